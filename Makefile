@@ -1,0 +1,62 @@
+# make book   build the book and print the page to open
+# make test   build it, run the unit tests, run every notebook and compare every output
+PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
+PIP_FLAGS ?=
+ONLY ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/installed.stamp
+FRESH := _build/fresh.stamp
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: book test notebooks serve bench lint clean
+
+# A page that failed is forgotten, so that a second call reads it again and fails again.
+book: $(STAMP) $(FRESH)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/jupyter-book build . -W -n --keep-going > _build.log 2>&1 \
+	  || { cat _build.log; rm -rf _build; echo "The book did not build: the messages above say where."; exit 1; }
+	@rm -f _build.log
+	@echo "The book is built. Open file://$(CURDIR)/_build/html/chapters/preface.html"
+
+test: book
+	@status=0; \
+	BOOK_MUST_BE_BUILT=1 $(PY) -m pytest tests -n 2 -q || status=1; \
+	$(PY) -m pytest --nbval chapters -n 2 -q || status=1; \
+	exit $$status
+
+notebooks: $(STAMP)
+	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
+
+serve: book
+	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000
+
+bench: $(STAMP)
+	$(PY) -m benchmarks
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+clean:
+	rm -rf _build _build.log .pytest_cache .ruff_cache .hypothesis ssmbook.egg-info
+	find ssmbook tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+$(PY):
+	@for python in $(PYTHON_CANDIDATES); do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue; \
+	  $$python -c 'import ensurepip, venv' 2>/dev/null \
+	    || { echo "$$python lacks the venv module: install it (Debian and Ubuntu: apt install python3-venv) and call make again."; exit 1; }; \
+	  echo "Creating $(VENV) with $$python ..."; $$python -m venv $(VENV); exit $$?; \
+	done; \
+	echo "No Python 3.10 or newer found: install one, or name it with PYTHON_CANDIDATES=/path/to/python3."; exit 1
+
+# Sphinx notices changed pages, not changed extensions.
+$(FRESH): $(wildcard ssmbook/_book/*.py) _config.yml requirements.txt
+	@rm -rf _build && mkdir _build && touch $@
+
+$(STAMP): requirements.txt pyproject.toml | $(PY)
+	@echo "Installing the book's packages into $(VENV) (about a minute) ..."
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements.txt -e .
+	@touch $(STAMP)

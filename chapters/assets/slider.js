@@ -1,0 +1,33 @@
+// Moves the frames of every figure that ssmbook.display.Slider wrote into the page. Needs nothing and asks nobody.
+(function () {
+  "use strict";
+
+  function activate(figure) {
+    const input = figure.querySelector("input[type=range]");
+    const output = figure.querySelector("output");
+    const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > img"));
+    if (!input || !output || !frames.length || figure.dataset.active) return;
+    figure.dataset.active = "true";
+
+    function turn() {
+      const current = Math.min(Math.max(Number(input.value), 0), frames.length - 1);
+      frames.forEach(function (frame, i) {
+        frame.hidden = i !== current;
+      });
+      const value = frames[current].dataset.value;
+      output.value = value;
+      input.setAttribute("aria-valuetext", value);
+    }
+
+    input.disabled = false;
+    input.addEventListener("input", turn);
+    turn();
+  }
+
+  function activateAll() {
+    document.querySelectorAll("figure.ssm-slider").forEach(activate);
+  }
+
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", activateAll);
+  else activateAll();
+})();

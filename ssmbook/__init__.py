@@ -1,0 +1,34 @@
+"""ssmbook: attention and state space models through one operator, W_ij(X).
+
+The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and ``scans``
+stand on torch alone, ``maps``, ``dynamics`` and ``display`` on them, ``heads`` and ``gradients`` above, ``experiments`` and
+``exercises`` on top. Subpackages load on first use, so ``import ssmbook`` costs nothing beyond Python itself.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_SUBPACKAGES = (
+    "operators",
+    "scans",
+    "dynamics",
+    "maps",
+    "heads",
+    "gradients",
+    "experiments",
+    "display",
+    "exercises",
+)
+
+__all__ = [*_SUBPACKAGES, "__version__"]
+
+
+def __getattr__(name: str):
+    if name in _SUBPACKAGES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

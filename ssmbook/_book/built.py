@@ -1,0 +1,81 @@
+"""What stands in the built pages: the tests ask it, and it writes what the book is held to.
+
+python -m ssmbook._book.built > tests/book/manifest.json    # after `make book`: the new minimum
+"""
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+
+HTML = Path("_build/html")
+STATEMENTS = ("definition", "theorem", "lemma", "proposition", "corollary")
+# Tag -> attribute that makes a browser fetch something as soon as the page opens.
+FETCHED = {
+    "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src",
+    "embed": "src", "object": "data", "track": "src", "input": "src",
+}  # fmt: skip
+FETCHED_LINKS = {
+    "stylesheet",
+    "icon",
+    "shortcut",
+    "preload",
+    "prefetch",
+    "modulepreload",
+    "preconnect",
+    "dns-prefetch",
+}
+
+
+def pages(html):
+    """Every built page, sorted."""
+    return sorted(path for path in Path(html).rglob("*.html") if "_static" not in path.parts)
+
+
+def chapters(html):
+    """The pages that hold the book's own text."""
+    return sorted((Path(html) / "chapters").rglob("*.html"))
+
+
+@cache
+def soup(path):
+    return BeautifulSoup(Path(path).read_text(encoding="utf-8"), "html.parser")
+
+
+def leaves_the_site(address):
+    return address.startswith(("http:", "https:", "//", "ftp:"))
+
+
+def fetched(page):
+    """(tag, address) of everything that the browser fetches by itself when it opens the page."""
+    for tag, attribute in FETCHED.items():
+        for node in page.find_all(tag):
+            if node.get(attribute):
+                yield tag, node[attribute]
+            for candidate in node.get("srcset", "").split(","):
+                if candidate.strip():
+                    yield tag, candidate.split()[0]
+    for node in page.find_all("link"):
+        if FETCHED_LINKS & set(node.get("rel", [])):
+            yield "link", node.get("href", "")
+
+
+def counts(html):
+    """How much of each kind of thing the built book holds."""
+    found = dict.fromkeys(("pages", "figures", "sliders", "statements", "exercises", "citations"), 0)
+    for path in chapters(html):
+        page = soup(path)
+        found["pages"] += 1
+        found["figures"] += len(page.select("article .cell_output img:not(.ssm-slider img)"))
+        found["sliders"] += len(page.select("article figure.ssm-slider input[type=range]"))
+        found["statements"] += sum(len(page.select(f"article div.proof.{kind}")) for kind in STATEMENTS)
+        found["exercises"] += len(page.select("article div.exercise"))
+        found["citations"] += len(page.select("article div.citation"))
+    return found
+
+
+if __name__ == "__main__":
+    json.dump(counts(HTML), sys.stdout, indent=2)
+    sys.stdout.write("\n")

@@ -1,0 +1,194 @@
+"""Which statement stands where, who checks it and who guards it: read from the sources, nothing is run."""
+
+import ast
+import json
+import re
+from dataclasses import dataclass, field
+
+PROVED_KINDS = ("theorem", "lemma", "proposition", "corollary")
+KINDS = ("definition", *PROVED_KINDS)
+ORIGINS = ("paper", "ours", "known")
+CHECKS = "checks-"
+GUARDS = "guards"
+
+_FENCE = re.compile(r"^[ >]*(?P<fence>`{3,}|:{3,})\{prf:(?P<kind>[a-z]+)\}[ \t]*(?P<title>.*)$")
+_OPTION = re.compile(r"^[ >]*:?(?P<key>[a-z]+):[ \t]*(?P<value>.*)$")
+
+
+@dataclass
+class Check:
+    """A code cell with the tag ``checks-<label>``."""
+
+    docname: str
+    number: int  # among the chapter's code cells, from 1
+    line: str
+
+
+@dataclass
+class Claim:
+    """One definition, theorem, lemma, proposition or corollary."""
+
+    kind: str
+    title: str
+    label: str
+    classes: list
+    docname: str
+    proved: bool = False
+    checks: list = field(default_factory=list)
+    guards: list = field(default_factory=list)
+
+    @property
+    def origin(self):
+        """ "paper", "ours" or "known", or None if the statement does not say it or says two things."""
+        said = [name for name in ORIGINS if name in self.classes]
+        return said[0] if len(said) == 1 else None
+
+
+def directives(text):
+    """(kind, title, options) of every ``{prf:…}`` directive in a MyST text, in order."""
+    lines = text.splitlines()
+    for index, line in enumerate(lines):
+        match = _FENCE.match(line)
+        if match:
+            yield match["kind"], match["title"].strip(), _options(lines[index + 1 :])
+
+
+def _options(lines):
+    options, block = {}, bool(lines) and lines[0].strip() == "---"
+    for line in lines[1:] if block else lines:
+        match = _OPTION.match(line)
+        if (block and line.strip() == "---") or not match:
+            break
+        options[match["key"]] = match["value"].strip()
+    return options
+
+
+def page_names(root):
+    """Every page under ``chapters/``, by the name Sphinx gives it, in order of their paths."""
+    pages = (
+        path.relative_to(root) for path in (root / "chapters").rglob("*") if path.suffix in (".md", ".ipynb")
+    )
+    return sorted(page.with_suffix("").as_posix() for page in pages if ".ipynb_checkpoints" not in page.parts)
+
+
+def page_file(root, docname):
+    notebook = root / f"{docname}.ipynb"
+    return notebook if notebook.is_file() else root / f"{docname}.md"
+
+
+def sources(root, docnames):
+    """(docname, [(cell type, text, tags), …]) of each page."""
+    for docname in docnames:
+        path = page_file(root, docname)
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".md":
+            yield docname, [("markdown", text, [])]
+        else:
+            cells = json.loads(text)["cells"]
+            yield (
+                docname,
+                [(c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", [])) for c in cells],
+            )
+
+
+def collect(root, docnames=None):
+    """(claims, problems): every claim with its checks and guards; one sentence for each thing that is wrong.
+
+    ``docnames`` are the pages to read, in the order of the book; None means all under ``chapters/``.
+    """
+    claims, checks, problems = [], {}, []
+    for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
+        number = 0
+        for kind, text, tags in cells:
+            if kind == "markdown":
+                _read_markdown(text, docname, claims)
+            elif kind == "code":
+                number += 1
+                for tag in tags:
+                    if tag.startswith(CHECKS):
+                        check = Check(docname, number, telling_line(text))
+                        checks.setdefault(tag.removeprefix(CHECKS), []).append(check)
+    by_label = {}
+    for claim in claims:
+        if claim.label and claim.label in by_label:
+            problems.append(f"{claim.docname}: the label {claim.label} is used twice.")
+        by_label[claim.label] = claim
+    for label, found in checks.items():
+        if label in by_label:
+            by_label[label].checks = found
+        else:
+            problems.append(f"{found[0].docname}: the cell tag {CHECKS}{label} names no statement.")
+    unknown = {}
+    for label, test in guards(root):
+        (by_label[label].guards if label in by_label else unknown.setdefault(label, [])).append(test)
+    for label, found in unknown.items():
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        problems.append(f"{found[0]}{more} guards {label}, which names no statement.")
+    return claims, problems + [problem for claim in claims for problem in _problems(claim)]
+
+
+def _read_markdown(text, docname, claims):
+    for kind, title, options in directives(text):
+        if kind in KINDS:
+            label, classes = options.get("label", ""), options.get("class", "").split()
+            claims.append(Claim(kind, title, label, classes, docname))
+        elif kind == "proof":
+            # A proof belongs to the statement it names (:label: proof-<label>), else to the last before it.
+            named = options.get("label", "").removeprefix("proof-")
+            owners = [claim for claim in claims if named and claim.label == named]
+            owners = owners or [claim for claim in claims if claim.docname == docname][-1:]
+            for claim in owners:
+                claim.proved = True
+
+
+def _problems(claim):
+    name = f"{claim.docname}: {claim.kind} {claim.label or repr(claim.title)}"
+    if not claim.label:
+        yield f"{name} has no :label:."
+    if claim.kind in PROVED_KINDS:
+        if claim.origin is None:
+            yield f"{name} needs exactly one :class: of {ORIGINS}; it has {claim.classes or 'none'}."
+        if claim.label and not claim.checks:
+            yield f"{name} has no code cell tagged {CHECKS}{claim.label}."
+
+
+def telling_line(code):
+    """The line of a cell that says most: its first assertion, else the first that is no import or comment."""
+    lines = [line.strip() for line in code.splitlines() if line.strip()]
+    asserting = [line for line in lines if re.match(r"assert |.*\bassert_(all)?close\(", line)]
+    saying = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
+    return (asserting or saying or lines or [""])[0]
+
+
+def guards(root):
+    """(label, test) for every ``pytest.mark.guards("label", …)``; the test files are read, not imported."""
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        where = path.relative_to(root).as_posix()
+        module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        for node in module.body:
+            yield from _guards_of(node, where)
+
+
+def _guards_of(node, where):
+    if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "pytestmark" for t in node.targets):
+        yield from ((label, where) for label in _labels(node.value))
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        here = f"{where}::{node.name}"
+        for decorator in node.decorator_list:
+            yield from ((label, here) for label in _labels(decorator))
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                yield from _guards_of(inner, here)
+
+
+def _labels(expression):
+    for call in ast.walk(expression):
+        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == GUARDS:
+            yield from (
+                a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            )
+
+
+def watched(root, docnames):
+    """Files on which the index depends."""
+    return [page_file(root, name) for name in docnames] + sorted((root / "tests").rglob("test_*.py"))

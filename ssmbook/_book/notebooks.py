@@ -1,0 +1,186 @@
+"""Execute notebooks, write them in one stable form, and edit them as text.
+
+python -m ssmbook._book.notebooks execute                       # every notebook under chapters/
+python -m ssmbook._book.notebooks execute chapters/a/b.ipynb    # one of them
+python -m ssmbook._book.notebooks to-text chapters/a/b.ipynb    # writes .text/a/b.md (md:myst)
+python -m ssmbook._book.notebooks from-text chapters/a/b.ipynb  # .text/a/b.md -> notebook, executed
+python -m ssmbook._book.notebooks check                         # is every notebook in the stable form?
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ssmbook._book.install_cell import with_install_cell
+from ssmbook._book.stable_form import is_stable, normalise
+
+TIMEOUT_SECONDS = 600
+TEXT_FOLDER = ".text"
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+class NotebookError(Exception):
+    """A notebook that cannot be executed, converted or written; the message is meant for its author."""
+
+
+def book_root(start="."):
+    """The folder that holds ``chapters/``, looked for from ``start`` upwards."""
+    start = Path(start).resolve()
+    for folder in (start, *start.parents):
+        if (folder / "chapters").is_dir():
+            return folder
+    raise NotebookError(f"No chapters/ folder found in {start} or above it: run this inside the repository.")
+
+
+def all_notebooks(root):
+    """Every notebook under ``chapters/``, sorted, without editor checkpoints."""
+    found = (root / "chapters").rglob("*.ipynb")
+    return sorted(path for path in found if ".ipynb_checkpoints" not in path.parts)
+
+
+def pair(path, root):
+    """(notebook, text) belonging together, given either of the two paths."""
+    path = Path(path).resolve()
+    for folder, suffix in (("chapters", ".ipynb"), (TEXT_FOLDER, ".md")):
+        if path.is_relative_to(root / folder) and path.suffix == suffix:
+            stem = path.relative_to(root / folder).with_suffix("")
+            return root / "chapters" / f"{stem}.ipynb", root / TEXT_FOLDER / f"{stem}.md"
+    raise NotebookError(f"{path} is neither a notebook under chapters/ nor a text under {TEXT_FOLDER}/.")
+
+
+def read(path):
+    import nbformat
+
+    if not path.is_file():
+        raise NotebookError(f"{path} does not exist.")
+    return nbformat.read(path, as_version=4)
+
+
+def write(notebook, path):
+    """Write the stable form; an unchanged notebook keeps its bytes and its modification time."""
+    import nbformat
+
+    try:
+        text = nbformat.writes(normalise(notebook)) + "\n"
+    except ValueError as error:
+        raise NotebookError(f"{path}: {error}") from error
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS):
+    """Run every cell in a fresh kernel whose working directory is ``folder``, on one thread."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    os.environ.update(ONE_THREAD)
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    try:
+        # The kernel's own log; what cells write to stderr arrives as an output.
+        client.execute(stderr=subprocess.DEVNULL)
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        raise NotebookError(f"{name} failed while running; nothing was written.\n{error}") from error
+    return notebook
+
+
+def command_execute(path, root, timeout):
+    notebook_path, _ = pair(path, root)
+    notebook = with_install_cell(read(notebook_path), root)
+    write(execute(notebook, notebook_path.parent, notebook_path.name, timeout), notebook_path)
+
+
+def command_normalise(path, root, timeout):
+    notebook_path, _ = pair(path, root)
+    write(with_install_cell(read(notebook_path), root), notebook_path)
+
+
+def command_check(path, root, timeout):
+    notebook_path, _ = pair(path, root)
+    if not is_stable(read(notebook_path)):
+        raise NotebookError(f"{notebook_path} is not in the stable form: run `make notebooks ONLY={path}`.")
+
+
+def command_to_text(path, root, timeout):
+    import jupytext
+
+    notebook_path, text_path = pair(path, root)
+    notebook = normalise(read(notebook_path))
+    for cell in notebook.cells:
+        # A computed alt text comes back with the outputs: keep it out of what people edit.
+        if any(output.get("metadata", {}).get("alt") for output in cell.get("outputs", [])):
+            cell.metadata.get("mystnb", {}).pop("image", None)
+            if not cell.metadata.get("mystnb", True):
+                del cell.metadata["mystnb"]
+    notebook.metadata.pop("language_info", None)
+    text_path.parent.mkdir(parents=True, exist_ok=True)
+    jupytext.write(notebook, text_path, fmt="md:myst")
+
+
+def command_from_text(path, root, timeout, run=True):
+    import jupytext
+
+    notebook_path, text_path = pair(path, root)
+    if not text_path.is_file():
+        raise NotebookError(f"{text_path} does not exist: write it, or start with `to-text {path}`.")
+    notebook = with_install_cell(jupytext.read(text_path, fmt="md:myst"), root)
+    notebook_path.parent.mkdir(parents=True, exist_ok=True)
+    if run:
+        execute(notebook, notebook_path.parent, text_path.name, timeout)
+    write(notebook, notebook_path)
+
+
+COMMANDS = {
+    "execute": (command_execute, "run notebooks in a fresh kernel and write them in the stable form"),
+    "normalise": (command_normalise, "write notebooks in the stable form without running them"),
+    "check": (command_check, "fail if a notebook is not in the stable form"),
+    "to-text": (command_to_text, "chapters/x.ipynb -> .text/x.md (jupytext md:myst)"),
+    "from-text": (command_from_text, ".text/x.md -> chapters/x.ipynb, executed and in the stable form"),
+}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m ssmbook._book.notebooks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (_, text) in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.add_argument(
+            "paths", nargs="*", help="notebooks (or their texts); none means all under chapters/"
+        )
+        sub.add_argument("--timeout", type=int, default=TIMEOUT_SECONDS, help="seconds a cell may take")
+        if name == "from-text":
+            sub.add_argument("--no-run", action="store_true", help="convert only, do not execute")
+    options = parser.parse_args(arguments)
+    function = COMMANDS[options.command][0]
+    extra = {"run": not options.no_run} if options.command == "from-text" else {}
+    failures = 0
+    try:
+        root = book_root(options.paths[0] if options.paths else ".")
+        for path in options.paths or all_notebooks(root):
+            try:
+                function(path, root, options.timeout, **extra)
+                print(f"{options.command}: {path}")
+            except NotebookError as error:
+                failures += 1
+                print(f"{options.command}: {error}", file=sys.stderr)
+    except NotebookError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Sphinx extension: a site that asks no other host for anything, and one place for its address."""
+
+import shutil
+from importlib.metadata import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from docutils import nodes
+
+MATHJAX_PACKAGE = "sphinx-mathjax-offline"
+# Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.
+MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions", "a11y")
+MATHJAX_SPEECH = ("sre/mathmaps/base.json", "sre/mathmaps/en.json")
+REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
+
+
+def mathjax_folder():
+    """The folder that holds ``tex-chtml.js`` in the installed package."""
+    for entry in files(MATHJAX_PACKAGE) or ():
+        if entry.name == "tex-chtml.js":
+            return Path(entry.locate()).parent
+    raise RuntimeError(
+        f"{MATHJAX_PACKAGE} is installed without tex-chtml.js: install requirements.txt again."
+    )
+
+
+def copy_mathjax(app, exception):
+    if exception is not None or app.builder.format != "html":
+        return
+    source, target = mathjax_folder(), Path(app.outdir) / "_static" / "mathjax"
+    for part in MATHJAX_PARTS + MATHJAX_SPEECH:
+        if (target / part).exists():
+            continue
+        (target / part).parent.mkdir(parents=True, exist_ok=True)
+        if (source / part).is_dir():
+            shutil.copytree(source / part, target / part)
+        else:
+            shutil.copyfile(source / part, target / part)
+
+
+def drop_stale_pages(app, exception):
+    """A renamed or withdrawn chapter does not stay behind in the folder that is published."""
+    for page in (Path(app.outdir) / "chapters").rglob("*.html"):
+        if page.relative_to(app.outdir).with_suffix("").as_posix() not in app.env.found_docs:
+            page.unlink()
+
+
+def pages_address(repository_url):
+    """Where GitHub Pages serves a repository: https://<owner>.github.io/<name>/."""
+    owner, name = urlsplit(repository_url).path.strip("/").split("/")
+    return f"https://{owner.lower()}.github.io/{name}/"
+
+
+def fill_addresses(app, config):
+    site = pages_address(config.html_theme_options["repository_url"])
+    config.ogp_site_url = site
+    config.ogp_image = site + "_static/card.png"
+
+
+def drop_thebe(app, pagename, templatename, context, doctree):
+    """Thebe is off, yet it leaves scripts on every page, one of them pointing to another host."""
+
+    def wanted(script):
+        text = f"{getattr(script, 'filename', script)} {getattr(script, 'attributes', {})}"
+        return "thebe" not in text.lower()
+
+    context["script_files"] = [script for script in context.get("script_files", []) if wanted(script)]
+
+
+def drop_repeated_ids(app, doctree, docname):
+    """Boxes of theorems, proofs, exercises and solutions all carry the same ids; an id must stand once."""
+    for node in doctree.findall(nodes.Element):
+        if node.get("ids") and REPEATED_IDS.issuperset(node["ids"]):
+            node["ids"] = []
+
+
+def setup(app):
+    app.connect("config-inited", fill_addresses)
+    app.connect("doctree-resolved", drop_repeated_ids, priority=900)
+    app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", drop_stale_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,98 @@
+"""The notebooks and pages as they are committed."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from ssmbook._book.claims import collect, page_names
+from ssmbook._book.install_cell import TAG, install_source
+from ssmbook._book.notebooks import all_notebooks
+from ssmbook._book.stable_form import IMAGES, is_stable
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = all_notebooks(ROOT)
+CITATION = re.compile(r"\{cite(?::[a-z]+)?\}`([^`]+)`")
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=name)
+def notebook(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+def test_the_notebook_is_valid_and_in_the_stable_form(notebook):
+    nbformat.validate(notebook)
+    assert is_stable(notebook), "run `make notebooks ONLY=<this notebook>`"
+
+
+def test_the_first_code_cell_is_the_hidden_install_cell(notebook):
+    first = code_cells(notebook)[0]
+    assert first.source == install_source(ROOT)
+    assert TAG in first.metadata.tags
+
+
+def test_every_cell_ran_without_complaint(notebook):
+    for cell in code_cells(notebook):
+        assert cell.execution_count is not None, cell.source
+        allowed = "raises-exception" in cell.metadata.get("tags", [])
+        for output in cell.outputs:
+            assert output.output_type != "error" or allowed, cell.source
+            assert output.get("name") != "stderr", cell.source
+
+
+def test_no_widget_state_is_stored(notebook):
+    assert "widgets" not in notebook.metadata
+
+
+def test_every_picture_has_its_alternative_text(notebook):
+    for cell in code_cells(notebook):
+        pictures = [
+            output for output in cell.outputs if any(kind in output.get("data", {}) for kind in IMAGES)
+        ]
+        if pictures:
+            assert len(pictures) == 1, f"one cell, one picture:\n{cell.source}"
+            alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+            assert len(alt) > 10 and "<Figure" not in alt, cell.source
+
+
+def test_every_page_is_in_the_table_of_contents():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    listed = [toc["root"]] + [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
+    assert sorted(listed) == page_names(ROOT)
+
+
+def test_every_statement_is_checked_and_every_check_names_a_statement():
+    claims, problems = collect(ROOT)
+    assert not problems
+    assert claims
+
+
+def test_every_citation_is_in_the_bibliography():
+    keys = set(
+        re.findall(r"^@\w+\{([^,\s]+)", (ROOT / "chapters/references.bib").read_text(encoding="utf-8"), re.M)
+    )
+    unknown = {key for _, key in citations()} - keys
+    assert not unknown
+
+
+def citations():
+    """(page, key) of every citation."""
+    for path in sorted((ROOT / "chapters").rglob("*")):
+        if path.suffix in (".md", ".ipynb") and ".ipynb_checkpoints" not in path.parts:
+            for keys in CITATION.findall(path.read_text(encoding="utf-8")):
+                for key in keys.split(","):
+                    yield path, key.split("<")[-1].strip("> ")

@@ -1,0 +1,121 @@
+"""The verification index: what it reads, and what it refuses."""
+
+import json
+
+import pytest
+
+from ssmbook._book.claims import collect, directives, guards, telling_line
+from ssmbook._book.verification import code, escape, row
+
+THEOREM = ":::{prf:theorem} Gap, $|A| = 1$\n:label: thm-gap\n:class: paper\n\nText.\n:::\n"
+PROOF = ":::{prf:proof}\nDone.\n:::\n"
+
+
+def code_cell(source, *tags):
+    return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
+
+
+def markdown_cell(source):
+    return {"cell_type": "markdown", "source": [line + "\n" for line in source.splitlines()], "metadata": {}}
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "chapters/1-part").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+
+    def write(*cells, test=""):
+        (tmp_path / "chapters/1-part/a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+        (tmp_path / "tests/test_a.py").write_text(test, encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def test_a_checked_and_guarded_theorem(write):
+    test = "import pytest\n\n\n@pytest.mark.guards('thm-gap')\ndef test_gap():\n    pass\n"
+    checks = code_cell("import torch\n# why\nassert rank(A) == 2\n", "checks-thm-gap")
+    root = write(markdown_cell(THEOREM + "\n" + PROOF), code_cell("x = 1"), checks, test=test)
+    [claim], problems = collect(root)
+    assert not problems
+    assert (claim.kind, claim.label, claim.title, claim.origin) == (
+        "theorem",
+        "thm-gap",
+        "Gap, $|A| = 1$",
+        "paper",
+    )
+    assert claim.proved and claim.guards == ["tests/test_a.py::test_gap"]
+    assert [(c.number, c.line) for c in claim.checks] == [(2, "assert rank(A) == 2")]
+    line = row(claim, "chapters/appendix/verification")
+    assert (
+        r"$\|A\| = 1$" in line and "../../chapters/1-part/a.html#checks-thm-gap" in line and "| yes |" in line
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "test", "problem"),
+    [
+        ([markdown_cell(THEOREM)], "", "theorem thm-gap has no code cell tagged checks-thm-gap"),
+        ([markdown_cell(THEOREM.replace(":class: paper\n", ""))], "", "exactly one :class:"),
+        ([markdown_cell(THEOREM.replace("paper", "mine"))], "", "it has ['mine']"),
+        ([markdown_cell(THEOREM.replace("paper", "paper ours"))], "", "exactly one :class:"),
+        ([markdown_cell(THEOREM.replace(":label: thm-gap\n", ""))], "", "has no :label:"),
+        ([markdown_cell(THEOREM + THEOREM)], "", "the label thm-gap is used twice"),
+        ([code_cell("x", "checks-thm-none")], "", "the cell tag checks-thm-none names no statement"),
+        ([], "pytestmark = [pytest.mark.guards('thm-none')]", "tests/test_a.py guards thm-none"),
+    ],
+)
+def test_what_is_wrong_is_said(write, cells, test, problem):
+    _, problems = collect(write(*cells, test=test))
+    assert any(problem in sentence for sentence in problems), problems
+
+
+def test_a_definition_needs_no_check(write):
+    claims, problems = collect(
+        write(markdown_cell("```{prf:definition} Head\n:label: def-head\nA head.\n```"))
+    )
+    assert [claim.kind for claim in claims] == ["definition"] and not problems
+
+
+def test_a_proof_may_name_its_statement(write):
+    lemma = ":::{prf:lemma}\n:label: lem-a\n:class: ours\n:::\n"
+    named = ":::{prf:proof}\n:label: proof-thm-gap\nLater.\n:::\n"
+    claims, _ = collect(write(markdown_cell(THEOREM + lemma), markdown_cell(named)))
+    assert [(claim.label, claim.proved) for claim in claims] == [("thm-gap", True), ("lem-a", False)]
+
+
+def test_options_of_both_forms():
+    text = (
+        "````{prf:theorem} A\n---\nlabel: thm-a\nclass: ours\n---\nlabel: no\n````\n"
+        "> :::{prf:lemma} B\n> :label: lem-b\n"
+    )
+    assert list(directives(text)) == [
+        ("theorem", "A", {"label": "thm-a", "class": "ours"}),
+        ("lemma", "B", {"label": "lem-b"}),
+    ]
+
+
+def test_guards_on_classes_methods_and_modules(write):
+    test = (
+        "pytestmark = pytest.mark.guards('m')\n"
+        "@pytest.mark.guards('c', 'd')\nclass TestC:\n"
+        "    @pytest.mark.guards('f')\n    def test_f(self): pass\n"
+        "@pytest.mark.parametrize('x', [1])\ndef test_free(x): pass\n"
+    )
+    here = "tests/test_a.py"
+    expected = {
+        ("m", here),
+        ("c", f"{here}::TestC"),
+        ("d", f"{here}::TestC"),
+        ("f", f"{here}::TestC::test_f"),
+    }
+    assert set(guards(write(test=test))) == expected
+
+
+def test_one_telling_line():
+    assert telling_line("import a\nfrom b import c\n\n# comment\ny = 2\nz = 3") == "y = 2"
+    assert telling_line("y = 2\nfor z in y:\n    assert z > 1, y") == "assert z > 1, y"
+    assert telling_line("y = 2\ntorch.testing.assert_close(y, z)") == "torch.testing.assert_close(y, z)"
+    assert telling_line("import a") == "import a" and telling_line("") == ""
+    assert escape("a|b") == r"a\|b" and escape(" ") == "—"
+    assert len(code("x" * 100)) < 60 and "|" not in code("a | b").replace(r"\|", "")

@@ -1,0 +1,142 @@
+"""The built pages: complete, readable without a network, and without a link that leads nowhere."""
+
+import json
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from ssmbook._book.built import HTML, chapters, counts, fetched, leaves_the_site, pages, soup
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ROOT / HTML
+URL_IN_CSS = re.compile(r"(?:@import\s+(?!url)|url\(\s*)[\"']?([^\"')\s;]+)")
+FILE_NAME = re.compile(r"[0-9a-f]{16,}|\.(png|svg|jpe?g|gif)$|^<?Figure size|^_?images?/", re.I)
+MADE_BY_SPHINX = {"genindex.html", "search.html", "prf-prf.html", "index.html", "py-modindex.html"}
+
+
+@pytest.fixture(scope="module")
+def built():
+    if chapters(BUILT):
+        return BUILT
+    message = "The book is not built: run `make book` first (`make test` does both)."
+    pytest.fail(message) if os.environ.get("BOOK_MUST_BE_BUILT") else pytest.skip(message)
+
+
+def test_the_book_holds_what_the_manifest_promises(built):
+    promised = json.loads((ROOT / "tests/book/manifest.json").read_text(encoding="utf-8"))
+    found = counts(built)
+    assert promised.keys() == found.keys()
+    short = {kind: (found[kind], least) for kind, least in promised.items() if found[kind] < least}
+    assert not short, f"kind: (found, promised) {short}"
+
+
+def test_no_page_fetches_anything_from_another_host(built):
+    outside = []
+    for path in pages(built):
+        page = soup(path)
+        outside += [(path.name, tag, address) for tag, address in fetched(page) if leaves_the_site(address)]
+        styles = [node.get_text() for node in page.find_all("style")]
+        styles += [node["style"] for node in page.find_all(style=True)]
+        for style in styles:
+            outside += [
+                (path.name, "style", found) for found in URL_IN_CSS.findall(style) if leaves_the_site(found)
+            ]
+        for script in page.find_all("script", src=False):
+            if script.get("type") != "application/ld+json" and re.search(r"https?:", script.get_text()):
+                outside.append((path.name, "inline script", script.get_text()[:80]))
+    assert not outside
+
+
+def test_no_stylesheet_fetches_anything_from_another_host(built):
+    outside = []
+    for path in (built / "_static").rglob("*.css"):
+        found = URL_IN_CSS.findall(path.read_text(encoding="utf-8"))
+        outside += [(path.name, address) for address in found if leaves_the_site(address)]
+    assert not outside
+
+
+def test_everything_fetched_exists(built):
+    missing = set()
+    for path in pages(built):
+        for _, address in fetched(soup(path)):
+            local = urlsplit(address)
+            if not local.scheme and local.path and not (path.parent / unquote(local.path)).exists():
+                missing.add(address)
+    assert not missing
+
+
+def test_mathjax_comes_with_the_book(built):
+    mathjax = built / "_static/mathjax"
+    assert (mathjax / "tex-chtml.js").is_file()
+    assert len(list((mathjax / "output/chtml/fonts/woff-v2").glob("*.woff"))) >= 20
+    assert any(
+        "mathjax/tex-chtml.js" in address for path in chapters(built) for _, address in fetched(soup(path))
+    )
+
+
+def test_every_image_has_an_alternative_text_that_says_something(built):
+    poor = []
+    for path in pages(built):
+        for image in soup(path).find_all("img"):
+            alt = (image.get("alt") or "").strip()
+            if len(alt) < 5 or FILE_NAME.search(alt):
+                poor.append((path.name, image.get("src", "")[:60], alt))
+    assert not poor
+
+
+def test_internal_links_lead_somewhere(built):
+    dead = []
+    for path in pages(built):
+        for link in soup(path).find_all("a", href=True):
+            parts = urlsplit(link["href"])
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
+            if not target.is_file():
+                dead.append((path.name, link["href"]))
+            elif (
+                parts.fragment
+                and target.suffix == ".html"
+                and not has_anchor(target, unquote(parts.fragment))
+            ):
+                dead.append((path.name, link["href"]))
+    assert not dead
+
+
+def has_anchor(target, name):
+    page = soup(target)
+    return name in page.__dict__.setdefault("_anchors", {node["id"] for node in page.find_all(id=True)})
+
+
+def test_an_id_stands_once_on_a_page(built):
+    repeated = []
+    for path in chapters(built):
+        seen = set()
+        for node in soup(path).select("article [id]"):
+            if node["id"] in seen:
+                repeated.append((path.name, node["id"]))
+            seen.add(node["id"])
+    assert not repeated
+
+
+def test_every_page_has_what_a_reader_looks_for(built):
+    for path in chapters(built):
+        page = soup(path)
+        assert page.find("meta", property="og:title"), path
+        assert page.find("link", rel="icon"), path
+        assert page.find("html")["data-theme"] == "auto" and "theme-switch-button" in str(page), path
+        assert "search-button__button" in str(page), path
+        assert page.select(".prev-next-footer a"), path
+        hrefs = [link["href"] for link in page.find_all("a", href=True)]
+        for wanted in ("/edit/", "/issues/new"):
+            assert any(wanted in href for href in hrefs), (path, wanted)
+        if (ROOT / path.relative_to(built)).with_suffix(".ipynb").is_file():
+            assert any("colab.research.google.com" in href for href in hrefs), path
+
+
+def test_every_page_sphinx_wrote_is_known(built):
+    strange = {p.name for p in pages(built) if "chapters" not in p.parts} - MADE_BY_SPHINX
+    assert not strange
