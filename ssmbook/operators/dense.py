@@ -1,0 +1,45 @@
+"""All blocks kept: the operator as one tensor."""
+
+from __future__ import annotations
+
+import torch
+
+from .._checks import check_integer, check_shape
+from .base import InteractionOperator
+
+
+class DenseOperator(InteractionOperator):
+    """An interaction operator given block by block.
+
+    ``W`` (..., n, n, p, d), ``W[..., i, j, :, :]`` being W_ij; dtype and device are those of ``W``, which is
+    kept, not copied. Raises ``TypeError`` for a non-floating tensor, ``ValueError`` for another shape.
+    Introduced in *interaction-operator*.
+    """
+
+    def __init__(self, W: torch.Tensor) -> None:
+        sizes = check_shape("W", W, "... n n p d")
+        super().__init__(W, W.shape[:-4], sizes["n"], sizes["p"], sizes["d"])
+        self.W = W
+
+    def _apply(self, x):
+        return torch.einsum("...ijpd,...jd->...ip", self.W, x)
+
+    def row(self, i):
+        check_integer("i", i, low=0, high=self.n - 1)
+        return self.W[..., i, :, :, :]
+
+    def column(self, j):
+        check_integer("j", j, low=0, high=self.n - 1)
+        return self.W[..., :, j, :, :]
+
+    def to_dense(self):
+        return self.W
+
+    def block_norms(self):
+        return torch.linalg.matrix_norm(self.W)
+
+    def _span_blocks(self):
+        yield self.W.reshape(*self.batch_shape, self.n * self.n, self.p * self.d)
+
+    def _scaled(self, factor):
+        return DenseOperator(factor * self.W)

@@ -1,0 +1,65 @@
+"""Heads: mixing coefficients times value maps."""
+
+from __future__ import annotations
+
+import torch
+
+from .._checks import check_alike, check_finite, check_integer, check_shape
+from .base import InteractionOperator
+from .ranks import compress
+from .shapes import shared_batch
+
+
+class FactorizedOperator(InteractionOperator):
+    """H heads, W_ij = sum_h alpha^h_ij V_h: as one matrix, the sum of the Kronecker products A_h ⊗ V_h.
+
+    ``alpha`` (..., H, n, n), ``V`` (..., H, p, d), of one dtype and device; batch shapes equal, or one of the
+    two unbatched. H = 0 is the zero operator. The rank is found from the factors. Raises ``TypeError`` for
+    other or mixed dtypes, ``ValueError`` for other shapes or mixed devices. Introduced in
+    *interaction-operator*.
+    """
+
+    def __init__(self, alpha: torch.Tensor, V: torch.Tensor) -> None:
+        sizes = check_shape("alpha", alpha, "... H n n")
+        sizes = check_shape("V", V, "... H p d", {"H": sizes["H"], "n": sizes["n"]})
+        check_alike(alpha=alpha, V=V)
+        batch = shared_batch(alpha=alpha.shape[:-3], V=V.shape[:-3])
+        super().__init__(alpha, batch, sizes["n"], sizes["p"], sizes["d"])
+        self.alpha, self.V, self.H = alpha, V, sizes["H"]
+
+    def _apply(self, x):
+        values = torch.einsum("...hpd,...jd->...hjp", self.V, x)
+        return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
+
+    def row(self, i):
+        check_integer("i", i, low=0, high=self.n - 1)
+        return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
+
+    def column(self, j):
+        check_integer("j", j, low=0, high=self.n - 1)
+        return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
+
+    def to_dense(self):
+        return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
+
+    def coefficients(self, V):
+        check_shape("V", V, "... G p d", {"p": self.p, "d": self.d})
+        check_alike(W=self._standard, V=V)
+        shared_batch(W=self.batch_shape, V=V.shape[:-3])
+        overlap = torch.einsum("...hpd,...gpd->...hg", self.V, V)
+        return torch.einsum("...hij,...hg->...gij", self.alpha, overlap)
+
+    def _span_blocks(self):
+        check_finite("V", self.V)
+        empty = torch.zeros(*self.alpha.shape[:-3], 0, self.H, dtype=torch.float64, device=self.device)
+        # alpha = Q R with orthonormal columns in Q: R V has the singular values of all rows vec W_ij.
+        triangle = compress((self.alpha[..., i, :].mT for i in range(self.n)), empty, "alpha")
+        V = self.V.to(torch.float64).reshape(*self.V.shape[:-2], self.p * self.d)
+        rows = triangle @ V
+        # Heads that cancel leave rounding of the size of one head, which is no span at all.
+        heads = (torch.linalg.vector_norm(triangle, dim=-2) * torch.linalg.vector_norm(V, dim=-1)).sum(-1)
+        noise = 16 * torch.finfo(torch.float64).eps * heads[..., None, None]
+        yield torch.where(torch.linalg.matrix_norm(rows, keepdim=True) <= noise, 0.0, rows)
+
+    def _scaled(self, factor):
+        return FactorizedOperator(self.alpha, factor * self.V)

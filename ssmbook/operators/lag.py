@@ -1,0 +1,112 @@
+"""Time-invariant causal operators: W_ij depends on the lag i - j alone."""
+
+from __future__ import annotations
+
+import torch
+
+from .._checks import check_alike, check_integer, check_shape
+from .base import InteractionOperator
+from .shapes import shared_batch
+
+# Above this many (token, lag) pairs the FFT takes over from the direct sum.
+_DIRECT_PAIRS = 2**16
+# The direct sum copies its windows of x in parts of at most this many entries.
+_WINDOW_ENTRIES = 2**22
+
+
+class LagOperator(InteractionOperator):
+    """A causal convolution, W_ij = M_{i−j} for 0 ≤ i−j < L and zero elsewhere.
+
+    ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``length``: the number of tokens
+    n ≥ L (by default L). Nothing of size n² is built unless asked for: the rank comes from the L rows
+    √(n−tau) vec M_tau, since M_tau occurs n−tau times; ``apply`` sums directly where that is cheap and uses
+    the FFT beyond (there rounding, relative to the largest entry, reaches every token, earlier ones too).
+    Dtype and device are those of ``M``. Raises ``TypeError`` for a non-floating tensor or a non-integer
+    ``length``, ``ValueError`` for another shape or ``length`` below L. Introduced in *interaction-operator*.
+    """
+
+    def __init__(self, M: torch.Tensor, length: int | None = None) -> None:
+        sizes = check_shape("M", M, "... L p d")
+        length = sizes["L"] if length is None else length
+        check_integer("length", length, low=0)
+        if length < sizes["L"]:
+            raise ValueError(
+                f"length must be at least L = {sizes['L']}, the number of lag operators in M; got {length} "
+                f"(pass M[..., :{length}, :, :] to drop the lags that cannot occur)"
+            )
+        super().__init__(M, M.shape[:-3], length, sizes["p"], sizes["d"])
+        self.M, self.L = M, sizes["L"]
+
+    def _apply(self, x):
+        if self.L == 0:
+            batch = shared_batch(W=self.batch_shape, x=x.shape[:-2])
+            return x.new_zeros(*batch, self.n, self.p)
+        by_fft = (
+            self.n * self.L > _DIRECT_PAIRS and self.L > 64 and self.dtype in (torch.float32, torch.float64)
+        )
+        return self._apply_fft(x) if by_fft else self._apply_direct(x)
+
+    def _apply_fft(self, x):
+        size = 1 << (self.n + self.L - 2).bit_length()
+        M_hat, x_hat = torch.fft.rfft(self.M, size, dim=-3), torch.fft.rfft(x, size, dim=-2)
+        y_hat = torch.einsum("...fpd,...fd->...fp", M_hat, x_hat)
+        return torch.fft.irfft(y_hat, size, dim=-2)[..., : self.n, :]
+
+    def _apply_direct(self, x):
+        padded = torch.nn.functional.pad(x, (0, 0, self.L - 1, 0))
+        windows = padded.unfold(-2, self.L, 1)
+        taps = self.M.flip(-3)
+        tokens = _WINDOW_ENTRIES * max(1, self.n) // max(1, windows.numel())
+        parts = windows.split(max(1, tokens), dim=-3)
+        return torch.cat([torch.einsum("...idl,...lpd->...ip", part, taps) for part in parts], dim=-2)
+
+    def row(self, i):
+        check_integer("i", i, low=0, high=self.n - 1)
+        seen = self.M[..., : i + 1, :, :].flip(-3)
+        after = self.n - 1 - i
+        return torch.nn.functional.pad(seen, (0, 0, 0, 0, self.n - after - seen.shape[-3], after))
+
+    def column(self, j):
+        check_integer("j", j, low=0, high=self.n - 1)
+        seen = self.M[..., : self.n - j, :, :]
+        return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
+
+    def to_dense(self):
+        return _toeplitz(self.M, self.n, dim=-3)
+
+    def block_norms(self):
+        return _toeplitz(torch.linalg.matrix_norm(self.M), self.n, dim=-1)
+
+    def lag_coefficients(self, V: torch.Tensor) -> torch.Tensor:
+        """Return c_h(tau) = ⟨M_tau, V_h⟩, (..., H, L), for value maps ``V`` (H, p, d) or (..., H, p, d).
+
+        They are ``coefficients(V)`` without its n² entries: alpha^h_ij = c_h(i−j). Raises as
+        ``coefficients``. Introduced in *head-count*.
+        """
+        check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
+        check_alike(W=self._standard, V=V)
+        shared_batch(W=self.batch_shape, V=V.shape[:-3])
+        return torch.einsum("...lpd,...hpd->...hl", self.M, V)
+
+    def coefficients(self, V):
+        return _toeplitz(self.lag_coefficients(V), self.n, dim=-1)
+
+    def _span_blocks(self):
+        tau = torch.arange(self.L, dtype=torch.float64, device=self.device)
+        rows = self.M.to(torch.float64).reshape(*self.batch_shape, self.L, self.p * self.d)
+        yield (self.n - tau).sqrt()[:, None] * rows
+
+    def _scaled(self, factor):
+        return LagOperator(factor * self.M, self.n)
+
+
+def _toeplitz(values: torch.Tensor, n: int, dim: int) -> torch.Tensor:
+    """Replace dimension ``dim`` (negative, of size L) by the pair (i, j), entry i−j where it exists."""
+    L = values.shape[dim]
+    shape = list(values.shape)
+    shape[dim] = 1
+    i = torch.arange(n, device=values.device)
+    lag = i[:, None] - i[None, :]
+    index = torch.where((lag >= 0) & (lag < L), lag, L)
+    spread = torch.cat([values, values.new_zeros(shape)], dim=dim).index_select(dim, index.flatten())
+    return spread.unflatten(dim, (n, n))

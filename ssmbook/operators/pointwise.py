@@ -1,0 +1,44 @@
+"""Operators that do not mix tokens."""
+
+from __future__ import annotations
+
+import torch
+
+from .._checks import check_integer, check_shape
+from .base import InteractionOperator
+
+
+class PointwiseOperator(InteractionOperator):
+    """A block-diagonal operator, W_ii = W_i and zero elsewhere: what a feed-forward layer does.
+
+    ``W`` (..., n, p, d); dtype and device are those of ``W``. Raises ``TypeError`` for a non-floating tensor,
+    ``ValueError`` for another shape. Introduced in *interaction-operator*.
+    """
+
+    def __init__(self, W: torch.Tensor) -> None:
+        sizes = check_shape("W", W, "... n p d")
+        super().__init__(W, W.shape[:-3], sizes["n"], sizes["p"], sizes["d"])
+        self.W = W
+
+    def _apply(self, x):
+        return torch.einsum("...ipd,...id->...ip", self.W, x)
+
+    def row(self, i):
+        check_integer("i", i, low=0, high=self.n - 1)
+        return torch.nn.functional.pad(self.W[..., i : i + 1, :, :], (0, 0, 0, 0, i, self.n - 1 - i))
+
+    def column(self, j):
+        check_integer("j", j, low=0, high=self.n - 1)
+        return self.row(j)
+
+    def to_dense(self):
+        return torch.diag_embed(self.W.movedim(-3, -1)).movedim((-2, -1), (-4, -3))
+
+    def block_norms(self):
+        return torch.diag_embed(torch.linalg.matrix_norm(self.W))
+
+    def _span_blocks(self):
+        yield self.W.reshape(*self.batch_shape, self.n, self.p * self.d)
+
+    def _scaled(self, factor):
+        return PointwiseOperator(factor * self.W)

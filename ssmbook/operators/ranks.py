@@ -1,0 +1,128 @@
+"""Rank with a stated tolerance: float64, by QR and SVD (a Gram matrix would square the gap)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from .._checks import check_finite, check_tensor
+
+# Entries gathered before a QR step: enough to make one worth its call, few enough to stay in cache.
+_PART_ENTRIES = 2**17
+
+
+def default_rtol(dtype: torch.dtype) -> float:
+    """Return the relative cut below which a singular value of an operator held in ``dtype`` counts as zero.
+
+    1e-10 for float64, 16 machine epsilons for shorter types (1.9e-6 for float32): entries rounded once put
+    the noise near one epsilon of the largest singular value, so a planted value at 1e-5 of it is kept in
+    either. Introduced in *interaction-operator*.
+    """
+    return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps
+
+
+def check_rtol(rtol) -> None:
+    """Refuse a tolerance that is not a number in [0, 1) (``TypeError`` / ``ValueError``)."""
+    if isinstance(rtol, bool) or not isinstance(rtol, (int, float)):
+        raise TypeError(f"rtol must be a number in [0, 1); got {type(rtol).__name__}")
+    if not 0 <= rtol < 1:
+        raise ValueError(f"rtol must be a number in [0, 1); got {rtol}")
+
+
+def compress(blocks: Iterable[torch.Tensor], like: torch.Tensor, name: str = "W") -> torch.Tensor:
+    """Return a float64 matrix of at most ``width`` rows with the singular values of stacked blocks.
+
+    It has their row space too. ``blocks``: matrices (..., r, width), read one after the other and never
+    stacked as a whole; ``like``: an empty float64 matrix (..., 0, width). Each block must be finite, else a
+    ``ValueError`` names ``name``.
+    """
+    width = like.shape[-1]
+    part_rows = max(8 * width, _PART_ENTRIES // max(1, width))
+    kept, rows = [like], 0
+    for block in blocks:
+        block = block.detach().to(torch.float64)
+        check_finite(name, block)
+        # A tall block is taken in parts, which stay in cache and need no second copy of the whole.
+        for part in block.expand(*like.shape[:-2], *block.shape[-2:]).split(max(1, part_rows), dim=-2):
+            kept.append(part)
+            rows += part.shape[-2]
+            if rows > part_rows:
+                kept = [_triangle(torch.cat(kept, dim=-2))]
+                rows = kept[0].shape[-2]
+    return _triangle(torch.cat(kept, dim=-2))
+
+
+def _triangle(matrix: torch.Tensor) -> torch.Tensor:
+    rows, width = matrix.shape[-2:]
+    if rows <= width or matrix.numel() == 0:
+        return matrix[..., :width, :]
+    return torch.linalg.qr(matrix, mode="r").R
+
+
+def numerical_rank(singular_values: torch.Tensor, rtol: float):
+    """Count the singular values above ``rtol`` times the largest.
+
+    ``singular_values`` (..., m), in any order; returns an ``int`` when unbatched, else int64 of shape (...).
+    Nothing stands above zero times zero, so a zero matrix has rank 0. Raises ``ValueError`` on a non-finite
+    value or a tolerance outside [0, 1). Introduced in *interaction-operator*.
+    """
+    check_tensor("singular_values", singular_values)
+    if singular_values.dim() == 0:
+        raise ValueError("singular_values must have shape (..., m); got ()")
+    check_finite("singular_values", singular_values)
+    check_rtol(rtol)
+    if singular_values.shape[-1] == 0:
+        counts = singular_values.new_zeros(singular_values.shape[:-1], dtype=torch.int64)
+    else:
+        counts = (singular_values > rtol * singular_values.amax(-1, keepdim=True)).sum(-1)
+    return int(counts) if counts.dim() == 0 else counts
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """A rank together with what it rests on, so that a near-tie is seen and not hidden.
+
+    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``rtol``: the
+    cut used; ``gap``: float or float64 (...), the last singular value kept over the first one dropped
+    (infinite when nothing, or an exact zero, was dropped or nothing was kept). Introduced in
+    *interaction-operator*.
+    """
+
+    rank: int | torch.Tensor
+    spectrum: torch.Tensor
+    rtol: float
+    gap: float | torch.Tensor
+
+
+def rank_report(spectrum: torch.Tensor, rtol: float) -> RankReport:
+    """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``; raises as
+    ``numerical_rank``."""
+    rank = numerical_rank(spectrum, rtol)
+    counts = torch.as_tensor(rank, device=spectrum.device)
+    one = spectrum.new_full((*spectrum.shape[:-1], 1), torch.inf)
+    last = torch.cat([one, spectrum], dim=-1).gather(-1, counts[..., None])[..., 0]
+    first = torch.cat([spectrum, torch.zeros_like(one)], dim=-1).gather(-1, counts[..., None])[..., 0]
+    gap = last / first
+    return RankReport(rank, spectrum, rtol, float(gap) if gap.dim() == 0 else gap)
+
+
+def leading_row_directions(matrix: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the first ``count`` right singular vectors (..., count, width) of a float64 matrix (..., m,
+    width).
+
+    The basis goes on past the rank. Signs are fixed, the first entry of at least half the largest size being
+    positive, so that ties among entries do not make a page depend on the machine.
+    """
+    rows, width = matrix.shape[-2:]
+    if matrix.numel() == 0:
+        basis = torch.eye(width, dtype=matrix.dtype, device=matrix.device).expand(*matrix.shape[:-2], -1, -1)
+    else:
+        basis = torch.linalg.svd(matrix, full_matrices=rows < width).Vh
+    basis = basis[..., :count, :]
+    if basis.numel() == 0:
+        return basis
+    large = basis.abs() >= 0.5 * basis.abs().amax(-1, keepdim=True)
+    lead = basis.gather(-1, large.to(torch.int8).argmax(-1, keepdim=True))
+    return basis * torch.sign(lead)

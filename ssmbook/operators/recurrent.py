@@ -1,0 +1,81 @@
+"""Operators of a linear recurrence whose matrices may change from token to token."""
+
+from __future__ import annotations
+
+import torch
+
+from .._checks import check_alike, check_integer, check_shape
+from .base import InteractionOperator
+from .shapes import shared_batch
+
+
+class RecurrentOperator(InteractionOperator):
+    """The operator of h_i = A_i h_{i−1} + B_i x_i, y_i = C_i h_i + D_i x_i.
+
+    W_ij = C_i A_i A_{i−1} … A_{j+1} B_j for j ≤ i (plus D_i at i = j), zero above. ``A`` (..., n, N, N),
+    ``B`` (..., n, N, d), ``C`` (..., n, p, N), ``D`` (..., n, p, d) or ``None``, of one dtype and device;
+    each batch shape is the same or absent. Rows are produced by the recurrence one at a time: n² blocks exist
+    only in ``to_dense``. Raises ``TypeError`` for other or mixed dtypes, ``ValueError`` for other shapes or
+    mixed devices. Introduced in *interaction-operator*.
+    """
+
+    def __init__(
+        self, A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, D: torch.Tensor | None = None
+    ) -> None:
+        sizes = check_shape("A", A, "... n N N")
+        sizes = check_shape("B", B, "... n N d", sizes)
+        sizes = check_shape("C", C, "... n p N", sizes)
+        given = {"A": A, "B": B, "C": C}
+        if D is not None:
+            check_shape("D", D, "... n p d", sizes)
+            given["D"] = D
+        check_alike(**given)
+        batch = shared_batch(**{name: tensor.shape[:-3] for name, tensor in given.items()})
+        super().__init__(A, batch, sizes["n"], sizes["p"], sizes["d"])
+        self.A, self.B, self.C, self.D, self.N = A, B, C, D, sizes["N"]
+
+    def _apply(self, x):
+        drive = torch.einsum("...tsd,...td->...ts", self.B, x)
+        state = torch.zeros_like(drive[..., :1, :]).squeeze(-2) if self.n else None
+        states = []
+        for t in range(self.n):
+            state = torch.einsum("...rs,...s->...r", self.A[..., t, :, :], state) + drive[..., t, :]
+            states.append(state)
+        states = torch.stack(states, dim=-2) if states else drive
+        y = torch.einsum("...tps,...ts->...tp", self.C, states)
+        return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
+
+    def row(self, i):
+        check_integer("i", i, low=0, high=self.n - 1)
+        carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
+        for j in range(i, -1, -1):
+            blocks.append(carry @ self.B[..., j, :, :])
+            carry = carry @ self.A[..., j, :, :]
+        return self._finish_row(torch.stack(blocks[::-1], dim=-3), i)
+
+    def rows(self):
+        memory = self._zeros(0, self.N, self.d)
+        for i in range(self.n):
+            moved = self.A[..., i, None, :, :] @ memory
+            entered = self.B[..., i, None, :, :].expand(*self.batch_shape, 1, self.N, self.d)
+            memory = torch.cat([moved, entered], dim=-3)
+            yield self._finish_row(self.C[..., i, None, :, :] @ memory, i)
+
+    def _span_blocks(self):
+        # The parameters are the operator: products taken in float64 add no rounding of their own to its span.
+        given = (self.A, self.B, self.C, self.D)
+        if self.dtype == torch.float64:
+            yield from super()._span_blocks()
+        else:
+            exact = RecurrentOperator(*(None if part is None else part.to(torch.float64) for part in given))
+            yield from exact._span_blocks()
+
+    def _finish_row(self, blocks, i):
+        """Add the skip to W_ii, the last of blocks W_i0 … W_ii, and append the zeros W_ij, j > i."""
+        if self.D is not None:
+            own = blocks[..., i:, :, :] + self.D[..., i : i + 1, :, :]
+            blocks = torch.cat([blocks[..., :i, :, :], own], dim=-3)
+        return torch.nn.functional.pad(blocks, (0, 0, 0, 0, 0, self.n - 1 - i))
+
+    def _scaled(self, factor):
+        return RecurrentOperator(self.A, self.B, factor * self.C, None if self.D is None else factor * self.D)

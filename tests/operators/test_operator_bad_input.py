@@ -1,0 +1,228 @@
+"""Every refusal names the argument, what came and what was wanted."""
+
+import pytest
+import torch
+
+from ssmbook.operators import (
+    DenseOperator,
+    FactorizedOperator,
+    LagOperator,
+    PointwiseOperator,
+    RecurrentOperator,
+    numerical_rank,
+    operator_span,
+    path_operator,
+    secant_operator,
+)
+
+
+def z(*shape, dtype=torch.float64, device=None):
+    return torch.zeros(*shape, dtype=dtype, device=device)
+
+
+DENSE = DenseOperator(z(5, 5, 3, 2))
+BATCHED = DenseOperator(z(4, 5, 5, 3, 2))
+LAG = LagOperator(z(5, 3, 2))
+F32 = torch.float32
+
+CASES = {
+    "dense not square": (
+        lambda: DenseOperator(z(5, 4, 3, 2)),
+        ValueError,
+        r"W must have shape .*got \(5, 4, 3, 2\)",
+    ),
+    "dense too few dims": (lambda: DenseOperator(z(5, 3, 2)), ValueError, "W must have shape"),
+    "dense of integers": (
+        lambda: DenseOperator(torch.zeros(5, 5, 3, 2, dtype=torch.int64)),
+        TypeError,
+        "W must be",
+    ),
+    "dense of complex": (
+        lambda: DenseOperator(z(5, 5, 3, 2, dtype=torch.complex128)),
+        TypeError,
+        "W must be",
+    ),
+    "dense of lists": (lambda: DenseOperator([[1.0]]), TypeError, "W must be .*got list"),
+    "heads not square": (
+        lambda: FactorizedOperator(z(2, 5, 4), z(2, 3, 2)),
+        ValueError,
+        "alpha must have shape",
+    ),
+    "heads disagree": (
+        lambda: FactorizedOperator(z(2, 5, 5), z(3, 3, 2)),
+        ValueError,
+        "V must have shape .*H = 2",
+    ),
+    "heads of mixed dtype": (
+        lambda: FactorizedOperator(z(2, 5, 5), z(2, 3, 2, dtype=F32)),
+        TypeError,
+        "V must have the dtype",
+    ),
+    "heads of mixed device": (
+        lambda: FactorizedOperator(z(2, 5, 5), z(2, 3, 2, device="meta")),
+        ValueError,
+        "V must be on the device",
+    ),
+    "heads of mixed batch": (
+        lambda: FactorizedOperator(z(4, 2, 5, 5), z(3, 2, 3, 2)),
+        ValueError,
+        r"V must have the batch shape of alpha",
+    ),
+    "heads that would broadcast": (
+        lambda: FactorizedOperator(z(4, 2, 5, 5), z(1, 2, 3, 2)),
+        ValueError,
+        r"V must have the batch shape of alpha",
+    ),
+    "lag shape": (lambda: LagOperator(z(5, 3), 5), ValueError, "M must have shape"),
+    "lag too short": (lambda: LagOperator(z(5, 3, 2), 4), ValueError, "length must be at least L = 5.*got 4"),
+    "lag negative": (lambda: LagOperator(z(0, 3, 2), -1), ValueError, "length must be at least 0; got -1"),
+    "lag length type": (lambda: LagOperator(z(5, 3, 2), 5.0), TypeError, "length must be an int; got float"),
+    "pointwise shape": (lambda: PointwiseOperator(z(3, 2)), ValueError, "W must have shape"),
+    "A not square": (
+        lambda: RecurrentOperator(z(5, 4, 3), z(5, 4, 2), z(5, 3, 4)),
+        ValueError,
+        "A must have shape",
+    ),
+    "B of other N": (
+        lambda: RecurrentOperator(z(5, 4, 4), z(5, 3, 2), z(5, 3, 4)),
+        ValueError,
+        "B must have shape",
+    ),
+    "C of other n": (
+        lambda: RecurrentOperator(z(5, 4, 4), z(5, 4, 2), z(6, 3, 4)),
+        ValueError,
+        "C must have shape",
+    ),
+    "D of other p": (
+        lambda: RecurrentOperator(z(5, 4, 4), z(5, 4, 2), z(5, 3, 4), z(5, 2, 2)),
+        ValueError,
+        "D must have shape",
+    ),
+    "mixed B": (
+        lambda: RecurrentOperator(z(5, 4, 4), z(5, 4, 2, dtype=F32), z(5, 3, 4)),
+        TypeError,
+        "B must have the dtype",
+    ),
+    "batch of C": (
+        lambda: RecurrentOperator(z(2, 5, 4, 4), z(5, 4, 2), z(3, 5, 3, 4)),
+        ValueError,
+        "C must have the batch shape of A",
+    ),
+    "x of other n": (
+        lambda: DENSE.apply(z(4, 2)),
+        ValueError,
+        r"x must have shape .*n = 5, d = 2; got \(4, 2\)",
+    ),
+    "x of other d": (lambda: DENSE.apply(z(5, 3)), ValueError, "x must have shape"),
+    "x of other dtype": (lambda: DENSE.apply(z(5, 2, dtype=F32)), TypeError, "x must have the dtype of W"),
+    "x elsewhere": (lambda: DENSE.apply(z(5, 2, device="meta")), ValueError, "x must be on the device of W"),
+    "x of other batch": (
+        lambda: BATCHED.apply(z(3, 5, 2)),
+        ValueError,
+        r"x must have the batch shape of W, \(4,\)",
+    ),
+    "x would broadcast": (lambda: BATCHED.apply(z(1, 5, 2)), ValueError, "x must have the batch shape of W"),
+    "x deeper batch": (lambda: BATCHED.apply(z(2, 4, 5, 2)), ValueError, "x must have the batch shape of W"),
+    "negative H": (lambda: LAG.best_heads(-1), ValueError, "H must be between 0 and 6; got -1"),
+    "too many H": (lambda: LAG.best_heads(7), ValueError, "H must be between 0 and 6; got 7"),
+    "H of a short sequence": (
+        lambda: LagOperator(z(2, 3, 2)).best_heads(5),
+        ValueError,
+        "between 0 and 4; got 5",
+    ),
+    "H of an empty sequence": (lambda: LagOperator(z(0, 3, 2)).best_heads(1), ValueError, "between 0 and 0"),
+    "H type": (lambda: LAG.best_heads(2.0), TypeError, "H must be an int"),
+    "H bool": (lambda: LAG.best_heads(True), TypeError, "H must be an int"),
+    "rtol negative": (
+        lambda: LAG.interaction_rank(-1e-3),
+        ValueError,
+        r"rtol must be a number in \[0, 1\); got -0.001",
+    ),
+    "rtol one": (lambda: LAG.interaction_rank(1.0), ValueError, "rtol must be"),
+    "rtol nan": (lambda: LAG.rank_report(float("nan")), ValueError, "rtol must be"),
+    "rtol type": (lambda: LAG.interaction_rank("tight"), TypeError, "rtol must be a number"),
+    "row outside": (lambda: LAG.row(5), ValueError, "i must be between 0 and 4; got 5"),
+    "row negative": (lambda: DENSE.row_rank(-1), ValueError, "i must be between 0 and 4; got -1"),
+    "column outside": (lambda: DENSE.column_rank(5), ValueError, "j must be between 0 and 4; got 5"),
+    "column type": (lambda: LAG.column(1.0), TypeError, "j must be an int"),
+    "V of other d": (lambda: LAG.coefficients(z(2, 3, 3)), ValueError, "V must have shape"),
+    "V of other dtype": (
+        lambda: DENSE.coefficients(z(2, 3, 2, dtype=F32)),
+        TypeError,
+        "V must have the dtype of W",
+    ),
+    "sum of other n": (
+        lambda: DENSE + LagOperator(z(4, 3, 2)),
+        ValueError,
+        r"right must have \(n, p, d\) = \(5, 3, 2\)",
+    ),
+    "sum of other dtype": (
+        lambda: LAG + LagOperator(z(5, 3, 2, dtype=F32)),
+        TypeError,
+        "right must have the dtype",
+    ),
+    "sum of other batch": (
+        lambda: BATCHED + DenseOperator(z(3, 5, 5, 3, 2)),
+        ValueError,
+        r"right must have the batch shape of left",
+    ),
+    "sum with a tensor": (lambda: LAG + 1.0, TypeError, "unsupported operand"),
+    "product of other d": (lambda: DENSE @ LAG, ValueError, r"right must have \(n, p\) = \(5, 2\)"),
+    "product with a number": (lambda: DENSE @ 2.0, TypeError, "unsupported operand"),
+    "multiple by a string": (lambda: DENSE * "2", TypeError, "multiply"),
+    "span of a tensor": (
+        lambda: operator_span(z(5, 5, 3, 2)),
+        TypeError,
+        "W must be an InteractionOperator; got Tensor",
+    ),
+    "rank of nan": (
+        lambda: numerical_rank(torch.tensor([1.0, float("nan")]), 0.1),
+        ValueError,
+        "must be finite; got 1",
+    ),
+    "rank of a scalar": (
+        lambda: numerical_rank(torch.tensor(1.0), 0.1),
+        ValueError,
+        "singular_values must have shape",
+    ),
+    "path of nan": (lambda: path_operator(torch.tanh, z(5, 2) / 0), ValueError, "x must be finite; got 10"),
+    "path of a vector": (lambda: path_operator(torch.tanh, z(5)), ValueError, "x must have shape"),
+    "no points": (lambda: path_operator(torch.tanh, z(5, 2), 0), ValueError, "points must be at least 1"),
+    "cap below points": (
+        lambda: path_operator(torch.tanh, z(5, 2), 16, max_points=8),
+        ValueError,
+        "max_points must be at least 16",
+    ),
+    "secant of other n": (lambda: secant_operator(z(4, 2), z(5, 2)), ValueError, "y must have shape"),
+    "secant of other batch": (
+        lambda: secant_operator(z(5, 2), z(3, 5, 2)),
+        ValueError,
+        "y must have the batch shape of x",
+    ),
+    "secant of other dtype": (
+        lambda: secant_operator(z(5, 2, dtype=F32), z(5, 2)),
+        TypeError,
+        "y must have the dtype",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_refused_by_name(case):
+    call, error, message = CASES[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_half_precision_operators_apply_and_rank():
+    M = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    W = LagOperator(M)
+    assert W.apply(torch.ones(5, 2, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert W.interaction_rank() == DenseOperator(W.to_dense()).interaction_rank()
+
+
+def test_nan_in_a_token_stays_with_the_tokens_that_see_it():
+    W = LagOperator(torch.ones(2, 1, 1), 5)
+    x = torch.ones(5, 1)
+    x[2] = float("nan")
+    assert W.apply(x).isnan().squeeze(-1).tolist() == [False, False, True, True, False]

@@ -1,0 +1,232 @@
+"""Ranks that are known beforehand, and ranks that must not cost what they would densely."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.operators import (
+    DenseOperator,
+    FactorizedOperator,
+    LagOperator,
+    PointwiseOperator,
+    RecurrentOperator,
+    default_rtol,
+    numerical_rank,
+    operator_span,
+    rank_report,
+)
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def orthonormal(rows, columns, g):
+    return torch.linalg.qr(torch.randn(rows, columns, generator=g, dtype=torch.float64)).Q
+
+
+def planted_factors(k, n, p, d, g):
+    """Orthonormal alpha and V with singular values falling geometrically from 1 to 1e-5 (k = 1: just 1)."""
+    sigma = torch.logspace(0, -5, k, dtype=torch.float64) if k > 1 else torch.ones(1, dtype=torch.float64)
+    alpha = (orthonormal(n * n, k, g) * sigma).mT.reshape(k, n, n)
+    return alpha, orthonormal(p * d, k, g).mT.reshape(k, p, d), sigma
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", range(1, 13))
+def test_planted_ranks_are_found_exactly(k, dtype):
+    for seed in range(5):
+        alpha, V, sigma = planted_factors(k, 9, 4, 5, generator(seed))
+        heads = FactorizedOperator(alpha.to(dtype), V.to(dtype))
+        # Dense blocks are summed in the operator's own dtype: the rounding of that sum is part of the test.
+        for W in (
+            heads,
+            DenseOperator(heads.to_dense()),
+            1e-30 * heads,
+            DenseOperator(heads.to_dense() * 1e20),
+        ):
+            report = W.rank_report()
+            assert report.rank == k and report.rtol == default_rtol(dtype)
+            relative = report.spectrum[:k] / report.spectrum[0]
+            assert torch.allclose(relative, sigma, rtol=2e-2 if dtype == torch.float32 else 1e-8)
+            assert report.gap > 4
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", range(1, 13))
+def test_planted_ranks_of_lag_pointwise_and_recurrent_kinds(k, dtype):
+    g, n, p, d = generator(k), 40, 4, 5
+    sigma = torch.logspace(0, -5, k, dtype=torch.float64) if k > 1 else torch.ones(1, dtype=torch.float64)
+    rows = (orthonormal(n, k, g) * sigma) @ orthonormal(p * d, k, g).mT
+    weights = (n - torch.arange(n, dtype=torch.float64)).sqrt()
+    lag = LagOperator((rows / weights[:, None]).reshape(n, p, d).to(dtype), n)
+    assert lag.interaction_rank() == k and DenseOperator(lag.to_dense()).interaction_rank() == k
+    assert PointwiseOperator(rows.reshape(n, p, d).to(dtype)).interaction_rank() == k
+    # A state that forgets at once: W_ij = C_i B_j at i = j, and C B runs through the planted rows.
+    C = torch.eye(p, dtype=dtype).expand(n, p, p)
+    forgetful = RecurrentOperator(torch.zeros(n, p, p, dtype=dtype), rows.reshape(n, p, d).to(dtype), C)
+    assert forgetful.interaction_rank() == k
+
+
+def test_default_tolerance_counts_noise_out_and_the_gap_reports_near_ties():
+    sigma = torch.tensor([1.0, 0.5, 3e-10, 2e-10, 1e-17], dtype=torch.float64)
+    report = rank_report(sigma, 2.5e-10)
+    assert report.rank == 3 and report.gap == pytest.approx(1.5)
+    assert rank_report(sigma, 1e-3).gap == pytest.approx(0.5 / 3e-10)
+    assert rank_report(sigma, 0.0).rank == 5 and rank_report(sigma, 0.0).gap == math.inf
+    assert default_rtol(torch.float64) == 1e-10
+    assert 1e-7 < default_rtol(torch.float32) < 1e-5
+
+
+def test_numerical_rank_of_zero_empty_and_batched_spectra():
+    assert numerical_rank(torch.zeros(4), 1e-6) == 0
+    assert numerical_rank(torch.zeros(0), 1e-6) == 0
+    batch = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1e-30, 1e-31]])
+    assert numerical_rank(batch, 1e-3).tolist() == [1, 0, 2]
+    assert numerical_rank(torch.zeros(0, 3), 1e-3).shape == (0,)
+    report = rank_report(batch, 1e-3)
+    assert report.rank.tolist() == [1, 0, 2] and bool(report.gap.isinf().all())
+
+
+def test_each_batch_element_is_cut_at_its_own_scale():
+    alpha, V, _ = planted_factors(3, 6, 3, 3, generator(0))
+    W = FactorizedOperator(torch.stack([alpha, 1e-12 * alpha, 0 * alpha]), V)
+    assert W.interaction_rank().tolist() == [3, 3, 0]
+    assert W.interaction_rank(joint=True) == 3
+
+
+def test_the_zero_operator_has_rank_zero_and_no_heads():
+    for W in (
+        DenseOperator(torch.zeros(4, 4, 2, 3, dtype=torch.float64)),
+        FactorizedOperator(
+            torch.zeros(0, 4, 4, dtype=torch.float64), torch.zeros(0, 2, 3, dtype=torch.float64)
+        ),
+        LagOperator(torch.zeros(0, 2, 3, dtype=torch.float64), 4),
+    ):
+        assert W.interaction_rank() == 0 and operator_span(W).shape == (0, 2, 3)
+        assert W.best_heads(0).H == 0 and bool((W.best_heads(2).to_dense() == 0).all())
+        assert bool((W.apply(torch.ones(4, 3, dtype=torch.float64)) == 0).all())
+
+
+@pytest.mark.parametrize("theta", [0.3, math.pi / 2, math.pi])
+def test_rotation_needs_two_heads_unless_it_is_a_reflection_through_the_origin(theta):
+    c, s = math.cos(theta), math.sin(theta)
+    turn = 0.9 * torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+    M = torch.stack([torch.linalg.matrix_power(turn, tau) for tau in range(12)])
+    W = LagOperator(M, 12)
+    same = RecurrentOperator(
+        *(m.expand(12, 2, 2) for m in (turn, torch.eye(2).double(), torch.eye(2).double()))
+    )
+    assert torch.allclose(W.to_dense(), same.to_dense(), atol=1e-14)
+    wanted = 1 if theta == math.pi else 2
+    assert W.interaction_rank() == wanted and same.interaction_rank() == wanted
+    assert torch.allclose(W.best_heads(wanted).to_dense(), W.to_dense(), atol=1e-14)
+
+
+def test_best_heads_of_a_lag_operator_are_causal_toeplitz_and_beat_any_other():
+    g = generator(3)
+    W = LagOperator(torch.randn(8, 3, 4, generator=g, dtype=torch.float64), 8)
+    heads = W.best_heads(2)
+    assert bool((heads.alpha.triu(1) == 0).all())
+    for lag in range(8):
+        diagonal = heads.alpha.diagonal(-lag, -2, -1)
+        assert torch.allclose(diagonal, diagonal[:, :1].expand_as(diagonal))
+        assert torch.allclose(W.lag_coefficients(heads.V)[:, lag], diagonal[:, 0])
+    best = (W - heads).to_dense().norm()
+    for _ in range(20):
+        V = heads.V + 0.1 * torch.randn(2, 3, 4, generator=g, dtype=torch.float64)
+        basis = torch.linalg.qr(V.flatten(1).mT).Q.mT.reshape(2, 3, 4)
+        assert (W - FactorizedOperator(W.coefficients(basis), basis)).to_dense().norm() > best
+
+
+def test_signs_of_value_maps_do_not_depend_on_the_sign_of_the_operator():
+    alpha, V, _ = planted_factors(3, 6, 3, 4, generator(1))
+    W = FactorizedOperator(alpha, V)
+    assert torch.allclose(W.best_heads(3).V, (-W).best_heads(3).V, atol=1e-9)
+
+
+def test_a_long_lag_operator_is_ranked_and_applied_without_its_blocks():
+    # n² blocks of 64 entries would take 2 TiB here.
+    n, p, d, g = 65_536, 8, 8, generator(0)
+    taps = torch.randn(n, 5, generator=g, dtype=torch.float64)
+    maps = torch.randn(5, p, d, generator=g, dtype=torch.float64)
+    W = LagOperator(torch.einsum("lk,kpd->lpd", taps, maps), n)
+    assert W.interaction_rank() == 5
+    assert W.leading_value_maps(5).shape == (5, p, d)
+    x = torch.randn(n, d, generator=g, dtype=torch.float64)
+    y = W.apply(x)
+    for i in (0, 1, 777, n - 1):
+        wanted = torch.einsum("jpd,jd->p", W.row(i), x)
+        assert torch.allclose(y[i], wanted, rtol=0, atol=1e-12 * float(y.abs().max()))
+
+
+def test_structured_kinds_work_where_dense_blocks_would_not_fit():
+    # 64 · n² float32 entries: 4.3 GB for the heads, were they dense.
+    n, g = 4096, generator(0)
+    heads = FactorizedOperator(torch.ones(2, n, n), torch.randn(2, 8, 8, generator=g))
+    assert heads.interaction_rank() == 1
+    pointwise = PointwiseOperator(torch.randn(100_000, 2, 2, generator=g, dtype=torch.float64))
+    assert pointwise.interaction_rank() == 4
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 40),
+    L=st.integers(0, 40),
+    p=st.integers(1, 3),
+    d=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_fft_and_direct_sums_agree(n, L, p, d, seed):
+    g = generator(seed)
+    W = LagOperator(torch.randn(2, min(L, n), p, d, generator=g, dtype=torch.float64), n)
+    x = torch.randn(2, n, d, generator=g, dtype=torch.float64)
+    direct = W.apply(x)
+    assert torch.allclose(direct, torch.einsum("...ijpd,...jd->...ip", W.to_dense(), x), atol=1e-12)
+    if W.L:
+        assert torch.allclose(W._apply_fft(x), direct, rtol=0, atol=1e-12 * (1 + float(direct.abs().max())))
+
+
+def test_direct_sum_in_parts_equals_the_whole(monkeypatch):
+    g = generator(0)
+    W = LagOperator(torch.randn(7, 2, 3, generator=g, dtype=torch.float64), 11)
+    x = torch.randn(4, 11, 3, generator=g, dtype=torch.float64)
+    whole = W.apply(x)
+    monkeypatch.setattr("ssmbook.operators.lag._WINDOW_ENTRIES", 200)
+    assert torch.allclose(W.apply(x), whole, rtol=1e-14)
+
+
+def test_structure_survives_algebra_where_it_can():
+    g = generator(0)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    long, short = LagOperator(random(6, 3, 3), 6), LagOperator(random(2, 3, 3), 6)
+    heads, more = (
+        FactorizedOperator(random(2, 6, 6), random(2, 3, 3)),
+        FactorizedOperator(random(6, 6)[None], random(1, 3, 3)),
+    )
+    points = PointwiseOperator(random(6, 3, 3))
+    assert type(long + short) is LagOperator and type(short @ short) is LagOperator and (short @ short).L == 3
+    assert (heads + more).H == 3 and (heads @ more).H == 2 and type(points @ points) is PointwiseOperator
+    assert type(points + points) is PointwiseOperator
+    assert (heads + heads).interaction_rank() == 2
+    for first, second in ((long, short), (short, short), (heads, more), (points, points), (long, heads)):
+        product = torch.einsum("ikpq,kjqd->ijpd", first.to_dense(), second.to_dense())
+        assert torch.allclose((first @ second).to_dense(), product, atol=1e-12)
+        assert torch.allclose((first + second).to_dense(), first.to_dense() + second.to_dense(), atol=1e-12)
+
+
+def test_heads_that_cancel_leave_no_span_whatever_their_scale():
+    alpha, V, _ = planted_factors(3, 6, 3, 4, generator(2))
+    scale = torch.tensor([1e-20, 1.0, 1e20], dtype=torch.float64)[:, None, None]
+    heads = FactorizedOperator(alpha, V)
+    assert (heads - heads).interaction_rank() == 0
+    assert FactorizedOperator(alpha * scale, V / scale).interaction_rank() == 3
+    assert (heads - heads + 1e-3 * heads).interaction_rank() == 3
