@@ -1,0 +1,168 @@
+"""Mixing coefficients alpha (..., H, n, n) of the attention side, from queries, keys and decays."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .._checks import check_alike, check_integer, check_shape, check_tensor
+
+
+def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
+    """True where token i may see token j (j <= i): bool (n, n). Introduced in *zoo*."""
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
+
+
+def distances(n: int, device: torch.device | str | None = None) -> Tensor:
+    """Distances |i - j| between n tokens: int64 (n, n). Introduced in *zoo*."""
+    place = torch.arange(n, device=device)
+    return (place[:, None] - place).abs()
+
+
+def alibi_bias(
+    heads: int, n: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """ALiBi, the linear distance penalty -m_h |i - j| with slopes m_h = 2^(-8 h / heads), h = 1 ... heads.
+
+    Returns (heads, n, n) in ``dtype`` on ``device``, to be added to the logits (`press2022train`). Raises
+    ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    """
+    check_integer("heads", heads, low=1)
+    check_integer("n", n, low=0)
+    h = torch.arange(1, heads + 1, dtype=dtype or torch.get_default_dtype(), device=device)
+    return -torch.exp2(-8 * h / heads)[:, None, None] * distances(n, device)
+
+
+def softmax_coefficients(
+    q: Tensor, k: Tensor, *, causal: bool = True, bias: Tensor | None = None, sink: bool = False
+) -> Tensor:
+    """Softmax attention: alpha_ij = exp(s_ij) / sum_l exp(s_il), s_ij = <q_i, k_j> / sqrt(width) + bias.
+
+    q, k: (..., H, n, width); bias: (H, n, n) or (..., H, n, n); causal: only j <= i is seen; sink: one more
+    key with logit 0 and value 0, so that the denominator gains 1 and rows sum to less than 1
+    (`miller2023attention`).
+    Returns (..., H, n, n), exactly 0 at hidden pairs. Raises ``ValueError``/``TypeError`` for unlike shapes,
+    dtypes or devices. Introduced in *zoo*.
+    """
+    size = _check_pair("q", q, "k", k)
+    logits = q @ k.mT / size["width"] ** 0.5
+    if bias is not None:
+        check_shape("bias", bias, "... H n n", size)
+        check_alike(q=q, bias=bias)
+        logits = logits + bias
+    if causal:
+        logits = logits.masked_fill(~causal_mask(size["n"], q.device), float("-inf"))
+    if not sink:
+        return torch.softmax(logits, dim=-1)
+    return torch.softmax(functional.pad(logits, (0, 1)), dim=-1)[..., :-1]
+
+
+def linear_coefficients(q: Tensor, k: Tensor, *, normalised: bool = False) -> Tensor:
+    """Causal linear attention: alpha_ij = <q_i, k_j> for j <= i, divided by its row sum if normalised.
+
+    q, k: (..., H, n, width), features already applied. A row whose sum is exactly 0 gets coefficients 0.
+    Returns (..., H, n, n) (`katharopoulos2020transformers`). Raises as ``softmax_coefficients``.
+    Introduced in *zoo*.
+    """
+    _check_pair("q", q, "k", k)
+    alpha = (q @ k.mT).tril()
+    if not normalised:
+        return alpha
+    return alpha * safe_reciprocal(alpha.sum(-1, keepdim=True))
+
+
+def safe_reciprocal(a: Tensor) -> Tensor:
+    """1 / a, and 0 where a is 0 (same shape, dtype)."""
+    zero = a == 0
+    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, a))
+
+
+def decay_matrix(log_a: Tensor) -> Tensor:
+    """Products of scalar decays between two tokens: L_ij = a_{j+1} ... a_i for j <= i, exactly 0 above.
+
+    log_a: (..., n), the logarithms of the decays a_1 ... a_n. Each product is a sum of its own logarithms (no
+    differences of running sums), so it keeps full relative accuracy. Returns (..., n, n).
+    Raises ``TypeError`` for anything but a floating-point tensor. Introduced in *zoo*.
+    """
+    check_shape("log_a", log_a, "... n")
+    return segment_sums(log_a).exp().tril()
+
+
+def segment_sums(a: Tensor) -> Tensor:
+    """Sums between two tokens, a_{j+1} + ... + a_i for j <= i and 0 above: (..., n) -> (..., n, n)."""
+    later = causal_mask(a.shape[-1], a.device).tril(-1).mT
+    # row j of this layout runs along i, which is the fast direction to sum in
+    return torch.where(later, a[..., None, :], 0.0).cumsum(-1).mT
+
+
+def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
+    """Scalar decay on the key side (RetNet, SSD): alpha_ij = <q_i, k_j> a_{j+1} ... a_i for j <= i.
+
+    q, k: (..., H, n, width); log_a: (..., H, n) log-decays, one per head and token. Returns (..., H, n, n)
+    (`sun2023retentive`, `dao2024transformers`). Raises as ``softmax_coefficients``. Introduced in *zoo*.
+    """
+    size = _check_pair("q", q, "k", k)
+    check_shape("log_a", log_a, "... H n", size)
+    check_alike(q=q, log_a=log_a)
+    return (q @ k.mT) * decay_matrix(log_a)
+
+
+def vector_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
+    """Vector decay on the key side (GLA): alpha_ij = sum_c q_i[c] k_j[c] (a_{j+1} ... a_i)[c] for j <= i.
+
+    q, k, log_a: (..., H, n, width), one log-decay per key channel and token. Returns (..., H, n, n)
+    (`yang2024gated`). Raises as ``softmax_coefficients``. Introduced in *zoo*.
+    """
+    _check_pair("q", q, "k", k)
+    _check_pair("k", k, "log_a", log_a)
+    parts = zip(q.unbind(-1), k.unbind(-1), log_a.unbind(-1), strict=True)
+    return sum(q_c[..., :, None] * k_c[..., None, :] * decay_matrix(a_c) for q_c, k_c, a_c in parts)
+
+
+def delta_coefficients(q: Tensor, k: Tensor, beta: Tensor) -> Tensor:
+    """The delta rule: alpha_ij = beta_j k_j^T E_{j+1} ... E_i q_i with E_l = I - beta_l k_l k_l^T.
+
+    q, k: (..., H, n, width), k meant to have unit length; beta: (..., H, n) writing strengths. One triangular
+    solve: alpha = tril(Q K^T) (I + diag(beta) tril(K K^T, -1))^{-1} diag(beta) (`yang2024parallelizing`).
+    Returns (..., H, n, n). Raises as ``softmax_coefficients``. Introduced in *zoo*.
+    """
+    size = _check_pair("q", q, "k", k)
+    check_shape("beta", beta, "... H n", size)
+    check_alike(q=q, beta=beta)
+    erase = beta[..., None] * (k @ k.mT).tril(-1)
+    reads = torch.linalg.solve_triangular(
+        erase, (q @ k.mT).tril(), upper=False, left=False, unitriangular=True
+    )
+    return reads * beta[..., None, :]
+
+
+def selective_coefficients(delta: Tensor, A: Tensor, B_bar: Tensor, C: Tensor) -> Tensor:
+    """Selective SSM, a coefficient per channel: alpha^c_ij = sum_N C_i[N] exp(A[c, N] Delta) B_bar_j[c, N].
+
+    Delta is the time that passes in channel c between j and i: delta_{j+1} + ... + delta_i. delta: (..., n,
+    d); A: (d, N); B_bar: (..., n, d, N); C: (..., n, N). Returns (..., d, n, n) (`gu2024mamba`).
+    Raises as ``softmax_coefficients``. Introduced in *zoo*.
+    """
+    size = check_shape("A", A, "d N")
+    size = check_shape("delta", delta, "... n d", size)
+    check_shape("B_bar", B_bar, "... n d N", size)
+    check_shape("C", C, "... n N", size)
+    check_alike(delta=delta, A=A, B_bar=B_bar, C=C)
+    elapsed = segment_sums(delta.mT)
+    states = zip(A.unbind(-1), B_bar.unbind(-1), C.unbind(-1), strict=True)
+    alpha = sum(
+        C_m[..., None, :, None] * B_m.mT[..., None, :] * torch.exp(A_m[:, None, None] * elapsed)
+        for A_m, B_m, C_m in states
+    )
+    return alpha.tril()
+
+
+def _check_pair(first: str, a: Tensor, second: str, b: Tensor) -> dict[str, int]:
+    """Both (..., H, n, width), equal in shape, dtype and device."""
+    size = check_shape(first, a, "... H n width")
+    check_tensor(second, b)
+    if b.shape != a.shape:
+        raise ValueError(f"{second} must have the shape of {first}, {tuple(a.shape)}; got {tuple(b.shape)}")
+    check_alike(**{first: a, second: b})
+    return size

@@ -1,0 +1,121 @@
+"""Maps made of maps: gates, residual connections and hybrids, with the operator of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..operators import InteractionOperator, PointwiseOperator
+from .base import SequenceMap, draw
+
+GATES = ("output", "input", "both")
+
+
+class Gated(SequenceMap):
+    """A map between gates that each token sets for itself: y_i = g_i * F(u * X)_i, entry by entry.
+
+    W_ij = diag(g_i) W^F_ij(u * X) diag(u_j) with g_i = sigmoid(W_g x_i), u_j = sigmoid(W_u x_j). map: the
+    inner F; gate: "output" (g only), "input" (u only) or "both". Parameters ``W_g`` (p, d), ``W_u`` (d, d),
+    dtype and device those of the inner map. Raises ``TypeError`` for anything but a SequenceMap,
+    ``ValueError`` for an unknown gate. Introduced in *zoo*.
+    """
+
+    def __init__(self, map: SequenceMap, *, gate: str = "output", generator=None):
+        _check_maps("map", map)
+        if gate not in GATES:
+            raise ValueError(f"gate must be one of {', '.join(GATES)}; got {gate!r}")
+        super().__init__(map.d, map.p, causal=map.causal)
+        standard = map._standard()
+        like = {} if standard is None else {"dtype": standard.dtype, "device": standard.device}
+        self.map, self.gate = map, gate
+        self.W_g = None if gate == "input" else draw(map.p, map.d, fan_in=map.d, generator=generator, **like)
+        self.W_u = None if gate == "output" else draw(map.d, map.d, fan_in=map.d, generator=generator, **like)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        y = self.map(x if self.W_u is None else torch.sigmoid(x @ self.W_u.mT) * x)
+        return y if self.W_g is None else torch.sigmoid(x @ self.W_g.mT) * y
+
+    def _interaction(self, x: Tensor) -> InteractionOperator:
+        if self.W_u is None:
+            W = self.map.interaction(x)
+        else:
+            u = torch.sigmoid(x @ self.W_u.mT)
+            W = self.map.interaction(u * x) @ PointwiseOperator(torch.diag_embed(u))
+        if self.W_g is None:
+            return W
+        return PointwiseOperator(torch.diag_embed(torch.sigmoid(x @ self.W_g.mT))) @ W
+
+
+class Residual(SequenceMap):
+    """A map plus its input, y = x + F(x): W_ij = W^F_ij, plus the identity at i = j.
+
+    map: the inner F, p = d. Raises ``TypeError`` for anything but a SequenceMap, ``ValueError`` for p != d.
+    Introduced in *zoo*.
+    """
+
+    def __init__(self, map: SequenceMap):
+        _check_maps("map", map)
+        if map.p != map.d:
+            raise ValueError(f"map must have p = d for a residual connection; got d = {map.d}, p = {map.p}")
+        super().__init__(map.d, map.p, causal=map.causal)
+        self.map = map
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return x + self.map(x)
+
+    def _interaction(self, x: Tensor) -> InteractionOperator:
+        identity = torch.eye(self.d, dtype=x.dtype, device=x.device)
+        return PointwiseOperator(identity.expand(x.shape[-2], self.d, self.d)) + self.map.interaction(x)
+
+
+class Hybrid(SequenceMap):
+    """Several maps at once (mode "sum": their outputs add) or in turn (mode "stack": each feeds the next).
+
+    Sum: W is the sum of the operators at X. Stack: W is their product, each frozen at its own input.
+    maps: at least one; for "sum" all of the same d and p, for "stack" each d equal to the p before. Raises
+    ``TypeError`` for anything but SequenceMaps, ``ValueError`` for widths that do not fit or an unknown mode.
+    Introduced in *zoo*.
+    """
+
+    def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):
+        maps = list(maps)
+        _check_maps("maps", *maps)
+        if not maps:
+            raise ValueError("maps must hold at least one map; got none")
+        if mode not in ("sum", "stack"):
+            raise ValueError(f"mode must be one of sum, stack; got {mode!r}")
+        widths = [(m.d, m.p) for m in maps]
+        fits = (
+            len(set(widths)) == 1
+            if mode == "sum"
+            else all(a.p == b.d for a, b in zip(maps, maps[1:], strict=False))
+        )
+        if not fits:
+            raise ValueError(f"maps must fit together for mode {mode!r}; got (d, p) = {widths}")
+        super().__init__(maps[0].d, maps[-1].p, causal=all(m.causal for m in maps))
+        self.mode, self.maps = mode, nn.ModuleList(maps)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        if self.mode == "sum":
+            return sum(m(x) for m in self.maps)
+        for m in self.maps:
+            x = m(x)
+        return x
+
+    def _interaction(self, x: Tensor) -> InteractionOperator:
+        W = self.maps[0].interaction(x)
+        for before, m in zip(self.maps, self.maps[1:], strict=False):
+            if self.mode == "sum":
+                W = W + m.interaction(x)
+            else:
+                x = before(x)
+                W = m.interaction(x) @ W
+        return W
+
+
+def _check_maps(name: str, *maps) -> None:
+    for m in maps:
+        if not isinstance(m, SequenceMap):
+            raise TypeError(f"{name} must be made of SequenceMaps; got {type(m).__name__}")

@@ -1,0 +1,44 @@
+"""The causal convolution: a window of fixed taps, W constant along diagonals."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .._checks import check_integer
+from ..operators import LagOperator
+from .base import RecurrentMap, draw
+
+
+class Convolution(RecurrentMap):
+    """Causal convolution y_i = sum over 0 <= tau < width of K_tau x_{i - tau}; W_ij = K_{i - j}.
+
+    d, p: widths in and out; width: number of taps. Parameter ``K`` (width, p, d), K[0] the tap at lag 0
+    (``torch.nn.functional.conv1d`` correlates: its kernel is K flipped). The state is the last width - 1
+    tokens. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, width, generator=None, dtype=None, device=None):
+        super().__init__(d, p)
+        check_integer("width", width, low=1)
+        self.width = width
+        self.K = draw(width, p, d, fan_in=width * d, generator=generator, dtype=dtype, device=device)
+
+    def initial_state(self, batch_shape=()):
+        return self.K.new_zeros(*batch_shape, self.width - 1, self.d)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        n = x.shape[-2]
+        padded = functional.pad(x, (0, 0, self.width - 1, 0))
+        return sum(
+            padded.narrow(-2, self.width - 1 - tau, n) @ tap.mT for tau, tap in enumerate(self.K.unbind(0))
+        )
+
+    def _interaction(self, x: Tensor) -> LagOperator:
+        n = x.shape[-2]
+        return LagOperator(self.K[:n], n)
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        window = torch.cat([state, x_t[..., None, :]], dim=-2)
+        return torch.einsum("kpd,...kd->...p", self.K.flip(0), window), window[..., 1:, :]

@@ -1,0 +1,45 @@
+"""DeltaNet: a memory that erases what it held under a key before it writes there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .base import draw
+from .coefficients import delta_coefficients
+from .key_side import KeySideMap, outer, per_head
+
+
+class DeltaNet(KeySideMap):
+    """The delta rule with unit keys: S_i = (I - beta_i k_i k_i^T) S_{i-1} + beta_i k_i v_i^T, read by q_i.
+
+    d, p: widths in and out; heads: H; head_width: width of queries, keys and values. beta_i = sigmoid(W_beta
+    x_i + b_beta) in (0, 1). Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_beta`` (H, 1, d), ``b_beta``
+    (H,), ``W_V``, ``W_O``. A key of length 0 stays 0.
+    Left out (core): short convolutions, SiLU on queries, keys and values, query normalisation, output norm
+    (`yang2024parallelizing`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, heads, head_width, generator=None, dtype=None, device=None):
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        self.key_width = head_width
+        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_beta = draw(heads, 1, d, fan_in=d, **like)
+        self.b_beta = nn.Parameter(self.W_beta.new_zeros(heads))
+
+    def _read_write(self, x: Tensor):
+        k = per_head(self.W_K, x)
+        length = torch.linalg.vector_norm(k, dim=-1, keepdim=True)
+        k = k / torch.where(length == 0, 1.0, length)
+        beta = torch.sigmoid(per_head(self.W_beta, x) + self.b_beta[:, None, None])
+        return per_head(self.W_Q, x), k, beta
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        q, k, beta = self._read_write(x)
+        return delta_coefficients(q, k, beta.squeeze(-1))
+
+    def _update(self, memory, v, k, beta):
+        held = (k[..., None, :] @ memory).squeeze(-2)
+        return memory + outer(beta * k, v - held)

@@ -1,0 +1,86 @@
+"""The diagonal state space model (S4D): one scalar system per channel, no mixing of channels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_integer
+from ..operators import LagOperator
+from .base import RecurrentMap, draw, stack_tokens
+from .timescales import draw_steps, phi_1
+
+
+class DiagonalSSM(RecurrentMap):
+    """d scalar SSMs side by side (S4D): W_ij = diag(kappa_1(i - j), ..., kappa_d(i - j)).
+
+    d: width in and out; N: real states per channel. pairs=True (N even): N/2 complex modes, each standing
+    for a conjugate pair, kappa_c(tau) = 2 Re sum_m C_cm lam_cm^tau B_cm; pairs=False: N real modes (a pair
+    of frequency 0 is one real mode). A mode has a = -exp(log_decay) + i frequency, lam = exp(Delta_c a) and,
+    by exact zero-order hold of an input of weight 1, B = Delta_c phi_1(Delta_c a). The skip D_c joins at lag
+    0. Starts at a = -1/2 + i pi m (S4D-Lin) or a = -(m + 1).
+    Parameters ``log_decay``, ``frequency`` (d, modes), ``C`` (d, modes, 2: real and imaginary part; without
+    pairs the frequencies are absent and ``C`` is (d, modes)), ``log_delta``, ``D`` (d,). W does not depend
+    on X, so ``interaction(x)`` is unbatched. Left out (core): activation and mixing of channels after it
+    (`gu2022parameterization`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, *, N, pairs=True, generator=None, dtype=None, device=None):
+        super().__init__(d, d)
+        check_integer("N", N, low=1)
+        if pairs and N % 2:
+            raise ValueError(f"N must be even with pairs=True (conjugate pairs); got {N}")
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        self.N, self.pairs = N, bool(pairs)
+        modes = N // 2 if pairs else N
+        self.log_delta = nn.Parameter(draw_steps(d, **like).log())
+        self.D = draw(d, fan_in=1, **like)
+        m = torch.arange(modes, dtype=self.D.dtype, device=device).expand(d, modes)
+        self.C = draw(d, modes, 2, fan_in=N, **like) if pairs else draw(d, modes, fan_in=N, **like)
+        decay = torch.full_like(m, 0.5) if pairs else m + 1
+        self.log_decay = nn.Parameter(decay.log())
+        self.register_parameter("frequency", nn.Parameter(math.pi * m) if pairs else None)
+
+    def _modes(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log lam, B and C per channel and mode: (d, modes), complex with pairs, else real."""
+        a, C = -self.log_decay.exp(), self.C
+        if self.pairs:
+            a, C = torch.complex(a, self.frequency), 2 * torch.view_as_complex(C)
+        delta = self.log_delta.exp()[:, None]
+        return delta * a, delta * phi_1(delta * a), C
+
+    def initial_state(self, batch_shape=()):
+        modes = self.N // 2 if self.pairs else self.N
+        dtype = self.D.dtype.to_complex() if self.pairs else self.D.dtype
+        return torch.zeros(*batch_shape, self.d, modes, dtype=dtype, device=self.D.device)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        log_lam, B, C = self._modes()
+        lam, h, outputs = log_lam.exp(), self.initial_state(x.shape[:-2]), []
+        for x_t in x.unbind(-2):
+            h = lam * h + B * x_t[..., None]
+            outputs.append(_real((C * h).sum(-1)))
+        return stack_tokens(outputs, x.new_zeros(x.shape)) + self.D * x
+
+    def kernel(self, n: int) -> Tensor:
+        """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d). Introduced in *zoo*."""
+        check_integer("n", n, low=0)
+        log_lam, B, C = self._modes()
+        tau = torch.arange(n, dtype=self.D.dtype, device=self.D.device)
+        kappa = _real((C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1))
+        return torch.cat([kappa[:1] + self.D, kappa[1:]])
+
+    def _interaction(self, x: Tensor) -> LagOperator:
+        n = x.shape[-2]
+        return LagOperator(torch.diag_embed(self.kernel(n)), n)
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        log_lam, B, C = self._modes()
+        h = log_lam.exp() * state + B * x_t[..., None]
+        return _real((C * h).sum(-1)) + self.D * x_t, h
+
+
+def _real(a: Tensor) -> Tensor:
+    return a.real if a.is_complex() else a

@@ -1,0 +1,43 @@
+"""Gated linear attention: every key channel forgets at a rate the token decides."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .base import draw
+from .coefficients import vector_decay_coefficients
+from .key_side import KeySideMap, outer, per_head
+
+
+class GLA(KeySideMap):
+    """Gated linear attention: S_i = diag(a_i) S_{i-1} + k_i v_i^T, each key channel with its own decay.
+
+    a_i = sigmoid(W_a x_i + b_a)^(1/temperature). d, p: widths in and out; heads: H; head_width: width of
+    queries, keys and values; temperature > 0 slows the forgetting. Parameters ``W_Q``, ``W_K``, ``W_a`` (H,
+    head_width, d), ``b_a`` (H, head_width), ``W_V``, ``W_O``.
+    Left out (core): low-rank gate projection, head norm, output gate (`yang2024gated`).
+    Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, heads, head_width, temperature=16.0, generator=None, dtype=None, device=None):
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive; got {temperature}")
+        self.temperature, self.key_width = float(temperature), head_width
+        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_a = draw(heads, head_width, d, fan_in=d, **like)
+        self.b_a = nn.Parameter(self.W_a.new_zeros(heads, head_width))
+
+    def _read_write(self, x: Tensor):
+        gate = per_head(self.W_a, x) + self.b_a[:, None, :]
+        log_a = functional.logsigmoid(gate) / self.temperature
+        return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x), log_a
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        return vector_decay_coefficients(*self._read_write(x))
+
+    def _update(self, memory, v, k, log_a):
+        return log_a.exp()[..., None] * memory + outer(k, v)

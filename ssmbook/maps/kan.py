@@ -1,0 +1,49 @@
+"""The Kolmogorov-Arnold layer: a learned scalar function on every edge, W again block diagonal."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._checks import check_integer
+from ..operators import PointwiseOperator
+from .base import SequenceMap, draw
+
+
+class KAN(SequenceMap):
+    """Kolmogorov-Arnold layer, y_i[a] = sum_b phi_ab(x_i[b]), with piecewise-linear edges and phi_ab(0) = 0.
+
+    d, p: widths in and out; grid: number of linear pieces, odd, so that 0 lies inside the middle one; reach
+    > 0: the pieces split [-reach, reach] evenly and the outer two go on for ever. Parameter ``slopes`` (p,
+    d, grid). W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
+    Left out (core): the SiLU branch beside each spline and splines of higher order (`liu2024kan`).
+    Raises ``ValueError``/``TypeError`` for a bad grid or reach. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, grid=5, reach=2.0, generator=None, dtype=None, device=None):
+        super().__init__(d, p, causal=True)
+        check_integer("grid", grid, low=1)
+        if grid % 2 == 0:
+            raise ValueError(f"grid must be odd (0 inside the middle piece); got {grid}")
+        if not 0 < reach < float("inf"):
+            raise ValueError(f"reach must be positive and finite; got {reach}")
+        self.grid, self.reach = grid, float(reach)
+        self.slopes = draw(p, d, grid, fan_in=d, generator=generator, dtype=dtype, device=device)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("pdg,...ndg->...np", self.slopes, self._lengths(x))
+
+    def _interaction(self, x: Tensor) -> PointwiseOperator:
+        at_zero = (x == 0)[..., None]
+        share = self._lengths(x) / torch.where(at_zero, 1.0, x[..., None])
+        middle = torch.arange(self.grid, device=x.device) == self.grid // 2
+        share = torch.where(at_zero, middle.to(x.dtype), share)
+        return PointwiseOperator(torch.einsum("pdg,...ndg->...npd", self.slopes, share))
+
+    def _lengths(self, x: Tensor) -> Tensor:
+        """Signed length of [0, x] inside each piece: (..., grid), summing to x."""
+        inner = torch.linspace(-1, 1, self.grid + 1, dtype=x.dtype, device=x.device)[1:-1] * self.reach
+        end = x.new_full((1,), float("inf"))
+        low, high = torch.cat([-end, inner]), torch.cat([inner, end])
+        zero = x.new_zeros(()).clamp(low, high)
+        return x[..., None].clamp(low, high) - zero

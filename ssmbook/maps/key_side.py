@@ -1,0 +1,91 @@
+"""Heads: scalar coefficients times value maps, the form shared by every map on attention's side."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from .._checks import check_integer
+from ..operators import FactorizedOperator
+from .base import RecurrentMap, SequenceMap, draw
+
+
+class HeadMap(SequenceMap):
+    """A sum of heads, W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h] of rank <= head_width.
+
+    Subclasses write ``coefficients``. Parameters ``W_V`` (H, head_width, d) and ``W_O`` (H, p, head_width).
+    Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, heads, head_width, causal=True, generator=None, dtype=None, device=None):
+        SequenceMap.__init__(self, d, p, causal=causal)
+        check_integer("heads", heads, low=1)
+        check_integer("head_width", head_width, low=1)
+        self.heads, self.head_width = heads, head_width
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        self.W_V = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_O = draw(heads, p, head_width, fan_in=heads * head_width, **like)
+
+    @abstractmethod
+    def _coefficients(self, x: Tensor) -> Tensor: ...
+
+    def coefficients(self, x: Tensor) -> Tensor:
+        """The mixing coefficients alpha of every head at X.
+
+        x: (..., n, d). Returns (..., H, n, n). Raises as ``forward``. Introduced in *zoo*.
+        """
+        self._check(x)
+        return self._coefficients(x)
+
+    def value_maps(self) -> Tensor:
+        """The value maps V_h = W_O[h] W_V[h], (H, p, d). Introduced in *zoo*."""
+        return self.W_O @ self.W_V
+
+    def _forward(self, x: Tensor) -> Tensor:
+        mixed = self._coefficients(x) @ per_head(self.W_V, x)
+        return torch.einsum("hpr,...hnr->...np", self.W_O, mixed)
+
+    def _interaction(self, x: Tensor) -> FactorizedOperator:
+        return FactorizedOperator(self._coefficients(x), self.value_maps())
+
+
+class KeySideMap(HeadMap, RecurrentMap):
+    """Heads with a memory of shape (key width, head_width): written at a key, read by a query.
+
+    The recurrence acts on the key side only, so each head's W_ij is a scalar times V_h. Subclasses write
+    ``_read_write`` (queries, keys and gates of any number of tokens), ``_update`` (one step of the memory)
+    and ``_coefficients``. Introduced in *zoo*.
+    """
+
+    key_width: int
+
+    @abstractmethod
+    def _read_write(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys (..., H, n, key_width) and whatever gates the recurrence takes, (..., H, n, any)."""
+
+    @abstractmethod
+    def _update(self, memory: Tensor, v: Tensor, k: Tensor, *rest: Tensor) -> Tensor: ...
+
+    def initial_state(self, batch_shape=()):
+        return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, self.head_width)
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        q, *written = (a.squeeze(-2) for a in self._read_write(x_t[..., None, :]))
+        v = torch.einsum("hrd,...d->...hr", self.W_V, x_t)
+        state = self._update(state, v, *written)
+        return torch.einsum("hpr,...hr->...p", self.W_O, self._read(q, state)), state
+
+    def _read(self, q: Tensor, memory: Tensor) -> Tensor:
+        return (q[..., None, :] @ memory).squeeze(-2)
+
+
+def per_head(weight: Tensor, x: Tensor) -> Tensor:
+    """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
+    return torch.einsum("hcd,...nd->...hnc", weight, x)
+
+
+def outer(k: Tensor, v: Tensor) -> Tensor:
+    """k v^T per head: (..., H, c), (..., H, r) -> (..., H, c, r)."""
+    return k[..., :, None] * v[..., None, :]

@@ -1,0 +1,56 @@
+"""Linear attention: softmax's exponential replaced by an inner product of features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .base import draw
+from .coefficients import linear_coefficients, safe_reciprocal
+from .key_side import KeySideMap, outer, per_head
+
+_FEATURES = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 1}
+
+
+class LinearAttention(KeySideMap):
+    """Causal linear attention: alpha_ij = <phi(q_i), phi(k_j)>, divided by its row sum if normalised.
+
+    d, p: widths in and out; heads: H; head_width: width of queries, keys and values; feature_map: phi,
+    "identity" or "elu+1" (positive, so that row sums cannot vanish). A row sum of exactly 0 gives
+    coefficients 0.
+    Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
+    Left out (core): projection biases, norms (`katharopoulos2020transformers`).
+    Raises ``ValueError``/``TypeError`` for bad sizes or an unknown feature map. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, heads, head_width, normalised=False, feature_map="elu+1",
+                 generator=None, dtype=None, device=None):  # fmt: skip
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        if feature_map not in _FEATURES:
+            raise ValueError(f"feature_map must be one of {', '.join(_FEATURES)}; got {feature_map!r}")
+        self.normalised, self.feature_map, self.key_width = bool(normalised), feature_map, head_width
+        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+
+    def _read_write(self, x: Tensor):
+        phi = _FEATURES[self.feature_map]
+        return phi(per_head(self.W_Q, x)), phi(per_head(self.W_K, x))
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        return linear_coefficients(*self._read_write(x), normalised=self.normalised)
+
+    def initial_state(self, batch_shape=()):
+        # the last column of the memory sums the keys themselves: it is the normaliser
+        columns = self.head_width + int(self.normalised)
+        return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, columns)
+
+    def _update(self, memory, v, k):
+        if self.normalised:
+            v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+        return memory + outer(k, v)
+
+    def _read(self, q: Tensor, memory: Tensor) -> Tensor:
+        read = super()._read(q, memory)
+        return read[..., :-1] * safe_reciprocal(read[..., -1:]) if self.normalised else read

@@ -1,0 +1,47 @@
+"""Retention: linear attention that forgets at a fixed rate per head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .base import draw
+from .coefficients import scalar_decay_coefficients
+from .key_side import KeySideMap, outer, per_head
+
+
+class RetNet(KeySideMap):
+    """Retention: alpha_ij = gamma_h^(i - j) <q_i, k_j> / sqrt(head_width) for j <= i.
+
+    d, p: widths in and out; heads: H; head_width: width of queries, keys and values; decay: H numbers
+    gamma_h in (0, 1], by default 1 - 2^(-5 - h), h = 0, 1, ... Buffer ``decay`` (H,); parameters ``W_Q``,
+    ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
+    Left out (core): rotation of queries and keys, group norm, output gate (`sun2023retentive`).
+    Raises ``ValueError``/``TypeError`` for bad sizes or decays. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, heads, head_width, decay: Sequence[float] | None = None,
+                 generator=None, dtype=None, device=None):  # fmt: skip
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        self.key_width = head_width
+        decay = [1 - 2.0 ** (-5 - h) for h in range(heads)] if decay is None else [float(g) for g in decay]
+        if len(decay) != heads:
+            raise ValueError(f"decay must hold one number per head, {heads}; got {len(decay)}")
+        if not all(0 < gamma <= 1 for gamma in decay):
+            raise ValueError(f"decay must lie in (0, 1]; got {decay}")
+        self.register_buffer("decay", torch.tensor(decay, dtype=self.W_V.dtype, device=device))
+        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+
+    def _read_write(self, x: Tensor):
+        return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x)
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        q, k = self._read_write(x)
+        return scalar_decay_coefficients(q, k, self.decay.log()[:, None].expand(q.shape[:-1]))
+
+    def _update(self, memory, v, k):
+        return self.decay[:, None, None] * memory + outer(k, v)

@@ -1,0 +1,54 @@
+"""The plain recurrent network, whose secant slopes make W exact although the map is not linear."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .._checks import check_integer
+from ..operators import RecurrentOperator
+from .activations import activate, check_activation, secant_slope
+from .base import RecurrentMap, draw, stack_tokens
+
+
+class RNN(RecurrentMap):
+    """Recurrent network h_i = sigma(A h_{i-1} + B x_i), y_i = C h_i.
+
+    With z_i the pre-activation and D_i = diag(sigma(z_i)/z_i), W_ij = C D_i A D_{i-1} A ... A D_j B exactly:
+    a secant, not the derivative. d, p: widths in and out; N: states; activation: "tanh", "relu", "silu" or
+    "gelu".
+    Parameters ``A`` (N, N), ``B`` (N, d), ``C`` (p, N).
+    Left out (core): the biases, which would make F(0) differ from 0. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, N, activation="tanh", generator=None, dtype=None, device=None):
+        super().__init__(d, p)
+        check_integer("N", N, low=1)
+        self.N, self.activation = N, check_activation(activation)
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        self.A = draw(N, N, fan_in=N, **like)
+        self.B = draw(N, d, fan_in=d, **like)
+        self.C = draw(p, N, fan_in=N, **like)
+
+    def initial_state(self, batch_shape=()):
+        return self.A.new_zeros(*batch_shape, self.N)
+
+    def _pre_activations(self, x: Tensor) -> Tensor:
+        """z of every token, (..., n, N)."""
+        h = self.initial_state(x.shape[:-2])
+        collected = []
+        for u_t in (x @ self.B.mT).unbind(-2):
+            collected.append(h @ self.A.mT + u_t)
+            h = activate(self.activation, collected[-1])
+        return stack_tokens(collected, x.new_zeros(*x.shape[:-1], self.N))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return activate(self.activation, self._pre_activations(x)) @ self.C.mT
+
+    def _interaction(self, x: Tensor) -> RecurrentOperator:
+        slope = secant_slope(self.activation, self._pre_activations(x))[..., None]
+        A, B = slope * self.A, slope * self.B
+        return RecurrentOperator(A, B, self.C.expand(*x.shape[:-1], self.p, self.N))
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        h = activate(self.activation, state @ self.A.mT + x_t @ self.B.mT)
+        return h @ self.C.mT, h

@@ -1,0 +1,84 @@
+"""The selective state space model (the core of Mamba-1): each channel keeps its own clock."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .._checks import check_integer
+from ..operators import FactorizedOperator
+from .base import RecurrentMap, draw, stack_tokens
+from .coefficients import selective_coefficients
+from .timescales import draw_steps, inverse_softplus, phi_1
+
+DISCRETISATIONS = ("zoh", "euler")
+
+
+class SelectiveSSM(RecurrentMap):
+    """Selective SSM: a diagonal recurrence in every channel whose step, input and output the token selects.
+
+    h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel.
+    W_ij = diag over channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i = j. d: width
+    in and out (Mamba's inner width); N: states per channel; discretisation: "zoh", B_bar = Delta phi_1(Delta
+    A) B (exact zero-order hold), or "euler", B_bar = Delta B (what Mamba's code computes). Delta_i =
+    softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta``
+    (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,).
+    Left out (core): in and out projections, short convolution, SiLU, gate, low rank of W_delta
+    (`gu2024mamba`).
+    Raises ``ValueError``/``TypeError`` for bad sizes or an unknown discretisation. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, *, N, discretisation="zoh", generator=None, dtype=None, device=None):
+        super().__init__(d, d)
+        check_integer("N", N, low=1)
+        if discretisation not in DISCRETISATIONS:
+            raise ValueError(
+                f"discretisation must be one of {', '.join(DISCRETISATIONS)}; got {discretisation!r}"
+            )
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        self.N, self.discretisation = N, discretisation
+        self.W_delta = draw(d, d, fan_in=d, **like)
+        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(d, **like)))
+        self.W_B = draw(N, d, fan_in=d, **like)
+        self.W_C = draw(N, d, fan_in=d, **like)
+        self.log_A = nn.Parameter(
+            torch.arange(1, N + 1, dtype=self.W_B.dtype, device=device).log().repeat(d, 1)
+        )
+        self.D = nn.Parameter(self.W_B.new_ones(d))
+
+    def selection(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the tokens select: Delta (..., n, d), A (d, N), B_bar (..., n, d, N) and C (..., n, N).
+
+        x: (..., n, d), or one token (..., d) for results without n. Introduced in *zoo*.
+        """
+        delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
+        A = -self.log_A.exp()
+        B_bar = delta[..., None] * (x @ self.W_B.mT)[..., None, :]
+        if self.discretisation == "zoh":
+            B_bar = B_bar * phi_1(delta[..., None] * A)
+        return delta, A, B_bar, x @ self.W_C.mT
+
+    def initial_state(self, batch_shape=()):
+        return self.D.new_zeros(*batch_shape, self.d, self.N)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        delta, A, B_bar, C = self.selection(x)
+        h, states = self.initial_state(x.shape[:-2]), []
+        decay, entered = torch.exp(delta[..., None] * A), B_bar * x[..., None]
+        for a_t, b_t, C_t in zip(decay.unbind(-3), entered.unbind(-3), C.unbind(-2), strict=True):
+            h = a_t * h + b_t
+            states.append(torch.einsum("...dN,...N->...d", h, C_t))
+        return stack_tokens(states, x.new_zeros(x.shape)) + self.D * x
+
+    def _interaction(self, x: Tensor) -> FactorizedOperator:
+        # one head per channel, its value map the unit matrix E_cc; D joins each diagonal coefficient
+        alpha = selective_coefficients(*self.selection(x))
+        identity = torch.eye(self.d, dtype=x.dtype, device=x.device)
+        alpha = alpha + self.D[:, None, None] * torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
+        return FactorizedOperator(alpha, torch.diag_embed(identity))
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        delta, A, B_bar, C = self.selection(x_t)
+        h = torch.exp(delta[..., None] * A) * state + B_bar * x_t[..., None]
+        return (h @ C[..., None]).squeeze(-1) + self.D * x_t, h

@@ -1,0 +1,53 @@
+"""The head of Mamba-2 (state space duality): linear attention with a decay the token decides."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .._checks import check_integer
+from .base import draw
+from .coefficients import scalar_decay_coefficients
+from .key_side import KeySideMap, outer, per_head
+from .timescales import draw_steps, inverse_softplus
+
+
+class SSD(KeySideMap):
+    """Mamba-2 head: alpha_ij = <C_i, B_j> Delta_j exp(A_h (Delta_{j+1} + ... + Delta_i)) for j <= i.
+
+    d, p: widths in and out; heads: H; head_width: width of the values; N: states; groups: how many (B, C)
+    pairs the heads share, a divisor of H. Delta_i = softplus(W_delta x_i + b_delta), one per head; A_h =
+    -exp(log_A[h]).
+    Parameters ``W_B``, ``W_C`` (groups, N, d), ``W_delta`` (H, 1, d), ``b_delta``, ``log_A`` (H,), ``W_V``,
+    ``W_O``.
+    Left out (core): short convolution, SiLU, D skip, output gate and norm (`dao2024transformers`).
+    Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    """
+
+    def __init__(self, d, p, *, heads, head_width, N, groups=1, generator=None, dtype=None, device=None):
+        like = {"generator": generator, "dtype": dtype, "device": device}
+        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        check_integer("N", N, low=1)
+        check_integer("groups", groups, low=1)
+        if heads % groups:
+            raise ValueError(f"groups must divide heads = {heads}; got {groups}")
+        self.N, self.groups, self.key_width = N, groups, N
+        self.W_B = draw(groups, N, d, fan_in=d, **like)
+        self.W_C = draw(groups, N, d, fan_in=d, **like)
+        self.W_delta = draw(heads, 1, d, fan_in=d, **like)
+        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(heads, **like)))
+        self.log_A = nn.Parameter(torch.arange(1, heads + 1, dtype=self.W_B.dtype, device=device).log())
+
+    def _read_write(self, x: Tensor):
+        share = self.heads // self.groups
+        B, C = (per_head(w, x).repeat_interleave(share, dim=-3) for w in (self.W_B, self.W_C))
+        delta = functional.softplus(per_head(self.W_delta, x) + self.b_delta[:, None, None])
+        return C, delta * B, -self.log_A.exp()[:, None, None] * delta
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        C, B, log_a = self._read_write(x)
+        return scalar_decay_coefficients(C, B, log_a.squeeze(-1))
+
+    def _update(self, memory, v, k, log_a):
+        return log_a.exp()[..., None] * memory + outer(k, v)

@@ -1,0 +1,154 @@
+"""Where the closed form must equal what extraction from outside finds."""
+
+import pytest
+import torch
+
+from ssmbook.maps import (
+    GLA,
+    KAN,
+    LTISSM,
+    RNN,
+    Attention,
+    Convolution,
+    DeltaNet,
+    DiagonalSSM,
+    FeedForward,
+    LinearAttention,
+    RetNet,
+)
+from ssmbook.operators import jacobian_operator, path_operator
+
+F64 = torch.float64
+
+
+def settings(seed=0):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
+
+
+def tokens(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def close(got, wanted, tol=1e-12):
+    got, wanted = got.detach(), wanted.detach()
+    assert got.shape == wanted.shape
+    assert float((got - wanted).abs().max()) <= tol * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        Convolution(3, 2, width=3, **settings()),
+        LTISSM.random(3, 2, N=4, skip=True, **settings()),
+        DiagonalSSM(3, N=4, **settings()),
+        DiagonalSSM(3, N=3, pairs=False, **settings()),
+        RNN(3, 2, N=4, activation="identity", **settings()),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_linear_map_has_one_operator(m):
+    x = tokens(6, 3)
+    W = m.interaction(x).to_dense()
+    close(path_operator(m, x).to_dense(), W)
+    close(jacobian_operator(m, x).to_dense(), W)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "silu", "gelu"])
+def test_feed_forward_secant_is_its_path_operator(activation):
+    m = FeedForward(3, 2, width=5, activation=activation, **settings())
+    x = tokens(2, 4, 3)
+    close(path_operator(m, x, points=40).to_dense(), m.interaction(x).to_dense(), tol=1e-10)
+
+
+def test_relu_recurrence_secant_is_its_jacobian():
+    m = RNN(3, 2, N=5, activation="relu", **settings())
+    x = tokens(6, 3)
+    close(jacobian_operator(m, x).to_dense(), m.interaction(x).to_dense())
+
+
+def constant_gate_delta_net():
+    m = DeltaNet(3, 2, heads=2, head_width=3, **settings())
+    torch.nn.init.zeros_(m.W_beta)
+    torch.nn.init.constant_(m.b_beta, 0.4)
+    return m
+
+
+@pytest.mark.parametrize(
+    ("m", "degree"),
+    [
+        (LinearAttention(3, 2, heads=2, head_width=3, feature_map="identity", **settings()), 3),
+        (RetNet(3, 2, heads=2, head_width=3, **settings()), 3),
+        (
+            LinearAttention(
+                3, 2, heads=1, head_width=3, feature_map="identity", normalised=True, **settings()
+            ),
+            1,
+        ),
+        (constant_gate_delta_net(), 2),
+        (RNN(3, 2, N=4, activation="relu", **settings()), 1),
+    ],
+    ids=["linear attention", "RetNet", "normalised linear attention", "DeltaNet", "ReLU RNN"],
+)
+def test_homogeneous_map_has_path_operator_jacobian_over_degree(m, degree):
+    x = tokens(5, 3)
+    close(m(2 * x), 2**degree * m(x))
+    J = jacobian_operator(m, x).to_dense()
+    close(path_operator(m, x).to_dense(), J / degree, tol=1e-10)
+    close(torch.einsum("ijpd,jd->ip", J, x) / degree, m(x), tol=1e-10)
+
+
+def test_frozen_and_path_operator_of_softmax_differ_and_both_give_y():
+    m = Attention(4, 3, heads=1, head_width=3, **settings())
+    x = tokens(7, 4)
+    frozen, path = m.interaction(x), path_operator(m, x, rtol=1e-12)
+    close(path.apply(x), m(x), tol=1e-10)
+    assert frozen.interaction_rank() == 1
+    assert path.interaction_rank() > 1
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        FeedForward(3, 2, width=5, **settings()),
+        KAN(3, 2, grid=5, **settings()),
+        RNN(3, 2, N=4, **settings()),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_secant_at_zero_is_the_limit_of_small_inputs(m):
+    x = tokens(5, 3)
+    limit = m.interaction(torch.zeros_like(x)).to_dense()
+    close(m.interaction(1e-8 * x).to_dense(), limit, tol=1e-7)
+    close(jacobian_operator(m, torch.zeros_like(x)).to_dense(), limit)
+
+
+def test_kan_edges_are_the_piecewise_linear_functions_of_their_slopes():
+    m = KAN(1, 1, grid=3, reach=3.0, dtype=F64)
+    with torch.no_grad():
+        m.slopes.copy_(torch.tensor([[[10.0, 1.0, -2.0]]]))
+    x = torch.tensor([-4.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0], dtype=F64)[:, None]
+    wanted = torch.tensor([-31.0, -1.0, -0.5, 0.0, 0.5, 1.0, -1.0, -7.0], dtype=F64)[:, None]
+    close(m(x), wanted)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 16.0])
+def test_gla_memory_forgets_as_defined(temperature):
+    m = GLA(3, 2, heads=2, head_width=4, temperature=temperature, **settings())
+    torch.nn.init.constant_(m.b_a, -0.7)
+    x = tokens(6, 3)
+    y = torch.zeros(6, 2, dtype=F64)
+    with torch.no_grad():
+        for h in range(2):
+            S = torch.zeros(4, 4, dtype=F64)
+            for i in range(6):
+                a = torch.sigmoid(m.W_a[h] @ x[i] + m.b_a[h]) ** (1 / temperature)
+                S = torch.diag(a) @ S + torch.outer(m.W_K[h] @ x[i], m.W_V[h] @ x[i])
+                y[i] += m.W_O[h] @ (S.mT @ (m.W_Q[h] @ x[i])) / 2
+    close(m(x), y)
+
+
+def test_retnet_default_decays_are_the_published_ones():
+    m = RetNet(3, 2, heads=3, head_width=4, **settings())
+    assert m.decay.tolist() == [31 / 32, 63 / 64, 127 / 128]
+    alpha = m.coefficients(tokens(1, 3).expand(6, 3))
+    close(alpha[:, 5, 2] / alpha[:, 5, 5], m.decay**3)
