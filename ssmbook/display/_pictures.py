@@ -1,0 +1,237 @@
+"""Pictures of interaction operators: block norms, operator-span spectra, Kronecker sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from matplotlib.colors import Normalize
+from matplotlib.ticker import MaxNLocator
+
+from ssmbook._checks import check_finite, check_shape
+from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, figure
+from ssmbook.display._table import number
+
+MOST_TERMS = 6
+
+
+def _operator(W, method: str, derive) -> np.ndarray:
+    """Return what ``W.method()`` says, or ``derive(W)`` for a tensor of blocks, as a float64 array."""
+    if isinstance(W, torch.Tensor):
+        check_shape("W", W, "n n p d")
+        check_finite("W", W)
+        result = derive(W.detach().double())
+    elif hasattr(W, method):
+        result = getattr(W, method)().detach().double()
+    else:
+        raise TypeError(
+            f"W must be a tensor (n, n, p, d) or an operator with {method}(); got {type(W).__name__}"
+        )
+    check_finite("W", result)
+    return result.cpu().numpy()
+
+
+def _norms(W) -> np.ndarray:
+    norms = _operator(W, "block_norms", lambda blocks: torch.linalg.vector_norm(blocks, dim=(-2, -1)))
+    if norms.ndim != 2 or norms.shape[0] != norms.shape[1] or norms.size == 0:
+        raise ValueError(f"W must be one operator with n >= 1, block norms (n, n); got {norms.shape}")
+    return norms
+
+
+def _spectrum(W) -> np.ndarray:
+    sigma = _operator(W, "spectrum", lambda blocks: torch.linalg.svdvals(blocks.flatten(0, 1).flatten(1)))
+    if sigma.ndim != 1 or sigma.size == 0:
+        raise ValueError(f"W must be one operator with a spectrum (m,), m >= 1; got {sigma.shape}")
+    return sigma
+
+
+def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) -> str:
+    """Draw the Frobenius norms of the blocks W_ij as an n by n picture, i down and j across, and return its
+    alt text.
+
+    ``W`` is a tensor (n, n, p, d) of any floating dtype or an operator with ``block_norms()`` -> (n, n);
+    white is zero. ``vmax`` fixes the top of the color scale (for several pictures side by side). Raises
+    ``ValueError``/``TypeError`` for a batched, empty or non-finite operator. Introduced in
+    *interaction-operator*.
+    """
+    norms = _norms(W)
+    top = vmax if vmax is not None else float(norms.max()) or 1.0
+    image = ax.imshow(norms, cmap=SEQUENTIAL, norm=Normalize(0, top), interpolation="nearest")
+    ax.set(xlabel="input token j", ylabel="output token i")
+    _box(ax)
+    if colorbar:
+        ax.figure.colorbar(image, ax=ax, label=r"$\|W_{ij}\|_F$", shrink=0.85)
+    return block_heatmap_alt(W)
+
+
+def block_heatmap_alt(W) -> str:
+    """Return the words of ``block_heatmap``: size, largest block and where, number of zero blocks and their
+    pattern.
+
+    ``W`` as for ``block_heatmap``; a block counts as zero below 1e-12 of the largest. Introduced in
+    *interaction-operator*.
+    """
+    norms = _norms(W)
+    n, top = len(norms), norms.max()
+    if top == 0:
+        return f"{n} by {n} heat map of block norms, all 0"
+    i, j = (int(k) for k in np.argwhere(norms >= top * (1 - 1e-6))[0])
+    zero = norms <= 1e-12 * top
+    later, earlier = np.triu(np.ones((n, n), bool), 1), np.tril(np.ones((n, n), bool), -1)
+    if n > 1 and zero[later].all():
+        pattern = (
+            " (all blocks off the diagonal among them)"
+            if zero[earlier].all()
+            else " (all j > i among them: causal)"
+        )
+    else:
+        pattern = ""
+    words = f"{n} by {n} heat map of block norms; largest {number(top)}, first at i = {i}, j = {j}"
+    return f"{words}; {int(zero.sum())} of {n * n} blocks are 0{pattern}"
+
+
+def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None, color: str = "blue") -> str:
+    """Draw the operator-span singular values on a log axis with the rank cut, and return the alt text.
+
+    ``W`` is a tensor (n, n, p, d) or an operator with ``spectrum()`` -> (m,); values at most ``rtol`` times
+    the largest (by default 1e-10, for types shorter than float64 16 epsilons) are hollow and do not count.
+    ``label`` is written at the first value, ``color`` names an entry of ``COLORS``. Raises as
+    ``block_heatmap``. Introduced in *interaction-operator*.
+    """
+    sigma, rtol = _spectrum(W), _cut(W, rtol)
+    top = float(sigma.max()) or 1.0
+    rank = int((sigma > rtol * top).sum())
+    shown = np.maximum(sigma, top * 1e-18)
+    r = np.arange(1, len(sigma) + 1)
+    hue = COLORS[color]
+    ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=hue, label=label)
+    ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=hue)
+    ax.axhline(rtol * top, color=COLORS["grey"], linestyle=(0, (5, 2)), linewidth=1.2)
+    ax.annotate(
+        f"rank {rank} above the cut, {_power(rtol)} $\\sigma_1$",
+        (1.0, rtol * top),
+        (-2, 3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=9,
+    )
+    if label:
+        ax.annotate(label, (1, shown[0]), (7, 3), textcoords="offset points", fontsize=9.5)
+    ax.set(xlabel="r", ylabel=r"singular value $\sigma_r$")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return span_spectrum_alt(W, rtol=rtol)
+
+
+def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
+    """Return the words of ``span_spectrum``: how many values, how many above the cut, the first and the
+    last of those.
+
+    Values below the cut are rounding noise and are not quoted. Introduced in *interaction-operator*.
+    """
+    sigma, rtol = _spectrum(W), _cut(W, rtol)
+    rank = int((sigma > rtol * sigma.max()).sum())
+    if rank == 0:
+        return f"{len(sigma)} operator-span singular values, all 0: rank 0"
+    kept = (
+        f"from {number(sigma[0])} down to {number(sigma[rank - 1])}"
+        if rank > 1
+        else f"of size {number(sigma[0])}"
+    )
+    cut = f"{rank} above the cut at {_power(rtol)} of the largest"
+    return f"{len(sigma)} operator-span singular values, {cut}, {kept}: rank {rank}"
+
+
+def _cut(W, rtol: float | None) -> float:
+    """Return ``rtol``, or by default the cut below which the operators of the book count no rank in this
+    dtype.
+    """
+    if rtol is None:
+        dtype = getattr(W, "dtype", torch.float64)
+        return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps
+    if not 0 <= rtol < 1:
+        raise ValueError(f"rtol must be a number in [0, 1); got {rtol}")
+    return float(rtol)
+
+
+def _power(rtol: float) -> str:
+    return f"{rtol:.2g}".replace("e-0", "e-")
+
+
+def kronecker_picture(F):
+    """Draw W as the sum of A_h ⊗ V_h, coefficients beside value maps, and return ``fig, alt``.
+
+    ``F`` has attributes ``alpha`` (H, n, n) and ``V`` (H, p, d), as ``FactorizedOperator``, or is that pair
+    of tensors. Orange is negative, blue positive, one scale for all coefficients and one for all value
+    maps; at most six terms are drawn. Raises ``ValueError``/``TypeError`` for other shapes or H = 0.
+    Introduced in *interaction-operator*.
+    """
+    alpha, V = _factors(F)
+    shown = min(len(V), MOST_TERMS)
+    per_row = shown if shown <= 3 else (shown + 1) // 2
+    rows = -(-shown // per_row)
+    width = (3.4, 5.4, 7.0)[per_row - 1]
+    ratios = [0.45, 1.0, 0.3, 0.7] * per_row
+    fig, axes = figure(
+        4 * per_row,
+        rows,
+        (width, 0.5 + 1.15 * rows * width / 2.45 / per_row),
+        width_ratios=ratios,
+        squeeze=False,
+    )
+    if shown < len(V):
+        fig.suptitle(f"the first {shown} of {len(V)} terms")
+    for ax in axes.flat:
+        ax.axis("off")
+    for h in range(shown):
+        sign, left, times, right = axes[h // per_row, 4 * (h % per_row) : 4 * (h % per_row) + 4]
+        _symbol(sign, "W =" if h == 0 else "+")
+        _matrix(left, alpha[h], np.abs(alpha).max(), f"$A_{h + 1}$")
+        _symbol(times, "⊗")
+        _matrix(right, V[h], np.abs(V).max(), f"$V_{h + 1}$")
+    return fig, _kronecker_alt(alpha, V, shown)
+
+
+def _factors(F) -> tuple[np.ndarray, np.ndarray]:
+    if not (isinstance(F, tuple) and len(F) == 2 or hasattr(F, "alpha") and hasattr(F, "V")):
+        raise TypeError(f"F must have alpha and V, or be that pair of tensors; got {type(F).__name__}")
+    alpha, V = F if isinstance(F, tuple) else (F.alpha, F.V)
+    H = check_shape("alpha", alpha, "H n n")["H"]
+    check_shape("V", V, "H p d", {"H": H})
+    check_finite("alpha", alpha)
+    check_finite("V", V)
+    if min(alpha.numel(), V.numel()) == 0:
+        raise ValueError(
+            f"alpha and V must hold at least one entry; got {tuple(alpha.shape)} and {tuple(V.shape)}"
+        )
+    alpha, V = (t.detach().double().cpu().numpy() for t in (alpha, V))
+    return alpha, V
+
+
+def _kronecker_alt(alpha: np.ndarray, V: np.ndarray, shown: int) -> str:
+    norms = np.linalg.norm(alpha, axis=(1, 2)) * np.linalg.norm(V, axis=(1, 2))
+    H, p, d = V.shape
+    n = alpha.shape[1]
+    drawn = "" if shown == H else f", the first {shown} drawn"
+    return (
+        f"W as a sum of {H} Kronecker term{'s' * (H > 1)} A ⊗ V{drawn}: A is {n} by {n}, V is {p} by {d}; "
+        f"Frobenius norms of the terms {', '.join(number(v) for v in norms[:shown])}"
+    )
+
+
+def _matrix(ax, values, top, title) -> None:
+    ax.axis("on")
+    ax.imshow(values, cmap=DIVERGING, norm=Normalize(-(top or 1.0), top or 1.0), interpolation="nearest")
+    ax.set_title(title)
+    ax.set(xticks=[], yticks=[])
+    _box(ax)
+
+
+def _symbol(ax, text) -> None:
+    ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=13, transform=ax.transAxes)
+
+
+def _box(ax) -> None:
+    ax.grid(False)
+    for side in ax.spines.values():
+        side.set_visible(True)

@@ -1,0 +1,170 @@
+"""One slider for Jupyter, Colab, the static page and paper: a single object with a single MIME bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+import ipywidgets
+import matplotlib.pyplot as plt
+
+from ssmbook._checks import check_integer
+from ssmbook.display._png import check_alt, check_figure, encode, pixel_size, render
+from ssmbook.display._table import number
+
+FRAME_DPI = 110
+FRAME_BYTES = 25_000
+FRAME_COUNT = 40
+_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class Slider:
+    """A figure with one parameter to move, drawn beforehand for every value of it.
+
+    ``label`` names the parameter (Unicode such as ρ, no LaTeX); ``values`` are its 2 to 40 values (numbers
+    or str, all different as text); ``draw(value)`` returns a matplotlib figure, all of one size
+    (``figure(size="slider")``), each at most 25,000 bytes as a PNG; ``alt(value)`` returns its alternative
+    text, one line with numbers; ``name`` (a-z, 0-9, hyphens) becomes the HTML id, once a page; ``start`` is
+    the index of the value shown first.
+
+    As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
+    type="range">`` in the built page; its ``text/plain`` form lists every value with its alternative text,
+    so the notebook test checks all numbers. Attributes: ``value_texts``, ``alts``, ``frames`` (PNG bytes),
+    ``index`` (of the live slider), ``widget``. Raises ``ValueError``/``TypeError`` for what breaks these
+    rules. Introduced in *two-ways-to-mix*.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        values: Sequence,
+        draw: Callable,
+        alt: Callable[..., str],
+        *,
+        name: str | None = None,
+        start: int = 0,
+    ):
+        values = list(values)
+        _check_words(label, name)
+        if not 2 <= len(values) <= FRAME_COUNT:
+            raise ValueError(f"values must hold 2 to {FRAME_COUNT} values; got {len(values)}")
+        check_integer("start", start, low=0, high=len(values) - 1)
+        self.label, self.values, self.start = label, values, start
+        self.value_texts = [_value_text(value) for value in values]
+        if len(set(self.value_texts)) < len(values):
+            raise ValueError(f"values must differ as text; got {self.value_texts}")
+        self.alts = [alt(value) for value in values]
+        for text, words in zip(self.value_texts, self.alts, strict=True):
+            check_alt(f"alt({text})", words)
+        self.frames = [
+            _frame(draw, value, text) for value, text in zip(values, self.value_texts, strict=True)
+        ]
+        self.size = _common_size(self.frames, self.value_texts)
+        self.name = name or hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+        self._widget = None
+
+    def __repr__(self) -> str:
+        head = f"Slider {self.label}: {len(self.values)} values, starts at {self.value_texts[self.start]}"
+        lines = [
+            f"{self.label} = {text}: {alt}" for text, alt in zip(self.value_texts, self.alts, strict=True)
+        ]
+        return "\n".join([head, *lines])
+
+    @property
+    def widget(self) -> ipywidgets.VBox:
+        """The live form: a ``SelectionSlider`` above an ``HTML`` widget that holds the frame with its alt
+        text.
+        """
+        if self._widget is None:
+            self._widget = self._build_widget()
+        return self._widget
+
+    @property
+    def index(self) -> int:
+        """Index of the value at which the live slider stands."""
+        return self.widget.children[0].index
+
+    @index.setter
+    def index(self, index: int) -> None:
+        check_integer("index", index, low=0, high=len(self.values) - 1)
+        self.widget.children[0].index = index
+
+    def _build_widget(self) -> ipywidgets.VBox:
+        slider = ipywidgets.SelectionSlider(
+            options=[(text, i) for i, text in enumerate(self.value_texts)],
+            index=self.start,
+            description=self.label,
+            style={"description_width": "initial"},
+            layout={"width": "min(100%, 480px)"},
+        )
+        frame = ipywidgets.HTML(self._image(self.start))
+        slider.observe(lambda change: setattr(frame, "value", self._image(change["new"])), "value")
+        return ipywidgets.VBox([slider, frame])
+
+    def _image(self, index: int, attributes: str = "") -> str:
+        width, height = self.size
+        return (
+            f'<img src="data:image/png;base64,{encode(self.frames[index])}" width="{width}" '
+            f'height="{height}" alt="{html.escape(self.alts[index])}"{attributes}>'
+        )
+
+    def _repr_html_(self) -> str:
+        base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
+        texts = [html.escape(text) for text in self.value_texts]
+        frames = "\n".join(
+            self._image(i, f' data-value="{text}"' + ("" if i == start else " hidden"))
+            for i, text in enumerate(texts)
+        )
+        return (
+            f'<figure class="ssm-slider" id="{base}">\n'
+            f'<div class="ssm-slider-frames" aria-live="polite">\n{frames}\n</div>\n'
+            f'<div class="ssm-slider-control">\n<label for="{base}-input">{label}</label>\n'
+            f'<input id="{base}-input" type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '
+            f'aria-valuetext="{texts[start]}" autocomplete="off" disabled>\n'
+            f'<output for="{base}-input" aria-live="off">{texts[start]}</output>\n</div>\n</figure>'
+        )
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        data = {"text/plain": repr(self), _VIEW: view}
+        # Colab chooses among the forms by rules of its own, without our script: it gets the widget alone.
+        if "google.colab" not in sys.modules:
+            data |= {"text/html": self._repr_html_(), "image/png": encode(self.frames[self.start])}
+        return data, {"alt": self.alts[self.start]}
+
+
+def _check_words(label, name) -> None:
+    if not isinstance(label, str):
+        raise TypeError(f"label must be a str; got {type(label).__name__}")
+    if not label.strip() or re.search(r"[$\\\n]", label):
+        raise ValueError(f"label must be one line of plain Unicode, without LaTeX; got {label!r}")
+    if name is not None and not (isinstance(name, str) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
+        raise ValueError(f"name must be lower-case letters, digits and hyphens; got {name!r}")
+
+
+def _value_text(value) -> str:
+    value = value.item() if hasattr(value, "item") else value
+    return f"{value:.6g}" if isinstance(value, float) else number(value)
+
+
+def _frame(draw, value, text) -> bytes:
+    fig = draw(value)
+    try:
+        check_figure(f"draw({text})", fig)
+        return render(f"draw({text})", fig, dpi=FRAME_DPI, limit=FRAME_BYTES)
+    finally:
+        if hasattr(fig, "savefig"):
+            plt.close(fig)
+
+
+def _common_size(frames, texts) -> tuple[int, int]:
+    sizes = [pixel_size(frame) for frame in frames]
+    for size, text in zip(sizes, texts, strict=True):
+        if size != sizes[0]:
+            raise ValueError(
+                f"draw must return figures of one size; got {sizes[0]} and, at {text}, {size} pixels"
+            )
+    return sizes[0]

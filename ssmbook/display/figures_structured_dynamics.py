@@ -1,0 +1,146 @@
+"""The figures of the chapter *structured-dynamics*: each function takes finished numbers and draws them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ssmbook.display._style import COLORS, LINES, figure, label_line
+
+
+def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
+    """Draw position over time with the push of one second shaded and the marked points named.
+
+    time, position: (T,); marks: label -> (time, position). Returns a figure. Introduced in
+    *structured-dynamics*.
+    """
+    fig, ax = figure()
+    ax.axvspan(0, 1, color=COLORS["grey"], alpha=0.2, lw=0)
+    ax.plot(time, position)
+    for side, (words, (t, q)) in zip((1, -1), marks.items(), strict=True):
+        ax.plot(t, q, "o", color=COLORS["orange"], ms=8)
+        label_line(ax, t, q, words, color=COLORS["orange"], dx=9, dy=14 * side)
+    ax.set(xlabel="time in seconds", ylabel="position in meters")
+    return fig
+
+
+def hankel_spectra(spectra: dict[str, torch.Tensor]):
+    """Draw Hankel singular values on a logarithmic axis, each system named beside its curve.
+
+    spectra: name -> (m,), relative to the first value. Returns a figure. Introduced in
+    *structured-dynamics*.
+    """
+    fig, ax = figure()
+    spots = ((5, 0.3), (12, 1.0), (8, 1.0))
+    for (name, sigma), mark, (spot, shift) in zip(spectra.items(), "os^", spots, strict=True):
+        ax.semilogy(range(1, len(sigma) + 1), sigma.clamp(min=1e-17), marker=mark)
+        dx, dy = (-70, -12) if shift < 1 else (6, 9)
+        label_line(ax, spot, float(sigma[spot - 1]), name, dx=dx, dy=dy)
+    ax.set(xlabel="index", ylabel="Hankel singular value", ylim=(1e-17, 30))
+    return fig
+
+
+def kicked_mass(time: torch.Tensor, position: torch.Tensor, poles: torch.Tensor):
+    """Draw the answer to a kick beside the poles that make it.
+
+    time, position: (T,); poles: (2,) complex. Returns a figure of slider size. Introduced in
+    *structured-dynamics*.
+    """
+    fig, (left, right) = figure(ncols=2, size="slider")
+    left.plot(time, position)
+    left.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.55, 0.55))
+    right.plot(poles.real, poles.imag, "o", ms=8)
+    right.axvline(0, color=COLORS["grey"], lw=1)
+    right.set(xlim=(-8, 0.5), ylim=(-2.5, 2.5), xlabel="real part of λ", ylabel="imaginary part")
+    return fig
+
+
+def compared_rules(curves: dict[str, tuple[torch.Tensor, torch.Tensor]]):
+    """Draw the answers of several step rules to one kick over each other.
+
+    curves: name -> (time (T,), position (T,)). Returns a figure of slider size. Introduced in
+    *structured-dynamics*.
+    """
+    fig, ax = figure(size="slider")
+    for (name, (time, position)), style in zip(curves.items(), LINES.values(), strict=False):
+        ax.plot(time, position.clamp(-2, 2), linestyle=style, label=name)
+    ax.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.8, 0.8), xlim=(0, 10))
+    ax.legend(ncols=4, loc="lower right")
+    return fig
+
+
+def stability_maps(factors: dict[str, torch.Tensor], extent: tuple[float, ...], modes: torch.Tensor):
+    """Draw |factor of one step| over the plane of z = delta lambda for several rules, with modes on top.
+
+    factors: name -> (rows, cols) over ``extent`` = (left, right, bottom, top); modes: (m,) complex. Returns
+    a figure. Introduced in *structured-dynamics*.
+    """
+    fig, axes = figure(ncols=len(factors), size=(7.0, 2.9), sharey=True)
+    for ax, (name, factor) in zip(axes, factors.items(), strict=True):
+        picture = {"extent": extent, "origin": "lower", "aspect": "auto"}
+        ax.imshow(-factor.log(), cmap="ssmbook-diverging", vmin=-2, vmax=2, **picture)
+        ax.contour(factor, levels=[1.0], extent=extent, colors="black", linewidths=1)
+        ax.plot(modes.real, modes.imag, ".", color="black", ms=4)
+        ax.grid(False)
+        ax.set(title=name, xlabel="real part of z")
+    axes[0].set_ylabel("imaginary part of z")
+    return fig
+
+
+def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
+    """Draw the gap 1 - phi(-u) between its bounds, and what either form writes into a state as delta grows.
+
+    u, gap: (m,); start: the range of u to shade. Returns a figure. Introduced in *structured-dynamics*.
+    """
+    fig, (left, right) = figure(ncols=2)
+    left.axvspan(*start, color=COLORS["grey"], alpha=0.2, lw=0)
+    upper = torch.minimum(u / 2, u / (1 + u))
+    left.loglog(u, upper, linestyle=LINES["dashed"], color=COLORS["orange"], label="upper bound")
+    left.loglog(u, gap, linestyle="-", color=COLORS["blue"], label="1 − φ(−u)")
+    left.loglog(u, u / (2 + u), linestyle=LINES["dotted"], color=COLORS["green"], label="lower bound")
+    left.set(xlabel="u = Δ|λ|", ylabel="relative gap")
+    left.legend()
+    steps = torch.linspace(0, 4, 100, dtype=u.dtype)
+    right.plot(steps, -torch.expm1(-steps), steps, steps)
+    for height, name, color in ((0.96, "exact", "blue"), (3.2, "mixed", "orange")):
+        label_line(right, 3.2, height, name, color=COLORS[color], dy=-12)
+    right.set(xlabel="step Δ of the token", ylabel="written into the state")
+    return fig
+
+
+def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: float):
+    """Draw continuous-time modes, and beside them where one exact step puts them, with a ring of its own.
+
+    modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle; delta: the
+    step. Returns a figure. Introduced in *structured-dynamics*.
+    """
+    fig, (left, right) = figure(ncols=2, size=(7.0, 3.1), width_ratios=(1, 1.35))
+    arc = torch.linspace(0, math.pi, 90)
+    right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["grey"], lw=1)
+    colors = (COLORS["blue"], COLORS["orange"], COLORS["green"])
+    for (name, lam), mark, color in zip(modes.items(), ".x+", colors, strict=True):
+        left.plot(lam.real, lam.imag, mark, linestyle="", color=color, label=name)
+        stepped = (delta * lam).exp()
+        right.plot(stepped.real, stepped.imag, mark, linestyle="", color=color)
+    right.plot(ring.real, ring.imag, "1", linestyle="", color=COLORS["purple"])
+    label_line(right, -0.55, 0.55, "LRU ring", color=COLORS["purple"])
+    left.set(xlabel="real part of λ", ylabel="imaginary part", yscale="symlog", ylim=(-0.5, 2000))
+    right.set(xlabel="real part", title="after one step", aspect="equal", ylim=(-0.1, 1.1))
+    left.legend(loc="upper left", handletextpad=0.2)
+    return fig
+
+
+def cut_rank_curves(ranks: dict[str, list[int]]):
+    """Draw the rank of the cut at every token, each operator named beside its curve.
+
+    ranks: name -> n integers. Returns a figure. Introduced in *structured-dynamics*.
+    """
+    fig, ax = figure()
+    for name, values in ranks.items():
+        ax.plot(range(len(values)), values)
+        spot = len(values) // 2
+        label_line(ax, spot, values[spot], name, dx=0, dy=9, ha="center")
+    ax.set(xlabel="cut at token m", ylabel="rank of the cut", ylim=(0, None))
+    ax.margins(y=0.12)
+    return fig

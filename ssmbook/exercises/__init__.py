@@ -1,0 +1,5 @@
+"""Graders of the book's exercises: ``check("chapter/exercise", answer)`` says right, or wrong with a hint."""
+
+from ssmbook.exercises._grader import Verdict, agrees, check, close, grader
+
+__all__ = ["Verdict", "agrees", "check", "close", "grader"]

@@ -1,0 +1,100 @@
+"""One PNG, its words, and no second showing."""
+
+import base64
+import io
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from PIL import Image
+
+from ssmbook import display
+from ssmbook.display import _show
+from ssmbook.display._png import FIGURE_BYTES, render
+
+ALT = "a line that climbs from 0 to 1 over 5 tokens"
+
+
+@pytest.fixture
+def published(monkeypatch):
+    calls = []
+    monkeypatch.setattr(_show, "display", lambda data, **options: calls.append((data, options)))
+    return calls
+
+
+def line():
+    fig, ax = display.figure()
+    ax.plot(range(5), np.linspace(0, 1, 5))
+    ax.set(xlabel="token", ylabel="gain")
+    return fig
+
+
+def test_show_publishes_one_picture_whose_text_is_the_alt(published):
+    assert display.show(line(), alt=ALT) is None
+    ((data, options),) = published
+    assert set(data) == {"image/png", "text/plain"}
+    assert data["text/plain"] == ALT
+    assert options == {"metadata": {"alt": ALT}, "raw": True}
+    image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+    assert image.format == "PNG" and image.mode == "P" and image.info == {}
+    assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_same_figure_same_bytes(published):
+    display.show(line(), alt=ALT)
+    display.show(line(), alt=ALT)
+    assert published[0] == published[1]
+
+
+def test_show_closes_pyplot_figures_and_only_that_one(published):
+    kept, _ = plt.subplots()
+    shown, ax = plt.subplots()
+    plt.figure(kept.number)
+    ax.plot([1, 2])
+    display.show(shown, alt=ALT)
+    assert plt.get_fignums() == [kept.number]
+    plt.close(kept)
+
+
+@pytest.mark.parametrize(
+    "alt",
+    ["", "   ", "short 1", "figure-one-of-chapter.png", "two lines of text,\nwith 2 numbers", " " + ALT],
+)
+def test_words_that_say_nothing_are_refused(published, alt):
+    fig, _ = plt.subplots()
+    with pytest.raises(ValueError, match="alt must"):
+        display.show(fig, alt=alt)
+    assert published == [] and plt.get_fignums() == []
+
+
+def test_wrong_types(published):
+    with pytest.raises(TypeError, match="alt must be a str; got int"):
+        display.show(line(), alt=7)
+    with pytest.raises(TypeError, match="fig must be a matplotlib Figure; got str"):
+        display.show("fig", alt=ALT)
+    with pytest.raises(TypeError):
+        display.show(line())
+    assert published == []
+
+
+def test_small_text_is_refused_also_when_only_a_wide_figure_makes_it_small(published):
+    fig = line()
+    fig.axes[0].set_title("tiny", fontsize=8.5)
+    with pytest.raises(ValueError, match="9 pt or more.*'tiny' at 8.5 pt"):
+        display.show(fig, alt=ALT)
+    fig, ax = display.figure(size=(14, 4))
+    ax.set_title("fifteen points", fontsize=15)
+    with pytest.raises(ValueError, match="in a figure 14 in wide"):
+        display.show(fig, alt=ALT)
+    assert published == []
+
+
+def test_noise_is_quantized_until_it_fits_and_refused_when_it_cannot():
+    fig, ax = display.figure(size="half")
+    ax.imshow(np.random.default_rng(0).random((40, 40, 3)))
+    png = render("fig", fig, dpi=130, limit=FIGURE_BYTES)
+    assert len(png) <= FIGURE_BYTES
+    fig, ax = display.figure(size="tall")
+    ax.imshow(np.random.default_rng(0).random((900, 900, 3)))
+    with pytest.raises(ValueError, match="fig must fit 60,000 bytes as a PNG; got .* at 910 x 624 pixels"):
+        render("fig", fig, dpi=130, limit=FIGURE_BYTES)

@@ -1,0 +1,104 @@
+"""Tables: numbers to three digits, aligned text, semantic HTML."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from bs4 import BeautifulSoup
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssmbook import display
+
+ROWS = [["softmax <1>", 1, 0.5], ["rotation, ρ", 12, 1e-7]]
+HEADER = ["map", "rank", "error"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.500"),
+        (1.0, "1.00"),
+        (-2.0, "-2.00"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (9.996, "10.0"),
+        (0.0009996, "0.00100"),
+        (0.001234, "0.00123"),
+        (0.0001234, "1.23e-04"),
+        (12345.6, "12300"),
+        (99999.0, "1.00e+05"),
+        (1.5e8, "1.50e+08"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (math.nan, "nan"),
+        (7, "7"),
+        (10**9, "1000000000"),
+        (True, "yes"),
+        (np.bool_(False), "no"),
+        (None, "–"),
+        ("text", "text"),
+        (torch.tensor(0.25), "0.250"),
+        (np.float32(0.1), "0.100"),
+        (torch.tensor(3), "3"),
+        (1 - 2j, "1.00 - 2.00i"),
+    ],
+)
+def test_number(value, text):
+    assert display.number(value) == text
+
+
+@given(st.floats(-1e300, 1e300), st.integers(1, 6))
+def test_number_keeps_its_digits(value, digits):
+    assert math.isclose(
+        float(display.number(value, digits)), value, rel_tol=0.51 * 10 ** (1 - digits), abs_tol=1e-320
+    )
+
+
+def test_text_is_aligned():
+    assert repr(display.table(ROWS, HEADER)).splitlines() == [
+        "map          rank     error",
+        "-----------  ----  --------",
+        "softmax <1>     1     0.500",
+        "rotation, ρ    12  1.00e-07",
+    ]
+
+
+def test_html_has_scoped_titles_and_escapes():
+    soup = BeautifulSoup(display.table(ROWS, HEADER, caption="A & B")._repr_html_(), "html.parser")
+    assert [th.text for th in soup.find_all("th", scope="col")] == HEADER
+    assert [th.text for th in soup.find_all("th", scope="row")] == ["softmax <1>", "rotation, ρ"]
+    assert [td.text for td in soup.find_all("td")] == ["1", "0.500", "12", "1.00e-07"]
+    assert soup.caption.text == "A & B" and soup.div["aria-label"] == "A & B" and soup.div["tabindex"] == "0"
+    assert {cell["style"] for cell in soup.find_all("td")} == {"text-align:right"}
+
+
+def test_markdown():
+    markdown = display.table([["a|b", 1]], ["x", "y"], align="cl")._repr_markdown_()
+    assert markdown.splitlines() == ["| x | y |", "| :-: | :-- |", "| a\\|b | 1 |"]
+
+
+def test_digits_align_and_empty():
+    assert "0.33333" in repr(display.table([["a", 1 / 3]], ["x", "y"], digits=5))
+    assert re.search(r"^  b ", repr(display.table([["b", 1], ["aaaaa", 2]], ["x", "y"], align="cr")), re.M)
+    assert repr(display.table([], ["x", "y"])).splitlines()[0] == "x  y"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1, 2]], ["a"]), r"rows\[0\] must have 1 cells, as header has; got 2"),
+        (([], []), "header must name at least one column"),
+    ],
+)
+def test_ragged(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        display.table(*arguments)
+
+
+@pytest.mark.parametrize("align", ["l", "lrx", "lrrr"])
+def test_wrong_align(align):
+    with pytest.raises(ValueError, match="align must be 3 letters out of l, r, c"):
+        display.table(ROWS, HEADER, align=align)

@@ -1,0 +1,153 @@
+"""Graders: right answers pass, wrong ones get a hint, nothing a learner types raises."""
+
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+import ssmbook.exercises as exercises
+from ssmbook.exercises import Verdict, _grader, agrees, check, close, grader
+
+GRADERS = '''
+"""Graders of a chapter that exists only in this test."""
+import torch
+from ssmbook.exercises import agrees, close, grader
+
+@grader("toy-chapter/trace")
+def trace(answer):
+    cases = [(torch.eye(3),), (torch.arange(4.0).reshape(2, 2),)]
+    return agrees(answer, torch.trace, cases, "sum the entries with i = j")
+
+@grader("toy-chapter/width")
+def width(answer):
+    return close(answer, 3.0, "count the columns of the value map")
+
+@grader("toy-chapter/careless")
+def careless(answer):
+    return None if answer.shape == (2,) else "give a pair"
+'''
+
+
+@pytest.fixture(autouse=True)
+def toy_chapter(tmp_path, monkeypatch):
+    (tmp_path / "toy_chapter.py").write_text(textwrap.dedent(GRADERS), encoding="utf-8")
+    monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(tmp_path)])
+    monkeypatch.setattr(_grader, "_GRADERS", {})
+    monkeypatch.delitem(sys.modules, "ssmbook.exercises.toy_chapter", raising=False)
+    yield
+    sys.modules.pop("ssmbook.exercises.toy_chapter", None)
+
+
+def test_right_answers():
+    verdict = check("toy-chapter/width", 3)
+    assert verdict and verdict == Verdict("toy-chapter/width", True)
+    assert repr(verdict) == "✓ toy-chapter/width: correct"
+    assert check("toy-chapter/trace", lambda matrix: matrix.diagonal().sum())
+
+
+def test_wrong_answers_get_the_hint():
+    verdict = check("toy-chapter/width", 4)
+    assert not verdict
+    assert repr(verdict) == "✗ toy-chapter/width: count the columns of the value map"
+    assert check("toy-chapter/trace", lambda matrix: matrix.sum() + 1).hint == "sum the entries with i = j"
+
+
+def test_in_place_answers_do_not_harm_the_reference():
+    def greedy(matrix):
+        total = matrix.diagonal().sum()
+        matrix.zero_()
+        return total
+
+    assert check("toy-chapter/trace", greedy)
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "x", object, print, 1j, [], {}, float("nan"), torch.zeros(2), lambda: 1, np.ones(3)]
+)
+@pytest.mark.parametrize("name", ["trace", "width", "careless"])
+def test_nothing_a_learner_types_raises(name, answer):
+    verdict = check(f"toy-chapter/{name}", answer)
+    assert isinstance(verdict, Verdict)
+    assert bool(verdict) is (name == "careless" and isinstance(answer, torch.Tensor))
+    assert verdict or verdict.hint
+
+
+def test_hints_name_types_shapes_and_failures():
+    hint = check("toy-chapter/trace", lambda matrix: 1 / 0).hint
+    assert hint == "your function failed on a tensor (3, 3) with ZeroDivisionError: division by zero"
+    assert check("toy-chapter/trace", 3).hint == "expected a function; got int"
+    assert (
+        check("toy-chapter/trace", lambda m: m).hint
+        == "on a tensor (3, 3), expected a number; got shape (3, 3)"
+    )
+    assert check("toy-chapter/width", "three").hint == "expected a number; got str"
+    assert "AttributeError" in check("toy-chapter/careless", 3).hint
+
+
+def test_failure_texts_hold_no_addresses():
+    def fail(matrix):
+        raise KeyError(f"{object()}")
+
+    assert " at 0x" not in check("toy-chapter/trace", fail).hint
+
+
+def test_unknown_names_list_the_known():
+    with pytest.raises(
+        ValueError,
+        match="one of toy-chapter/careless, toy-chapter/trace, toy-chapter/width; got 'toy-chapter/no'",
+    ):
+        check("toy-chapter/no", 1)
+    with pytest.raises(
+        ValueError, match="a chapter that has graders, one of .*toy-chapter.*; got 'nowhere/width'"
+    ):
+        check("nowhere/width", 1)
+    with pytest.raises(ValueError, match="must read \"chapter-name/exercise-id\"; got 'width'"):
+        check("width", 1)
+    with pytest.raises(ValueError, match="must read"):
+        check("_grader/width", 1)
+    with pytest.raises(TypeError, match="name must be a str; got int"):
+        check(3, 1)
+
+
+def test_a_taken_name_is_refused_but_a_reload_is_not():
+    def first(answer):
+        return None
+
+    def second(answer):
+        return "no"
+
+    assert grader("toy-chapter/again")(first) is first
+    grader("toy-chapter/again")(first)
+    with pytest.raises(ValueError, match="name must be new; 'toy-chapter/again' is graded by"):
+        grader("toy-chapter/again")(second)
+    with pytest.raises(ValueError, match="must read"):
+        grader("no slash")
+
+
+def test_close():
+    wanted = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    for right in (
+        wanted,
+        wanted.float(),
+        [[1, 2]],
+        np.array([[1.0, 2.0]]),
+        wanted.clone().requires_grad_(),
+        wanted + 1e-10,
+    ):
+        assert close(right, wanted, "hint") is None
+    assert close(wanted + 1e-5, wanted, "hint") == "hint"
+    assert close(wanted + 1e-5, wanted, "hint", rtol=1e-4) is None
+    assert close([[1, float("nan")]], wanted, "hint") == "hint"
+    assert close([[1 + 1j, 2]], wanted, "hint") == "hint"
+    assert close([1, 2], wanted, "hint") == "expected a tensor of shape (1, 2); got shape (2,)"
+    assert close([[1], [2, 3]], wanted, "hint") == "expected a tensor of shape (1, 2); got list"
+    assert close(True, True, "hint") is None and close(2, 3, "hint") == "hint"
+
+
+def test_agrees_needs_cases():
+    with pytest.raises(ValueError, match="cases must hold"):
+        agrees(abs, abs, [], "hint")
+    assert agrees(abs, abs, [(-1,), (2.5,)], "hint") is None
+    assert agrees(lambda x: x, abs, [(1,), (-1,)], "hint") == "hint"
