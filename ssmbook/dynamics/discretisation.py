@@ -1,0 +1,188 @@
+"""From dh/dt = A h + B x to h_t = A_bar h_{t-1} + B_bar x_t: zero-order hold, Euler, mixed, bilinear."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_shape, check_tensor
+from ssmbook.dynamics._systems import check_system
+
+# Below this modulus phi_1 is summed as a series: there expm1(z)/z is fine but its derivative cancels.
+_SERIES_RADIUS = 0.5
+_SERIES_TERMS = 16
+
+
+def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+    """``delta`` as a real tensor of shape () or the batch shape (any shape when the system is unbatched)."""
+    real = standard.dtype.to_real()
+    if isinstance(delta, (int, float)) and not isinstance(delta, bool):
+        delta = torch.tensor(float(delta), dtype=real, device=standard.device)
+    check_tensor("delta", delta)
+    if delta.dtype != real:
+        raise TypeError(f"delta must have the real dtype of the system, {real}; got {delta.dtype}")
+    if delta.device != standard.device:
+        raise ValueError(f"delta must be on the device of the system, {standard.device}; got {delta.device}")
+    check_finite("delta", delta)
+    if bool((delta < 0).any()):
+        raise ValueError(f"delta must be at least 0; got {float(delta.min())}")
+    if delta.ndim and batch and delta.shape != batch:
+        raise ValueError(
+            f"delta must have shape () or {tuple(batch)}, the system's batch; got {tuple(delta.shape)}"
+        )
+    return delta
+
+
+def _scaled(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """delta A and delta B, checked."""
+    check_system(A, B)
+    step = _as_step(delta, A, A.shape[:-2])[..., None, None]
+    return step * A, step * B
+
+
+def _in_range(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Refuse a step so long that exp(delta A) overflows: past that point inf - inf would be NaN."""
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        raise ValueError(
+            f"delta must keep exp(delta A) below overflow in {tensors[0].dtype}; got a longer step"
+        )
+    return tensors
+
+
+def phi1(z: torch.Tensor) -> torch.Tensor:
+    """phi_1(z) = (e^z - 1)/z = the mean of e^{sz} over 0 <= s <= 1, elementwise, with phi_1(0) = 1.
+
+    z (...), real or complex, -> (...) of the same dtype and device; accurate to rounding near 0 too, as are
+    its derivatives. Raises TypeError for a non-tensor or integer dtype, ValueError for non-finite entries.
+    Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
+    """
+    check_tensor("z", z, complex_ok=True)
+    check_finite("z", z)
+    near = z.abs() < _SERIES_RADIUS
+    small = torch.where(near, z, torch.zeros_like(z))
+    series = torch.ones_like(z)
+    for k in range(_SERIES_TERMS, 1, -1):
+        series = 1 + series * small / k
+    large = torch.where(near, torch.ones_like(z), z)
+    return torch.where(near, series, torch.expm1(large) / large)
+
+
+def _exp_and_phi1(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """exp(Z) and phi_1(Z) of Z (..., N, N) at once: exp([[Z, I], [0, 0]]) = [[e^Z, phi_1(Z)], [0, I]].
+
+    The identity, not delta B, stands in the corner: the scaling and squaring then does not depend on the
+    size of B.
+    """
+    N = Z.shape[-1]
+    eye = torch.eye(N, dtype=Z.dtype, device=Z.device).expand_as(Z)
+    upper = torch.cat([Z, eye], dim=-1)
+    both = torch.linalg.matrix_exp(torch.cat([upper, torch.zeros_like(upper)], dim=-2))
+    return both[..., :N, :N], both[..., :N, N:]
+
+
+def zoh(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zero-order hold: the exact step for an input held constant over ``delta``, for singular A as well.
+
+    A_bar = exp(delta A), B_bar = delta phi_1(delta A) B; no inverse of A is taken. A (..., N, N), B (..., N,
+    d), real or complex; delta a number or a real tensor of the batch shape (any shape when A and B are
+    unbatched), at least 0. Returns (A_bar, B_bar) of those shapes, in the dtype of A. Raises
+    TypeError/ValueError for wrong shapes, mixed dtypes, non-finite entries, a negative or overflowing step.
+    Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
+    """
+    Z, step_B = _scaled(A, B, delta)
+    exponential, phi = _exp_and_phi1(Z)
+    return _in_range(exponential, phi @ step_B)
+
+
+def zoh_diagonal(lam: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zero-order hold of a diagonal system: lam_bar = exp(delta lam), B_bar = delta phi_1(delta lam) B.
+
+    lam (..., N) and B (..., N, d), real or complex of one dtype; delta as in :func:`zoh`.
+    Returns (lam_bar (..., N), B_bar (..., N, d)) in that dtype; lam = 0 is an integrator, B_bar = delta B.
+    Raises as :func:`zoh`. Source: {cite}`gu2022parameterization`. Introduced in *structured-dynamics*.
+    """
+    z, step_B = _scaled_diagonal(lam, B, delta)
+    return _in_range(torch.exp(z), phi1(z)[..., None] * step_B)
+
+
+def mixed_euler_diagonal(lam: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mamba's mixed form of a diagonal system: lam_bar = exp(delta lam), B_bar = delta B.
+
+    Shapes, dtypes and errors of :func:`zoh_diagonal`. Source: {cite}`gu2024mamba` (its code). Introduced in
+    *structured-dynamics*.
+    """
+    z, step_B = _scaled_diagonal(lam, B, delta)
+    return _in_range(torch.exp(z), step_B)
+
+
+def _scaled_diagonal(lam, B, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    sizes = check_shape("lam", lam, "... N", complex_ok=True)
+    check_shape("B", B, "... N d", sizes, complex_ok=True)
+    check_alike(lam=lam, B=B)
+    check_finite("lam", lam)
+    check_finite("B", B)
+    batch = lam.shape[:-1]
+    if B.shape[:-2] != batch:
+        raise ValueError(f"B must have the batch shape of lam, {tuple(batch)}; got {tuple(B.shape[:-2])}")
+    step = _as_step(delta, lam, batch)
+    return step[..., None] * lam, step[..., None, None] * B
+
+
+def euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """Forward Euler: A_bar = I + delta A, B_bar = delta B; unstable once some |1 + delta lam| > 1.
+
+    Shapes, dtypes and errors of :func:`zoh`. Mamba's code does not do this to A: see :func:`mixed_euler`.
+    Source: {cite}`gu2021combining`. Introduced in *structured-dynamics*.
+    """
+    Z, step_B = _scaled(A, B, delta)
+    return torch.eye(A.shape[-1], dtype=A.dtype, device=A.device) + Z, step_B
+
+
+def mixed_euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mamba's mixed form: the exact A_bar = exp(delta A) with the Euler B_bar = delta B.
+
+    It keeps the poles of the zero-order hold and drops the factor phi_1(delta A) from the input; how much
+    that is: :func:`mixed_euler_bound`. Shapes, dtypes and errors of :func:`zoh`. Source: {cite}`gu2024mamba`
+    (its code). Introduced in *structured-dynamics*.
+    """
+    Z, step_B = _scaled(A, B, delta)
+    return _in_range(torch.linalg.matrix_exp(Z), step_B)
+
+
+def mixed_euler_bound(z: torch.Tensor) -> torch.Tensor:
+    """A bound on |phi_1(z) - 1|: by how much, relative to delta B, the mixed form misses the zero-order hold.
+
+    z = delta lam (...), real or complex -> real (...). Each mode's kernel in one form is phi_1(z) times the
+    other's, so the bound holds for whole impulse responses, lag by lag. Proof: phi_1(z) - 1 is the mean over
+    0 <= s <= 1 of e^{sz} - 1 = z * (integral of e^{uz} over 0 <= u <= s), hence of modulus <= |z|/2 * max(1,
+    e^{Re z}). For Re z <= 0 also |e^z - 1| <= 2, so |phi_1(z) - 1| <= 1 + min(1, 2/|z|); for real z <= 0, 0
+    < phi_1 <= 1 gives 1. The least of these is returned; |z|/2 is what phi_1(z) = 1 + z/2 + ... needs at
+    first order. Raises TypeError/ValueError for non-floating or non-finite z. Introduced in
+    *structured-dynamics*.
+    """
+    check_tensor("z", z, complex_ok=True)
+    check_finite("z", z)
+    modulus = z.abs()
+    growth = z.real if z.is_complex() else z
+    first_order = modulus / 2 * growth.clamp(min=0).exp()
+    far = torch.ones_like(modulus)
+    if z.is_complex():
+        far = 1 + (2 / modulus.clamp(min=2))
+    return torch.where(growth <= 0, torch.minimum(first_order, far), first_order)
+
+
+def bilinear(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bilinear (Tustin): A_bar = (I - delta A/2)^{-1}(I + delta A/2), B_bar = (I - delta A/2)^{-1} delta B.
+
+    It maps the left half plane onto the unit disk, so a stable system stays stable at every step; C is left
+    alone. Shapes, dtypes and errors of :func:`zoh`; ValueError also when 2/delta is an eigenvalue of A.
+    Source: {cite}`gu2021combining`. Introduced in *structured-dynamics*.
+    """
+    Z, step_B = _scaled(A, B, delta)
+    eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    solved, info = torch.linalg.solve_ex(eye - Z / 2, torch.cat([eye + Z / 2, step_B], dim=-1))
+    if bool((info != 0).any()):
+        raise ValueError(
+            "delta must not make I - delta A/2 singular; got 2/delta equal to an eigenvalue of A"
+        )
+    N = A.shape[-1]
+    return solved[..., :N], solved[..., N:]

@@ -1,0 +1,183 @@
+"""Systems to start from: HiPPO and its diagonal forms, random stable, rotations, Jordan blocks, a spring."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape, check_tensor
+from ssmbook.dynamics._systems import check_positive
+from ssmbook.dynamics.response import spectral_radius
+
+
+def _cast(tensor: torch.Tensor, dtype, device) -> torch.Tensor:
+    """Hand over what was built in float64 in the dtype asked for: the entries are then correctly rounded."""
+    dtype = dtype or torch.get_default_dtype()
+    if tensor.is_complex() and not dtype.is_complex:
+        dtype = dtype.to_complex()
+    return tensor.to(dtype=dtype, device=device)
+
+
+def _even(N: int) -> None:
+    check_integer("N", N, low=2)
+    if N % 2:
+        raise ValueError(f"N must be even, two real states to each complex mode; got {N}")
+
+
+def hippo_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor]:
+    """HiPPO-LegS: A_nk = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it; B_n = sqrt(2n+1).
+
+    Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
+    Source: {cite}`gu2020hippo`. Introduced in *structured-dynamics*.
+    """
+    check_integer("N", N, low=1)
+    n = torch.arange(N, dtype=torch.float64)
+    root = torch.sqrt(2 * n + 1)
+    A = 0.0 - torch.tril(torch.outer(root, root), diagonal=-1) - torch.diag(n + 1)  # 0 - x: no -0.0 in print
+    return _cast(A, dtype, device), _cast(root[:, None], dtype, device)
+
+
+def hippo_legs_normal(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """HiPPO-LegS as normal plus rank one: A = S - P P^T with S = -I/2 + a skew matrix, P_n = sqrt(n + 1/2).
+
+    Returns S (N, N), P (N, 1), B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
+    Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
+    """
+    check_integer("N", N, low=1)
+    n = torch.arange(N, dtype=torch.float64)
+    root = torch.sqrt(2 * n + 1)
+    lower = torch.tril(torch.outer(root, root), diagonal=-1) / 2
+    S = lower.T - lower - torch.eye(N, dtype=torch.float64) / 2
+    return tuple(_cast(t, dtype, device) for t in (S, root[:, None] / math.sqrt(2), root[:, None]))
+
+
+def s4d_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor]:
+    """S4D-LegS: eigenvalues of HiPPO-LegS's normal part, one of each conjugate pair, and B in that basis.
+
+    Returns lam (N/2,), real part -1/2 and growing positive imaginary part, and B (N/2, 1), complex; N real
+    states come back by :func:`real_modes`. ValueError for odd N. Source: {cite}`gu2022parameterization`.
+    Introduced in *structured-dynamics*.
+    """
+    _even(N)
+    S, _, B = hippo_legs_normal(N, dtype=torch.float64)
+    skew = S + torch.eye(N, dtype=torch.float64) / 2
+    # i * skew is Hermitian: eigh keeps the basis unitary, which a general eigensolver does not promise
+    values, vectors = torch.linalg.eigh(1j * skew.to(torch.complex128))
+    pairs = slice(
+        0, N // 2
+    )  # skew v = -i values v: negative values are the positive frequencies, largest first
+    lam = torch.complex(torch.full((N // 2,), -0.5, dtype=torch.float64), -values[pairs]).flip(0)
+    rotated = (vectors[:, pairs].mH @ B.to(torch.complex128)).flip(0)
+    return _cast(lam, dtype, device), _cast(rotated, dtype, device)
+
+
+def s4d_lin(N: int, *, dtype=None, device=None) -> torch.Tensor:
+    """S4D-Lin: lam_m = -1/2 + i pi m for m = 0, ..., N/2 - 1, one of each conjugate pair.
+
+    Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the real pole -1/2,
+    twice). ValueError for odd N. Source: {cite}`gu2022parameterization`. Introduced in
+    *structured-dynamics*.
+    """
+    _even(N)
+    m = torch.arange(N // 2, dtype=torch.float64)
+    return _cast(torch.complex(torch.full_like(m, -0.5), math.pi * m), dtype, device)
+
+
+def real_modes(lam: torch.Tensor) -> torch.Tensor:
+    """The real A whose 2 x 2 diagonal blocks [[Re, -Im], [Im, Re]] carry the conjugate pairs of ``lam``.
+
+    lam (..., m), complex -> A (..., 2m, 2m), real, same precision and device. TypeError for a real ``lam``.
+    Introduced in *structured-dynamics*.
+    """
+    check_tensor("lam", lam, complex_ok=True)
+    if not lam.is_complex():
+        raise TypeError(f"lam must be complex, one of each conjugate pair; got dtype {lam.dtype}")
+    check_shape("lam", lam, "... m", complex_ok=True)
+    check_finite("lam", lam)
+    diagonal = torch.diag_embed(lam.real)
+    off = torch.diag_embed(lam.imag)
+    blocks = torch.stack([torch.stack([diagonal, 0 - off], -1), torch.stack([off, diagonal], -1)], -2)
+    m = lam.shape[-1]
+    return blocks.movedim(-2, -3).reshape(*lam.shape[:-1], 2 * m, 2 * m)
+
+
+def random_stable(
+    N: int, d: int, p: int, *, rho: float, generator=None, dtype=None, device=None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A Gaussian system with spectral radius ``rho``, minimal with probability one.
+
+    Returns A (N, N), B (N, d), C (p, N), the last two with entries of variance 1/N, in ``dtype`` (default:
+    torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU: one seed, one
+    system on every device. ValueError for sizes < 1 or rho outside. Introduced in *structured-dynamics*.
+    """
+    for name, size in (("N", N), ("d", d), ("p", p)):
+        check_integer(name, size, low=1)
+    if check_positive("rho", rho) > 1:
+        raise ValueError(f"rho must lie in (0, 1] for a stable system; got {rho}")
+    A, B, C = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) / math.sqrt(N)
+        for shape in ((N, N), (N, d), (p, N))
+    )
+    A = A * (rho / spectral_radius(A))
+    return _cast(A, dtype, device), _cast(B, dtype, device), _cast(C, dtype, device)
+
+
+def random_orthogonal(N: int, *, rho: float = 1.0, generator=None, dtype=None, device=None) -> torch.Tensor:
+    """rho times a Haar-random orthogonal matrix: every lag then has norm exactly rho^tau.
+
+    Returns A (N, N) in ``dtype`` (default: torch's). ValueError for N < 1 or negative rho. Introduced in
+    *structured-dynamics*.
+    """
+    check_integer("N", N, low=1)
+    rho = check_positive("rho", rho, zero_ok=True)
+    Q, R = torch.linalg.qr(torch.randn((N, N), generator=generator, dtype=torch.float64))
+    # QR alone is not Haar: its signs follow the algorithm, so they are tied to those of R
+    return _cast(rho * Q * torch.sign(torch.diagonal(R)), dtype, device)
+
+
+def rotation(theta, *, rho: float = 1.0, dtype=None, device=None) -> torch.Tensor:
+    """rho R(theta), the plane rotation [[cos, -sin], [sin, cos]] scaled by ``rho``.
+
+    theta a number, or a tensor (...) whose dtype and device are then kept -> A (..., 2, 2). ValueError for
+    negative rho or non-finite theta. Introduced in *interaction-rank-gap*.
+    """
+    rho = check_positive("rho", rho, zero_ok=True)
+    if not isinstance(theta, torch.Tensor):
+        theta = torch.tensor(float(theta), dtype=dtype or torch.get_default_dtype(), device=device)
+    elif dtype is not None or device is not None:
+        raise TypeError("dtype and device must be left out when theta is a tensor: its own are kept")
+    check_tensor("theta", theta)
+    check_finite("theta", theta)
+    cos, sin = torch.cos(theta), torch.sin(theta)
+    return rho * torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+
+
+def jordan_block(N: int, lam: float | complex, *, dtype=None, device=None) -> torch.Tensor:
+    """The N x N Jordan block: ``lam`` on the diagonal, ones above it.
+
+    Returns A (N, N) in ``dtype`` (default: torch's, made complex for a complex ``lam``). ValueError for N <
+    1 or a non-finite ``lam``. Introduced in *gradient-highway*.
+    """
+    check_integer("N", N, low=1)
+    value = torch.tensor(lam, dtype=torch.complex128 if isinstance(lam, complex) else torch.float64)
+    check_finite("lam", value)
+    A = value * torch.eye(N, dtype=value.dtype) + torch.diag(torch.ones(N - 1, dtype=value.dtype), 1)
+    return _cast(A, dtype, device)
+
+
+def mass_on_spring(
+    mass: float, damping: float, stiffness: float, *, dtype=None, device=None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A mass on a damped spring, pushed by a force, seen by its position: m q'' + c q' + k q = x, y = q.
+
+    Returns continuous-time A (2, 2), B (2, 1), C (1, 2) for the state (q, q'), in ``dtype`` (default:
+    torch's). ValueError unless mass > 0, damping >= 0, stiffness >= 0. Introduced in *structured-dynamics*.
+    """
+    mass = check_positive("mass", mass)
+    damping = check_positive("damping", damping, zero_ok=True)
+    stiffness = check_positive("stiffness", stiffness, zero_ok=True)
+    A = torch.tensor([[0.0, 1.0], [-stiffness / mass, -damping / mass]], dtype=torch.float64)
+    B = torch.tensor([[0.0], [1.0 / mass]], dtype=torch.float64)
+    C = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    return _cast(A, dtype, device), _cast(B, dtype, device), _cast(C, dtype, device)

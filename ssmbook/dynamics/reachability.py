@@ -1,0 +1,140 @@
+"""Which states the input reaches and the output sees, by an orthonormal staircase, not by powers of A."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from ssmbook.dynamics._systems import check_system, default_rtol, double
+
+
+@dataclass(frozen=True, eq=False)
+class RankReport:
+    """A rank together with what it was decided on, so that a near-tie can be seen.
+
+    rank: the number of entries of ``spectrum`` above ``threshold``; spectrum (m,): float64, descending.
+    ``int(report)`` is the rank. Introduced in *structured-dynamics*.
+    """
+
+    rank: int
+    spectrum: torch.Tensor
+    threshold: float
+
+    def __int__(self) -> int:
+        return self.rank
+
+    @property
+    def gap(self) -> float:
+        """Smallest value kept over largest dropped: near 1 is a tie; inf when only zeros were dropped."""
+        if self.rank == 0 or self.rank == len(self.spectrum) or float(self.spectrum[self.rank]) == 0.0:
+            return math.inf
+        return float(self.spectrum[self.rank - 1] / self.spectrum[self.rank])
+
+
+def decide(spectrum: torch.Tensor, threshold: float) -> RankReport:
+    """Count the values above the threshold."""
+    spectrum = torch.sort(spectrum, descending=True).values
+    return RankReport(int((spectrum > threshold).sum()), spectrum, threshold)
+
+
+def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """[B, AB, ..., A^{N-1} B]: its column space is what the input can reach.
+
+    A (..., N, N), B (..., N, d) -> (..., N, N d), same dtype. For looking at: its columns line up with the
+    leading eigenvector, so ask :func:`controllability_rank` for the rank. Raises TypeError/ValueError for a
+    malformed system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    """
+    sizes = check_system(A, B)
+    blocks = [B]
+    for _ in range(sizes["N"] - 1):
+        blocks.append(A @ blocks[-1])
+    return torch.cat(blocks[: sizes["N"]], dim=-1) if sizes["N"] else B.new_empty((*B.shape[:-2], 0, 0))
+
+
+def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
+    """[C; CA; ...; C A^{N-1}]: its null space is what the output never shows.
+
+    A (..., N, N), C (..., p, N) -> (..., N p, N), same dtype. Raises TypeError/ValueError for a malformed
+    system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    """
+    check_system(A, None, C)
+    return controllability_matrix(A.mT, C.mT).mT
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.matrix_norm(tensor, 2)) if tensor.numel() else 0.0
+
+
+def _staircase(A, B, rtol: float, scale_A: float, scale_B: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """A basis Q (N, r), orthonormal, of the reachable space, and every decision's relative singular values.
+
+    Each new block is A times the *orthonormal* directions found last, freed of the old ones; a direction
+    counts when its singular value exceeds rtol times ``scale_B`` (first block) or ``scale_A`` (later ones):
+    the norms of the system as it was given, since that is what its rounding errors are relative to.
+    """
+    N = A.shape[0]
+    Q, block, seen = A.new_empty((N, 0)), B, []
+    scale = scale_B
+    while block.numel():
+        for _ in range(2):  # once is not enough when most of the block lies in the old directions
+            block = block - Q @ (Q.mH @ block)
+        U, S, _ = torch.linalg.svd(block, full_matrices=False)
+        S = S / scale if scale > 0 else S
+        seen.append(S)
+        new = U[:, S > rtol][:, : N - Q.shape[1]]
+        new = torch.linalg.qr(new - Q @ (Q.mH @ new)).Q
+        Q = torch.cat([Q, new], dim=1)
+        block = A @ new if Q.shape[1] < N else new[:, :0]
+        scale = scale_A
+    return Q, torch.cat(seen) if seen else A.new_empty((0,)).abs()
+
+
+def _tolerance(A: torch.Tensor, rtol: float | None) -> float:
+    return default_rtol(A, rtol, 100.0 * max(A.shape[-1], 1))
+
+
+def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None = None) -> RankReport:
+    """The dimension of the reachable space span{B, AB, A^2 B, ...}.
+
+    A (N, N), B (N, d), real or complex -> :class:`RankReport`; its spectrum holds the singular values of
+    every staircase step relative to ||B||_2 (first) or ||A||_2 (later), its threshold is ``rtol``, by
+    default 100 N times the rounding unit of A's dtype. Worked in float64. The answer depends on the units of
+    the states: scale them first. Raises TypeError/ValueError for a malformed or batched system. Source:
+    {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    """
+    check_system(A, B, batched=False)
+    threshold = _tolerance(A, rtol)
+    A, B = double(A), double(B)
+    return decide(_staircase(A, B, threshold, _norm(A), _norm(B))[1], threshold)
+
+
+def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None) -> RankReport:
+    """N minus the dimension of the states that the output never shows.
+
+    A (N, N), C (p, N) -> :class:`RankReport`, as :func:`controllability_rank` of (A^T, C^T). Introduced in
+    *structured-dynamics*.
+    """
+    check_system(A, None, C, batched=False)
+    return controllability_rank(A.mT, C.mT, rtol=rtol)
+
+
+def minimal_realisation(
+    A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same lag operators with the fewest states: drop what is not reached, then what is not seen.
+
+    A (N, N), B (N, d), C (p, N) -> (A, B, C) with N' <= N states, same dtype; both changes of basis are
+    orthonormal and worked in float64, with the tolerance of :func:`controllability_rank`. A zero system
+    comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched system. Source:
+    {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    """
+    check_system(A, B, C, batched=False)
+    threshold, dtype = _tolerance(A, rtol), A.dtype
+    A, B, C = double(A), double(B), double(C)
+    scale_A, scale_C = _norm(A), _norm(C)
+    Q, _ = _staircase(A, B, threshold, scale_A, _norm(B))
+    A, B, C = Q.mH @ A @ Q, Q.mH @ B, C @ Q
+    Q, _ = _staircase(A.mH, C.mH, threshold, scale_A, scale_C)
+    return (Q.mH @ A @ Q).to(dtype), (Q.mH @ B).to(dtype), (C @ Q).to(dtype)

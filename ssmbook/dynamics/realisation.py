@@ -1,0 +1,90 @@
+"""From lag operators back to a system: the block Hankel matrix, its rank, and the Ho-Kalman realization."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.dynamics._systems import default_rtol, double
+from ssmbook.dynamics.reachability import RankReport, decide
+
+
+def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = None) -> torch.Tensor:
+    """The block Hankel matrix whose block (r, c) is the lag operator M_{r+c}, from M_0 on.
+
+    M (..., n, p, d), real or complex -> (..., rows p, cols d), same dtype. By default as square as n lags
+    allow: rows = (n + 1) // 2 block rows and cols = n + 1 - rows. M_0 must be C B alone: with a skip, pass
+    M[..., 1:, :, :], which is the Hankel matrix of C A^{tau+1} B. Raises TypeError/ValueError for a
+    malformed M or rows + cols > n + 1. Source: {cite}`ho1966effective`. Introduced in *structured-dynamics*.
+    """
+    sizes = check_shape("M", M, "... n p d", complex_ok=True)
+    n = sizes["n"]
+    if rows is None:
+        rows = (n + 1) // 2 if cols is None else n + 1 - cols
+    check_integer("rows", rows, low=0, high=n)
+    cols = (n + 1 - rows if n else 0) if cols is None else cols
+    check_integer("cols", cols, low=0, high=n)
+    if rows and cols and rows + cols > n + 1:
+        raise ValueError(f"rows + cols must be at most n + 1 = {n + 1}; got {rows} + {cols}")
+    lag = torch.arange(rows, device=M.device)[:, None] + torch.arange(cols, device=M.device)
+    blocks = M[..., lag, :, :].transpose(-3, -2)  # (..., rows, p, cols, d)
+    return blocks.reshape(*M.shape[:-3], rows * sizes["p"], cols * sizes["d"])
+
+
+def _check_lags(M: torch.Tensor) -> dict[str, int]:
+    sizes = check_shape("M", M, "n p d", complex_ok=True)
+    check_finite("M", M)
+    return sizes
+
+
+def _report(spectrum: torch.Tensor, H: torch.Tensor, M: torch.Tensor, rtol: float | None) -> RankReport:
+    relative = default_rtol(M, rtol, 10.0 * max(max(H.shape), 1))
+    return decide(spectrum, relative * float(spectrum[0]) if len(spectrum) else 0.0)
+
+
+def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport:
+    """The number of states of a minimal realization: the rank of the block Hankel matrix of the lags.
+
+    M (n, p, d), M_0 = C B -> :class:`RankReport` with the Hankel singular values over this window, float64,
+    descending. ``rtol`` is relative to the largest; default 10 max(rows p, cols d) times the rounding unit
+    of M's dtype. The window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink below
+    rounding, and lags that are nothing but rounding pass for a system: look at the spectrum. Raises
+    TypeError/ValueError for a malformed or non-finite M. Source: {cite}`ho1966effective`. Introduced in
+    *structured-dynamics*.
+    """
+    _check_lags(M)
+    H = hankel_matrix(double(M))
+    return _report(torch.linalg.svdvals(H), H, M, rtol)
+
+
+def ho_kalman(
+    M: torch.Tensor, order: int | None = None, *, rtol: float | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A system with the given lag operators, minimal and balanced over the window, by Ho and Kalman's way.
+
+    M (n, p, d), M_0 = C B -> A (N, N), B (N, d), C (p, N) in the dtype of M, worked in float64. The
+    observability and controllability Gramians over the window are both diag(sigma), the Hankel singular
+    values. ``order`` = N; by default the rank of the Hankel matrix at ``rtol`` (as :func:`mcmillan_degree`);
+    smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow like sigma_1/sigma_N. All
+    lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M and for an order beyond the
+    numerical rank. Source: {cite}`ho1966effective`, {cite}`kung1978new`. Introduced in
+    *structured-dynamics*.
+    """
+    sizes = _check_lags(M)
+    rows, cols = sizes["n"] // 2, (sizes["n"] + 1) // 2
+    if rows == 0:
+        raise ValueError(f"M must hold at least 2 lags, one of them to see the step A in; got {sizes['n']}")
+    H = hankel_matrix(double(M), rows, cols)
+    U, S, Vh = torch.linalg.svd(H, full_matrices=False)
+    report = _report(S, H, M, rtol)
+    order = report.rank if order is None else order
+    check_integer("order", order, low=0)
+    if order > report.rank:
+        raise ValueError(f"order must be at most the rank of the Hankel matrix, {report.rank}; got {order}")
+    root = S[:order].sqrt()
+    U, Vh = U[:, :order], Vh[:order]
+    shifted = hankel_matrix(double(M)[1:], rows, cols)
+    A = (U.mH @ shifted @ Vh.mH) / torch.outer(root, root)
+    B = root[:, None] * Vh[:, : sizes["d"]]
+    C = U[: sizes["p"]] * root
+    return A.to(M.dtype), B.to(M.dtype), C.to(M.dtype)

@@ -1,0 +1,53 @@
+"""What a system does: its lag operators by the plain loop, its spectral radius, its stability."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.dynamics._systems import check_system
+
+
+def impulse_response(A, B, C, n: int, D=None) -> torch.Tensor:
+    """The lag operators M_tau = C A^tau B for tau < n, one product at a time; M_0 takes the skip D too.
+
+    A (..., N, N), B (..., N, d), C (..., p, N), D (..., p, d) or None, real or complex -> M (..., n, p, d),
+    same dtype and device. Lag 0 is C B: the state has already seen the token it is read at. This is the
+    naive form, kept as the reference of the fast ones. Raises TypeError/ValueError for wrong shapes, mixed
+    dtypes, non-finite entries, n < 0; an unstable A overflows to inf. Source: {cite}`kailath1980linear`.
+    Introduced in *structured-dynamics*.
+    """
+    sizes = check_system(A, B, C, D)
+    check_integer("n", n, low=0)
+    lags, state = [], B
+    for _ in range(n):
+        lags.append(C @ state)
+        state = A @ state
+    if n == 0:
+        return A.new_empty((*A.shape[:-2], 0, sizes["p"], sizes["d"]))
+    if D is not None:
+        lags[0] = lags[0] + D
+    return torch.stack(lags, dim=-3)
+
+
+def spectral_radius(A: torch.Tensor) -> torch.Tensor:
+    """rho, the largest modulus of an eigenvalue of A.
+
+    A (..., N, N), real or complex -> real (...), same precision; 0 for N = 0. Raises TypeError/ValueError
+    for a non-square or non-finite A. Introduced in *structured-dynamics*.
+    """
+    sizes = check_shape("A", A, "... N N", complex_ok=True)
+    check_finite("A", A)
+    if sizes["N"] == 0:
+        return torch.zeros(A.shape[:-2], dtype=A.dtype.to_real(), device=A.device)
+    return torch.linalg.eigvals(A).abs().amax(dim=-1)
+
+
+def is_stable(A: torch.Tensor) -> bool | torch.Tensor:
+    """Whether the discrete-time A has spectral radius < 1, so that every mode dies out.
+
+    A (..., N, N) -> bool, or a bool tensor of the batch shape. Raises as :func:`spectral_radius`. Introduced
+    in *structured-dynamics*.
+    """
+    stable = spectral_radius(A) < 1
+    return stable if stable.ndim else bool(stable)

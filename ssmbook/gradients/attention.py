@@ -1,0 +1,185 @@
+"""The gradient of a softmax head in closed form, its floor, and what a long context does to its weights."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook.gradients._values import as_count, as_real, together
+
+
+def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:
+    """Checks of one head's arguments; returns (i, d_k)."""
+    sizes = check_shape("x", x, "... n d")
+    sizes = check_shape("W_Q", W_Q, "d_k d", {"d": sizes["d"], "n": sizes["n"]})
+    check_shape("W_K", W_K, "d_k d", sizes)
+    check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
+    given = {"x": x, "W_Q": W_Q, "W_K": W_K}
+    if bias is not None:
+        check_shape("bias", bias, "n", sizes)
+        given["bias"] = bias
+    check_alike(**given)
+    for name, value in given.items():
+        check_finite(name, value)
+    return range(sizes["n"])[target], sizes["d_k"]
+
+
+def softmax_row_weights(
+    x: torch.Tensor,
+    W_Q: torch.Tensor,
+    W_K: torch.Tensor,
+    target: int = -1,
+    *,
+    bias=None,
+    sink: float | None = None,
+) -> torch.Tensor:
+    """The weights alpha_ij, j <= i = ``target``, of one causal softmax head: logits k_j . q_i / sqrt(d_k).
+
+    x (..., n, d), W_Q and W_K (d_k, d); bias (n,) or None: added to this row's logits (ALiBi: -m (i - j));
+    sink: the logit of an extra token of value zero, None for none, 0 for "softmax with + 1". Returns (..., i
+    + 1), same dtype; rows sum to 1, with a sink to less. Raises TypeError/ValueError for malformed or
+    non-finite arguments. Introduced in *gradient-highway*.
+    """
+    i, d_k = _head_sizes(x, W_Q, W_K, target, bias)
+    keys, query = x[..., : i + 1, :] @ W_K.mT, x[..., i, :] @ W_Q.mT
+    logits = torch.einsum("...jk,...k->...j", keys, query) / math.sqrt(d_k)
+    if bias is not None:
+        logits = logits + bias[: i + 1]
+    if sink is not None:
+        extra = torch.full_like(logits[..., :1], float(as_real("sink", sink)))
+        logits = torch.cat([logits, extra], dim=-1)
+    return torch.softmax(logits, dim=-1)[..., : i + 1]
+
+
+def softmax_jacobian_block(alpha, V: torch.Tensor, v_j: torch.Tensor, y_i: torch.Tensor, g_i: torch.Tensor):
+    """A softmax head's gradient to an earlier token, j < i: dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_i^T].
+
+    alpha (...), V (p, d), v_j = V x_j (..., p), y_i (..., p), g_i = W_K^T W_Q x_i / sqrt(d_k) (..., d) ->
+    (..., p, d), same dtype. A sink changes nothing but y_i, to which it adds weight and no value; rotary
+    positions replace g_i by g_ij. Proof: y_i = sum_l alpha_il v_l, and moving x_j moves v_j and one logit,
+    s_ij, by g_i . dx_j; the softmax gives d alpha_il = alpha_il (1_{l=j} - alpha_ij) ds_ij. Raises
+    TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
+    """
+    sizes = check_shape("V", V, "p d")
+    check_shape("v_j", v_j, "... p", sizes)
+    check_shape("y_i", y_i, "... p", sizes)
+    check_shape("g_i", g_i, "... d", sizes)
+    alpha = as_real("alpha", alpha, low=0.0, high=1.0, open_ends=False, like=V)
+    check_alike(V=V, v_j=v_j, y_i=y_i, g_i=g_i, alpha=alpha)
+    for name, value in (("v_j", v_j), ("y_i", y_i), ("g_i", g_i)):
+        if value.shape[:-1] != alpha.shape:
+            raise ValueError(
+                f"{name} must have the batch shape of alpha, {tuple(alpha.shape)}; got {tuple(value.shape)}"
+            )
+    return alpha[..., None, None] * (V + (v_j - y_i)[..., :, None] * g_i[..., None, :])
+
+
+def softmax_jacobian_row(
+    x: torch.Tensor,
+    W_Q: torch.Tensor,
+    W_K: torch.Tensor,
+    V: torch.Tensor,
+    target: int = -1,
+    *,
+    bias=None,
+    sink: float | None = None,
+) -> torch.Tensor:
+    """Every block dy_i/dx_j, j <= i = ``target``, of one causal softmax head, in closed form.
+
+    x, W_Q, W_K, bias, sink as in :func:`softmax_row_weights`; V (p, d). Returns (..., i + 1, p, d), same
+    dtype: block j < i is :func:`softmax_jacobian_block`, and j = i adds the path through the query, sum_l
+    alpha_il (v_l - y_i) k_l^T W_Q / sqrt(d_k). Without a sink k_l may be centered there, because the weighted
+    v_l - y_i then sum to zero; with a sink they sum to alpha_sink y_i, and centering over the real tokens is
+    wrong. Raises TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
+    """
+    alpha = softmax_row_weights(x, W_Q, W_K, target, bias=bias, sink=sink)
+    i, d_k = alpha.shape[-1] - 1, W_Q.shape[0]
+    check_shape("V", V, "p d", {"d": x.shape[-1]})
+    check_alike(x=x, V=V)
+    check_finite("V", V)
+    seen = x[..., : i + 1, :]
+    values = seen @ V.mT
+    y = torch.einsum("...j,...jp->...p", alpha, values)
+    g = (seen[..., i, :] @ W_Q.mT) @ W_K / math.sqrt(d_k)
+    blocks = softmax_jacobian_block(
+        alpha, V, values, y[..., None, :].expand_as(values), g[..., None, :].expand_as(seen)
+    )
+    weighted = alpha[..., None] * (values - y[..., None, :])
+    query_path = torch.einsum("...jp,...jk->...pk", weighted, seen @ W_K.mT) @ W_Q / math.sqrt(d_k)
+    own = blocks[..., i, :, :] + query_path
+    return torch.cat([blocks[..., :i, :, :], own[..., None, :, :]], dim=-3)
+
+
+def sigma2_lower_bound(alpha, V: torch.Tensor) -> torch.Tensor:
+    """The sigma_2 highway: ||dy_i/dx_j||_2 >= alpha_ij sigma_2(V) for every j < i, whatever the tokens.
+
+    alpha (...) in [0, 1], V (p, d) -> (...), in the dtype of V. No margin is asked for. Proof: the bracket
+    of :func:`softmax_jacobian_block` is V less a matrix of rank one, and that has norm at least sigma_2(V)
+    (Eckart and Young). Tight: tokens exist that reach it. Zero when V has rank one. Not a bound for j = i,
+    whose change has any rank up to d_k. Raises TypeError/ValueError for malformed arguments. Source:
+    {cite}`eckart1936approximation`. Introduced in *gradient-highway*.
+    """
+    check_shape("V", V, "p d")
+    check_finite("V", V)
+    alpha = as_real("alpha", alpha, low=0.0, high=1.0, open_ends=False, like=V)
+    check_alike(V=V, alpha=alpha)
+    spectrum = torch.linalg.svdvals(V) if V.numel() else V.new_zeros((0,))
+    second = spectrum[1] if len(spectrum) > 1 else V.new_zeros(())
+    return alpha * second
+
+
+def required_margin(alpha, n) -> torch.Tensor:
+    """The margin that gives weight alpha among n tokens: log(n - 1) + logit(alpha), necessary and sufficient.
+
+    The margin is its logit minus the *log-mean-exp* of the n - 1 others. alpha in (0, 1), a number or
+    tensor; n >= 2, an int or integer tensor, of equal shapes unless one is a single number. Returns float64,
+    or the dtype of a tensor alpha. Proof: alpha/(1 - alpha) = e^{s_j} / sum_{l != j} e^{s_l}; take
+    logarithms. Raises TypeError/ValueError outside. Introduced in *gradient-highway*.
+    """
+    alpha = as_real("alpha", alpha, low=0.0, high=1.0)
+    n = as_count("n", n, low=2)
+    together("alpha", alpha, "n", n)
+    return torch.log((n - 1).to(alpha.dtype)) + torch.logit(alpha)
+
+
+def weight_from_margin(margin, n) -> torch.Tensor:
+    """The weight that a margin over n - 1 competitors earns: the inverse of :func:`required_margin`.
+
+    margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor margin, in [0, 1].
+    Raises TypeError/ValueError as there. Introduced in *gradient-highway*.
+    """
+    margin = as_real("margin", margin)
+    n = as_count("n", n, low=2)
+    together("margin", margin, "n", n)
+    return torch.sigmoid(margin - torch.log((n - 1).to(margin.dtype)))
+
+
+def dilution_bound(B, n) -> torch.Tensor:
+    """Dilution: logits in [-B, B] give no token of n more than e^{2B}/(e^{2B} + n - 1) of the weight.
+
+    B >= 0, a number or tensor; n >= 1, an int or integer tensor. Returns float64, or the dtype of a tensor
+    B. Tight: one logit at B, the rest at -B. A sink or further competitors only lower the weight. Raises
+    TypeError/ValueError outside. Introduced in *gradient-highway*.
+    """
+    B = as_real("B", B, low=0.0, open_ends=False)
+    n = as_count("n", n, low=1)
+    together("B", B, "n", n)
+    return torch.sigmoid(2 * B - torch.log((n - 1).to(B.dtype)))
+
+
+def alibi_bound(B, slope, distance) -> torch.Tensor:
+    """ALiBi: logits in [-B, B] less slope times distance give at most e^{2B - slope (i - j)} of the weight.
+
+    B >= 0 and slope >= 0, numbers; distance >= 0, an int or integer tensor. Returns float64 of the shape of
+    distance. Proof: alpha_ij <= e^{s_ij - s_ii} for the nearest competitor, j = i itself. It says something
+    once slope times distance exceeds 2B. Raises TypeError/ValueError outside. Source:
+    {cite}`press2022train`. Introduced in *gradient-highway*.
+    """
+    B = as_real("B", B, low=0.0, open_ends=False)
+    slope = as_real("slope", slope, low=0.0, open_ends=False)
+    distance = as_count("distance", distance, low=0)
+    together("distance", distance, "B", B)
+    together("distance", distance, "slope", slope)
+    return torch.exp(2 * B - slope * distance)

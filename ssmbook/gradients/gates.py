@@ -1,0 +1,86 @@
+"""What it costs to hold a value over T steps: a gate's pre-activation, a pole's parameter and sensitivity."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook.gradients._values import as_real, together
+
+
+def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    """Log of what a selective SSM keeps across a gap, exactly: -|A| sum_l Delta_l per channel and state.
+
+    A (d, N), negative; delta (..., T, d), at least 0: the steps of the T tokens *after* the source, up to
+    the reading one. Returns (..., d, N), same dtype: log of dh_{j+T}/dh_j, whatever the inputs, B and C. It
+    is the state's own path: a short convolution that lets the source into later Deltas adds others, and the
+    source's dh_j/dx_j holds dDelta and dB. Raises TypeError/ValueError for malformed arguments, A >= 0 or
+    negative steps. Source: {cite}`gu2024mamba`. Introduced in *gradient-highway*.
+    """
+    sizes = check_shape("A", A, "d N")
+    check_shape("delta", delta, "... T d", sizes)
+    check_alike(A=A, delta=delta)
+    check_finite("A", A)
+    check_finite("delta", delta)
+    if bool((A >= 0).any()):
+        raise ValueError(f"A must be negative; got {float(A.max())}")
+    if bool((delta < 0).any()):
+        raise ValueError(f"delta must be at least 0; got {float(delta.min())}")
+    return A * delta.sum(dim=-2)[..., None]
+
+
+def gate_preactivation_for_hold(a, A, T) -> torch.Tensor:
+    """The gate softplus(z) that keeps the fraction a over T steps: z = log expm1(log(1/a)/(|A| T)).
+
+    a in (0, 1); A nonzero: the pole's rate, only |A| counts; T > 0: the number of steps. Numbers or tensors,
+    of equal shapes unless single. Returns float64 or the tensors' dtype; equals -log T + log(log(1/a)/|A|) +
+    O(1/T): the logarithmic price. Raises TypeError/ValueError outside. Introduced in *gradient-highway*.
+    """
+    a = as_real("a", a, low=0.0, high=1.0)
+    A = as_real("A", A).abs()
+    if bool((A == 0).any()):
+        raise ValueError("A must be nonzero: at 0 every step holds; got 0")
+    T = as_real("T", T, low=0.0)
+    together("a", a, "T", T)
+    together("a", a, "A", A)
+    together("A", A, "T", T)
+    delta = -torch.log(a) / (A * T)
+    return delta + torch.log(-torch.expm1(-delta))  # log expm1(delta) without its overflow
+
+
+def lti_pole_for_hold(a, T) -> torch.Tensor:
+    """The pole that keeps the fraction a over T steps: lam = a^{1/T}, about log(1/a)/T below 1.
+
+    a in (0, 1), T > 0: numbers or tensors of equal shapes unless single. Returns float64 or the tensors'
+    dtype. Raises TypeError/ValueError outside. Introduced in *gradient-highway*.
+    """
+    a = as_real("a", a, low=0.0, high=1.0)
+    T = as_real("T", T, low=0.0)
+    together("a", a, "T", T)
+    return torch.exp(torch.log(a) / T)
+
+
+def lru_parameter_for_hold(a, T) -> torch.Tensor:
+    """The LRU parameter nu, lam = exp(-exp(nu)), that keeps the fraction a over T: log log(1/a) - log T.
+
+    Arguments, result and errors of :func:`lti_pole_for_hold`. Source: {cite}`orvieto2023resurrecting`.
+    Introduced in *gradient-highway*.
+    """
+    a = as_real("a", a, low=0.0, high=1.0)
+    T = as_real("T", T, low=0.0)
+    together("a", a, "T", T)
+    return torch.log(-torch.log(a)) - torch.log(T)
+
+
+def pole_sensitivity(lam, *, normalised: bool = False) -> torch.Tensor:
+    """E (dh/dlam)^2 of h_t = lam h_{t-1} + x_t, stationary, white x of variance 1: (1 + lam^2)/(1 - lam^2)^3.
+
+    lam in (-1, 1), a number or tensor. ``normalised``: of sqrt(1 - lam^2) h instead, the LRU's scaling, the
+    derivative of the scaling included: 1/(1 - lam^2)^2. So a pole near 1 costs (1 - rho)^{-3}, or (1 -
+    rho)^{-2} normalized. Proof: dh/dlam = sum_tau tau lam^{tau-1} x_{t-tau}; sum the squares. Returns
+    float64 or the dtype of a tensor lam. Raises TypeError/ValueError outside. Source:
+    {cite}`zucchet2024recurrent`. Introduced in *gradient-highway*.
+    """
+    lam = as_real("lam", lam, low=-1.0, high=1.0)
+    rest = (1 - lam) * (1 + lam)  # not 1 - lam^2: that cancels near 1, where the price is read
+    return rest**-2 if normalised else (1 + lam**2) / rest**3

@@ -1,0 +1,149 @@
+"""How fast the powers of A, and with them an LTI system's lags, decay, and what they do before that."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook.gradients._values import as_count, as_real
+
+
+def _square(A: torch.Tensor) -> int:
+    size = check_shape("A", A, "N N", complex_ok=True)["N"]
+    check_finite("A", A)
+    if size == 0:
+        raise ValueError("A must have at least one state; got shape (0, 0)")
+    return size
+
+
+def diagonalisable_bound(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, tau) -> torch.Tensor:
+    """||C A^tau B||_2 <= ||C|| ||B|| kappa(P) rho^tau for A = P Lambda P^{-1}, columns of P of norm 1.
+
+    A (N, N), B (N, d), C (p, N), real or complex; tau: int or integer tensor >= 0. Returns a real tensor of
+    the shape of tau. Holds for every rho, and means decay when rho < 1; the rate is the true one when the
+    system is minimal. Raises TypeError/ValueError for a malformed system, and ValueError when A is defective
+    to rounding: see :func:`jordan_envelope`. Introduced in *gradient-highway*.
+    """
+    sizes = {"N": _square(A)}
+    check_shape("B", B, "N d", sizes, complex_ok=True)
+    check_shape("C", C, "p N", sizes, complex_ok=True)
+    check_alike(A=A, B=B, C=C)
+    check_finite("B", B)
+    check_finite("C", C)
+    tau = as_count("tau", tau, low=0).to(A.device)
+    values, P = torch.linalg.eig(A)
+    spectrum = torch.linalg.svdvals(P)
+    if float(spectrum[-1]) <= sizes["N"] * torch.finfo(A.dtype).eps * float(spectrum[0]):
+        raise ValueError(
+            "A must be diagonalizable; its eigenvectors are dependent to rounding: use jordan_envelope"
+        )
+    size = torch.linalg.matrix_norm(B, 2) * torch.linalg.matrix_norm(C, 2) * spectrum[0] / spectrum[-1]
+    return size * values.abs().max() ** tau
+
+
+def jordan_envelope(rho, m: int, tau) -> torch.Tensor:
+    """sum_{k < m} binom(tau, k) rho^{tau - k} >= ||J^tau||_2 for Jordan blocks of size <= m, |lam| <= rho.
+
+    rho >= 0, a number; m >= 1; tau: int or integer tensor >= 0. Returns float64 of the shape of tau; of
+    order tau^{m-1} rho^tau. Multiply by ||C|| ||B|| kappa(P), A = P J P^{-1}, for a system. Proof: J^tau is
+    the sum over k of binom(tau, k) lam^{tau-k} N^k and the shift N has norm 1. Raises TypeError/ValueError
+    outside. Introduced in *gradient-highway*.
+    """
+    rho = as_real("rho", rho, low=0.0, open_ends=False).double()
+    check_integer("m", m, low=1)
+    tau = as_count("tau", tau, low=0)
+    t, rho = tau.double(), rho.to(tau.device)
+    total, log_binomial = torch.zeros_like(t), torch.zeros_like(t)
+    for k in range(m):
+        # in logarithms, so that neither the binomial overflows nor rho^tau underflows alone
+        term = torch.exp(log_binomial + torch.xlogy((t - k).clamp(min=0), rho))
+        total = total + torch.where(t >= k, term, 0.0)
+        log_binomial = log_binomial + torch.log((t - k).clamp(min=1) / (k + 1))
+    return total
+
+
+def stacked_pole_kernel(rho, L: int, tau) -> torch.Tensor:
+    """L equal poles in a row: kernel binom(tau + L - 1, L - 1) rho^tau; depth adds a polynomial, not a rate.
+
+    rho >= 0, a number; L >= 1 layers h_t = rho h_{t-1} + x_t; tau: int or integer tensor >= 0. Returns
+    float64 of the shape of tau, exactly the lag-tau weight of the stack. Raises TypeError/ValueError
+    outside. Introduced in *gradient-highway*.
+    """
+    rho = as_real("rho", rho, low=0.0, open_ends=False).double()
+    check_integer("L", L, low=1)
+    tau = as_count("tau", tau, low=0)
+    t = tau.double()
+    logs = torch.xlogy(t, rho.to(tau.device))
+    for k in range(1, L):
+        logs = logs + torch.log1p(t / k)
+    return torch.exp(logs)
+
+
+def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
+    """||A^tau||_2 for tau < n, one product at a time: the envelope every lag operator of A lies under.
+
+    A (N, N), real or complex -> real (n,). Raises TypeError/ValueError for a malformed A or n < 0.
+    Introduced in *gradient-highway*.
+    """
+    size = _square(A)
+    check_integer("n", n, low=0)
+    power, powers = torch.eye(size, dtype=A.dtype, device=A.device), []
+    for _ in range(n):
+        powers.append(power)
+        power = A @ power
+    if not powers:
+        return A.new_empty((0,)).abs()
+    return torch.linalg.matrix_norm(torch.stack(powers), ord=2)
+
+
+def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float, int]:
+    """The hump of a non-normal A: (max_tau ||A^tau||_2, the tau where it stands), over *all* tau >= 0.
+
+    A (N, N), real or complex, power-bounded. Proof that a finite search suffices: once ||A^T|| <= 1, every
+    tau = q T + r has ||A^tau|| <= ||A^r||, so the maximum lies before T; for rho < 1 such a T exists. Raises
+    TypeError/ValueError for a malformed A, and ValueError when no power contracts within ``max_steps`` (rho
+    > 1, or a Jordan block at rho = 1). Introduced in *gradient-highway*.
+    """
+    size = _square(A)
+    check_integer("max_steps", max_steps, low=1)
+    slack = 1 + 8 * size * torch.finfo(A.dtype).eps  # an orthogonal A has ||A|| = 1 only to rounding
+    power, peak, place = A, 1.0, 0
+    for tau in range(1, max_steps + 1):
+        norm = float(torch.linalg.matrix_norm(power, ord=2))
+        if norm <= slack:
+            return peak, place
+        if not math.isfinite(norm):
+            break
+        if norm > peak:
+            peak, place = norm, tau
+        power = A @ power
+    raise ValueError(
+        f"A must have a power of norm at most 1 within {max_steps} steps; got a least norm above 1"
+    )
+
+
+def kreiss_lower_bound(A: torch.Tensor, *, radii: int = 48, angles: int = 64) -> float:
+    """A certified lower bound on the hump: (|z| - 1) ||(z I - A)^{-1}|| <= max_tau ||A^tau|| at any |z| > 1.
+
+    A (N, N), real or complex, spectral radius <= 1. The largest value over a grid of ``radii`` x ``angles``
+    points, the angles of the eigenvalues among them. Proof: (z I - A)^{-1} = sum_tau z^{-tau-1} A^tau, a
+    geometric series. The supremum over z is the Kreiss constant K, and the hump is at most e N K (Spijker).
+    Raises TypeError/ValueError for a malformed A, ValueError for spectral radius > 1. Introduced in
+    *gradient-highway*.
+    """
+    size = _square(A)
+    check_integer("radii", radii, low=1)
+    check_integer("angles", angles, low=1)
+    wide = A.to(torch.complex128)
+    values = torch.linalg.eigvals(wide)
+    if float(values.abs().max()) > 1 + 1e-9:
+        raise ValueError(f"A must have spectral radius at most 1; got {float(values.abs().max())}")
+    turn = torch.arange(angles, dtype=torch.float64, device=A.device) * (2 * math.pi / angles)
+    turn = torch.cat([turn, values.angle()])
+    excess = torch.logspace(-5, 1, radii, dtype=torch.float64, device=A.device)
+    z = torch.polar((1 + excess)[:, None].expand(-1, len(turn)), turn.expand(radii, -1))
+    eye = torch.eye(size, dtype=wide.dtype, device=A.device)
+    smallest = torch.linalg.svdvals(z[..., None, None] * eye - wide)[..., -1]
+    return float((excess[:, None] / smallest).max())

@@ -1,0 +1,233 @@
+"""The softmax gradient in closed form and the sigma_2 highway, against autograd."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook import gradients
+
+F64 = torch.float64
+
+
+def gen(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def head(W_Q, W_K, V, bias=None, sink=None):
+    """Causal single-head softmax attention written once more, with no shared code."""
+
+    def F(x):
+        n = x.shape[-2]
+        s = (x @ W_Q.mT) @ (x @ W_K.mT).mT / math.sqrt(W_Q.shape[0])
+        if bias is not None:
+            s = s + bias
+        s = s.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -math.inf)
+        top = s.amax(-1, keepdim=True)
+        if sink is not None:
+            top = top.clamp(min=sink)
+        e = torch.exp(s - top)
+        total = e.sum(-1, keepdim=True) + (0 if sink is None else torch.exp(sink - top))
+        return (e / total) @ (x @ V.mT)
+
+    return F
+
+
+def draw(n, d, p, k, seed, scale=1.0, batch=()):
+    g = gen(seed)
+    x, W_Q, W_K, V = (
+        torch.randn(s, generator=g, dtype=F64) for s in ((*batch, n, d), (k, d), (k, d), (p, d))
+    )
+    return x, scale * W_Q, W_K, V
+
+
+CASES = [(1, 1, 1, 1), (2, 3, 2, 1), (7, 4, 4, 4), (9, 2, 5, 3), (13, 5, 3, 8)]
+
+
+@pytest.mark.guards("thm-gradient-highway")
+@pytest.mark.parametrize(("n", "d", "p", "k"), CASES)
+@pytest.mark.parametrize("sink", [None, 0.0, 2.5])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_closed_form_is_autograd(n, d, p, k, sink, scale):
+    x, W_Q, W_K, V = draw(n, d, p, k, seed=n, scale=scale, batch=(2,))
+    x[1, : n // 2] = x[1, :1]  # repeated tokens
+    for target in {-1, 0, n // 2}:
+        i = range(n)[target]
+        want = gradients.jacobian_blocks(head(W_Q, W_K, V, sink=sink), x, target)
+        got = gradients.softmax_jacobian_row(x, W_Q, W_K, V, target, sink=sink)
+        assert got.shape == (2, i + 1, p, d)
+        assert torch.allclose(got, want[:, : i + 1], atol=1e-11, rtol=1e-11)
+        assert float(want[:, i + 1 :].abs().sum()) == 0
+
+
+@pytest.mark.guards("thm-gradient-highway")
+def test_closed_form_with_a_relative_bias():
+    n = 8
+    x, W_Q, W_K, V = draw(n, 3, 4, 2, seed=1)
+    position = torch.arange(n, dtype=F64)
+    bias = -0.5 * (position[:, None] - position)
+    want = gradients.jacobian_blocks(head(W_Q, W_K, V, bias=bias), x, 5)
+    got = gradients.softmax_jacobian_row(x, W_Q, W_K, V, 5, bias=bias[5])
+    assert torch.allclose(got, want[:6], atol=1e-13)
+
+
+@pytest.mark.guards("thm-gradient-highway")
+def test_rotary_positions_only_turn_g():
+    n, d, theta = 6, 4, 0.3
+    x, W_Q, W_K, V = draw(n, d, 3, 2, seed=2)
+    angle = theta * torch.arange(n, dtype=F64)
+    R = torch.stack(
+        [torch.stack([angle.cos(), -angle.sin()], -1), torch.stack([angle.sin(), angle.cos()], -1)], -2
+    )
+
+    def F(z):
+        q, k = (R @ (z @ W.mT)[..., None] for W in (W_Q, W_K))
+        s = q.squeeze(-1) @ k.squeeze(-1).mT / math.sqrt(2)
+        return torch.softmax(s.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -math.inf), -1) @ (
+            z @ V.mT
+        )
+
+    y, values, i = F(x)[-1], x @ V.mT, n - 1
+    g = torch.stack([W_K.mT @ R[j].mT @ R[i] @ W_Q @ x[i] / math.sqrt(2) for j in range(n)])
+    logits = torch.stack([g[j] @ x[j] for j in range(n)])
+    got = gradients.softmax_jacobian_block(torch.softmax(logits, 0), V, values, y.expand_as(values), g)
+    assert torch.allclose(got[:-1], gradients.jacobian_blocks(F, x)[:-1], atol=1e-13)
+
+
+def test_centering_the_keys_over_real_tokens_is_right_only_without_a_sink():
+    for sink, agrees in ((None, True), (0.0, False)):
+        x, W_Q, W_K, V = draw(6, 3, 3, 3, seed=3)
+        alpha = gradients.softmax_row_weights(x, W_Q, W_K, sink=sink)
+        values, keys = x @ V.mT, x @ W_K.mT
+        y = alpha @ values
+        g = W_K.mT @ W_Q @ x[-1] / math.sqrt(3)
+        first = gradients.softmax_jacobian_block(alpha[-1], V, values[-1], y, g)
+        centered = torch.einsum("j,jp,jk->pk", alpha, values - y, keys - alpha @ keys) @ W_Q / math.sqrt(3)
+        want = gradients.softmax_jacobian_row(x, W_Q, W_K, V, sink=sink)[-1]
+        assert torch.allclose(first + centered, want, atol=1e-12) is agrees
+
+
+@pytest.mark.guards("prop-sigma2-highway")
+@given(
+    n=st.integers(2, 8),
+    d=st.integers(2, 5),
+    p=st.integers(2, 5),
+    scale=st.sampled_from([0.1, 1.0, 5.0, 40.0]),
+    sink=st.sampled_from([None, 0.0]),
+    seed=st.integers(0, 10**6),
+)
+@settings(max_examples=150, deadline=None)
+def test_gradient_is_never_narrower_than_alpha_sigma2(n, d, p, scale, sink, seed):
+    x, W_Q, W_K, V = draw(n, d, p, 3, seed, scale)
+    x = x * torch.logspace(-2, 2, n, dtype=F64)[:, None]
+    blocks = gradients.jacobian_blocks(head(W_Q, W_K, V, sink=sink), x)[:-1]
+    alpha = gradients.softmax_row_weights(x, W_Q, W_K, sink=sink)[:-1]
+    norms = torch.linalg.matrix_norm(blocks, ord=2)
+    assert bool((norms >= gradients.sigma2_lower_bound(alpha, V) * (1 - 1e-9) - 1e-300).all())
+
+
+def touching(V):
+    """Two tokens whose rank-one term takes sigma_1(V) of a diagonal 2 x 2 V down to sigma_2 exactly."""
+    s1, s2 = float(V[0, 0]), float(V[1, 1])
+    low, high = 0.0, 50.0
+    for _ in range(200):  # solve sigmoid(q) s1 q = s1 - s2
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle / (1 + math.exp(-middle)) * s1 < s1 - s2 else (low, middle)
+    x = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=F64)  # x_0 - x_1 = e_1 and g = -q e_1
+    W_Q = torch.tensor([[0.0, -low * math.sqrt(2)], [0.0, 0.0]], dtype=F64)
+    return x, W_Q, torch.eye(2, dtype=F64)
+
+
+@pytest.mark.guards("prop-sigma2-highway")
+@pytest.mark.parametrize("singular", [(3.0, 1.0), (10.0, 0.01), (1.0, 1.0), (5.0, 0.0)])
+def test_the_highway_bound_is_attained_and_sigma1_is_no_bound(singular):
+    V = torch.diag(torch.tensor(singular, dtype=F64))
+    x, W_Q, W_K = touching(V)
+    norm = float(torch.linalg.matrix_norm(gradients.jacobian_blocks(head(W_Q, W_K, V), x)[0], ord=2))
+    alpha = gradients.softmax_row_weights(x, W_Q, W_K)[0]
+    assert norm == pytest.approx(float(gradients.sigma2_lower_bound(alpha, V)), abs=1e-12)
+    if singular[0] > singular[1]:
+        assert norm < float(alpha) * singular[0] * 0.999
+
+
+@pytest.mark.guards("prop-sigma2-highway")
+def test_rank_one_values_have_no_floor():
+    V = torch.tensor([[5.0, 0.0], [0.0, 0.0]], dtype=F64)
+    assert float(gradients.sigma2_lower_bound(0.5, V)) == 0.0
+    assert float(gradients.sigma2_lower_bound(0.5, torch.ones(1, 4, dtype=F64))) == 0.0
+    x, W_Q, W_K = touching(V)  # all of the gradient cancels while alpha does not
+    assert float(gradients.softmax_row_weights(x, W_Q, W_K)[0]) > 0.2
+    assert float(gradients.jacobian_blocks(head(W_Q, W_K, V), x)[0].abs().max()) < 1e-12
+
+
+@pytest.mark.guards("prop-sigma2-highway")
+def test_the_token_itself_is_not_covered():
+    # W_Q = -c W_K with V = I: at j = i the query path subtracts up to k directions at once.
+    least = math.inf
+    for seed in range(200):
+        x, _, W_K, _ = draw(6, 2, 2, 2, seed)
+        W_Q, V = -2.0 * W_K, torch.eye(2, dtype=F64)
+        own = gradients.jacobian_blocks(head(W_Q, W_K, V), x)[-1]
+        floor = gradients.sigma2_lower_bound(gradients.softmax_row_weights(x, W_Q, W_K)[-1], V)
+        least = min(least, float(torch.linalg.matrix_norm(own, ord=2) / floor))
+    assert least < 1
+
+
+@pytest.mark.guards("thm-gradient-highway")
+def test_matched_attention_is_flat_to_distance_1024_while_an_lti_system_dies():
+    n, d = 1025, 5
+    g = gen(0)
+    x = 0.3 * torch.randn(n, d, generator=g, dtype=F64)
+    x[:, :2] = 0.0  # channel 0 marks the source, channel 1 the query
+    x[-1, 1] = 1.0
+    V = torch.randn(3, d, generator=g, dtype=F64)
+    margin = float(gradients.required_margin(0.5, n))
+    W_K, W_Q = torch.zeros(1, d, dtype=F64), torch.zeros(1, d, dtype=F64)
+    W_K[0, 0], W_Q[0, 1] = 1.0, margin
+    norms = []
+    for tau in (1, 2, 16, 128, 1024):
+        z = x.clone()
+        z[n - 1 - tau, 0] = 1.0
+        z[n - 1 - tau, 2:] = torch.tensor([1.0, -0.5, 0.2], dtype=F64)
+        norms.append(gradients.gradient_profile(head(W_Q, W_K, V), z)[1][tau])
+        alpha = gradients.softmax_row_weights(z, W_Q, W_K)[n - 1 - tau]
+        assert float(alpha) == pytest.approx(0.5, abs=1e-12)
+        assert float(norms[-1]) >= float(gradients.sigma2_lower_bound(alpha, V))
+    norms = torch.stack(norms)
+    assert float(norms.max() / norms.min()) < 1.05
+    assert 0.99**1024 < 4e-5 * float(norms[-1])
+
+
+def test_bad_arguments_are_refused_by_name():
+    x, W_Q, W_K, V = draw(4, 3, 2, 2, seed=0)
+    v = torch.zeros(2, dtype=F64)
+    bad = [
+        (lambda: gradients.sigma2_lower_bound(1.5, V), ValueError, "alpha must lie in \\[0.0, 1.0\\]"),
+        (
+            lambda: gradients.sigma2_lower_bound(torch.tensor(0.5), V),
+            TypeError,
+            "alpha must have the dtype of V",
+        ),
+        (lambda: gradients.sigma2_lower_bound(0.5, V[0]), ValueError, "V must have shape"),
+        (lambda: gradients.softmax_jacobian_block(0.5, V, v[:1], v, x[0]), ValueError, "v_j must have shape"),
+        (
+            lambda: gradients.softmax_jacobian_block(0.5, V, v[None], v, x[0]),
+            ValueError,
+            "v_j must have the batch",
+        ),
+        (lambda: gradients.softmax_jacobian_row(x, W_Q, W_K, V[:, :2]), ValueError, "V must have shape"),
+        (lambda: gradients.softmax_row_weights(x, W_Q, W_K[:1]), ValueError, "W_K must have shape"),
+        (lambda: gradients.softmax_row_weights(x, W_Q.float(), W_K), TypeError, "W_Q must have the dtype"),
+        (lambda: gradients.softmax_row_weights(x, W_Q, W_K, bias=v), ValueError, "bias must have shape"),
+        (
+            lambda: gradients.softmax_row_weights(x, W_Q, W_K, sink=math.inf),
+            ValueError,
+            "sink must be finite",
+        ),
+        (lambda: gradients.softmax_row_weights(x, W_Q, W_K, 4), ValueError, "target must be"),
+    ]
+    for call, error, words in bad:
+        with pytest.raises(error, match=words):
+            call()

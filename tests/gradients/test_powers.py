@@ -1,0 +1,213 @@
+"""Bounds on the powers of A against the powers themselves, and depth against autograd."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook import gradients
+
+F64 = torch.float64
+
+
+def gen(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def rand(*shape, seed=0):
+    return torch.randn(shape, generator=gen(seed), dtype=F64)
+
+
+def jordan(m, lam):
+    return lam * torch.eye(m, dtype=F64) + torch.diag(torch.ones(m - 1, dtype=F64), 1)
+
+
+def lag_norms(A, B, C, n):
+    norms, state = [], B
+    for _ in range(n):
+        norms.append(torch.linalg.matrix_norm(C @ state, ord=2))
+        state = A @ state
+    return torch.stack(norms)
+
+
+@pytest.mark.guards("prop-lti-decay")
+@given(
+    N=st.integers(1, 9),
+    d=st.integers(1, 3),
+    p=st.integers(1, 3),
+    seed=st.integers(0, 10**6),
+    rho=st.floats(0.3, 1.1),
+)
+@settings(max_examples=80, deadline=None)
+def test_diagonalisable_systems_stay_under_their_bound(N, d, p, seed, rho):
+    A, B, C = rand(N, N, seed=seed), rand(N, d, seed=seed + 1), rand(p, N, seed=seed + 2)
+    A = rho * A / torch.linalg.eigvals(A).abs().max()
+    tau = torch.arange(50)
+    assert bool((lag_norms(A, B, C, 50) <= gradients.diagonalisable_bound(A, B, C, tau) * (1 + 1e-9)).all())
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_the_bound_is_attained_by_orthogonal_systems_and_needs_kappa_otherwise():
+    Q = torch.linalg.qr(rand(5, 5)).Q
+    eye, tau = torch.eye(5, dtype=F64), torch.arange(40)
+    assert torch.allclose(
+        gradients.diagonalisable_bound(0.8 * Q, eye, eye, tau), lag_norms(0.8 * Q, eye, eye, 40)
+    )
+    steep = torch.tensor([[0.9, 50.0], [0.0, 0.8]], dtype=F64)  # non-normal: grows before it decays
+    eye = torch.eye(2, dtype=F64)
+    norms, bound = lag_norms(steep, eye, eye, 40), gradients.diagonalisable_bound(steep, eye, eye, tau)
+    assert bool((norms <= bound).all()) and float(norms[5] / 0.9**5) > 100
+    assert float((norms / bound).max()) > 0.4
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_the_rate_is_a_limsup_and_not_a_limit():
+    A = torch.tensor([[0.0, 0.81], [1.0, 0.0]], dtype=F64)  # poles +-0.9; B, C see even lags only
+    B, C = torch.tensor([[1.0], [0.0]], dtype=F64), torch.tensor([[1.0, 0.0]], dtype=F64)
+    norms = lag_norms(A, B, C, 61)
+    assert float(norms[1::2].max()) == 0.0
+    assert torch.allclose(norms[::2], 0.9 ** torch.arange(0, 61, 2).double())
+    fit = gradients.fit_log_slope(torch.arange(61), norms, envelope=True)
+    assert fit.slope == pytest.approx(math.log(0.9), rel=1e-9)
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_a_hidden_slow_mode_does_not_slow_the_lags():
+    A = torch.diag(torch.tensor([0.5, 0.99], dtype=F64))
+    B, C = torch.tensor([[1.0], [0.0]], dtype=F64), torch.tensor([[1.0, 1.0]], dtype=F64)
+    fit = gradients.fit_log_slope(torch.arange(1, 60), lag_norms(A, B, C, 60)[1:])
+    assert fit.slope == pytest.approx(math.log(0.5), rel=1e-9)  # rho of the minimal realization, not of A
+
+
+@pytest.mark.guards("prop-jordan-decay")
+@pytest.mark.parametrize("m", [1, 2, 3, 6])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.95, 1.0])
+def test_jordan_powers_stay_under_their_envelope_and_close_to_it(m, rho):
+    tau = torch.arange(200)
+    norms, envelope = gradients.power_norms(jordan(m, rho), 200), gradients.jordan_envelope(rho, m, tau)
+    assert bool((norms <= envelope * (1 + 1e-10) + 1e-300).all())
+    terms = [math.comb(150, k) * rho ** (150 - k) for k in range(m)]
+    assert float(envelope[150]) == pytest.approx(sum(terms), rel=1e-11, abs=1e-300)
+    if rho:
+        assert float(norms[150]) >= max(terms) * (1 - 1e-12) and float(envelope[150]) <= 1.2 * float(
+            norms[150]
+        )
+
+
+@pytest.mark.guards("prop-jordan-decay")
+def test_jordan_systems_behind_a_change_of_basis():
+    P = rand(5, 5, seed=3)
+    J = torch.block_diag(jordan(3, 0.9), jordan(2, -0.7))
+    A, B, C = P @ J @ torch.linalg.inv(P), rand(5, 2, seed=4), rand(3, 5, seed=5)
+    size = math.prod(float(torch.linalg.matrix_norm(M, ord=2)) for M in (B, C))
+    bound = size * float(torch.linalg.cond(P)) * gradients.jordan_envelope(0.9, 3, torch.arange(300))
+    norms = lag_norms(A, B, C, 300)
+    assert bool((norms <= bound).all())
+    window = (150, 299)
+    raw = gradients.fit_log_slope(torch.arange(300), norms, window=window).slope
+    fitted = gradients.fit_log_slope(torch.arange(300), norms, window=window, skip_polynomial=2).slope
+    assert fitted == pytest.approx(math.log(0.9), rel=0.02)
+    assert raw == pytest.approx(math.log(0.9) + 2 / 220, rel=0.02) and abs(raw - math.log(0.9)) > 0.05 * abs(
+        raw
+    )
+
+
+@pytest.mark.guards("prop-jordan-decay")
+@pytest.mark.parametrize("L", [1, 2, 5])
+def test_stacked_equal_poles_by_autograd(L):
+    def stack(x):
+        for _ in range(L):
+            h, out = torch.zeros_like(x[..., 0, :]), []
+            for t in range(x.shape[-2]):
+                h = 0.9 * h + x[..., t, :]
+                out.append(h)
+            x = torch.stack(out, dim=-2)
+        return x
+
+    distances, norms = gradients.gradient_profile(stack, rand(60, 1))
+    assert torch.allclose(norms, gradients.stacked_pole_kernel(0.9, L, distances), rtol=1e-12)
+    exact = [math.comb(t + L - 1, L - 1) * 0.9**t for t in (0, 7, 59)]
+    assert gradients.stacked_pole_kernel(0.9, L, torch.tensor([0, 7, 59])).tolist() == pytest.approx(
+        exact, rel=1e-12
+    )
+    fit = gradients.fit_log_slope(
+        torch.arange(2000),
+        gradients.stacked_pole_kernel(0.9, L, torch.arange(2000)),
+        skip_polynomial=L - 1,
+        window=(500, 1999),
+    )
+    assert fit.slope == pytest.approx(math.log(0.9), rel=0.02)
+
+
+def test_kernels_at_zero_rho_and_far_out():
+    tau = torch.arange(4)
+    assert gradients.stacked_pole_kernel(0.0, 3, tau).tolist() == [1, 0, 0, 0]
+    assert gradients.jordan_envelope(0.0, 2, tau).tolist() == [1, 1, 0, 0]
+    far = gradients.jordan_envelope(0.5, 200, 2000)
+    exact = sum(math.comb(2000, k) * 2.0 ** (k - 2000) for k in range(200))
+    assert float(far) == pytest.approx(exact, rel=1e-10)
+
+
+@pytest.mark.guards("prop-lti-decay")
+@given(N=st.integers(2, 7), seed=st.integers(0, 10**6), rho=st.floats(0.2, 0.97), steep=st.floats(0.1, 30))
+@settings(max_examples=40, deadline=None)
+def test_the_hump_lies_between_the_kreiss_bounds(N, seed, rho, steep):
+    A = torch.triu(steep * rand(N, N, seed=seed), 1) + torch.diag(
+        rho * (2 * torch.rand(N, generator=gen(seed)).double() - 1)
+    )
+    peak, place = gradients.transient_peak(A)
+    norms = gradients.power_norms(A, place + 2000)
+    assert peak == pytest.approx(float(norms.max()), rel=1e-9) and peak == pytest.approx(
+        float(norms[place]), rel=1e-9
+    )
+    lower = gradients.kreiss_lower_bound(A)
+    assert lower <= peak * (1 + 1e-9)
+    # Spijker's e N K needs the true K; the grid comes close enough to it that the inequality shows
+    assert peak <= math.e * N * lower * 1.2
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_transients_by_hand():
+    A = torch.tensor([[0.5, 100.0], [0.0, 0.5]], dtype=F64)
+    peak, place = gradients.transient_peak(A)
+    assert place in (1, 2) and peak == pytest.approx(100.0, rel=0.01)
+    Q = torch.linalg.qr(rand(6, 6)).Q
+    assert gradients.transient_peak(Q) == (1.0, 0) and gradients.transient_peak(0.3 * Q) == (1.0, 0)
+    assert gradients.kreiss_lower_bound(0.9 * Q) <= 1.0 + 1e-12
+    assert gradients.power_norms(A, 0).shape == (0,)
+    assert gradients.power_norms(A.to(torch.complex128), 3).dtype == F64
+    with pytest.raises(ValueError, match="A must have a power"):
+        gradients.transient_peak(jordan(2, 1.0), max_steps=500)
+    with pytest.raises(ValueError, match="A must have a power"):
+        gradients.transient_peak(1.5 * Q)
+
+
+def test_bad_arguments_are_refused_by_name():
+    A, B, C = rand(3, 3), rand(3, 2), rand(2, 3)
+    bad = [
+        (lambda: gradients.diagonalisable_bound(A[:2], B, C, 3), ValueError, "A must have shape"),
+        (lambda: gradients.diagonalisable_bound(A, B[:2], C, 3), ValueError, "B must have shape"),
+        (lambda: gradients.diagonalisable_bound(A, B.float(), C, 3), TypeError, "B must have the dtype"),
+        (lambda: gradients.diagonalisable_bound(A, B, C, -1), ValueError, "tau must be at least 0"),
+        (
+            lambda: gradients.diagonalisable_bound(jordan(3, 0.5), B, C, 3),
+            ValueError,
+            "A must be diagonalizable",
+        ),
+        (lambda: gradients.diagonalisable_bound(A * math.nan, B, C, 3), ValueError, "A must be finite"),
+        (lambda: gradients.jordan_envelope(-0.1, 2, 3), ValueError, "rho must lie"),
+        (lambda: gradients.jordan_envelope(0.5, 0, 3), ValueError, "m must be at least 1"),
+        (lambda: gradients.stacked_pole_kernel(0.5, 1.5, 3), TypeError, "L must be an int"),
+        (lambda: gradients.stacked_pole_kernel(0.5, 1, 0.5), TypeError, "tau must be an int"),
+        (lambda: gradients.power_norms(A[:0, :0], 3), ValueError, "A must have at least one state"),
+        (
+            lambda: gradients.kreiss_lower_bound(jordan(2, 1.5)),
+            ValueError,
+            "A must have spectral radius at most 1",
+        ),
+    ]
+    for call, error, words in bad:
+        with pytest.raises(error, match=words):
+            call()
