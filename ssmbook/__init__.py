@@ -1,8 +1,9 @@
 """ssmbook: attention and state space models through one operator, W_ij(X).
 
-The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and ``scans``
-stand on torch alone, ``maps``, ``dynamics`` and ``display`` on them, ``heads`` and ``gradients`` above, ``experiments`` and
-``exercises`` on top. Subpackages load on first use, so ``import ssmbook`` costs nothing beyond Python itself.
+The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and
+``scans`` stand on torch alone; ``maps``, ``dynamics`` and ``display`` on them; ``heads`` and ``gradients``
+above; ``experiments`` and ``exercises`` on top. Subpackages load on first use, so ``import ssmbook`` costs
+nothing beyond Python itself.
 """
 
 from importlib import import_module

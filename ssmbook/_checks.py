@@ -1,4 +1,4 @@
-"""Argument checks shared by the whole library: each failure names the argument, what came and what was wanted."""
+"""Argument checks shared by the library: a failure names the argument, what came and what was wanted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def check_tensor(name: str, value, *, complex_ok: bool = False) -> None:
-    """Refuse anything but a floating-point tensor (``complex_ok`` also admits complex ones) with a ``TypeError``."""
+    """Refuse anything but a floating-point tensor (or complex, if allowed) with a ``TypeError``."""
     wanted = "a floating-point or complex torch.Tensor" if complex_ok else "a floating-point torch.Tensor"
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be {wanted}; got {type(value).__name__}")
@@ -17,12 +17,17 @@ def check_tensor(name: str, value, *, complex_ok: bool = False) -> None:
 
 
 def check_shape(
-    name: str, value: torch.Tensor, pattern: str, sizes: Mapping[str, int] | None = None, *, complex_ok: bool = False
+    name: str,
+    value: torch.Tensor,
+    pattern: str,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    complex_ok: bool = False,
 ) -> dict[str, int]:
     """Hold a tensor to a shape written in the book's letters and return the sizes of those letters.
 
-    ``pattern`` lists dimensions separated by spaces: a letter (any size, the same wherever it recurs), a number
-    (exactly that size), or a leading ``...`` (any batch shape). ``sizes`` binds letters beforehand.
+    ``pattern`` lists dimensions separated by spaces: a letter (any size, the same wherever it recurs), a
+    number (exactly that size), or a leading ``...`` (any batch shape). ``sizes`` binds letters beforehand.
 
     >>> check_shape("x", torch.zeros(2, 5, 3), "... n d", {"d": 3})
     {'d': 3, 'n': 5}
@@ -42,19 +47,23 @@ def check_shape(
             fits = fits and wanted == size
     if not fits:
         known = ", ".join(f"{k} = {v}" for k, v in (sizes or {}).items() if k in dims)
-        wanted = "(" + ", ".join((["..."] if batched else []) + dims) + ")" + (f" with {known}" if known else "")
+        wanted = (
+            "(" + ", ".join((["..."] if batched else []) + dims) + ")" + (f" with {known}" if known else "")
+        )
         raise ValueError(f"{name} must have shape {wanted}; got {shape}")
     return bound
 
 
 def check_alike(**tensors: torch.Tensor) -> None:
-    """Refuse tensors of mixed dtype (``TypeError``) or mixed device (``ValueError``); the first is the standard."""
+    """Refuse tensors whose dtype (``TypeError``) or device (``ValueError``) is not that of the first."""
     (first, standard), *others = tensors.items()
     for name, tensor in others:
         if tensor.dtype != standard.dtype:
             raise TypeError(f"{name} must have the dtype of {first}, {standard.dtype}; got {tensor.dtype}")
         if tensor.device != standard.device:
-            raise ValueError(f"{name} must be on the device of {first}, {standard.device}; got {tensor.device}")
+            raise ValueError(
+                f"{name} must be on the device of {first}, {standard.device}; got {tensor.device}"
+            )
 
 
 def check_finite(name: str, tensor: torch.Tensor) -> None:

@@ -1,0 +1,84 @@
+"""How many heads a state space model needs: lag operators, counts in five classes, floors, constructions."""
+
+from ssmbook.heads.bounded import complex_heads, hankel_heads, quaternion_heads
+from ssmbook.heads.constructors import diagonal_ssm_by_gates, heads_from_ssm
+from ssmbook.heads.counts import (
+    HeadCount,
+    HeadCountTieWarning,
+    head_count,
+    head_count_bound,
+    head_count_from_lags,
+    head_count_report,
+    minimal_polynomial_degree,
+)
+from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
+from ssmbook.heads.exact import ExactHeadCount, exact_head_count, exact_minimal_degree
+from ssmbook.heads.floor import epsilon_head_count, head_floor
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.modal import exact_modal_head_count, exact_modal_residues, modal_head_count, modal_residues
+from ssmbook.heads.pairwise import PairwiseCount, PairwiseHeads, pairwise_head_count, pairwise_heads_from_ssm
+from ssmbook.heads.ranklimited import (
+    LagHeads,
+    rank_limited_head_count,
+    rank_limited_lower_bounds,
+    span_rank_one_elements,
+)
+from ssmbook.heads.ranklimited_border import jordan_approximation, jordan_lags
+from ssmbook.heads.softmax_construct import SoftmaxHeads, softmax_heads_from_ssm
+from ssmbook.heads.softmax_count import SoftmaxCertificate, softmax_head_count
+from ssmbook.heads.softmax_eigenvalues import EigenvalueTest, eigenvalue_test
+from ssmbook.heads.softmax_sinkless import (
+    SinklessPlateau,
+    SinklessReach,
+    sinkless_heads,
+    sinkless_plateau,
+    sinkless_reach,
+)
+
+__all__ = [
+    "EigenvalueTest",
+    "ExactHeadCount",
+    "HeadCount",
+    "HeadCountTieWarning",
+    "LagHeads",
+    "PairwiseCount",
+    "PairwiseHeads",
+    "SinklessPlateau",
+    "SinklessReach",
+    "SoftmaxCertificate",
+    "SoftmaxHeads",
+    "complex_heads",
+    "diagonal_ssm_by_gates",
+    "eigenvalue_test",
+    "epsilon_head_count",
+    "exact_head_count",
+    "exact_minimal_degree",
+    "exact_modal_head_count",
+    "exact_modal_residues",
+    "hankel_heads",
+    "head_count",
+    "head_count_bound",
+    "head_count_from_lags",
+    "head_count_report",
+    "head_floor",
+    "heads_from_ssm",
+    "jordan_approximation",
+    "jordan_lags",
+    "lag_operators",
+    "minimal_polynomial_degree",
+    "modal_head_count",
+    "modal_residues",
+    "pairwise_head_count",
+    "pairwise_heads_from_ssm",
+    "quaternion_heads",
+    "rank_limited_head_count",
+    "rank_limited_lower_bounds",
+    "residual_depth_span",
+    "residual_stack_operator",
+    "sinkless_heads",
+    "sinkless_plateau",
+    "sinkless_reach",
+    "softmax_head_count",
+    "softmax_heads_from_ssm",
+    "span_rank_one_elements",
+]

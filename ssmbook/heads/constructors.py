@@ -1,0 +1,92 @@
+"""From a state space model to the heads that equal it, and what gates on one head can do instead."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.counts import decide, real_system, scaled_span
+from ssmbook.heads.lags import lag_operators
+from ssmbook.operators import FactorizedOperator, LagOperator
+
+# A construction further than this from its system (relative, worst lag-weighted norm) is refused.
+EXACTNESS = 1e-10
+
+
+def heads_from_ssm(A, B, C, n, D=None, H=None, rtol=None) -> FactorizedOperator:
+    """Return heads whose operator is the state space model's: exactly k of them, alpha^h_ij = c_h(i - j).
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; H an ``int`` in 0 … k
+    for the best H-head approximation in Frobenius norm instead (``None``: all k, exact to 1e-10). Result a
+    `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n, n) and V (H, p, d), in the inputs' dtype,
+    computed in float64. A zero system gets no heads. Unstable systems are allowed while their lags are
+    finite.
+
+    Raises as `head_count_report`; ``ValueError`` also when lags overflow, when H > k, and when k heads leave
+    more than 1e-10 of the system (ill-conditioned A, B, C: the residual is named). Source: thm-head-count.
+    Introduced in *head-count*.
+    """
+    span, rtol, scale = scaled_span(A, B, C, n, D, rtol)
+    system = real_system(A, B, C, D)
+    M = lag_operators(*system[:3], n, system[3])
+    k = decide(span, rtol).count
+    if H is not None:
+        check_integer("H", H, low=0, high=k)
+    if H is not None and H < k:
+        best = LagOperator(M).best_heads(H)
+        return FactorizedOperator(best.alpha.to(A.dtype), best.V.to(A.dtype))
+    basis = torch.linalg.svd(span.rows, full_matrices=False).Vh[:k]
+    c = (M / scale).flatten(1) @ basis.mT
+    V = basis.reshape(k, *scale.shape) * scale
+    _refuse_inexact(M, c, V)
+    return FactorizedOperator(toeplitz(c.mT).to(A.dtype), V.to(A.dtype))
+
+
+def toeplitz(c) -> torch.Tensor:
+    """Return the lower-triangular Toeplitz matrices (..., n, n) with entries c[..., i - j], from c (...,
+    n).
+    """
+    n = c.shape[-1]
+    position = torch.arange(n, device=c.device)
+    lag = position.unsqueeze(1) - position
+    return c[..., lag.clamp_min(0)].tril()
+
+
+def _refuse_inexact(M, c, V):
+    if not M.any():
+        return
+    weight = torch.arange(len(M), 0, -1, dtype=M.dtype, device=M.device).sqrt().reshape(-1, 1, 1)
+    size = (weight * M).abs().amax()
+    target = weight * M / size
+    missed = target - weight * torch.einsum("th,hpd->tpd", c, V / size)
+    residual = float(torch.linalg.vector_norm(missed) / torch.linalg.vector_norm(target))
+    if not residual <= EXACTNESS:
+        raise ValueError(
+            f"A, B, C are too ill-conditioned for exact heads: {len(V)} heads leave a relative error of "
+            f"{residual:.1e}, wanted at most {EXACTNESS:.0e}; read head_count_report, or pass a smaller rtol"
+        )
+
+
+def diagonal_ssm_by_gates(lam, n) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return output gates G_i = lam^i and input gates U_j = lam^(-j): one head V = I with both is a diagonal
+    SSM.
+
+    lam (d,), no zero entry; n >= 0 an ``int``. Result G (n, d), U (n, d) in the dtype of lam, with diag(G_i)
+    diag(U_j) = diag(lam^(i - j)) for j <= i: interaction rank d from a single all-ones causal head.
+
+    Raises ``TypeError`` for a non-floating lam, ``ValueError`` for its shape, zero or non-finite entries, n <
+    0, and where lam^(n-1) or its inverse leaves the normal range of the dtype. Source: thm-gates. Introduced
+    in *zoo*.
+    """
+    check_integer("n", n, low=0)
+    check_shape("lam", lam, "d")
+    check_finite("lam", lam)
+    if not lam.all():
+        raise ValueError("lam must have no zero entry (an input gate undoes the output gate); got a zero")
+    power = torch.arange(n, device=lam.device).unsqueeze(1)
+    G, U = lam**power, lam.reciprocal() ** power
+    tiny = torch.finfo(lam.dtype).tiny
+    for gate in (G, U):
+        if not (torch.isfinite(gate) & (gate.abs() >= tiny)).all():
+            raise ValueError(f"n must keep lam^n and lam^-n inside {lam.dtype}; got n = {n}")
+    return G, U

@@ -1,0 +1,216 @@
+"""Head counts in float64: the rank of the lag operators, with the spectrum and the gap it was read from."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads._span import SpanRows, span_rows
+from ssmbook.heads.lags import check_system
+from ssmbook.operators.ranks import check_rtol, default_rtol
+
+# A number this close to the tolerance is a near-tie; Krylov growth carries amplified noise: more room there.
+TIE_FACTOR, KRYLOV_TIE_FACTOR = 1e2, 1e4
+
+
+class HeadCountTieWarning(UserWarning):
+    """A number that decided a head count lay close to the tolerance."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCount:
+    """A head count with the evidence it was read from.
+
+    count: k. spectrum: float64 singular values, descending, of rows that span the lag operators. rtol: values
+    <= rtol count as zero. smallest_kept, largest_dropped: the closest calls on either side, over every
+    decision made (singular values, merged eigenvalues, Krylov growth). method: "modal", "krylov", "lags" or
+    "zero". degree: length of the shortest recurrence seen (0 where not computed). Introduced in *head-count*.
+    """
+
+    count: int
+    spectrum: torch.Tensor
+    rtol: float
+    smallest_kept: float
+    largest_dropped: float
+    method: str
+    degree: int = 0
+
+    @property
+    def gap(self) -> float:
+        """Smallest number kept over the largest dropped (inf where none, or an exact zero, was dropped)."""
+        return self.smallest_kept / self.largest_dropped if self.largest_dropped > 0 else float("inf")
+
+    @property
+    def near_tie(self) -> bool:
+        """Whether a deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000)."""
+        above = KRYLOV_TIE_FACTOR if self.method == "krylov" else TIE_FACTOR
+        return self.smallest_kept < above * self.rtol or self.largest_dropped * TIE_FACTOR > self.rtol
+
+    def __str__(self) -> str:
+        tie = "; NEAR-TIE, read the spectrum" if self.near_tie else ""
+        return (
+            f"k = {self.count} ({self.method}): smallest kept {self.smallest_kept:.2g}, "
+            f"largest dropped {self.largest_dropped:.2g}, tolerance {self.rtol:.2g}{tie}"
+        )
+
+
+def head_count(A, B, C, n, D=None, rtol=None) -> int:
+    """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal the
+    SSM.
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; rtol a tolerance
+    (``None``: 1e-10 for float64, 16 machine epsilons for shorter types). Result an ``int``, computed in
+    float64 whatever the dtype, from the modes or at most N orthonormal polynomials in A, never from n lags.
+    Warns ``HeadCountTieWarning`` when a decision was close.
+
+    Raises as `head_count_report`. Source: thm-head-count. Introduced in *head-count*.
+    """
+    report = head_count_report(A, B, C, n, D, rtol)
+    if report.near_tie:
+        warnings.warn(str(report), HeadCountTieWarning, stacklevel=2)
+    return report.count
+
+
+def head_count_report(A, B, C, n, D=None, rtol=None) -> HeadCount:
+    """Return the head count of a state space model with its spectrum, tolerance and closest calls.
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; rtol in [0, 1) or
+    None. k does not change when A, a row of (C, D) or a column of (B, D) is rescaled, so all are scaled to
+    norm one; spectrum and tolerance are in those units.
+
+    Raises ``TypeError`` for complex or mixed dtypes, ``ValueError`` for shapes, devices, non-finite entries,
+    n < 0 and rtol outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
+    """
+    return decide(*scaled_span(A, B, C, n, D, rtol)[:2])
+
+
+def scaled_span(A, B, C, n, D=None, rtol=None):
+    """Return rows that span the scaled lags M_tau / scale, the tolerance used, and scale (p, d), rank one, >
+    0.
+    """
+    check_integer("n", n, low=0)
+    rtol = tolerance(rtol, A)
+    A, B, C, D = real_system(A, B, C, D)
+    rows, columns = _size(C, 1), _size(B, 0)
+    B, C, scale = B / columns, C / rows, rows * columns
+    if D is None or not D.any():
+        return span_rows(A, B, C, n, rtol), rtol, scale
+    # M_0 = CB + D stands alone; from lag 1 on the lags are those of (A, AB, C).
+    AB = A @ B
+    found = span_rows(A, AB / _size(AB, (0, 1)), C, max(n - 1, 0), rtol)
+    D = D / rows / columns
+    check_finite("D, in units of the rows of C and the columns of B,", D)
+    head, noise = C @ B + D, C.abs() @ B.abs() + D.abs()
+    head = torch.where(head.abs() > rtol * noise, head, torch.zeros_like(head))
+    head = (head / _size(head, (0, 1))).reshape(1, -1)[: min(n, 1)]
+    return found._replace(rows=torch.cat([head, found.rows])), rtol, scale
+
+
+def head_count_from_lags(M, rtol=None) -> HeadCount:
+    """Return the head count read from given lag operators: the rank of the matrix with rows vec M_tau.
+
+    M (n, p, d), real; computed in float64; rtol as in `head_count`, relative to the largest singular value.
+    Modes that decay below the tolerance within n lags are not seen: where A, B, C are known,
+    `head_count_report` sees them. Spectrum in units of its largest value.
+
+    Raises ``TypeError`` for complex or integer input, ``ValueError`` for shapes, non-finite entries and rtol
+    outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
+    """
+    rows = real_lags(M).flatten(1)
+    largest = rows.abs().amax() if rows.numel() else rows.new_zeros(())
+    if largest > 0:
+        rows = rows / largest
+        rows = rows / torch.linalg.matrix_norm(rows, 2)
+    return decide(SpanRows(rows, "lags", 0, float("inf"), 0.0), tolerance(rtol, M))
+
+
+def real_system(A, B, C, D=None):
+    """Check one unbatched real system and return it in float64 (see `head_count_report` for what it
+    raises).
+    """
+    named = {"A": A, "B": B, "C": C} | ({} if D is None else {"D": D})
+    for name, tensor in named.items():
+        _refuse_complex(name, tensor)
+        if isinstance(tensor, torch.Tensor) and tensor.ndim != 2:
+            raise ValueError(f"{name} must be one matrix (no batch); got shape {tuple(tensor.shape)}")
+    check_system(A, B, C, D)
+    return tuple(None if tensor is None else tensor.double() for tensor in (A, B, C, D))
+
+
+def real_lags(M):
+    """Check lag operators M (n, p, d), real and finite, and return them in float64."""
+    _refuse_complex("M", M)
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    return M.double()
+
+
+def _refuse_complex(name, tensor):
+    if isinstance(tensor, torch.Tensor) and tensor.is_complex():
+        raise TypeError(
+            f"{name} must be real: heads have real coefficients; got {tensor.dtype} (take real parts)"
+        )
+
+
+def tolerance(rtol, like):
+    """The caller's tolerance if it is in [0, 1), else the one for the dtype of ``like``."""
+    if rtol is None:
+        return default_rtol(like.dtype if isinstance(like, torch.Tensor) else torch.float64)
+    check_rtol(rtol)
+    return float(rtol)
+
+
+def _size(tensor, dim):
+    """Norms along ``dim``, one where they are zero; free of overflow and underflow, so always safe to divide
+    by.
+    """
+    if tensor.numel() == 0:
+        return torch.ones_like(torch.linalg.vector_norm(tensor, dim=dim, keepdim=True))
+    largest = tensor.abs().amax(dim, keepdim=True)
+    largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+    norm = torch.linalg.vector_norm(tensor / largest, dim=dim, keepdim=True)
+    return torch.where(norm > 0, norm, torch.ones_like(norm)) * largest
+
+
+def decide(found: SpanRows, rtol: float) -> HeadCount:
+    """Count the singular values of spanning rows and keep the closest calls."""
+    spectrum = torch.linalg.svdvals(found.rows)
+    count = int((spectrum > rtol).sum())
+    kept = min(found.kept, float(spectrum[count - 1]) if count else float("inf"))
+    dropped = max(found.dropped, float(spectrum[count]) if count < len(spectrum) else 0.0)
+    return HeadCount(count, spectrum, rtol, kept, dropped, found.method, found.degree)
+
+
+def minimal_polynomial_degree(A, B, C, rtol=None) -> int:
+    """Return nu, the degree of the minimal polynomial of the minimal realisation: the lags' shortest
+    recurrence.
+
+    A (N, N), B (N, d), C (p, N), real; rtol as in `head_count_report`. Result an ``int`` between 0 and N.
+    Raises as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
+    """
+    real_system(A, B, C)
+    return scaled_span(A, B, C, A.shape[0], rtol=rtol)[0].degree
+
+
+def head_count_bound(A, B, C, n, D=None, rtol=None) -> int:
+    """Return the bound on k that needs no lag operator: min(n, nu, p d, rank B rank C), one more with a skip.
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None, real; n >= 0 an ``int``. With a non-zero skip the lags
+    from 1 on are those of (A, AB, C), whose nu is one smaller when the minimal realisation has the eigenvalue
+    0; the bound is then min(n, p d, 1 + min(that nu, rank AB rank C)).
+
+    Raises as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
+    """
+    check_integer("n", n, low=0)
+    rtol = tolerance(rtol, A)
+    A, B, C, D = real_system(A, B, C, D)
+    skip = D is not None and bool(D.any())
+    B = A @ B if skip else B
+    ranks = [
+        int(torch.linalg.matrix_rank(scaled, rtol=rtol)) for scaled in (B / _size(B, 0), C / _size(C, 1))
+    ]
+    tail = min(minimal_polynomial_degree(A, B, C, rtol), ranks[0] * ranks[1])
+    return min(n, C.shape[0] * B.shape[1], tail + int(skip))

@@ -1,0 +1,62 @@
+"""Depth as heads: what residual stacks of linear attention layers span."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_alike, check_integer, check_shape
+from ssmbook.operators import FactorizedOperator
+
+
+def residual_depth_span(L, H, p, *, n=None, shared=False) -> int:
+    """Return the largest interaction rank a stack of L residual layers of H heads can reach.
+
+    L, H >= 0, p >= 1 (the width of the residual stream), n >= 1 (causal sequence length, ``None``: long
+    enough) ints; ``shared``: every layer uses the same H value maps. A product of L layers has one value map
+    for every way to take the skip or a head in each layer: min((1 + H)^L, p^2, n (n + 1) / 2). With shared
+    maps only the words in H letters of length <= L remain, 1 + H + … + H^L of them; one letter gives min(L +
+    1, p), its powers ending at the minimal polynomial. Attained by generic layers; *reached rank* is not
+    every operator of it.
+
+    Result an ``int``. Raises ``TypeError``/``ValueError`` for arguments that are not such ints. Source:
+    prop-depth-heads. Introduced in *how-many-heads-really*.
+    """
+    for name, value, low in (("L", L, 0), ("H", H, 0), ("p", p, 1)):
+        check_integer(name, value, low=low)
+    bounds = [p * p]
+    if n is not None:
+        check_integer("n", n, low=1)
+        bounds.append(n * (n + 1) // 2)
+    if not shared:
+        return min((1 + H) ** L, *bounds)
+    if H == 1:
+        bounds.append(p)
+    return min(sum(H**length for length in range(L + 1)), *bounds)
+
+
+def residual_stack_operator(alpha, V) -> FactorizedOperator:
+    """Return the operator of L stacked layers x -> x + sum_h (A_h ⊗ V_h) x, expanded into its (1 + H)^L
+    heads.
+
+    alpha (L, H, n, n), V (L, H, p, p), one dtype; layer 0 acts first. Result a `FactorizedOperator` in that
+    dtype; head 0 is the path through every skip. L = 0 gives the identity. Memory (1 + H)^L n^2: for small
+    stacks.
+
+    Raises ``TypeError`` for dtypes, ``ValueError`` for shapes and devices. Source: prop-depth-heads.
+    Introduced in *how-many-heads-really*.
+    """
+    sizes = check_shape("alpha", alpha, "L H n n")
+    sizes = check_shape("V", V, "L H p p", {"L": sizes["L"], "H": sizes["H"]}) | {"n": sizes["n"]}
+    check_alike(alpha=alpha, V=V)
+    skip_alpha = torch.eye(sizes["n"], dtype=alpha.dtype, device=alpha.device).unsqueeze(0)
+    skip_V = torch.eye(sizes["p"], dtype=V.dtype, device=V.device).unsqueeze(0)
+    stack_alpha, stack_V = skip_alpha, skip_V
+    for layer_alpha, layer_V in zip(alpha, V, strict=True):
+        stack_alpha = _products(torch.cat([skip_alpha, layer_alpha]), stack_alpha)
+        stack_V = _products(torch.cat([skip_V, layer_V]), stack_V)
+    return FactorizedOperator(stack_alpha, stack_V)
+
+
+def _products(left, right):
+    """Every product left_h @ right_g, the pair (h, g) flattened with g running fastest."""
+    return (left.unsqueeze(1) @ right.unsqueeze(0)).flatten(0, 1)

@@ -1,0 +1,225 @@
+"""Head counts in rational arithmetic: a certificate anyone can re-check with fractions alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from sympy import QQ
+from sympy.polys.matrices import DomainMatrix
+
+from ssmbook._checks import check_integer
+
+Rows = tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True)
+class ExactHeadCount:
+    """A head count over the rationals with its proof: independent lags, relations for the others, a
+    recurrence.
+
+    count: k. n: number of lags. basis_lags: k lags whose operators are independent. minor: the k entries of
+    vec M (row-major) at which their k x k determinant, ``determinant``, is not zero. relations: for every
+    other lag below ``decided``, its coefficients on the basis. recurrence: (c_1 … c_N) with M_tau = sum_i c_i
+    M_(tau-i) for every tau >= ``decided``. Printing it shows the proof; `verify` checks it. Introduced in
+    *head-count*.
+    """
+
+    system: tuple[Rows, Rows, Rows, Rows]
+    n: int
+    decided: int
+    basis_lags: tuple[int, ...]
+    minor: tuple[int, ...]
+    determinant: Fraction
+    relations: dict[int, tuple[Fraction, ...]]
+    recurrence: tuple[Fraction, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.basis_lags)
+
+    def verify(self) -> bool:
+        """Re-check the certificate with ``fractions.Fraction`` only, sharing no code with the search for
+        it.
+        """
+        lags = _lags(*self.system, self.decided)
+        covered = sorted([*self.basis_lags, *self.relations]) == list(range(self.decided))
+        square = [[lags[tau][entry] for entry in self.minor] for tau in self.basis_lags]
+        independent = self.determinant != 0 and _determinant(square) == self.determinant
+        related = all(
+            lags[tau] == _combine(coefficients, [lags[b] for b in self.basis_lags], len(lags[tau]))
+            for tau, coefficients in self.relations.items()
+        )
+        complete = self.decided == self.n or (self.decided < self.n and self._recurs())
+        return covered and independent and related and complete
+
+    def _recurs(self) -> bool:
+        """Whether A satisfies the recurrence's polynomial and enough lags were decided to start it."""
+        A, _, _, D = self.system
+        size = len(A)
+        power, powers = _identity(size), []
+        for _ in range(size + 1):
+            powers.append([entry for row in power for entry in row])
+            power = _product(A, power)
+        skip = any(any(row) for row in D)
+        tail = _combine(self.recurrence, powers[size - 1 :: -1] if size else [], size * size)
+        return self.decided >= size + int(skip) and powers[size] == tail
+
+    def __str__(self) -> str:
+        lines = [f"k = {self.count} over the rationals, n = {self.n}"]
+        if self.basis_lags:
+            names = ", ".join(f"M_{tau}" for tau in self.basis_lags)
+            lines.append(f"basis: {names} (minor of entries {list(self.minor)} is {self.determinant})")
+        for tau, coefficients in self.relations.items():
+            lines.append(f"M_{tau} = {_sum_text(coefficients, self.basis_lags)}")
+        if self.decided < self.n:
+            text = _sum_text(self.recurrence, [f"(t-{i + 1})" for i in range(len(self.recurrence))])
+            lines.append(f"M_t = {text} for t = {self.decided} … {self.n - 1}")
+        return "\n".join(lines)
+
+
+def exact_head_count(A, B, C, n, D=None) -> ExactHeadCount:
+    """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None: nested lists of ints or ``fractions.Fraction``, sympy
+    matrices of rationals, or integer tensors; n >= 0 an ``int``. No rounding anywhere; floats are refused
+    because they would certify their own binary expansion (pass ``Fraction(x)`` to mean just that). min(n, N)
+    lags decide, one more with a skip; the characteristic polynomial carries the rest.
+
+    Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes and n < 0.
+    Source: thm-head-count, prop-what-k-is. Introduced in *interaction-rank-gap*.
+    """
+    check_integer("n", n, low=0)
+    system = rational_system(A, B, C, D)
+    size, skip = len(system[0]), any(any(row) for row in system[3])
+    decided = min(n, size + int(skip))
+    lags = _lags(*system, decided)
+    basis, relations = _pivots(lags)
+    minor, _ = _pivots([list(column) for column in zip(*(lags[tau] for tau in basis), strict=True)])
+    determinant = _determinant([[lags[tau][entry] for entry in minor] for tau in basis])
+    recurrence = tuple(-c for c in _characteristic(system[0])) if decided < n else ()
+    return ExactHeadCount(system, n, decided, tuple(basis), tuple(minor), determinant, relations, recurrence)
+
+
+def exact_minimal_degree(A, B, C) -> int:
+    """Return nu over the rationals: the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
+
+    A (N, N), B (N, d), C (p, N): rational as in `exact_head_count`. Result an ``int``. nu is the order of the
+    shortest scalar recurrence of the lags, the minimal polynomial's degree for the minimal realisation.
+    Raises as `exact_head_count`. Source: prop-what-k-is. Introduced in *head-count*.
+    """
+    system = rational_system(A, B, C, None)
+    size = len(system[0])
+    lags = _lags(*system, 2 * size)
+    return len(_pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
+
+
+def rational_system(A, B, C, D) -> tuple[Rows, Rows, Rows, Rows]:
+    """Read one system as tuples of fractions and check its shapes (see `exact_head_count` for what it
+    raises).
+    """
+    a, b, c = _rational("A", A), _rational("B", B), _rational("C", C)
+    N, d, p = len(a), len(b[0]) if b else 0, len(c)
+    e = tuple((Fraction(0),) * d for _ in range(p)) if D is None else _rational("D", D)
+    for name, rows, shape in (("A", a, (N, N)), ("B", b, (N, d)), ("C", c, (p, N)), ("D", e, (p, d))):
+        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+            got = (len(rows), sorted({len(row) for row in rows}))
+            raise ValueError(f"{name} must have shape {shape}; got {got[0]} rows of lengths {got[1]}")
+    return a, b, c, e
+
+
+def _rational(name, matrix) -> Rows:
+    if isinstance(matrix, torch.Tensor):
+        if matrix.is_floating_point() or matrix.is_complex() or matrix.ndim != 2:
+            raise TypeError(
+                f"{name} must be an integer matrix; got {matrix.dtype} of shape {tuple(matrix.shape)}"
+            )
+    rows = matrix.tolist() if hasattr(matrix, "tolist") else matrix
+    if not isinstance(rows, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in rows):
+        raise TypeError(f"{name} must be a matrix as nested lists; got {type(matrix).__name__}")
+    return tuple(tuple(_fraction(name, entry) for entry in row) for row in rows)
+
+
+def _fraction(name, entry) -> Fraction:
+    if isinstance(entry, (int, Fraction)) and not isinstance(entry, bool):
+        return Fraction(entry)
+    if getattr(entry, "is_Rational", False):
+        return Fraction(int(entry.p), int(entry.q))
+    hint = f"; pass Fraction({entry!r}) to mean its binary value exactly" if isinstance(entry, float) else ""
+    raise TypeError(f"{name} must hold ints or Fractions; got {type(entry).__name__} {entry!r}{hint}")
+
+
+def _lags(A, B, C, D, count) -> list[list[Fraction]]:
+    """vec M_tau (row-major) for tau < count, by the plain recurrence."""
+    lags, state = [], B
+    for tau in range(count):
+        lag = _product(C, state)
+        if tau == 0:
+            lag = [[x + y for x, y in zip(row, skip, strict=True)] for row, skip in zip(lag, D, strict=True)]
+        lags.append([entry for row in lag for entry in row])
+        state = _product(A, state)
+    return lags
+
+
+def _pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:
+    """First-come basis among vectors (lists of fractions), and the coefficients of every other one on it."""
+    if not vectors or not vectors[0]:
+        return [], {i: () for i in range(len(vectors))}
+    columns = [[QQ(x.numerator, x.denominator) for x in row] for row in zip(*vectors, strict=True)]
+    reduced, pivots = DomainMatrix(columns, (len(columns), len(vectors)), QQ).rref()
+    table = reduced.to_list()
+    others = (i for i in range(len(vectors)) if i not in pivots)
+    return list(pivots), {i: tuple(_from_qq(table[r][i]) for r in range(len(pivots))) for i in others}
+
+
+def _characteristic(A) -> list[Fraction]:
+    """Coefficients c_1 … c_N of the characteristic polynomial x^N + c_1 x^(N-1) + … + c_N."""
+    rows = [[QQ(x.numerator, x.denominator) for x in row] for row in A]
+    polynomial = DomainMatrix(rows, (len(A), len(A)), QQ).charpoly()
+    return [_from_qq(c) for c in polynomial[1:]]
+
+
+def _from_qq(x) -> Fraction:
+    return Fraction(int(x.numerator), int(x.denominator))
+
+
+def _product(left, right):
+    columns = list(zip(*right, strict=True))
+    return [[sum((x * y for x, y in zip(r, c, strict=True)), Fraction(0)) for c in columns] for r in left]
+
+
+def _identity(size):
+    return [[Fraction(int(i == j)) for j in range(size)] for i in range(size)]
+
+
+def _combine(coefficients, vectors, length):
+    total = [Fraction(0)] * length
+    for c, vector in zip(coefficients, vectors, strict=True):
+        total = [t + c * v for t, v in zip(total, vector, strict=True)]
+    return total
+
+
+def _determinant(rows) -> Fraction:
+    """Determinant by Gaussian elimination on fractions; 1 for the empty matrix."""
+    rows, value = [list(row) for row in rows], Fraction(1)
+    for i in range(len(rows)):
+        swap = next((r for r in range(i, len(rows)) if rows[r][i]), None)
+        if swap is None:
+            return Fraction(0)
+        if swap != i:
+            rows[i], rows[swap], value = rows[swap], rows[i], -value
+        value *= rows[i][i]
+        for r in range(i + 1, len(rows)):
+            factor = rows[r][i] / rows[i][i]
+            rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
+    return value
+
+
+def _sum_text(coefficients, labels) -> str:
+    text = ""
+    for c, label in zip(coefficients, labels, strict=True):
+        if c:
+            size = f"M_{label}" if abs(c) == 1 else f"{abs(c)} M_{label}"
+            text += (" - " if text else "-") + size if c < 0 else (" + " if text else "") + size
+    return text or "0"

@@ -1,0 +1,104 @@
+"""The whole error curve: how close H heads with input-independent coefficients can come to a system."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook.heads.counts import real_lags
+
+MEASURES = ("energy", "amplitude")
+
+
+def head_floor(M, *, time_covariance=None, channel_covariance=None, measure="energy") -> torch.Tensor:
+    """Return the relative error of the best H-head map for H = 0 … min(n, p d), a causal LTI target given by
+    its lags.
+
+    M (n, p, d); time_covariance (n, n) and channel_covariance (d, d) of the inputs, E x_i x_j^T =
+    time_covariance[i, j] * channel_covariance, symmetric positive definite, in the dtype of M (``None``:
+    white). Result float64 (min(n, p d) + 1,), from 1 down to 0: with measure "energy" the expected squared
+    error over the expected output energy, with "amplitude" its square root. White inputs: the Eckart-Young
+    tail of the rows sqrt(n - tau) vec M_tau. A zero system has error 0 throughout. Computed in float64.
+
+    Raises ``TypeError`` for complex, integer or mixed dtypes, ``ValueError`` for shapes, non-finite entries,
+    a covariance that is not symmetric positive definite, an unknown measure. Source: thm-head-floor, after
+    eckart1936approximation. Introduced in *head-count*.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"measure must be one of {MEASURES}; got {measure!r}")
+    energy = tail_energy(weighted_rows(M, time_covariance, channel_covariance))
+    return energy if measure == "energy" else energy.sqrt()
+
+
+def epsilon_head_count(M, eps, measure="energy", *, time_covariance=None, channel_covariance=None) -> int:
+    """Return k_eps: the fewest heads whose best relative error is at most eps.
+
+    M (n, p, d), the covariances and ``measure`` as in `head_floor`; eps >= 0 a number in the unit of
+    ``measure`` (an energy eps is an amplitude sqrt(eps)). Result an ``int`` between 0 and min(n, p d).
+
+    Raises ``ValueError`` for a negative or non-finite eps, ``TypeError`` for a non-number, and as
+    `head_floor`. Source: prop-epsilon-heads. Introduced in *head-count*.
+    """
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
+        raise TypeError(f"eps must be a number; got {type(eps).__name__}")
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps must be finite and at least 0; got {eps}")
+    covariances = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
+    floors = head_floor(M, measure=measure, **covariances)
+    return int((floors > eps).sum())
+
+
+def weighted_rows(M, time_covariance=None, channel_covariance=None) -> torch.Tensor:
+    """Return a matrix (n, p d) with the singular values of the rearranged W (L_t ⊗ L_x), Sigma = L L^T.
+
+    The rearranged W is T vec-rows(M L_x), and T^T T = G with G[s, t] = sum_i Sigma_t[i - s, i - t]: so the
+    Cholesky factor of G (n, n) stands in for T (n^2, n). White inputs: G = diag(n - tau).
+    """
+    rows = real_lags(M)
+    n = len(rows)
+    if channel_covariance is not None:
+        rows = rows @ _cholesky("channel_covariance", channel_covariance, M, rows.shape[2])
+    rows = rows.flatten(1)
+    if time_covariance is None:
+        weight = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device).sqrt()
+        return weight.unsqueeze(1) * rows
+    _cholesky("time_covariance", time_covariance, M, n)
+    return torch.linalg.cholesky(_lag_gram(time_covariance.double())).mT @ rows
+
+
+def tail_energy(rows) -> torch.Tensor:
+    """Return sum_{r > H} sigma_r^2 / sum sigma_r^2 for H = 0 … min(shape), each tail summed from its small
+    end.
+    """
+    sigma = torch.linalg.svdvals(rows / rows.abs().amax().clamp_min(1e-300) if rows.numel() else rows)
+    energy = torch.cat([sigma.square(), sigma.new_zeros(1)])
+    tails = energy.flip(0).cumsum(0).flip(0)
+    return tails / tails[0] if tails[0] > 0 else tails
+
+
+def _lag_gram(covariance):
+    """G[s, t] = sum over i from max(s, t) to n-1 of covariance[i - s, i - t]: running sums along the
+    diagonals.
+    """
+    n = len(covariance)
+    gram = torch.zeros_like(covariance)
+    for offset in range(n):
+        sums = torch.diagonal(covariance, offset).cumsum(0).flip(0)
+        index = torch.arange(n - offset, device=covariance.device)
+        gram[index + offset, index] = gram[index, index + offset] = sums
+    return gram
+
+
+def _cholesky(name, covariance, M, size):
+    check_shape(name, covariance, f"{size} {size}")
+    check_alike(M=M, **{name: covariance})
+    check_finite(name, covariance)
+    covariance = covariance.double()
+    if not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=0.0):
+        raise ValueError(f"{name} must be symmetric; got entries that differ from their mirror image")
+    factor, info = torch.linalg.cholesky_ex(covariance)
+    if int(info):
+        raise ValueError(f"{name} must be positive definite; got leading minor {int(info)} not positive")
+    return factor

@@ -1,0 +1,184 @@
+"""Pairwise coefficients alpha_ij = f_h(x_i, x_j, i, j): how few heads reach a system's function almost
+everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sympy import QQ
+from sympy.polys.matrices import DomainMatrix
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.operators.ranks import check_rtol, default_rtol
+
+
+@dataclass(frozen=True)
+class PairwiseCount:
+    """The pairwise head count and its bounds (introduced in *how-many-heads-really*).
+
+    ``count`` = l = max_x dim span_tau{M_tau x}; ``low`` = ceil(k/d) <= l <= ``high`` = min(k, p); ``k`` the
+    interaction rank; ``exact`` tells rational arithmetic from float64; ``spectrum`` (min(k, p),) the singular
+    values at the best draw, relative to the largest.
+    """
+
+    count: int
+    low: int
+    high: int
+    k: int
+    exact: bool
+    spectrum: torch.Tensor
+
+
+def pairwise_head_count(M, rtol=None, draws=5, generator=None, exact=False):
+    """Return the fewest heads with pairwise coefficients f_h(x_i, x_j, i, j) equal to the lags M for almost
+    every input.
+
+    The count is l = max_x dim span_tau{M_tau x}, attained by almost every x: the largest rank over ``draws``
+    normal x in float64, on an orthonormal basis of the lags' span. ``exact=True`` takes the floats as the
+    rationals they are and integer x: rational ranks k and l (l a proved lower bound that fails to be l with
+    negligible probability).
+
+    M (n, p, d) real floating, n >= 0; ``rtol`` relative rank tolerance, default 1e-10 in float64, 16 epsilons
+    in shorter types; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns ``PairwiseCount``.
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, draws < 1. Source: Theorem
+    *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+    """
+    n, p, d = check_shape("M", M, "n p d").values()
+    check_finite("M", M)
+    check_integer("draws", draws, low=1)
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    rtol = default_rtol(M.dtype) if rtol is None else rtol
+    check_rtol(rtol)
+    rows = M.detach().double().cpu().flatten(1).numpy()
+    if exact:
+        k, count = _exact_ranks(rows.reshape(n, p, d), draws, generator)
+        spectrum = torch.empty(0, dtype=torch.float64)
+    else:
+        basis, _ = span_coordinates(rows, rtol)
+        k = basis.shape[0]
+        X = torch.randn(draws, d, generator=generator, dtype=torch.float64).numpy()
+        count, spectrum = _generic_rank(basis.reshape(k, p, d), X, 10 * rtol)
+    return PairwiseCount(count, -(-k // d) if d else 0, min(k, p), k, exact, spectrum)
+
+
+def _generic_rank(basis, X, rtol):
+    """The largest rank of {E x : E in basis} over the draws x, with its relative spectrum."""
+    best, spectrum = 0, np.zeros(0)
+    for x in X:
+        sigma = np.linalg.svd(basis @ x, compute_uv=False) if basis.size else np.zeros(0)
+        rank = int((sigma > rtol * sigma.max(initial=0.0)).sum())
+        if rank >= best:
+            best, spectrum = rank, sigma / sigma.max(initial=np.finfo(float).tiny)
+    return best, torch.from_numpy(spectrum)
+
+
+def _exact_ranks(lags, draws, generator):
+    """Ranks over Q of the lags, and of the lags applied to random integer vectors."""
+    n, p, d = lags.shape
+    exact = [[QQ(*float(v).as_integer_ratio()) for v in row] for row in lags.reshape(n, -1)]
+    k = DomainMatrix(exact, (n, p * d), QQ).rank() if n else 0
+    count = 0
+    for x in torch.randint(-999, 1000, (draws, d), generator=generator).tolist():
+        images = [[sum((row[a * d + b] * x[b] for b in range(d)), QQ(0)) for a in range(p)] for row in exact]
+        count = max(count, DomainMatrix(images, (n, p), QQ).rank() if n else 0)
+    return k, count
+
+
+class PairwiseHeads:
+    """Value maps V (H, p, d) with the least-norm coefficients that make every M_tau x_j from V_1 x_j … V_H
+    x_j.
+
+    alpha^h_ij = f_h(x_j, i - j) = [G(x_j)^+ M_{i-j} x_j]_h, G(x) the (p, H) matrix with columns V_h x; 0
+    where x_j = 0. It depends on the key token and the lag alone, and is homogeneous of degree 0 in x_j.
+    ``bound`` is a proved constant with sum_h (alpha^h_ij)^2 <= (bound ||M_{i-j}||_2)^2 for *every* input, or
+    infinity where none exists. Introduced in *how-many-heads-really*.
+    """
+
+    def __init__(self, M: torch.Tensor, V: torch.Tensor, bound: float = float("inf")):
+        self.M, self.V, self.bound = M, V, bound
+
+    @property
+    def H(self) -> int:
+        """Number of heads."""
+        return self.V.shape[0]
+
+    def coefficients(self, x) -> torch.Tensor:
+        """Return alpha (..., H, n, n), zero above the diagonal, for x (..., n, d) with n at most the number
+        of lags.
+        """
+        n = self._length(x)
+        size = x.abs().amax(-1, keepdim=True)
+        direction = x / torch.where(size > 0, size, 1)
+        images = torch.einsum("hpd,...nd->...nph", self.V, direction)
+        targets = torch.einsum("tpd,...nd->...npt", self.M[:n], direction)
+        by_lag = _least_norm(images, targets)
+        steps = torch.arange(n, device=x.device)
+        lag = steps[:, None] - steps
+        picked = by_lag.movedim(-2, -3).movedim(-2, -1)
+        index = lag.clamp(min=0).expand(*picked.shape[:-2], n, n)
+        return torch.where(lag >= 0, picked.gather(-2, index), 0)
+
+    def __call__(self, x) -> torch.Tensor:
+        """Return y (..., n, p): y_i = sum_h sum_{j <= i} alpha^h_ij V_h x_j for x (..., n, d)."""
+        return torch.einsum("...hij,hpd,...jd->...ip", self.coefficients(x), self.V, x)
+
+    def target(self, x) -> torch.Tensor:
+        """Return the system's own output (..., n, p) for x (..., n, d), by the convolution sum."""
+        n = self._length(x)
+        steps = torch.arange(n, device=x.device)
+        lag = steps[:, None] - steps
+        W = torch.where((lag >= 0)[..., None, None], self.M[lag.clamp(min=0)], 0)
+        return torch.einsum("ijpd,...jd->...ip", W, x)
+
+    def _length(self, x):
+        n = check_shape("x", x, "... n d", {"d": self.V.shape[-1]})["n"]
+        check_finite("x", x)
+        if x.dtype != self.V.dtype:
+            raise TypeError(f"x must have the dtype of the heads, {self.V.dtype}; got {x.dtype}")
+        if n > self.M.shape[0]:
+            raise ValueError(
+                f"x must have at most as many tokens as there are lags, {self.M.shape[0]}; got {n}"
+            )
+        return n
+
+
+def _least_norm(images, targets):
+    """images^+ targets over the last two dimensions, by SVD; directions at rounding level are dropped."""
+    if images.shape[-1] == 0:
+        return targets.new_zeros(*targets.shape[:-2], 0, targets.shape[-1])
+    left, sigma, right = torch.linalg.svd(images, full_matrices=False)
+    floor = torch.finfo(images.dtype).eps * sigma[..., :1]
+    inverse = torch.where(sigma > floor, 1 / torch.where(sigma > floor, sigma, 1), 0)
+    return right.mT @ (inverse[..., :, None] * (left.mT @ targets))
+
+
+def pairwise_heads_from_ssm(M, generator=None, rtol=None):
+    """Return l heads with pairwise coefficients whose function is the system's at almost every input.
+
+    The value maps are l random combinations of an orthonormal basis of the lags' span (the best of five
+    draws); the coefficients exist off a proper algebraic set and are unbounded near it: E|alpha| is infinite
+    as soon as that set is a wall. Existence is not learnability.
+
+    M (n, p, d) real floating; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns
+    ``PairwiseHeads`` in the dtype and on the device of M. Raises as ``pairwise_head_count``. Source: Theorem
+    *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+    """
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    found = pairwise_head_count(M, rtol=rtol, generator=generator)
+    rtol = default_rtol(M.dtype) if rtol is None else rtol
+    basis, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)
+    X = torch.randn(16, M.shape[2], generator=generator, dtype=torch.float64).numpy()
+    best, chosen = -1.0, np.zeros((0, basis.shape[1]))
+    for _ in range(5 if found.count else 0):
+        mixture = torch.randn(found.count, found.k, generator=generator, dtype=torch.float64).numpy()
+        V = mixture @ basis
+        images = np.einsum("hpd,md->mph", V.reshape(-1, *M.shape[1:]), X)
+        sigma = np.linalg.svd(images, compute_uv=False)
+        score = float(np.median(sigma[:, -1] / sigma[:, 0]))
+        best, chosen = max((best, chosen), (score, V), key=lambda pair: pair[0])
+    V = torch.from_numpy(chosen.reshape(found.count, *M.shape[1:])).to(M)
+    return PairwiseHeads(M.detach(), V)

@@ -1,0 +1,240 @@
+"""Heads whose value maps have rank at most r: bounds on how many a system needs, and heads that attain the
+upper one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.lags import check_system
+from ssmbook.heads.ranklimited_bounds import (
+    joint_ranks,
+    lower_bounds,
+    numerical_rank,
+    pencil_modes,
+    rank_one_elements,
+)
+from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.operators import FactorizedOperator
+from ssmbook.operators.ranks import check_rtol, default_rtol
+
+
+@dataclass(frozen=True)
+class LagHeads:
+    """Time-invariant heads: W_ij = sum_h coefficients[h, i-j] V_h (introduced in *how-many-heads-really*).
+
+    ``V`` (H, p, d), ``coefficients`` (H, n); ``relative_error`` of the lags they were fitted to, in Frobenius
+    norm.
+    """
+
+    V: torch.Tensor
+    coefficients: torch.Tensor
+    relative_error: float
+
+    @property
+    def H(self) -> int:
+        """Number of heads."""
+        return self.V.shape[0]
+
+    def lags(self) -> torch.Tensor:
+        """Return the lag operators (n, p, d) the heads make."""
+        return torch.einsum("hn,hpd->npd", self.coefficients, self.V)
+
+    def operator(self) -> FactorizedOperator:
+        """Return the heads as a causal ``FactorizedOperator`` of length n."""
+        steps = torch.arange(self.coefficients.shape[1], device=self.V.device)
+        lag = steps[:, None] - steps
+        alpha = torch.where(lag >= 0, self.coefficients[:, lag.clamp(min=0)], 0)
+        return FactorizedOperator(alpha, self.V)
+
+
+def rank_limited_head_count(M, r, system=None, rtol=None):
+    """Return (lower, upper, construction): bounds on the heads with value maps of rank <= r that make the
+    lags M.
+
+    Class: real coefficients independent of the input, equality of operators. For r = 1 the count is the real
+    tensor (CP) rank of M. ``lower`` is the largest of ``rank_limited_lower_bounds``; ``upper`` belongs to the
+    ``construction``, a ``LagHeads`` verified to 10 rtol: the best of several bases of the span with each
+    matrix cut into ceil(rank/r) parts, the p'd' elementary matrices, and the modes — one head a real mode,
+    three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank <= r.
+
+    M (n, p, d) real floating, one system; ``r`` an int >= 1; ``system`` an optional (A, B, C) behind M, which
+    lends its modes where M alone does not show them; ``rtol`` the rank tolerance (1e-10 in float64). V and
+    coefficients follow M's dtype and device. Raises ``TypeError``/``ValueError`` for bad input. Source:
+    Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    """
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    check_integer("r", r, low=1)
+    lags, matrices, rtol = _span(M, rtol)
+    # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
+    compact = (
+        np.linalg.qr(lags.reshape(len(lags), -1), mode="r").reshape(-1, *lags.shape[1:])
+        if len(lags)
+        else lags
+    )
+    found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, system, rtol)]
+    best = min((f for f in found if f[2] <= 10 * rtol), key=lambda f: (len(f[0]), f[2]))
+    V, coefficients, error = _fitted(best[0], lags)
+    heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
+    lower = max(lower_bounds(lags, matrices, r, rtol).values())
+    return lower, heads.H, heads
+
+
+def rank_limited_lower_bounds(M, r, rtol=None) -> dict[str, int]:
+    """Return every lower bound on the heads of rank <= r by name, so that the reason for a count can be read.
+
+    "span": k; "columns"/"rows": ceil of the joint column/row rank over r; "largest lag"; "tensor rank": ceil
+    of a lower bound of the CP rank over r, from non-real pencil eigenvalues, the algebra bound 2m - t, or an
+    exact discriminant.
+
+    M (n, p, d) real floating; r an int >= 1. Raises as ``rank_limited_head_count``. Source: Proposition
+    *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    """
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    check_integer("r", r, low=1)
+    lags, matrices, rtol = _span(M, rtol)
+    return lower_bounds(lags, matrices, r, rtol)
+
+
+def span_rank_one_elements(M, rtol=None, tol=1e-9):
+    """Return (elements, discriminant): the rank-one matrices in a two-dimensional span, one per line.
+
+    For k = 2 and a 2 x 2 core, det(x E + y F) is a binary quadratic form: two real roots (discriminant > 0)
+    are two rank-one elements and tensor rank 2; none (< 0) or a double one (= 0) mean tensor rank 3. The
+    discriminant is that for an orthonormal basis E, F; within ``tol`` of 0 the root counts as double.
+
+    M (n, p, d) real floating with interaction rank 2 and joint column and row rank 2. elements (m, p, d), m =
+    0, 1, 2, of unit norm. Raises ``ValueError`` when the ranks are others. Source: Proposition
+    *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    """
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    _, matrices, rtol = _span(M, rtol)
+    found = rank_one_elements(matrices, tol, rtol)
+    if found is None:
+        ranks = joint_ranks(matrices, rtol)
+        raise ValueError(
+            f"M must have k = 2 and joint column and row ranks (2, 2); got k = {len(matrices)} and {ranks}"
+        )
+    return torch.from_numpy(found[0]).to(M), found[1]
+
+
+def _span(M, rtol):
+    """The lags and an orthonormal basis of their span as float64 arrays, and the tolerance in use."""
+    rtol = default_rtol(M.dtype) if rtol is None else rtol
+    check_rtol(rtol)
+    lags = M.detach().double().cpu().numpy()
+    basis, _ = span_coordinates(lags.reshape(len(lags), lags.shape[1] * lags.shape[2]), rtol)
+    return lags, basis.reshape(-1, *lags.shape[1:]), rtol
+
+
+def _candidates(lags, matrices, r, system, rtol):
+    """Lists of value maps of rank <= r, some of which span the lags; the first one always does."""
+    yield _split(matrices, r, rtol)
+    if len(matrices) == 0:
+        return
+    left, right = _frames(matrices, rtol)
+    yield np.einsum("pa,db->abpd", left, right).reshape(-1, *lags.shape[1:])
+    yield _split(_pivoted(lags, len(matrices)), r, rtol)
+    found = rank_one_elements(matrices, 1e-9, rtol)
+    if found is not None and len(found[0]):
+        yield np.concatenate([_split(found[0], r, 1e-7), _split(_completion(found[0], matrices), r, rtol)])
+    for modes in (
+        pencil_modes(matrices, rtol),
+        None if system is None else _system_modes(system, lags.shape),
+    ):
+        if modes is not None:
+            yield _modal_heads(*modes, r, rtol)
+
+
+def _completion(elements, matrices):
+    """Matrices that complete given elements of the span to a basis of it."""
+    flat = matrices.reshape(len(matrices), -1)
+    coordinates = elements.reshape(len(elements), -1) @ flat.T
+    others = np.linalg.svd(coordinates)[2][len(elements) :]
+    return (others @ flat).reshape(-1, *matrices.shape[1:])
+
+
+def _split(matrices, r, rtol):
+    """Cut each matrix by its SVD into parts of rank <= r, numerically zero ones dropped."""
+    parts = [np.zeros((0, *matrices.shape[1:]))]
+    for matrix in matrices:
+        left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
+        rank = numerical_rank(sigma, rtol)
+        for start in range(0, rank, r):
+            part = slice(start, min(start + r, rank))
+            parts.append(((left[:, part] * sigma[part]) @ right[part])[None])
+    return np.concatenate(parts)
+
+
+def _frames(matrices, rtol):
+    """Orthonormal bases (p, p') and (d, d') of the joint column and row spaces."""
+    columns, sigma, _ = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)
+    _, tau, rows = np.linalg.svd(np.concatenate(list(matrices), axis=0), full_matrices=False)
+    return columns[:, : numerical_rank(sigma, rtol)], rows[: numerical_rank(tau, rtol)].T
+
+
+def _pivoted(lags, k):
+    """k of the lags themselves, chosen greedily as far apart as possible."""
+    rest, chosen = lags.reshape(len(lags), -1).copy(), []
+    for _ in range(k):
+        sizes = np.linalg.norm(rest, axis=1)
+        chosen.append(int(sizes.argmax()))
+        direction = rest[chosen[-1]] / max(sizes.max(), 1e-300)
+        rest = rest - np.outer(rest @ direction, direction)
+    return lags[chosen]
+
+
+def _system_modes(system, shape):
+    A, B, C = system
+    sizes = check_system(A, B, C)
+    if A.ndim != 2 or (sizes["p"], sizes["d"]) != shape[1:]:
+        raise ValueError(
+            f"system must be one (A, B, C) with p, d = {shape[1:]}; got p, d = {sizes['p'], sizes['d']}"
+        )
+    values, vectors = np.linalg.eig(A.detach().double().cpu().numpy())
+    if values.size == 0 or np.linalg.cond(vectors) > 1e8:
+        return None
+    columns = C.detach().double().cpu().numpy() @ vectors
+    rows = np.linalg.solve(vectors, B.detach().double().cpu().numpy().astype(complex))
+    return values, columns, rows
+
+
+def _modal_heads(values, columns, rows, r, rtol):
+    """The residue of each real pole cut to rank <= r; a complex pair gives Re and Im, or three rank-one
+    heads.
+    """
+    heads, scale = [], np.abs(values).max()
+    sizes = np.linalg.norm(columns, axis=0) * np.linalg.norm(rows, axis=1)
+    real = [s for s in np.flatnonzero(values.imag == 0) if sizes[s] > 1e-13 * sizes.max()]
+    while real:
+        same = [s for s in real if abs(values[s] - values[real[0]]) <= 1e-9 * scale]
+        real = [s for s in real if s not in same]
+        heads.append(_split((columns[:, same] @ rows[same]).real[None], r, rtol))
+    for s in np.flatnonzero((values.imag > 0) & (sizes > 1e-13 * sizes.max())):
+        c, b = columns[:, s], rows[s]
+        (c1, c2), (b1, b2) = (c.real, c.imag), (b.real, b.imag)
+        if r > 1:
+            heads.append(np.array([np.outer(c, b).real, np.outer(c, b).imag]))
+        else:
+            heads.append(np.array([np.outer(c1, b1), np.outer(c2, b2), np.outer(c1 + c2, b1 + b2)]))
+    return np.concatenate([np.zeros((0, len(columns), rows.shape[1])), *heads])
+
+
+def _fitted(V, lags):
+    """Least-squares coefficients of the lags on the value maps, and the relative error they leave."""
+    rows, size = lags.reshape(len(lags), lags.shape[1] * lags.shape[2]), np.linalg.norm(lags)
+    if len(V) == 0:
+        return V, np.zeros((0, len(lags))), float(size > 0)
+    norms = np.linalg.norm(V.reshape(len(V), -1), axis=1)
+    V = V / np.where(norms > 0, norms, 1)[:, None, None]
+    flat = V.reshape(len(V), -1)
+    coefficients = np.linalg.lstsq(flat.T, rows.T, rcond=None)[0]
+    error = np.linalg.norm(rows - coefficients.T @ flat)
+    return V, coefficients, float(error / size) if size else 0.0

@@ -1,0 +1,50 @@
+"""Border rank: two rank-one heads come as close as one likes to a Jordan block, and never arrive."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_integer
+from ssmbook.heads.ranklimited import LagHeads
+
+
+def jordan_lags(rho, n, *, dtype=torch.float64, device=None) -> torch.Tensor:
+    """Return the lags M_tau = [[rho^tau, tau rho^(tau-1)], [0, rho^tau]] (n, 2, 2) of a Jordan block with B =
+    C = I.
+
+    rho a real number, n >= 0 an ``int``. Tensor rank 3 and border rank 2 for n >= 2. Raises
+    ``TypeError``/``ValueError`` for a bad n. Source: Proposition *prop-border-rank*, ``desilva2008tensor``.
+    Introduced in *how-many-heads-really*.
+    """
+    check_integer("n", n, low=0)
+    tau = torch.arange(n, dtype=dtype, device=device)
+    power = torch.as_tensor(rho, dtype=dtype, device=device) ** tau
+    slope = torch.where(
+        tau > 0, tau * torch.as_tensor(rho, dtype=dtype, device=device) ** (tau - 1).clamp(min=0), 0
+    )
+    zero = torch.zeros_like(tau)
+    return torch.stack([torch.stack([power, slope], -1), torch.stack([zero, power], -1)], -2)
+
+
+def jordan_approximation(rho, epsilon, n, *, dtype=torch.float64, device=None) -> LagHeads:
+    """Return two rank-one heads for the Jordan block whose error is O(epsilon) and whose coefficients are
+    O(1/epsilon).
+
+    Poles rho and rho + epsilon in place of the double pole: A^tau = rho^tau R_1 + (rho + epsilon)^tau R_2
+    with R_1 = [[1, -1/epsilon], [0, 0]] and R_2 = [[0, 1/epsilon], [0, 1]]. V (2, 2, 2) has unit norm,
+    coefficients (2, n) carry the size. rho real, epsilon real and not 0, n >= 1. Raises
+    ``TypeError``/``ValueError`` for a bad n or epsilon. Source: Proposition *prop-border-rank*,
+    ``desilva2008tensor``. Introduced in *how-many-heads-really*.
+    """
+    check_integer("n", n, low=1)
+    if not 0 < abs(epsilon) < float("inf"):
+        raise ValueError(f"epsilon must be finite and not 0; got {epsilon}")
+    options = {"dtype": dtype, "device": device}
+    V = torch.tensor([[[1, -1 / epsilon], [0, 0]], [[0, 1 / epsilon], [0, 1]]], **options)
+    sizes = V.flatten(1).norm(dim=1)
+    tau = torch.arange(n, **options)
+    poles = torch.tensor([rho, rho + epsilon], **options)
+    heads = LagHeads(V / sizes[:, None, None], poles[:, None] ** tau * sizes[:, None], float("nan"))
+    target = jordan_lags(rho, n, **options)
+    error = float((heads.lags() - target).norm() / target.norm())
+    return LagHeads(heads.V, heads.coefficients, error)

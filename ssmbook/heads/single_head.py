@@ -1,0 +1,123 @@
+"""One head with coefficients that read the whole input: where it can be a system, and a token on which it
+cannot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook.operators import LagOperator
+
+
+class OneHeadWitness(NamedTuple):
+    """A token on which one head fails (introduced in *interaction-rank-gap*).
+
+    lag: tau. token: x (d,), of norm one. gap: the distance from M_tau x to the line {c V x}, so that on the
+    input whose only non-zero token is x_0 = x, *every* choice of coefficients misses output tau by at least
+    this much.
+    """
+
+    lag: int
+    token: torch.Tensor
+    gap: float
+
+
+def one_head_coefficients(M, V, x, rtol=None) -> torch.Tensor:
+    """Return coefficients alpha(X) with sum_{j <= i} alpha_ij V x_j = sum_{j <= i} M_{i-j} x_j for this
+    input, or refuse.
+
+    M (L, p, d) lag operators, V (p, d) one value map, x (..., n, d) with n <= L, one floating dtype and
+    device; rtol: the largest error of an output, relative to that output, that counts as reached (default:
+    the square root of the dtype's epsilon). Result alpha (..., n, n), lower triangular, row i the least-norm
+    solution and a function of x_0 … x_i alone; in the dtype of x.
+
+    Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity, n > L, and when some output
+    is not a combination of V x_0 … V x_i: the first such output is named. Source: prop-almost-every.
+    Introduced in *interaction-rank-gap*.
+    """
+    sizes = check_shape("M", M, "L p d")
+    check_shape("V", V, "p d", sizes)
+    n = check_shape("x", x, "... n d", {"d": sizes["d"]})["n"]
+    check_alike(M=M, V=V, x=x)
+    for name, tensor in (("M", M), ("V", V), ("x", x)):
+        check_finite(name, tensor)
+    if n > sizes["L"]:
+        raise ValueError(f"x must have at most as many tokens as M has lags, {sizes['L']}; got n = {n}")
+    if x.numel() == 0 or V.numel() == 0 or M.numel() == 0:
+        return x.new_zeros(*x.shape[:-1], n)
+    rtol = torch.finfo(x.dtype).eps ** 0.5 if rtol is None else rtol
+    (M, size_M), (V, size_V), (x, _) = _unit(M), _unit(V), _unit(x)
+    y = LagOperator(M[:n]).apply(x)
+    future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
+    seen = (x @ V.mT).unsqueeze(-3).masked_fill(future.unsqueeze(-1), 0.0).mT  # (..., i, p, j)
+    alpha = torch.linalg.pinv(seen) @ y.unsqueeze(-1)
+    missed = torch.linalg.vector_norm((seen @ alpha).squeeze(-1) - y, dim=-1)
+    _refuse_unreached(missed, torch.linalg.vector_norm(y, dim=-1), rtol)
+    return alpha.squeeze(-1).tril() * (size_M / size_V)
+
+
+def one_head_witness(M, V, rtol=1e-10) -> OneHeadWitness | None:
+    """Return a token on which one head with value map V cannot be the system, or None if there is none.
+
+    M (L, p, d) lag operators, V (p, d), one floating dtype and device. None means that every M_tau is a
+    multiple of V. Otherwise d + 1 tokens decide: the right singular vectors of V and the sum of those with
+    non-zero singular value; of these, the one with the largest gap is returned. rtol: relative to V, the
+    singular values that count as zero; relative to the norm of M_tau, the gaps that do.
+
+    Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity. Source: thm-single-head.
+    Introduced in *interaction-rank-gap*.
+    """
+    sizes = check_shape("M", M, "L p d")
+    check_shape("V", V, "p d", sizes)
+    check_alike(M=M, V=V)
+    check_finite("M", M)
+    check_finite("V", V)
+    if M.numel() == 0:
+        return None
+    (lags, size), (V, _) = _unit(M), _unit(V)
+    tokens, values = _deciding_tokens(V, rtol)
+    images = torch.einsum("tpd,ad->tap", lags, tokens)
+    along = torch.einsum("tap,ap->ta", images, values) / values.square().sum(-1).clamp_min(
+        torch.finfo(V.dtype).tiny
+    )
+    gaps = torch.linalg.vector_norm(images - along.unsqueeze(-1) * values, dim=-1)
+    norms = torch.linalg.matrix_norm(lags).unsqueeze(-1)
+    gaps = torch.where(gaps > rtol * norms, gaps, 0.0)
+    if not gaps.any():
+        return None
+    lag, token = divmod(int(gaps.argmax()), len(tokens))
+    return OneHeadWitness(lag, tokens[token].clone(), float(gaps[lag, token] * size))
+
+
+def _deciding_tokens(V, rtol):
+    """d + 1 unit tokens (d + 1, d) that decide whether M is a multiple of V, and their images under V."""
+    _, sigma, Vh = torch.linalg.svd(V)
+    alive = int((sigma > rtol * sigma.max()).sum())
+    total = Vh[:alive].sum(0, keepdim=True) / max(1, alive) ** 0.5
+    tokens = torch.cat([Vh, total])
+    values = tokens @ V.mT
+    values[alive : len(Vh)] = 0
+    return tokens, values
+
+
+def _unit(tensor):
+    """The tensor divided by its largest entry, and that entry (1 for a zero tensor)."""
+    size = tensor.abs().amax()
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    return tensor / size, size
+
+
+def _refuse_unreached(missed, wanted, rtol):
+    missed, wanted = missed.reshape(-1, missed.shape[-1]), wanted.reshape(-1, wanted.shape[-1])
+    reached = missed <= rtol * wanted
+    if reached.all():
+        return
+    i = int((~reached).any(0).nonzero()[0])
+    worst = float((missed[:, i] / wanted[:, i]).nan_to_num(0.0).amax())
+    raise ValueError(
+        f"V must reach the system at x: output {i} is not a combination of V x_0 … V x_{i}, the nearest one "
+        f"is off by {worst:.3g} of its size, wanted at most {rtol:.0e}"
+    )

@@ -1,0 +1,176 @@
+"""Real softmax heads that are a given system: k or k + 1 of them, finite logits, with a sink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ssmbook._checks import check_integer
+from ssmbook.heads.lags import check_system, lag_operators
+from ssmbook.heads.softmax_count import SoftmaxCertificate, softmax_head_count, trust
+from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.operators import FactorizedOperator
+
+_FAITHFUL = 1e-10
+
+
+@dataclass(frozen=True)
+class SoftmaxHeads:
+    """Causal softmax heads, given by their logits and value maps (introduced in *how-many-heads-really*).
+
+    ``logits`` (H, n, n): finite for j <= i, -inf above the diagonal (the causal mask). ``V`` (H, p, d).
+    ``sink`` says whether every row also has a sink key of logit 0 and value 0. ``relative_error`` is the
+    Frobenius error of the whole operator over the target's norm, in float64. ``certificate`` is that of
+    ``softmax_head_count``.
+    """
+
+    logits: torch.Tensor
+    V: torch.Tensor
+    sink: bool
+    relative_error: float
+    certificate: SoftmaxCertificate
+
+    @property
+    def H(self) -> int:
+        """Number of heads."""
+        return self.V.shape[0]
+
+    def coefficients(self) -> torch.Tensor:
+        """Return alpha (H, n, n) by a softmax over the visible keys and the sink, if there is one."""
+        if not self.sink:
+            return torch.softmax(self.logits, dim=-1)
+        column = self.logits.new_zeros(*self.logits.shape[:-1], 1)
+        return torch.softmax(torch.cat([column, self.logits], dim=-1), dim=-1)[..., 1:]
+
+    def operator(self) -> FactorizedOperator:
+        """Return the heads as a ``FactorizedOperator``."""
+        return FactorizedOperator(self.coefficients(), self.V)
+
+
+def softmax_heads_from_ssm(A, B, C, n, D=None, *, heads=None, rtol=None):
+    """Return softmax heads with a sink whose operator is the system's, with finite logits.
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None: one real system; n >= 1 its length. ``heads``: None takes
+    k heads where ``softmax_head_count`` certifies k and the construction keeps ten digits, else k + 1; an int
+    asks for exactly that many (k or k + 1). ``rtol`` is the rank tolerance
+    (None: 1e-10, or rounding if ten digits need it). Result ``SoftmaxHeads`` with
+    logits (H, n, n) and V (H, p, d) in the dtype and on the device of A; built in float64.
+
+    Raises ``ValueError`` when ``heads`` is neither k nor k + 1, when k heads are asked for and not certified,
+    and when rounding forbids a relative error below 1e-10 (reason and spectrum in the message);
+    ``TypeError``/``ValueError`` for bad input. Source: Theorem *thm-sink-count*. Introduced in
+    *how-many-heads-really*.
+    """
+    check_integer("n", n, low=1)
+    check_system(A, B, C, D)
+    if A.ndim != 2:
+        raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
+    M = lag_operators(A.double(), B.double(), C.double(), n, D=None if D is None else D.double())
+    _, certificate = softmax_head_count(M, rtol=rtol)
+    _check_heads(heads, certificate)
+    rows = M.detach().cpu().flatten(1).numpy()
+    basis, _ = span_coordinates(rows, trust(M, rtol, None)[0])
+    made = None
+    if certificate.kind == "separating" and heads in (None, certificate.k):
+        u = basis @ certificate.U.cpu().numpy().ravel()
+        made = _checked(rows, basis, *slice_simplex(rows @ basis.T, u))
+    if made is None or (heads is None and made[2] > _FAITHFUL):
+        made = _checked(rows, basis, *full_simplex(rows @ basis.T))
+    fine = max(rows.shape) * np.finfo(float).eps
+    if made[2] > _FAITHFUL and rtol is None:
+        # Directions below the standard tolerance still count against ten digits: keep all but rounding.
+        return softmax_heads_from_ssm(A, B, C, n, D, heads=heads, rtol=fine)
+    if made[2] > _FAITHFUL:
+        shown = np.array2string(certificate.spectrum.cpu().numpy()[: certificate.k + 2], precision=2)
+        raise ValueError(
+            f"A, B, C must allow a relative error of {_FAITHFUL:.0e}; {len(made[1])} "
+            f"heads leave {made[2]:.1e} (margin {certificate.margin:.1e}, singular values {shown})"
+        )
+    return _sink_heads(*made, M.to(A.dtype), certificate)
+
+
+def _check_heads(heads, certificate):
+    """Refuse a number of heads that is neither k nor k + 1, and k where no separating U was found."""
+    if heads is None:
+        return
+    check_integer("heads", heads, low=0)
+    k = certificate.k
+    if heads not in ((k, k + 1) if k else (0,)):
+        raise ValueError(f"heads must be {f'{k} or {k + 1}' if k else 0}; got {heads}")
+    if heads == k > 0 and certificate.kind != "separating":
+        raise ValueError(f"heads = {k} is not certified here: {certificate.reason}; ask for {k + 1}")
+
+
+def _checked(rows, basis, coefficients, vertices):
+    """Add the value maps and the relative error of the (n, n) operator, lag tau n - tau times."""
+    V = vertices @ basis
+    weights = np.sqrt(len(rows) - np.arange(len(rows)))[:, None]
+    size = np.linalg.norm(weights * rows)
+    error = np.linalg.norm(weights * (rows - coefficients @ V))
+    return coefficients, V, float(error / size) if size else 0.0
+
+
+def _sink_heads(coefficients, V, error, M, certificate):
+    """Rescale so that no row sums to more than 1/2 and read off the logits log alpha - log(1 - row sum)."""
+    n, H = coefficients.shape
+    totals = 2 * coefficients.sum(0)
+    alpha = coefficients / totals
+    slack = np.log1p(-np.cumsum(alpha, axis=0))
+    lag = np.arange(n)[:, None] - np.arange(n)
+    logits = np.log(alpha).T[:, np.maximum(lag, 0)] - slack.T[:, :, None]
+    logits = np.where(lag >= 0, logits, -np.inf)
+    logits = torch.from_numpy(logits).to(M)
+    V = torch.from_numpy((V * totals[:, None]).reshape(H, *M.shape[1:])).to(M)
+    return SoftmaxHeads(logits, V, sink=True, relative_error=error, certificate=certificate)
+
+
+def regular_simplex(k: int) -> np.ndarray:
+    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centred at 0. Introduced in
+    *how-many-heads-really*.
+    """
+    centred = np.eye(k + 1) - 1 / (k + 1)
+    left, sigma, _ = np.linalg.svd(centred)
+    return left[:, :k] * sigma[:k] / np.sqrt(k / (k + 1))
+
+
+def full_simplex(Z: np.ndarray):
+    """Return positive coefficients (m, k + 1) and generators (k + 1, k) with coefficients @ generators = Z
+    (m, k).
+
+    The generators sum to 0, so adding a constant to all coefficients of a row changes nothing. Introduced in
+    *how-many-heads-really*.
+    """
+    k = Z.shape[1]
+    if k == 0:
+        return np.zeros((len(Z), 0)), np.zeros((0, 0))
+    generators = regular_simplex(k)
+    signed = Z @ generators.T * (k / (k + 1))
+    sizes = np.linalg.norm(Z, axis=1)
+    return signed + np.maximum(1.1 * sizes, 1e-30 * sizes.max())[:, None], generators
+
+
+def slice_simplex(Z: np.ndarray, u: np.ndarray):
+    """Return positive coefficients (m, k) and k generators (k, k) around the slice <u, .> = 1 of the rows of
+    Z (m, k).
+
+    Needs <u, z> > 0 for every row: the points z/<u, z> lie in a hyperplane off 0; a simplex there, stretched
+    to their shape, holds them with barycentric coordinates at least 1/(10 k). Introduced in
+    *how-many-heads-really*.
+    """
+    k = Z.shape[1]
+    frame = np.linalg.qr(np.column_stack([u, np.eye(k)]))[0]
+    frame[:, 0] = u / np.linalg.norm(u)
+    heights = Z @ frame[:, 0]
+    points = Z @ frame[:, 1:] / heights[:, None]
+    if k == 1:
+        return heights[:, None], frame.T
+    centre = (points.max(0) + points.min(0)) / 2
+    _, sigma, axes = np.linalg.svd(points - centre, full_matrices=False)
+    axes = axes / np.maximum(sigma, 1e-8 * sigma[0])[:, None]
+    inside = (points - centre) @ axes.T @ regular_simplex(k - 1).T
+    radius = (k - 1) * -inside.min() / 0.9
+    barycentric = (1 + (k - 1) * inside / radius) / k
+    corners = centre + radius * regular_simplex(k - 1) @ np.linalg.pinv(axes.T, rcond=1e-12)
+    return heights[:, None] * barycentric, np.hstack([np.ones((k, 1)), corners]) @ frame.T

@@ -1,0 +1,188 @@
+"""How many softmax heads with a sink a time-invariant system needs, with a certificate for the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sympy import QQ
+from sympy.polys.matrices import DomainMatrix
+
+from ssmbook._checks import check_finite, check_shape
+from ssmbook.heads import softmax_lp
+from ssmbook.operators.ranks import check_rtol, default_rtol
+
+_EPS = np.finfo(np.float64).eps
+# Lags that leave the numerical span by more than this (relative to themselves) make the rank itself doubtful.
+_SPAN_TOLERANCE = 1e-7
+_EXACT_SUPPORT = 12
+
+
+@dataclass(frozen=True)
+class SoftmaxCertificate:
+    """Why a softmax head count is k, k + 1 or open (Theorem *sink count*; introduced in
+    *how-many-heads-really*).
+
+    ``kind`` is "separating" (U (p, d) has <U, M_tau> > 0 for every lag: k heads), "dependency" (weights (n,)
+    >= 0 with sum 1 have sum_tau weights_tau M_tau/|M_tau| = 0: k + 1 heads), "zero" (no heads) or
+    "undecided". ``margin`` is relative to |M_tau|: for "separating" a lower bound of min <U,
+    M_tau>/(|U||M_tau|), for "dependency" a lower bound of the radius about 0 inside the hull of the
+    normalised lags (0 when the proof is exact), for "undecided" the best margin found. ``exact``: the sign
+    pattern or the dependency was proved for the very floats given (rounding bound, or rational arithmetic).
+    ``spectrum`` holds the singular values behind k and ``residual`` the largest part of a normalised lag
+    outside their span; ``reason`` says it in words.
+    """
+
+    kind: str
+    k: int
+    margin: float
+    exact: bool
+    reason: str
+    spectrum: torch.Tensor
+    residual: float
+    U: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
+
+
+def softmax_head_count(M, rtol=None, accuracy=None):
+    """Return the fewest causal softmax heads with a sink that realise the lags M exactly, and the
+    certificate.
+
+    Class: coefficients independent of the input, finite logits on j <= i, a sink of value 0 (equivalently
+    softmax with a + 1 in the denominator), equality of operators. The count is k = dim span{M_tau} if some U
+    has <U, M_tau> > 0 for *all* lags, else k + 1 (a zero lag always costs the extra head); 0 for the zero
+    system.
+
+    M (n, p, d) real floating, one system; the work is done in float64. ``rtol`` is the rank tolerance
+    relative to the largest singular value, ``accuracy`` the relative accuracy to which each lag is trusted:
+    margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and 1e-12 in
+    float64, 16 epsilons in shorter types. Returns (count, SoftmaxCertificate), count ``None`` when undecided
+    (it is k or k + 1 then). A lag that underflowed to zero counts as a zero lag; ``eigenvalue_test`` sees the
+    system behind it.
+
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity. Source: Theorem
+    *thm-sink-count*. Introduced in *how-many-heads-really*.
+    """
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    certificate = certify(M.detach().double().cpu().flatten(1).numpy(), *trust(M, rtol, accuracy))
+    like = {"dtype": M.dtype, "device": M.device}
+    count = {"separating": certificate.k, "dependency": certificate.k + 1, "zero": 0}.get(certificate.kind)
+    shaped = {
+        "U": None if certificate.U is None else certificate.U.reshape(M.shape[1:]).to(**like),
+        "weights": None if certificate.weights is None else certificate.weights.to(**like),
+        "spectrum": certificate.spectrum.to(M.device),
+    }
+    return count, SoftmaxCertificate(**{**vars(certificate), **shaped})
+
+
+def trust(M: torch.Tensor, rtol: float | None, accuracy: float | None) -> tuple[float, float]:
+    """The rank tolerance and the accuracy of the lags, from the dtype of M where None. Introduced in
+    *how-many-heads-really*.
+    """
+    if rtol is not None:
+        check_rtol(rtol)
+    standard = default_rtol(M.dtype)
+    if accuracy is None:
+        accuracy = 1e-12 if M.dtype == torch.float64 else standard
+    return standard if rtol is None else rtol, accuracy
+
+
+def certify(rows: np.ndarray, rtol: float, accuracy: float) -> SoftmaxCertificate:
+    """Decide positivity of one functional on every row of a float64 array (m, q); U and weights come back
+    flat.
+
+    Used for lags and, without a sink, for every block W_ij. Introduced in *how-many-heads-really*.
+    """
+    basis, spectrum = softmax_lp.span_coordinates(rows, rtol)
+    unit, nonzero = softmax_lp.unit_rows(rows)
+    k = basis.shape[0]
+    known = {"k": k, "spectrum": torch.from_numpy(spectrum)}
+    if k == 0:
+        return SoftmaxCertificate(
+            "zero", margin=0.0, exact=True, residual=0.0, reason="every lag is zero", **known
+        )
+    Z = unit @ basis.T
+    known["residual"] = float(np.linalg.norm(unit - Z @ basis, axis=1).max())
+    if not nonzero.all():
+        weights = torch.zeros(len(rows), dtype=torch.float64)
+        weights[int(np.argmin(nonzero))] = 1.0
+        reason = f"lag {int(np.argmin(nonzero))} is exactly zero"
+        return SoftmaxCertificate(
+            "dependency", margin=0.0, exact=True, weights=weights, reason=reason, **known
+        )
+    if known["residual"] > max(_SPAN_TOLERANCE, 10 * rtol):
+        reason = f"a lag leaves the span of the {k} leading directions by {known['residual']:.1e} of its norm"
+        return SoftmaxCertificate("undecided", margin=float("nan"), exact=False, reason=reason, **known)
+    return _decided(Z, rows, basis, known, accuracy)
+
+
+def _decided(Z, rows, basis, known, accuracy):
+    """Try the programme as it is, then in balanced coordinates; keep the first verified answer."""
+    unit, _ = softmax_lp.unit_rows(rows)
+    best = -np.inf
+    for T in (np.eye(known["k"]), softmax_lp.balanced(Z)):
+        turned, _ = softmax_lp.unit_rows(Z @ T)
+        u, weights, working = softmax_lp.widest_margin(turned)
+        U, margin = _separation(T @ u, unit, basis)
+        best = max(best, margin)
+        if margin > accuracy:
+            reason = f"one U has <U, M_tau> > 0 on every lag, with relative margin at least {margin:.1e}"
+            return SoftmaxCertificate("separating", margin=margin, exact=True, U=U, reason=reason, **known)
+        inner = softmax_lp.positive_dependency(turned, working)
+        if inner is not None:
+            inner = softmax_lp.polished(Z, inner / np.linalg.norm(Z @ T, axis=1))
+            radius = softmax_lp.dependency_radius(Z, inner)
+            if radius > accuracy + known["residual"]:
+                reason = (
+                    f"0 lies inside the hull of the normalised lags, {radius:.1e} or more from its boundary"
+                )
+                found = {
+                    "margin": radius,
+                    "exact": False,
+                    "weights": torch.from_numpy(inner),
+                    "reason": reason,
+                }
+                return SoftmaxCertificate("dependency", **found, **known)
+        exact = _exact_dependency(rows, weights)
+        if exact is not None:
+            reason = "a non-negative combination of the lags given is exactly zero over the rationals"
+            return SoftmaxCertificate(
+                "dependency", margin=0.0, exact=True, weights=exact, reason=reason, **known
+            )
+    reason = (
+        f"best margin {best:.1e} is below the trusted accuracy {accuracy:.1e} and no dependency was proved"
+    )
+    return SoftmaxCertificate("undecided", margin=best, exact=False, reason=reason, **known)
+
+
+def _separation(u, unit, basis):
+    """The functional u as a unit U, and the margin it certainly has: the inner products' rounding bound is
+    taken off.
+    """
+    U = u @ basis
+    norm = np.linalg.norm(U)
+    if norm == 0:
+        return None, 0.0
+    U = U / norm
+    rounding = (U.size + 4) * _EPS * (np.abs(unit) @ np.abs(U))
+    return torch.from_numpy(U), float((unit @ U - rounding).min())
+
+
+def _exact_dependency(rows, weights):
+    """Weights of an exact rational positive dependency on the support of ``weights``, or None."""
+    support = np.flatnonzero(weights > 1e-9)
+    if not 2 <= support.size <= _EXACT_SUPPORT:
+        return None
+    columns = [[QQ(*float(value).as_integer_ratio()) for value in rows[t]] for t in support]
+    kernel = DomainMatrix(columns, (support.size, rows.shape[1]), QQ).transpose().nullspace().to_Matrix()
+    if kernel.shape[0] != 1:
+        return None
+    combination = [value * (1 if kernel[0] > 0 else -1) for value in kernel]
+    if min(combination) <= 0:
+        return None
+    largest = max(combination)
+    exact = np.zeros(len(rows))
+    exact[support] = [float(c / largest) for c in combination] * np.linalg.norm(rows[support], axis=1)
+    return torch.from_numpy(exact / exact.sum())

@@ -1,0 +1,153 @@
+"""The eigenvalue test: when a positive real pole decides how many softmax heads with a sink are needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eig, schur
+
+from ssmbook.heads.counts import head_count
+from ssmbook.heads.lags import check_system
+
+
+@dataclass(frozen=True)
+class EigenvalueTest:
+    """Verdict of the eigenvalue test (Proposition *eigenvalue test*; introduced in *how-many-heads-really*).
+
+    ``verdict`` is "k" (k heads for every n), "k+1" (k + 1 heads for every n >= some n0 with ``n0_low <= n0 <=
+    n0_high``; k heads below n0 when ``independent``) or "inconclusive", with ``reason`` in words. ``k`` and
+    ``nu`` are the interaction rank and the degree of the minimal polynomial of the minimal realisation;
+    ``independent`` is k == nu. ``modes`` lists (eigenvalue, index) with one entry per conjugate pair, index
+    being its power in that polynomial.
+    """
+
+    verdict: str
+    reason: str
+    k: int
+    nu: int
+    independent: bool
+    modes: tuple[tuple[complex, int], ...]
+    n0_low: int | None = None
+    n0_high: int | None = None
+
+
+def eigenvalue_test(A, B, C, tol=1e-7):
+    """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length
+    on.
+
+    With independent R_{s,m} = C N_s^m P_s B (k = nu): k heads for every n iff the minimal realisation has a
+    positive real eigenvalue. Without one, k + 1 heads from n0 on, 1 + nu_0 + max(nu - nu_0, max
+    ceil(pi/theta_s)) <= n0 <= 1 + nu_0 + sum nu_s ceil(pi/theta_s), over negative eigenvalues (theta = pi)
+    and conjugate pairs with angle theta_s and index nu_s; nu_0 is the index of the eigenvalue 0. The upper
+    bound needs no independence; a positive eigenvalue without independence is inconclusive.
+
+    A (N, N), B (N, d), C (p, N), one real system without skip, any stability. Works in float64; eigenvalues
+    within ``tol`` (relative to the spectral radius) are taken for one, and moduli below it for 0. The
+    mathematics is exact, its input — eigenvalues and ranks — is numerical. Raises
+    ``TypeError``/``ValueError`` for a bad system. Source: Proposition *prop-eigenvalue-test*. Introduced in
+    *how-many-heads-really*.
+    """
+    check_system(A, B, C)
+    if A.ndim != 2:
+        raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
+    k = head_count(A, B, C, len(A))
+    A, B, C = minimal_realisation(*(t.detach().double().cpu().numpy() for t in (A, B, C)))
+    modes = _modes(A, tol)
+    nu = sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
+    pairs = tuple((value, index) for value, index, _ in modes)
+    known = {"k": k, "nu": nu, "independent": k == nu, "modes": pairs}
+    positive = [doubtful for value, _, doubtful in modes if value.imag == 0 and value.real > 0]
+    if k == 0:
+        return EigenvalueTest("k", "the zero system needs no heads", **known)
+    if positive and all(positive):
+        return EigenvalueTest("inconclusive", "a pole too close to the positive axis to call real", **known)
+    if positive and k == nu:
+        return EigenvalueTest("k", "a positive real pole and independent R_{s,m}", **known)
+    if positive:
+        return EigenvalueTest("inconclusive", f"a positive real pole, but k = {k} < nu = {nu}", **known)
+    delay = sum(index for value, index, _ in modes if value == 0)
+    turns = [(math.ceil(math.pi / abs(np.angle(v)) - 1e-12), index) for v, index, _ in modes if v != 0]
+    high = 1 + delay + sum(turn * index for turn, index in turns)
+    low = 1 + max([nu, *(delay + turn for turn, _ in turns)]) if k == nu else None
+    return EigenvalueTest("k+1", "no positive real pole", n0_low=low, n0_high=high, **known)
+
+
+def minimal_realisation(A: np.ndarray, B: np.ndarray, C: np.ndarray):
+    """Cut a system to its reachable and observable part by orthogonal projections; float64 arrays in and out.
+
+    Introduced in *structured-dynamics*.
+    """
+    A, B, C = _reachable(A, B, C)
+    A, C, B = (t.T for t in _reachable(A.T, C.T, B.T))
+    return A, B, C
+
+
+def _reachable(A, B, C):
+    scale = np.linalg.norm(A, 2) if A.size else 1.0
+    basis, block = np.zeros((len(A), 0)), B
+    while basis.shape[1] < len(A):
+        # Twice is enough: one projection leaves a part of the size of the rounding.
+        for _ in range(2):
+            block = block - basis @ (basis.T @ block)
+        left, sigma, _ = np.linalg.svd(block, full_matrices=False)
+        new = left[:, sigma > 1e-10 * max(scale if basis.shape[1] else np.linalg.norm(B, 2), 1e-300)]
+        if new.shape[1] == 0:
+            break
+        basis, block = np.hstack([basis, new]), A @ new
+    return basis.T @ A @ basis, basis.T @ B, C @ basis
+
+
+def _modes(A, tol):
+    """One (eigenvalue, index, doubtful) per cluster, conjugates merged; doubtful: called real by tolerance
+    only.
+    """
+    values, radius = _eigenvalues(A, tol)
+    scale, left, modes = np.abs(values).max(initial=0.0), list(range(len(values))), []
+    while left:
+        first = values[left[0]]
+        near = [
+            s
+            for s in left
+            if min(abs(values[s] - first), abs(values[s] - first.conjugate()))
+            <= max(radius[s], radius[left[0]])
+        ]
+        left = [s for s in left if s not in near]
+        members = values[near]
+        real = np.abs(members.imag).max() <= radius[near].max()
+        centre = complex(members.real.mean(), 0 if real else np.abs(members.imag).mean())
+        centre = 0j if abs(centre) <= radius[near].max() else centre
+        same = members if real else members[members.imag > 0]
+        modes.append(
+            (centre, _index(A, same, radius[near].max(), scale, tol), bool(real and members.imag.any()))
+        )
+    return modes
+
+
+def _eigenvalues(A, tol):
+    """Eigenvalues and the radius within which each is known: tol, or its condition number times the rounding
+    of A.
+    """
+    if len(A) == 0:
+        return np.zeros(0, dtype=complex), np.zeros(0)
+    values, left, right = eig(A, left=True, right=True)
+    size = np.linalg.norm(A, 2)
+    overlap = np.abs((left.conj() * right).sum(0))
+    rounding = 10 * len(A) * np.finfo(float).eps * size / np.maximum(overlap, 1e-300)
+    return values, np.maximum(tol * np.abs(values).max(), np.minimum(rounding, 1e-3 * size))
+
+
+def _index(A, members, radius, scale, tol):
+    """Index of a cluster of eigenvalues: the least power of its nilpotent part that vanishes."""
+    if len(members) == 1 or not A.any():
+        return 1
+    triangle, _, size = schur(
+        A.astype(complex), output="complex", sort=lambda z: np.abs(members - z).min() <= radius
+    )
+    nilpotent = triangle[:size, :size] - np.mean(members) * np.eye(size)
+    power, limit = nilpotent, 10 * tol * max(np.linalg.norm(A, 2), scale)
+    index = 1
+    while index < size and np.linalg.norm(power) > limit:
+        power, index = power @ nilpotent / max(np.linalg.norm(nilpotent), 1e-300), index + 1
+    return index

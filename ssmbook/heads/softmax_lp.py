@@ -1,0 +1,154 @@
+"""Linear programmes behind the softmax head count: is there one U positive on every lag, or a dependency that
+forbids it?
+
+Everything here works on a float64 array Z (m, k) of unit rows, the lags in coordinates of their span.
+Gordan's alternative: either some u has <u, z> > 0 for every row z, or some lambda >= 0 with sum 1 has sum
+lambda z = 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+
+# HiGHS' tightest feasibility tolerances: margins of 1e-7 are common, its defaults are as coarse as that.
+_HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+_DENSE = 2000
+
+
+def unit_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows (m, q) divided by their norms, and those norms' positivity mask (m,); zero rows stay zero.
+
+    A power of two is taken out first, so norms neither underflow nor overflow. Introduced in
+    *how-many-heads-really*.
+    """
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    nonzero = largest > 0
+    scaled = np.ldexp(rows, -np.frexp(largest)[1][:, None])
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.divide(scaled, norms, out=np.zeros_like(rows), where=nonzero[:, None]), nonzero
+
+
+def span_coordinates(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return an orthonormal basis (k, q) of the numerical row space of rows (m, q) and all singular values.
+
+    k counts singular values above rtol times the largest.
+    Introduced in *how-many-heads-really*.
+    """
+    scale = np.abs(rows).max(initial=0.0)
+    if scale == 0:
+        return np.zeros((0, rows.shape[1])), np.zeros(min(rows.shape))
+    triangle = np.linalg.qr(rows / scale, mode="r") if rows.shape[0] > rows.shape[1] else rows / scale
+    _, sigma, right = np.linalg.svd(triangle, full_matrices=False)
+    return right[: int((sigma > rtol * sigma[0]).sum())], sigma * scale
+
+
+def widest_margin(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Solve max t, <u, z> >= t for every row z of Z (m, k), |u|_inf <= 1, by cutting planes.
+
+    Returns u (k,), the dual weights lambda (m,) >= 0 with sum 1, and the indices of the rows that entered:
+    the working set, far fewer than m. Introduced in *how-many-heads-really*.
+    """
+    m, k = Z.shape
+    working = np.unique(
+        np.concatenate([np.arange(min(m, 2 * k + 2)), np.linspace(0, m - 1, 2 * k).astype(int)])
+    )
+    for _ in range(100):
+        result = _margin_programme(Z[working])
+        if result is None:
+            return np.zeros(k), np.zeros(m), working
+        u, t = result.x[:k], result.x[k]
+        margins = Z @ u
+        worst = np.argsort(margins)[: 2 * k + 2]
+        new = np.setdiff1d(worst[margins[worst] < t - 1e-10], working)
+        if new.size == 0:
+            break
+        working = np.union1d(working, new)
+    weights = np.zeros(m)
+    weights[working] = np.maximum(-result.ineqlin.marginals, 0)
+    return u, weights / max(weights.sum(), np.finfo(float).tiny), working
+
+
+def _margin_programme(Z):
+    m, k = Z.shape
+    objective = np.append(np.zeros(k), -1.0)
+    constraints = np.hstack([-Z, np.ones((m, 1))])
+    bounds = [(-1, 1)] * k + [(None, 1)]
+    for options in (_HIGHS, {}):
+        # A numerically hard programme may defeat the tight tolerances; what it returns is verified anyway.
+        result = linprog(objective, constraints, np.zeros(m), bounds=bounds, method="highs", options=options)
+        if result.status == 0:
+            return result
+    return None
+
+
+def balanced(Z: np.ndarray, sweeps: int = 10) -> np.ndarray:
+    """Return a k x k matrix T that makes the unit rows of Z T nearly isotropic (Tyler's fixed point).
+
+    Signs <u, z> survive any invertible T; a balanced cone is wider, so the programme sees a larger margin.
+    Introduced in *how-many-heads-really*.
+    """
+    k = Z.shape[1]
+    T = np.eye(k)
+    # The transition is early, the tail nearly one direction: geometric spacing sees both.
+    sample = np.unique(np.geomspace(1, Z.shape[0], _DENSE).astype(int)) - 1
+    Z = Z[sample]
+    for _ in range(sweeps):
+        rows, _ = unit_rows(Z @ T)
+        values, vectors = np.linalg.eigh(rows.T @ rows * (k / rows.shape[0]))
+        T = T @ (vectors / np.sqrt(np.maximum(values, 1e-12)))
+        T /= np.abs(T).max()
+    return T
+
+
+def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None:
+    """Return weights (m,), sum 1, zero off a subset of rows and positive on it, with sum lambda z = 0; or
+    None.
+
+    Maximises the least weight, then removes the residual by the relative correction lambda (1 + Z y).
+    Introduced in *how-many-heads-really*.
+    """
+    m, k = Z.shape
+    rows = np.arange(m) if m <= _DENSE else np.union1d(working, np.linspace(0, m - 1, _DENSE).astype(int))
+    for subset in (working, rows):
+        size = subset.size
+        equalities = np.vstack(
+            [np.hstack([Z[subset].T, Z[subset].sum(0)[:, None]]), np.append(np.ones(size), size)]
+        )
+        objective = np.append(np.zeros(size), -1.0)
+        right = np.append(np.zeros(k), 1.0)
+        result = linprog(objective, A_eq=equalities, b_eq=right, method="highs", options=_HIGHS)
+        if result.status == 0 and result.x[-1] > 0:
+            weights = np.zeros(m)
+            weights[subset] = result.x[:-1] + result.x[-1]
+            return polished(Z, weights)
+    return None
+
+
+def polished(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return nearly the same weights, sum 1, with sum lambda z pushed to rounding. Introduced in
+    *how-many-heads-really*.
+    """
+    for _ in range(3):
+        gram = Z.T @ (weights[:, None] * Z)
+        step = np.linalg.lstsq(gram, -(weights @ Z), rcond=None)[0]
+        weights = weights * (1 + Z @ step)
+    return weights / weights.sum()
+
+
+def dependency_radius(Z: np.ndarray, weights: np.ndarray) -> float:
+    """Lower bound of the radius of the ball about 0 inside the convex hull of the rows of Z; <= 0 proves
+    nothing.
+
+    For unit u, sum lambda |<u,z>| is at least both sigma_min(diag(lambda) Z) and the least eigenvalue of Z^T
+    diag(lambda) Z; its negative part is half of it up to the residual r = sum lambda z. So some row has <u,
+    z> <= -(bound - |r|)/2, for every u. Introduced in *how-many-heads-really*.
+    """
+    if (weights < 0).any() or weights.sum() > 1 + 1e-9:
+        return -np.inf
+    first = np.linalg.svd(weights[:, None] * Z, compute_uv=False)
+    second = np.linalg.svd(np.sqrt(weights)[:, None] * Z, compute_uv=False) ** 2
+    if first.size < Z.shape[1]:
+        return -np.inf
+    rounding = Z.size * np.finfo(float).eps
+    return 0.5 * (max(first[-1], second[-1]) - np.linalg.norm(weights @ Z) - rounding)

@@ -1,0 +1,188 @@
+"""Softmax rows that sum to 1 and no sink: what they can reach exactly, and the plateau where training must
+stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.softmax_construct import SoftmaxHeads, full_simplex, slice_simplex
+from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, trust
+from ssmbook.heads.softmax_lp import span_coordinates
+
+
+@dataclass(frozen=True)
+class SinklessReach:
+    """Whether a causal operator is finite-logit softmax without a sink (introduced in
+    *how-many-heads-really*).
+
+    ``reachable``: every row sum equals the first to the tolerance; ``count`` is then the fewest heads, or
+    None where the sign question is undecided (k or k + 1), and None also when not reachable. ``spread`` is
+    max_i ||row sum_i - row sum_0|| over the largest block norm. ``certificate`` (weights over the visible
+    blocks, row by row) is that of ``softmax_head_count``, None when not reachable.
+    """
+
+    reachable: bool
+    count: int | None
+    spread: float
+    certificate: SoftmaxCertificate | None
+
+
+@dataclass(frozen=True)
+class SinklessPlateau:
+    """The least squared error of sinkless softmax against a system (introduced in *how-many-heads-really*).
+
+    ``error`` = min sum_ij ||W'_ij - M_{i-j}||_F^2, ``relative`` that over the energy of the system,
+    ``value_sum`` (p, d) the best common row sum, ``corrections`` (n, p, d) what the optimum adds to every
+    visible block of row i.
+    """
+
+    error: float
+    relative: float
+    value_sum: torch.Tensor
+    corrections: torch.Tensor
+
+    def blocks(self, M) -> torch.Tensor:
+        """Return the optimal operator (n, n, p, d) for the lags M (n, p, d) it was computed from."""
+        check_shape("M", M, "n p d", dict(zip("npd", self.corrections.shape, strict=True)))
+        return _visible(M.shape[0], M.device)[..., None, None] * (_toeplitz(M) + self.corrections[:, None])
+
+
+def sinkless_reach(W, rtol=None, accuracy=None):
+    """Decide whether fixed finite-logit causal softmax heads *without* a sink can be W, and with how many
+    heads.
+
+    They can iff all row sums sum_j W_ij agree; then k heads if some U has <U, W_ij> > 0 on every visible
+    block, else k + 1, k = dim span{W_ij}; 0 for W = 0. A time-invariant system passes only if M_tau = 0 for
+    every tau >= 1.
+
+    W is (n, n, p, d), zero above the diagonal, or lags M (n, p, d). Row sums are compared to 1e-10 (float32:
+    rounding) of the largest block; ``rtol`` and ``accuracy`` as in ``softmax_head_count``. Returns
+    ``SinklessReach``. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
+    diagonal, NaN and infinity. Source: Theorem *thm-no-sink*. Introduced in *how-many-heads-really*.
+    """
+    W = _blocks(W)
+    largest = float(W.flatten(-2).norm(dim=-1).max())
+    sums = W.sum(1)
+    spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
+    if spread > max(1e-10, 8 * W.shape[0] * torch.finfo(W.dtype).eps):
+        return SinklessReach(False, None, spread, None)
+    rows = W[_visible(W.shape[0], W.device)].double().cpu().flatten(1).numpy()
+    certificate = certify(rows, *trust(W, rtol, accuracy))
+    count = {"separating": certificate.k, "dependency": certificate.k + 1, "zero": 0}.get(certificate.kind)
+    return SinklessReach(True, count, spread, certificate)
+
+
+def sinkless_plateau(M):
+    """Return the best error any number of fixed sinkless softmax heads can reach on a system: k + 1 attain
+    it.
+
+    error = sum_i ||S_i - V||_F^2/(i + 1) with S_i = sum_{tau <= i} M_tau and V their mean with weights 1/(i +
+    1), i from 0. It bounds every H from below and is a minimum, attained, for H >= k + 1.
+
+    M (n, p, d) real floating, n >= 1. Returns ``SinklessPlateau`` in the dtype and on the device of M; the
+    sums are made in float64. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
+    infinity. Source: Proposition *prop-plateau*. Introduced in *how-many-heads-really*.
+    """
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    if M.shape[0] == 0:
+        raise ValueError("M must hold at least one lag, n >= 1; got n = 0")
+    lags = M.detach().double()
+    n = lags.shape[0]
+    length = torch.arange(1, n + 1, dtype=torch.float64, device=M.device)
+    sums = lags.cumsum(0)
+    mean = torch.einsum("n,npd->pd", 1 / length, sums) / (1 / length).sum()
+    corrections = (mean - sums) / length[:, None, None]
+    error = float((corrections.square().sum((1, 2)) * length).sum())
+    energy = float((lags.square().sum((1, 2)) * length.flip(0)).sum())
+    relative = error / energy if energy else 0.0
+    return SinklessPlateau(error, relative, mean.to(M.dtype), corrections.to(M.dtype))
+
+
+def sinkless_heads(W, heads=None, rtol=None):
+    """Return finite-logit softmax heads without a sink whose operator is W, for a W that ``sinkless_reach``
+    admits.
+
+    W (n, n, p, d) causal, or lags (n, p, d); ``heads`` None takes the certified count, k + 1 where undecided;
+    an int asks for k or k + 1. Result ``SoftmaxHeads`` in the dtype and on the device of W. Raises
+    ``ValueError`` for an operator out of reach, for k heads that are not certified, and for bad input.
+    Source: Theorem *thm-no-sink*. Introduced in *how-many-heads-really*.
+    """
+    reach = sinkless_reach(W, rtol=rtol)
+    if not reach.reachable:
+        raise ValueError(
+            f"W must have equal row sums to be softmax without a sink; they differ by {reach.spread:.1e}"
+        )
+    W, certificate = _blocks(W), reach.certificate
+    k = certificate.k
+    if heads is not None:
+        check_integer("heads", heads, low=k, high=k + 1 if k else 0)
+    heads = heads if heads is not None else reach.count if reach.count is not None else k + 1
+    if heads == k > 0 and certificate.kind != "separating":
+        raise ValueError(
+            f"heads = {k} is not certified for this operator: {certificate.reason}; ask for {k + 1}"
+        )
+    visible = _visible(W.shape[0], W.device).cpu().numpy()
+    rows = W.double().cpu().flatten(2).numpy()[visible]
+    basis, _ = span_coordinates(rows, trust(W, rtol, None)[0])
+    if heads == k and k:
+        entries, vertices = slice_simplex(rows @ basis.T, basis @ certificate.U.numpy())
+    else:
+        entries, vertices = _levelled_simplex(rows @ basis.T, visible)
+    return _assembled(entries, vertices @ basis, rows, visible, W, certificate)
+
+
+def _levelled_simplex(Z, visible):
+    """The k + 1 generators with the linear part of the coefficients shifted by T/(i + 1): row sums stay
+    equal.
+    """
+    if Z.shape[1] == 0:
+        return full_simplex(Z)
+    _, generators = full_simplex(Z)
+    k = Z.shape[1]
+    linear = Z @ generators.T * (k / (k + 1))
+    length = np.nonzero(visible)[0] + 1.0
+    return linear + 1.1 * (-(linear.min(1)) * length).max() / length[:, None], generators
+
+
+def _assembled(entries, V, rows, visible, W, certificate):
+    n, H = W.shape[0], entries.shape[1]
+    alpha = np.zeros((H, n, n))
+    alpha[:, visible] = entries.T
+    totals = alpha.sum(2).mean(1)
+    with np.errstate(divide="ignore"):
+        logits = np.log(alpha / totals[:, None, None])
+    size = np.linalg.norm(rows)
+    error = float(np.linalg.norm(rows - entries @ V) / size) if size else 0.0
+    V = torch.from_numpy((V * totals[:, None]).reshape(H, *W.shape[2:])).to(W)
+    return SoftmaxHeads(
+        torch.from_numpy(logits).to(W), V, sink=False, relative_error=error, certificate=certificate
+    )
+
+
+def _blocks(W):
+    """Lags or blocks, checked, as causal blocks (n, n, p, d)."""
+    pattern = "n n p d" if isinstance(W, torch.Tensor) and W.ndim == 4 else "n p d"
+    sizes = check_shape("W", W, pattern)
+    check_finite("W", W)
+    if sizes["n"] == 0:
+        raise ValueError("W must have n >= 1; got n = 0")
+    if W.ndim == 3:
+        return _visible(sizes["n"], W.device)[..., None, None] * _toeplitz(W.detach())
+    if W[~_visible(sizes["n"], W.device)].any():
+        raise ValueError("W must be causal, zero above the diagonal; got a non-zero block with j > i")
+    return W.detach()
+
+
+def _visible(n, device):
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
+
+
+def _toeplitz(M):
+    steps = torch.arange(M.shape[0], device=M.device)
+    return M[(steps[:, None] - steps).clamp(min=0)]

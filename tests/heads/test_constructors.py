@@ -1,0 +1,225 @@
+"""Heads from a system: exact, exactly k, best below k; what gates buy; and the rank gap itself."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads import diagonal_ssm_by_gates, head_count_report, head_floor, heads_from_ssm, lag_operators
+from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
+
+DOUBLE = torch.float64
+EYE = torch.eye(2, dtype=DOUBLE)
+quick = settings(max_examples=25, deadline=None)
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def randn(*shape, seed):
+    return torch.randn(*shape, generator=generator(seed), dtype=DOUBLE)
+
+
+def random_system(N, d, p, rho, seed):
+    A = randn(N, N, seed=seed)
+    A = A * (rho / torch.linalg.eigvals(A).abs().max())
+    return A, randn(N, d, seed=seed + 1), randn(p, N, seed=seed + 2), randn(p, d, seed=seed + 3)
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize(("N", "rho"), [(1, 0.5), (4, 0.9), (9, 0.99), (17, 0.7), (32, 0.95)])
+def test_exact_on_random_stable_systems_of_length_512(N, rho):
+    A, B, C, D = random_system(N, 8, 8, rho, N)
+    for skip in (None, D):
+        heads = heads_from_ssm(A, B, C, 512, skip)
+        assert heads.H == min(N + (skip is not None), 64)
+        W = LagOperator(lag_operators(A, B, C, 512, skip))
+        x = randn(512, 8, seed=5)
+        assert (heads.apply(x) - W.apply(x)).norm() <= 1e-10 * W.apply(x).norm()
+        first_column = torch.einsum("hi,hpd->ipd", heads.alpha[:, :, 0], heads.V)
+        missed = torch.linalg.matrix_norm(first_column - W.M) / torch.linalg.matrix_norm(W.M)
+        assert missed.max() < 1e-8  # lag by lag, down to lags of norm 0.5^511
+
+
+@pytest.mark.guards("thm-head-count")
+@quick
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(0, 10**6))
+def test_dense_equality_causality_and_toeplitz_coefficients(N, d, p, n, seed):
+    A, B, C, D = random_system(N, d, p, 0.9, seed)
+    heads, W = heads_from_ssm(A, B, C, n, D), LagOperator(lag_operators(A, B, C, n, D)).to_dense()
+    assert heads.H == head_count_report(A, B, C, n, D).count == min(n, N + 1, p * d)
+    assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
+    assert not heads.alpha.triu(1).any()
+    assert torch.equal(heads.alpha[:, 1:, 1:], heads.alpha[:, :-1, :-1])
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("kind", ["rotation", "jordan", "nilpotent", "unstable", "repeated", "tiny"])
+def test_exact_on_adversarial_systems(kind):
+    A = {
+        "rotation": torch.tensor(
+            [[math.cos(0.3), -math.sin(0.3)], [math.sin(0.3), math.cos(0.3)]], dtype=DOUBLE
+        ),
+        "jordan": torch.tensor([[0.9, 1.0], [0.0, 0.9]], dtype=DOUBLE),
+        "nilpotent": torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=DOUBLE),
+        "unstable": torch.tensor([[1.3, 0.2], [0.0, -1.1]], dtype=DOUBLE),
+        "repeated": 0.7 * EYE,
+        "tiny": torch.tensor([[1e-8, 0.0], [0.0, 2e-8]], dtype=DOUBLE),
+    }[kind]
+    heads, W = heads_from_ssm(A, EYE, EYE, 40), LagOperator(lag_operators(A, EYE, EYE, 40)).to_dense()
+    assert heads.H == (1 if kind == "repeated" else 2)
+    assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
+
+
+@pytest.mark.guards("thm-head-count")
+def test_the_zero_system_gets_no_heads():
+    A, B, C, D = random_system(3, 2, 4, 0.9, 0)
+    heads = heads_from_ssm(A, 0 * B, C, 7, 0 * D)
+    assert heads.H == 0 and heads.alpha.shape == (0, 7, 7) and heads.V.shape == (0, 4, 2)
+    assert torch.equal(heads.to_dense(), torch.zeros(7, 7, 4, 2, dtype=DOUBLE))
+    assert heads_from_ssm(A, B, C, 0).H == 0
+
+
+@pytest.mark.guards("thm-head-floor")
+def test_fewer_heads_reach_the_floor():
+    A, B, C, D = random_system(5, 3, 3, 0.9, 1)
+    M = lag_operators(A, B, C, 16, D)
+    W, floors = LagOperator(M).to_dense(), head_floor(M)
+    for H in range(7):
+        heads = heads_from_ssm(A, B, C, 16, D, H=H)
+        assert heads.H == H and not heads.alpha.triu(1).abs().gt(1e-12).any()
+        error = float((heads.to_dense() - W).square().sum() / W.square().sum())
+        assert error == pytest.approx(float(floors[H]), abs=1e-12)
+    with pytest.raises(ValueError, match="H must be between 0 and 6"):
+        heads_from_ssm(A, B, C, 16, D, H=7)
+
+
+def test_dtype_is_kept_and_inputs_untouched():
+    system = [m.float() for m in random_system(4, 2, 2, 0.9, 2)]
+    copies = [m.clone() for m in system]
+    heads = heads_from_ssm(*system[:3], 12, system[3])
+    assert heads.alpha.dtype == heads.V.dtype == torch.float32
+    assert all(torch.equal(m, copy) for m, copy in zip(system, copies, strict=True))
+
+
+def test_refusals_give_their_reason():
+    A, B, C, _ = random_system(3, 2, 2, 0.9, 3)
+    with pytest.raises(ValueError, match="lag where M overflows"):
+        heads_from_ssm(2.0 * A, B, C, 5000)
+    with pytest.raises(TypeError, match="A must be real"):
+        heads_from_ssm(A * 1j, B * 1j, C * 1j, 5)
+    # A tolerance that counts one mode too few cannot give exact heads, and says so.
+    D = torch.diag(torch.tensor([0.5, 0.5 + 1e-3], dtype=DOUBLE))
+    with pytest.raises(ValueError, match="1 heads leave a relative error"):
+        heads_from_ssm(D, EYE, EYE, 50, rtol=0.1)
+
+
+@pytest.mark.guards("thm-rank-gap")
+@quick
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 3), st.integers(2, 5), st.integers(0, 10**6))
+def test_no_operator_of_h_heads_has_rank_above_h(H, p, d, n, seed):
+    heads = FactorizedOperator(randn(H, n, n, seed=seed), randn(H, p, d, seed=seed + 1))
+    assert DenseOperator(heads.to_dense()).interaction_rank() == min(H, p * d)
+
+
+@pytest.mark.guards("thm-rank-gap")
+@pytest.mark.parametrize("theta", [0.4, 1.0, 2.5])
+def test_one_head_misses_the_rotation_by_its_second_singular_value(theta):
+    A = torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]], dtype=DOUBLE)
+    n = 8
+    cosines = torch.cos(theta * torch.arange(n, dtype=DOUBLE))
+    sines = torch.sin(theta * torch.arange(n, dtype=DOUBLE))
+    weight = torch.arange(n, 0, -1, dtype=DOUBLE)
+    gram = torch.stack(
+        [torch.stack([(weight * a * b).sum() for a in (cosines, sines)]) for b in (cosines, sines)]
+    )
+    small = torch.linalg.eigvalsh(gram)[0] / gram.trace()
+    floors = head_floor(lag_operators(A, EYE, EYE, n))
+    assert float(floors[1]) == pytest.approx(float(small)) and small > 1e-3 and floors[2] < 1e-28
+
+
+def parallel_maps(V, kernel_too):
+    """Dimension of {M : M x parallel to V x for all x, M x = 0 on ker V if asked}: linear conditions on M."""
+    p, d = V.shape
+    conditions = []
+    for seed in range(4 * p * d):
+        x = randn(d, seed=seed)
+        y = V @ x
+        for a in range(p):
+            for b in range(a):
+                row = torch.zeros(p, d, dtype=DOUBLE)
+                row[a], row[b] = y[b] * x, -y[a] * x
+                conditions.append(row.flatten())
+    _, sigma, Vh = torch.linalg.svd(V)
+    if kernel_too:
+        for x in Vh[int((sigma > 1e-12).sum()) :]:
+            for a in range(p):
+                row = torch.zeros(p, d, dtype=DOUBLE)
+                row[a] = x
+                conditions.append(row.flatten())
+    return p * d - int(torch.linalg.matrix_rank(torch.stack(conditions), rtol=1e-10))
+
+
+@pytest.mark.guards("thm-rank-gap")
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_strong_single_head_form_and_where_the_kernel_matters(rank):
+    V = randn(3, rank, seed=rank) @ randn(rank, 4, seed=10 + rank)
+    assert parallel_maps(V, kernel_too=True) == 1
+    # The condition on ker V is implied as soon as rank V >= 2; for rank one it is what excludes a·m^T.
+    assert parallel_maps(V, kernel_too=False) == (4 if rank == 1 else 1)
+
+
+@pytest.mark.guards("thm-gates")
+@pytest.mark.parametrize("p", [2, 3, 5])
+def test_output_gates_widen_the_span_but_not_the_last_row(p):
+    n, d = 9, 4
+    alpha, V, gates = randn(1, n, n, seed=p).tril(), randn(1, p, d, seed=p + 1), randn(n, p, seed=p + 2)
+    dense = FactorizedOperator(alpha, V).to_dense()
+    output, inward = gates[:, None, :, None] * dense, dense * randn(n, d, seed=3)[None, :, None, :]
+    gated = DenseOperator(output)
+    assert gated.interaction_rank() == p and gated.row_rank(n - 1) == 1
+    gated = DenseOperator(inward)
+    assert gated.interaction_rank() == d and gated.column_rank(0) == 1
+
+
+@pytest.mark.guards("thm-gates")
+def test_row_n_minus_1_of_an_lti_system_holds_all_k_and_so_does_column_0():
+    A, B, C, D = random_system(5, 3, 3, 0.9, 4)
+    W = LagOperator(lag_operators(A, B, C, 9, D))
+    assert W.interaction_rank() == W.row_rank(8) == W.column_rank(0) == 6
+    # H gated heads put at most H independent operators in one row, whatever the gate.
+    heads = FactorizedOperator(randn(4, 9, 9, seed=6).tril(), randn(4, 3, 3, seed=7))
+    gated = DenseOperator(randn(9, 3, seed=8)[:, None, :, None] * heads.to_dense())
+    assert gated.row_rank(8) == 4 < 6
+
+
+@pytest.mark.guards("thm-gates")
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_input_and_output_gates_on_one_head_are_every_invertible_diagonal_ssm(d):
+    lam = torch.linspace(-0.95, 1.1, d, dtype=DOUBLE) if d > 1 else torch.tensor([-0.6], dtype=DOUBLE)
+    n, gain = 12, randn(d, seed=d)
+    G, U = diagonal_ssm_by_gates(lam, n)
+    head = torch.ones(n, n, dtype=DOUBLE).tril()
+    W = head[:, :, None, None] * G[:, None, :, None] * torch.diag(gain) * U[None, :, None, :]
+    target = LagOperator(lag_operators(torch.diag(lam), torch.eye(d, dtype=DOUBLE), torch.diag(gain), n))
+    assert (W - target.to_dense()).abs().max() < 1e-10
+    assert DenseOperator(W).interaction_rank() == target.interaction_rank() == d
+
+
+@pytest.mark.parametrize(
+    ("lam", "n", "message"),
+    [
+        (torch.tensor([0.5, 0.0]), 4, "lam must have no zero"),
+        (torch.tensor([0.5]), 400, "n must keep"),
+        (torch.tensor([[0.5]]), 4, "lam must have shape"),
+        (torch.tensor([torch.inf]), 4, "lam must be finite"),
+        (torch.tensor([0.5]), -1, "n must be at least 0"),
+    ],
+)
+def test_gate_refusals(lam, n, message):
+    with pytest.raises(ValueError, match=message):
+        diagonal_ssm_by_gates(lam, n)
+    assert diagonal_ssm_by_gates(torch.tensor([0.5]), 0)[0].shape == (0, 1)

@@ -1,0 +1,285 @@
+"""Head counts in float64: named examples, the bounds, invariance, agreement with rational arithmetic,
+near-ties.
+"""
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads import (
+    HeadCountTieWarning,
+    exact_head_count,
+    exact_minimal_degree,
+    head_count,
+    head_count_bound,
+    head_count_from_lags,
+    head_count_report,
+    lag_operators,
+    minimal_polynomial_degree,
+)
+
+DOUBLE = torch.float64
+EYE = torch.eye(2, dtype=DOUBLE)
+quick = settings(max_examples=40, deadline=None)
+
+
+def rotation(theta, rho=1.0):
+    c, s = math.cos(theta), math.sin(theta)
+    return rho * torch.tensor([[c, -s], [s, c]], dtype=DOUBLE)
+
+
+def random_system(N, d, p, rho, seed):
+    generator = torch.Generator().manual_seed(seed)
+    A = torch.randn(N, N, generator=generator, dtype=DOUBLE)
+    A = A * (rho / torch.linalg.eigvals(A).abs().max())
+    return (A, *(torch.randn(*s, generator=generator, dtype=DOUBLE) for s in ((N, d), (p, N), (p, d))))
+
+
+@st.composite
+def integer_systems(draw, largest=5):
+    """Small integer systems: dense, sparse (often nilpotent), or with a repeated block behind a hidden
+    basis.
+    """
+    N, p, d = draw(st.integers(1, largest)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    entry = draw(st.sampled_from([st.integers(-2, 2), st.sampled_from([0, 0, 0, 1, -1])]))
+    matrix = lambda rows, columns: [[draw(entry) for _ in range(columns)] for _ in range(rows)]  # noqa: E731
+    A = torch.tensor(matrix(N, N))
+    if draw(st.booleans()):
+        A, N = torch.block_diag(A, A), 2 * N
+        hide = torch.tensor(matrix(N, N)).tril(-1) + torch.eye(N, dtype=torch.int64)
+        back = torch.linalg.inv(hide.double()).round().long()
+        A = hide @ A @ back
+    B, C = torch.tensor(matrix(N, d)), torch.tensor(matrix(p, N))
+    D = torch.tensor(matrix(p, d)) if draw(st.booleans()) else None
+    return A, B, C, D
+
+
+def floats(*matrices):
+    return tuple(None if m is None else m.double() for m in matrices)
+
+
+@pytest.mark.guards("thm-rank-gap")
+@pytest.mark.parametrize("theta", [0.1, 0.7, math.pi / 2, 2.0, 3.1])
+def test_the_rotation_needs_two_heads_and_theta_pi_one(theta):
+    assert head_count(rotation(theta, 0.9), EYE, EYE, 10) == 2
+    assert head_count(rotation(theta), EYE, EYE, 1) == 1
+    assert head_count(rotation(math.pi), EYE, EYE, 10) == 1  # sin(math.pi) is 1.2e-16, not 0
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_siso_s4d_mimo_zero_and_identity_examples():
+    A, B, C, _ = random_system(9, 1, 1, 0.9, 0)
+    assert head_count(A, B, C, 50) == 1
+    A, B, C, D = random_system(9, 4, 3, 0.9, 1)
+    assert head_count(A, B, C, 50) == 9 and head_count(A, B, C, 50, D) == 10
+    assert head_count(A, B, C, 4) == 4 and head_count(A, B, C, 0) == 0
+    assert head_count(A, B[:, :2], C[:2], 50) == 4
+    assert head_count(A, 0 * B, C, 50) == 0 and head_count(A, 0 * B, C, 50, D) == 1
+    assert head_count(0 * A, B, C, 50) == 1 and head_count(A[:0, :0], B[:0], C[:, :0], 5, D) == 1
+
+
+@pytest.mark.guards("prop-what-k-is")
+@pytest.mark.parametrize("n", [2, 3, 5, 40])
+def test_s4d_counts_the_rank_of_its_kernel_matrix(n):
+    # Three scalar SSMs of two states; channel 2 repeats channel 0, so the n x d kernel matrix has rank 2.
+    lam = torch.tensor([0.9, 0.2, 0.5, 0.4, 0.9, 0.2], dtype=DOUBLE)
+    B = torch.zeros(6, 3, dtype=DOUBLE)
+    C = torch.zeros(3, 6, dtype=DOUBLE)
+    for channel in range(3):
+        B[2 * channel : 2 * channel + 2, channel] = 1.0
+        C[channel, 2 * channel : 2 * channel + 2] = torch.tensor([1.0, 3.0])
+    kernels = torch.diagonal(lag_operators(torch.diag(lam), B, C, n), dim1=1, dim2=2)
+    assert head_count(torch.diag(lam), B, C, n) == torch.linalg.matrix_rank(kernels) == 2
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_a_delay_line_stalls_for_five_lags():
+    A, B = torch.diag(torch.ones(5, dtype=DOUBLE), -1), torch.eye(6, 1, dtype=DOUBLE)
+    C = torch.zeros(2, 6, dtype=DOUBLE)
+    C[0, 0] = C[1, 5] = 1.0
+    assert [head_count(A, B, C, n) for n in range(1, 9)] == [1, 1, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.guards("thm-head-count", "prop-what-k-is")
+@quick
+@given(integer_systems(), st.integers(0, 14))
+def test_float64_agrees_with_rational_arithmetic(system, n):
+    A, B, C, D = system
+    exact = exact_head_count(A, B, C, n, D)
+    report = head_count_report(*floats(A, B, C), n, floats(D)[0])
+    assert exact.verify()
+    assert report.count == exact.count, str(report)
+    assert minimal_polynomial_degree(*floats(A, B, C)) == exact_minimal_degree(A, B, C)
+
+
+@pytest.mark.guards("prop-what-k-is")
+@quick
+@given(integer_systems(), st.integers(0, 14))
+def test_the_bounds_hold_and_enough_lags_decide(system, n):
+    A, B, C, D = system
+    N, pd = len(A), len(C) * B.shape[1]
+    k = exact_head_count(A, B, C, n, D).count
+    nu, skip = exact_minimal_degree(A, B, C), D is not None and bool(D.any())
+    rank = lambda m: int(torch.linalg.matrix_rank(m.double()))  # noqa: E731
+    assert k <= min(n, nu + skip, pd, N + skip, rank(B) * rank(C) + skip)
+    assert k <= head_count_bound(*floats(A, B, C), n, floats(D)[0])
+    singular = abs(float(torch.linalg.det(A.double()))) < 0.5
+    deciding = N + (skip and not singular)
+    assert exact_head_count(A, B, C, deciding, D).count == exact_head_count(A, B, C, 3 * N + 2, D).count
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_with_a_skip_n_lags_are_not_enough_unless_a_is_singular():
+    A, B, C = torch.diag(torch.tensor([2, 3])), torch.tensor([[1, 0], [0, 1]]), torch.tensor([[1, 0], [0, 1]])
+    D = torch.tensor([[0, 1], [0, 0]])
+    counts = [exact_head_count(A, B, C, n, D).count for n in (2, 3, 4)]
+    assert counts == [2, 3, 3] and exact_head_count(A, B, C, 9).count == 2
+    assert head_count_bound(*floats(A, B, C), 9, D.double()) == 3
+    A = torch.diag(torch.tensor([2, 0]))
+    assert [exact_head_count(A, B, C, n, D).count for n in (1, 2, 9)] == [1, 2, 2]
+    assert head_count_bound(*floats(A, B, C), 9, D.double()) == 2
+
+
+@pytest.mark.guards("prop-what-k-is")
+@quick
+@given(st.integers(1, 10), st.integers(1, 3), st.integers(1, 3), st.integers(1, 14), st.integers(0, 10**6))
+def test_generic_systems_meet_the_bound_and_similarity_changes_nothing(N, d, p, n, seed):
+    A, B, C, D = random_system(N, d, p, 0.9, seed)
+    assert head_count_report(A, B, C, n).count == min(n, N, p * d)
+    with_skip = head_count_report(A, B, C, n, D).count
+    assert with_skip == min(n, N + 1, p * d)
+    generator = torch.Generator().manual_seed(seed + 1)
+    U, V = (torch.linalg.qr(torch.randn(N, N, generator=generator, dtype=DOUBLE))[0] for _ in range(2))
+    T = U @ torch.diag(torch.logspace(0, 2, N, dtype=DOUBLE)) @ V
+    back = torch.linalg.inv(T)
+    assert head_count_report(T @ A @ back, T @ B, C @ back, n, D).count == with_skip
+
+
+@pytest.mark.guards("prop-what-k-is")
+@quick
+@given(integer_systems(3), integer_systems(3), st.integers(1, 12))
+def test_the_count_of_a_sum_is_at_most_the_sum_of_the_counts(one, two, n):
+    (A, B, C, _), (a, b, c, _) = one, two
+    d, p = min(B.shape[1], b.shape[1]), min(len(C), len(c))
+    B, C, b, c = B[:, :d], C[:p], b[:, :d], c[:p]
+    both = floats(torch.block_diag(A, a), torch.cat([B, b]), torch.cat([C, c], 1))
+    total = head_count_report(*both, n).count
+    assert total <= exact_head_count(A, B, C, n).count + exact_head_count(a, b, c, n).count
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("scales", ["rho", "rows", "modes"])
+def test_badly_scaled_systems_keep_their_count(scales):
+    A, B, C, D = random_system(12, 4, 4, 0.9, 3)
+    if scales == "rho":
+        A = 1e-200 * A
+    if scales == "rows":
+        B, C = (
+            B * torch.logspace(-200, 200, 4, dtype=DOUBLE),
+            C * torch.logspace(90, -90, 4, dtype=DOUBLE)[:, None],
+        )
+    if scales == "modes":
+        A = torch.diag(torch.linspace(0.05, 0.6, 12, dtype=DOUBLE))
+    n = 10_000
+    assert head_count(A, B, C, n) == 12
+    if scales != "rows":
+        assert head_count(A, B, C, n, D) == 13
+    # The raw lags hide modes that the system still has.
+    assert head_count_from_lags(lag_operators(A, B, C, 64)).count < 12
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_a_skip_that_cancels_lag_zero_adds_no_head():
+    A, B, C, _ = random_system(3, 3, 3, 0.9, 8)
+    T = torch.linalg.qr(random_system(3, 3, 3, 0.9, 9)[0])[0]
+    # C T^T T B rounds differently from C B, so M_0 is about 1e-16 instead of 0.
+    assert head_count(T @ A @ T.mT, T @ B, C @ T.mT, 3, -(C @ B)) == 2
+    assert head_count(T @ A @ T.mT, T @ B, C @ T.mT, 9, -(C @ B)) == 3
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_doubled_real_modes_are_told_apart_from_distinct_ones():
+    # Krylov growth cannot see this recurrence end: its rounding noise grows like a binomial coefficient.
+    A = torch.diag(torch.linspace(0.05, 0.95, 32, dtype=DOUBLE).repeat(2))
+    _, B, C, D = random_system(64, 8, 8, 0.9, 10)
+    T = torch.linalg.qr(random_system(64, 1, 1, 0.9, 11)[0])[0]
+    report = head_count_report(T @ A @ T.mT, T @ B, C @ T.mT, 1000)
+    assert report.count == report.degree == 32 and report.gap > 1e8
+    assert head_count(T @ A @ T.mT, T @ B, C @ T.mT, 1000, D) == 33
+
+
+def test_the_length_is_free_up_to_any_n():
+    A, B, C, D = random_system(64, 8, 8, 0.999, 4)
+    assert head_count(A, B, C, 65_536) == 64
+    assert head_count(A, B, C, 10**12, D) == 64  # p d = 64 caps the skip's extra head
+
+
+@pytest.mark.parametrize("planted", range(1, 13))
+def test_planted_ranks_are_found_from_lags(planted):
+    generator = torch.Generator().manual_seed(planted)
+    left = torch.linalg.qr(torch.randn(40, planted, generator=generator, dtype=DOUBLE))[0]
+    right = torch.linalg.qr(torch.randn(15, planted, generator=generator, dtype=DOUBLE))[0]
+    M = (left * torch.logspace(3, 3 - 5 * (planted > 1), planted, dtype=DOUBLE)) @ right.mT
+    report = head_count_from_lags(M.reshape(40, 3, 5))
+    assert report.count == planted and not report.near_tie and report.gap > 1e6
+    assert report.spectrum[0] == pytest.approx(1.0)
+
+
+def test_near_ties_are_reported_and_warned_about():
+    A = torch.diag(torch.tensor([0.5, 0.5 + 1e-9], dtype=DOUBLE))
+    report = head_count_report(A, EYE, EYE, 10)
+    assert report.near_tie and "NEAR-TIE" in str(report)
+    with pytest.warns(HeadCountTieWarning, match="read the spectrum"):
+        head_count(A, EYE, EYE, 10)
+    M = torch.stack([EYE, EYE + 3e-11 * torch.diag(torch.tensor([1.0, -1.0], dtype=DOUBLE))])
+    assert head_count_from_lags(M).near_tie and head_count_from_lags(M).count == 1
+    assert head_count_from_lags(M, rtol=1e-13).count == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert head_count(rotation(0.7), EYE, EYE, 10) == 2
+        assert head_count(rotation(0.7).float(), EYE.float(), EYE.float(), 10) == 2
+
+
+def test_float32_systems_use_the_tolerance_of_their_dtype():
+    report = head_count_report(rotation(0.7).float(), EYE.float(), EYE.float(), 9)
+    assert report.rtol == pytest.approx(16 * torch.finfo(torch.float32).eps)
+    assert report.spectrum.dtype == DOUBLE
+
+
+@pytest.mark.parametrize("count", [head_count, head_count_report, head_count_bound])
+def test_bad_systems_are_named(count):
+    A, B, C, D = random_system(3, 2, 4, 0.9, 7)
+    with pytest.raises(TypeError, match="A must be real"):
+        count(A * 1j, B * 1j, C * 1j, 5)
+    with pytest.raises(ValueError, match="A must be one matrix"):
+        count(A.expand(2, 3, 3), B, C, 5)
+    with pytest.raises(ValueError, match="A must have shape"):
+        count(A[:2], B, C, 5)
+    with pytest.raises(ValueError, match="D must be finite"):
+        count(A, B, C, 5, D / 0)
+    with pytest.raises(ValueError, match="n must be at least 0"):
+        count(A, B, C, -1)
+    with pytest.raises(ValueError, match="rtol must be"):
+        count(A, B, C, 5, rtol=1.5)
+    with pytest.raises(TypeError, match="rtol must be"):
+        count(A, B, C, 5, rtol="tiny")
+    with pytest.raises(TypeError, match="A must be"):
+        count(A.tolist(), B, C, 5)
+
+
+def test_bad_lags_are_named():
+    with pytest.raises(TypeError, match="M must be real"):
+        head_count_from_lags(torch.zeros(3, 2, 2, dtype=torch.complex128))
+    with pytest.raises(ValueError, match="M must have shape"):
+        head_count_from_lags(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="M must be finite"):
+        head_count_from_lags(torch.full((2, 2, 2), torch.nan))
+    assert (
+        head_count_from_lags(torch.zeros(0, 2, 2)).count
+        == head_count_from_lags(torch.zeros(4, 2, 2)).count
+        == 0
+    )

@@ -1,0 +1,97 @@
+"""What k is made of: the modal residues rebuild the lags and span what they span, defective systems
+included.
+"""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads import (
+    exact_head_count,
+    exact_modal_head_count,
+    exact_modal_residues,
+    head_count,
+    head_count_report,
+    lag_operators,
+    modal_head_count,
+    modal_residues,
+)
+
+DOUBLE = torch.float64
+EYE = torch.eye(2, dtype=DOUBLE)
+quick = settings(max_examples=40, deadline=None)
+
+
+def random_system(N, d, p, rho, seed):
+    generator = torch.Generator().manual_seed(seed)
+    A = torch.randn(N, N, generator=generator, dtype=DOUBLE)
+    A = A * (rho / torch.linalg.eigvals(A).abs().max())
+    return (A, *(torch.randn(*s, generator=generator, dtype=DOUBLE) for s in ((N, d), (p, N), (p, d))))
+
+
+def floats(*matrices):
+    return tuple(None if m is None else m.double() for m in matrices)
+
+
+@pytest.mark.guards("prop-what-k-is")
+@quick
+@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.integers(0, 10**6))
+def test_modal_residues_rebuild_the_lags_and_their_span_is_k(N, d, p, repeated, seed):
+    A, B, C, D = random_system(N, d, p, 0.9, seed)
+    if repeated:
+        A = torch.kron(torch.eye(2, dtype=DOUBLE), A)
+        B, C = torch.cat([B, B.flip(0)]), torch.cat([C, C.flip(1)], 1)
+    for skip in (None, D):
+        lam, R = modal_residues(A, B, C, skip)
+        assert len(lam) <= N + 1
+        # Not lam ** tau: torch's complex 0 ** 0 is NaN, and the skip is a mode of eigenvalue 0.
+        powers = torch.cat([torch.ones_like(lam).unsqueeze(0), lam.expand(2 * N + 2, -1)]).cumprod(0)
+        M = lag_operators(A, B, C, 2 * N + 3, skip)
+        assert (torch.einsum("ts,spd->tpd", powers, R) - M).abs().max() < 1e-9 * M.abs().max()
+        assert modal_head_count(A, B, C, skip) == head_count_report(A, B, C, 2 * N + 3, skip).count
+
+
+@pytest.mark.guards("prop-what-k-is")
+@pytest.mark.parametrize(
+    "blocks", [[(2, 2)], [(1, 3), (1, 2)], [(0, 2), (3, 1)], [(2, 1), (2, 1)], [(0, 3)], [(-1, 2), (2, 2)]]
+)
+@pytest.mark.parametrize("skip", [False, True])
+def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
+    parts = [
+        lam * torch.eye(m, dtype=torch.int64) + torch.diag(torch.ones(m - 1, dtype=torch.int64), 1)
+        for lam, m in blocks
+    ]
+    A = torch.block_diag(*parts)
+    N = len(A)
+    generator = torch.Generator().manual_seed(N)
+    B, C = (torch.randint(-2, 3, s, generator=generator) for s in ((N, 2), (3, N)))
+    D = torch.randint(-2, 3, (3, 2), generator=generator) if skip else None
+    k = exact_head_count(A, B, C, 3 * N, D).count
+    assert exact_modal_head_count(A, B, C, D) == k == head_count(*floats(A, B, C), 3 * N, floats(D)[0])
+    residues = exact_modal_residues(A, B, C, D)
+    lags = lag_operators(*floats(A, B, C), 6, floats(D)[0])
+    for tau in range(6):
+        rebuilt = sum(
+            (math.comb(tau, m) * (lam ** (tau - m) if tau > m or lam else int(tau == m)) * R
+             for (lam, m), R in residues.items() if m <= tau),
+            start=0 * next(iter(residues.values())),
+        )  # fmt: skip
+        assert torch.equal(torch.tensor(rebuilt.tolist(), dtype=DOUBLE), lags[tau])
+
+
+def test_complex_pairs_counted_by_exact_residues():
+    for D in (None, [[1, 2], [3, 4]]):
+        system = ([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
+        assert (
+            exact_modal_head_count(*system, D) == exact_head_count(*system, 9, D).count == 2 + (D is not None)
+        )
+
+
+def test_defective_systems_are_refused_by_the_float_modal_form():
+    A = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=DOUBLE)
+    with pytest.raises(ValueError, match="A must be diagonalisable"):
+        modal_residues(A, EYE, EYE)
+    assert head_count(A, EYE, EYE, 9) == 2

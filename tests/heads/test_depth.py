@@ -1,0 +1,88 @@
+"""Depth as heads: residual stacks reach the stated rank, never exceed it, and do not represent everything of
+it.
+"""
+
+import pytest
+import torch
+
+from ssmbook.heads import residual_depth_span, residual_stack_operator
+from ssmbook.operators import DenseOperator, FactorizedOperator
+
+DOUBLE = torch.float64
+
+
+def randn(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def stack(L, H, p, n, *, shared=False):
+    V = randn(1, H, p, p, seed=1).expand(L, -1, -1, -1) if shared else randn(L, H, p, p, seed=2)
+    return randn(L, H, n, n, seed=3).tril(), V
+
+
+def dense_rank(alpha, V):
+    W = residual_stack_operator(alpha, V).to_dense()
+    rows = W.reshape(-1, W.shape[-2] * W.shape[-1])
+    return int(torch.linalg.matrix_rank(rows / rows.norm(), rtol=1e-10))
+
+
+@pytest.mark.guards("prop-depth-heads")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("L", [0, 1, 2, 3])
+@pytest.mark.parametrize("H", [0, 1, 2])
+@pytest.mark.parametrize(("p", "n"), [(2, 5), (4, 6), (5, 3), (1, 4)])
+def test_generic_stacks_attain_the_bound(L, H, p, n, shared):
+    alpha, V = stack(L, H, p, n, shared=shared)
+    assert dense_rank(alpha, V) == residual_depth_span(L, H, p, n=n, shared=shared)
+
+
+@pytest.mark.guards("prop-depth-heads")
+def test_the_expansion_is_the_composition_of_the_layers():
+    alpha, V = stack(3, 2, 3, 5)
+    x = randn(5, 3, seed=9)
+    y = x
+    for layer_alpha, layer_V in zip(alpha, V, strict=True):
+        y = y + FactorizedOperator(layer_alpha, layer_V).apply(y)
+    stacked = residual_stack_operator(alpha, V)
+    assert stacked.H == 27
+    torch.testing.assert_close(stacked.apply(x), y)
+
+
+@pytest.mark.guards("prop-depth-heads")
+def test_without_residuals_single_heads_stay_at_one():
+    alpha, V = stack(4, 1, 3, 5)
+    W = FactorizedOperator(alpha[0], V[0])
+    for layer in range(1, 4):
+        W = FactorizedOperator(alpha[layer], V[layer]) @ W
+    assert DenseOperator(W.to_dense()).interaction_rank() == 1
+
+
+@pytest.mark.guards("prop-depth-heads")
+def test_shared_maps_are_capped_by_the_minimal_polynomial():
+    alpha, V = stack(5, 1, 2, 8, shared=True)
+    assert dense_rank(alpha, V) == residual_depth_span(5, 1, 2, shared=True) == 2
+    assert residual_depth_span(5, 1, 9, shared=True) == 6 and residual_depth_span(5, 1, 9) == 32
+    assert residual_depth_span(2, 3, 9, shared=True) == 13 and residual_depth_span(2, 3, 9) == 16
+
+
+@pytest.mark.guards("prop-depth-heads")
+def test_reaching_a_rank_is_not_representing_every_operator_of_it():
+    # Two residual single-head layers reach rank 4, but every such operator has the same fourth head: the
+    # coefficient of V_2 V_1 is A_2 A_1, so over strictly causal A_2, A_1 on n = 2 tokens it vanishes.
+    alpha, V = randn(2, 1, 2, 2, seed=4).tril(-1), randn(2, 1, 3, 3, seed=5)
+    assert dense_rank(alpha, V) == 2 < residual_depth_span(2, 1, 3)
+
+
+def test_bad_input_is_named():
+    for arguments in ((-1, 1, 2), (1, -1, 2), (1, 1, 0)):
+        with pytest.raises(ValueError, match="must be at least"):
+            residual_depth_span(*arguments)
+    with pytest.raises(TypeError, match="L must be an int"):
+        residual_depth_span(1.0, 1, 2)
+    alpha, V = stack(2, 1, 3, 4)
+    with pytest.raises(ValueError, match="V must have shape"):
+        residual_stack_operator(alpha, V[:1])
+    with pytest.raises(ValueError, match="V must have shape"):
+        residual_stack_operator(alpha, V[..., :2])
+    with pytest.raises(TypeError, match="V must have the dtype"):
+        residual_stack_operator(alpha, V.float())

@@ -1,0 +1,125 @@
+"""Exact certificates: they hold, they print, and a forged one is caught."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import sympy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads import exact_head_count, exact_minimal_degree
+
+EYE = [[1, 0], [0, 1]]
+TURN = [[Fraction(3, 5), Fraction(-4, 5)], [Fraction(4, 5), Fraction(3, 5)]]
+matrices = lambda rows, columns: st.lists(  # noqa: E731
+    st.lists(st.fractions(-2, 2, max_denominator=3), min_size=columns, max_size=columns),
+    min_size=rows,
+    max_size=rows,
+)
+
+
+def sympy_rank(A, B, C, n, D):
+    A, B, C = sympy.Matrix(A), sympy.Matrix(B), sympy.Matrix(C)
+    lags = [
+        C * A**tau * B + (sympy.Matrix(D) if tau == 0 else sympy.zeros(C.rows, B.cols)) for tau in range(n)
+    ]
+    return sympy.Matrix([list(M) for M in lags]).rank()
+
+
+@pytest.mark.guards("thm-rank-gap")
+def test_a_rational_rotation_is_certified_at_two():
+    proof = exact_head_count(TURN, EYE, EYE, 6)
+    assert proof.count == 2 and proof.basis_lags == (0, 1) and proof.verify()
+    text = str(proof)
+    assert "k = 2 over the rationals, n = 6" in text and "basis: M_0, M_1" in text
+    assert "M_t = 6/5 M_(t-1) - M_(t-2) for t = 2 … 5" in text
+
+
+@pytest.mark.guards("thm-rank-gap")
+def test_a_half_turn_is_certified_at_one():
+    proof = exact_head_count([[-1, 0], [0, -1]], EYE, EYE, 5)
+    assert proof.count == 1 and proof.relations == {1: (Fraction(-1),)} and proof.verify()
+    assert "M_1 = -M_0" in str(proof)
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_the_delay_line_stalls_and_grows_again():
+    A = [[int(i == j + 1) for j in range(6)] for i in range(6)]
+    B = [[int(i == 0)] for i in range(6)]
+    C = [[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1]]
+    proofs = [exact_head_count(A, B, C, n) for n in range(1, 9)]
+    assert [proof.count for proof in proofs] == [1, 1, 1, 1, 1, 2, 2, 2]
+    assert all(proof.verify() for proof in proofs)
+    assert proofs[-1].basis_lags == (0, 5) and "M_3 = 0" in str(proofs[-1])
+
+
+@pytest.mark.guards("thm-head-count", "prop-what-k-is")
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 7), st.booleans())
+def test_certificates_verify_and_agree_with_sympy_rank(data, N, d, p, n, skip):
+    A, B, C = data.draw(matrices(N, N)), data.draw(matrices(N, d)), data.draw(matrices(p, N))
+    D = data.draw(matrices(p, d)) if skip else [[0] * d for _ in range(p)]
+    proof = exact_head_count(A, B, C, n, D)
+    assert proof.verify()
+    assert proof.count == sympy_rank(A, B, C, n, D) <= min(n, exact_minimal_degree(A, B, C) + skip, p * d)
+
+
+def test_forged_certificates_fail():
+    proof = exact_head_count([[2, 1], [0, 3]], [[1], [1]], [[1, 1]], 5, [[1]])
+    assert proof.verify() and proof.count == 1 and len(proof.relations) == 2
+    first, second = proof.relations
+    forgeries = [
+        replace(proof, relations=proof.relations | {first: (Fraction(99),)}),
+        replace(proof, relations={first: proof.relations[first]}),
+        replace(proof, determinant=proof.determinant + 1),
+        replace(proof, determinant=Fraction(0)),
+        replace(proof, recurrence=(Fraction(1), Fraction(1))),
+        replace(proof, decided=2, relations={first: proof.relations[first]}),
+    ]
+    assert not any(forgery.verify() for forgery in forgeries)
+    dependent = replace(exact_head_count(EYE, EYE, EYE, 2), basis_lags=(0, 1), minor=(0, 3), relations={})
+    assert not replace(dependent, determinant=Fraction(1)).verify()
+    assert not replace(dependent, determinant=Fraction(0)).verify()
+
+
+def test_many_kinds_of_rational_input():
+    expected = exact_head_count(TURN, EYE, EYE, 4).count
+    assert exact_head_count(sympy.Matrix(TURN), sympy.eye(2), EYE, 4).count == expected
+    whole = [[0, -1], [1, 0]]
+    assert exact_head_count(torch.tensor(whole), torch.eye(2, dtype=torch.int32), EYE, 4).count == 2
+
+
+def test_empty_and_zero_systems():
+    for proof in (
+        exact_head_count([], [], [], 4),
+        exact_head_count([[0]], [[0]], [[1]], 4),
+        exact_head_count(EYE, EYE, EYE, 0),
+    ):
+        assert proof.count == 0 and proof.verify() and "k = 0" in str(proof)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            ([[0.5]], [[1]], [[1]], 3),
+            TypeError,
+            r"A must hold ints or Fractions; got float 0.5; pass Fraction\(0.5\)",
+        ),
+        ((torch.eye(2), EYE, EYE, 3), TypeError, "A must be an integer matrix"),
+        (([[1, 2]], [[1]], [[1]], 3), ValueError, r"A must have shape \(1, 1\)"),
+        ((EYE, [[1], [1, 2]], EYE, 3), ValueError, "B must have shape"),
+        ((EYE, EYE, [[1]], 3), ValueError, "C must have shape"),
+        ((EYE, EYE, EYE, -1), ValueError, "n must be at least 0"),
+        ((EYE, EYE, EYE, 2, [[1]]), ValueError, "D must have shape"),
+        ((5, EYE, EYE, 2), TypeError, "A must be a matrix as nested lists"),
+        (([[True]], [[1]], [[1]], 2), TypeError, "A must hold ints"),
+        (([[1j]], [[1]], [[1]], 2), TypeError, "A must hold ints"),
+        ((sympy.Matrix([[sympy.sqrt(2)]]), [[1]], [[1]], 2), TypeError, "A must hold ints"),
+    ],
+)
+def test_bad_input_is_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        exact_head_count(*arguments)

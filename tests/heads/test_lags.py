@@ -1,0 +1,137 @@
+"""Lag operators against the plain recurrence, foreign code, every size near a block boundary, and bad
+input.
+"""
+
+import pytest
+import scipy.signal
+import torch
+
+from ssmbook.heads import lag_operators
+
+DOUBLE = torch.float64
+
+
+def random_system(N, d, p, rho, seed, dtype=DOUBLE, batch=()):
+    generator = torch.Generator().manual_seed(seed)
+    A = torch.randn(*batch, N, N, generator=generator, dtype=dtype)
+    A = A * (rho / torch.linalg.eigvals(A).abs().amax(-1))[..., None, None]
+    B = torch.randn(*batch, N, d, generator=generator, dtype=dtype)
+    C = torch.randn(*batch, p, N, generator=generator, dtype=dtype)
+    D = torch.randn(*batch, p, d, generator=generator, dtype=dtype)
+    return A, B, C, D
+
+
+def by_recurrence(A, B, C, n, D=None):
+    lags, state = [], B
+    for tau in range(n):
+        lags.append(C @ state + (D if tau == 0 and D is not None else 0))
+        state = A @ state
+    return torch.stack(lags, -3)
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9, 10, 16, 17, 63])
+def test_equals_the_recurrence_lag_by_lag(n):
+    A, B, C, D = random_system(5, 2, 3, 0.9, n)
+    M, expected = lag_operators(A, B, C, n, D), by_recurrence(A, B, C, n, D)
+    assert M.shape == (n, 3, 2)
+    relative = torch.linalg.matrix_norm(M - expected) / torch.linalg.matrix_norm(expected)
+    assert relative.max() < 1e-13
+
+
+def test_decaying_lags_keep_relative_accuracy_over_long_ranges():
+    A, B, C, _ = random_system(16, 3, 3, 0.8, 0)
+    M, expected = lag_operators(A, B, C, 2000), by_recurrence(A, B, C, 2000)
+    relative = (M - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))
+    assert expected[-1].abs().max() < 1e-150 and relative.max() < 1e-12
+
+
+def test_batches_and_the_skip_at_lag_zero_only():
+    A, B, C, D = random_system(4, 2, 3, 0.7, 1, batch=(2, 3))
+    M = lag_operators(A, B, C, 11, D)
+    assert M.shape == (2, 3, 11, 3, 2)
+    assert torch.equal(M[..., 1:, :, :], lag_operators(A, B, C, 11)[..., 1:, :, :])
+    for i in range(2):
+        for j in range(3):
+            torch.testing.assert_close(M[i, j], lag_operators(A[i, j], B[i, j], C[i, j], 11, D[i, j]))
+
+
+def test_agrees_with_scipy_dlsim_impulse_responses():
+    A, B, C, D = random_system(6, 2, 3, 0.9, 2)
+    M = lag_operators(A, B, C, 20, D)
+    # dlsim puts D alone at lag 0 and C A^(tau-1) B after it: hand it (A, B, CA, CB + D).
+    system = tuple(m.numpy() for m in (A, B, C @ A, C @ B + D)) + (1.0,)
+    for channel in range(2):
+        impulse = torch.zeros(20, 2, dtype=DOUBLE)
+        impulse[0, channel] = 1.0
+        _, y, _ = scipy.signal.dlsim(system, impulse.numpy())
+        torch.testing.assert_close(M[:, :, channel], torch.from_numpy(y), rtol=1e-10, atol=1e-12)
+
+
+def test_complex_float32_bfloat16_and_gradients():
+    A, B, C, D = random_system(3, 2, 2, 0.9, 3)
+    phase = torch.exp(torch.tensor(0.7j, dtype=torch.complex128))
+    Z = lag_operators(A * phase, B * (1 + 0j), C * (1 + 0j), 7)
+    turned = phase ** torch.arange(7)
+    torch.testing.assert_close(Z, turned[:, None, None] * lag_operators(A, B, C, 7))
+    for dtype in (torch.float32, torch.bfloat16):
+        assert lag_operators(*(m.to(dtype) for m in (A, B, C)), 7).dtype == dtype
+    inputs = [m.requires_grad_() for m in (A, B, C, D)]
+    assert torch.autograd.gradcheck(lambda a, b, c, e: lag_operators(a, b, c, 6, e), inputs)
+
+
+def test_empty_lengths_states_and_batches():
+    A, B, C, D = random_system(3, 2, 4, 0.9, 4)
+    assert lag_operators(A, B, C, 0, D).shape == (0, 4, 2)
+    assert lag_operators(*(m.expand(0, *m.shape) for m in (A, B, C)), 5).shape == (0, 5, 4, 2)
+    no_state = lag_operators(A[:0, :0], B[:0], C[:, :0], 3, D)
+    assert torch.equal(no_state, torch.stack([D, torch.zeros_like(D), torch.zeros_like(D)]))
+
+
+def test_unstable_systems_are_allowed_until_they_overflow():
+    A, B, C, _ = random_system(3, 2, 2, 1.5, 5)
+    M, expected = lag_operators(A, B, C, 1000), by_recurrence(A, B, C, 1000)
+    relative = (M - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))
+    assert M.abs().max() > 1e150 and relative.max() < 1e-11
+    with pytest.raises(
+        ValueError, match=r"n must stay below the lag where M overflows torch.float64, 17\d\d"
+    ):
+        lag_operators(A, B, C, 4000)
+
+
+def test_an_overflowing_mode_that_b_never_excites_does_no_harm():
+    A = torch.diag(torch.tensor([0.5, 1e3], dtype=DOUBLE))
+    B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.ones(1, 2, dtype=DOUBLE)
+    M = lag_operators(A, B, C, 400)
+    torch.testing.assert_close(M.flatten(), 0.5 ** torch.arange(400, dtype=DOUBLE))
+
+
+def test_inputs_are_left_alone():
+    system = random_system(3, 2, 2, 0.9, 6)
+    copies = [m.clone() for m in system]
+    M = lag_operators(*system[:3], 1, system[3])
+    M.fill_(7.0)
+    assert all(torch.equal(m, copy) for m, copy in zip(system, copies, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda s: s | {"A": s["A"][:, :2]}, ValueError, "A must have shape"),
+        (lambda s: s | {"B": s["B"][:2]}, ValueError, "B must have shape .* with N = 3"),
+        (lambda s: s | {"C": s["C"][:, :1]}, ValueError, "C must have shape"),
+        (lambda s: s | {"D": s["D"].mT[:, :1]}, ValueError, "D must have shape"),
+        (lambda s: s | {"B": s["B"].float()}, TypeError, "B must have the dtype of A"),
+        (lambda s: s | {"A": s["A"].long()}, TypeError, "A must be"),
+        (lambda s: s | {"A": s["A"].to("meta")}, ValueError, "B must be on the device of A"),
+        (lambda s: s | {"C": s["C"] * float("nan")}, ValueError, "C must be finite"),
+        (lambda s: s | {"n": -1}, ValueError, "n must be at least 0"),
+        (lambda s: s | {"n": 3.0}, TypeError, "n must be an int"),
+        (lambda s: s | {"B": s["B"].expand(2, 3, 2)}, ValueError, "B must have the batch shape of A"),
+        (lambda s: s | {"A": s["A"] * 1j}, TypeError, "B must have the dtype of A"),
+    ],
+)
+def test_bad_input_is_named(change, error, message):
+    A, B, C, D = random_system(3, 2, 4, 0.9, 7)
+    with pytest.raises(error, match=message):
+        lag_operators(**change({"A": A, "B": B, "C": C, "n": 4, "D": D}))

@@ -1,0 +1,146 @@
+"""Pairwise coefficients: the count, its bounds, and heads that are the function almost everywhere."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.pairwise import pairwise_head_count, pairwise_heads_from_ssm
+
+F64 = torch.float64
+
+
+def random_system(seed, N, p, d):
+    g = torch.Generator().manual_seed(seed)
+    A = torch.randn(N, N, generator=g, dtype=F64)
+    A = A * (0.9 / torch.linalg.eigvals(A).abs().max())
+    return A, torch.randn(N, d, generator=g, dtype=F64), torch.randn(p, N, generator=g, dtype=F64)
+
+
+@pytest.mark.guards("thm-pairwise-count")
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(1, 9))
+def test_bounds_similarity_and_exactness(seed, N, p, d, n):
+    A, B, C = random_system(seed, N, p, d)
+    M = lag_operators(A, B, C, n)
+    found = pairwise_head_count(M)
+    assert found.low <= found.count <= found.high == min(found.k, p) and found.low == -(-found.k // d)
+    assert found.k <= min(n, N, p * d)
+    g = torch.Generator().manual_seed(seed)
+    T = torch.eye(N, dtype=F64) + 0.1 * torch.randn(N, N, generator=g, dtype=F64)
+    if torch.linalg.cond(T) < 1e3:
+        inverse = torch.linalg.inv(T)
+        assert pairwise_head_count(lag_operators(T @ A @ inverse, T @ B, C @ inverse, n)).count == found.count
+    heads = pairwise_heads_from_ssm(M, g)
+    x = torch.randn(2, n, d, generator=g, dtype=F64)
+    y, target = heads(x), heads.target(x)
+    size = 1 + float(heads.coefficients(x).abs().max() if heads.H else 0)
+    assert heads.H == found.count and (y - target).norm() <= 1e-12 * size * (target.norm() + M.norm())
+    expected = sum(torch.einsum("pd,...d->...p", M[t], x[:, n - 1 - t]) for t in range(n))
+    assert torch.allclose(target[:, -1], expected)
+
+
+@pytest.mark.guards("thm-pairwise-count")
+def test_the_example_of_the_book():
+    M = lag_operators(*random_system(0, 6, 2, 4), 20)
+    found = pairwise_head_count(M)
+    assert (found.k, found.count, found.low, found.high) == (6, 2, 2, 2)
+    heads = pairwise_heads_from_ssm(M)
+    x = torch.randn(50, 20, 4, generator=torch.Generator().manual_seed(1), dtype=F64)
+    assert (heads(x) - heads.target(x)).norm() < 1e-13 * heads.target(x).norm()
+
+
+@pytest.mark.guards("thm-pairwise-count")
+def test_one_head_less_misses_the_span_of_almost_every_token():
+    M = lag_operators(*random_system(2, 6, 3, 4), 12)
+    heads = pairwise_heads_from_ssm(M)
+    x = torch.randn(4, generator=torch.Generator().manual_seed(0), dtype=F64)
+    images = torch.einsum("npd,d->np", M, x)
+    for H in range(heads.H):
+        span = torch.einsum("hpd,d->ph", heads.V[:H], x)
+        rest = images.T - span @ torch.linalg.pinv(span) @ images.T
+        assert rest.norm() > 1e-3 * images.norm()
+
+
+@pytest.mark.guards("thm-pairwise-count")
+@pytest.mark.parametrize(
+    "case,k,count", [("rotation", 2, 2), ("one row", 3, 1), ("one column", 3, 3), ("common kernel", 2, 1)]
+)
+def test_named_cases(case, k, count):
+    g = torch.Generator().manual_seed(0)
+    if case == "rotation":
+        A = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=F64)
+        M = lag_operators(A, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 6)
+    elif case == "one row":
+        M = torch.randn(6, 1, 3, generator=g, dtype=F64)
+    elif case == "one column":
+        M = torch.randn(6, 3, 1, generator=g, dtype=F64)
+    else:
+        M = torch.zeros(2, 3, 3, dtype=F64)
+        M[0, 0, 0] = M[1, 0, 1] = 1
+    for exact in (False, True):
+        found = pairwise_head_count(M, exact=exact)
+        assert (found.k, found.count) == (k, count), (case, exact)
+
+
+@pytest.mark.guards("thm-pairwise-count")
+def test_exact_ranks_see_what_float64_rounds_away():
+    M = torch.zeros(2, 2, 2, dtype=F64)
+    M[0], M[1] = torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)
+    M[1, 0, 1] = 2.0**-60
+    assert pairwise_head_count(M).k == 1
+    exact = pairwise_head_count(M, exact=True)
+    assert (exact.k, exact.count) == (2, 2)
+
+
+@pytest.mark.guards("thm-pairwise-count")
+def test_coefficients_blow_up_near_the_wall():
+    M = lag_operators(*random_system(0, 6, 2, 4), 8)
+    heads = pairwise_heads_from_ssm(M)
+    g = torch.Generator().manual_seed(3)
+    a, b = torch.randn(2, 4, generator=g, dtype=F64)
+
+    def volume(t):
+        return torch.linalg.det(torch.einsum("hpd,d->ph", heads.V, a + t * b))
+
+    ends = torch.linspace(-30, 30, 2001, dtype=F64)
+    signs = torch.stack([volume(t) for t in ends]).sign()
+    crossing = int((signs[1:] != signs[:-1]).nonzero()[0])
+    low, high = ends[crossing], ends[crossing + 1]
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if volume(middle) * volume(low) > 0 else (low, middle)
+    sizes = []
+    for distance in (1e-2, 1e-3, 1e-4):
+        x = (a + (low + distance) * b).expand(1, 1, 4)
+        sizes.append(float(heads.coefficients(x.expand(1, 8, 4)).abs().max()))
+    assert 8 < sizes[1] / sizes[0] < 12 and 8 < sizes[2] / sizes[1] < 12
+
+
+def test_zero_system_zero_tokens_and_dtype():
+    heads = pairwise_heads_from_ssm(torch.zeros(3, 2, 2, dtype=F64))
+    assert heads.H == 0 and heads(torch.ones(3, 2, dtype=F64)).abs().max() == 0
+    M = lag_operators(*random_system(0, 4, 2, 3), 6)
+    heads = pairwise_heads_from_ssm(M)
+    x = torch.randn(6, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
+    x[2] = 0
+    assert torch.isfinite(heads.coefficients(x)).all() and (heads.coefficients(x)[:, :, 2] == 0).all()
+    assert torch.allclose(heads(x), heads.target(x))
+    assert pairwise_heads_from_ssm(M.float())(x.float()).dtype == torch.float32
+    assert pairwise_head_count(M.float()).count == 2 and pairwise_head_count(M.float()).k == 4
+
+
+def test_bad_input_is_named():
+    M = lag_operators(*random_system(0, 4, 2, 3), 6)
+    heads = pairwise_heads_from_ssm(M)
+    with pytest.raises(ValueError, match="x must have at most"):
+        heads(torch.zeros(7, 3, dtype=F64))
+    with pytest.raises(ValueError, match="x must have shape"):
+        heads(torch.zeros(5, 2, dtype=F64))
+    with pytest.raises(TypeError, match="x must have the dtype"):
+        heads(torch.zeros(5, 3))
+    with pytest.raises(ValueError, match="M must be finite"):
+        pairwise_head_count(M * float("nan"))
+    with pytest.raises(ValueError, match="draws"):
+        pairwise_head_count(M, draws=0)

@@ -1,0 +1,199 @@
+"""Heads with value maps of bounded rank: bounds, constructions, and the Jordan block's border rank."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.ranklimited import (
+    rank_limited_head_count,
+    rank_limited_lower_bounds,
+    span_rank_one_elements,
+)
+from ssmbook.heads.ranklimited_border import jordan_approximation, jordan_lags
+
+F64 = torch.float64
+
+
+def turn(theta):
+    return torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]], dtype=F64)
+
+
+def modal_system(real, pairs, p, d, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    A = torch.block_diag(*[torch.tensor([[v]], dtype=F64) for v in real], *[r * turn(t) for r, t in pairs])
+    return A, torch.randn(len(A), d, generator=g, dtype=F64), torch.randn(p, len(A), generator=g, dtype=F64)
+
+
+def check(M, r, system=None):
+    lower, upper, heads = rank_limited_head_count(M, r, system=system)
+    assert lower <= upper == heads.H and heads.relative_error <= 1e-9
+    assert (heads.lags() - M).norm() <= 2e-9 * M.norm()
+    assert all(torch.linalg.matrix_rank(V, rtol=1e-8) <= r for V in heads.V)
+    return lower, upper
+
+
+@pytest.mark.guards("prop-rank-limited")
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.integers(1, 4),
+)
+def test_bounds_are_ordered_and_the_construction_is_the_system(seed, N, p, d, n, r):
+    g = torch.Generator().manual_seed(seed)
+    A = torch.randn(N, N, generator=g, dtype=F64)
+    A = A * (0.9 / torch.linalg.eigvals(A).abs().max())
+    system = A, torch.randn(N, d, generator=g, dtype=F64), torch.randn(p, N, generator=g, dtype=F64)
+    M = lag_operators(*system, n)
+    lower, upper = check(M, r, system)
+    k = int(torch.linalg.matrix_rank(M.flatten(1), rtol=1e-10))
+    assert k <= lower
+    if r >= min(p, d):
+        assert lower == upper == k
+    poles = torch.linalg.eigvals(A)
+    if r == 1:
+        assert upper <= int((poles.imag == 0).sum()) + 3 * int((poles.imag > 0).sum())
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize("theta", [0.1, 0.7, 1.5, 3.0])
+def test_rotation_needs_three_rank_one_heads(theta):
+    eye = torch.eye(2, dtype=F64)
+    for n in (2, 3, 12):
+        M = lag_operators(0.9 * turn(theta), eye, eye, n)
+        assert check(M, 1) == (3, 3) and check(M, 2) == (2, 2)
+        elements, discriminant = span_rank_one_elements(M)
+        assert len(elements) == 0 and discriminant < -0.5
+    assert check(lag_operators(0.9 * turn(theta), eye, eye, 1), 1) == (2, 2)
+    half = lag_operators(-0.9 * eye, eye, eye, 5)
+    assert check(half, 1) == (2, 2) and check(half, 2) == (1, 1)
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize(
+    "real,pairs",
+    [
+        ([0.9, 0.4], []),
+        ([0.9], [(0.8, 1.0)]),
+        ([0.9, 0.3], [(0.8, 1.0), (0.7, 2.0)]),
+        ([], [(0.9, 0.5), (0.8, 1.2)]),
+    ],
+)
+def test_modes_are_counted_exactly_where_input_and_output_see_all_states(real, pairs):
+    N = len(real) + 2 * len(pairs)
+    for p, d in ((N, N), (N + 1, N + 2)):
+        M = lag_operators(*modal_system(real, pairs, p, d), 2 * N + 3)
+        wanted = len(real) + 3 * len(pairs)
+        assert check(M, 1) == (wanted, wanted)
+        assert check(M, 2) == (N, N)
+
+
+@pytest.mark.guards("prop-rank-limited")
+def test_modes_of_the_system_help_where_the_lags_do_not_show_them():
+    system = modal_system([0.9, 0.3], [(0.8, 1.0), (0.7, 2.0)], 3, 4)
+    M = lag_operators(*system, 24)
+    assert check(M, 1, system)[1] == 8 < check(M, 1)[1]
+    repeated = modal_system([0.9, 0.5, 0.5, 0.1], [], 4, 4)
+    M = lag_operators(*repeated, 12)
+    assert check(M, 1, repeated) == (4, 4) and check(M, 2, repeated) == (3, 3)
+
+
+@pytest.mark.guards("prop-rank-limited")
+def test_two_dimensional_spans_by_their_discriminant():
+    g = torch.Generator().manual_seed(4)
+    seen = set()
+    for _ in range(40):
+        M = torch.randn(2, 2, 2, generator=g, dtype=F64)
+        elements, discriminant = span_rank_one_elements(M)
+        # An independent view: M_0^-1 M_1 has real eigenvalues iff the span has two rank-one elements.
+        real = bool((torch.linalg.eigvals(torch.linalg.solve(M[0], M[1])).imag == 0).all())
+        assert (discriminant > 0) == real and len(elements) == 2 * real
+        for E in elements:
+            sigma = torch.linalg.svdvals(E)
+            assert sigma[1] < 1e-9 * sigma[0]
+            rows = torch.cat([M.flatten(1), E.flatten()[None]])
+            assert torch.linalg.matrix_rank(rows, rtol=1e-9) == 2
+        assert check(M, 1) == ((2, 2) if real else (3, 3))
+        seen.add(real)
+    assert seen == {True, False}
+    with pytest.raises(ValueError, match="k = 2"):
+        span_rank_one_elements(torch.randn(3, 3, 3, generator=g, dtype=F64))
+
+
+@pytest.mark.guards("prop-rank-limited")
+def test_every_lower_bound_is_the_reason_somewhere():
+    eye = torch.eye(4, dtype=F64)
+    one = rank_limited_lower_bounds(eye[None], 2)
+    assert one["span"] == 1 and one["columns"] == one["rows"] == one["largest lag"] == 2
+    row = torch.zeros(4, 4, 1, dtype=F64)
+    row[range(4), range(4), 0] = 1
+    assert rank_limited_lower_bounds(row, 2)["span"] == 4
+    pair = lag_operators(turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 4)
+    bounds = rank_limited_lower_bounds(pair, 1)
+    assert bounds.pop("tensor rank") == 3 and max(bounds.values()) == 2
+    wide = torch.zeros(2, 2, 3, dtype=F64)
+    wide[0, 0, 0] = wide[0, 1, 1] = wide[1, 0, 1] = wide[1, 1, 2] = 1
+    bounds = rank_limited_lower_bounds(wide, 1)
+    assert bounds["rows"] == 3 > max(bounds["span"], bounds["columns"], bounds["largest lag"])
+    assert rank_limited_lower_bounds(wide, 2)["rows"] == 2 and rank_limited_lower_bounds(wide, 3)["rows"] == 1
+    # k = 2 in a 3 x 3 core: no algebra, but a non-real pencil eigenvalue rules three rank-one heads out.
+    pencil = torch.stack([torch.eye(3, dtype=F64), torch.block_diag(turn(1.0), 2 * torch.eye(1, dtype=F64))])
+    bounds = rank_limited_lower_bounds(pencil, 1)
+    assert bounds.pop("tensor rank") == 4 and max(bounds.values()) == 3
+    pencil[1] = torch.diag(torch.tensor([1.0, 2, 3], dtype=F64))
+    assert check(pencil, 1) == (3, 3)
+
+
+@pytest.mark.guards("prop-border-rank")
+@pytest.mark.parametrize("rho", [0.5, -0.25, 1.0])
+def test_jordan_block_has_rank_three_and_border_rank_two(rho):
+    eye = torch.eye(2, dtype=F64)
+    A = torch.tensor([[rho, 1.0], [0, rho]], dtype=F64)
+    M = jordan_lags(rho, 9)
+    assert torch.allclose(M, lag_operators(A, eye, eye, 9), atol=1e-15)
+    assert check(M, 1) == (3, 3)
+    elements, discriminant = span_rank_one_elements(M)
+    assert len(elements) == 1 and abs(discriminant) < 1e-14
+    errors, sizes = [], []
+    for epsilon in (1e-1, 1e-2, 1e-3, 1e-4):
+        heads = jordan_approximation(rho, epsilon, 9)
+        assert heads.H == 2 and all(torch.linalg.matrix_rank(V) == 1 for V in heads.V)
+        assert heads.relative_error == pytest.approx(float((heads.lags() - M).norm() / M.norm()))
+        errors.append(heads.relative_error)
+        sizes.append(float(heads.coefficients.abs().max()))
+    assert errors[3] < 1e-3 and all(4 < a / b < 40 for a, b in zip(errors, errors[1:], strict=False))
+    assert all(b > 4 * a for a, b in zip(sizes, sizes[1:], strict=False))
+
+
+@pytest.mark.guards("prop-border-rank")
+def test_split_poles_are_rank_two_however_close():
+    eye = torch.eye(2, dtype=F64)
+    for epsilon in (1e-1, 1e-3):
+        A = torch.tensor([[0.5, 1.0], [0, 0.5 + epsilon]], dtype=F64)
+        assert check(lag_operators(A, eye, eye, 6), 1) == (2, 2)
+
+
+def test_zero_system_and_bad_input():
+    assert rank_limited_head_count(torch.zeros(4, 2, 3, dtype=F64), 1)[:2] == (0, 0)
+    assert rank_limited_head_count(torch.zeros(0, 2, 3, dtype=F64), 1)[:2] == (0, 0)
+    M = jordan_lags(0.5, 4)
+    assert rank_limited_head_count(M.float(), 2)[2].V.dtype == torch.float32
+    dense = rank_limited_head_count(M, 1)[2].operator().to_dense()
+    assert torch.allclose(dense[3, 1], M[2]) and dense[1, 3].abs().max() == 0
+    with pytest.raises(ValueError, match="r must be at least 1"):
+        rank_limited_head_count(M, 0)
+    with pytest.raises(TypeError, match="r must be an int"):
+        rank_limited_head_count(M, 1.5)
+    with pytest.raises(ValueError, match="M must be finite"):
+        rank_limited_head_count(M / 0, 1)
+    with pytest.raises(ValueError, match="system must be"):
+        rank_limited_head_count(M, 1, system=modal_system([0.5], [], 3, 3))
+    with pytest.raises(ValueError, match="epsilon"):
+        jordan_approximation(0.5, 0.0, 4)

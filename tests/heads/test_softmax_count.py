@@ -1,0 +1,242 @@
+"""The softmax head count with a sink: decisions, certificates and the eigenvalue test."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.softmax_count import softmax_head_count
+from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
+
+F64 = torch.float64
+
+
+def turn(theta):
+    return torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]], dtype=F64)
+
+
+def rotation_lags(theta, n, rho=0.9):
+    return torch.stack([rho**t * turn(t * theta) for t in range(n)])
+
+
+def random_system(seed, N, p, d, radius=0.9):
+    g = torch.Generator().manual_seed(seed)
+    A = torch.randn(N, N, generator=g, dtype=F64)
+    A = A * (radius / torch.linalg.eigvals(A).abs().max())
+    return A, torch.randn(N, d, generator=g, dtype=F64), torch.randn(p, N, generator=g, dtype=F64)
+
+
+def verify(M, certificate):
+    """Check a certificate by its own statement, with nothing of the code that made it."""
+    unit = M / M.flatten(1).norm(dim=1).clamp(min=1e-300)[:, None, None]
+    if certificate.kind == "separating":
+        margins = (unit * certificate.U).sum((1, 2)) / certificate.U.norm()
+        assert margins.min() > 0 and margins.min() >= certificate.margin * (1 - 1e-12)
+    elif certificate.kind == "dependency":
+        weights = certificate.weights
+        assert (weights >= 0).all() and abs(float(weights.sum()) - 1) < 1e-12
+        assert torch.einsum("n,npd->pd", weights, unit).norm() < 1e-13
+
+
+@pytest.mark.guards("thm-sink-count")
+@pytest.mark.parametrize("theta", [0.01, 0.3, 0.7, 1.0, 2.0, 3.0, 3.14])
+def test_rotation_needs_two_heads_iff_its_arc_is_short(theta):
+    turning = math.ceil(math.pi / theta)
+    for n in sorted({2, turning - 1, turning, turning + 1, turning + 2} - {0, 1}):
+        M = rotation_lags(theta, n)
+        count, certificate = softmax_head_count(M)
+        assert count == (2 if (n - 1) * theta < math.pi else 3), (n, certificate.reason)
+        verify(M, certificate)
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_half_turn_and_negative_pole_pay_one_more_from_two_tokens_on():
+    for M in (rotation_lags(math.pi, 6), (-0.5) ** torch.arange(6, dtype=F64)[:, None, None]):
+        assert [softmax_head_count(M[:n])[0] for n in (1, 2, 3, 6)] == [1, 2, 2, 2]
+    assert softmax_head_count(0.5 ** torch.arange(6, dtype=F64)[:, None, None])[0] == 1
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_zero_system_and_zero_lag():
+    assert softmax_head_count(torch.zeros(5, 2, 3, dtype=F64))[0] == 0
+    M = rotation_lags(0.3, 6)
+    M[4] = 0
+    count, certificate = softmax_head_count(M)
+    assert count == 3 and certificate.kind == "dependency" and certificate.exact
+    assert certificate.weights.tolist() == [0, 0, 0, 0, 1, 0]
+    assert softmax_head_count(rotation_lags(0.3, 6))[0] == 2
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_exact_boundary_is_settled_over_the_rationals_and_rounding_is_called_undecided():
+    quarter = torch.tensor([[0.0, -1], [1, 0]], dtype=F64)
+    M = lag_operators(quarter, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 3)
+    count, certificate = softmax_head_count(M)
+    assert count == 3 and certificate.exact
+    verify(M, certificate)
+    eighth = rotation_lags(math.pi / 4, 5)
+    count, certificate = softmax_head_count(eighth)
+    assert count is None and certificate.kind == "undecided" and abs(certificate.margin) < 1e-15
+    assert (
+        softmax_head_count(eighth[:4])[0] == 2 and softmax_head_count(rotation_lags(math.pi / 4, 6))[0] == 3
+    )
+
+
+@pytest.mark.guards("thm-sink-count")
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9])
+def test_near_ties_are_decided_on_both_sides(gap):
+    for sign, wanted in ((-1, 2), (1, 3)):
+        angle = math.pi + sign * gap
+        M = torch.stack([turn(0.0), turn(1.0), turn(angle)])
+        count, certificate = softmax_head_count(M)
+        assert count == wanted and certificate.margin < gap
+        verify(M, certificate)
+    M = torch.stack([turn(0.0), turn(1.0), turn(math.pi - 1e-14)])
+    assert softmax_head_count(M)[0] is None
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_a_sign_is_claimed_only_when_rational_arithmetic_agrees():
+    g = torch.Generator().manual_seed(0)
+    claims = 0
+    for trial in range(60):
+        P, Q = torch.randn(2, 2, 2, generator=g, dtype=F64)
+        M = P @ rotation_lags(math.pi / 4, 4 + trial % 2, rho=1.0) @ Q
+        count, certificate = softmax_head_count(M, accuracy=0.0)
+        if certificate.kind == "separating":
+            claims += 1
+            U = [Fraction(u) for u in certificate.U.flatten().tolist()]
+            for lag in M.flatten(1).tolist():
+                assert sum(u * Fraction(v) for u, v in zip(U, lag, strict=True)) > 0
+    assert claims >= 30
+
+
+@pytest.mark.guards("thm-sink-count")
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.integers(1, 12))
+def test_certificates_prove_what_they_say(seed, N, p, d, n):
+    A, B, C = random_system(seed, N, p, d)
+    M = lag_operators(A, B, C, n)
+    count, certificate = softmax_head_count(M)
+    assert certificate.k == torch.linalg.matrix_rank(M.flatten(1), rtol=1e-10)
+    assert count in (None, certificate.k, certificate.k + 1)
+    verify(M, certificate)
+    g = torch.Generator().manual_seed(seed)
+    T = torch.eye(N, dtype=F64) + 0.1 * torch.randn(N, N, generator=g, dtype=F64)
+    if torch.linalg.cond(T) < 1e3:
+        turned = lag_operators(T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T), n)
+        other = softmax_head_count(turned)[0]
+        assert None in (count, other) or count == other
+    scales = torch.rand(n, 1, 1, generator=g, dtype=F64) * 10 + 0.1
+    other = softmax_head_count(scales * M)[0]
+    assert None in (count, other) or count == other
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+def test_eigenvalue_test_on_two_hundred_random_systems():
+    g = torch.Generator().manual_seed(1)
+    undecided, both = 0, {"k": 0, "k+1": 0}
+    for seed in range(200):
+        N, p = (int(torch.randint(1, high, (1,), generator=g)) for high in (6, 4))
+        d = -(-N // p) + seed % 2
+        system = random_system(seed, N, p, d)
+        test = eigenvalue_test(*system)
+        assert test.independent and test.nu == N
+        both[test.verdict] += 1
+        real = torch.linalg.eigvals(system[0])
+        assert (test.verdict == "k") == bool(((real.imag == 0) & (real.real > 0)).any())
+        lengths = (N, 8, 12) if test.verdict == "k" else (test.n0_low - 1, test.n0_high)
+        for n, extra in zip(lengths, (0, 0, 0) if test.verdict == "k" else (0, 1), strict=True):
+            count, certificate = softmax_head_count(lag_operators(*system, n))
+            undecided += count is None
+            assert count in (None, certificate.k + extra), (seed, n, test)
+    assert min(both.values()) > 40 and undecided <= 8
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+@pytest.mark.parametrize("theta", [0.2, 0.7, 1.3, 2.9])
+def test_eigenvalue_test_is_sharp_for_one_pair(theta):
+    eye = torch.eye(2, dtype=F64)
+    test = eigenvalue_test(0.9 * turn(theta), eye, eye)
+    assert test.verdict == "k+1" and test.n0_low == test.n0_high == 1 + math.ceil(math.pi / theta)
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+def test_multiplicity_and_delay_enter_the_bounds():
+    jordan = torch.tensor([[-0.5, 1], [0, -0.5]], dtype=F64)
+    eye = torch.eye(2, dtype=F64)
+    test = eigenvalue_test(jordan, eye, eye)
+    # Without the index the upper bound would be 2, yet two tokens still do with k heads.
+    assert (test.n0_low, test.n0_high) == (3, 3)
+    assert [softmax_head_count(lag_operators(jordan, eye, eye, n))[0] for n in (1, 2, 3)] == [1, 2, 3]
+    shift, eye = torch.diag(torch.ones(2, dtype=F64), 1), torch.eye(3, dtype=F64)
+    test = eigenvalue_test(shift, eye, eye)
+    assert (test.n0_low, test.n0_high) == (4, 4)
+    assert [softmax_head_count(lag_operators(shift, eye, eye, n))[0] for n in (1, 2, 3, 4, 5)] == [
+        1,
+        2,
+        3,
+        4,
+        4,
+    ]
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+def test_positive_pole_without_independence_decides_nothing():
+    A, B, C = (
+        torch.diag(torch.tensor([1.0, -1], dtype=F64)),
+        torch.ones(2, 1, dtype=F64),
+        torch.tensor([[1.0, 2]], dtype=F64),
+    )
+    test = eigenvalue_test(A, B, C)
+    assert test.verdict == "inconclusive" and (test.k, test.nu) == (1, 2)
+    assert softmax_head_count(lag_operators(A, B, C, 4))[0] == 2
+    hidden = eigenvalue_test(
+        torch.diag(torch.tensor([0.5, -0.5], dtype=F64)), torch.tensor([[0.0], [1]], dtype=F64), C
+    )
+    assert hidden.verdict == "k+1" and hidden.nu == 1
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+def test_defective_pole_after_a_change_of_basis_keeps_its_verdict():
+    g = torch.Generator().manual_seed(5)
+    for seed in range(5):
+        P = torch.randn(3, 3, generator=g, dtype=F64)
+        nilpotent = P @ torch.diag(torch.ones(2, dtype=F64), 1) @ torch.linalg.inv(P)
+        assert (
+            eigenvalue_test(nilpotent, torch.eye(3, dtype=F64), torch.eye(3, dtype=F64)).verdict == "k+1"
+        ), seed
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_non_finite_lags_are_refused(bad):
+    M = rotation_lags(0.3, 4)
+    M[2, 0, 1] = bad
+    with pytest.raises(ValueError, match="M must be finite"):
+        softmax_head_count(M)
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="M must have shape"):
+        softmax_head_count(torch.zeros(3, 2, dtype=F64))
+    with pytest.raises(TypeError, match="M must be"):
+        softmax_head_count(torch.zeros(3, 2, 2, dtype=torch.complex128))
+    with pytest.raises(ValueError, match="rtol"):
+        softmax_head_count(rotation_lags(0.3, 4), rtol=2.0)
+    eye = torch.eye(2, dtype=F64)
+    with pytest.raises(ValueError, match="A must have shape"):
+        eigenvalue_test(eye.expand(3, 2, 2), eye.expand(3, 2, 2), eye.expand(3, 2, 2))
+
+
+def test_long_systems_and_float32_are_answered():
+    A, B, C = random_system(0, 16, 4, 4, radius=0.999)
+    M = lag_operators(A, B, C, 65536)
+    before = M.clone()
+    assert softmax_head_count(M)[1].k == 16 and torch.equal(M, before)
+    count, certificate = softmax_head_count(rotation_lags(0.7, 20).float())
+    assert count == 3 and certificate.weights.dtype == torch.float32
+    assert softmax_head_count(rotation_lags(0.7, 5).float())[0] == 2

@@ -1,0 +1,149 @@
+"""Softmax without a sink: what it reaches, the plateau, and heads that attain both."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.heads.softmax_sinkless import sinkless_heads, sinkless_plateau, sinkless_reach
+
+F64 = torch.float64
+
+
+def lags(seed, n, p, d):
+    return torch.randn(n, p, d, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def toeplitz(M):
+    steps = torch.arange(M.shape[0])
+    lag = steps[:, None] - steps
+    return torch.where((lag >= 0)[..., None, None], M[lag.clamp(min=0)], torch.zeros((), dtype=M.dtype))
+
+
+def blocks_of(alpha, V):
+    return torch.einsum("hij,hpd->ijpd", alpha, V)
+
+
+def stochastic(seed, H, n):
+    scores = torch.randn(H, n, n, generator=torch.Generator().manual_seed(seed), dtype=F64)
+    return torch.softmax(scores.masked_fill(~torch.ones(n, n, dtype=torch.bool).tril(), -torch.inf), -1)
+
+
+def check_sinkless(heads, W):
+    n = W.shape[0]
+    visible = torch.ones(n, n, dtype=torch.bool).tril()
+    alpha = heads.coefficients()
+    assert torch.isfinite(heads.logits[:, visible]).all() and (alpha[:, visible] > 0).all()
+    assert torch.allclose(alpha.sum(-1), torch.ones((), dtype=F64))
+    assert (blocks_of(alpha, heads.V) - W).norm() <= 1e-9 * W.norm()
+
+
+@pytest.mark.guards("thm-no-sink")
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 3), st.integers(1, 3))
+def test_only_memoryless_systems_are_reachable(seed, n, p, d):
+    M = lags(seed, n, p, d)
+    assert not sinkless_reach(M).reachable
+    with pytest.raises(ValueError, match="equal row sums"):
+        sinkless_heads(M)
+    M[1:] = 0
+    reach = sinkless_reach(M)
+    assert reach.reachable and reach.count == 2
+    check_sinkless(sinkless_heads(M), toeplitz(M))
+
+
+@pytest.mark.guards("thm-no-sink")
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 7))
+def test_what_heads_make_is_reached_by_as_many(seed, H, n):
+    V = lags(seed + 1, H, 2, 3)
+    W = blocks_of(stochastic(seed, H, n), V)
+    reach = sinkless_reach(W)
+    assert reach.reachable and reach.count is not None and reach.count <= H
+    check_sinkless(sinkless_heads(W), W)
+
+
+@pytest.mark.guards("thm-no-sink")
+def test_a_block_sign_costs_one_more_head():
+    alpha = stochastic(0, 2, 5)
+    V = torch.tensor([[[2.0]], [[-1.0]]], dtype=F64)
+    W = blocks_of(alpha, V)
+    assert (W > 0).any() and (W < 0).any()
+    reach = sinkless_reach(W)
+    assert reach.count == 2 and reach.certificate.k == 1
+    with pytest.raises(ValueError, match="not certified"):
+        sinkless_heads(W, heads=1)
+    W = blocks_of(alpha, V.abs())
+    assert sinkless_reach(W).count == 1
+    check_sinkless(sinkless_heads(W), W)
+    check_sinkless(sinkless_heads(W, heads=2), W)
+
+
+@pytest.mark.guards("thm-no-sink")
+def test_zero_and_one_token():
+    zero = torch.zeros(4, 2, 2, dtype=F64)
+    assert sinkless_reach(zero).count == 0 and sinkless_heads(zero).H == 0
+    assert sinkless_reach(lags(0, 1, 2, 2)).count == 1
+
+
+@pytest.mark.guards("prop-plateau")
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 3), st.integers(1, 3))
+def test_plateau_bounds_every_sinkless_operator_and_is_attained(seed, n, p, d):
+    M = lags(seed, n, p, d)
+    plateau = sinkless_plateau(M)
+    W = toeplitz(M)
+    best = plateau.blocks(M)
+    assert abs(float((best - W).square().sum()) - plateau.error) <= 1e-12 * float(W.square().sum())
+    k = int(torch.linalg.matrix_rank(M.flatten(1)))
+    heads = sinkless_heads(best)
+    assert heads.H <= k + 1
+    check_sinkless(heads, best)
+    check_sinkless(sinkless_heads(best, heads=heads.certificate.k + 1), best)
+    for H in (1, 2, k + 2):
+        alpha = stochastic(seed + H, H, n)
+        # The best value maps for these coefficients: linear least squares.
+        columns = torch.linalg.lstsq(alpha.flatten(1).T, W.reshape(n * n, -1)).solution
+        error = (alpha.flatten(1).T @ columns - W.reshape(n * n, -1)).square().sum()
+        assert float(error) >= plateau.error * (1 - 1e-9)
+
+
+@pytest.mark.guards("prop-plateau")
+def test_plateau_by_hand():
+    M = torch.tensor([1.0, 1.0], dtype=F64).reshape(2, 1, 1)
+    plateau = sinkless_plateau(M)
+    # S = 1, 2 with weights 1, 1/2: mean 4/3, error (1/3)^2 + (2/3)^2/2 = 1/3 of an energy of 3.
+    assert float(plateau.value_sum) == pytest.approx(4 / 3)
+    assert plateau.error == pytest.approx(1 / 3) and plateau.relative == pytest.approx(1 / 9)
+
+
+@pytest.mark.guards("prop-plateau")
+def test_no_gradient_descent_falls_below_the_plateau():
+    M = 0.8 ** torch.arange(5, dtype=F64)[:, None, None] * torch.linalg.matrix_power(
+        torch.tensor([[0.0, -1], [1, 0]], dtype=F64), 1
+    )
+    M[0] = torch.eye(2, dtype=F64)
+    W, plateau = toeplitz(M), sinkless_plateau(M)
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 5, generator=g, dtype=F64).requires_grad_()
+    mask = ~torch.ones(5, 5, dtype=torch.bool).tril()
+    optimiser = torch.optim.Adam([logits], lr=0.05)
+    for _ in range(300):
+        alpha = torch.softmax(logits.masked_fill(mask, -torch.inf), -1).flatten(1).T
+        V = torch.linalg.lstsq(alpha, W.reshape(25, -1)).solution
+        loss = (alpha @ V - W.reshape(25, -1)).square().sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert plateau.error * (1 - 1e-9) <= float(loss.detach()) <= 1.02 * plateau.error
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="W must be causal"):
+        sinkless_reach(torch.ones(3, 3, 2, 2, dtype=F64))
+    with pytest.raises(ValueError, match="W must be finite"):
+        sinkless_reach(torch.full((3, 2, 2), float("nan"), dtype=F64))
+    with pytest.raises(ValueError, match="n >= 1"):
+        sinkless_plateau(torch.zeros(0, 2, 2, dtype=F64))
+    with pytest.raises(TypeError, match="M must be"):
+        sinkless_plateau([1.0])
