@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
-from ssmbook.display._style import COLORS, LINES, figure, label_line
+from ssmbook.display._style import COLORS, DIVERGING, LINES, figure, label_line
 
 
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
@@ -28,27 +29,26 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
 def hankel_spectra(spectra: dict[str, torch.Tensor]):
     """Draw Hankel singular values on a logarithmic axis, each system named beside its curve.
 
-    spectra: name -> (m,), relative to the first value. Returns a figure. Introduced in
+    spectra: name -> (m,), descending; drawn relative to their first values. Returns a figure. Introduced in
     *structured-dynamics*.
     """
     fig, ax = figure()
-    spots = ((5, 0.3), (12, 1.0), (8, 1.0))
-    for (name, sigma), mark, (spot, shift) in zip(spectra.items(), "os^", spots, strict=True):
-        ax.semilogy(range(1, len(sigma) + 1), sigma.clamp(min=1e-17), marker=mark)
-        dx, dy = (-70, -12) if shift < 1 else (6, 9)
-        label_line(ax, spot, float(sigma[spot - 1]), name, dx=dx, dy=dy)
+    spots = ((5.3, 1e-9, "right"), (12, 4.0, "left"), (8.2, 1e-7, "left"))
+    for (name, sigma), mark, (x, y, side) in zip(spectra.items(), ("s", "^", "o"), spots, strict=True):
+        ax.semilogy(range(1, len(sigma) + 1), (sigma / sigma[0]).clamp(min=1e-17), marker=mark)
+        label_line(ax, x, y, name, dx=0, ha=side)
     ax.set(xlabel="index", ylabel="Hankel singular value", ylim=(1e-17, 30))
     return fig
 
 
-def kicked_mass(time: torch.Tensor, position: torch.Tensor, poles: torch.Tensor):
-    """Draw the answer to a kick beside the poles that make it.
+def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
+    """Draw the answer to a kick of momentum 1 beside the poles that make it.
 
-    time, position: (T,); poles: (2,) complex. Returns a figure of slider size. Introduced in
-    *structured-dynamics*.
+    M: (n, 1, 1), lag operators at steps of ``delta`` seconds; poles: (2,) complex. Returns a figure of
+    slider size. Introduced in *structured-dynamics*.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
-    left.plot(time, position)
+    left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta)
     left.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.55, 0.55))
     right.plot(poles.real, poles.imag, "o", ms=8)
     right.axvline(0, color=COLORS["grey"], lw=1)
@@ -56,30 +56,34 @@ def kicked_mass(time: torch.Tensor, position: torch.Tensor, poles: torch.Tensor)
     return fig
 
 
-def compared_rules(curves: dict[str, tuple[torch.Tensor, torch.Tensor]]):
+def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the answers of several step rules to one kick over each other.
 
-    curves: name -> (time (T,), position (T,)). Returns a figure of slider size. Introduced in
-    *structured-dynamics*.
+    lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. Returns a figure of slider size.
+    Introduced in *structured-dynamics*.
     """
     fig, ax = figure(size="slider")
-    for (name, (time, position)), style in zip(curves.items(), LINES.values(), strict=False):
-        ax.plot(time, position.clamp(-2, 2), linestyle=style, label=name)
+    for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
+        position = (M.flatten() / delta).clamp(-2, 2)
+        ax.plot(delta * torch.arange(1, len(M) + 1), position, linestyle=style, label=name)
     ax.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.8, 0.8), xlim=(0, 10))
     ax.legend(ncols=4, loc="lower right")
     return fig
 
 
-def stability_maps(factors: dict[str, torch.Tensor], extent: tuple[float, ...], modes: torch.Tensor):
+def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
     """Draw |factor of one step| over the plane of z = delta lambda for several rules, with modes on top.
 
-    factors: name -> (rows, cols) over ``extent`` = (left, right, bottom, top); modes: (m,) complex. Returns
-    a figure. Introduced in *structured-dynamics*.
+    factors: name -> function of a complex tensor, elementwise; modes: (m,) complex. Returns a figure.
+    Introduced in *structured-dynamics*.
     """
+    extent = (-3.0, 1.0, -2.2, 2.2)
+    plane = torch.meshgrid(torch.linspace(*extent[:2], 120), torch.linspace(*extent[2:], 121), indexing="xy")
     fig, axes = figure(ncols=len(factors), size=(7.0, 2.9), sharey=True)
-    for ax, (name, factor) in zip(axes, factors.items(), strict=True):
+    for ax, (name, step) in zip(axes, factors.items(), strict=True):
+        factor = step(torch.complex(*plane)).abs()
         picture = {"extent": extent, "origin": "lower", "aspect": "auto"}
-        ax.imshow(-factor.log(), cmap="ssmbook-diverging", vmin=-2, vmax=2, **picture)
+        ax.imshow(-factor.log(), cmap=DIVERGING, vmin=-2, vmax=2, **picture)
         ax.contour(factor, levels=[1.0], extent=extent, colors="black", linewidths=1)
         ax.plot(modes.real, modes.imag, ".", color="black", ms=4)
         ax.grid(False)
