@@ -24,6 +24,7 @@ from ssmbook.heads.ranklimited import (
     span_rank_one_elements,
 )
 from ssmbook.heads.ranklimited_border import jordan_approximation, jordan_lags
+from ssmbook.heads.single_head import OneHeadWitness, one_head_coefficients, one_head_witness
 from ssmbook.heads.softmax_construct import SoftmaxHeads, softmax_heads_from_ssm
 from ssmbook.heads.softmax_count import SoftmaxCertificate, softmax_head_count
 from ssmbook.heads.softmax_eigenvalues import EigenvalueTest, eigenvalue_test
@@ -41,6 +42,7 @@ __all__ = [
     "HeadCount",
     "HeadCountTieWarning",
     "LagHeads",
+    "OneHeadWitness",
     "PairwiseCount",
     "PairwiseHeads",
     "SinklessPlateau",
@@ -68,6 +70,8 @@ __all__ = [
     "minimal_polynomial_degree",
     "modal_head_count",
     "modal_residues",
+    "one_head_coefficients",
+    "one_head_witness",
     "pairwise_head_count",
     "pairwise_heads_from_ssm",
     "quaternion_heads",

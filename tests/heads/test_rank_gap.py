@@ -1,0 +1,250 @@
+"""The interaction rank gap and its forms for one head: exhaustive, exact, adversarial."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+import sympy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook import maps
+from ssmbook.heads.exact import exact_head_count
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
+from ssmbook.operators import LagOperator
+
+f64 = torch.float64
+EYE = torch.eye(2, dtype=f64)
+
+
+def rotation(theta):
+    c, s = math.cos(theta), math.sin(theta)
+    return torch.tensor([[c, -s], [s, c]], dtype=f64)
+
+
+def clock(theta=0.7, rho=1.0, n=12):
+    return lag_operators(rho * rotation(theta), EYE, EYE, n)
+
+
+def like(seed):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+
+
+def reached(M, V, seed=0, n=None):
+    x = torch.randn(10, len(M) if n is None else n, V.shape[1], **like(seed))
+    try:
+        one_head_coefficients(M, V, x)
+    except ValueError as error:
+        assert "is not a combination" in str(error)
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ thm-rank-gap
+
+
+@pytest.mark.guards("thm-rank-gap")
+@settings(max_examples=40)
+@given(st.data(), st.integers(0, 3), st.integers(1, 3), st.integers(1, 3))
+def test_planted_heads_never_span_more_than_their_number(data, H, p, d):
+    entries = st.fractions(-3, 3, max_denominator=4)
+    V = [data.draw(st.lists(entries, min_size=p * d, max_size=p * d)) for _ in range(H)]
+    blocks = []
+    for _ in range(5):
+        alpha = data.draw(st.lists(entries, min_size=H, max_size=H))
+        blocks.append(
+            [sum((a * v[e] for a, v in zip(alpha, V, strict=True)), Fraction(0)) for e in range(p * d)]
+        )
+    assert sympy.Matrix(blocks).rank() <= H
+
+
+@pytest.mark.guards("thm-rank-gap")
+@pytest.mark.parametrize("H", [1, 2, 3, 4])
+def test_no_coefficients_and_value_maps_come_closer_than_the_tail(H):
+    layer = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like(3))
+    W = layer.interaction(torch.zeros(15, 3, dtype=f64))
+    dense, floor = W.to_dense(), (W.spectrum()[H:] ** 2).sum()
+    best = W.best_heads(H)
+    assert floor > 1e-8
+    for seed, noise in itertools.product(range(10), (0.0, 1e-3, 1e-1, 10.0)):
+        alpha = best.alpha + noise * torch.randn(H, 15, 15, **like(seed))
+        V = best.V + noise * torch.randn(H, 3, 3, **like(seed + 100))
+        missed = (dense - torch.einsum("hij,hpd->ijpd", alpha, V)).pow(2).sum()
+        assert missed >= floor * (1 - 1e-9)
+
+
+@pytest.mark.guards("thm-rank-gap")
+def test_fixed_coefficients_fitted_to_outputs_miss_the_same_share():
+    n, M = 6, clock(n=6)
+    x = torch.randn(20000, n, 2, **like(0))
+    y = LagOperator(M).apply(x)
+    V = LagOperator(M).best_heads(1).V[0]
+    values, missed = x @ V.mT, 0.0
+    for i in range(n):
+        design = values[:, : i + 1].mT.reshape(-1, i + 1)
+        target = y[:, i].reshape(-1, 1)
+        alpha = torch.linalg.lstsq(design, target).solution
+        missed += float((design @ alpha - target).pow(2).sum())
+    sigma = LagOperator(M).spectrum() ** 2
+    assert missed / float(y.pow(2).sum()) == pytest.approx(float(sigma[1] / sigma.sum()), rel=0.02)
+
+
+@pytest.mark.guards("thm-rank-gap")
+@pytest.mark.parametrize("theta", [0.0, 1e-3, 0.7, math.pi / 2, 3.0, -2.0])
+@pytest.mark.parametrize("rho", [0.3, 0.99, 1.0, 1.05])
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_the_two_singular_values_of_the_clock(theta, rho, n):
+    weights = [(n - t) * rho ** (2 * t) for t in range(n)]
+    P = sum(weights)
+    Z = abs(sum(w * complex(math.cos(2 * theta * t), math.sin(2 * theta * t)) for t, w in enumerate(weights)))
+    sigma = LagOperator(clock(theta, rho, n)).spectrum() ** 2
+    assert float(sigma[0]) == pytest.approx(P + Z, rel=1e-10)
+    assert float(sigma[1:].sum()) == pytest.approx(P - Z, rel=1e-7, abs=1e-10 * P)
+
+
+@pytest.mark.guards("thm-rank-gap")
+def test_every_pythagorean_clock_counts_two_and_half_turns_one():
+    unit = [[1, 0], [0, 1]]
+    for m, k in ((2, 1), (3, 2), (4, 1), (7, 4)):
+        c, s = Fraction(m * m - k * k, m * m + k * k), Fraction(2 * m * k, m * m + k * k)
+        proof = exact_head_count([[c, -s], [s, c]], unit, unit, 9)
+        assert proof.count == 2 and proof.verify()
+    half = exact_head_count([[-1, 0], [0, -1]], unit, unit, 9)
+    assert half.count == 1 and half.verify()
+
+
+# ------------------------------------------------------------------ thm-single-head
+
+
+def all_of(q, *shape):
+    return torch.cartesian_prod(*[torch.arange(q)] * math.prod(shape)).reshape(-1, *shape)
+
+
+def deciding_tokens(V, q):
+    """A basis whose last vectors span ker V, and the sum of the others, over the field of q elements."""
+    p, d = V.shape
+    vectors = all_of(q, d)
+    span, basis = {(0,) * d}, []
+    kernel_first = sorted(vectors.tolist(), key=lambda x: bool((V @ torch.tensor(x) % q).any()))
+    for x in kernel_first:
+        if tuple(x) not in span:
+            basis.append(x)
+            span = {tuple((a + c * b) % q for a, b in zip(s, x, strict=True)) for s in span for c in range(q)}
+    alive = [x for x in basis if (V @ torch.tensor(x) % q).any()]
+    total = torch.tensor(alive).sum(0) % q if alive else torch.zeros(d, dtype=torch.long)
+    return torch.cat([torch.tensor(basis), total[None]])
+
+
+@pytest.mark.guards("thm-single-head")
+@pytest.mark.parametrize("q,p,d", [(2, 2, 2), (3, 2, 2), (2, 2, 3), (2, 3, 2), (5, 1, 2), (5, 2, 1)])
+def test_d_plus_one_tokens_decide_over_finite_fields(q, p, d):
+    matrices, c = all_of(q, p, d), torch.arange(q)
+    for V in matrices:
+        tokens = deciding_tokens(V, q)
+        assert len(tokens) == d + 1
+        lines = c[:, None, None] * (V @ tokens.T) % q
+        passes = (matrices @ tokens.T % q == lines[:, None]).all(-2).any(0).all(-1)
+        multiple = (matrices == (c[:, None, None] * V % q)[:, None]).all(-1).all(-1).any(0)
+        assert torch.equal(passes, multiple)
+
+
+@pytest.mark.guards("thm-single-head")
+@pytest.mark.parametrize("p,d", [(1, 1), (1, 4), (2, 2), (3, 5), (5, 3)])
+def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
+    for r in range(min(p, d) + 1):
+        V = torch.randn(p, r, **like(r)) @ torch.randn(r, d, **like(r + 50))
+        scale = torch.tensor([1.0, -3.0, 0.0, 1e-30, 1e30], dtype=f64)[:, None, None]
+        assert one_head_witness(scale[:3] * V, V) is None
+        assert one_head_witness(scale[3:4] * V, 1e20 * V) is None
+        if p * d == 1 and r == 1:
+            continue
+        for M in (torch.randn(4, p, d, **like(9)), V + 1e-7 * torch.randn(4, p, d, **like(9))):
+            lag, token, gap = one_head_witness(M, V)
+            assert float(token.norm()) == pytest.approx(1) and gap > 0
+            image, target = V @ token, M[lag] @ token
+            if image.norm() < 1e-9:
+                assert gap == pytest.approx(float(target.norm()), rel=1e-6)
+            else:
+                rest = target - image * (image @ target) / (image @ image)
+                assert gap == pytest.approx(float(rest.norm()), rel=1e-5, abs=1e-13)
+
+
+@pytest.mark.guards("thm-single-head")
+def test_the_sum_of_the_basis_is_needed():
+    V, M = EYE, torch.diag(torch.tensor([1.0, 2.0], dtype=f64))[None]
+    token = one_head_witness(M, V).token
+    torch.testing.assert_close(token.abs(), torch.full((2,), math.sqrt(0.5), dtype=f64))
+
+
+@pytest.mark.guards("thm-single-head")
+@pytest.mark.parametrize("seed", range(5))
+def test_every_layer_with_one_head_fails_on_its_witness(seed):
+    one, n, M = {"heads": 1, "head_width": 2, **like(seed)}, 12, clock()
+    layers = [
+        maps.Attention(2, 2, **one),
+        maps.Attention(2, 2, alibi=True, **one),
+        maps.Attention(2, 2, sink=True, **one),
+        maps.LinearAttention(2, 2, **one),
+        maps.DeltaNet(2, 2, **one),
+        maps.GLA(2, 2, **one),
+        maps.SSD(2, 2, N=3, **one),
+    ]
+    for layer in layers:
+        layer.requires_grad_(False)
+        V = layer.interaction(torch.randn(n, 2, **like(1))).V[0]
+        lag, token, gap = one_head_witness(M, V)
+        lonely = torch.zeros(n, 2, dtype=f64)
+        lonely[0] = token
+        missed = (layer(lonely) - LagOperator(M).apply(lonely))[lag].norm()
+        assert missed >= gap - 1e-12 and gap > 0.5
+
+
+# ------------------------------------------------------------------ prop-almost-every
+
+
+@pytest.mark.guards("prop-almost-every")
+@pytest.mark.parametrize(
+    "p,d,r", [(1, 1, 1), (1, 5, 1), (2, 2, 2), (3, 4, 2), (4, 4, 3), (5, 6, 4), (3, 3, 0)]
+)
+def test_reached_exactly_when_images_fit_and_early_lags_are_multiples(p, d, r):
+    n = 8
+    left, right = torch.randn(p, r, **like(1)), torch.randn(r, d, **like(2))
+    V, M = left @ right, left @ torch.randn(n, r, d, **like(3))
+    early = max(0, r - 1)
+    M[:early] = torch.randn(early, 1, 1, **like(4)) * V
+    assert reached(M, V)
+    for lag in range(early):
+        broken = M.clone()
+        broken[lag] += 0.05 * left @ torch.randn(r, d, **like(5))
+        assert not reached(broken, V)
+        assert reached(broken[:lag], V) or lag == 0
+    if r < p:
+        assert not reached(M + 0.05 * torch.randn(n, p, d, **like(6)), V)
+
+
+@pytest.mark.guards("prop-almost-every")
+def test_the_head_that_is_the_clock():
+    M, x = clock(n=20), torch.randn(3, 50, 20, 2, **like(0))
+    alpha = one_head_coefficients(M, EYE, x)
+    assert alpha.shape == (3, 50, 20, 20) and not alpha.triu(1).any()
+    y = LagOperator(M).apply(x.reshape(-1, 20, 2)).reshape(x.shape)
+    torch.testing.assert_close(alpha @ x, y, rtol=1e-9, atol=1e-9)
+    later = x.clone()
+    later[..., 12:, :] = torch.randn(3, 50, 8, 2, **like(1))
+    torch.testing.assert_close(one_head_coefficients(M, EYE, later)[..., :12, :], alpha[..., :12, :])
+    for V in (rotation(0.05), torch.diag(EYE[0]), torch.randn(2, 2, **like(2))):
+        assert not reached(M, V)
+
+
+@pytest.mark.guards("prop-almost-every")
+def test_the_coefficient_of_the_clock_has_the_tail_of_a_cauchy_law():
+    x = torch.randn(40000, 2, 2, **like(5))
+    alpha = one_head_coefficients(clock(0.7, 0.9, n=2), EYE, x)[:, 1, 1]
+    s = 0.9 * math.sin(0.7)
+    for t in (0.1, 1.0, 10.0, 100.0):
+        law = 1 / math.sqrt(1 + (t / s) ** 2)
+        share = float(((alpha - 1).abs() > t).double().mean())
+        assert abs(share - law) < 4 * math.sqrt(law * (1 - law) / len(x))

@@ -1,0 +1,150 @@
+"""One head with bounded coefficients, the inputs its solver refuses, the exercise and the figure."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import lsq_linear
+
+from ssmbook.display.figures_interaction_rank_gap import clock_frame
+from ssmbook.exercises import check
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
+from ssmbook.operators import LagOperator
+
+f64 = torch.float64
+EYE = torch.eye(2, dtype=f64)
+
+
+def rotation(theta):
+    c, s = math.cos(theta), math.sin(theta)
+    return torch.tensor([[c, -s], [s, c]], dtype=f64)
+
+
+def clock(theta=0.7, rho=1.0, n=12):
+    return lag_operators(rho * rotation(theta), EYE, EYE, n)
+
+
+def like(seed):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+
+
+# ------------------------------------------------------------------ prop-locally-bounded
+
+
+@pytest.mark.guards("prop-locally-bounded")
+@pytest.mark.parametrize("seed", range(6))
+def test_bounded_coefficients_cannot_beat_the_bound(seed):
+    M = lag_operators(torch.randn(3, 3, **like(seed)) / 2, *torch.randn(2, 3, 3, **like(seed + 20)), 5)
+    for V in (torch.randn(3, 3, **like(seed + 40)), LagOperator(M).best_heads(1).V[0]):
+        lag, token, gap = one_head_witness(M, V)
+        for K, eps in ((1.0, 1e-1), (1.0, 1e-4), (1e3, 1e-6)):
+            x = eps * torch.nn.functional.normalize(torch.randn(5, 3, **like(seed + 60)), dim=-1)
+            x[0] = token
+            columns, target = (x[: lag + 1] @ V.mT).mT, LagOperator(M).apply(x)[lag]
+            low = [-math.inf] + [-K] * lag
+            alpha = lsq_linear(columns.numpy(), target.numpy(), bounds=(low, [-v for v in low])).x
+            error = float((columns @ torch.from_numpy(alpha) - target).norm())
+            sizes = torch.linalg.matrix_norm(M[:lag], 2).sum()
+            slack = eps * (lag * K * torch.linalg.matrix_norm(V, 2) + sizes)
+            assert error >= gap - float(slack) - 1e-12
+
+
+@pytest.mark.guards("prop-locally-bounded")
+def test_the_needed_coefficient_grows_like_one_over_the_distance():
+    needed = []
+    for eps in (1e-2, 1e-4, 1e-6):
+        x = torch.nn.functional.normalize(torch.randn(100, 6, 2, **like(0)), dim=-1)
+        x[:, 1:] *= eps
+        largest = one_head_coefficients(clock(), EYE, x).abs().flatten(1).amax(1).min()
+        assert largest >= math.sin(0.7) / eps - 1
+        needed.append(float(largest))
+    assert needed[1] / needed[0] == pytest.approx(100, rel=0.05)
+    assert needed[2] / needed[1] == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.guards("prop-locally-bounded")
+def test_limits_of_bounded_coefficients_serve_the_inputs_left_out():
+    V, M = torch.stack([EYE, rotation(math.pi / 2)]), torch.randn(6, 2, 2, **like(0))
+
+    def coefficients(x):  # bounded, and wrong on purpose where a token vanishes
+        images = torch.einsum("hpd,jd->hjp", V, x)
+        targets = torch.einsum("ijpd,jd->ijp", LagOperator(M).to_dense(), x)
+        return torch.einsum("hjp,ijp->hij", images, targets) / x.square().sum(-1).clamp_min(1e-300)
+
+    x = torch.randn(6, 2, **like(1))
+    x[2:] = 0
+    assert not coefficients(x)[:, :, 2:].any()
+    steps = [coefficients(x + 10.0**-m * torch.ones(6, 2, dtype=f64)) for m in (6, 9, 12)]
+    torch.testing.assert_close(steps[1], steps[2], rtol=1e-6, atol=1e-6)
+    limit = torch.einsum("hij,hpd,jd->ip", steps[2], V, x)
+    torch.testing.assert_close(limit, LagOperator(M).apply(x), rtol=1e-9, atol=1e-9)
+    assert (steps[2].abs() <= torch.linalg.matrix_norm(LagOperator(M).to_dense(), 2) + 1e-9).all()
+
+
+# ------------------------------------------------------------------ inputs
+
+
+def test_scale_dtype_and_empty_inputs():
+    M, x = clock(), torch.randn(12, 2, **like(0))
+    alpha = one_head_coefficients(M, EYE, x)
+    torch.testing.assert_close(one_head_coefficients(1e200 * M, 1e-100 * EYE, 1e150 * x), 1e300 * alpha)
+    single = one_head_coefficients(M.float(), EYE.float(), x.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single, alpha.float(), rtol=1e-2, atol=1e-2)
+    assert one_head_coefficients(M, EYE, x[:0]).shape == (0, 0)
+    assert one_head_coefficients(M, EYE, x.new_zeros(0, 5, 2)).shape == (0, 5, 5)
+    assert not one_head_coefficients(M, EYE, torch.zeros(4, 2, dtype=f64)).any()
+    assert one_head_witness(M[:0], EYE) is None and one_head_witness(0 * M, EYE) is None
+    kept = x.clone(), M.clone()
+    one_head_coefficients(M, EYE, x), one_head_witness(M, EYE)
+    assert torch.equal(kept[0], x) and torch.equal(kept[1], M)
+
+
+def test_bad_input_is_refused_by_name():
+    M, x = clock(), torch.randn(12, 2, **like(0))
+    cases = [
+        (TypeError, "V", (M, EYE.float(), x)),
+        (TypeError, "x", (M, EYE, x.long())),
+        (ValueError, "V must have shape", (M, EYE[:1], x)),
+        (ValueError, "x must have shape", (M, EYE, x[:, :1])),
+        (ValueError, "x must be finite", (M, EYE, x * math.nan)),
+        (ValueError, "M must be finite", (M / 0, EYE, x)),
+        (ValueError, "at most as many tokens as M has lags, 12", (M, EYE, torch.cat([x, x]))),
+    ]
+    for kind, words, arguments in cases:
+        with pytest.raises(kind, match=words):
+            one_head_coefficients(*arguments)
+    with pytest.raises(ValueError, match="V must have shape"):
+        one_head_witness(M, EYE[0])
+    with pytest.raises(ValueError, match="output 3 is not a combination"):
+        late = torch.cat([x[:1] * 0, x[:1] * 0, x[2:3], x[3:] * 0])
+        one_head_coefficients(M, EYE, late)
+
+
+def test_the_exercise_is_graded():
+    def right(a, b, n):
+        weights = [(n - t) for t in range(n)]
+        S = lambda z: sum(w * z**t for t, w in enumerate(weights))  # noqa: E731
+        mean, half = (S(a * a) + S(b * b)) / 2, (S(a * a) - S(b * b)) / 2
+        return (mean - math.hypot(half, S(a * b))) / (2 * mean)
+
+    assert check("interaction-rank-gap/diagonal-gap", right)
+    for wrong in (
+        lambda a, b, n: 0.0,
+        lambda a, b, n: 2 * right(a, b, n),
+        lambda a, b, n: math.sqrt(right(a, b, n)),
+    ):
+        assert not check("interaction-rank-gap/diagonal-gap", wrong)
+
+
+def test_the_clock_frame_shows_its_angle():
+    fig = clock_frame(0.7, 20, lambda theta: (0.8, 0.6))
+    plane, values = fig.axes
+    assert len(plane.collections[0].get_offsets()) == 20
+    assert [list(line.get_xdata()) for line in values.get_lines() if line.get_marker() == "o"] == [
+        [0.7],
+        [0.7],
+    ]
+    with pytest.raises(ValueError, match="n must be"):
+        clock_frame(0.7, 0, lambda theta: (0.8, 0.6))
