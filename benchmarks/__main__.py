@@ -1,0 +1,56 @@
+"""Run the benchmark: print the tables, write ``benchmarks/results/<machine>.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+
+import torch
+
+from . import diagonal, layers, systems
+from .timing import machine, steady_memory
+
+SUITES = {
+    "diagonal": diagonal.run,
+    "routes": systems.routes,
+    "kernels": systems.kernels,
+    "selective": layers.selective,
+    "ssd": layers.ssd,
+    "matrices": systems.matrices,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds; nothing is written")
+    parser.add_argument("--rounds", type=int, default=11, help="repetitions (median taken)")
+    parser.add_argument(
+        "--only", choices=sorted(SUITES), nargs="*", help="these suites alone; nothing is written"
+    )
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: no CUDA device is at hand")
+    torch.set_num_threads(1)
+    about = machine(options.device) | {"memory kept by malloc": steady_memory()}
+    rounds = 3 if options.quick else options.rounds
+    print(
+        f"{about['processor']}, {about['threads']} thread, torch {about['torch']}: medians of {rounds} rounds"
+    )
+    results = {}
+    for name, suite in SUITES.items():
+        if not options.only or name in options.only:
+            results[name], tables = suite(options.device, rounds, options.quick)
+            print("\n".join(tables), flush=True)
+    if options.quick or options.only:
+        return
+    folder = pathlib.Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{about['name']}.json"
+    path.write_text(json.dumps({"machine": about, "rounds": rounds, "results": results}, indent=1) + "\n")
+    print(f"\nwritten: {path.relative_to(folder.parent.parent)}")
+
+
+if __name__ == "__main__":
+    main()

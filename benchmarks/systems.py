@@ -1,0 +1,132 @@
+"""Time-invariant systems by every route, their kernels, and the matrix a selective system is."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ssmbook.maps import SelectiveSSM
+from ssmbook.scans import diagonal_kernel, lti_kernel, lti_scan, selective_scan
+
+from .timing import interleaved, table
+
+N = 64
+
+
+def random_system(device, d=1, p=1):
+    generator = torch.Generator().manual_seed(0)
+    A, B, C = (torch.randn(s, generator=generator) for s in ((N, N), (N, d), (p, N)))
+    return tuple(t.to(device) for t in (0.99 * A / torch.linalg.eigvals(A).abs().max(), B, C))
+
+
+def slope(lengths, ms) -> float:
+    """The exponent of a power law through the upper half of the points (least squares in logarithms)."""
+    half = len(ms) // 2
+    x, y = ([math.log(v) for v in values[half : len(ms)]] for values in (lengths, ms))
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((u - mean_x) ** 2 for u in x)
+    return sum((u - mean_x) * (v - mean_y) for u, v in zip(x, y, strict=True)) / spread
+
+
+def materialised(A, B, C, x):
+    """The (T, T) matrix of a scalar system, times the input."""
+    T = x.shape[0]
+    lag = torch.arange(T, device=x.device)[:, None] - torch.arange(T, device=x.device)
+    return torch.where(lag >= 0, lti_kernel(A, B, C, T)[:, 0, 0][lag.clamp(min=0)], 0) @ x
+
+
+def routes(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
+    """Every route over T = 2^8 ... 2^16 (materialised matrix to 2^12), with the exponent of its growth."""
+    A, B, C = random_system(device)
+    lengths = [2**k for k in range(8, 13 if quick else 17)]
+    times = {name: [] for name in ("recurrence", "scan", "chunked", "fft", "kernel alone", "materialised")}
+    for T in lengths:
+        x = torch.randn(T, 1, generator=torch.Generator().manual_seed(T)).to(device)
+        timed = {
+            m: lambda m=m, x=x: lti_scan(A, B, C, x, method=m)
+            for m in ("recurrence", "scan", "chunked", "fft")
+        }
+        timed["kernel alone"] = lambda T=T: lti_kernel(A, B, C, T)
+        if T <= 4096:
+            timed["materialised"] = lambda x=x: materialised(A, B, C, x)
+        for name, ms in interleaved(timed, device, rounds=min(rounds, 7), budget=3.0).items():
+            times[name].append(ms)
+    rows = [
+        [f"{name}, ms", *ms, *[None] * (len(lengths) - len(ms)), slope(lengths, ms)]
+        for name, ms in times.items()
+    ]
+    exponents = {name: slope(lengths, ms) for name, ms in times.items()}
+    header = ["N = 64, one input, one output", *(f"T = 2^{int(math.log2(T))}" for T in lengths), "exponent"]
+    return {"lengths": lengths, "ms": times, "exponents": exponents}, [table("LTI routes", header, rows)]
+
+
+def vandermonde(lam, B, C, length):
+    """The usual S4D kernel: every power by itself, as exp(tau log lambda)."""
+    powers = torch.exp(torch.arange(length, device=lam.device)[:, None] * lam.log())
+    return powers @ (B[:, 0] * C[0])
+
+
+def kernels(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
+    """The two-level power kernel against the Vandermonde form, complex diagonal, one input, one output."""
+    T = 4096 if quick else 65536
+    generator = torch.Generator().manual_seed(0)
+    angle, radius = torch.rand(2, N, generator=generator)
+    lam = torch.polar(0.999 - 0.05 * radius, 3 * angle).to(device)
+    B, C = (torch.randn(s, dtype=torch.complex64, generator=generator).to(device) for s in ((N, 1), (1, N)))
+    real = random_system(device)
+    want = vandermonde(lam.to(torch.complex128), B.to(torch.complex128), C.to(torch.complex128), T)
+    got = diagonal_kernel(lam, B, C, T)[:, 0, 0]
+    assert (got - want).abs().max() < 1e-3 * want.abs().max()
+    timed = {
+        "Vandermonde": lambda: vandermonde(lam, B, C, T),
+        "two-level, diagonal": lambda: diagonal_kernel(lam, B, C, T),
+        "two-level, any A": lambda: lti_kernel(*real, T),
+    }
+    ms = interleaved(timed, device, rounds=min(rounds, 7), budget=6.0)
+    rows = [[name, value, ms["Vandermonde"] / value] for name, value in ms.items()]
+    return ms | {"T": T}, [table(f"LTI kernel, N = 64, T = {T}", ["", "ms", "Vandermonde / this"], rows)]
+
+
+def triple_loop(x, delta, A, B, C):
+    """W_ij of a selective system, entry by entry, as the public materialisers do it."""
+    T, d = x.shape
+    W = torch.zeros(T, T, d, device=x.device)
+    for channel in range(d):
+        for i in range(T):
+            for j in range(i + 1):
+                decay = torch.exp(A[channel] * delta[j + 1 : i + 1, channel].sum())
+                W[i, j, channel] = (C[i] * decay * B[j]).sum() * delta[j, channel]
+    return W
+
+
+def closed_form(x, delta, A, B, C):
+    """All of W at once from the sums of the step sizes."""
+    sums = delta.cumsum(0)
+    decay = torch.exp(A * (sums[:, None] - sums[None])[..., None].clamp(min=0))
+    W = torch.einsum("in,ijdn,jn,jd->ijd", C, decay, B, delta)
+    return W * torch.ones(len(x), len(x), device=x.device).tril()[..., None]
+
+
+def matrices(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
+    """W_ij of a selective system at L = 64: closed form, triple loop, and jacrev of the frozen recurrence."""
+    T, d, states = (16, 4, 16) if quick else (64, 4, 16)
+    generator = torch.Generator().manual_seed(0)
+    x, B, C = (torch.randn(T, m, generator=generator).to(device) for m in (d, states, states))
+    delta = torch.rand(T, d, generator=generator).to(device)
+    A = -torch.rand(d, states, generator=generator).to(device)
+    layer = SelectiveSSM(d, N=states, discretisation="euler").to(device).requires_grad_(False)
+    jacrev = torch.func.jacrev(lambda x: selective_scan(x, delta, A, B, C)[0])
+    want = triple_loop(x, delta, A, B, C)
+    assert torch.allclose(closed_form(x, delta, A, B, C), want, atol=1e-4)
+    assert torch.allclose(jacrev(x).diagonal(dim1=1, dim2=3), want, atol=1e-4)
+    timed = {
+        "triple loop": lambda: triple_loop(x, delta, A, B, C),
+        "jacrev of the frozen recurrence": lambda: jacrev(x),
+        "closed form, the library's map with its parameters": lambda: layer.interaction(x).to_dense(),
+        "closed form alone": lambda: closed_form(x, delta, A, B, C),
+    }
+    ms = interleaved(timed, device, rounds=min(rounds, 5), budget=6.0)
+    rows = [[name, value, ms["triple loop"] / value] for name, value in ms.items()]
+    title = f"W_ij of a selective system, L = {T}, d = {d}, N = {states}"
+    return ms | {"L": T}, [table(title, ["", "ms", "triple loop / this"], rows)]

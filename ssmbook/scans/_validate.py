@@ -1,0 +1,60 @@
+"""What the scans share at their door: batch shapes, states, and the dtype the work is done in."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_alike, check_shape
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def check_batch(shape: tuple[int, ...], **trailing: tuple[Tensor, int]) -> None:
+    """Hold tensors to one batch shape: ``name=(tensor, number of trailing dimensions)``."""
+    for name, (tensor, dims) in trailing.items():
+        got = tuple(tensor.shape[: tensor.dim() - dims])
+        if got != tuple(shape):
+            raise ValueError(f"{name} must have batch shape {tuple(shape)}; got {got}")
+
+
+def check_state(state: Tensor | None, pattern: str, sizes: dict[str, int], batch, **like: Tensor) -> None:
+    """Hold an initial state, if there is one, to ``pattern`` after the batch shape and to the dtype of
+    ``like``.
+    """
+    if state is not None:
+        check_shape("state", state, f"... {pattern}", sizes, complex_ok=True)
+        check_batch(batch, state=(state, len(pattern.split())))
+        check_alike(**like, state=state)
+
+
+def like_state(x: Tensor, state: Tensor | None) -> Tensor:
+    """``x`` in the dtype its state may have: float32 as well where ``x`` is in half precision."""
+    if x.dtype in HALF and isinstance(state, Tensor) and state.dtype == torch.float32:
+        return x[:0].float()
+    return x
+
+
+def widen(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Half-precision tensors in float32, others as they are: states are never kept in half precision."""
+    return tuple(t.float() if t is not None and t.dtype in HALF else t for t in tensors)
+
+
+def outside_autocast(function):
+    """Run a scan in float32 where autocast is on: half-precision tensors are brought to float32, nothing is
+    cast down.
+    """
+
+    @functools.wraps(function)
+    def scan(*args, **kwargs):
+        device = next((t.device.type for t in (*args, *kwargs.values()) if isinstance(t, Tensor)), "cpu")
+        if not torch.is_autocast_enabled(device):
+            return function(*args, **kwargs)
+        args = [t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for t in args]
+        kwargs = {k: t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for k, t in kwargs.items()}
+        with torch.autocast(device, enabled=False):
+            return function(*args, **kwargs)
+
+    return scan

@@ -1,0 +1,170 @@
+"""A linear time-invariant system run along a sequence: four routes to one answer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_alike, check_shape
+
+from ._core import all_finite
+from ._validate import check_state, outside_autocast
+from .kernels import lti_kernel, power_columns
+
+METHODS = ("auto", "recurrence", "scan", "chunked", "fft")
+
+
+@outside_autocast
+def lti_scan(
+    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """Run h_t = A h_{t-1} + B x_t, y_t = C h_t along dim -2 of x, by the route asked for.
+
+    A: (N, N), B: (N, d), C: (p, N); x: (..., T, d); state: (..., N) initial state h_0, zero if None; all of
+    one dtype (real or complex) and device. Returns y (..., T, p) and the final state (..., N),
+    differentiable in everything.
+
+    method: "recurrence" one step at a time; "scan" blocks of 16 steps, all blocks at once, the block ends
+    by the same scan; "chunked" a kernel inside each chunk and the state between chunks; "fft" one long
+    convolution; "auto" picks by T. Input or powers of A that are not finite always go by the recurrence,
+    which keeps NaN and infinity out of earlier times. Raises ``ValueError`` / ``TypeError`` naming the
+    argument. After :cite:`gu2022efficiently` (fft), :cite:`smith2023simplified` (scan),
+    :cite:`dao2024transformers` (chunked). Introduced in *scans*.
+    """
+    _check(A, B, C, x, state, "... T d")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    T = x.shape[-2]
+    state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
+    if T == 0 or x.numel() == 0 or A.shape[0] == 0:
+        return (x @ B.mT) @ C.mT, state.clone() if T == 0 else state
+    if method == "auto":
+        method = "recurrence" if T < 32 else "scan" if T < 2048 else "chunked"
+    if method != "recurrence" and not all_finite(x, torch.linalg.matrix_power(A, T)):
+        method = "recurrence"
+    return _ROUTES[method](A, B, C, x, state)
+
+
+def lti_scan_naive(A, B, C, x, state=None, method="auto"):
+    """The recurrence of :func:`lti_scan` as it is written, one step at a time (``method`` is not looked
+    at).
+    """
+    h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
+    y = []
+    for x_t in x.unbind(-2):
+        h = h @ A.mT + x_t @ B.mT
+        y.append(h @ C.mT)
+    return torch.stack(y, -2) if y else x.new_zeros((*x.shape[:-1], C.shape[0])), h
+
+
+@outside_autocast
+def lti_step(
+    A: Tensor, B: Tensor, C: Tensor, x_t: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Take one step of :func:`lti_scan`: from x_t (..., d) and state (..., N) to y_t (..., p) and the next
+    state.
+
+    A: (N, N), B: (N, d), C: (p, N). Raises as :func:`lti_scan` does. Introduced in *scans*.
+    """
+    _check(A, B, C, x_t, state, "... d")
+    state = x_t @ B.mT if state is None else state @ A.mT + x_t @ B.mT
+    return state @ C.mT, state
+
+
+def _check(A, B, C, x, state, pattern: str) -> None:
+    sizes = check_shape("A", A, "N N", complex_ok=True)
+    sizes = check_shape("B", B, "N d", sizes, complex_ok=True)
+    sizes = check_shape("C", C, "p N", sizes, complex_ok=True)
+    sizes = check_shape("x", x, pattern, sizes, complex_ok=True)
+    check_alike(A=A, B=B, C=C, x=x)
+    check_state(state, "N", {"N": sizes["N"]}, x.shape[: 1 - len(pattern.split())], x=x)
+
+
+def _loop(A: Tensor, u: Tensor, state: Tensor) -> Tensor:
+    """All states h_t = A h_{t-1} + u_t, (..., T, N)."""
+    out = []
+    for u_t in u.unbind(-2):
+        state = u_t + state @ A.mT
+        out.append(state)
+    return torch.stack(out, -2)
+
+
+def _recurrence(A, B, C, x, state):
+    h = _loop(A, x @ B.mT, state)
+    return h @ C.mT, h.select(-2, -1)
+
+
+def _blocks(A: Tensor, u: Tensor, state: Tensor, L: int = 16) -> Tensor:
+    """All states, by blocks: run every block from zero, scan the block ends with A^L, run every block
+    again.
+    """
+    T = u.shape[-2]
+    if T <= 2 * L:
+        return _loop(A, u, state)
+    n = T // L
+    blocked = u[..., : n * L, :].unflatten(-2, (n, L))
+    last = blocked.select(-2, 0)
+    for t in range(1, L):
+        last = blocked.select(-2, t) + last @ A.mT
+    ends = _blocks(torch.linalg.matrix_power(A, L), last, state, L)
+    before = torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2)
+    h = _loop(A, blocked, before).flatten(-3, -2)
+    if n * L == T:
+        return h
+    return torch.cat((h, _loop(A, u[..., n * L :, :], ends.select(-2, -1))), -2)
+
+
+def _scan(A, B, C, x, state):
+    h = _blocks(A, x @ B.mT, state)
+    return h @ C.mT, h.select(-2, -1)
+
+
+def _chunk_ends(A: Tensor, B: Tensor, x: Tensor, state: Tensor, L: int) -> tuple[Tensor, Tensor]:
+    """The state before every chunk of L steps, (..., n, N), and the final state, of x (..., n L, d)."""
+    columns = power_columns(A, B, L)
+    into = columns.flip(0).transpose(1, 2).flatten(0, 1)
+    ends = _blocks(torch.linalg.matrix_power(A, L), x.unflatten(-2, (-1, L)).flatten(-2) @ into, state)
+    return torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2), ends.select(-2, -1)
+
+
+def _toeplitz(kernel: Tensor) -> Tensor:
+    """The (L d, L p) matrix that convolves a flattened chunk of L steps with the first L lags."""
+    L, p, d = kernel.shape
+    steps = torch.arange(L, device=kernel.device)
+    lag = steps[None, :] - steps[:, None]
+    blocks = torch.where((lag >= 0)[..., None, None], kernel[lag.clamp(min=0)], 0)
+    return blocks.permute(0, 3, 1, 2).reshape(L * d, L * p)
+
+
+def _chunked(A, B, C, x, state):
+    T, d, p = x.shape[-2], B.shape[1], C.shape[0]
+    L = min(T, max(8, min(128, 1024 // max(p, d, 1))))
+    whole = T // L * L
+    head, tail = x[..., :whole, :], x[..., whole:, :]
+    before, state = _chunk_ends(A, B, head, state, L)
+    out_of = power_columns(A.mT, A.mT @ C.mT, L).transpose(0, 1).flatten(1)
+    y = head.unflatten(-2, (-1, L)).flatten(-2) @ _toeplitz(lti_kernel(A, B, C, L)) + before @ out_of
+    y = y.unflatten(-1, (L, p)).flatten(-3, -2)
+    if whole == T:
+        return y, state
+    rest, state = _recurrence(A, B, C, tail, state)
+    return torch.cat((y, rest), -2), state
+
+
+def _fft(A, B, C, x, state):
+    T = x.shape[-2]
+    size = 1 << (2 * T - 1).bit_length()
+    forward, back = (torch.fft.fft, torch.fft.ifft) if x.is_complex() else (torch.fft.rfft, torch.fft.irfft)
+    spectrum = torch.einsum(
+        "fpd,...fd->...fp", forward(lti_kernel(A, B, C, T), size, 0), forward(x, size, -2)
+    )
+    free = lti_kernel(A, (state @ A.mT).reshape(-1, A.shape[0]).mT, C, T)
+    free = free.permute(2, 0, 1).reshape(*x.shape[:-1], C.shape[0])
+    L = 1 << ((T - 1).bit_length() + 1) // 2
+    head = T % L
+    start = _recurrence(A, B, C, x[..., :head, :], state)[1] if head else state
+    final = _chunk_ends(A, B, x[..., head:, :], start, L)[1] if head < T else start
+    return back(spectrum, size, -2)[..., :T, :] + free, final
+
+
+_ROUTES = {"recurrence": _recurrence, "scan": _scan, "chunked": _chunked, "fft": _fft}

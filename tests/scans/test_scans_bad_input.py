@@ -1,0 +1,246 @@
+"""Overflow, NaN and infinity come out as in the recurrence itself; wrong shapes, dtypes and devices are
+refused by name.
+"""
+
+import pytest
+import torch
+
+from ssmbook.scans import (
+    diagonal_kernel,
+    diagonal_scan,
+    diagonal_scan_naive,
+    diagonal_step,
+    lti_kernel,
+    lti_scan,
+    lti_scan_naive,
+    lti_step,
+    selective_scan,
+    selective_scan_naive,
+    selective_step,
+    ssd_scan,
+    ssd_scan_naive,
+    ssd_step,
+)
+
+T = 3000
+
+
+def draw(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def agree(a, b, state=None):
+    """The scan and the recurrence: the same finite numbers, the same infinities, NaN in the same places."""
+    h, end = diagonal_scan(a, b, state)
+    wanted, wanted_end = diagonal_scan_naive(a, b, state)
+    torch.testing.assert_close(h, wanted, rtol=1e-9, atol=1e-9, equal_nan=True)
+    torch.testing.assert_close(end, wanted_end, rtol=1e-9, atol=1e-9, equal_nan=True)
+    return h
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("growth", [1.01, 1.5, -2.0, 1e30])
+def test_growing_decays_overflow_to_the_infinities_of_the_recurrence(growth, dtype):
+    a = torch.full((T, 2), growth, dtype=dtype)
+    b = draw(T, 2, dtype=dtype)
+    h, wanted = diagonal_scan(a, b)[0], diagonal_scan_naive(a, b)[0]
+    assert torch.equal(h.isinf(), wanted.isinf()) and torch.equal(h.isnan(), wanted.isnan())
+    finite = wanted.isfinite()
+    torch.testing.assert_close(
+        h[finite], wanted[finite], rtol=1e-3 if dtype == torch.float32 else 1e-9, atol=1e-4
+    )
+
+
+def test_a_growing_recurrence_at_rest_stays_at_rest():
+    """Nothing goes in, so nothing comes out, though every product of decays overflows."""
+    assert not agree(
+        torch.full((T, 2), 1e300, dtype=torch.float64), torch.zeros(T, 2, dtype=torch.float64)
+    ).any()
+
+
+def test_an_unstable_fixed_point_is_held_exactly():
+    """h = 2 h + 1 from h = -1 stays at -1; block sums would cancel 2^L against 2^L, all of them finite."""
+    two, one = (torch.full((900, 1), v, dtype=torch.float64) for v in (2.0, 1.0))
+    assert (agree(two, one, torch.tensor([-1.0], dtype=torch.float64)) == -1).all()
+
+
+def test_decays_that_would_overflow_and_then_underflow_inside_a_block():
+    a = torch.tensor([1e200, 1e200, 1e-200, 1e-200] * 800, dtype=torch.float64)[:, None]
+    agree(a, torch.zeros_like(a), torch.tensor([1e-150], dtype=torch.float64))
+
+
+def test_infinity_is_not_cured_by_products_that_underflow():
+    a, b = torch.full((T, 2), 0.1, dtype=torch.float64), draw(T, 2)
+    b[100, 0] = torch.inf
+    h = agree(a, b)
+    assert h[100:, 0].isinf().all() and h[:, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("where", ["a", "b", "state"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_non_finite_entry_stays_in_its_channel_and_in_later_times(where, poison):
+    a, b, state = 2 * draw(T, 3).sigmoid() - 1, draw(T, 3, seed=1), draw(3, seed=2)
+    a[1500] = 0
+    a[2000, 2] = 1.0
+    (state if where == "state" else {"a": a, "b": b}[where][1000])[1] = poison
+    h = agree(a, b, state)
+    start = 0 if where == "state" else 1000
+    assert h[:, [0, 2]].isfinite().all() and h[:start].isfinite().all() and not h[start:, 1].isfinite().any()
+
+
+def test_exact_zeros_forget_everything_exactly():
+    """After a reset the output does not depend on the past by even one bit, and no gradient reaches it."""
+    a, b = draw(T, 2).sigmoid() * 0.01 + 0.99, draw(T, 2, seed=1)
+    a[1001] = 0
+    other = b.clone()
+    other[:1001] *= 100
+    assert torch.equal(diagonal_scan(a, b)[0][1001:], diagonal_scan(a, other)[0][1001:])
+    b.requires_grad_()
+    (gradient,) = torch.autograd.grad(diagonal_scan(a, b)[0][1001:].sum(), b)
+    assert not gradient[:1001].any() and gradient[1001:].all()
+
+
+def test_logarithms_may_be_positive_and_minus_infinity():
+    log_a = 0.01 * draw(T, 2)
+    log_a[500] = -torch.inf
+    got, wanted = (
+        diagonal_scan(log_a, draw(T, 2, seed=1), log=True),
+        diagonal_scan_naive(log_a, draw(T, 2, seed=1), log=True),
+    )
+    torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
+    huge = diagonal_scan(
+        torch.full((T, 1), 5.0, dtype=torch.float64), torch.ones(T, 1, dtype=torch.float64), log=True
+    )
+    assert huge[1].isposinf().all() and not huge[0].isnan().any()
+
+
+def selective_arguments():
+    return [
+        draw(1, T, 2),
+        draw(1, T, 2, seed=1).sigmoid(),
+        -draw(2, 3).abs(),
+        draw(1, T, 3),
+        draw(1, T, 3, seed=2),
+    ]
+
+
+@pytest.mark.parametrize("method", ["auto", "recurrence", "scan", "chunked", "fft"])
+def test_nan_stays_in_later_times_of_the_other_scans(method):
+    x = draw(2, T, 2)
+    x[1, 1000, 0] = torch.nan
+    A, B, C = 0.5 * torch.eye(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64), draw(1, 2)
+    y, _ = lti_scan(A, B, C, x, method=method)
+    torch.testing.assert_close(y, lti_scan_naive(A, B, C, x)[0], equal_nan=True)
+    assert y[0].isfinite().all() and y[1, :1000].isfinite().all() and y[1, 1000:].isnan().all()
+
+
+def test_nan_stays_in_its_channel_of_selective_and_head_of_ssd():
+    arguments = selective_arguments()
+    arguments[0][0, 1000, 1] = torch.nan
+    y, state = selective_scan(*arguments)
+    torch.testing.assert_close((y, state), selective_scan_naive(*arguments), equal_nan=True)
+    assert y[..., 0].isfinite().all() and y[0, :1000].isfinite().all() and y[0, 1000:, 1].isnan().all()
+    x, log_a, B = draw(T, 2, 3), -draw(T, 2).abs(), draw(T, 2, 4)
+    x[1000, 1, 2] = torch.nan
+    log_a[5] = -torch.inf
+    y, state = ssd_scan(x, log_a, B, B)
+    torch.testing.assert_close((y, state), ssd_scan_naive(x, log_a, B, B), equal_nan=True)
+    assert y[:1000].isfinite().all() and y[:, 0].isfinite().all() and y[1000:, 1, 2].isnan().all()
+
+
+def test_growth_in_the_other_scans_overflows_to_infinity():
+    A, one, x = torch.tensor([[3.0]]), torch.ones(1, 1), torch.ones(T, 1)
+    for method in ("auto", "scan", "chunked", "fft"):
+        y, state = lti_scan(A, one, one, x, method=method)
+        assert (
+            torch.equal(y.isposinf(), lti_scan_naive(A, one, one, x)[0].isposinf()) and state.isposinf().all()
+        )
+    y, state = ssd_scan(x[..., None], torch.full((T, 1), 3.0), x[..., None], x[..., None])
+    assert not y.isnan().any() and state.isposinf().all()
+    y, state = selective_scan(x, x, one, x, x)
+    assert not y.isnan().any() and state.isposinf().all()
+
+
+def test_minus_infinity_forgets_in_ssd():
+    x, log_a, B, C = draw(200, 2, 3), -draw(200, 2).abs(), draw(200, 2, 4), draw(200, 2, 4, seed=1)
+    log_a[100] = -torch.inf
+    torch.testing.assert_close(
+        ssd_scan(x, log_a, B, C), ssd_scan_naive(x, log_a, B, C), rtol=1e-11, atol=1e-11
+    )
+
+
+E64 = {"dtype": torch.float64}
+a, b = torch.rand(2, 9, 3, **E64), torch.rand(2, 9, 3, **E64)
+A, B, C = torch.eye(4, **E64), torch.ones(4, 3, **E64), torch.ones(2, 4, **E64)
+S = [
+    torch.rand(2, 9, 3, **E64),
+    torch.rand(2, 9, 3, **E64),
+    A[:3],
+    torch.rand(2, 9, 4, **E64),
+    torch.rand(2, 9, 4, **E64),
+]
+X = [torch.rand(2, 9, 3, 5, **E64), a, torch.rand(2, 9, 3, 4, **E64), torch.rand(2, 9, 3, 4, **E64)]
+
+
+def swap(arguments, i, value):
+    return [*arguments[:i], value, *arguments[i + 1 :]]
+
+
+REFUSED = [
+    ("b", diagonal_scan, [a, b[:, :8]], {}),
+    ("b", diagonal_scan, [a, b[..., :2]], {}),
+    ("b", diagonal_scan, [a, b[:1]], {}),
+    ("b", diagonal_scan, [a, b[0]], {}),
+    ("b", diagonal_scan, [a, b.float()], {}),
+    ("b", diagonal_scan, [a, b.to("meta")], {}),
+    ("a", diagonal_scan, [a[0, 0], b], {}),
+    ("a", diagonal_scan, [a.long(), b], {}),
+    ("a", diagonal_scan, [a.tolist(), b], {}),
+    ("a", diagonal_scan, [a.to(torch.complex128), b.to(torch.complex128)], {"log": True}),
+    ("state", diagonal_scan, [a, b, a[:, 0, :2]], {}),
+    ("state", diagonal_scan, [a, b, a[0, 0]], {}),
+    ("state", diagonal_scan, [a, b, a[:, 0].float()], {}),
+    ("state", diagonal_step, [a[:, 0], b[:, 0], a[0, 0]], {}),
+    ("A", lti_scan, [A[:3], B, C, a], {}),
+    ("B", lti_scan, [A, B[:3], C, a], {}),
+    ("C", lti_scan, [A, B, C[:, :3], a], {}),
+    ("x", lti_scan, [A, B, C, a[..., :2]], {}),
+    ("x", lti_scan, [A, B, C, a.float()], {}),
+    ("state", lti_scan, [A, B, C, a, A], {}),
+    ("method", lti_scan, [A, B, C, a], {"method": "magic"}),
+    ("state", lti_step, [A, B, C, a[:, 0], a[0, 0]], {}),
+    ("length", lti_kernel, [A, B, C, -1], {}),
+    ("length", diagonal_kernel, [A[0], B, C, 2.0], {}),
+    ("lam", diagonal_kernel, [A, B, C, 3], {}),
+    ("B", diagonal_kernel, [A[0], B[:3], C, 3], {}),
+    ("delta", selective_scan, swap(S, 1, S[1][:, :8]), {}),
+    ("A", selective_scan, swap(S, 2, A), {}),
+    ("B", selective_scan, swap(S, 3, S[3][:1]), {}),
+    ("C", selective_scan, swap(S, 4, S[4][..., :3]), {}),
+    ("D", selective_scan, [*S, A[0]], {}),
+    ("state", selective_scan, S, {"state": A}),
+    ("delta", selective_step, [S[0][:, 0], S[1][0, 0], A[:3], S[3][:, 0], S[4][:, 0]], {}),
+    ("log_a", ssd_scan, swap(X, 1, a[..., :2]), {}),
+    ("B", ssd_scan, swap(X, 2, X[2][:, :, :2]), {}),
+    ("C", ssd_scan, swap(X, 3, X[3][..., :2]), {}),
+    ("state", ssd_scan, X, {"state": X[0][:, 0]}),
+    ("C", ssd_step, [X[0][:, 0], a[:, 0], X[2][:, 0], X[3][0, 0]], {}),
+]
+
+
+@pytest.mark.parametrize("name, function, arguments, options", REFUSED)
+def test_wrong_arguments_are_refused_by_name(name, function, arguments, options):
+    with pytest.raises((ValueError, TypeError), match=rf"\b{name}\b.*; got"):
+        function(*arguments, **options)
+
+
+def test_callers_tensors_are_left_alone():
+    for scan, arguments in (
+        (diagonal_scan, [a, b, a[:, 0]]),
+        (selective_scan, S),
+        (ssd_scan, X),
+        (lti_scan, [A, B, C, a]),
+    ):
+        before = [t.clone() for t in arguments]
+        scan(*arguments)
+        assert all(torch.equal(t, u) for t, u in zip(arguments, before, strict=True))
