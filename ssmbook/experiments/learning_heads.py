@@ -1,0 +1,185 @@
+"""Learning heads: teachers of known head count, batched students, their population error in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook.dynamics import random_stable
+from ssmbook.heads import head_floor, lag_operators
+from ssmbook.operators import FactorizedOperator, LagOperator
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedHeads:
+    """What a batched training run leaves behind (introduced in *head-count*).
+
+    heads, seeds (S,) int64: head count and seed of each student. alpha (S, H, n, n), V (S, H, p, d): their
+    parameters, zero for the heads a student does not have, H the largest head count. error (S,): relative
+    population error at the end. steps (R,) int64, history (R, S): the same error on the way, step 0 first.
+    """
+
+    heads: torch.Tensor
+    seeds: torch.Tensor
+    alpha: torch.Tensor
+    V: torch.Tensor
+    error: torch.Tensor
+    steps: torch.Tensor
+    history: torch.Tensor
+
+    def errors_of(self, H) -> torch.Tensor:
+        """Return the final errors of the students with H heads, one for each seed."""
+        return self.error[self.heads == H]
+
+    def operator(self, student) -> FactorizedOperator:
+        """Return the operator of one student, with the heads it has."""
+        H = int(self.heads[student])
+        return FactorizedOperator(self.alpha[student, :H], self.V[student, :H])
+
+
+def draw_teacher(k, d, p, n, *, rho=0.9, least_share=1e-4, generator=None, dtype=None, attempts=200):
+    """Draw a random stable system with k states whose last head has ``least_share`` of the energy or more.
+
+    k, d, p, n ints with 1 <= k <= min(n, p d); rho in (0, 1]; 0 <= least_share < 1: systems are drawn until
+    the floor at k - 1 heads, sigma_k^2 / energy, reaches it. A weaker last head is legal but trains slowly.
+    Returns A (k, k), B (k, d), C (p, k) in ``dtype`` (default: torch's), judged in float64.
+
+    Raises ``TypeError``/``ValueError`` for arguments outside these ranges, ``ValueError`` when ``attempts``
+    draws found none. Source: thm-head-floor. Introduced in *head-count*.
+    """
+    for name, value in (("d", d), ("p", p), ("n", n), ("attempts", attempts)):
+        check_integer(name, value, low=1)
+    check_integer("k", k, low=1, high=min(n, p * d))
+    if isinstance(least_share, bool) or not isinstance(least_share, (int, float)):
+        raise TypeError(f"least_share must be a number; got {type(least_share).__name__}")
+    if not 0 <= least_share < 1:
+        raise ValueError(f"least_share must lie in [0, 1); got {least_share}")
+    best = 0.0
+    for _ in range(attempts):
+        system = random_stable(k, d, p, rho=rho, generator=generator, dtype=torch.float64)
+        share = float(head_floor(lag_operators(*system, n))[k - 1])
+        if share >= least_share:
+            return tuple(tensor.to(dtype or torch.get_default_dtype()) for tensor in system)
+        best = max(best, share)
+    raise ValueError(
+        f"least_share must be within reach of random systems; got {least_share:.1e}, the best of {attempts} "
+        f"draws with k = {k}, p = {p}, d = {d}, n = {n} had {best:.1e}"
+    )
+
+
+def population_error(alpha, V, M, *, time_covariance=None, channel_covariance=None) -> torch.Tensor:
+    """Return E sum_i ||y'_i - y_i||^2 / E sum_i ||y_i||^2 of heads against a system, without drawing inputs.
+
+    alpha (..., H, n, n), V (..., H, p, d), H = 0 allowed; M (n, p, d), not zero; the inputs have second
+    moments E x_i x_j^T = time_covariance[i, j] * channel_covariance, (n, n) and (d, d), symmetric positive
+    definite (``None``: the identity). Then the error is ||(W' - W)(L_t ⊗ L_x)||_F^2 over that of W,
+    Sigma = L L^T. One dtype and device; result (...), differentiable in alpha and V.
+
+    Raises ``TypeError``/``ValueError`` for dtypes, devices, shapes, a zero system, a covariance that is not
+    positive definite. Source: thm-head-floor. Introduced in *head-count*.
+    """
+    sizes = _target(M)
+    sizes = check_shape("alpha", alpha, "... H n n", sizes)
+    check_shape("V", V, "... H p d", sizes)
+    check_alike(M=M, alpha=alpha, V=V)
+    if alpha.shape[:-3] != V.shape[:-3]:
+        raise ValueError(
+            f"alpha and V must have one batch shape; got {tuple(alpha.shape[:-3])} and {tuple(V.shape[:-3])}"
+        )
+    target = LagOperator(M).to_dense()
+    missed = torch.einsum("...hij,...hpd->...ijpd", alpha, V) - target
+    if channel_covariance is not None:
+        L_x = _cholesky("channel_covariance", channel_covariance, M, sizes["d"])
+        missed, target = missed @ L_x, target @ L_x
+    if time_covariance is not None:
+        L_t = _cholesky("time_covariance", time_covariance, M, sizes["n"])
+        missed, target = (torch.einsum("...ijpd,jl->...ilpd", W, L_t) for W in (missed, target))
+    return missed.square().sum((-4, -3, -2, -1)) / target.square().sum()
+
+
+def train_heads(
+    M, heads, *, seeds=4, steps=2000, lr=0.1, scale=0.3, causal=False, records=40, generator=None
+) -> TrainedHeads:
+    """Train students of every head count in ``heads`` and every seed at once, on the white-input error.
+
+    M (n, p, d), not zero: the teacher's lags. heads: ints >= 0, all different; seeds >= 1 students of each.
+    A student is W'_ij = sum_h alpha^h_ij V_h with a free table alpha^h (``causal``: zero above the diagonal)
+    and a free V_h: a two-layer linear network, told neither lags nor time invariance. Both start normal with
+    standard deviation ``scale``. ``steps`` of Adam with cosine decay from ``lr`` to 0, in the dtype of M
+    (float64 to reach the floor to four digits). Adam works entry by entry, so the students do not see each
+    other. The error is recorded at ``records`` steps, first and last among them.
+
+    Raises ``TypeError``/``ValueError`` for bad arguments or a zero system. Source: thm-head-floor.
+    Introduced in *head-count*.
+    """
+    sizes = _target(M)
+    H = _students(heads, seeds)
+    for name, value, low in (("steps", steps, 0), ("records", records, 2)):
+        check_integer(name, value, low=low)
+    for name, value in (("lr", lr), ("scale", scale)):
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} must be positive and finite; got {value}")
+    S, n, width = len(H), sizes["n"], sizes["p"] * sizes["d"]
+    # Rows vec W_ij in units of the root mean square row: one learning rate then serves every teacher.
+    rows = LagOperator(M.detach()).to_dense().reshape(n * n, width)
+    unit = rows.square().sum(1).mean().sqrt()
+    has_head = torch.arange(int(H.max()))[:, None] < H[:, None, None]
+    keep = torch.ones(n, n, dtype=torch.bool).tril() if causal else torch.ones(n, n, dtype=torch.bool)
+    mask = (has_head & keep.flatten()).to(M)
+    alpha = scale * torch.randn(mask.shape, generator=generator, dtype=torch.float64).to(M) * mask
+    V = scale * torch.randn(S, mask.shape[1], width, generator=generator, dtype=torch.float64).to(M)
+    V = V * has_head.to(M)
+    marks = torch.linspace(0, steps, records).round().long().unique()
+    history = _adam(alpha, V, rows / unit, mask, steps, lr, set(marks.tolist()))
+    alpha, V = alpha.detach().unflatten(2, (n, n)), V.detach().unflatten(2, (sizes["p"], sizes["d"])) * unit
+    numbers = torch.arange(seeds).repeat(S // seeds)
+    return TrainedHeads(H, numbers, alpha, V, history[-1], marks, history)
+
+
+def _adam(alpha, V, rows, mask, steps, lr, marks):
+    """Adam in place on alpha (S, H, n^2), V (S, H, p d); returns the relative errors at the marked steps."""
+    energy = rows.square().sum()
+    optimizer = torch.optim.Adam([alpha.requires_grad_(True), V.requires_grad_(True)], lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
+    history = []
+    for step in range(steps + 1):
+        error = ((alpha * mask).mT @ V - rows).square().sum((1, 2)) / energy
+        if step in marks:
+            history.append(error.detach())
+        if step < steps:
+            optimizer.zero_grad()
+            error.sum().backward()
+            optimizer.step()
+            schedule.step()
+    return torch.stack(history)
+
+
+def _students(heads, seeds):
+    """The head count of each student, the seeds of one count side by side."""
+    heads = list(heads)
+    for H in heads:
+        check_integer("heads", H, low=0)
+    if not heads or len(set(heads)) < len(heads):
+        raise ValueError(f"heads must hold different head counts, at least one; got {heads}")
+    check_integer("seeds", seeds, low=1)
+    return torch.tensor(heads).repeat_interleave(seeds)
+
+
+def _target(M):
+    sizes = check_shape("M", M, "n p d")
+    check_finite("M", M)
+    if not M.any():
+        raise ValueError("M must not be the zero system: the error is relative to its energy")
+    return sizes
+
+
+def _cholesky(name, covariance, M, size):
+    check_shape(name, covariance, f"{size} {size}")
+    check_alike(M=M, **{name: covariance})
+    check_finite(name, covariance)
+    factor, info = torch.linalg.cholesky_ex(covariance)
+    if int(info) or not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=0.0):
+        raise ValueError(f"{name} must be symmetric positive definite")
+    return factor
