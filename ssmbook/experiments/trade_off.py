@@ -1,0 +1,160 @@
+"""How much of a gradient path survives distance, tokens that open one, and a head that recalls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook.gradients import jacobian_blocks
+from ssmbook.gradients._values import as_real
+from ssmbook.maps import LTISSM, Attention, SequenceMap
+from ssmbook.operators import LagOperator
+
+
+def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, gap: torch.Tensor):
+    """What is left of the gradient from ``source`` to ``target`` when ``gap`` is put between the two tokens.
+
+    F: any torch callable (..., n, d) -> (..., n, p); source, target (..., d); gap (..., T - 1, d), equal
+    batch shapes: T is the distance. Returns (...), same dtype: ||dy_target/dx_source||_2 with the gap over
+    the same without it; 0 where it is 0 without. Raises TypeError/ValueError for malformed arguments.
+    Introduced in *trade-off*.
+    """
+    d = check_shape("source", source, "... d")["d"]
+    check_shape("target", target, "... d", {"d": d})
+    check_shape("gap", gap, "... m d", {"d": d})
+    check_alike(source=source, target=target, gap=gap)
+    for name, shape in (("target", target.shape[:-1]), ("gap", gap.shape[:-2])):
+        if shape != source.shape[:-1]:
+            wanted = tuple(source.shape[:-1])
+            raise ValueError(f"{name} must have the batch shape of source, {wanted}; got {tuple(shape)}")
+    ends = source[..., None, :], target[..., None, :]
+    near, far = (_width(F, torch.cat(tokens, dim=-2)) for tokens in (ends, (ends[0], gap, ends[1])))
+    return torch.where(near > 0, far / torch.where(near > 0, near, 1.0), 0.0)
+
+
+def _width(F, x):
+    return torch.linalg.matrix_norm(jacobian_blocks(F, x)[..., 0, :, :], ord=2)
+
+
+def reach(
+    F: Callable, d: int, distance: int, *, draws=32, tries=96, largest=8.0, generator=None, device=None
+) -> tuple[float, float]:
+    """The share of a gradient that crosses ``distance`` tokens: (typical, best), both at most 1, in float64.
+
+    F: (..., n, d) -> (..., n, p). Typical: the median of :func:`retained_fraction` over ``draws`` random
+    sources, targets and gaps, all entries standard normal. Best: the largest over ``tries`` random sources
+    and targets whose gap repeats one token, zero at the first try, else normal times a size uniform in [0,
+    largest]: a *lower* bound on what some input keeps. A path that the gap widens counts as 1. Raises
+    TypeError/ValueError for bad sizes. Introduced in *trade-off*.
+    """
+    for name, value in {"d": d, "distance": distance, "draws": draws, "tries": tries}.items():
+        check_integer(name, value, low=1)
+    largest = float(as_real("largest", largest, low=0.0, open_ends=False))
+    like = {"generator": generator, "dtype": torch.float64, "device": device}
+    source, target = torch.randn(2, draws, d, **like)
+    typical = retained_fraction(F, source, target, torch.randn(draws, distance - 1, d, **like)).median()
+    source, target, token = torch.randn(3, tries, d, **like)
+    token = token * (largest * torch.rand(tries, 1, **like))
+    token[0] = 0
+    best = retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1)).max()
+    return min(1.0, float(typical)), min(1.0, float(best))
+
+
+def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
+    """Tokens under which one softmax head looks ``distance`` back: s a, then zeros, then s b.
+
+    head: one causal head without bias, ALiBi or sink, W_K^T W_Q not 0. With Q = W_K^T W_Q / sqrt(head_width)
+    and its leading singular triple (u, sigma, v): a = sqrt(2/sigma) u, b = v / sqrt(2 sigma), so that a^T Q
+    b = 1 and b^T Q b <= 1/2; s^2 = 2 log(distance + 2). Then the last token gives the first a weight of at
+    least 1 - 2/(distance + 2). Returns (distance + 1, d), dtype and device of the head. Raises
+    TypeError/ValueError outside. Introduced in *trade-off*.
+    """
+    if not isinstance(head, Attention):
+        raise TypeError(f"head must be an Attention; got {type(head).__name__}")
+    plain = head.heads == 1 and head.causal and head.bias is None and not head.alibi and not head.sink
+    if not plain:
+        raise ValueError(f"head must be one causal head without bias, ALiBi or sink; got {head}")
+    check_integer("distance", distance, low=1)
+    Q = (head.W_K[0].mT @ head.W_Q[0]).detach() / math.sqrt(head.head_width)
+    check_finite("head", Q)
+    U, sigma, Vh = torch.linalg.svd(Q)
+    if float(sigma[0]) == 0:
+        raise ValueError("head must have W_K^T W_Q other than 0; got 0")
+    size = math.sqrt(2 * math.log(distance + 2))
+    x = Q.new_zeros(distance + 1, head.d)
+    x[0] = size * torch.sqrt(2 / sigma[0]) * U[:, 0]
+    x[-1] = size * Vh[0] / torch.sqrt(2 * sigma[0])
+    return x
+
+
+def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch.Tensor:
+    """m pairs and a question, as tokens of three slots: (key, nothing, value), then (nothing, key, nothing).
+
+    keys (m, c), values (..., m, r), asked in 0 ... m - 1: whose value is wanted. Returns (..., m + 1, 2c +
+    r), same dtype. Raises TypeError/ValueError for malformed arguments. Introduced in *trade-off*.
+    """
+    sizes = check_shape("keys", keys, "m c")
+    check_shape("values", values, "... m r", {"m": sizes["m"]})
+    check_alike(keys=keys, values=values)
+    check_integer("asked", asked, low=0, high=sizes["m"] - 1)
+    slot = keys.expand(*values.shape[:-1], sizes["c"])
+    pairs = torch.cat([slot, torch.zeros_like(slot), values], dim=-1)
+    question = torch.cat([torch.zeros_like(keys[0]), keys[asked], values.new_zeros(values.shape[-1])])
+    return torch.cat([pairs, question.expand(*values.shape[:-2], 1, -1)], dim=-2)
+
+
+def recall_head(c: int, r: int, beta: float, *, dtype=torch.float64, device=None) -> Attention:
+    """One softmax head, set by hand, that answers :func:`recall_tokens`: logit beta q . k of their slots.
+
+    c: key width; r: value width, the output width; beta: the logit of a match between unit keys. Returns an
+    ``Attention`` with d = 2c + r, p = r. Raises TypeError/ValueError for bad sizes or beta. Introduced in
+    *trade-off*.
+    """
+    check_integer("c", c, low=1)
+    check_integer("r", r, low=1)
+    beta, width = float(as_real("beta", beta)), max(c, r)
+    head = Attention(2 * c + r, r, heads=1, head_width=width, dtype=dtype, device=device)
+    with torch.no_grad():
+        for weight, first, size in ((head.W_K, 0, c), (head.W_Q, c, c), (head.W_V, 2 * c, r)):
+            weight.zero_()[0, :size, first : first + size] = torch.eye(size, dtype=dtype, device=device)
+        head.W_Q.mul_(beta * math.sqrt(width))  # the layer divides by sqrt(head_width)
+        head.W_O.zero_()[0, :, :r] = torch.eye(r, dtype=dtype, device=device)
+    return head
+
+
+def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
+    """The share of standard normal values that a layer's answers miss, over all m questions: no sampling.
+
+    layer: d = 2c + r, p = r, whose answer to :func:`recall_tokens` is affine in the values once the keys are
+    fixed (linear maps, recurrences whose gates read the keys alone); keys (m, c). Raises TypeError/ValueError
+    for malformed arguments. Introduced in *trade-off*.
+    """
+    m = check_shape("keys", keys, "m c")["m"]
+    check_integer("m", m, low=1)
+    check_integer("r", r, low=1)
+    wanted = torch.eye(m * r, dtype=keys.dtype, device=keys.device).reshape(m * r, m, r)
+    total = 0.0
+    with torch.no_grad():
+        for t in range(m):
+            silent = layer(recall_tokens(keys, torch.zeros_like(wanted[0]), t))[-1]
+            answers = layer(recall_tokens(keys, wanted, t))[:, -1] - silent
+            total += float((answers - wanted[:, t]).pow(2).sum() + silent.pow(2).sum())
+    return total / (m * r)
+
+
+def undo_residual(layer: LTISSM, u: torch.Tensor) -> torch.Tensor:
+    """The tokens x that a state space layer with residual sends to u: x + layer(x) = u.
+
+    layer: p = d, I + M_0 invertible; u (n, d). Returns (n, d), same dtype, detached. It may be very large:
+    the inverse system need not be stable. Raises TypeError/ValueError for malformed arguments,
+    torch.linalg.LinAlgError for a singular I + M_0. Introduced in *trade-off*.
+    """
+    if not isinstance(layer, LTISSM) or layer.p != layer.d:
+        raise TypeError(f"layer must be an LTISSM with p = d; got {layer}")
+    n = check_shape("u", u, "n d", {"d": layer.d})["n"]
+    blocks = layer.lag_operators(n).detach().clone()
+    blocks[:1] += torch.eye(layer.d, dtype=u.dtype, device=u.device)
+    return torch.linalg.solve(LagOperator(blocks, n).to_block_matrix(), u.flatten()).reshape(n, -1)

@@ -1,0 +1,158 @@
+"""The measuring set-ups of the trade-off chapter, its figures and its grader."""
+
+import math
+
+import matplotlib
+import pytest
+import torch
+
+from ssmbook.display import figures_trade_off as figures
+from ssmbook.exercises import check
+from ssmbook.experiments import trade_off as bench
+from ssmbook.gradients import jacobian_blocks
+from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward, RetNet
+
+F64 = torch.float64
+
+
+def settings(seed=0):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
+
+
+def rand(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
+    ssm = LTISSM.random(3, 2, N=4, rho=0.9, **settings())
+    norms = torch.linalg.matrix_norm(ssm.lag_operators(8).detach(), 2)
+    for seed in range(3):
+        kept = bench.retained_fraction(ssm, rand(5, 3, seed=seed), rand(5, 3, seed=9), rand(5, 6, 3, seed=8))
+        assert kept.shape == (5,) and torch.allclose(kept, (norms[7] / norms[1]).expand(5), rtol=1e-9)
+    typical, best = bench.reach(ssm, 3, 7, generator=torch.Generator().manual_seed(0))
+    assert typical == pytest.approx(min(1.0, float(norms[7] / norms[1]))) == best
+
+
+def test_retention_keeps_its_decay_exactly():
+    layer = RetNet(3, 3, heads=1, head_width=3, decay=[0.7], **settings())
+    typical, best = bench.reach(layer, 3, 11, generator=torch.Generator().manual_seed(0))
+    assert typical == pytest.approx(0.7**10) == best
+
+
+def test_no_mixing_and_no_sight_keep_nothing():
+    generator = torch.Generator().manual_seed(0)
+    for layer in (FeedForward(3, 3, width=4, **settings()), Convolution(3, 3, width=3, **settings())):
+        assert bench.reach(layer, 3, 3, generator=generator) == (0.0, 0.0)
+    assert bench.reach(Convolution(3, 3, width=3, **settings()), 3, 2, generator=generator)[0] > 0
+    assert bench.reach(Convolution(3, 3, width=3, **settings()), 3, 1, generator=generator) == (1.0, 1.0)
+
+
+def test_typical_is_at_most_best_and_the_generator_decides():
+    head = Attention(3, 3, heads=1, head_width=3, **settings())
+    first, again = (bench.reach(head, 3, 20, generator=torch.Generator().manual_seed(4)) for _ in range(2))
+    assert first == again and first[0] < 0.3 and first[1] == 1.0
+
+
+@pytest.mark.parametrize("distance", [1, 2, 9, 200])
+def test_highway_tokens_give_the_weight_they_promise(distance):
+    for seed in range(4):
+        head = Attention(4, 4, heads=1, head_width=2, **settings(seed))
+        x = bench.highway_tokens(head, distance)
+        assert x.shape == (distance + 1, 4) and bool((x[1:-1] == 0).all())
+        assert float(head.coefficients(x)[0, -1, 0].detach()) >= 1 - 2 / (distance + 2)
+    V = head.value_maps()[0].detach()
+    gap = torch.linalg.matrix_norm(jacobian_blocks(head, x)[0] - V, 2)
+    assert distance < 200 or float(gap) < 0.3 * float(torch.linalg.matrix_norm(V, 2))
+
+
+def test_recall_reads_the_slots():
+    keys, values = torch.eye(3, 4, dtype=F64), rand(2, 3, 5)
+    x = bench.recall_tokens(keys, values, 1)
+    assert x.shape == (2, 4, 13)
+    assert torch.equal(x[0, :3, :4], keys) and torch.equal(x[:, :3, 8:], values)
+    assert torch.equal(x[0, 3, 4:8], keys[1]) and float(x[0, 3].sum()) == 1
+    head = bench.recall_head(4, 5, math.log(9.0))
+    alpha = head.coefficients(x)[0, 0, -1]
+    assert torch.allclose(alpha, torch.tensor([1, 9, 1, 1], dtype=F64) / 12)
+    assert torch.allclose(head(x)[:, -1], (values * alpha[:3, None]).sum(1))
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_the_share_missed_is_that_of_a_sample(m):
+    c, r = 2, 2
+    keys, values = rand(m, c), rand(20_000, m, r, seed=3)
+    layer = LTISSM.random(2 * c + r, r, N=3, rho=0.9, **settings())
+    with torch.no_grad():
+        answers = torch.stack([layer(bench.recall_tokens(keys, values, t))[:, -1] for t in range(m)], dim=1)
+    sampled = float((answers - values).pow(2).mean())
+    assert bench.recall_missed(layer, keys, r) == pytest.approx(sampled, rel=0.03)
+    pick = torch.cat([torch.zeros(r, 2 * c, dtype=F64), torch.eye(r, dtype=F64)], dim=1)
+    eye = torch.eye(r, dtype=F64)
+    assert bench.recall_missed(LTISSM(eye, pick, eye / m), keys, r) == pytest.approx(1 - 1 / m, abs=1e-12)
+
+
+def test_a_residual_layer_can_be_undone():
+    layer, u = LTISSM.random(3, 3, N=4, rho=0.7, **settings()), rand(6, 3)
+    before = layer.lag_operators(6).detach().clone()
+    x = bench.undo_residual(layer, u)
+    assert torch.allclose(x + layer(x).detach(), u, atol=1e-9)
+    assert torch.equal(layer.lag_operators(6).detach(), before)
+    with pytest.raises(TypeError, match="layer must be an LTISSM with p = d"):
+        bench.undo_residual(LTISSM.random(3, 2, N=4, **settings()), u)
+
+
+def test_bad_input_is_named():
+    head = Attention(3, 3, heads=1, head_width=2, **settings())
+    with pytest.raises(ValueError, match="target must have shape"):
+        bench.retained_fraction(head, rand(3), rand(4), rand(2, 3))
+    with pytest.raises(ValueError, match="gap must have the batch shape of source"):
+        bench.retained_fraction(head, rand(2, 3), rand(2, 3), rand(2, 3))
+    with pytest.raises(ValueError, match="distance must be at least 1; got 0"):
+        bench.reach(head, 3, 0)
+    with pytest.raises(TypeError, match="head must be an Attention"):
+        bench.highway_tokens(RetNet(3, 3, heads=1, head_width=3, **settings()), 4)
+    with pytest.raises(ValueError, match="one causal head without bias, ALiBi or sink"):
+        bench.highway_tokens(Attention(3, 3, heads=1, head_width=2, sink=True, **settings()), 4)
+    with torch.no_grad():
+        head.W_Q.zero_()
+    with pytest.raises(ValueError, match="other than 0; got 0"):
+        bench.highway_tokens(head, 4)
+    with pytest.raises(ValueError, match="asked must be between 0 and 2; got 3"):
+        bench.recall_tokens(torch.eye(3, dtype=F64), rand(3, 2), 3)
+    with pytest.raises(ValueError, match="places must hold at least one map"):
+        figures.two_axes({})
+    with pytest.raises(ValueError, match=r"places\['a'\] must hold reaches in \[0, 1\]"):
+        figures.reach_frame({"a": (1, 1, 0.1, 1.5)})
+
+
+def test_figures_draw_what_they_are_given():
+    places = {"a": (4, 2, 0.0, 1.0), "b": (1, 1, 0.3, 0.3)}
+    fig = figures.two_axes(places)
+    assert isinstance(fig, matplotlib.figure.Figure)
+    span, distance = fig.axes
+    assert [list(line.get_xdata()) for line in span.lines[:3]] == [[2, 4], [2], [4]]
+    assert list(distance.lines[0].get_xdata()) == [figures.FLOOR, 1.0]
+    assert [t.get_text() for t in figures.reach_frame(places).axes[0].get_xticklabels()] == ["a\n2", "b\n1"]
+    fig = figures.mix_frame(0.5, [1, 2, 3], [1.0, 0.5, 0.5], [0.4, -0.1, 0.4], [1.0, 1e-9, 1e-12])
+    assert [len(line.get_xdata()) for line in fig.axes[0].lines] == [1, 2, 3]
+    fig = figures.recall([2, 4], {"up": [0.0, 1.0], "near": [0.0, 0.99]})
+    high, low = (text.xy[1] for text in fig.axes[0].texts)
+    assert high == 1.0 and low == pytest.approx(1.0 - 0.085)
+
+
+def test_the_grader_knows_right_from_wrong():
+    def right(M, V, a):
+        low = torch.linalg.svdvals(a * V + M)[:, 1] < a * torch.linalg.svdvals(V)[1] / 2
+        return int(low.nonzero().max()) + 1 if low.any() else 0
+
+    def first_good(M, V, a):  # forgets that a later lag may fall again
+        low = torch.linalg.svdvals(a * V + M)[:, 1] < a * torch.linalg.svdvals(V)[1] / 2
+        return int((~low).nonzero()[0]) if (~low).any() else len(M)
+
+    def norms(M, V, a):  # the norm instead of the second singular value
+        low = torch.linalg.matrix_norm(a * V + M, 2) < a * torch.linalg.svdvals(V)[1] / 2
+        return int(low.nonzero().max()) + 1 if low.any() else 0
+
+    assert check("trade-off/safe-distance", right)
+    for wrong in (first_good, norms, lambda M, V, a: 0, 3):
+        assert not check("trade-off/safe-distance", wrong)
