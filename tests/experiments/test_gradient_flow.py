@@ -1,0 +1,172 @@
+"""The set-ups of the gradient-flow figure: what they promise about logits, steps and gradients."""
+
+import math
+
+import pytest
+import torch
+
+from ssmbook import gradients
+from ssmbook.experiments import gradient_flow as flow
+from ssmbook.maps import RNN, Attention
+
+F64 = torch.float64
+
+
+def rand(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+@pytest.mark.parametrize("distance", [1, 5, 12])
+def test_matching_head_gives_the_logit_to_the_answer_alone(distance):
+    x = flow.place_match(rand(13, 4), distance)
+    alpha = flow.matching_head(rand(4, 4, seed=1), logit=3.0).coefficients(x)[0, -1]
+    want = torch.ones(13, dtype=F64)
+    want[-1 - distance] = math.exp(3.0)
+    assert torch.allclose(alpha, want / want.sum(), rtol=1e-12)
+    assert flow.matching_head(rand(4, 4, seed=1), logit=3.0)(x).shape == (13, 4)
+
+
+@pytest.mark.guards("prop-alibi")
+def test_a_bias_is_added_per_distance():
+    bias = -0.25 * torch.arange(13, dtype=F64)
+    head = flow.matching_head(rand(4, 4), logit=3.0, bias=bias)
+    alpha = head.coefficients(flow.place_match(rand(13, 4), 7))
+    logits = bias.flip(0).clone()
+    logits[-8] += 3.0
+    assert torch.allclose(alpha[0, -1], torch.softmax(logits, 0), rtol=1e-12)
+
+
+@pytest.mark.guards("thm-gradient-highway")
+@pytest.mark.guards("prop-sigma2-highway")
+def test_the_matched_gradient_does_not_know_the_distance():
+    V = torch.linalg.qr(rand(4, 4, seed=2)).Q
+    head = flow.matching_head(V, logit=float(gradients.required_margin(0.9, 129)))
+    filler = rand(129, 4, seed=3)
+    norms = flow.placed_profile(head, lambda tau: flow.place_match(filler, tau), [1, 2, 17, 64, 128])
+    assert float(norms.max() / norms.min()) < 1.1
+    assert bool((norms >= 0.9 * (1 - 1e-9)).all())
+
+
+@pytest.mark.guards("prop-selective-hold")
+@pytest.mark.parametrize("z", [-6.0, 0.0, 1.0])
+def test_the_gated_reader_fades_by_its_steps(z):
+    layer = flow.gated_reader(3, pre_activation=z, generator=torch.Generator().manual_seed(1), dtype=F64)
+    filler = rand(21, 3, seed=4)
+    norms = flow.placed_profile(layer, lambda tau: flow.place_source(filler, tau), [1, 6, 20])
+    passed = math.log1p(math.exp(z)) * torch.tensor([0.0, 5.0, 19.0], dtype=F64)
+    assert torch.allclose(norms, norms[0] * torch.exp(-passed), rtol=1e-10)
+
+
+def test_placing_marks_its_tokens_and_leaves_the_filler_alone():
+    filler = rand(6, 3)
+    assert flow.place_source(filler, 3)[:, 0].tolist() == [0, 1, 1, 1]
+    assert flow.place_match(filler, 3)[:, :2].tolist() == [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [1, 0]]
+    kept = filler.clone()
+    flow.place_match(filler, 2), flow.place_source(filler, 2)
+    assert torch.equal(filler, kept)
+
+
+def test_transport_norms_are_the_norms_of_the_products():
+    layer = RNN(2, 2, N=4, generator=torch.Generator().manual_seed(5), dtype=F64)
+    x = rand(9, 2, seed=6)
+    slopes = 1 - torch.tanh(layer._pre_activations(x)) ** 2
+    logs = flow.transport_norms(slopes.detach(), layer.A.detach())
+    product = torch.eye(4, dtype=F64)
+    for tau in range(9):
+        product = product @ (slopes[8 - tau][:, None] * layer.A).detach()
+        assert float(logs[tau]) == pytest.approx(float(torch.linalg.svdvals(product)[0].log()), rel=1e-10)
+
+
+def test_linear_recurrence_has_the_lag_operators_for_gradient():
+    A, B, C = rand(4, 4) / 3, rand(4, 2, seed=1), rand(3, 4, seed=2)
+    blocks = gradients.jacobian_blocks(flow.linear_recurrence(A, B, C), rand(11, 2, seed=3))
+    for tau in range(11):
+        assert torch.allclose(blocks[10 - tau], C @ torch.linalg.matrix_power(A, tau) @ B, rtol=1e-10)
+
+
+@pytest.mark.guards("prop-sigma2-highway")
+@pytest.mark.parametrize("seed", range(4))
+def test_lanes_hold_under_attack_and_agree_with_autograd(seed):
+    weights = [rand(3, 4, seed=10 * seed + k) for k in range(3)]
+    x = flow.attack_lane(rand(6, 4, seed=seed + 99), weights, steps=80)
+    found = flow.lanes(x, *weights)
+    assert float(found.lower.min()) >= 1 - 1e-9 and float(found.upper.max()) <= 1 + 1e-9
+    assert float(found.bend.max()) < 1e-9
+    blocks = gradients.softmax_jacobian_row(x, *weights)[:-1]
+    alpha = gradients.softmax_row_weights(x, *weights[:2])[:-1]
+    floor = alpha * torch.linalg.svdvals(weights[2])[1]
+    assert torch.allclose(found.lower * floor, torch.linalg.matrix_norm(blocks, ord=2), rtol=1e-9)
+
+
+@pytest.mark.guards("prop-softmax-jacobian")
+@pytest.mark.parametrize("options", [{}, {"sink": True}, {"alibi": True}, {"sink": True, "alibi": True}])
+@pytest.mark.parametrize("target", [0, 5, 10])
+def test_the_closed_form_is_autograd_of_the_books_head(options, target):
+    generator = torch.Generator().manual_seed(7)
+    layer = Attention(4, 3, heads=1, head_width=2, **options, generator=generator, dtype=F64)
+    layer.requires_grad_(False)
+    x = 2 * rand(11, 4, seed=8)
+    bias = layer.relative_bias(11)[0, target] if layer.alibi else None
+    weights = layer.W_Q[0], layer.W_K[0], layer.W_O[0] @ layer.W_V[0]
+    formula = gradients.softmax_jacobian_row(x, *weights, target, bias=bias, sink=0.0 if layer.sink else None)
+    blocks = gradients.jacobian_blocks(layer, x, target)
+    assert torch.allclose(formula, blocks[: target + 1], rtol=1e-9, atol=1e-13)
+    assert not bool(blocks[target + 1 :].any())
+
+
+@pytest.mark.guards("prop-pole-price")
+@pytest.mark.parametrize("s", [2.0, 0.3, 0.01])
+def test_the_price_of_a_pole_is_the_sum_of_its_squared_derivatives(s):
+    lag, lam = torch.arange(8000, dtype=F64), torch.tensor(math.exp(-s), dtype=F64, requires_grad=True)
+    kernels = {False: lam**lag, True: (1 - lam**2).sqrt() * lam**lag}
+    for normalised, kernel in kernels.items():
+        tangent = torch.zeros_like(kernel, requires_grad=True)
+        (pulled,) = torch.autograd.grad(kernel, lam, tangent, create_graph=True)
+        (derivative,) = torch.autograd.grad(pulled, tangent)
+        price = float(gradients.pole_sensitivity(lam.detach(), normalised=normalised))
+        assert float(derivative.square().sum()) == pytest.approx(price, rel=1e-9)
+        if normalised:  # by nu, lam = exp(-exp(nu))
+            assert price * (s * math.exp(-s)) ** 2 == pytest.approx((s / (2 * math.sinh(s))) ** 2, rel=1e-12)
+
+
+@pytest.mark.guards("thm-gradient-highway")
+@pytest.mark.parametrize(("n", "c"), [(2, 0.2), (65, 0.95)])
+def test_highway_input_gives_the_first_token_its_weight_everywhere(n, c):
+    W_Q, W_K = rand(2, 5, seed=1), rand(2, 5, seed=2)
+    generator = torch.Generator().manual_seed(3)
+    x = flow.highway_input(W_K.T @ W_Q / 2**0.5, n, c, generator=generator)
+    weights = [float(gradients.softmax_row_weights(x, W_Q, W_K, i)[0]) for i in range(1, n)]
+    assert min(weights) >= c * (1 - 1e-12) and weights[-1] == pytest.approx(c, rel=1e-9)
+
+
+def test_rnn_slopes_are_derivative_and_chord():
+    layer = RNN(2, 2, N=4, generator=torch.Generator().manual_seed(5), dtype=F64)
+    x = torch.cat([torch.zeros(1, 2, dtype=F64), rand(9, 2, seed=6)])  # a first step at z = 0
+    z = layer._pre_activations(x).detach()
+    tangent, chord = flow.rnn_slopes(layer, x)
+    assert torch.allclose(tangent, torch.cosh(z) ** -2, rtol=1e-12)
+    assert torch.equal(chord[0], torch.ones(4, dtype=F64))
+    assert torch.allclose(chord[1:], torch.tanh(z[1:]) / z[1:], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: flow.matching_head(rand(3, 4), logit=1.0),
+        lambda: flow.matching_head(rand(1, 1), logit=1.0),
+        lambda: flow.matching_head(rand(3, 3), logit=math.nan),
+        lambda: flow.place_match(rand(5, 3), 5),
+        lambda: flow.place_match(rand(5, 3), 0),
+        lambda: flow.place_source(rand(5, 1), 2),
+        lambda: flow.gated_reader(3, pre_activation=math.inf),
+        lambda: flow.placed_profile(lambda x: x, lambda tau: rand(4, 2), []),
+        lambda: flow.linear_recurrence(rand(3, 3), rand(2, 1), rand(1, 3)),
+        lambda: flow.highway_input(torch.zeros(3, 3, dtype=F64), 5, 0.5),
+        lambda: flow.highway_input(rand(3, 3), 5, 1.0),
+        lambda: flow.rnn_slopes(RNN(2, 2, N=3, activation="relu", dtype=F64), rand(4, 2)),
+        lambda: flow.transport_norms(rand(5, 3), rand(4, 4)),
+    ],
+)
+def test_bad_input_is_refused(call):
+    with pytest.raises((ValueError, TypeError)):
+        call()
