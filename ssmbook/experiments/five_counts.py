@@ -1,0 +1,255 @@
+"""Five classes of coefficients: their counts, and how close an optimizer comes to the floor of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from scipy.optimize import nnls
+
+from ssmbook import heads
+from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads import LagHeads, jordan_lags
+
+
+class HeadFit(NamedTuple):
+    """Heads found by an optimizer (introduced in *how-many-heads-really*).
+
+    ``curve`` (steps,) the least relative error so far after each evaluation and ``largest`` (steps,) the
+    largest number the last least squares returned there (an entry of a value map for softmax heads; a
+    coefficient, with value maps of unit norm, for rank-one heads), both float64; ``alpha`` (H, n, n) and
+    ``V`` (H, p, d) the best heads found.
+    """
+
+    curve: torch.Tensor
+    largest: torch.Tensor
+    alpha: torch.Tensor
+    V: torch.Tensor
+
+
+def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> HeadFit:
+    """Fit H causal softmax heads with fixed logits to a system, the value maps eliminated by least squares.
+
+    M (n, p, d) real floating, the lags; H, steps, starts >= 1 ints; ``sink`` gives every row a sink of logit
+    0 and value 0; ``generator`` a torch.Generator on the CPU (default: seed 0). Minimizes sum_ij ||W_ij -
+    M_{i-j}||^2 over the logits by L-BFGS in float64, from small random logits, and keeps the best of
+    ``starts`` starts; the error is relative to the energy of the system. Result ``HeadFit`` in float64.
+
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, a zero system. Source:
+    prop-plateau, thm-sink-count. Introduced in *how-many-heads-really*.
+    """
+    n, visible, rows, size = _target(M, H, steps)
+    check_integer("starts", starts, low=1)
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+
+    def features(logits):
+        scores = logits.masked_fill(~visible, -math.inf)
+        if sink:
+            scores = torch.cat([scores.new_zeros(H, n, 1), scores], dim=-1)
+        return scores.softmax(-1)[..., -n:][:, visible].mT
+
+    def descent():
+        start = 0.1 * _normal((H, n, n), generator)
+        return _descend(start, lambda logits: _projected(features(logits), rows), steps)
+
+    curve, largest, best = min((descent() for _ in range(starts)), key=lambda found: float(found[0][-1]))
+    alpha = features(best)
+    V = torch.linalg.lstsq(alpha, rows, driver="gelsd").solution
+    return _fitted(curve, size * largest, alpha, size * V, visible, M.shape)
+
+
+def fit_rank_one_heads(M, H, *, steps=800, generator=None) -> HeadFit:
+    """Fit H heads with value maps a b^T of rank one to a system, the coefficients by least squares.
+
+    M (n, p, d) real floating, the lags; H >= 1 and steps >= 1 ints; ``generator`` a torch.Generator on
+    the CPU (default: seed 0). L-BFGS in float64 over the directions a_h, b_h; ``largest`` is the largest
+    coefficient with value maps of unit norm, which must diverge where no best approximation exists.
+    Result ``HeadFit`` in float64.
+
+    Raises as ``fit_softmax_heads``. Source: prop-rank-limited, prop-border-rank. Introduced in
+    *how-many-heads-really*.
+    """
+    _, visible, rows, size = _target(M, H, steps)
+    p, d = M.shape[1:]
+    start = _normal((H, p + d), generator)
+
+    def maps(directions):
+        a, b = directions[:, :p], directions[:, p:]
+        V = (a[:, :, None] * b[:, None, :]).flatten(1)
+        return (V / V.norm(dim=1, keepdim=True)).mT
+
+    curve, largest, best = _descend(start, lambda directions: _projected(maps(directions), rows.mT), steps)
+    V = maps(best)
+    alpha = torch.linalg.lstsq(V, rows.mT, driver="gelsd").solution.mT
+    return _fitted(curve, size * largest, size * alpha, V.mT, visible, M.shape)
+
+
+def half_plane_floor(M, directions=100_000) -> float:
+    """Return the relative error below which two softmax heads with a sink cannot go, for a system with k = 2.
+
+    M (n, p, d) real floating with interaction rank 2; ``directions`` an int >= 1, the grid of angles
+    searched. The floor is min over U of sum_tau (n - tau) min(<U, M_tau>, 0)^2 over the energy of M, U a
+    unit matrix of the span: an infimum, approached by value maps that become opposite. Result a float,
+    computed in float64.
+
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, and for another rank.
+    Source: thm-sink-count. Introduced in *how-many-heads-really*.
+    """
+    check_shape("M", M, "n p d")
+    check_finite("M", M)
+    check_integer("directions", directions, low=1)
+    flat = M.detach().double().flatten(1)
+    _, sigma, axes = torch.linalg.svd(flat, full_matrices=False)
+    k = int((sigma > 1e-10 * sigma.amax()).sum()) if sigma.numel() else 0
+    if k != 2:
+        raise ValueError(f"M must have interaction rank 2; got {k}")
+    angle = torch.arange(directions, dtype=torch.float64, device=M.device) * (2 * math.pi / directions)
+    weight = torch.arange(len(M), 0, -1, dtype=torch.float64, device=M.device)
+    heights = torch.stack([angle.cos(), angle.sin()], dim=1) @ (flat @ axes[:2].mT).mT
+    missed = (heights.clamp(max=0).square() * weight).sum(1).min()
+    return float(missed / (weight * flat.square().sum(1)).sum())
+
+
+def cone_error(M, V) -> float:
+    """Return the relative error of the best non-negative coefficients on given value maps, lag by lag.
+
+    M (n, p, d) and V (H, p, d), real floating; the error is sum_tau (n - tau) dist(M_tau, cone(V))^2 over the
+    energy of M: what sink softmax heads with these value maps can approach. Result a float, in float64.
+
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity. Source: thm-sink-count.
+    Introduced in *how-many-heads-really*.
+    """
+    sizes = check_shape("M", M, "n p d")
+    check_shape("V", V, "H p d", {"p": sizes["p"], "d": sizes["d"]})
+    check_finite("M", M)
+    check_finite("V", V)
+    columns = V.detach().double().cpu().flatten(1).T.numpy()
+    rows = M.detach().double().cpu().flatten(1)
+    weight = torch.arange(len(M), 0, -1, dtype=torch.float64)
+    missed = torch.tensor([nnls(columns, row.numpy())[1] ** 2 for row in rows], dtype=torch.float64)
+    return float((weight * missed).sum() / (weight * rows.square().sum(1)).sum())
+
+
+def jordan_pair(rho, epsilon, n) -> LagHeads:
+    """Return two rank-one heads for the Jordan block with poles rho + epsilon and rho - epsilon.
+
+    A = [[rho, 1], [epsilon^2, rho]] in place of [[rho, 1], [0, rho]]: the error is O(epsilon^2), the
+    coefficients (value maps of unit norm) are O(1 / epsilon). rho real, epsilon real and not 0, n >= 1.
+    Result ``LagHeads`` in float64. Raises ``TypeError``/``ValueError`` for a bad n or epsilon. Source:
+    prop-border-rank. Introduced in *how-many-heads-really*.
+    """
+    check_integer("n", n, low=1)
+    if not 0 < abs(epsilon) < math.inf:
+        raise ValueError(f"epsilon must be finite and not 0; got {epsilon}")
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    top, bottom = torch.stack([signs**2, signs / epsilon], 1), torch.stack([signs * epsilon, signs**2], 1)
+    V = torch.stack([top, bottom], 1) / 2
+    sizes = V.flatten(1).norm(dim=1)
+    coefficients = (rho + epsilon * signs)[:, None] ** torch.arange(n, dtype=torch.float64) * sizes[:, None]
+    made = LagHeads(V / sizes[:, None, None], coefficients, math.nan)
+    target = jordan_lags(rho, n)
+    return LagHeads(made.V, coefficients, float((made.lags() - target).norm() / target.norm()))
+
+
+def five_counts(A, B, C, n) -> list[str]:
+    """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
+
+    A (N, N), B (N, d), C (p, N): one real system; n >= 1 an int. In order: real and fixed; softmax without a
+    sink; softmax with a sink; real with value maps of rank 1 (bounds as "6-8"); pairwise, almost every input;
+    pairwise and bounded (the smallest construction that fits the size, "≤ 4"). "k or k + 1" where undecided.
+
+    Raises as ``head_count`` and ``lag_operators``. Source: the theorems of *how-many-heads-really*, where it
+    is introduced.
+    """
+    M = heads.lag_operators(A, B, C, n)
+    k, (sink, _), reach = heads.head_count(A, B, C, n), heads.softmax_head_count(M), heads.sinkless_reach(M)
+    low, high, _ = heads.rank_limited_head_count(M, 1, system=(A, B, C))
+    p, d = M.shape[1:]
+    bounded = 2 if max(p, d) <= 2 else 4 if max(p, d) <= 4 else p + d - 1
+    return [
+        str(k),
+        ("k or k + 1" if reach.count is None else str(reach.count)) if reach.reachable else "none",
+        "k or k + 1" if sink is None else str(sink),
+        str(low) if low == high else f"{low}-{high}",
+        str(heads.pairwise_head_count(M).count),
+        f"≤ {min(p + d - 1, bounded)}",
+    ]
+
+
+def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tensor:
+    """Return a causal W (n, n, p, d) with equal row sums and a span of dimension k: reachable without a sink.
+
+    k, n, p, d >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it),
+    True takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not
+    such ints. Source: thm-no-sink. Introduced in *how-many-heads-really*.
+    """
+    for name, value in (("k", k), ("n", n), ("p", p), ("d", d)):
+        check_integer(name, value, low=1)
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    c = _normal((k, n, n), generator)
+    if signed:
+        c = c.tril()
+        c = c + torch.diag_embed(1 - c.sum(-1))
+    else:
+        c = c.exp().tril() / c.exp().tril().sum(-1, keepdim=True)
+    return torch.einsum("hij,hpd->ijpd", c, _normal((k, p, d), generator))
+
+
+def _target(M, H, steps):
+    """The length, the causal mask, the visible blocks as rows of total norm one, and that norm."""
+    n = check_shape("M", M, "n p d")["n"]
+    check_finite("M", M)
+    check_integer("H", H, low=1)
+    check_integer("steps", steps, low=1)
+    position = torch.arange(n, device=M.device)
+    visible = position[:, None] >= position
+    rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)
+    if not rows.any():
+        raise ValueError("M must not be the zero system: it needs no heads")
+    return n, visible, rows / rows.norm(), rows.norm()
+
+
+def _normal(shape, generator):
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _projected(features, target):
+    """The squared part of the target outside the columns of features, and its largest coefficient on them."""
+    Q, R = torch.linalg.qr(features)
+    seen = Q.mT @ target
+    error = (target - Q @ seen).square().sum()
+    with torch.no_grad():
+        coefficients = torch.linalg.lstsq(R, seen, driver="gelsd").solution
+    return error, float(coefficients.abs().max())
+
+
+def _descend(start, objective: Callable, steps: int):
+    """L-BFGS from ``start``; the least error so far, the largest coefficient there, and the best point."""
+    point = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [point], max_iter=steps, max_eval=steps, history_size=20, tolerance_grad=1e-14, tolerance_change=0,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+    curve, largest, best = [], [], [math.inf, 0.0, start]
+
+    def closure():
+        optimizer.zero_grad()
+        error, coefficient = objective(point)
+        error.backward()
+        if float(error.detach()) < best[0]:
+            best[:] = float(error.detach()), coefficient, point.detach().clone()
+        curve.append(best[0])
+        largest.append(best[1])
+        return error
+
+    optimizer.step(closure)
+    return torch.tensor(curve, dtype=torch.float64), torch.tensor(largest, dtype=torch.float64), best[2]
+
+
+def _fitted(curve, largest, columns, V, visible, shape):
+    alpha = columns.new_zeros(columns.shape[1], *visible.shape)
+    alpha[:, visible] = columns.mT
+    return HeadFit(curve, largest, alpha, V.reshape(-1, *shape[1:]))

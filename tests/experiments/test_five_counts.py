@@ -1,0 +1,175 @@
+"""Fitted heads against the floors that the theorems set, and the floors against brute force."""
+
+import math
+
+import pytest
+import torch
+
+from ssmbook.exercises import check
+from ssmbook.experiments.five_counts import (
+    cone_error,
+    equal_row_operator,
+    fit_rank_one_heads,
+    fit_softmax_heads,
+    five_counts,
+    half_plane_floor,
+    jordan_pair,
+)
+from ssmbook.heads import jordan_approximation, jordan_lags, sinkless_plateau, sinkless_reach
+from ssmbook.operators import DenseOperator
+
+F64 = torch.float64
+
+
+def rotation_lags(theta, n, rho=1.0):
+    turn = theta * torch.arange(n, dtype=F64)
+    rows = torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()], dim=1)
+    return (rho ** torch.arange(n, dtype=F64))[:, None, None] * rows.reshape(n, 2, 2)
+
+
+def rand(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def operator_error(fit, M):
+    """Relative squared error of the heads, the slow way."""
+    n, wrong, energy = len(M), 0.0, 0.0
+    for i in range(n):
+        for j in range(n):
+            target = M[i - j] if j <= i else torch.zeros_like(M[0])
+            made = sum(fit.alpha[h, i, j] * fit.V[h] for h in range(len(fit.V)))
+            wrong, energy = (
+                wrong + float((made - target).square().sum()),
+                energy + float(target.square().sum()),
+            )
+    return wrong / energy
+
+
+@pytest.mark.parametrize("sink", [True, False])
+def test_the_curve_ends_at_the_error_of_the_heads_returned(sink):
+    M = rand(7, 3, 2)
+    fit = fit_softmax_heads(M, 3, sink=sink, steps=60)
+    assert operator_error(fit, M) == pytest.approx(float(fit.curve[-1]), rel=1e-8)
+    assert (fit.curve.diff() <= 0).all() and len(fit.curve) == len(fit.largest)
+    visible = torch.ones(7, 7, dtype=torch.bool).tril()
+    sums = fit.alpha.sum(-1)
+    assert (fit.alpha[:, visible] > 0).all() and not fit.alpha[:, ~visible].any()
+    assert (sums < 1).all() if sink else torch.allclose(sums, torch.ones_like(sums))
+
+
+@pytest.mark.guards("prop-plateau")
+@pytest.mark.parametrize("seed", range(3))
+def test_sinkless_fits_reach_the_plateau_and_never_cross_it(seed):
+    M = rotation_lags(0.7, 12)
+    floor = sinkless_plateau(M).relative
+    curve = fit_softmax_heads(M, 5, sink=False, generator=torch.Generator().manual_seed(seed)).curve
+    assert floor * (1 - 1e-9) <= curve[-1] < 1.05 * floor
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_two_sink_heads_stay_above_the_half_plane_floor_and_three_do_not():
+    M = rotation_lags(0.7, 20)
+    floor = half_plane_floor(M)
+    assert fit_softmax_heads(M, 2, sink=True, steps=400).curve[-1] > floor
+    assert fit_softmax_heads(M, 3, sink=True, starts=3).curve[-1] < 1e-4
+
+
+@pytest.mark.parametrize("rho", [1.0, 0.9, 1.1])
+def test_half_plane_floor_against_cones_of_two(rho):
+    M = rotation_lags(0.7, 11, rho)
+    floor = half_plane_floor(M)
+    assert min(cone_error(M, rand(2, 2, 2, seed=s)) for s in range(200)) >= floor
+    angles = torch.arange(0, 2 * math.pi, 0.02)
+    nearly = []
+    for phi in angles.tolist():  # two generators that are almost opposite
+        V = torch.stack([rotation_lags(phi, 2)[1], rotation_lags(phi + math.pi - 1e-3, 2)[1]])
+        nearly.append(cone_error(M, V))
+    assert floor <= min(nearly) < 1.01 * floor
+
+
+def test_half_plane_floor_vanishes_when_one_direction_sees_all_lags():
+    assert half_plane_floor(rotation_lags(0.7, 5)) == 0
+    assert half_plane_floor(rotation_lags(0.7, 6)) > 1e-3
+
+
+@pytest.mark.guards("prop-rank-limited", "prop-border-rank")
+def test_rank_one_fits():
+    rotation, jordan = rotation_lags(0.7, 10), jordan_lags(0.5, 8)
+    assert fit_rank_one_heads(rotation, 3).curve[-1] < 1e-20
+    assert fit_rank_one_heads(rotation, 2).curve[-1] > 0.05
+    assert fit_rank_one_heads(jordan, 3).curve[-1] < 1e-20
+    two = fit_rank_one_heads(jordan, 2)
+    assert operator_error(two, jordan) == pytest.approx(float(two.curve[-1]), rel=1e-3)
+    assert float(two.alpha.abs().max()) == pytest.approx(float(two.largest[-1]), rel=1e-6)
+    assert two.curve[-1] < 1e-6 and two.largest[-1] > 3 * two.largest[0]
+    assert torch.linalg.matrix_rank(two.V).tolist() == [1, 1]
+
+
+def test_cone_error_by_hand():
+    M = rotation_lags(math.pi / 2, 3)  # I, J, -I on the axes of a plane
+    quadrant = torch.stack([M[0], M[1]])
+    assert cone_error(M, quadrant) == pytest.approx(1 / 6)  # -I is missed, one block in six
+    assert cone_error(M, torch.stack([M[0] + M[1], M[1] - M[0]])) == pytest.approx((3 + 1) / 2 / 6)
+    assert cone_error(M, torch.cat([quadrant, M[2:]])) < 1e-20
+
+
+@pytest.mark.guards("prop-border-rank")
+def test_the_pair_of_poles_is_one_order_better_than_the_one_sided_family():
+    for build, order in ((jordan_pair, 2), (jordan_approximation, 1)):
+        coarse, fine = (build(0.5, epsilon, 8) for epsilon in (1e-2, 1e-3))
+        assert torch.linalg.matrix_rank(fine.V).tolist() == [1, 1]
+        assert torch.allclose(fine.V.flatten(1).norm(dim=1), torch.ones(2, dtype=F64))
+        assert coarse.relative_error / fine.relative_error == pytest.approx(10**order, rel=0.1)
+        assert float(fine.coefficients.abs().max() / coarse.coefficients.abs().max()) == pytest.approx(
+            10, rel=0.1
+        )
+
+
+@pytest.mark.guards("thm-no-sink")
+@pytest.mark.parametrize(("k", "signed"), [(1, False), (3, False), (1, True), (4, True)])
+def test_equal_row_operators_are_in_reach(k, signed):
+    W = equal_row_operator(k, 7, signed=signed)
+    assert DenseOperator(W).interaction_rank() == k
+    assert torch.allclose(W.sum(1), W.sum(1)[:1].expand(7, 2, 3))
+    assert sinkless_reach(W).count == k + signed
+
+
+def test_five_counts_of_known_systems():
+    eye, one = torch.eye(2, dtype=F64), torch.ones(1, 1, dtype=F64)
+    assert five_counts(-0.5 * one, one, one, 9) == ["1", "none", "2", "1", "1", "≤ 1"]
+    assert five_counts(rotation_lags(0.7, 2)[1], eye, eye, 20) == ["2", "none", "3", "3", "2", "≤ 2"]
+    assert five_counts(0 * one, one, one, 9) == ["1", "2", "2", "1", "1", "≤ 1"]
+
+
+def test_bad_input_is_named():
+    M = rotation_lags(0.7, 4)
+    for call in (fit_softmax_heads, fit_rank_one_heads):
+        options = {"sink": True} if call is fit_softmax_heads else {}
+        with pytest.raises(ValueError, match="H must"):
+            call(M, 0, **options)
+        with pytest.raises(ValueError, match="M must not be the zero system"):
+            call(torch.zeros(3, 2, 2, dtype=F64), 1, **options)
+        with pytest.raises(ValueError, match="finite"):
+            call(M * math.nan, 1, **options)
+    with pytest.raises(ValueError, match="interaction rank 2; got 1"):
+        half_plane_floor(M[:1])
+
+
+def test_the_grader_knows_too_many_heads_from_few():
+    def solution(theta, n, few=True):
+        H = 1 if n == 1 else 2 if few and (n - 1) * abs(theta) < math.pi else 3
+        turn = theta * torch.arange(n, dtype=F64)
+        if H == 1:
+            return torch.full((1, 1), 0.5, dtype=F64), 2 * torch.eye(2, dtype=F64)[None]
+        middle, half = theta * (n - 1) / 2, (math.pi + (n - 1) * abs(theta)) / 4
+        at = [middle - half, middle + half] if H == 2 else [0.0, 2 * math.pi / 3, 4 * math.pi / 3]
+        corner = torch.tensor([[math.cos(a), math.sin(a)] for a in at], dtype=F64)
+        c = torch.linalg.pinv(corner.T) @ torch.stack([turn.cos(), turn.sin()]) + (2 if H == 3 else 0)
+        size = 2 * c.sum(1)
+        V = torch.stack([rotation_lags(a, 2)[1] for a in at])
+        return c / size[:, None], V * size[:, None, None]
+
+    assert check("how-many-heads-really/rotation", solution)
+    assert "suffice" in check("how-many-heads-really/rotation", lambda t, n: solution(t, n, few=False)).hint
+    signed = check("how-many-heads-really/rotation", lambda t, n: (-solution(t, n)[0], -solution(t, n)[1]))
+    assert "not positive" in signed.hint
