@@ -1,0 +1,83 @@
+"""The figures of the chapter *scans*: each function takes finished numbers and draws them."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook.display._style import COLORS, figure, label_line
+
+
+def scan_rungs(T: int, rung: int):
+    """Draw a doubling scan of T entries after ``rung`` passes: the span of inputs each entry has seen.
+
+    Returns a figure of slider size. Introduced in *scans*.
+    """
+    fig, ax = figure(size="slider")
+    reach = 2**rung
+    for t in range(T):
+        first = max(0, t - reach + 1)
+        done = first == 0
+        ax.plot([first - 0.3, t + 0.3], [t, t], "-", lw=5, color=COLORS["green" if done else "sky"])
+    if rung:
+        for t in range(reach // 2, T):
+            middle = t - reach // 2 + 0.5
+            ax.plot([middle, middle], [t - 0.42, t + 0.42], "-", lw=1.6, color=COLORS["black"])
+    ax.set(xlabel="inputs composed so far", ylabel="entry t", xlim=(-0.8, T), ylim=(T - 0.4, -0.6))
+    ax.set(xticks=range(0, T, 3), yticks=range(0, T, 3))
+    ax.set_title(f"after {rung} passes: {min(T, reach)} of {T} entries finished")
+    return fig
+
+
+def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: list[str]):
+    """Draw log10 of relative errors in units of each dtype's rounding, one panel for each dtype.
+
+    errors: dtype name -> (forms, columns), NaN or zero for an empty cell. Returns a figure. Introduced in
+    *scans*.
+    """
+    fig, axes = figure(ncols=len(errors), size=(7.0, 3.6), sharey=True)
+    for ax, (name, table) in zip(axes, errors.items(), strict=True):
+        table = table / torch.finfo(getattr(torch, name)).eps
+        picture = ax.imshow(table.log10(), vmin=-1, vmax=2, aspect="auto")
+        ax.grid(False)
+        ax.set(title=f"{name}: unit {torch.finfo(getattr(torch, name)).eps:.1e}", xticks=range(len(columns)))
+        ax.set_xticklabels(columns, rotation=90)
+        for row, column in (~(table > 0)).nonzero().tolist():
+            ax.text(column, row, "–", ha="center", va="center", fontsize=9)
+    axes[0].set(yticks=range(len(forms)))
+    axes[0].set_yticklabels(forms)
+    bar = fig.colorbar(picture, ax=axes, ticks=[-1, 0, 1, 2], label="largest error, in units of rounding")
+    bar.ax.set_yticklabels(["0.1", "1", "10", "100"])
+    return fig
+
+
+def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
+    """Draw multiplications, words moved and depth against the length, each algorithm named on its line.
+
+    costs: name of a counter -> algorithm -> one integer a length. Returns a figure. Introduced in *scans*.
+    """
+    fig, axes = figure(ncols=len(costs), size=(7.0, 3.9))
+    names = list(next(iter(costs.values())))
+    for ax, (title, curves) in zip(axes, costs.items(), strict=True):
+        for name, mark in zip(names, "osv^xD", strict=False):
+            ax.loglog(lengths, curves[name], marker=mark, ms=4)
+        ax.set(title={"words": "words moved", "depth": "longest chain"}.get(title, title), xlabel="length T")
+    fig.legend(axes[0].get_lines(), names, ncols=len(names) // 2, loc="outside lower center")
+    return fig
+
+
+def block_length_trade(lengths: list[int], words: list[float], depth: list[int], chosen: int):
+    """Draw words moved and depth against the block length, with the chosen one marked.
+
+    Returns a figure of slider size. Introduced in *scans*.
+    """
+    fig, axes = figure(ncols=2, size="slider")
+    here = lengths.index(chosen)
+    panels = (("words moved a number", words, "blue"), ("dependent operations", depth, "orange"))
+    for ax, (title, values, color) in zip(axes, panels, strict=True):
+        ax.loglog(lengths, values, "o-", base=2, color=COLORS[color], ms=4)
+        ax.plot(chosen, values[here], "o", ms=10, color=COLORS["black"])
+        label_line(
+            ax, chosen, values[here], f"{values[here]:g}", color=COLORS["black"], dx=0, dy=14, ha="center"
+        )
+        ax.set(xlabel="block length L", title=title, ylim=(0.7 * min(values), 1.6 * max(values)))
+    return fig

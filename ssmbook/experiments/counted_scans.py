@@ -1,0 +1,164 @@
+"""The recurrence h_t = a_t h_{t-1} + b_t by six algorithms, written for the counting machine."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from .counting import Fast, Slow, join
+
+
+def recurrence(a: Slow, b: Slow, h: Slow) -> None:
+    """One step after the other; the state never leaves fast memory."""
+    state = b.load(0)
+    h.store(0, state)
+    for t in range(1, len(b.value)):
+        state = a.load(t) * state + b.load(t)
+        h.store(t, state)
+
+
+def table(a: Slow, b: Slow, h: Slow) -> None:
+    """The explicit way: write the table of weights a_{j+1} ... a_i to slow memory, then multiply by it."""
+    T, machine = len(b.value), b.machine
+    one = torch.ones(1, 1, dtype=b.value.dtype)
+    weights = machine.empty(T, T, like=b)
+    row = None
+    for i in range(T):
+        end = Fast(machine, one, torch.zeros(1, 1, dtype=torch.int64))
+        row = end if row is None else join([a.load(i) * row, end], 1)
+        weights.store((slice(i, i + 1), slice(0, i + 1)), row)
+    row = None
+    for i in range(T):
+        seen = weights.load((slice(i, i + 1), slice(0, i + 1)))
+        h.store(slice(i, i + 1), seen @ b.load(slice(0, i + 1)))
+
+
+def doubling(a: Slow, b: Slow, h: Slow) -> None:
+    """Hillis and Steele's scan: at every pass each pair is composed with the one ``shift`` places earlier."""
+    T, shift = len(b.value), 1
+    decay, h_now = a.load(slice(0, T)), b.load(slice(0, T))
+    product = b.machine.empty(T, like=a)
+    while shift < T:
+        late, early = decay[shift:], slice(0, T - shift)
+        h_next = join([h_now[:shift], late[:, None] * h_now[early] + h_now[shift:]])
+        decay = join([decay[:shift], late * decay[early]])
+        h.store(slice(0, T), h_next)
+        shift *= 2
+        if shift < T:
+            product.store(slice(0, T), decay)
+            decay = late = h_now = h_next = None
+            decay, h_now = product.load(slice(0, T)), h.load(slice(0, T))
+    if T == 1:
+        h.store(0, h_now[0])
+
+
+def blocked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
+    """Summary and restart: blocks of L at once, their summaries by the same scan, the blocks again."""
+    T = len(b.value)
+    if T <= L:
+        return recurrence(a, b, h)
+    n, D = T // L, b.value.shape[1]
+    A, B, H = (s.blocks(n, L) for s in (a, b, h))
+    product, ends = A.load((slice(None), 0)), B.load((slice(None), 0))
+    for t in range(1, L):
+        decay = A.load((slice(None), t))
+        ends = decay[:, None] * ends + B.load((slice(None), t))
+        product = product * decay
+    P, E, carry = (a.machine.empty(*shape, like=a) for shape in ((n,), (n, D), (n, D)))
+    P.store(slice(None), product)
+    E.store(slice(None), ends)
+    product = ends = decay = None
+    blocked(P, E, carry, L)
+    _restart(A, B, H, carry)
+    state = carry.load(n - 1)
+    for t in range(n * L, T):
+        state = a.load(t) * state + b.load(t)
+        h.store(t, state)
+
+
+def _restart(A: Slow, B: Slow, H: Slow, carry: Slow) -> None:
+    """Run every block from the end of the one before it; its own end is known."""
+    n, L, _ = B.value.shape
+    first = B.load((0, 0))[None]
+    state = A.load((slice(1, n), 0))[:, None] * carry.load(slice(0, n - 1)) + B.load((slice(1, n), 0))
+    state = join([first, state])
+    H.store((slice(None), 0), state)
+    for t in range(1, L - 1):
+        state = A.load((slice(None), t))[:, None] * state + B.load((slice(None), t))
+        H.store((slice(None), t), state)
+    H.store((slice(None), L - 1), carry.load(slice(None)))
+
+
+def chunked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
+    """Matrix products: a table of weights inside every chunk of L, one carried state between chunks."""
+    T, state = len(b.value), None
+    for start in range(0, T, L):
+        stop = min(T, start + L)
+        weights, through = _chunk_table(a, start, stop, state is not None)
+        y = weights @ b.load(slice(start, stop))
+        if state is not None:
+            y = y + through[:, None] * state
+        h.store(slice(start, stop), y)
+        state = y[-1]
+        weights = through = y = None
+
+
+def _chunk_table(a: Slow, start: int, stop: int, carried: bool) -> tuple[Fast, Fast | None]:
+    """The weights inside one chunk, (Q, Q), and those of the state before it, (Q,)."""
+    machine, Q = a.machine, stop - start
+    zero = torch.zeros(1, Q, dtype=a.value.dtype)
+    rows, through, row = [], [], None
+    for i in range(Q):
+        one = Fast(machine, torch.ones(1, 1, dtype=zero.dtype), torch.zeros(1, 1, dtype=torch.int64))
+        decay = a.load(slice(start + i, start + i + 1)) if i or carried else None
+        row = one if row is None else join([decay * row, one], 1)
+        if carried:
+            through.append(through[-1] * decay if through else decay)
+        rest = Fast(machine, zero[:, i + 1 :], torch.zeros(1, Q - i - 1, dtype=torch.int64))
+        rows.append(join([row, rest], 1))
+    return join(rows), join(through) if carried else None
+
+
+def fourier(a: Slow, b: Slow, h: Slow) -> None:
+    """One long convolution by the fast Fourier transform; needs a_t the same at every t >= 1."""
+    T, D = b.value.shape
+    if not bool((a.value[1:] == a.value[-1]).all()):
+        raise ValueError("a must be constant: a Fourier transform knows nothing of decays that change")
+    size = 1 << (2 * T - 1).bit_length() if T > 1 else 2
+    kernel, power = _one(a), a.load(slice(T - 1, T))
+    while len(kernel.value) < T:
+        kernel = join([kernel, power * kernel])
+        power = power * power
+    columns = join([kernel[:T, None], b.load(slice(0, T))], 1)
+    padded = join([columns, columns.constant(columns.value.new_zeros(size - T, D + 1))])
+    spectrum = _transform(Fast(a.machine, padded.value.to(torch.complex128), padded.depth), -1)
+    padded = columns = kernel = None
+    back = _transform(spectrum[:, :1] * spectrum[:, 1:], +1)[:T].real()
+    h.store(slice(0, T), back * back.constant(torch.full((1, 1), 1 / size, dtype=b.value.dtype)))
+
+
+def _one(a: Slow) -> Fast:
+    return Fast(a.machine, torch.ones(1, dtype=a.value.dtype), torch.zeros(1, dtype=torch.int64))
+
+
+def _transform(x: Fast, sign: int) -> Fast:
+    """Radix-2 transform over dim 0, unnormalized."""
+    n = len(x.value)
+    if n == 1:
+        return x
+    even, odd = _transform(x[0::2], sign), _transform(x[1::2], sign)
+    angle = sign * 2 * math.pi / n * torch.arange(n // 2, dtype=torch.float64)
+    turned = odd.constant(torch.polar(torch.ones_like(angle), angle)[:, None]) * odd
+    return join([even + turned, even - turned])
+
+
+ALGORITHMS = {
+    "recurrence": recurrence,
+    "table": table,
+    "doubling": doubling,
+    "blocked": blocked,
+    "chunked": chunked,
+    "Fourier": fourier,
+}
+"""Name -> algorithm(a, b, h, ...): a (T,), b (T, D) and h (T, D) are ``Slow``; fills h."""

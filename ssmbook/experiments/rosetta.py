@@ -1,0 +1,133 @@
+"""One linear time-invariant map in seven forms, in three precisions, under one set of rules.
+
+Parameters and inputs are rounded once, to the dtype of the run, before any form sees them. Tables (kernels,
+matrices, coefficients) are stored in that dtype. In bfloat16 products and states are kept in float32.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_alike, check_integer, check_shape
+from ssmbook.dynamics import rotation
+from ssmbook.heads import heads_from_ssm
+from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive
+
+
+def _wide(*tensors: Tensor) -> list[Tensor]:
+    return [t.float() if t.dtype == torch.bfloat16 else t for t in tensors]
+
+
+def _stored(table: Tensor, x: Tensor) -> Tensor:
+    return _wide(table.to(x.dtype))[0]
+
+
+def _kernel(A, B, C, x):
+    return _stored(lti_kernel(*_wide(A, B, C), len(x)), x)
+
+
+def recurrence(A, B, C, x):
+    """h_t = A h_{t-1} + B x_t, y_t = C h_t, one step at a time."""
+    return lti_scan_naive(*_wide(A, B, C, x))[0]
+
+
+def convolution(A, B, C, x):
+    """y_t = sum over tau of M_tau x_{t - tau}, one lag at a time, from a stored kernel."""
+    M, x = _kernel(A, B, C, x), _wide(x)[0]
+    y = x.new_zeros(len(x), C.shape[0])
+    for tau in range(len(x)):
+        y[tau:] += x[: len(x) - tau] @ M[tau].T
+    return y
+
+
+def fourier(A, B, C, x):
+    """The same convolution by the fast Fourier transform."""
+    return lti_scan(A, B, C, x, method="fft")[0]
+
+
+def associative(A, B, C, x):
+    """The doubling scan of the pairs (A, B x_t)."""
+    A, B, C, x = _wide(A, B, C, x)
+    P, h, shift = A.expand(len(x), *A.shape), x @ B.T, 1
+    while shift < len(x):
+        h = torch.cat((h[:shift], h[shift:] + (P[shift:] @ h[:-shift, :, None])[..., 0]))
+        P, shift = torch.cat((P[:shift], P[shift:] @ P[:-shift])), 2 * shift
+    return h @ C.T
+
+
+def chunked(A, B, C, x):
+    """A kernel inside each chunk, a state between chunks."""
+    return lti_scan(*_wide(A, B, C, x), method="chunked")[0]
+
+
+def matrix(A, B, C, x):
+    """The stored semiseparable matrix W times the sequence."""
+    M, i = _kernel(A, B, C, x), torch.arange(len(x), device=x.device)
+    lag = i[:, None] - i
+    W = torch.where((lag >= 0)[..., None, None], M[lag.clamp(min=0)], 0)
+    return torch.einsum("ijpd,jd->ip", W, _wide(x)[0])
+
+
+def heads(A, B, C, x):
+    """The k attention heads of `heads_from_ssm`, coefficients and value maps stored."""
+    found = heads_from_ssm(A.double(), B.double(), C.double(), len(x))
+    mixed = torch.einsum("hij,jd->hid", _stored(found.alpha, x), _wide(x)[0])
+    return torch.einsum("hid,hpd->ip", mixed, _stored(found.V, x))
+
+
+def narrow_state(A, B, C, x):
+    """The recurrence with its state in the dtype of x, whatever that is."""
+    h, y = x.new_zeros(A.shape[0]), []
+    for x_t in x:
+        h = A @ h + B @ x_t
+        y.append(C @ h)
+    return torch.stack(y)
+
+
+FORMS = {
+    "recurrence": recurrence,
+    "convolution": convolution,
+    "Fourier": fourier,
+    "associative scan": associative,
+    "chunked": chunked,
+    "matrix": matrix,
+    "attention heads": heads,
+}
+"""Name -> form(A (N, N), B (N, d), C (p, N), x (n, d)) -> y (n, p), all of one dtype."""
+
+
+def relative_error(form, A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> float:
+    """Largest error of a form, relative to the largest output of the float64 recurrence of the same system.
+
+    A (N, N), B (N, d), C (p, N), x (n, d), n >= 1, one real dtype: what they are after rounding is what is
+    compared. The result of the form is rounded to that dtype. Raises ``ValueError``/``TypeError`` naming the
+    argument. Introduced in *scans*.
+    """
+    sizes = check_shape("C", C, "p N", check_shape("B", B, "N d", check_shape("A", A, "N N")))
+    check_integer("n", check_shape("x", x, "n d", sizes)["n"], low=1)
+    check_alike(A=A, B=B, C=C, x=x)
+    truth = lti_scan_naive(A.double(), B.double(), C.double(), x.double())[0]
+    got = form(A, B, C, x).to(x.dtype).double()
+    return float((got - truth).abs().max() / truth.abs().max())
+
+
+def rosetta_matrix(forms: dict, dtypes, rhos, lengths, generator=None) -> dict[str, Tensor]:
+    """Relative errors of every form on the rotation rho R(0.7), B = C = I, and normal inputs.
+
+    Returns dtype name -> (forms, len(rhos) * len(lengths)) float64, lengths running fastest; NaN where a form
+    does not exist (Fourier in bfloat16). Introduced in *scans*.
+    """
+    errors = {}
+    for dtype in dtypes:
+        columns = []
+        for rho in rhos:
+            A = (rho * rotation(torch.tensor(0.7, dtype=torch.float64))).to(dtype)
+            eye = torch.eye(2).to(dtype)
+            for n in lengths:
+                x = torch.randn(n, 2, generator=generator, dtype=torch.float64).to(dtype)
+                missing = [dtype == torch.bfloat16 and form is fourier for form in forms.values()]
+                found = zip(forms.values(), missing, strict=True)
+                columns.append([float("nan") if no else relative_error(f, A, eye, eye, x) for f, no in found])
+        errors[str(dtype).removeprefix("torch.")] = torch.tensor(columns, dtype=torch.float64).T
+    return errors
