@@ -27,7 +27,7 @@ def grade_selective_table(answer):
     """A function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) table of one selective channel."""
     cases = [_case(1, 3, 0), _case(7, 1, 1), _case(9, 4, 2), _case(8, 2, 3, scale=400.0)]
     hint = (
-        "entry (i, j) is the sum over states of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j; the step of "
-        "token j itself does not decay it, and nothing above the diagonal may overflow"
+        "entry (i, j) is the sum over states of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j; the "
+        "step of token j itself does not decay it, and nothing above the diagonal may overflow"
     )
     return agrees(answer, _selective_table, cases, hint)

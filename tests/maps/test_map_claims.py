@@ -1,0 +1,269 @@
+"""The statements of the chapters *zoo* and *factorized*, on more cases than their check cells try."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from ssmbook import maps
+from ssmbook.operators import FactorizedOperator, LagOperator, PointwiseOperator
+
+F64 = torch.float64
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * len(shape)), dtype=F64)
+
+
+def like(seed=0):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
+
+
+def close(a, b, tol=1e-10):
+    torch.testing.assert_close(a, b, rtol=tol, atol=tol)
+
+
+def rank(matrix):
+    return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
+
+
+def future(n):
+    return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.guards("prop-siso")
+@pytest.mark.parametrize("N", [1, 2, 5, 64])
+@pytest.mark.parametrize(("p", "d"), [(1, 1), (3, 1), (2, 3)])
+def test_channels_and_states_bound_the_rank(N, p, d):
+    n = 40
+    system = maps.LTISSM.random(d, p, N=N, rho=0.97, **like(N))
+    assert system.interaction(torch.zeros(n, d, dtype=F64)).interaction_rank() == min(N, p * d)
+
+
+@pytest.mark.guards("prop-siso")
+@pytest.mark.parametrize("A", [torch.zeros(3, 3), torch.eye(3), torch.diag(torch.ones(2), 1)])
+def test_degenerate_states_stay_within_the_bounds(A):
+    system = maps.LTISSM(A.to(F64), random(3, 2), random(2, 3))
+    degree = {0.0: 1, 3.0: 1, 2.0: 3}[float(A.sum())]  # of the minimal polynomial
+    assert system.interaction(torch.zeros(9, 2, dtype=F64)).interaction_rank() == degree <= 3
+
+
+@pytest.mark.guards("prop-siso")
+def test_a_skip_can_pass_the_bound_by_the_states():
+    A, B, C, D = 0.5 * torch.eye(1, dtype=F64), random(1, 2), random(2, 1), random(2, 2)
+    with_skip = maps.LTISSM(A, B, C, D).interaction(torch.zeros(9, 2, dtype=F64))
+    assert with_skip.interaction_rank() == 2  # one state: the proposition says "without skip"
+
+
+@pytest.mark.guards("prop-siso")
+@pytest.mark.parametrize(("n", "kernel_rank", "d"), [(12, 2, 5), (12, 5, 5), (3, 3, 5), (1, 1, 4)])
+def test_scalar_models_side_by_side_count_their_kernels(n, kernel_rank, d):
+    kernels = random(n, kernel_rank) @ random(kernel_rank, d)
+    W = LagOperator(torch.diag_embed(kernels))
+    assert W.interaction_rank() == rank(kernels) == kernel_rank
+    s4d = maps.DiagonalSSM(d, N=4, **like())
+    assert s4d.interaction(torch.zeros(n, d, dtype=F64)).interaction_rank() == rank(s4d.kernel(n))
+
+
+def key_side_scalars(G, b, c):
+    """b_j^T G_{j+1} ... G_i c_i for j <= i, as the proposition says."""
+    n = len(b)
+    table = torch.zeros(n, n, dtype=F64)
+    for j in range(n):
+        carried = b[j]
+        for i in range(j, n):
+            carried = carried if i == j else carried @ G[i]
+            table[i, j] = carried @ c[i]
+    return table
+
+
+def outer(a, b):
+    return a[:, :, None] * b[:, None, :]
+
+
+def linear_attention_row(layer, x, q, k):
+    return torch.eye(4, dtype=F64).expand(len(x), 4, 4), functional.elu(k) + 1, functional.elu(q) + 1
+
+
+def retnet_row(layer, x, q, k):
+    return layer.decay[0] * torch.eye(4, dtype=F64).expand(len(x), 4, 4), k, q / 2
+
+
+def gla_row(layer, x, q, k):
+    gate = torch.sigmoid(x @ layer.W_a[0].mT + layer.b_a[0]) ** (1 / layer.temperature)
+    return torch.diag_embed(gate), k, q / 2
+
+
+def delta_net_row(layer, x, q, k):
+    k, beta = functional.normalize(k), torch.sigmoid(x @ layer.W_beta[0].mT + layer.b_beta)
+    return torch.eye(4, dtype=F64) - beta[:, :, None] * outer(k, k), beta * k, q
+
+
+def ssd_row(layer, x, q, k):
+    delta = functional.softplus(x @ layer.W_delta[0].mT + layer.b_delta)
+    decay = torch.exp(-layer.log_A.exp()[0] * delta)
+    B, C = x @ layer.W_B[0].mT, x @ layer.W_C[0].mT
+    return decay[:, :, None] * torch.eye(6, dtype=F64), delta * B, C
+
+
+ONE = {"heads": 1, "head_width": 4}
+ROWS = {
+    "linear attention": (lambda: maps.LinearAttention(3, 5, **ONE, **like()), linear_attention_row),
+    "RetNet": (lambda: maps.RetNet(3, 5, **ONE, **like()), retnet_row),
+    "GLA": (lambda: maps.GLA(3, 5, **ONE, temperature=2.0, **like()), gla_row),
+    "DeltaNet": (lambda: maps.DeltaNet(3, 5, **ONE, **like()), delta_net_row),
+    "SSD": (lambda: maps.SSD(3, 5, **ONE, N=6, **like()), ssd_row),
+}
+
+
+@pytest.mark.guards("prop-zoo-factorized")
+@pytest.mark.parametrize("name", ROWS)
+def test_each_row_of_the_table_is_the_layer(name):
+    make, row = ROWS[name]
+    layer, x = make(), random(11, 3)
+    queries = None if name == "SSD" else x @ layer.W_Q[0].mT
+    keys = None if name == "SSD" else x @ layer.W_K[0].mT
+    G, b, c = row(layer, x, queries, keys)
+    W_V, W_O = layer.W_V[0], layer.W_O[0]
+    S, y = torch.zeros(4, b.shape[1], dtype=F64), []
+    for i in range(len(x)):
+        S = S @ G[i] + torch.outer(W_V @ x[i], b[i])
+        y.append(W_O @ (S @ c[i]))
+    close(torch.stack(y), layer(x))
+    close(torch.stack(y), layer.run(x)[0])
+    scalars = key_side_scalars(G.detach(), b.detach(), c.detach())
+    close(layer.coefficients(x)[0].detach(), scalars)
+    W = layer.interaction(x)
+    close(W.to_dense(), torch.einsum("ij,pd->ijpd", scalars, W_O @ W_V))
+    assert W.interaction_rank() == 1
+
+
+@pytest.mark.guards("prop-zoo-factorized")
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_heads_add_up_and_the_value_side_does_not(heads):
+    x, many = random(16, 4), {"heads": heads, "head_width": 4}
+    for make in (maps.RetNet, maps.GLA, maps.DeltaNet):
+        assert make(4, 4, **many, **like()).interaction(x).interaction_rank() == heads
+    # The same recurrence with its matrix on the left, the side of the values, is no single head.
+    G, b, c = 0.5 * random(16, 4, 4), random(16, 5), random(16, 5, seed=1)
+    blocks = torch.zeros(16, 16, 4, 4, dtype=F64)
+    for j in range(16):
+        carried = torch.eye(4, dtype=F64)
+        for i in range(j, 16):
+            carried = carried if i == j else G[i] @ carried
+            blocks[i, j] = (b[j] @ c[i]) * carried
+    assert rank(blocks.flatten(0, 1).flatten(1)) > heads
+
+
+def gated(H, n, p, d, seed=0):
+    alpha = random(H, n, n, seed=seed).tril()
+    return random(n, p, seed=seed), FactorizedOperator(alpha, random(H, p, d, seed=seed))
+
+
+@pytest.mark.guards("prop-output-gate")
+@pytest.mark.parametrize(("n", "p", "d"), [(3, 5, 2), (8, 5, 2), (8, 3, 7), (1, 4, 4)])
+def test_one_gated_head_spans_the_smaller_of_length_and_width(n, p, d):
+    g, head = gated(1, n, p, d)
+    W = PointwiseOperator(torch.diag_embed(g)) @ head
+    assert W.interaction_rank() == min(n, p)
+    assert max(W.row_rank(i) for i in range(n)) == 1
+
+
+@pytest.mark.guards("prop-output-gate")
+@pytest.mark.parametrize("H", [1, 2, 3])
+def test_every_row_of_a_gated_layer_has_at_most_its_heads(H):
+    g, heads = gated(H, 9, 4, 4)
+    g[3], g[5, 1:] = 0, 0  # closed gates, wholly and in part
+    W = PointwiseOperator(torch.diag_embed(g)) @ heads
+    ranks = [W.row_rank(i) for i in range(9)]
+    assert max(ranks) == H and ranks[3] == 0
+    assert W.interaction_rank() > H
+
+
+@pytest.mark.guards("prop-output-gate")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_last_row_of_a_time_invariant_target_holds_every_lag(seed):
+    target = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like(seed)).interaction(torch.zeros(12, 3, dtype=F64))
+    k = target.interaction_rank()
+    assert target.row_rank(11) == k == 5
+    # The best gated fit of the last row, whatever its gate, misses at least the tail of its spectrum.
+    rows = target.row(11).flatten(1)
+    tail = torch.linalg.svdvals(rows)[k - 1] ** 2
+    for trial in range(30):
+        g, V = random(3, seed=trial), random(k - 1, 3, 3, seed=trial)
+        Q = torch.linalg.qr((g[:, None] * V).flatten(1).mT).Q
+        assert (rows - rows @ Q @ Q.mT).square().sum() >= tail * (1 - 1e-10)
+
+
+@pytest.mark.guards("prop-concatenation")
+@pytest.mark.parametrize(("H", "r", "p", "d"), [(1, 1, 1, 1), (3, 2, 5, 4), (2, 4, 3, 3)])
+def test_gluing_heads_is_adding_them(H, r, p, d):
+    n = 7
+    alpha, W_V, W_O, x = random(H, n, n), random(H, r, d), random(p, H * r), random(n, d)
+    glued = torch.cat([alpha[h] @ x @ W_V[h].mT for h in range(H)], dim=-1) @ W_O.mT
+    V = torch.stack([W_O[:, h * r : (h + 1) * r] @ W_V[h] for h in range(H)])
+    close(FactorizedOperator(alpha, V).apply(x), glued)
+
+
+@pytest.mark.guards("prop-value-rank")
+@pytest.mark.parametrize(("H", "r", "p", "d"), [(3, 1, 4, 4), (4, 2, 2, 3), (9, 2, 2, 3)])
+def test_independent_tables_give_the_span_of_the_value_maps(H, r, p, d):
+    V = random(H, p, r) @ random(H, r, d, seed=1)
+    assert all(rank(V_h) == min(r, p, d) for V_h in V)
+    width = rank(V.flatten(1))
+    assert FactorizedOperator(random(H, 5, 5), V).interaction_rank() == width == min(H, p * d)
+    tied = FactorizedOperator(random(1, 5, 5).expand(H, 5, 5), V)
+    assert tied.interaction_rank() == 1  # dependent tables: only an inequality
+
+
+@pytest.mark.guards("prop-value-rank")
+def test_a_wide_block_needs_every_head_and_ties_their_tables():
+    H, r, n = 3, 2, 5
+    U, c = random(6, 6), random(n, n)
+    left, _, right = torch.linalg.svd(U)
+    # V_h of rank 2 that sum to U; each head must then follow c.
+    s = torch.linalg.svdvals(U)
+    pieces = [slice(r * h, r * h + r) for h in range(H)]
+    V = torch.stack([(left[:, i] * s[i]) @ right[i] for i in pieces])
+    close(V.sum(0), U)
+    W = FactorizedOperator(c.expand(H, n, n), V)
+    close(W.to_dense(), c[:, :, None, None] * U)
+    solved = torch.linalg.lstsq(V.flatten(1).mT, W.to_dense().flatten(0, 1).flatten(1).mT).solution
+    close(solved, c.flatten().expand(H, -1))
+    for h in range(H):
+        others = [g for g in range(H) if g != h]
+        assert rank(torch.einsum("g,gpd->pd", random(H - 1), V[others])) == r * (H - 1) < rank(U)
+
+
+def head_recurrence(phi, psi, W_O, W_V, x):
+    S, y = torch.zeros(W_V.shape[0], phi.shape[1], dtype=F64), []
+    for phi_i, psi_i, x_i in zip(phi, psi, x, strict=True):
+        S = S + torch.outer(W_V @ x_i, psi_i)
+        y.append(W_O @ (S @ phi_i))
+    return torch.stack(y)
+
+
+@pytest.mark.guards("prop-linear-recurrence")
+@pytest.mark.parametrize(("n", "N", "r"), [(1, 1, 1), (9, 2, 1), (9, 3, 2)])
+def test_factorized_coefficients_run_in_a_state_of_n_by_r_numbers(n, N, r):
+    phi, psi, W_O, W_V, x = random(n, N), random(n, N, seed=1), random(4, r), random(r, 3), random(n, 3)
+    head = FactorizedOperator((phi @ psi.mT).tril()[None], (W_O @ W_V)[None])
+    close(head_recurrence(phi, psi, W_O, W_V, x), head.apply(x))
+
+
+@pytest.mark.guards("prop-linear-recurrence")
+@pytest.mark.parametrize("r", [1, 2])
+def test_past_to_future_maps_have_the_rank_of_the_cut_times_the_value_rank(r):
+    n, N = 9, 3
+    V = random(4, r) @ random(r, 3)
+    low = (random(n, N) @ random(N, n)).tril()
+    softmax = random(n, n).masked_fill(future(n), -math.inf).softmax(-1)
+    for alpha, cut in ((low, N), (softmax, n // 2), (torch.diag(torch.ones(n - 1, dtype=F64), -1), 1)):
+        dense = FactorizedOperator(alpha[None], V[None]).to_dense()
+        widest = 0
+        for m in range(1, n):
+            block = dense[m:, :m].permute(0, 2, 1, 3).reshape((n - m) * 4, m * 3)
+            assert rank(block) == r * rank(alpha[m:, :m])
+            widest = max(widest, rank(block))
+        assert widest == r * cut
