@@ -1,5 +1,7 @@
 """Sphinx extension: the directive ``{verification-index}``, and an anchor on every checking cell."""
 
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 from docutils import nodes
@@ -11,7 +13,7 @@ from ssmbook._book.claims import CHECKS, collect, watched
 
 logger = logging.getLogger(__name__)
 
-HEADER = ("Statement", "Chapter", "Whose", "Proof", "Checked by", "Guarded by")
+HEADER = ("Statement", "Whose", "Proof", "Checked by", "Guarded by")
 
 
 def escape(text):
@@ -33,16 +35,25 @@ def row(claim, docname_of_page):
     proof = {True: "yes", False: "—" if claim.kind == "definition" else "no"}[claim.proved]
     link = f'<a class="reference internal" href="{up}{claim.docname}.html#{CHECKS}{claim.label}">'
     checks = [f"{link}cell {check.number}</a> {code(check.line)}" for check in claim.checks]
-    tests = [f"``{escape(test.removeprefix('tests/'))}``" for test in claim.guards]
-    chapter = f"{{doc}}`/{claim.docname}`"
-    cells = (statement, chapter, claim.origin or "—", proof)
-    cells += ("<br>".join(checks) or "—", "<br>".join(tests) or "—")
+    cells = (statement, claim.origin or "—", proof, "<br>".join(checks) or "—", guarding(claim.guards))
     return "| " + " | ".join(cells) + " |"
 
 
-def table(claims, docname):
-    lines = ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
-    return lines + [row(claim, docname) for claim in claims]
+def guarding(tests):
+    """The files of the guarding tests, each with the number of tests in it."""
+    files = Counter(test.partition("::")[0].removeprefix("tests/") for test in tests)
+    counts = (f"{count} test" + "s" * (count > 1) for count in files.values())
+    return "<br>".join(f"{n} in ``{escape(file)}``" for file, n in zip(files, counts, strict=True)) or "—"
+
+
+def tables(claims, docname):
+    """One table for each chapter under the chapter's name, in reading order."""
+    lines = []
+    for chapter, members in groupby(claims, key=lambda claim: claim.docname):
+        lines += ["", f"**{{doc}}`/{chapter}`**", ""]
+        lines += ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
+        lines += [row(claim, docname) for claim in members]
+    return lines
 
 
 class VerificationIndex(SphinxDirective):
@@ -61,7 +72,7 @@ class VerificationIndex(SphinxDirective):
             f"{len(claims)} statements, {sum(bool(c.checks) for c in claims)} of them checked by cells, "
         )
         counted += f"{sum(bool(c.guards) for c in claims)} guarded by unit tests."
-        text = [counted, ""] + (table(claims, self.env.docname) if claims else [])
+        text = [counted, *tables(claims, self.env.docname)]
         self.state.nested_parse(StringList(text, source=self.env.docname), self.content_offset, holder)
         return [holder]
 
