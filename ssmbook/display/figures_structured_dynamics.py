@@ -19,9 +19,10 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
     fig, ax = figure()
     ax.axvspan(0, 1, color=COLORS["grey"], alpha=0.2, lw=0)
     ax.plot(time, position)
-    for side, (words, (t, q)) in zip((1, -1), marks.items(), strict=True):
+    spots = {"dx": -9, "dy": -12, "ha": "right"}, {"dx": 9, "dy": -26}
+    for spot, (words, (t, q)) in zip(spots, marks.items(), strict=True):
         ax.plot(t, q, "o", color=COLORS["orange"], ms=8)
-        label_line(ax, t, q, words, color=COLORS["orange"], dx=9, dy=14 * side)
+        label_line(ax, t, q, words.replace("-", "−"), color=COLORS["orange"], **spot)
     ax.set(xlabel="time in seconds", ylabel="position in meters")
     return fig
 
