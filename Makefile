@@ -33,6 +33,7 @@ serve: book
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000
 
 bench: $(STAMP)
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r benchmarks/requirements.txt
 	$(PY) -m benchmarks
 
 lint: $(STAMP)

@@ -9,7 +9,7 @@ import pathlib
 import torch
 
 from . import diagonal, layers, systems
-from .timing import machine, steady_memory
+from .timing import machine, measured, steady_memory
 
 SUITES = {
     "diagonal": diagonal.run,
@@ -48,7 +48,8 @@ def main() -> None:
     folder = pathlib.Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     path = folder / f"{about['name']}.json"
-    path.write_text(json.dumps({"machine": about, "rounds": rounds, "results": results}, indent=1) + "\n")
+    record = {"machine": about, "measured": measured(options.device), "rounds": rounds, "results": results}
+    path.write_text(json.dumps(record, indent=1) + "\n")
     print(f"\nwritten: {path.relative_to(folder.parent.parent)}")
 
 

@@ -5,6 +5,7 @@ alike.
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import platform
 import re
 import statistics
@@ -34,6 +35,7 @@ def machine(device: str) -> dict:
         "cores": cores,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "mambapy": _version("mambapy"),
         "python": platform.python_version(),
         "system": platform.system(),
     }
@@ -41,6 +43,19 @@ def machine(device: str) -> dict:
         card = torch.cuda.get_device_name()
         about |= {"card": card, "name": re.sub(r"[^a-z0-9]+", "-", card.lower()).strip("-")}
     return about
+
+
+def measured(device: str) -> str:
+    """What a number in the results is."""
+    clock = "CPU time of the process" if device == "cpu" else "time on the card between two events"
+    return f"milliseconds, {clock}, float32; medians over interleaved rounds, after one warm call a round"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

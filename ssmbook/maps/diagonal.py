@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from .._checks import check_integer
 from ..operators import LagOperator
-from .base import RecurrentMap, draw, stack_tokens
+from ..scans import diagonal_scan
+from .base import RecurrentMap, draw
 from .timescales import draw_steps, phi_1
 
 
@@ -58,11 +59,9 @@ class DiagonalSSM(RecurrentMap):
 
     def _forward(self, x: Tensor) -> Tensor:
         log_lam, B, C = self._modes()
-        lam, h, outputs = log_lam.exp(), self.initial_state(x.shape[:-2]), []
-        for x_t in x.unbind(-2):
-            h = lam * h + B * x_t[..., None]
-            outputs.append(_real((C * h).sum(-1)))
-        return stack_tokens(outputs, x.new_zeros(x.shape)) + self.D * x
+        entered = (B * x[..., None]).flatten(-2)
+        h, _ = diagonal_scan(log_lam.exp().flatten().expand(entered.shape), entered)
+        return _real((C * h.unflatten(-1, C.shape)).sum(-1)) + self.D * x
 
     def kernel(self, n: int) -> Tensor:
         """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d). Introduced in *zoo*."""

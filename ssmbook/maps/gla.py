@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..scans import diagonal_scan
 from .base import draw
 from .coefficients import vector_decay_coefficients
 from .key_side import KeySideMap, outer, per_head
@@ -38,6 +39,13 @@ class GLA(KeySideMap):
 
     def _coefficients(self, x: Tensor) -> Tensor:
         return vector_decay_coefficients(*self._read_write(x))
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k, log_a = self._read_write(x)
+        written = outer(k, v)
+        rates = log_a[..., None].expand(written.shape)
+        memory, _ = diagonal_scan(rates.flatten(-2), written.flatten(-2), log=True)
+        return self._read(q, memory.view(written.shape))
 
     def _update(self, memory, v, k, log_a):
         return log_a.exp()[..., None] * memory + outer(k, v)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._checks import check_integer
 from ..operators import FactorizedOperator
+from ..scans import ssd_scan
 from .base import RecurrentMap, SequenceMap, draw
 
 
@@ -44,8 +45,11 @@ class HeadMap(SequenceMap):
         return self.W_O @ self.W_V
 
     def _forward(self, x: Tensor) -> Tensor:
-        mixed = self._coefficients(x) @ per_head(self.W_V, x)
-        return torch.einsum("hpr,...hnr->...np", self.W_O, mixed)
+        return torch.einsum("hpr,...hnr->...np", self.W_O, self._mix(x, per_head(self.W_V, x)))
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        """sum_j alpha_ij v_j for the values v (..., H, n, head_width)."""
+        return self._coefficients(x) @ v
 
     def _interaction(self, x: Tensor) -> FactorizedOperator:
         return FactorizedOperator(self._coefficients(x), self.value_maps())
@@ -84,6 +88,12 @@ class KeySideMap(HeadMap, RecurrentMap):
 def per_head(weight: Tensor, x: Tensor) -> Tensor:
     """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
     return torch.einsum("hcd,...nd->...hnc", weight, x)
+
+
+def scalar_decay_mix(q: Tensor, k: Tensor, log_a: Tensor, v: Tensor) -> Tensor:
+    """What ``scalar_decay_coefficients(q, k, log_a) @ v`` gives, in time and memory linear in n."""
+    v, k, q = (a.transpose(-3, -2) for a in (v, k, q))
+    return ssd_scan(v, log_a.mT, k, q)[0].transpose(-3, -2)
 
 
 def outer(k: Tensor, v: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from .base import draw
 from .coefficients import linear_coefficients, safe_reciprocal
-from .key_side import KeySideMap, outer, per_head
+from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
 _FEATURES = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 1}
 
@@ -41,16 +41,23 @@ class LinearAttention(KeySideMap):
     def _coefficients(self, x: Tensor) -> Tensor:
         return linear_coefficients(*self._read_write(x), normalised=self.normalised)
 
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k = self._read_write(x)
+        return self._normalise(scalar_decay_mix(q, k, q.new_zeros(q.shape[:-1]), self._with_ones(v)))
+
     def initial_state(self, batch_shape=()):
         # the last column of the memory sums the keys themselves: it is the normaliser
         columns = self.head_width + int(self.normalised)
         return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, columns)
 
     def _update(self, memory, v, k):
-        if self.normalised:
-            v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
-        return memory + outer(k, v)
+        return memory + outer(k, self._with_ones(v))
 
     def _read(self, q: Tensor, memory: Tensor) -> Tensor:
-        read = super()._read(q, memory)
+        return self._normalise(super()._read(q, memory))
+
+    def _with_ones(self, v: Tensor) -> Tensor:
+        return torch.cat([v, torch.ones_like(v[..., :1])], dim=-1) if self.normalised else v
+
+    def _normalise(self, read: Tensor) -> Tensor:
         return read[..., :-1] * safe_reciprocal(read[..., -1:]) if self.normalised else read

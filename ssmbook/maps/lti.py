@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from .._checks import check_alike, check_finite, check_integer, check_shape
 from ..operators import LagOperator
-from .base import RecurrentMap, stack_tokens
+from ..scans import lti_kernel, lti_scan
+from .base import RecurrentMap
 
 
 class LTISSM(RecurrentMap):
@@ -55,22 +56,13 @@ class LTISSM(RecurrentMap):
         return self.A.new_zeros(*batch_shape, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:
-        h = self.initial_state(x.shape[:-2])
-        states = []
-        for u_t in (x @ self.B.mT).unbind(-2):
-            h = h @ self.A.mT + u_t
-            states.append(h)
-        y = stack_tokens(states, x.new_zeros(*x.shape[:-1], self.N)) @ self.C.mT
+        y, _ = lti_scan(self.A, self.B, self.C, x)
         return y if self.D is None else y + x @ self.D.mT
 
     def lag_operators(self, n: int) -> Tensor:
         """M_0 = C B + D and M_tau = C A^tau B for 0 < tau < n: (n, p, d). Introduced in *zoo*."""
         check_integer("n", n, low=0)
-        powers, block = [], self.B
-        for _ in range(n):
-            powers.append(block)
-            block = self.A @ block
-        M = self.C @ torch.stack(powers) if powers else self.B.new_zeros(0, self.p, self.d)
+        M = lti_kernel(self.A, self.B, self.C, n)
         return M if self.D is None or n == 0 else torch.cat([M[:1] + self.D, M[1:]])
 
     def _interaction(self, x: Tensor) -> LagOperator:

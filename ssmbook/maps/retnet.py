@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .base import draw
 from .coefficients import scalar_decay_coefficients
-from .key_side import KeySideMap, outer, per_head
+from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
 
 class RetNet(KeySideMap):
@@ -41,7 +41,14 @@ class RetNet(KeySideMap):
 
     def _coefficients(self, x: Tensor) -> Tensor:
         q, k = self._read_write(x)
-        return scalar_decay_coefficients(q, k, self.decay.log()[:, None].expand(q.shape[:-1]))
+        return scalar_decay_coefficients(q, k, self._log_decay(q))
+
+    def _log_decay(self, q: Tensor) -> Tensor:
+        return self.decay.log()[:, None].expand(q.shape[:-1])
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k = self._read_write(x)
+        return scalar_decay_mix(q, k, self._log_decay(q), v)
 
     def _update(self, memory, v, k):
         return self.decay[:, None, None] * memory + outer(k, v)

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from .._checks import check_integer
 from ..operators import FactorizedOperator
-from .base import RecurrentMap, draw, stack_tokens
+from ..scans import diagonal_scan, selective_scan
+from .base import RecurrentMap, draw
 from .coefficients import selective_coefficients
 from .timescales import draw_steps, inverse_softplus, phi_1
 
@@ -52,24 +53,28 @@ class SelectiveSSM(RecurrentMap):
 
         x: (..., n, d), or one token (..., d) for results without n. Introduced in *zoo*.
         """
-        delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
-        A = -self.log_A.exp()
-        B_bar = delta[..., None] * (x @ self.W_B.mT)[..., None, :]
+        delta, A, B, C = self._select(x)
+        B_bar = delta[..., None] * B[..., None, :]
         if self.discretisation == "zoh":
             B_bar = B_bar * phi_1(delta[..., None] * A)
-        return delta, A, B_bar, x @ self.W_C.mT
+        return delta, A, B_bar, C
+
+    def _select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Delta (..., n, d), A (d, N), B and C (..., n, N)."""
+        delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
+        return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
 
     def initial_state(self, batch_shape=()):
         return self.D.new_zeros(*batch_shape, self.d, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:
+        if self.discretisation == "euler":
+            return selective_scan(x, *self._select(x), self.D)[0]
+        # the exact hold weighs the input by a number per channel and state, which the selective scan cannot
         delta, A, B_bar, C = self.selection(x)
-        h, states = self.initial_state(x.shape[:-2]), []
-        decay, entered = torch.exp(delta[..., None] * A), B_bar * x[..., None]
-        for a_t, b_t, C_t in zip(decay.unbind(-3), entered.unbind(-3), C.unbind(-2), strict=True):
-            h = a_t * h + b_t
-            states.append(torch.einsum("...dN,...N->...d", h, C_t))
-        return stack_tokens(states, x.new_zeros(x.shape)) + self.D * x
+        log_decay, entered = delta[..., None] * A, B_bar * x[..., None]
+        h, _ = diagonal_scan(log_decay.flatten(-2), entered.flatten(-2), log=True)
+        return (h.view(entered.shape) @ C[..., None]).squeeze(-1) + self.D * x
 
     def _interaction(self, x: Tensor) -> FactorizedOperator:
         # one head per channel, its value map the unit matrix E_cc; D joins each diagonal coefficient

@@ -9,7 +9,7 @@ from torch.nn import functional
 from .._checks import check_integer
 from .base import draw
 from .coefficients import scalar_decay_coefficients
-from .key_side import KeySideMap, outer, per_head
+from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 from .timescales import draw_steps, inverse_softplus
 
 
@@ -48,6 +48,10 @@ class SSD(KeySideMap):
     def _coefficients(self, x: Tensor) -> Tensor:
         C, B, log_a = self._read_write(x)
         return scalar_decay_coefficients(C, B, log_a.squeeze(-1))
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        C, B, log_a = self._read_write(x)
+        return scalar_decay_mix(C, B, log_a.squeeze(-1), v)
 
     def _update(self, memory, v, k, log_a):
         return log_a.exp()[..., None] * memory + outer(k, v)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ssmbook._checks import check_alike, check_shape, check_tensor
 
-from ._core import is_batched, scan_into
+from ._core import decays_of, is_batched, scan_into
+from ._traced import traced_scan
 from ._validate import check_batch, check_state, like_state, outside_autocast, widen
 
 
@@ -29,6 +30,7 @@ class Scan(torch.autograd.Function):
     def setup_context(ctx, inputs, h):
         a, _, state, ctx.log, ctx.reverse = inputs
         ctx.save_for_backward(a, h, state)
+        ctx.save_for_forward(a, h, state)
 
     @staticmethod
     def backward(ctx, d):
@@ -42,6 +44,13 @@ class Scan(torch.autograd.Function):
         first = g.shape[-2] - 1 if ctx.reverse else 0
         decay = ctx.saved_tensors[0].select(-2, first).conj()
         return grad_a, g, (decay.exp() if ctx.log else decay) * g.select(-2, first), None, None
+
+    @staticmethod
+    def jvp(ctx, tangent_a, tangent_b, tangent_state, *_):
+        a, h, state = ctx.saved_tensors
+        moved = tangent_a * _before(h, state, ctx.reverse)
+        moved = tangent_b + (moved * decays_of(a, True) if ctx.log else moved)
+        return Scan.apply(a, moved, tangent_state, ctx.log, ctx.reverse)
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -69,7 +78,7 @@ class Adjoint(torch.autograd.Function):
             torch.mul(g.narrow(-2, later, T - 1), before, out=grad_a.narrow(-2, later, T - 1))
         edge = grad_a.select(-2, first)
         edge.zero_() if state is None else edge.copy_(g.select(-2, first) * state.conj())
-        return grad_a.mul_(turned.exp()) if log else grad_a, g
+        return grad_a.mul_(decays_of(turned, log)) if log else grad_a, g
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -91,10 +100,16 @@ def _adjoint(a, h, state, d, log: bool, reverse: bool, scan=Scan.apply) -> tuple
     if T > 1:
         steps = turned.narrow(-2, later, T - 1), d.narrow(-2, earlier, T - 1)
         g = torch.cat((scan(*steps, end.squeeze(-2), log, not reverse), end)[order], -2)
-    before = torch.zeros_like(end) if state is None else state.unsqueeze(-2)
-    before = torch.cat((before, h.narrow(-2, earlier, T - 1))[order], -2)
-    grad_a = g * before.conj()
+    grad_a = g * _before(h, state, reverse).conj()
     return grad_a * turned.exp() if log else grad_a, g
+
+
+def _before(h: Tensor, state: Tensor | None, reverse: bool) -> Tensor:
+    """The value each step starts from: ``h`` one step earlier (one later if ``reverse``)."""
+    T = h.shape[-2]
+    first = torch.zeros_like(h.narrow(-2, 0, 1)) if state is None else state.unsqueeze(-2)
+    rest = h.narrow(-2, 1 if reverse else 0, T - 1)
+    return torch.cat((rest, first) if reverse else (first, rest), -2)
 
 
 def _plain(a, b, state, log: bool, reverse: bool) -> Tensor:
@@ -139,10 +154,10 @@ def diagonal_scan(
     of times.
 
     A decay of modulus above one may overflow to infinity as the recurrence itself does; NaN stays in its
-    channel and in later times. Inside ``torch.compile`` the guard that ensures this for strongly growing
-    decays is off. Raises ``ValueError`` for shapes that differ, other devices and complex ``a`` with
-    ``log``; ``TypeError`` for other or mixed dtypes. After :cite:`blelloch1990prefix` and
-    :cite:`martin2018parallelizing`. Introduced in *scans*.
+    channel and in later times. Inside ``torch.compile`` (one graph, made for one T) the guard that ensures
+    this for strongly growing decays is off. Raises ``ValueError`` for shapes that differ, other devices and
+    complex ``a`` with ``log``; ``TypeError`` for other or mixed dtypes. After :cite:`blelloch1990prefix`
+    and :cite:`martin2018parallelizing`. Introduced in *scans*.
     """
     _check(a, b, state, log, "T D")
     dtype = b.dtype
@@ -150,7 +165,10 @@ def diagonal_scan(
     if b.numel() == 0:
         end = b.new_zeros((*b.shape[:-2], b.shape[-1])) if state is None else state.clone()
         return (b * a).to(dtype), end
-    h = Scan.apply(a, b, state, log, False)
+    if torch.compiler.is_compiling():
+        h = traced_scan(a, b, state, log)
+    else:
+        h = Scan.apply(a, b, state, log, False)
     return h.to(dtype), h.select(-2, -1)
 
 

@@ -9,44 +9,84 @@ from torch import Tensor
 
 from ssmbook._checks import check_alike, check_shape
 
-from ._core import is_batched, loop_into, scan_into
+from ._core import LOG2_E, is_batched, light_calls, scan_into
 from ._validate import check_batch, check_state, like_state, outside_autocast, widen
 
 # Inside, states are (..., N, d): channels innermost, since there are more of them than states.
-WIDTH = 2048  # from this many numbers on, one step is work enough for one call
-BLOCK = 1 << 19  # numbers in a block of fewer
+WIDTH = 1024  # from this many numbers on, one step is work enough for one call
+BLOCK = 1 << 18  # numbers in a block, where that is 64 steps or more
 
 
 def _ranges(T: int, width: int) -> list[tuple[int, int]]:
     """(start, length) of the time blocks: short ones, so that what a block needs stays in the caches."""
-    size = 64 if width >= WIDTH else max(64, BLOCK // width)
+    size = max(64, BLOCK // width)
     return [(start, min(size, T - start)) for start in range(0, T, size)]
 
 
-def _recur(a: Tensor, b: Tensor, state: Tensor, reverse: bool = False) -> Tensor:
-    """The recurrence over dim -3 from ``state``; ``b`` may be overwritten."""
-    h = b if state.numel() >= WIDTH else torch.empty_like(b)
-    run = loop_into if h is b else scan_into
-    run(a.flatten(-2), b.flatten(-2), h.flatten(-2), state.flatten(-2), reverse=reverse)
-    return h
+class _Block:
+    """Room for the decays exp(Delta A) and the states of one time block, (..., L, N, d), used for every
+    block.
+    """
+
+    def __init__(self, x: Tensor, A: Tensor, length: int):
+        # exp(z) = 2^(z log2 e), several times faster than exp on some processors
+        self.rates = A * LOG2_E
+        self.direct = x[..., 0, :].numel() * A.shape[0] >= WIDTH
+        self.full = [x.new_empty((*x.shape[:-2], length, *A.shape)) for _ in range(2 if self.direct else 3)]
+        self.views = {}
+
+    def room(self, length: int) -> tuple:
+        """The buffers for a block of this length, and their single steps."""
+        if length not in self.views:
+            buffers = [t.narrow(-3, 0, length) for t in self.full]
+            self.views[length] = buffers, [t.unbind(-3) for t in buffers]
+        return self.views[length]
+
+    def states(self, delta: Tensor, entered: Tensor, B: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Decays and states of the block from the state before it; ``entered`` is Delta x."""
+        (a, b, *h), steps = self.room(delta.shape[-2])
+        torch.mul(delta.unsqueeze(-2), self.rates, out=a).exp2_()
+        torch.mul(entered.unsqueeze(-2), B.unsqueeze(-1), out=b)
+        if self.direct:
+            with light_calls():
+                for a_t, h_t in zip(*steps, strict=True):
+                    state = h_t.addcmul_(a_t, state)
+            return a, b
+        scan_into(a.flatten(-2), b.flatten(-2), h[0].flatten(-2), state.flatten(-2))
+        return a, h[0]
+
+    def adjoint(self, a: Tensor, g: Tensor, after: Tensor) -> None:
+        """g_t + a_{t+1} g_{t+1} down in time, in place; ``after`` (the part from later blocks) joins at the
+        end.
+        """
+        L = g.shape[-3]
+        last = g.select(-3, -1).add_(after)
+        if self.direct:
+            a, g = a.unbind(-3), g.unbind(-3)
+            with light_calls():
+                for t in range(L - 2, -1, -1):
+                    g[t].addcmul_(a[t + 1], g[t + 1])
+        elif L > 1:
+            earlier = g.narrow(-3, 0, L - 1)
+            out = torch.empty_like(earlier)
+            steps = (t.flatten(-2) for t in (a.narrow(-3, 1, L - 1), earlier, out))
+            scan_into(*steps, last.flatten(-2), reverse=True)
+            earlier.copy_(out)
 
 
-def _block(x, delta, A, B, state):
-    """Decays exp(Delta A) and states of one block, both (..., L, N, d), from the state before it."""
-    a = (delta.unsqueeze(-2) * A).exp_()
-    return a, _recur(a, (delta * x).unsqueeze(-2) * B.unsqueeze(-1), state)
+def _mapped_first(info, in_dims, args) -> list:
+    """A vmapped call's tensors with the mapped dimension in front of every one."""
+    return [
+        t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
+        for t, dim in zip(args, in_dims, strict=True)
+    ]
 
 
-def _each(function, info, in_dims, args, outputs: int):
-    """The vmap rule of a function that shares A over its batch: one call for each element."""
-    calls = []
-    for i in range(info.batch_size):
-        calls.append(
-            function.apply(
-                *(t if dim is None else t.select(dim, i) for t, dim in zip(args, in_dims, strict=True))
-            )
-        )
-    return tuple(torch.stack(out) for out in zip(*calls, strict=True)), (0,) * outputs
+def _each(function, info, in_dims, args) -> tuple:
+    """The vmap rule where A is mapped too: one call for each element."""
+    mapped = _mapped_first(info, in_dims, args)
+    calls = [function(*(t[i] for t in mapped)) for i in range(info.batch_size)]
+    return tuple(torch.stack(out) for out in zip(*calls, strict=True))
 
 
 class SelectiveScan(torch.autograd.Function):
@@ -56,94 +96,110 @@ class SelectiveScan(torch.autograd.Function):
     def forward(x, delta, A, B, C, state):
         y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         ranges = _ranges(x.shape[-2], state.numel())
-        A, state = A.mT.contiguous(), state.mT.contiguous()
+        A, state, entered = A.mT.contiguous(), state.mT, delta * x
+        block = _Block(x, A, ranges[0][1])
         kept = x.new_empty((*x.shape[:-2], len(ranges), *A.shape))
         for i, (start, length) in enumerate(ranges):
-            kept.select(-3, i).copy_(state)
-            x_s, delta_s, B_s, C_s, y_s = (t.narrow(-2, start, length) for t in (x, delta, B, C, y))
-            _, h = _block(x_s, delta_s, A, B_s, state)
+            state = kept.select(-3, i).copy_(state)
+            delta_s, entered_s, B_s, C_s, y_s = (
+                t.narrow(-2, start, length) for t in (delta, entered, B, C, y)
+            )
+            _, h = block.states(delta_s, entered_s, B_s, state)
             y_s.copy_((C_s.unsqueeze(-2) @ h).squeeze(-2))
-            state = h.select(-3, -1).contiguous()
-        return y, state.mT.contiguous(), kept
+            state = h.select(-3, -1)
+        return y, state.mT.clone(memory_format=torch.contiguous_format), kept
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:5], output[2])
+        ctx.save_for_backward(*inputs, output[2])
+        ctx.save_for_forward(*inputs)
         ctx.mark_non_differentiable(output[2])
 
     @staticmethod
     def backward(ctx, grad_y, grad_state, _):
         if is_batched(grad_y) or is_batched(grad_state):
-            return _plain_backward(*ctx.saved_tensors, grad_y, grad_state)
+            return _plain_backward(*ctx.saved_tensors[:6], grad_y, grad_state)
         return SelectiveScanBackward.apply(*ctx.saved_tensors, grad_y, grad_state)
 
     @staticmethod
+    def jvp(ctx, *tangents):
+        _, (y, state) = torch.func.jvp(_naive_by_position, ctx.saved_tensors[:6], tangents)
+        return y, state, None
+
+    @staticmethod
     def vmap(info, in_dims, *args):
-        return _each(SelectiveScan, info, in_dims, args, 3)
+        if in_dims[2] is not None:
+            return _each(SelectiveScan.apply, info, in_dims, args), (0, 0, 0)
+        x, delta, _, B, C, state = _mapped_first(info, in_dims, args)
+        return SelectiveScan.apply(x, delta, args[2], B, C, state), (0, 0, 0)
 
 
-def _plain_backward(x, delta, A, B, C, kept, grad_y, grad_state):
-    """The gradients through the recurrence as it is written, for gradients that come batched."""
-    with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in (x, delta, A, B, C, kept.select(-3, 0).mT)]
-        outputs = selective_scan_naive(*leaves[:5], state=leaves[5])
-        return torch.autograd.grad(outputs, leaves, (grad_y, grad_state))
+def _plain_backward(x, delta, A, B, C, state, grad_y, grad_state):
+    """The gradients through the recurrence as it is written: batched and differentiable again."""
+    _, pull = torch.func.vjp(_naive_by_position, x, delta, A, B, C, state)
+    return pull((grad_y, grad_state))
+
+
+def _naive_by_position(x, delta, A, B, C, state):
+    return selective_scan_naive(x, delta, A, B, C, state=state)
 
 
 class SelectiveScanBackward(torch.autograd.Function):
-    """The gradients of :class:`SelectiveScan`, block by block from the last to the first; differentiable
-    once.
-    """
+    """The gradients of :class:`SelectiveScan`, block by block from the last to the first."""
 
     @staticmethod
-    def forward(x, delta, A, B, C, kept, grad_y, grad_state):
+    def forward(x, delta, A, B, C, state, kept, grad_y, grad_state):
         grads = [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (x, delta, B, C)]
         A, grad_state = A.mT.contiguous(), grad_state.mT.contiguous()
         grad_A = torch.zeros_like(A)
-        ranges = _ranges(x.shape[-2], grad_state.numel())
+        ranges, entered = _ranges(x.shape[-2], grad_state.numel()), delta * x
+        block = _Block(x, A, ranges[0][1])
         with torch.autocast(x.device.type, enabled=False):
             for i in reversed(range(len(ranges))):
-                pieces = [t.narrow(-2, *ranges[i]) for t in (x, delta, B, C, grad_y, *grads)]
-                grad_state, part = _block_backward(A, kept.select(-3, i), grad_state, *pieces)
-                grad_A += part
+                pieces = [t.narrow(-2, *ranges[i]) for t in (x, delta, entered, B, C, grad_y, *grads)]
+                grad_state = _block_backward(block, A, kept.select(-3, i), grad_state, grad_A, *pieces)
         grad_x, grad_delta, grad_B, grad_C = grads
-        return grad_x, grad_delta, grad_A.mT, grad_B, grad_C, grad_state.mT
+        return grad_x, grad_delta, grad_A.mT.contiguous(), grad_B, grad_C, grad_state.mT.contiguous()
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        pass
+        ctx.save_for_backward(*inputs[:6], *inputs[7:])
+        ctx.save_for_forward(*inputs[:6], *inputs[7:])
 
     @staticmethod
     def backward(ctx, *grads):
-        raise NotImplementedError(
-            "selective_scan is differentiable once; use diagonal_scan for higher derivatives"
-        )
+        _, pull = torch.func.vjp(_plain_backward, *ctx.saved_tensors)
+        grad_inputs = pull(grads)
+        return *grad_inputs[:6], None, *grad_inputs[6:]
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        return torch.func.jvp(_plain_backward, ctx.saved_tensors, (*tangents[:6], *tangents[7:]))[1]
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        return _each(SelectiveScanBackward, info, in_dims, args, 6)
+        return _each(SelectiveScanBackward.apply, info, in_dims, args), (0,) * 6
 
 
-def _block_backward(A, state, grad_state, x, delta, B, C, grad_y, grad_x, grad_delta, grad_B, grad_C):
-    """Fill the block's gradients of x, delta, B, C; return those of the state before the block and of A."""
-    a, h = _block(x, delta, A, B, state)
+def _block_backward(
+    block, A, state, grad_state, grad_A, x, delta, entered, B, C, grad_y, grad_x, grad_delta, grad_B, grad_C
+) -> Tensor:
+    """Fill the block's gradients of x, delta, B, C, add to that of A; return that of the state before it."""
+    a, h = block.states(delta, entered, B, state)
     grad_C.copy_((grad_y.unsqueeze(-2) @ h.mT).squeeze(-2))
     g = grad_y.unsqueeze(-2) * C.unsqueeze(-1)
-    last = g.select(-3, -1).add_(grad_state)
+    block.adjoint(a, g, grad_state)
     L = g.shape[-3]
-    if L > 1:
-        earlier = g.narrow(-3, 0, L - 1)
-        rest = _recur(a.narrow(-3, 1, L - 1), earlier, last, reverse=True)
-        if rest is not earlier:
-            earlier.copy_(rest)
     grad_state = a.select(-3, 0) * g.select(-3, 0)
-    rate = torch.cat((state.unsqueeze(-3), h.narrow(-3, 0, L - 1)), -3).mul_(a).mul_(g)
     g_B = (B.unsqueeze(-2) @ g).squeeze(-2)
     torch.mul(delta, g_B, out=grad_x)
+    grad_B.copy_((entered.unsqueeze(-2) @ g.mT).squeeze(-2))
+    rate = g.mul_(a)  # from here on the gradient of Delta_t A
+    rate.narrow(-3, 1, L - 1).mul_(h.narrow(-3, 0, L - 1))
+    rate.select(-3, 0).mul_(state)
     torch.addcmul((rate * A).sum(-2), x, g_B, out=grad_delta)
-    grad_B.copy_(((delta * x).unsqueeze(-2) @ g.mT).squeeze(-2))
-    grad_A = torch.einsum("bnd,bd->nd", rate.reshape(-1, *A.shape), delta.reshape(-1, A.shape[1]))
-    return grad_state, grad_A
+    grad_A += rate.mul_(delta.unsqueeze(-2)).flatten(0, -3).sum(0)
+    return grad_state
 
 
 def _check(x, delta, A, B, C, D, state, time: str) -> None:
@@ -181,8 +237,9 @@ def selective_scan(
     form Delta B that Mamba's code uses, not the exact zero-order hold. Memory beyond inputs and outputs is
     that of one time block, in the backward pass too, which makes each block's states again. Dtype and
     device of the inputs; float16 and bfloat16 are computed, and their states kept, in float32.
-    Differentiable once in every argument. Raises ``ValueError`` / ``TypeError`` naming the argument. After
-    :cite:`gu2024mamba`. Introduced in *scans*.
+    Differentiable in every argument, any number of times; forward mode and gradients of gradients go by the
+    plain recurrence. Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2024mamba`.
+    Introduced in *scans*.
     """
     _check(x, delta, A, B, C, D, state, "T")
     dtype = x.dtype

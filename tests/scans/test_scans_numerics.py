@@ -119,6 +119,15 @@ def test_a_free_decay_keeps_its_relative_accuracy_at_every_step(dtype):
     assert ((h[:, 0].double() / exact - 1).abs().max()) < 400 * torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_fast_channel_keeps_its_relative_accuracy_beside_a_slow_one(dtype):
+    """Products close to one and far below it in one call: each by the way that keeps its digits."""
+    decay = torch.tensor([0.3, 0.9999], dtype=dtype)
+    h, _ = diagonal_scan(decay.expand(64, 2), torch.zeros(64, 2, dtype=dtype), torch.ones(2, dtype=dtype))
+    exact = decay.double() ** torch.arange(1, 65)[:, None]
+    assert (h.double() / exact - 1).abs().max() < 100 * torch.finfo(dtype).eps
+
+
 def test_states_of_half_precision_inputs_are_kept_in_float32():
     """In bfloat16 the sum of 4096 ones stalls at 256; kept in float32 it does not."""
     ones = torch.ones(4096, 1, dtype=torch.bfloat16)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ssmbook.scans import diagonal_scan, lti_scan, selective_scan, ssd_scan
+from ssmbook.scans._traced import traced_scan
 
 
 def draw(*shape, dtype=torch.float64, seed=0):
@@ -48,6 +49,25 @@ def test_gradcheck_of_the_complex_scan_and_second_derivatives(reduced):
     turned = [t.to(torch.complex128) * (0.6 + 0.5j) for t in (a.sigmoid(), b, state)]
     assert torch.autograd.gradcheck(diagonal_scan, leaves(turned), fast_mode=reduced)
     assert torch.autograd.gradgradcheck(diagonal_scan, leaves(turned), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_mode_and_second_derivatives(name):
+    """Jacobians and Hessians by forward and by reverse mode agree; gradgradcheck knows the rest."""
+    scan, arguments = cases(20)[name]
+    assert torch.autograd.gradgradcheck(scan, leaves(arguments), fast_mode=True)
+    for i, t in enumerate(arguments):
+
+        def outputs(u, i=i):
+            return scan(*(u if j == i else v for j, v in enumerate(arguments)))
+
+        def loss(u):
+            return sum((out**2).sum() for out in outputs(u))
+
+        got, wanted = torch.func.jacfwd(outputs)(t), torch.func.jacrev(outputs)(t)
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
+        got, wanted = torch.func.hessian(loss)(t), torch.func.jacrev(torch.func.jacrev(loss))(t)
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,6 +124,31 @@ def test_compiled_equals_eager(name):
         (out[0].sum() + out[1].sum()).backward()
     grads = [t.grad.clone() for t in given]
     assert all(g.isfinite().all() and g.any() for g in grads)
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])
+@pytest.mark.parametrize("T", [1, 70, 530])
+def test_compiled_diagonal_scan_is_one_graph_with_the_same_gradients(T, log):
+    torch._dynamo.reset()
+    given = leaves([draw(2, T, 3).sigmoid(), draw(2, T, 3, seed=1), draw(2, 3)])
+    compiled = torch.compile(diagonal_scan, backend="aot_eager", fullgraph=True)
+    got, wanted = compiled(*given, log=log), diagonal_scan(*given, log=log)
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+    weights = [draw(*out.shape, seed=2) for out in wanted]
+    got, wanted = (torch.autograd.grad(outputs, given, weights) for outputs in (got, wanted))
+    torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("decay", [0.999, 1 - 1e-5, 1.0])
+@pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])
+def test_what_is_compiled_keeps_the_digits_of_float32(log, decay):
+    a = torch.full((20_001, 2), decay, dtype=torch.float32)
+    a = a.log() if log else a
+    b, state = draw(20_001, 2).float(), draw(2).float()
+    exact, _ = diagonal_scan(a.double(), b.double(), state.double(), log=log)
+    got = traced_scan(a, b, state, log)
+    assert got.dtype == torch.float32
+    assert (got - exact).abs().max() <= 1e-6 * exact.abs().max()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,113 @@
+"""The maps that run by a fast scan equal their own recurrence, one step at a time, and their operator."""
+
+import pytest
+import torch
+
+from ssmbook.maps import GLA, LTISSM, SSD, DiagonalSSM, LinearAttention, RetNet, SelectiveSSM
+
+F64 = torch.float64
+D = 3
+
+
+def settings():
+    return {"generator": torch.Generator().manual_seed(0), "dtype": F64}
+
+
+def heads():
+    return {"heads": 3, "head_width": 2, **settings()}
+
+
+MAPS = {
+    "LTI": lambda: LTISSM.random(D, 2, N=5, rho=0.95, **settings()),
+    "LTI with skip": lambda: LTISSM.random(D, 2, N=5, rho=0.95, skip=True, **settings()),
+    "S4D": lambda: DiagonalSSM(D, N=6, **settings()),
+    "S4D, real": lambda: DiagonalSSM(D, N=5, pairs=False, **settings()),
+    "selective, zoh": lambda: SelectiveSSM(D, N=5, discretisation="zoh", **settings()),
+    "selective, Euler": lambda: SelectiveSSM(D, N=5, discretisation="euler", **settings()),
+    "SSD": lambda: SSD(D, 2, N=5, **heads()),
+    "SSD, groups": lambda: SSD(D, 2, N=5, groups=3, **heads()),
+    "RetNet": lambda: RetNet(D, 2, **heads()),
+    "RetNet without decay": lambda: RetNet(D, 2, decay=[1, 1, 1], **heads()),
+    "GLA": lambda: GLA(D, 2, **heads()),
+    "linear attention": lambda: LinearAttention(D, 2, **heads()),
+    "linear attention, normalised": lambda: LinearAttention(D, 2, normalised=True, **heads()),
+}
+
+
+def tokens(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def assert_near(got, wanted, rtol=1e-12):
+    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+    if wanted.numel():
+        assert float((got - wanted).abs().max()) <= rtol * float(wanted.abs().max())
+
+
+def gradients(m, y, x):
+    """Of a fixed, uneven weighting of y, for x and every parameter."""
+    weight = tokens(*y.shape, seed=5)
+    return torch.autograd.grad((weight * y).sum(), [x, *m.parameters()])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 31, 32, 63, 65, 500])
+@pytest.mark.parametrize("name", MAPS)
+def test_forward_and_its_gradients_equal_the_recurrence(name, n):
+    m = MAPS[name]()
+    x = tokens(2, n, D).requires_grad_()
+    fast, slow = m(x), m.run(x)[0]
+    assert_near(fast.detach(), slow.detach())
+    if n:
+        got, wanted = (torch.cat([g.flatten() for g in gradients(m, y, x)]) for y in (fast, slow))
+        assert_near(got, wanted, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_forward_equals_its_operator_beyond_one_block(name):
+    m = MAPS[name]().requires_grad_(False)
+    x = tokens(130, D)
+    assert_near(m.interaction(x).apply(x), m(x))
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_long_sequence_takes_linear_memory_and_agrees_with_its_pieces(name):
+    m = MAPS[name]().requires_grad_(False)
+    x = tokens(4096, D)
+    y = m(x)
+    assert torch.isfinite(y).all()
+    _, state = m.run(x[:4000])
+    assert_near(m.run(x[4000:], state)[0], y[4000:], rtol=1e-11)
+    assert_near(m(x[:1000]), y[:1000])
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_every_way_to_a_jacobian_agrees(name):
+    m = MAPS[name]().requires_grad_(False)
+    x = tokens(35, D)
+    by_rows = torch.func.jacrev(m)(x)
+    assert_near(torch.func.jacfwd(m)(x), by_rows)
+    assert_near(torch.autograd.functional.jacobian(m, x, vectorize=True), by_rows)
+    assert_near(torch.func.vmap(m)(torch.stack((x, 2 * x)))[1], m(2 * x))
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_second_derivatives(name):
+    m = MAPS[name]().requires_grad_(False)
+
+    def loss(x):
+        return (m(x) ** 2).sum()
+
+    x = tokens(5, D)
+    assert torch.autograd.gradgradcheck(loss, x.requires_grad_(), fast_mode=True)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", MAPS)
+def test_what_enters_late_changes_nothing_earlier(name, bad):
+    m = MAPS[name]().requires_grad_(False)
+    x = tokens(150, D)
+    changed = x.clone()
+    changed[140] = bad
+    got = m(changed)
+    assert_near(got[:140], m(x)[:140])
+    assert not torch.isfinite(got[140]).any()
