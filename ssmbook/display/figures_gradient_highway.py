@@ -19,7 +19,7 @@ _LABELS = {
         "ρ = 1.0": (600, "right", 8),
     },
     "transients, and a recurrent network": {
-        "Jordan block": (420, "right", 6),
+        "Jordan block": (560, "right", 3),
         "non-normal": (360, "left", -6),
         "tanh RNN": (90, "right", -8),
     },

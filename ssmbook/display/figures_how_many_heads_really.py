@@ -48,12 +48,14 @@ def fit_curves(curves, floors):
     Introduced in *how-many-heads-really*.
     """
     fig, ax = figure()
-    for color, (name, curve) in zip(("blue", "green", "purple", "brown"), curves.items(), strict=False):
+    right, left = {"dx": 7, "dy": 7}, {"dx": -6, "dy": -6, "ha": "right"}  # the third curve falls first
+    looks = zip(("blue", "green", "purple", "brown"), (right, right, left, right), strict=True)
+    for (color, side), (name, curve) in zip(looks, curves.items(), strict=False):
         curve = np.asarray(curve)
         steps = np.arange(1, len(curve) + 1)
         ax.loglog(steps, curve, color=COLORS[color], linestyle=LINES["solid"])
         middle = int(np.argmax(curve <= np.sqrt(curve[0] * curve[-1])))
-        label_line(ax, steps[middle], curve[middle], name, dx=7, dy=7)
+        label_line(ax, steps[middle], curve[middle], name, **side)
     for name, height in floors.items():
         ax.axhline(height, color=COLORS["orange"], linestyle=LINES["dashed"])
         label_line(ax, 1, height, name, dx=2, dy=-8, ha="left")
