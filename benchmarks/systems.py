@@ -29,7 +29,7 @@ def slope(lengths, ms) -> float:
     return sum((u - mean_x) * (v - mean_y) for u, v in zip(x, y, strict=True)) / spread
 
 
-def materialised(A, B, C, x):
+def materialized(A, B, C, x):
     """The (T, T) matrix of a scalar system, times the input."""
     T = x.shape[0]
     lag = torch.arange(T, device=x.device)[:, None] - torch.arange(T, device=x.device)
@@ -37,10 +37,10 @@ def materialised(A, B, C, x):
 
 
 def routes(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
-    """Every route over T = 2^8 ... 2^16 (materialised matrix to 2^12), with the exponent of its growth."""
+    """Every route over T = 2^8 ... 2^16 (materialized matrix to 2^12), with the exponent of its growth."""
     A, B, C = random_system(device)
     lengths = [2**k for k in range(8, 13 if quick else 17)]
-    times = {name: [] for name in ("recurrence", "scan", "chunked", "fft", "kernel alone", "materialised")}
+    times = {name: [] for name in ("recurrence", "scan", "chunked", "fft", "kernel alone", "materialized")}
     for T in lengths:
         x = torch.randn(T, 1, generator=torch.Generator().manual_seed(T)).to(device)
         timed = {
@@ -49,7 +49,7 @@ def routes(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
         }
         timed["kernel alone"] = lambda T=T: lti_kernel(A, B, C, T)
         if T <= 4096:
-            timed["materialised"] = lambda x=x: materialised(A, B, C, x)
+            timed["materialized"] = lambda x=x: materialized(A, B, C, x)
         for name, ms in interleaved(timed, device, rounds=min(rounds, 7), budget=3.0).items():
             times[name].append(ms)
     rows = [
@@ -89,7 +89,7 @@ def kernels(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
 
 
 def triple_loop(x, delta, A, B, C):
-    """W_ij of a selective system, entry by entry, as the public materialisers do it."""
+    """W_ij of a selective system, entry by entry, as the public materializers do it."""
     T, d = x.shape
     W = torch.zeros(T, T, d, device=x.device)
     for channel in range(d):
@@ -115,7 +115,7 @@ def matrices(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     x, B, C = (torch.randn(T, m, generator=generator).to(device) for m in (d, states, states))
     delta = torch.rand(T, d, generator=generator).to(device)
     A = -torch.rand(d, states, generator=generator).to(device)
-    layer = SelectiveSSM(d, N=states, discretisation="euler").to(device).requires_grad_(False)
+    layer = SelectiveSSM(d, N=states, discretization="euler").to(device).requires_grad_(False)
     jacrev = torch.func.jacrev(lambda x: selective_scan(x, delta, A, B, C)[0])
     want = triple_loop(x, delta, A, B, C)
     assert torch.allclose(closed_form(x, delta, A, B, C), want, atol=1e-4)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from ssmbook._book.install_cell import with_install_cell
-from ssmbook._book.stable_form import is_stable, normalise
+from ssmbook._book.stable_form import is_stable, normalize
 
 TIMEOUT_SECONDS = 600
 TEXT_FOLDER = ".text"
@@ -63,7 +63,7 @@ def write(notebook, path):
     import nbformat
 
     try:
-        text = nbformat.writes(normalise(notebook)) + "\n"
+        text = nbformat.writes(normalize(notebook)) + "\n"
     except ValueError as error:
         raise NotebookError(f"{path}: {error}") from error
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -99,7 +99,7 @@ def command_execute(path, root, timeout):
     write(execute(notebook, notebook_path.parent, notebook_path.name, timeout), notebook_path)
 
 
-def command_normalise(path, root, timeout):
+def command_normalize(path, root, timeout):
     notebook_path, _ = pair(path, root)
     write(with_install_cell(read(notebook_path), root), notebook_path)
 
@@ -114,7 +114,7 @@ def command_to_text(path, root, timeout):
     import jupytext
 
     notebook_path, text_path = pair(path, root)
-    notebook = normalise(read(notebook_path))
+    notebook = normalize(read(notebook_path))
     for cell in notebook.cells:
         # A computed alt text comes back with the outputs: keep it out of what people edit.
         if any(output.get("metadata", {}).get("alt") for output in cell.get("outputs", [])):
@@ -141,7 +141,7 @@ def command_from_text(path, root, timeout, run=True):
 
 COMMANDS = {
     "execute": (command_execute, "run notebooks in a fresh kernel and write them in the stable form"),
-    "normalise": (command_normalise, "write notebooks in the stable form without running them"),
+    "normalize": (command_normalize, "write notebooks in the stable form without running them"),
     "check": (command_check, "fail if a notebook is not in the stable form"),
     "to-text": (command_to_text, "chapters/x.ipynb -> .text/x.md (jupytext md:myst)"),
     "from-text": (command_from_text, ".text/x.md -> chapters/x.ipynb, executed and in the stable form"),

@@ -13,7 +13,7 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "file_extension": ".py", "pygments_lexer": "ipython3"}
 
 
-def normalise(notebook):
+def normalize(notebook):
     """Return ``notebook`` without anything that a re-run, another editor or another Python would change.
 
     Raises ValueError if one cell shows several images with different alt texts: the page can hold only one.
@@ -35,7 +35,7 @@ def normalise(notebook):
 
 def is_stable(notebook):
     """Whether ``notebook`` already is in the stable form."""
-    return nbformat.writes(notebook) == nbformat.writes(normalise(notebook))
+    return nbformat.writes(notebook) == nbformat.writes(normalize(notebook))
 
 
 def _number_code_cells(cells):
@@ -72,7 +72,7 @@ def _output(output, execution_count):
 
 
 def _merge_streams(outputs):
-    """Join neighbouring pieces of one stream: where a kernel cuts them depends on timing."""
+    """Join neighboring pieces of one stream: where a kernel cuts them depends on timing."""
     merged = []
     for output in outputs:
         last = merged[-1] if merged else None

@@ -105,7 +105,7 @@ def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None,
     hue = COLORS[color]
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=hue, label=label)
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=hue)
-    ax.axhline(rtol * top, color=COLORS["grey"], linestyle=(0, (5, 2)), linewidth=1.2)
+    ax.axhline(rtol * top, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
     ax.annotate(
         f"rank {rank} above the cut, {_power(rtol)} $\\sigma_1$",
         (1.0, rtol * top),

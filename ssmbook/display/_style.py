@@ -17,7 +17,7 @@ COLORS = {
     "sky": "#1A96F0",
     "brown": "#6A1E00",
     "black": "#000000",
-    "grey": "#6E6E6E",
+    "gray": "#6E6E6E",
 }
 """Line colors: contrast at least 3:1 on white, told apart under protanopia, deuteranopia and tritanopia."""
 

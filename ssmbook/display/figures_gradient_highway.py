@@ -77,7 +77,7 @@ def weight_against_length(margin: float, *, longest: int = 2**20):
     n = np.geomspace(2, longest, 200)
     fig, ax = figure(size="slider")
     ax.semilogx(n, 1 / (1 + (n - 1) * np.exp(-margin)), color=COLORS["blue"], linestyle="-")
-    ax.axhline(0.5, color=COLORS["grey"], linewidth=1)
+    ax.axhline(0.5, color=COLORS["gray"], linewidth=1)
     half = 1 + np.exp(margin)
     if half < longest:
         ax.plot(half, 0.5, "o", color=COLORS["orange"])

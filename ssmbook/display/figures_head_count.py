@@ -35,7 +35,7 @@ def error_curve(floor, heads, error, steps, history, least=1e-16):
     """
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
     clear = floor > least
-    left.semilogy(range(int(clear.sum())), floor[clear], color=COLORS["grey"], linestyle="-", lw=2.5)
+    left.semilogy(range(int(clear.sum())), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
     label_line(left, 2.5, float(floor[2:4].prod()) ** 0.5, "floor", dx=8, dy=8)
     left.semilogy(heads, error.clamp(min=least), "o", color=COLORS["orange"], mfc="none", ms=7)
     left.set(xlabel="heads H", ylabel="error relative to the energy", ylim=(least / 10, 6))
@@ -69,7 +69,7 @@ def approximation(M, best, y, y_best, title):
         ax.grid(False)
     left.set_ylabel("lag τ")
     middle.set_yticklabels([])
-    right.plot(y, color=COLORS["grey"], linestyle="-", lw=3)
+    right.plot(y, color=COLORS["gray"], linestyle="-", lw=3)
     right.plot(y_best, color=COLORS["orange"], linestyle="-", lw=1.5)
     low, high = float(y.min()), float(y.max())
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -85,7 +85,7 @@ def epsilon_counts(N, counts, title):
     counts: name -> list of counts, one for each N. Returns the figure. Introduced in *head-count*.
     """
     fig, ax = figure(size="wide")
-    ax.loglog(N, N, color=COLORS["grey"], linestyle=LINES["dotted"], base=2)
+    ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
     hues = ("blue", "orange", "green", "purple")
     for (name, values), hue, line in zip(counts.items(), hues, LINES.values(), strict=False):

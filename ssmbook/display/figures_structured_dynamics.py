@@ -17,7 +17,7 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
     *structured-dynamics*.
     """
     fig, ax = figure()
-    ax.axvspan(0, 1, color=COLORS["grey"], alpha=0.2, lw=0)
+    ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
     ax.plot(time, position)
     spots = {"dx": -9, "dy": -12, "ha": "right"}, {"dx": 9, "dy": -26}
     for spot, (words, (t, q)) in zip(spots, marks.items(), strict=True):
@@ -52,7 +52,7 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
     left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta)
     left.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.55, 0.55))
     right.plot(poles.real, poles.imag, "o", ms=8)
-    right.axvline(0, color=COLORS["grey"], lw=1)
+    right.axvline(0, color=COLORS["gray"], lw=1)
     right.set(xlim=(-8, 0.5), ylim=(-2.5, 2.5), xlabel="real part of λ", ylabel="imaginary part")
     return fig
 
@@ -99,7 +99,7 @@ def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
     u, gap: (m,); start: the range of u to shade. Returns a figure. Introduced in *structured-dynamics*.
     """
     fig, (left, right) = figure(ncols=2)
-    left.axvspan(*start, color=COLORS["grey"], alpha=0.2, lw=0)
+    left.axvspan(*start, color=COLORS["gray"], alpha=0.2, lw=0)
     upper = torch.minimum(u / 2, u / (1 + u))
     left.loglog(u, upper, linestyle=LINES["dashed"], color=COLORS["orange"], label="upper bound")
     left.loglog(u, gap, linestyle="-", color=COLORS["blue"], label="1 − φ(−u)")
@@ -122,7 +122,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     """
     fig, (left, right) = figure(ncols=2, size=(7.0, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
-    right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["grey"], lw=1)
+    right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["gray"], lw=1)
     colors = (COLORS["blue"], COLORS["orange"], COLORS["green"])
     for (name, lam), mark, color in zip(modes.items(), ".x+", colors, strict=True):
         left.plot(lam.real, lam.imag, mark, linestyle="", color=color, label=name)

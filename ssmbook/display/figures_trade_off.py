@@ -32,7 +32,7 @@ def two_axes(places: Mapping[str, Sequence[float]]):
             (span, one, whole, "blue"),
             (distance, max(typical, FLOOR), max(best, FLOOR), "orange"),
         ):
-            ax.plot((low, high), (row, row), "-", color=COLORS["grey"], lw=1)
+            ax.plot((low, high), (row, row), "-", color=COLORS["gray"], lw=1)
             ax.plot(low, row, "o", mfc="white", color=COLORS[color], ms=8.5)
             ax.plot(high, row, "o", color=COLORS[color], ms=4.5)
     span.set(yticks=range(len(places)), yticklabels=list(places), ylim=(-0.7, len(places) - 0.3))
@@ -54,7 +54,7 @@ def reach_frame(places: Mapping[str, Sequence[float]]):
     fig, ax = figure(size="slider")
     for column, (_, _, typical, best) in enumerate(places.values()):
         low, high = max(typical, FLOOR), max(best, FLOOR)
-        ax.plot((column, column), (low, high), "-", color=COLORS["grey"], lw=1)
+        ax.plot((column, column), (low, high), "-", color=COLORS["gray"], lw=1)
         ax.plot(column, low, "o", mfc="white", color=COLORS["orange"], ms=9)
         ax.plot(column, high, "o", color=COLORS["orange"], ms=5)
     names = [f"{_BROKEN.get(name, name)}\n{one}" for name, (_, one, _, _) in places.items()]
@@ -88,7 +88,7 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
     """
     check_integer("len(distances)", len(distances), low=2)
     fig, ax = figure(size="slider")
-    curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "grey", "dashed"))
+    curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
     for name, values, color, line in (*curves, ("hybrid", hybrid, "blue", "solid")):
         seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if 1e-6 < float(v)]
         if not seen:

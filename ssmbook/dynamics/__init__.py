@@ -5,7 +5,7 @@ device of the input. Decisions about a rank are taken in float64 and come with t
 on.
 """
 
-from ssmbook.dynamics.discretisation import (
+from ssmbook.dynamics.discretization import (
     bilinear,
     euler,
     mixed_euler,
@@ -15,7 +15,7 @@ from ssmbook.dynamics.discretisation import (
     zoh,
     zoh_diagonal,
 )
-from ssmbook.dynamics.initialisation import (
+from ssmbook.dynamics.initialization import (
     hippo_legs,
     hippo_legs_normal,
     jordan_block,
@@ -31,11 +31,11 @@ from ssmbook.dynamics.reachability import (
     RankReport,
     controllability_matrix,
     controllability_rank,
-    minimal_realisation,
+    minimal_realization,
     observability_matrix,
     observability_rank,
 )
-from ssmbook.dynamics.realisation import hankel_matrix, ho_kalman, mcmillan_degree
+from ssmbook.dynamics.realization import hankel_matrix, ho_kalman, mcmillan_degree
 from ssmbook.dynamics.response import impulse_response, is_stable, spectral_radius
 
 __all__ = [
@@ -53,7 +53,7 @@ __all__ = [
     "jordan_block",
     "mass_on_spring",
     "mcmillan_degree",
-    "minimal_realisation",
+    "minimal_realization",
     "mixed_euler",
     "mixed_euler_bound",
     "mixed_euler_diagonal",

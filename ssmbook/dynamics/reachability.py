@@ -120,7 +120,7 @@ def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None =
     return controllability_rank(A.mT, C.mT, rtol=rtol)
 
 
-def minimal_realisation(
+def minimal_realization(
     A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The same lag operators with the fewest states: drop what is not reached, then what is not seen.

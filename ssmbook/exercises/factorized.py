@@ -13,7 +13,7 @@ def _heads(H: int, distinct: int, seed: int, scale: float = 1.0):
     return scale * torch.randn(H, 6, 6, **like).tril(), V
 
 
-def _cancelling():
+def _canceling():
     alpha, V = _heads(2, 2, 7)
     return torch.cat([alpha, -alpha[:1]]), torch.cat([V, V[:1]])
 
@@ -25,7 +25,7 @@ def _repeated_table():
 
 def _cases():
     yield from (_heads(1, 1, 0), _heads(5, 3, 1), _heads(4, 4, 2), _heads(6, 1, 3, scale=1e-20))
-    yield from (_repeated_table(), _cancelling())
+    yield from (_repeated_table(), _canceling())
 
 
 @grader("factorized/fewest-heads")

@@ -49,7 +49,7 @@ class Lanes(NamedTuple):
 
 
 def lanes(x: torch.Tensor, W_Q: torch.Tensor, W_K: torch.Tensor, V: torch.Tensor) -> Lanes:
-    """What the sigma_2 highway says about the last token of one causal head, bounds beside autograd's answer.
+    """What the sigma_2 highway says about the last token of one causal head, bounds beside the exact blocks.
 
     x (n, d), n >= 2, W_Q and W_K (d_k, d), V (p, d) of rank at least 2, no weight exactly 0. Returns
     :class:`Lanes` of (n - 1,) each, same dtype, differentiable in x through the closed form. Raises

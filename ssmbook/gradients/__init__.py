@@ -23,7 +23,7 @@ from ssmbook.gradients.gates import (
     selective_log_attenuation,
 )
 from ssmbook.gradients.powers import (
-    diagonalisable_bound,
+    diagonalizable_bound,
     jordan_envelope,
     kreiss_lower_bound,
     power_norms,
@@ -35,7 +35,7 @@ from ssmbook.gradients.profiles import gradient_profile, jacobian_blocks
 __all__ = [
     "LogSlope",
     "alibi_bound",
-    "diagonalisable_bound",
+    "diagonalizable_bound",
     "dilution_bound",
     "fit_log_slope",
     "gate_preactivation_for_hold",

@@ -72,10 +72,10 @@ def lru_parameter_for_hold(a, T) -> torch.Tensor:
     return torch.log(-torch.log(a)) - torch.log(T)
 
 
-def pole_sensitivity(lam, *, normalised: bool = False) -> torch.Tensor:
+def pole_sensitivity(lam, *, normalized: bool = False) -> torch.Tensor:
     """E (dh/dlam)^2 of h_t = lam h_{t-1} + x_t, stationary, white x of variance 1: (1 + lam^2)/(1 - lam^2)^3.
 
-    lam in (-1, 1), a number or tensor. ``normalised``: of sqrt(1 - lam^2) h instead, the LRU's scaling, the
+    lam in (-1, 1), a number or tensor. ``normalized``: of sqrt(1 - lam^2) h instead, the LRU's scaling, the
     derivative of the scaling included: 1/(1 - lam^2)^2. So a pole near 1 costs (1 - rho)^{-3}, or (1 -
     rho)^{-2} normalized. Proof: dh/dlam = sum_tau tau lam^{tau-1} x_{t-tau}; sum the squares. Returns
     float64 or the dtype of a tensor lam. Raises TypeError/ValueError outside. Source:
@@ -83,4 +83,4 @@ def pole_sensitivity(lam, *, normalised: bool = False) -> torch.Tensor:
     """
     lam = as_real("lam", lam, low=-1.0, high=1.0)
     rest = (1 - lam) * (1 + lam)  # not 1 - lam^2: that cancels near 1, where the price is read
-    return rest**-2 if normalised else (1 + lam**2) / rest**3
+    return rest**-2 if normalized else (1 + lam**2) / rest**3

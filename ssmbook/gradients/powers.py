@@ -18,7 +18,7 @@ def _square(A: torch.Tensor) -> int:
     return size
 
 
-def diagonalisable_bound(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, tau) -> torch.Tensor:
+def diagonalizable_bound(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, tau) -> torch.Tensor:
     """||C A^tau B||_2 <= ||C|| ||B|| kappa(P) rho^tau for A = P Lambda P^{-1}, columns of P of norm 1.
 
     A (N, N), B (N, d), C (p, N), real or complex; tau: int or integer tensor >= 0. Returns a real tensor of

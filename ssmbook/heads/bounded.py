@@ -21,7 +21,7 @@ _QUATERNION = (
 
 
 def hankel_heads(M) -> PairwiseHeads:
-    """Return p + d - 1 Hankel heads V_h[a, b] = 1 if a + b = h, which realise any system for every input.
+    """Return p + d - 1 Hankel heads V_h[a, b] = 1 if a + b = h, which realize any system for every input.
 
     For x != 0 the vectors V_h x are the shifts of x and span R^p; the least-norm coefficients obey |alpha_ij|
     <= sqrt(binom(2d-2, d-1) binom(2p-2, p-1)) ||M_{i-j}||_2, and 0 serves x_j = 0.
@@ -38,7 +38,7 @@ def hankel_heads(M) -> PairwiseHeads:
 
 
 def complex_heads(M) -> PairwiseHeads:
-    """Return the two heads {I, J}, J the quarter turn, which realise any system with p, d <= 2 for every
+    """Return the two heads {I, J}, J the quarter turn, which realize any system with p, d <= 2 for every
     input.
 
     x and J x are orthogonal and equally long, so |alpha_ij| <= ||M_{i-j}||_2, and 0 serves x_j = 0. Smaller p
@@ -52,7 +52,7 @@ def complex_heads(M) -> PairwiseHeads:
 
 
 def quaternion_heads(M) -> PairwiseHeads:
-    """Return the four left multiplications by 1, i, j, k, which realise any system with p, d <= 4 for every
+    """Return the four left multiplications by 1, i, j, k, which realize any system with p, d <= 4 for every
     input.
 
     The four images of x are orthogonal and equally long, so |alpha_ij| <= ||M_{i-j}||_2, and 0 serves x_j =

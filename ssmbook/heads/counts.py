@@ -185,7 +185,7 @@ def decide(found: SpanRows, rtol: float) -> HeadCount:
 
 
 def minimal_polynomial_degree(A, B, C, rtol=None) -> int:
-    """Return nu, the degree of the minimal polynomial of the minimal realisation: the lags' shortest
+    """Return nu, the degree of the minimal polynomial of the minimal realization: the lags' shortest
     recurrence.
 
     A (N, N), B (N, d), C (p, N), real; rtol as in `head_count_report`. Result an ``int`` between 0 and N.
@@ -199,7 +199,7 @@ def head_count_bound(A, B, C, n, D=None, rtol=None) -> int:
     """Return the bound on k that needs no lag operator: min(n, nu, p d, rank B rank C), one more with a skip.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, real; n >= 0 an ``int``. With a non-zero skip the lags
-    from 1 on are those of (A, AB, C), whose nu is one smaller when the minimal realisation has the eigenvalue
+    from 1 on are those of (A, AB, C), whose nu is one smaller when the minimal realization has the eigenvalue
     0; the bound is then min(n, p d, 1 + min(that nu, rank AB rank C)).
 
     Raises as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.

@@ -106,7 +106,7 @@ def exact_minimal_degree(A, B, C) -> int:
     """Return nu over the rationals: the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
 
     A (N, N), B (N, d), C (p, N): rational as in `exact_head_count`. Result an ``int``. nu is the order of the
-    shortest scalar recurrence of the lags, the minimal polynomial's degree for the minimal realisation.
+    shortest scalar recurrence of the lags, the minimal polynomial's degree for the minimal realization.
     Raises as `exact_head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
     system = rational_system(A, B, C, None)

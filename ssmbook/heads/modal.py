@@ -11,7 +11,7 @@ from ssmbook.heads.exact import rational_system
 
 
 def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the distinct eigenvalues and residues of a diagonalisable system: M_tau = sum_s lam_s^tau R_s.
+    """Return the distinct eigenvalues and residues of a diagonalizable system: M_tau = sum_s lam_s^tau R_s.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, real; eigenvalues closer than rtol * ||A||_2 (``None``: as
     `head_count`) are one. Result lam (S,), R (S, p, d), complex128, 0^0 = 1: a skip is a mode of eigenvalue
@@ -27,7 +27,7 @@ def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tens
     inverse, info = torch.linalg.inv_ex(vectors)
     condition = float(torch.linalg.vector_norm(vectors) * torch.linalg.vector_norm(inverse))
     if int(info) or not condition <= EIGENVECTOR_LIMIT:
-        raise ValueError(f"A must be diagonalisable; got eigenvectors of condition {condition:.1e}")
+        raise ValueError(f"A must be diagonalizable; got eigenvectors of condition {condition:.1e}")
     left, right = C.to(values.dtype) @ vectors, inverse @ B.to(values.dtype)
     terms = torch.einsum("as,sb->sab", left, right)
     if D is not None:

@@ -145,7 +145,7 @@ def pencil_modes(matrices: np.ndarray, rtol: float):
     """Modes (values (m,), columns (p, m), rows (m, d)) with every element of the span = columns diag rows, or
     None.
 
-    Jennrich's simultaneous diagonalisation of two random elements; it needs p' = d' and simple eigenvalues.
+    Jennrich's simultaneous diagonalization of two random elements; it needs p' = d' and simple eigenvalues.
     Introduced in *how-many-heads-really*.
     """
     columns, rows = joint_ranks(matrices, rtol)

@@ -127,11 +127,11 @@ def _sink_heads(coefficients, V, error, M, certificate):
 
 
 def regular_simplex(k: int) -> np.ndarray:
-    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centred at 0. Introduced in
+    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centered at 0. Introduced in
     *how-many-heads-really*.
     """
-    centred = np.eye(k + 1) - 1 / (k + 1)
-    left, sigma, _ = np.linalg.svd(centred)
+    centered = np.eye(k + 1) - 1 / (k + 1)
+    left, sigma, _ = np.linalg.svd(centered)
     return left[:, :k] * sigma[:k] / np.sqrt(k / (k + 1))
 
 
@@ -166,11 +166,11 @@ def slice_simplex(Z: np.ndarray, u: np.ndarray):
     points = Z @ frame[:, 1:] / heights[:, None]
     if k == 1:
         return heights[:, None], frame.T
-    centre = (points.max(0) + points.min(0)) / 2
-    _, sigma, axes = np.linalg.svd(points - centre, full_matrices=False)
+    center = (points.max(0) + points.min(0)) / 2
+    _, sigma, axes = np.linalg.svd(points - center, full_matrices=False)
     axes = axes / np.maximum(sigma, 1e-8 * sigma[0])[:, None]
-    inside = (points - centre) @ axes.T @ regular_simplex(k - 1).T
+    inside = (points - center) @ axes.T @ regular_simplex(k - 1).T
     radius = (k - 1) * -inside.min() / 0.9
     barycentric = (1 + (k - 1) * inside / radius) / k
-    corners = centre + radius * regular_simplex(k - 1) @ np.linalg.pinv(axes.T, rcond=1e-12)
+    corners = center + radius * regular_simplex(k - 1) @ np.linalg.pinv(axes.T, rcond=1e-12)
     return heights[:, None] * barycentric, np.hstack([np.ones((k, 1)), corners]) @ frame.T

@@ -28,9 +28,9 @@ class SoftmaxCertificate:
     >= 0 with sum 1 have sum_tau weights_tau M_tau/|M_tau| = 0: k + 1 heads), "zero" (no heads) or
     "undecided". ``margin`` is relative to |M_tau|: for "separating" a lower bound of min <U,
     M_tau>/(|U||M_tau|), for "dependency" a lower bound of the radius about 0 inside the hull of the
-    normalised lags (0 when the proof is exact), for "undecided" the best margin found. ``exact``: the sign
+    normalized lags (0 when the proof is exact), for "undecided" the best margin found. ``exact``: the sign
     pattern or the dependency was proved for the very floats given (rounding bound, or rational arithmetic).
-    ``spectrum`` holds the singular values behind k and ``residual`` the largest part of a normalised lag
+    ``spectrum`` holds the singular values behind k and ``residual`` the largest part of a normalized lag
     outside their span; ``reason`` says it in words.
     """
 
@@ -46,7 +46,7 @@ class SoftmaxCertificate:
 
 
 def softmax_head_count(M, rtol=None, accuracy=None):
-    """Return the fewest causal softmax heads with a sink that realise the lags M exactly, and the
+    """Return the fewest causal softmax heads with a sink that realize the lags M exactly, and the
     certificate.
 
     Class: coefficients independent of the input, finite logits on j <= i, a sink of value 0 (equivalently
@@ -119,7 +119,7 @@ def certify(rows: np.ndarray, rtol: float, accuracy: float) -> SoftmaxCertificat
 
 
 def _decided(Z, rows, basis, known, accuracy):
-    """Try the programme as it is, then in balanced coordinates; keep the first verified answer."""
+    """Try the program as it is, then in balanced coordinates; keep the first verified answer."""
     unit, _ = softmax_lp.unit_rows(rows)
     best = -np.inf
     for T in (np.eye(known["k"]), softmax_lp.balanced(Z)):
@@ -136,7 +136,7 @@ def _decided(Z, rows, basis, known, accuracy):
             radius = softmax_lp.dependency_radius(Z, inner)
             if radius > accuracy + known["residual"]:
                 reason = (
-                    f"0 lies inside the hull of the normalised lags, {radius:.1e} or more from its boundary"
+                    f"0 lies inside the hull of the normalized lags, {radius:.1e} or more from its boundary"
                 )
                 found = {
                     "margin": radius,

@@ -18,7 +18,7 @@ class EigenvalueTest:
 
     ``verdict`` is "k" (k heads for every n), "k+1" (k + 1 heads for every n >= some n0 with ``n0_low <= n0 <=
     n0_high``; k heads below n0 when ``independent``) or "inconclusive", with ``reason`` in words. ``k`` and
-    ``nu`` are the interaction rank and the degree of the minimal polynomial of the minimal realisation;
+    ``nu`` are the interaction rank and the degree of the minimal polynomial of the minimal realization;
     ``independent`` is k == nu. ``modes`` lists (eigenvalue, index) with one entry per conjugate pair, index
     being its power in that polynomial.
     """
@@ -37,7 +37,7 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length
     on.
 
-    With independent R_{s,m} = C N_s^m P_s B (k = nu): k heads for every n iff the minimal realisation has a
+    With independent R_{s,m} = C N_s^m P_s B (k = nu): k heads for every n iff the minimal realization has a
     positive real eigenvalue. Without one, k + 1 heads from n0 on, 1 + nu_0 + max(nu - nu_0, max
     ceil(pi/theta_s)) <= n0 <= 1 + nu_0 + sum nu_s ceil(pi/theta_s), over negative eigenvalues (theta = pi)
     and conjugate pairs with angle theta_s and index nu_s; nu_0 is the index of the eigenvalue 0. The upper
@@ -53,7 +53,7 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     if A.ndim != 2:
         raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
     k = head_count(A, B, C, len(A))
-    A, B, C = minimal_realisation(*(t.detach().double().cpu().numpy() for t in (A, B, C)))
+    A, B, C = minimal_realization(*(t.detach().double().cpu().numpy() for t in (A, B, C)))
     modes = _modes(A, tol)
     nu = sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
@@ -74,7 +74,7 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     return EigenvalueTest("k+1", "no positive real pole", n0_low=low, n0_high=high, **known)
 
 
-def minimal_realisation(A: np.ndarray, B: np.ndarray, C: np.ndarray):
+def minimal_realization(A: np.ndarray, B: np.ndarray, C: np.ndarray):
     """Cut a system to its reachable and observable part by orthogonal projections; float64 arrays in and out.
 
     Introduced in *structured-dynamics*.
@@ -116,11 +116,11 @@ def _modes(A, tol):
         left = [s for s in left if s not in near]
         members = values[near]
         real = np.abs(members.imag).max() <= radius[near].max()
-        centre = complex(members.real.mean(), 0 if real else np.abs(members.imag).mean())
-        centre = 0j if abs(centre) <= radius[near].max() else centre
+        center = complex(members.real.mean(), 0 if real else np.abs(members.imag).mean())
+        center = 0j if abs(center) <= radius[near].max() else center
         same = members if real else members[members.imag > 0]
         modes.append(
-            (centre, _index(A, same, radius[near].max(), scale, tol), bool(real and members.imag.any()))
+            (center, _index(A, same, radius[near].max(), scale, tol), bool(real and members.imag.any()))
         )
     return modes
 

@@ -1,4 +1,4 @@
-"""Linear programmes behind the softmax head count: is there one U positive on every lag, or a dependency that
+"""Linear programs behind the softmax head count: is there one U positive on every lag, or a dependency that
 forbids it?
 
 Everything here works on a float64 array Z (m, k) of unit rows, the lags in coordinates of their span.
@@ -54,7 +54,7 @@ def widest_margin(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         np.concatenate([np.arange(min(m, 2 * k + 2)), np.linspace(0, m - 1, 2 * k).astype(int)])
     )
     for _ in range(100):
-        result = _margin_programme(Z[working])
+        result = _margin_program(Z[working])
         if result is None:
             return np.zeros(k), np.zeros(m), working
         u, t = result.x[:k], result.x[k]
@@ -69,13 +69,13 @@ def widest_margin(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return u, weights / max(weights.sum(), np.finfo(float).tiny), working
 
 
-def _margin_programme(Z):
+def _margin_program(Z):
     m, k = Z.shape
     objective = np.append(np.zeros(k), -1.0)
     constraints = np.hstack([-Z, np.ones((m, 1))])
     bounds = [(-1, 1)] * k + [(None, 1)]
     for options in (_HIGHS, {}):
-        # A numerically hard programme may defeat the tight tolerances; what it returns is verified anyway.
+        # A numerically hard program may defeat the tight tolerances; what it returns is verified anyway.
         result = linprog(objective, constraints, np.zeros(m), bounds=bounds, method="highs", options=options)
         if result.status == 0:
             return result
@@ -85,7 +85,7 @@ def _margin_programme(Z):
 def balanced(Z: np.ndarray, sweeps: int = 10) -> np.ndarray:
     """Return a k x k matrix T that makes the unit rows of Z T nearly isotropic (Tyler's fixed point).
 
-    Signs <u, z> survive any invertible T; a balanced cone is wider, so the programme sees a larger margin.
+    Signs <u, z> survive any invertible T; a balanced cone is wider, so the program sees a larger margin.
     Introduced in *how-many-heads-really*.
     """
     k = Z.shape[1]
@@ -105,7 +105,7 @@ def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None
     """Return weights (m,), sum 1, zero off a subset of rows and positive on it, with sum lambda z = 0; or
     None.
 
-    Maximises the least weight, then removes the residual by the relative correction lambda (1 + Z y).
+    Maximizes the least weight, then removes the residual by the relative correction lambda (1 + Z y).
     Introduced in *how-many-heads-really*.
     """
     m, k = Z.shape

@@ -133,11 +133,11 @@ def sinkless_heads(W, heads=None, rtol=None):
     if heads == k and k:
         entries, vertices = slice_simplex(rows @ basis.T, basis @ certificate.U.numpy())
     else:
-        entries, vertices = _levelled_simplex(rows @ basis.T, visible)
+        entries, vertices = _leveled_simplex(rows @ basis.T, visible)
     return _assembled(entries, vertices @ basis, rows, visible, W, certificate)
 
 
-def _levelled_simplex(Z, visible):
+def _leveled_simplex(Z, visible):
     """The k + 1 generators with the linear part of the coefficients shifted by T/(i + 1): row sums stay
     equal.
     """

@@ -58,8 +58,8 @@ def softmax_coefficients(
     return torch.softmax(functional.pad(logits, (0, 1)), dim=-1)[..., :-1]
 
 
-def linear_coefficients(q: Tensor, k: Tensor, *, normalised: bool = False) -> Tensor:
-    """Causal linear attention: alpha_ij = <q_i, k_j> for j <= i, divided by its row sum if normalised.
+def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Tensor:
+    """Causal linear attention: alpha_ij = <q_i, k_j> for j <= i, divided by its row sum if normalized.
 
     q, k: (..., H, n, width), features already applied. A row whose sum is exactly 0 gets coefficients 0.
     Returns (..., H, n, n) (`katharopoulos2020transformers`). Raises as ``softmax_coefficients``.
@@ -67,7 +67,7 @@ def linear_coefficients(q: Tensor, k: Tensor, *, normalised: bool = False) -> Te
     """
     _check_pair("q", q, "k", k)
     alpha = (q @ k.mT).tril()
-    if not normalised:
+    if not normalized:
         return alpha
     return alpha * safe_reciprocal(alpha.sum(-1, keepdim=True))
 

@@ -16,7 +16,7 @@ class DeltaNet(KeySideMap):
     d, p: widths in and out; heads: H; head_width: width of queries, keys and values. beta_i = sigmoid(W_beta
     x_i + b_beta) in (0, 1). Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_beta`` (H, 1, d), ``b_beta``
     (H,), ``W_V``, ``W_O``. A key of length 0 stays 0.
-    Left out (core): short convolutions, SiLU on queries, keys and values, query normalisation, output norm
+    Left out (core): short convolutions, SiLU on queries, keys and values, query normalization, output norm
     (`yang2024parallelizing`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
 

@@ -14,7 +14,7 @@ _FEATURES = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 1}
 
 
 class LinearAttention(KeySideMap):
-    """Causal linear attention: alpha_ij = <phi(q_i), phi(k_j)>, divided by its row sum if normalised.
+    """Causal linear attention: alpha_ij = <phi(q_i), phi(k_j)>, divided by its row sum if normalized.
 
     d, p: widths in and out; heads: H; head_width: width of queries, keys and values; feature_map: phi,
     "identity" or "elu+1" (positive, so that row sums cannot vanish). A row sum of exactly 0 gives
@@ -24,13 +24,13 @@ class LinearAttention(KeySideMap):
     Raises ``ValueError``/``TypeError`` for bad sizes or an unknown feature map. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, normalised=False, feature_map="elu+1",
+    def __init__(self, d, p, *, heads, head_width, normalized=False, feature_map="elu+1",
                  generator=None, dtype=None, device=None):  # fmt: skip
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, **like)
         if feature_map not in _FEATURES:
             raise ValueError(f"feature_map must be one of {', '.join(_FEATURES)}; got {feature_map!r}")
-        self.normalised, self.feature_map, self.key_width = bool(normalised), feature_map, head_width
+        self.normalized, self.feature_map, self.key_width = bool(normalized), feature_map, head_width
         self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
         self.W_K = draw(heads, head_width, d, fan_in=d, **like)
 
@@ -39,25 +39,25 @@ class LinearAttention(KeySideMap):
         return phi(per_head(self.W_Q, x)), phi(per_head(self.W_K, x))
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        return linear_coefficients(*self._read_write(x), normalised=self.normalised)
+        return linear_coefficients(*self._read_write(x), normalized=self.normalized)
 
     def _mix(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self._read_write(x)
-        return self._normalise(scalar_decay_mix(q, k, q.new_zeros(q.shape[:-1]), self._with_ones(v)))
+        return self._normalize(scalar_decay_mix(q, k, q.new_zeros(q.shape[:-1]), self._with_ones(v)))
 
     def initial_state(self, batch_shape=()):
-        # the last column of the memory sums the keys themselves: it is the normaliser
-        columns = self.head_width + int(self.normalised)
+        # the last column of the memory sums the keys themselves: it is the normalizer
+        columns = self.head_width + int(self.normalized)
         return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, columns)
 
     def _update(self, memory, v, k):
         return memory + outer(k, self._with_ones(v))
 
     def _read(self, q: Tensor, memory: Tensor) -> Tensor:
-        return self._normalise(super()._read(q, memory))
+        return self._normalize(super()._read(q, memory))
 
     def _with_ones(self, v: Tensor) -> Tensor:
-        return torch.cat([v, torch.ones_like(v[..., :1])], dim=-1) if self.normalised else v
+        return torch.cat([v, torch.ones_like(v[..., :1])], dim=-1) if self.normalized else v
 
-    def _normalise(self, read: Tensor) -> Tensor:
-        return read[..., :-1] * safe_reciprocal(read[..., -1:]) if self.normalised else read
+    def _normalize(self, read: Tensor) -> Tensor:
+        return read[..., :-1] * safe_reciprocal(read[..., -1:]) if self.normalized else read

@@ -13,7 +13,7 @@ from .base import RecurrentMap, draw
 from .coefficients import selective_coefficients
 from .timescales import draw_steps, inverse_softplus, phi_1
 
-DISCRETISATIONS = ("zoh", "euler")
+DISCRETIZATIONS = ("zoh", "euler")
 
 
 class SelectiveSSM(RecurrentMap):
@@ -21,24 +21,24 @@ class SelectiveSSM(RecurrentMap):
 
     h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel.
     W_ij = diag over channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i = j. d: width
-    in and out (Mamba's inner width); N: states per channel; discretisation: "zoh", B_bar = Delta phi_1(Delta
+    in and out (Mamba's inner width); N: states per channel; discretization: "zoh", B_bar = Delta phi_1(Delta
     A) B (exact zero-order hold), or "euler", B_bar = Delta B (what Mamba's code computes). Delta_i =
     softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta``
     (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,).
     Left out (core): in and out projections, short convolution, SiLU, gate, low rank of W_delta
     (`gu2024mamba`).
-    Raises ``ValueError``/``TypeError`` for bad sizes or an unknown discretisation. Introduced in *zoo*.
+    Raises ``ValueError``/``TypeError`` for bad sizes or an unknown discretization. Introduced in *zoo*.
     """
 
-    def __init__(self, d, *, N, discretisation="zoh", generator=None, dtype=None, device=None):
+    def __init__(self, d, *, N, discretization="zoh", generator=None, dtype=None, device=None):
         super().__init__(d, d)
         check_integer("N", N, low=1)
-        if discretisation not in DISCRETISATIONS:
+        if discretization not in DISCRETIZATIONS:
             raise ValueError(
-                f"discretisation must be one of {', '.join(DISCRETISATIONS)}; got {discretisation!r}"
+                f"discretization must be one of {', '.join(DISCRETIZATIONS)}; got {discretization!r}"
             )
         like = {"generator": generator, "dtype": dtype, "device": device}
-        self.N, self.discretisation = N, discretisation
+        self.N, self.discretization = N, discretization
         self.W_delta = draw(d, d, fan_in=d, **like)
         self.b_delta = nn.Parameter(inverse_softplus(draw_steps(d, **like)))
         self.W_B = draw(N, d, fan_in=d, **like)
@@ -55,7 +55,7 @@ class SelectiveSSM(RecurrentMap):
         """
         delta, A, B, C = self._select(x)
         B_bar = delta[..., None] * B[..., None, :]
-        if self.discretisation == "zoh":
+        if self.discretization == "zoh":
             B_bar = B_bar * phi_1(delta[..., None] * A)
         return delta, A, B_bar, C
 
@@ -68,7 +68,7 @@ class SelectiveSSM(RecurrentMap):
         return self.D.new_zeros(*batch_shape, self.d, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:
-        if self.discretisation == "euler":
+        if self.discretization == "euler":
             return selective_scan(x, *self._select(x), self.D)[0]
         # the exact hold weighs the input by a number per channel and state, which the selective scan cannot
         delta, A, B_bar, C = self.selection(x)

@@ -48,7 +48,7 @@ def zoo(
         "attention, ALiBi": Attention(d, p, alibi=True, **head),
         "attention, sink": Attention(d, p, sink=True, **head),
         "linear attention": LinearAttention(d, p, feature_map="identity", **head),
-        "linear attention, normalised": LinearAttention(d, p, normalised=True, feature_map="elu+1", **head),
+        "linear attention, normalized": LinearAttention(d, p, normalized=True, feature_map="elu+1", **head),
         "RetNet": RetNet(d, p, **head),
         "GLA": GLA(d, p, **head),
         "DeltaNet": DeltaNet(d, p, **head),
@@ -64,8 +64,8 @@ def _state_space_side(d, p, N, like):
         "LTI SSM with skip": LTISSM.random(d, p, N=N, rho=0.9, skip=True, **like),
         "S4D": DiagonalSSM(d, N=N, **like),
         "S4D, real": DiagonalSSM(d, N=N, pairs=False, **like),
-        "selective SSM, zoh": SelectiveSSM(d, N=N, discretisation="zoh", **like),
-        "selective SSM, Euler": SelectiveSSM(d, N=N, discretisation="euler", **like),
+        "selective SSM, zoh": SelectiveSSM(d, N=N, discretization="zoh", **like),
+        "selective SSM, Euler": SelectiveSSM(d, N=N, discretization="euler", **like),
     }
 
 

@@ -1,4 +1,4 @@
-"""Executing, normalising and converting notebooks: unchanged code leaves an unchanged file."""
+"""Executing, normalizing and converting notebooks: unchanged code leaves an unchanged file."""
 
 import copy
 
@@ -8,7 +8,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from ssmbook._book.install_cell import install_source, with_install_cell
 from ssmbook._book.notebooks import main, pair
-from ssmbook._book.stable_form import WIDGET_VIEW, is_stable, normalise
+from ssmbook._book.stable_form import WIDGET_VIEW, is_stable, normalize
 
 PNG = "iVBORw0KGgo=\n"
 CONFIG = "repository:\n  url: https://example.org/a/b\n  branch: main\n"
@@ -129,7 +129,7 @@ def test_what_differs_between_machines_goes():
     dirty = new_notebook(cells=[cell, new_markdown_cell("")], metadata={"widgets": {"x": 1}, "colab": {}})
     dirty.metadata.language_info = {"name": "python", "version": "3.11.7"}
     before = copy.deepcopy(dirty)
-    clean = normalise(dirty)
+    clean = normalize(dirty)
     assert dirty == before
     assert (
         set(clean.metadata) == {"kernelspec", "language_info"}
@@ -145,17 +145,17 @@ def test_what_differs_between_machines_goes():
 
 def test_ids_come_from_the_source_and_are_unique():
     cells = [new_code_cell("a"), new_code_cell("b"), new_code_cell("a"), new_markdown_cell("a")]
-    first = [cell.id for cell in normalise(new_notebook(cells=cells)).cells]
-    again = [cell.id for cell in normalise(new_notebook(cells=cells[1:])).cells]
+    first = [cell.id for cell in normalize(new_notebook(cells=cells)).cells]
+    again = [cell.id for cell in normalize(new_notebook(cells=cells[1:])).cells]
     assert len(set(first)) == 4 and first[2] == first[0] + "-2"
     assert first[1] == again[0]
 
 
 def test_an_alternative_text_follows_its_picture():
     cell = new_code_cell("a", execution_count=1, outputs=[picture("old 1.0")])
-    [once] = normalise(new_notebook(cells=[cell])).cells
+    [once] = normalize(new_notebook(cells=[cell])).cells
     once.outputs = [picture("new 2.0")]
-    [twice] = normalise(new_notebook(cells=[once])).cells
+    [twice] = normalize(new_notebook(cells=[once])).cells
     assert twice.metadata.mystnb.image.alt == "new 2.0"
     assert twice.outputs[0].data["image/png"] == PNG.strip()
 
@@ -163,7 +163,7 @@ def test_an_alternative_text_follows_its_picture():
 def test_two_pictures_in_one_cell_are_refused():
     cell = new_code_cell("a", execution_count=1, outputs=[picture("one 1.0"), picture("two 2.0")])
     with pytest.raises(ValueError, match="code cell 1 shows 2 images"):
-        normalise(new_notebook(cells=[cell]))
+        normalize(new_notebook(cells=[cell]))
 
 
 def test_the_install_cell_is_put_once_and_renewed(book):

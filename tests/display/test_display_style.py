@@ -65,7 +65,7 @@ def test_every_line_color_stands_out_on_white(name):
 
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_line_colors_differ_under_color_blindness(kind):
-    colors = [c for name, c in display.COLORS.items() if name != "grey"]
+    colors = [c for name, c in display.COLORS.items() if name != "gray"]
     seen = [lab(np.array(BLINDNESS[kind]) @ linear(c)) for c in colors]
     nearest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
     assert nearest > 20

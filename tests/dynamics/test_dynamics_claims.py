@@ -123,7 +123,7 @@ def test_phi_lies_between_backward_euler_and_bilinear(u, re, im):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_two_selective_layers_differ_by_less_than_the_bound(seed):
     held, mixed = (
-        SelectiveSSM(3, N=5, discretisation=form, generator=gen(seed), dtype=F64) for form in ("zoh", "euler")
+        SelectiveSSM(3, N=5, discretization=form, generator=gen(seed), dtype=F64) for form in ("zoh", "euler")
     )
     x = 3 * randn(12, 3, seed=seed)
     delta, A, B_bar, C = (t.detach() for t in mixed.selection(x))
@@ -191,13 +191,13 @@ def test_the_grader_takes_a_right_answer_and_refuses_wrong_ones():
         A, B, C = dynamics.ho_kalman(M, N)
         return A.T.contiguous(), B, C
 
-    def memorised(M, N):  # a delay line that repeats the lags shown and knows no others
+    def memorized(M, N):  # a delay line that repeats the lags shown and knows no others
         A = torch.diag(torch.ones(N - 1, dtype=M.dtype), 1)
         return A, torch.zeros(N, M.shape[2], dtype=M.dtype), torch.zeros(M.shape[1], N, dtype=M.dtype)
 
     name = "structured-dynamics/realize"
     assert check(name, right)
-    for wrong in (unshifted, memorised, lambda M, N: M, 3):
+    for wrong in (unshifted, memorized, lambda M, N: M, 3):
         verdict = check(name, wrong)
         assert not verdict and verdict.hint
 

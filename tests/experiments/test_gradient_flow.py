@@ -119,13 +119,13 @@ def test_the_closed_form_is_autograd_of_the_books_head(options, target):
 def test_the_price_of_a_pole_is_the_sum_of_its_squared_derivatives(s):
     lag, lam = torch.arange(8000, dtype=F64), torch.tensor(math.exp(-s), dtype=F64, requires_grad=True)
     kernels = {False: lam**lag, True: (1 - lam**2).sqrt() * lam**lag}
-    for normalised, kernel in kernels.items():
+    for normalized, kernel in kernels.items():
         tangent = torch.zeros_like(kernel, requires_grad=True)
         (pulled,) = torch.autograd.grad(kernel, lam, tangent, create_graph=True)
         (derivative,) = torch.autograd.grad(pulled, tangent)
-        price = float(gradients.pole_sensitivity(lam.detach(), normalised=normalised))
+        price = float(gradients.pole_sensitivity(lam.detach(), normalized=normalized))
         assert float(derivative.square().sum()) == pytest.approx(price, rel=1e-9)
-        if normalised:  # by nu, lam = exp(-exp(nu))
+        if normalized:  # by nu, lam = exp(-exp(nu))
             assert price * (s * math.exp(-s)) ** 2 == pytest.approx((s / (2 * math.sinh(s))) ** 2, rel=1e-12)
 
 

@@ -128,17 +128,17 @@ def test_pole_sensitivity_by_its_series_and_by_autograd(lam):
     for scale in (False, True):
         each = value.expand(4000).clone().requires_grad_()  # one copy for each lag: the gradient of the sum
         (response,) = torch.autograd.grad(kernel(each, scale).sum(), each)
-        want = float(gradients.pole_sensitivity(lam, normalised=scale))
+        want = float(gradients.pole_sensitivity(lam, normalized=scale))
         assert float((response**2).sum()) == pytest.approx(want, rel=1e-10)
 
 
 @pytest.mark.guards("prop-logarithmic-price")
-def test_the_price_of_a_pole_near_one_is_cubic_and_quadratic_when_normalised():
+def test_the_price_of_a_pole_near_one_is_cubic_and_quadratic_when_normalized():
     gap = torch.tensor([1e-3, 1e-6, 1e-9], dtype=F64)
     assert torch.allclose(
         gradients.pole_sensitivity(1 - gap) * gap**3, torch.full((3,), 0.25, dtype=F64), rtol=1e-2
     )
-    squared = gradients.pole_sensitivity(1 - gap, normalised=True) * gap**2
+    squared = gradients.pole_sensitivity(1 - gap, normalized=True) * gap**2
     assert torch.allclose(squared, torch.full((3,), 0.25, dtype=F64), rtol=1e-2)
 
 

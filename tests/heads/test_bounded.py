@@ -1,4 +1,4 @@
-"""Bounded pairwise heads: exact for every input, zero tokens and cancelling ones included."""
+"""Bounded pairwise heads: exact for every input, zero tokens and canceling ones included."""
 
 import pytest
 import torch

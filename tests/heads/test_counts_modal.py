@@ -92,6 +92,6 @@ def test_complex_pairs_counted_by_exact_residues():
 
 def test_defective_systems_are_refused_by_the_float_modal_form():
     A = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=DOUBLE)
-    with pytest.raises(ValueError, match="A must be diagonalisable"):
+    with pytest.raises(ValueError, match="A must be diagonalizable"):
         modal_residues(A, EYE, EYE)
     assert head_count(A, EYE, EYE, 9) == 2

@@ -1,4 +1,4 @@
-"""The error curve: equal to the dense optimum, monotone, exact for coloured inputs, and never beaten."""
+"""The error curve: equal to the dense optimum, monotone, exact for colored inputs, and never beaten."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_the_floor_is_the_error_of_the_dense_best_heads(size):
 @pytest.mark.guards("thm-head-floor")
 @quick
 @given(sizes)
-def test_coloured_inputs_separable_covariance_is_exact(size):
+def test_colored_inputs_separable_covariance_is_exact(size):
     n, p, d, seed = size
     M, time, channel = (
         random_lags(n, p, d, seed),
@@ -75,11 +75,11 @@ def test_white_inputs_are_the_identity_covariances_and_the_energy_is_the_expecte
 
 
 @pytest.mark.guards("thm-head-floor")
-@pytest.mark.parametrize("coloured", [False, True])
-def test_the_optimum_is_causal_and_toeplitz_even_for_coloured_inputs(coloured):
+@pytest.mark.parametrize("colored", [False, True])
+def test_the_optimum_is_causal_and_toeplitz_even_for_colored_inputs(colored):
     n, p, d = 6, 2, 2
     M = random_lags(n, p, d, 3)
-    L_t = torch.linalg.cholesky(random_covariance(n, 4)) if coloured else torch.eye(n, dtype=DOUBLE)
+    L_t = torch.linalg.cholesky(random_covariance(n, 4)) if colored else torch.eye(n, dtype=DOUBLE)
     whitened = torch.einsum("ilpd,lj->ijpd", LagOperator(M).to_dense(), L_t).reshape(n * n, p * d)
     U, sigma, _ = torch.linalg.svd(whitened, full_matrices=False)
     for H in range(2):

@@ -127,14 +127,14 @@ def test_no_gradient_descent_falls_below_the_plateau():
     g = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 5, 5, generator=g, dtype=F64).requires_grad_()
     mask = ~torch.ones(5, 5, dtype=torch.bool).tril()
-    optimiser = torch.optim.Adam([logits], lr=0.05)
+    optimizer = torch.optim.Adam([logits], lr=0.05)
     for _ in range(300):
         alpha = torch.softmax(logits.masked_fill(mask, -torch.inf), -1).flatten(1).T
         V = torch.linalg.lstsq(alpha, W.reshape(25, -1)).solution
         loss = (alpha @ V - W.reshape(25, -1)).square().sum()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert plateau.error * (1 - 1e-9) <= float(loss.detach()) <= 1.02 * plateau.error
 
 

@@ -59,7 +59,7 @@ def attention(d=4, p=3, **options):
         (lambda: SSD(4, 3, N=0, **HEAD), ValueError, "N must be at least 1"),
         (lambda: SSD(4, 3, N=2, groups=3, **HEAD), ValueError, "groups must divide heads = 2; got 3"),
         (lambda: DiagonalSSM(4, N=3), ValueError, "N must be even with pairs=True .*; got 3"),
-        (lambda: SelectiveSSM(4, N=2, discretisation="tustin"), ValueError, "discretisation must be"),
+        (lambda: SelectiveSSM(4, N=2, discretization="tustin"), ValueError, "discretization must be"),
         (lambda: LTISSM.random(4, 3, N=2, rho=-1), ValueError, "rho must be finite and at least 0; got -1"),
         (lambda: Gated(attention(), gate="none"), ValueError, "gate must be one .* got 'none'"),
         (lambda: Gated(torch.nn.Linear(4, 3)), TypeError, "map must be made of SequenceMaps; got Linear"),

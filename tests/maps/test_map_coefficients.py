@@ -88,11 +88,11 @@ def test_a_unit_write_at_an_old_key_forgets_the_old_value():
     assert torch.equal(alpha, torch.eye(3, dtype=F64))
 
 
-def test_normalised_linear_coefficients_sum_to_one_or_are_zero():
+def test_normalized_linear_coefficients_sum_to_one_or_are_zero():
     q, k = randn(2, 6, 3), randn(2, 6, 3, seed=1)
-    close(linear_coefficients(q, k, normalised=True).sum(-1), torch.ones(2, 6, dtype=F64), tol=1e-11)
+    close(linear_coefficients(q, k, normalized=True).sum(-1), torch.ones(2, 6, dtype=F64), tol=1e-11)
     q[0, 3] = 0
-    alpha = linear_coefficients(q, k, normalised=True)
+    alpha = linear_coefficients(q, k, normalized=True)
     assert torch.isfinite(alpha).all()
     assert torch.equal(alpha[0, 3], torch.zeros(6, dtype=F64))
 

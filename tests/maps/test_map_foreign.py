@@ -150,7 +150,7 @@ def test_diagonal_ssm_is_cont2discrete_and_dlsim(channel):
 
 @pytest.mark.parametrize("wide", [1.0, 1e3])
 def test_selective_zero_order_hold_is_the_matrix_exponential(wide):
-    m = SelectiveSSM(2, N=3, discretisation="zoh", generator=gen(), dtype=F64)
+    m = SelectiveSSM(2, N=3, discretization="zoh", generator=gen(), dtype=F64)
     x = wide * randn(4, 2)
     delta, A, B_bar, _ = (t.detach() for t in m.selection(x))
     B = x @ m.W_B.detach().mT
@@ -167,7 +167,7 @@ def test_euler_tends_to_zero_order_hold_as_steps_shrink():
     gaps = []
     for shift in (-8.0, -12.0, -16.0):
         zoh, euler = (
-            SelectiveSSM(3, N=4, discretisation=name, generator=gen(), dtype=F64) for name in ("zoh", "euler")
+            SelectiveSSM(3, N=4, discretization=name, generator=gen(), dtype=F64) for name in ("zoh", "euler")
         )
         for m in (zoh, euler):
             torch.nn.init.constant_(m.b_delta, shift)

@@ -56,7 +56,7 @@ def test_mamba_mixer_is_projection_convolution_selective_ssm_gate():
     mixer = scramble(MambaMixer(config, layer_idx=0), generator)
     x = torch.randn(2, 11, 6, generator=generator, dtype=F64)
 
-    core = SelectiveSSM(12, N=4, discretisation="euler", dtype=F64)
+    core = SelectiveSSM(12, N=4, discretization="euler", dtype=F64)
     W_delta, W_B, W_C = mixer.x_proj.weight.split([2, 4, 4])
     core.load_state_dict(
         {
@@ -74,7 +74,7 @@ def test_mamba_mixer_is_projection_convolution_selective_ssm_gate():
     for y in (core(u), core.interaction(u).apply(u), core.run(u)[0]):
         close(mixer.out_proj(y * functional.silu(gate)), wanted, tol=1e-12)
 
-    exact = SelectiveSSM(12, N=4, discretisation="zoh", dtype=F64)
+    exact = SelectiveSSM(12, N=4, discretization="zoh", dtype=F64)
     exact.load_state_dict(core.state_dict())
     gap = mixer.out_proj(exact(u) * functional.silu(gate)) - wanted
     assert float(gap.abs().max()) > 1e-3 * float(wanted.abs().max())

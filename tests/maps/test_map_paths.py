@@ -80,14 +80,14 @@ def constant_gate_delta_net():
         (RetNet(3, 2, heads=2, head_width=3, **settings()), 3),
         (
             LinearAttention(
-                3, 2, heads=1, head_width=3, feature_map="identity", normalised=True, **settings()
+                3, 2, heads=1, head_width=3, feature_map="identity", normalized=True, **settings()
             ),
             1,
         ),
         (constant_gate_delta_net(), 2),
         (RNN(3, 2, N=4, activation="relu", **settings()), 1),
     ],
-    ids=["linear attention", "RetNet", "normalised linear attention", "DeltaNet", "ReLU RNN"],
+    ids=["linear attention", "RetNet", "normalized linear attention", "DeltaNet", "ReLU RNN"],
 )
 def test_homogeneous_map_has_path_operator_jacobian_over_degree(m, degree):
     x = tokens(5, 3)

@@ -28,7 +28,7 @@ HEADS = {
     "attention, not causal": lambda d, p, **o: Attention(d, p, causal=False, **o),
     "attention, sink": lambda d, p, **o: Attention(d, p, sink=True, **o),
     "linear attention": lambda d, p, **o: LinearAttention(d, p, feature_map="identity", **o),
-    "linear attention, normalised": lambda d, p, **o: LinearAttention(d, p, normalised=True, **o),
+    "linear attention, normalized": lambda d, p, **o: LinearAttention(d, p, normalized=True, **o),
     "RetNet": RetNet,
     "GLA": GLA,
     "DeltaNet": DeltaNet,

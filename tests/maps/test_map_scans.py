@@ -22,15 +22,15 @@ MAPS = {
     "LTI with skip": lambda: LTISSM.random(D, 2, N=5, rho=0.95, skip=True, **settings()),
     "S4D": lambda: DiagonalSSM(D, N=6, **settings()),
     "S4D, real": lambda: DiagonalSSM(D, N=5, pairs=False, **settings()),
-    "selective, zoh": lambda: SelectiveSSM(D, N=5, discretisation="zoh", **settings()),
-    "selective, Euler": lambda: SelectiveSSM(D, N=5, discretisation="euler", **settings()),
+    "selective, zoh": lambda: SelectiveSSM(D, N=5, discretization="zoh", **settings()),
+    "selective, Euler": lambda: SelectiveSSM(D, N=5, discretization="euler", **settings()),
     "SSD": lambda: SSD(D, 2, N=5, **heads()),
     "SSD, groups": lambda: SSD(D, 2, N=5, groups=3, **heads()),
     "RetNet": lambda: RetNet(D, 2, **heads()),
     "RetNet without decay": lambda: RetNet(D, 2, decay=[1, 1, 1], **heads()),
     "GLA": lambda: GLA(D, 2, **heads()),
     "linear attention": lambda: LinearAttention(D, 2, **heads()),
-    "linear attention, normalised": lambda: LinearAttention(D, 2, normalised=True, **heads()),
+    "linear attention, normalized": lambda: LinearAttention(D, 2, normalized=True, **heads()),
 }
 
 

@@ -18,7 +18,7 @@ def linear_attention(x):
     return (x @ x.mT).tril() @ x
 
 
-def row_normalised(x):
+def row_normalized(x):
     weights = (x @ x.mT).square().tril()
     return weights / weights.sum(-1, keepdim=True) @ x
 
@@ -56,7 +56,7 @@ def test_homogeneous_maps_have_the_jacobian_over_the_degree(F, r):
     assert torch.allclose(jacobian.apply(x), r * F(x), rtol=1e-11)
 
 
-@pytest.mark.parametrize(("F", "r"), [(row_normalised, 1), (rms_norm, 0)])
+@pytest.mark.parametrize(("F", "r"), [(row_normalized, 1), (rms_norm, 0)])
 def test_maps_without_a_value_at_zero_leave_only_the_jacobian(F, r):
     x = random(6, 3)
     assert torch.allclose(jacobian_operator(F, x).apply(x), r * F(x), rtol=1e-10, atol=1e-12)

@@ -82,7 +82,7 @@ def test_vmap_equals_a_loop(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_transforms_and_their_vmap_equal_autograd(name):
-    """Per-sample gradients (vmap of grad) of each argument, the others shared; and vectorised Jacobians."""
+    """Per-sample gradients (vmap of grad) of each argument, the others shared; and vectorized Jacobians."""
     scan, arguments = cases()[name]
 
     def loss(*args):

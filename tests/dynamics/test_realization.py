@@ -176,7 +176,7 @@ def test_planted_kalman_decompositions_are_found(sizes, seed):
     A, B, C = planted(both, reached, seen, hidden, d=2, p=3, seed=seed)
     assert int(dynamics.controllability_rank(A, B)) == both + reached
     assert int(dynamics.observability_rank(A, C)) == both + seen
-    A2, B2, C2 = dynamics.minimal_realisation(A, B, C)
+    A2, B2, C2 = dynamics.minimal_realization(A, B, C)
     assert A2.shape == (both, both) and B2.shape == (both, 2) and C2.shape == (3, both)
     M = dynamics.impulse_response(A, B, C, 25)
     assert float((dynamics.impulse_response(A2, B2, C2, 25) - M).abs().max()) < 1e-10 * max(
@@ -205,7 +205,7 @@ def test_scaling_and_zero_systems():
         assert int(dynamics.controllability_rank(scale * A, B)) == 5
     zero = dynamics.controllability_rank(A, 0 * B)
     assert zero.rank == 0 and zero.gap == math.inf and zero.spectrum.dtype == F64
-    A2, B2, C2 = dynamics.minimal_realisation(A, 0 * B, C)
+    A2, B2, C2 = dynamics.minimal_realization(A, 0 * B, C)
     assert A2.shape == (0, 0) and B2.shape == (0, 1) and C2.shape == (1, 0)
     assert int(dynamics.controllability_rank(0 * A, torch.eye(6, dtype=F64)[:, :2])) == 2
     assert int(dynamics.controllability_rank(A[:0, :0], B[:0])) == 0
@@ -217,7 +217,7 @@ def test_complex_systems_and_gaps():
     B = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.complex128)
     assert int(dynamics.controllability_rank(torch.diag(lam), B)) == 2
     C = torch.tensor([[1j, 1.0, 0.0]], dtype=torch.complex128)
-    assert dynamics.minimal_realisation(torch.diag(lam), B, C)[0].shape == (1, 1)
+    assert dynamics.minimal_realization(torch.diag(lam), B, C)[0].shape == (1, 1)
     faint = torch.tensor([[1.0, 0.0], [0.0, 1e-10]], dtype=F64)
     report = dynamics.controllability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)
     assert report.rank == 1 and report.gap == pytest.approx(1e10) and report.threshold == 1e-8
@@ -263,7 +263,7 @@ def test_malformed_arguments_are_refused_by_name():
         (lambda: dynamics.ho_kalman(M, 1.0), TypeError, "order must be an int"),
         (lambda: dynamics.mcmillan_degree(M, rtol=-1.0), ValueError, "rtol must be"),
         (lambda: dynamics.controllability_rank(A.expand(2, 3, 3), B), ValueError, "A must have shape"),
-        (lambda: dynamics.minimal_realisation(A, B, C[:, :2]), ValueError, "C must have shape"),
+        (lambda: dynamics.minimal_realization(A, B, C[:, :2]), ValueError, "C must have shape"),
         (lambda: dynamics.spectral_radius(A[:2]), ValueError, "A must have shape"),
     ]
     for call, error, words in bad:
