@@ -15,8 +15,8 @@ def residual_depth_span(L, H, p, *, n=None, shared=False) -> int:
     enough) ints; ``shared``: every layer uses the same H value maps. A product of L layers has one value map
     for every way to take the skip or a head in each layer: min((1 + H)^L, p^2, n (n + 1) / 2). With shared
     maps only the words in H letters of length <= L remain, 1 + H + … + H^L of them; one letter gives min(L +
-    1, p), its powers ending at the minimal polynomial. Attained: proved for (1 + H)^L <= min(n, p), observed on
-    random layers beyond; *reached rank* is not every operator of it.
+    1, p), its powers ending at the minimal polynomial. Attained: proved for (1 + H)^L <= min(n, p),
+    observed on random layers beyond; *reached rank* is not every operator of it.
 
     Result an ``int``. Raises ``TypeError``/``ValueError`` for arguments that are not such ints. Source:
     prop-depth-heads. Introduced in *how-many-heads-really*.
