@@ -81,12 +81,13 @@ def test_every_statement_is_checked_and_every_check_names_a_statement():
     assert claims
 
 
-def test_every_citation_is_in_the_bibliography():
+def test_the_bibliography_holds_what_is_cited_and_nothing_else():
     keys = set(
         re.findall(r"^@\w+\{([^,\s]+)", (ROOT / "chapters/references.bib").read_text(encoding="utf-8"), re.M)
     )
-    unknown = {key for _, key in citations()} - keys
-    assert not unknown
+    cited = {key for _, key in citations()}
+    assert not cited - keys, "cited, but not in references.bib"
+    assert not keys - cited, "in references.bib, but cited nowhere"
 
 
 def citations():
