@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from ssmbook.display._style import COLORS, DIVERGING, LINES, figure, label_line
@@ -82,9 +83,9 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
     plane = torch.meshgrid(torch.linspace(*extent[:2], 120), torch.linspace(*extent[2:], 121), indexing="xy")
     fig, axes = figure(ncols=len(factors), size=(7.0, 2.9), sharey=True)
     for ax, (name, step) in zip(axes, factors.items(), strict=True):
-        factor = step(torch.complex(*plane)).abs()
+        factor = step(torch.complex(*plane)).abs().numpy()
         picture = {"extent": extent, "origin": "lower", "aspect": "auto"}
-        ax.imshow(-factor.log(), cmap=DIVERGING, vmin=-2, vmax=2, **picture)
+        ax.imshow(-np.log(factor), cmap=DIVERGING, vmin=-2, vmax=2, **picture)
         ax.contour(factor, levels=[1.0], extent=extent, colors="black", linewidths=1)
         ax.plot(modes.real, modes.imag, ".", color="black", ms=4)
         ax.grid(False)
