@@ -202,21 +202,28 @@ def measured() -> tuple[dict, dict]:
     return found["machine"], found["results"]
 
 
-def measured_ratios(results: dict, passes: tuple[str, ...]) -> list[list]:
-    """Rows [shape, gates and pass, plain loop, mamba.py, torch, indexed loop]: times over ours, float32.
-
-    ``passes``: keys of the benchmark's diagonal suite; None where a contestant did not run. Of mamba.py the
-    better of two layouts. Introduced in *scans*.
-    """
-    contestants = (
+_CONTESTANTS = {
+    "diagonal": (
         ("naive twin",),
         ("mambapy (B,T,D,1)", "mambapy (B,T,1,D)"),
         ("torch associative_scan",),
         ("indexed loop",),
-    )
+    ),
+    "selective": (("naive twin",), ("mambapy",), ("reference loop",)),
+}
+
+
+def measured_ratios(results: dict, passes: tuple[str, ...], suite: str = "diagonal") -> list[list]:
+    """Rows of times over ours, float32, of the benchmark's suite "diagonal" or "selective".
+
+    A row is [pass, plain loop, mamba.py, torch, indexed loop], without torch in "selective". ``passes``: keys
+    of the suite; None where a contestant did not run. Of mamba.py the better of two layouts where two ran.
+    Raises ``KeyError`` for an unknown suite or pass. Introduced in *scans*.
+    """
     rows = []
     for key in passes:
-        times = results["diagonal"][key]
-        best = [min((times[name] for name in names if name in times), default=None) for names in contestants]
+        times = results[suite][key]
+        groups = _CONTESTANTS[suite]
+        best = [min((times[name] for name in names if name in times), default=None) for names in groups]
         rows.append([key, *(None if ms is None else ms / times["ours"] for ms in best)])
     return rows
