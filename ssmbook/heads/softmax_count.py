@@ -9,8 +9,10 @@ import torch
 from sympy import QQ
 from sympy.polys.matrices import DomainMatrix
 
-from ssmbook._checks import check_finite, check_shape
+from ssmbook._checks import check_alike, check_finite, check_shape
 from ssmbook.heads import softmax_lp
+from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
 _EPS = np.finfo(np.float64).eps
@@ -25,7 +27,8 @@ class SoftmaxCertificate:
     *how-many-heads-really*).
 
     ``kind`` is "separating" (U (p, d) has <U, M_tau> > 0 for every lag: k heads), "dependency" (weights (n,)
-    >= 0 with sum 1 have sum_tau weights_tau M_tau/|M_tau| = 0: k + 1 heads), "zero" (no heads) or
+    >= 0 with sum 1 have sum_tau weights_tau M_tau/|M_tau| = 0: k + 1 heads), "eigenvalue" (decided
+    by the poles of the system, see ``eigenvalue_test``), "zero" (no heads) or
     "undecided". ``margin`` is relative to |M_tau|: for "separating" a lower bound of min <U,
     M_tau>/(|U||M_tau|), for "dependency" a lower bound of the radius about 0 inside the hull of the
     normalized lags (0 when the proof is exact), for "undecided" the best margin found. ``exact``: the sign
@@ -45,7 +48,7 @@ class SoftmaxCertificate:
     weights: torch.Tensor | None = None
 
 
-def softmax_head_count(M, rtol=None, accuracy=None):
+def softmax_head_count(M, rtol=None, accuracy=None, *, system=None):
     """Return the fewest causal softmax heads with a sink that realize the lags M exactly, and the
     certificate.
 
@@ -58,14 +61,18 @@ def softmax_head_count(M, rtol=None, accuracy=None):
     relative to the largest singular value, ``accuracy`` the relative accuracy to which each lag is trusted:
     margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and 1e-12 in
     float64, 16 epsilons in shorter types. Returns (count, SoftmaxCertificate), count ``None`` when undecided
-    (it is k or k + 1 then). A lag that underflowed to zero counts as a zero lag; ``eigenvalue_test`` sees the
-    system behind it.
+    (it is k or k + 1 then). A lag that underflowed to zero counts as a zero lag. ``system``: the (A, B, C)
+    behind M, where there is one: the eigenvalue test is asked first, which neither underflows nor needs a
+    linear program, and the lags only where it cannot decide this length.
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity. Source: Theorem
     *thm-sink-count*. Introduced in *how-many-heads-really*.
     """
     check_shape("M", M, "n p d")
     check_finite("M", M)
+    decided = None if system is None else _by_eigenvalues(M, *system)
+    if decided is not None:
+        return decided
     certificate = certify(M.detach().double().cpu().flatten(1).numpy(), *trust(M, rtol, accuracy))
     like = {"dtype": M.dtype, "device": M.device}
     count = {"separating": certificate.k, "dependency": certificate.k + 1, "zero": 0}.get(certificate.kind)
@@ -75,6 +82,25 @@ def softmax_head_count(M, rtol=None, accuracy=None):
         "spectrum": certificate.spectrum.to(M.device),
     }
     return count, SoftmaxCertificate(**{**vars(certificate), **shaped})
+
+
+def _by_eigenvalues(M, A, B, C):
+    """Count and certificate from the poles, or None where they leave this length open."""
+    check_alike(M=M, A=A)
+    n, N = len(M), len(A)
+    few = min(n, N + 1)
+    first = lag_operators(A, B, C, few)
+    if first.shape != M[:few].shape or not torch.allclose(first, M[:few], rtol=1e-6, atol=1e-9):
+        raise ValueError(f"system must have the lags M; its first {few} differ from them")
+    test = eigenvalue_test(A, B, C)
+    if n < N or test.k == 0 or test.verdict == "inconclusive":
+        return None
+    if test.verdict == "k+1" and n < test.n0_high:
+        return None
+    count = test.k + (test.verdict == "k+1")
+    spectrum = torch.linalg.svdvals(first.detach().double().flatten(1))
+    found = {"margin": float("nan"), "exact": False, "reason": test.reason}
+    return count, SoftmaxCertificate("eigenvalue", test.k, spectrum=spectrum, residual=0.0, **found)
 
 
 def trust(M: torch.Tensor, rtol: float | None, accuracy: float | None) -> tuple[float, float]:

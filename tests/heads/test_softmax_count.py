@@ -240,3 +240,32 @@ def test_long_systems_and_float32_are_answered():
     count, certificate = softmax_head_count(rotation_lags(0.7, 20).float())
     assert count == 3 and certificate.weights.dtype == torch.float32
     assert softmax_head_count(rotation_lags(0.7, 5).float())[0] == 2
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+@pytest.mark.parametrize("radius", [0.9, 0.9999])
+def test_the_system_behind_long_lags_decides_where_the_lags_cannot(radius):
+    A, B, C = random_system(0, 12, 4, 4, radius)
+    A = torch.block_diag(A, torch.tensor([[radius / 3]], dtype=F64))  # a positive pole that fades early
+    B, C = torch.cat([B, torch.ones(1, 4, dtype=F64)]), torch.cat([C, torch.ones(4, 1, dtype=F64)], 1)
+    M = lag_operators(A, B, C, 65536)
+    count, certificate = softmax_head_count(M, system=(A, B, C))
+    assert (count, certificate.kind) == (13, "eigenvalue")
+    assert softmax_head_count(M)[0] != 13  # the lags alone underflow, or cannot tell
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 40])
+def test_the_system_and_its_lags_agree(n):
+    system = (0.9 * turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64))
+    M = lag_operators(*system, n)
+    assert (
+        softmax_head_count(M, system=system)[0]
+        == softmax_head_count(M)[0]
+        == (2 if 0.7 * (n - 1) < math.pi else 3)
+    )
+
+
+def test_a_system_with_other_lags_is_refused():
+    eye = torch.eye(2, dtype=F64)
+    with pytest.raises(ValueError, match="system must have the lags M"):
+        softmax_head_count(rotation_lags(0.7, 9), system=(0.8 * turn(0.7), eye, eye))
