@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.linalg import qr
 
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads.lags import check_system
@@ -182,13 +183,8 @@ def _frames(matrices, rtol):
 
 def _pivoted(lags, k):
     """k of the lags themselves, chosen greedily as far apart as possible."""
-    rest, chosen = lags.reshape(len(lags), -1).copy(), []
-    for _ in range(k):
-        sizes = np.linalg.norm(rest, axis=1)
-        chosen.append(int(sizes.argmax()))
-        direction = rest[chosen[-1]] / max(sizes.max(), 1e-300)
-        rest = rest - np.outer(rest @ direction, direction)
-    return lags[chosen]
+    _, pivots = qr(lags.reshape(len(lags), -1).T, mode="r", pivoting=True, check_finite=False)
+    return lags[pivots[:k]]
 
 
 def _system_modes(system, shape):
@@ -235,6 +231,7 @@ def _fitted(V, lags):
     norms = np.linalg.norm(V.reshape(len(V), -1), axis=1)
     V = V / np.where(norms > 0, norms, 1)[:, None, None]
     flat = V.reshape(len(V), -1)
-    coefficients = np.linalg.lstsq(flat.T, rows.T, rcond=None)[0]
+    # V has at most p d rows, the lags as many columns as there are tokens: one small inverse, one product.
+    coefficients = np.linalg.pinv(flat.T) @ rows.T
     error = np.linalg.norm(rows - coefficients.T @ flat)
     return V, coefficients, float(error / size) if size else 0.0
