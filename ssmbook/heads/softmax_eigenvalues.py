@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eig, schur
 
+from ssmbook.dynamics import minimal_realization
 from ssmbook.heads.counts import head_count
 from ssmbook.heads.lags import check_system
 
@@ -53,7 +54,8 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     if A.ndim != 2:
         raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
     k = head_count(A, B, C, len(A))
-    A, B, C = minimal_realization(*(t.detach().double().cpu().numpy() for t in (A, B, C)))
+    A, _, _ = minimal_realization(*(t.detach().double().cpu() for t in (A, B, C)))
+    A = A.numpy()
     modes = _modes(A, tol)
     nu = sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
@@ -72,31 +74,6 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     high = 1 + delay + sum(turn * index for turn, index in turns)
     low = 1 + max([nu, *(delay + turn for turn, _ in turns)]) if k == nu else None
     return EigenvalueTest("k+1", "no positive real pole", n0_low=low, n0_high=high, **known)
-
-
-def minimal_realization(A: np.ndarray, B: np.ndarray, C: np.ndarray):
-    """Cut a system to its reachable and observable part by orthogonal projections; float64 arrays in and out.
-
-    Introduced in *structured-dynamics*.
-    """
-    A, B, C = _reachable(A, B, C)
-    A, C, B = (t.T for t in _reachable(A.T, C.T, B.T))
-    return A, B, C
-
-
-def _reachable(A, B, C):
-    scale = np.linalg.norm(A, 2) if A.size else 1.0
-    basis, block = np.zeros((len(A), 0)), B
-    while basis.shape[1] < len(A):
-        # Twice is enough: one projection leaves a part of the size of the rounding.
-        for _ in range(2):
-            block = block - basis @ (basis.T @ block)
-        left, sigma, _ = np.linalg.svd(block, full_matrices=False)
-        new = left[:, sigma > 1e-10 * max(scale if basis.shape[1] else np.linalg.norm(B, 2), 1e-300)]
-        if new.shape[1] == 0:
-            break
-        basis, block = np.hstack([basis, new]), A @ new
-    return basis.T @ A @ basis, basis.T @ B, C @ basis
 
 
 def _modes(A, tol):
