@@ -76,7 +76,7 @@ def diagonal_ssm_by_gates(lam, n) -> tuple[torch.Tensor, torch.Tensor]:
 
     Raises ``TypeError`` for a non-floating lam, ``ValueError`` for its shape, zero or non-finite entries, n <
     0, and where lam^(n-1) or its inverse leaves the normal range of the dtype. Source: thm-gates. Introduced
-    in *zoo*.
+    in *gates-and-depth*.
     """
     check_integer("n", n, low=0)
     check_shape("lam", lam, "d")

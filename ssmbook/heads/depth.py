@@ -19,7 +19,7 @@ def residual_depth_span(L, H, p, *, n=None, shared=False) -> int:
     observed on random layers beyond; *reached rank* is not every operator of it.
 
     Result an ``int``. Raises ``TypeError``/``ValueError`` for arguments that are not such ints. Source:
-    prop-depth-heads. Introduced in *how-many-heads-really*.
+    prop-depth-heads. Introduced in *gates-and-depth*.
     """
     for name, value, low in (("L", L, 0), ("H", H, 0), ("p", p, 1)):
         check_integer(name, value, low=low)
@@ -43,7 +43,7 @@ def residual_stack_operator(alpha, V) -> FactorizedOperator:
     stacks.
 
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes and devices. Source: prop-depth-heads.
-    Introduced in *how-many-heads-really*.
+    Introduced in *gates-and-depth*.
     """
     sizes = check_shape("alpha", alpha, "L H n n")
     sizes = check_shape("V", V, "L H p p", {"L": sizes["L"], "H": sizes["H"]}) | {"n": sizes["n"]}

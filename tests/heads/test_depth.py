@@ -2,11 +2,14 @@
 it.
 """
 
+import math
+
 import pytest
 import torch
 
-from ssmbook.heads import residual_depth_span, residual_stack_operator
-from ssmbook.operators import DenseOperator, FactorizedOperator
+from ssmbook.exercises import check
+from ssmbook.heads import lag_operators, residual_depth_span, residual_stack_operator
+from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 
 DOUBLE = torch.float64
 
@@ -86,3 +89,56 @@ def test_bad_input_is_named():
         residual_stack_operator(alpha, V[..., :2])
     with pytest.raises(TypeError, match="V must have the dtype"):
         residual_stack_operator(alpha, V.float())
+
+
+@pytest.mark.guards("prop-doubling-heads")
+@pytest.mark.parametrize("n", [2, 5, 16, 33])
+@pytest.mark.parametrize("kind", ["nilpotent", "growing", "rotation", "zero"])
+def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
+    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=DOUBLE)
+    A = {
+        "nilpotent": torch.diag(torch.ones(2, dtype=DOUBLE), 1),
+        "growing": 1.1 * randn(3, 3, seed=6),
+        "rotation": turn,
+        "zero": 0 * turn,
+    }[kind]
+    steps, ones = [2**layer for layer in range((n - 1).bit_length())], torch.ones(n, n, dtype=DOUBLE)
+    alpha = torch.stack([ones.tril(-step).triu(-step) for step in steps])[:, None]
+    V = torch.stack([torch.linalg.matrix_power(A, step) for step in steps])[:, None]
+    B, C = randn(len(A), 4, seed=7), randn(2, len(A), seed=8)
+    W = C @ residual_stack_operator(alpha, V).to_dense() @ B
+    target = LagOperator(lag_operators(A, B, C, n)).to_dense()
+    assert len(steps) == math.ceil(math.log2(n))
+    assert (W - target).abs().max() < 1e-10 * target.abs().max()
+
+
+@pytest.mark.guards("prop-doubling-heads")
+def test_a_register_needs_all_of_its_layers():
+    register = torch.diag(torch.ones(7, dtype=DOUBLE), -1)
+    eye = torch.eye(8, dtype=DOUBLE)
+    k = LagOperator(lag_operators(register, eye, eye, 8)).interaction_rank()
+    assert residual_depth_span(2, 1, 8) < k == residual_depth_span(3, 1, 8)
+
+
+def wide_layers(A, n, H, *, extra=0):
+    L = extra
+    while (1 + H) ** (L - extra) < n:
+        L += 1
+    alpha, V = A.new_zeros(L, H, n, n), A.new_zeros(L, H, *A.shape)
+    for layer in range(L):
+        for h in range(H):
+            places = (h + 1) * (1 + H) ** layer
+            alpha[layer, h] = A.new_ones(n, n).tril(-places).triu(-places)
+            V[layer, h] = torch.linalg.matrix_power(A, places)
+    return alpha, V
+
+
+def test_the_grader_of_wide_layers():
+    name = "gates-and-depth/layers"
+    assert check(name, wide_layers)
+    assert "suffice" in check(name, lambda A, n, H: wide_layers(A, n, H, extra=1)).hint
+    assert "off by" in check(name, lambda A, n, H: wide_layers(A.T, n, H)).hint
+    ahead = check(name, lambda A, n, H: (wide_layers(A, n, H)[0].mT, wide_layers(A, n, H)[1]))
+    assert "later token" in ahead.hint
+    assert "expected alpha" in check(name, lambda A, n, H: wide_layers(A, n, H)[::-1]).hint
+    assert check(name, 3).hint == "expected a function; got int"
