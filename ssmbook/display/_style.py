@@ -46,9 +46,11 @@ SMALLEST_PT = 9.0
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ssmbook-sequential", ["#FFFFFF", "#BBD9F2", "#1A96F0", "#00308F", "#001438"]
 )
+"""Colormap for quantities that start at zero: white to dark blue."""
 DIVERGING = LinearSegmentedColormap.from_list(
     "ssmbook-diverging", ["#6A1E00", "#DE6F0E", "#F6CFA6", "#FFFFFF", "#A9CDF0", "#2A6FC9", "#00246B"], N=257
 )
+"""Colormap for signed quantities: brown, white at zero, blue."""
 
 _CYCLE = ("blue", "orange", "green", "purple", "sky", "brown")
 _STYLE = {

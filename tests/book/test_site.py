@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -100,15 +101,15 @@ def test_internal_links_lead_somewhere(built):
             elif (
                 parts.fragment
                 and target.suffix == ".html"
-                and not has_anchor(target, unquote(parts.fragment))
+                and unquote(parts.fragment) not in anchors(target)
             ):
                 dead.append((path.name, link["href"]))
     assert not dead
 
 
-def has_anchor(target, name):
-    page = soup(target)
-    return name in page.__dict__.setdefault("_anchors", {node["id"] for node in page.find_all(id=True)})
+@cache
+def anchors(target):
+    return {node["id"] for node in soup(target).find_all(id=True)}
 
 
 def test_an_id_stands_once_on_a_page(built):

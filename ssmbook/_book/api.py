@@ -1,0 +1,121 @@
+"""Sphinx extension: the directive ``{api-reference} folder``, the public names of one folder of the library.
+
+Sphinx's autosummary and autodoc do the work. Here they are told the names, and docstrings, which are plain
+text, become reST: their citations are linked, and so are the chapters that they name.
+"""
+
+import inspect
+import pkgutil
+import re
+import sys
+from importlib import import_module
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.errors import SphinxError
+from sphinx.pycode import ModuleAnalyzer
+from sphinx.util.docutils import SphinxDirective
+
+# What is left alone: code, roles, citations in either form, and *words* in emphasis.
+_KEPT = re.compile(
+    r"(``[^`]+``|:[a-z:]+:`[^`]+`|\{cite\}`[^`]+`|`[^`]+`|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
+)
+_CITED = re.compile(r"\{cite\}`([^`]+)`|`([a-z]+[0-9]{4}[a-z]+)`")
+_CHAPTER = re.compile(r"Introduced\s+in\s+\*([a-z0-9-]+)\*")
+
+
+def public_names(module):
+    """The names a module offers: ``__all__``, else what it defines itself without a leading underscore."""
+    own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
+    return list(getattr(module, "__all__", None) or sorted(name for name in own if name[0] != "_"))
+
+
+def public_modules(folder):
+    """The subpackage; if it offers nothing itself, the modules in it."""
+    package = import_module(f"ssmbook.{folder}")
+    if public_names(package):
+        return [package]
+    names = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__) if entry.name[0] != "_")
+    return [import_module(f"{package.__name__}.{name}") for name in names]
+
+
+def kind(value):
+    """The word in autodoc's directive for a value."""
+    if inspect.isclass(value):
+        return "exception" if issubclass(value, BaseException) else "class"
+    return "function" if inspect.isroutine(value) else "data"
+
+
+def reference(module):
+    """The reST of one module: what it is, a sentence for each name, then every docstring in full."""
+    names = public_names(module)
+    lines = [f".. automodule:: {module.__name__}", "", f".. currentmodule:: {module.__name__}", ""]
+    lines += [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+    for name in names:
+        what = kind(getattr(module, name))
+        lines += [f".. auto{what}:: {name}"]
+        lines += {"class": ["   :members:"], "data": ["   :no-value:"]}.get(what, []) + [""]
+    return lines
+
+
+class ApiReference(SphinxDirective):
+    """One folder of the library, module by module."""
+
+    required_arguments = 1
+
+    def run(self):
+        holder = nodes.container(classes=["api-reference"])
+        modules = public_modules(self.arguments[0])
+        for module in modules:
+            lines = reference(module)
+            if len(modules) > 1:
+                lines = [f".. rubric:: {module.__name__}", "", *lines]
+            text = StringList(["````{eval-rst}", *lines, "````"], source=self.env.docname)
+            self.state.nested_parse(text, self.content_offset, holder)
+        # Each eval-rst counts its citations from id1 on; nothing points to them, and an id must stand once.
+        for node in holder.findall(nodes.Element):
+            node["ids"] = [name for name in node["ids"] if not re.fullmatch(r"id[0-9]+", name)]
+        return [holder]
+
+
+def rest(text, chapters):
+    """A plain docstring as reST; ``chapters`` gives the page of each name in "Introduced in *name*"."""
+
+    def link(match):
+        if match[1] not in chapters:
+            raise SphinxError(f"a docstring is introduced in {match[1]!r}, which is no page of the book")
+        return f"Introduced in :doc:`{match[1]} </{chapters[match[1]]}>`"
+
+    parts = _KEPT.split(_CHAPTER.sub(link, text))
+    for index, part in enumerate(parts):
+        if index % 2 == 0:
+            parts[index] = re.sub(r"([*|\\])", r"\\\1", part)
+        elif _CITED.fullmatch(part):
+            parts[index] = ":cite:`{}`".format("".join(_CITED.fullmatch(part).groups("")))
+        elif part[0] == "`" and part[1] != "`":
+            parts[index] = f"`{part}`"
+    return "".join(parts)
+
+
+def constant_docstring(name, value):
+    """The string under an assignment, wherever in its package the value is defined."""
+    package, _, attribute = name.rpartition(".")
+    for module in [module for key, module in sys.modules.items() if key.startswith(package)]:
+        if vars(module).get(attribute) is value:
+            found = ModuleAnalyzer.for_module(module.__name__).find_attr_docs().get(("", attribute))
+            if found:
+                return [line for line in found if line]
+    return [f"A ``{type(value).__name__}``."]
+
+
+def process_docstring(app, what, name, value, options, lines):
+    if what == "data":
+        lines[:] = constant_docstring(name, value)
+    chapters = {page.rpartition("/")[2]: page for page in map(str, app.config.external_site_map)}
+    lines[:] = rest("\n".join(lines), chapters).split("\n")
+
+
+def setup(app):
+    app.add_directive("api-reference", ApiReference)
+    app.connect("autodoc-process-docstring", process_docstring)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

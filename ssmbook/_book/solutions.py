@@ -1,0 +1,157 @@
+"""Sphinx extension: the directive ``{solutions-index}``, and an anchor on every solution.
+
+Exercises, solutions and the names of graders are read from the sources, as the claims are; nothing is run.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from ssmbook._book.claims import page_file, page_names, sources
+from ssmbook._book.verification import escape
+
+logger = logging.getLogger(__name__)
+
+SOLUTION = "solution-"
+HEADER = ("Stars", "Exercise and its grader", "Solution")
+
+_FENCE = re.compile(r"^(?:`{3,}|:{3,})\{(?P<kind>exercise|solution-start|solution-end)\}[ \t]*(?P<title>.*)$")
+_LABEL = re.compile(r"^:label:[ \t]*(?P<label>\S+)")
+_STARS = re.compile(r"^(?P<stars>★{1,3}) (?P<title>.+)$")
+_CHECK = re.compile(r"""\bcheck\(\s*["'](?P<name>[a-z0-9/-]+)["']""")
+_GRADER = re.compile(r"""^@grader\(["'](?P<name>[^"']+)["']\)""", re.M)
+
+
+@dataclass
+class Exercise:
+    """One exercise, with what its text and its solution say."""
+
+    title: str
+    label: str
+    docname: str
+    stars: int = 0
+    solutions: int = 0
+    grader: str = ""  # the name in the exercise's text
+    graded: str = ""  # the name in the solution's code
+
+
+def collect(root, docnames=None):
+    """(exercises, problems): every exercise in the order of the book; one sentence for each thing wrong."""
+    exercises, problems = [], []
+    for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
+        current = solving = None  # the exercise being read, and the one being solved
+        for kind, text, _ in cells:
+            for line in text.splitlines() if kind == "markdown" else ():
+                fence, label = _FENCE.match(line), _LABEL.match(line)
+                if fence and fence["kind"] == "exercise":
+                    current = _opened(fence["title"].strip(), docname)
+                    exercises.append(current)
+                elif fence and fence["kind"] == "solution-start":
+                    current, solving = None, _named(fence["title"].strip(), exercises)
+                    if solving:
+                        solving.solutions += 1
+                    else:
+                        problems.append(f"{docname}: a solution of {fence['title']!r}, which is no exercise.")
+                elif fence:
+                    solving = None
+                elif current and label and not current.label:
+                    current.label = label["label"]
+                elif current and line.startswith(("```", ":::")):
+                    current = None
+                elif current and _CHECK.search(line):
+                    current.grader = _CHECK.search(line)["name"]
+            if kind == "code" and solving and _CHECK.search(text):
+                solving.graded = _CHECK.search(text)["name"]
+    return exercises, problems + list(_problems(exercises, graders(root)))
+
+
+def _opened(title, docname):
+    stars = _STARS.match(title)
+    found = (stars["title"], "", docname, len(stars["stars"])) if stars else (title, "", docname)
+    return Exercise(*found)
+
+
+def _named(label, exercises):
+    return next((exercise for exercise in exercises if exercise.label == label), None)
+
+
+def graders(root):
+    """The names under which ``ssmbook/exercises`` registers graders; the files are read, not imported."""
+    return {
+        match["name"] for path in grader_files(root) for match in _GRADER.finditer(path.read_text("utf-8"))
+    }
+
+
+def grader_files(root):
+    return sorted((root / "ssmbook/exercises").glob("*.py"))
+
+
+def _problems(exercises, registered):
+    labels, used = [exercise.label for exercise in exercises], set()
+    for exercise in exercises:
+        name = f"{exercise.docname}: exercise {exercise.label or repr(exercise.title)}"
+        used.add(exercise.grader)
+        if not exercise.label or labels.count(exercise.label) > 1:
+            yield f"{name} needs a :label: of its own."
+        if not exercise.stars:
+            yield f"{name} needs one to three stars in front of its title."
+        if exercise.solutions != 1:
+            yield f"{name} has {exercise.solutions} solutions, not one."
+        if exercise.stars == 2 and not exercise.grader:
+            yield f'{name} has two stars and names no grader, check("…").'
+        if exercise.grader != exercise.graded:
+            yield f"{name} names the grader {exercise.grader!r}, its solution runs {exercise.graded!r}."
+        if exercise.grader and exercise.grader not in registered:
+            yield f"{name} names {exercise.grader!r}, which is no grader."
+    for name in sorted(registered - used):
+        yield f"the grader {name!r} belongs to no exercise."
+
+
+def row(exercise, page):
+    """The exercise's line of the table, in MyST."""
+    up = "../" * page.count("/")
+    link = f'<a class="reference internal" href="{up}{exercise.docname}.html#{SOLUTION}{exercise.label}">'
+    grader = f"<br>``{exercise.grader}``" if exercise.grader else ""
+    title = f"{{numref}}`{exercise.label}` {escape(exercise.title)}{grader}"
+    return f"| {'★' * exercise.stars} | {title} | {link}solution</a> |"
+
+
+class SolutionsIndex(SphinxDirective):
+    """Every exercise of the book: its stars, its place, its solution and its grader."""
+
+    def run(self):
+        root = Path(self.env.srcdir)
+        pages = [str(page) for page in self.config.external_site_map if str(page).startswith("chapters/")]
+        for path in [page_file(root, page) for page in pages] + grader_files(root):
+            self.env.note_dependency(str(path))
+        exercises, problems = collect(root, pages)
+        for problem in problems:
+            logger.warning("%s", problem, location=self.env.docname, type="solutions")
+        counts = [sum(exercise.stars == stars for exercise in exercises) for stars in (1, 2, 3)]
+        text = "{} exercises: {} with one star, {} with two, {} with three.".format(len(exercises), *counts)
+        lines = [text]
+        for chapter, members in groupby(exercises, key=lambda exercise: exercise.docname):
+            lines += ["", f"**{{doc}}`/{chapter}`**", ""]
+            lines += ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
+            lines += [row(exercise, self.env.docname) for exercise in members]
+        holder = nodes.container(classes=["verification-index", "solutions-index"])  # one look for both
+        self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)
+        return [holder]
+
+
+def anchor_solutions(app, doctree):
+    """Give each solution an id that its exercise's label makes: the built-in one is a running number."""
+    for node in doctree.findall(lambda node: isinstance(node, nodes.Element) and "target_label" in node):
+        node["ids"].append(SOLUTION + node["target_label"])
+
+
+def setup(app):
+    app.add_directive("solutions-index", SolutionsIndex)
+    app.connect("doctree-read", anchor_solutions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

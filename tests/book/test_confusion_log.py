@@ -1,0 +1,44 @@
+"""The page of questions: each has an answer, an experiment that can fail, and a way to the proof."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "chapters/appendix/confusion-log.ipynb"
+LINK = re.compile(r"\]\(\.\./[^)]+\.ipynb#[^)]+\)|\{doc\}`|\{prf:ref\}`")
+
+
+def entries():
+    """[question, prose, code cells] of every third-level heading."""
+    found, current = [], None
+    for cell in nbformat.read(PAGE, as_version=4).cells:
+        if cell.cell_type == "code" and current:
+            current[2].append(cell.source)
+        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
+            if line.startswith("### "):
+                current = [line[4:], "", []]
+                found.append(current)
+            elif line.startswith("## "):
+                current = None  # a group of questions
+            elif current:
+                current[1] += line + "\n"
+    return found
+
+
+ENTRIES = entries()
+
+
+def test_there_are_questions():
+    assert len(ENTRIES) >= 15 and len({question for question, _, _ in ENTRIES}) == len(ENTRIES)
+
+
+@pytest.mark.parametrize(("question", "prose", "code"), ENTRIES, ids=[entry[0][:40] for entry in ENTRIES])
+def test_a_question_has_an_answer_an_experiment_and_a_link(question, prose, code):
+    answer, experiment, _ = prose.partition("*Experiment.*")
+    sentences = re.findall(r"[.?!](?=\s)", answer)
+    assert 2 <= len(sentences) <= 6, f"an answer has two to five sentences: {len(sentences)}"
+    assert experiment and LINK.search(prose), question
+    assert any(re.search(r"\bassert\b|\bclose\(|assert_close", cell) for cell in code), question
+    assert sum(len(cell.splitlines()) for cell in code) <= 30, question
