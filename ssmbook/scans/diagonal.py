@@ -8,9 +8,9 @@ import inspect
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_shape, check_tensor
+from ssmbook._checks import check_alike, check_shape
 
-from ._core import decays_of, is_batched, scan_into
+from ._core import decays_of, is_batched, is_plain, scan_into
 from ._traced import traced_scan
 from ._validate import check_batch, check_state, like_state, outside_autocast, widen
 
@@ -22,9 +22,7 @@ class Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(a, b, state, log, reverse):
-        h = torch.empty(b.shape, dtype=b.dtype, device=b.device)
-        scan_into(a, b, h, state, log=log, reverse=reverse)
-        return h
+        return _scan(a, b, state, log, reverse)
 
     @staticmethod
     def setup_context(ctx, inputs, h):
@@ -57,10 +55,6 @@ class Scan(torch.autograd.Function):
         return Scan.apply(*_batch_first(info, in_dims, args)), 0
 
 
-# Function.apply asks for this signature at every call, which costs as much as ten small operations.
-Scan.forward.__signature__ = inspect.signature(Scan.forward)
-
-
 class Adjoint(torch.autograd.Function):
     """What :func:`_adjoint` computes, without its copies and without a derivative of its own."""
 
@@ -87,6 +81,17 @@ class Adjoint(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *args):
         return Adjoint.apply(*_batch_first(info, in_dims, args)), (0, 0)
+
+
+# Function.apply asks for this signature at every call, which costs as much as ten small operations.
+for function in (Scan, Adjoint):
+    function.forward.__signature__ = inspect.signature(function.forward)
+
+
+def _scan(a: Tensor, b: Tensor, state: Tensor | None, log: bool, reverse: bool) -> Tensor:
+    h = torch.empty(b.shape, dtype=b.dtype, device=b.device)
+    scan_into(a, b, h, state, log=log, reverse=reverse)
+    return h
 
 
 def _adjoint(a, h, state, d, log: bool, reverse: bool, scan=Scan.apply) -> tuple[Tensor, Tensor]:
@@ -130,7 +135,6 @@ def _batch_first(info, in_dims, args) -> list:
 
 
 def _check(a, b, state, log: bool, pattern: str) -> None:
-    check_tensor("a", a, complex_ok=True)
     sizes = check_shape("a", a, f"... {pattern}", complex_ok=True)
     if log and a.is_complex():
         raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
@@ -167,6 +171,8 @@ def diagonal_scan(
         return (b * a).to(dtype), end
     if torch.compiler.is_compiling():
         h = traced_scan(a, b, state, log)
+    elif is_plain(a, b, state):
+        h = _scan(a, b, state, log, False)
     else:
         h = Scan.apply(a, b, state, log, False)
     return h.to(dtype), h.select(-2, -1)

@@ -123,8 +123,7 @@ class SelectiveScan(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx, *tangents):
-        _, (y, state) = torch.func.jvp(_naive_by_position, ctx.saved_tensors[:6], tangents)
-        return y, state, None
+        return *_push(_naive_by_position, ctx.saved_tensors[:6], tangents), None
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -132,6 +131,13 @@ class SelectiveScan(torch.autograd.Function):
             return _each(SelectiveScan.apply, info, in_dims, args), (0, 0, 0)
         x, delta, _, B, C, state = _mapped_first(info, in_dims, args)
         return SelectiveScan.apply(x, delta, args[2], B, C, state), (0, 0, 0)
+
+
+def _push(function, inputs, tangents) -> tuple[Tensor, ...]:
+    """The derivative along ``tangents``, as the transpose of the transpose: forward mode does not nest."""
+    outputs, pull = torch.func.vjp(function, *inputs)
+    _, push = torch.func.vjp(lambda *grads: pull(grads), *(torch.zeros_like(t) for t in outputs))
+    return push(tangents)
 
 
 def _plain_backward(x, delta, A, B, C, state, grad_y, grad_state):
@@ -174,7 +180,7 @@ class SelectiveScanBackward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx, *tangents):
-        return torch.func.jvp(_plain_backward, ctx.saved_tensors, (*tangents[:6], *tangents[7:]))[1]
+        return _push(_plain_backward, ctx.saved_tensors, (*tangents[:6], *tangents[7:]))
 
     @staticmethod
     def vmap(info, in_dims, *args):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ssmbook.scans import (
+    _core,
     diagonal_kernel,
     diagonal_kernel_naive,
     diagonal_scan,
@@ -74,6 +75,20 @@ def test_diagonal_scan_from_logarithms(T, stateful):
         lambda *args: diagonal_scan_naive(*args, log=True),
         arguments,
     )
+
+
+@pytest.mark.parametrize("small", [0, _core.SMALL], ids=["long blocks", "short blocks"])
+@pytest.mark.parametrize("D", [3, 20], ids=["narrow rows", "wide rows"])
+@pytest.mark.parametrize("near_one", [False, True])
+def test_every_number_of_blocks_and_left_over_steps(small, D, near_one, monkeypatch):
+    """Lengths 1 to 200 and around several levels, both directions, by long and by short blocks."""
+    monkeypatch.setattr(_core, "SMALL", small)
+    for T in (*range(1, 200), 480, 841, 900, 2000):
+        a, b, d = draw(T, D).sigmoid(), draw(T, D, seed=1), draw(T, D, seed=2)
+        a = 1 - 1e-3 * a if near_one else a
+        same(diagonal_scan, diagonal_scan_naive, (a, b, d[0]))
+        with torch.no_grad():
+            torch.testing.assert_close(diagonal_scan(a, b)[0], diagonal_scan_naive(a, b)[0])
 
 
 def test_diagonal_scan_takes_any_strides():

@@ -6,11 +6,13 @@ time on the same numbers in numpy's long double (in float64, for float32 inputs 
 wider).
 """
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
-from ssmbook.scans import diagonal_scan
+from ssmbook.scans import _core, diagonal_scan
 
 D = 4
 
@@ -109,6 +111,29 @@ def test_relative_error_over_the_grid_of_decays(name, log, dtype, T):
         assert size <= GOAL[dtype], (quantity, size)
 
 
+@pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])
+@pytest.mark.parametrize("name", NAMES)
+def test_relative_error_where_blocks_are_long(name, log, monkeypatch):
+    """As large inputs have them; and for gates that are all rounded in one direction."""
+    if log and name == "signed":
+        pytest.skip("a negative decay has no real logarithm")
+    monkeypatch.setattr(_core, "SMALL", 0)
+    for quantity, size in scan_errors(name, 65_536, torch.float32, log).items():
+        assert size <= GOAL[torch.float32], (quantity, size)
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])
+@pytest.mark.parametrize("small", [0, _core.SMALL], ids=["long blocks", "short blocks"])
+def test_relative_error_of_equal_gates(small, log, monkeypatch):
+    """Equal gates are rounded alike at every step: the errors add up."""
+    monkeypatch.setattr(_core, "SMALL", small)
+    gates = 1 - torch.logspace(-6, -2, 17, dtype=torch.float64)
+    monkeypatch.setattr(sys.modules[__name__], "decays", lambda name, T, generator: gates.expand(T, 17))
+    monkeypatch.setattr(sys.modules[__name__], "D", 17)
+    for quantity, size in scan_errors("equal", 8192, torch.float32, log).items():
+        assert size <= GOAL[torch.float32], (quantity, size)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_free_decay_keeps_its_relative_accuracy_at_every_step(dtype):
     """From a state alone, h_t = a^t h_0 is right to a few digits even where it is 1e-30 of where it began."""
@@ -126,6 +151,19 @@ def test_a_fast_channel_keeps_its_relative_accuracy_beside_a_slow_one(dtype):
     h, _ = diagonal_scan(decay.expand(64, 2), torch.zeros(64, 2, dtype=dtype), torch.ones(2, dtype=dtype))
     exact = decay.double() ** torch.arange(1, 65)[:, None]
     assert (h.double() / exact - 1).abs().max() < 100 * torch.finfo(dtype).eps
+
+
+def test_a_memory_of_a_million_steps_in_float64():
+    """A product of equal gates is rounded alike in every block: without care 1e-13, with it 1e-15."""
+    T, generator = 65_536, torch.Generator().manual_seed(0)
+    a = torch.full((T, 1), 1 - 1e-6, dtype=torch.float64)
+    b, d_h = torch.randn(2, T, 1, dtype=torch.float64, generator=generator)
+    state = d_end = torch.zeros(1, dtype=torch.float64)
+    wanted = reference(a, b, state, d_h, d_end, False)
+    b.requires_grad_()
+    h, _ = diagonal_scan(a, b)
+    (db,) = torch.autograd.grad(h, b, d_h)
+    assert error(h, wanted["h"]) < 1e-14 and error(db, wanted["db"]) < 1e-14
 
 
 def test_states_of_half_precision_inputs_are_kept_in_float32():

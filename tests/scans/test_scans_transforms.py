@@ -71,6 +71,19 @@ def test_forward_mode_and_second_derivatives(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_forward_mode_without_a_graph(name):
+    """Dual tensors that require no gradient: nothing but their level tells that a tangent is wanted."""
+    scan, arguments = cases(20)[name]
+    tangents = [draw(*t.shape, seed=9) for t in arguments]
+    with torch.autograd.forward_ad.dual_level():
+        duals = [torch.autograd.forward_ad.make_dual(*pair) for pair in zip(arguments, tangents, strict=True)]
+        y = scan(*duals)[0]
+        got = torch.autograd.forward_ad.unpack_dual(y).tangent
+    _, wanted = torch.func.jvp(lambda *t: scan(*t)[0], tuple(arguments), tuple(tangents))
+    torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_vmap_equals_a_loop(name):
     scan, arguments = cases()[name]
     many = [torch.stack([t, 0.5 * t, 0.9 * t], 1) for t in arguments]
