@@ -38,7 +38,7 @@ def test_there_are_questions():
 def test_a_question_has_an_answer_an_experiment_and_a_link(question, prose, code):
     answer, experiment, _ = prose.partition("*Experiment.*")
     sentences = re.findall(r"[.?!](?=\s)", answer)
-    assert 2 <= len(sentences) <= 6, f"an answer has two to five sentences: {len(sentences)}"
+    assert 2 <= len(sentences) <= 6, f"an answer has two to six sentences: {len(sentences)}"
     assert experiment and LINK.search(prose), question
     assert any(re.search(r"\bassert\b|\bclose\(|assert_close", cell) for cell in code), question
     assert sum(len(cell.splitlines()) for cell in code) <= 30, question

@@ -99,9 +99,7 @@ def test_internal_links_lead_somewhere(built):
             if not target.is_file():
                 dead.append((path.name, link["href"]))
             elif (
-                parts.fragment
-                and target.suffix == ".html"
-                and unquote(parts.fragment) not in anchors(target)
+                parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in anchors(target)
             ):
                 dead.append((path.name, link["href"]))
     assert not dead
