@@ -8,6 +8,7 @@ from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads.counts import decide, real_system, scaled_span
 from ssmbook.heads.lags import lag_operators
 from ssmbook.operators import FactorizedOperator, LagOperator
+from ssmbook.operators.ranks import leading_row_directions
 
 # A construction further than this from its system (relative, worst lag-weighted norm) is refused.
 EXACTNESS = 1e-10
@@ -35,7 +36,7 @@ def heads_from_ssm(A, B, C, n, D=None, H=None, rtol=None) -> FactorizedOperator:
     if H is not None and H < k:
         best = LagOperator(M).best_heads(H)
         return FactorizedOperator(best.alpha.to(A.dtype), best.V.to(A.dtype))
-    basis = torch.linalg.svd(span.rows, full_matrices=False).Vh[:k]
+    basis = leading_row_directions(span.rows, k)
     c = (M / scale).flatten(1) @ basis.mT
     V = basis.reshape(k, *scale.shape) * scale
     _refuse_inexact(M, c, V)

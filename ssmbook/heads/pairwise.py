@@ -159,9 +159,9 @@ def _least_norm(images, targets):
 def pairwise_heads_from_ssm(M, generator=None, rtol=None):
     """Return l heads with pairwise coefficients whose function is the system's at almost every input.
 
-    The value maps are l random combinations of an orthonormal basis of the lags' span (the best of five
-    draws); the coefficients exist off a proper algebraic set and are unbounded near it: E|alpha| is infinite
-    as soon as that set is a wall. Existence is not learnability.
+    The value maps are l random matrices projected onto the lags' span (the best of five draws); the
+    coefficients exist off a proper algebraic set and are unbounded near it: E|alpha| is infinite as soon as
+    that set is a wall. Existence is not learnability.
 
     M (n, p, d) real floating; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns
     ``PairwiseHeads`` in the dtype and on the device of M. Raises as ``pairwise_head_count``. Source: Theorem
@@ -174,8 +174,8 @@ def pairwise_heads_from_ssm(M, generator=None, rtol=None):
     X = torch.randn(16, M.shape[2], generator=generator, dtype=torch.float64).numpy()
     best, chosen = -1.0, np.zeros((0, basis.shape[1]))
     for _ in range(5 if found.count else 0):
-        mixture = torch.randn(found.count, found.k, generator=generator, dtype=torch.float64).numpy()
-        V = mixture @ basis
+        anywhere = torch.randn(found.count, basis.shape[1], generator=generator, dtype=torch.float64).numpy()
+        V = anywhere @ basis.T @ basis  # the projection depends on the span only, not on its basis
         images = np.einsum("hpd,md->mph", V.reshape(-1, *M.shape[1:]), X)
         sigma = np.linalg.svd(images, compute_uv=False)
         score = float(np.median(sigma[:, -1] / sigma[:, 0]))

@@ -44,6 +44,21 @@ def test_exact_on_random_stable_systems_of_length_512(N, rho):
         assert missed.max() < 1e-8  # lag by lag, down to lags of norm 0.5^511
 
 
+def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkeypatch):
+    system, svd = random_system(5, 4, 3, 0.9, 3)[:3], torch.linalg.svd
+    usual = heads_from_ssm(*system, 16)
+
+    def other_svd(matrix, full_matrices=True):
+        U, sigma, Vh = svd(matrix, full_matrices=full_matrices)
+        signs = (-1.0) ** torch.arange(1, max(matrix.shape) + 1, dtype=matrix.dtype)
+        flipped = U * signs[: U.shape[1]], sigma, signs[: len(Vh), None] * Vh
+        return torch.return_types.linalg_svd(flipped)
+
+    monkeypatch.setattr(torch.linalg, "svd", other_svd)
+    other = heads_from_ssm(*system, 16)
+    assert usual.H == 5 and torch.equal(other.V, usual.V) and torch.equal(other.alpha, usual.alpha)
+
+
 @pytest.mark.guards("thm-head-count")
 @quick
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(0, 10**6))

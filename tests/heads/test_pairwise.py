@@ -1,5 +1,6 @@
 """Pairwise coefficients: the count, its bounds, and heads that are the function almost everywhere."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -49,6 +50,18 @@ def test_the_example_of_the_book():
     heads = pairwise_heads_from_ssm(M)
     x = torch.randn(50, 20, 4, generator=torch.Generator().manual_seed(1), dtype=F64)
     assert (heads(x) - heads.target(x)).norm() < 1e-13 * heads.target(x).norm()
+
+
+def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkeypatch):
+    M, svd = lag_operators(*random_system(4, 6, 2, 4), 20), np.linalg.svd
+    usual = pairwise_heads_from_ssm(M)
+
+    def other_svd(matrix, *args, **options):
+        found = svd(matrix, *args, **options)
+        return found if options.get("compute_uv") is False else (-found[0], found[1], -found[2])
+
+    monkeypatch.setattr(np.linalg, "svd", other_svd)
+    assert torch.allclose(pairwise_heads_from_ssm(M).V, usual.V, rtol=0, atol=1e-14)
 
 
 @pytest.mark.guards("thm-pairwise-count")
