@@ -13,6 +13,7 @@ from .timing import machine, measured, steady_memory
 
 SUITES = {
     "diagonal": diagonal.run,
+    "variants": diagonal.variants,
     "routes": systems.routes,
     "kernels": systems.kernels,
     "selective": layers.selective,

@@ -17,7 +17,7 @@ N = 64
 def random_system(device, d=1, p=1):
     generator = torch.Generator().manual_seed(0)
     A, B, C = (torch.randn(s, generator=generator) for s in ((N, N), (N, d), (p, N)))
-    return tuple(t.to(device) for t in (0.99 * A / torch.linalg.eigvals(A).abs().max(), B, C))
+    return tuple(t.to(device) for t in (0.999 * A / torch.linalg.eigvals(A).abs().max(), B, C))
 
 
 def slope(lengths, ms) -> float:
