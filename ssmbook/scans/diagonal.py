@@ -84,8 +84,8 @@ class Adjoint(torch.autograd.Function):
 
 
 # Function.apply asks for this signature at every call, which costs as much as ten small operations.
-for function in (Scan, Adjoint):
-    function.forward.__signature__ = inspect.signature(function.forward)
+Scan.forward.__signature__ = inspect.signature(Scan.forward)
+Adjoint.forward.__signature__ = inspect.signature(Adjoint.forward)
 
 
 def _scan(a: Tensor, b: Tensor, state: Tensor | None, log: bool, reverse: bool) -> Tensor:
