@@ -69,10 +69,17 @@ def test_every_picture_has_its_alternative_text(notebook):
             assert len(alt) > 10 and "<Figure" not in alt, cell.source
 
 
+def test_directives_with_prose_have_colon_fences(notebook):
+    """Plain Jupyter and Colab typeset what stands in a colon fence; a backtick fence is a gray block."""
+    prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert not [line for source in prose for line in source.splitlines() if line.startswith("```{")]
+
+
 def test_every_page_is_in_the_table_of_contents():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    listed = [toc["root"]] + [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
-    assert sorted(listed) == page_names(ROOT)
+    chapters = [entry for part in toc["parts"] for entry in part["chapters"]]
+    companions = [section for entry in chapters for section in entry.get("sections", [])]
+    assert sorted([toc["root"]] + [entry["file"] for entry in chapters + companions]) == page_names(ROOT)
 
 
 def test_every_statement_is_checked_and_every_check_names_a_statement():
