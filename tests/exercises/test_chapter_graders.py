@@ -1,0 +1,128 @@
+"""Graders of the chapters: the natural mistakes fail, and every answer that the exercise asks for passes."""
+
+import pytest
+import torch
+
+from ssmbook.exercises import check
+from ssmbook.exercises.interaction_operator import _cases as span_cases
+from ssmbook.operators import DenseOperator
+
+
+def rows(W):
+    return W.flatten(0, 1).flatten(1)
+
+
+def above(values, cut):
+    return int((values > cut * values.max()).sum())
+
+
+def by_singular_values(W, rtol):  # the signature of the exercise, without a default
+    return above(torch.linalg.svdvals(rows(W)), rtol)
+
+
+def by_gram(W, rtol):
+    return above(torch.linalg.eigvalsh(rows(W).T @ rows(W)).clamp(min=0), rtol)
+
+
+def by_gram_with_a_squared_cut(W, rtol):
+    return by_gram(W, rtol**2)
+
+
+def in_single_precision(W, rtol):
+    return by_singular_values(W.float(), rtol)
+
+
+def with_a_cut_of_its_own(W, rtol):
+    return by_singular_values(W, 1e-10)
+
+
+def with_an_absolute_cut(W, rtol):
+    return int((torch.linalg.svdvals(rows(W)) > rtol).sum())
+
+
+def of_the_block_matrix(W, rtol):
+    return by_singular_values(W.transpose(1, 2).flatten(2).flatten(0, 1)[:, None, :, None], rtol)
+
+
+def test_span_accepts_the_stated_signature():
+    assert check("interaction-operator/span", by_singular_values)
+    assert check("interaction-operator/span", lambda W, rtol=1e-10: by_singular_values(W, rtol))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        by_gram,
+        by_gram_with_a_squared_cut,
+        in_single_precision,
+        with_a_cut_of_its_own,
+        with_an_absolute_cut,
+        of_the_block_matrix,
+    ],
+)
+def test_span_refuses(answer):
+    verdict = check("interaction-operator/span", answer)
+    assert not verdict and "singular values" in verdict.hint
+
+
+def test_span_cases_have_the_planted_dimension():
+    for (W, rtol), k in span_cases():
+        assert DenseOperator(W).interaction_rank(rtol=rtol) == k
+
+
+def selective(delta, A, B, C, bound):
+    elapsed = delta.cumsum(0)
+    decay = torch.exp(bound(A * (elapsed[:, None] - elapsed[None, :])[..., None]))
+    return torch.einsum("is,ijs,js->ij", C, decay, delta[:, None] * B).tril()
+
+
+def clamped(delta, A, B, C):
+    return selective(delta, A, B, C, lambda exponent: exponent.clamp(max=0))
+
+
+def unclamped(delta, A, B, C):
+    return selective(delta, A, B, C, lambda exponent: exponent)
+
+
+def masked(delta, A, B, C):
+    future = torch.ones(len(delta), len(delta)).triu(1).bool()
+    return selective(delta, A, B, C, lambda exponent: exponent.masked_fill(future[..., None], -torch.inf))
+
+
+def step_by_step(delta, A, B, C):
+    table = torch.zeros(len(delta), len(delta), dtype=torch.float64)
+    for j in range(len(delta)):
+        h = delta[j] * B[j]
+        table[j, j] = C[j] @ h
+        for i in range(j + 1, len(delta)):
+            h = (delta[i] * A).exp() * h
+            table[i, j] = C[i] @ h
+    return table
+
+
+@pytest.mark.parametrize("answer", [clamped, masked, step_by_step])
+def test_selective_table_accepts(answer):
+    assert check("zoo/selective-table", answer)
+
+
+def test_selective_table_asks_for_a_finite_gradient():
+    case = torch.full((9,), 200.0), -torch.ones(2), torch.ones(9, 2), torch.ones(9, 2)
+    assert torch.equal(unclamped(*case), clamped(*case))  # the overflow is seen backwards alone
+    verdict = check("zoo/selective-table", unclamped)
+    assert not verdict and "its gradient by delta is not finite" in verdict.hint
+
+
+def test_selective_table_asks_for_every_gradient():
+    verdict = check("zoo/selective-table", lambda delta, A, B, C: clamped(delta, A.detach(), B, C))
+    assert not verdict and "its gradient by A is not" in verdict.hint
+    verdict = check("zoo/selective-table", lambda *given: clamped(*given).detach())
+    assert not verdict and "its gradient by delta is not" in verdict.hint
+
+
+def test_selective_table_refuses():
+    for wrong in (
+        lambda delta, A, B, C: clamped(delta, A, B, C).T,
+        lambda delta, A, B, C: clamped(delta, A, B / delta[:, None], C),
+        lambda delta, A, B, C: clamped(delta, A, B * torch.exp(delta[:, None] * A), C),
+    ):
+        assert "entry (i, j)" in check("zoo/selective-table", wrong).hint
