@@ -59,7 +59,7 @@ def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) ->
     ax.set(xlabel="input token j", ylabel="output token i")
     _box(ax)
     if colorbar:
-        ax.figure.colorbar(image, ax=ax, label=r"$\|W_{ij}\|_F$", shrink=0.85)
+        ax.figure.colorbar(image, ax=ax, label="norm of the block", shrink=0.85)
     return block_heatmap_alt(W)
 
 
