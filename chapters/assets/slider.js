@@ -8,6 +8,9 @@
     const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > img"));
     if (!input || !output || !frames.length || figure.dataset.active) return;
     figure.dataset.active = "true";
+    const words = document.createElement("figcaption"); // the frame's own words, for those who see it
+    words.setAttribute("aria-hidden", "true"); // the frames are a live region: they are read out already
+    figure.append(words);
 
     function turn() {
       const current = Math.min(Math.max(Number(input.value), 0), frames.length - 1);
@@ -16,6 +19,7 @@
       });
       const value = frames[current].dataset.value;
       output.value = value;
+      words.textContent = frames[current].alt;
       input.setAttribute("aria-valuetext", value);
     }
 

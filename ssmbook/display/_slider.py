@@ -27,8 +27,8 @@ class Slider:
     ``label`` names the parameter (Unicode such as ρ, no LaTeX); ``values`` are its 2 to 40 values (numbers
     or str, all different as text); ``draw(value)`` returns a matplotlib figure, all of one size
     (``figure(size="slider")``), each at most 25,000 bytes as a PNG; ``alt(value)`` returns its alternative
-    text, one line with numbers; ``name`` (a-z, 0-9, hyphens) becomes the HTML id, once a page; ``start`` is
-    the index of the value shown first.
+    text, one line with numbers, which stands under the frame as well; ``name`` (a-z, 0-9, hyphens) becomes
+    the HTML id, once a page; ``start`` is the index of the value shown first.
 
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
     type="range">`` in the built page; its ``text/plain`` form lists every value with its alternative text,
@@ -100,9 +100,12 @@ class Slider:
             style={"description_width": "initial"},
             layout={"width": "min(100%, 480px)"},
         )
-        frame = ipywidgets.HTML(self._image(self.start))
-        slider.observe(lambda change: setattr(frame, "value", self._image(change["new"])), "value")
+        frame = ipywidgets.HTML(self._captioned(self.start))
+        slider.observe(lambda change: setattr(frame, "value", self._captioned(change["new"])), "value")
         return ipywidgets.VBox([slider, frame])
+
+    def _captioned(self, index: int) -> str:
+        return f"{self._image(index)}<div>{html.escape(self.alts[index])}</div>"
 
     def _image(self, index: int, attributes: str = "") -> str:
         width, height = self.size

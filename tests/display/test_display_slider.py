@@ -97,8 +97,9 @@ def test_live_slider_moves_the_frame():
     assert control.description == "ρ" and slider.index == 1
     for i in (3, 0, 1, 2):
         slider.index = i
-        image = BeautifulSoup(frame.value, "html.parser").img
-        assert image["alt"] == words(VALUES[i])
+        shown = BeautifulSoup(frame.value, "html.parser")
+        image = shown.img
+        assert image["alt"] == shown.get_text() == words(VALUES[i])
         assert base64.b64decode(image["src"].partition(",")[2]) == slider.frames[i]
     with pytest.raises(ValueError, match="index must be between 0 and 3; got 4"):
         slider.index = 4
