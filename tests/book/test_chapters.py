@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 import yaml
 
+from ssmbook._book import card
 from ssmbook._book.claims import collect, page_names
 from ssmbook._book.install_cell import TAG, install_source
 from ssmbook._book.notebooks import all_notebooks
@@ -73,6 +75,18 @@ def test_directives_with_prose_have_colon_fences(notebook):
     """Plain Jupyter and Colab typeset what stands in a colon fence; a backtick fence is a gray block."""
     prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     assert not [line for source in prose for line in source.splitlines() if line.startswith("```{")]
+
+
+def test_the_first_picture_is_described_by_its_own_numbers():
+    text = (ROOT / "chapters/preface.md").read_text(encoding="utf-8")
+    alt = re.search(r"\{figure\} assets/card\.png\n:alt: (.+)", text).group(1)
+    whole, _, _ = card.operators()
+    blocks = whole.reshape(card.LENGTH, 2, card.LENGTH, 2).swapaxes(1, 2).reshape(card.LENGTH**2, 4)
+    energy = np.linalg.svd(blocks, compute_uv=False) ** 2
+    assert energy[2:].sum() < 1e-12 * energy.sum()
+    missed = f"misses {energy[1:].sum() / energy.sum():.3f} of"
+    for words in (f"{card.LENGTH} by {card.LENGTH} blocks", f"{card.THETA} and", f"{card.RHO} at", missed):
+        assert words in alt
 
 
 def test_every_page_is_in_the_table_of_contents():
