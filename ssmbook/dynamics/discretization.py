@@ -6,10 +6,7 @@ import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape, check_tensor
 from ssmbook.dynamics._systems import check_system
-
-# Below this modulus phi_1 is summed as a series: there expm1(z)/z is fine but its derivative cancels.
-_SERIES_RADIUS = 0.5
-_SERIES_TERMS = 16
+from ssmbook.numerics import phi_1 as phi1
 
 
 def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
@@ -46,24 +43,6 @@ def _in_range(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             f"delta must keep exp(delta A) below overflow in {tensors[0].dtype}; got a longer step"
         )
     return tensors
-
-
-def phi1(z: torch.Tensor) -> torch.Tensor:
-    """phi_1(z) = (e^z - 1)/z = the mean of e^{sz} over 0 <= s <= 1, elementwise, with phi_1(0) = 1.
-
-    z (...), real or complex, -> (...) of the same dtype and device; accurate to rounding near 0 too, as are
-    its derivatives. Raises TypeError for a non-tensor or integer dtype, ValueError for non-finite entries.
-    Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
-    """
-    check_tensor("z", z, complex_ok=True)
-    check_finite("z", z)
-    near = z.abs() < _SERIES_RADIUS
-    small = torch.where(near, z, torch.zeros_like(z))
-    series = torch.ones_like(z)
-    for k in range(_SERIES_TERMS, 1, -1):
-        series = 1 + series * small / k
-    large = torch.where(near, torch.ones_like(z), z)
-    return torch.where(near, series, torch.expm1(large) / large)
 
 
 def _exp_and_phi1(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,5 +1,6 @@
 """Sequence maps, each with its own interaction operator in closed form."""
 
+from ..numerics import phi_1
 from .activations import activate, secant_slope
 from .attention import Attention
 from .base import RecurrentMap, SequenceMap
@@ -29,7 +30,7 @@ from .retnet import RetNet
 from .rnn import RNN
 from .selective import SelectiveSSM
 from .ssd import SSD
-from .timescales import draw_steps, inverse_softplus, phi_1
+from .timescales import draw_steps, inverse_softplus
 from .zoo import zoo
 
 __all__ = [

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_integer
+from ..numerics import phi_1
 from ..operators import LagOperator
 from ..scans import diagonal_scan
 from .base import RecurrentMap, draw
-from .timescales import draw_steps, phi_1
+from .timescales import draw_steps
 
 
 class DiagonalSSM(RecurrentMap):

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .._checks import check_integer
+from ..numerics import phi_1
 from ..operators import FactorizedOperator
 from ..scans import diagonal_scan, selective_scan
 from .base import RecurrentMap, draw
 from .coefficients import selective_coefficients
-from .timescales import draw_steps, inverse_softplus, phi_1
+from .timescales import draw_steps, inverse_softplus
 
 DISCRETIZATIONS = ("zoh", "euler")
 
