@@ -7,20 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-
-
-def _output_at(F: Callable, x: torch.Tensor, target: int) -> torch.Tensor:
-    """F(x)[..., target, :], with the shape, type and graph of F's answer checked."""
-    y = F(x)
-    if not isinstance(y, torch.Tensor):
-        raise TypeError(f"F must return a torch.Tensor; got {type(y).__name__}")
-    if y.ndim != x.ndim or y.shape[:-1] != x.shape[:-1]:
-        raise ValueError(f"F must return shape {(*x.shape[:-1], 'p')}; got {tuple(y.shape)}")
-    if not y.requires_grad:
-        raise ValueError(
-            "F must be differentiable in x; its output carries no graph (a detach or numpy inside?)"
-        )
-    return y[..., target, :]
+from ssmbook.operators.pullback import separate_pullback
 
 
 def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Tensor:
@@ -36,15 +23,7 @@ def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Ten
     sizes = check_shape("x", x, "... n d")
     check_finite("x", x)
     check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
-    x = x.detach().requires_grad_()
-    with torch.enable_grad():
-        y = _output_at(F, x, target)
-        p = y.shape[-1]
-        rows = [
-            torch.autograd.grad(y[..., a].sum(), x, retain_graph=a + 1 < p, materialize_grads=True)[0]
-            for a in range(p)
-        ]
-    return torch.stack(rows, dim=-2) if rows else x.new_empty((*x.shape[:-1], 0, sizes["d"]))
+    return separate_pullback(F, x).row(range(sizes["n"])[target])
 
 
 def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[torch.Tensor, torch.Tensor]:

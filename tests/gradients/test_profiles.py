@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ssmbook import gradients
+from ssmbook.operators import jacobian_operator
 
 F64 = torch.float64
 
@@ -110,10 +111,68 @@ def test_bad_arguments_are_refused_by_name():
         (lambda: gradients.gradient_profile(mixing, x.long()), TypeError, "x must be"),
         (lambda: gradients.gradient_profile(mixing, x * math.nan), ValueError, "x must be finite"),
         (lambda: gradients.gradient_profile(mixing, x[0]), ValueError, "x must have shape"),
-        (lambda: gradients.gradient_profile(lambda z: z[:2], x), ValueError, "F must return shape"),
-        (lambda: gradients.gradient_profile(lambda z: (z, z), x), TypeError, "F must return a torch.Tensor"),
-        (lambda: gradients.gradient_profile(lambda z: z.detach(), x), ValueError, "F must be differentiable"),
+        (lambda: gradients.gradient_profile(lambda z: z[:2], x), ValueError, r"F\(x\) must have shape"),
+        (lambda: gradients.gradient_profile(lambda z: (z, z), x), TypeError, r"F\(x\) must be .*got tuple"),
+        (
+            lambda: gradients.gradient_profile(lambda z: z.detach(), x),
+            ValueError,
+            r"F\(x\) must be differentiable",
+        ),
     ]
     for call, error, words in bad:
         with pytest.raises(error, match=words):
             call()
+
+
+MIXING = {
+    "mean of the batch": lambda x: x - x.mean(0, keepdim=True),
+    "neighbor in the batch": lambda x: x * x.roll(1, 0),
+    "last batch dimension": lambda x: x + x.cumsum(-3),
+    "no gradient leads there": lambda x: x * x.detach().square().mean((0, -1), keepdim=True),
+    "through a maximum": lambda x: x / x.abs().amax(),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_a_map_that_mixes_its_batch_is_refused_by_both_jacobians(name):
+    F = MIXING[name]
+    for batch in ((2,), (3, 5)):
+        x = rand(*batch, 4, 2)
+        for extract in (gradients.jacobian_blocks, gradients.gradient_profile, jacobian_operator):
+            with pytest.raises(
+                ValueError, match="each batch element by itself .* other elements of the batch"
+            ):
+                extract(F, x)
+
+
+def test_one_implementation_serves_the_row_and_the_whole():
+    x = rand(2, 3, 5, 3)
+    whole = jacobian_operator(mixing, x)
+    for target in (0, 3, -1):
+        assert torch.equal(gradients.jacobian_blocks(mixing, x, target), whole.row(range(5)[target]))
+
+
+def test_a_map_that_changes_from_call_to_call_is_refused():
+    generator = gen(0)
+
+    def noisy(x):
+        return x * torch.rand(x.shape, generator=generator, dtype=x.dtype)
+
+    with pytest.raises(ValueError, match="when F is called again"):
+        gradients.jacobian_blocks(noisy, rand(4, 3))
+
+
+def test_a_map_may_write_into_its_argument():
+    def doubled(x):
+        x *= 2
+        return x * x
+
+    x = rand(4, 3)
+    kept = x.clone()
+    assert torch.allclose(gradients.jacobian_blocks(doubled, x)[-1], torch.diag(8 * x[-1]))
+    assert torch.equal(x, kept)
+
+
+def test_a_gradient_that_is_not_finite_is_named():
+    with pytest.raises(ValueError, match="the gradient of F must be finite; got 6"):
+        gradients.gradient_profile(lambda z: z.abs().sqrt(), torch.zeros(2, 3, dtype=F64))
