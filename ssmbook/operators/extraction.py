@@ -59,7 +59,7 @@ def path_operator(
     worst = int((miss / tolerance).flatten().argmax())
     raise ValueError(
         f"rtol must be reachable with max_points = {max_points}: {integral.node_count} nodes leave "
-        f"‖F(x) − W x‖ = {float(miss.flatten()[worst]):.3g} against a tolerance of "
+        f"‖F(x) − W x‖ ≈ {float(miss.flatten()[worst]):.3g} against a tolerance of "
         f"{float(tolerance.flatten()[worst]):.3g}. F may jump between 0 and x, hide a branch from autograd "
         f"(detach), or have more kinks than the nodes can follow"
     )

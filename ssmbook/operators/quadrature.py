@@ -12,7 +12,7 @@ from .pullback import Pullback, value
 # Inputs that go through the callable in one call.
 _NODES_AT_ONCE = 32
 # Random directions in which the misses of the panels are measured, before any block is computed.
-_PROBES = 6
+_PROBES = 16
 # A relative step far below the scales of F, yet one that moves float32 digits; rounding that it may show in
 # float64.
 _NUDGE = 2.0**-24
