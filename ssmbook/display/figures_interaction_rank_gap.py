@@ -8,15 +8,14 @@ from ssmbook._checks import check_integer
 from ssmbook.display._style import COLORS, LINES, figure, label_line
 
 
-def clock_frame(theta: float, n: int, sigma):
-    """Return a figure of the rotation's lag operators in the plane of I and J, beside its two singular
-    values.
+def clock_frame(theta: float, n: int, shares):
+    """Return a figure of the rotation's lag operators in the plane of I and J, beside what one head misses.
 
-    theta: the angle of this frame; n: number of lags; ``sigma(theta)`` returns (sigma_1, sigma_2), each
-    relative to the Frobenius norm of the operator, at any angle. Left: the points (cos tau theta, sin tau
-    theta), area in proportion to how often the lag occurs, and the line of the best single head. Right: both
-    values against the angle, marked at theta. Raises ``TypeError``/``ValueError`` for n < 1. Introduced in
-    *interaction-rank-gap*.
+    theta: the angle of this frame; n: number of lags; ``shares(theta)`` returns (sigma_1^2, sigma_2^2), each
+    relative to the energy of the operator, at any angle. Left: the points (cos tau theta, sin tau theta),
+    area in proportion to how often the lag occurs, the line of the best single head, and what it misses.
+    Right: both shares against the angle, marked at theta. Raises ``TypeError``/``ValueError`` for n < 1.
+    Introduced in *interaction-rank-gap*.
     """
     check_integer("n", n, low=1)
     fig, (plane, values) = figure(ncols=2, size="slider")
@@ -26,13 +25,13 @@ def clock_frame(theta: float, n: int, sigma):
     plane.plot(*(1.25 * np.outer((np.cos(mean), np.sin(mean)), (-1, 1))), color=COLORS["orange"], lw=1.5)
     plane.scatter(np.cos(theta * tau), np.sin(theta * tau), s=3 * often, color=COLORS["blue"])
     plane.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), xticks=(-1, 0, 1), yticks=(-1, 0, 1), aspect="equal")
-    plane.set(xlabel="part along I", ylabel="part along J", title="lag operators, best head")
+    plane.set(xlabel="part along I", ylabel="part along J", title=f"one head misses {shares(theta)[1]:.3f}")
     grid = np.linspace(0, np.pi, 181)
-    curves = np.array([sigma(angle) for angle in grid])
+    curves = np.array([shares(angle) for angle in grid])
     for column, (color, line) in enumerate((("green", "dashed"), ("blue", "solid"))):
         values.plot(grid, curves[:, column], color=COLORS[color], linestyle=LINES[line])
-        values.plot(theta, sigma(theta)[column], "o", color=COLORS[color], ms=7)
-        label_line(values, np.pi / 2, curves[90, column], f"σ{'₁₂'[column]}", dx=0, dy=(9, -10)[column])
-    values.set(ylim=(-0.05, 1.05), xlabel="angle θ", title="share of the norm")
+        values.plot(theta, shares(theta)[column], "o", color=COLORS[color], ms=7)
+        label_line(values, np.pi / 2, curves[90, column], f"σ{'₁₂'[column]}²", dx=0, dy=(9, -10)[column])
+    values.set(ylim=(-0.05, 1.05), xlabel="angle θ", title="share of the energy")
     values.set_xticks((0, np.pi / 2, np.pi), ("0", "π/2", "π"))
     return fig

@@ -139,12 +139,14 @@ def test_the_exercise_is_graded():
 
 
 def test_the_clock_frame_shows_its_angle():
-    fig = clock_frame(0.7, 20, lambda theta: (0.8, 0.6))
+    fig = clock_frame(0.7, 20, lambda theta: (0.539, 0.461))
     plane, values = fig.axes
     assert len(plane.collections[0].get_offsets()) == 20
     assert [list(line.get_xdata()) for line in values.get_lines() if line.get_marker() == "o"] == [
         [0.7],
         [0.7],
     ]
+    dots = [line.get_ydata()[0] for line in values.get_lines() if line.get_marker() == "o"]
+    assert dots == [0.539, 0.461] and plane.get_title() == "one head misses 0.461"
     with pytest.raises(ValueError, match="n must be"):
-        clock_frame(0.7, 0, lambda theta: (0.8, 0.6))
+        clock_frame(0.7, 0, lambda theta: (0.5, 0.5))
