@@ -6,7 +6,7 @@ import torch
 
 from ._grader import grader
 
-_CASES = ((0.7, 1), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30))
+_CASES = ((0.7, 2), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30))
 
 
 def _rotation_lags(theta, n):
@@ -15,12 +15,12 @@ def _rotation_lags(theta, n):
 
 
 def _fewest(theta, n):
-    return 1 if n == 1 else 2 if (n - 1) * abs(theta) < math.pi else 3
+    return 2 if (n - 1) * abs(theta) < math.pi else 3
 
 
 @grader("how-many-heads-really/rotation")
 def grade_rotation(answer):
-    """A function (theta, n) -> alpha (H, n) by lag, positive, V (H, 2, 2), as few heads as possible."""
+    """A function (theta, n >= 2) -> alpha (H, n) by lag, positive, V (H, 2, 2), as few heads as possible."""
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
     for theta, n in _CASES:

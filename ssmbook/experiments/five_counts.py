@@ -1,4 +1,4 @@
-"""Five classes of coefficients: their counts, and how close an optimizer comes to the floor of each."""
+"""Classes of coefficients: their counts, and how close an optimizer comes to the floor of each."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def jordan_pair(rho, epsilon, n) -> LagHeads:
     return LagHeads(made.V, coefficients, float((made.lags() - target).norm() / target.norm()))
 
 
-def five_counts(A, B, C, n) -> list[str]:
+def counts_by_class(A, B, C, n) -> list[str]:
     """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
 
     A (N, N), B (N, d), C (p, N): one real system; n >= 1 an int. In order: real and fixed; softmax without a

@@ -8,10 +8,10 @@ import torch
 from ssmbook.exercises import check
 from ssmbook.experiments.five_counts import (
     cone_error,
+    counts_by_class,
     equal_row_operator,
     fit_rank_one_heads,
     fit_softmax_heads,
-    five_counts,
     half_plane_floor,
     jordan_pair,
 )
@@ -134,11 +134,11 @@ def test_equal_row_operators_are_in_reach(k, signed):
     assert sinkless_reach(W).count == k + signed
 
 
-def test_five_counts_of_known_systems():
+def test_counts_by_class_of_known_systems():
     eye, one = torch.eye(2, dtype=F64), torch.ones(1, 1, dtype=F64)
-    assert five_counts(-0.5 * one, one, one, 9) == ["1", "none", "2", "1", "1", "≤ 1"]
-    assert five_counts(rotation_lags(0.7, 2)[1], eye, eye, 20) == ["2", "none", "3", "3", "2", "≤ 2"]
-    assert five_counts(0 * one, one, one, 9) == ["1", "2", "2", "1", "1", "≤ 1"]
+    assert counts_by_class(-0.5 * one, one, one, 9) == ["1", "none", "2", "1", "1", "≤ 1"]
+    assert counts_by_class(rotation_lags(0.7, 2)[1], eye, eye, 20) == ["2", "none", "3", "3", "2", "≤ 2"]
+    assert counts_by_class(0 * one, one, one, 9) == ["1", "2", "2", "1", "1", "≤ 1"]
 
 
 def test_bad_input_is_named():

@@ -1,0 +1,78 @@
+"""Graders of Part III: answers that a right-looking formula gets wrong, and answers that must not be asked for more."""
+
+import math
+
+import pytest
+import torch
+
+from ssmbook.exercises import check
+
+F64 = torch.float64
+
+
+def counted_layers(n, H):
+    layers = 0
+    while (1 + H) ** layers < n:
+        layers += 1
+    return layers
+
+
+def logarithm_layers(n, H):  # log(125) / log(5) is 3.0000000000000004
+    return math.ceil(math.log(n) / math.log(1 + H))
+
+
+def wide_layers(number):
+    def answer(A, n, H):
+        L = number(n, H)
+        alpha, V = A.new_zeros(L, H, n, n), A.new_zeros(L, H, *A.shape)
+        for layer in range(L):
+            for h in range(H):
+                places = (h + 1) * (1 + H) ** layer
+                alpha[layer, h] = A.new_ones(n, n).tril(-places).triu(-places)
+                V[layer, h] = torch.linalg.matrix_power(A, places)
+        return alpha, V
+
+    return answer
+
+
+def test_a_rounded_logarithm_is_one_layer_too_many():
+    assert logarithm_layers(125, 4) == 4 and counted_layers(125, 4) == 3
+    assert check("gates-and-depth/layers", wide_layers(counted_layers))
+    verdict = check("gates-and-depth/layers", wide_layers(logarithm_layers))
+    assert not verdict and "n = 125, H = 4, 3 layers suffice; got 4" in verdict.hint
+
+
+def turn(angle):
+    c, s = math.cos(angle), math.sin(angle)
+    return torch.tensor([[c, -s], [s, c]], dtype=F64)
+
+
+def positive_rotation(theta, n, slack=0.25):
+    angles, arc = theta * torch.arange(n, dtype=F64), (n - 1) * abs(theta)
+    if arc < math.pi:
+        middle, half = theta * (n - 1) / 2, arc / 2 + slack * (math.pi - arc)
+        at = [middle - half, middle + half]
+    else:
+        at = [0.0, 2 * math.pi / 3, 4 * math.pi / 3]
+    V = torch.stack([turn(a) for a in at])
+    alpha = torch.linalg.pinv(V[:, :, 0].T) @ torch.stack([angles.cos(), angles.sin()])
+    alpha += 2.0 * (len(at) == 3)
+    size = 2 * alpha.sum(1)
+    return alpha / size[:, None], size[:, None, None] * V
+
+
+def test_the_rotation_is_asked_for_two_tokens_or_more():
+    lengths = []
+
+    def answer(theta, n):
+        lengths.append(n)
+        return positive_rotation(theta, n)
+
+    assert check("how-many-heads-really/rotation", answer)
+    assert min(lengths) == 2 and len(lengths) >= 8
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.6])
+def test_value_maps_on_the_ends_of_the_arc_or_beyond_a_half_turn_fail(slack):
+    verdict = check("how-many-heads-really/rotation", lambda theta, n: positive_rotation(theta, n, slack))
+    assert not verdict and "theta" in verdict.hint
