@@ -18,9 +18,10 @@ def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, g
     """What is left of the gradient from ``source`` to ``target`` when ``gap`` is put between the two tokens.
 
     F: any torch callable (..., n, d) -> (..., n, p); source, target (..., d); gap (..., T - 1, d), equal
-    batch shapes: T is the distance. Returns (...), same dtype: ||dy_target/dx_source||_2 with the gap over
-    the same without it; 0 where it is 0 without. Raises TypeError/ValueError for malformed arguments.
-    Introduced in *trade-off*.
+    batch shapes: T is the distance. Returns (...), same dtype, in [0, 1]: ||dy_target/dx_source||_2 with the
+    gap over the largest such norm with its first t - 1 tokens, t = 1, 2, 4, ... and T; 0 where all are 0. So
+    a norm that happens to be small without the gap rewards nobody. Raises TypeError/ValueError for malformed
+    arguments. Source: def-reach. Introduced in *trade-off*.
     """
     d = check_shape("source", source, "... d")["d"]
     check_shape("target", target, "... d", {"d": d})
@@ -30,25 +31,28 @@ def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, g
         if shape != source.shape[:-1]:
             wanted = tuple(source.shape[:-1])
             raise ValueError(f"{name} must have the batch shape of source, {wanted}; got {tuple(shape)}")
-    ends = source[..., None, :], target[..., None, :]
-    near, far = (_width(F, torch.cat(tokens, dim=-2)) for tokens in (ends, (ends[0], gap, ends[1])))
-    return torch.where(near > 0, far / torch.where(near > 0, near, 1.0), 0.0)
+    distance = gap.shape[-2] + 1
+    nearer = [2**e for e in range((distance - 1).bit_length())]  # the powers of two below the distance
+    widths = torch.stack([_width(F, source, gap[..., : t - 1, :], target) for t in (*nearer, distance)])
+    largest = widths.amax(0)
+    return torch.where(largest > 0, widths[-1] / torch.where(largest > 0, largest, 1.0), 0.0)
 
 
-def _width(F, x):
+def _width(F, source, gap, target):
+    x = torch.cat([source[..., None, :], gap, target[..., None, :]], dim=-2)
     return torch.linalg.matrix_norm(jacobian_blocks(F, x)[..., 0, :, :], ord=2)
 
 
 def reach(
     F: Callable, d: int, distance: int, *, draws=32, tries=96, largest=8.0, generator=None, device=None
 ) -> tuple[float, float]:
-    """The share of a gradient that crosses ``distance`` tokens: (typical, best), both at most 1, in float64.
+    """The share of a gradient that crosses ``distance`` tokens: (typical, best), both in [0, 1], in float64.
 
     F: (..., n, d) -> (..., n, p). Typical: the median of :func:`retained_fraction` over ``draws`` random
     sources, targets and gaps, all entries standard normal. Best: the largest over ``tries`` random sources
     and targets whose gap repeats one token, zero at the first try, else normal times a size uniform in [0,
-    largest]: a *lower* bound on what some input keeps. A path that the gap widens counts as 1. Raises
-    TypeError/ValueError for bad sizes. Introduced in *trade-off*.
+    largest]: a *lower* bound on what some input keeps. Raises TypeError/ValueError for bad sizes. Introduced
+    in *trade-off*.
     """
     for name, value in {"d": d, "distance": distance, "draws": draws, "tries": tries}.items():
         check_integer(name, value, low=1)
@@ -60,7 +64,7 @@ def reach(
     token = token * (largest * torch.rand(tries, 1, **like))
     token[0] = 0
     best = retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1)).max()
-    return min(1.0, float(typical)), min(1.0, float(best))
+    return float(typical), float(best)
 
 
 def highway_tokens(head: Attention, distance: int) -> torch.Tensor:

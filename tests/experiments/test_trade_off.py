@@ -28,9 +28,44 @@ def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
     norms = torch.linalg.matrix_norm(ssm.lag_operators(8).detach(), 2)
     for seed in range(3):
         kept = bench.retained_fraction(ssm, rand(5, 3, seed=seed), rand(5, 3, seed=9), rand(5, 6, 3, seed=8))
-        assert kept.shape == (5,) and torch.allclose(kept, (norms[7] / norms[1]).expand(5), rtol=1e-9)
+        share = norms[7] / norms[[1, 2, 4, 7]].max()
+        assert kept.shape == (5,) and torch.allclose(kept, share.expand(5), rtol=1e-9)
     typical, best = bench.reach(ssm, 3, 7, generator=torch.Generator().manual_seed(0))
-    assert typical == pytest.approx(min(1.0, float(norms[7] / norms[1]))) == best
+    assert typical == pytest.approx(float(share)) == best
+
+
+def taps(width, **values):
+    layer = Convolution(1, 1, width=width, **settings())
+    with torch.no_grad():
+        layer.K.zero_()
+        for lag, value in values.items():
+            layer.K[int(lag[1:])] = value
+    return layer
+
+
+@pytest.mark.guards("def-reach")
+def test_a_small_denominator_is_not_rewarded():
+    """The first lag is 1e-9: a ratio to it would call every later lag large."""
+
+    def both(layer, distance):
+        return bench.reach(layer, 1, distance, generator=torch.Generator().manual_seed(0))
+
+    layer = taps(66, M1=1e-9, M2=1.0, M64=1e-3)
+    assert both(layer, 64) == pytest.approx((1e-3, 1e-3), rel=1e-12)
+    assert both(layer, 1) == (1.0, 1.0) and both(layer, 65) == (0.0, 0.0)
+    assert both(taps(65, M1=1e-9, M64=1e-6), 64) == (1.0, 1.0)  # nothing nearer is wider
+    far = taps(66, M1=1e-9, M64=1.0, M65=1e-9)
+    assert both(far, 64) == (1.0, 1.0)  # its widest path is this long
+    assert both(far, 65) == pytest.approx((1e-9, 1e-9), rel=1e-12)
+
+
+@pytest.mark.guards("def-reach")
+def test_the_share_does_not_depend_on_the_units_of_the_output():
+    head = Attention(3, 3, heads=1, head_width=3, **settings())
+    x = rand(6, 3), rand(6, 3, seed=2), rand(6, 9, 3, seed=3)
+    shares = [bench.retained_fraction(lambda tokens, s=s: s * head(tokens), *x) for s in (1e-12, 1.0, 1e12)]
+    assert torch.allclose(shares[0], shares[1], rtol=1e-9) and torch.allclose(shares[2], shares[1], rtol=1e-9)
+    assert bool(((shares[1] >= 0) & (shares[1] <= 1)).all())
 
 
 def test_retention_keeps_its_decay_exactly():
