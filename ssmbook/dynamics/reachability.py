@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook.dynamics._systems import check_system, default_rtol, double
+from ssmbook.dynamics._systems import check_positive, check_system, double
+from ssmbook.dynamics._systems import default_rtol as rounding_rtol
+from ssmbook.dynamics._units import standard_form
+from ssmbook.operators.ranks import default_rtol
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,7 @@ def _norm(tensor: torch.Tensor) -> float:
     return float(torch.linalg.matrix_norm(tensor, 2)) if tensor.numel() else 0.0
 
 
-def _staircase(A, B, rtol: float, scale_A: float, scale_B: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _staircase(A, B, rtol: float, scale_A=1.0, scale_B=1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """A basis Q (N, r), orthonormal, of the reachable space, and every decision's relative singular values.
 
     Each new block is A times the *orthonormal* directions found last, freed of the old ones; a direction
@@ -91,10 +94,6 @@ def _staircase(A, B, rtol: float, scale_A: float, scale_B: float) -> tuple[torch
     return Q, torch.cat(seen) if seen else A.new_empty((0,)).abs()
 
 
-def _tolerance(A: torch.Tensor, rtol: float | None) -> float:
-    return default_rtol(A, rtol, 100.0 * max(A.shape[-1], 1))
-
-
 def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The dimension of the reachable space span{B, AB, A^2 B, ...}.
 
@@ -105,7 +104,7 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
     {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
     check_system(A, B, batched=False)
-    threshold = _tolerance(A, rtol)
+    threshold = rounding_rtol(A, rtol, 100.0 * max(A.shape[-1], 1))
     A, B = double(A), double(B)
     return decide(_staircase(A, B, threshold, _norm(A), _norm(B))[1], threshold)
 
@@ -125,16 +124,27 @@ def minimal_realization(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The same lag operators with the fewest states: drop what is not reached, then what is not seen.
 
-    A (N, N), B (N, d), C (p, N) -> (A, B, C) with N' <= N states, same dtype; both changes of basis are
-    orthonormal and worked in float64, with the tolerance of :func:`controllability_rank`. A zero system
-    comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched system. Source:
-    {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    A (N, N), B (N, d), C (p, N) -> (A, B, C) with N' <= N states, same dtype, worked in float64. The states
+    are first given units in which they compare, so those of the input do not matter; both changes of basis
+    are orthonormal in those. ``rtol``: what counts as zero there, by default as for every head count (1e-10
+    in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched
+    system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
     check_system(A, B, C, batched=False)
-    threshold, dtype = _tolerance(A, rtol), A.dtype
-    A, B, C = double(A), double(B), double(C)
-    scale_A, scale_C = _norm(A), _norm(C)
-    Q, _ = _staircase(A, B, threshold, scale_A, _norm(B))
-    A, B, C = Q.mH @ A @ Q, Q.mH @ B, C @ Q
-    Q, _ = _staircase(A.mH, C.mH, threshold, scale_A, scale_C)
-    return (Q.mH @ A @ Q).to(dtype), (Q.mH @ B).to(dtype), (C @ Q).to(dtype)
+    threshold = default_rtol(A.dtype) if rtol is None else check_positive("rtol", rtol, zero_ok=True)
+    dtype, form = A.dtype, standard_form(double(A), double(B), double(C), dtype=A.dtype)
+    A, B, C, _ = minimal_states(form.A, form.B, form.C, threshold)
+    return tuple(tensor.to(dtype) for tensor in form.restore(A, B, C))
+
+
+def minimal_states(A, B, C, rtol: float):
+    """A, B, C on the states that are reached and seen, and the singular values that decided which those are.
+
+    A, B, C in standard form, float64 or complex128; both changes of basis are orthonormal, so the lag
+    operators stay the same. A direction counts when its singular value exceeds rtol.
+    """
+    reached, seen = _staircase(A, B, rtol)
+    A, B, C = reached.mH @ A @ reached, reached.mH @ B, C @ reached
+    visible, more = _staircase(A.mH, C.mH, rtol)
+    A, B, C = visible.mH @ A @ visible, visible.mH @ B, C @ visible
+    return A, B, C, torch.cat([seen, more])

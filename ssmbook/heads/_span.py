@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from ssmbook.dynamics.reachability import minimal_states
+
 # Beyond this condition number of the eigenvectors the modal route loses more digits than the Krylov route.
 EIGENVECTOR_LIMIT = 1e6
 
@@ -25,10 +27,7 @@ class SpanRows(NamedTuple):
 
 
 def span_rows(A, B, C, n, rtol) -> SpanRows:
-    """Generate span{C A^tau B, 0 <= tau < n} for float64 A, B, C with ||B||, ||C|| of order one."""
-    if A.any():
-        A = A / A.abs().amax()
-        A = A / torch.linalg.matrix_norm(A, 2)
+    """Generate span{C A^tau B, 0 <= tau < n} for float64 A, B, C in standard form."""
     if n == 0 or A.shape[0] == 0 or not B.any() or not C.any():
         return SpanRows(C.new_zeros(0, C.shape[0] * B.shape[1]), "zero", 0, float("inf"), 0.0)
     values, vectors = torch.linalg.eig(A)
@@ -79,7 +78,9 @@ def _modal_rows(values, vectors, inverse, B, C, n, rtol):
 
 def _krylov_rows(A, B, C, n, rtol):
     """C times an orthonormal basis of span{A^tau B}, after the unobservable states are cut away."""
-    A, B, C, kept, dropped = _minimal(A, B, C, rtol)
+    A, B, C, decided = minimal_states(A, B, C, rtol)
+    kept = float(decided[decided > rtol].min()) if (decided > rtol).any() else float("inf")
+    dropped = float(decided[decided <= rtol].max()) if (decided <= rtol).any() else 0.0
     if A.shape[0] == 0:
         return SpanRows(C.new_zeros(0, C.shape[0] * B.shape[1]), "krylov", 0, kept, dropped)
     shape = B.shape
@@ -105,31 +106,4 @@ def orthonormal_powers(step, start, steps, rtol):
             return basis, kept, growth
         kept = min(kept, growth)
         basis = torch.cat([basis, (new / growth).unsqueeze(0)])
-    return basis, kept, dropped
-
-
-def _minimal(A, B, C, rtol):
-    """Orthogonal reduction to the reachable, then to the observable states (block Arnoldi)."""
-    reachable, kept, dropped = invariant_basis(A, B, rtol)
-    A, B, C = reachable.mT @ A @ reachable, reachable.mT @ B, C @ reachable
-    observable, kept_too, dropped_too = invariant_basis(A.mT, C.mT, rtol)
-    A, B, C = observable.mT @ A @ observable, observable.mT @ B, C @ observable
-    return A, B, C, min(kept, kept_too), max(dropped, dropped_too)
-
-
-def invariant_basis(A, B, rtol):
-    """Orthonormal basis (N, r) of the smallest A-invariant space holding the columns of B, and both gaps."""
-    basis, block = B.new_zeros(A.shape[0], 0), B
-    kept, dropped = float("inf"), 0.0
-    while block.shape[1] and basis.shape[1] < A.shape[0]:
-        for _ in range(2):
-            block = block - basis @ (basis.mT @ block)
-        U, sigma, _ = torch.linalg.svd(block, full_matrices=False)
-        alive = sigma > rtol
-        kept = min([kept, *sigma[alive].tolist()])
-        dropped = max([dropped, *sigma[~alive].tolist()])
-        new = U[:, alive]
-        new, _ = torch.linalg.qr(new - basis @ (basis.mT @ new))
-        basis = torch.cat([basis, new], dim=1)
-        block = A @ new
     return basis, kept, dropped

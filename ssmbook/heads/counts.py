@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.dynamics._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form
 from ssmbook.heads._span import SpanRows, span_rows
 from ssmbook.heads.lags import check_system
 from ssmbook.operators.ranks import check_rtol, default_rtol
@@ -27,7 +28,9 @@ class HeadCount:
     count: k. spectrum: float64 singular values, descending, of rows that span the lag operators. rtol: values
     <= rtol count as zero. smallest_kept, largest_dropped: the closest calls on either side, over every
     decision made (singular values, merged eigenvalues, Krylov growth). method: "modal", "krylov", "lags" or
-    "zero". degree: length of the shortest recurrence seen (0 where not computed). Introduced in *head-count*.
+    "zero". degree: length of the shortest recurrence seen (0 where not computed). other: the count where
+    entries of rounding size are read the other way, as zeros or as numbers, if that changes it. Introduced in
+    *head-count*.
     """
 
     count: int
@@ -37,6 +40,7 @@ class HeadCount:
     largest_dropped: float
     method: str
     degree: int = 0
+    other: int | None = None
 
     @property
     def gap(self) -> float:
@@ -45,12 +49,17 @@ class HeadCount:
 
     @property
     def near_tie(self) -> bool:
-        """Whether a deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000)."""
+        """Whether a deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000), or
+        entries of rounding size decide.
+        """
         above = KRYLOV_TIE_FACTOR if self.method == "krylov" else TIE_FACTOR
-        return self.smallest_kept < above * self.rtol or self.largest_dropped * TIE_FACTOR > self.rtol
+        close = self.smallest_kept < above * self.rtol or self.largest_dropped * TIE_FACTOR > self.rtol
+        return close or self.other is not None
 
     def __str__(self) -> str:
         tie = "; NEAR-TIE, read the spectrum" if self.near_tie else ""
+        if self.other is not None:
+            tie = f"; NEAR-TIE, entries of rounding size decide between {self.count} and {self.other}"
         return (
             f"k = {self.count} ({self.method}): smallest kept {self.smallest_kept:.2g}, "
             f"largest dropped {self.largest_dropped:.2g}, tolerance {self.rtol:.2g}{tie}"
@@ -78,13 +87,21 @@ def head_count_report(A, B, C, n, D=None, rtol=None) -> HeadCount:
     """Return the head count of a state space model with its spectrum, tolerance and closest calls.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; rtol in [0, 1) or
-    None. k does not change when A, a row of (C, D) or a column of (B, D) is rescaled, so all are scaled to
-    norm one; spectrum and tolerance are in those units.
+    None. k does not change with the units of states, time, inputs and outputs, so all get units in which
+    numbers compare; spectrum and tolerance are in those. Where entries of the size of rounding errors decide,
+    they count as zeros if the lags do not feel it, and the report is a near-tie.
 
     Raises ``TypeError`` for complex or mixed dtypes, ``ValueError`` for shapes, devices, non-finite entries,
     n < 0 and rtol outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
     """
-    return decide(*scaled_span(A, B, C, n, D, rtol)[:2])
+    report = decide(*scaled_span(A, B, C, n, D, rtol)[:2])
+    *system, D = real_system(A, B, C, D)
+    cleared = rounding_cleared(*system, A.dtype)
+    if cleared is None:
+        return report
+    forms = (standard_form(*reading, literal=True) for reading in (system, cleared))
+    counts = [decide(_form_span(form, n, D, report.rtol), report.rtol).count for form in forms]
+    return replace(report, other=next((count for count in counts if count != report.count), None))
 
 
 def scaled_span(A, B, C, n, D=None, rtol=None):
@@ -92,21 +109,34 @@ def scaled_span(A, B, C, n, D=None, rtol=None):
     0.
     """
     check_integer("n", n, low=0)
-    rtol = tolerance(rtol, A)
-    A, B, C, D = real_system(A, B, C, D)
-    rows, columns = _size(C, 1), _size(B, 0)
-    B, C, scale = B / columns, C / rows, rows * columns
+    *system, skip = real_system(A, B, C, D)
+    form, rtol = standard_form(*system, skip, dtype=A.dtype), tolerance(rtol, A)
+    return _form_span(form, n, skip, rtol), rtol, form.scale
+
+
+def _form_span(form: StandardForm, n, D, rtol) -> SpanRows:
+    """Rows that span the lags, skip included, of a system in standard form; D in the units given."""
+    A, B, C = form.A, form.B, form.C
     if D is None or not D.any():
-        return span_rows(A, B, C, n, rtol), rtol, scale
+        return span_rows(A, B, C, n, rtol)
     # M_0 = CB + D stands alone; from lag 1 on the lags are those of (A, AB, C).
-    AB = A @ B
-    found = span_rows(A, AB / _size(AB, (0, 1)), C, max(n - 1, 0), rtol)
-    D = D / rows / columns
+    found = span_rows(A, _first_step(A, B, rtol), C, max(n - 1, 0), rtol)
+    D = ldexp(D / form.rows[0] / form.columns[0], -form.rows[1] - form.columns[1])
     check_finite("D, in units of the rows of C and the columns of B,", D)
-    head, noise = C @ B + D, C.abs() @ B.abs() + D.abs()
-    head = torch.where(head.abs() > rtol * noise, head, torch.zeros_like(head))
-    head = (head / _size(head, (0, 1))).reshape(1, -1)[: min(n, 1)]
-    return found._replace(rows=torch.cat([head, found.rows])), rtol, scale
+    head = _cancelled(C @ B + D, C.abs() @ B.abs() + D.abs(), rtol)
+    head = (head / sizes(head, (0, 1))).reshape(1, -1)[: min(n, 1)]
+    return found._replace(rows=torch.cat([head, found.rows]))
+
+
+def _first_step(A, B, rtol):
+    """A B of norm one, with zeros where it cancels: what drives the lags from 1 on."""
+    AB = _cancelled(A @ B, A.abs() @ B.abs(), rtol)
+    return AB / sizes(AB, (0, 1))
+
+
+def _cancelled(total, terms, rtol):
+    """A sum with zeros where at most rtol of its terms is left of it: that much is rounding."""
+    return torch.where(total.abs() > rtol * terms, total, torch.zeros_like(total))
 
 
 def head_count_from_lags(M, rtol=None) -> HeadCount:
@@ -163,18 +193,6 @@ def tolerance(rtol, like):
     return float(rtol)
 
 
-def _size(tensor, dim):
-    """Norms along ``dim``, one where they are zero; free of overflow and underflow, so always safe to divide
-    by.
-    """
-    if tensor.numel() == 0:
-        return torch.ones_like(torch.linalg.vector_norm(tensor, dim=dim, keepdim=True))
-    largest = tensor.abs().amax(dim, keepdim=True)
-    largest = torch.where(largest > 0, largest, torch.ones_like(largest))
-    norm = torch.linalg.vector_norm(tensor / largest, dim=dim, keepdim=True)
-    return torch.where(norm > 0, norm, torch.ones_like(norm)) * largest
-
-
 def decide(found: SpanRows, rtol: float) -> HeadCount:
     """Count the singular values of spanning rows and keep the closest calls."""
     spectrum = torch.linalg.svdvals(found.rows)
@@ -205,12 +223,11 @@ def head_count_bound(A, B, C, n, D=None, rtol=None) -> int:
     Raises as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
     """
     check_integer("n", n, low=0)
-    rtol = tolerance(rtol, A)
-    A, B, C, D = real_system(A, B, C, D)
+    *system, D = real_system(A, B, C, D)
+    form, rtol = standard_form(*system, D, dtype=A.dtype), tolerance(rtol, A)
     skip = D is not None and bool(D.any())
-    B = A @ B if skip else B
-    ranks = [
-        int(torch.linalg.matrix_rank(scaled, rtol=rtol)) for scaled in (B / _size(B, 0), C / _size(C, 1))
-    ]
-    tail = min(minimal_polynomial_degree(A, B, C, rtol), ranks[0] * ranks[1])
-    return min(n, C.shape[0] * B.shape[1], tail + int(skip))
+    inputs = _first_step(form.A, form.B, rtol) if skip else form.B
+    inputs = inputs / sizes(inputs, 0)
+    ranks = [int(torch.linalg.matrix_rank(tensor, rtol=rtol)) for tensor in (inputs, form.C)]
+    degree = span_rows(form.A, inputs, form.C, A.shape[0], rtol).degree
+    return min(n, C.shape[0] * B.shape[1], min(degree, ranks[0] * ranks[1]) + int(skip))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
+from ssmbook.dynamics._units import ldexp, standard_form
 from ssmbook.heads._span import EIGENVECTOR_LIMIT, cluster
 from ssmbook.heads.counts import real_system, tolerance
 from ssmbook.heads.exact import rational_system
@@ -14,15 +15,15 @@ def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tens
     """Return the distinct eigenvalues and residues of a diagonalizable system: M_tau = sum_s lam_s^tau R_s.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, real; eigenvalues closer than rtol * ||A||_2 (``None``: as
-    `head_count`) are one. Result lam (S,), R (S, p, d), complex128, 0^0 = 1: a skip is a mode of eigenvalue
-    0.
+    `head_count`) are one, in units where the states compare. Result lam (S,), R (S, p, d), complex128, 0^0 =
+    1: a skip is a mode of eigenvalue 0. States that no entries join to an input and an output have no mode.
 
     Raises ``ValueError`` where the eigenvectors' condition number exceeds 1e6 (defective A: use
     `exact_modal_residues`), and as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
     """
-    rtol = tolerance(rtol, A)
-    A, B, C, D = real_system(A, B, C, D)
-    scale = float(torch.linalg.matrix_norm(A, 2)) if A.numel() else 0.0
+    *system, D = real_system(A, B, C, D)
+    form, rtol = standard_form(*system, D, dtype=A.dtype), tolerance(rtol, A)
+    A, B, C = form.A, form.B, form.C
     values, vectors = torch.linalg.eig(A)
     inverse, info = torch.linalg.inv_ex(vectors)
     condition = float(torch.linalg.vector_norm(vectors) * torch.linalg.vector_norm(inverse))
@@ -30,16 +31,19 @@ def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tens
         raise ValueError(f"A must be diagonalizable; got eigenvectors of condition {condition:.1e}")
     left, right = C.to(values.dtype) @ vectors, inverse @ B.to(values.dtype)
     terms = torch.einsum("as,sb->sab", left, right)
+    terms = ldexp(terms * form.rows[0] * form.columns[0], form.rows[1] + form.columns[1])
     if D is not None:
         values = torch.cat([values, values.new_zeros(1)])
         terms = torch.cat([terms, D.to(terms.dtype).unsqueeze(0)])
     if len(values) == 0:
         return values, terms
-    labels = cluster(values, rtol * scale)[0]
+    labels = cluster(values, rtol)[0]
     count = int(labels.max()) + 1
     nodes = values.new_zeros(count).index_add(0, labels, values) / torch.bincount(labels)
-    nodes = torch.where(nodes.abs() <= rtol * scale, torch.zeros_like(nodes), nodes)
-    return nodes, terms.new_zeros(count, *terms.shape[1:]).index_add(0, labels, terms)
+    nodes = torch.where(nodes.abs() <= rtol, torch.zeros_like(nodes), nodes)
+    return ldexp(nodes * form.step[0], form.step[1]), terms.new_zeros(count, *terms.shape[1:]).index_add(
+        0, labels, terms
+    )
 
 
 def modal_head_count(A, B, C, D=None, rtol=None) -> int:

@@ -1,0 +1,165 @@
+"""Counts, degrees and minimal realizations do not depend on the units of the states, however far apart."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook import dynamics
+from ssmbook.dynamics._units import standard_form
+from ssmbook.heads import (
+    HeadCountTieWarning,
+    exact_head_count,
+    exact_minimal_degree,
+    head_count,
+    head_count_bound,
+    head_count_report,
+    heads_from_ssm,
+    lag_operators,
+    minimal_polynomial_degree,
+    modal_residues,
+)
+
+DOUBLE = torch.float64
+many = settings(max_examples=60, deadline=None)
+
+
+def in_other_units(A, B, C, exponents):
+    S = 10.0 ** torch.as_tensor(exponents, dtype=DOUBLE)
+    return S[:, None] * A / S, S[:, None] * B, C / S
+
+
+@st.composite
+def rational_systems(draw):
+    """Integer systems of four families and the units, from 1e-150 to 1e150, to give them in."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    family = draw(st.sampled_from(["dense", "sparse", "jordan", "delay"]))
+    N, p, d = (int(v) for v in rng.integers(1, (8, 4, 4)))
+    entries = [0, 0, 0, 1, -1] if family == "sparse" else [-2, -1, 0, 1, 2]
+    B, C = rng.choice(entries, (N, d)), rng.choice(entries, (p, N))
+    A = rng.choice(entries, (N, N))
+    if family == "jordan":
+        A = rng.integers(-2, 3) * np.eye(N, dtype=int) + np.diag(np.ones(N - 1, dtype=int), 1)
+    if family == "delay":
+        A = np.diag(np.ones(N - 1, dtype=int), -1)
+        B, C = (rng.random(s) < 0.3 for s in ((N, d), (p, N)))
+    D = torch.from_numpy(rng.integers(-1, 2, (p, d))) if draw(st.booleans()) else None
+    spread = draw(st.sampled_from([3, 10, 15, 40, 150]))
+    return *(torch.from_numpy(m.astype(int)) for m in (A, B, C)), D, rng.uniform(-spread, spread, N)
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("s", [1e-5, 1e-10, 1e-13, 1e-15, 1e-50, 1e-150, 1e13, 1e150])
+def test_two_modes_in_units_that_differ(s):
+    A = torch.diag(torch.tensor([0.9, -0.5], dtype=DOUBLE))
+    B, C = torch.tensor([[1.0], [s]], dtype=DOUBLE), torch.tensor([[1.0, 1 / s]], dtype=DOUBLE)
+    report = head_count_report(A, B, C, 12)
+    assert report.count == head_count_bound(A, B, C, 12) == 1 and report.degree == 2
+    assert minimal_polynomial_degree(A, B, C) == len(dynamics.minimal_realization(A, B, C)[0]) == 2
+    B = torch.tensor([[1.0, 1.0], [s, -s]], dtype=DOUBLE)
+    report = head_count_report(A, B, C, 12)
+    assert report.count == head_count_bound(A, B, C, 12) == 2 and report.smallest_kept > 0.1
+    # The numbers alone cannot tell 1e-15 of a column from a rounding error: the report says so.
+    assert report.near_tie == (s == 1e-15)
+
+
+@pytest.mark.guards("thm-head-count", "prop-what-k-is")
+@many
+@given(rational_systems(), st.integers(0, 14), st.booleans())
+def test_counts_in_any_units_agree_with_rational_arithmetic(system, n, turned):
+    *integers, D, exponents = system
+    k, nu = exact_head_count(*integers, n, D).count, exact_minimal_degree(*integers)
+    A, B, C = (m.double() for m in integers)
+    D = None if D is None else D.double()
+    if turned:
+        Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(n).standard_normal(A.shape)))[0]
+        A, B, C = Q @ A @ Q.mT, Q @ B, C @ Q.mT
+    scaled = in_other_units(A, B, C, exponents)
+    report = head_count_report(*scaled, n, D)
+    assert report.count == k or report.near_tie, str(report)
+    assert report.count == k or report.other == k
+    assert head_count_bound(*scaled, n, D) >= report.count
+    if not head_count_report(*scaled, 3 * len(A)).near_tie:
+        assert minimal_polynomial_degree(*scaled) == nu
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("seed", range(12))
+def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
+    rng = np.random.default_rng(seed)
+    N, n = int(rng.integers(1, 16)), int(rng.integers(1, 40))
+    g = torch.Generator().manual_seed(seed)
+    A, B, C = dynamics.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
+    S = torch.from_numpy(np.ldexp(1.0, rng.integers(-498, 499, N)))
+    scaled = S[:, None] * A / S, S[:, None] * B, C / S
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert head_count(*scaled, n) == head_count(A, B, C, n)
+    here, there = standard_form(A, B, C), standard_form(*scaled)
+    for name in ("A", "B", "C", "scale"):
+        assert torch.equal(getattr(here, name), getattr(there, name))
+
+
+@pytest.mark.guards("prop-what-k-is")
+@many
+@given(rational_systems())
+def test_rounding_errors_in_place_of_zeros_stay_zeros_or_are_named(system):
+    *integers, D, _ = system
+    A, B, C = (m.double() for m in integers)
+    k = exact_head_count(*integers, 12, D).count
+    Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(k).standard_normal(A.shape)))[0]
+    there_and_back = Q.mT @ (Q @ A @ Q.mT) @ Q, Q.mT @ (Q @ B), (C @ Q.mT) @ Q
+    report = head_count_report(*there_and_back, 12, None if D is None else D.double())
+    assert report.count == k or report.near_tie, str(report)
+
+
+def test_a_count_that_rounding_errors_decide_is_warned_about():
+    A = torch.tensor([[0.5, 0.0], [1e-17, 0.5]], dtype=DOUBLE)
+    B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
+    report = head_count_report(A, B, C, 9)
+    assert (report.count, report.other) == (1, 2) and report.near_tie
+    with pytest.warns(HeadCountTieWarning, match="entries of rounding size decide between 1 and 2"):
+        head_count(A, B, C, 9)
+    single = [m.float() for m in (A + 1e-7 * torch.eye(2).flip(0), B, C)]
+    assert head_count_report(*single, 9).other == 2
+
+
+@pytest.mark.guards("thm-head-count")
+@many
+@given(st.integers(0, 10**6), st.integers(1, 7), st.sampled_from([5, 40, 140]))
+def test_standard_form_and_minimal_realization_keep_the_lags(seed, N, spread):
+    rng = np.random.default_rng(seed)
+    A, B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((N, N), (N, 2), (3, N)))
+    A = A * torch.from_numpy(rng.random((N, N)) < 0.6)
+    M = lag_operators(A, B, C, 9)
+    scaled = in_other_units(A, B, C, rng.uniform(-spread, spread, N))
+    form = standard_form(*scaled)
+    assert max((float(t.abs().max()) for t in (form.A, form.B, form.C) if t.numel()), default=0) <= 1 + 1e-15
+    for system in (form.restore(form.A, form.B, form.C), dynamics.minimal_realization(*scaled)):
+        assert (lag_operators(*system, 9) - M).abs().max() <= 1e-12 * M.abs().max().clamp(min=1)
+        assert len(system[0]) <= len(A)
+    heads = heads_from_ssm(*form.restore(form.A, form.B, form.C), 9)
+    assert (heads.to_dense()[8].flip(0) - M).abs().max() <= 1e-9 * M.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("spread", [5, 40, 140])
+def test_modal_residues_in_any_units(spread):
+    rng = np.random.default_rng(spread)
+    lam, B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((5,), (5, 2), (3, 5)))
+    exponents = rng.uniform(-spread, spread, 5)
+    values, R = modal_residues(*in_other_units(torch.diag(lam), B, C, exponents))
+    order, wanted = values.real.argsort(), lam.argsort()
+    assert torch.allclose(values.real[order], lam[wanted]) and values.imag.abs().max() == 0
+    assert torch.allclose(R.real[order], torch.einsum("ps,sd->spd", C, B)[wanted])
+
+
+def test_no_states_no_paths_and_zero_matrices():
+    none = torch.zeros(0, 0, dtype=DOUBLE), torch.zeros(0, 2, dtype=DOUBLE), torch.zeros(3, 0, dtype=DOUBLE)
+    assert standard_form(*none).scale.shape == (3, 2)
+    A, B, C = torch.ones(2, 2, dtype=DOUBLE).tril(), torch.eye(2, dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
+    # Input into state 1 alone, output from state 0 alone, and no way from 1 to 0.
+    assert len(standard_form(A, B[:, 1:], C[:1]).A) == 0 and head_count(A, B[:, 1:], C[:1], 5) == 0
+    assert head_count(0 * A, B, C, 5) == head_count(A, B, C, 1) == 1
