@@ -9,8 +9,9 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook.heads.lags import check_system, lag_operators
-from ssmbook.heads.softmax_count import SoftmaxCertificate, softmax_head_count, trust
+from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, shaped, trust
 from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.heads.softmax_rows import lag_rows
 from ssmbook.operators import FactorizedOperator
 
 _FAITHFUL = 1e-10
@@ -67,28 +68,35 @@ def softmax_heads_from_ssm(A, B, C, n, D=None, *, heads=None, rtol=None):
     check_system(A, B, C, D)
     if A.ndim != 2:
         raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
-    M = lag_operators(A.double(), B.double(), C.double(), n, D=None if D is None else D.double())
-    _, certificate = softmax_head_count(M, rtol=rtol)
+    system = tuple(None if m is None else m.double() for m in (A, B, C, D))
+    M = lag_operators(*system[:3], n, D=system[3])
+    rows, exponents = lag_rows(M, system)
+    certificate = certify(rows, *trust(M, rtol, None))
     _check_heads(heads, certificate)
-    rows = M.detach().cpu().flatten(1).numpy()
-    basis, _ = span_coordinates(rows, trust(M, rtol, None)[0])
-    made = None
-    if certificate.kind == "separating" and heads in (None, certificate.k):
-        u = basis @ certificate.U.cpu().numpy().ravel()
-        made = _checked(rows, basis, *slice_simplex(rows @ basis.T, u))
-    if made is None or (heads is None and made[2] > _FAITHFUL):
-        made = _checked(rows, basis, *full_simplex(rows @ basis.T))
+    made = _made(rows, exponents, certificate, heads, trust(M, rtol, None)[0])
     fine = max(rows.shape) * np.finfo(float).eps
-    if made[2] > _FAITHFUL and rtol is None:
+    if made[3] > _FAITHFUL and rtol is None:
         # Directions below the standard tolerance still count against ten digits: keep all but rounding.
         return softmax_heads_from_ssm(A, B, C, n, D, heads=heads, rtol=fine)
-    if made[2] > _FAITHFUL:
+    if made[3] > _FAITHFUL:
         shown = np.array2string(certificate.spectrum.cpu().numpy()[: certificate.k + 2], precision=2)
         raise ValueError(
-            f"A, B, C must allow a relative error of {_FAITHFUL:.0e}; {len(made[1])} "
-            f"heads leave {made[2]:.1e} (margin {certificate.margin:.1e}, singular values {shown})"
+            f"A, B, C must allow a relative error of {_FAITHFUL:.0e}; {len(made[2])} "
+            f"heads leave {made[3]:.1e} (margin {certificate.margin:.1e}, singular values {shown})"
         )
-    return _sink_heads(*made, M.to(A.dtype), certificate)
+    return _sink_heads(*made, M.to(A.dtype), shaped(certificate, M))
+
+
+def _made(rows, exponents, certificate, heads, rtol):
+    """The k heads where they are certified, asked for and faithful, else k + 1 (see `_checked`)."""
+    basis, _ = span_coordinates(rows, rtol)
+    made = None
+    if certificate.kind == "separating" and heads in (None, certificate.k):
+        u = basis @ certificate.U.numpy()
+        made = _checked(rows, exponents, basis, *slice_simplex(rows @ basis.T, u))
+    if made is None or (heads is None and made[3] > _FAITHFUL):
+        made = _checked(rows, exponents, basis, *full_simplex(rows @ basis.T))
+    return made
 
 
 def _check_heads(heads, certificate):
@@ -103,23 +111,28 @@ def _check_heads(heads, certificate):
         raise ValueError(f"heads = {k} is not certified here: {certificate.reason}; ask for {k + 1}")
 
 
-def _checked(rows, basis, coefficients, vertices):
-    """Add the value maps and the relative error of the (n, n) operator, lag tau n - tau times."""
+def _checked(rows, exponents, basis, coefficients, vertices):
+    """Coefficients (times 2^exponents), value maps and the relative error of the (n, n) operator, which holds
+    lag tau n - tau times.
+    """
     V = vertices @ basis
-    weights = np.sqrt(len(rows) - np.arange(len(rows)))[:, None]
+    weights = np.ldexp(np.sqrt(len(rows) - np.arange(len(rows))), exponents)[:, None]
     size = np.linalg.norm(weights * rows)
     error = np.linalg.norm(weights * (rows - coefficients @ V))
-    return coefficients, V, float(error / size) if size else 0.0
+    return coefficients, exponents, V, float(error / size) if size else 0.0
 
 
-def _sink_heads(coefficients, V, error, M, certificate):
+def _sink_heads(coefficients, exponents, V, error, M, certificate):
     """Rescale so that no row sums to more than 1/2 and read off the logits log alpha - log(1 - row sum)."""
     n, H = coefficients.shape
-    totals = 2 * coefficients.sum(0)
+    powers = np.ldexp(1.0, exponents)[:, None]
+    totals = 2 * (powers * coefficients).sum(0)
     alpha = coefficients / totals
+    logarithm = np.log(alpha) + exponents[:, None] * np.log(2)
+    alpha = powers * alpha
     slack = np.log1p(-np.cumsum(alpha, axis=0))
     lag = np.arange(n)[:, None] - np.arange(n)
-    logits = np.log(alpha).T[:, np.maximum(lag, 0)] - slack.T[:, :, None]
+    logits = logarithm.T[:, np.maximum(lag, 0)] - slack.T[:, :, None]
     logits = np.where(lag >= 0, logits, -np.inf)
     logits = torch.from_numpy(logits).to(M)
     V = torch.from_numpy((V * totals[:, None]).reshape(H, *M.shape[1:])).to(M)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from sympy import QQ
-from sympy.polys.matrices import DomainMatrix
 
 from ssmbook._checks import check_alike, check_finite, check_shape
 from ssmbook.heads import softmax_lp
+from ssmbook.heads.counts import head_count_from_lags
 from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
+from ssmbook.heads.softmax_rows import lag_rows
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
 _EPS = np.finfo(np.float64).eps
@@ -61,46 +61,78 @@ def softmax_head_count(M, rtol=None, accuracy=None, *, system=None):
     relative to the largest singular value, ``accuracy`` the relative accuracy to which each lag is trusted:
     margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and 1e-12 in
     float64, 16 epsilons in shorter types. Returns (count, SoftmaxCertificate), count ``None`` when undecided
-    (it is k or k + 1 then). A lag that underflowed to zero counts as a zero lag. ``system``: the (A, B, C)
-    behind M, where there is one: the eigenvalue test is asked first, which neither underflows nor needs a
-    linear program, and the lags only where it cannot decide this length.
+    (it is k or k + 1 then). ``system``: the (A, B, C) behind M, where there is one: the eigenvalue test is
+    asked first, which neither underflows nor needs a linear program, and the lags only where it cannot decide
+    this length. A lag that underflowed to zero is made again from the system; without one it is a zero lag.
 
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity. Source: Theorem
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity, a system with other
+    lags, and tolerances that are not numbers in [0, 1). Source: Theorem
     *thm-sink-count*. Introduced in *how-many-heads-really*.
     """
     check_shape("M", M, "n p d")
     check_finite("M", M)
-    decided = None if system is None else _by_eigenvalues(M, *system)
-    if decided is not None:
-        return decided
-    certificate = certify(M.detach().double().cpu().flatten(1).numpy(), *trust(M, rtol, accuracy))
-    like = {"dtype": M.dtype, "device": M.device}
-    count = {"separating": certificate.k, "dependency": certificate.k + 1, "zero": 0}.get(certificate.kind)
-    shaped = {
-        "U": None if certificate.U is None else certificate.U.reshape(M.shape[1:]).to(**like),
-        "weights": None if certificate.weights is None else certificate.weights.to(**like),
-        "spectrum": certificate.spectrum.to(M.device),
-    }
-    return count, SoftmaxCertificate(**{**vars(certificate), **shaped})
+    tolerances = trust(M, rtol, accuracy)
+    test = None if system is None else _test_of(M, *system)
+    if test is not None and _decides(test, M, system[0]):
+        return _by_eigenvalues(test, M[: len(system[0]) + 1])
+    certificate = certify(lag_rows(M, system)[0], *tolerances)
+    if test is not None and certificate.kind == "undecided":
+        certificate = replace(certificate, reason=f"{certificate.reason}; of the poles: {test.reason}")
+    return head_number(certificate), shaped(certificate, M)
 
 
-def _by_eigenvalues(M, A, B, C):
-    """Count and certificate from the poles, or None where they leave this length open."""
+def head_number(certificate: SoftmaxCertificate) -> int | None:
+    """The number of heads a certificate proves, None where it is open. Introduced in
+    *how-many-heads-really*.
+    """
+    k = certificate.k
+    return {"separating": k, "dependency": k + 1, "zero": 0}.get(certificate.kind)
+
+
+def shaped(certificate, M):
+    """The certificate with U a matrix, in the dtype and on the device of M. Introduced in
+    *how-many-heads-really*.
+    """
+    U, weights = certificate.U, certificate.weights
+    return replace(
+        certificate,
+        U=None if U is None else U.reshape(M.shape[1:]).to(M),
+        weights=None if weights is None else weights.to(M),
+        spectrum=certificate.spectrum.to(M.device),
+    )
+
+
+def _test_of(M, A, B, C):
+    """The eigenvalue test of the system behind M, once it is seen to be the one behind it."""
     check_alike(M=M, A=A)
-    n, N = len(M), len(A)
-    few = min(n, N + 1)
+    few = min(len(M), len(A) + 1)
     first = lag_operators(A, B, C, few)
-    if first.shape != M[:few].shape or not torch.allclose(first, M[:few], rtol=1e-6, atol=1e-9):
+    same = first.shape == M[:few].shape
+    if not same or _largest(first - M[:few]) > 1e-6 * _largest(first):
         raise ValueError(f"system must have the lags M; its first {few} differ from them")
-    test = eigenvalue_test(A, B, C)
-    if n < N or test.k == 0 or test.verdict == "inconclusive":
-        return None
+    return eigenvalue_test(A, B, C)
+
+
+def _largest(tensor):
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
+
+
+def _decides(test, M, A) -> bool:
+    """Whether the poles decide the count of these lags, which show no more heads than the poles do."""
+    n = len(M)
+    if n < test.nu or test.k == 0 or test.verdict == "inconclusive":
+        return False
     if test.verdict == "k+1" and n < test.n0_high:
-        return None
-    count = test.k + (test.verdict == "k+1")
-    spectrum = torch.linalg.svdvals(first.detach().double().flatten(1))
+        return False
+    return head_count_from_lags(M[: len(A) + 1]).count <= test.k
+
+
+def _by_eigenvalues(test, lags):
+    """Count and certificate where the poles decide, with the spectrum of the first lags."""
+    spectrum = torch.linalg.svdvals(lags.detach().double().flatten(1))
     found = {"margin": float("nan"), "exact": False, "reason": test.reason}
-    return count, SoftmaxCertificate("eigenvalue", test.k, spectrum=spectrum, residual=0.0, **found)
+    certificate = SoftmaxCertificate("eigenvalue", test.k, spectrum=spectrum, residual=0.0, **found)
+    return test.k + (test.verdict == "k+1"), certificate
 
 
 def trust(M: torch.Tensor, rtol: float | None, accuracy: float | None) -> tuple[float, float]:
@@ -112,6 +144,10 @@ def trust(M: torch.Tensor, rtol: float | None, accuracy: float | None) -> tuple[
     standard = default_rtol(M.dtype)
     if accuracy is None:
         accuracy = 1e-12 if M.dtype == torch.float64 else standard
+    if isinstance(accuracy, bool) or not isinstance(accuracy, (int, float)):
+        raise TypeError(f"accuracy must be a number in [0, 1); got {type(accuracy).__name__}")
+    if not 0 <= accuracy < 1:
+        raise ValueError(f"accuracy must be a number in [0, 1); got {accuracy}")
     return standard if rtol is None else rtol, accuracy
 
 
@@ -198,6 +234,9 @@ def _separation(u, unit, basis):
 
 def _exact_dependency(rows, weights):
     """Weights of an exact rational positive dependency on the support of ``weights``, or None."""
+    from sympy import QQ
+    from sympy.polys.matrices import DomainMatrix
+
     support = np.flatnonzero(weights > 1e-9)
     if not 2 <= support.size <= _EXACT_SUPPORT:
         return None

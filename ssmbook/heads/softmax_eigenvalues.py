@@ -9,8 +9,7 @@ import numpy as np
 from scipy.linalg import eig, schur
 
 from ssmbook.dynamics import minimal_realization
-from ssmbook.heads.counts import head_count
-from ssmbook.heads.lags import check_system
+from ssmbook.heads.counts import head_count_report, real_system
 
 
 @dataclass(frozen=True)
@@ -19,9 +18,9 @@ class EigenvalueTest:
 
     ``verdict`` is "k" (k heads for every n), "k+1" (k + 1 heads for every n >= some n0 with ``n0_low <= n0 <=
     n0_high``; k heads below n0 when ``independent``) or "inconclusive", with ``reason`` in words. ``k`` and
-    ``nu`` are the interaction rank and the degree of the minimal polynomial of the minimal realization;
-    ``independent`` is k == nu. ``modes`` lists (eigenvalue, index) with one entry per conjugate pair, index
-    being its power in that polynomial.
+    ``nu`` are the interaction rank and the degree of the minimal polynomial of the minimal realization, as
+    the poles show it; ``independent`` is k == nu. ``modes`` lists (eigenvalue, index) with one entry per
+    conjugate pair, index being its power in that polynomial.
     """
 
     verdict: str
@@ -44,27 +43,26 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     and conjugate pairs with angle theta_s and index nu_s; nu_0 is the index of the eigenvalue 0. The upper
     bound needs no independence; a positive eigenvalue without independence is inconclusive.
 
-    A (N, N), B (N, d), C (p, N), one real system without skip, any stability. Works in float64; eigenvalues
-    within ``tol`` (relative to the spectral radius) are taken for one, and moduli below it for 0. The
-    mathematics is exact, its input — eigenvalues and ranks — is numerical. Raises
+    A (N, N), B (N, d), C (p, N), one real system without skip, any stability and units. Works in float64;
+    eigenvalues within ``tol`` (relative to the spectral radius) are taken for one, and moduli below it for 0.
+    The mathematics is exact, its input — eigenvalues and ranks — is numerical: inconclusive also where k is a
+    near-tie and where poles and lags disagree on nu, as they do for two poles within ``tol``. Raises
     ``TypeError``/``ValueError`` for a bad system. Source: Proposition *prop-eigenvalue-test*. Introduced in
     *how-many-heads-really*.
     """
-    check_system(A, B, C)
-    if A.ndim != 2:
-        raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
-    k = head_count(A, B, C, len(A))
-    A, _, _ = minimal_realization(*(t.detach().double().cpu() for t in (A, B, C)))
-    A = A.numpy()
-    modes = _modes(A, tol)
-    nu = sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
+    real_system(A, B, C)
+    report = head_count_report(A, B, C, len(A))
+    minimal, _, _ = minimal_realization(*(t.detach().double().cpu() for t in (A, B, C)), rtol=report.rtol)
+    modes = _modes(minimal.numpy(), tol)
+    k, nu = report.count, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
     known = {"k": k, "nu": nu, "independent": k == nu, "modes": pairs}
     positive = [doubtful for value, _, doubtful in modes if value.imag == 0 and value.real > 0]
+    doubt = _doubt(report, nu, bool(positive) and all(positive))
+    if doubt:
+        return EigenvalueTest("inconclusive", doubt, **known)
     if k == 0:
         return EigenvalueTest("k", "the zero system needs no heads", **known)
-    if positive and all(positive):
-        return EigenvalueTest("inconclusive", "a pole too close to the positive axis to call real", **known)
     if positive and k == nu:
         return EigenvalueTest("k", "a positive real pole and independent R_{s,m}", **known)
     if positive:
@@ -74,6 +72,15 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     high = 1 + delay + sum(turn * index for turn, index in turns)
     low = 1 + max([nu, *(delay + turn for turn, _ in turns)]) if k == nu else None
     return EigenvalueTest("k+1", "no positive real pole", n0_low=low, n0_high=high, **known)
+
+
+def _doubt(report, nu, nearly_real) -> str:
+    """Why ranks and poles, which are numbers, do not decide here; empty where they do."""
+    if report.near_tie:
+        return f"the rank is a near-tie: {report}"
+    if report.degree != nu:
+        return f"nu is {nu} by the poles and {report.degree} by the lags: some poles are too close to call"
+    return "a pole too close to the positive axis to call real" if nearly_real else ""
 
 
 def _modes(A, tol):

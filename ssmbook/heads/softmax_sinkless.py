@@ -11,7 +11,7 @@ import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads.softmax_construct import SoftmaxHeads, full_simplex, slice_simplex
-from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, trust
+from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, head_number, trust
 from ssmbook.heads.softmax_lp import span_coordinates
 
 
@@ -63,18 +63,18 @@ def sinkless_reach(W, rtol=None, accuracy=None):
     W is (n, n, p, d), zero above the diagonal, or lags M (n, p, d). Row sums are compared to 1e-10 (float32:
     rounding) of the largest block; ``rtol`` and ``accuracy`` as in ``softmax_head_count``. Returns
     ``SinklessReach``. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
-    diagonal, NaN and infinity. Source: Theorem *thm-no-sink*. Introduced in *how-many-heads-really*.
+    diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem *thm-no-sink*.
+    Introduced in *how-many-heads-really*.
     """
-    W = _blocks(W)
+    W, tolerances = _blocks(W), trust(W, rtol, accuracy)
     largest = float(W.flatten(-2).norm(dim=-1).max())
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
     if spread > max(1e-10, 8 * W.shape[0] * torch.finfo(W.dtype).eps):
         return SinklessReach(False, None, spread, None)
     rows = W[_visible(W.shape[0], W.device)].double().cpu().flatten(1).numpy()
-    certificate = certify(rows, *trust(W, rtol, accuracy))
-    count = {"separating": certificate.k, "dependency": certificate.k + 1, "zero": 0}.get(certificate.kind)
-    return SinklessReach(True, count, spread, certificate)
+    certificate = certify(rows, *tolerances)
+    return SinklessReach(True, head_number(certificate), spread, certificate)
 
 
 def sinkless_plateau(M):

@@ -228,7 +228,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="rtol"):
         softmax_head_count(rotation_lags(0.3, 4), rtol=2.0)
     eye = torch.eye(2, dtype=F64)
-    with pytest.raises(ValueError, match="A must have shape"):
+    with pytest.raises(ValueError, match="A must be one matrix"):
         eigenvalue_test(eye.expand(3, 2, 2), eye.expand(3, 2, 2), eye.expand(3, 2, 2))
 
 

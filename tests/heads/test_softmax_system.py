@@ -1,0 +1,183 @@
+"""Softmax heads counted from a system: poles, lags and heads agree, or the test says that it is undecided."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from ssmbook.dynamics import minimal_realization
+from ssmbook.heads import (
+    eigenvalue_test,
+    exact_head_count,
+    exact_minimal_degree,
+    head_count_report,
+    lag_operators,
+    sinkless_reach,
+    softmax_head_count,
+    softmax_heads_from_ssm,
+)
+
+F64 = torch.float64
+
+
+def diagonal(*entries):
+    return torch.diag(torch.tensor(entries, dtype=F64))
+
+
+def widest_margin(M):
+    """max t with <U, M_tau> >= t |M_tau| and |U| <= 1, by a linear program of our own over all lags."""
+    rows = (M / M.flatten(1).norm(dim=1)[:, None, None]).flatten(1).numpy()
+    q = rows.shape[1]
+    found = linprog(
+        np.append(np.zeros(q), -1.0),
+        np.hstack([-rows, np.ones((len(rows), 1))]),
+        np.zeros(len(rows)),
+        bounds=[(-1, 1)] * q + [(0, None)],
+    )
+    return found.x[-1]
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+def test_units_of_the_states_change_no_verdict():
+    A, B, C = diagonal(0.9, -0.5), diagonal(1.0, 1e-14), diagonal(1.0, 1e14)
+    M = lag_operators(A, B, C, 12)
+    test = eigenvalue_test(A, B, C)
+    assert (test.verdict, test.k, test.nu) == ("k", 2, 2)
+    assert softmax_head_count(M)[0] == softmax_head_count(M, system=(A, B, C))[0] == 2
+
+
+@pytest.mark.guards("prop-eigenvalue-test", "thm-sink-count")
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0, 4, 8, 40]), st.booleans())
+def test_verdicts_agree_with_rational_ranks_and_a_linear_program(seed, spread, turned):
+    rng = np.random.default_rng(seed)
+    N, p, d = (int(v) for v in rng.integers(1, (5, 4, 4)))
+    A, B, C = (torch.from_numpy(rng.integers(-2, 3, s)) for s in ((N, N), (N, d), (p, N)))
+    k, nu = exact_head_count(A, B, C, N).count, exact_minimal_degree(A, B, C)
+    M = lag_operators(A.double(), B.double(), C.double(), N + int(rng.integers(1, 8)))
+    A, B, C = A.double(), B.double(), C.double()
+    if turned:
+        Q = torch.linalg.qr(torch.from_numpy(rng.standard_normal((N, N))))[0]
+        A, B, C = Q @ A @ Q.mT, Q @ B, C @ Q.mT
+    S = 10.0 ** torch.from_numpy(rng.uniform(-spread, spread, N))
+    system = S[:, None] * A / S, S[:, None] * B, C / S
+    test = eigenvalue_test(*system)
+    if test.verdict == "inconclusive":
+        assert test.k < test.nu or any(word in test.reason for word in ("near-tie", "too close"))
+    else:
+        assert (test.k, test.nu) == (k, nu) and k <= nu
+    assert len(minimal_realization(*system)[0]) >= nu or head_count_report(*system, N).near_tie
+    count, certificate = softmax_head_count(M, system=system)
+    assert certificate.k == k and count in (None, 0, k, k + 1)
+    if not k or (M.flatten(1).norm(dim=1) == 0).any():
+        assert count in (None, k + (k > 0))
+        return
+    margin = widest_margin(M)
+    if margin > 1e-5:
+        assert count in (None, k) and (count == k or margin < 1e-3)
+    elif margin < 1e-12:
+        assert count in (None, k + 1)
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+@pytest.mark.parametrize("gap", [1e-8, 1e-9, 3e-10])
+def test_poles_too_close_to_call_are_undecided_with_the_reason(gap):
+    eye = torch.eye(2, dtype=F64)
+    test = eigenvalue_test(diagonal(0.5, 0.5 + gap), eye, eye)
+    assert test.verdict == "inconclusive" and (test.k, test.nu) == (2, 1) and not test.independent
+    assert "near-tie" in test.reason or "nu is 1 by the poles and 2 by the lags" in test.reason
+    # Only one channel: k = 1, but two poles and one cannot be told apart by clusters of width 1e-7.
+    ones = torch.ones(2, 1, dtype=F64)
+    assert eigenvalue_test(diagonal(0.5, 0.5 + gap), ones, ones.mT).verdict == "inconclusive"
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+def test_the_default_cluster_width_and_the_widest_radius_of_a_cluster():
+    eye = torch.eye(2, dtype=F64)
+    assert eigenvalue_test(diagonal(0.5, 0.5 + 1e-8), eye, eye).nu == 1
+    assert eigenvalue_test(diagonal(0.5, 0.5 + 1e-8), eye, eye, tol=1e-10).nu == 2
+    A = diagonal(0.5, 0.5, 0.5, 0.5)
+    A[0, 1] = A[1, 2] = 1
+    g = torch.Generator().manual_seed(0)
+    Q, eye = torch.linalg.qr(torch.randn(4, 4, generator=g, dtype=F64)).Q, torch.eye(4, dtype=F64)
+    assert eigenvalue_test(Q @ A @ Q.mT, eye, eye).nu == 3
+
+
+def test_an_undecided_count_names_what_the_poles_left_open():
+    c, s, eye = math.cos(math.pi / 4), math.sin(math.pi / 4), torch.eye(2, dtype=F64)
+    A = torch.block_diag(torch.tensor([[c, -s], [s, c]], dtype=F64), eye)
+    B, C = torch.cat([eye, eye]), torch.cat([eye, 0.25 * eye], 1)
+    # M_0 and M_4 are opposite but for rounding, and k = 2 < nu = 3 keeps the pole 1 from deciding.
+    count, certificate = softmax_head_count(lag_operators(A, B, C, 5), system=(A, B, C))
+    assert count is None and "of the poles: a positive real pole, but k = 2 < nu = 3" in certificate.reason
+
+
+def test_a_count_by_the_poles_has_no_margin():
+    eye = torch.eye(2, dtype=F64)
+    M = lag_operators(diagonal(0.9, 0.5), eye, eye, 6)
+    _, certificate = softmax_head_count(M, system=(diagonal(0.9, 0.5), eye, eye))
+    assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin)
+
+
+@pytest.mark.parametrize("bad,error", [(-1, ValueError), (math.nan, ValueError), (1.0, ValueError),
+                                       ("x", TypeError), (True, TypeError), (None, None)])  # fmt: skip
+def test_an_accuracy_that_is_none_is_refused(bad, error):
+    rotation = torch.tensor([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]], dtype=F64)
+    eye = torch.eye(2, dtype=F64)
+    M = lag_operators(rotation, eye, eye, 12)
+    if error is None:
+        assert softmax_head_count(M, accuracy=bad)[0] == 3
+        return
+    for call in (softmax_head_count, sinkless_reach):
+        with pytest.raises(error, match="accuracy must be a number in"):
+            call(M, accuracy=bad)
+    with pytest.raises(error, match="accuracy must be a number in"):
+        softmax_head_count(M, accuracy=bad, system=(rotation, eye, eye))
+
+
+@pytest.mark.guards("thm-sink-count")
+@pytest.mark.parametrize("decay,n", [(0.01, 300), (0.5, 2000), (1e-100, 9)])
+def test_a_fading_lag_is_no_zero_lag(decay, n):
+    A, one = diagonal(decay), torch.ones(1, 1, dtype=F64)
+    M = lag_operators(A, one, one, n)
+    assert (M == 0).any()
+    assert softmax_head_count(M, system=(A, one, one))[0] == 1 and softmax_head_count(M)[0] == 2
+    heads = softmax_heads_from_ssm(A, one, one, n)
+    assert heads.H == 1 and heads.certificate.kind == "separating"
+    # What float64 cannot hold, the logits do: the last row, by its logarithms.
+    row = heads.logits[0, -1]
+    size = row - torch.logsumexp(torch.cat([row.new_zeros(1), row]), 0) + heads.V.log().squeeze()
+    wanted = math.log(decay) * torch.arange(n - 1, -1, -1, dtype=F64)
+    assert (size - wanted).abs().max() < 1e-9
+    assert softmax_heads_from_ssm(-A, one, one, n).H == 2
+
+
+@pytest.mark.guards("thm-sink-count")
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.booleans())
+def test_heads_of_fast_systems_are_the_system_lag_by_lag(seed, N, skip):
+    rng = np.random.default_rng(seed)
+    A = torch.from_numpy(np.diag(rng.uniform(0.0005, 0.005, N)) + 0.002 * np.triu(rng.random((N, N)), 1))
+    B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((N, 2), (2, N)))
+    D = torch.from_numpy(rng.standard_normal((2, 2))) if skip else None
+    n = 160
+    heads = softmax_heads_from_ssm(A, B, C, n, D)
+    visible = torch.ones(n, n, dtype=torch.bool).tril()
+    assert torch.isfinite(heads.logits[:, visible]).all() and heads.relative_error < 1e-10
+    with mpmath.workdps(60):
+        a, b, c = (mpmath.matrix(m.tolist()) for m in (A, B, C))
+        row = [[mpmath.exp(float(v)) for v in head] for head in heads.logits[:, -1]]
+        row = [[weight / (1 + sum(head)) for weight in head] for head in row]
+        state = b
+        for tau in range(n):
+            lag = c * state + (mpmath.matrix(D.tolist()) if skip and tau == 0 else 0 * (c * state))
+            made = 0 * lag
+            for head, V in zip(row, heads.V, strict=True):
+                made += head[n - 1 - tau] * mpmath.matrix(V.tolist())
+            assert mpmath.norm(made - lag) < 1e-9 * mpmath.norm(lag), tau
+            state = a * state
