@@ -11,7 +11,6 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.heads.lags import check_system
 from ssmbook.heads.ranklimited_bounds import (
     joint_ranks,
     lower_bounds,
@@ -20,6 +19,7 @@ from ssmbook.heads.ranklimited_bounds import (
     rank_one_elements,
 )
 from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.heads.softmax_rows import check_behind
 from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
@@ -64,13 +64,15 @@ def rank_limited_head_count(M, r, system=None, rtol=None):
     three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank <= r.
 
     M (n, p, d) real floating, one system; ``r`` an int >= 1; ``system`` an optional (A, B, C) behind M, which
-    lends its modes where M alone does not show them; ``rtol`` the rank tolerance (1e-10 in float64). V and
-    coefficients follow M's dtype and device. Raises ``TypeError``/``ValueError`` for bad input. Source:
+    lends its modes where M alone does not show them (other lags are refused); ``rtol`` the rank tolerance
+    (1e-10 in float64). V and coefficients follow M's dtype and device. Raises ``TypeError``/``ValueError`` for bad input. Source:
     Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
     """
     check_shape("M", M, "n p d")
     check_finite("M", M)
     check_integer("r", r, low=1)
+    if system is not None:
+        check_behind(M, *system)
     lags, matrices, rtol = _span(M, rtol)
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
     compact = (
@@ -78,11 +80,13 @@ def rank_limited_head_count(M, r, system=None, rtol=None):
         if len(lags)
         else lags
     )
+    lower = max(lower_bounds(lags, matrices, r, rtol).values())
     found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, system, rtol)]
-    best = min((f for f in found if f[2] <= 10 * rtol), key=lambda f: (len(f[0]), f[2]))
+    # Fewer heads than the bound may come close, where no best approximation exists; they are not the lags.
+    fair = (f for f in found if f[2] <= 10 * rtol and len(f[0]) >= lower)
+    best = min(fair, key=lambda f: (len(f[0]), f[2]))
     V, coefficients, error = _fitted(best[0], lags)
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
-    lower = max(lower_bounds(lags, matrices, r, rtol).values())
     return lower, heads.H, heads
 
 
@@ -148,7 +152,7 @@ def _candidates(lags, matrices, r, system, rtol):
         yield np.concatenate([_split(found[0], r, 1e-7), _split(_completion(found[0], matrices), r, rtol)])
     for modes in (
         pencil_modes(matrices, rtol),
-        None if system is None else _system_modes(system, lags.shape),
+        None if system is None else _system_modes(system),
     ):
         if modes is not None:
             yield _modal_heads(*modes, r, rtol)
@@ -187,13 +191,9 @@ def _pivoted(lags, k):
     return lags[pivots[:k]]
 
 
-def _system_modes(system, shape):
+def _system_modes(system):
+    """The modes of a system, or None where its eigenvectors are nearly dependent."""
     A, B, C = system
-    sizes = check_system(A, B, C)
-    if A.ndim != 2 or (sizes["p"], sizes["d"]) != shape[1:]:
-        raise ValueError(
-            f"system must be one (A, B, C) with p, d = {shape[1:]}; got p, d = {sizes['p'], sizes['d']}"
-        )
     values, vectors = np.linalg.eig(A.detach().double().cpu().numpy())
     if values.size == 0 or np.linalg.cond(vectors) > 1e8:
         return None

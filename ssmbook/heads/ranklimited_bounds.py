@@ -6,8 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 
-_NON_REAL = 1e-4
-
 
 def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
     """Number of singular values above rtol times the largest. Introduced in *interaction-operator*."""
@@ -29,12 +27,15 @@ def joint_ranks(matrices: np.ndarray, rtol: float) -> tuple[int, int]:
 def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) -> dict[str, int]:
     """Every lower bound by name for lags (n, p, d) and an orthonormal basis of their span (k, p, d).
 
-    Introduced in *how-many-heads-really*.
+    Ranks and eigenvalues are those of every tensor within 10 rtol of the lags: what a construction may miss
+    them by. Introduced in *how-many-heads-really*.
     """
-    columns, rows = joint_ranks(matrices, rtol)
-    sigma = np.linalg.svd(_scaled(lags), compute_uv=False)
-    largest = int((sigma > 1e6 * rtol * sigma.max(axis=1, initial=0.0)[:, None]).sum(1).max(initial=0))
-    tensor_rank = max(len(matrices), columns, rows, _beyond_unfoldings(lags, matrices, columns, rows))
+    slack = 10 * rtol * np.linalg.norm(lags)
+    columns, rows = (
+        _certain_rank(np.moveaxis(lags, axis, 0).reshape(lags.shape[axis], -1), slack) for axis in (1, 2)
+    )
+    largest = int((np.linalg.svd(lags, compute_uv=False) > slack).sum(1).max(initial=0))
+    tensor_rank = max(len(matrices), columns, rows, _beyond_unfoldings(lags, matrices, columns, rows, slack))
     return {
         "span": len(matrices),
         "columns": -(-columns // r),
@@ -44,29 +45,66 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     }
 
 
-def _scaled(lags):
-    """The lags that stand clear of rounding: below it their own rank means nothing."""
-    sizes = np.linalg.norm(lags, axis=(1, 2))
-    return lags[sizes > 1e-6 * sizes.max(initial=0.0)]
+def _certain_rank(matrix, slack):
+    """The least rank within a Frobenius distance ``slack`` of a matrix."""
+    return int((np.linalg.svd(matrix, compute_uv=False) > slack).sum()) if matrix.size else 0
 
 
-def _beyond_unfoldings(lags, matrices, columns, rows):
+def _beyond_unfoldings(lags, matrices, columns, rows, slack):
     """A lower bound of the tensor rank that the three unfoldings do not see; 0 where nothing applies."""
     k, m = len(matrices), columns
     if k < 2 or m < 2 or columns != rows:
         return 0
-    found = _pencil(matrices, m)
-    if found is None:
-        return 0
-    E, F, core = found
-    values = np.linalg.eigvals(np.linalg.solve(E, F))
-    turning = int((values.imag > _NON_REAL * np.abs(values).max()).sum())
+    turning = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, m))
     bound = m + 1 if turning else 0
-    if k == m and _is_algebra(E, core):
-        bound = max(bound, 2 * m - (m - turning))
+    found = _pencil(matrices, m)
+    if k == m and found is not None and _is_algebra(found[0], found[2]):
+        bound = max(bound, m + turning)
     if k == m == 2 and not turning and _exact_double_root(lags):
         bound = 3
     return bound
+
+
+def _pencils(lags, k, m):
+    """Pairs E, F of combinations of the lags in an m x m core of them, and the norm of their weights.
+
+    Weights of norm one see the strong directions of the span, others, as large as 1/sigma, all alike.
+    """
+    left = np.linalg.svd(np.moveaxis(lags, 1, 0).reshape(lags.shape[1], -1), full_matrices=False)[0][:, :m]
+    right = np.linalg.svd(lags.reshape(-1, lags.shape[2]), full_matrices=False)[2][:m]
+    directions, sigma, _ = np.linalg.svd(lags.reshape(len(lags), -1), full_matrices=False)
+    rng = np.random.default_rng(0)
+    for draw in rng.standard_normal((8, 2, k)):
+        for size in (np.ones(k), sigma[:k] / sigma[0]):
+            weights = draw / size
+            weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+            pair = np.tensordot(weights @ directions[:, :k].T, lags, 1)
+            yield left.T @ pair @ right.T
+
+
+def _certain_pairs(E, F, slack) -> int:
+    """How many conjugate pairs of eigenvalues E^-1 F keeps, whatever E and F are changed by, up to ``slack``.
+
+    With X = V diag(values) V^-1 the eigenvalues of X + Y lie in discs of radius m ||row of V^-1|| ||Y|| about
+    the values, and a connected group of discs holds as many as discs (Gerschgorin, for V^-1 (X + Y) V): those
+    of a group off the real axis stay off it.
+    """
+    m, sigma = len(E), np.linalg.svd(E, compute_uv=False)
+    if sigma[-1] <= 2 * slack:
+        return 0
+    X = np.linalg.solve(E, F)
+    values, vectors = np.linalg.eig(X)
+    size = np.linalg.norm(X, 2)
+    change = slack * (1 + size) / (sigma[-1] - slack)
+    rounding = 100 * m * np.finfo(float).eps * size * sigma[0] / sigma[-1]
+    if 1 / np.linalg.cond(vectors) < 100 * m * np.finfo(float).eps:
+        return 0
+    radius = m * np.linalg.norm(np.linalg.inv(vectors), axis=1) * (change + rounding)
+    joined = np.abs(values[:, None] - values) <= radius[:, None] + radius
+    real = radius >= np.abs(values.imag)
+    for _ in range(m):
+        real = joined @ real
+    return int((~real & (values.imag > 0)).sum())
 
 
 def _pencil(matrices, m):

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook._checks import check_finite, check_shape
 from ssmbook.heads import softmax_lp
 from ssmbook.heads.counts import head_count_from_lags
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
-from ssmbook.heads.softmax_rows import lag_rows
+from ssmbook.heads.softmax_rows import check_behind, lag_rows
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
 _EPS = np.finfo(np.float64).eps
@@ -72,7 +71,10 @@ def softmax_head_count(M, rtol=None, accuracy=None, *, system=None):
     check_shape("M", M, "n p d")
     check_finite("M", M)
     tolerances = trust(M, rtol, accuracy)
-    test = None if system is None else _test_of(M, *system)
+    test = None
+    if system is not None:
+        check_behind(M, *system)
+        test = eigenvalue_test(*system)
     if test is not None and _decides(test, M, system[0]):
         return _by_eigenvalues(test, M[: len(system[0]) + 1])
     certificate = certify(lag_rows(M, system)[0], *tolerances)
@@ -100,21 +102,6 @@ def shaped(certificate, M):
         weights=None if weights is None else weights.to(M),
         spectrum=certificate.spectrum.to(M.device),
     )
-
-
-def _test_of(M, A, B, C):
-    """The eigenvalue test of the system behind M, once it is seen to be the one behind it."""
-    check_alike(M=M, A=A)
-    few = min(len(M), len(A) + 1)
-    first = lag_operators(A, B, C, few)
-    same = first.shape == M[:few].shape
-    if not same or _largest(first - M[:few]) > 1e-6 * _largest(first):
-        raise ValueError(f"system must have the lags M; its first {few} differ from them")
-    return eigenvalue_test(A, B, C)
-
-
-def _largest(tensor):
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def _decides(test, M, A) -> bool:

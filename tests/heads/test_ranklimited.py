@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -193,7 +194,102 @@ def test_zero_system_and_bad_input():
         rank_limited_head_count(M, 1.5)
     with pytest.raises(ValueError, match="M must be finite"):
         rank_limited_head_count(M / 0, 1)
-    with pytest.raises(ValueError, match="system must be"):
+    with pytest.raises(ValueError, match="system must have the lags M"):
         rank_limited_head_count(M, 1, system=modal_system([0.5], [], 3, 3))
     with pytest.raises(ValueError, match="epsilon"):
         jordan_approximation(0.5, 0.0, 4)
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize("m", range(3, 9))
+@pytest.mark.parametrize("gap", [1e-4, 5e-4, 1e-3, 2e-3, 3e-3, 1e-2])
+def test_no_bound_exceeds_the_number_of_real_poles_however_close_they_are(m, gap):
+    # Distinct real poles and B = C = I: the residues are m rank-one heads, so c_1 <= m.
+    A = torch.diag(0.5 + gap * torch.arange(m, dtype=F64)) + torch.diag(torch.ones(m - 1, dtype=F64), 1)
+    eye = torch.eye(m, dtype=F64)
+    for n in (m, 3 * m):
+        for r in (1, 2):
+            lower, upper = check(lag_operators(A, eye, eye, n), r)
+            assert lower <= (m if r == 1 else upper) and lower >= -(-m // r)
+
+
+@pytest.mark.guards("prop-rank-limited")
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(0, 5), st.integers(0, 2), st.sampled_from([1e-6, 1e-3, 0.05, 1.0]),
+    st.booleans(), st.integers(1, 2),
+)  # fmt: skip
+def test_no_bound_exceeds_the_count_of_the_modes(seed, q, g, spread, triangular, r):
+    """q real poles and g pairs, close or not, need at most q + 3 g heads of rank one, q + 2 g of rank two."""
+    rng = np.random.default_rng(seed)
+    q = q or 1
+    blocks = [np.array([[0.9 * v]]) for v in 0.3 + spread * rng.uniform(-1, 1, q)]
+    blocks += [
+        rho * np.array([[math.cos(t), -math.sin(t)], [math.sin(t), math.cos(t)]])
+        for rho, t in zip(rng.uniform(0.4, 0.95, g), rng.uniform(0.05, 3.1, g), strict=True)
+    ]
+    A = torch.block_diag(*(torch.from_numpy(b) for b in blocks))
+    N = len(A)
+    if triangular:
+        A[:q, :q] += torch.from_numpy(np.triu(rng.standard_normal((q, q)), 1))
+    if rng.random() < 0.5:
+        Q = torch.linalg.qr(torch.from_numpy(rng.standard_normal((N, N))))[0]
+        A = Q @ A @ Q.mT
+    B, C = (torch.from_numpy(rng.standard_normal((N, N))) for _ in range(2))
+    if rng.random() < 0.5:
+        B, C = B[:, : int(rng.integers(1, N + 1))], C[: int(rng.integers(1, N + 1))]
+    lower = max(
+        rank_limited_lower_bounds(lag_operators(A, B, C, N + int(rng.integers(0, N + 1))), r).values()
+    )
+    assert lower <= q + (3 if r == 1 else 2) * g
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize("m", range(2, 7))
+@pytest.mark.parametrize("rho", [0.5, -0.3, 1.0])
+def test_no_bound_exceeds_the_count_of_a_jordan_block(m, rho):
+    A, eye = (
+        rho * torch.eye(m, dtype=F64) + torch.diag(torch.ones(m - 1, dtype=F64), 1),
+        torch.eye(m, dtype=F64),
+    )
+    # The algebra R[z]/z^m is multiplied in 2 m - 1 products, evaluation at 2 m - 1 points.
+    assert m <= max(rank_limited_lower_bounds(lag_operators(A, eye, eye, 2 * m), 1).values()) <= 2 * m - 1
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize("r", [1, 2])
+@pytest.mark.parametrize("faint", [1e-4, 1e-6, 1e-8])
+def test_a_faint_direction_does_not_lift_rounding_into_a_rank(r, faint):
+    # k = 2, and one head of rank one for each: the second mode is faint, its rounding errors are not seen.
+    g = torch.Generator().manual_seed(r)
+    A = torch.diag(torch.tensor([0.9, 0.4], dtype=F64))
+    Q = torch.linalg.qr(torch.randn(2, 2, generator=g, dtype=F64))[0]
+    B, C = torch.randn(2, 6, generator=g, dtype=F64), torch.randn(5, 2, generator=g, dtype=F64)
+    C[:, 1] *= faint
+    M = lag_operators(Q @ A @ Q.mT, Q @ B, C @ Q.mT, 12)
+    assert max(rank_limited_lower_bounds(M, r).values()) == 2
+
+
+def test_scale_units_and_lonely_candidates():
+    g = torch.Generator().manual_seed(0)
+    M = torch.zeros(6, 3, 3, dtype=F64)
+    M[:, :2, :2] = torch.randn(6, 2, 2, generator=g, dtype=F64)
+    assert check(M, 1)[1] == 4  # the four elementary matrices of the 2 x 2 core, and nothing else
+    M = torch.randn(4, 2, 3, generator=g, dtype=F64)
+    assert check(1e9 * M, 1) == check(M, 1)
+    a, b = torch.randn(4, 2, generator=g, dtype=F64), torch.randn(4, 3, generator=g, dtype=F64)
+    M = torch.einsum("tp,td->tpd", a, b)
+    M = torch.cat([M, 0.01 * torch.stack([M[0] + M[1], M[2] - M[3]])])
+    assert check(M, 1)[1] == 4  # four of the lags themselves
+
+
+def test_bad_lags_ranks_and_foreign_systems_are_named():
+    eye = torch.eye(2, dtype=F64)
+    M = lag_operators(0.9 * turn(0.7), eye, eye, 6)
+    with pytest.raises(ValueError, match="M must have shape"):
+        rank_limited_lower_bounds(M[0], 1)
+    with pytest.raises(ValueError, match="r must be at least 1"):
+        rank_limited_lower_bounds(M, 0)
+    with pytest.raises(ValueError, match="system must have the lags M"):
+        rank_limited_head_count(M, 1, system=(0.8 * turn(0.7), eye, eye))
+    assert rank_limited_head_count(M, 1, system=(0.9 * turn(0.7), eye, eye))[:2] == (3, 3)
