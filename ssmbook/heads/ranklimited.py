@@ -65,8 +65,8 @@ def rank_limited_head_count(M, r, system=None, rtol=None):
 
     M (n, p, d) real floating, one system; ``r`` an int >= 1; ``system`` an optional (A, B, C) behind M, which
     lends its modes where M alone does not show them (other lags are refused); ``rtol`` the rank tolerance
-    (1e-10 in float64). V and coefficients follow M's dtype and device. Raises ``TypeError``/``ValueError`` for bad input. Source:
-    Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    (1e-10 in float64). V and coefficients follow M's dtype and device. Raises ``TypeError``/``ValueError``
+    for bad input. Source: Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
     """
     check_shape("M", M, "n p d")
     check_finite("M", M)
