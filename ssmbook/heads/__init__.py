@@ -15,7 +15,8 @@ from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
 from ssmbook.heads.exact import ExactHeadCount, exact_head_count, exact_minimal_degree
 from ssmbook.heads.floor import epsilon_head_count, head_floor
 from ssmbook.heads.lags import lag_operators
-from ssmbook.heads.modal import exact_modal_head_count, exact_modal_residues, modal_head_count, modal_residues
+from ssmbook.heads.modal import modal_head_count, modal_residues
+from ssmbook.heads.modal_exact import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads.pairwise import PairwiseCount, PairwiseHeads, pairwise_head_count, pairwise_heads_from_ssm
 from ssmbook.heads.ranklimited import (
     LagHeads,

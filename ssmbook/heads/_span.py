@@ -95,15 +95,19 @@ def orthonormal_powers(step, start, steps, rtol):
     """Arnoldi: an orthonormal basis of span{step^tau(start), tau < steps}, smallest growth kept, growth
     dropped.
     """
-    basis = (start / torch.linalg.vector_norm(start)).unsqueeze(0)
-    kept, dropped = float("inf"), 0.0
-    while len(basis) < steps:
-        new = step(basis[-1])
+    room = start.new_empty(min(steps, 16), len(start))
+    room[0] = start / torch.linalg.vector_norm(start)
+    count, kept = 1, float("inf")
+    while count < steps:
+        basis, new = room[:count], step(room[count - 1])
         for _ in range(2):  # twice is enough
             new = new - (basis.conj() @ new) @ basis
         growth = float(torch.linalg.vector_norm(new))
         if growth <= rtol:
             return basis, kept, growth
         kept = min(kept, growth)
-        basis = torch.cat([basis, (new / growth).unsqueeze(0)])
-    return basis, kept, dropped
+        if count == len(room):  # one copy for every doubling, not for every step
+            room = torch.cat([room, torch.empty_like(room)])
+        room[count] = new / growth
+        count += 1
+    return room[:count], kept, 0.0

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-from sympy import QQ
-from sympy.polys.matrices import DomainMatrix
 
 from ssmbook._checks import check_integer
 
@@ -166,8 +164,8 @@ def _pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:
     """First-come basis among vectors (lists of fractions), and the coefficients of every other one on it."""
     if not vectors or not vectors[0]:
         return [], {i: () for i in range(len(vectors))}
-    columns = [[QQ(x.numerator, x.denominator) for x in row] for row in zip(*vectors, strict=True)]
-    reduced, pivots = DomainMatrix(columns, (len(columns), len(vectors)), QQ).rref()
+    columns = list(zip(*vectors, strict=True))
+    reduced, pivots = rational_matrix(columns, (len(columns), len(vectors))).rref()
     table = reduced.to_list()
     others = (i for i in range(len(vectors)) if i not in pivots)
     return list(pivots), {i: tuple(_from_qq(table[r][i]) for r in range(len(pivots))) for i in others}
@@ -175,9 +173,16 @@ def _pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:
 
 def _characteristic(A) -> list[Fraction]:
     """Coefficients c_1 … c_N of the characteristic polynomial x^N + c_1 x^(N-1) + … + c_N."""
-    rows = [[QQ(x.numerator, x.denominator) for x in row] for row in A]
-    polynomial = DomainMatrix(rows, (len(A), len(A)), QQ).charpoly()
+    polynomial = rational_matrix(A, (len(A), len(A))).charpoly()
     return [_from_qq(c) for c in polynomial[1:]]
+
+
+def rational_matrix(rows, shape):
+    """A sympy ``DomainMatrix`` over the rationals from rows of fractions; the first call loads sympy."""
+    from sympy import QQ
+    from sympy.polys.matrices import DomainMatrix
+
+    return DomainMatrix([[QQ(x.numerator, x.denominator) for x in row] for row in rows], shape, QQ)
 
 
 def _from_qq(x) -> Fraction:

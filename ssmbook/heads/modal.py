@@ -1,14 +1,12 @@
-"""What the head count is made of: residues of the modes, in float64 or exactly."""
+"""What the head count is made of: residues of the modes, in float64 (`modal_exact`: over the rationals)."""
 
 from __future__ import annotations
 
-import sympy
 import torch
 
 from ssmbook.dynamics._units import ldexp, standard_form
 from ssmbook.heads._span import EIGENVECTOR_LIMIT, cluster
 from ssmbook.heads.counts import real_system, tolerance
-from ssmbook.heads.exact import rational_system
 
 
 def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,48 +55,3 @@ def modal_head_count(A, B, C, D=None, rtol=None) -> int:
     if R.numel() == 0 or not R.abs().amax() > 0:
         return 0
     return int(torch.linalg.matrix_rank(R.flatten(1), rtol=tolerance(rtol, A)))
-
-
-def exact_modal_residues(A, B, C, D=None) -> dict:
-    """Return R_(s,m) = C N_s^m P_s B for every eigenvalue of a rational A, defective or not, in exact
-    arithmetic.
-
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, rational as in `exact_head_count`. Result a dict from
-    (eigenvalue, m) to a sympy p x d matrix, so that M_tau = sum binom(tau, m) lam^(tau - m) R_(s,m) with 0^0
-    = 1; the skip joins R_(0,0). Meant for N <= 6 or rational eigenvalues: sympy's Jordan form does the work.
-
-    Raises as `exact_head_count`, and sympy's error where eigenvalues have no closed form. Source:
-    prop-what-k-is. Introduced in *head-count*.
-    """
-    a, b, c, skip = (_matrix(rows) for rows in rational_system(A, B, C, D))
-    change, jordan = a.jordan_form()
-    left, right = c * change, change.inv() * b
-    residues = {(sympy.S.Zero, 0): skip} if any(skip) else {}
-    start = 0
-    for block in jordan.get_diag_blocks():
-        size = block.rows
-        for m in range(size):
-            # N^m on one Jordan block moves column j to row j - m.
-            part = left[:, start : start + size - m] * right[start + m : start + size, :]
-            key = (block[0, 0], m)
-            residues[key] = (residues.get(key, sympy.zeros(*skip.shape)) + part).applyfunc(sympy.simplify)
-        start += size
-    return residues
-
-
-def exact_modal_head_count(A, B, C, D=None) -> int:
-    """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
-
-    Arguments and errors as `exact_modal_residues`. Result an ``int``. Source: prop-what-k-is. Introduced in
-    *head-count*.
-    """
-    residues = list(exact_modal_residues(A, B, C, D).values())
-    if not residues:
-        return 0
-    return sympy.Matrix([list(R) for R in residues]).rank(simplify=True)
-
-
-def _matrix(rows):
-    columns = len(rows[0]) if rows else 0
-    entries = [sympy.Rational(x.numerator, x.denominator) for row in rows for x in row]
-    return sympy.Matrix(len(rows), columns, entries)

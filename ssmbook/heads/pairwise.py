@@ -5,13 +5,13 @@ everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
-from sympy import QQ
-from sympy.polys.matrices import DomainMatrix
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.exact import rational_matrix
 from ssmbook.heads.softmax_lp import span_coordinates
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
@@ -79,12 +79,13 @@ def _generic_rank(basis, X, rtol):
 def _exact_ranks(lags, draws, generator):
     """Ranks over Q of the lags, and of the lags applied to random integer vectors."""
     n, p, d = lags.shape
-    exact = [[QQ(*float(v).as_integer_ratio()) for v in row] for row in lags.reshape(n, -1)]
-    k = DomainMatrix(exact, (n, p * d), QQ).rank() if n else 0
+    exact = [[Fraction(float(v)) for v in row] for row in lags.reshape(n, -1)]
+    k = rational_matrix(exact, (n, p * d)).rank() if n else 0
     count = 0
     for x in torch.randint(-999, 1000, (draws, d), generator=generator).tolist():
-        images = [[sum((row[a * d + b] * x[b] for b in range(d)), QQ(0)) for a in range(p)] for row in exact]
-        count = max(count, DomainMatrix(images, (n, p), QQ).rank() if n else 0)
+        images = [[sum((row[a * d + b] * x[b] for b in range(d)), Fraction(0)) for a in range(p)]
+                  for row in exact]  # fmt: skip
+        count = max(count, rational_matrix(images, (n, p)).rank() if n else 0)
     return k, count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from ssmbook._checks import check_finite, check_shape
 from ssmbook.heads import softmax_lp
 from ssmbook.heads.counts import head_count_from_lags
+from ssmbook.heads.exact import rational_matrix
 from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
 from ssmbook.heads.softmax_rows import check_behind, lag_rows
 from ssmbook.operators.ranks import check_rtol, default_rtol
@@ -221,14 +223,11 @@ def _separation(u, unit, basis):
 
 def _exact_dependency(rows, weights):
     """Weights of an exact rational positive dependency on the support of ``weights``, or None."""
-    from sympy import QQ
-    from sympy.polys.matrices import DomainMatrix
-
     support = np.flatnonzero(weights > 1e-9)
     if not 2 <= support.size <= _EXACT_SUPPORT:
         return None
-    columns = [[QQ(*float(value).as_integer_ratio()) for value in rows[t]] for t in support]
-    kernel = DomainMatrix(columns, (support.size, rows.shape[1]), QQ).transpose().nullspace().to_Matrix()
+    columns = [[Fraction(float(value)) for value in rows[t]] for t in support]
+    kernel = rational_matrix(columns, (support.size, rows.shape[1])).transpose().nullspace().to_Matrix()
     if kernel.shape[0] != 1:
         return None
     combination = [value * (1 if kernel[0] > 0 else -1) for value in kernel]

@@ -4,7 +4,9 @@ included.
 
 import math
 
+import numpy as np
 import pytest
+import sympy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +90,62 @@ def test_complex_pairs_counted_by_exact_residues():
         assert (
             exact_modal_head_count(*system, D) == exact_head_count(*system, 9, D).count == 2 + (D is not None)
         )
+
+
+IRREDUCIBLE = {
+    "cubic": [[0, 0, 1], [1, 0, 1], [0, 1, 0]],
+    "quartic": [[0, 0, 0, 1], [1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]],
+    "quintic": [[0, 0, 0, 0, 1], [1, 0, 0, 0, 1], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]],
+}
+
+
+@pytest.mark.guards("prop-what-k-is")
+@pytest.mark.parametrize("name", IRREDUCIBLE)
+def test_irreducible_polynomials_are_counted_and_their_residues_refused(name):
+    A = IRREDUCIBLE[name]
+    eye = [[int(i == j) for j in range(len(A))] for i in range(len(A))]
+    assert exact_modal_head_count(A, eye, eye) == len(A)
+    assert exact_modal_head_count(A, eye, eye, eye) == len(A)  # I lies in the span of the powers
+    with pytest.raises(ValueError, match="A must have eigenvalues of degree at most two"):
+        exact_modal_residues(A, eye, eye)
+
+
+@pytest.mark.guards("prop-what-k-is")
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, sparse):
+    rng = np.random.default_rng(seed)
+    A = rng.choice([0, 0, 0, 1, -1], (N, N)) if sparse else rng.integers(-2, 3, (N, N))
+    if N % 2 == 0 and rng.random() < 0.4:  # repeated factors, defective or not
+        half = A[: N // 2, : N // 2]
+        A = np.block([[half, np.eye(N // 2, dtype=int) * rng.integers(0, 2)], [0 * half, half]])
+    A, B, C, D = (
+        torch.from_numpy(m) for m in (A, *(rng.integers(-2, 3, s) for s in ((N, d), (p, N), (p, d))))
+    )
+    for skip in (None, D):
+        assert exact_modal_head_count(A, B, C, skip) == exact_head_count(A, B, C, 2 * N + 2, skip).count
+    try:
+        residues = exact_modal_residues(A, B, C, D)
+    except ValueError:
+        factors = sympy.Poly(sympy.Matrix(A.tolist()).charpoly().as_expr()).factor_list()[1]
+        assert max(factor.degree() for factor, _ in factors) > 2
+        return
+    state = sympy.Matrix(B.tolist())
+    for tau in range(N + 2):
+        lag = sympy.Matrix(C.tolist()) * state + (sympy.Matrix(D.tolist()) if tau == 0 else sympy.zeros(p, d))
+        made = sympy.zeros(p, d)
+        for (lam, m), R in residues.items():
+            if m <= tau:
+                made += math.comb(tau, m) * lam ** (tau - m) * R  # sympy: 0 ** 0 = 1
+        assert (made - lag).applyfunc(sympy.radsimp).applyfunc(sympy.expand) == sympy.zeros(p, d)
+        state = sympy.Matrix(A.tolist()) * state
+
+
+def test_no_states_have_no_modes():
+    zero = lambda *shape: torch.zeros(*shape, dtype=DOUBLE)  # noqa: E731
+    lam, R = modal_residues(zero(0, 0), zero(0, 2), zero(2, 0))
+    assert lam.shape == (0,) and R.shape == (0, 2, 2)
+    assert exact_modal_head_count([], [], [[], []]) == 0 and exact_modal_residues([], [], [[], []]) == {}
 
 
 def test_defective_systems_are_refused_by_the_float_modal_form():

@@ -1,0 +1,112 @@
+"""What the head count is made of, over the rationals: residues from factors of the characteristic polynomial.
+
+No Jordan form: with chi = f^m g and h the inverse of g modulo f^m, (g h)(A) is the spectral projector of the
+roots of f. Importing this module loads no sympy; calling it does.
+"""
+
+from __future__ import annotations
+
+from ssmbook.heads.exact import rational_matrix, rational_system
+
+
+def exact_modal_residues(A, B, C, D=None) -> dict:
+    """Return R_(s,m) = C N_s^m P_s B for every eigenvalue of a rational A, defective or not, in exact
+    arithmetic.
+
+    A (N, N), B (N, d), C (p, N), D (p, d) or None, rational as in `exact_head_count`. Result a dict from
+    (eigenvalue, m), m below the eigenvalue's index, to a sympy p x d matrix, so that M_tau = sum binom(tau,
+    m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip joins R_(0,0). Eigenvalues are rational or of degree two.
+
+    Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
+    (`exact_modal_head_count` counts there too), and as `exact_head_count`. Source: prop-what-k-is. Introduced
+    in *head-count*.
+    """
+    import sympy
+
+    *system, skip = (rational_matrix(rows, shape) for rows, shape in _shaped(A, B, C, D))
+    factors = _factors(system[0])
+    steep = [factor for factor, _ in factors if factor.degree() > 2]
+    if steep:
+        raise ValueError(
+            f"A must have eigenvalues of degree at most two over the rationals; got a root of "
+            f"{steep[0].as_expr()}; exact_modal_head_count needs none of them"
+        )
+    residues = {(sympy.S.Zero, 0): skip.to_Matrix()} if any(skip.to_list_flat()) else {}
+    for factor, multiplicity in factors:
+        for value in sympy.roots(factor):
+            for m, R in enumerate(_residues_of(value, multiplicity, *system)):
+                residues[value, m] = residues.get((value, m), sympy.zeros(*R.shape)) + R
+    return residues
+
+
+def exact_modal_head_count(A, B, C, D=None) -> int:
+    """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
+
+    Arguments and errors as `exact_head_count`; eigenvalues may be anything. Result an ``int``. The residues
+    of all roots of one irreducible factor f, and of all m below its multiplicity, span what C A^j P B spans,
+    j below the degree of that power of f, with P the rational projector of f: ranks over Q do. Source:
+    prop-what-k-is. Introduced in *head-count*.
+    """
+    from sympy import QQ
+    from sympy.polys.matrices import DomainMatrix
+
+    a, b, c, skip = (rational_matrix(rows, shape) for rows, shape in _shaped(A, B, C, D))
+    rows, skipped = [], not any(skip.to_list_flat())
+    for factor, multiplicity in _factors(a):
+        state = _projected(factor, multiplicity, a, b)
+        for power in range(factor.degree() * multiplicity):
+            R = c * state
+            if power == 0 and not any(factor.all_coeffs()[1:]):  # the factor z: here the skip joins
+                R, skipped = R + skip, True
+            rows.append(R.to_list_flat())
+            state = a * state
+    rows += [] if skipped else [skip.to_list_flat()]
+    width = c.shape[0] * b.shape[1]
+    return DomainMatrix(rows, (len(rows), width), QQ).rank() if rows and width else 0
+
+
+def _shaped(A, B, C, D):
+    """The four matrices as fractions with their shapes, which empty rows alone do not tell."""
+    a, b, c, d = rational_system(A, B, C, D)
+    size, columns = len(a), len(d[0]) if d else len(b[0]) if b else 0
+    return zip((a, b, c, d), ((size, size), (size, columns), (len(c), size), (len(c), columns)), strict=True)
+
+
+def _factors(a):
+    """Irreducible monic factors of the characteristic polynomial with their multiplicities."""
+    import sympy
+
+    polynomial = sympy.Poly(a.charpoly(), sympy.Symbol("z"), domain=sympy.QQ)
+    return [(factor.monic(), multiplicity) for factor, multiplicity in polynomial.factor_list()[1]]
+
+
+def _projected(factor, multiplicity, a, b):
+    """P b for the spectral projector P of the roots of a factor of the characteristic polynomial of a."""
+    import sympy
+
+    power = factor**multiplicity
+    rest = sympy.Poly(a.convert_to(factor.domain).charpoly(), factor.gen, domain=factor.domain).quo(power)
+    if rest.degree() == 0:
+        return b
+    projector = rest * rest.invert(power)
+    state = b * projector.domain.zero
+    for coefficient in projector.rep.to_list():
+        state = a * state + b * coefficient
+    return state
+
+
+def _residues_of(value, multiplicity, a, b, c):
+    """The residues C N^m P B of one eigenvalue as sympy matrices, as long as N^m P is not zero."""
+    import sympy
+    from sympy.polys.matrices import DomainMatrix
+
+    domain = sympy.QQ if value.is_rational else sympy.QQ.algebraic_field(value)
+    a, b, c = (matrix.convert_to(domain) for matrix in (a, b, c))
+    size = a.shape[0]
+    eye = DomainMatrix.eye(size, domain)
+    factor = sympy.Poly([1, -value], sympy.Symbol("z"), domain=domain)
+    nilpotent = a - eye * domain.from_sympy(value)
+    part = _projected(factor, multiplicity, a, eye)
+    while any(part.to_list_flat()):
+        yield (c * part * b).to_Matrix().applyfunc(sympy.expand)
+        part = nilpotent * part
