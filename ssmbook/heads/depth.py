@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_integer, check_shape
+from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
 from ssmbook.operators import FactorizedOperator
 
 
@@ -38,16 +38,20 @@ def residual_stack_operator(alpha, V) -> FactorizedOperator:
     """Return the operator of L stacked layers x -> x + sum_h (A_h ⊗ V_h) x, expanded into its (1 + H)^L
     heads.
 
-    alpha (L, H, n, n), V (L, H, p, p), one dtype; layer 0 acts first. Result a `FactorizedOperator` in that
-    dtype; head 0 is the path through every skip. L = 0 gives the identity. Memory (1 + H)^L n^2: for small
-    stacks.
+    alpha (L, H, n, n), zero above the diagonal, V (L, H, p, p), one dtype; layer 0 acts first. Result a
+    `FactorizedOperator` in that dtype; head 0 is the path through every skip. L = 0 gives the identity.
+    Memory (1 + H)^L n^2: for small stacks.
 
-    Raises ``TypeError`` for dtypes, ``ValueError`` for shapes and devices. Source: prop-depth-heads.
-    Introduced in *gates-and-depth*.
+    Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, devices, NaN, infinity and coefficients that
+    see the future. Source: prop-depth-heads. Introduced in *gates-and-depth*.
     """
     sizes = check_shape("alpha", alpha, "L H n n")
     sizes = check_shape("V", V, "L H p p", {"L": sizes["L"], "H": sizes["H"]}) | {"n": sizes["n"]}
     check_alike(alpha=alpha, V=V)
+    check_finite("alpha", alpha)
+    check_finite("V", V)
+    if alpha.triu(1).any():
+        raise ValueError("alpha must be causal, zero above the diagonal; got a non-zero entry with j > i")
     skip_alpha = torch.eye(sizes["n"], dtype=alpha.dtype, device=alpha.device).unsqueeze(0)
     skip_V = torch.eye(sizes["p"], dtype=V.dtype, device=V.device).unsqueeze(0)
     stack_alpha, stack_V = skip_alpha, skip_V

@@ -8,6 +8,7 @@ import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape
 from ssmbook.heads.counts import real_lags
+from ssmbook.operators.ranks import default_rtol
 
 MEASURES = ("energy", "amplitude")
 
@@ -17,14 +18,14 @@ def head_floor(M, *, time_covariance=None, channel_covariance=None, measure="ene
     its lags.
 
     M (n, p, d); time_covariance (n, n) and channel_covariance (d, d) of the inputs, E x_i x_j^T =
-    time_covariance[i, j] * channel_covariance, symmetric positive definite, in the dtype of M (``None``:
+    time_covariance[i, j] * channel_covariance, symmetric positive semidefinite, in the dtype of M (``None``:
     white). Result float64 (min(n, p d) + 1,), from 1 down to 0: with measure "energy" the expected squared
     error over the expected output energy, with "amplitude" its square root. White inputs: the Eckart-Young
     tail of the rows sqrt(n - tau) vec M_tau. A zero system has error 0 throughout. Computed in float64.
 
     Raises ``TypeError`` for complex, integer or mixed dtypes, ``ValueError`` for shapes, non-finite entries,
-    a covariance that is not symmetric positive definite, an unknown measure. Source: thm-head-floor, after
-    eckart1936approximation. Introduced in *head-count*.
+    a covariance that is not symmetric positive semidefinite, an unknown measure. Source: thm-head-floor,
+    after eckart1936approximation. Introduced in *head-count*.
     """
     if measure not in MEASURES:
         raise ValueError(f"measure must be one of {MEASURES}; got {measure!r}")
@@ -53,19 +54,22 @@ def epsilon_head_count(M, eps, measure="energy", *, time_covariance=None, channe
 def weighted_rows(M, time_covariance=None, channel_covariance=None) -> torch.Tensor:
     """Return a matrix (n, p d) with the singular values of the rearranged W (L_t ⊗ L_x), Sigma = L L^T.
 
-    The rearranged W is T vec-rows(M L_x), and T^T T = G with G[s, t] = sum_i Sigma_t[i - s, i - t]: so the
-    Cholesky factor of G (n, n) stands in for T (n^2, n). White inputs: G = diag(n - tau).
+    The rearranged W is T vec-rows(M L_x), and T^T T = G with G[s, t] = sum_i Sigma_t[i - s, i - t]: so any
+    factor F of G = F F^T (n, n) stands in for T (n^2, n). White inputs: G = diag(n - tau).
     """
     rows = real_lags(M)
     n = len(rows)
     if channel_covariance is not None:
-        rows = rows @ _cholesky("channel_covariance", channel_covariance, M, rows.shape[2])
+        covariance = _checked("channel_covariance", channel_covariance, M, rows.shape[2])
+        rows = rows @ _factor("channel_covariance", covariance, default_rtol(M.dtype))
     rows = rows.flatten(1)
     if time_covariance is None:
         weight = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device).sqrt()
         return weight.unsqueeze(1) * rows
-    _cholesky("time_covariance", time_covariance, M, n)
-    return torch.linalg.cholesky(_lag_gram(time_covariance.double())).mT @ rows
+    covariance = _checked("time_covariance", time_covariance, M, n)
+    rtol = default_rtol(M.dtype)
+    _factor("time_covariance", covariance, rtol)
+    return _factor("time_covariance", _lag_gram(covariance), rtol).mT @ rows
 
 
 def tail_energy(rows) -> torch.Tensor:
@@ -91,14 +95,24 @@ def _lag_gram(covariance):
     return gram
 
 
-def _cholesky(name, covariance, M, size):
+def _checked(name, covariance, M, size):
+    """A symmetric covariance in float64."""
     check_shape(name, covariance, f"{size} {size}")
     check_alike(M=M, **{name: covariance})
     check_finite(name, covariance)
     covariance = covariance.double()
     if not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=0.0):
         raise ValueError(f"{name} must be symmetric; got entries that differ from their mirror image")
-    factor, info = torch.linalg.cholesky_ex(covariance)
-    if int(info):
-        raise ValueError(f"{name} must be positive definite; got leading minor {int(info)} not positive")
-    return factor
+    return covariance
+
+
+def _factor(name, matrix, rtol):
+    """L with L L^T = matrix: Cholesky's, or from eigenvalues where inputs are confined to a subspace."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if not int(info):
+        return factor
+    values, vectors = torch.linalg.eigh(matrix)
+    least = float(values[0])
+    if least < -rtol * float(values.abs().max()):
+        raise ValueError(f"{name} must be positive semidefinite; got the eigenvalue {least:.3g}")
+    return vectors * values.clamp_min(0).sqrt()

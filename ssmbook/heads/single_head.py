@@ -35,8 +35,8 @@ def one_head_coefficients(M, V, x, rtol=None) -> torch.Tensor:
     solution and a function of x_0 … x_i alone; in the dtype of x.
 
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity, n > L, and when some output
-    is not a combination of V x_0 … V x_i: the first such output is named. Source: prop-almost-every.
-    Introduced in *interaction-rank-gap*.
+    is not, to rounding, a combination of V x_0 … V x_i: the first such output is named. Source:
+    prop-almost-every. Introduced in *interaction-rank-gap*.
     """
     sizes = check_shape("M", M, "L p d")
     check_shape("V", V, "p d", sizes)
@@ -118,6 +118,6 @@ def _refuse_unreached(missed, wanted, rtol):
     i = int((~reached).any(0).nonzero()[0])
     worst = float((missed[:, i] / wanted[:, i]).nan_to_num(0.0).amax())
     raise ValueError(
-        f"V must reach the system at x: output {i} is not a combination of V x_0 … V x_{i}, the nearest one "
-        f"is off by {worst:.3g} of its size, wanted at most {rtol:.0e}"
+        f"V must reach the system at x: output {i} is not a combination of V x_0 … V x_{i} to rounding: the "
+        f"nearest one is off by {worst:.3g} of its size, wanted at most {rtol:.0e}"
     )

@@ -18,6 +18,7 @@ from ssmbook.heads import (
     head_count_bound,
     head_count_from_lags,
     head_count_report,
+    heads_from_ssm,
     lag_operators,
     minimal_polynomial_degree,
 )
@@ -283,3 +284,37 @@ def test_bad_lags_are_named():
         == head_count_from_lags(torch.zeros(4, 2, 2)).count
         == 0
     )
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_the_bound_does_not_depend_on_the_units_of_an_output():
+    A, B, C, _ = random_system(3, 2, 2, 0.9, 0)
+    assert head_count_bound(A, B, torch.tensor([[1.0], [1e-7]]) * C, 20) == head_count_bound(A, B, C, 20) == 3
+
+
+def test_krylov_growth_close_to_the_tolerance_is_a_near_tie():
+    A = torch.tensor([[0.5, 1e-8], [0.0, 0.5]], dtype=DOUBLE)
+    report = head_count_report(A, EYE, EYE, 8)
+    assert (report.method, report.count) == ("krylov", 2) and report.smallest_kept < 1e-7 and report.near_tie
+
+
+@pytest.mark.guards("thm-head-count")
+def test_a_repeated_eigenvalue_counts_once_below_the_number_of_modes():
+    A = torch.diag(torch.tensor([0.9, 0.9, 0.5, 0.3], dtype=DOUBLE))
+    eye = torch.eye(4, dtype=DOUBLE)
+    assert [head_count(A, eye, eye, n) for n in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    assert torch.allclose(heads_from_ssm(A, eye, eye, 2).to_dense()[1, 0], A)
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_a_tolerance_of_zero_takes_only_exact_zeros_for_zero():
+    A = torch.zeros(3, 3, dtype=DOUBLE)
+    A[0, 1] = 1
+    report = head_count_report(A, torch.eye(3, dtype=DOUBLE), torch.eye(3, dtype=DOUBLE), 5, rtol=0.0)
+    assert (report.method, report.count, report.degree) == ("krylov", 2, 2)
+
+
+@pytest.mark.parametrize("count", [head_count, head_count_report, head_count_bound])
+def test_integer_matrices_are_named(count):
+    with pytest.raises(TypeError, match="A must be a floating-point"):
+        count(torch.eye(2).long(), torch.eye(2).long(), torch.eye(2).long(), 5)

@@ -142,3 +142,15 @@ def test_the_grader_of_wide_layers():
     assert "later token" in ahead.hint
     assert "expected alpha" in check(name, lambda A, n, H: wide_layers(A, n, H)[::-1]).hint
     assert check(name, 3).hint == "expected a function; got int"
+
+
+def test_lengths_coefficients_and_maps_out_of_range_are_named():
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        residual_depth_span(1, 1, 2, n=0)
+    alpha, V = torch.ones(1, 1, 3, 3).tril(), torch.ones(1, 1, 2, 2)
+    with pytest.raises(ValueError, match="alpha must be finite"):
+        residual_stack_operator(alpha / 0, V)
+    with pytest.raises(ValueError, match="V must be finite"):
+        residual_stack_operator(alpha, V * float("nan"))
+    with pytest.raises(ValueError, match="alpha must be causal"):
+        residual_stack_operator(alpha.mT, V)

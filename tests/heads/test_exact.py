@@ -123,3 +123,8 @@ def test_empty_and_zero_systems():
 def test_bad_input_is_named(arguments, error, message):
     with pytest.raises(error, match=message):
         exact_head_count(*arguments)
+
+
+def test_a_system_without_inputs_has_a_certificate_too():
+    certificate = exact_head_count([[1]], [[]], [[1]], 2)
+    assert certificate.count == 0 and certificate.verify()

@@ -181,3 +181,25 @@ def test_bad_options_are_named(options, error, message):
 def test_bad_epsilon_is_named(eps, error):
     with pytest.raises(error, match="eps must be"):
         epsilon_head_count(torch.ones(4, 2, 2, dtype=DOUBLE), eps)
+
+
+@pytest.mark.guards("thm-head-floor")
+@quick
+@given(sizes, st.integers(0, 3))
+def test_inputs_confined_to_a_subspace_are_exact_too(size, rank):
+    n, p, d, seed = size
+    M = random_lags(n, p, d, seed)
+    L_t, L_x = random_lags(n, 1, n, seed + 1)[:, 0].tril(), random_lags(d, 1, d, seed + 2)[:, 0].tril()
+    L_t[:, rank:], L_x[:, max(rank, 1) :] = 0, 0
+    floors = head_floor(M, time_covariance=L_t @ L_t.mT, channel_covariance=L_x @ L_x.mT)
+    confined = torch.einsum("ilpc,lj,cd->ijpd", LagOperator(M).to_dense(), L_t, L_x)
+    energy = torch.linalg.svdvals(confined.reshape(n * n, p * d)).square()
+    total = float(energy.sum())
+    for H, floor in enumerate(floors.tolist()):
+        assert floor == pytest.approx(float(energy[H:].sum()) / total if total else 0.0, abs=1e-9)
+
+
+def test_an_indefinite_covariance_is_refused():
+    for indefinite in (torch.tensor([[1.0, 2], [2, 1]]), torch.tensor([[0.0, 1], [1, 0]])):
+        with pytest.raises(ValueError, match="channel_covariance must be positive semidefinite; got the eig"):
+            head_floor(torch.ones(4, 2, 2, dtype=DOUBLE), channel_covariance=indefinite.double())

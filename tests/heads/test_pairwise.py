@@ -158,3 +158,10 @@ def test_bad_input_is_named():
         pairwise_head_count(M * float("nan"))
     with pytest.raises(ValueError, match="draws"):
         pairwise_head_count(M, draws=0)
+
+
+def test_spectra_are_relative_bounds_honest_and_lags_detached():
+    M = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert float(pairwise_head_count(3 * M).spectrum[0]) == 1.0
+    assert pairwise_heads_from_ssm(M).bound == float("inf")
+    assert not pairwise_heads_from_ssm(M.clone().requires_grad_()).M.requires_grad

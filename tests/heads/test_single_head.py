@@ -150,3 +150,13 @@ def test_the_clock_frame_shows_its_angle():
     assert dots == [0.539, 0.461] and plane.get_title() == "one head misses 0.461"
     with pytest.raises(ValueError, match="n must be"):
         clock_frame(0.7, 0, lambda theta: (0.5, 0.5))
+
+
+def test_dtypes_differ_and_tiny_tokens_are_told_from_exact_failure():
+    with pytest.raises(TypeError, match="V must have the dtype of M"):
+        one_head_witness(torch.ones(3, 2, 2, dtype=torch.float64), torch.ones(2, 2))
+    M = torch.stack([torch.eye(2), torch.tensor([[0.0, -1], [1, 0]])]).double()
+    # Output 1 is (0, 1), which 1e17 times the second token would reach.
+    x = torch.tensor([[1.0, 0], [0, 1e-17]], dtype=torch.float64)
+    with pytest.raises(ValueError, match="to rounding: the nearest one is off by"):
+        one_head_coefficients(M, torch.eye(2, dtype=torch.float64), x)

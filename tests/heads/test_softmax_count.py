@@ -3,11 +3,13 @@
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssmbook.heads import softmax_lp
 from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.softmax_count import softmax_head_count
 from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
@@ -269,3 +271,9 @@ def test_a_system_with_other_lags_is_refused():
     eye = torch.eye(2, dtype=F64)
     with pytest.raises(ValueError, match="system must have the lags M"):
         softmax_head_count(rotation_lags(0.7, 9), system=(0.8 * turn(0.7), eye, eye))
+
+
+def test_a_program_that_fails_leaves_the_shapes(monkeypatch):
+    monkeypatch.setattr(softmax_lp, "_margin_program", lambda Z: None)
+    u, weights, _ = softmax_lp.widest_margin(np.eye(5, 3))
+    assert u.shape == (3,) and weights.shape == (5,)

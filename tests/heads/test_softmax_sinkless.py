@@ -147,3 +147,17 @@ def test_bad_input_is_named():
         sinkless_plateau(torch.zeros(0, 2, 2, dtype=F64))
     with pytest.raises(TypeError, match="M must be"):
         sinkless_plateau([1.0])
+
+
+@pytest.mark.guards("thm-no-sink")
+def test_the_rank_tolerance_is_the_one_given():
+    V = torch.stack([torch.eye(2, dtype=F64), 1e-5 * lags(1, 1, 2, 2)[0]])
+    W = blocks_of(stochastic(0, 2, 4), V)
+    assert sinkless_reach(W).certificate.k == 2 and sinkless_reach(W, rtol=1e-3).certificate.k == 1
+
+
+@pytest.mark.guards("prop-plateau")
+def test_the_plateau_of_float32_lags_is_summed_in_float64():
+    M = lags(0, 400, 2, 2).float()
+    single, double = sinkless_plateau(M), sinkless_plateau(M.double())
+    assert abs(single.error / double.error - 1) < 1e-12 and single.value_sum.dtype == torch.float32
