@@ -1,0 +1,79 @@
+"""How many heads: one answer for every class of coefficients, settled or an honest interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """The least number of heads that equal a system, as far as it is known, with what proves it.
+
+    low, high: the number lies between them, both included; ``math.inf`` stands for *no number of heads is
+    enough*. method: how it was found, in a few words. evidence: the certificate (a rank report, a
+    separating functional, a construction, ...). Where low == high the count is settled: ``count.value``,
+    ``int(count)``, ``count == 5`` and ``range(count)`` then work, and printing gives one sentence. An open
+    count compares equal to nothing.
+
+    Raises ``ValueError`` for low > high or a negative low. Introduced in *head-count*.
+
+    >>> print(Count(5, 5, "spectrum"), Count(4, 9, "flattenings", None), sep="; ")
+    5 heads (spectrum); 4 to 9 heads (flattenings)
+    """
+
+    low: int | float
+    high: int | float
+    method: str
+    evidence: Any = field(default=None, repr=False)
+
+    def __post_init__(self):
+        if not 0 <= self.low <= self.high:
+            raise ValueError(f"low and high must satisfy 0 <= low <= high; got {self.low} and {self.high}")
+
+    @property
+    def settled(self) -> bool:
+        """Whether the count is one number, or known to be impossible."""
+        return self.low == self.high
+
+    @property
+    def possible(self) -> bool:
+        """Whether some finite number of heads may be enough."""
+        return self.low < math.inf
+
+    @property
+    def value(self) -> int:
+        """The count as an ``int``; ``ValueError`` where it is open or no number of heads is enough."""
+        if not self.settled or not self.possible:
+            raise ValueError(f"the count is no single number: {self}")
+        return self.low
+
+    @property
+    def short(self) -> str:
+        """The count as a table shows it: "5", "4 to 9", "at least 4" or "none"."""
+        if not self.possible:
+            return "none"
+        if self.settled:
+            return str(self.low)
+        return f"at least {self.low}" if self.high == math.inf else f"{self.low} to {self.high}"
+
+    def __str__(self) -> str:
+        if not self.possible:
+            return f"no number of heads ({self.method})"
+        return f"{self.short} head{'' if self.settled and self.low == 1 else 's'} ({self.method})"
+
+    def __int__(self) -> int:
+        return self.value
+
+    __index__ = __int__
+
+    def __eq__(self, other) -> bool:
+        if isinstance(other, Count):
+            return self.settled and other.settled and self.low == other.low
+        if isinstance(other, (int, float)) and not isinstance(other, bool):
+            return self.settled and self.low == other
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.low, self.high))

@@ -1,0 +1,177 @@
+"""The linear time-invariant system h_t = A h_(t-1) + B x_t, y_t = C h_t + D x_t, as one object."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook.systems import foreign
+
+_SIZES = {"A": "... N N", "B": "... N d", "C": "... p N", "D": "... p d"}
+
+
+class System:
+    """A linear time-invariant system with N states, d inputs and p outputs; checked once, then trusted.
+
+    A (..., N, N), B (..., N, d), C (..., p, N) and the skip D (..., p, d) or None: one floating-point or
+    complex dtype, one device, one batch shape, finite entries. The output reads the state *after* its
+    token, so the lag operators are M_0 = C B + D and M_tau = C A^tau B. A continuous system, dh/dt = A h +
+    B x, is written in the same letters and becomes a discrete one by `discretize`. Immutable: ``A, B, C, D
+    = system`` takes it apart, ``system.replace(C=...)`` makes another.
+
+    Raises ``TypeError`` for what is no tensor and for mixed dtypes, ``ValueError`` for shapes, devices and
+    non-finite entries. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+
+    >>> A = torch.tensor([[0.5, 0.0], [0.0, -0.5]])
+    >>> System(A, B=torch.ones(2, 1), C=torch.ones(1, 2))
+    System(N=2, d=1, p=1, float32)
+    """
+
+    __slots__ = ("A", "B", "C", "D")
+
+    def __init__(self, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None):
+        given = {"A": A, "B": B, "C": C} | ({} if D is None else {"D": D})
+        sizes: dict[str, int] = {}
+        for name, tensor in given.items():
+            sizes = check_shape(name, tensor, _SIZES[name], sizes, complex_ok=True)
+        check_alike(**given)
+        for name, tensor in given.items():
+            if tensor.shape[:-2] != A.shape[:-2]:
+                wanted, got = tuple(A.shape[:-2]), tuple(tensor.shape[:-2])
+                raise ValueError(f"{name} must have the batch shape of A, {wanted}; got {got}")
+            check_finite(name, tensor)
+        self._hold(A, B, C, D)
+
+    def _hold(self, A, B, C, D) -> None:
+        for name, tensor in zip("ABCD", (A, B, C, D), strict=True):
+            object.__setattr__(self, name, tensor)
+
+    @classmethod
+    def _trusted(cls, A, B, C, D) -> System:
+        """A system made of the parts of a checked one: nothing is checked again."""
+        system = object.__new__(cls)
+        system._hold(A, B, C, D)
+        return system
+
+    def __setattr__(self, name, *value):
+        raise AttributeError(f"a System cannot be changed; make another with system.replace({name}=...)")
+
+    __delattr__ = __setattr__
+
+    def __iter__(self):
+        return iter((self.A, self.B, self.C, self.D))
+
+    def __repr__(self) -> str:
+        batch = f", batch={tuple(self.batch_shape)}" if self.batch_shape else ""
+        skip = "" if self.D is None else ", with skip"
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"System(N={self.N}, d={self.d}, p={self.p}{batch}, {dtype}{skip})"
+
+    def __reduce__(self):
+        return System, tuple(self)
+
+    @property
+    def N(self) -> int:
+        """The number of states."""
+        return self.A.shape[-1]
+
+    @property
+    def d(self) -> int:
+        """The width of an input token."""
+        return self.B.shape[-1]
+
+    @property
+    def p(self) -> int:
+        """The width of an output token."""
+        return self.C.shape[-2]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """What stands before the matrix dimensions: () for one system."""
+        return self.A.shape[:-2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of all four matrices."""
+        return self.A.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all four matrices."""
+        return self.A.device
+
+    def replace(self, **matrices: Tensor | None) -> System:
+        """The system with some of A, B, C, D exchanged, checked anew (``D=None`` drops the skip)."""
+        unknown = set(matrices) - set("ABCD")
+        if unknown:
+            raise TypeError(f"replace takes A, B, C and D; got {', '.join(sorted(unknown))}")
+        return System(**{**dict(zip("ABCD", self, strict=True)), **matrices})
+
+    def to(self, *args, **kwargs) -> System:
+        """The system in another dtype or on another device, as ``Tensor.to`` takes them."""
+        return System._trusted(*(None if part is None else part.to(*args, **kwargs) for part in self))
+
+    def double(self) -> System:
+        """The system in float64, or complex128: the precision in which ranks are decided."""
+        return self.to(torch.complex128 if self.dtype.is_complex else torch.float64)
+
+    def detach(self) -> System:
+        """The system without its history of derivatives."""
+        return System._trusted(*(None if part is None else part.detach() for part in self))
+
+    @classmethod
+    def from_scipy(cls, system, *, dtype: torch.dtype = torch.float64, device=None) -> System:
+        """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
+
+        ``system``: a ``StateSpace`` (of scipy also what has ``to_ss``), continuous or discrete; a tuple of
+        four is continuous, as in scipy. A continuous system keeps its matrices. A discrete one reads its
+        state *before* the token there, y_k = C x_k + D u_k with x_(k+1) = A x_k + B u_k: its lags are M_0 =
+        D and M_tau = C A^(tau-1) B, one step later than here. Where A is safely invertible the result is
+        (A, B, C A^-1, D - C A^-1 B); else the state carries the last input too, N + d states, and no
+        inverse is taken. The lags are the same either way.
+
+        Raises ``TypeError`` for what has no A, B, C, D; else as `System`. Introduced in
+        *structured-dynamics*.
+
+        >>> System.from_scipy((0.5, 1.0, 0.5, 0.0, True))  # y_k = x_k / 2 with x_(k+1) = x_k / 2 + u_k
+        System(N=1, d=1, p=1, float64, with skip)
+        """
+        parts = (
+            None if part is None else torch.as_tensor(part, dtype=dtype, device=device)
+            for part in foreign.read(system)
+        )
+        return cls(*parts)
+
+    from_control = from_scipy
+
+    def to_scipy(self, dt: float | bool = True):
+        """Hand this discrete system to scipy: ``StateSpace`` (A, B, C A, C B + D) with time step ``dt``.
+
+        The lags are the same, M_0 in its D and M_tau in C A^(tau-1) B with its C; exact, since no inverse
+        is taken. In float64. Raises ``ValueError`` for a batch of systems, ``TypeError`` for complex ones.
+        """
+        check_system(self, batched=False, complex_ok=False)
+        moved = self.detach().to("cpu", torch.float64)
+        return foreign.write(*(None if part is None else part.numpy() for part in moved), dt)
+
+    @property
+    def T(self) -> System:
+        """The transposed system (A^T, C^T, B^T, D^T): inputs and outputs change places."""
+        A, B, C, D = self
+        return System._trusted(A.mT, C.mT, B.mT, None if D is None else D.mT)
+
+
+def check_system(system, *, batched: bool = True, complex_ok: bool = True) -> System:
+    """Refuse anything but a `System`; where they do not belong, also a batch or complex entries."""
+    if not isinstance(system, System):
+        raise TypeError(
+            f"system must be a System; got {type(system).__name__} (make one with System(A, B, C, D))"
+        )
+    if not batched and system.batch_shape:
+        raise ValueError(
+            f"system must be one system, without a batch; got batch shape {tuple(system.batch_shape)}"
+        )
+    if not complex_ok and system.dtype.is_complex:
+        raise TypeError(f"system must be real: heads have real coefficients; got {system.dtype}")
+    return system

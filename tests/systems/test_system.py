@@ -1,0 +1,172 @@
+"""The system as a noun: what it refuses, what it keeps, and how it meets scipy and python-control."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+
+from ssmbook.systems.system import System, check_system
+
+F64 = torch.float64
+
+
+def random_system(N=3, d=2, p=4, *, skip=True, batch=(), seed=0, dtype=F64):
+    generator = torch.Generator().manual_seed(seed)
+    draw = [
+        torch.randn(*batch, *shape, generator=generator, dtype=dtype)
+        for shape in ((N, N), (N, d), (p, N), (p, d))
+    ]
+    draw[0] = draw[0] * 0.3
+    return System(*(draw if skip else draw[:3]))
+
+
+def lags(system, n):
+    """The naive lags, written here once more."""
+    A, B, C, D = system
+    found, state = [], B
+    for tau in range(n):
+        found.append(C @ state + (D if tau == 0 and D is not None else 0))
+        state = A @ state
+    return torch.stack(found)
+
+
+def test_sizes_and_parts():
+    system = random_system(batch=(5,))
+    assert (system.N, system.d, system.p, system.batch_shape) == (3, 2, 4, (5,))
+    assert all(
+        one is other for one, other in zip(system, (system.A, system.B, system.C, system.D), strict=True)
+    )
+    assert repr(system) == "System(N=3, d=2, p=4, batch=(5,), float64, with skip)"
+    assert random_system(skip=False).D is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"B": torch.zeros(2, 2, dtype=F64)}, ValueError, r"B must have shape .*N = 3"),
+        ({"C": torch.zeros(4, 3)}, TypeError, "C must have the dtype of A"),
+        ({"D": torch.zeros(4, 3, dtype=F64)}, ValueError, "D must have shape"),
+        ({"A": torch.full((3, 3), torch.nan, dtype=F64)}, ValueError, "A must be finite"),
+        ({"A": torch.zeros(3, 3, dtype=torch.int64)}, TypeError, "A must be a floating-point or complex"),
+        (
+            {"B": np.zeros((3, 2))},
+            TypeError,
+            "B must be a floating-point or complex torch.Tensor; got ndarray",
+        ),
+        (
+            {"B": torch.zeros(7, 3, 2, dtype=F64)},
+            ValueError,
+            r"B must have the batch shape of A, \(\); got \(7,\)",
+        ),
+        ({"E": torch.zeros(1)}, TypeError, "replace takes A, B, C and D; got E"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, error, said):
+    with pytest.raises(error, match=said):
+        random_system().replace(**change)
+
+
+def test_a_system_cannot_be_changed():
+    system = random_system()
+    with pytest.raises(AttributeError, match=r"system.replace\(A=...\)"):
+        system.A = system.A
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del system.B
+    assert system.replace(D=None).D is None
+
+
+def test_a_system_survives_copies_and_pickles():
+    system = random_system()
+    for other in (copy.deepcopy(system), pickle.loads(pickle.dumps(system))):
+        assert all(torch.equal(one, two) for one, two in zip(system, other, strict=True))
+
+
+def test_dtype_and_transpose():
+    system = random_system(skip=False)
+    assert system.to(torch.float32).dtype == torch.float32
+    assert system.to(torch.complex64).double().dtype == torch.complex128
+    assert (system.T.p, system.T.d) == (system.d, system.p)
+    torch.testing.assert_close(lags(system.T, 5), lags(system, 5).mT)
+
+
+@pytest.mark.parametrize("given", [torch.eye(2), (torch.eye(2),) * 3, None])
+def test_a_function_that_wants_a_system_says_so(given):
+    with pytest.raises(
+        TypeError, match=r"system must be a System; got \w+ \(make one with System\(A, B, C, D\)\)"
+    ):
+        check_system(given)
+
+
+def test_a_batch_and_complex_entries_are_refused_where_they_do_not_belong():
+    with pytest.raises(ValueError, match=r"without a batch; got batch shape \(5,\)"):
+        check_system(random_system(batch=(5,)), batched=False)
+    with pytest.raises(TypeError, match="system must be real"):
+        check_system(random_system().to(torch.complex128), complex_ok=False)
+
+
+FILTERS = {
+    "butter": scipy.signal.butter(4, 0.3),
+    "cheby1": scipy.signal.cheby1(5, 1, 0.2),
+    "pure delay": ([0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0]),
+    "gain": ([2.5], [1.0]),
+    "one pole at 0": ([0.5, 1.0], [1.0, 0.0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::scipy.signal.BadCoefficients")  # of the delay's leading zeros
+@pytest.mark.parametrize("name", FILTERS)
+def test_lags_are_those_of_scipy(name):
+    """scipy's own simulation of an impulse, for invertible and for singular state matrices."""
+    foreign = scipy.signal.StateSpace(*scipy.signal.tf2ss(*FILTERS[name]), dt=1)
+    wanted = scipy.signal.dimpulse(foreign, n=40)[1][0]
+    found = lags(System.from_scipy(foreign), 40)[:, :, 0].numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-12 * abs(wanted).max())
+    np.testing.assert_allclose(
+        found, scipy.signal.lfilter(*FILTERS[name], np.eye(1, 40)[0])[:, None], atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("singular", [False, True])
+def test_many_channels_there_and_back(singular):
+    system = random_system(N=4, d=3, p=2)
+    if singular:
+        system = system.replace(A=system.A - torch.outer(system.A[:, 0], torch.eye(4, dtype=F64)[0]))
+    foreign = system.to_scipy(dt=0.5)
+    u = np.random.default_rng(0).standard_normal((25, 3))
+    simulated = scipy.signal.dlsim(foreign, u)[1]
+    ours = torch.zeros(25, 2, dtype=F64)
+    for tau, lag in enumerate(lags(system, 25)):
+        ours[tau:] += torch.as_tensor(u[: 25 - tau]) @ lag.mT
+    np.testing.assert_allclose(simulated, ours.numpy(), atol=1e-12)
+    back = System.from_scipy(foreign)
+    assert back.N == (7 if singular else 4)
+    torch.testing.assert_close(lags(back, 30), lags(system, 30), atol=1e-11, rtol=0)
+
+
+def test_a_continuous_system_keeps_its_matrices():
+    A, B, C, D = np.diag([-1.0, -2.0]), np.ones((2, 1)), np.ones((1, 2)), np.array([[3.0]])
+    for given in (scipy.signal.StateSpace(A, B, C, D), (A, B, C, D), (A, B, C, D, None)):
+        for one, other in zip(System.from_scipy(given), (A, B, C, D), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other)
+
+
+class Control:
+    """The attributes by which python-control's StateSpace is known; dt = 0 is its continuous time."""
+
+    def __init__(self, A, B, C, D, dt):
+        self.A, self.B, self.C, self.D, self.dt = A, B, C, D, dt
+
+
+def test_python_control_time_steps():
+    parts = [np.array([[0.5]]), np.array([[1.0]]), np.array([[2.0]]), np.array([[7.0]])]
+    assert float(System.from_control(Control(*parts, 0)).C) == 2.0
+    assert lags(System.from_control(Control(*parts, True)), 3).flatten().tolist() == [7.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("given", [3.0, "system", (np.eye(2), np.eye(2))])
+def test_what_is_no_system_elsewhere_is_refused(given):
+    with pytest.raises(TypeError, match="system must"):
+        System.from_scipy(given)
