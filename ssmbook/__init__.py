@@ -2,8 +2,8 @@
 
 The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and
 ``scans`` stand on torch alone; ``maps``, ``dynamics`` and ``display`` on them; ``heads`` and ``gradients``
-above; ``experiments`` and ``exercises`` on top. Subpackages load on first use, so ``import ssmbook`` costs
-nothing beyond Python itself.
+above; ``experiments`` and ``exercises`` next; ``chapters`` on top. Subpackages load on first use, so
+``import ssmbook`` costs nothing beyond Python itself.
 """
 
 from importlib import import_module

@@ -82,14 +82,14 @@ def _named(label, exercises):
 
 
 def graders(root):
-    """The names under which ``ssmbook/exercises`` registers graders; the files are read, not imported."""
+    """The names under which the chapters register graders; the files are read, not imported."""
     return {
         match["name"] for path in grader_files(root) for match in _GRADER.finditer(path.read_text("utf-8"))
     }
 
 
 def grader_files(root):
-    return sorted((root / "ssmbook/exercises").glob("*.py"))
+    return sorted((root / "ssmbook/chapters").glob("*/graders.py"))
 
 
 def _problems(exercises, registered):

@@ -1,4 +1,4 @@
-"""Graders of the book's exercises: ``check("chapter/exercise", answer)`` says right, or wrong with a hint."""
+"""``check("chapter/exercise", answer)`` says right, or wrong with a hint; graders lie with their chapters."""
 
 from ssmbook.exercises._grader import Verdict, agrees, check, close, grader
 

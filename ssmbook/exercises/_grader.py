@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import torch
 
-_PACKAGE = __name__.rpartition(".")[0]
+_CHAPTERS = "ssmbook.chapters"
 _GRADERS: dict[str, Callable] = {}
 
 
@@ -36,8 +36,8 @@ def grader(name: str) -> Callable[[Callable], Callable]:
     "chapter-name/exercise-id".
 
     The function takes the learner's answer (anything) and returns None if it is correct, else a hint (str).
-    It lives in ``ssmbook/exercises/<chapter_name>.py``. Raises ``ValueError`` for a malformed name or one
-    that is taken.
+    It lives in ``ssmbook/chapters/<chapter_name>/graders.py``. Raises ``ValueError`` for a malformed name
+    or one that is taken.
     """
     _check_name(name)
 
@@ -142,7 +142,7 @@ def _find(name: str) -> Callable:
         raise ValueError(
             f"name must start with a chapter that has graders, {_listed(chapters)}; got {name!r}"
         )
-    import_module(f"{_PACKAGE}.{chapter.replace('-', '_')}")
+    import_module(f"{_CHAPTERS}.{chapter.replace('-', '_')}.graders")
     if name not in _GRADERS:
         known = [other for other in _GRADERS if other.startswith(f"{chapter}/")]
         raise ValueError(f"name must be an exercise of the chapter, {_listed(known)}; got {name!r}")
@@ -150,8 +150,9 @@ def _find(name: str) -> Callable:
 
 
 def _chapters() -> list[str]:
-    modules = pkgutil.iter_modules(import_module(_PACKAGE).__path__)
-    return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+    folders = [Path(folder) for folder in import_module(_CHAPTERS).__path__]
+    files = [file for folder in folders for file in folder.glob("*/graders.py")]
+    return [file.parent.name.replace("_", "-") for file in files]
 
 
 def _listed(names: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from ..numerics import phi_1
 from .activations import activate, secant_slope
+from .architectures import zoo
 from .attention import Attention
 from .base import RecurrentMap, SequenceMap
 from .coefficients import (
@@ -31,7 +32,6 @@ from .rnn import RNN
 from .selective import SelectiveSSM
 from .ssd import SSD
 from .timescales import draw_steps, inverse_softplus
-from .zoo import zoo
 
 __all__ = [
     "Attention",

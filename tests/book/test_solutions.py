@@ -29,11 +29,11 @@ def notebook(exercise=EXERCISE, start=START, code='check("a/sum", total)', end=E
 @pytest.fixture
 def write(tmp_path):
     (tmp_path / "chapters").mkdir()
-    (tmp_path / "ssmbook/exercises").mkdir(parents=True)
+    (tmp_path / "ssmbook/chapters/a").mkdir(parents=True)
 
     def write(cells, grader=GRADER):
         (tmp_path / "chapters/a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
-        (tmp_path / "ssmbook/exercises/a.py").write_text(grader, encoding="utf-8")
+        (tmp_path / "ssmbook/chapters/a/graders.py").write_text(grader, encoding="utf-8")
         return tmp_path
 
     return write

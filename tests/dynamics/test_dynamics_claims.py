@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmbook import dynamics
-from ssmbook.display import figures_structured_dynamics as figures
+from ssmbook.chapters.structured_dynamics import figures
 from ssmbook.exercises import check
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import RecurrentOperator

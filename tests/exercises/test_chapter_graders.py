@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from ssmbook.chapters.interaction_operator.graders import _cases as span_cases
 from ssmbook.exercises import check
-from ssmbook.exercises.interaction_operator import _cases as span_cases
 from ssmbook.operators import DenseOperator
 
 

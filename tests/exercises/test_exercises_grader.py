@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import ssmbook.exercises as exercises
+from ssmbook import chapters
 from ssmbook.exercises import Verdict, _grader, agrees, check, close, grader
 
 GRADERS = '''
@@ -32,12 +32,13 @@ def careless(answer):
 
 @pytest.fixture(autouse=True)
 def toy_chapter(tmp_path, monkeypatch):
-    (tmp_path / "toy_chapter.py").write_text(textwrap.dedent(GRADERS), encoding="utf-8")
-    monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(tmp_path)])
+    (tmp_path / "toy_chapter").mkdir()
+    (tmp_path / "toy_chapter/graders.py").write_text(textwrap.dedent(GRADERS), encoding="utf-8")
+    monkeypatch.setattr(chapters, "__path__", [*chapters.__path__, str(tmp_path)])
     monkeypatch.setattr(_grader, "_GRADERS", {})
-    monkeypatch.delitem(sys.modules, "ssmbook.exercises.toy_chapter", raising=False)
     yield
-    sys.modules.pop("ssmbook.exercises.toy_chapter", None)
+    for name in [name for name in sys.modules if name.startswith("ssmbook.chapters.toy_chapter")]:
+        del sys.modules[name]
 
 
 def test_right_answers():

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from ssmbook.exercises import check
-from ssmbook.experiments.five_counts import (
+from ssmbook.chapters.how_many_heads_really.five_counts import (
     cone_error,
     counts_by_class,
     equal_row_operator,
@@ -15,6 +14,7 @@ from ssmbook.experiments.five_counts import (
     half_plane_floor,
     jordan_pair,
 )
+from ssmbook.exercises import check
 from ssmbook.heads import jordan_approximation, jordan_lags, sinkless_plateau, sinkless_reach
 from ssmbook.operators import DenseOperator
 

@@ -6,9 +6,9 @@ import matplotlib
 import pytest
 import torch
 
-from ssmbook.display import figures_trade_off as figures
+from ssmbook.chapters.trade_off import figures
+from ssmbook.chapters.trade_off import reach as bench
 from ssmbook.exercises import check
-from ssmbook.experiments import trade_off as bench
 from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward, RetNet
 

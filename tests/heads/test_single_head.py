@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from ssmbook.display.figures_interaction_rank_gap import clock_frame
+from ssmbook.chapters.interaction_rank_gap.figures import clock_frame
 from ssmbook.exercises import check
 from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ssmbook.experiments.trade_off import (
+from ssmbook.chapters.trade_off.reach import (
     highway_tokens,
     recall_head,
     recall_missed,

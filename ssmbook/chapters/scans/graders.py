@@ -2,8 +2,8 @@
 
 import torch
 
-from ..scans import diagonal_scan_naive
-from ._grader import agrees, grader
+from ssmbook.exercises import agrees, grader
+from ssmbook.scans import diagonal_scan_naive
 
 
 def _cases():

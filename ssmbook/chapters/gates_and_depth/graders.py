@@ -2,8 +2,8 @@
 
 import torch
 
-from ..heads import residual_stack_operator
-from ._grader import grader
+from ssmbook.exercises import grader
+from ssmbook.heads import residual_stack_operator
 
 _CASES = ((4, 2, 1), (5, 7, 1), (3, 9, 2), (3, 10, 2), (2, 16, 3), (2, 1, 2), (3, 2, 4), (2, 125, 4))
 

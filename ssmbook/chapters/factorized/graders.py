@@ -2,8 +2,8 @@
 
 import torch
 
-from ..operators import FactorizedOperator
-from ._grader import grader
+from ssmbook.exercises import grader
+from ssmbook.operators import FactorizedOperator
 
 
 def _heads(H: int, distinct: int, seed: int, scale: float = 1.0):

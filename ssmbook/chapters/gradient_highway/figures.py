@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ssmbook.display._style import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, LINES, figure, label_line
 
 _HUES = ("blue", "orange", "green", "purple")
 

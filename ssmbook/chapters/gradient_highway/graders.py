@@ -2,8 +2,8 @@
 
 import torch
 
-from ..gradients import softmax_jacobian_row, softmax_row_weights
-from ._grader import agrees, grader
+from ssmbook.exercises import agrees, grader
+from ssmbook.gradients import softmax_jacobian_row, softmax_row_weights
 
 
 def _ratios(x, W_Q, W_K, V):

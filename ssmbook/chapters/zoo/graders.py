@@ -2,7 +2,7 @@
 
 import torch
 
-from ._grader import agrees, grader
+from ssmbook.exercises import agrees, grader
 
 
 def _selective_table(delta, A, B, C):

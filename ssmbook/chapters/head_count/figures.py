@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook.display._style import COLORS, DIVERGING, LINES, figure, label_line
+from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
 
 
 def heads_as_kernels(c, V):

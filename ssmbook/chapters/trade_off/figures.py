@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ssmbook._checks import check_integer
-from ssmbook.display._style import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, LINES, figure, label_line
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
 _BROKEN = {

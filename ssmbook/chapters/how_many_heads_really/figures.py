@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ssmbook.display._style import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, LINES, figure, label_line
 
 _KINDS = ("separating", "dependency")
 

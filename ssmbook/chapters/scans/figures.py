@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.display._style import COLORS, figure, label_line
+from ssmbook.display import COLORS, figure, label_line
 
 
 def scan_rungs(T: int, rung: int):

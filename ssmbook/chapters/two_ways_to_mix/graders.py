@@ -2,7 +2,7 @@
 
 import torch
 
-from ._grader import agrees, grader
+from ssmbook.exercises import agrees, grader
 
 
 def _window(n: int, w: int) -> torch.Tensor:

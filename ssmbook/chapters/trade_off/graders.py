@@ -2,8 +2,8 @@
 
 import torch
 
-from ..maps import LTISSM
-from ._grader import agrees, grader
+from ssmbook.exercises import agrees, grader
+from ssmbook.maps import LTISSM
 
 
 def _cases():

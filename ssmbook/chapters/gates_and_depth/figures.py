@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ssmbook.display._pictures import block_heatmap
-from ssmbook.display._style import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, LINES, block_heatmap, figure, label_line
 
 
 def channel_ratios(lines):

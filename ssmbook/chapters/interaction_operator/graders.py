@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ._grader import agrees, grader
+from ssmbook.exercises import agrees, grader
 
 
 def _planted(k: int, scale: float = 1.0, weakest: float = 1.0) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 import torch
 
-from ..dynamics import impulse_response, random_stable
-from ._grader import agrees, grader
+from ssmbook.dynamics import impulse_response, random_stable
+from ssmbook.exercises import agrees, grader
 
 
 def _delay(N: int):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ssmbook.display._style import COLORS, DIVERGING, LINES, figure, label_line
+from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
 
 
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ssmbook._checks import check_integer
-from ssmbook.display._style import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, LINES, figure, label_line
 
 
 def clock_frame(theta: float, n: int, shares):

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ._grader import grader
+from ssmbook.exercises import grader
 
 _CASES = ((0.7, 2), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30))
 

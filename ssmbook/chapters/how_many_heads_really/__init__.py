@@ -1,0 +1,1 @@
+"""The chapter *how-many-heads-really*."""

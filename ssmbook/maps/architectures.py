@@ -1,0 +1,120 @@
+"""One small instance of every architecture, for the ruler and for the tests."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import torch
+
+from .._checks import check_integer
+from .attention import Attention
+from .base import SequenceMap
+from .combined import Gated, Hybrid, Residual
+from .convolution import Convolution
+from .delta_net import DeltaNet
+from .diagonal import DiagonalSSM
+from .feed_forward import FeedForward
+from .gla import GLA
+from .kan import KAN
+from .linear_attention import LinearAttention
+from .lti import LTISSM
+from .retnet import RetNet
+from .rnn import RNN
+from .selective import SelectiveSSM
+from .ssd import SSD
+
+
+class _Sizes(NamedTuple):
+    d: int
+    p: int
+    n: int
+    heads: int
+    head_width: int
+    N: int
+
+    @property
+    def head(self) -> dict[str, int]:
+        return {"heads": self.heads, "head_width": self.head_width}
+
+
+def zoo(
+    d, p, n, *, heads=2, head_width=3, N=4, generator=None, dtype=torch.float64, device=None
+) -> dict[str, SequenceMap]:
+    """One instance of every architecture of the book, by name, in the order of the chapter's table.
+
+    d, p: widths in and out (maps that keep the width, and sums with them, are built with d alone); n: the
+    longest sequence the learned relative bias must serve; heads, head_width: of the attention side; N:
+    states, even. Every map draws its parameters, in ``dtype`` on ``device``, from a generator of its own,
+    seeded by one number from ``generator`` and by the map's name: another map more or less changes no other.
+    Returns name -> map. Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    """
+    check_integer("n", n, low=0)
+    sizes = _Sizes(d, p, n, heads, head_width, N)
+    where = torch.device("cpu") if generator is None else generator.device
+    seed = int(torch.randint(2**31, (), generator=generator, device=where))
+    like = {"dtype": dtype, "device": device}
+    return {
+        name: build(sizes, {"generator": _generator(seed, name, device), **like})
+        for name, build in _FACTORIES.items()
+    }
+
+
+def _generator(seed: int, name: str, device) -> torch.Generator:
+    return torch.Generator(device or "cpu").manual_seed(seed + (zlib.crc32(name.encode()) << 31))
+
+
+def _relative_bias(s, like):
+    return Attention(s.d, s.p, bias=torch.randn(s.heads, s.n, **like), **s.head, **like)
+
+
+def _lti(d, p, s, like, **options):
+    return LTISSM.random(d, p, N=s.N, rho=0.9, **options, **like)
+
+
+def _gated(s, like, gate):
+    return Gated(SSD(s.d, s.p, N=s.N, **s.head, **like), gate=gate, generator=like["generator"])
+
+
+def _hybrid(first, second, mode):
+    return lambda s, like: Hybrid([first(s, like), second(s, like)], mode=mode)
+
+
+_FACTORIES = {
+    "feed-forward": lambda s, like: FeedForward(s.d, s.p, width=s.d + s.p, **like),
+    "KAN": lambda s, like: KAN(s.d, s.p, grid=5, **like),
+    "convolution": lambda s, like: Convolution(s.d, s.p, width=3, **like),
+    "RNN": lambda s, like: RNN(s.d, s.p, N=s.N, **like),
+    "attention": lambda s, like: Attention(s.d, s.p, **s.head, **like),
+    "attention, not causal": lambda s, like: Attention(s.d, s.p, causal=False, **s.head, **like),
+    "attention, relative bias": _relative_bias,
+    "attention, ALiBi": lambda s, like: Attention(s.d, s.p, alibi=True, **s.head, **like),
+    "attention, sink": lambda s, like: Attention(s.d, s.p, sink=True, **s.head, **like),
+    "linear attention": lambda s, like: LinearAttention(s.d, s.p, feature_map="identity", **s.head, **like),
+    "linear attention, normalized": lambda s, like: LinearAttention(
+        s.d, s.p, normalized=True, feature_map="elu+1", **s.head, **like
+    ),
+    "RetNet": lambda s, like: RetNet(s.d, s.p, **s.head, **like),
+    "GLA": lambda s, like: GLA(s.d, s.p, **s.head, **like),
+    "DeltaNet": lambda s, like: DeltaNet(s.d, s.p, **s.head, **like),
+    "SSD": lambda s, like: SSD(s.d, s.p, N=s.N, **s.head, **like),
+    "LTI SSM": lambda s, like: _lti(s.d, s.p, s, like),
+    "LTI SSM with skip": lambda s, like: _lti(s.d, s.p, s, like, skip=True),
+    "S4D": lambda s, like: DiagonalSSM(s.d, N=s.N, **like),
+    "S4D, real": lambda s, like: DiagonalSSM(s.d, N=s.N, pairs=False, **like),
+    "selective SSM, zoh": lambda s, like: SelectiveSSM(s.d, N=s.N, discretization="zoh", **like),
+    "selective SSM, Euler": lambda s, like: SelectiveSSM(s.d, N=s.N, discretization="euler", **like),
+    "gated SSD": lambda s, like: _gated(s, like, "output"),
+    "gated SSD, both sides": lambda s, like: _gated(s, like, "both"),
+    "residual attention": lambda s, like: Residual(Attention(s.d, s.d, **s.head, **like)),
+    "hybrid, sum": _hybrid(
+        lambda s, like: Attention(s.d, s.p, **s.head, **like),
+        lambda s, like: _lti(s.d, s.p, s, like),
+        mode="sum",
+    ),
+    "hybrid, stack": _hybrid(
+        lambda s, like: _lti(s.d, s.d, s, like),
+        lambda s, like: Attention(s.d, s.p, **s.head, **like),
+        mode="stack",
+    ),
+}
