@@ -16,6 +16,8 @@ import torch
 from ssmbook.operators.ranks import default_rtol
 
 _NOWHERE = -np.inf
+# Units of states within this many powers of two of each other compare, and stay as they are given.
+_ALIKE = 8
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ class StandardForm:
 def standard_form(A, B, C, D=None, *, dtype=None, literal=False) -> StandardForm:
     """Choose units for states, inputs, outputs and steps in which numbers of the system can be compared.
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, finite, float64 or complex128. Up to a factor 2 an entry,
-    the result does not depend on the units, however far apart, that the system was given in. Powers of two
-    are exact; only the last division, by norms, rounds. Entries that may be rounding errors of ``dtype``
+    A (N, N), B (N, d), C (p, N), D (p, d) or None, finite, float64 or complex128. Up to a power of two an
+    entry, at most 2^8, the result does not depend on the units, however far apart, of the system given.
+    Powers of two are exact; only the last division, by norms, rounds. Entries that may be rounding errors of ``dtype``
     (default: that of A) in place of zeros are set to zero, unless the lag operators feel it or ``literal``
     forbids it (see `rounding_cleared`).
     """
@@ -115,8 +117,10 @@ def unit_exponents(a, b, c):
     a = a - step
     columns = _whole(b.T + _longest(a.T, c.T)).T
     rows = _whole(c + _longest(a, b - columns))
-    states = (_longest(a, b - columns) - _longest(a.T, (c - rows).T)) / 2
-    return kept, states.round().astype(int), step, columns, rows
+    states = ((_longest(a, b - columns) - _longest(a.T, (c - rows).T)) / 2).round().astype(int)
+    if len(states) and np.ptp(states) <= _ALIKE:
+        states = np.full_like(states, states.mean())
+    return kept, states, step, columns, rows
 
 
 def ldexp(tensor, exponent) -> torch.Tensor:

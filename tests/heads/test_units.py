@@ -93,12 +93,14 @@ def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
     N, n = int(rng.integers(1, 16)), int(rng.integers(1, 40))
     g = torch.Generator().manual_seed(seed)
     A, B, C = dynamics.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
-    S = torch.from_numpy(np.ldexp(1.0, rng.integers(-498, 499, N)))
-    scaled = S[:, None] * A / S, S[:, None] * B, C / S
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert head_count(*scaled, n) == head_count(A, B, C, n)
-    here, there = standard_form(A, B, C), standard_form(*scaled)
+    scaled = []
+    for _ in range(2):
+        S = torch.from_numpy(np.ldexp(1.0, rng.integers(-498, 499, N)))
+        scaled.append((S[:, None] * A / S, S[:, None] * B, C / S))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert head_count(*scaled[-1], n) == head_count(A, B, C, n)
+    here, there = (standard_form(*system) for system in scaled)
     for name in ("A", "B", "C", "scale"):
         assert torch.equal(getattr(here, name), getattr(there, name))
 
