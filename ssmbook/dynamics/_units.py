@@ -54,9 +54,9 @@ def standard_form(A, B, C, D=None, *, dtype=None, literal=False) -> StandardForm
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, finite, float64 or complex128. Up to a power of two an
     entry, at most 2^8, the result does not depend on the units, however far apart, of the system given.
-    Powers of two are exact; only the last division, by norms, rounds. Entries that may be rounding errors of ``dtype``
-    (default: that of A) in place of zeros are set to zero, unless the lag operators feel it or ``literal``
-    forbids it (see `rounding_cleared`).
+    Powers of two are exact; only the last division, by norms, rounds. Entries that may be rounding errors of
+    ``dtype`` (default: that of A) in place of zeros are set to zero, unless the lag operators feel it or
+    ``literal`` forbids it (see `rounding_cleared`).
     """
     dtype = A.dtype if dtype is None else dtype
     cleared = None if literal else rounding_cleared(A, B, C, dtype)
