@@ -6,6 +6,7 @@ import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.dynamics._systems import check_system
+from ssmbook.scans import lti_kernel_naive
 
 
 def impulse_response(A, B, C, n: int, D=None) -> torch.Tensor:
@@ -17,17 +18,12 @@ def impulse_response(A, B, C, n: int, D=None) -> torch.Tensor:
     dtypes, non-finite entries, n < 0; an unstable A overflows to inf. Source: {cite}`kailath1980linear`.
     Introduced in *structured-dynamics*.
     """
-    sizes = check_system(A, B, C, D)
+    check_system(A, B, C, D)
     check_integer("n", n, low=0)
-    lags, state = [], B
-    for _ in range(n):
-        lags.append(C @ state)
-        state = A @ state
-    if n == 0:
-        return A.new_empty((*A.shape[:-2], 0, sizes["p"], sizes["d"]))
-    if D is not None:
-        lags[0] = lags[0] + D
-    return torch.stack(lags, dim=-3)
+    M = lti_kernel_naive(A, B, C, n)
+    if D is None or n == 0:
+        return M
+    return torch.cat((M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]), dim=-3)
 
 
 def spectral_radius(A: torch.Tensor) -> torch.Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook.scans._lags import lags_by_recurrence
+from ssmbook.scans.kernels import lags
 
 
 def check_system(A, B, C, D=None, *, complex_ok: bool = False) -> dict[str, int]:
@@ -38,8 +38,9 @@ def lag_operators(A, B, C, n, D=None) -> torch.Tensor:
 
     A (..., N, N), B (..., N, d), C (..., p, N), D (..., p, d) or None; n >= 0 an ``int``. Result (..., n, p,
     d) in the dtype of the inputs (real or complex, one for all), differentiable. Two-level powers: with L
-    near sqrt(n), A^(iL+j) = A^(iL) A^j, so 2 sqrt(n) small products and one matrix product give all n lags.
-    An unstable A is allowed as long as its lags stay finite.
+    near sqrt(n), A^(iL+j) = A^(iL) A^j. Where powers of A grow before they decay and these would be less
+    exact, it is the recurrence; ``TransientPeakWarning`` where that is off as well. An unstable A is allowed
+    as long as its lags stay finite.
 
     Raises ``TypeError`` for a wrong or mixed dtype, ``ValueError`` for shapes, devices, non-finite entries, n
     < 0, and for lags that overflow the dtype (the first such lag is named). Introduced in
@@ -47,11 +48,11 @@ def lag_operators(A, B, C, n, D=None) -> torch.Tensor:
     """
     check_integer("n", n, low=0)
     check_system(A, B, C, D, complex_ok=True)
+    M = lags(A, B, C, n)
     if n == 0:
-        return C.new_zeros(*A.shape[:-2], 0, C.shape[-2], B.shape[-1])
-    M = _two_level(A, B, C, n)
+        return M
     if not torch.isfinite(M).all():
-        M = _recurrence(A, B, C, n)
+        M = lags_by_recurrence(A, B, C, n)  # no power of A overflows here that B never excites
     if D is not None:
         M = torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
     finite = torch.isfinite(M).flatten(-2).all(-1).reshape(-1, n).all(0)
@@ -59,28 +60,3 @@ def lag_operators(A, B, C, n, D=None) -> torch.Tensor:
         first = int((~finite).nonzero()[0])
         raise ValueError(f"n must stay below the lag where M overflows {M.dtype}, {first}; got n = {n}")
     return M
-
-
-def _two_level(A, B, C, n):
-    """Lags from the outer product of {C A^(iL)} with {A^j B}; inf or NaN where a power of A overflows."""
-    batch, p, d = A.shape[:-2], C.shape[-2], B.shape[-1]
-    inner = math.isqrt(n - 1) + 1
-    outer = -(-n // inner)
-    right = [B]
-    for _ in range(inner - 1):
-        right.append(A @ right[-1])
-    left, stride = [C], torch.linalg.matrix_power(A, inner) if outer > 1 else None
-    for _ in range(outer - 1):
-        left.append(left[-1] @ stride)
-    product = torch.cat(left, dim=-2) @ torch.cat(right, dim=-1)
-    blocks = product.reshape(*batch, outer, p, inner, d).transpose(-3, -2)
-    return blocks.reshape(*batch, outer * inner, p, d)[..., :n, :, :].contiguous()
-
-
-def _recurrence(A, B, C, n):
-    """Lags one by one: slower, but a power of A that B never excites cannot overflow here."""
-    lags, state = [], B
-    for _ in range(n):
-        lags.append(C @ state)
-        state = A @ state
-    return torch.stack(lags, dim=-3)

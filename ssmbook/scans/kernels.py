@@ -12,16 +12,35 @@ from torch import Tensor
 from ssmbook._checks import check_alike, check_integer, check_shape
 
 from ._core import WIDE
+from ._lags import lags_by_powers, lags_by_recurrence, lags_from_the_left
+from ._powers import choose
+from ._states import traced_states
+from ._transients import STEPS, warn_of_transient
 
 
-def power_columns(A: Tensor, B: Tensor, length: int) -> Tensor:
-    """The blocks B, AB, A^2 B, ... (length, N, d), by doubling: each product doubles how many there are."""
-    columns, power = B.unsqueeze(0), A
-    while columns.shape[0] < length:
-        columns = torch.cat((columns, power @ columns))
-        if columns.shape[0] < length:
-            power = power @ power
-    return columns[:length]
+def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """The lags C A^tau B for tau = 0 ... n - 1, (..., n, p, d): by two-level powers where these are as exact
+    as the recurrence, else by the recurrence, with a warning where that is off as well.
+
+    A (..., N, N), B (..., N, d), C (..., p, N), one dtype. Powers of float32 are formed in float64.
+    """
+    route = choose(A, B, C, n)
+    if route is None:
+        return lags_by_states(A, B, C, n)
+    wide = (t.to(route.powers[0].dtype) for t in (B, C))
+    M = lags_by_powers(route.powers, *wide, n) if route.sound else lags_by_recurrence(A, B, C, n)
+    if route.suspect:
+        few = min(n, STEPS)
+        warn_of_transient(A, n, M[..., :few, :, :], lags_from_the_left(A, B, C, few))
+    return M.to(A.dtype)
+
+
+def lags_by_states(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """The lags from the states after each column of B: for tracers, which cannot choose."""
+    if n < 2:
+        return lags_by_recurrence(A, B, C, n)
+    states = traced_states(A, C, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT.contiguous())
+    return torch.cat(((C @ B).unsqueeze(0), (states @ C.mT).permute(1, 2, 0)))
 
 
 def lti_kernel(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
@@ -29,33 +48,26 @@ def lti_kernel(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
 
     A: (N, N), B: (N, d), C: (p, N), all of one dtype (real or complex) and device. Returns (length, p, d)
     in that dtype, differentiable in A, B and C; cost O(sqrt(length) N^2 (p + d) + length N p d), memory
-    that of the kernel. A power that overflows gives non-finite lags, as it would one step at a time. Raises
-    ``ValueError`` / ``TypeError`` naming the argument. Introduced in *structured-dynamics*.
+    that of the kernel. Where powers of A grow before they decay and two-level powers would be less exact than
+    the recurrence, it is the recurrence; ``TransientPeakWarning`` where that is off as well. A power that
+    overflows gives non-finite lags, as it would one step at a time. Raises ``ValueError`` / ``TypeError``
+    naming the argument. Introduced in *structured-dynamics*.
     """
     sizes = check_shape("A", A, "N N", complex_ok=True)
     check_shape("B", B, "N d", sizes, complex_ok=True)
     check_shape("C", C, "p N", sizes, complex_ok=True)
     check_alike(A=A, B=B, C=C)
     check_integer("length", length, low=0)
-    p, d = C.shape[0], B.shape[1]
-    if length == 0:
-        return A.new_zeros((0, p, d))
-    L = 1 << ((length - 1).bit_length() + 1) // 2
-    n = -(-length // L)
-    inner = power_columns(A, B, L)
-    outer = power_columns(torch.linalg.matrix_power(A, L).mT, C.mT, n) if n > 1 else C.mT.unsqueeze(0)
-    rows = outer.mT.reshape(n * p, A.shape[0])
-    kernel = rows @ inner.transpose(0, 1).reshape(A.shape[0], L * d)
-    return kernel.view(n, p, L, d).transpose(1, 2).reshape(n * L, p, d)[:length]
+    return lags(A, B, C, length)
 
 
 def lti_kernel_naive(A, B, C, length):
-    """The kernel of :func:`lti_kernel` as it is written, one power of A at a time."""
+    """The kernel of :func:`lti_kernel` as it is written, one power of A at a time; A, B, C may be batches."""
     column, kernel = B, []
     for _ in range(length):
         kernel.append(C @ column)
         column = A @ column
-    return torch.stack(kernel) if kernel else A.new_zeros((0, C.shape[0], B.shape[1]))
+    return torch.stack(kernel, -3) if kernel else A.new_zeros((*A.shape[:-2], 0, C.shape[-2], B.shape[-1]))
 
 
 def scalar_powers(lam: Tensor, length: int) -> Tensor:

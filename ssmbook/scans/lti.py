@@ -7,9 +7,10 @@ from torch import Tensor
 
 from ssmbook._checks import check_alike, check_shape
 
-from ._core import all_finite
+from ._lags import krylov, lags_by_powers
+from ._powers import choose, is_finite
+from ._states import states_by_blocks, states_by_recurrence, traced_states, warn_of_states
 from ._validate import check_state, outside_autocast
-from .kernels import lti_kernel, power_columns
 
 METHODS = ("auto", "recurrence", "scan", "chunked", "fft")
 
@@ -26,10 +27,14 @@ def lti_scan(
 
     method: "recurrence" one step at a time; "scan" blocks of 16 steps, all blocks at once, the block ends
     by the same scan; "chunked" a kernel inside each chunk and the state between chunks; "fft" one long
-    convolution; "auto" picks by T. Input or powers of A that are not finite always go by the recurrence,
-    which keeps NaN and infinity out of earlier times. Raises ``ValueError`` / ``TypeError`` naming the
-    argument. After :cite:`gu2022efficiently` (fft), :cite:`smith2023simplified` (scan),
-    :cite:`dao2024transformers` (chunked). Introduced in *scans*.
+    convolution; "auto" picks by T. All but the first form powers of A. Where these grow before they decay and
+    would be less exact than the recurrence, float32 is worked in float64 or it is the recurrence, whatever
+    ``method`` says; ``TransientPeakWarning`` where the recurrence is off as well. Input or powers of A that
+    are not finite go by the recurrence too, which keeps NaN and infinity out of earlier times. Under
+    ``torch.compile`` and ``torch.export`` the way is chosen when the program runs.
+
+    Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2022efficiently` (fft),
+    :cite:`smith2023simplified` (scan), :cite:`dao2024transformers` (chunked). Introduced in *scans*.
     """
     _check(A, B, C, x, state, "... T d")
     if method not in METHODS:
@@ -38,11 +43,19 @@ def lti_scan(
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0 or x.numel() == 0 or A.shape[0] == 0:
         return (x @ B.mT) @ C.mT, state.clone() if T == 0 else state
+    route = choose(A, B, C, T, state)
+    if route is None:
+        h = traced_states(A, C, x @ B.mT, state)
+        return h @ C.mT, h.select(-2, -1)
     if method == "auto":
         method = "recurrence" if T < 32 else "scan" if T < 2048 else "chunked"
-    if method != "recurrence" and not all_finite(x, torch.linalg.matrix_power(A, T)):
+    if not (route.sound and is_finite(x)):
         method = "recurrence"
-    return _ROUTES[method](A, B, C, x, state)
+    dtype = route.powers[0].dtype
+    y, h = _ROUTES[method](route.powers, *(t.to(dtype) for t in (B, C, x, state)))
+    if route.suspect:
+        warn_of_states(A, C, x @ B.mT, state, y)
+    return y.to(x.dtype), h.to(x.dtype)
 
 
 def lti_scan_naive(A, B, C, x, state=None, method="auto"):
@@ -80,50 +93,23 @@ def _check(A, B, C, x, state, pattern: str) -> None:
     check_state(state, "N", {"N": sizes["N"]}, x.shape[: 1 - len(pattern.split())], x=x)
 
 
-def _loop(A: Tensor, u: Tensor, state: Tensor) -> Tensor:
-    """All states h_t = A h_{t-1} + u_t, (..., T, N)."""
-    out = []
-    for u_t in u.unbind(-2):
-        state = u_t + state @ A.mT
-        out.append(state)
-    return torch.stack(out, -2)
-
-
-def _recurrence(A, B, C, x, state):
-    h = _loop(A, x @ B.mT, state)
+def _recurrence(powers, B, C, x, state):
+    h = states_by_recurrence(powers[0], x @ B.mT, state)
     return h @ C.mT, h.select(-2, -1)
 
 
-def _blocks(A: Tensor, u: Tensor, state: Tensor, L: int = 16) -> Tensor:
-    """All states, by blocks: run every block from zero, scan the block ends with A^L, run every block
-    again.
+def _scan(powers, B, C, x, state):
+    h = states_by_blocks(powers, x @ B.mT, state)
+    return h @ C.mT, h.select(-2, -1)
+
+
+def _chunk_ends(powers, B: Tensor, x: Tensor, state: Tensor, level: int) -> tuple[Tensor, Tensor]:
+    """The state before every chunk of L = 2^level steps, (..., n, N), and the final state, of x (..., n L,
+    d).
     """
-    T = u.shape[-2]
-    if T <= 2 * L:
-        return _loop(A, u, state)
-    n = T // L
-    blocked = u[..., : n * L, :].unflatten(-2, (n, L))
-    last = blocked.select(-2, 0)
-    for t in range(1, L):
-        last = blocked.select(-2, t) + last @ A.mT
-    ends = _blocks(torch.linalg.matrix_power(A, L), last, state, L)
-    before = torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2)
-    h = _loop(A, blocked, before).flatten(-3, -2)
-    if n * L == T:
-        return h
-    return torch.cat((h, _loop(A, u[..., n * L :, :], ends.select(-2, -1))), -2)
-
-
-def _scan(A, B, C, x, state):
-    h = _blocks(A, x @ B.mT, state)
-    return h @ C.mT, h.select(-2, -1)
-
-
-def _chunk_ends(A: Tensor, B: Tensor, x: Tensor, state: Tensor, L: int) -> tuple[Tensor, Tensor]:
-    """The state before every chunk of L steps, (..., n, N), and the final state, of x (..., n L, d)."""
-    columns = power_columns(A, B, L)
-    into = columns.flip(0).transpose(1, 2).flatten(0, 1)
-    ends = _blocks(torch.linalg.matrix_power(A, L), x.unflatten(-2, (-1, L)).flatten(-2) @ into, state)
+    L = 1 << level
+    into = krylov(powers, B, L).unflatten(-1, (L, -1)).flip(-2).flatten(-2)
+    ends = states_by_blocks(powers[level:], x.unflatten(-2, (-1, L)).flatten(-2) @ into.mT, state)
     return torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2), ends.select(-2, -1)
 
 
@@ -136,34 +122,35 @@ def _toeplitz(kernel: Tensor) -> Tensor:
     return blocks.permute(0, 3, 1, 2).reshape(L * d, L * p)
 
 
-def _chunked(A, B, C, x, state):
+def _chunked(powers, B, C, x, state):
     T, d, p = x.shape[-2], B.shape[1], C.shape[0]
-    L = min(T, max(8, min(128, 1024 // max(p, d, 1))))
+    level = min(T, max(8, min(128, 1024 // max(p, d)))).bit_length() - 1
+    L = 1 << level
     whole = T // L * L
     head, tail = x[..., :whole, :], x[..., whole:, :]
-    before, state = _chunk_ends(A, B, head, state, L)
-    out_of = power_columns(A.mT, A.mT @ C.mT, L).transpose(0, 1).flatten(1)
-    y = head.unflatten(-2, (-1, L)).flatten(-2) @ _toeplitz(lti_kernel(A, B, C, L)) + before @ out_of
+    before, state = _chunk_ends(powers, B, head, state, level)
+    out_of = krylov([power.mT for power in powers], powers[0].mT @ C.mT, L)
+    inside = _toeplitz(lags_by_powers(powers, B, C, L))
+    y = head.unflatten(-2, (-1, L)).flatten(-2) @ inside + before @ out_of
     y = y.unflatten(-1, (L, p)).flatten(-3, -2)
     if whole == T:
         return y, state
-    rest, state = _recurrence(A, B, C, tail, state)
+    rest, state = _recurrence(powers, B, C, tail, state)
     return torch.cat((y, rest), -2), state
 
 
-def _fft(A, B, C, x, state):
-    T = x.shape[-2]
+def _fft(powers, B, C, x, state):
+    T, A = x.shape[-2], powers[0]
     size = 1 << (2 * T - 1).bit_length()
     forward, back = (torch.fft.fft, torch.fft.ifft) if x.is_complex() else (torch.fft.rfft, torch.fft.irfft)
-    spectrum = torch.einsum(
-        "fpd,...fd->...fp", forward(lti_kernel(A, B, C, T), size, 0), forward(x, size, -2)
-    )
-    free = lti_kernel(A, (state @ A.mT).reshape(-1, A.shape[0]).mT, C, T)
+    kernel = lags_by_powers(powers, B, C, T)
+    spectrum = torch.einsum("fpd,...fd->...fp", forward(kernel, size, 0), forward(x, size, -2))
+    free = lags_by_powers(powers, (state @ A.mT).reshape(-1, A.shape[0]).mT, C, T)
     free = free.permute(2, 0, 1).reshape(*x.shape[:-1], C.shape[0])
-    L = 1 << ((T - 1).bit_length() + 1) // 2
-    head = T % L
-    start = _recurrence(A, B, C, x[..., :head, :], state)[1] if head else state
-    final = _chunk_ends(A, B, x[..., head:, :], start, L)[1] if head < T else start
+    level = ((T - 1).bit_length() + 1) // 2
+    head = T % (1 << level)
+    start = states_by_recurrence(A, x[..., :head, :] @ B.mT, state).select(-2, -1) if head else state
+    final = _chunk_ends(powers, B, x[..., head:, :], start, level)[1] if head < T else start
     return back(spectrum, size, -2)[..., :T, :] + free, final
 
 

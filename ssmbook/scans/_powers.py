@@ -1,0 +1,115 @@
+"""Powers of A by squaring, and whether they are good enough to stand in for the plain recurrence.
+
+Squaring rounds each power relative to |A^m| |A^m|, a step of the recurrence relative to |A|. The two are
+alike for a normal A; where powers grow before they decay, the first is larger by up to (max ||A^k||)^2,
+although the terms cancel in A^2m. The ratio of both, seen from B and through C and entry by entry, does not
+change with the units of the states. It decides here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._core import WIDE
+from ._validate import HALF
+
+# Up to here (times the root of N, as for an orthogonal A) the lags by powers are as good as the recurrence.
+PLAIN = 2.0
+# In the wide dtype powers may lose that much more, and this share of it is used.
+ROOM = 2e-3
+
+
+class Route(NamedTuple):
+    """How far powers of A may be used: ``powers`` A, A^2, A^4, ... in the dtype to work in; whether they are
+    ``sound`` (otherwise A stands alone); whether it is a ``suspect`` whose recurrence may be spoiled as well.
+    """
+
+    powers: list[Tensor]
+    sound: bool
+    suspect: bool
+
+
+def value_of(t: Tensor) -> float | None:
+    """The largest entry, over all samples of a ``vmap``; None where values cannot be looked at (a trace,
+    ``meta``).
+    """
+    t = t.detach()
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    try:
+        return t.amax().item()
+    except RuntimeError:
+        return None
+
+
+def is_finite(t: Tensor) -> bool:
+    """Whether every entry is finite, found in one read; a sum that overflows answers no."""
+    return value_of((0 * t.detach().sum()).abs()) == 0
+
+
+def widest(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that powers are formed in: twice the digits, where there is one."""
+    return torch.float32 if dtype in HALF else WIDE.get(dtype, dtype)
+
+
+def squarings(A: Tensor, T: int) -> list[Tensor]:
+    """A, A^2, A^4, ... up to the first exponent that is at least T."""
+    powers = [A]
+    for _ in range((T - 1).bit_length()):
+        powers.append(powers[-1] @ powers[-1])
+    return powers
+
+
+def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None) -> Route | None:
+    """Decide how lags 0 ... T - 1 of (A, B, C), from ``state`` (..., N) too, may be formed; None where no
+    value can be looked at.
+
+    A (..., N, N), B (..., N, d), C (..., p, N). Powers that are not finite are not sound.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    if T <= 2 or not (A.numel() and B.numel() and C.numel()):
+        return Route([A], False, False)
+    wide = widest(A.dtype)
+    powers = squarings(A.to(wide), T)
+    with torch.inference_mode():
+        cost = value_of(cost_of_powers(powers, B.to(wide), C.to(wide), state))
+    if cost is None:
+        return None
+    cost /= math.sqrt(A.shape[-1])
+    if cost <= PLAIN:
+        return Route([power.to(A.dtype) for power in powers], True, False)
+    if cost <= ROOM * torch.finfo(A.dtype).eps / torch.finfo(wide).eps:
+        return Route(powers, True, True)
+    return Route([A], False, True)
+
+
+def cost_of_powers(powers: list[Tensor], B: Tensor, C: Tensor, state: Tensor | None = None) -> Tensor:
+    """The largest rounding error that squaring leaves in a lag, in units of that of the recurrence; NaN where
+    powers are not finite.
+    """
+    eye = torch.eye(B.shape[-2], dtype=B.dtype, device=B.device).expand_as(powers[0])
+    P = without_growth(torch.stack([eye, *powers]))
+    after, before = (C @ P).abs().amax(0), (P @ B).abs().amax(0)
+    P = P.abs()
+    if state is not None:
+        h = state.abs().to(P.dtype).reshape(-1, P.shape[-1]).amax(0).unsqueeze(-1)
+        before = torch.cat((before, (P @ h).amax(0)), -1)
+    squared = after @ (P[:-1] @ (P[:-1] @ before)).amax(0)
+    stepped = after @ ((P[0] + P[1]) @ before)
+    return torch.where(stepped == 0, 0, squared / stepped).amax((-2, -1))
+
+
+def without_growth(powers: Tensor) -> Tensor:
+    """A^k g^(-k) for the powers k = 0, 1, 2, 4, ...: without what grows to no end, for it is common to both
+    sides (g = 1 for a stable A).
+    """
+    last = powers[-1].abs()
+    trace = (last * last.mT).sum((-2, -1), keepdim=True).clamp(1, torch.finfo(last.dtype).max)
+    exponents = torch.arange(-len(powers), 0, dtype=last.dtype, device=last.device).exp2()
+    exponents[0] = 0
+    return powers * trace ** -exponents.view(-1, *[1] * last.ndim)

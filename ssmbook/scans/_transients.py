@@ -1,0 +1,105 @@
+"""The warning where the powers of A grow before they decay: what the plain recurrence loses, and poles that
+rounding has pushed outside.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import torch
+from torch import Tensor
+
+from ._powers import is_finite, squarings, value_of, widest
+
+# A recurrence further off than this, relative to its largest value, is worth a word.
+LIMITS = {torch.float32: 1e-3, torch.complex64: 1e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
+SHARE = 0.1  # of a limit: two runs may agree by chance better than either agrees with the truth
+STEPS = 4096  # steps that are run a second time
+OUTERMOST = 8  # eigenvalues looked at
+
+
+class TransientPeakWarning(UserWarning):
+    """The powers of A grow so far before they decay that rounding spoils even the plain recurrence, or has
+    made A unstable.
+
+    The message names the peak max ||A^k||, what is lost, and the spectral radius where rounding may have
+    brought it above one. More digits help, or another form of the same system: a balanced realization,
+    sections of low order in a row. Introduced in *scans*.
+    """
+
+
+def warn_of_transient(A: Tensor, n: int, values: Tensor, again: Tensor) -> None:
+    """Warn where the recurrence with A over n steps is off by more than the limit of its dtype, or where
+    rounding may have made A unstable.
+
+    What is lost is measured: ``values`` against ``again``, the same by the recurrence in the dtype of A but
+    rounded elsewhere.
+    """
+    limit = LIMITS.get(A.dtype)
+    if limit is None or not is_finite(A):
+        return
+    with torch.no_grad():
+        lost = value_of((values - again).abs().amax() / values.abs().amax())
+        radius = radius_by_rounding(A)
+        if not lost > SHARE * limit and radius is None:
+            return
+        text = f"the powers of A grow to max ||A^k|| = {transient_peak(A, n):.1e} before they decay"
+    if lost > SHARE * limit:
+        text += f", and rounding with them: in {A.dtype} even one step at a time is off by about {lost:.0e}"
+    if radius is not None:
+        text += (
+            f"; as rounded to {A.dtype}, A has spectral radius 1 + {radius - 1:.1e}: "
+            "rounding can have pushed a pole of a stable system outside the unit circle"
+        )
+    text += "; use more digits, a balanced realization, or sections of low order in a row"
+    warnings.warn(text, TransientPeakWarning, stacklevel=frames_inside())
+
+
+def radius_by_rounding(A: Tensor) -> float | None:
+    """The spectral radius of A where it is above one and a change of A by its rounding error can bring it
+    below (None elsewhere).
+
+    On the way from a stable matrix to A an eigenvalue crosses the unit circle: there, the distance of A to a
+    matrix with that eigenvalue is at most the change. It is looked for where the rays through the outermost
+    eigenvalues meet the circle.
+    """
+    wide = A.detach().to(torch.complex128)
+    values = torch.linalg.eigvals(wide)
+    radius = value_of(values.abs().amax(-1))
+    if not radius > 1:
+        return None
+    size, place = values.abs().topk(min(OUTERMOST, values.shape[-1]))
+    on_circle = values.gather(-1, place) / torch.where(size > 1, size, 1)
+    shifted = on_circle[..., None, None] * torch.eye(A.shape[-1], dtype=wide.dtype, device=A.device)
+    distance = torch.linalg.svdvals(shifted - wide.unsqueeze(-3))[..., -1]
+    rounding = torch.finfo(A.dtype).eps * torch.linalg.matrix_norm(wide).unsqueeze(-1)
+    return radius if value_of(((size > 1) & (distance <= rounding)).any(-1).double()) else None
+
+
+def transient_peak(A: Tensor, n: int) -> float:
+    """The largest ||A^k|| for k = 0, 1, 2, 4, ... < n and between these about it, up to where the norms have
+    come down by a factor of ten: what squaring makes of what is left then may be rounding.
+    """
+    powers = squarings(A.detach().to(widest(A.dtype)), n)[:-1]
+    peak, top = 1.0, 0
+    for j, power in enumerate(powers):
+        norm = norm_of(power)
+        if norm > peak:
+            peak, top = norm, j
+        if norm < peak / 10:
+            break
+    between = [j for j in (top - 2, top - 1, top) if 0 <= j < len(powers) - 1 and 3 << j < n]
+    return max([peak, *(norm_of(powers[j] @ powers[j + 1]) for j in between)])
+
+
+def norm_of(power: Tensor) -> float:
+    return value_of(torch.linalg.matrix_norm(power, 2)) if is_finite(power) else float("inf")
+
+
+def frames_inside() -> int:
+    """The ``stacklevel`` that lets a warning point at the first line outside this library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("ssmbook.", "torch.")):
+        frame, level = frame.f_back, level + 1
+    return level
