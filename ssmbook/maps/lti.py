@@ -16,7 +16,7 @@ class LTISSM(RecurrentMap):
 
     h_i = A h_{i-1} + B x_i, y_i = C h_i + D x_i. A: (N, N), B: (N, d), C: (p, N), D: (p, d) or None for no
     skip; one dtype, one device, finite. They are copied into parameters of the same names. W does not depend
-    on X, so ``interaction(x)`` is unbatched.
+    on X, so ``interaction(x)`` is unbatched. ``forward`` is :func:`ssmbook.scans.lti_scan`, with its warning.
     Raises ``ValueError``/``TypeError`` for tensors that do not fit together. Introduced in *zoo*.
     """
 

@@ -10,12 +10,13 @@ import warnings
 import torch
 from torch import Tensor
 
-from ._powers import is_finite, squarings, value_of, widest
+from ._powers import is_finite, value_of, widest
 
 # A recurrence further off than this, relative to its largest value, is worth a word.
 LIMITS = {torch.float32: 1e-3, torch.complex64: 1e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
 SHARE = 0.1  # of a limit: two runs may agree by chance better than either agrees with the truth
 STEPS = 4096  # steps that are run a second time
+WORK = 1 << 31  # products of numbers spent on the peak
 OUTERMOST = 8  # eigenvalues looked at
 
 
@@ -40,7 +41,8 @@ def warn_of_transient(A: Tensor, n: int, values: Tensor, again: Tensor) -> None:
     if limit is None or not is_finite(A):
         return
     with torch.no_grad():
-        lost = value_of((values - again).abs().amax() / values.abs().amax())
+        each = tuple(range(A.ndim - 2, values.ndim))  # one number a system
+        lost = value_of(((values - again).abs().amax(each) / values.abs().amax(each)).nan_to_num(0.0))
         radius = radius_by_rounding(A)
         if not lost > SHARE * limit and radius is None:
             return
@@ -66,35 +68,31 @@ def radius_by_rounding(A: Tensor) -> float | None:
     """
     wide = A.detach().to(torch.complex128)
     values = torch.linalg.eigvals(wide)
-    radius = value_of(values.abs().amax(-1))
-    if not radius > 1:
+    if not value_of(values.abs()) > 1:
         return None
     size, place = values.abs().topk(min(OUTERMOST, values.shape[-1]))
     on_circle = values.gather(-1, place) / torch.where(size > 1, size, 1)
     shifted = on_circle[..., None, None] * torch.eye(A.shape[-1], dtype=wide.dtype, device=A.device)
     distance = torch.linalg.svdvals(shifted - wide.unsqueeze(-3))[..., -1]
     rounding = torch.finfo(A.dtype).eps * torch.linalg.matrix_norm(wide).unsqueeze(-1)
-    return radius if value_of(((size > 1) & (distance <= rounding)).any(-1).double()) else None
+    pushed = ((size > 1) & (distance <= rounding)).any(-1)
+    return value_of(torch.where(pushed, size.amax(-1), 0)) or None
 
 
 def transient_peak(A: Tensor, n: int) -> float:
-    """The largest ||A^k|| for k = 0, 1, 2, 4, ... < n and between these about it, up to where the norms have
-    come down by a factor of ten: what squaring makes of what is left then may be rounding.
+    """The largest ||A^k|| for k < n, one power at a time, up to one of norm below 1 (all later are below the
+    peak then), at most ``STEPS`` of them and fewer of large matrices.
     """
-    powers = squarings(A.detach().to(widest(A.dtype)), n)[:-1]
-    peak, top = 1.0, 0
-    for j, power in enumerate(powers):
-        norm = norm_of(power)
-        if norm > peak:
-            peak, top = norm, j
-        if norm < peak / 10:
+    first = power = best = A.detach().to(widest(A.dtype))
+    peak = 0.0
+    for _ in range(min(n - 1, STEPS, WORK // A.shape[-1] ** 3 + 1)):
+        norm = value_of(torch.linalg.matrix_norm(power))
+        if not 1 < norm < float("inf"):
             break
-    between = [j for j in (top - 2, top - 1, top) if 0 <= j < len(powers) - 1 and 3 << j < n]
-    return max([peak, *(norm_of(powers[j] @ powers[j + 1]) for j in between)])
-
-
-def norm_of(power: Tensor) -> float:
-    return value_of(torch.linalg.matrix_norm(power, 2)) if is_finite(power) else float("inf")
+        if norm > peak:
+            peak, best = norm, power
+        power = first @ power
+    return max(1.0, value_of(torch.linalg.matrix_norm(best, 2)))
 
 
 def frames_inside() -> int:

@@ -1,14 +1,25 @@
 """Heads from a system: exact, exactly k, best below k; what gates buy; and the rank gap itself."""
 
 import math
+import warnings
 
+import numpy as np
 import pytest
+import scipy.signal
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads import diagonal_ssm_by_gates, head_count_report, head_floor, heads_from_ssm, lag_operators
+from ssmbook.heads import (
+    constructors,
+    diagonal_ssm_by_gates,
+    head_count_report,
+    head_floor,
+    heads_from_ssm,
+    lag_operators,
+)
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
+from ssmbook.scans import TransientPeakWarning
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)
@@ -130,6 +141,29 @@ def test_refusals_give_their_reason():
     D = torch.diag(torch.tensor([0.5, 0.5 + 1e-3], dtype=DOUBLE))
     with pytest.raises(ValueError, match="1 heads leave a relative error"):
         heads_from_ssm(D, EYE, EYE, 50, rtol=0.1)
+
+
+@pytest.mark.parametrize("error", [1e-9, 1e-3])
+def test_wrong_lags_do_not_judge_the_heads_made_from_them(error, monkeypatch):
+    system, wrong = random_system(4, 3, 3, 0.9, 5), 1 + error * torch.eye(3, dtype=DOUBLE)
+    assert heads_from_ssm(*system[:3], 20, system[3]).H == 5
+    for skip in (None, system[3]):
+        monkeypatch.setattr(constructors, "lag_operators", lambda *args: lag_operators(*args) * wrong)
+        with pytest.raises(ValueError, match="heads leave a relative error"):
+            heads_from_ssm(*system[:3], 20, skip)
+
+
+def test_heads_of_a_filter_are_no_further_off_than_its_recurrence():
+    """A Butterworth filter of order 8, as scipy gives it: by powers of A its lags were 36 times too large."""
+    A, B, C, _ = (torch.tensor(m) for m in scipy.signal.tf2ss(*scipy.signal.butter(8, 0.1)))
+    state, lags = B.numpy().astype(np.longdouble), []
+    for _ in range(512):
+        lags.append((C.numpy().astype(np.longdouble) @ state)[0, 0])
+        state = A.numpy().astype(np.longdouble) @ state
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TransientPeakWarning)
+        column = heads_from_ssm(A, B, C, 512).to_dense()[:, 0, 0, 0].numpy()
+    assert abs(column - lags).max() < 1e-9 * abs(np.array(lags)).max()
 
 
 @pytest.mark.guards("thm-rank-gap")

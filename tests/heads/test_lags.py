@@ -7,6 +7,7 @@ import scipy.signal
 import torch
 
 from ssmbook.heads import lag_operators
+from ssmbook.scans import TransientPeakWarning
 
 DOUBLE = torch.float64
 
@@ -104,6 +105,19 @@ def test_an_overflowing_mode_that_b_never_excites_does_no_harm():
     B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.ones(1, 2, dtype=DOUBLE)
     M = lag_operators(A, B, C, 400)
     torch.testing.assert_close(M.flatten(), 0.5 ** torch.arange(400, dtype=DOUBLE))
+
+
+def test_a_transient_is_named_and_its_lags_are_those_of_the_recurrence():
+    """In a batch, with the skip, where two-level powers were 4e-5 off, and 36 times at order 8."""
+    many = [
+        [torch.tensor(m) for m in scipy.signal.tf2ss(*scipy.signal.butter(6, cutoff))]
+        for cutoff in (0.03, 0.05, 0.1)
+    ]
+    A, B, C, D = (torch.stack(matrices) for matrices in zip(*many, strict=True))
+    with pytest.warns(TransientPeakWarning, match=r"max \|\|A\^k\|\| = 1.8e\+06"):
+        M = lag_operators(A, B, C, 512, D)
+    for i in range(3):
+        assert (M[i] - by_recurrence(A[i], B[i], C[i], 512, D[i])).abs().max() < 1e-8 * M[i].abs().max()
 
 
 def test_inputs_are_left_alone():

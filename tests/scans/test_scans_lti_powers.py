@@ -1,0 +1,467 @@
+"""Systems whose powers grow before they decay: lags, heads, kernels and scans against long double, on the
+same rounded A, B, C.
+
+The measure is the plain recurrence in the same dtype: nothing may be more than ten times as far off. One run
+of it may be lucky, so the worst of a few orders of the states counts.
+"""
+
+import functools
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+
+from ssmbook import dynamics, heads, maps, scans
+from ssmbook.scans import TransientPeakWarning, lti_kernel, lti_kernel_naive, lti_scan, lti_scan_naive
+from ssmbook.scans._powers import choose
+
+LIMITS = {torch.float32: 1e-3, torch.float64: 1e-9}
+METHODS = ("auto", "recurrence", "scan", "chunked", "fft")
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def ports(N, generator, d=2, p=2):
+    return generator.standard_normal((N, d)), generator.standard_normal((p, N))
+
+
+def filters(design, cutoffs=(0.03, 0.3, 0.9)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.signal.BadCoefficients)
+        return {
+            f"{design.__name__} {N} {cutoff}": scipy.signal.tf2ss(*design(N, cutoff))[:3]
+            for N in range(2, 11)
+            for cutoff in cutoffs
+        }
+
+
+def butter(N, cutoff):
+    return scipy.signal.butter(N, cutoff)
+
+
+def cheby1(N, cutoff):
+    return scipy.signal.cheby1(N, 1, cutoff)
+
+
+def cheby2(N, cutoff):
+    return scipy.signal.cheby2(N, 40, cutoff)
+
+
+def ellip(N, cutoff):
+    return scipy.signal.ellip(N, 1, 40, cutoff)
+
+
+def grcar():
+    out, generator = {}, np.random.default_rng(0)
+    for N in (5, 10, 20, 40):
+        A = np.eye(N) - np.eye(N, k=-1) + np.eye(N, k=1) + np.eye(N, k=2) + np.eye(N, k=3)
+        out[f"grcar {N}"] = (0.95 * A / abs(np.linalg.eigvals(A)).max(), *ports(N, generator))
+    return out
+
+
+def kahan():
+    out, generator = {}, np.random.default_rng(1)
+    for N in (5, 10, 20, 40):
+        for theta in (0.6, 1.2):
+            s, c = math.sin(theta), math.cos(theta)
+            A = np.diag(s ** np.arange(N)) @ (np.eye(N) - c * np.triu(np.ones((N, N)), 1))
+            out[f"kahan {N} {theta}"] = (0.95 * A, *ports(N, generator))
+    return out
+
+
+def peak_of(A, n):
+    """max ||A^k|| for k < n, in long double."""
+    power = best = np.eye(len(A), dtype=np.longdouble)
+    first = power @ A
+    for _ in range(n - 1):
+        power = first @ power
+        best = max(best, power, key=lambda m: (m * m).sum())
+    return np.linalg.norm(best.astype(float), 2)
+
+
+def transients():
+    """Random systems that first grow to a given peak: the part above the diagonal is made large enough."""
+    out, generator = {}, np.random.default_rng(2)
+    for N in (4, 8, 16):
+        for peak in (1e1, 1e2, 1e3, 1e4, 1e5, 1e6):
+            turn = np.linalg.qr(generator.standard_normal((N, N)))[0]
+            lam = np.diag(generator.uniform(0.5, 0.97, N) * generator.choice([-1, 1], N))
+            above, low, high = np.triu(generator.standard_normal((N, N)), 1), 1e-3, 1e3
+            for _ in range(12):
+                middle = math.sqrt(low * high)
+                low, high = (middle, high) if peak_of(lam + middle * above, 60) < peak else (low, middle)
+            out[f"transient {N} {peak:.0e}"] = (turn @ (lam + low * above) @ turn.T, *ports(N, generator))
+    return out
+
+
+FAMILIES = {
+    "butter": lambda: filters(butter),
+    "cheby1": lambda: filters(cheby1),
+    "cheby2": lambda: filters(cheby2),
+    "ellip": lambda: filters(ellip),
+    "grcar": grcar,
+    "kahan": kahan,
+    "transients": transients,
+}
+FAMILY = pytest.mark.parametrize("family", FAMILIES)
+
+
+@functools.cache
+def systems(family):
+    return FAMILIES[family]()
+
+
+def tensors(system, dtype=torch.float64):
+    return [torch.tensor(np.ascontiguousarray(m)).to(dtype) for m in system]
+
+
+def named(name, dtype=torch.float64):
+    """One filter by scipy's name for its design, as in ``"butter 4 0.05"``."""
+    design, N, cutoff = name.split()
+    return tensors(filters(globals()[design], (float(cutoff),))[f"{design} {N} {cutoff}"], dtype)
+
+
+def long(tensor):
+    kind = np.clongdouble if tensor.is_complex() else np.longdouble
+    return tensor.detach().resolve_conj().numpy().astype(kind)
+
+
+def true_lags(A, B, C, n):
+    A, column, C, lags = long(A), long(B), long(C), []
+    for _ in range(n):
+        lags.append(C @ column)
+        column = A @ column
+    return np.stack(lags)
+
+
+def true_scan(A, B, C, x, state):
+    A, B, C, x, h, y, size = *(long(t) for t in (A, B, C, x, state)), [], 0.0
+    for x_t in x:
+        h = h @ A.T + x_t @ B.T
+        y.append(h @ C.T)
+        size = max(size, abs(h).max())
+    return np.stack(y), h, size
+
+
+def off(got, wanted, size=None):
+    """Largest deviation, relative to the largest value wanted (or to ``size``)."""
+    return float(abs(long(got) - wanted).max() / (abs(wanted).max() if size is None else size))
+
+
+def orders(A, B, C):
+    """The system as it is and with its states in three other orders."""
+    yield torch.arange(len(A)), (A, B, C)
+    for seed in range(3):
+        order = torch.randperm(len(A), generator=torch.Generator().manual_seed(seed))
+        yield order, (A[order][:, order], B[order], C[:, order])
+
+
+def floor(dtype):
+    return torch.finfo(dtype).eps / 2
+
+
+def caught(function, *args, **options):
+    """The result and the messages of the warnings about it."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = function(*args, **options)
+    return result, [str(w.message) for w in seen if w.category is TransientPeakWarning]
+
+
+def lags_of_heads(A, B, C, n):
+    found = heads.heads_from_ssm(A, B, C, n)
+    return torch.einsum("hi,hpd->ipd", found.alpha[:, :, 0].double(), found.V.double())
+
+
+@DTYPES
+@FAMILY
+def test_lags_kernels_and_heads_are_as_exact_as_the_recurrence(family, dtype):
+    n = 200
+    for name, system in systems(family).items():
+        A, B, C = tensors(system, dtype)
+        M = true_lags(A, B, C, n)
+        plain = max(off(lti_kernel_naive(*one, n), M) for _, one in orders(A, B, C))
+        if not math.isfinite(plain):
+            continue  # rounding made it unstable and it overflows: see the warnings below
+        found, said = caught(lti_kernel, A, B, C, n)
+        assert off(found, M) <= 10 * max(plain, floor(dtype)), name
+        assert said or plain <= LIMITS[dtype], (name, plain)
+        found, again = caught(heads.lag_operators, A, B, C, n)
+        assert off(found, M) <= 10 * max(plain, floor(dtype)), name
+        assert again == said
+        try:
+            found, _ = caught(lags_of_heads, A, B, C, n)
+        except ValueError as refusal:
+            # Fewer modes are seen than there are, and that is said.
+            assert "heads leave a relative error" in str(refusal) and dtype == torch.float32, name
+        else:
+            assert off(found, M) <= 10 * max(plain, floor(dtype)), name
+
+
+@DTYPES
+@FAMILY
+def test_every_route_of_the_scan_is_as_exact_as_the_recurrence(family, dtype):
+    T, generator = 150, torch.Generator().manual_seed(0)
+    for name, system in list(systems(family).items())[::2]:
+        A, B, C = tensors(system, dtype)
+        x, state = torch.randn(T, B.shape[1], generator=generator), torch.randn(len(A), generator=generator)
+        x, state = x.to(dtype), state.to(dtype)
+        y, h, size = true_scan(A, B, C, x, state)
+        plain = end = floor(dtype)
+        for order, one in orders(A, B, C):
+            y_naive, h_naive = lti_scan_naive(*one, x, state[order])
+            plain, end = max(plain, off(y_naive, y)), max(end, off(h_naive[order.argsort()], h, size))
+        if not math.isfinite(plain):
+            continue
+        for method in METHODS:
+            (found, final), said = caught(lti_scan, A, B, C, x, state, method=method)
+            assert off(found, y) <= 10 * plain, (name, method)
+            assert off(final, h, size) <= 10 * end, (name, method)
+            assert said or plain <= LIMITS[dtype], (name, method, plain)
+        layer = maps.LTISSM(A, B, C)
+        with torch.no_grad():
+            (found, _), y = caught(layer, x), true_scan(A, B, C, x, 0 * state)[0]
+            runs = (maps.LTISSM(*one).run(x)[0] for _, one in orders(A, B, C))
+            assert off(found, y) <= 10 * max(floor(dtype), *(off(run, y) for run in runs)), name
+
+
+@DTYPES
+@FAMILY
+def test_warnings_name_the_peak_and_poles_that_rounding_pushed_out(family, dtype):
+    n = 1000
+    for name, system in systems(family).items():
+        A, B, C = tensors(system, dtype)
+        said = caught(lti_kernel, A, B, C, n)[1]
+        if abs(np.linalg.eigvals(A.double().numpy())).max() > 1:
+            assert said and "has spectral radius 1 + " in said[0], name
+        elif said:
+            assert "spectral radius" not in said[0], name
+            peak = float(re.search(r"max \|\|A\^k\|\| = (\S+)", said[0])[1])
+            assert 0.9 < peak / peak_of(A.double().numpy(), n) < 1.1, name
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=["complex64", "complex128"])
+def test_complex_systems(dtype):
+    n, real = 150, torch.float32 if dtype == torch.complex64 else torch.float64
+    for system in [*systems("transients").values(), *list(systems("ellip").values())[::4]]:
+        A, B, C = (t.to(torch.complex128) for t in tensors(system))
+        turn = torch.polar(torch.ones(1, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64))
+        A, B, C = (t.to(dtype) for t in (A * turn, B * (1 + 0.5j), C * (0.3 - 1j)))
+        x = torch.randn(n, B.shape[1], dtype=dtype, generator=torch.Generator().manual_seed(1))
+        state = torch.zeros(len(A), dtype=dtype)
+        M, y = true_lags(A, B, C, n), true_scan(A, B, C, x, state)[0]
+        plain = max(off(lti_kernel_naive(*one, n), M) for _, one in orders(A, B, C))
+        if math.isfinite(plain):
+            assert off(caught(lti_kernel, A, B, C, n)[0], M) <= 10 * max(plain, floor(real))
+        plain = max(off(lti_scan_naive(*one, x)[0], y) for _, one in orders(A, B, C))
+        if math.isfinite(plain):
+            for method in METHODS:
+                found = caught(lti_scan, A, B, C, x, method=method)[0][0]
+                assert off(found, y) <= 10 * max(plain, floor(real)), method
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_butterworth_filter_in_float32_and_float64(method):
+    """The order-4 filter at cutoff 0.05 came back 1.6 times its size off, that of order 6 in float64 5e-3."""
+    x = torch.randn(4096, 1, generator=torch.Generator().manual_seed(0))
+    A, B, C = named("butter 4 0.05", torch.float32)
+    y = true_scan(A, B, C, x, torch.zeros(4))[0]
+    assert off(lti_scan_naive(A, B, C, x)[0], y) > 1e-6
+    assert off(lti_scan(A, B, C, x, method=method)[0], y) < 1e-6
+    A, B, C = named("butter 6 0.05")
+    y = true_scan(A, B, C, x.double(), torch.zeros(6))[0]
+    assert off(lti_scan(A, B, C, x.double(), method=method)[0], y) < 1e-9
+
+
+def test_kernels_lags_and_heads_of_butterworth_filters():
+    A, B, C = named("butter 4 0.05", torch.float32)
+    assert off(lti_kernel(A, B, C, 4096), true_lags(A, B, C, 4096)) < 1e-6  # was 0.23
+    A, B, C = named("butter 8 0.05")
+    M = true_lags(A, B, C, 512)
+    with pytest.warns(TransientPeakWarning, match="is off by about"):
+        assert off(heads.lag_operators(A, B, C, 512), M) < 1e-7  # was 36
+    with pytest.warns(TransientPeakWarning, match="is off by about"):
+        assert off(lags_of_heads(A, B, C, 512), M) < 1e-7
+
+
+def test_a_layer_equals_its_own_steps():
+    layer = maps.LTISSM(*named("butter 4 0.05", torch.float32))
+    x = torch.randn(4096, 1, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        assert (layer(x) - layer.run(x)[0]).abs().max() < 1e-3 * layer.run(x)[0].abs().max()  # was 1.6
+
+
+def test_a_filter_that_rounding_makes_unstable_is_named():
+    """A Chebyshev filter of order 5 grows in float32: its lags are right, its poles no longer are."""
+    A, B, C = named("cheby1 5 0.02", torch.float32)
+    radius = abs(np.linalg.eigvals(A.double().numpy())).max()
+    with pytest.warns(TransientPeakWarning, match=rf"spectral radius 1 \+ {radius - 1:.1e}"):
+        M = lti_kernel(A, B, C, 500)
+    assert 1 < radius < 1.1 and off(M, true_lags(A, B, C, 500)) < 1
+    x = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(TransientPeakWarning, match="can have pushed a pole"):
+        lti_scan(A, B, C, x)
+
+
+def benign(dtype):
+    generator = torch.Generator().manual_seed(0)
+    new = {"generator": generator, "dtype": torch.float64}
+    for N in (1, 3, 16, 64):
+        turn, B, C = (torch.randn(shape, **new) for shape in ((N, N), (N, 2), (2, N)))
+        turn, lam = torch.linalg.qr(turn)[0], torch.diag(2 * torch.rand(N, **new) - 1)
+        for A in (turn, 0.99 * turn, 1.01 * turn, turn @ lam @ turn.mT, lam, 0 * turn):
+            yield tuple(t.to(dtype) for t in (A, B, C))
+    for N in (8, 16, 64):
+        A = torch.randn(N, N, **new)
+        A = 0.9 * A / torch.linalg.eigvals(A).abs().max()
+        yield tuple(t.to(dtype) for t in (A, torch.randn(N, 2, **new), torch.randn(2, N, **new)))
+        A, B = dynamics.zoh(*dynamics.hippo_legs(N, dtype=torch.float64), 0.05)
+        yield tuple(t.to(dtype) for t in (A, B, torch.randn(1, N, **new)))
+    units = torch.logspace(-8, 8, 16, dtype=torch.float64)
+    A, B, C = 0.9 * turn[:16, :16], torch.randn(16, 1, **new), torch.randn(1, 16, **new)
+    yield tuple(t.to(dtype) for t in (units[:, None] * A / units, units[:, None] * B, C / units))
+
+
+@DTYPES
+def test_what_is_well_behaved_goes_by_powers_and_without_a_word(dtype):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for A, B, C in benign(dtype):
+            for T in (33, 200, 2000):
+                route = choose(A, B, C, T)
+                assert route.sound and not route.suspect and route.powers[0].dtype == dtype
+            lti_scan(A, B, C, B.new_ones(40, B.shape[1]), A.new_ones(len(A)))
+
+
+def test_the_units_of_the_states_change_nothing():
+    """Powers of two are exact: the same route, the same digits."""
+    units = 2.0 ** torch.tensor([30, -20, 3, 0, 12, -40, -30, 20, -3, 1], dtype=torch.float64)
+    for A, B, C in (named("butter 6 0.3"), named("butter 6 0.05"), tensors(systems("grcar")["grcar 10"])):
+        s = units[: len(A)]
+        scaled = s[:, None] * A / s, s[:, None] * B, C / s
+        assert choose(A, B, C, 100).sound == choose(*scaled, 100).sound
+        assert torch.equal(caught(lti_kernel, A, B, C, 100)[0], caught(lti_kernel, *scaled, 100)[0])
+
+
+def test_a_state_that_only_it_excites():
+    """B and C see nothing of the transient; the initial state does."""
+    A, _, C = tensors(systems("transients")["transient 8 1e+04"])
+    quiet = torch.linalg.svd(torch.cat([torch.linalg.matrix_power(A, k) for k in (1, 2, 4, 8)]))[2][-1:].mT
+    x, state = torch.zeros(100, 1, dtype=torch.float64), torch.ones(8, dtype=torch.float64)
+    assert not choose(A, 0 * quiet, C, 100, state).sound
+    y = true_scan(A, quiet, C, x, state)[0]
+    for method in METHODS:
+        plain = off(lti_scan_naive(A, quiet, C, x, state)[0], y)
+        assert off(lti_scan(A, quiet, C, x, state, method=method)[0], y) <= 10 * plain
+
+
+def test_one_bad_system_in_a_batch():
+    good, bad = (
+        tensors(systems("transients")["transient 4 1e+01"]),
+        tensors(systems("transients")["transient 4 1e+06"]),
+    )
+    batch = [torch.stack(pair) for pair in zip(good, bad, strict=True)]
+    M, _ = caught(heads.lag_operators, *batch, 100)
+    for one, system in zip(M, (good, bad), strict=True):
+        assert off(one, true_lags(*system, 100)) < 1e-7
+
+
+def test_gradients_where_the_recurrence_takes_over():
+    A, B, C = named("butter 4 0.05")
+    x = torch.randn(2, 90, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    state, weight = x[:, :4, 0], x.flip(1)
+    given = [t.clone().requires_grad_() for t in (A, B, C, x, state)]
+
+    def gradients(scan, arguments):
+        y, h = scan(*arguments)
+        return torch.autograd.grad((y * weight).sum() + h.sum(), arguments)
+
+    wanted = gradients(lti_scan_naive, given)
+    single = [t.detach().float().requires_grad_() for t in given]
+    rounded = [t.detach().double().requires_grad_() for t in single]
+    for method in METHODS:
+        got = gradients(functools.partial(lti_scan, method=method), given)
+        for one, other in zip(got, wanted, strict=True):
+            assert (one - other).abs().max() <= 1e-9 * other.abs().max()
+        got = gradients(lambda *args, m=method: [t.double() for t in lti_scan(*args, method=m)], single)
+        for one, other in zip(got, gradients(lti_scan_naive, rounded), strict=True):
+            assert one.dtype == torch.float32 and (one - other).abs().max() <= 1e-6 * other.abs().max()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradcheck_through_a_transient(method):
+    A = torch.tensor([[0.5, 40.0, 0.0], [0.0, -0.6, 30.0], [0.01, 0.0, 0.4]], dtype=torch.float64)
+    A = A @ torch.linalg.qr(A)[0] * 0.1
+    new = {"dtype": torch.float64, "generator": torch.Generator().manual_seed(0)}
+    given = [
+        A,
+        torch.randn(3, 2, **new),
+        torch.randn(2, 3, **new),
+        torch.randn(2, 37, 2, **new),
+        torch.randn(2, 3, **new),
+    ]
+    assert torch.autograd.gradcheck(
+        lambda *args: lti_scan(*args, method=method), [t.requires_grad_() for t in given], fast_mode=True
+    )
+
+
+def test_vmap_sees_the_transient():
+    A, B, C = named("butter 6 0.05")
+    x = torch.randn(200, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gains = torch.tensor([1.0, 0.9, 0.2], dtype=torch.float64)
+    got = torch.func.vmap(lambda gain: lti_scan(gain * A, B, C, x)[0])(gains)
+    for y, gain in zip(got, gains, strict=True):
+        assert off(y, true_scan(gain * A, B, C, x, torch.zeros(6))[0]) < 1e-9
+    kernels = torch.func.vmap(lambda gain: lti_kernel(gain * A, B, C, 200))(gains)
+    for M, gain in zip(kernels, gains, strict=True):
+        assert off(M, true_lags(gain * A, B, C, 200)) < 1e-9
+
+
+class Filter(torch.nn.Module):
+    def forward(self, A, B, C, x, state):
+        return scans.lti_scan(A, B, C, x, state)
+
+
+def test_compiled_and_exported_programs_choose_when_they_run():
+    A, B, C = named("butter 6 0.05")
+    x = torch.randn(2, 200, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given = [t.clone().requires_grad_() for t in (A, B, C, x, x[:, :6, 0])]
+    wanted = lti_scan_naive(*given)
+    weights = [
+        torch.randn(t.shape, dtype=t.dtype, generator=torch.Generator().manual_seed(1)) for t in wanted
+    ]
+    torch._dynamo.reset()
+    compiled = torch.compile(lti_scan, backend="aot_eager", fullgraph=True)
+    got = compiled(*given)
+    exported = torch.export.export(Filter(), tuple(t.detach() for t in given)).module()
+    for outputs in (got, exported(*given)):
+        for one, other in zip(outputs, wanted, strict=True):
+            assert (one - other).abs().max() <= 1e-9 * other.abs().max()
+    got, wanted = (torch.autograd.grad(outputs, given, weights) for outputs in (got, wanted))
+    for one, other in zip(got, wanted, strict=True):
+        assert (one - other).abs().max() <= 1e-9 * other.abs().max()
+    kernel = torch.compile(lti_kernel, backend="aot_eager", fullgraph=True)
+    for n in (1, 300):
+        assert torch.allclose(kernel(A, B, C, n), lti_kernel_naive(A, B, C, n), rtol=1e-9, atol=1e-12)
+
+
+def test_compiled_scans_of_complex_systems_and_under_vmap():
+    A, B, C = (t * (0.6 + 0.5j) for t in tensors(systems("transients")["transient 4 1e+02"]))
+    x = torch.randn(3, 50, 2, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    state = x[:, 0].repeat(1, 2)
+    torch._dynamo.reset()
+    compiled = torch.compile(lti_scan, backend="aot_eager", fullgraph=True)
+    given = [t.clone().requires_grad_() for t in (A, B, C, x, state)]
+    assert torch.autograd.gradcheck(lambda *args: compiled(*args), given, fast_mode=True)
+    wanted = lti_scan_naive(A, B, C, x, state)[0]
+
+    def batched(*dims):
+        return torch.compile(torch.func.vmap(lambda *args: lti_scan(*args)[0], dims), backend="aot_eager")
+
+    torch.testing.assert_close(batched(None, None, None, 0, 0)(A, B, C, x, state), wanted)
+    scaled = torch.stack([A, 0.5 * A], 2)
+    got = batched(2, None, None, None, None)(scaled, B, C, x, state)
+    torch.testing.assert_close(got[1], lti_scan_naive(0.5 * A, B, C, x, state)[0])
