@@ -38,5 +38,5 @@ def test_scripts_and_styles_are_our_own(files):
 
 def test_the_address_is_the_same_everywhere():
     url, _ = repository(ROOT)
-    for name in ("README.md", "CITATION.cff"):
+    for name in ("README.md", "CITATION.cff", "pyproject.toml"):
         assert url in (ROOT / name).read_text(encoding="utf-8"), name

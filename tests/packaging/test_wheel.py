@@ -1,0 +1,106 @@
+"""The wheel and the source archive: the library whole, its licenses, and nothing of the book's tooling."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+import ssmbook
+
+ROOT = Path(__file__).resolve().parents[2]
+LICENSES = ("LICENSE", "LICENSE-TEXT")
+
+
+def tracked(*paths):
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths]
+    result = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip("not a git checkout")
+    return [name for name in result.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    """(wheel, source archive), built from a copy: setuptools leaves its build folder beside the source."""
+    pytest.importorskip("setuptools", minversion="77")
+    copy, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    for name in tracked("ssmbook", "pyproject.toml", "README.md", *LICENSES):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+    code = (
+        f"from setuptools import build_meta as b; b.build_sdist({str(dist)!r}); b.build_wheel({str(dist)!r})"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, capture_output=True)
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def library_files():
+    return {
+        name
+        for name in tracked("ssmbook")
+        if "/_book/" not in name and name.endswith((".py", ".json", "py.typed"))
+    }
+
+
+def test_the_wheel_is_the_library_without_the_books_tooling(archives):
+    with zipfile.ZipFile(archives[0]) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == library_files()
+    assert "ssmbook/py.typed" in names and any(name.endswith(".json") for name in names)
+
+
+def test_the_source_archive_holds_the_same_library(archives):
+    with tarfile.open(archives[1]) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {
+        name for name in names if name.startswith("ssmbook/") and "." in Path(name).name
+    } == library_files()
+    assert names.issuperset((*LICENSES, "README.md", "pyproject.toml"))
+
+
+def test_the_metadata_names_license_addresses_and_kinds(archives):
+    with zipfile.ZipFile(archives[0]) as wheel:
+        (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(wheel.read(path).decode())
+        kept = {Path(name).name for name in wheel.namelist() if ".dist-info/licenses/" in name}
+    assert kept == set(LICENSES)
+    assert metadata["License-Expression"] == "MIT"
+    assert {entry.split(", ")[0] for entry in metadata.get_all("Project-URL")} >= {"Repository", "Issues"}
+    assert metadata["Keywords"] and "Typing :: Typed" in metadata.get_all("Classifier")
+    assert metadata["Version"] == ssmbook.__version__
+
+
+def test_every_module_of_the_wheel_imports_without_the_checkout(archives, tmp_path):
+    with zipfile.ZipFile(archives[0]) as wheel:
+        wheel.extractall(tmp_path)
+    code = (
+        "import importlib, importlib.util, pathlib, pkgutil, sys\n"
+        "sys.meta_path = [f for f in sys.meta_path if 'editable' not in getattr(f, '__module__', '')]\n"
+        "import ssmbook\n"
+        "assert pathlib.Path(ssmbook.__file__).parent == pathlib.Path('ssmbook').resolve()\n"
+        "assert importlib.util.find_spec('ssmbook._book') is None\n"
+        "for module in pkgutil.walk_packages(ssmbook.__path__, 'ssmbook.'):\n"
+        "    importlib.import_module(module.name); print(module.name)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert not result.returncode, result.stderr
+    modules = {name for name in library_files() if name.endswith(".py") and name != "ssmbook/__init__.py"}
+    assert len(result.stdout.split()) == len(modules)
+
+
+def test_the_checkout_still_finds_the_books_tooling():
+    from ssmbook import _book
+
+    assert Path(_book.__file__).is_relative_to(ROOT)
