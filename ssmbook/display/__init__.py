@@ -1,5 +1,6 @@
 """Figures, operator pictures, sliders and tables, all with words and numbers that a test can compare."""
 
+from ssmbook.display import _needed  # noqa: F401
 from ssmbook.display._pictures import (
     block_heatmap,
     block_heatmap_alt,

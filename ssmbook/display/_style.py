@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import matplotlib
-from cycler import cycler
-from matplotlib import patheffects
+from matplotlib import cycler, patheffects
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure

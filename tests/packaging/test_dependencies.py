@@ -1,0 +1,123 @@
+"""What the library says it needs: what it imports, no more, from versions that are tested."""
+
+import ast
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOWEST = "tests/packaging/lowest.txt"
+DRAWS = {"IPython", "ipywidgets", "matplotlib", "PIL"}
+HEAVY = DRAWS | {"sympy", "scipy.optimize"}
+
+
+def project():
+    tomllib = pytest.importorskip("tomllib")
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def declared():
+    """Name -> the version after its ``>=``."""
+    bounds = {}
+    for entry in map(Requirement, project()["dependencies"]):
+        (bound,) = entry.specifier
+        assert bound.operator == ">=", f"{entry}: one lower bound and nothing else"
+        bounds[canonicalize_name(entry.name)] = bound.version
+    return bounds
+
+
+def imported(source):
+    """Top-level names that a module imports, in whatever function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0]
+
+
+def library():
+    return [path for path in (ROOT / "ssmbook").rglob("*.py") if "_book" not in path.parts]
+
+
+def test_every_import_is_declared_and_every_declared_package_imported():
+    names = {name for path in library() for name in imported(path.read_text(encoding="utf-8"))}
+    foreign = names - set(sys.stdlib_module_names) - {"ssmbook"}
+    packages = packages_distributions()
+    found = {canonicalize_name(packages.get(name, [name])[0]) for name in foreign}
+    assert found == set(declared())
+
+
+def test_the_lowest_versions_tested_are_the_lowest_admitted():
+    lines = (ROOT / LOWEST).read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert pins == declared()
+
+
+def test_the_books_own_versions_are_admitted():
+    bounds = {entry.name: entry.specifier for entry in map(Requirement, project()["dependencies"])}
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        pin = re.match(r"([a-z]+)==([\w.]+)", line)
+        if pin and pin[1] in bounds:
+            assert pin[2] in bounds[pin[1]], line
+
+
+def test_the_weekly_workflow_runs_both_ends():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["library"]
+    matrix = job["strategy"]["matrix"]
+    classified = {
+        entry.split(" :: ")[-1] for entry in project()["classifiers"] if re.search(r":: 3\.\d+$", entry)
+    }
+    oldest = project()["requires-python"].removeprefix(">=")
+    assert set(matrix["python"]) == classified and oldest in classified
+    runs = {(run["os"], run["python"], run["versions"]) for run in matrix["include"]}
+    assert {system for system, _, _ in runs} | set(matrix["os"]) == {"ubuntu-latest", "macos-latest"}
+    assert matrix["versions"] == ["newest"] and ("ubuntu-latest", oldest, "lowest") in runs
+    script = " ".join(step.get("run", "") + str(step.get("env", "")) for step in job["steps"])
+    assert f"--constraint {LOWEST}" in script and "pytest tests" in script
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("floors", "unwanted"),
+    [
+        (("operators", "scans", "maps", "dynamics", "gradients", "exercises"), HEAVY),
+        (("display",), {"sympy", "scipy"}),
+    ],
+)
+def test_a_floor_loads_only_what_it_needs(floors, unwanted):
+    imports = "".join(f"import ssmbook.{floor}\n" for floor in floors)
+    result = run_python(
+        f"import sys, torch; before = set(sys.modules)\n{imports}print(*set(sys.modules) - before)"
+    )
+    assert not result.returncode, result.stderr
+    loaded = set(result.stdout.split())
+    assert loaded.issuperset(f"ssmbook.{floor}" for floor in floors)
+    assert not unwanted & loaded
+
+
+@pytest.mark.parametrize("module", sorted(DRAWS))
+def test_display_says_what_to_install(module):
+    hidden = (  # no finder finds it, as if it were not installed
+        "import sys\n"
+        "def hide(find):\n"
+        f"    return lambda name, *rest: None if name.split('.')[0] == {module!r} else find(name, *rest)\n"
+        "sys.meta_path = [type('Hiding', (), {'find_spec': staticmethod(hide(finder.find_spec))})\n"
+        "                 for finder in sys.meta_path]\n"
+    )
+    result = run_python(hidden + "import ssmbook.display")
+    package = {"PIL": "pillow"}.get(module, module.lower())
+    last = result.stderr.strip().splitlines()[-1]
+    assert last == (
+        f"ModuleNotFoundError: ssmbook.display needs packages that are not installed: pip install {package}"
+    )
