@@ -39,10 +39,26 @@ def copy_mathjax(app, exception):
 
 
 def drop_stale_pages(app, exception):
-    """A renamed or withdrawn chapter does not stay behind in the folder that is published."""
+    """A renamed or withdrawn page does not stay behind in the folder that is published."""
     for page in (Path(app.outdir) / "chapters").rglob("*.html"):
         if page.relative_to(app.outdir).with_suffix("").as_posix() not in app.env.found_docs:
             page.unlink()
+
+
+def light_without_script(app, exception):
+    """A page is light until a script says otherwise; the theme's "auto" has neither colors nor borders."""
+    if exception is not None or app.builder.format != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        if ' data-theme="auto"' in text:
+            page.write_text(text.replace(' data-theme="auto"', ' data-theme="light"', 1), encoding="utf-8")
+
+
+def drop_source_maps(app, exception):
+    """The theme's source maps: 3 MB that only a debugger of the theme would read."""
+    for path in (Path(app.outdir) / "_static").rglob("*.map"):
+        path.unlink()
 
 
 def pages_address(repository_url):
@@ -80,4 +96,6 @@ def setup(app):
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)
+    app.connect("build-finished", drop_source_maps)
+    app.connect("build-finished", light_without_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

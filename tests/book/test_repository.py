@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
 OUR_SCRIPTS_AND_STYLES = {
     "chapters/assets/book.css",
+    "chapters/assets/mode.js",
+    "chapters/assets/search.js",
     "chapters/assets/slider.css",
     "chapters/assets/slider.js",
 }

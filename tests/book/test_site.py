@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / HTML
 URL_IN_CSS = re.compile(r"(?:@import\s+(?!url)|url\(\s*)[\"']?([^\"')\s;]+)")
 FILE_NAME = re.compile(r"[0-9a-f]{16,}|\.(png|svg|jpe?g|gif)$|^<?Figure size|^_?images?/", re.I)
-MADE_BY_SPHINX = {"genindex.html", "search.html", "prf-prf.html", "index.html", "py-modindex.html"}
+MADE_BY_SPHINX = {"search.html", "index.html"}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,8 @@ def test_every_page_has_what_a_reader_looks_for(built):
         page = soup(path)
         assert page.find("meta", property="og:title"), path
         assert page.find("link", rel="icon"), path
-        assert page.find("html")["data-theme"] == "auto" and "theme-switch-button" in str(page), path
+        assert page.find("body")["data-default-mode"] == "auto" and "theme-switch-button" in str(page), path
+        assert page.find("html")["data-theme"] == "light", "without JavaScript: colors and borders"
         assert "search-button__button" in str(page), path
         assert page.select(".prev-next-footer a"), path
         hrefs = [link["href"] for link in page.find_all("a", href=True)]
@@ -139,3 +140,7 @@ def test_every_page_has_what_a_reader_looks_for(built):
 def test_every_page_sphinx_wrote_is_known(built):
     strange = {p.name for p in pages(built) if "chapters" not in p.parts} - MADE_BY_SPHINX
     assert not strange
+
+
+def test_no_source_map_is_published(built):
+    assert not list(built.rglob("*.map"))
