@@ -1,5 +1,6 @@
 # make book   build the book and print the page to open
 # make test   build it, run the unit tests, run every notebook and compare every output
+# make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
 ONLY ?=
@@ -7,16 +8,18 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/installed.stamp
 FRESH := _build/fresh.stamp
+SHOW := $(PY) ssmbook/_book/progress.py _build.log
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: book test notebooks serve bench lint clean
+.PHONY: book test test-browser notebooks serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/jupyter-book build . -W -n --keep-going > _build.log 2>&1 \
-	  || { cat _build.log; rm -rf _build; echo "The book did not build: the messages above say where."; exit 1; }
+	@echo "Building the book (about a minute) ..."
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(SHOW) $(VENV)/bin/jupyter-book build . -W -n --keep-going \
+	  || { rm -rf _build; echo "The book did not build: the messages above say where."; exit 1; }
 	@rm -f _build.log
 	@echo "The book is built. Open file://$(CURDIR)/_build/html/chapters/preface.html"
 
@@ -25,6 +28,10 @@ test: book
 	BOOK_MUST_BE_BUILT=1 $(PY) -m pytest tests -n 2 -q || status=1; \
 	$(PY) -m pytest --nbval chapters -n 2 -q || status=1; \
 	exit $$status
+
+test-browser: book
+	@$(PY) -m ssmbook._book.browser
+	$(PY) -m pytest tests/browser -n 2 --dist loadgroup -q
 
 notebooks: $(STAMP)
 	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
@@ -58,6 +65,7 @@ $(FRESH): $(wildcard ssmbook/_book/*.py) _config.yml requirements.txt
 	@rm -rf _build && mkdir _build && touch $@
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)
-	@echo "Installing the book's packages into $(VENV) (about a minute) ..."
-	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements.txt -e .
+	@echo "Installing the book's packages into $(VENV) (a minute or more) ..."
+	@$(SHOW) $(PY) -m pip install --disable-pip-version-check $(PIP_FLAGS) -r requirements.txt -e .
+	@rm -f _build.log
 	@touch $(STAMP)
