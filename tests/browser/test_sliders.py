@@ -1,0 +1,92 @@
+"""Every slider, by keyboard and by touch: one frame is seen, it changes, its value is said."""
+
+from pathlib import Path
+
+import pytest
+
+from ssmbook._book.claims import page_names
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE = """(figure) => {
+  const input = figure.querySelector("input[type=range]");
+  const frames = [...figure.querySelectorAll(".ssm-slider-frames > img")];
+  const seen = frames.filter((frame) => frame.offsetParent !== null && frame.naturalWidth > 0);
+  return {
+    value: Number(input.value),
+    last: Number(input.max),
+    named: input.labels.length === 1 && input.labels[0].textContent.trim() !== "",
+    said: input.getAttribute("aria-valuetext"),
+    written: figure.querySelector("output").textContent,
+    frames: frames.length,
+    seen: seen.map((frame) => [frame.src, frame.alt]),
+  };
+}"""
+
+each_page = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xdist_group(name), id=name.split("/")[-1])
+        for name in page_names(ROOT)
+        if (ROOT / name).with_suffix(".ipynb").is_file()
+    ],
+)
+
+
+def sliders(page):
+    return page.locator("figure.ssm-slider").all()
+
+
+def state(slider):
+    """The state of a slider that stands as it should: one frame seen, its value named, written and said."""
+    found = slider.evaluate(STATE)
+    assert found["named"] and found["said"] and found["said"] == found["written"]
+    assert len(found["seen"]) == 1 and found["frames"] == found["last"] + 1
+    return found
+
+
+@each_page
+def test_keys_move_every_slider(open_page, disk, name):
+    page = open_page(f"{disk}{name}.html").page
+    for slider in sliders(page):
+        control = slider.locator("input[type=range]")
+        control.focus()
+        seen = []
+        control.press("Home")
+        for step in range(state(slider)["last"] + 1):
+            found = state(slider)
+            assert found["value"] == step
+            seen.append((found["said"], *found["seen"][0]))
+            control.press("ArrowRight")
+        assert len({said for said, _, _ in seen}) == len(seen), "values said"
+        assert len({alt for _, _, alt in seen}) == len(seen), "alternative texts"
+        assert len({picture for _, picture, _ in seen}) > 1, "pictures"
+        control.press("Home")
+        assert state(slider)["value"] == 0
+        control.press("End")
+        assert state(slider)["value"] == found["last"]
+        control.press("ArrowLeft")
+        assert state(slider)["value"] == found["last"] - 1
+
+
+@each_page
+def test_a_finger_moves_every_slider(open_page, disk, name):
+    page = open_page(f"{disk}{name}.html", "phone", is_mobile=True).page
+    for slider in sliders(page):
+        control = slider.locator("input[type=range]")
+        control.scroll_into_view_if_needed()
+        box, before = control.bounding_box(), state(slider)
+        assert box["height"] >= 24
+        high = before["value"] < before["last"] / 2
+        page.touchscreen.tap(box["x"] + (0.95 if high else 0.05) * box["width"], box["y"] + box["height"] / 2)
+        after = state(slider)
+        assert after["value"] > before["value"] if high else after["value"] < before["value"]
+        assert after["seen"] != before["seen"] and after["said"] != before["said"]
+
+
+def test_the_book_has_sliders(built):
+    """The tests above would pass on a book without any."""
+    found = sum(
+        page.read_text(encoding="utf-8").count('<figure class="ssm-slider"')
+        for page in built.rglob("chapters/**/*.html")
+    )
+    assert found >= 16
