@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .._checks import check_integer
 from ..numerics import phi_1
-from ..operators import LagOperator
+from ..operators import DiagonalOperator, LagOperator
 from ..scans import diagonal_scan
 from .base import RecurrentMap, draw
 from .timescales import draw_steps
@@ -72,9 +72,8 @@ class DiagonalSSM(RecurrentMap):
         kappa = _real((C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1))
         return torch.cat([kappa[:1] + self.D, kappa[1:]])
 
-    def _interaction(self, x: Tensor) -> LagOperator:
-        n = x.shape[-2]
-        return LagOperator(torch.diag_embed(self.kernel(n)), n)
+    def _interaction(self, x: Tensor) -> DiagonalOperator:
+        return DiagonalOperator(LagOperator(self.kernel(x.shape[-2]).mT[..., None, None]))
 
     def _step(self, x_t: Tensor, state: Tensor):
         log_lam, B, C = self._modes()

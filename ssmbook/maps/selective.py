@@ -8,10 +8,9 @@ from torch.nn import functional
 
 from .._checks import check_integer
 from ..numerics import phi_1
-from ..operators import FactorizedOperator
+from ..operators import DiagonalOperator, ModalOperator
 from ..scans import diagonal_scan, selective_scan
 from .base import RecurrentMap, draw
-from .coefficients import selective_coefficients
 from .timescales import draw_steps, inverse_softplus
 
 DISCRETIZATIONS = ("zoh", "euler")
@@ -77,12 +76,14 @@ class SelectiveSSM(RecurrentMap):
         h, _ = diagonal_scan(log_decay.flatten(-2), entered.flatten(-2), log=True)
         return (h.view(entered.shape) @ C[..., None]).squeeze(-1) + self.D * x
 
-    def _interaction(self, x: Tensor) -> FactorizedOperator:
-        # one head per channel, its value map the unit matrix E_cc; D joins each diagonal coefficient
-        alpha = selective_coefficients(*self.selection(x))
-        identity = torch.eye(self.d, dtype=x.dtype, device=x.device)
-        alpha = alpha + self.D[:, None, None] * torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
-        return FactorizedOperator(alpha, torch.diag_embed(identity))
+    def _interaction(self, x: Tensor) -> DiagonalOperator:
+        delta, A, B_bar, C = self.selection(x)
+        # one scalar recurrence per channel, (..., d, n, N); all of them are read out by the same C
+        log_decay, entered = (values.transpose(-3, -2) for values in (delta[..., None] * A, B_bar))
+        read = C[..., None, :, None, :].expand(*entered.shape[:-1], 1, self.N)
+        skip = self.D[:, None, None, None].expand(self.d, x.shape[-2], 1, 1)
+        skip = skip.expand(*x.shape[:-2], *skip.shape)
+        return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
 
     def _step(self, x_t: Tensor, state: Tensor):
         delta, A, B_bar, C = self.selection(x_t)

@@ -1,25 +1,33 @@
 """The interaction operator W_ij(X) as an object: kinds, ranks, best heads, extraction from any callable."""
 
-from .algebra import ComposedOperator, SumOperator
-from .base import InteractionOperator, operator_span
+from .base import InteractionOperator
+from .bounds import SpectrumBounds
 from .dense import DenseOperator
+from .derived import ComposedOperator, SumOperator, TransposedOperator
+from .diagonal import DiagonalOperator
 from .extraction import jacobian_operator, path_operator, secant_operator
 from .factorized import FactorizedOperator
 from .lag import LagOperator
+from .modal import ModalOperator
 from .pointwise import PointwiseOperator
 from .ranks import RankReport, default_rtol, numerical_rank, rank_report
 from .recurrent import RecurrentOperator
+from .spectra import operator_span
 
 __all__ = [
     "ComposedOperator",
     "DenseOperator",
+    "DiagonalOperator",
     "FactorizedOperator",
     "InteractionOperator",
     "LagOperator",
+    "ModalOperator",
     "PointwiseOperator",
     "RankReport",
     "RecurrentOperator",
+    "SpectrumBounds",
     "SumOperator",
+    "TransposedOperator",
     "default_rtol",
     "jacobian_operator",
     "numerical_rank",

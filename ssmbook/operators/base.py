@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from numbers import Real
+from operator import index
 
 import torch
 
 from .._checks import check_alike, check_integer, check_shape
-from .ranks import (
-    RankReport,
-    check_rtol,
-    compress,
-    default_rtol,
-    leading_row_directions,
-    numerical_rank,
-    rank_report,
-)
 from .shapes import shared_batch
+from .spectra import Spectral
 
 
-class InteractionOperator(ABC):
+class InteractionOperator(Spectral, ABC):
     """The interaction operator W(X) of a sequence map: y_i = sum_j W_ij x_j.
 
-    ``batch_shape``, ``n``, ``p``, ``d``, ``dtype`` and ``device`` are attributes; W_ij is a (p, d) block. A
-    kind must define ``_apply`` and ``_scaled``; it overrides ``row``, ``rows``, ``column``, ``to_dense``,
-    ``_span_blocks``, ``block_norms`` or ``coefficients`` where its structure makes them cheaper. ``apply``,
-    ``row``, ``to_dense`` and ``block_norms`` carry gradients; ranks, spectra and best heads are detached and
-    computed in float64. Introduced in *interaction-operator*.
+    ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 + W2``, ``W - V``,
+    ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``, ``W.to(…)``,
+    ``W.detach()``; ``W[i, j]`` is the block W_ij (p, d) or, with slices, several. ``shape``, ``batch_shape``,
+    ``n``, ``p``, ``d``, ``dtype`` and ``device`` are attributes. ``apply``, ``row``, ``to_dense`` and
+    ``block_norms`` carry gradients; ranks, spectra and best heads are detached and computed in float64.
+
+    A kind must define ``_apply``, ``_scaled`` and ``_mapped``; it overrides ``row``, ``rows``, ``column``,
+    ``to_dense``, ``_span_blocks``, ``block_norms`` or ``coefficients`` where its structure makes them
+    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where it survives. Introduced in
+    *interaction-operator*.
     """
 
     def __init__(self, standard: torch.Tensor, batch_shape, n: int, p: int, d: int) -> None:
@@ -42,6 +41,11 @@ class InteractionOperator(ABC):
     @property
     def device(self) -> torch.device:
         return self._standard.device
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape (..., n, n, p, d) of ``to_dense()``, whether or not it is ever built."""
+        return torch.Size((*self.batch_shape, self.n, self.n, self.p, self.d))
 
     def __repr__(self) -> str:
         sizes = f"n={self.n}, p={self.p}, d={self.d}"
@@ -84,12 +88,6 @@ class InteractionOperator(ABC):
             parts.append(self._apply(x))
         return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
 
-    def _span_blocks(self) -> Iterator[torch.Tensor]:
-        """Yield matrices (..., r, pd) that, stacked, have the singular values and row space of all vec
-        W_ij."""
-        for row in self.rows():
-            yield row.reshape(*self.batch_shape, self.n, self.p * self.d)
-
     # What follows from it
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """Return y_i = sum_j W_ij x_j.
@@ -102,6 +100,35 @@ class InteractionOperator(ABC):
         check_alike(W=self._standard, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
         return self._apply(x)
+
+    __call__ = apply
+
+    def __getitem__(self, place) -> torch.Tensor:
+        """Return the block W_ij (..., p, d) at ``[i, j]``, a row or column of blocks, or several with slices.
+
+        ``W[i]`` is ``W[i, :]``, (..., n, p, d); integers may be negative. Raises ``IndexError`` outside.
+        """
+        i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
+        i, j = (_tokens(given, self.n) for given in (i, j))
+        if isinstance(i, int):
+            return self.row(i)[..., j, :, :]
+        if isinstance(j, int):
+            return self.column(j)[..., i, :, :]
+        rows = [self.row(k)[..., j, :, :] for k in i]
+        return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(j), self.p, self.d)
+
+    @property
+    def T(self) -> InteractionOperator:
+        """The transpose, (Wᵀ)_ij = W_jiᵀ: it takes y (..., n, p) back to (..., n, d)."""
+        return self._transposed()
+
+    def to(self, *args, **kwargs) -> InteractionOperator:
+        """Return the same operator in another dtype or on another device; arguments as ``Tensor.to``."""
+        return self._mapped(lambda tensor: tensor.to(*args, **kwargs))
+
+    def detach(self) -> InteractionOperator:
+        """Return the same operator outside the graph of gradients."""
+        return self._mapped(torch.Tensor.detach)
 
     def to_dense(self) -> torch.Tensor:
         """Return all blocks as one tensor (..., n, n, p, d), ``[..., i, j, :, :]`` being W_ij.
@@ -140,150 +167,103 @@ class InteractionOperator(ABC):
             return torch.zeros(*batch, H, self.n, self.n, dtype=self.dtype, device=self.device)
         return torch.stack(rows, dim=-2)
 
-    @torch.no_grad()
-    def span_matrix(self) -> torch.Tensor:
-        """Return a small matrix with the singular values and row space of the rows vec W_ij (row-major vec).
+    # Algebra: a kind answers for its own kind; what it does not keep is held as a sum or a composition.
+    def _plus(self, other):
+        """Return self + other as one operator, for another of the same kind; None where the kind is lost."""
+        return None
 
-        Shape (..., m, p·d) with m ≤ p·d, float64, detached. Raises ``ValueError`` when a block is not finite:
-        its rank would mean nothing. Introduced in *interaction-operator*.
-        """
-        empty = torch.zeros(*self.batch_shape, 0, self.p * self.d, dtype=torch.float64, device=self.device)
-        return compress(self._span_blocks(), empty)
+    def _after(self, other):
+        """Return self @ other as one operator, for another of the same kind; None where the kind is lost."""
+        return None
 
-    @torch.no_grad()
-    def spectrum(self, joint: bool = False) -> torch.Tensor:
-        """Return the singular values of the rows vec W_ij: float64, descending, (..., m) with m ≤ p·d.
+    @abstractmethod
+    def _scaled(self, factor: float | torch.Tensor) -> InteractionOperator:
+        """Return the operator of the same kind with every W_ij multiplied by ``factor``."""
 
-        They are the singular values of W rearranged as a sum of Kronecker products (Van Loan–Pitsianis).
-        ``joint=True``: one spectrum for the whole batch, shape (m,). Raises as ``span_matrix``.
-        Introduced in *interaction-operator*.
-        """
-        matrix = self.span_matrix()
-        if joint:
-            matrix = compress([matrix.reshape(-1, matrix.shape[-1])], matrix.new_zeros(0, matrix.shape[-1]))
-        return _singular_values(matrix)
+    @abstractmethod
+    def _mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> InteractionOperator:
+        """Return the operator of the same kind with each of its tensors changed."""
 
-    def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
-        """Return the interaction rank with its spectrum, tolerance and gap; arguments as
-        ``interaction_rank``."""
-        rtol = self._cut(rtol)
-        return rank_report(self.spectrum(joint), rtol)
+    def _transposed(self) -> InteractionOperator:
+        return self._made_of["transpose"](self)
 
-    def interaction_rank(self, rtol: float | None = None, joint: bool = False):
-        """Return k, the dimension of the operator span of all W_ij.
-
-        ``rtol``: singular values at most ``rtol`` times the largest count as zero; by default
-        ``default_rtol`` of the operator's dtype (1e-10 in float64): rounding above that counts, so the
-        difference of two nearly equal operators has the rank of its rounding. Returns an ``int``, or int64
-        (...) when batched; ``joint=True`` takes one span over the whole batch and returns an ``int``. Raises
-        as ``span_matrix``, and ``ValueError`` for ``rtol`` outside [0, 1). Introduced in
-        *interaction-operator*.
-        """
-        return self.rank_report(rtol, joint).rank
-
-    @torch.no_grad()
-    def row_rank(self, i: int, rtol: float | None = None):
-        """Return the dimension of span_j W_ij for one output token: ``int``, or int64 (...) when batched.
-
-        Raises as ``interaction_rank`` and ``row``. Introduced in *zoo*.
-        """
-        return self._blocks_rank(self.row(i), rtol)
-
-    @torch.no_grad()
-    def column_rank(self, j: int, rtol: float | None = None):
-        """Return the dimension of span_i W_ij for one input token: ``int``, or int64 (...) when batched.
-
-        Raises as ``interaction_rank`` and ``column``. Introduced in *zoo*.
-        """
-        return self._blocks_rank(self.column(j), rtol)
-
-    @torch.no_grad()
-    def best_heads(self, H: int):
-        """Return the H-head operator nearest to W in Frobenius norm, as a ``FactorizedOperator``.
-
-        Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, *eckart1936approximation*):
-        orthonormal V (..., H, p, d) and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n), in the operator's dtype,
-        detached. Raises ``ValueError`` for H below 0 or above min(n², p·d), and as ``span_matrix``.
-        Introduced in *interaction-operator*.
-        """
-        from .factorized import FactorizedOperator
-
-        V = self.leading_value_maps(H)
-        return FactorizedOperator(self.coefficients(V), V)
-
-    @torch.no_grad()
-    def leading_value_maps(self, H: int) -> torch.Tensor:
-        """Return the H orthonormal value maps (..., H, p, d) of ``best_heads(H)``; raises as that does.
-
-        Introduced in *interaction-operator*.
-        """
-        check_integer("H", H, low=0, high=min(self.n**2, self.p * self.d))
-        basis = leading_row_directions(self.span_matrix(), H)
-        return basis.reshape(*self.batch_shape, H, self.p, self.d).to(self.dtype)
-
-    # Algebra (imported late: algebra.py knows the kinds, and the kinds know this class)
     def __add__(self, other):
-        from .algebra import add
+        if not isinstance(other, InteractionOperator):
+            return NotImplemented
+        check_addable(self, other)
+        joined = self._plus(other) if type(self) is type(other) else None
+        if joined is None:
+            terms = [getattr(part, "terms", (part,)) for part in (self, other)]
+            joined = self._made_of["sum"](*terms[0], *terms[1])
+        return joined
 
-        return add(self, other) if isinstance(other, InteractionOperator) else NotImplemented
+    def __radd__(self, other):
+        # sum([W, …]) starts from 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __sub__(self, other):
-        return self + (-1.0) * other if isinstance(other, InteractionOperator) else NotImplemented
+        return self + (-other) if isinstance(other, InteractionOperator) else NotImplemented
 
     def __matmul__(self, other):
-        from .algebra import compose
-
-        return compose(self, other) if isinstance(other, InteractionOperator) else NotImplemented
+        if isinstance(other, torch.Tensor):
+            return self.apply(other)
+        if not isinstance(other, InteractionOperator):
+            return NotImplemented
+        check_composable(self, other)
+        joined = self._after(other) if type(self) is type(other) else None
+        return self._made_of["composition"](self, other) if joined is None else joined
 
     def __mul__(self, factor):
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)):
+        if isinstance(factor, torch.Tensor):
+            if factor.dim() or factor.is_complex():
+                got = f"shape {tuple(factor.shape)}, dtype {factor.dtype}"
+                raise TypeError(
+                    f"an operator is multiplied by a number or a real 0-dimensional tensor; got {got}"
+                )
+            return self._scaled(factor.to(self.dtype))
+        if isinstance(factor, bool) or not isinstance(factor, Real):
             return NotImplemented
         return self._scaled(float(factor))
 
     __rmul__ = __mul__
 
+    def __truediv__(self, divisor):
+        return self * (1 / divisor) if isinstance(divisor, (Real, torch.Tensor)) else NotImplemented
+
     def __neg__(self):
         return self._scaled(-1.0)
 
-    @abstractmethod
-    def _scaled(self, factor: float) -> InteractionOperator:
-        """Return the operator of the same kind with every W_ij multiplied by ``factor``."""
+    # A NumPy number or array on the left leaves the product to the operator.
+    __array_ufunc__ = None
 
-    # Small parts
     def _zeros(self, *shape: int) -> torch.Tensor:
         return torch.zeros(*self.batch_shape, *shape, dtype=self.dtype, device=self.device)
 
-    def _cut(self, rtol: float | None) -> float:
-        rtol = default_rtol(self.dtype) if rtol is None else rtol
-        check_rtol(rtol)
-        return float(rtol)
 
-    def _blocks_rank(self, blocks: torch.Tensor, rtol: float | None):
-        rtol = self._cut(rtol)
-        rows = blocks.reshape(*self.batch_shape, self.n, self.p * self.d)
-        empty = torch.zeros_like(rows[..., :0, :], dtype=torch.float64)
-        return numerical_rank(_singular_values(compress([rows], empty)), rtol)
-
-
-def _singular_values(matrix: torch.Tensor) -> torch.Tensor:
-    return (
-        torch.linalg.svdvals(matrix)
-        if matrix.numel()
-        else matrix.new_zeros(*matrix.shape[:-2], min(matrix.shape[-2:]))
-    )
+def _tokens(given, n: int):
+    """A place on the token axis as an int in 0 … n−1 or a list of them."""
+    if isinstance(given, slice):
+        return list(range(*given.indices(n)))
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise IndexError(f"an operator is indexed by W[i, j], integers or slices; got {given!r}")
+    place = index(given)
+    if not -n <= place < n:
+        raise IndexError(f"token {place} is outside an operator of {n} tokens")
+    return place % n
 
 
-def operator_span(W: InteractionOperator, rtol: float | None = None) -> torch.Tensor:
-    """Return an orthonormal basis (k, p, d) of the operator span, one span over the whole batch.
+def check_addable(left, right):
+    wanted, got = (left.n, left.p, left.d), (right.n, right.p, right.d)
+    if wanted != got:
+        raise ValueError(f"right must have (n, p, d) = {wanted} like left; got {got}")
+    check_alike(left=left._standard, right=right._standard)
+    shared_batch(left=left.batch_shape, right=right.batch_shape)
 
-    In the dtype and on the device of ``W``, detached, found in float64; ``rtol`` as in ``interaction_rank``.
-    Raises ``TypeError`` when ``W`` is not an operator, else as ``interaction_rank``. Introduced in
-    *interaction-operator*.
-    """
-    if not isinstance(W, InteractionOperator):
-        raise TypeError(f"W must be an InteractionOperator; got {type(W).__name__}")
-    width = W.p * W.d
-    matrix = W.span_matrix().reshape(-1, width)
-    matrix = compress([matrix], matrix.new_zeros(0, width))
-    k = W.interaction_rank(rtol, joint=True)
-    return leading_row_directions(matrix, k).reshape(k, W.p, W.d).to(W.dtype)
+
+def check_composable(left, right):
+    if (left.n, left.d) != (right.n, right.p):
+        raise ValueError(
+            f"right must have (n, p) = {(left.n, left.d)}, the (n, d) of left; got {(right.n, right.p)}"
+        )
+    check_alike(left=left._standard, right=right._standard)
+    shared_batch(left=left.batch_shape, right=right.batch_shape)

@@ -43,3 +43,15 @@ class DenseOperator(InteractionOperator):
 
     def _scaled(self, factor):
         return DenseOperator(factor * self.W)
+
+    def _mapped(self, change):
+        return DenseOperator(change(self.W))
+
+    def _transposed(self):
+        return DenseOperator(self.W.transpose(-4, -3).mT)
+
+    def _plus(self, other):
+        return DenseOperator(self.W + other.W)
+
+    def _after(self, other):
+        return DenseOperator(torch.einsum("...ikpq,...kjqd->...ijpd", self.W, other.W))

@@ -6,6 +6,7 @@ import torch
 
 from .._checks import check_alike, check_finite, check_integer, check_shape
 from .base import InteractionOperator
+from .dense import DenseOperator
 from .ranks import compress
 from .shapes import shared_batch
 
@@ -61,5 +62,50 @@ class FactorizedOperator(InteractionOperator):
         noise = 16 * torch.finfo(torch.float64).eps * heads[..., None, None]
         yield torch.where(torch.linalg.matrix_norm(rows, keepdim=True) <= noise, 0.0, rows)
 
+    # Each alpha is compressed by itself.
+    _rows_line_up = False
+
+    @property
+    def mixing(self) -> DenseOperator:
+        """The coefficients of each head as a scalar operator: batch (..., H), p = d = 1."""
+        return DenseOperator(self.alpha[..., None, None])
+
+    def block_norms(self):
+        # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
+        alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
+        with torch.no_grad():
+            triangle = torch.linalg.qr(V.mT, mode="r").R if V.numel() else V.mT
+            coordinates = torch.einsum("...gh,...hij->...gij", triangle, alpha)
+            norms = torch.linalg.vector_norm(coordinates, dim=-3)
+        if torch.is_grad_enabled() and (alpha.requires_grad or V.requires_grad):
+            # The derivative comes from the quadratic form, whose value would have lost digits.
+            square = torch.einsum("...hij,...hg,...gij->...ij", alpha, V @ V.mT, alpha)
+            smooth = torch.where(square > 0, square, 1.0).sqrt()
+            norms = norms + torch.where(square > 0, smooth - smooth.detach(), 0.0)
+        return norms.to(self.dtype)
+
     def _scaled(self, factor):
         return FactorizedOperator(self.alpha, factor * self.V)
+
+    def _mapped(self, change):
+        return FactorizedOperator(change(self.alpha), change(self.V))
+
+    def _transposed(self):
+        return FactorizedOperator(self.alpha.mT, self.V.mT)
+
+    def _plus(self, other):
+        return FactorizedOperator(_side_by_side(self.alpha, other.alpha), _side_by_side(self.V, other.V))
+
+    def _after(self, other):
+        alpha = torch.einsum("...gik,...hkj->...ghij", self.alpha, other.alpha).flatten(-4, -3)
+        return FactorizedOperator(
+            alpha, torch.einsum("...gpq,...hqd->...ghpd", self.V, other.V).flatten(-4, -3)
+        )
+
+
+def _side_by_side(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    batch = shared_batch(left=first.shape[:-3], right=second.shape[:-3])
+    return torch.cat([part.expand(*batch, *part.shape[-3:]) for part in (first, second)], dim=-3)
+
+
+InteractionOperator._made_of["heads"] = FactorizedOperator

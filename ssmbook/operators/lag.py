@@ -6,6 +6,7 @@ import torch
 
 from .._checks import check_alike, check_integer, check_shape
 from .base import InteractionOperator
+from .pointwise import PointwiseOperator
 from .shapes import shared_batch
 
 # Above this many (token, lag) pairs the FFT takes over from the direct sum.
@@ -39,8 +40,7 @@ class LagOperator(InteractionOperator):
 
     def _apply(self, x):
         if self.L == 0:
-            batch = shared_batch(W=self.batch_shape, x=x.shape[:-2])
-            return x.new_zeros(*batch, self.n, self.p)
+            return x.new_zeros(*torch.broadcast_shapes(self.batch_shape, x.shape[:-2]), self.n, self.p)
         by_fft = (
             self.n * self.L > _DIRECT_PAIRS and self.L > 64 and self.dtype in (torch.float32, torch.float64)
         )
@@ -96,8 +96,46 @@ class LagOperator(InteractionOperator):
         rows = self.M.to(torch.float64).reshape(*self.batch_shape, self.L, self.p * self.d)
         yield (self.n - tau).sqrt()[:, None] * rows
 
+    def _colored(self, time, channel):
+        # G[s, t] = sum_i Σ_t[i−s, i−t] takes the place of diag(n − tau): its root times the vec M_tau Σ_x^½.
+        M = self.M if channel is None else self.M @ channel
+        if time is None:
+            return LagOperator(M, self.n)
+        gram = _lag_gram(time @ time.mT)[: self.L, : self.L]
+        values, vectors = torch.linalg.eigh(gram)
+        root = values.clamp_min(0).sqrt()[:, None] * vectors.mT
+        return PointwiseOperator(torch.einsum("st,...tpd->...spd", root, M))
+
     def _scaled(self, factor):
         return LagOperator(factor * self.M, self.n)
+
+    def _mapped(self, change):
+        return LagOperator(change(self.M), self.n)
+
+    def _plus(self, other):
+        L = max(self.L, other.L)
+        return LagOperator(_padded(self.M, L) + _padded(other.M, L), self.n)
+
+    def _after(self, other):
+        # The columns of M_0, M_1, … of the inner operator are its impulse responses: the outer one maps them.
+        L = min(self.n, max(0, self.L + other.L - 1)) if self.L and other.L else 0
+        responses = _padded(other.M, self.n).unbind(-1)
+        mapped = [self._apply(response)[..., :L, :] for response in responses]
+        return LagOperator(torch.stack(mapped, dim=-1), self.n)
+
+
+def _padded(M: torch.Tensor, L: int) -> torch.Tensor:
+    return torch.nn.functional.pad(M, (0, 0, 0, 0, 0, L - M.shape[-3]))
+
+
+def _lag_gram(covariance: torch.Tensor) -> torch.Tensor:
+    """G[s, t] = sum over i ≥ max(s, t) of covariance[i − s, i − t], (n, n): running sums along diagonals."""
+    gram, n = torch.zeros_like(covariance), len(covariance)
+    for offset in range(n):
+        sums = covariance.diagonal(offset).cumsum(0).flip(0)
+        gram.diagonal(offset).copy_(sums)
+        gram.diagonal(-offset).copy_(sums)
+    return gram
 
 
 def _toeplitz(values: torch.Tensor, n: int, dim: int) -> torch.Tensor:

@@ -42,3 +42,15 @@ class PointwiseOperator(InteractionOperator):
 
     def _scaled(self, factor):
         return PointwiseOperator(factor * self.W)
+
+    def _mapped(self, change):
+        return PointwiseOperator(change(self.W))
+
+    def _transposed(self):
+        return PointwiseOperator(self.W.mT)
+
+    def _plus(self, other):
+        return PointwiseOperator(self.W + other.W)
+
+    def _after(self, other):
+        return PointwiseOperator(self.W @ other.W)

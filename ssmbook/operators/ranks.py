@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,8 +19,11 @@ def default_rtol(dtype: torch.dtype) -> float:
 
     1e-10 for float64, 16 machine epsilons for shorter types (1.9e-6 for float32): entries rounded once put
     the noise near one epsilon of the largest singular value, so a planted value at 1e-5 of it is kept in
-    either. Introduced in *interaction-operator*.
+    either. Raises ``TypeError`` for anything but a floating-point dtype. Introduced in
+    *interaction-operator*.
     """
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype must be a floating-point torch.dtype; got {dtype}")
     return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps
 
 
@@ -29,6 +33,14 @@ def check_rtol(rtol) -> None:
         raise TypeError(f"rtol must be a number in [0, 1); got {type(rtol).__name__}")
     if not 0 <= rtol < 1:
         raise ValueError(f"rtol must be a number in [0, 1); got {rtol}")
+
+
+def check_eps(eps) -> None:
+    """Refuse an error that is not a finite number of at least 0 (``TypeError`` / ``ValueError``)."""
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
+        raise TypeError(f"eps must be a number; got {type(eps).__name__}")
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps must be finite and at least 0; got {eps}")
 
 
 def compress(blocks: Iterable[torch.Tensor], like: torch.Tensor, name: str = "W") -> torch.Tensor:
@@ -61,51 +73,85 @@ def _triangle(matrix: torch.Tensor) -> torch.Tensor:
     return torch.linalg.qr(matrix, mode="r").R
 
 
-def numerical_rank(singular_values: torch.Tensor, rtol: float):
-    """Count the singular values above ``rtol`` times the largest.
+def numerical_rank(singular_values: torch.Tensor, rtol: float, scale: float | torch.Tensor | None = None):
+    """Count the singular values above ``rtol`` times the largest: the one rule of tolerance.
 
-    ``singular_values`` (..., m), in any order; returns an ``int`` when unbatched, else int64 of shape (...).
+    ``singular_values`` (..., m), in any order; ``scale``, a number or (...), stands in for the largest where
+    the noise is set by something larger. Returns an ``int`` when unbatched, else int64 of shape (...).
     Nothing stands above zero times zero, so a zero matrix has rank 0. Raises ``ValueError`` on a non-finite
-    value or a tolerance outside [0, 1). Introduced in *interaction-operator*.
+    or negative value or a tolerance outside [0, 1). Introduced in *interaction-operator*.
     """
     check_tensor("singular_values", singular_values)
     if singular_values.dim() == 0:
         raise ValueError("singular_values must have shape (..., m); got ()")
     check_finite("singular_values", singular_values)
+    if bool((singular_values < 0).any()):
+        raise ValueError(f"singular_values must be at least 0; got {float(singular_values.min())}")
     check_rtol(rtol)
-    if singular_values.shape[-1] == 0:
-        counts = singular_values.new_zeros(singular_values.shape[:-1], dtype=torch.int64)
-    else:
-        counts = (singular_values > rtol * singular_values.amax(-1, keepdim=True)).sum(-1)
-    return int(counts) if counts.dim() == 0 else counts
+    counts = (singular_values > _threshold(singular_values, rtol, scale)[..., None]).sum(-1)
+    return plain(counts)
 
 
-@dataclass(frozen=True)
+def _threshold(values: torch.Tensor, rtol: float, scale) -> torch.Tensor:
+    if scale is None:
+        scale = values.amax(-1) if values.shape[-1] else values.new_zeros(values.shape[:-1])
+    return rtol * torch.as_tensor(scale, dtype=values.dtype, device=values.device)
+
+
+def plain(value: torch.Tensor):
+    """Return the Python number of a 0-dimensional tensor, and any other tensor as it is."""
+    return value.item() if value.dim() == 0 else value
+
+
+@dataclass(frozen=True, eq=False)
 class RankReport:
     """A rank together with what it rests on, so that a near-tie is seen and not hidden.
 
     ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``rtol``: the
-    cut used; ``gap``: float or float64 (...), the last singular value kept over the first one dropped
-    (infinite when nothing, or an exact zero, was dropped or nothing was kept). Introduced in
-    *interaction-operator*.
+    cut used; ``threshold``: float or float64 (...), the value that a singular value had to exceed, ``rtol``
+    times the largest (or times the scale given); ``gap``: float or float64 (...), the last singular value
+    kept over the first one dropped (infinite when nothing, or an exact zero, was dropped or nothing was
+    kept). ``int(report)`` is the rank. Introduced in *interaction-operator*.
     """
 
     rank: int | torch.Tensor
     spectrum: torch.Tensor
     rtol: float
-    gap: float | torch.Tensor
+    threshold: float | torch.Tensor
+
+    def __int__(self) -> int:
+        return int(self.rank)
+
+    @property
+    def gap(self) -> float | torch.Tensor:
+        counts = torch.as_tensor(self.rank, device=self.spectrum.device)[..., None]
+        one = self.spectrum.new_full((*self.spectrum.shape[:-1], 1), torch.inf)
+        last = torch.cat([one, self.spectrum], dim=-1).gather(-1, counts)[..., 0]
+        first = torch.cat([self.spectrum, torch.zeros_like(one)], dim=-1).gather(-1, counts)[..., 0]
+        return plain(last / first)
 
 
-def rank_report(spectrum: torch.Tensor, rtol: float) -> RankReport:
-    """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``; raises as
-    ``numerical_rank``."""
-    rank = numerical_rank(spectrum, rtol)
-    counts = torch.as_tensor(rank, device=spectrum.device)
-    one = spectrum.new_full((*spectrum.shape[:-1], 1), torch.inf)
-    last = torch.cat([one, spectrum], dim=-1).gather(-1, counts[..., None])[..., 0]
-    first = torch.cat([spectrum, torch.zeros_like(one)], dim=-1).gather(-1, counts[..., None])[..., 0]
-    gap = last / first
-    return RankReport(rank, spectrum, rtol, float(gap) if gap.dim() == 0 else gap)
+def rank_report(spectrum: torch.Tensor, rtol: float, scale=None) -> RankReport:
+    """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``.
+
+    ``scale`` and errors as in ``numerical_rank``; ``ValueError`` also for a spectrum that does not descend.
+    """
+    rank = numerical_rank(spectrum, rtol, scale)
+    if bool((spectrum[..., 1:] > spectrum[..., :-1]).any()):
+        raise ValueError("spectrum must descend along its last dimension; got a value above the one before")
+    return RankReport(rank, spectrum, rtol, plain(_threshold(spectrum, rtol, scale)))
+
+
+def tail_energies(spectrum: torch.Tensor) -> torch.Tensor:
+    """Return sum_{r > H} σ_r² / sum σ_r² for H = 0 … m of a descending spectrum (..., m): (..., m + 1).
+
+    Each tail is summed from its small end; a zero spectrum has tails 0.
+    """
+    none = torch.zeros_like(spectrum.sum(-1, keepdim=True))
+    largest = torch.cat([spectrum, none], dim=-1)[..., :1]
+    energy = torch.cat([spectrum / torch.where(largest > 0, largest, 1.0), none], dim=-1).square()
+    tails = energy.flip(-1).cumsum(-1).flip(-1)
+    return tails / torch.where(largest > 0, tails[..., :1], 1.0)
 
 
 def leading_row_directions(matrix: torch.Tensor, count: int) -> torch.Tensor:

@@ -19,28 +19,39 @@ class RecurrentOperator(InteractionOperator):
     mixed devices. Introduced in *interaction-operator*.
     """
 
+    # How the state matrices are called, and their shape.
+    _states = ("A", "... n N N")
+
     def __init__(
         self, A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, D: torch.Tensor | None = None
     ) -> None:
-        sizes = check_shape("A", A, "... n N N")
-        sizes = check_shape("B", B, "... n N d", sizes)
-        sizes = check_shape("C", C, "... n p N", sizes)
-        given = {"A": A, "B": B, "C": C}
-        if D is not None:
-            check_shape("D", D, "... n p d", sizes)
-            given["D"] = D
+        name, pattern = self._states
+        sizes = check_shape(name, A, pattern)
+        batches = {name: A.shape[: A.dim() - len(pattern.split()) + 1]}
+        given = {name: A, "B": B, "C": C} | ({} if D is None else {"D": D})
+        for other, wanted in (("B", "... n N d"), ("C", "... n p N"), ("D", "... n p d")):
+            if other in given:
+                sizes = check_shape(other, given[other], wanted, sizes)
+                batches[other] = given[other].shape[:-3]
         check_alike(**given)
-        batch = shared_batch(**{name: tensor.shape[:-3] for name, tensor in given.items()})
-        super().__init__(A, batch, sizes["n"], sizes["p"], sizes["d"])
+        super().__init__(A, shared_batch(**batches), sizes["n"], sizes["p"], sizes["d"])
         self.A, self.B, self.C, self.D, self.N = A, B, C, D, sizes["N"]
+
+    def _push(self, t: int, state: torch.Tensor) -> torch.Tensor:
+        """Return A_t times states (..., N, m)."""
+        return self.A[..., t, :, :] @ state
+
+    def _pull(self, carry: torch.Tensor, t: int) -> torch.Tensor:
+        """Return carried rows (..., m, N) times A_t."""
+        return carry @ self.A[..., t, :, :]
 
     def _apply(self, x):
         drive = torch.einsum("...tsd,...td->...ts", self.B, x)
-        state = torch.zeros_like(drive[..., :1, :]).squeeze(-2) if self.n else None
+        state = torch.zeros_like(drive[..., :1, :]).mT if self.n else None
         states = []
         for t in range(self.n):
-            state = torch.einsum("...rs,...s->...r", self.A[..., t, :, :], state) + drive[..., t, :]
-            states.append(state)
+            state = self._push(t, state) + drive[..., t, :, None]
+            states.append(state[..., 0])
         states = torch.stack(states, dim=-2) if states else drive
         y = torch.einsum("...tps,...ts->...tp", self.C, states)
         return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
@@ -50,25 +61,24 @@ class RecurrentOperator(InteractionOperator):
         carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
         for j in range(i, -1, -1):
             blocks.append(carry @ self.B[..., j, :, :])
-            carry = carry @ self.A[..., j, :, :]
+            carry = self._pull(carry, j)
         return self._finish_row(torch.stack(blocks[::-1], dim=-3), i)
 
     def rows(self):
-        memory = self._zeros(0, self.N, self.d)
+        memory = self._zeros(self.N, 0, self.d)
         for i in range(self.n):
-            moved = self.A[..., i, None, :, :] @ memory
-            entered = self.B[..., i, None, :, :].expand(*self.batch_shape, 1, self.N, self.d)
-            memory = torch.cat([moved, entered], dim=-3)
-            yield self._finish_row(self.C[..., i, None, :, :] @ memory, i)
+            moved = self._push(i, memory.flatten(-2)).unflatten(-1, (i, self.d))
+            entered = self.B[..., i, :, None, :].expand(*self.batch_shape, self.N, 1, self.d)
+            memory = torch.cat([moved, entered], dim=-2)
+            blocks = self.C[..., i, :, :] @ memory.flatten(-2)
+            yield self._finish_row(blocks.unflatten(-1, (i + 1, self.d)).movedim(-2, -3), i)
 
     def _span_blocks(self):
         # The parameters are the operator: products taken in float64 add no rounding of their own to its span.
-        given = (self.A, self.B, self.C, self.D)
         if self.dtype == torch.float64:
             yield from super()._span_blocks()
         else:
-            exact = RecurrentOperator(*(None if part is None else part.to(torch.float64) for part in given))
-            yield from exact._span_blocks()
+            yield from self.to(torch.float64)._span_blocks()
 
     def _finish_row(self, blocks, i):
         """Add the skip to W_ii, the last of blocks W_i0 … W_ii, and append the zeros W_ij, j > i."""
@@ -78,4 +88,8 @@ class RecurrentOperator(InteractionOperator):
         return torch.nn.functional.pad(blocks, (0, 0, 0, 0, 0, self.n - 1 - i))
 
     def _scaled(self, factor):
-        return RecurrentOperator(self.A, self.B, factor * self.C, None if self.D is None else factor * self.D)
+        return type(self)(self.A, self.B, factor * self.C, None if self.D is None else factor * self.D)
+
+    def _mapped(self, change):
+        given = (self.A, self.B, self.C, self.D)
+        return type(self)(*(None if part is None else change(part) for part in given))

@@ -1,0 +1,121 @@
+"""Channels that do not talk to each other: diagonal value maps, without their zeros."""
+
+from __future__ import annotations
+
+import torch
+
+from .._checks import check_alike, check_integer, check_shape
+from .base import InteractionOperator
+from .ranks import leading_row_directions
+from .shapes import shared_batch
+
+
+class DiagonalOperator(InteractionOperator):
+    """A scalar operator for each channel, W_ij = diag(w¹_ij, …, w^d_ij): what S4D and Mamba's core do.
+
+    ``channels``: an operator of any kind with p = d = 1 and batch shape (..., d), its last batch dimension
+    being the channels; for given coefficients alpha (..., d, n, n) that is
+    ``DenseOperator(alpha[..., None, None])``. Nothing of size d² is built unless asked for: ranks and spectra
+    come from d numbers for each pair of tokens. Raises ``TypeError``/``ValueError`` for anything else.
+    Introduced in *zoo*.
+    """
+
+    def __init__(self, channels: InteractionOperator) -> None:
+        if not isinstance(channels, InteractionOperator):
+            raise TypeError(f"channels must be an InteractionOperator; got {type(channels).__name__}")
+        if (channels.p, channels.d) != (1, 1) or not channels.batch_shape:
+            raise ValueError(
+                f"channels must have p = d = 1 and batch shape (..., d); got p = {channels.p}, "
+                f"d = {channels.d}, batch shape {tuple(channels.batch_shape)}"
+            )
+        *batch, d = channels.batch_shape
+        super().__init__(channels._standard, batch, channels.n, d, d)
+        self.channels = channels
+
+    def _apply(self, x):
+        return self.channels._apply(x.mT[..., None])[..., 0].mT
+
+    def _values(self, blocks: torch.Tensor) -> torch.Tensor:
+        """Blocks (..., d, n, 1, 1) of the channels as numbers (..., n, d)."""
+        return blocks[..., 0, 0].mT
+
+    def row(self, i):
+        return torch.diag_embed(self._values(self.channels.row(i)))
+
+    def rows(self):
+        for row in self.channels.rows():
+            yield torch.diag_embed(self._values(row))
+
+    def column(self, j):
+        return torch.diag_embed(self._values(self.channels.column(j)))
+
+    def to_dense(self):
+        return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))
+
+    def block_norms(self):
+        norms = [torch.linalg.vector_norm(self._values(row), dim=-1) for row in self.channels.rows()]
+        return torch.stack(norms, dim=-2) if norms else self._zeros(0, 0)
+
+    def coefficients(self, V):
+        H = check_shape("V", V, "... H d d", {"d": self.d})["H"]
+        check_alike(W=self._standard, V=V)
+        batch = shared_batch(W=self.batch_shape, V=V.shape[:-3])
+        diagonal = V.diagonal(0, -2, -1)
+        rows = [
+            torch.einsum("...jc,...hc->...hj", self._values(row), diagonal) for row in self.channels.rows()
+        ]
+        return torch.stack(rows, dim=-2) if rows else V.new_zeros(*batch, H, 0, 0)
+
+    @property
+    def _width(self):
+        return self.d
+
+    def _as_blocks(self, rows):
+        return torch.diag_embed(rows)
+
+    def _span_blocks(self):
+        if self.channels._rows_line_up:
+            for block in self.channels._span_blocks():
+                yield block.expand(*self.channels.batch_shape, *block.shape[-2:])[..., 0].mT
+        else:
+            for row in self.channels.rows():
+                yield self._values(row)
+
+    def _row_vectors(self, i):
+        return self._values(self.channels.row(i))
+
+    def _column_vectors(self, j):
+        return self._values(self.channels.column(j))
+
+    @torch.no_grad()
+    def leading_value_maps(self, H):
+        check_integer("H", H, low=0, high=min(self.n**2, self.d**2))
+        directions = leading_row_directions(self._reduced(), min(H, self.d))
+        maps = torch.diag_embed(directions)
+        # More value maps than channels: what is left are the unit matrices off the diagonal.
+        place = torch.arange(self.d**2, device=self.device)
+        place = place[place % (self.d + 1) != 0][: H - maps.shape[-3]]
+        units = torch.nn.functional.one_hot(place, self.d**2).to(maps).reshape(-1, self.d, self.d)
+        return torch.cat([maps, units.expand(*self.batch_shape, *units.shape)], dim=-3).to(self.dtype)
+
+    def _cuts(self):
+        # The block of a cut is block diagonal over the channels: their ranks add.
+        for block in self.channels._cuts():
+            yield block[..., 0, :, :]
+
+    def _scaled(self, factor):
+        return DiagonalOperator(self.channels._scaled(factor))
+
+    def _mapped(self, change):
+        return DiagonalOperator(self.channels._mapped(change))
+
+    def _transposed(self):
+        return DiagonalOperator(self.channels.T)
+
+    def _plus(self, other):
+        alike = self.batch_shape == other.batch_shape
+        return DiagonalOperator(self.channels + other.channels) if alike else None
+
+    def _after(self, other):
+        alike = self.batch_shape == other.batch_shape
+        return DiagonalOperator(self.channels @ other.channels) if alike else None

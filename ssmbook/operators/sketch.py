@@ -1,0 +1,93 @@
+"""Passes over the rows vec W_ij that keep little: random sums of rows, a Gram matrix, captured energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from .._checks import check_finite
+
+# Columns of a Gram matrix computed at a time: what lies above the diagonal panel is not needed.
+_PANEL = 256
+# Entries this far below the largest carry no energy, but make arithmetic a hundred times slower.
+_NEGLIGIBLE = 1e-150
+
+
+def _scaled_rows(W) -> Iterator[torch.Tensor]:
+    """Yield the rows of W (..., r, width) in float64, in units of the first nonzero block, checked finite."""
+    unit = torch.zeros(*W.batch_shape, 1, 1, dtype=torch.float64, device=W.device)
+    for block in W._span_blocks():
+        block = block.detach().to(torch.float64).expand(*W.batch_shape, *block.shape[-2:])
+        if block.numel() == 0:
+            continue
+        largest = torch.maximum(block.amax((-2, -1), True), -block.amin((-2, -1), True))
+        if not bool(torch.isfinite(largest).all()):
+            check_finite("W", block)
+        unit = torch.where(unit > 0, unit, largest)
+        # hardshrink sets to zero what is below its threshold.
+        yield torch.nn.functional.hardshrink(block / torch.where(unit > 0, unit, 1.0), _NEGLIGIBLE)
+
+
+class RowSketch:
+    """One pass over the rows R of an operator.
+
+    ``energy`` (...): ‖R‖²; ``gram`` (..., width, width): RᵀR, if asked for; ``sums``: SR with ``buckets``
+    rows, S having orthonormal rows: each row of R goes, with a random sign, into a random bucket, and a
+    bucket is divided by the root of its size. ``rows``, ``blocks``, ``tallest``, ``crowd``: how many rows
+    there were, in how many blocks, the most of one block, and of one bucket.
+    """
+
+    def __init__(self, W, buckets: int, with_gram: bool, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        shape, width = W.batch_shape, W._width
+        like = {"dtype": torch.float64, "device": W.device}
+        self.energy = torch.zeros(shape, **like)
+        self.gram = torch.zeros(*shape, width, width, **like) if with_gram else None
+        self.sums = torch.zeros(*shape, buckets, width, **like)
+        waiting, sizes = torch.zeros(0, dtype=torch.int64), torch.zeros(buckets, dtype=torch.int64)
+        self.rows = self.blocks = self.tallest = 0
+        for block in _scaled_rows(W):
+            count = block.shape[-2]
+            # Buckets fill evenly: each is drawn once before any is drawn again.
+            while len(waiting) < count:
+                waiting = torch.cat([waiting, torch.randperm(buckets, generator=generator)])
+            where, waiting = waiting[:count], waiting[count:]
+            sizes += torch.bincount(where, minlength=buckets)
+            sign = torch.randint(2, (count,), generator=generator) * 2.0 - 1.0
+            self.sums.index_add_(-2, where.to(W.device), block * sign.to(block)[:, None])
+            self.energy += torch.linalg.matrix_norm(block).square()
+            if with_gram:
+                _add_gram(self.gram, block)
+            self.rows, self.blocks, self.tallest = (
+                self.rows + count,
+                self.blocks + 1,
+                max(self.tallest, count),
+            )
+        self.crowd = int(sizes.max())
+        self.sums /= sizes.clamp_min(1).to(self.sums).sqrt()[:, None]
+
+    def singular_values(self) -> torch.Tensor:
+        return torch.linalg.svdvals(self.sums) if self.sums.numel() else self.sums[..., 0]
+
+    def directions(self, count: int) -> torch.Tensor:
+        """Return the ``count`` leading right singular vectors of SR as columns (..., width, count)."""
+        return torch.linalg.svd(self.sums, full_matrices=False).Vh[..., :count, :].mT
+
+
+def _add_gram(gram: torch.Tensor, block: torch.Tensor) -> None:
+    """Add blockᵀ block to the lower panels of ``gram``."""
+    for left in range(0, gram.shape[-1], _PANEL):
+        panel = block[..., left : left + _PANEL]
+        gram[..., left:, left : left + _PANEL] += block[..., left:].mT @ panel
+
+
+def capture(W, Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (RQ)ᵀ(RQ) (..., r, r) and ‖R − RQQᵀ‖² (...), the latter from the difference itself."""
+    gram = Q.new_zeros(*W.batch_shape, Q.shape[-1], Q.shape[-1])
+    left = Q.new_zeros(W.batch_shape)
+    for block in _scaled_rows(W):
+        inside = block @ Q
+        gram += inside.mT @ inside
+        left += torch.linalg.matrix_norm(block - inside @ Q.mT).square()
+    return gram, left
