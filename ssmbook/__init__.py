@@ -1,7 +1,7 @@
 """ssmbook: attention and state space models through one operator, W_ij(X).
 
 The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and
-``scans`` stand on torch alone; ``maps``, ``dynamics`` and ``display`` on them; ``heads`` and ``gradients``
+``scans`` stand on torch alone; ``maps``, ``systems`` and ``display`` on them; ``heads`` and ``gradients``
 above; ``experiments`` and ``exercises`` next; ``chapters`` on top. Subpackages load on first use, so
 ``import ssmbook`` costs nothing beyond Python itself.
 """
@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 _SUBPACKAGES = (
     "operators",
     "scans",
-    "dynamics",
+    "systems",
     "maps",
     "heads",
     "gradients",

@@ -1,4 +1,4 @@
-"""Scalar functions that maps and dynamics share."""
+"""Scalar functions that maps and systems share."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
-from ssmbook.dynamics import random_stable
 from ssmbook.heads import head_floor, lag_operators
 from ssmbook.operators import FactorizedOperator, LagOperator
+from ssmbook.systems import random_stable
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_alike, check_integer, check_shape
-from ssmbook.dynamics import rotation
 from ssmbook.heads import heads_from_ssm
 from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive
+from ssmbook.systems import rotation
 
 
 def _wide(*tensors: Tensor) -> list[Tensor]:

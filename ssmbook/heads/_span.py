@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from ssmbook.dynamics.reachability import minimal_states
+from ssmbook.systems.reachability import minimal_states
 
 # Beyond this condition number of the eigenvectors the modal route loses more digits than the Krylov route.
 EIGENVECTOR_LIMIT = 1e6

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.dynamics._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form
 from ssmbook.heads._span import SpanRows, span_rows
 from ssmbook.heads.lags import check_system
 from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.systems._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form
 
 # A number this close to the tolerance is a near-tie; Krylov growth carries amplified noise: more room there.
 TIE_FACTOR, KRYLOV_TIE_FACTOR = 1e2, 1e4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.dynamics._units import ldexp, standard_form
 from ssmbook.heads._span import EIGENVECTOR_LIMIT, cluster
 from ssmbook.heads.counts import real_system, tolerance
+from ssmbook.systems._units import ldexp, standard_form
 
 
 def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eig, schur
 
-from ssmbook.dynamics import minimal_realization
 from ssmbook.heads.counts import head_count_report, real_system
+from ssmbook.systems import minimal_realization
 
 
 @dataclass(frozen=True)

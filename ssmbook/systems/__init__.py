@@ -1,0 +1,74 @@
+"""Linear systems: continuous to discrete, to lag operators, and back to the smallest state.
+
+`System` holds A, B, C and D together; the functions here take and return plain tensors, ``A (N, N)``, ``B
+(N, d)``, ``C (p, N)``, of the dtype and device of the input. Decisions about a rank are taken in float64
+and come with the spectrum they were taken on.
+"""
+
+from ssmbook.systems.discretization import (
+    bilinear,
+    euler,
+    mixed_euler,
+    mixed_euler_bound,
+    mixed_euler_diagonal,
+    phi1,
+    zoh,
+    zoh_diagonal,
+)
+from ssmbook.systems.initialization import (
+    hippo_legs,
+    hippo_legs_normal,
+    jordan_block,
+    mass_on_spring,
+    random_orthogonal,
+    random_stable,
+    real_modes,
+    rotation,
+    s4d_legs,
+    s4d_lin,
+)
+from ssmbook.systems.reachability import (
+    RankReport,
+    controllability_matrix,
+    controllability_rank,
+    minimal_realization,
+    observability_matrix,
+    observability_rank,
+)
+from ssmbook.systems.realization import hankel_matrix, ho_kalman, mcmillan_degree
+from ssmbook.systems.response import impulse_response, is_stable, spectral_radius
+from ssmbook.systems.system import System
+
+__all__ = [
+    "RankReport",
+    "System",
+    "bilinear",
+    "controllability_matrix",
+    "controllability_rank",
+    "euler",
+    "hankel_matrix",
+    "hippo_legs",
+    "hippo_legs_normal",
+    "ho_kalman",
+    "impulse_response",
+    "is_stable",
+    "jordan_block",
+    "mass_on_spring",
+    "mcmillan_degree",
+    "minimal_realization",
+    "mixed_euler",
+    "mixed_euler_bound",
+    "mixed_euler_diagonal",
+    "observability_matrix",
+    "observability_rank",
+    "phi1",
+    "random_orthogonal",
+    "random_stable",
+    "real_modes",
+    "rotation",
+    "s4d_legs",
+    "s4d_lin",
+    "spectral_radius",
+    "zoh",
+    "zoh_diagonal",
+]

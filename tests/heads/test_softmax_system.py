@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ssmbook.dynamics import minimal_realization
 from ssmbook.heads import (
     eigenvalue_test,
     exact_head_count,
@@ -21,6 +20,7 @@ from ssmbook.heads import (
     softmax_head_count,
     softmax_heads_from_ssm,
 )
+from ssmbook.systems import minimal_realization
 
 F64 = torch.float64
 

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook import dynamics
-from ssmbook.dynamics._units import standard_form
+from ssmbook import systems
 from ssmbook.heads import (
     HeadCountTieWarning,
     exact_head_count,
@@ -22,6 +21,7 @@ from ssmbook.heads import (
     minimal_polynomial_degree,
     modal_residues,
 )
+from ssmbook.systems._units import standard_form
 
 DOUBLE = torch.float64
 many = settings(max_examples=60, deadline=None)
@@ -58,7 +58,7 @@ def test_two_modes_in_units_that_differ(s):
     B, C = torch.tensor([[1.0], [s]], dtype=DOUBLE), torch.tensor([[1.0, 1 / s]], dtype=DOUBLE)
     report = head_count_report(A, B, C, 12)
     assert report.count == head_count_bound(A, B, C, 12) == 1 and report.degree == 2
-    assert minimal_polynomial_degree(A, B, C) == len(dynamics.minimal_realization(A, B, C)[0]) == 2
+    assert minimal_polynomial_degree(A, B, C) == len(systems.minimal_realization(A, B, C)[0]) == 2
     B = torch.tensor([[1.0, 1.0], [s, -s]], dtype=DOUBLE)
     report = head_count_report(A, B, C, 12)
     assert report.count == head_count_bound(A, B, C, 12) == 2 and report.smallest_kept > 0.1
@@ -92,7 +92,7 @@ def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
     rng = np.random.default_rng(seed)
     N, n = int(rng.integers(1, 16)), int(rng.integers(1, 40))
     g = torch.Generator().manual_seed(seed)
-    A, B, C = dynamics.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
+    A, B, C = systems.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
     scaled = []
     for _ in range(2):
         S = torch.from_numpy(np.ldexp(1.0, rng.integers(-498, 499, N)))
@@ -140,7 +140,7 @@ def test_standard_form_and_minimal_realization_keep_the_lags(seed, N, spread):
     scaled = in_other_units(A, B, C, rng.uniform(-spread, spread, N))
     form = standard_form(*scaled)
     assert max((float(t.abs().max()) for t in (form.A, form.B, form.C) if t.numel()), default=0) <= 1 + 1e-15
-    for system in (form.restore(form.A, form.B, form.C), dynamics.minimal_realization(*scaled)):
+    for system in (form.restore(form.A, form.B, form.C), systems.minimal_realization(*scaled)):
         assert (lag_operators(*system, 9) - M).abs().max() <= 1e-12 * M.abs().max().clamp(min=1)
         assert len(system[0]) <= len(A)
     heads = heads_from_ssm(*form.restore(form.A, form.B, form.C), 9)

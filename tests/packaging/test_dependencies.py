@@ -91,7 +91,7 @@ def run_python(code):
 @pytest.mark.parametrize(
     ("floors", "unwanted"),
     [
-        (("operators", "scans", "maps", "dynamics", "gradients", "exercises"), HEAVY),
+        (("operators", "scans", "maps", "systems", "gradients", "exercises"), HEAVY),
         (("display",), {"sympy", "scipy"}),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 import scipy.signal
 import torch
 
-from ssmbook import dynamics, heads, maps, scans
+from ssmbook import heads, maps, scans, systems
 from ssmbook.scans import TransientPeakWarning, lti_kernel, lti_kernel_naive, lti_scan, lti_scan_naive
 from ssmbook.scans._powers import choose
 
@@ -110,7 +110,7 @@ FAMILY = pytest.mark.parametrize("family", FAMILIES)
 
 
 @functools.cache
-def systems(family):
+def members(family):
     return FAMILIES[family]()
 
 
@@ -180,7 +180,7 @@ def lags_of_heads(A, B, C, n):
 @FAMILY
 def test_lags_kernels_and_heads_are_as_exact_as_the_recurrence(family, dtype):
     n = 200
-    for name, system in systems(family).items():
+    for name, system in members(family).items():
         A, B, C = tensors(system, dtype)
         M = true_lags(A, B, C, n)
         plain = max(off(lti_kernel_naive(*one, n), M) for _, one in orders(A, B, C))
@@ -205,7 +205,7 @@ def test_lags_kernels_and_heads_are_as_exact_as_the_recurrence(family, dtype):
 @FAMILY
 def test_every_route_of_the_scan_is_as_exact_as_the_recurrence(family, dtype):
     T, generator = 150, torch.Generator().manual_seed(0)
-    for name, system in list(systems(family).items())[::2]:
+    for name, system in list(members(family).items())[::2]:
         A, B, C = tensors(system, dtype)
         x, state = torch.randn(T, B.shape[1], generator=generator), torch.randn(len(A), generator=generator)
         x, state = x.to(dtype), state.to(dtype)
@@ -232,7 +232,7 @@ def test_every_route_of_the_scan_is_as_exact_as_the_recurrence(family, dtype):
 @FAMILY
 def test_warnings_name_the_peak_and_poles_that_rounding_pushed_out(family, dtype):
     n = 1000
-    for name, system in systems(family).items():
+    for name, system in members(family).items():
         A, B, C = tensors(system, dtype)
         said = caught(lti_kernel, A, B, C, n)[1]
         if abs(np.linalg.eigvals(A.double().numpy())).max() > 1:
@@ -246,7 +246,7 @@ def test_warnings_name_the_peak_and_poles_that_rounding_pushed_out(family, dtype
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=["complex64", "complex128"])
 def test_complex_systems(dtype):
     n, real = 150, torch.float32 if dtype == torch.complex64 else torch.float64
-    for system in [*systems("transients").values(), *list(systems("ellip").values())[::4]]:
+    for system in [*members("transients").values(), *list(members("ellip").values())[::4]]:
         A, B, C = (t.to(torch.complex128) for t in tensors(system))
         turn = torch.polar(torch.ones(1, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64))
         A, B, C = (t.to(dtype) for t in (A * turn, B * (1 + 0.5j), C * (0.3 - 1j)))
@@ -318,7 +318,7 @@ def benign(dtype):
         A = torch.randn(N, N, **new)
         A = 0.9 * A / torch.linalg.eigvals(A).abs().max()
         yield tuple(t.to(dtype) for t in (A, torch.randn(N, 2, **new), torch.randn(2, N, **new)))
-        A, B = dynamics.zoh(*dynamics.hippo_legs(N, dtype=torch.float64), 0.05)
+        A, B = systems.zoh(*systems.hippo_legs(N, dtype=torch.float64), 0.05)
         yield tuple(t.to(dtype) for t in (A, B, torch.randn(1, N, **new)))
     units = torch.logspace(-8, 8, 16, dtype=torch.float64)
     A, B, C = 0.9 * turn[:16, :16], torch.randn(16, 1, **new), torch.randn(1, 16, **new)
@@ -339,7 +339,7 @@ def test_what_is_well_behaved_goes_by_powers_and_without_a_word(dtype):
 def test_the_units_of_the_states_change_nothing():
     """Powers of two are exact: the same route, the same digits."""
     units = 2.0 ** torch.tensor([30, -20, 3, 0, 12, -40, -30, 20, -3, 1], dtype=torch.float64)
-    for A, B, C in (named("butter 6 0.3"), named("butter 6 0.05"), tensors(systems("grcar")["grcar 10"])):
+    for A, B, C in (named("butter 6 0.3"), named("butter 6 0.05"), tensors(members("grcar")["grcar 10"])):
         s = units[: len(A)]
         scaled = s[:, None] * A / s, s[:, None] * B, C / s
         assert choose(A, B, C, 100).sound == choose(*scaled, 100).sound
@@ -348,7 +348,7 @@ def test_the_units_of_the_states_change_nothing():
 
 def test_a_state_that_only_it_excites():
     """B and C see nothing of the transient; the initial state does."""
-    A, _, C = tensors(systems("transients")["transient 8 1e+04"])
+    A, _, C = tensors(members("transients")["transient 8 1e+04"])
     quiet = torch.linalg.svd(torch.cat([torch.linalg.matrix_power(A, k) for k in (1, 2, 4, 8)]))[2][-1:].mT
     x, state = torch.zeros(100, 1, dtype=torch.float64), torch.ones(8, dtype=torch.float64)
     assert not choose(A, 0 * quiet, C, 100, state).sound
@@ -360,8 +360,8 @@ def test_a_state_that_only_it_excites():
 
 def test_one_bad_system_in_a_batch():
     good, bad = (
-        tensors(systems("transients")["transient 4 1e+01"]),
-        tensors(systems("transients")["transient 4 1e+06"]),
+        tensors(members("transients")["transient 4 1e+01"]),
+        tensors(members("transients")["transient 4 1e+06"]),
     )
     batch = [torch.stack(pair) for pair in zip(good, bad, strict=True)]
     M, _ = caught(heads.lag_operators, *batch, 100)
@@ -449,7 +449,7 @@ def test_compiled_and_exported_programs_choose_when_they_run():
 
 
 def test_compiled_scans_of_complex_systems_and_under_vmap():
-    A, B, C = (t * (0.6 + 0.5j) for t in tensors(systems("transients")["transient 4 1e+02"]))
+    A, B, C = (t * (0.6 + 0.5j) for t in tensors(members("transients")["transient 4 1e+02"]))
     x = torch.randn(3, 50, 2, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     state = x[:, 0].repeat(1, 2)
     torch._dynamo.reset()

@@ -2,10 +2,10 @@
 
 import torch
 
-from ssmbook.dynamics import random_stable
 from ssmbook.exercises import close, grader
 from ssmbook.experiments.learning_heads import population_error
 from ssmbook.heads import head_floor, lag_operators
+from ssmbook.systems import random_stable
 
 
 def _cases():

@@ -2,8 +2,8 @@
 
 import torch
 
-from ssmbook.dynamics import impulse_response, random_stable
 from ssmbook.exercises import agrees, grader
+from ssmbook.systems import impulse_response, random_stable
 
 
 def _delay(N: int):

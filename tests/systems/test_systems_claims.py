@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssmbook import dynamics
+from ssmbook import systems
 from ssmbook.chapters.structured_dynamics import figures
 from ssmbook.exercises import check
 from ssmbook.maps import SelectiveSSM
@@ -31,7 +31,7 @@ def hidden(A, B, C, seed, extra=2):
     big[:N, :N], big[: N + extra, N + extra :], big[N : N + extra, :N] = A, 0, 0
     B = torch.cat([B, torch.zeros(extra, B.shape[1], dtype=F64), randn(extra, B.shape[1], seed=seed + 1)])
     C = torch.cat([C, randn(len(C), extra, seed=seed + 2), torch.zeros(len(C), extra, dtype=F64)], 1)
-    T = dynamics.random_orthogonal(size, generator=gen(seed + 3), dtype=F64) * torch.linspace(
+    T = systems.random_orthogonal(size, generator=gen(seed + 3), dtype=F64) * torch.linspace(
         0.5, 2, size, dtype=F64
     )
     return T @ big @ T.inverse(), T @ B, C @ T.inverse()
@@ -50,17 +50,17 @@ def test_the_hankel_matrix_finds_the_order_and_the_system_up_to_similarity(shape
         system = delay(4)
     else:
         N, d, p = shape
-        system = dynamics.random_stable(N, d, p, rho=0.9, generator=gen(seed), dtype=F64)
+        system = systems.random_stable(N, d, p, rho=0.9, generator=gen(seed), dtype=F64)
     N, disguised = len(system[0]), hidden(*system, seed=10 * seed)
-    M = dynamics.impulse_response(*disguised, 6 * N)
-    assert torch.allclose(M, dynamics.impulse_response(*system, 6 * N), atol=1e-12)
-    assert dynamics.mcmillan_degree(M).rank == N
+    M = systems.impulse_response(*disguised, 6 * N)
+    assert torch.allclose(M, systems.impulse_response(*system, 6 * N), atol=1e-12)
+    assert systems.mcmillan_degree(M).rank == N
     for rows in range(1, 2 * N + 1):
-        rank = int(torch.linalg.matrix_rank(dynamics.hankel_matrix(M, rows, 2 * N), rtol=1e-10))
+        rank = int(torch.linalg.matrix_rank(systems.hankel_matrix(M, rows, 2 * N), rtol=1e-10))
         assert rank <= N and (rank == N or rows < N)
-    found = dynamics.ho_kalman(M[: 2 * N])
-    assert torch.allclose(dynamics.impulse_response(*found, 6 * N), M, atol=1e-7)
-    seen, seen_found = (dynamics.observability_matrix(s[0], s[2]) for s in (system, found))
+    found = systems.ho_kalman(M[: 2 * N])
+    assert torch.allclose(systems.impulse_response(*found, 6 * N), M, atol=1e-7)
+    seen, seen_found = (systems.observability_matrix(s[0], s[2]) for s in (system, found))
     T = torch.linalg.pinv(seen_found) @ seen
     assert torch.linalg.cond(T) < 1e8
     for left, right in ((T @ system[0], found[0] @ T), (T @ system[1], found[1]), (system[2], found[2] @ T)):
@@ -70,9 +70,9 @@ def test_the_hankel_matrix_finds_the_order_and_the_system_up_to_similarity(shape
 @pytest.mark.guards("thm-realization")
 @pytest.mark.parametrize("seed", range(3))
 def test_full_rank_means_reached_and_seen(seed):
-    A, B, C = hidden(*dynamics.random_stable(3, 2, 2, rho=0.9, generator=gen(seed), dtype=F64), seed=seed)
-    assert dynamics.controllability_rank(A, B).rank == dynamics.observability_rank(A, C).rank == 5
-    assert dynamics.mcmillan_degree(dynamics.impulse_response(A, B, C, 30)).rank == 3
+    A, B, C = hidden(*systems.random_stable(3, 2, 2, rho=0.9, generator=gen(seed), dtype=F64), seed=seed)
+    assert systems.controllability_rank(A, B).rank == systems.observability_rank(A, C).rank == 5
+    assert systems.mcmillan_degree(systems.impulse_response(A, B, C, 30)).rank == 3
 
 
 @pytest.mark.guards("prop-zoh")
@@ -82,19 +82,19 @@ def test_a_held_input_may_be_cut_into_pieces_and_solves_the_equation(case):
         "random": randn(4, 4, seed=1),
         "zero": torch.zeros(3, 3, dtype=F64),
         "nilpotent": delay(4)[0],
-        "spring": dynamics.mass_on_spring(1.0, 0.4, 4.0, dtype=F64)[0],
-        "stiff": dynamics.hippo_legs(8, dtype=F64)[0],
+        "spring": systems.mass_on_spring(1.0, 0.4, 4.0, dtype=F64)[0],
+        "stiff": systems.hippo_legs(8, dtype=F64)[0],
     }[case]
     N = len(A)
     B, h, x = randn(N, 2, seed=2), randn(N, seed=3), randn(2, seed=4)
-    A_bar, B_bar = dynamics.zoh(A, B, 0.7)
+    A_bar, B_bar = systems.zoh(A, B, 0.7)
     pieces = h
     for delta in (0.1, 0.25, 0.35):
-        a, b = dynamics.zoh(A, B, delta)
+        a, b = systems.zoh(A, B, delta)
         pieces = a @ pieces + b @ x
     assert torch.allclose(pieces, A_bar @ h + B_bar @ x, atol=1e-11)
     t = 1e-5  # the slope at t = 0.7 is A h + B x
-    (a, b), (a_less, b_less) = (dynamics.zoh(A, B, 0.7 + s) for s in (t, -t))
+    (a, b), (a_less, b_less) = (systems.zoh(A, B, 0.7 + s) for s in (t, -t))
     ahead, back = a @ h + b @ x, a_less @ h + b_less @ x
     assert torch.allclose((ahead - back) / (2 * t), A @ pieces + B @ x, atol=1e-5)
 
@@ -102,21 +102,21 @@ def test_a_held_input_may_be_cut_into_pieces_and_solves_the_equation(case):
 @pytest.mark.guards("prop-zoh-euler")
 @pytest.mark.parametrize(("N", "delta"), [(1, 0.1), (4, 0.7), (9, 3.0)])
 def test_with_a_fixed_step_the_readout_absorbs_the_factor(N, delta):
-    A, B, C = dynamics.random_stable(N, 2, 3, rho=0.9, generator=gen(N), dtype=F64)
+    A, B, C = systems.random_stable(N, 2, 3, rho=0.9, generator=gen(N), dtype=F64)
     A = A - torch.eye(N, dtype=F64)
     factor = torch.linalg.solve(delta * A, torch.linalg.matrix_exp(delta * A) - torch.eye(N, dtype=F64))
-    want = dynamics.impulse_response(*dynamics.zoh(A, B, delta), C, 20)
-    got = dynamics.impulse_response(*dynamics.mixed_euler(A, B, delta), C @ factor, 20)
+    want = systems.impulse_response(*systems.zoh(A, B, delta), C, 20)
+    got = systems.impulse_response(*systems.mixed_euler(A, B, delta), C @ factor, 20)
     assert torch.allclose(got, want, atol=1e-12)
 
 
 @pytest.mark.guards("prop-zoh-euler")
 @given(u=st.floats(1e-9, 1e6), re=st.floats(-50, 0), im=st.floats(-100, 100))
 def test_phi_lies_between_backward_euler_and_bilinear(u, re, im):
-    phi = float(dynamics.phi1(torch.tensor(-u, dtype=F64)))
+    phi = float(systems.phi1(torch.tensor(-u, dtype=F64)))
     assert (1 - 1e-15) / (1 + u) <= phi <= (1 + 1e-15) / (1 + u / 2)
     z = torch.tensor(complex(re, im), dtype=torch.complex128)
-    assert float((dynamics.phi1(z) - 1).abs()) <= float(z.abs()) / 2 + 1e-15
+    assert float((systems.phi1(z) - 1).abs()) <= float(z.abs()) / 2 + 1e-15
 
 
 @pytest.mark.guards("prop-zoh-euler")
@@ -185,10 +185,10 @@ def test_every_causal_table_is_a_recurrence_with_as_many_states_as_its_largest_c
 
 def test_the_grader_takes_a_right_answer_and_refuses_wrong_ones():
     def right(M, N):
-        return dynamics.ho_kalman(M, N)
+        return systems.ho_kalman(M, N)
 
     def unshifted(M, N):
-        A, B, C = dynamics.ho_kalman(M, N)
+        A, B, C = systems.ho_kalman(M, N)
         return A.T.contiguous(), B, C
 
     def memorized(M, N):  # a delay line that repeats the lags shown and knows no others
@@ -213,7 +213,7 @@ def test_the_figures_are_drawn_from_finished_numbers():
         figures.kicked_mass(M, 0.1, lam[:2]),
         figures.compared_rules({"a": M, "b": 1e9 * M}, 0.1),
         figures.stability_maps({"a": torch.exp, "b": lambda z: 1 + z}, lam),
-        figures.mixed_gap(t[1:], 1 - dynamics.phi1(-t[1:]), (0.001, 1.6)),
+        figures.mixed_gap(t[1:], 1 - systems.phi1(-t[1:]), (0.001, 1.6)),
         figures.starting_modes({"a": lam, "b": lam, "c": lam}, torch.polar(t / 10, t / math.pi), 0.1),
         figures.cut_rank_curves({"a": [1, 2, 1], "b": [1, 1, 1]}),
     ]

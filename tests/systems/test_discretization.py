@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook import dynamics
+from ssmbook import systems
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -26,7 +26,7 @@ def near(got, want, tolerance=1e-12):
     return float((got - want).abs().max()) <= tolerance * max(1.0, float(want.abs().max()))
 
 
-RULES = {"zoh": dynamics.zoh, "bilinear": dynamics.bilinear, "euler": dynamics.euler}
+RULES = {"zoh": systems.zoh, "bilinear": systems.bilinear, "euler": systems.euler}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -56,21 +56,21 @@ def test_zoh_of_singular_a_is_the_integral_of_the_exponential(A):
         w / 2 * delta * scipy.linalg.expm(A.numpy() * delta * (t + 1) / 2) @ B.numpy()
         for t, w in zip(nodes, weights, strict=True)
     )
-    A_bar, B_bar = dynamics.zoh(A, B, delta)
+    A_bar, B_bar = systems.zoh(A, B, delta)
     assert near(A_bar, scipy.linalg.expm(delta * A.numpy())) and near(B_bar, want)
 
 
 def test_zoh_does_not_lose_digits_when_the_input_is_huge_or_tiny():
     A, B = system(5, 2, seed=3)
-    reference = dynamics.zoh(A, B, 0.2)[1]
+    reference = systems.zoh(A, B, 0.2)[1]
     for scale in (1e-12, 1e12):
-        assert near(dynamics.zoh(A, B * scale, 0.2)[1] / scale, reference, 1e-13)
+        assert near(systems.zoh(A, B * scale, 0.2)[1] / scale, reference, 1e-13)
 
 
 def test_zoh_of_stiff_hippo_agrees_with_scipy():
-    A, B = dynamics.hippo_legs(48, dtype=F64)
+    A, B = systems.hippo_legs(48, dtype=F64)
     for delta in (1e-3, 0.1, 1.0):
-        A_bar, B_bar = dynamics.zoh(A, B, delta)
+        A_bar, B_bar = systems.zoh(A, B, delta)
         assert near(A_bar, scipy.linalg.expm(delta * A.numpy()), 1e-10)
         assert near(A @ B_bar, (A_bar - torch.eye(48, dtype=F64)) @ B, 1e-9)
 
@@ -80,8 +80,8 @@ def test_zoh_of_stiff_hippo_agrees_with_scipy():
 def test_diagonal_zoh_is_the_matrix_zoh_of_the_diagonal(real, imag, delta, seed):
     lam = torch.tensor([complex(real, imag), 0j, complex(real, -imag)], dtype=C128)
     B = torch.randn(3, 2, generator=torch.Generator().manual_seed(seed), dtype=C128)
-    A_bar, B_bar = dynamics.zoh(torch.diag(lam), B, delta)
-    lam_bar, B_diag = dynamics.zoh_diagonal(lam, B, delta)
+    A_bar, B_bar = systems.zoh(torch.diag(lam), B, delta)
+    lam_bar, B_diag = systems.zoh_diagonal(lam, B, delta)
     assert near(torch.diag(lam_bar), A_bar, 1e-10) and near(B_diag, B_bar, 1e-10)
 
 
@@ -94,17 +94,17 @@ def test_phi1_matches_exact_arithmetic(z):
         if z == 0
         else float(sympy.N((sympy.exp(sympy.Rational(z)) - 1) / sympy.Rational(z), 30, maxn=3000))
     )
-    got = float(dynamics.phi1(torch.tensor(z, dtype=F64)))
+    got = float(systems.phi1(torch.tensor(z, dtype=F64)))
     assert got == pytest.approx(want, rel=4e-16)
-    got = complex(dynamics.phi1(torch.tensor(complex(z, 0.0), dtype=C128)))
+    got = complex(systems.phi1(torch.tensor(complex(z, 0.0), dtype=C128)))
     assert got.real == pytest.approx(want, rel=1e-15) and got.imag == 0
 
 
 def test_phi1_vanishes_at_whole_turns_and_has_clean_derivatives_at_zero():
     turns = torch.tensor([2j * math.pi, -4j * math.pi], dtype=C128)
-    assert float(dynamics.phi1(turns).abs().max()) < 1e-15
+    assert float(systems.phi1(turns).abs().max()) < 1e-15
     z = torch.tensor([0.0, 1e-9, -1e-4, 0.49, 0.51, -2.0], dtype=F64, requires_grad=True)
-    (slope,) = torch.autograd.grad(dynamics.phi1(z).sum(), z)
+    (slope,) = torch.autograd.grad(systems.phi1(z).sum(), z)
     nodes, weights = np.polynomial.legendre.leggauss(30)
     s = torch.from_numpy((nodes + 1) / 2)
     want = (torch.from_numpy(weights / 2) * s * torch.exp(z.detach()[:, None] * s)).sum(-1)
@@ -112,12 +112,12 @@ def test_phi1_vanishes_at_whole_turns_and_has_clean_derivatives_at_zero():
     lam = torch.tensor([0.0, -0.3, -2.0], dtype=F64, requires_grad=True)
     delta = torch.tensor(0.7, dtype=F64, requires_grad=True)
     B = torch.ones(3, 2, dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(dynamics.zoh_diagonal, (lam, B, delta))
+    assert torch.autograd.gradcheck(systems.zoh_diagonal, (lam, B, delta))
 
 
 def test_two_half_steps_make_one_step():
     A, B = system(4, 3, seed=9)
-    whole, half = dynamics.zoh(A, B, 0.6), dynamics.zoh(A, B, 0.3)
+    whole, half = systems.zoh(A, B, 0.6), systems.zoh(A, B, 0.3)
     assert near(half[0] @ half[0], whole[0]) and near(half[0] @ half[1] + half[1], whole[1])
 
 
@@ -126,11 +126,11 @@ def test_orders_of_convergence_to_the_zero_order_hold(rule, order):
     A, B = system(4, 2, seed=5, scale=0.5)
     sizes = []
     for steps in (64, 128):
-        A_bar, B_bar = getattr(dynamics, rule)(A, B, 1.0 / steps)
+        A_bar, B_bar = getattr(systems, rule)(A, B, 1.0 / steps)
         h = torch.zeros(4, 2, dtype=F64)
         for _ in range(steps):
             h = A_bar @ h + B_bar
-        sizes.append(float((h - dynamics.zoh(A, B, 1.0)[1]).norm()))
+        sizes.append(float((h - systems.zoh(A, B, 1.0)[1]).norm()))
     assert math.log2(sizes[0] / sizes[1]) == pytest.approx(order, abs=0.05)
 
 
@@ -138,13 +138,13 @@ def test_orders_of_convergence_to_the_zero_order_hold(rule, order):
 @settings(max_examples=300, deadline=None)
 def test_the_gap_of_the_mixed_form_stays_under_its_bound(x, y, real):
     z = torch.tensor(x, dtype=F64) if real else torch.tensor(complex(x, y), dtype=C128)
-    gap, bound = (dynamics.phi1(z) - 1).abs(), dynamics.mixed_euler_bound(z)
+    gap, bound = (systems.phi1(z) - 1).abs(), systems.mixed_euler_bound(z)
     assert float(gap) <= float(bound) * (1 + 1e-12) + 1e-15
 
 
 def test_the_bound_of_the_gap_is_tight_at_both_ends():
     z = torch.tensor([-1e-4, -1e6], dtype=F64)
-    ratio = (dynamics.phi1(z) - 1).abs() / dynamics.mixed_euler_bound(z)
+    ratio = (systems.phi1(z) - 1).abs() / systems.mixed_euler_bound(z)
     assert near(ratio, torch.ones(2, dtype=F64), 1e-3)
 
 
@@ -152,26 +152,26 @@ def test_mixed_form_keeps_the_poles_and_scales_every_lag_by_phi1():
     lam, B = torch.tensor([-0.4, -2.0], dtype=F64), torch.ones(2, 1, dtype=F64)
     C = torch.eye(2, dtype=F64)
     kernels = []
-    for rule in (dynamics.zoh_diagonal, dynamics.mixed_euler_diagonal):
+    for rule in (systems.zoh_diagonal, systems.mixed_euler_diagonal):
         lam_bar, B_bar = rule(lam, B, 0.9)
-        kernels.append(dynamics.impulse_response(torch.diag(lam_bar), B_bar, C, 12))
+        kernels.append(systems.impulse_response(torch.diag(lam_bar), B_bar, C, 12))
     ratio = kernels[0][..., 0] / kernels[1][..., 0]
-    assert near(ratio, dynamics.phi1(0.9 * lam).expand(12, 2), 1e-12)
-    dense = dynamics.mixed_euler(torch.diag(lam), B, 0.9)
+    assert near(ratio, systems.phi1(0.9 * lam).expand(12, 2), 1e-12)
+    dense = systems.mixed_euler(torch.diag(lam), B, 0.9)
     assert near(torch.diagonal(dense[0]), lam_bar) and near(dense[1], B_bar)
 
 
 def test_bilinear_keeps_stability_where_forward_euler_loses_it():
-    A, B = dynamics.hippo_legs(6, dtype=F64)
-    assert dynamics.is_stable(dynamics.bilinear(A, B, 5.0)[0])
-    assert dynamics.is_stable(dynamics.zoh(A, B, 5.0)[0])
-    assert not dynamics.is_stable(dynamics.euler(A, B, 5.0)[0])
+    A, B = systems.hippo_legs(6, dtype=F64)
+    assert systems.is_stable(systems.bilinear(A, B, 5.0)[0])
+    assert systems.is_stable(systems.zoh(A, B, 5.0)[0])
+    assert not systems.is_stable(systems.euler(A, B, 5.0)[0])
 
 
 @pytest.mark.parametrize("rule", ["zoh", "euler", "mixed_euler", "bilinear"])
 def test_batches_of_steps_and_of_systems(rule):
     A, B = system(3, 2, seed=1)
-    rule = getattr(dynamics, rule)
+    rule = getattr(systems, rule)
     delta = torch.rand(4, 5, generator=torch.Generator().manual_seed(2), dtype=F64)
     A_bar, B_bar = rule(A, B, delta)
     one = rule(A, B, float(delta[2, 3]))
@@ -198,28 +198,28 @@ BAD_STEPS = [
 def test_bad_steps_are_refused_by_name(delta, error, words):
     A, B = torch.eye(2, dtype=F64), torch.ones(2, 1, dtype=F64)
     with pytest.raises(error, match=words):
-        dynamics.zoh(A, B, delta)
+        systems.zoh(A, B, delta)
     with pytest.raises(error, match=words):
-        dynamics.zoh_diagonal(torch.ones(2, dtype=F64), B, delta)
+        systems.zoh_diagonal(torch.ones(2, dtype=F64), B, delta)
 
 
 def test_malformed_systems_are_refused_by_name():
     A, B = torch.eye(2, dtype=F64), torch.ones(2, 1, dtype=F64)
     with pytest.raises(ValueError, match="A must have shape"):
-        dynamics.zoh(A[:1], B, 0.1)
+        systems.zoh(A[:1], B, 0.1)
     with pytest.raises(ValueError, match="B must have shape"):
-        dynamics.euler(A, torch.ones(3, 1, dtype=F64), 0.1)
+        systems.euler(A, torch.ones(3, 1, dtype=F64), 0.1)
     with pytest.raises(TypeError, match="B must have the dtype of A"):
-        dynamics.bilinear(A, B.float(), 0.1)
+        systems.bilinear(A, B.float(), 0.1)
     with pytest.raises(ValueError, match="A must be finite"):
-        dynamics.zoh(A * math.inf, B, 0.1)
+        systems.zoh(A * math.inf, B, 0.1)
     with pytest.raises(ValueError, match="batch shape of A"):
-        dynamics.zoh(A.expand(3, 2, 2), B, 0.1)
+        systems.zoh(A.expand(3, 2, 2), B, 0.1)
     with pytest.raises(ValueError, match="batch shape of lam"):
-        dynamics.zoh_diagonal(torch.ones(3, 2, dtype=F64), B, 0.1)
+        systems.zoh_diagonal(torch.ones(3, 2, dtype=F64), B, 0.1)
     with pytest.raises(ValueError, match="delta must have shape"):
-        dynamics.zoh(A.expand(3, 2, 2), B.expand(3, 2, 1), torch.ones(4, dtype=F64))
+        systems.zoh(A.expand(3, 2, 2), B.expand(3, 2, 1), torch.ones(4, dtype=F64))
     with pytest.raises(ValueError, match="singular"):
-        dynamics.bilinear(2 * A, B, 1.0)
+        systems.bilinear(2 * A, B, 1.0)
     with pytest.raises(TypeError, match="z must be"):
-        dynamics.phi1(torch.tensor([1, 2]))
+        systems.phi1(torch.tensor([1, 2]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ssmbook import dynamics
+from ssmbook import systems
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -18,7 +18,7 @@ def gen(seed=0):
 def test_hippo_legs_projects_onto_legendre_polynomials():
     # d/dt c = (A c + B f)/t: the coefficients of a fixed polynomial f of degree < N stretch but stay exact.
     N, t = 6, 1.7
-    A, B = dynamics.hippo_legs(N, dtype=F64)
+    A, B = systems.hippo_legs(N, dtype=F64)
     assert torch.equal(torch.diagonal(A), -torch.arange(1, N + 1, dtype=F64))
     nodes, weights = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(20))
 
@@ -36,8 +36,8 @@ def test_hippo_legs_projects_onto_legendre_polynomials():
 
 @pytest.mark.parametrize("N", [1, 2, 5, 32])
 def test_hippo_is_normal_plus_rank_one(N):
-    A, B = dynamics.hippo_legs(N, dtype=F64)
-    S, P, B_again = dynamics.hippo_legs_normal(N, dtype=F64)
+    A, B = systems.hippo_legs(N, dtype=F64)
+    S, P, B_again = systems.hippo_legs_normal(N, dtype=F64)
     assert torch.allclose(S - P @ P.mT, A, atol=1e-12) and torch.equal(B, B_again)
     assert float((S @ S.mT - S.mT @ S).abs().max()) < 1e-9 * N**2
     assert torch.allclose(S + S.mT, -torch.eye(N, dtype=F64), atol=1e-12)
@@ -45,8 +45,8 @@ def test_hippo_is_normal_plus_rank_one(N):
 
 @pytest.mark.parametrize("N", [2, 6, 32])
 def test_s4d_legs_is_the_spectrum_of_the_normal_part(N):
-    lam, B = dynamics.s4d_legs(N, dtype=F64)
-    S, _, B_full = dynamics.hippo_legs_normal(N, dtype=F64)
+    lam, B = systems.s4d_legs(N, dtype=F64)
+    S, _, B_full = systems.hippo_legs_normal(N, dtype=F64)
     want = torch.linalg.eigvals(S).imag.sort().values
     got = torch.cat([lam.imag, -lam.imag]).sort().values
     assert lam.dtype == C128 and torch.all(lam.imag > 0) and torch.all(lam.real == -0.5)
@@ -58,51 +58,51 @@ def test_s4d_legs_is_the_spectrum_of_the_normal_part(N):
 
 
 def test_s4d_lin_and_its_real_form():
-    lam, m = dynamics.s4d_lin(8, dtype=F64), torch.arange(4, dtype=F64)
+    lam, m = systems.s4d_lin(8, dtype=F64), torch.arange(4, dtype=F64)
     assert torch.allclose(lam, torch.complex(0 * m - 0.5, math.pi * m))
-    A = dynamics.real_modes(lam)
+    A = systems.real_modes(lam)
     assert A.shape == (8, 8) and A.dtype == F64
     want = torch.cat([lam, lam.conj()])
     distance = (torch.linalg.eigvals(A)[:, None] - want).abs()
     assert float(distance.min(0).values.max()) < 1e-12 and float(distance.min(1).values.max()) < 1e-12
-    assert dynamics.real_modes(lam.reshape(2, 2)).shape == (2, 4, 4)
+    assert systems.real_modes(lam.reshape(2, 2)).shape == (2, 4, 4)
     z = torch.tensor([0.3 + 0.4j], dtype=C128)
-    assert torch.equal(dynamics.real_modes(z), torch.tensor([[0.3, -0.4], [0.4, 0.3]], dtype=F64))
+    assert torch.equal(systems.real_modes(z), torch.tensor([[0.3, -0.4], [0.4, 0.3]], dtype=F64))
 
 
 @pytest.mark.parametrize(
     ("N", "d", "p", "rho"), [(1, 1, 1, 0.5), (5, 1, 1, 0.9), (8, 3, 2, 1.0), (32, 2, 4, 0.99)]
 )
 def test_random_stable_has_its_radius_and_is_minimal(N, d, p, rho):
-    A, B, C = dynamics.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=F64)
+    A, B, C = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=F64)
     assert (A.shape, B.shape, C.shape) == ((N, N), (N, d), (p, N))
-    assert float(dynamics.spectral_radius(A)) == pytest.approx(rho, rel=1e-10)
-    assert int(dynamics.controllability_rank(A, B)) == N and int(dynamics.observability_rank(A, C)) == N
-    again = dynamics.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=torch.float32)
+    assert float(systems.spectral_radius(A)) == pytest.approx(rho, rel=1e-10)
+    assert int(systems.controllability_rank(A, B)) == N and int(systems.observability_rank(A, C)) == N
+    again = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=torch.float32)
     assert again[0].dtype == torch.float32 and torch.equal(again[0], A.float())
 
 
 def test_rotations_and_orthogonal_matrices_scale_every_vector_by_rho():
     for N in (1, 2, 7):
-        Q = dynamics.random_orthogonal(N, rho=0.9, generator=gen(N), dtype=F64)
+        Q = systems.random_orthogonal(N, rho=0.9, generator=gen(N), dtype=F64)
         assert torch.allclose(Q.mT @ Q, 0.81 * torch.eye(N, dtype=F64), atol=1e-14)
-    signs = [float(dynamics.random_orthogonal(1, generator=gen(s), dtype=F64)) for s in range(40)]
+    signs = [float(systems.random_orthogonal(1, generator=gen(s), dtype=F64)) for s in range(40)]
     assert set(signs) == {1.0, -1.0}
-    R = dynamics.rotation(0.7, rho=0.5, dtype=F64)
+    R = systems.rotation(0.7, rho=0.5, dtype=F64)
     x = torch.tensor([1.0, 0.0], dtype=F64)
     assert torch.allclose(R @ x, 0.5 * torch.tensor([math.cos(0.7), math.sin(0.7)], dtype=F64))
     angles = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float32, requires_grad=True)
-    assert dynamics.rotation(angles).shape == (3, 2, 2) and dynamics.rotation(angles).dtype == torch.float32
+    assert systems.rotation(angles).shape == (3, 2, 2) and systems.rotation(angles).dtype == torch.float32
 
 
 def test_jordan_blocks_and_the_spring():
-    J = dynamics.jordan_block(3, 0.5, dtype=F64)
+    J = systems.jordan_block(3, 0.5, dtype=F64)
     assert torch.equal(J, torch.tensor([[0.5, 1, 0], [0, 0.5, 1], [0, 0, 0.5]], dtype=F64))
-    assert dynamics.jordan_block(2, 0.5j, dtype=F64).dtype == C128
-    A, B, C = dynamics.mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
-    A_bar, B_bar = dynamics.zoh(A, B, 0.1)
+    assert systems.jordan_block(2, 0.5j, dtype=F64).dtype == C128
+    A, B, C = systems.mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
+    A_bar, B_bar = systems.zoh(A, B, 0.1)
     # undamped at frequency 2; a unit force for 0.1: q(t) = (cos 2t - cos 2(t + 0.1))/(m w^2)
-    M = dynamics.impulse_response(A_bar, B_bar, C, 20)[:, 0, 0]
+    M = systems.impulse_response(A_bar, B_bar, C, 20)[:, 0, 0]
     t = 0.1 * torch.arange(20, dtype=F64)
     want = (torch.cos(2 * t) - torch.cos(2 * (t + 0.1))) / 8
     assert torch.allclose(M, want, atol=1e-14)
@@ -110,24 +110,24 @@ def test_jordan_blocks_and_the_spring():
 
 def test_bad_sizes_and_radii_are_refused_by_name():
     for call, words in [
-        (lambda: dynamics.hippo_legs(0), "N must be at least 1"),
-        (lambda: dynamics.s4d_lin(5), "N must be even"),
-        (lambda: dynamics.s4d_legs(3), "N must be even"),
-        (lambda: dynamics.random_stable(3, 0, 1, rho=0.5), "d must be at least 1"),
-        (lambda: dynamics.random_stable(3, 1, 1, rho=1.5), "rho must lie"),
-        (lambda: dynamics.random_stable(3, 1, 1, rho=0.0), "rho must be finite and positive"),
-        (lambda: dynamics.random_orthogonal(2, rho=-1.0), "rho must be finite"),
-        (lambda: dynamics.rotation(math.nan), "theta must be finite"),
-        (lambda: dynamics.jordan_block(2, math.inf), "lam must be finite"),
-        (lambda: dynamics.mass_on_spring(0.0, 1.0, 1.0), "mass must be finite and positive"),
+        (lambda: systems.hippo_legs(0), "N must be at least 1"),
+        (lambda: systems.s4d_lin(5), "N must be even"),
+        (lambda: systems.s4d_legs(3), "N must be even"),
+        (lambda: systems.random_stable(3, 0, 1, rho=0.5), "d must be at least 1"),
+        (lambda: systems.random_stable(3, 1, 1, rho=1.5), "rho must lie"),
+        (lambda: systems.random_stable(3, 1, 1, rho=0.0), "rho must be finite and positive"),
+        (lambda: systems.random_orthogonal(2, rho=-1.0), "rho must be finite"),
+        (lambda: systems.rotation(math.nan), "theta must be finite"),
+        (lambda: systems.jordan_block(2, math.inf), "lam must be finite"),
+        (lambda: systems.mass_on_spring(0.0, 1.0, 1.0), "mass must be finite and positive"),
     ]:
         with pytest.raises(ValueError, match=words):
             call()
     for call, words in [
-        (lambda: dynamics.hippo_legs(2.0), "N must be an int"),
-        (lambda: dynamics.real_modes(torch.ones(2)), "lam must be complex"),
-        (lambda: dynamics.rotation(torch.tensor(1.0), dtype=F64), "dtype and device"),
-        (lambda: dynamics.mass_on_spring("1", 0.0, 1.0), "mass must be a Python number"),
+        (lambda: systems.hippo_legs(2.0), "N must be an int"),
+        (lambda: systems.real_modes(torch.ones(2)), "lam must be complex"),
+        (lambda: systems.rotation(torch.tensor(1.0), dtype=F64), "dtype and device"),
+        (lambda: systems.mass_on_spring("1", 0.0, 1.0), "mass must be a Python number"),
     ]:
         with pytest.raises(TypeError, match=words):
             call()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ssmbook import dynamics
+from ssmbook import systems
 
 F64 = torch.float64
 
@@ -20,7 +20,7 @@ def gen(seed):
 
 
 def stable(N, d, p, rho=0.9, seed=0):
-    return dynamics.random_stable(N, d, p, rho=rho, generator=gen(seed), dtype=F64)
+    return systems.random_stable(N, d, p, rho=rho, generator=gen(seed), dtype=F64)
 
 
 def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0.9):
@@ -32,14 +32,14 @@ def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0
     A = torch.randn(N, N, generator=gen(seed), dtype=F64)
     for r, c in [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 2), (3, 2)]:
         A[part[r], part[c]] = 0
-    A = rho * A / dynamics.spectral_radius(A)
+    A = rho * A / systems.spectral_radius(A)
     B, C = (
         torch.randn(N, d, generator=gen(seed + 1), dtype=F64),
         torch.randn(p, N, generator=gen(seed + 2), dtype=F64),
     )
     B[part[2]], B[part[3]] = 0, 0
     C[:, part[0]], C[:, part[2]] = 0, 0
-    T = dynamics.random_orthogonal(N, generator=gen(seed + 3), dtype=F64)
+    T = systems.random_orthogonal(N, generator=gen(seed + 3), dtype=F64)
     T = T @ torch.diag(torch.logspace(-1, 1, N, dtype=F64))
     return T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T)
 
@@ -48,7 +48,7 @@ def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0
 def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
     A, B, C = stable(N, d, p, seed=N)
     D = torch.randn(p, d, generator=gen(1), dtype=F64)
-    M = dynamics.impulse_response(A, B, C, 15, D)
+    M = systems.impulse_response(A, B, C, 15, D)
     foreign = (A.numpy(), B.numpy(), (C @ A).numpy(), (C @ B + D).numpy(), 1.0)
     _, responses = scipy.signal.dimpulse(foreign, n=15)
     want = torch.from_numpy(np.stack(responses, axis=-1))
@@ -61,109 +61,109 @@ def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
 
 def test_impulse_response_of_batches_complex_and_empty():
     A, B, C = stable(3, 2, 1)
-    M = dynamics.impulse_response(A.expand(2, 3, 3), B.expand(2, 3, 2), C.expand(2, 1, 3), 4)
-    assert M.shape == (2, 4, 1, 2) and torch.allclose(M[1], dynamics.impulse_response(A, B, C, 4))
-    assert dynamics.impulse_response(A, B, C, 0).shape == (0, 1, 2)
-    assert dynamics.impulse_response(A[:0, :0], B[:0], C[:, :0], 3).abs().max() == 0
+    M = systems.impulse_response(A.expand(2, 3, 3), B.expand(2, 3, 2), C.expand(2, 1, 3), 4)
+    assert M.shape == (2, 4, 1, 2) and torch.allclose(M[1], systems.impulse_response(A, B, C, 4))
+    assert systems.impulse_response(A, B, C, 0).shape == (0, 1, 2)
+    assert systems.impulse_response(A[:0, :0], B[:0], C[:, :0], 3).abs().max() == 0
     z = [t.to(torch.complex128) for t in (A, B, C)]
-    assert torch.allclose(dynamics.impulse_response(*z, 4).real, M[0])
-    tall = dynamics.impulse_response(1e200 * A, B, C, 4)
+    assert torch.allclose(systems.impulse_response(*z, 4).real, M[0])
+    tall = systems.impulse_response(1e200 * A, B, C, 4)
     assert not torch.isfinite(tall[-1]).any()
 
 
 def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
     A, B, C = stable(4, 2, 3)
-    M = dynamics.impulse_response(A, B, C, 9)
-    H = dynamics.hankel_matrix(M)
+    M = systems.impulse_response(A, B, C, 9)
+    H = systems.hankel_matrix(M)
     assert H.shape == (15, 10)
     for r in range(5):
         for c in range(5):
             assert torch.equal(H[3 * r : 3 * r + 3, 2 * c : 2 * c + 2], M[r + c])
-    small = dynamics.hankel_matrix(M, 4, 4)
-    factored = dynamics.observability_matrix(A, C) @ dynamics.controllability_matrix(A, B)
+    small = systems.hankel_matrix(M, 4, 4)
+    factored = systems.observability_matrix(A, C) @ systems.controllability_matrix(A, B)
     assert torch.allclose(small, factored, atol=1e-13)
-    assert dynamics.hankel_matrix(M, cols=2).shape == (8 * 3, 4) and dynamics.hankel_matrix(M, 3).shape == (
+    assert systems.hankel_matrix(M, cols=2).shape == (8 * 3, 4) and systems.hankel_matrix(M, 3).shape == (
         9,
         14,
     )
-    assert dynamics.hankel_matrix(M[:0]).shape == (0, 0)
-    scalar = dynamics.hankel_matrix(torch.arange(5.0, dtype=F64)[:, None, None])
+    assert systems.hankel_matrix(M[:0]).shape == (0, 0)
+    scalar = systems.hankel_matrix(torch.arange(5.0, dtype=F64)[:, None, None])
     assert np.array_equal(scalar.numpy(), scipy.linalg.hankel([0.0, 1, 2], [2.0, 3, 4]))
-    batch = dynamics.hankel_matrix(torch.stack([M, 2 * M]))
+    batch = systems.hankel_matrix(torch.stack([M, 2 * M]))
     assert torch.equal(batch[1], 2 * H)
 
 
 @given(N=st.integers(1, 8), d=st.integers(1, 3), p=st.integers(1, 3), seed=st.integers(0, 10**6))
 @settings(max_examples=40, deadline=None)
 def test_ho_kalman_reproduces_lags_and_poles(N, d, p, seed):
-    Q = dynamics.random_orthogonal(N, generator=gen(seed), dtype=F64)
+    Q = systems.random_orthogonal(N, generator=gen(seed), dtype=F64)
     radii = torch.linspace(0.95, 0.5, N, dtype=F64)
     A = Q @ torch.diag(radii * (-1.0) ** torch.arange(N)) @ Q.mT
     B, C = (torch.randn(s, generator=gen(seed + 1), dtype=F64) for s in ((N, d), (p, N)))
-    M = dynamics.impulse_response(A, B, C, 40)
-    report = dynamics.mcmillan_degree(M)
+    M = systems.impulse_response(A, B, C, 40)
+    report = systems.mcmillan_degree(M)
     # a nearly hidden mode makes the degree a near-tie
     assume(float(report.spectrum[N - 1]) > 1e-9 * float(report.spectrum[0]))
-    A2, B2, C2 = dynamics.ho_kalman(M)
+    A2, B2, C2 = systems.ho_kalman(M)
     assert int(report) == N and A2.shape == (N, N)
-    again = dynamics.impulse_response(A2, B2, C2, 80)
-    assert float((again - dynamics.impulse_response(A, B, C, 80)).abs().max() / M.abs().max()) < 1e-6
+    again = systems.impulse_response(A2, B2, C2, 80)
+    assert float((again - systems.impulse_response(A, B, C, 80)).abs().max() / M.abs().max()) < 1e-6
     assert float((again[:40] - M).abs().max() / M.abs().max()) < 1e-8
 
 
 @pytest.mark.parametrize(("N", "d", "p"), [(6, 2, 3), (12, 4, 4)])
 def test_ho_kalman_on_well_spread_systems_reaches_ten_digits(N, d, p):
     A = torch.block_diag(
-        *[dynamics.rotation(0.4 + 0.9 * k, rho=0.97 - 0.02 * k, dtype=F64) for k in range(N // 2)]
+        *[systems.rotation(0.4 + 0.9 * k, rho=0.97 - 0.02 * k, dtype=F64) for k in range(N // 2)]
     )
     B, C = (torch.randn(s, generator=gen(N), dtype=F64) for s in ((N, d), (p, N)))
-    M = dynamics.impulse_response(A, B, C, 60)
-    A2, B2, C2 = dynamics.ho_kalman(M)
-    assert float((dynamics.impulse_response(A2, B2, C2, 60) - M).abs().max() / M.abs().max()) < 1e-10
+    M = systems.impulse_response(A, B, C, 60)
+    A2, B2, C2 = systems.ho_kalman(M)
+    assert float((systems.impulse_response(A2, B2, C2, 60) - M).abs().max() / M.abs().max()) < 1e-10
     distance = (torch.linalg.eigvals(A2)[:, None] - torch.linalg.eigvals(A)).abs()
     assert A2.shape == (N, N) and float(distance.min(0).values.max()) < 1e-9
 
 
 def test_ho_kalman_is_balanced_over_its_window_and_truncates():
-    M = dynamics.impulse_response(*stable(5, 2, 2, seed=3), 30)
-    A, B, C = dynamics.ho_kalman(M)
+    M = systems.impulse_response(*stable(5, 2, 2, seed=3), 30)
+    A, B, C = systems.ho_kalman(M)
     N = A.shape[0]
     powers = [torch.linalg.matrix_power(A, t) for t in range(15)]
     reach = sum(P @ B @ B.mT @ P.mT for P in powers)
     see = sum(P.mT @ C.mT @ C @ P for P in powers)
-    sigma = torch.linalg.svdvals(dynamics.hankel_matrix(M, 15, 15))[:N]
+    sigma = torch.linalg.svdvals(systems.hankel_matrix(M, 15, 15))[:N]
     assert torch.allclose(reach, torch.diag(sigma), atol=1e-8) and torch.allclose(
         see, torch.diag(sigma), atol=1e-8
     )
     errors = []
     for order in range(N + 1):
-        small = dynamics.ho_kalman(M, order)
+        small = systems.ho_kalman(M, order)
         assert small[0].shape == (order, order)
-        errors.append(float((dynamics.impulse_response(*small, 30) - M).norm()))
+        errors.append(float((systems.impulse_response(*small, 30) - M).norm()))
     assert errors[-1] < 1e-9 and errors[0] == pytest.approx(float(M.norm()))
     with pytest.raises(ValueError, match="order must be at most the rank"):
-        dynamics.ho_kalman(M, N + 1)
+        systems.ho_kalman(M, N + 1)
 
 
 def test_ho_kalman_of_zero_short_complex_and_single_precision():
-    zero = dynamics.ho_kalman(torch.zeros(8, 3, 2, dtype=F64))
+    zero = systems.ho_kalman(torch.zeros(8, 3, 2, dtype=F64))
     assert [tuple(t.shape) for t in zero] == [(0, 0), (0, 2), (3, 0)]
     lam = torch.tensor([0.9j, 0.5 + 0.2j], dtype=torch.complex128)
     ones = torch.ones(2, 1, dtype=lam.dtype)
-    M = dynamics.impulse_response(torch.diag(lam), ones, ones.mT, 8)
-    poles = torch.linalg.eigvals(dynamics.ho_kalman(M)[0])
+    M = systems.impulse_response(torch.diag(lam), ones, ones.mT, 8)
+    poles = torch.linalg.eigvals(systems.ho_kalman(M)[0])
     assert float((poles[:, None] - lam).abs().min(0).values.max()) < 1e-12
-    single = dynamics.ho_kalman(dynamics.impulse_response(*stable(3, 2, 2, seed=8), 12).float())
+    single = systems.ho_kalman(systems.impulse_response(*stable(3, 2, 2, seed=8), 12).float())
     assert single[0].dtype == torch.float32 and single[0].shape == (3, 3)
 
 
 def test_a_pure_delay_is_found_only_by_a_window_that_reaches_it():
     M = torch.zeros(12, 1, 1, dtype=F64)
     M[5] = 1.0
-    assert int(dynamics.mcmillan_degree(M)) == 6
-    assert int(dynamics.mcmillan_degree(M[:4])) == 0
-    A, B, C = dynamics.ho_kalman(M)
-    assert torch.allclose(dynamics.impulse_response(A, B, C, 12), M, atol=1e-14)
+    assert int(systems.mcmillan_degree(M)) == 6
+    assert int(systems.mcmillan_degree(M[:4])) == 0
+    A, B, C = systems.ho_kalman(M)
+    assert torch.allclose(systems.impulse_response(A, B, C, 12), M, atol=1e-14)
 
 
 PLANTS = [(3, 2, 1, 2), (5, 0, 4, 0), (1, 3, 0, 3), (4, 0, 0, 0), (0, 2, 2, 1)]
@@ -174,97 +174,97 @@ PLANTS = [(3, 2, 1, 2), (5, 0, 4, 0), (1, 3, 0, 3), (4, 0, 0, 0), (0, 2, 2, 1)]
 def test_planted_kalman_decompositions_are_found(sizes, seed):
     both, reached, seen, hidden = sizes
     A, B, C = planted(both, reached, seen, hidden, d=2, p=3, seed=seed)
-    assert int(dynamics.controllability_rank(A, B)) == both + reached
-    assert int(dynamics.observability_rank(A, C)) == both + seen
-    A2, B2, C2 = dynamics.minimal_realization(A, B, C)
+    assert int(systems.controllability_rank(A, B)) == both + reached
+    assert int(systems.observability_rank(A, C)) == both + seen
+    A2, B2, C2 = systems.minimal_realization(A, B, C)
     assert A2.shape == (both, both) and B2.shape == (both, 2) and C2.shape == (3, both)
-    M = dynamics.impulse_response(A, B, C, 25)
-    assert float((dynamics.impulse_response(A2, B2, C2, 25) - M).abs().max()) < 1e-10 * max(
+    M = systems.impulse_response(A, B, C, 25)
+    assert float((systems.impulse_response(A2, B2, C2, 25) - M).abs().max()) < 1e-10 * max(
         1, float(M.abs().max())
     )
     if both:  # otherwise M is rounding noise, and a relative rank has nothing to hold on to
-        assert int(dynamics.mcmillan_degree(M, rtol=1e-9)) == both
+        assert int(systems.mcmillan_degree(M, rtol=1e-9)) == both
 
 
 def test_the_staircase_survives_where_raw_powers_fail():
     # 40 positive poles driven by one input: a Vandermonde matrix of numerical rank far below 40.
     lam = torch.linspace(0.05, 0.95, 40, dtype=F64)
-    Q = dynamics.random_orthogonal(40, generator=gen(4), dtype=F64)
+    Q = systems.random_orthogonal(40, generator=gen(4), dtype=F64)
     A, B = Q @ torch.diag(lam) @ Q.mT, Q @ torch.ones(40, 1, dtype=F64)
-    assert int(torch.linalg.matrix_rank(dynamics.controllability_matrix(A, B))) < 30
-    report = dynamics.controllability_rank(A, B)
+    assert int(torch.linalg.matrix_rank(systems.controllability_matrix(A, B))) < 30
+    report = systems.controllability_rank(A, B)
     assert report.rank == 40 and report.gap == math.inf and float(report.spectrum[-1]) > 1e-3
-    hippo = dynamics.controllability_rank(*dynamics.hippo_legs(64, dtype=F64))
+    hippo = systems.controllability_rank(*systems.hippo_legs(64, dtype=F64))
     assert hippo.rank == 64
 
 
 def test_scaling_and_zero_systems():
     A, B, C = planted(3, 2, 1, 0, d=1, p=1, seed=11)
     for scale in (1e-150, 1e-12, 1e12, 1e150):
-        assert int(dynamics.controllability_rank(A, scale * B)) == 5
-        assert int(dynamics.controllability_rank(scale * A, B)) == 5
-    zero = dynamics.controllability_rank(A, 0 * B)
+        assert int(systems.controllability_rank(A, scale * B)) == 5
+        assert int(systems.controllability_rank(scale * A, B)) == 5
+    zero = systems.controllability_rank(A, 0 * B)
     assert zero.rank == 0 and zero.gap == math.inf and zero.spectrum.dtype == F64
-    A2, B2, C2 = dynamics.minimal_realization(A, 0 * B, C)
+    A2, B2, C2 = systems.minimal_realization(A, 0 * B, C)
     assert A2.shape == (0, 0) and B2.shape == (0, 1) and C2.shape == (1, 0)
-    assert int(dynamics.controllability_rank(0 * A, torch.eye(6, dtype=F64)[:, :2])) == 2
-    assert int(dynamics.controllability_rank(A[:0, :0], B[:0])) == 0
-    assert int(dynamics.controllability_rank(A, B[:, :0])) == 0
+    assert int(systems.controllability_rank(0 * A, torch.eye(6, dtype=F64)[:, :2])) == 2
+    assert int(systems.controllability_rank(A[:0, :0], B[:0])) == 0
+    assert int(systems.controllability_rank(A, B[:, :0])) == 0
 
 
 def test_complex_systems_and_gaps():
     lam = torch.tensor([0.9j, -0.9j, 0.4], dtype=torch.complex128)
     B = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.complex128)
-    assert int(dynamics.controllability_rank(torch.diag(lam), B)) == 2
+    assert int(systems.controllability_rank(torch.diag(lam), B)) == 2
     C = torch.tensor([[1j, 1.0, 0.0]], dtype=torch.complex128)
-    assert dynamics.minimal_realization(torch.diag(lam), B, C)[0].shape == (1, 1)
+    assert systems.minimal_realization(torch.diag(lam), B, C)[0].shape == (1, 1)
     faint = torch.tensor([[1.0, 0.0], [0.0, 1e-10]], dtype=F64)
-    report = dynamics.controllability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)
+    report = systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)
     assert report.rank == 1 and report.gap == pytest.approx(1e10) and report.threshold == 1e-8
-    assert int(dynamics.controllability_rank(torch.zeros(2, 2, dtype=F64), faint)) == 2
+    assert int(systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint)) == 2
 
 
 @given(seed=st.integers(0, 10**6), N=st.integers(1, 7))
 @settings(max_examples=30, deadline=None)
 def test_degree_and_lags_do_not_depend_on_the_basis(seed, N):
     A, B, C = stable(N, 2, 2, seed=seed)
-    T = dynamics.random_orthogonal(N, generator=gen(seed), dtype=F64)
-    M = dynamics.impulse_response(A, B, C, 10)
-    turned = dynamics.impulse_response(T @ A @ T.mT, T @ B, C @ T.mT, 10)
+    T = systems.random_orthogonal(N, generator=gen(seed), dtype=F64)
+    M = systems.impulse_response(A, B, C, 10)
+    turned = systems.impulse_response(T @ A @ T.mT, T @ B, C @ T.mT, 10)
     assert torch.allclose(M, turned, atol=1e-12)
-    assert int(dynamics.controllability_rank(T @ A @ T.mT, T @ B)) == N
+    assert int(systems.controllability_rank(T @ A @ T.mT, T @ B)) == N
 
 
 def test_spectral_radius_and_stability():
-    A = torch.stack([dynamics.rotation(1.0, rho=r, dtype=F64) for r in (0.5, 1.0, 1.5)])
-    assert torch.allclose(dynamics.spectral_radius(A), torch.tensor([0.5, 1.0, 1.5], dtype=F64))
-    assert dynamics.is_stable(A[:1]).tolist() == [True] and dynamics.is_stable(A[2]) is False
-    assert float(dynamics.spectral_radius(A[0, :0, :0])) == 0.0
+    A = torch.stack([systems.rotation(1.0, rho=r, dtype=F64) for r in (0.5, 1.0, 1.5)])
+    assert torch.allclose(systems.spectral_radius(A), torch.tensor([0.5, 1.0, 1.5], dtype=F64))
+    assert systems.is_stable(A[:1]).tolist() == [True] and systems.is_stable(A[2]) is False
+    assert float(systems.spectral_radius(A[0, :0, :0])) == 0.0
     tall = torch.tensor([[0.5, 1e6], [0.0, 0.5]], dtype=F64)
-    assert dynamics.is_stable(tall) is True
+    assert systems.is_stable(tall) is True
 
 
 def test_malformed_arguments_are_refused_by_name():
     A, B, C = stable(3, 2, 2)
-    M = dynamics.impulse_response(A, B, C, 6)
+    M = systems.impulse_response(A, B, C, 6)
     bad = [
-        (lambda: dynamics.impulse_response(A[:2], B, C, 3), ValueError, "A must have shape"),
-        (lambda: dynamics.impulse_response(A, B, C, -1), ValueError, "n must be at least 0"),
-        (lambda: dynamics.impulse_response(A, B, C, 3, C), ValueError, "D must have shape"),
-        (lambda: dynamics.impulse_response(A, B.float(), C, 3), TypeError, "B must have the dtype"),
-        (lambda: dynamics.impulse_response(A, B, math.nan * C, 3), ValueError, "C must be finite"),
-        (lambda: dynamics.impulse_response(A.tolist(), B, C, 3), TypeError, "A must be"),
-        (lambda: dynamics.hankel_matrix(M, 5, 3), ValueError, "rows \\+ cols"),
-        (lambda: dynamics.hankel_matrix(M, 7), ValueError, "rows must be between"),
-        (lambda: dynamics.hankel_matrix(M[0, 0]), ValueError, "M must have shape"),
-        (lambda: dynamics.ho_kalman(M * math.inf), ValueError, "M must be finite"),
-        (lambda: dynamics.ho_kalman(M[:1]), ValueError, "M must hold at least 2 lags"),
-        (lambda: dynamics.ho_kalman(M[None]), ValueError, "M must have shape"),
-        (lambda: dynamics.ho_kalman(M, 1.0), TypeError, "order must be an int"),
-        (lambda: dynamics.mcmillan_degree(M, rtol=-1.0), ValueError, "rtol must be"),
-        (lambda: dynamics.controllability_rank(A.expand(2, 3, 3), B), ValueError, "A must have shape"),
-        (lambda: dynamics.minimal_realization(A, B, C[:, :2]), ValueError, "C must have shape"),
-        (lambda: dynamics.spectral_radius(A[:2]), ValueError, "A must have shape"),
+        (lambda: systems.impulse_response(A[:2], B, C, 3), ValueError, "A must have shape"),
+        (lambda: systems.impulse_response(A, B, C, -1), ValueError, "n must be at least 0"),
+        (lambda: systems.impulse_response(A, B, C, 3, C), ValueError, "D must have shape"),
+        (lambda: systems.impulse_response(A, B.float(), C, 3), TypeError, "B must have the dtype"),
+        (lambda: systems.impulse_response(A, B, math.nan * C, 3), ValueError, "C must be finite"),
+        (lambda: systems.impulse_response(A.tolist(), B, C, 3), TypeError, "A must be"),
+        (lambda: systems.hankel_matrix(M, 5, 3), ValueError, "rows \\+ cols"),
+        (lambda: systems.hankel_matrix(M, 7), ValueError, "rows must be between"),
+        (lambda: systems.hankel_matrix(M[0, 0]), ValueError, "M must have shape"),
+        (lambda: systems.ho_kalman(M * math.inf), ValueError, "M must be finite"),
+        (lambda: systems.ho_kalman(M[:1]), ValueError, "M must hold at least 2 lags"),
+        (lambda: systems.ho_kalman(M[None]), ValueError, "M must have shape"),
+        (lambda: systems.ho_kalman(M, 1.0), TypeError, "order must be an int"),
+        (lambda: systems.mcmillan_degree(M, rtol=-1.0), ValueError, "rtol must be"),
+        (lambda: systems.controllability_rank(A.expand(2, 3, 3), B), ValueError, "A must have shape"),
+        (lambda: systems.minimal_realization(A, B, C[:, :2]), ValueError, "C must have shape"),
+        (lambda: systems.spectral_radius(A[:2]), ValueError, "A must have shape"),
     ]
     for call, error, words in bad:
         with pytest.raises(error, match=words):

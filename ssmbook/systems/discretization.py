@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape, check_tensor
-from ssmbook.dynamics._systems import check_system
 from ssmbook.numerics import phi_1 as phi1
+from ssmbook.systems._systems import check_system
 
 
 def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:

@@ -7,8 +7,8 @@ import math
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape, check_tensor
-from ssmbook.dynamics._systems import check_positive
-from ssmbook.dynamics.response import spectral_radius
+from ssmbook.systems._systems import check_positive
+from ssmbook.systems.response import spectral_radius
 
 
 def _cast(tensor: torch.Tensor, dtype, device) -> torch.Tensor:

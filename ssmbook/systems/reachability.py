@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook.dynamics._systems import check_positive, check_system, double
-from ssmbook.dynamics._systems import default_rtol as rounding_rtol
-from ssmbook.dynamics._units import standard_form
 from ssmbook.operators.ranks import default_rtol
+from ssmbook.systems._systems import check_positive, check_system, double
+from ssmbook.systems._systems import default_rtol as rounding_rtol
+from ssmbook.systems._units import standard_form
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.dynamics._systems import check_system
 from ssmbook.scans import lti_kernel_naive
+from ssmbook.systems._systems import check_system
 
 
 def impulse_response(A, B, C, n: int, D=None) -> torch.Tensor:

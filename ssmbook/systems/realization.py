@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.dynamics._systems import default_rtol, double
-from ssmbook.dynamics.reachability import RankReport, decide
+from ssmbook.systems._systems import default_rtol, double
+from ssmbook.systems.reachability import RankReport, decide
 
 
 def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = None) -> torch.Tensor:
