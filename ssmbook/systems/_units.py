@@ -60,7 +60,7 @@ def standard_form(A, B, C, D=None, *, dtype=None, literal=False) -> StandardForm
     """
     dtype = A.dtype if dtype is None else dtype
     cleared = None if literal else rounding_cleared(A, B, C, dtype)
-    if cleared is not None and _same_lags((A, B, C), cleared, D, default_rtol(dtype)):
+    if cleared is not None and _same_lags((A, B, C), cleared, D, default_rtol(dtype.to_real())):
         A, B, C = cleared
     kept, states, step, columns, rows = unit_exponents(*(_logarithms(tensor) for tensor in (A, B, C)))
     index = torch.from_numpy(kept).to(A.device)
