@@ -22,10 +22,12 @@ _SUBPACKAGES = (
     "exercises",
 )
 
-__all__ = [*_SUBPACKAGES, "__version__"]
+__all__ = [*_SUBPACKAGES, "System", "__version__"]
 
 
 def __getattr__(name: str):
+    if name == "System":
+        return import_module(f"{__name__}.systems").System
     if name in _SUBPACKAGES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

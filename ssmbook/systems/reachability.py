@@ -131,7 +131,9 @@ def minimal_realization(
     system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
     check_system(A, B, C, batched=False)
-    threshold = default_rtol(A.dtype.to_real()) if rtol is None else check_positive("rtol", rtol, zero_ok=True)
+    threshold = (
+        default_rtol(A.dtype.to_real()) if rtol is None else check_positive("rtol", rtol, zero_ok=True)
+    )
     dtype, form = A.dtype, standard_form(double(A), double(B), double(C), dtype=A.dtype)
     A, B, C, _ = minimal_states(form.A, form.B, form.C, threshold)
     return tuple(tensor.to(dtype) for tensor in form.restore(A, B, C))

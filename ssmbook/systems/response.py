@@ -47,3 +47,18 @@ def is_stable(A: torch.Tensor) -> bool | torch.Tensor:
     """
     stable = spectral_radius(A) < 1
     return stable if stable.ndim else bool(stable)
+
+
+def frequency_response(A, B, C, D, angles: torch.Tensor) -> torch.Tensor:
+    """C (I - e^(-iw) A)^(-1) B + D at each angle, of checked matrices: see `System.response`."""
+    check_shape("angles", angles, "m")
+    check_finite("angles", angles)
+    dtype = torch.promote_types(A.dtype, torch.complex64)
+    turn = torch.exp(-1j * angles.to(A.device, dtype.to_real()))[:, None, None].to(dtype)
+    A, B, C = (part.to(dtype).unsqueeze(-3) for part in (A, B, C))
+    eye = torch.eye(A.shape[-1], dtype=dtype, device=A.device)
+    inside = (eye - turn * A).expand(*A.shape[:-3], len(angles), *A.shape[-2:])
+    states, info = torch.linalg.solve_ex(inside, B.expand(*inside.shape[:-1], B.shape[-1]))
+    if bool((info != 0).any()):
+        raise ValueError("angles must avoid the eigenvalues of A on the unit circle; got one of them")
+    return C @ states if D is None else C @ states + D.to(dtype).unsqueeze(-3)

@@ -6,8 +6,12 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_alike, check_finite, check_shape
-from ssmbook.systems import foreign
+from ssmbook.systems import foreign, response
+from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
+from ssmbook.systems.lags import lag_operators
+from ssmbook.systems.reachability import minimal_realization
 
+_DISCRETIZATIONS = {"zoh": zoh, "bilinear": bilinear, "euler": euler, "mixed": mixed_euler}
 _SIZES = {"A": "... N N", "B": "... N d", "C": "... p N", "D": "... p d"}
 
 
@@ -119,6 +123,63 @@ class System:
     def detach(self) -> System:
         """The system without its history of derivatives."""
         return System._trusted(*(None if part is None else part.detach() for part in self))
+
+    def lags(self, n: int) -> Tensor:
+        """The lag operators M_tau = C A^tau B for tau = 0 ... n-1, the skip D in M_0 too: (..., n, p, d).
+
+        In the system's dtype, differentiable. Two-level powers, A^(iL+j) = A^(iL) A^j with L near sqrt(n);
+        where powers of A grow before they decay and would be less exact, the plain recurrence; a
+        ``TransientPeakWarning`` where that is off as well. An unstable A is allowed as long as its lags stay
+        finite. Raises ``ValueError`` for n < 0 and for lags that overflow the dtype, the first of which is
+        named, ``TypeError`` for an n that is no ``int``. Introduced in *structured-dynamics*.
+
+        >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+        >>> system.lags(3).flatten()
+        tensor([1.0000, 0.5000, 0.2500])
+        """
+        return lag_operators(*self, n)
+
+    def response(self, angles: Tensor) -> Tensor:
+        """The frequency response D + sum over tau of M_tau e^(-i w tau), at each angle w: (..., m, p, d).
+
+        angles (m,), real, in radians per token; a complex result, C (I - e^(-iw) A)^(-1) B + D. Raises
+        ``ValueError`` for shapes and where e^(iw) is an eigenvalue of A. Introduced in
+        *structured-dynamics*.
+        """
+        return response.frequency_response(*self, angles)
+
+    def discretize(self, step, method: str = "zoh") -> System:
+        """Read A and B as dh/dt = A h + B x and take steps of length ``step``; C and D stay as they are.
+
+        method: "zoh" exact for an input held constant over the step; "bilinear", "euler"; "mixed", the exact
+        A with the Euler B, as Mamba's code has it. ``step`` a number or a tensor of the batch shape, at least
+        0. (scipy's bilinear form changes C and D too, because its output reads the state before the token.)
+        Raises ``ValueError`` for an unknown method and for steps that overflow. Introduced in
+        *structured-dynamics*.
+        """
+        if method not in _DISCRETIZATIONS:
+            raise ValueError(f"method must be one of {', '.join(_DISCRETIZATIONS)}; got {method!r}")
+        A, B = _DISCRETIZATIONS[method](self.A, self.B, step)
+        batch = A.shape[:-2]
+        C, D = (None if part is None else part.expand(*batch, *part.shape[-2:]) for part in (self.C, self.D))
+        return System._trusted(A, B, C, D)
+
+    def minimal(self, rtol: float | None = None) -> System:
+        """The same lag operators with the fewest states: what is not reached or not seen is dropped.
+
+        One system; in its dtype, worked in float64, in units in which the states compare. ``rtol``: what
+        counts as zero there, by default as for every head count. A zero system comes back with N = 0. Raises
+        ``ValueError`` for a batch. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+        """
+        return System._trusted(*minimal_realization(self.A, self.B, self.C, rtol=rtol), self.D)
+
+    def spectral_radius(self) -> Tensor:
+        """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""
+        return response.spectral_radius(self.A)
+
+    def is_stable(self) -> bool | Tensor:
+        """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one a system."""
+        return response.is_stable(self.A)
 
     @classmethod
     def from_scipy(cls, system, *, dtype: torch.dtype = torch.float64, device=None) -> System:

@@ -30,7 +30,7 @@ def lags(system, n):
     for tau in range(n):
         found.append(C @ state + (D if tau == 0 and D is not None else 0))
         state = A @ state
-    return torch.stack(found)
+    return torch.stack(found, dim=-3)
 
 
 def test_sizes_and_parts():
@@ -170,3 +170,79 @@ def test_python_control_time_steps():
 def test_what_is_no_system_elsewhere_is_refused(given):
     with pytest.raises(TypeError, match="system must"):
         System.from_scipy(given)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 2, 17])
+def test_lags_are_the_plain_loop(batch, skip, n):
+    system = random_system(batch=batch, skip=skip)
+    found = system.lags(n)
+    assert found.shape == (*batch, n, 4, 2)
+    if n:
+        torch.testing.assert_close(found, lags(system, n))
+
+
+def test_lags_refuse_what_is_no_count_and_what_overflows():
+    system = random_system()
+    for n, error in ((-1, ValueError), (2.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="n must be"):
+            system.lags(n)
+    with pytest.raises(ValueError, match="n must stay below the lag where M overflows torch.float64, 2"):
+        random_system(skip=False).replace(A=1e160 * torch.eye(3, dtype=F64)).lags(5)
+
+
+def test_the_frequency_response_is_the_sum_of_the_lags_and_scipys():
+    system = random_system(N=3, d=1, p=1)
+    angles = torch.linspace(0, 3, 7, dtype=F64)
+    found = system.response(angles)
+    turns = torch.exp(-1j * torch.outer(angles, torch.arange(200, dtype=F64)))
+    torch.testing.assert_close(found, torch.einsum("wt,tpd->wpd", turns, lags(system, 200).to(turns)))
+    _, wanted = scipy.signal.dfreqresp(system.to_scipy(), w=angles.numpy())
+    np.testing.assert_allclose(found[:, 0, 0].numpy(), wanted, atol=1e-12)
+    turning = System(torch.eye(2), torch.eye(2), torch.eye(2))
+    assert turning.response(torch.tensor([1.0])).dtype == torch.complex64
+    with pytest.raises(ValueError, match="angles must avoid the eigenvalues"):
+        turning.response(torch.zeros(1))
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear", "euler"])
+def test_steps_are_those_of_scipy(method):
+    """C and D stay here; scipy's bilinear form changes them, so that its lags are those of another output."""
+    system = random_system(N=4, d=2, p=3)
+    found = system.discretize(0.25, method)
+    A, B, *_ = scipy.signal.cont2discrete([part.numpy() for part in system], 0.25, method)
+    np.testing.assert_allclose(found.A.numpy(), A, atol=1e-12)
+    np.testing.assert_allclose(found.B.numpy(), B, atol=1e-12)
+    assert found.C is not None and torch.equal(found.C, system.C) and torch.equal(found.D, system.D)
+
+
+def test_steps_of_a_batch_and_an_unknown_rule():
+    system = random_system()
+    found = system.discretize(torch.tensor([0.1, 0.2, 0.5], dtype=F64))
+    assert found.batch_shape == (3,) and found.C.shape == (3, 4, 3)
+    torch.testing.assert_close(found.lags(6)[1], system.discretize(0.2).lags(6))
+    assert torch.equal(system.discretize(0.2, "mixed").B, 0.2 * system.B)
+    with pytest.raises(ValueError, match="method must be one of zoh, bilinear, euler, mixed; got 'tustin'"):
+        system.discretize(0.1, "tustin")
+
+
+def test_hidden_states_are_dropped_and_the_skip_stays():
+    system = random_system()
+    wide = System(
+        torch.block_diag(system.A, 0.7 * torch.eye(2, dtype=F64)),
+        torch.cat([system.B, torch.zeros(2, 2, dtype=F64)]),
+        torch.cat([system.C, torch.ones(4, 2, dtype=F64)], dim=1),
+        system.D,
+    )
+    small = wide.minimal()
+    assert small.N == 3
+    torch.testing.assert_close(small.lags(12), lags(system, 12))
+    assert system.is_stable() and not wide.replace(A=2 * wide.A).is_stable()
+    torch.testing.assert_close(wide.spectral_radius(), torch.tensor(0.7, dtype=F64))
+
+
+def test_the_noun_is_at_the_front_door():
+    import ssmbook
+
+    assert ssmbook.System is System and "System" in dir(ssmbook)

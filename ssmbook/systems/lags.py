@@ -1,0 +1,26 @@
+"""Lag operators of a linear time-invariant system: M_tau = C A^tau B, with the skip at lag 0."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_integer
+from ssmbook.scans._lags import lags_by_recurrence
+from ssmbook.scans.kernels import lags
+
+
+def lag_operators(A, B, C, D, n: int) -> torch.Tensor:
+    """The lag operators of checked matrices, by the fast route: see `System.lags`."""
+    check_integer("n", n, low=0)
+    M = lags(A, B, C, n)
+    if n == 0:
+        return M
+    if not torch.isfinite(M).all():
+        M = lags_by_recurrence(A, B, C, n)  # no power of A overflows here that B never excites
+    if D is not None:
+        M = torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
+    finite = torch.isfinite(M).flatten(-2).all(-1).reshape(-1, n).all(0)
+    if not finite.all():
+        first = int((~finite).nonzero()[0])
+        raise ValueError(f"n must stay below the lag where M overflows {M.dtype}, {first}; got n = {n}")
+    return M
