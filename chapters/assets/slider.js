@@ -15,7 +15,7 @@
     function turn() {
       const current = Math.min(Math.max(Number(input.value), 0), frames.length - 1);
       frames.forEach(function (frame, i) {
-        frame.hidden = i !== current;
+        frame.style.display = i === current ? "" : "none";
       });
       const value = frames[current].dataset.value;
       output.value = value;

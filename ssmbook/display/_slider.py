@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from ssmbook.display._table import number
 FRAME_DPI = 110
 FRAME_BYTES = 25_000
 FRAME_COUNT = 40
+# Notebook viewers drop the attribute `hidden` of outputs that they do not trust, and would show every frame.
+_UNSEEN = ' style="display:none"'
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -100,12 +103,24 @@ class Slider:
             style={"description_width": "initial"},
             layout={"width": "min(100%, 480px)"},
         )
-        frame = ipywidgets.HTML(self._captioned(self.start))
-        slider.observe(lambda change: setattr(frame, "value", self._captioned(change["new"])), "value")
+        frame = ipywidgets.HTML(self._live_frame(self.start))
+        slider.observe(lambda change: setattr(frame, "value", self._live_frame(change["new"])), "value")
         return ipywidgets.VBox([slider, frame])
 
-    def _captioned(self, index: int) -> str:
-        return f"{self._image(index)}<div>{html.escape(self.alts[index])}</div>"
+    def _live_frame(self, index: int) -> str:
+        """The frame of the live slider above its words; on loading it names the handle for screen readers.
+
+        ipywidgets gives the handle of a slider no name and no value but its index, and no way to set them.
+        """
+        said = {"role": "slider", "aria-label": self.label, "aria-valuetext": self.value_texts[index]}
+        for word, value in (("min", 0), ("max", len(self.values) - 1), ("now", index)):
+            said[f"aria-value{word}"] = str(value)
+        script = (
+            "const handle = this.closest('.widget-vbox')?.querySelector('.noUi-handle, .ui-slider-handle');"
+            f" Object.entries({json.dumps(said)}).forEach(([key, value]) => handle?.setAttribute(key, value))"
+        )
+        image = self._image(index, f' onload="{html.escape(script)}"')
+        return f"{image}<div>{html.escape(self.alts[index])}</div>"
 
     def _image(self, index: int, attributes: str = "") -> str:
         width, height = self.size
@@ -114,11 +129,12 @@ class Slider:
             f'height="{height}" alt="{html.escape(self.alts[index])}"{attributes}>'
         )
 
-    def _repr_html_(self) -> str:
+    def _html(self) -> str:
+        """The form of a page; not named ``_repr_html_``, which IPython would add to every bundle."""
         base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
         texts = [html.escape(text) for text in self.value_texts]
         frames = "\n".join(
-            self._image(i, f' data-value="{text}"' + ("" if i == start else " hidden"))
+            self._image(i, f' data-value="{text}"' + ("" if i == start else _UNSEEN))
             for i, text in enumerate(texts)
         )
         return (
@@ -127,7 +143,9 @@ class Slider:
             f'<div class="ssm-slider-control">\n<label for="{base}-input">{label}</label>\n'
             f'<input id="{base}-input" type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '
             f'aria-valuetext="{texts[start]}" autocomplete="off" disabled>\n'
-            f'<output for="{base}-input" aria-live="off">{texts[start]}</output>\n</div>\n</figure>'
+            f'<output for="{base}-input" aria-live="off">{texts[start]}</output>\n</div>\n'
+            f'<p class="ssm-slider-note">{label} = {texts[start]}; the slider moves on the book\'s page, '
+            f"with JavaScript, and in Jupyter once its cell has run.</p>\n</figure>"
         )
 
     def _repr_mimebundle_(self, include=None, exclude=None):
@@ -135,7 +153,7 @@ class Slider:
         data = {"text/plain": repr(self), _VIEW: view}
         # Colab chooses among the forms by rules of its own, without our script: it gets the widget alone.
         if "google.colab" not in sys.modules:
-            data |= {"text/html": self._repr_html_(), "image/png": encode(self.frames[self.start])}
+            data |= {"text/html": self._html(), "image/png": encode(self.frames[self.start])}
         return data, {"alt": self.alts[self.start]}
 
 

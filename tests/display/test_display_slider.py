@@ -1,6 +1,7 @@
 """The slider: one bundle, the same each time, right in every form."""
 
 import base64
+import json
 import re
 import sys
 import types
@@ -10,11 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
+from IPython.core.formatters import DisplayFormatter
 
 from ssmbook import display
 from ssmbook.display._slider import FRAME_BYTES, FRAME_COUNT
 
 VIEW = "application/vnd.jupyter.widget-view+json"
+UNSEEN = "display:none"
 VALUES = [0.5, 0.9, 1, "∞ <&>"]
 ASSETS = Path(__file__).parents[2] / "chapters" / "assets"
 
@@ -40,6 +43,10 @@ def slider():
     return build()
 
 
+def html_form(slider):
+    return slider._repr_mimebundle_()[0]["text/html"]
+
+
 def test_bundle_keys_and_metadata(slider):
     data, metadata = slider._repr_mimebundle_()
     assert set(data) == {"text/plain", "text/html", "image/png", VIEW}
@@ -61,11 +68,11 @@ def test_two_builds_are_byte_identical_but_for_the_widget_id(slider):
         assert one.pop(VIEW) != two.pop(VIEW)
         assert one == two
     assert slider._repr_mimebundle_() == slider._repr_mimebundle_()
-    assert slider.widget.model_id not in slider._repr_html_()
+    assert slider.widget.model_id not in html_form(slider)
 
 
 def test_html_is_well_formed_and_accessible(slider):
-    soup = BeautifulSoup(slider._repr_html_(), "html.parser")
+    soup = BeautifulSoup(html_form(slider), "html.parser")
     (figure,) = soup.find_all("figure", class_="ssm-slider")
     assert figure["id"] == "ssm-slider-toy"
     (control,) = figure.find_all("input")
@@ -76,16 +83,17 @@ def test_html_is_well_formed_and_accessible(slider):
     images = figure.find_all("img")
     assert [image["alt"] for image in images] == [words(value) for value in VALUES]
     assert [image["data-value"] for image in images] == [str(value) for value in VALUES]
-    assert [image.has_attr("hidden") for image in images] == [True, False, True, True]
+    assert [image.get("style", "") for image in images] == [UNSEEN, "", UNSEEN, UNSEEN]
+    assert not soup.find_all(hidden=True)
     assert [base64.b64decode(image["src"].partition(",")[2]) for image in images] == slider.frames
     assert {(image["width"], image["height"]) for image in images} == {("660", "330")}
     ids = [tag["id"] for tag in soup.find_all(id=True)]
     assert len(ids) == len(set(ids)) == 2
-    assert soup.find("script") is None and "http" not in slider._repr_html_()
+    assert soup.find("script") is None and "http" not in html_form(slider)
 
 
 def test_html_tags_are_balanced(slider):
-    html = slider._repr_html_()
+    html = html_form(slider)
     for tag in ("figure", "div", "label", "output"):
         assert len(re.findall(f"<{tag}[ >]", html)) == html.count(f"</{tag}>")
 
@@ -105,14 +113,34 @@ def test_live_slider_moves_the_frame():
         slider.index = 4
 
 
+def test_the_frame_on_loading_names_the_live_handle(slider):
+    """What the browser is told; that it does it is seen in a browser."""
+    for i in (1, 3):
+        slider.index = i
+        script = BeautifulSoup(slider.widget.children[1].value, "html.parser").img["onload"]
+        said = json.loads(re.search(r"\{.*?\}", script)[0])
+        assert said["aria-label"] == "ρ" and said["aria-valuetext"] == str(VALUES[i])
+        assert [said[f"aria-value{word}"] for word in ("min", "now", "max")] == ["0", str(i), "3"]
+    slider.index = slider.start
+
+
 def test_frames_differ_and_fit_the_budget(slider):
     assert len(set(slider.frames)) == len(VALUES)
     assert max(map(len, slider.frames)) <= FRAME_BYTES == 25_000
 
 
-def test_colab_gets_what_any_widget_sends(slider, monkeypatch):
+def test_a_sentence_says_where_the_slider_moves(slider):
+    (note,) = BeautifulSoup(html_form(slider), "html.parser").find_all("p")
+    assert note["class"] == ["ssm-slider-note"]
+    assert note.text.startswith("ρ = 0.9;") and "once its cell has run" in note.text
+
+
+def test_colab_gets_the_widget_alone_and_others_every_form(slider, monkeypatch):
+    """Asked as IPython asks: its formatters add what methods of their own names return."""
+    formatter = DisplayFormatter()
+    assert set(formatter.format(slider)[0]) == {"text/plain", "text/html", "image/png", VIEW}
     monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
-    assert set(slider._repr_mimebundle_()[0]) == {"text/plain", VIEW}
+    assert set(formatter.format(slider)[0]) == {"text/plain", VIEW}
 
 
 def test_value_texts_of_floats_ints_tensors_and_strings():
@@ -176,7 +204,7 @@ def test_heavy_frame_is_refused_and_pyplot_figures_are_closed():
 
 
 def test_script_and_style_speak_of_what_the_html_holds(slider):
-    soup = BeautifulSoup(slider._repr_html_(), "html.parser")
+    soup = BeautifulSoup(html_form(slider), "html.parser")
     script = (ASSETS / "slider.js").read_text(encoding="utf-8")
     for selector in re.findall(r'querySelector(?:All)?\("([^"]+)"\)', script):
         assert soup.select(selector), selector
