@@ -1,9 +1,13 @@
 # make book   build the book and print the page to open
 # make test   build it, run the unit tests, run every notebook and compare every output
 # make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
+#
+# make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
+# make lab                    the chapters in JupyterLab, with their boxes
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
 ONLY ?=
+SOLUTIONS ?= yes
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/installed.stamp
@@ -13,7 +17,13 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: book test test-browser notebooks serve bench lint clean
+# JupyterLab, and what shows it MyST; both are heavy and of use to `make lab` alone.
+LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
+# Two notebooks of the edition stand for all: the weekly workflow runs the others, as Colab would.
+EDITION := _build/edition/chapters
+TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
+
+.PHONY: book test test-browser notebooks edition lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -21,12 +31,13 @@ book: $(STAMP) $(FRESH)
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(SHOW) $(VENV)/bin/jupyter-book build . -W -n --keep-going \
 	  || { rm -rf _build; echo "The book did not build: the messages above say where."; exit 1; }
 	@rm -f _build.log
+	@$(PY) -m ssmbook._book.edition
 	@echo "The book is built. Open file://$(CURDIR)/_build/html/chapters/preface.html"
 
 test: book
 	@status=0; \
 	BOOK_MUST_BE_BUILT=1 $(PY) -m pytest tests -n 2 -q || status=1; \
-	$(PY) -m pytest --nbval chapters -n 2 -q || status=1; \
+	$(PY) -m pytest --nbval chapters $(TWO_OF_EDITION) -n 2 -q || status=1; \
 	exit $$status
 
 test-browser: book
@@ -35,6 +46,13 @@ test-browser: book
 
 notebooks: $(STAMP)
 	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
+
+edition: book
+	@[ "$(SOLUTIONS)" != no ] || $(PY) -m ssmbook._book.edition --no-solutions
+
+lab: $(STAMP)
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)
+	$(PY) -m jupyterlab --ServerApp.root_dir=chapters
 
 serve: book
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000

@@ -71,7 +71,7 @@ def write(notebook, path):
         path.write_text(text, encoding="utf-8")
 
 
-def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS):
+def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS, kernel_name="python3"):
     """Run every cell in a fresh kernel whose working directory is ``folder``, on one thread."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -80,7 +80,7 @@ def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS):
     client = NotebookClient(
         notebook,
         timeout=timeout,
-        kernel_name="python3",
+        kernel_name=kernel_name,
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(folder)}},

@@ -11,6 +11,7 @@ MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 # Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.
 MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions", "a11y")
 MATHJAX_SPEECH = ("sre/mathmaps/base.json", "sre/mathmaps/en.json")
+EDITION_BRANCH = "notebooks"
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 
 
@@ -83,6 +84,15 @@ def drop_thebe(app, pagename, templatename, context, doctree):
     context["script_files"] = [script for script in context.get("script_files", []) if wanted(script)]
 
 
+def open_plain_notebooks(app, pagename, templatename, context, doctree):
+    """Colab knows no MyST: its button opens the notebook edition, which has a branch of its own."""
+    branch = app.config.html_theme_options["repository_branch"]
+    for group in context.get("header_buttons", []):
+        for button in group.get("buttons", []):
+            if button.get("text") == "Colab":
+                button["url"] = button["url"].replace(f"/blob/{branch}/", f"/blob/{EDITION_BRANCH}/")
+
+
 def drop_repeated_ids(app, doctree, docname):
     """Boxes of theorems, proofs, exercises and solutions all carry the same ids; an id must stand once."""
     for node in doctree.findall(nodes.Element):
@@ -94,6 +104,7 @@ def setup(app):
     app.connect("config-inited", fill_addresses)
     app.connect("doctree-resolved", drop_repeated_ids, priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("html-page-context", open_plain_notebooks, priority=900)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)
     app.connect("build-finished", drop_source_maps)

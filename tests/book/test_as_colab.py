@@ -1,0 +1,65 @@
+"""The runner of the edition: what it compares, and where it lets git look."""
+
+import copy
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from ssmbook._book.as_colab import differences, redirect
+from ssmbook._book.install_cell import repository
+
+ROOT = Path(__file__).resolve().parents[2]
+SLIDER = {"text/plain": "Slider k: 2 values", "text/html": "<figure>", "image/png": "AAAA"}
+
+
+@pytest.fixture
+def expected():
+    shown = [
+        new_output("stream", name="stdout", text="k = 3\n"),
+        new_output("display_data", {"text/plain": "a line to 1.5", "image/png": "AAAA"}),
+        new_output("execute_result", {"text/plain": "x", "text/html": "<b>x</b>"}, execution_count=1),
+    ]
+    cells = [new_code_cell("1", outputs=[output], execution_count=1) for output in shown]
+    return new_notebook(cells=[*cells, new_code_cell("2", outputs=[new_output("display_data", SLIDER)])])
+
+
+def test_pictures_and_pieces_of_a_stream_make_no_difference(expected):
+    got = copy.deepcopy(expected)
+    got.cells[1].outputs[0].data["image/png"] = "BBBB"
+    got.cells[0].outputs = [new_output("stream", name="stdout", text=text) for text in ("k = ", "3\n")]
+    got.cells[3].outputs[0].data = {"text/plain": "Slider k: 2 values"}
+    assert differences(expected, got) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "change"),
+    [
+        (0, lambda output: output.update(text="k = 4\n")),
+        (0, lambda output: output.update(name="stderr")),
+        (1, lambda output: output.data.update({"text/plain": "a line to 1.6"})),
+        (2, lambda output: output.data.update({"text/html": "<b>y</b>"})),
+        (2, lambda output: output.data.pop("text/html")),
+        (3, lambda output: output.data.update({"text/plain": "Slider k: 3 values"})),
+    ],
+)
+def test_a_text_that_changed_is_named(expected, cell, change):
+    got = copy.deepcopy(expected)
+    change(got.cells[cell].outputs[0])
+    (line,) = differences(expected, got)
+    assert line.startswith(f"cell {cell}: ")
+    got.cells[cell].outputs = []
+    assert len(differences(expected, got)) == 1
+
+
+def test_git_finds_this_checkout_at_the_published_address(tmp_path):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if head.returncode:
+        pytest.skip("not a git checkout")
+    url, branch = repository(ROOT)
+    environ = {**os.environ, "GIT_CONFIG_GLOBAL": str(redirect(ROOT, tmp_path))}
+    command = ["git", "ls-remote", url, f"refs/heads/{branch}"]
+    found = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+    assert found.split()[0] == head.stdout.strip()

@@ -1,0 +1,164 @@
+"""The notebook edition: the book's text, numbers, code and outputs; nothing that a plain viewer shows raw.
+
+Two of its notebooks are run by `make test`, all of them by the weekly workflow as Colab would.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from ssmbook._book.built import HTML, STATEMENTS, soup
+from ssmbook._book.claims import page_file
+from ssmbook._book.edition import FOLDED, FOLDED_WHOLE, notebook, overview, with_notebook
+from ssmbook._book.install_cell import TAG, repository
+from ssmbook._book.notebooks import all_notebooks, read
+from ssmbook._book.plain_markdown import title
+from ssmbook._book.site import pages_address
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = with_notebook(ROOT)
+SITE = pages_address(repository(ROOT)[0])
+# Of MyST: fences, options, roles, labels of equations and places; of Sphinx: delimiters of formulas.
+STRAY = re.compile(
+    r"^[ >]*(:{3}|~{3}|`{3})|^[ >]*:[a-z-]+:|\{[a-z:]+\}`|\$\$ *\([\w-]+\)|^\([\w-]+\)=|\\\(|\\\)|\{#", re.M
+)
+FORMULA = re.compile(r"\$\$.*?\$\$|(?<!\\)\$.*?(?<!\\)\$", re.S)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@cache
+def edition(docname, solutions=True):
+    return notebook(ROOT, docname, solutions)
+
+
+@pytest.fixture(params=PAGES)
+def page(request, built):
+    return request.param
+
+
+def article(docname):
+    return soup(ROOT / HTML / f"{docname}.html").select_one("article")
+
+
+def texts(docname):
+    return [cell.source for cell in edition(docname).cells if cell.cell_type == "markdown"]
+
+
+def code(docname, solutions=True):
+    return [cell for cell in edition(docname, solutions).cells if cell.cell_type == "code"]
+
+
+def book_code(docname):
+    cells = [cell for cell in read(page_file(ROOT, docname)).cells if cell.cell_type == "code"]
+    return [cell for cell in cells if TAG not in cell.metadata.get("tags", [])]
+
+
+def plain(source):
+    return re.sub(r"^#@title .*\n", "", source)
+
+
+def answer(cell):
+    return cell.source.startswith("# Your answer to ")
+
+
+def test_every_notebook_is_in_it():
+    assert sorted(PAGES) == [
+        path.relative_to(ROOT).with_suffix("").as_posix() for path in all_notebooks(ROOT)
+    ]
+
+
+def test_nothing_stands_raw(page):
+    for text in texts(page):
+        assert not STRAY.search(FORMULA.sub("", text)), text
+        quoted = [line for line in text.splitlines() if line.startswith(">")]
+        assert not any(line.count("$$") % 2 for line in quoted), "a formula in a quote needs one line"
+        assert FORMULA.sub("", text).count("$") == FORMULA.sub("", text).count(r"\$"), "a lone dollar"
+
+
+def test_boxes_have_their_kind_number_title_and_origin(page):
+    written = "\n".join(texts(page))
+    for box in article(page).select("div.proof[id], div.exercise"):
+        name, words = title(box)
+        assert re.fullmatch(r"[A-Z][a-z]+ [\d.]+", name), box["id"]
+        start = f"> **{name}** ("
+        assert written.count(start) == 1, name
+        line = written.partition(start)[2].partition("\n")[0]
+        if not re.search(r"[\\*$]", line):
+            assert line.startswith(f"{words})"), name
+        for origin in {"paper", "ours", "known"} & set(box["class"]):
+            assert line.endswith(rf"*\[{origin}\]*"), name
+    proofs = article(page).select("div.proof:not(" + ", ".join(f".{kind}" for kind in STATEMENTS) + ")")
+    assert written.count("∎") == written.count("*Proof.*") == len(proofs)
+
+
+def test_equations_and_figures_have_their_numbers(page):
+    written = "\n".join(texts(page))
+    for number in article(page).select(".eqno"):
+        assert written.count(rf"\tag{{{number.get_text().strip('()#')}}}") == 1
+    for caption in article(page).select("figcaption .caption-number"):
+        assert written.count(f"**{caption.get_text().strip()}.** ") == 1
+
+
+def test_links_lead_to_the_published_pages(page):
+    for address in LINK.findall("\n".join(texts(page))):
+        assert address.startswith("https://"), address
+        if address.startswith(SITE):
+            parts = urlsplit(address.removeprefix(SITE))
+            target = soup(ROOT / HTML / (parts.path or "index.html"))
+            assert not parts.fragment or target.find(id=parts.fragment), address
+            assert not re.fullmatch(r"id\d+", parts.fragment), "an anchor that another build may move"
+
+
+def test_code_and_outputs_are_the_books(page):
+    cells = code(page)
+    assert "import ssmbook" in cells[0].source and "!pip install -q" in cells[0].source
+    assert cells[0].source.startswith("#@title ") and cells[0].metadata == FOLDED
+    ours = [(plain(cell.source), cell.outputs) for cell in cells[1:] if not answer(cell)]
+    assert ours == [(cell.source, cell.outputs) for cell in book_code(page)]
+
+
+def test_every_exercise_has_a_place_for_the_answer_and_its_solution_is_folded(page):
+    written, sources = "\n".join(texts(page)), [cell.source for cell in code(page)]
+    for box in article(page).select("div.exercise"):
+        name, words = title(box)
+        by_hand = words.startswith("★ ")
+        assert written.count(f"*Your answer to {name}:*") == by_hand
+        assert sources.count(f"# Your answer to {name}\n") == 1 - by_hand
+    for box in article(page).select("div.solution"):
+        name = re.search(r"Solution to\s+Exercise [\d.]+", box.get_text())[0]
+        folded = [cell for cell in code(page) if cell.source.startswith(f"#@title {name}\n")]
+        assert len(folded) == len(box.select("div.cell"))
+        assert all(cell.metadata.items() >= FOLDED_WHOLE.items() for cell in folded)
+        inside = re.findall(rf"<details>\n<summary>{name}</summary>.*?</details>", written, re.S)
+        assert folded or inside
+
+
+def test_an_edition_without_solutions_holds_everything_else(page):
+    kept = [cell.source for cell in edition(page, solutions=False).cells]
+    solutions = [text for text in texts(page) if text.startswith("<details>\n<summary>Solution")]
+    solutions += [cell.source for cell in code(page) if cell.source.startswith("#@title Solution")]
+    assert kept == [cell.source for cell in edition(page).cells if cell.source not in solutions]
+    assert not any("Solution to Exercise" in source for source in kept)
+
+
+def test_the_branch_opens_with_a_list_of_the_notebooks(built):
+    listed = overview(ROOT, PAGES)
+    for docname in PAGES:
+        assert f"({SITE}{docname}.html)" in listed and f"/blob/notebooks/{docname}.ipynb)" in listed
+    assert not STRAY.search(listed)
+
+
+def test_a_page_older_than_its_notebook_is_refused(built, monkeypatch):
+    from ssmbook._book import edition as module
+
+    def changed(path):
+        book = read(path)
+        book.cells = [cell for cell in book.cells if "torch" not in cell.source]
+        return book
+
+    monkeypatch.setattr(module, "read", changed)
+    with pytest.raises(ValueError, match=f"{PAGES[0]}: page and notebook differ at the cell"):
+        notebook(ROOT, PAGES[0])
