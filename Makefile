@@ -3,6 +3,7 @@
 # make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
 #
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
+# make slides                 the decks; they come with the book too
 # make lab                    the chapters in JupyterLab, with their boxes
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
@@ -23,7 +24,7 @@ LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 
-.PHONY: book test test-browser notebooks edition lab serve bench lint clean
+.PHONY: book test test-browser notebooks edition slides lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -49,6 +50,9 @@ notebooks: $(STAMP)
 
 edition: book
 	@[ "$(SOLUTIONS)" != no ] || $(PY) -m ssmbook._book.edition --no-solutions
+
+slides: book
+	@echo "The slides are listed in file://$(CURDIR)/_build/html/chapters/appendix/lectures.html"
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)

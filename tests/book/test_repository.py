@@ -15,6 +15,8 @@ OUR_SCRIPTS_AND_STYLES = {
     "chapters/assets/search.js",
     "chapters/assets/slider.css",
     "chapters/assets/slider.js",
+    "chapters/assets/slides.css",
+    "chapters/assets/slides.js",
 }
 
 

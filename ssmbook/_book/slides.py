@@ -1,0 +1,210 @@
+"""Sphinx extension: decks of slides cut from the built pages, one for each chapter and ready lectures.
+
+    python -m ssmbook._book.slides    # writes them again, from the built book
+
+What a lecture shows stands in ``chapters/slides.yml``, by label; a label that the book lacks fails the build.
+A chapter's deck shows its statements, figures, sliders, questions, takeaways and exercises in their order.
+"""
+
+import shutil
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from ssmbook._book.blocks import Book, SlidesError, kind_of
+from ssmbook._book.built import HTML
+from ssmbook._book.deck import FOLDER, Deck, Slide, copy_reveal, render
+from ssmbook._book.edition import with_notebook
+from ssmbook._book.notebooks import book_root
+from ssmbook._book.plain_markdown import title
+
+PLAN = "chapters/slides.yml"
+# Minutes of an item in a chapter's deck, where the plan does not say others.
+MINUTES = {"statement": 4, "figure": 3, "slider": 4, "takeaway": 1, "exercise": 4}
+OTHERWISE = 2
+SHORT = 45  # words below an answer; a longer paragraph is spoken
+GOALS, SUMMARY, LIMITS = "By the end you can", "In five lines", "What this chapter does not say"
+
+
+def read_plan(root):
+    return yaml.safe_load((root / PLAN).read_text(encoding="utf-8"))
+
+
+def chapters_of(root):
+    """The pages that get a deck: notebooks of the book's numbered parts."""
+    return [name for name in with_notebook(root) if "/appendix/" not in name]
+
+
+def block_slide(book, docname, index, notes, **said):
+    """The slide of one block; ``said`` (minutes, say, board) wins over the plan's notes on its label."""
+    section, element = book.blocks[docname][index]
+    kind, label = kind_of(element), book.label(element)
+    said = {**notes.get(label, {}), **{key: value for key, value in said.items() if value is not None}}
+    elements = [element]
+    after = book.paragraph_after(docname, index)
+    if kind == "output" and after is not None and _short(after.get_text()):
+        elements, after = [element, after], None
+    return Slide(
+        kind,
+        elements,
+        docname,
+        label,
+        heading=book.title(docname) if kind == "takeaway" or section is None else section,
+        say=said.get("say") or (book.spoken(after) if after else ""),
+        board=said.get("board", []),
+        minutes=said.get("minutes", MINUTES.get(kind, OTHERWISE)),
+    )
+
+
+def _short(text):
+    """Whether a paragraph below an answer may stand on its slide: whole sentences, and few."""
+    return len(text.split()) <= SHORT and text.rstrip().endswith((".", "?", "!"))
+
+
+def question_and_answer(book, docname, index, notes, minutes=None, **said):
+    """Two slides: the question to the room, and on the next step what the page shows next."""
+    before = None if minutes is None else minutes // 2
+    after = None if minutes is None else minutes - minutes // 2
+    answer = book.answer(docname, index)
+    slides = [block_slide(book, docname, index, notes, minutes=before)]
+    if answer is not None:
+        slides.append(block_slide(book, docname, answer, notes, minutes=after, **said))
+        slides[-1].answers = True
+    return slides, answer
+
+
+def chapter_deck(book, docname, plan):
+    """Everything on a chapter's page that is worth a slide, in order."""
+    notes, slides, done, at_home = plan["notes"], [], set(), []
+    for index, (section, element) in enumerate(book.blocks[docname]):
+        kind, heading = kind_of(element), "" if section is None else section.get_text().strip("# \n")
+        if index in done:
+            continue
+        if kind == "question":
+            pair, answer = question_and_answer(book, docname, index, notes)
+            slides += pair
+            done.add(answer)
+        elif kind == "exercise" and not title(element)[1].startswith("★ "):
+            at_home.append(" ".join(title(element)))
+        elif kind in ("figure", "slider", "statement", "takeaway", "exercise"):
+            slides.append(block_slide(book, docname, index, notes))
+        elif element.name in ("ul", "ol") and heading.endswith((SUMMARY, LIMITS)):
+            slides.append(Slide("list", [element], docname, heading=section, minutes=OTHERWISE))
+        elif element.name == "ul" and GOALS in book.blocks[docname][index - 1][1].get_text():
+            slides.append(Slide("list", [element], docname, heading=GOALS, minutes=OTHERWISE))
+    if at_home:
+        slides.append(
+            Slide(
+                "point",
+                text="\n".join(f"- {name}" for name in at_home),
+                heading="To take home",
+                minutes=OTHERWISE,
+            )
+        )
+    return Deck(name_of(docname), book.title(docname), "One chapter of Heads and States", slides, [docname])
+
+
+def lecture_deck(book, lecture, plan):
+    """The deck of one lecture of the plan.
+
+    Raises SlidesError for a label that the book lacks, an item of no kind, and minutes that do not add up.
+    """
+    name, slides = lecture["name"], []
+    for item in lecture["slides"]:
+        said = {key: item.get(key) for key in ("minutes", "say", "board")}
+        if "point" in item:
+            said = {key: value for key, value in said.items() if value is not None}
+            slides.append(Slide("point", text=item["text"], heading=item["point"], **said))
+        elif "ask" in item:
+            slides += question_and_answer(book, *book.question(item["ask"]), plan["notes"], **said)[0]
+        elif "show" in item or "prove" in item:
+            docname, index = book.place(item.get("show") or item["prove"])
+            slides.append(block_slide(book, docname, index, plan["notes"], **said))
+            slides[-1].proved = "prove" in item
+        else:
+            raise SlidesError(f"{PLAN}: {name} has a slide with none of point, ask, show, prove: {item}")
+    shown = list(dict.fromkeys(slide.docname for slide in slides if slide.docname))
+    deck = Deck(name, lecture["title"], lecture["for"], slides, shown)
+    if deck.minutes != lecture["minutes"]:
+        raise SlidesError(
+            f"{PLAN}: the slides of {name} take {deck.minutes} minutes, not {lecture['minutes']}"
+        )
+    return deck
+
+
+def decks(root, html):
+    """Every deck of the book: the lectures of the plan, then the chapters."""
+    plan, docnames = read_plan(root), chapters_of(root)
+    book = Book(html, docnames)
+    for label in plan["notes"]:
+        book.place(label)
+    lectures = [lecture_deck(book, lecture, plan) for lecture in plan["lectures"]]
+    return lectures + [chapter_deck(book, docname, plan) for docname in docnames]
+
+
+def write(root, html):
+    """Write every deck into the folder of the built book."""
+    folder = Path(html) / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    copy_reveal(Path(html) / "_static/reveal")
+    for deck in decks(root, html):
+        (folder / f"{deck.name}.html").write_text(render(deck), encoding="utf-8")
+
+
+def name_of(docname):
+    return docname.rpartition("/")[2]
+
+
+def build_finished(app, exception):
+    if exception is None and app.builder.name == "html":
+        write(Path(app.srcdir), Path(app.outdir))
+
+
+def add_button(app, pagename, templatename, context, doctree):
+    """A link to the chapter's slides, where its other forms are offered."""
+    if pagename in chapters_of(Path(app.srcdir)):
+        button = {
+            "type": "link",
+            "text": "Slides",
+            "tooltip": "Slides of this chapter",
+            "icon": "fas fa-chalkboard",
+            "url": context["pathto"](f"{FOLDER}/{name_of(pagename)}.html", 1),
+            "label": "slides-button",
+        }
+        for group in context.get("header_buttons", []):
+            if group.get("label") == "launch-buttons":
+                group["buttons"].append(button)
+
+
+class SlidesIndex(SphinxDirective):
+    """A list of the decks, each with a link to it."""
+
+    def run(self):
+        root = Path(self.env.srcdir)
+        self.env.note_dependency(str(root / PLAN))
+        up = "../" * self.env.docname.count("/") + FOLDER
+        link = '<a class="reference internal" href="{}/{}.html">{}</a>'
+        lines = ["| Lecture | |", "| --- | --- |"]
+        for lecture in read_plan(root)["lectures"]:
+            lines.append(f"| {link.format(up, lecture['name'], lecture['title'])} | {lecture['for']} |")
+        lines += ["", "| Chapter | Slides |", "| --- | --- |"]
+        for docname in chapters_of(root):
+            lines.append(f"| {{doc}}`/{docname}` | {link.format(up, name_of(docname), 'slides')} |")
+        holder = nodes.container(classes=["slides-index"])
+        self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)
+        return [holder]
+
+
+def setup(app):
+    app.add_directive("slides-index", SlidesIndex)
+    app.connect("html-page-context", add_button, priority=900)
+    app.connect("build-finished", build_finished, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    write(book_root(), book_root() / HTML)

@@ -1,0 +1,155 @@
+"""The decks: what the plan promises, cut from the pages by label; nothing that a room could not read."""
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from ssmbook._book.blocks import Book, SlidesError, kind_of
+from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
+from ssmbook._book.deck import markdown_html, prepared, render
+from ssmbook._book.slides import chapter_deck, chapters_of, lecture_deck, name_of, read_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN = read_plan(ROOT)
+CHAPTERS = chapters_of(ROOT)
+LECTURES = {lecture["name"]: lecture for lecture in PLAN["lectures"]}
+SMALLEST = 24
+
+
+@pytest.fixture(scope="module")
+def book(built):
+    return Book(ROOT / HTML, CHAPTERS)
+
+
+@pytest.fixture(scope="module", params=[*LECTURES, *CHAPTERS])
+def deck(request, book):
+    if request.param in LECTURES:
+        return lecture_deck(book, LECTURES[request.param], PLAN)
+    return chapter_deck(book, request.param, PLAN)
+
+
+@pytest.fixture(scope="module")
+def page(deck):
+    return BeautifulSoup(render(deck), "html.parser")
+
+
+@pytest.fixture(scope="module")
+def sections(page):
+    """Every slide but the first, which has the title."""
+    return page.select(".slides > section")[1:]
+
+
+def test_the_plan_names_only_what_the_book_has(book):
+    for label in PLAN["notes"]:
+        assert book.place(label)
+    for lecture in PLAN["lectures"]:
+        assert lecture_deck(book, lecture, PLAN).slides
+
+
+@pytest.mark.parametrize("key", ["show", "prove", "ask"])
+def test_a_label_that_vanished_fails(book, key):
+    lecture = copy.deepcopy(LECTURES["lecture"])
+    item = next(item for item in lecture["slides"] if key in item)
+    item[key] = "fig-of-yesterday"
+    with pytest.raises(SlidesError, match="'fig-of-yesterday' stands nowhere in the chapters"):
+        lecture_deck(book, lecture, PLAN)
+
+
+def test_other_mistakes_of_a_plan_are_named(book):
+    slides = [{"show": "thm-head-count", "minutes": 4}]
+    lecture = {"name": "x", "title": "X", "for": "y", "minutes": 5, "slides": slides}
+    with pytest.raises(SlidesError, match="the slides of x take 4 minutes, not 5"):
+        lecture_deck(book, lecture, PLAN)
+    lecture["slides"] = [{"shwo": "thm-head-count", "minutes": 5}]
+    with pytest.raises(SlidesError, match="x has a slide with none of point, ask, show, prove"):
+        lecture_deck(book, lecture, PLAN)
+    with pytest.raises(SlidesError, match="no Predict box stands before 'equation-eq-ema'"):
+        book.question("equation-eq-ema")
+
+
+def test_the_one_lecture_has_eight_pictures_three_questions_and_two_proofs(book):
+    slides = lecture_deck(book, LECTURES["lecture"], PLAN).slides
+    assert sum(slide.kind in ("figure", "slider") for slide in slides) == 8
+    assert sum(slide.kind == "question" for slide in slides) == 3
+    assert sum(slide.proved for slide in slides) == 2
+
+
+def test_the_lectures_are_those_of_the_plan_and_fill_their_time(book):
+    assert list(LECTURES) == ["lecture", "lecture-control", "block-1", "block-2", "block-3", "block-4"]
+    assert {lecture_deck(book, lecture, PLAN).minutes for lecture in LECTURES.values()} == {90}
+
+
+def test_a_chapters_deck_holds_all_that_is_worth_a_slide(book):
+    for docname in CHAPTERS:
+        deck = chapter_deck(book, docname, PLAN)
+        for kind in ("statement", "figure", "slider", "question", "takeaway"):
+            there = sum(kind_of(element) == kind for _, element in book.blocks[docname])
+            assert sum(slide.kind == kind for slide in deck.slides) == there, (docname, kind)
+        assert any(slide.kind == "slider" for slide in deck.slides), docname
+        assert [slide.kind for slide in deck.slides].count("list") >= 2, docname
+
+
+def test_the_answer_comes_on_the_next_step(deck, sections):
+    for slide, following in zip(deck.slides, deck.slides[1:], strict=False):
+        assert following.answers == (slide.kind == "question")
+    for slide, section in zip(deck.slides, sections, strict=True):
+        assert bool(section.find(class_="mark", string="Answer")) == slide.answers
+
+
+def test_every_slide_has_minutes_for_the_lecturer_and_every_proof_its_lines(deck, sections):
+    clock = 0
+    for slide, section in zip(deck.slides, sections, strict=True):
+        clock += slide.minutes
+        notes = [line.get_text() for line in section.select("aside.notes p")]
+        assert slide.minutes > 0 and notes[0] == f"{slide.minutes} min, until minute {clock}."
+        assert not slide.proved or sum(line.startswith("Board: ") for line in notes) >= 2, slide.label
+        assert not any(re.search(r"\\[a-zA-Z(\[]", line) for line in notes), "TeX is not typeset in notes"
+
+
+def test_a_deck_stands_alone(page):
+    assert not [address for _, address in fetched(page) if leaves_the_site(address)]
+    assert not page.select("section section"), "to reveal.js a section inside a section is a slide"
+    assert all(len((image.get("alt") or "").strip()) > 10 for image in page.find_all("img"))
+    ids = [node["id"] for node in page.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    for section in page.select("section[data-label]"):
+        address = section.select_one("h2 a")["href"]
+        target = (ROOT / HTML / "slides" / address.partition("#")[0]).resolve()
+        assert soup(target).find(id=address.partition("#")[2]), address
+
+
+def test_no_text_of_a_slide_is_small():
+    style = (ROOT / "chapters/assets/slides.css").read_text(encoding="utf-8")
+    rules = [rule for rule in style.split("}") if "slide-number" not in rule]
+    sizes = [float(size) for rule in rules for size in re.findall(r"font(?:-size)?:[^;]*?([\d.]+)px", rule)]
+    assert sizes and min(sizes) >= SMALLEST
+    script = (ROOT / "chapters/assets/slides.js").read_text(encoding="utf-8")
+    assert min(map(int, re.search(r"SIZES = \[([^\]]+)\]", script)[1].split(","))) >= SMALLEST
+    assert "://" not in script + style
+
+
+def test_addresses_in_a_deck_are_those_of_its_folder():
+    page = (
+        '<div id="a"><a href="../2-b/c.html#x">1</a><a href="#y">2</a><img src="../../_images/p.png"/></div>'
+    )
+    element = prepared(BeautifulSoup(page, "html.parser").div, "chapters/1-a/page")
+    there = '<a href="../chapters/2-b/c.html#x">1</a><a href="../chapters/1-a/page.html#y">2</a>'
+    assert str(element) == f'<div>{there}<img src="../_images/p.png"/></div>'
+
+
+def test_formulas_of_the_plan_are_left_to_mathjax():
+    page = BeautifulSoup(markdown_html("A $a<b$ and\n\n$$c$$"), "html.parser")
+    assert (page.p.get_text(), page.div.get_text().strip()) == (r"A \(a<b\) and", r"\[c\]")
+
+
+def test_the_built_book_has_every_deck_and_links_to_it(built):
+    index = soup(built / "chapters/appendix/lectures.html")
+    linked = {link["href"].rpartition("/")[2] for link in index.select(".slides-index a[href*='/slides/']")}
+    names = {f"{name}.html" for name in [*LECTURES, *map(name_of, CHAPTERS)]}
+    assert linked == names == {path.name for path in (built / "slides").glob("*.html")}
+    for docname in CHAPTERS:
+        href = f"../../slides/{name_of(docname)}.html"
+        assert soup(built / f"{docname}.html").find("a", href=href, title="Slides of this chapter")
