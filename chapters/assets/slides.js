@@ -64,8 +64,8 @@
     const whole = Math.min((WIDTH - 2 * MARGIN) / width, room / height);
     const needed = SMALLEST_TEXT / Number(image.dataset.text);
     const scale = control ? whole : Math.max(whole, Math.min(needed, (WIDTH - 2 * MARGIN) / width));
-    image.style.width = Math.floor(width * scale) + "px";
-    image.style.height = Math.floor(height * scale) + "px";
+    image.style.width = Math.ceil(width * scale) + "px";
+    image.style.height = Math.ceil(height * scale) + "px";
     if (height * scale > room + 1) inParts(image, room, height * scale);
   }
 
@@ -99,6 +99,7 @@
       else if (event.key === "Escape") input.blur();
       else return;
       event.preventDefault();
+      event.stopPropagation(); // reveal.js would go on once more
     });
   }
 
