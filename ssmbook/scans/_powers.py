@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._core import WIDE
+from ._engine import WIDE
 from ._validate import HALF
 
 # Up to here (times the root of N, as for an orthogonal A) the lags by powers are as good as the recurrence.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_alike, check_integer, check_shape
 
-from ._core import WIDE
+from ._engine import WIDE
 from ._lags import lags_by_powers, lags_by_recurrence, lags_from_the_left
 from ._powers import choose
 from ._states import traced_states

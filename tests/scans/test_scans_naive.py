@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ssmbook.scans import (
-    _core,
     diagonal_kernel,
     diagonal_kernel_naive,
     diagonal_scan,
@@ -77,12 +76,10 @@ def test_diagonal_scan_from_logarithms(T, stateful):
     )
 
 
-@pytest.mark.parametrize("small", [0, _core.SMALL], ids=["long blocks", "short blocks"])
 @pytest.mark.parametrize("D", [3, 20], ids=["narrow rows", "wide rows"])
 @pytest.mark.parametrize("near_one", [False, True])
-def test_every_number_of_blocks_and_left_over_steps(small, D, near_one, monkeypatch):
-    """Lengths 1 to 200 and around several levels, both directions, by long and by short blocks."""
-    monkeypatch.setattr(_core, "SMALL", small)
+def test_every_number_of_blocks_and_left_over_steps(D, near_one):
+    """Lengths 1 to 200 and around several levels, both directions."""
     for T in (*range(1, 200), 480, 841, 900, 2000):
         a, b, d = draw(T, D).sigmoid(), draw(T, D, seed=1), draw(T, D, seed=2)
         a = 1 - 1e-3 * a if near_one else a

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ssmbook.scans import diagonal_scan, lti_scan, selective_scan, ssd_scan
-from ssmbook.scans._traced import traced_scan
 
 
 def draw(*shape, dtype=torch.float64, seed=0):
@@ -152,18 +151,6 @@ def test_compiled_diagonal_scan_is_one_graph_with_the_same_gradients(T, log):
     torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("decay", [0.999, 1 - 1e-5, 1.0])
-@pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])
-def test_what_is_compiled_keeps_the_digits_of_float32(log, decay):
-    a = torch.full((20_001, 2), decay, dtype=torch.float32)
-    a = a.log() if log else a
-    b, state = draw(20_001, 2).float(), draw(2).float()
-    exact, _ = diagonal_scan(a.double(), b.double(), state.double(), log=log)
-    got = traced_scan(a, b, state, log)
-    assert got.dtype == torch.float32
-    assert (got - exact).abs().max() <= 1e-6 * exact.abs().max()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_under_autocast_states_and_results_stay_in_float32(name):
     scan, arguments = cases(dtype=torch.float32)[name]
@@ -204,7 +191,7 @@ def test_selective_scan_keeps_only_its_inputs_and_block_states():
     x, delta = leaves([draw(T, d), draw(T, d).sigmoid()])
     A, B, C = leaves([-draw(d, N).abs(), draw(T, N), draw(T, N, seed=1)])
     inputs = sum(t.numel() for t in (x, delta, A, B, C))
-    assert saved_numbers(lambda: selective_scan(x, delta, A, B, C)) <= inputs + T * d * N // 32
+    assert saved_numbers(lambda: selective_scan(x, delta, A, B, C)) <= inputs + (T // 32 + 3) * d * N
 
 
 def test_diagonal_scan_keeps_two_tensors():

@@ -1,0 +1,81 @@
+"""What runs a scan on a CPU: the compiled loops where Numba is installed, else the block form in torch."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import math
+import os
+import threading
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+AVAILABLE = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
+WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+BLOCK = 32  # steps between the states that a selective scan keeps for its backward pass
+PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
+
+
+@functools.cache
+def _loops():
+    if not AVAILABLE:
+        return None
+    try:
+        from . import _loops
+    except ImportError as error:  # an installed Numba may refuse the NumPy beside it
+        warnings.warn(f"Numba cannot be used, so scans take the block form in torch: {error}", stacklevel=2)
+        return None
+    return _loops
+
+
+def loops_for(tensor: Tensor):
+    """The compiled loops (only whether there are any, inside ``torch.compile``), or None where none can run:
+    on another device, without Numba, or with ``SSMBOOK_NUMBA=0`` in the environment.
+    """
+    if tensor.device.type != "cpu":
+        return None
+    return AVAILABLE if torch.compiler.is_compiling() else _loops()
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that states are carried in: double precision."""
+    return WIDE.get(dtype, dtype)
+
+
+def carried(state: Tensor | None, like: Tensor) -> Tensor:
+    """A fresh copy of a state in the wide dtype, for a loop to write into; zeros if there is none."""
+    carry = torch.zeros(like.shape, dtype=wide(like.dtype), device=like.device)
+    return carry if state is None else carry.copy_(state)
+
+
+def run(loop, *arguments) -> None:
+    """Call a compiled loop; a pair (tensor, number of trailing dimensions) becomes an array of rows.
+
+    The rows are shared among as many threads as PyTorch may use, where there is work for more than one.
+    """
+    arrays = [_rows(*a) if isinstance(a, tuple) else a for a in arguments]
+    split = [isinstance(a, tuple) for a in arguments]
+    first = next(a for a, rows in zip(arrays, split, strict=True) if rows)
+    size = max(a.size for a, rows in zip(arrays, split, strict=True) if rows)
+    n = max(1, min(torch.get_num_threads(), len(first), size // PARALLEL))
+    parts = [
+        [a[low:high] if rows else a for a, rows in zip(arrays, split, strict=True)]
+        for low, high in itertools.pairwise(len(first) * k // n for k in range(n + 1))
+    ]
+    others = [threading.Thread(target=loop, args=part) for part in parts[1:]]
+    for thread in others:
+        thread.start()
+    loop(*parts[0])
+    for thread in others:
+        thread.join()
+
+
+def _rows(tensor: Tensor, dims: int) -> np.ndarray:
+    """All batch dimensions as one, in memory without gaps: a view where ``tensor`` is so already."""
+    batch = tensor.dim() - dims
+    rows = tensor.contiguous().view(math.prod(tensor.shape[:batch]), *tensor.shape[batch:])
+    return rows.numpy(force=True)

@@ -1,0 +1,241 @@
+"""The recurrences as the plain loops that a textbook writes down, compiled by Numba.
+
+Arrays are contiguous, with all batch dimensions flattened into a first one, R. States, sums and everything
+else that is carried from step to step is kept in double precision, whatever the data. A loop gives the
+interpreter's lock back and touches only its own rows, so several may run at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numba
+import numpy as np
+from numba.extending import overload
+
+from ._engine import BLOCK
+
+
+def compiled(function=None, *, fastmath=("contract",)):
+    """Compile when first called, and keep the machine code for later processes where a folder allows it.
+
+    "contract" makes one rounding of ``a * b + c``; "reassoc" and "nsz" let a sum run in several lanes. None
+    of them assumes that numbers are finite.
+    """
+    if function is None:
+        return functools.partial(compiled, fastmath=fastmath)
+    options = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's may be written
+        return numba.njit(**options)(function)
+
+
+def exponential(z):
+    """exp(z) as a power of two and the rest, together to more digits than the dtype of ``z`` has."""
+    raise NotImplementedError
+
+
+@overload(exponential, jit_options={"fastmath": {"contract"}})
+def _exponential(z):
+    """A Taylor series after z = k log 2 + r, in arithmetic that a processor does in many lanes at once: the
+    library's own exponential is called for one number after the other.
+    """
+    if isinstance(z, numba.types.Complex):
+        return lambda z: (np.exp(z), 0 * z)
+    single = z == numba.float32
+    real, whole, digits, degree = (np.float32, np.int32, 23, 7) if single else (np.float64, np.int64, 52, 13)
+    low, high, beyond = map(real, (-87.9, 88.37, 89) if single else (-709, 709.4, 710))  # 0, ..., infinity
+    # log 2 as a number with trailing zeros, whose multiples are exact, and the rest of it
+    log2, tail = (0.693359375, -2.12194440e-4) if single else (0.69314718036912382, 1.9082149292705877e-10)
+    log2, tail, per_log2 = real(log2), real(tail), real(1 / math.log(2))
+    first, *others = (real(1 / math.factorial(k)) for k in range(degree, 0, -1))
+    others, bias, shift = tuple(others), whole(127 if single else 1023), whole(digits)
+
+    def implementation(z):
+        z = low if z < low else z
+        z = beyond if z > high else z
+        k = np.rint(z * per_log2)
+        r = (z - k * log2) - k * tail
+        series = first
+        for coefficient in others:
+            series = series * r + coefficient
+        power = whole((whole(k) + bias) << shift).view(real)  # 2^k, written into the bits of a float
+        return power, series * r * power
+
+    return implementation
+
+
+@compiled
+def diagonal(a, b, log, reverse, state, h):
+    """h_t = a_t h_{t-1} + b_t on (R, T, D), with exp(a_t) for a_t if ``log``.
+
+    ``state`` (R, D), in double precision, comes in as h_0 and goes out as h_T.
+    """
+    R, T, D = b.shape
+    power, rest = np.empty(D, a.dtype), np.empty(D, a.dtype)
+    for i in range(R):
+        for step in range(T):
+            t = T - 1 - step if reverse else step
+            if log:
+                for c in range(D):
+                    power[c], rest[c] = exponential(a[i, t, c])
+                for c in range(D):
+                    state[i, c] = (power[c] * state[i, c] + rest[c] * state[i, c]) + b[i, t, c]
+                    h[i, t, c] = state[i, c]
+            else:
+                for c in range(D):
+                    state[i, c] = a[i, t, c] * state[i, c] + b[i, t, c]
+                    h[i, t, c] = state[i, c]
+
+
+@compiled
+def diagonal_backward(a, h, state, d_h, log, reverse, g, d_a, d_b):
+    """g_t = d_t + a_{t+1} g_{t+1}: the gradients of :func:`diagonal` by the same loop, run the other way.
+
+    ``g`` (R, D), in double precision, comes in as the gradient of h_T and goes out as that of h_0.
+    """
+    R, T, D = h.shape
+    power, rest = np.empty(D, a.dtype), np.empty(D, a.dtype)
+    for i in range(R):
+        for step in range(T):
+            t = step if reverse else T - 1 - step
+            before = h[i, t + 1 if reverse else t - 1] if step < T - 1 else state[i]
+            for c in range(D):
+                g[i, c] += d_h[i, t, c]
+                d_b[i, t, c] = g[i, c]
+            if log:
+                for c in range(D):
+                    power[c], rest[c] = exponential(a[i, t, c])
+                for c in range(D):
+                    g[i, c] = power[c] * g[i, c] + rest[c] * g[i, c]
+                    d_a[i, t, c] = g[i, c] * before[c]
+            else:
+                for c in range(D):
+                    d_a[i, t, c] = g[i, c] * np.conj(before[c])
+                    g[i, c] = g[i, c] * np.conj(a[i, t, c])
+
+
+@compiled
+def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
+    """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d); u is Delta x if
+    ``weighted``, else x.
+
+    ``A`` is (N, d), or (1, d) for rates that all states share; ``reset`` (R, T) is true where the past is
+    forgotten, or has no columns. ``state``, in double precision, comes in as h_0 and goes out as h_T;
+    ``kept`` (R, blocks, N, d) takes the state before every block of steps.
+    """
+    R, T, d = x.shape
+    u, out, power, rest = np.empty(d), np.empty(d), np.empty(d, x.dtype), np.empty(d, x.dtype)
+    for i in range(R):
+        for t in range(T):
+            _enter(x[i, t], delta[i, t], weighted, u)
+            for c in range(d):
+                out[c] = 0.0
+            for n in range(B.shape[2]):
+                if t % BLOCK == 0:
+                    for c in range(d):
+                        kept[i, t // BLOCK, n, c] = state[i, n, c]
+                if n < A.shape[0]:
+                    _decay(delta[i, t], A[n], reset[i, t : t + 1], power, rest)
+                B_n, C_n = np.float64(B[i, t, n]), np.float64(C[i, t, n])
+                for c in range(d):
+                    state[i, n, c] = (power[c] * state[i, n, c] + rest[c] * state[i, n, c]) + u[c] * B_n
+                    out[c] += state[i, n, c] * C_n
+            for c in range(d):
+                y[i, t, c] = out[c]
+
+
+@compiled
+def _enter(x, delta, weighted, u):
+    for c in range(x.size):
+        u[c] = np.float64(delta[c]) * x[c] if weighted else np.float64(x[c])
+
+
+@compiled
+def _decay(delta, rates, reset, power, rest):
+    """exp(Delta A) of one step and state, in its two parts; zero at a reset."""
+    forget = reset.size > 0 and reset[0]
+    for c in range(delta.size):
+        power[c], rest[c] = exponential(delta[c] * rates[c])
+    if forget:
+        for c in range(delta.size):
+            power[c] = rest[c] = 0
+
+
+@compiled
+def _states(x, delta, A, B, weighted, reset, before, h, u, power, rest):
+    """The states of one block, h (steps + 1, N, d), from the one before it; what enters, and the decays."""
+    for n in range(h.shape[1]):
+        for c in range(h.shape[2]):
+            h[0, n, c] = before[n, c]
+    for t in range(x.shape[0]):
+        _enter(x[t], delta[t], weighted, u[t])
+        for n in range(h.shape[1]):
+            m, B_n = min(n, A.shape[0] - 1), np.float64(B[t, n])
+            if n == m:
+                _decay(delta[t], A[m], reset[t : t + 1], power[t, m], rest[t, m])
+            for c in range(h.shape[2]):
+                h[t + 1, n, c] = (power[t, m, c] * h[t, n, c] + rest[t, m, c] * h[t, n, c]) + u[t, c] * B_n
+
+
+@compiled(fastmath=("contract", "reassoc", "nsz"))
+def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_delta, d_A, d_B, d_C):
+    """The gradients of :func:`selective`, block by block from the last, whose states are made again.
+
+    ``g`` (R, N, d) comes in as the gradient of h_T and goes out as that of h_0; that of A is added to
+    ``d_A`` (R, N or 1, d); both in double precision.
+    """
+    R, T, d = x.shape
+    h, u, shape = np.empty((BLOCK + 1, B.shape[2], d)), np.empty((BLOCK, d)), (BLOCK, *A.shape)
+    power, rest, d_u, step = np.empty(shape, x.dtype), np.empty(shape, x.dtype), np.empty(d), np.empty(d)
+    out, clock = np.empty(d), np.empty(d)
+    for i in range(R):
+        for t in range(T - 1, -1, -1):
+            s, of = t % BLOCK, slice(t - t % BLOCK, t + 1)
+            if s == BLOCK - 1 or t == T - 1:
+                before = kept[i, t // BLOCK]
+                _states(
+                    x[i, of], delta[i, of], A, B[i, of], weighted, reset[i, of], before, h, u, power, rest
+                )
+            for c in range(d):
+                step[c], out[c], d_u[c], clock[c] = delta[i, t, c], d_y[i, t, c], 0.0, 0.0
+            for n in range(B.shape[2]):
+                m, B_n, C_n = min(n, A.shape[0] - 1), np.float64(B[i, t, n]), np.float64(C[i, t, n])
+                sum_B, sum_C = 0.0, 0.0
+                for c in range(d):
+                    g[i, n, c] += out[c] * C_n
+                    sum_B += g[i, n, c] * u[s, c]
+                    sum_C += out[c] * h[s + 1, n, c]
+                d_B[i, t, n], d_C[i, t, n] = sum_B, sum_C
+                for c in range(d):
+                    d_u[c] += g[i, n, c] * B_n
+                    g[i, n, c] = power[s, m, c] * g[i, n, c] + rest[s, m, c] * g[i, n, c]
+                for c in range(d):
+                    change = g[i, n, c] * h[s, n, c]  # the gradient of Delta_t A
+                    clock[c] += change * A[m, c]
+                    d_A[i, m, c] += change * step[c]
+            for c in range(d):
+                d_x[i, t, c] = d_u[c] * step[c] if weighted else d_u[c]
+                d_delta[i, t, c] = clock[c] + d_u[c] * x[i, t, c] if weighted else clock[c]
+
+
+@compiled(fastmath=("contract", "reassoc", "nsz"))
+def dense(A, u, reverse, state, h):
+    """h_t = A h_{t-1} + u_t on (R, T, N) for one matrix A (N, N), in double precision.
+
+    ``state`` (R, N), in double precision, comes in as h_0 and goes out as h_T.
+    """
+    R, T, N = u.shape
+    moved = np.empty(N, state.dtype)
+    for i in range(R):
+        for step in range(T):
+            t = T - 1 - step if reverse else step
+            for k in range(N):
+                moved[k] = u[i, t, k]
+                for j in range(N):
+                    moved[k] += A[k, j] * state[i, j]
+            for k in range(N):
+                state[i, k] = moved[k]
+                h[i, t, k] = moved[k]

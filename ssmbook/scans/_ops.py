@@ -1,0 +1,326 @@
+"""The scans as operations of PyTorch, ``torch.ops.ssmbook.*``: what each computes, by which engine, and its
+rules for shapes (``torch.compile``, ``torch.export``, meta tensors), for gradients and for ``vmap``.
+
+Gradients are had from a loop, and once more in terms of the operation itself: the second formula serves
+whoever differentiates again.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+from . import _blocks
+from ._engine import BLOCK, carried, loops_for, run
+
+PIECE = 256  # steps whose states are in memory at once where there is no compiled loop
+
+_library = torch.library.Library("ssmbook", "FRAGMENT")
+
+
+def _operation(schema: str, fake):
+    """Register the decorated function as the operation of this schema, ``fake`` for its shapes."""
+
+    def register(function):
+        name = schema.partition("(")[0]
+        _library.define(schema)
+        _library.impl(name, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"ssmbook::{name}", fake, lib=_library)
+        return getattr(torch.ops.ssmbook, name).default
+
+    return register
+
+
+def _gradients(operation, setup, backward) -> None:
+    torch.library.register_autograd(operation.name(), backward, setup_context=setup, lib=_library)
+
+
+def _vmap(operation, shared: tuple[int, ...] = (), apart: bool = False) -> None:
+    """The rule for ``vmap``: the mapped dimension is one more batch dimension. Every element is a call of its
+    own if ``apart``, or where an argument is mapped that has no batch dimensions (at the places ``shared``).
+    """
+
+    def rule(info, in_dims, *args):
+        n, pairs = info.batch_size, list(zip(args, in_dims, strict=True))
+        if apart or any(in_dims[i] is not None for i in shared):
+            each = ([t if dim is None else t.select(dim, k) for t, dim in pairs] for k in range(n))
+            outputs = tuple(map(torch.stack, zip(*(operation(*given) for given in each), strict=True)))
+        else:
+            given = [t if i in shared else _mapped_first(t, dim, n) for i, (t, dim) in enumerate(pairs)]
+            outputs = operation(*given)
+        return outputs, (0,) * len(outputs)
+
+    torch.library.register_vmap(operation.name(), rule, lib=_library)
+
+
+def _mapped_first(t, dim: int | None, size: int):
+    if not isinstance(t, Tensor):
+        return t
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+def transformed() -> bool:
+    """Whether a derivative in forward mode or of ``torch.func`` may be wanted: operations have no rule."""
+    if torch.compiler.is_compiling():
+        return False
+    others = torch._C._functorch.get_interpreter_stack() or ()
+    return forward_ad._current_level >= 0 or any(t.key() != TransformType.Vmap for t in others)
+
+
+def _differentiated_again() -> bool:
+    return torch.is_grad_enabled() or transformed()
+
+
+def _earlier(h: Tensor, state: Tensor | None) -> Tensor:
+    """The value that each step starts from: ``h`` one step before, and the initial state."""
+    first = torch.zeros_like(h[..., :1, :]) if state is None else state.unsqueeze(-2)
+    return torch.cat((first, h[..., :-1, :]), -2)
+
+
+# --- h_t = a_t h_{t-1} + b_t --------------------------------------------------------------------------------
+
+
+def _like_h(a, b, state, log, reverse):
+    return b.new_empty(b.shape), b.new_empty((*b.shape[:-2], b.shape[-1]))
+
+
+@_operation(
+    "diagonal(Tensor a, Tensor b, Tensor? state, bool log, bool reverse) -> (Tensor, Tensor)", _like_h
+)
+def _diagonal(a, b, state, log, reverse):
+    h, end = _like_h(a, b, state, log, reverse)
+    loops = loops_for(b)
+    if loops:
+        carry = carried(state, end)
+        run(loops.diagonal, (a, 2), (b, 2), log, reverse, (carry, 1), (h, 2))
+        end.copy_(carry)
+    elif b.numel():
+        _blocks.scan_into(a, b, h, state, log, reverse)
+        end.copy_(h.select(-2, 0 if reverse else -1))
+    return h, end
+
+
+def _like_gradients(a, h, state, d_h, d_end, log, reverse):
+    return h.new_empty(h.shape), h.new_empty(h.shape), d_end.new_empty(d_end.shape)
+
+
+@_operation(
+    "diagonal_backward(Tensor a, Tensor h, Tensor? state, Tensor d_h, Tensor d_end, bool log, bool reverse)"
+    " -> (Tensor, Tensor, Tensor)",
+    _like_gradients,
+)
+def _diagonal_backward(a, h, state, d_h, d_end, log, reverse):
+    """The gradients of a, b and the initial state."""
+    loops = loops_for(h)
+    if not loops:
+        return _diagonal_adjoint(a, h, state, d_h, d_end, log, reverse)
+    d_a, d_b, d_state = _like_gradients(a, h, state, d_h, d_end, log, reverse)
+    g, state = carried(d_end, d_end), torch.zeros_like(d_end) if state is None else state
+    rows = (a, 2), (h, 2), (state, 1), (d_h, 2), log, reverse, (g, 1), (d_a, 2), (d_b, 2)
+    run(loops.diagonal_backward, *rows)
+    return d_a, d_b, d_state.copy_(g)
+
+
+def _diagonal_adjoint(a, h, state, d_h, d_end, log, reverse):
+    """The same by the operation itself, run the other way: g_t = d_t + a_{t+1} g_{t+1}."""
+    if reverse:
+        a, h, d_h = a.flip(-2), h.flip(-2), d_h.flip(-2)
+    keep = torch.full_like(a[..., :1, :], 0 if log else 1)
+    g, _ = diagonal(torch.cat((a[..., 1:, :], keep), -2).conj(), d_h, d_end, log, True)
+    decay = (a.exp() if log else a).conj()
+    d_a = g * _earlier(h, state).conj()
+    d_a = d_a * decay if log else d_a
+    d_state = decay[..., 0, :] * g[..., 0, :]
+    return (d_a.flip(-2), g.flip(-2), d_state) if reverse else (d_a, g, d_state)
+
+
+def _keep_for_diagonal(ctx, inputs, output):
+    a, _, state, ctx.log, ctx.reverse = inputs
+    ctx.save_for_backward(a, output[0], state)
+
+
+def _diagonal_gradients(ctx, d_h, d_end):
+    formula = _diagonal_adjoint if _differentiated_again() else _diagonal_backward
+    a, h, state = ctx.saved_tensors
+    d_a, d_b, d_state = formula(a, h, state, d_h, d_end, ctx.log, ctx.reverse)
+    return d_a, d_b, None if state is None else d_state, None, None
+
+
+_gradients(_diagonal, _keep_for_diagonal, _diagonal_gradients)
+_vmap(_diagonal)
+_vmap(_diagonal_backward)
+
+
+class _Diagonal(torch.autograd.Function):
+    """The operation for forward mode and ``torch.func``: a tangent runs through the same recurrence."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a, b, state, log, reverse):
+        return _diagonal(a, b, state, log, reverse)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _keep_for_diagonal(ctx, inputs, output)
+        ctx.save_for_forward(inputs[0], output[0], inputs[2])
+
+    backward = staticmethod(_diagonal_gradients)
+
+    @staticmethod
+    def jvp(ctx, t_a, t_b, t_state, *_):
+        a, h, state = ctx.saved_tensors
+        before = _earlier(h.flip(-2), state).flip(-2) if ctx.reverse else _earlier(h, state)
+        moved = t_a * a.exp() * before if ctx.log else t_a * before
+        return diagonal(a, t_b + moved, t_state, ctx.log, ctx.reverse)
+
+
+def diagonal(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
+    """h (..., T, D), T > 0, and the final state (..., D); differentiable in either mode, and again."""
+    return (_Diagonal.apply if transformed() else _diagonal)(a, b, state, log, reverse)
+
+
+# --- h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t, states (..., N, d), A (N, d) or (1, d) ---
+# where u is Delta x if weighted, else x
+
+
+def _like_y(x, delta, A, B, C, state, weighted, reset):
+    # one more block than there can be: a dimension of one would be taken for a constant by torch.export
+    kept = x.new_empty((*x.shape[:-2], x.shape[-2] // BLOCK + 2, *state.shape[-2:]))
+    return x.new_empty(x.shape), state.new_empty(state.shape), kept
+
+
+@_operation(
+    "selective(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor state, bool weighted,"
+    " Tensor? reset) -> (Tensor, Tensor, Tensor)",
+    _like_y,
+)
+def _selective(x, delta, A, B, C, state, weighted, reset):
+    """y (..., T, d), the final state (..., N, d), and the states before every block of steps."""
+    y, end, kept = _like_y(x, delta, A, B, C, state, weighted, reset)
+    carry, given = carried(state, end), _data(x, delta, A, B, C, weighted, reset)
+    run(loops_for(x).selective, *given, (carry, 2), (y, 2), (kept, 3))
+    kept[..., -(-x.shape[-2] // BLOCK) :, :, :] = 0
+    return y, end.copy_(carry), kept
+
+
+def _data(x, delta, A, B, C, weighted, reset) -> tuple:
+    mask = x.new_empty((*x.shape[:-2], 0), dtype=torch.bool) if reset is None else reset
+    return (x, 2), (delta, 2), A.contiguous().numpy(force=True), (B, 2), (C, 2), weighted, (mask, 1)
+
+
+def _like_inputs(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
+    return tuple(t.new_empty(t.shape) for t in (x, delta, A, B, C, d_end))
+
+
+@_operation(
+    "selective_backward(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, bool weighted, Tensor? reset,"
+    " Tensor kept, Tensor d_y, Tensor d_end) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _like_inputs,
+)
+def _selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
+    """The gradients of x, delta, A, B, C and the initial state."""
+    given = x, delta, A, B, C, weighted, reset
+    d_x, d_delta, d_A, d_B, d_C, d_state = _like_inputs(*given, kept, d_y, d_end)
+    g, sums = carried(d_end, d_end), carried(None, x.new_empty((*x.shape[:-2], *A.shape)))
+    given = *_data(*given), (kept, 3), (d_y, 2), (g, 2)
+    run(loops_for(x).selective_backward, *given, (d_x, 2), (d_delta, 2), (sums, 2), (d_B, 2), (d_C, 2))
+    return d_x, d_delta, d_A.copy_(sums.sum_to_size(A.shape)), d_B, d_C, d_state.copy_(g)
+
+
+def _in_full(x, delta, A, B, C, state, weighted, reset):
+    """The same with every state in memory, by :func:`diagonal`: differentiable in either mode, and again."""
+    entered = (delta * x if weighted else x).unsqueeze(-2) * B.unsqueeze(-1)
+    rates = (delta.unsqueeze(-2) * A).expand(entered.shape)
+    if reset is not None:
+        rates = rates.masked_fill(reset[..., None, None], -torch.inf)
+    h, end = diagonal(rates.flatten(-2), entered.flatten(-2), state.flatten(-2), True, False)
+    h, end = (t.unflatten(-1, state.shape[-2:]) for t in (h, end))
+    return (C.unsqueeze(-2) @ h).squeeze(-2), end
+
+
+def _keep_for_selective(ctx, inputs, output):
+    *tensors, ctx.weighted, reset = inputs
+    ctx.save_for_backward(*tensors, reset, output[2])
+
+
+def _selective_gradients(ctx, d_y, d_end, _):
+    *inputs, state, reset, kept = ctx.saved_tensors
+    if not _differentiated_again():
+        return *_selective_backward(*inputs, ctx.weighted, reset, kept, d_y, d_end), None, None
+    _, pull = torch.func.vjp(lambda *given: _in_full(*given, ctx.weighted, reset), *inputs, state)
+    return *pull((d_y, d_end)), None, None
+
+
+_gradients(_selective, _keep_for_selective, _selective_gradients)
+_vmap(_selective, shared=(2,))
+_vmap(_selective_backward, apart=True)
+
+
+def _in_pieces(x, delta, A, B, C, state, weighted, reset):
+    """The same, piece by piece of time: a backward pass makes the states of each piece again."""
+    out = []
+    for start in range(0, x.shape[-2], PIECE):
+        of = slice(start, start + PIECE)
+        x_s, delta_s, B_s, C_s = (t[..., of, :] for t in (x, delta, B, C))
+        given = x_s, delta_s, A, B_s, C_s, state, weighted, None if reset is None else reset[..., of]
+        again = torch.is_grad_enabled()
+        y, state = checkpoint(_in_full, *given, use_reentrant=False) if again else _in_full(*given)
+        out.append(y)
+    return torch.cat(out, -2), state
+
+
+def selective(x, delta, A, B, C, state, weighted: bool, reset) -> tuple[Tensor, Tensor]:
+    """y (..., T, d), T > 0, and the final state (..., N, d)."""
+    given = x, delta, A, B, C, state, weighted, reset
+    if x.is_meta or loops_for(x) and not transformed():
+        return _selective(*given)[:2]
+    return (_in_full if transformed() or torch.compiler.is_compiling() else _in_pieces)(*given)
+
+
+# --- h_t = A h_{t-1} + u_t ----------------------------------------------------------------------------------
+
+
+def _like_states(A, u, state, reverse):
+    return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
+
+
+@_operation("dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)", _like_states)
+def _dense(A, u, state, reverse):
+    """All states (..., T, N) and the last one, for one A (N, N)."""
+    loops = loops_for(u)
+    if not loops:
+        return _blocks.dense(A, u, state, reverse)
+    h, end = _like_states(A, u, state, reverse)
+    carry, matrix = carried(state, end), carried(A, A).numpy()
+    run(loops.dense, matrix, (u, 2), reverse, (carry, 1), (h, 2))
+    return h, end.copy_(carry)
+
+
+def _keep_for_dense(ctx, inputs, output):
+    A, _, state, ctx.reverse = inputs
+    ctx.save_for_backward(A, output[0], state)
+
+
+def _dense_gradients(ctx, d_h, d_end):
+    """g_t = d_t + A^H g_{t+1}: the same operation, run the other way."""
+    A, h, state = ctx.saved_tensors
+    if ctx.reverse:
+        h, d_h = h.flip(-2), d_h.flip(-2)
+    d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
+    g, _ = dense(A.mH, d_h, None, True)
+    d_A = g.flatten(0, -2).mT @ _earlier(h, state).conj().flatten(0, -2)
+    d_state = None if state is None else g[..., 0, :] @ A.conj()
+    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
+
+
+_gradients(_dense, _keep_for_dense, _dense_gradients)
+_vmap(_dense, shared=(0,))
+
+
+def dense(A, u, state, reverse: bool = False) -> tuple[Tensor, Tensor]:
+    """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
+    return (_blocks.dense if transformed() else _dense)(A, u, state, reverse)

@@ -1,0 +1,224 @@
+"""The compiled loops and the torch form beside them: the same numbers, however many threads, under every
+transformation of PyTorch; and where Numba is missing or may not be kept in a cache.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from ssmbook.scans import _engine, _ops, diagonal_scan, selective_scan, ssd_scan
+
+numba_here = pytest.mark.skipif(not _engine.AVAILABLE, reason="Numba is not installed or switched off")
+
+
+def draw(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def scans(T=150, dtype=torch.float64, batch=2):
+    """(scan, arguments, their time dimensions) of each kind, with states and every other argument."""
+    a, x, B, C = (draw(batch, T, m, dtype=dtype, seed=m) for m in (3, 3, 4, 4))
+    A, D, state = -draw(3, 4, dtype=dtype).abs(), draw(3, dtype=dtype), draw(batch, 3, 4, dtype=dtype)
+    heads, keys = draw(batch, T, 2, 3, dtype=dtype), draw(batch, T, 2, 4, dtype=dtype)
+    turned = torch.polar(0.5 + 0.5 * a.sigmoid(), 3 * a), torch.complex(x, a), torch.complex(state[..., 0], D)
+    return {
+        "diagonal": (diagonal_scan, [a.sigmoid(), x, state[..., 0]], [1, 1, None]),
+        "complex": (diagonal_scan, [t.to(dtype.to_complex()) for t in turned[:2]], [1, 1]),
+        "logarithms": (lambda *t: diagonal_scan(*t, log=True), [-a.abs(), x, state[..., 0]], [1, 1, None]),
+        "backwards": (lambda *t: diagonal_scan(*t, reverse=True), [a.sigmoid(), x], [1, 1]),
+        "selective": (selective_scan, [x, a.abs(), A, B, C, D, state], [1, 1, None, 1, 1, None, None]),
+        "ssd": (ssd_scan, [heads, -a[..., :2].abs(), keys, keys.flip(1)], [1, 1, 1, 1]),
+    }
+
+
+KINDS = list(scans())
+
+
+def with_gradients(scan, arguments):
+    leaves = [t.detach().clone().requires_grad_() for t in arguments]
+    outputs = scan(*leaves)
+    weights = [draw(*out.shape, dtype=out.dtype, seed=5) for out in outputs]
+    return [*outputs, *torch.autograd.grad(outputs, leaves, weights)]
+
+
+@numba_here
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("T", [1, 33, 1000])
+def test_the_torch_form_agrees_with_the_loops(name, T, dtype, monkeypatch):
+    scan, arguments, _ = scans(T, dtype)[name]
+    compiled = with_gradients(scan, arguments)
+    monkeypatch.setattr(_engine, "_loops", lambda: None)
+    plain = with_gradients(scan, arguments)
+    for got, wanted in zip(compiled, plain, strict=True):
+        assert got.dtype == wanted.dtype
+        room = (2e-5 if dtype == torch.float32 else 1e-12) * wanted.abs().max().clamp(min=1)
+        assert (got - wanted).abs().max() <= room
+
+
+@numba_here
+@pytest.mark.parametrize("name", KINDS)
+def test_two_threads_give_what_one_gives(name, monkeypatch):
+    """Rows are independent: to the last bit. Five rows do not divide into two equal parts."""
+    scan, arguments, _ = scans(400, batch=5)[name]
+    monkeypatch.setattr(_engine, "PARALLEL", 1)
+    started, begin = [], _engine.threading.Thread.start
+    monkeypatch.setattr(_engine.threading.Thread, "start", lambda t: (started.append(t), begin(t)))
+    alone = with_gradients(scan, arguments)
+    assert torch.get_num_threads() == 1 and not started
+    torch.set_num_threads(2)
+    try:
+        together = with_gradients(scan, arguments)
+    finally:
+        torch.set_num_threads(1)
+    assert len(started) >= 2
+    assert all(torch.equal(got, wanted) for got, wanted in zip(together, alone, strict=True))
+
+
+@numba_here
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_exponential_has_the_digits_of_its_dtype_and_more_near_zero(dtype):
+    import numba
+
+    loops = _engine._loops()
+
+    @numba.njit
+    def parts(z, power, rest):
+        for i in range(len(z)):
+            power[i], rest[i] = loops.exponential(z[i])
+
+    low, high = (-87, 88) if dtype == np.float32 else (-707, 709)
+    tiny = np.logspace(-12, 0, 2000)
+    z = np.concatenate([np.linspace(low, high, 20_001), tiny, -tiny]).astype(dtype)
+    power, rest = np.empty_like(z), np.empty_like(z)
+    parts(z, power, rest)
+    exact, eps = z.astype(np.longdouble), np.finfo(dtype).eps
+    assert np.abs((power.astype(np.longdouble) + rest) / np.exp(exact) - 1).max() < eps
+    near = np.abs(z) < 0.3
+    assert (power[near] == 1).all() and np.abs(rest[near] / np.expm1(exact[near]) - 1).max() < 2 * eps
+    z = np.array([np.nan, np.inf, -np.inf, 0, -0.0, -1e4, 1e4], dtype)
+    power, rest = np.empty_like(z), np.empty_like(z)
+    parts(z, power, rest)
+    np.testing.assert_array_equal(power + rest, [np.nan, np.inf, 0, 1, 1, 0, np.inf])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_one_graph_for_every_length(name):
+    """``torch.compile`` in one graph with its gradients, and ``torch.export`` with a dynamic length."""
+    scan, arguments, time = scans()[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(scan, backend="aot_eager", fullgraph=True, dynamic=True)
+    got, wanted = with_gradients(compiled, arguments), with_gradients(scan, arguments)
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+    class Layer(torch.nn.Module):
+        def forward(self, *given):
+            return scan(*given)
+
+    length = torch.export.Dim("T", min=2, max=1 << 20)
+    shapes = tuple(None if dim is None else {dim: length} for dim in time)
+    program = torch.export.export(Layer(), tuple(arguments), dynamic_shapes=(shapes,)).module()
+    for T in (2, 31, 64, 65, 1000):
+        _, others, _ = scans(T)[name]
+        torch.testing.assert_close(program(*others), scan(*others), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_meta_tensors_have_the_shapes_and_strides_of_the_result(name):
+    for T in (0, 1, 150):
+        scan, arguments, _ = scans(T)[name]
+        for got, wanted in zip(scan(*(t.to("meta") for t in arguments)), scan(*arguments), strict=True):
+            assert got.is_meta and got.shape == wanted.shape and got.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_checkpoints(name):
+    scan, arguments, _ = scans()[name]
+    got = with_gradients(lambda *t: checkpoint(scan, *t, use_reentrant=False), arguments)
+    torch.testing.assert_close(got, with_gradients(scan, arguments), rtol=0, atol=0)
+
+
+def operations():
+    a, b, state = draw(2, 40, 3).sigmoid(), draw(2, 40, 3, seed=1), draw(2, 3)
+    A, u = 0.4 * draw(3, 3), draw(2, 40, 3)
+    rows = (b, a, -A.abs(), draw(2, 40, 3, seed=2), draw(2, 40, 3, seed=3), draw(2, 3, 3))
+    mask = draw(2, 40) > 1
+    return {
+        "diagonal": (_ops._diagonal, (a, b, state, False, False)),
+        "diagonal without a state": (_ops._diagonal, (-a, b, None, True, True)),
+        "dense": (_ops._dense, (A, u, state, False)),
+        "dense, reverse": (_ops._dense, (A, u, None, True)),
+        **({"selective": (_ops._selective, (*rows, True, mask))} if _engine.AVAILABLE else {}),
+        **(
+            {"shared rates": (_ops._selective, (*rows[:2], -A[:1], *rows[3:], False, None))}
+            if _engine.AVAILABLE
+            else {}
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(operations()))
+def test_operations_keep_the_rules_of_torch_library(name):
+    operation, arguments = operations()[name]
+    torch.library.opcheck(
+        operation,
+        tuple(
+            t.clone().requires_grad_() if torch.is_tensor(t) and t.is_floating_point() else t
+            for t in arguments
+        ),
+    )
+
+
+RUN = """
+import warnings; warnings.simplefilter("error")
+import torch
+from ssmbook.scans import _engine, diagonal_scan
+h, _ = diagonal_scan(torch.full((2, 40, 3), 0.5), torch.ones(2, 40, 3))
+loops = _engine._loops()
+print(h[0, 1, 0].item(), loops and sum(loops.diagonal.stats.cache_hits.values()))
+"""
+
+
+def run(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True
+    )
+    return done.stdout.strip() or done.stderr.strip()
+
+
+@numba_here
+def test_a_second_process_finds_what_the_first_has_compiled(tmp_path):
+    assert [run(RUN, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)] == ["1.5 0", "1.5 1"]
+
+
+def test_the_environment_switches_numba_off():
+    assert run(RUN, SSMBOOK_NUMBA="0") == "1.5 None"
+
+
+@numba_here
+def test_a_numba_that_cannot_be_imported_is_named_and_left_out():
+    broken = (
+        "import sys, types; m = types.ModuleType('numba'); m.__spec__ = object(); sys.modules['numba'] = m\n"
+    )
+    assert "UserWarning: Numba cannot be used, so scans take the block form in torch" in run(broken + RUN)
+    quiet = RUN.replace('warnings.simplefilter("error")', 'warnings.simplefilter("ignore")')
+    assert run(broken + quiet) == "1.5 None"
+
+
+@numba_here
+def test_where_no_folder_may_be_written_loops_are_compiled_all_the_same(monkeypatch):
+    loops = _engine._loops()
+    njit = loops.numba.njit
+
+    def refuse(cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(loops.numba, "njit", refuse)
+    assert loops.compiled(lambda x: x + 1)(1) == 2

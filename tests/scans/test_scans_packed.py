@@ -1,0 +1,138 @@
+"""Time backwards, sequences packed one after the other, and half precision beside float32 parameters."""
+
+import pytest
+import torch
+
+from ssmbook.scans import _engine, diagonal_scan, selective_scan, ssd_scan
+
+T, CUTS = 200, (0, 1, 70, 133, 200)
+ENGINES = [False, True] if _engine.AVAILABLE else [False]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda loops: "loops" if loops else "torch")
+def engine(request, monkeypatch):
+    if not request.param:
+        monkeypatch.setattr(_engine, "_loops", lambda: None)
+
+
+def draw(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def cases(dtype=torch.float64):
+    """(scan, what has a time, the dimension of time, other arguments by name, an initial state)."""
+    a, x, B, C = (draw(2, T, m, dtype=dtype, seed=m) for m in (3, 3, 4, 4))
+    heads, keys = draw(2, T, 2, 3, dtype=dtype), draw(2, T, 2, 4, dtype=dtype)
+
+    def diagonal(a, b, **options):
+        return diagonal_scan(a, b, **options)
+
+    def logarithms(a, b, **options):
+        return diagonal_scan(a, b, log=True, **options)
+
+    A, D = -draw(3, 4, dtype=dtype).abs(), draw(3, dtype=dtype)
+
+    def selective(x, delta, B, C, **options):
+        return selective_scan(x, delta, A, B, C, D, **options)
+
+    return {
+        "diagonal": (diagonal, [a.sigmoid(), x], draw(2, 3, dtype=dtype)),
+        "logarithms": (logarithms, [-a.abs(), x], draw(2, 3, dtype=dtype)),
+        "selective": (selective, [x, a.abs(), B, C], draw(2, 3, 4, dtype=dtype)),
+        "ssd": (ssd_scan, [heads, -a[..., :2].abs(), keys, keys.flip(1)], draw(2, 2, 3, 4, dtype=dtype)),
+    }
+
+
+def gradients(outputs, leaves):
+    weights = [draw(*out.shape, seed=3) for out in outputs]
+    return torch.autograd.grad(outputs, leaves, weights)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_time_backwards_is_the_scan_of_the_sequence_turned_around(name, engine):
+    scan, given, state = cases()[name]
+    leaves = [t.clone().requires_grad_() for t in (*given, state)]
+    got = scan(*leaves[:-1], state=leaves[-1], reverse=True)
+    y, end = scan(*(t.flip(1) for t in leaves[:-1]), state=leaves[-1])
+    wanted = y.flip(1), end
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients(got, leaves), gradients(wanted, leaves), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", list(cases()))
+def test_packed_sequences_are_run_as_if_alone(name, reverse, engine):
+    """The second row of the batch is one sequence; only the first of a row sees the initial state."""
+    scan, given, state = cases()[name]
+    reset = torch.zeros(2, T, dtype=torch.bool)
+    reset[0, [t - 1 for t in CUTS[1:-1]] if reverse else CUTS[1:-1]] = True
+    leaves = [t.clone().requires_grad_() for t in (*given, state)]
+    got = scan(*leaves[:-1], state=leaves[-1], reset=reset, reverse=reverse)[0]
+    pieces = []
+    for low, high in zip(CUTS, CUTS[1:], strict=False):
+        known = {"state": leaves[-1][0]} if (high == T if reverse else low == 0) else {}
+        pieces.append(scan(*(t[0, low:high] for t in leaves[:-1]), reverse=reverse, **known)[0])
+    other = scan(*(t[1] for t in leaves[:-1]), state=leaves[-1][1], reverse=reverse)[0]
+    wanted = torch.stack((torch.cat(pieces), other))
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+    got, wanted = (gradients([out], leaves) for out in (got, wanted))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_a_reset_under_the_other_derivatives(name, engine):
+    """The formula that is differentiated again forgets as the loop does."""
+    scan, given, state = cases()[name]
+    given, reset = [t[:1, :20] for t in given], torch.arange(20)[None] % 7 == 3
+    leaves = [t.clone().requires_grad_() for t in (*given, state[:1])]
+
+    def packed(*t):
+        return scan(*t[:-1], state=t[-1], reset=reset)
+
+    assert torch.autograd.gradcheck(packed, leaves, fast_mode=True)
+    assert torch.autograd.gradgradcheck(packed, leaves, fast_mode=True)
+    jacobians = [
+        mode(lambda t: packed(t, *leaves[1:])[0])(leaves[0])
+        for mode in (torch.func.jacfwd, torch.func.jacrev)
+    ]
+    torch.testing.assert_close(*jacobians)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_parameters_may_be_float32_beside_half_precision_inputs(half, engine):
+    given = (
+        draw(2, T, 3),
+        draw(2, T, 3).abs(),
+        -draw(3, 4).abs(),
+        draw(2, T, 4),
+        draw(2, T, 4, seed=1),
+        draw(3),
+    )
+    x, delta, A, B, C, D = (t.float() for t in given)
+    narrow = [t.to(half) for t in (x, delta, B, C)]
+    y, state = selective_scan(*narrow[:2], A, *narrow[2:], D)
+    exact, end = selective_scan(*(t.float() for t in narrow[:2]), A, *(t.float() for t in narrow[2:]), D)
+    assert y.dtype == half and state.dtype == torch.float32
+    torch.testing.assert_close((y, state), (exact.to(half), end), rtol=0, atol=0)
+    heads, keys, log_a = draw(2, T, 2, 3).to(half), draw(2, T, 2, 4).to(half), -draw(2, T, 2).abs().float()
+    y, state = ssd_scan(heads, log_a, keys, keys)
+    exact, end = ssd_scan(heads.float(), log_a, keys.float(), keys.float())
+    torch.testing.assert_close((y, state), (exact.to(half), end), rtol=0, atol=0)
+
+
+def test_what_is_refused():
+    a, x, mask = torch.rand(2, 9, 3), torch.rand(2, 9, 3), torch.zeros(2, 9, dtype=torch.bool)
+    for reset in (mask[:, :8], mask[0], mask.unsqueeze(-1)):
+        with pytest.raises(ValueError, match=r"reset must have shape \(2, 9\); got"):
+            diagonal_scan(a, x, reset=reset)
+    for reset in (mask.float(), mask.tolist()):
+        with pytest.raises(TypeError, match="reset must be a boolean torch.Tensor; got"):
+            diagonal_scan(a, x, reset=reset)
+    with pytest.raises(ValueError, match="reset must be on the device of the inputs, cpu; got meta"):
+        diagonal_scan(a, x, reset=mask.to("meta"))
+    for option in ("log", "reverse"):
+        with pytest.raises(TypeError, match=rf"{option} must be True or False; got 'no'"):
+            diagonal_scan(a, x, **{option: "no"})
+    half = torch.rand(2, 9, 3).bfloat16()
+    with pytest.raises(TypeError, match="A must have the dtype of x"):
+        selective_scan(half, half, torch.rand(3, 3).double(), half, half)
