@@ -1,9 +1,11 @@
 """Sphinx extension: a site that asks no other host for anything, and one place for its address."""
 
+import re
 import shutil
+import struct
 from importlib.metadata import files
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from docutils import nodes
 
@@ -13,6 +15,8 @@ MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extens
 MATHJAX_SPEECH = ("sre/mathmaps/base.json", "sre/mathmaps/en.json")
 EDITION_BRANCH = "notebooks"
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
+IMAGE = re.compile(r"<img\b[^>]*>")
+SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
 
 
 def mathjax_folder():
@@ -46,14 +50,26 @@ def drop_stale_pages(app, exception):
             page.unlink()
 
 
-def light_without_script(app, exception):
-    """A page is light until a script says otherwise; the theme's "auto" has neither colors nor borders."""
+def with_size(tag, folder):
+    """An ``img`` tag that says how large its PNG is, so that the text below does not jump when it arrives."""
+    source = SOURCE.search(tag)
+    picture = folder / unquote(source[1]) if source else None
+    if " width=" in tag or picture is None or not picture.is_file():
+        return tag
+    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    return f'{tag[:4]} width="{width}" height="{height}"{tag[4:]}'
+
+
+def finish_pages(app, exception):
+    """Pictures get their size; a page is light until a script says otherwise ("auto" means neither)."""
     if exception is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        if ' data-theme="auto"' in text:
-            page.write_text(text.replace(' data-theme="auto"', ' data-theme="light"', 1), encoding="utf-8")
+        finished = IMAGE.sub(lambda found, page=page: with_size(found[0], page.parent), text)
+        finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
+        if finished != text:
+            page.write_text(finished, encoding="utf-8")
 
 
 def drop_source_maps(app, exception):
@@ -108,5 +124,5 @@ def setup(app):
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)
     app.connect("build-finished", drop_source_maps)
-    app.connect("build-finished", light_without_script)
+    app.connect("build-finished", finish_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -134,3 +134,13 @@ def test_every_page_sphinx_wrote_is_known(built):
 
 def test_no_source_map_is_published(built):
     assert not list(built.rglob("*.map"))
+
+
+def test_every_picture_says_how_large_it_is(built):
+    """Else the text below it jumps when it arrives."""
+    unsized = []
+    for path in chapters(built):
+        for image in soup(path).select("article img"):
+            if not image["src"].endswith(".svg") and not (image.get("width") and image.get("height")):
+                unsized.append((path.name, image["src"][:60]))
+    assert not unsized

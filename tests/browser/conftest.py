@@ -3,6 +3,7 @@
 import functools
 import http.server
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,15 +107,22 @@ def open_page(browser):
     """Function of an address and a view: a ``Visit`` once formulas and fonts stand, until the test ends."""
     contexts = []
 
-    def opened(address, view="light", **options):
+    def opened(address, view="light", late=(), **options):
         context = browser.new_context(**(VIEWS[view] | options))
         contexts.append(context)
         context.add_init_script(COUNT_SHIFTS)
+        if late:
+            context.route(lambda url: url.split("?")[0].endswith(late), _half_a_second_later)
         return _visit(context.new_page(), address)
 
     yield opened
     for context in contexts:
         context.close()
+
+
+def _half_a_second_later(route):
+    time.sleep(0.5)
+    route.continue_()
 
 
 def _visit(page, address):
