@@ -2,22 +2,27 @@
 
 from ssmbook.heads.bounded import complex_heads, hankel_heads, quaternion_heads
 from ssmbook.heads.constructors import diagonal_ssm_by_gates, heads_from_ssm
+from ssmbook.heads.count import Count
 from ssmbook.heads.counts import (
-    HeadCount,
     HeadCountTieWarning,
+    SpectrumReport,
     head_count,
     head_count_bound,
     head_count_from_lags,
-    head_count_report,
     minimal_polynomial_degree,
 )
 from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
-from ssmbook.heads.exact import ExactHeadCount, exact_head_count, exact_minimal_degree
+from ssmbook.heads.exact import ExactCertificate, exact_head_count, exact_minimal_degree
 from ssmbook.heads.floor import epsilon_head_count, head_floor
 from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.modal import modal_head_count, modal_residues
 from ssmbook.heads.modal_exact import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads.pairwise import PairwiseCount, PairwiseHeads, pairwise_head_count, pairwise_heads_from_ssm
+from ssmbook.heads.pairwise import (
+    PairwiseCertificate,
+    PairwiseHeads,
+    pairwise_head_count,
+    pairwise_heads_from_ssm,
+)
 from ssmbook.heads.ranklimited import (
     LagHeads,
     rank_limited_head_count,
@@ -38,18 +43,19 @@ from ssmbook.heads.softmax_sinkless import (
 )
 
 __all__ = [
+    "Count",
     "EigenvalueTest",
-    "ExactHeadCount",
-    "HeadCount",
+    "ExactCertificate",
     "HeadCountTieWarning",
     "LagHeads",
     "OneHeadWitness",
-    "PairwiseCount",
+    "PairwiseCertificate",
     "PairwiseHeads",
     "SinklessPlateau",
     "SinklessReach",
     "SoftmaxCertificate",
     "SoftmaxHeads",
+    "SpectrumReport",
     "complex_heads",
     "diagonal_ssm_by_gates",
     "eigenvalue_test",
@@ -62,7 +68,6 @@ __all__ = [
     "head_count",
     "head_count_bound",
     "head_count_from_lags",
-    "head_count_report",
     "head_floor",
     "heads_from_ssm",
     "jordan_approximation",

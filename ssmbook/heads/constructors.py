@@ -25,7 +25,7 @@ def heads_from_ssm(A, B, C, n, D=None, H=None, rtol=None) -> FactorizedOperator:
     computed in float64. A zero system gets no heads. Unstable systems are allowed while their lags are
     finite.
 
-    Raises as `head_count_report`; ``ValueError`` also when lags overflow, when H > k, and when k heads leave
+    Raises as `head_count`; ``ValueError`` also when lags overflow, when H > k, and when k heads leave
     more of the system (ill-conditioned A, B, C: the residual is named). It is measured against the recurrence
     of the transposed system. Warns ``TransientPeakWarning`` where the powers of A grow so far that even the
     recurrence is off. Source: thm-head-count.
@@ -80,7 +80,8 @@ def _refuse_inexact(system, c, V):
     if not residual <= 10 * doubt:
         raise ValueError(
             f"A, B, C are too ill-conditioned for exact heads: {len(V)} heads leave a relative error of "
-            f"{residual:.1e}, wanted at most {EXACTNESS:.0e}; read head_count_report, or pass a smaller rtol"
+            f"{residual:.1e}, wanted at most {EXACTNESS:.0e}; "
+            "read head_count(...).evidence, or pass a smaller rtol"
         )
 
 

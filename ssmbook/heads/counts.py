@@ -9,6 +9,7 @@ import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads._span import SpanRows, span_rows
+from ssmbook.heads.count import Count
 from ssmbook.heads.lags import check_system
 from ssmbook.operators.ranks import check_rtol, default_rtol
 from ssmbook.systems._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form
@@ -22,8 +23,8 @@ class HeadCountTieWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class HeadCount:
-    """A head count with the evidence it was read from.
+class SpectrumReport:
+    """The spectrum a head count was read from, and how close the calls were.
 
     count: k. spectrum: float64 singular values, descending, of rows that span the lag operators. rtol: values
     <= rtol count as zero. smallest_kept, largest_dropped: the closest calls on either side, over every
@@ -66,33 +67,34 @@ class HeadCount:
         )
 
 
-def head_count(A, B, C, n, D=None, rtol=None) -> int:
+def head_count(A, B, C, n, D=None, rtol=None) -> Count:
     """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal the
     SSM.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; rtol a tolerance
-    (``None``: 1e-10 for float64, 16 machine epsilons for shorter types). Result an ``int``, computed in
-    float64 whatever the dtype, from the modes or at most N orthonormal polynomials in A, never from n lags.
-    Warns ``HeadCountTieWarning`` when a decision was close.
-
-    Raises as `head_count_report`. Source: thm-head-count. Introduced in *head-count*.
-    """
-    report = head_count_report(A, B, C, n, D, rtol)
-    if report.near_tie:
-        warnings.warn(str(report), HeadCountTieWarning, stacklevel=2)
-    return report.count
-
-
-def head_count_report(A, B, C, n, D=None, rtol=None) -> HeadCount:
-    """Return the head count of a state space model with its spectrum, tolerance and closest calls.
-
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; rtol in [0, 1) or
-    None. k does not change with the units of states, time, inputs and outputs, so all get units in which
-    numbers compare; spectrum and tolerance are in those. Where entries of the size of rounding errors decide,
-    they count as zeros if the lags do not feel it, and the report is a near-tie.
+    (``None``: 1e-10 for float64, 16 machine epsilons for shorter types). Result a settled `Count` with a
+    `SpectrumReport` as evidence, computed in float64 whatever the dtype, from the modes or at most N
+    orthonormal polynomials in A, never from n lags. Warns ``HeadCountTieWarning`` when a decision was close.
 
     Raises ``TypeError`` for complex or mixed dtypes, ``ValueError`` for shapes, devices, non-finite entries,
     n < 0 and rtol outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
+    """
+    report = spectrum_report(A, B, C, n, D, rtol)
+    if report.near_tie:
+        warnings.warn(str(report), HeadCountTieWarning, stacklevel=2)
+    return _settled(report)
+
+
+def _settled(report: SpectrumReport) -> Count:
+    return Count(report.count, report.count, f"spectrum, {report.method}", report)
+
+
+def spectrum_report(A, B, C, n, D=None, rtol=None) -> SpectrumReport:
+    """Return the evidence of `head_count`, without its warning: spectrum, tolerance and closest calls.
+
+    k does not change with the units of states, time, inputs and outputs, so all get units in which numbers
+    compare; spectrum and tolerance are in those. Where entries of the size of rounding errors decide, they
+    count as zeros if the lags do not feel it, and the report is a near-tie.
     """
     report = decide(*scaled_span(A, B, C, n, D, rtol)[:2])
     *system, D = real_system(A, B, C, D)
@@ -139,12 +141,13 @@ def _cancelled(total, terms, rtol):
     return torch.where(total.abs() > rtol * terms, total, torch.zeros_like(total))
 
 
-def head_count_from_lags(M, rtol=None) -> HeadCount:
+def head_count_from_lags(M, rtol=None) -> Count:
     """Return the head count read from given lag operators: the rank of the matrix with rows vec M_tau.
 
     M (n, p, d), real; computed in float64; rtol as in `head_count`, relative to the largest singular value.
-    Modes that decay below the tolerance within n lags are not seen: where A, B, C are known,
-    `head_count_report` sees them. Spectrum in units of its largest value.
+    Modes that decay below the tolerance within n lags are not seen: where A, B, C are known, `head_count`
+    sees them. Result a settled `Count` with a `SpectrumReport` as evidence, its spectrum in units of the
+    largest value; no warning where a decision was close.
 
     Raises ``TypeError`` for complex or integer input, ``ValueError`` for shapes, non-finite entries and rtol
     outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
@@ -154,13 +157,11 @@ def head_count_from_lags(M, rtol=None) -> HeadCount:
     if largest > 0:
         rows = rows / largest
         rows = rows / torch.linalg.matrix_norm(rows, 2)
-    return decide(SpanRows(rows, "lags", 0, float("inf"), 0.0), tolerance(rtol, M))
+    return _settled(decide(SpanRows(rows, "lags", 0, float("inf"), 0.0), tolerance(rtol, M)))
 
 
 def real_system(A, B, C, D=None):
-    """Check one unbatched real system and return it in float64 (see `head_count_report` for what it
-    raises).
-    """
+    """Check one unbatched real system and return it in float64 (see `head_count` for what it raises)."""
     named = {"A": A, "B": B, "C": C} | ({} if D is None else {"D": D})
     for name, tensor in named.items():
         _refuse_complex(name, tensor)
@@ -193,21 +194,21 @@ def tolerance(rtol, like):
     return float(rtol)
 
 
-def decide(found: SpanRows, rtol: float) -> HeadCount:
+def decide(found: SpanRows, rtol: float) -> SpectrumReport:
     """Count the singular values of spanning rows and keep the closest calls."""
     spectrum = torch.linalg.svdvals(found.rows)
     count = int((spectrum > rtol).sum())
     kept = min(found.kept, float(spectrum[count - 1]) if count else float("inf"))
     dropped = max(found.dropped, float(spectrum[count]) if count < len(spectrum) else 0.0)
-    return HeadCount(count, spectrum, rtol, kept, dropped, found.method, found.degree)
+    return SpectrumReport(count, spectrum, rtol, kept, dropped, found.method, found.degree)
 
 
 def minimal_polynomial_degree(A, B, C, rtol=None) -> int:
     """Return nu, the degree of the minimal polynomial of the minimal realization: the lags' shortest
     recurrence.
 
-    A (N, N), B (N, d), C (p, N), real; rtol as in `head_count_report`. Result an ``int`` between 0 and N.
-    Raises as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
+    A (N, N), B (N, d), C (p, N), real; rtol as in `head_count`. Result an ``int`` between 0 and N.
+    Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
     real_system(A, B, C)
     return scaled_span(A, B, C, A.shape[0], rtol=rtol)[0].degree
@@ -220,7 +221,7 @@ def head_count_bound(A, B, C, n, D=None, rtol=None) -> int:
     from 1 on are those of (A, AB, C), whose nu is one smaller when the minimal realization has the eigenvalue
     0; the bound is then min(n, p d, 1 + min(that nu, rank AB rank C)).
 
-    Raises as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
+    Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
     check_integer("n", n, low=0)
     *system, D = real_system(A, B, C, D)

@@ -8,13 +8,14 @@ from fractions import Fraction
 import torch
 
 from ssmbook._checks import check_integer
+from ssmbook.heads.count import Count
 
 Rows = tuple[tuple[Fraction, ...], ...]
 
 
 @dataclass(frozen=True)
-class ExactHeadCount:
-    """A head count over the rationals with its proof: independent lags, relations for the others, a
+class ExactCertificate:
+    """The proof of a head count over the rationals: independent lags, relations for the others, a
     recurrence.
 
     count: k. n: number of lags. basis_lags: k lags whose operators are independent. minor: the k entries of
@@ -77,13 +78,14 @@ class ExactHeadCount:
         return "\n".join(lines)
 
 
-def exact_head_count(A, B, C, n, D=None) -> ExactHeadCount:
+def exact_head_count(A, B, C, n, D=None) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None: nested lists of ints or ``fractions.Fraction``, sympy
     matrices of rationals, or integer tensors; n >= 0 an ``int``. No rounding anywhere; floats are refused
     because they would certify their own binary expansion (pass ``Fraction(x)`` to mean just that). min(n, N)
-    lags decide, one more with a skip; the characteristic polynomial carries the rest.
+    lags decide, one more with a skip; the characteristic polynomial carries the rest. Result a settled
+    `Count`, evidence an `ExactCertificate`.
 
     Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes and n < 0.
     Source: thm-head-count, prop-what-k-is. Introduced in *interaction-rank-gap*.
@@ -97,7 +99,9 @@ def exact_head_count(A, B, C, n, D=None) -> ExactHeadCount:
     minor, _ = _pivots([list(column) for column in zip(*(lags[tau] for tau in basis), strict=True)])
     determinant = _determinant([[lags[tau][entry] for entry in minor] for tau in basis])
     recurrence = tuple(-c for c in _characteristic(system[0])) if decided < n else ()
-    return ExactHeadCount(system, n, decided, tuple(basis), tuple(minor), determinant, relations, recurrence)
+    minor, basis = tuple(minor), tuple(basis)
+    evidence = ExactCertificate(system, n, decided, basis, minor, determinant, relations, recurrence)
+    return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
 
 
 def exact_minimal_degree(A, B, C) -> int:

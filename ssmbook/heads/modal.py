@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook.heads._span import EIGENVECTOR_LIMIT, cluster
+from ssmbook.heads.count import Count
 from ssmbook.heads.counts import real_system, tolerance
 from ssmbook.systems._units import ldexp, standard_form
 
@@ -17,7 +18,7 @@ def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tens
     1: a skip is a mode of eigenvalue 0. States that no entries join to an input and an output have no mode.
 
     Raises ``ValueError`` where the eigenvectors' condition number exceeds 1e6 (defective A: use
-    `exact_modal_residues`), and as `head_count_report`. Source: prop-what-k-is. Introduced in *head-count*.
+    `exact_modal_residues`), and as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
     *system, D = real_system(A, B, C, D)
     form, rtol = standard_form(*system, D, dtype=A.dtype), tolerance(rtol, A)
@@ -44,14 +45,17 @@ def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tens
     )
 
 
-def modal_head_count(A, B, C, D=None, rtol=None) -> int:
+def modal_head_count(A, B, C, D=None, rtol=None) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the complex dimension of the span of the modal
     residues.
 
-    Arguments and errors as `modal_residues`. Result an ``int``. A conjugate pair counts as two: the real and
-    imaginary parts of its residue. Source: prop-what-k-is. Introduced in *head-count*.
+    Arguments and errors as `modal_residues`. Result a settled `Count`, evidence the singular values of the
+    residues, relative to the largest. A conjugate pair counts as two: the real and imaginary parts of its
+    residue. Source: prop-what-k-is. Introduced in *head-count*.
     """
     _, R = modal_residues(A, B, C, D, rtol)
-    if R.numel() == 0 or not R.abs().amax() > 0:
-        return 0
-    return int(torch.linalg.matrix_rank(R.flatten(1), rtol=tolerance(rtol, A)))
+    spectrum = torch.linalg.svdvals(R.flatten(1))
+    if len(spectrum) and spectrum[0] > 0:
+        spectrum = spectrum / spectrum[0]
+    count = int((spectrum > tolerance(rtol, A)).sum())
+    return Count(count, count, "modal residues", spectrum)

@@ -6,6 +6,7 @@ roots of f. Importing this module loads no sympy; calling it does.
 
 from __future__ import annotations
 
+from ssmbook.heads.count import Count
 from ssmbook.heads.exact import rational_matrix, rational_system
 
 
@@ -39,13 +40,14 @@ def exact_modal_residues(A, B, C, D=None) -> dict:
     return residues
 
 
-def exact_modal_head_count(A, B, C, D=None) -> int:
+def exact_modal_head_count(A, B, C, D=None) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
 
-    Arguments and errors as `exact_head_count`; eigenvalues may be anything. Result an ``int``. The residues
-    of all roots of one irreducible factor f, and of all m below its multiplicity, span what C A^j P B spans,
-    j below the degree of that power of f, with P the rational projector of f: ranks over Q do. Source:
-    prop-what-k-is. Introduced in *head-count*.
+    Arguments and errors as `exact_head_count`; eigenvalues may be anything. Result a settled `Count`;
+    evidence the rational matrix with rank k, a sympy ``DomainMatrix``. The residues of all roots of one
+    irreducible factor f, and of all m below its multiplicity, span what C A^j P B spans, j below the degree
+    of that power of f, with P the rational projector of f: ranks over Q do. Source: prop-what-k-is.
+    Introduced in *head-count*.
     """
     from sympy import QQ
     from sympy.polys.matrices import DomainMatrix
@@ -62,7 +64,9 @@ def exact_modal_head_count(A, B, C, D=None) -> int:
             state = a * state
     rows += [] if skipped else [skip.to_list_flat()]
     width = c.shape[0] * b.shape[1]
-    return DomainMatrix(rows, (len(rows), width), QQ).rank() if rows and width else 0
+    evidence = DomainMatrix(rows, (len(rows), width), QQ)
+    count = evidence.rank() if rows and width else 0
+    return Count(count, count, "exact modal residues", evidence)
 
 
 def _shaped(A, B, C, D):

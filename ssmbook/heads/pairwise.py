@@ -11,21 +11,21 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.count import Count
 from ssmbook.heads.exact import rational_matrix
 from ssmbook.heads.softmax_lp import span_coordinates
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
 
 @dataclass(frozen=True)
-class PairwiseCount:
-    """The pairwise head count and its bounds (introduced in *how-many-heads-really*).
+class PairwiseCertificate:
+    """What the pairwise head count l was read from, and its bounds (introduced in *how-many-heads-really*).
 
-    ``count`` = l = max_x dim span_tau{M_tau x}; ``low`` = ceil(k/d) <= l <= ``high`` = min(k, p); ``k`` the
-    interaction rank; ``exact`` tells rational arithmetic from float64; ``spectrum`` (min(k, p),) the singular
-    values at the best draw, relative to the largest.
+    ``low`` = ceil(k/d) <= l <= ``high`` = min(k, p), bounds from the interaction rank ``k``; ``exact`` tells
+    rational arithmetic from float64; ``spectrum`` (min(k, p),) the singular values at the best draw, relative
+    to the largest.
     """
 
-    count: int
     low: int
     high: int
     k: int
@@ -33,7 +33,7 @@ class PairwiseCount:
     spectrum: torch.Tensor
 
 
-def pairwise_head_count(M, rtol=None, draws=5, generator=None, exact=False):
+def pairwise_head_count(M, rtol=None, draws=5, generator=None, exact=False) -> Count:
     """Return the fewest heads with pairwise coefficients f_h(x_i, x_j, i, j) equal to the lags M for almost
     every input.
 
@@ -43,9 +43,9 @@ def pairwise_head_count(M, rtol=None, draws=5, generator=None, exact=False):
     negligible probability).
 
     M (n, p, d) real floating, n >= 0; ``rtol`` relative rank tolerance, default 1e-10 in float64, 16 epsilons
-    in shorter types; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns ``PairwiseCount``.
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, draws < 1. Source: Theorem
-    *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+    in shorter types; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns a settled `Count`,
+    evidence a `PairwiseCertificate`. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN,
+    infinity, draws < 1. Source: Theorem *thm-pairwise-count*. Introduced in *how-many-heads-really*.
     """
     n, p, d = check_shape("M", M, "n p d").values()
     check_finite("M", M)
@@ -62,7 +62,8 @@ def pairwise_head_count(M, rtol=None, draws=5, generator=None, exact=False):
         k = basis.shape[0]
         X = torch.randn(draws, d, generator=generator, dtype=torch.float64).numpy()
         count, spectrum = _generic_rank(basis.reshape(k, p, d), X, 10 * rtol)
-    return PairwiseCount(count, -(-k // d) if d else 0, min(k, p), k, exact, spectrum)
+    evidence = PairwiseCertificate(-(-k // d) if d else 0, min(k, p), k, exact, spectrum)
+    return Count(count, count, "rational rank" if exact else "rank at random tokens", evidence)
 
 
 def _generic_rank(basis, X, rtol):
@@ -169,17 +170,17 @@ def pairwise_heads_from_ssm(M, generator=None, rtol=None):
     *thm-pairwise-count*. Introduced in *how-many-heads-really*.
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    found = pairwise_head_count(M, rtol=rtol, generator=generator)
+    count = pairwise_head_count(M, rtol=rtol, generator=generator).value
     rtol = default_rtol(M.dtype) if rtol is None else rtol
     basis, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)
     X = torch.randn(16, M.shape[2], generator=generator, dtype=torch.float64).numpy()
     best, chosen = -1.0, np.zeros((0, basis.shape[1]))
-    for _ in range(5 if found.count else 0):
-        anywhere = torch.randn(found.count, basis.shape[1], generator=generator, dtype=torch.float64).numpy()
+    for _ in range(5 if count else 0):
+        anywhere = torch.randn(count, basis.shape[1], generator=generator, dtype=torch.float64).numpy()
         V = anywhere @ basis.T @ basis  # the projection depends on the span only, not on its basis
         images = np.einsum("hpd,md->mph", V.reshape(-1, *M.shape[1:]), X)
         sigma = np.linalg.svd(images, compute_uv=False)
         score = float(np.median(sigma[:, -1] / sigma[:, 0]))
         best, chosen = max((best, chosen), (score, V), key=lambda pair: pair[0])
-    V = torch.from_numpy(chosen.reshape(found.count, *M.shape[1:])).to(M)
+    V = torch.from_numpy(chosen.reshape(count, *M.shape[1:])).to(M)
     return PairwiseHeads(M.detach(), V)

@@ -11,6 +11,7 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.count import Count
 from ssmbook.heads.ranklimited_bounds import (
     joint_ranks,
     lower_bounds,
@@ -53,13 +54,13 @@ class LagHeads:
         return FactorizedOperator(alpha, self.V)
 
 
-def rank_limited_head_count(M, r, system=None, rtol=None):
-    """Return (lower, upper, construction): bounds on the heads with value maps of rank <= r that make the
-    lags M.
+def rank_limited_head_count(M, r, system=None, rtol=None) -> Count:
+    """Return how many heads with value maps of rank <= r make the lags M, between two bounds where it is
+    open.
 
     Class: real coefficients independent of the input, equality of operators. For r = 1 the count is the real
-    tensor (CP) rank of M. ``lower`` is the largest of ``rank_limited_lower_bounds``; ``upper`` belongs to the
-    ``construction``, a ``LagHeads`` verified to 10 rtol: the best of several bases of the span with each
+    tensor (CP) rank of M. ``low`` is the largest of ``rank_limited_lower_bounds``; ``high`` belongs to the
+    ``evidence``, a ``LagHeads`` verified to 10 rtol: the best of several bases of the span with each
     matrix cut into ceil(rank/r) parts, the p'd' elementary matrices, and the modes — one head a real mode,
     three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank <= r.
 
@@ -87,7 +88,7 @@ def rank_limited_head_count(M, r, system=None, rtol=None):
     best = min(fair, key=lambda f: (len(f[0]), f[2]))
     V, coefficients, error = _fitted(best[0], lags)
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
-    return lower, heads.H, heads
+    return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
 
 
 def rank_limited_lower_bounds(M, r, rtol=None) -> dict[str, int]:

@@ -10,6 +10,7 @@ import torch
 
 from ssmbook._checks import check_finite, check_shape
 from ssmbook.heads import softmax_lp
+from ssmbook.heads.count import Count
 from ssmbook.heads.counts import head_count_from_lags
 from ssmbook.heads.exact import rational_matrix
 from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
@@ -49,7 +50,7 @@ class SoftmaxCertificate:
     weights: torch.Tensor | None = None
 
 
-def softmax_head_count(M, rtol=None, accuracy=None, *, system=None):
+def softmax_head_count(M, rtol=None, accuracy=None, *, system=None) -> Count:
     """Return the fewest causal softmax heads with a sink that realize the lags M exactly, and the
     certificate.
 
@@ -61,8 +62,8 @@ def softmax_head_count(M, rtol=None, accuracy=None, *, system=None):
     M (n, p, d) real floating, one system; the work is done in float64. ``rtol`` is the rank tolerance
     relative to the largest singular value, ``accuracy`` the relative accuracy to which each lag is trusted:
     margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and 1e-12 in
-    float64, 16 epsilons in shorter types. Returns (count, SoftmaxCertificate), count ``None`` when undecided
-    (it is k or k + 1 then). ``system``: the (A, B, C) behind M, where there is one: the eigenvalue test is
+    float64, 16 epsilons in shorter types. Returns a `Count` (k to k + 1 where undecided), evidence a
+    `SoftmaxCertificate`. ``system``: the (A, B, C) behind M, where there is one: the eigenvalue test is
     asked first, which neither underflows nor needs a linear program, and the lags only where it cannot decide
     this length. A lag that underflowed to zero is made again from the system; without one it is a zero lag.
 
@@ -82,15 +83,18 @@ def softmax_head_count(M, rtol=None, accuracy=None, *, system=None):
     certificate = certify(lag_rows(M, system)[0], *tolerances)
     if test is not None and certificate.kind == "undecided":
         certificate = replace(certificate, reason=f"{certificate.reason}; of the poles: {test.reason}")
-    return head_number(certificate), shaped(certificate, M)
+    return counted(shaped(certificate, M))
 
 
-def head_number(certificate: SoftmaxCertificate) -> int | None:
-    """The number of heads a certificate proves, None where it is open. Introduced in
+def counted(certificate: SoftmaxCertificate) -> Count:
+    """The number of heads a certificate proves, k to k + 1 where it is open. Introduced in
     *how-many-heads-really*.
     """
     k = certificate.k
-    return {"separating": k, "dependency": k + 1, "zero": 0}.get(certificate.kind)
+    low, high = {"separating": (k, k), "dependency": (k + 1, k + 1), "zero": (0, 0)}.get(
+        certificate.kind, (k, k + 1)
+    )
+    return Count(low, high, certificate.kind, certificate)
 
 
 def shaped(certificate, M):
@@ -113,15 +117,16 @@ def _decides(test, M, A) -> bool:
         return False
     if test.verdict == "k+1" and n < test.n0_high:
         return False
-    return head_count_from_lags(M[: len(A) + 1]).count <= test.k
+    return head_count_from_lags(M[: len(A) + 1]).value <= test.k
 
 
 def _by_eigenvalues(test, lags):
-    """Count and certificate where the poles decide, with the spectrum of the first lags."""
+    """The count where the poles decide, with the spectrum of the first lags."""
     spectrum = torch.linalg.svdvals(lags.detach().double().flatten(1))
     found = {"margin": float("nan"), "exact": False, "reason": test.reason}
     certificate = SoftmaxCertificate("eigenvalue", test.k, spectrum=spectrum, residual=0.0, **found)
-    return test.k + (test.verdict == "k+1"), certificate
+    count = test.k + (test.verdict == "k+1")
+    return Count(count, count, "eigenvalue", certificate)
 
 
 def trust(M: torch.Tensor, rtol: float | None, accuracy: float | None) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eig, schur
 
-from ssmbook.heads.counts import head_count_report, real_system
+from ssmbook.heads.counts import real_system, spectrum_report
 from ssmbook.systems import minimal_realization
 
 
@@ -51,7 +51,7 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     *how-many-heads-really*.
     """
     real_system(A, B, C)
-    report = head_count_report(A, B, C, len(A))
+    report = spectrum_report(A, B, C, len(A))
     minimal, _, _ = minimal_realization(*(t.detach().double().cpu() for t in (A, B, C)), rtol=report.rtol)
     modes = _modes(minimal.numpy(), tol)
     k, nu = report.count, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)

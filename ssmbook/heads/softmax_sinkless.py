@@ -4,30 +4,28 @@ stop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads.count import Count
 from ssmbook.heads.softmax_construct import SoftmaxHeads, full_simplex, slice_simplex
-from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, head_number, trust
+from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, counted, trust
 from ssmbook.heads.softmax_lp import span_coordinates
 
 
 @dataclass(frozen=True)
 class SinklessReach:
-    """Whether a causal operator is finite-logit softmax without a sink (introduced in
+    """Why a causal operator is finite-logit softmax without a sink, or is not (introduced in
     *how-many-heads-really*).
 
-    ``reachable``: every row sum equals the first to the tolerance; ``count`` is then the fewest heads, or
-    None where the sign question is undecided (k or k + 1), and None also when not reachable. ``spread`` is
-    max_i ||row sum_i - row sum_0|| over the largest block norm. ``certificate`` (weights over the visible
-    blocks, row by row) is that of ``softmax_head_count``, None when not reachable.
+    ``spread`` is max_i ||row sum_i - row sum_0|| over the largest block norm. ``certificate`` (weights over
+    the visible blocks, row by row) is that of ``softmax_head_count``, None where the row sums differ.
     """
 
-    reachable: bool
-    count: int | None
     spread: float
     certificate: SoftmaxCertificate | None
 
@@ -52,7 +50,7 @@ class SinklessPlateau:
         return _visible(M.shape[0], M.device)[..., None, None] * (_toeplitz(M) + self.corrections[:, None])
 
 
-def sinkless_reach(W, rtol=None, accuracy=None):
+def sinkless_reach(W, rtol=None, accuracy=None) -> Count:
     """Decide whether fixed finite-logit causal softmax heads *without* a sink can be W, and with how many
     heads.
 
@@ -61,8 +59,9 @@ def sinkless_reach(W, rtol=None, accuracy=None):
     every tau >= 1.
 
     W is (n, n, p, d), zero above the diagonal, or lags M (n, p, d). Row sums are compared to 1e-10 (float32:
-    rounding) of the largest block; ``rtol`` and ``accuracy`` as in ``softmax_head_count``. Returns
-    ``SinklessReach``. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
+    rounding) of the largest block; ``rtol`` and ``accuracy`` as in ``softmax_head_count``. Returns a `Count`,
+    evidence a `SinklessReach`: ``count.possible`` tells whether W is within reach, and an undecided sign
+    leaves k to k + 1. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
     diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem *thm-no-sink*.
     Introduced in *how-many-heads-really*.
     """
@@ -71,10 +70,10 @@ def sinkless_reach(W, rtol=None, accuracy=None):
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
     if spread > max(1e-10, 8 * W.shape[0] * torch.finfo(W.dtype).eps):
-        return SinklessReach(False, None, spread, None)
+        return Count(math.inf, math.inf, "row sums differ", SinklessReach(spread, None))
     rows = W[_visible(W.shape[0], W.device)].double().cpu().flatten(1).numpy()
-    certificate = certify(rows, *tolerances)
-    return SinklessReach(True, head_number(certificate), spread, certificate)
+    count = counted(certify(rows, *tolerances))
+    return replace(count, evidence=SinklessReach(spread, count.evidence))
 
 
 def sinkless_plateau(M):
@@ -113,16 +112,17 @@ def sinkless_heads(W, heads=None, rtol=None):
     ``ValueError`` for an operator out of reach, for k heads that are not certified, and for bad input.
     Source: Theorem *thm-no-sink*. Introduced in *how-many-heads-really*.
     """
-    reach = sinkless_reach(W, rtol=rtol)
-    if not reach.reachable:
+    count = sinkless_reach(W, rtol=rtol)
+    if not count.possible:
         raise ValueError(
-            f"W must have equal row sums to be softmax without a sink; they differ by {reach.spread:.1e}"
+            f"W must have equal row sums to be softmax without a sink; they differ by "
+            f"{count.evidence.spread:.1e}"
         )
-    W, certificate = _blocks(W), reach.certificate
+    W, certificate = _blocks(W), count.evidence.certificate
     k = certificate.k
     if heads is not None:
         check_integer("heads", heads, low=k, high=k + 1 if k else 0)
-    heads = heads if heads is not None else reach.count if reach.count is not None else k + 1
+    heads = count.high if heads is None else heads
     if heads == k > 0 and certificate.kind != "separating":
         raise ValueError(
             f"heads = {k} is not certified for this operator: {certificate.reason}; ask for {k + 1}"

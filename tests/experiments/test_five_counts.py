@@ -131,7 +131,7 @@ def test_equal_row_operators_are_in_reach(k, signed):
     W = equal_row_operator(k, 7, signed=signed)
     assert DenseOperator(W).interaction_rank() == k
     assert torch.allclose(W.sum(1), W.sum(1)[:1].expand(7, 2, 3))
-    assert sinkless_reach(W).count == k + signed
+    assert sinkless_reach(W) == k + signed
 
 
 def test_counts_by_class_of_known_systems():

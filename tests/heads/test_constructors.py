@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ssmbook.heads import (
     constructors,
     diagonal_ssm_by_gates,
-    head_count_report,
     head_floor,
     heads_from_ssm,
     lag_operators,
 )
+from ssmbook.heads.counts import spectrum_report
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.scans import TransientPeakWarning
 
@@ -76,7 +76,7 @@ def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkey
 def test_dense_equality_causality_and_toeplitz_coefficients(N, d, p, n, seed):
     A, B, C, D = random_system(N, d, p, 0.9, seed)
     heads, W = heads_from_ssm(A, B, C, n, D), LagOperator(lag_operators(A, B, C, n, D)).to_dense()
-    assert heads.H == head_count_report(A, B, C, n, D).count == min(n, N + 1, p * d)
+    assert heads.H == spectrum_report(A, B, C, n, D).count == min(n, N + 1, p * d)
     assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
     assert not heads.alpha.triu(1).any()
     assert torch.equal(heads.alpha[:, 1:, 1:], heads.alpha[:, :-1, :-1])

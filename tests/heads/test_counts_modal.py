@@ -16,11 +16,11 @@ from ssmbook.heads import (
     exact_modal_head_count,
     exact_modal_residues,
     head_count,
-    head_count_report,
     lag_operators,
     modal_head_count,
     modal_residues,
 )
+from ssmbook.heads.counts import spectrum_report
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)
@@ -53,7 +53,7 @@ def test_modal_residues_rebuild_the_lags_and_their_span_is_k(N, d, p, repeated, 
         powers = torch.cat([torch.ones_like(lam).unsqueeze(0), lam.expand(2 * N + 2, -1)]).cumprod(0)
         M = lag_operators(A, B, C, 2 * N + 3, skip)
         assert (torch.einsum("ts,spd->tpd", powers, R) - M).abs().max() < 1e-9 * M.abs().max()
-        assert modal_head_count(A, B, C, skip) == head_count_report(A, B, C, 2 * N + 3, skip).count
+        assert modal_head_count(A, B, C, skip) == spectrum_report(A, B, C, 2 * N + 3, skip).count
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -71,7 +71,7 @@ def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
     generator = torch.Generator().manual_seed(N)
     B, C = (torch.randint(-2, 3, s, generator=generator) for s in ((N, 2), (3, N)))
     D = torch.randint(-2, 3, (3, 2), generator=generator) if skip else None
-    k = exact_head_count(A, B, C, 3 * N, D).count
+    k = exact_head_count(A, B, C, 3 * N, D).value
     assert exact_modal_head_count(A, B, C, D) == k == head_count(*floats(A, B, C), 3 * N, floats(D)[0])
     residues = exact_modal_residues(A, B, C, D)
     lags = lag_operators(*floats(A, B, C), 6, floats(D)[0])
@@ -88,7 +88,7 @@ def test_complex_pairs_counted_by_exact_residues():
     for D in (None, [[1, 2], [3, 4]]):
         system = ([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
         assert (
-            exact_modal_head_count(*system, D) == exact_head_count(*system, 9, D).count == 2 + (D is not None)
+            exact_modal_head_count(*system, D) == exact_head_count(*system, 9, D).value == 2 + (D is not None)
         )
 
 
@@ -123,7 +123,7 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
         torch.from_numpy(m) for m in (A, *(rng.integers(-2, 3, s) for s in ((N, d), (p, N), (p, d))))
     )
     for skip in (None, D):
-        assert exact_modal_head_count(A, B, C, skip) == exact_head_count(A, B, C, 2 * N + 2, skip).count
+        assert exact_modal_head_count(A, B, C, skip) == exact_head_count(A, B, C, 2 * N + 2, skip).value
     try:
         residues = exact_modal_residues(A, B, C, D)
     except ValueError:

@@ -26,18 +26,19 @@ def test_bounds_similarity_and_exactness(seed, N, p, d, n):
     A, B, C = random_system(seed, N, p, d)
     M = lag_operators(A, B, C, n)
     found = pairwise_head_count(M)
-    assert found.low <= found.count <= found.high == min(found.k, p) and found.low == -(-found.k // d)
-    assert found.k <= min(n, N, p * d)
+    proof = found.evidence
+    assert proof.low <= found.value <= proof.high == min(proof.k, p) and proof.low == -(-proof.k // d)
+    assert proof.k <= min(n, N, p * d)
     g = torch.Generator().manual_seed(seed)
     T = torch.eye(N, dtype=F64) + 0.1 * torch.randn(N, N, generator=g, dtype=F64)
     if torch.linalg.cond(T) < 1e3:
         inverse = torch.linalg.inv(T)
-        assert pairwise_head_count(lag_operators(T @ A @ inverse, T @ B, C @ inverse, n)).count == found.count
+        assert pairwise_head_count(lag_operators(T @ A @ inverse, T @ B, C @ inverse, n)) == found
     heads = pairwise_heads_from_ssm(M, g)
     x = torch.randn(2, n, d, generator=g, dtype=F64)
     y, target = heads(x), heads.target(x)
     size = 1 + float(heads.coefficients(x).abs().max() if heads.H else 0)
-    assert heads.H == found.count and (y - target).norm() <= 1e-12 * size * (target.norm() + M.norm())
+    assert heads.H == found and (y - target).norm() <= 1e-12 * size * (target.norm() + M.norm())
     expected = sum(torch.einsum("pd,...d->...p", M[t], x[:, n - 1 - t]) for t in range(n))
     assert torch.allclose(target[:, -1], expected)
 
@@ -46,7 +47,7 @@ def test_bounds_similarity_and_exactness(seed, N, p, d, n):
 def test_the_example_of_the_book():
     M = lag_operators(*random_system(0, 6, 2, 4), 20)
     found = pairwise_head_count(M)
-    assert (found.k, found.count, found.low, found.high) == (6, 2, 2, 2)
+    assert (found.evidence.k, found, found.evidence.low, found.evidence.high) == (6, 2, 2, 2)
     heads = pairwise_heads_from_ssm(M)
     x = torch.randn(50, 20, 4, generator=torch.Generator().manual_seed(1), dtype=F64)
     assert (heads(x) - heads.target(x)).norm() < 1e-13 * heads.target(x).norm()
@@ -95,7 +96,7 @@ def test_named_cases(case, k, count):
         M[0, 0, 0] = M[1, 0, 1] = 1
     for exact in (False, True):
         found = pairwise_head_count(M, exact=exact)
-        assert (found.k, found.count) == (k, count), (case, exact)
+        assert (found.evidence.k, found) == (k, count), (case, exact)
 
 
 @pytest.mark.guards("thm-pairwise-count")
@@ -103,9 +104,9 @@ def test_exact_ranks_see_what_float64_rounds_away():
     M = torch.zeros(2, 2, 2, dtype=F64)
     M[0], M[1] = torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)
     M[1, 0, 1] = 2.0**-60
-    assert pairwise_head_count(M).k == 1
+    assert pairwise_head_count(M).evidence.k == 1
     exact = pairwise_head_count(M, exact=True)
-    assert (exact.k, exact.count) == (2, 2)
+    assert (exact.evidence.k, exact) == (2, 2)
 
 
 @pytest.mark.guards("thm-pairwise-count")
@@ -142,7 +143,7 @@ def test_zero_system_zero_tokens_and_dtype():
     assert torch.isfinite(heads.coefficients(x)).all() and (heads.coefficients(x)[:, :, 2] == 0).all()
     assert torch.allclose(heads(x), heads.target(x))
     assert pairwise_heads_from_ssm(M.float())(x.float()).dtype == torch.float32
-    assert pairwise_head_count(M.float()).count == 2 and pairwise_head_count(M.float()).k == 4
+    assert pairwise_head_count(M.float()) == 2 and pairwise_head_count(M.float()).evidence.k == 4
 
 
 def test_bad_input_is_named():
@@ -162,6 +163,6 @@ def test_bad_input_is_named():
 
 def test_spectra_are_relative_bounds_honest_and_lags_detached():
     M = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert float(pairwise_head_count(3 * M).spectrum[0]) == 1.0
+    assert float(pairwise_head_count(3 * M).evidence.spectrum[0]) == 1.0
     assert pairwise_heads_from_ssm(M).bound == float("inf")
     assert not pairwise_heads_from_ssm(M.clone().requires_grad_()).M.requires_grad

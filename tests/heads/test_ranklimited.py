@@ -30,7 +30,8 @@ def modal_system(real, pairs, p, d, seed=0):
 
 
 def check(M, r, system=None):
-    lower, upper, heads = rank_limited_head_count(M, r, system=system)
+    count = rank_limited_head_count(M, r, system=system)
+    lower, upper, heads = count.low, count.high, count.evidence
     assert lower <= upper == heads.H and heads.relative_error <= 1e-9
     assert (heads.lags() - M).norm() <= 2e-9 * M.norm()
     assert all(torch.linalg.matrix_rank(V, rtol=1e-8) <= r for V in heads.V)
@@ -182,11 +183,11 @@ def test_split_poles_are_rank_two_however_close():
 
 
 def test_zero_system_and_bad_input():
-    assert rank_limited_head_count(torch.zeros(4, 2, 3, dtype=F64), 1)[:2] == (0, 0)
-    assert rank_limited_head_count(torch.zeros(0, 2, 3, dtype=F64), 1)[:2] == (0, 0)
+    assert rank_limited_head_count(torch.zeros(4, 2, 3, dtype=F64), 1) == 0
+    assert rank_limited_head_count(torch.zeros(0, 2, 3, dtype=F64), 1) == 0
     M = jordan_lags(0.5, 4)
-    assert rank_limited_head_count(M.float(), 2)[2].V.dtype == torch.float32
-    dense = rank_limited_head_count(M, 1)[2].operator().to_dense()
+    assert rank_limited_head_count(M.float(), 2).evidence.V.dtype == torch.float32
+    dense = rank_limited_head_count(M, 1).evidence.operator().to_dense()
     assert torch.allclose(dense[3, 1], M[2]) and dense[1, 3].abs().max() == 0
     with pytest.raises(ValueError, match="r must be at least 1"):
         rank_limited_head_count(M, 0)
@@ -292,4 +293,4 @@ def test_bad_lags_ranks_and_foreign_systems_are_named():
         rank_limited_lower_bounds(M, 0)
     with pytest.raises(ValueError, match="system must have the lags M"):
         rank_limited_head_count(M, 1, system=(0.8 * turn(0.7), eye, eye))
-    assert rank_limited_head_count(M, 1, system=(0.9 * turn(0.7), eye, eye))[:2] == (3, 3)
+    assert rank_limited_head_count(M, 1, system=(0.9 * turn(0.7), eye, eye)) == 3

@@ -50,7 +50,8 @@ def test_rotation_needs_two_heads_iff_its_arc_is_short(theta):
     turning = math.ceil(math.pi / theta)
     for n in sorted({2, turning - 1, turning, turning + 1, turning + 2} - {0, 1}):
         M = rotation_lags(theta, n)
-        count, certificate = softmax_head_count(M)
+        count = softmax_head_count(M)
+        certificate = count.evidence
         assert count == (2 if (n - 1) * theta < math.pi else 3), (n, certificate.reason)
         verify(M, certificate)
 
@@ -58,34 +59,36 @@ def test_rotation_needs_two_heads_iff_its_arc_is_short(theta):
 @pytest.mark.guards("thm-sink-count")
 def test_half_turn_and_negative_pole_pay_one_more_from_two_tokens_on():
     for M in (rotation_lags(math.pi, 6), (-0.5) ** torch.arange(6, dtype=F64)[:, None, None]):
-        assert [softmax_head_count(M[:n])[0] for n in (1, 2, 3, 6)] == [1, 2, 2, 2]
-    assert softmax_head_count(0.5 ** torch.arange(6, dtype=F64)[:, None, None])[0] == 1
+        assert [softmax_head_count(M[:n]) for n in (1, 2, 3, 6)] == [1, 2, 2, 2]
+    assert softmax_head_count(0.5 ** torch.arange(6, dtype=F64)[:, None, None]) == 1
 
 
 @pytest.mark.guards("thm-sink-count")
 def test_zero_system_and_zero_lag():
-    assert softmax_head_count(torch.zeros(5, 2, 3, dtype=F64))[0] == 0
+    assert softmax_head_count(torch.zeros(5, 2, 3, dtype=F64)) == 0
     M = rotation_lags(0.3, 6)
     M[4] = 0
-    count, certificate = softmax_head_count(M)
+    count = softmax_head_count(M)
+    certificate = count.evidence
     assert count == 3 and certificate.kind == "dependency" and certificate.exact
     assert certificate.weights.tolist() == [0, 0, 0, 0, 1, 0]
-    assert softmax_head_count(rotation_lags(0.3, 6))[0] == 2
+    assert softmax_head_count(rotation_lags(0.3, 6)) == 2
 
 
 @pytest.mark.guards("thm-sink-count")
 def test_exact_boundary_is_settled_over_the_rationals_and_rounding_is_called_undecided():
     quarter = torch.tensor([[0.0, -1], [1, 0]], dtype=F64)
     M = lag_operators(quarter, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 3)
-    count, certificate = softmax_head_count(M)
+    count = softmax_head_count(M)
+    certificate = count.evidence
     assert count == 3 and certificate.exact
     verify(M, certificate)
     eighth = rotation_lags(math.pi / 4, 5)
-    count, certificate = softmax_head_count(eighth)
-    assert count is None and certificate.kind == "undecided" and abs(certificate.margin) < 1e-15
-    assert (
-        softmax_head_count(eighth[:4])[0] == 2 and softmax_head_count(rotation_lags(math.pi / 4, 6))[0] == 3
-    )
+    count = softmax_head_count(eighth)
+    certificate = count.evidence
+    assert (count.low, count.high) == (2, 3) and certificate.kind == "undecided"
+    assert abs(certificate.margin) < 1e-15
+    assert softmax_head_count(eighth[:4]) == 2 and softmax_head_count(rotation_lags(math.pi / 4, 6)) == 3
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -94,11 +97,12 @@ def test_near_ties_are_decided_on_both_sides(gap):
     for sign, wanted in ((-1, 2), (1, 3)):
         angle = math.pi + sign * gap
         M = torch.stack([turn(0.0), turn(1.0), turn(angle)])
-        count, certificate = softmax_head_count(M)
+        count = softmax_head_count(M)
+        certificate = count.evidence
         assert count == wanted and certificate.margin < gap
         verify(M, certificate)
     M = torch.stack([turn(0.0), turn(1.0), turn(math.pi - 1e-14)])
-    assert softmax_head_count(M)[0] is None
+    assert not softmax_head_count(M).settled
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -108,7 +112,8 @@ def test_a_sign_is_claimed_only_when_rational_arithmetic_agrees():
     for trial in range(60):
         P, Q = torch.randn(2, 2, 2, generator=g, dtype=F64)
         M = P @ rotation_lags(math.pi / 4, 4 + trial % 2, rho=1.0) @ Q
-        count, certificate = softmax_head_count(M, accuracy=0.0)
+        count = softmax_head_count(M, accuracy=0.0)
+        certificate = count.evidence
         if certificate.kind == "separating":
             claims += 1
             U = [Fraction(u) for u in certificate.U.flatten().tolist()]
@@ -123,19 +128,20 @@ def test_a_sign_is_claimed_only_when_rational_arithmetic_agrees():
 def test_certificates_prove_what_they_say(seed, N, p, d, n):
     A, B, C = random_system(seed, N, p, d)
     M = lag_operators(A, B, C, n)
-    count, certificate = softmax_head_count(M)
+    count = softmax_head_count(M)
+    certificate = count.evidence
     assert certificate.k == torch.linalg.matrix_rank(M.flatten(1), rtol=1e-10)
-    assert count in (None, certificate.k, certificate.k + 1)
+    assert certificate.k <= count.low <= count.high <= certificate.k + 1
     verify(M, certificate)
     g = torch.Generator().manual_seed(seed)
     T = torch.eye(N, dtype=F64) + 0.1 * torch.randn(N, N, generator=g, dtype=F64)
     if torch.linalg.cond(T) < 1e3:
         turned = lag_operators(T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T), n)
-        other = softmax_head_count(turned)[0]
-        assert None in (count, other) or count == other
+        other = softmax_head_count(turned)
+        assert max(count.low, other.low) <= min(count.high, other.high)
     scales = torch.rand(n, 1, 1, generator=g, dtype=F64) * 10 + 0.1
-    other = softmax_head_count(scales * M)[0]
-    assert None in (count, other) or count == other
+    other = softmax_head_count(scales * M)
+    assert max(count.low, other.low) <= min(count.high, other.high)
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
@@ -153,9 +159,10 @@ def test_eigenvalue_test_on_two_hundred_random_systems():
         assert (test.verdict == "k") == bool(((real.imag == 0) & (real.real > 0)).any())
         lengths = (N, 8, 12) if test.verdict == "k" else (test.n0_low - 1, test.n0_high)
         for n, extra in zip(lengths, (0, 0, 0) if test.verdict == "k" else (0, 1), strict=True):
-            count, certificate = softmax_head_count(lag_operators(*system, n))
-            undecided += count is None
-            assert count in (None, certificate.k + extra), (seed, n, test)
+            count = softmax_head_count(lag_operators(*system, n))
+            certificate = count.evidence
+            undecided += not count.settled
+            assert count.low <= certificate.k + extra <= count.high, (seed, n, test)
     assert min(both.values()) > 40 and undecided <= 8
 
 
@@ -174,11 +181,11 @@ def test_multiplicity_and_delay_enter_the_bounds():
     test = eigenvalue_test(jordan, eye, eye)
     # Without the index the upper bound would be 2, yet two tokens still do with k heads.
     assert (test.n0_low, test.n0_high) == (3, 3)
-    assert [softmax_head_count(lag_operators(jordan, eye, eye, n))[0] for n in (1, 2, 3)] == [1, 2, 3]
+    assert [softmax_head_count(lag_operators(jordan, eye, eye, n)) for n in (1, 2, 3)] == [1, 2, 3]
     shift, eye = torch.diag(torch.ones(2, dtype=F64), 1), torch.eye(3, dtype=F64)
     test = eigenvalue_test(shift, eye, eye)
     assert (test.n0_low, test.n0_high) == (4, 4)
-    assert [softmax_head_count(lag_operators(shift, eye, eye, n))[0] for n in (1, 2, 3, 4, 5)] == [
+    assert [softmax_head_count(lag_operators(shift, eye, eye, n)) for n in (1, 2, 3, 4, 5)] == [
         1,
         2,
         3,
@@ -196,7 +203,7 @@ def test_positive_pole_without_independence_decides_nothing():
     )
     test = eigenvalue_test(A, B, C)
     assert test.verdict == "inconclusive" and (test.k, test.nu) == (1, 2)
-    assert softmax_head_count(lag_operators(A, B, C, 4))[0] == 2
+    assert softmax_head_count(lag_operators(A, B, C, 4)) == 2
     hidden = eigenvalue_test(
         torch.diag(torch.tensor([0.5, -0.5], dtype=F64)), torch.tensor([[0.0], [1]], dtype=F64), C
     )
@@ -238,10 +245,11 @@ def test_long_systems_and_float32_are_answered():
     A, B, C = random_system(0, 16, 4, 4, radius=0.999)
     M = lag_operators(A, B, C, 65536)
     before = M.clone()
-    assert softmax_head_count(M)[1].k == 16 and torch.equal(M, before)
-    count, certificate = softmax_head_count(rotation_lags(0.7, 20).float())
+    assert softmax_head_count(M).evidence.k == 16 and torch.equal(M, before)
+    count = softmax_head_count(rotation_lags(0.7, 20).float())
+    certificate = count.evidence
     assert count == 3 and certificate.weights.dtype == torch.float32
-    assert softmax_head_count(rotation_lags(0.7, 5).float())[0] == 2
+    assert softmax_head_count(rotation_lags(0.7, 5).float()) == 2
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
@@ -251,9 +259,10 @@ def test_the_system_behind_long_lags_decides_where_the_lags_cannot(radius):
     A = torch.block_diag(A, torch.tensor([[radius / 3]], dtype=F64))  # a positive pole that fades early
     B, C = torch.cat([B, torch.ones(1, 4, dtype=F64)]), torch.cat([C, torch.ones(4, 1, dtype=F64)], 1)
     M = lag_operators(A, B, C, 65536)
-    count, certificate = softmax_head_count(M, system=(A, B, C))
+    count = softmax_head_count(M, system=(A, B, C))
+    certificate = count.evidence
     assert (count, certificate.kind) == (13, "eigenvalue")
-    assert softmax_head_count(M)[0] != 13  # the lags alone underflow, or cannot tell
+    assert softmax_head_count(M) != 13  # the lags alone underflow, or cannot tell
 
 
 @pytest.mark.parametrize("n", [3, 5, 6, 40])
@@ -261,9 +270,7 @@ def test_the_system_and_its_lags_agree(n):
     system = (0.9 * turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64))
     M = lag_operators(*system, n)
     assert (
-        softmax_head_count(M, system=system)[0]
-        == softmax_head_count(M)[0]
-        == (2 if 0.7 * (n - 1) < math.pi else 3)
+        softmax_head_count(M, system=system) == softmax_head_count(M) == (2 if 0.7 * (n - 1) < math.pi else 3)
     )
 
 

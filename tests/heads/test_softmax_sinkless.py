@@ -43,12 +43,13 @@ def check_sinkless(heads, W):
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 3), st.integers(1, 3))
 def test_only_memoryless_systems_are_reachable(seed, n, p, d):
     M = lags(seed, n, p, d)
-    assert not sinkless_reach(M).reachable
+    beyond = sinkless_reach(M)
+    assert not beyond.possible and beyond.evidence.certificate is None and beyond.evidence.spread > 0
     with pytest.raises(ValueError, match="equal row sums"):
         sinkless_heads(M)
     M[1:] = 0
     reach = sinkless_reach(M)
-    assert reach.reachable and reach.count == 2
+    assert reach.possible and reach == 2
     check_sinkless(sinkless_heads(M), toeplitz(M))
 
 
@@ -59,7 +60,7 @@ def test_what_heads_make_is_reached_by_as_many(seed, H, n):
     V = lags(seed + 1, H, 2, 3)
     W = blocks_of(stochastic(seed, H, n), V)
     reach = sinkless_reach(W)
-    assert reach.reachable and reach.count is not None and reach.count <= H
+    assert reach.settled and reach.value <= H
     check_sinkless(sinkless_heads(W), W)
 
 
@@ -70,11 +71,11 @@ def test_a_block_sign_costs_one_more_head():
     W = blocks_of(alpha, V)
     assert (W > 0).any() and (W < 0).any()
     reach = sinkless_reach(W)
-    assert reach.count == 2 and reach.certificate.k == 1
+    assert reach == 2 and reach.evidence.certificate.k == 1
     with pytest.raises(ValueError, match="not certified"):
         sinkless_heads(W, heads=1)
     W = blocks_of(alpha, V.abs())
-    assert sinkless_reach(W).count == 1
+    assert sinkless_reach(W) == 1
     check_sinkless(sinkless_heads(W), W)
     check_sinkless(sinkless_heads(W, heads=2), W)
 
@@ -82,8 +83,8 @@ def test_a_block_sign_costs_one_more_head():
 @pytest.mark.guards("thm-no-sink")
 def test_zero_and_one_token():
     zero = torch.zeros(4, 2, 2, dtype=F64)
-    assert sinkless_reach(zero).count == 0 and sinkless_heads(zero).H == 0
-    assert sinkless_reach(lags(0, 1, 2, 2)).count == 1
+    assert sinkless_reach(zero) == 0 and sinkless_heads(zero).H == 0
+    assert sinkless_reach(lags(0, 1, 2, 2)) == 1
 
 
 @pytest.mark.guards("prop-plateau")
@@ -153,7 +154,8 @@ def test_bad_input_is_named():
 def test_the_rank_tolerance_is_the_one_given():
     V = torch.stack([torch.eye(2, dtype=F64), 1e-5 * lags(1, 1, 2, 2)[0]])
     W = blocks_of(stochastic(0, 2, 4), V)
-    assert sinkless_reach(W).certificate.k == 2 and sinkless_reach(W, rtol=1e-3).certificate.k == 1
+    assert sinkless_reach(W).evidence.certificate.k == 2
+    assert sinkless_reach(W, rtol=1e-3).evidence.certificate.k == 1
 
 
 @pytest.mark.guards("prop-plateau")

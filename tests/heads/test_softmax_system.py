@@ -14,12 +14,12 @@ from ssmbook.heads import (
     eigenvalue_test,
     exact_head_count,
     exact_minimal_degree,
-    head_count_report,
     lag_operators,
     sinkless_reach,
     softmax_head_count,
     softmax_heads_from_ssm,
 )
+from ssmbook.heads.counts import spectrum_report
 from ssmbook.systems import minimal_realization
 
 F64 = torch.float64
@@ -48,7 +48,7 @@ def test_units_of_the_states_change_no_verdict():
     M = lag_operators(A, B, C, 12)
     test = eigenvalue_test(A, B, C)
     assert (test.verdict, test.k, test.nu) == ("k", 2, 2)
-    assert softmax_head_count(M)[0] == softmax_head_count(M, system=(A, B, C))[0] == 2
+    assert softmax_head_count(M) == softmax_head_count(M, system=(A, B, C)) == 2
 
 
 @pytest.mark.guards("prop-eigenvalue-test", "thm-sink-count")
@@ -58,7 +58,7 @@ def test_verdicts_agree_with_rational_ranks_and_a_linear_program(seed, spread, t
     rng = np.random.default_rng(seed)
     N, p, d = (int(v) for v in rng.integers(1, (5, 4, 4)))
     A, B, C = (torch.from_numpy(rng.integers(-2, 3, s)) for s in ((N, N), (N, d), (p, N)))
-    k, nu = exact_head_count(A, B, C, N).count, exact_minimal_degree(A, B, C)
+    k, nu = exact_head_count(A, B, C, N).value, exact_minimal_degree(A, B, C)
     M = lag_operators(A.double(), B.double(), C.double(), N + int(rng.integers(1, 8)))
     A, B, C = A.double(), B.double(), C.double()
     if turned:
@@ -71,17 +71,18 @@ def test_verdicts_agree_with_rational_ranks_and_a_linear_program(seed, spread, t
         assert test.k < test.nu or any(word in test.reason for word in ("near-tie", "too close"))
     else:
         assert (test.k, test.nu) == (k, nu) and k <= nu
-    assert len(minimal_realization(*system)[0]) >= nu or head_count_report(*system, N).near_tie
-    count, certificate = softmax_head_count(M, system=system)
-    assert certificate.k == k and count in (None, 0, k, k + 1)
+    assert len(minimal_realization(*system)[0]) >= nu or spectrum_report(*system, N).near_tie
+    count = softmax_head_count(M, system=system)
+    certificate = count.evidence
+    assert certificate.k == k and (k <= count.low <= count.high <= k + 1 or count == 0)
     if not k or (M.flatten(1).norm(dim=1) == 0).any():
-        assert count in (None, k + (k > 0))
+        assert count.low <= k + (k > 0) <= count.high
         return
     margin = widest_margin(M)
     if margin > 1e-5:
-        assert count in (None, k) and (count == k or margin < 1e-3)
+        assert count.low <= k <= count.high and (count == k or margin < 1e-3)
     elif margin < 1e-12:
-        assert count in (None, k + 1)
+        assert count.low <= k + 1 <= count.high
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
@@ -113,14 +114,17 @@ def test_an_undecided_count_names_what_the_poles_left_open():
     A = torch.block_diag(torch.tensor([[c, -s], [s, c]], dtype=F64), eye)
     B, C = torch.cat([eye, eye]), torch.cat([eye, 0.25 * eye], 1)
     # M_0 and M_4 are opposite but for rounding, and k = 2 < nu = 3 keeps the pole 1 from deciding.
-    count, certificate = softmax_head_count(lag_operators(A, B, C, 5), system=(A, B, C))
-    assert count is None and "of the poles: a positive real pole, but k = 2 < nu = 3" in certificate.reason
+    count = softmax_head_count(lag_operators(A, B, C, 5), system=(A, B, C))
+    certificate = count.evidence
+    assert (
+        not count.settled and "of the poles: a positive real pole, but k = 2 < nu = 3" in certificate.reason
+    )
 
 
 def test_a_count_by_the_poles_has_no_margin():
     eye = torch.eye(2, dtype=F64)
     M = lag_operators(diagonal(0.9, 0.5), eye, eye, 6)
-    _, certificate = softmax_head_count(M, system=(diagonal(0.9, 0.5), eye, eye))
+    certificate = softmax_head_count(M, system=(diagonal(0.9, 0.5), eye, eye)).evidence
     assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin)
 
 
@@ -131,7 +135,7 @@ def test_an_accuracy_that_is_none_is_refused(bad, error):
     eye = torch.eye(2, dtype=F64)
     M = lag_operators(rotation, eye, eye, 12)
     if error is None:
-        assert softmax_head_count(M, accuracy=bad)[0] == 3
+        assert softmax_head_count(M, accuracy=bad) == 3
         return
     for call in (softmax_head_count, sinkless_reach):
         with pytest.raises(error, match="accuracy must be a number in"):
@@ -146,7 +150,7 @@ def test_a_fading_lag_is_no_zero_lag(decay, n):
     A, one = diagonal(decay), torch.ones(1, 1, dtype=F64)
     M = lag_operators(A, one, one, n)
     assert (M == 0).any()
-    assert softmax_head_count(M, system=(A, one, one))[0] == 1 and softmax_head_count(M)[0] == 2
+    assert softmax_head_count(M, system=(A, one, one)) == 1 and softmax_head_count(M) == 2
     heads = softmax_heads_from_ssm(A, one, one, n)
     assert heads.H == 1 and heads.certificate.kind == "separating"
     # What float64 cannot hold, the logits do: the last row, by its logarithms.

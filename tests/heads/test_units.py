@@ -15,12 +15,12 @@ from ssmbook.heads import (
     exact_minimal_degree,
     head_count,
     head_count_bound,
-    head_count_report,
     heads_from_ssm,
     lag_operators,
     minimal_polynomial_degree,
     modal_residues,
 )
+from ssmbook.heads.counts import spectrum_report
 from ssmbook.systems._units import standard_form
 
 DOUBLE = torch.float64
@@ -56,11 +56,11 @@ def rational_systems(draw):
 def test_two_modes_in_units_that_differ(s):
     A = torch.diag(torch.tensor([0.9, -0.5], dtype=DOUBLE))
     B, C = torch.tensor([[1.0], [s]], dtype=DOUBLE), torch.tensor([[1.0, 1 / s]], dtype=DOUBLE)
-    report = head_count_report(A, B, C, 12)
+    report = spectrum_report(A, B, C, 12)
     assert report.count == head_count_bound(A, B, C, 12) == 1 and report.degree == 2
     assert minimal_polynomial_degree(A, B, C) == len(systems.minimal_realization(A, B, C)[0]) == 2
     B = torch.tensor([[1.0, 1.0], [s, -s]], dtype=DOUBLE)
-    report = head_count_report(A, B, C, 12)
+    report = spectrum_report(A, B, C, 12)
     assert report.count == head_count_bound(A, B, C, 12) == 2 and report.smallest_kept > 0.1
     # The numbers alone cannot tell 1e-15 of a column from a rounding error: the report says so.
     assert report.near_tie == (s == 1e-15)
@@ -71,18 +71,18 @@ def test_two_modes_in_units_that_differ(s):
 @given(rational_systems(), st.integers(0, 14), st.booleans())
 def test_counts_in_any_units_agree_with_rational_arithmetic(system, n, turned):
     *integers, D, exponents = system
-    k, nu = exact_head_count(*integers, n, D).count, exact_minimal_degree(*integers)
+    k, nu = exact_head_count(*integers, n, D).value, exact_minimal_degree(*integers)
     A, B, C = (m.double() for m in integers)
     D = None if D is None else D.double()
     if turned:
         Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(n).standard_normal(A.shape)))[0]
         A, B, C = Q @ A @ Q.mT, Q @ B, C @ Q.mT
     scaled = in_other_units(A, B, C, exponents)
-    report = head_count_report(*scaled, n, D)
+    report = spectrum_report(*scaled, n, D)
     assert report.count == k or report.near_tie, str(report)
     assert report.count == k or report.other == k
     assert head_count_bound(*scaled, n, D) >= report.count
-    if not head_count_report(*scaled, 3 * len(A)).near_tie:
+    if not spectrum_report(*scaled, 3 * len(A)).near_tie:
         assert minimal_polynomial_degree(*scaled) == nu
 
 
@@ -111,22 +111,22 @@ def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
 def test_rounding_errors_in_place_of_zeros_stay_zeros_or_are_named(system):
     *integers, D, _ = system
     A, B, C = (m.double() for m in integers)
-    k = exact_head_count(*integers, 12, D).count
+    k = exact_head_count(*integers, 12, D).value
     Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(k).standard_normal(A.shape)))[0]
     there_and_back = Q.mT @ (Q @ A @ Q.mT) @ Q, Q.mT @ (Q @ B), (C @ Q.mT) @ Q
-    report = head_count_report(*there_and_back, 12, None if D is None else D.double())
+    report = spectrum_report(*there_and_back, 12, None if D is None else D.double())
     assert report.count == k or report.near_tie, str(report)
 
 
 def test_a_count_that_rounding_errors_decide_is_warned_about():
     A = torch.tensor([[0.5, 0.0], [1e-17, 0.5]], dtype=DOUBLE)
     B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
-    report = head_count_report(A, B, C, 9)
+    report = spectrum_report(A, B, C, 9)
     assert (report.count, report.other) == (1, 2) and report.near_tie
     with pytest.warns(HeadCountTieWarning, match="entries of rounding size decide between 1 and 2"):
         head_count(A, B, C, 9)
     single = [m.float() for m in (A + 1e-7 * torch.eye(2).flip(0), B, C)]
-    assert head_count_report(*single, 9).other == 2
+    assert spectrum_report(*single, 9).other == 2
 
 
 @pytest.mark.guards("thm-head-count")

@@ -157,25 +157,23 @@ def counts_by_class(A, B, C, n) -> list[str]:
     """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
 
     A (N, N), B (N, d), C (p, N): one real system; n >= 1 an int. In order: real and fixed; softmax without a
-    sink; softmax with a sink; real with value maps of rank 1 (bounds as "6-8"); pairwise, almost every input;
-    pairwise and bounded (the smallest construction that fits the size, "≤ 4"). "k or k + 1" where undecided.
+    sink; softmax with a sink; real with value maps of rank 1; pairwise, almost every input; pairwise and
+    bounded (the smallest construction that fits the size, "≤ 4"). Bounds, "6 to 8", where a count is open.
 
     Raises as ``head_count`` and ``lag_operators``. Source: the theorems of *how-many-heads-really*, where it
     is introduced.
     """
     M = heads.lag_operators(A, B, C, n)
-    k, (sink, _), reach = heads.head_count(A, B, C, n), heads.softmax_head_count(M), heads.sinkless_reach(M)
-    low, high, _ = heads.rank_limited_head_count(M, 1, system=(A, B, C))
+    counts = [
+        heads.head_count(A, B, C, n),
+        heads.sinkless_reach(M),
+        heads.softmax_head_count(M),
+        heads.rank_limited_head_count(M, 1, system=(A, B, C)),
+        heads.pairwise_head_count(M),
+    ]
     p, d = M.shape[1:]
     bounded = 2 if max(p, d) <= 2 else 4 if max(p, d) <= 4 else p + d - 1
-    return [
-        str(k),
-        ("k or k + 1" if reach.count is None else str(reach.count)) if reach.reachable else "none",
-        "k or k + 1" if sink is None else str(sink),
-        str(low) if low == high else f"{low}-{high}",
-        str(heads.pairwise_head_count(M).count),
-        f"≤ {min(p + d - 1, bounded)}",
-    ]
+    return [*(count.short for count in counts), f"≤ {min(p + d - 1, bounded)}"]
 
 
 def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tensor:
