@@ -1,9 +1,9 @@
 """How many heads a state space model needs: lag operators, counts in five classes, floors, constructions."""
 
-from ssmbook.heads.bounded import complex_heads, hankel_heads, quaternion_heads
-from ssmbook.heads.constructors import diagonal_ssm_by_gates, heads_from_ssm
 from ssmbook.heads.count import Count
-from ssmbook.heads.counts import (
+from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
+from ssmbook.heads.fixed.construct import heads_from_ssm
+from ssmbook.heads.fixed.counts import (
     HeadCountTieWarning,
     SpectrumReport,
     head_count,
@@ -11,30 +11,31 @@ from ssmbook.heads.counts import (
     head_count_from_lags,
     minimal_polynomial_degree,
 )
-from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
-from ssmbook.heads.exact import ExactCertificate, exact_head_count, exact_minimal_degree
-from ssmbook.heads.floor import epsilon_head_count, head_floor
+from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
+from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
+from ssmbook.heads.fixed.modal import modal_head_count, modal_residues
+from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
+from ssmbook.heads.gates import diagonal_ssm_by_gates
 from ssmbook.heads.lags import lag_operators
-from ssmbook.heads.modal import modal_head_count, modal_residues
-from ssmbook.heads.modal_exact import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads.pairwise import (
+from ssmbook.heads.pairwise.bounded import complex_heads, hankel_heads, quaternion_heads
+from ssmbook.heads.pairwise.count import (
     PairwiseCertificate,
     PairwiseHeads,
     pairwise_head_count,
     pairwise_heads_from_ssm,
 )
-from ssmbook.heads.ranklimited import (
+from ssmbook.heads.rank_limited.border import jordan_approximation, jordan_lags
+from ssmbook.heads.rank_limited.count import (
     LagHeads,
     rank_limited_head_count,
     rank_limited_lower_bounds,
     span_rank_one_elements,
 )
-from ssmbook.heads.ranklimited_border import jordan_approximation, jordan_lags
 from ssmbook.heads.single_head import OneHeadWitness, one_head_coefficients, one_head_witness
-from ssmbook.heads.softmax_construct import SoftmaxHeads, softmax_heads_from_ssm
-from ssmbook.heads.softmax_count import SoftmaxCertificate, softmax_head_count
-from ssmbook.heads.softmax_eigenvalues import EigenvalueTest, eigenvalue_test
-from ssmbook.heads.softmax_sinkless import (
+from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm
+from ssmbook.heads.softmax.count import SoftmaxCertificate, softmax_head_count
+from ssmbook.heads.softmax.eigenvalues import EigenvalueTest, eigenvalue_test
+from ssmbook.heads.softmax.sinkless import (
     SinklessPlateau,
     SinklessReach,
     sinkless_heads,

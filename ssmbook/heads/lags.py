@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ssmbook._checks import check_alike
 from ssmbook.systems.system import System
 
 
@@ -21,3 +22,19 @@ def check_system(A, B, C, D=None, *, complex_ok: bool = False) -> dict[str, int]
     if system.dtype.is_complex and not complex_ok:
         raise TypeError(f"A must be a floating-point torch.Tensor; got dtype {system.dtype}")
     return {"N": system.N, "d": system.d, "p": system.p}
+
+
+def check_behind(M: torch.Tensor, A, B, C) -> None:
+    """Refuse with a ``ValueError`` a system (A, B, C) whose first N + 1 lags are not M's, to 1e-6 of the
+    largest. Introduced in *how-many-heads-really*.
+    """
+    check_alike(M=M, A=A)
+    few = min(len(M), len(A) + 1)
+    first = lag_operators(A, B, C, few)
+    same = first.shape == M[:few].shape
+    if not same or _largest(first - M[:few]) > 1e-6 * _largest(first):
+        raise ValueError(f"system must have the lags M; its first {few} differ from them")
+
+
+def _largest(tensor):
+    return float(tensor.abs().max()) if tensor.numel() else 0.0

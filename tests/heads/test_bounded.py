@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.bounded import complex_heads, hankel_heads, quaternion_heads
+from ssmbook.heads.pairwise.bounded import complex_heads, hankel_heads, quaternion_heads
 
 F64 = torch.float64
 

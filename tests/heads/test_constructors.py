@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads import (
-    constructors,
     diagonal_ssm_by_gates,
     head_floor,
     heads_from_ssm,
     lag_operators,
 )
-from ssmbook.heads.counts import spectrum_report
+from ssmbook.heads.fixed import construct
+from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.scans import TransientPeakWarning
 
@@ -148,7 +148,7 @@ def test_wrong_lags_do_not_judge_the_heads_made_from_them(error, monkeypatch):
     system, wrong = random_system(4, 3, 3, 0.9, 5), 1 + error * torch.eye(3, dtype=DOUBLE)
     assert heads_from_ssm(*system[:3], 20, system[3]).H == 5
     for skip in (None, system[3]):
-        monkeypatch.setattr(constructors, "lag_operators", lambda *args: lag_operators(*args) * wrong)
+        monkeypatch.setattr(construct, "lag_operators", lambda *args: lag_operators(*args) * wrong)
         with pytest.raises(ValueError, match="heads leave a relative error"):
             heads_from_ssm(*system[:3], 20, skip)
 

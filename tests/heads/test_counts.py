@@ -21,7 +21,7 @@ from ssmbook.heads import (
     lag_operators,
     minimal_polynomial_degree,
 )
-from ssmbook.heads.counts import spectrum_report
+from ssmbook.heads.fixed.counts import spectrum_report
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)

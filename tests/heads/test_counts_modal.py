@@ -20,7 +20,7 @@ from ssmbook.heads import (
     modal_head_count,
     modal_residues,
 )
-from ssmbook.heads.counts import spectrum_report
+from ssmbook.heads.fixed.counts import spectrum_report
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)

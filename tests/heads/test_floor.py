@@ -69,7 +69,7 @@ def test_white_inputs_are_the_identity_covariances_and_the_energy_is_the_expecte
     time, channel = random_covariance(n, 1), random_covariance(d, 2)
     W = LagOperator(M).to_dense()
     energy = torch.einsum("ijpd,ikpe,jk,de->", W, W, time, channel)
-    from ssmbook.heads.floor import weighted_rows
+    from ssmbook.heads.fixed.floor import weighted_rows
 
     torch.testing.assert_close(weighted_rows(M, time, channel).square().sum(), energy)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.lags import lag_operators
-from ssmbook.heads.pairwise import pairwise_head_count, pairwise_heads_from_ssm
+from ssmbook.heads.pairwise.count import pairwise_head_count, pairwise_heads_from_ssm
 
 F64 = torch.float64
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import maps
-from ssmbook.heads.exact import exact_head_count
+from ssmbook.heads.fixed.exact import exact_head_count
 from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.lags import lag_operators
-from ssmbook.heads.ranklimited import (
+from ssmbook.heads.rank_limited.border import jordan_approximation, jordan_lags
+from ssmbook.heads.rank_limited.count import (
     rank_limited_head_count,
     rank_limited_lower_bounds,
     span_rank_one_elements,
 )
-from ssmbook.heads.ranklimited_border import jordan_approximation, jordan_lags
 
 F64 = torch.float64
 

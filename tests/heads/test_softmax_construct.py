@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.lags import lag_operators
-from ssmbook.heads.softmax_construct import softmax_heads_from_ssm
+from ssmbook.heads.softmax.construct import softmax_heads_from_ssm
 
 F64 = torch.float64
 

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads import softmax_lp
 from ssmbook.heads.lags import lag_operators
-from ssmbook.heads.softmax_count import softmax_head_count
-from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
+from ssmbook.heads.softmax import lp
+from ssmbook.heads.softmax.count import softmax_head_count
+from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
 
 F64 = torch.float64
 
@@ -281,6 +281,6 @@ def test_a_system_with_other_lags_is_refused():
 
 
 def test_a_program_that_fails_leaves_the_shapes(monkeypatch):
-    monkeypatch.setattr(softmax_lp, "_margin_program", lambda Z: None)
-    u, weights, _ = softmax_lp.widest_margin(np.eye(5, 3))
+    monkeypatch.setattr(lp, "_margin_program", lambda Z: None)
+    u, weights, _ = lp.widest_margin(np.eye(5, 3))
     assert u.shape == (3,) and weights.shape == (5,)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.softmax_sinkless import sinkless_heads, sinkless_plateau, sinkless_reach
+from ssmbook.heads.softmax.sinkless import sinkless_heads, sinkless_plateau, sinkless_reach
 
 F64 = torch.float64
 

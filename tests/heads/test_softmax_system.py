@@ -19,7 +19,7 @@ from ssmbook.heads import (
     softmax_head_count,
     softmax_heads_from_ssm,
 )
-from ssmbook.heads.counts import spectrum_report
+from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import minimal_realization
 
 F64 = torch.float64

@@ -20,7 +20,7 @@ from ssmbook.heads import (
     minimal_polynomial_degree,
     modal_residues,
 )
-from ssmbook.heads.counts import spectrum_report
+from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems._units import standard_form
 
 DOUBLE = torch.float64

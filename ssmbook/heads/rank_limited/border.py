@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_integer
-from ssmbook.heads.ranklimited import LagHeads
+from ssmbook.heads.rank_limited.count import LagHeads
 
 
 def jordan_lags(rho, n, *, dtype=torch.float64, device=None) -> torch.Tensor:

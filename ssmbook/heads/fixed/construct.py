@@ -1,11 +1,11 @@
-"""From a state space model to the heads that equal it, and what gates on one head can do instead."""
+"""From a state space model to the heads that equal it."""
 
 from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.heads.counts import decide, real_system, scaled_span
+from ssmbook._checks import check_integer
+from ssmbook.heads.fixed.counts import decide, real_system, scaled_span
 from ssmbook.heads.lags import lag_operators
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.ranks import leading_row_directions
@@ -83,28 +83,3 @@ def _refuse_inexact(system, c, V):
             f"{residual:.1e}, wanted at most {EXACTNESS:.0e}; "
             "read head_count(...).evidence, or pass a smaller rtol"
         )
-
-
-def diagonal_ssm_by_gates(lam, n) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return output gates G_i = lam^i and input gates U_j = lam^(-j): one head V = I with both is a diagonal
-    SSM.
-
-    lam (d,), no zero entry; n >= 0 an ``int``. Result G (n, d), U (n, d) in the dtype of lam, with diag(G_i)
-    diag(U_j) = diag(lam^(i - j)) for j <= i: interaction rank d from a single all-ones causal head.
-
-    Raises ``TypeError`` for a non-floating lam, ``ValueError`` for its shape, zero or non-finite entries, n <
-    0, and where lam^(n-1) or its inverse leaves the normal range of the dtype. Source: thm-gates. Introduced
-    in *gates-and-depth*.
-    """
-    check_integer("n", n, low=0)
-    check_shape("lam", lam, "d")
-    check_finite("lam", lam)
-    if not lam.all():
-        raise ValueError("lam must have no zero entry (an input gate undoes the output gate); got a zero")
-    power = torch.arange(n, device=lam.device).unsqueeze(1)
-    G, U = lam**power, lam.reciprocal() ** power
-    tiny = torch.finfo(lam.dtype).tiny
-    for gate in (G, U):
-        if not (torch.isfinite(gate) & (gate.abs() >= tiny)).all():
-            raise ValueError(f"n must keep lam^n and lam^-n inside {lam.dtype}; got n = {n}")
-    return G, U

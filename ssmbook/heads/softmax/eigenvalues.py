@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eig, schur
 
-from ssmbook.heads.counts import real_system, spectrum_report
+from ssmbook.heads.fixed.counts import real_system, spectrum_report
 from ssmbook.systems import minimal_realization
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.heads._span import EIGENVECTOR_LIMIT, cluster
 from ssmbook.heads.count import Count
-from ssmbook.heads.counts import real_system, tolerance
+from ssmbook.heads.fixed._span import EIGENVECTOR_LIMIT, cluster
+from ssmbook.heads.fixed.counts import real_system, tolerance
 from ssmbook.systems._units import ldexp, standard_form
 
 

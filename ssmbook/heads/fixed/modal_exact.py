@@ -7,7 +7,7 @@ roots of f. Importing this module loads no sympy; calling it does.
 from __future__ import annotations
 
 from ssmbook.heads.count import Count
-from ssmbook.heads.exact import rational_matrix, rational_system
+from ssmbook.heads.fixed.exact import rational_matrix, rational_system
 
 
 def exact_modal_residues(A, B, C, D=None) -> dict:

@@ -11,16 +11,16 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads.count import Count
-from ssmbook.heads.ranklimited_bounds import (
+from ssmbook.heads.lags import check_behind
+from ssmbook.heads.rank_limited.bounds import (
     joint_ranks,
     lower_bounds,
     numerical_rank,
     pencil_modes,
     rank_one_elements,
 )
-from ssmbook.heads.softmax_lp import span_coordinates
-from ssmbook.heads.softmax_rows import check_behind
 from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.ranks import check_rtol, default_rtol
 

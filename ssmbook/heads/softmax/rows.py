@@ -5,25 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ssmbook._checks import check_alike
-from ssmbook.heads.lags import lag_operators
-
-
-def check_behind(M: torch.Tensor, A, B, C) -> None:
-    """Refuse with a ``ValueError`` a system (A, B, C) whose first N + 1 lags are not M's, to 1e-6 of the
-    largest. Introduced in *how-many-heads-really*.
-    """
-    check_alike(M=M, A=A)
-    few = min(len(M), len(A) + 1)
-    first = lag_operators(A, B, C, few)
-    same = first.shape == M[:few].shape
-    if not same or _largest(first - M[:few]) > 1e-6 * _largest(first):
-        raise ValueError(f"system must have the lags M; its first {few} differ from them")
-
-
-def _largest(tensor):
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
-
 
 def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
     """Return float64 rows (n, p d) and integer exponents (n,) with rows * 2^exponents = vec M_tau.

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads.count import Count
-from ssmbook.heads.exact import rational_matrix
-from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.heads.fixed.exact import rational_matrix
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
 

@@ -9,7 +9,7 @@ import math
 import torch
 
 from ssmbook._checks import check_finite, check_shape
-from ssmbook.heads.pairwise import PairwiseHeads
+from ssmbook.heads.pairwise.count import PairwiseHeads
 
 # e_a e_b = sign * e_c for the quaternion units 1, i, j, k: rows a, columns b, entries (sign, c).
 _QUATERNION = (

@@ -7,7 +7,7 @@ import math
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape
-from ssmbook.heads.counts import real_lags
+from ssmbook.heads.fixed.counts import real_lags
 from ssmbook.operators.ranks import default_rtol
 
 MEASURES = ("energy", "amplitude")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_integer
+from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads.lags import check_system, lag_operators
-from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, shaped, trust
-from ssmbook.heads.softmax_lp import span_coordinates
-from ssmbook.heads.softmax_rows import lag_rows
+from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, shaped, trust
+from ssmbook.heads.softmax.rows import lag_rows
 from ssmbook.operators import FactorizedOperator
 
 _FAITHFUL = 1e-10

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads.count import Count
-from ssmbook.heads.softmax_construct import SoftmaxHeads, full_simplex, slice_simplex
-from ssmbook.heads.softmax_count import SoftmaxCertificate, certify, counted, trust
-from ssmbook.heads.softmax_lp import span_coordinates
+from ssmbook.heads.softmax.construct import SoftmaxHeads, full_simplex, slice_simplex
+from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, counted, trust
 
 
 @dataclass(frozen=True)

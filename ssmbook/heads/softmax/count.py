@@ -9,12 +9,14 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_shape
-from ssmbook.heads import softmax_lp
+from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads.count import Count
-from ssmbook.heads.counts import head_count_from_lags
-from ssmbook.heads.exact import rational_matrix
-from ssmbook.heads.softmax_eigenvalues import eigenvalue_test
-from ssmbook.heads.softmax_rows import check_behind, lag_rows
+from ssmbook.heads.fixed.counts import head_count_from_lags
+from ssmbook.heads.fixed.exact import rational_matrix
+from ssmbook.heads.lags import check_behind
+from ssmbook.heads.softmax import lp
+from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
+from ssmbook.heads.softmax.rows import lag_rows
 from ssmbook.operators.ranks import check_rtol, default_rtol
 
 _EPS = np.finfo(np.float64).eps
@@ -151,8 +153,8 @@ def certify(rows: np.ndarray, rtol: float, accuracy: float) -> SoftmaxCertificat
 
     Used for lags and, without a sink, for every block W_ij. Introduced in *how-many-heads-really*.
     """
-    basis, spectrum = softmax_lp.span_coordinates(rows, rtol)
-    unit, nonzero = softmax_lp.unit_rows(rows)
+    basis, spectrum = span_coordinates(rows, rtol)
+    unit, nonzero = lp.unit_rows(rows)
     k = basis.shape[0]
     known = {"k": k, "spectrum": torch.from_numpy(spectrum)}
     if k == 0:
@@ -176,20 +178,20 @@ def certify(rows: np.ndarray, rtol: float, accuracy: float) -> SoftmaxCertificat
 
 def _decided(Z, rows, basis, known, accuracy):
     """Try the program as it is, then in balanced coordinates; keep the first verified answer."""
-    unit, _ = softmax_lp.unit_rows(rows)
+    unit, _ = lp.unit_rows(rows)
     best = -np.inf
-    for T in (np.eye(known["k"]), softmax_lp.balanced(Z)):
-        turned, _ = softmax_lp.unit_rows(Z @ T)
-        u, weights, working = softmax_lp.widest_margin(turned)
+    for T in (np.eye(known["k"]), lp.balanced(Z)):
+        turned, _ = lp.unit_rows(Z @ T)
+        u, weights, working = lp.widest_margin(turned)
         U, margin = _separation(T @ u, unit, basis)
         best = max(best, margin)
         if margin > accuracy:
             reason = f"one U has <U, M_tau> > 0 on every lag, with relative margin at least {margin:.1e}"
             return SoftmaxCertificate("separating", margin=margin, exact=True, U=U, reason=reason, **known)
-        inner = softmax_lp.positive_dependency(turned, working)
+        inner = lp.positive_dependency(turned, working)
         if inner is not None:
-            inner = softmax_lp.polished(Z, inner / np.linalg.norm(Z @ T, axis=1))
-            radius = softmax_lp.dependency_radius(Z, inner)
+            inner = lp.polished(Z, inner / np.linalg.norm(Z @ T, axis=1))
+            radius = lp.dependency_radius(Z, inner)
             if radius > accuracy + known["residual"]:
                 reason = (
                     f"0 lies inside the hull of the normalized lags, {radius:.1e} or more from its boundary"

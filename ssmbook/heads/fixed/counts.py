@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.heads._span import SpanRows, span_rows
 from ssmbook.heads.count import Count
+from ssmbook.heads.fixed._span import SpanRows, span_rows
 from ssmbook.heads.lags import check_system
 from ssmbook.operators.ranks import check_rtol, default_rtol
 from ssmbook.systems._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form

@@ -1,0 +1,19 @@
+"""The numerical row space of lag operators as flat rows: coordinates every class of heads works in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def span_coordinates(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return an orthonormal basis (k, q) of the numerical row space of rows (m, q) and all singular values.
+
+    k counts singular values above rtol times the largest.
+    Introduced in *how-many-heads-really*.
+    """
+    scale = np.abs(rows).max(initial=0.0)
+    if scale == 0:
+        return np.zeros((0, rows.shape[1])), np.zeros(min(rows.shape))
+    triangle = np.linalg.qr(rows / scale, mode="r") if rows.shape[0] > rows.shape[1] else rows / scale
+    _, sigma, right = np.linalg.svd(triangle, full_matrices=False)
+    return right[: int((sigma > rtol * sigma[0]).sum())], sigma * scale
