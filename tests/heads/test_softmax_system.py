@@ -86,6 +86,19 @@ def test_verdicts_agree_with_rational_ranks_and_a_linear_program(seed, spread, t
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_delay_behind_hidden_poles_is_no_positive_pole(channels):
+    """M_1 = 0 exactly: in the minimal realization, of A = 0, every entry is a rounding error."""
+    eye = torch.eye(channels, dtype=torch.int64)
+    system = [torch.kron(torch.tensor(m), eye) for m in ([[2, 2], [0, 0]], [[1], [-1]], [[-1, 1]])]
+    A, B, C = (m.double() for m in system)
+    test = eigenvalue_test(A, B, C)
+    assert (test.verdict, test.k, test.nu, test.n0_low, test.n0_high) == ("k+1", 1, 1, 2, 2)
+    M = lag_operators(A, B, C, 4)
+    assert exact_head_count(*system, 4) == 1 and softmax_head_count(M, system=(A, B, C)) == 2
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
 @pytest.mark.parametrize("gap", [1e-8, 1e-9, 3e-10])
 def test_poles_too_close_to_call_are_undecided_with_the_reason(gap):
     eye = torch.eye(2, dtype=F64)

@@ -10,6 +10,7 @@ from scipy.linalg import eig, schur
 
 from ssmbook.heads.fixed.counts import real_system, spectrum_report
 from ssmbook.systems import minimal_realization
+from ssmbook.systems._units import ldexp, standard_form
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     real_system(A, B, C)
     report = spectrum_report(A, B, C, len(A))
     minimal, _, _ = minimal_realization(*(t.detach().double().cpu() for t in (A, B, C)), rtol=report.rtol)
-    modes = _modes(minimal.numpy(), tol)
+    modes = _modes(minimal.numpy(), tol, _noise(A, B, C))
     k, nu = report.count, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
     known = {"k": k, "nu": nu, "independent": k == nu, "modes": pairs}
@@ -83,12 +84,20 @@ def _doubt(report, nu, nearly_real) -> str:
     return "a pole too close to the positive axis to call real" if nearly_real else ""
 
 
-def _modes(A, tol):
+def _noise(A, B, C) -> float:
+    """The size of rounding errors in the minimal matrix: that of all states, not its own."""
+    form = standard_form(*(t.detach().double().cpu() for t in (A, B, C)))
+    return 10 * len(A) * np.finfo(float).eps * float(ldexp(*form.step))
+
+
+def _modes(A, tol, noise):
     """One (eigenvalue, index, doubtful) per cluster, conjugates merged; doubtful: called real by tolerance
     only.
     """
     values, radius = _eigenvalues(A, tol)
-    scale, left, modes = np.abs(values).max(initial=0.0), list(range(len(values))), []
+    radius = np.maximum(radius, noise)
+    limit = max(10 * tol * max(np.linalg.norm(A), np.abs(values).max(initial=0.0)), noise)
+    left, modes = list(range(len(values))), []
     while left:
         first = values[left[0]]
         near = [
@@ -103,9 +112,7 @@ def _modes(A, tol):
         center = complex(members.real.mean(), 0 if real else np.abs(members.imag).mean())
         center = 0j if abs(center) <= radius[near].max() else center
         same = members if real else members[members.imag > 0]
-        modes.append(
-            (center, _index(A, same, radius[near].max(), scale, tol), bool(real and members.imag.any()))
-        )
+        modes.append((center, _index(A, same, radius[near].max(), limit), bool(real and members.imag.any())))
     return modes
 
 
@@ -122,16 +129,15 @@ def _eigenvalues(A, tol):
     return values, np.maximum(tol * np.abs(values).max(), np.minimum(rounding, 1e-3 * size))
 
 
-def _index(A, members, radius, scale, tol):
-    """Index of a cluster of eigenvalues: the least power of its nilpotent part that vanishes."""
+def _index(A, members, radius, limit):
+    """Index of a cluster of eigenvalues: the least power of its nilpotent part that is at most ``limit``."""
     if len(members) == 1 or not A.any():
         return 1
     triangle, _, size = schur(
         A.astype(complex), output="complex", sort=lambda z: np.abs(members - z).min() <= radius
     )
     nilpotent = triangle[:size, :size] - np.mean(members) * np.eye(size)
-    power, limit = nilpotent, 10 * tol * max(np.linalg.norm(A, 2), scale)
-    index = 1
+    power, index = nilpotent, 1
     while index < size and np.linalg.norm(power) > limit:
         power, index = power @ nilpotent / max(np.linalg.norm(nilpotent), 1e-300), index + 1
     return index
