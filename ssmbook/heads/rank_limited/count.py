@@ -85,8 +85,10 @@ def rank_limited_head_count(M, r, system=None, rtol=None) -> Count:
     found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, system, rtol)]
     # Fewer heads than the bound may come close, where no best approximation exists; they are not the lags.
     fair = (f for f in found if f[2] <= 10 * rtol and len(f[0]) >= lower)
-    best = min(fair, key=lambda f: (len(f[0]), f[2]))
-    V, coefficients, error = _fitted(best[0], lags)
+    ranked = sorted(fair, key=lambda f: (len(f[0]), f[2]))
+    # The lags themselves may lose a digit that their factor kept: take the first that keeps ten.
+    fits = (_fitted(f[0], lags) for f in ranked)
+    V, coefficients, error = next((f for f in fits if f[2] <= 10 * rtol), _fitted(ranked[0][0], lags))
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
 
