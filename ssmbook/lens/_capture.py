@@ -1,0 +1,204 @@
+"""One forward pass of a model, and what each of its mixing layers was called with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_finite
+
+# States of earlier calls: a layer is read on the whole text at once.
+_STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer inside a model: ``layer(*args, **kwargs)``, its hidden states among them.
+
+    ``x``: the hidden states (batch, n, d); ``single``: the text came without a batch dimension.
+    Introduced in *trained-layers*.
+    """
+
+    args: tuple
+    kwargs: dict
+    place: int | str
+    single: bool = False
+
+    @property
+    def x(self) -> Tensor:
+        return self.args[self.place] if isinstance(self.place, int) else self.kwargs[self.place]
+
+    def with_x(self, x: Tensor) -> Call:
+        """The same call with other hidden states."""
+        if isinstance(self.place, int):
+            args = (*self.args[: self.place], x, *self.args[self.place + 1 :])
+            return Call(args, self.kwargs, self.place, self.single)
+        return Call(self.args, {**self.kwargs, self.place: x}, self.place, self.single)
+
+    def to(self, dtype: torch.dtype) -> Call:
+        """The same call with every floating-point tensor in another dtype."""
+        return Call(_cast(self.args, dtype), _cast(self.kwargs, dtype), self.place, self.single)
+
+    def one(self, tensor: Tensor) -> Tensor:
+        """Drop the batch dimension where the text came without one."""
+        return tensor[0] if self.single else tensor
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_cast(part, dtype) for part in value)
+    return {key: _cast(part, dtype) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) -> Call:
+    kept = {key: value for key, value in kwargs.items() if key not in _STATE}
+    if "use_cache" in kept:
+        kept["use_cache"] = False
+    places = [*enumerate(args), *kept.items()]
+    for place, value in places:
+        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3:
+            check_finite(f"the input of {name}", value)
+            return Call(_detach(tuple(args)), _detach(kept), place, single)
+    raise ValueError(f"{name} must receive hidden states (batch, n, d); got {[k for k, _ in places]}")
+
+
+def _detach(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, (tuple, list)):
+        return type(value)(_detach(part) for part in value)
+    return {key: _detach(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+@torch.no_grad()
+def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple[dict[str, Call], list[str]]:
+    """Run the model once and return the call of every module by name, with what had to be changed for it.
+
+    Raises ``TypeError``/``ValueError`` for inputs that the lens cannot read (see ``check_inputs``), a module
+    that is not reached or that is called twice.
+    """
+    kwargs, single = check_inputs(model, inputs)
+    calls: dict[str, Call] = {}
+
+    def remember(name):
+        def hook(module, args, given):
+            if name in calls:
+                raise ValueError(f"{name} must be called once in a forward pass; got a second call")
+            calls[name] = _as_call(name, args, given, single)
+
+        return hook
+
+    hooks = [
+        module.register_forward_pre_hook(remember(name), with_kwargs=True) for name, module in modules.items()
+    ]
+    try:
+        with eager_attention(model) as notes:
+            model(*kwargs.pop("", ()), **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    missing = [name for name in modules if name not in calls]
+    if missing:
+        raise ValueError(f"the model must call {missing[0]}; its forward pass did not reach it")
+    return calls, notes
+
+
+@contextmanager
+def eager_attention(model: nn.Module) -> Iterator[list[str]]:
+    """Let attention compute its weights openly, and undo that afterwards; yields what was changed."""
+    config = getattr(model, "config", None)
+    before = getattr(config, "_attn_implementation", "eager")
+    if before in ("eager", None) or not hasattr(model, "set_attn_implementation"):
+        yield []
+        return
+    model.set_attn_implementation("eager")
+    try:
+        yield [f"attention ran as eager instead of {before}, which returns no weights"]
+    finally:
+        model.set_attn_implementation(before)
+
+
+def check_inputs(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
+    """Return the model's keyword arguments ('' holds positional ones) and whether the batch was added here.
+
+    ``inputs``: token ids (n,) or (batch, n), hidden states (n, d) or (batch, n, d), or the model's keyword
+    arguments. Refused: a model in training mode, float16 on a CPU, another device, padding, more tokens than
+    the model allows.
+    """
+    check_model(model)
+    if isinstance(inputs, Mapping):
+        kwargs, single = dict(inputs), False
+    elif isinstance(inputs, Tensor):
+        kwargs, single = _from_tensor(model, inputs)
+    else:
+        wanted = "a tensor or the model's keyword arguments"
+        raise TypeError(f"inputs must be {wanted}; got {type(inputs).__name__}")
+    texts = [value for value in (*kwargs.get("", ()), *kwargs.values()) if isinstance(value, Tensor)]
+    home = next((p.device for p in model.parameters()), None)
+    for text in texts:
+        if home is not None and text.device != home:
+            raise ValueError(f"inputs must be on the model's device, {home}; got {text.device}")
+    mask = kwargs.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.ndim == 2 and not bool(mask.bool().all()):
+        hidden = int((~mask.bool()).sum())
+        raise ValueError(
+            f"inputs must be without padding; got {hidden} padded tokens (give texts of one length)"
+        )
+    if texts:
+        _check_length(model, texts[0].shape[1])
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        kwargs["use_cache"] = False
+    return kwargs, single
+
+
+def _from_tensor(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Any], bool]:
+    ids = not inputs.is_floating_point()
+    single = inputs.ndim == (1 if ids else 2)
+    text = inputs[None] if single else inputs
+    if text.ndim != (2 if ids else 3) or text.numel() == 0:
+        wanted = "token ids (n,) or (batch, n) or hidden states (n, d) or (batch, n, d)"
+        raise ValueError(f"inputs must be {wanted}, not empty; got shape {tuple(inputs.shape)}")
+    accepted = inspect.signature(model.forward).parameters
+    name = "input_ids" if ids else "inputs_embeds"
+    return ({name: text} if name in accepted else {"": (text,)}), single
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse a non-module, a model in training mode, and float16 on a CPU."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    if model.training:
+        raise ValueError("model must be in evaluation mode; got training mode, with dropout (model.eval())")
+    for p in model.parameters():
+        if p.dtype == torch.float16 and p.device.type == "cpu":
+            raise ValueError("model must be float32 or float64 on a CPU; got float16 (call model.float())")
+
+
+def _check_length(model: nn.Module, n: int) -> None:
+    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if isinstance(longest, int) and n > longest:
+        raise ValueError(f"inputs must have at most {longest} tokens, what the model allows; got {n}")
+
+
+@contextmanager
+def watched(*modules: nn.Module) -> Iterator[dict[nn.Module, tuple[tuple, Any]]]:
+    """Collect (positional arguments, result) of each module while the block runs."""
+    seen: dict[nn.Module, tuple[tuple, Any]] = {}
+
+    def hook(module, args, result):
+        seen[module] = (args, result)
+
+    hooks = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield seen
+    finally:
+        for handle in hooks:
+            handle.remove()

@@ -1,0 +1,103 @@
+"""How far a layer's gradient reaches: exactly for each softmax head, by probes for any other layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ._frozen import Softmax
+
+# Weights below this are zeros of float32: no gradient passes them.
+_NO_WEIGHT = 1e-30
+# Output directions in which the gradient of a layer without closed form is measured.
+PROBES = 6
+
+
+def targets(n: int) -> list[int]:
+    """Output tokens whose gradients are taken: three of the second half, the last but one among them."""
+    return sorted({n // 2, 3 * n // 4, max(n - 2, 0)})
+
+
+def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
+    """Return ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for i = ``target``.
+
+    dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij = ds_ij/dx_j is read off the
+    weights themselves, so that rotary positions, norms of queries and keys, caps and sinks are in it. Column
+    i is not a number (nan): there the query moves too.
+    """
+    with torch.enable_grad():
+        moved = x.detach().clone().requires_grad_()
+        rows = softmax.weights(moved)[:, target]
+        slopes = torch.stack([_logit_slopes(row, moved, target) for row in rows])
+    alpha = rows.detach()
+    values = torch.einsum("hrd,nd->hnr", softmax.W_V, x) + softmax.b_V[:, None]
+    gap = values - torch.einsum("hn,hnr->hr", alpha, values)[:, None]
+    sizes, floors = [], []
+    for h in range(len(alpha)):
+        # ‖W_O M‖ = ‖R M‖ for W_O = Q R; of g, what is in W_V's row space and the rest's length count
+        R = torch.linalg.qr(softmax.W_O[h], mode="r").R
+        Z, T = torch.linalg.qr(softmax.W_V[h].mT)
+        inside = slopes[h] @ Z
+        across = torch.linalg.vector_norm(slopes[h] - inside @ Z.mT, dim=-1)
+        changed = T.mT + gap[h][:, :, None] * inside[:, None, :]
+        bracket = R @ torch.cat([changed, gap[h][:, :, None] * across[:, None, None]], dim=-1)
+        # the largest singular value alone: its square loses nothing
+        norm = torch.linalg.eigvalsh(bracket @ bracket.mT)[:, -1].clamp_min(0).sqrt()
+        spectrum = torch.linalg.svdvals(R @ T.mT)
+        sizes.append(alpha[h] * norm)
+        floors.append(alpha[h] * (spectrum[1] if len(spectrum) > 1 else 0.0))
+    sizes, floors = torch.stack(sizes), torch.stack(floors)
+    sizes[:, target] = floors[:, target] = torch.nan
+    return sizes, floors
+
+
+def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
+    """g_ij = ds_ij/dx_j for one row of softmax weights (n,), at every j other than i; (n, d).
+
+    sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il: with f summing to
+    zero, f_l itself. So f is 1, but for the heaviest token, which balances the others.
+    """
+    seen = row.detach() > _NO_WEIGHT
+    f = seen.to(row.dtype)
+    heaviest = int(row.detach().argmax())
+    f[heaviest] = 1.0 - f.sum()
+    if not bool(f[heaviest]):
+        return torch.zeros_like(x)
+    total = (f * torch.where(seen, row, 1.0).log()).sum()
+    slopes = torch.autograd.grad(total, x, retain_graph=True)[0]
+    return torch.where(seen[:, None], slopes / torch.where(seen, f, 1.0)[:, None], 0.0)
+
+
+def probed_gradients(F: Callable[[Tensor], Tensor], x: Tensor, target: int, generator) -> Tensor:
+    """Return a lower bound (n,) of ‖dF_i/dx_j‖₂, i = ``target``: the norm within random output directions.
+
+    F: (n, d) to (n, p), differentiable. With p directions or more than p the norm itself.
+    """
+    with torch.enable_grad():
+        moved = x.detach().clone().requires_grad_()
+        y = F(moved)[target]
+        p = y.shape[-1]
+        draw = torch.randn(p, min(p, PROBES), generator=generator, dtype=x.dtype).to(x.device)
+        probes = torch.linalg.qr(draw).Q.mT if p > PROBES else torch.eye(p, dtype=x.dtype, device=x.device)
+        rows = [torch.autograd.grad(y @ probe, moved, retain_graph=True)[0] for probe in probes]
+    return torch.linalg.matrix_norm(torch.stack(rows, dim=-2), ord=2)
+
+
+def distance_bins(n: int) -> list[int]:
+    """Lower edges of the distances that are reported together: 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
+    edges, step = [], 1
+    while step < n:
+        edges += [step, 3 * step // 2] if step > 1 else [step]
+        step *= 2
+    return [edge for edge in edges if edge < n]
+
+
+def binned(values: Tensor, target: int) -> Tensor:
+    """Means over the tokens at each distance from ``target``, (..., n) to (..., bins); nan where none is."""
+    n = values.shape[-1]
+    lag = (torch.arange(n, device=values.device) - target).abs()
+    edges = [*distance_bins(n), n]
+    parts = [(lag >= low) & (lag < high) for low, high in zip(edges, edges[1:], strict=False)]
+    return torch.stack([values[..., part].mean(-1) for part in parts], dim=-1)

@@ -1,0 +1,145 @@
+"""Softmax attention of transformers: BERT, GPT-2, and the many with q, k, v and o projections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...operators import FactorizedOperator
+from .._capture import Call, watched
+from .._frozen import Frozen, FrozenMap, Reading, Softmax, linear
+
+_OUT = ("o_proj", "out_proj")
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Value and output weights head by head, W_V (H, r, d), b_V (H, r), W_O (H, p, r), and where y leaves."""
+
+    W_V: Tensor
+    b_V: Tensor
+    W_O: Tensor
+    b_O: Tensor
+    out: nn.Module
+    query: nn.Module | None = None
+
+    @property
+    def gated(self) -> bool:
+        """An output gate leaves with the queries (Qwen3-Next): twice as many rows as the heads ask for."""
+        H, _, r = self.W_O.shape
+        return self.query is not None and linear("q_proj", self.query).W.shape[0] == 2 * H * r
+
+
+def is_bert(module: nn.Module) -> bool:
+    inner, out = getattr(module, "self", None), getattr(module, "output", None)
+    return all(hasattr(inner, name) for name in ("query", "key", "value")) and hasattr(out, "dense")
+
+
+def is_gpt2(module: nn.Module) -> bool:
+    fused = hasattr(module, "c_attn") and hasattr(module, "c_proj") and hasattr(module, "num_heads")
+    return fused and not getattr(module, "is_cross_attention", False)
+
+
+def is_projected(module: nn.Module) -> bool:
+    named = all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in "qkv")
+    return named and any(isinstance(getattr(module, name, None), nn.Module) for name in _OUT)
+
+
+def _bert(module) -> Heads:
+    V, out = linear("value", module.self.value), module.output.dense
+    return _split(V.W, V.b, linear("dense", out), module.self.attention_head_size, out)
+
+
+def _gpt2(module) -> Heads:
+    fused, d = linear("c_attn", module.c_attn), module.embed_dim
+    out = module.c_proj
+    return _split(fused.W[2 * d :], fused.b[2 * d :], linear("c_proj", out), module.head_dim, out)
+
+
+def _projected(module) -> Heads:
+    V = linear("v_proj", module.v_proj)
+    out = next(getattr(module, name) for name in _OUT if hasattr(module, name))
+    return _split(V.W, V.b, linear("o_proj", out), module.head_dim, out, module.q_proj)
+
+
+def _split(W_V, b_V, project, r: int, out, query=None) -> Heads:
+    """Cut the rows of the values and the columns of the output projection into heads of width r."""
+    H, own = project.W.shape[1] // r, W_V.shape[0] // r
+    if not own or H % own or H * r != project.W.shape[1]:
+        raise ValueError(
+            f"attention must have heads of width {r}; got {W_V.shape[0]} rows of values and "
+            f"{project.W.shape[1]} columns of the output projection"
+        )
+    # grouped keys: neighboring query heads share one value head
+    share = [part.unflatten(0, (own, r)).repeat_interleave(H // own, dim=0) for part in (W_V, b_V)]
+    return Heads(*share, project.W.unflatten(1, (H, r)).movedim(1, 0), project.b, out, query)
+
+
+def weights_of(result, n: int) -> Tensor:
+    """The attention weights (batch, H, n, n) among what a layer returned."""
+    parts = result if isinstance(result, (tuple, list)) else (result,)
+    for part in parts:
+        if isinstance(part, Tensor) and part.ndim == 4 and part.shape[-2:] == (n, n):
+            return part
+    raise ValueError(
+        "attention must return its weights (batch, H, n, n); got none: not self-attention, or not eager"
+    )
+
+
+def _read(module: nn.Module, call: Call, heads: Heads) -> Reading:
+    query = [heads.query] if heads.gated else []
+    with watched(heads.out, *query) as seen:
+        result = module(*call.args, **call.kwargs)
+    alpha = call.one(weights_of(result, call.x.shape[-2])).to(call.x.dtype)
+    (z,), y = seen[heads.out]
+    x, z, y = call.one(call.x), call.one(z), call.one(y)
+    # rows of a head with a sink sum to less than one: a value bias arrives with that weight
+    bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
+
+    def weights(x):
+        answer = module(*(moved := call.with_x(x[None])).args, **moved.kwargs)
+        return weights_of(answer, x.shape[-2])[0].to(x.dtype)
+
+    if not heads.gated:
+        offset = torch.einsum("...ihr,hpr->...ip", bias, heads.W_O) + heads.b_O
+        core = Frozen(FactorizedOperator(alpha, heads.W_O @ heads.W_V), x, y, offset)
+        return Reading(core, softmax=Softmax(heads.W_V, heads.W_O, heads.b_V, weights))
+    r = heads.W_O.shape[-1]
+    gate = torch.sigmoid(call.one(seen[heads.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2))
+    return _gated(heads, weights, alpha, x, z, y, gate, bias.flatten(-2))
+
+
+def _gated(heads: Heads, weights, alpha, x, z, y, gate, bias) -> Reading:
+    """Attention whose heads' outputs are multiplied by a gate before the output projection."""
+    H, p, r = heads.W_O.shape
+    select = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
+    W = FactorizedOperator(alpha, select @ heads.W_V)
+    W_O = heads.W_O.movedim(0, 1).flatten(1)
+    stages = (W.apply, lambda c: c * gate, lambda c: c @ W_O.mT)
+    mixer = FrozenMap(stages, x, W.batch_shape, W.n, p, W.d)
+    offset = (bias * gate) @ W_O.mT + heads.b_O
+    return Reading(
+        core=Frozen(W, x, z / gate, bias),
+        mixer=Frozen(mixer, x, y, offset),
+        softmax=Softmax(heads.W_V, select, heads.b_V, weights),
+    )
+
+
+def read_bert(module, call):
+    return _read(module, call, _bert(module))
+
+
+def read_gpt2(module, call):
+    return _read(module, call, _gpt2(module))
+
+
+def read_projected(module, call):
+    return _read(module, call, _projected(module))
+
+
+def heads_of(module) -> Heads | None:
+    """The heads of an attention module, or ``None`` for any other."""
+    known = ((is_bert, _bert), (is_gpt2, _gpt2), (is_projected, _projected))
+    return next((find(module) for matches, find in known if matches(module)), None)

@@ -1,0 +1,244 @@
+"""A model under the lens: every layer measured, as written and with its weights permuted."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from .. import __version__
+from .._checks import check_integer
+from ._capture import Call, capture, check_inputs
+from ._frozen import check_frozen
+from ._layers import MixingLayer, read
+from ._layers import layers as find_layers
+from ._measure import EPSILONS, Measures, measure, permute_weights
+
+FORMAT = "ssmbook.lens/1"
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer: what it is, its numbers, and those of the same layer with permuted weights.
+
+    ``miss``: the largest relative miss of y == W x + offset over the texts; ``permuted``: ``None`` when not
+    asked for.
+    """
+
+    name: str
+    kind: str
+    family: str
+    n: int
+    p: int
+    d: int
+    H: int
+    miss: float
+    trained: Measures
+    permuted: Measures | None = None
+
+    @classmethod
+    def from_dict(cls, given: dict) -> LayerReport:
+        parts = {key: Measures(**given[key]) if given[key] else None for key in ("trained", "permuted")}
+        return cls(**{**given, **parts})
+
+
+@dataclass
+class Report:
+    """What the lens found: ``layers``, with the ``model``, ``settings``, ``versions`` and ``notes``.
+
+    Its forms: ``table()``, ``figure(layer)``, ``to_json(path)`` and ``from_json(path)``, ``to_html(path)``.
+    Introduced in *trained-layers*.
+    """
+
+    model: str
+    settings: dict
+    layers: list[LayerReport] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+
+    def table(self):
+        """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
+        from ._table import counts_table
+
+        return counts_table(self)
+
+    def figure(self, layer: int | str):
+        """Return ``fig, alt`` of one layer, by its place or its name (``ValueError`` if there is none)."""
+        from ._figure import layer_figure
+
+        return layer_figure(self[layer])
+
+    def __getitem__(self, layer: int | str) -> LayerReport:
+        names = [each.name for each in self.layers]
+        if isinstance(layer, str) and layer in names:
+            return self.layers[names.index(layer)]
+        if isinstance(layer, int) and not isinstance(layer, bool) and -len(names) <= layer < len(names):
+            return self.layers[layer]
+        raise ValueError(f"layer must be a name or a place among {len(names)} layers; got {layer!r}")
+
+    def to_dict(self) -> dict:
+        return {"format": FORMAT, **asdict(self)}
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the report as JSON, in one step: a file that was there stays whole until it is replaced."""
+        path = Path(path)
+        fresh = path.with_suffix(path.suffix + ".part")
+        text = json.dumps(_finite(self.to_dict()), indent=1, ensure_ascii=False)
+        # a list of numbers on one line: fewer lines, and a change shows where it is
+        text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
+        fresh.write_text(text + "\n", "utf-8")
+        fresh.replace(path)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Report:
+        """Read a report; ``ValueError`` for a file that is none or of another format."""
+        try:
+            given = json.loads(Path(path).read_text("utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"path must hold a report of the lens; got {path}, which is no JSON") from error
+        found = given.pop("format", None) if isinstance(given, dict) else None
+        if found != FORMAT:
+            raise ValueError(f"path must hold a report of format {FORMAT}; got {found} in {path}")
+        return cls(**{**given, "layers": [LayerReport.from_dict(layer) for layer in given["layers"]]})
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the report as one page that needs no other file and asks no other host."""
+        from ._html import page
+
+        Path(path).write_text(page(self), "utf-8")
+
+
+def report(
+    model: nn.Module,
+    inputs,
+    *,
+    layers: Sequence[str] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    permuted: bool = True,
+    gradient: bool = True,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Report:
+    """Measure the mixing layers of a model on a batch of texts.
+
+    ``inputs``: token ids (n,) or (texts, n), hidden states (n, d) or (texts, n, d); ``layers``: names of
+    some of them (all); ``name``: what to call the model; ``permuted``: measure each layer also with the
+    entries of its weight matrices permuted, drawn from ``seed``; ``gradient``: also on the first text the
+    gradient against distance; ``progress(done, total, name)`` is called before each layer and at the end.
+    Only one layer is held in float64 at a time. Raises ``TypeError``/``ValueError`` as ``operator``.
+    Introduced in *trained-layers*.
+    """
+    texts = split_texts(model, inputs)
+    found = chosen(find_layers(model), layers)
+    result = begin(model, texts, name, seed=seed, permuted=permuted, gradient=gradient)
+    for layer in measured(model, texts, found, result, progress):
+        result.layers.append(layer)
+    return result
+
+
+def begin(model: nn.Module, texts: list[Tensor], name: str | None, **settings) -> Report:
+    """An empty report with its settings."""
+    check_integer("seed", settings["seed"], low=0)
+    size = {"texts": len(texts), "tokens": int(texts[0].shape[0]), "epsilons": list(EPSILONS)}
+    dtype = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
+    return Report(name or type(model).__name__, {**size, **settings, **dtype})
+
+
+def compare(before: Report, after: Report):
+    """Return the layers that two reports share, before → after: two checkpoints, before and after tuning.
+
+    A ``display.Table``. Raises ``TypeError`` for anything but reports, ``ValueError`` when no layer has the
+    same name or the numbers of tokens differ. Introduced in *trained-layers*.
+    """
+    from ._table import comparison
+
+    return comparison(before, after)
+
+
+def measured(
+    model, texts: list[Tensor], found: list[MixingLayer], result: Report, progress=None
+) -> Iterator[LayerReport]:
+    """Yield the reports of ``found`` one by one, in the settings of ``result``; notes go to the result."""
+    modules = {layer.name: layer.module for layer in found}
+    passes = [capture(model, modules, text) for text in texts]
+    result.notes += [note for note in passes[0][1] if note not in result.notes]
+    for done, layer in enumerate(found):
+        if progress is not None:
+            progress(done, len(found), layer.name)
+        yield layer_report(layer, [calls.pop(layer.name) for calls, _ in passes], result.settings)
+    if progress is not None:
+        progress(len(found), len(found), "")
+
+
+def layer_report(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:
+    """Read and measure one layer, as written and permuted."""
+    measures, misses, readings = [], [], []
+    changes = [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]
+    for change in changes:
+        readings = [read(layer, call, change) for call in calls]
+        words = f"{layer.name or layer.kind}{' (permuted)' if change else ''}"
+        misses += [check_frozen(words, reading.core) for reading in readings]
+        measures.append(measure(readings, settings["seed"], settings["gradient"]))
+    W, miss = readings[0].core.W, float(f"{max(misses):.2g}")
+    named = (layer.name, layer.kind, layer.family)
+    return LayerReport(*named, W.n, W.p, W.d, readings[0].heads, miss, *measures)
+
+
+def split_texts(model: nn.Module, inputs) -> list[Tensor]:
+    """The texts of a batch one by one, checked against the model."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"inputs must be a tensor of token ids or hidden states; got {type(inputs).__name__}")
+    check_inputs(model, inputs)
+    single = inputs.ndim == (2 if inputs.is_floating_point() else 1)
+    texts = [inputs] if single else list(inputs)
+    if len(texts[0]) < 8:
+        raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
+    return texts
+
+
+def chosen(found: list[MixingLayer], names: Sequence[str] | None) -> list[MixingLayer]:
+    """The layers of these names, each of which must exist."""
+    if names is None:
+        return found
+    known = {layer.name: layer for layer in found}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"layers must name some of {', '.join(known)}; got {name!r}")
+    return [known[name] for name in known if name in set(names)]
+
+
+def versions() -> dict[str, str]:
+    """The versions that made the numbers."""
+    found = {"ssmbook": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    with suppress(metadata.PackageNotFoundError):
+        found["transformers"] = metadata.version("transformers")
+    return found
+
+
+def _finite(value):
+    """JSON knows no nan: what was not measured becomes null."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and value != value else value
+
+
+def measurement(name: str) -> Report:
+    """Return a report that comes with the library: "minilm", a trained MiniLM on four texts of 256 tokens.
+
+    The file says by which command, model, versions and text it was made. Raises ``ValueError`` for another
+    name. Introduced in *trained-layers*.
+    """
+    known = {path.stem: path for path in sorted((Path(__file__).parent / "measured").glob("*.json"))}
+    if name not in known:
+        raise ValueError(f"name must be one of {', '.join(known)}; got {name!r}")
+    return Report.from_json(known[name])

@@ -1,0 +1,93 @@
+"""Small models of every family with random weights, at two sizes."""
+
+import warnings
+
+import pytest
+import torch
+
+VOCABULARY = 31
+
+
+def _config(T, family: str, size: int):
+    """The class of the model and its configuration: width 24 or 40, two or three layers."""
+    d, odd = (24, 40)[size], bool(size)
+    small = {"hidden_size": d, "vocab_size": VOCABULARY, "num_hidden_layers": 2}
+    plain = {**small, "intermediate_size": 16, "num_attention_heads": (3, 5)[size]}
+    grouped = {**small, "intermediate_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ssd = {"mamba_n_heads": (6, 8)[size], "mamba_d_head": (8, 10)[size], "mamba_n_groups": 2}
+    scan = {"state_size": (4, 7)[size], "conv_kernel": (3, 4)[size], "time_step_rank": 2}
+    return {
+        "bert": (T.BertModel, T.BertConfig(**plain)),
+        "gpt2": (T.GPT2Model, T.GPT2Config(n_embd=d, n_head=(3, 5)[size], n_layer=2, vocab_size=VOCABULARY)),
+        "llama": (T.LlamaModel, T.LlamaConfig(**grouped, attention_bias=odd)),
+        "mistral": (T.MistralModel, T.MistralConfig(**grouped, sliding_window=5)),
+        "gpt_oss": (
+            T.GptOssModel,
+            T.GptOssConfig(
+                **grouped, head_dim=6, sliding_window=5, num_local_experts=2, num_experts_per_tok=1
+            ),
+        ),
+        "mamba": (T.MambaModel, T.MambaConfig(**small, **scan, use_bias=odd)),
+        "falcon_mamba": (T.FalconMambaModel, T.FalconMambaConfig(**small, **scan, use_bias=odd)),
+        "mamba2": (
+            T.Mamba2Model,
+            T.Mamba2Config(
+                **small, state_size=5, conv_kernel=3, num_heads=(6, 8)[size], head_dim=(8, 10)[size],
+                n_groups=2, chunk_size=4, use_bias=odd,
+            ),
+        ),
+        "jamba": (
+            T.JambaModel,
+            T.JambaConfig(
+                **grouped, num_experts=1, num_experts_per_tok=1, mamba_d_state=5, mamba_d_conv=3,
+                mamba_dt_rank=3, attn_layer_period=2, attn_layer_offset=1, mamba_proj_bias=odd,
+            ),
+        ),
+        "bamba": (
+            T.BambaModel,
+            T.BambaConfig(**grouped, **ssd, mamba_d_state=5, mamba_chunk_size=4, attn_layer_indices=[1]),
+        ),
+        "recurrent_gemma": (
+            T.RecurrentGemmaModel,
+            T.RecurrentGemmaConfig(
+                **{**grouped, "num_key_value_heads": 1, "num_hidden_layers": 3}, lru_width=d, head_dim=6,
+                attention_window_size=6,
+            ),
+        ),
+        "qwen3_next": (
+            T.Qwen3NextModel,
+            T.Qwen3NextConfig(
+                **grouped, head_dim=6, linear_num_key_heads=2, linear_num_value_heads=4, num_experts=0,
+                linear_key_head_dim=5, linear_value_head_dim=(6, 7)[size], linear_conv_kernel_dim=3,
+                layer_types=["linear_attention", "full_attention"], mlp_only_layers=[0, 1],
+            ),
+        ),
+    }[family]  # fmt: skip
+
+
+def _build(family: str, size: int = 0, seed: int = 0):
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.set_verbosity_error()
+    kind, config = _config(transformers, family, size)
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        model = kind(config).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+@pytest.fixture(scope="session")
+def build():
+    """build(family, size=0, seed=0): a model with random weights everywhere, no parameter one or zero."""
+    return _build
+
+
+@pytest.fixture(scope="session")
+def ids():
+    """ids(n, seed=0): n token ids."""
+    return lambda *shape, seed=0: torch.randint(
+        0, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed)
+    )

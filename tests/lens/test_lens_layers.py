@@ -1,0 +1,191 @@
+"""Which layers the lens finds, what it says of the others, and what it refuses to read."""
+
+import pytest
+import torch
+from torch import nn
+
+from ssmbook import lens, maps
+from ssmbook.lens import _readers
+from ssmbook.operators import FactorizedOperator
+
+F64 = torch.float64
+
+
+def named(model):
+    return [(layer.name, layer.kind, layer.family) for layer in lens.layers(model)]
+
+
+def test_a_hybrid_is_found_layer_by_layer(build):
+    assert named(build("jamba")) == [
+        ("layers.0.mamba", "JambaMambaMixer", "selective SSM"),
+        ("layers.1.self_attn", "JambaAttention", "attention"),
+    ]
+    assert named(build("recurrent_gemma")) == [
+        ("layers.0.temporal_block", "RecurrentGemmaRecurrentBlock", "RG-LRU"),
+        ("layers.1.temporal_block", "RecurrentGemmaRecurrentBlock", "RG-LRU"),
+        ("layers.2.temporal_block", "RecurrentGemmaAttention", "attention"),
+    ]
+    assert [family for *_, family in named(build("qwen3_next"))] == ["gated DeltaNet", "attention"]
+
+
+def test_layers_of_any_module_and_a_mixer_alone(build, ids):
+    block = nn.ModuleDict({"a": build("mamba"), "b": nn.Linear(3, 3)})
+    assert [name for name, *_ in named(block)] == ["a.layers.0.mixer", "a.layers.1.mixer"]
+    mixer = build("mamba").layers[0].mixer
+    (layer,) = lens.layers(mixer)
+    x = torch.randn(9, 24, generator=torch.Generator().manual_seed(0))
+    for frozen in (lens.operator(mixer, x, "mixer"), lens.operator(layer, x, "mixer")):
+        with torch.no_grad():
+            wanted = mixer(x[None])[0].double()
+        gap = (frozen.W.apply(x.double()) + frozen.offset - wanted).abs().max()
+        assert float(gap) < 1e-5 * float(wanted.abs().max())
+    assert lens.layers(layer.module)[0].model is mixer
+
+
+def test_the_maps_of_the_book_stand_under_the_lens_too():
+    seed = torch.Generator().manual_seed(0)
+    model = nn.Sequential(
+        maps.SSD(5, 6, heads=2, head_width=3, N=4, generator=seed, dtype=F64),
+        nn.Tanh(),
+        maps.SelectiveSSM(6, N=3, generator=seed, dtype=F64),
+    ).eval()
+    x = torch.randn(8, 5, generator=seed, dtype=F64)
+    for layer in lens.layers(model):
+        frozen = lens.operator(layer, x)
+        assert layer.family == "map of the book" and frozen.miss() < 1e-12
+        assert torch.equal(frozen.W.to_dense(), layer.module.interaction(frozen.x).to_dense())
+
+
+class GatedMixer(nn.Module):
+    """A mixer that no reader knows: y_i = sigmoid(w . x_i) times the mean of the tokens so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+
+    def forward(self, x):
+        seen = torch.arange(1, x.shape[-2] + 1, dtype=x.dtype)[:, None]
+        return torch.sigmoid(x @ self.w)[..., None] * x.cumsum(-2) / seen
+
+
+@pytest.fixture
+def families():
+    """The registry, put back as it was."""
+    before = list(_readers.FAMILIES)
+    yield
+    _readers.FAMILIES[:] = before
+
+
+def test_an_unknown_mixer_is_named_with_the_lines_that_register_one(families):
+    model = nn.ModuleDict({"deep": nn.Sequential(GatedMixer())}).eval()
+    with pytest.raises(ValueError, match=r"got GatedMixer \(deep.0\)") as refusal:
+        lens.layers(model)
+    assert refusal.value.args[0].count("\n") == 3
+    with pytest.raises(ValueError, match="layer that mixes tokens; got none in ModuleDict"):
+        lens.layers(model, unknown="skip")
+
+    @lens.register("GatedMixer")
+    def read(mixer, call):
+        x = call.one(call.x)
+        n = x.shape[-2]
+        alpha = (
+            torch.sigmoid(x @ mixer.w)[..., None]
+            * torch.ones(n, n).tril()
+            / torch.arange(1.0, n + 1)[:, None]
+        )
+        W = FactorizedOperator(alpha[..., None, :, :], torch.eye(3, dtype=x.dtype)[None])
+        return lens.Reading(lens.Frozen(W, x=x, y=call.one(mixer(*call.args, **call.kwargs))))
+
+    (layer,) = lens.layers(model)
+    assert (layer.name, layer.family) == ("deep.0", "GatedMixer")
+    x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    assert lens.operator(model["deep"][0], x).miss() < 1e-12
+
+
+def test_a_reader_that_is_wrong_is_refused_with_its_miss(families):
+    @lens.register("GatedMixer")
+    def read(mixer, call):
+        n = call.x.shape[-2]
+        alpha = torch.ones(1, n, n, dtype=F64).tril()
+        W = FactorizedOperator(alpha, torch.eye(3, dtype=F64)[None])
+        return lens.Reading(lens.Frozen(W, x=call.x, y=mixer(call.x)))
+
+    x = torch.randn(1, 6, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"exactly, y == W x \+ offset to 1e-10; got a relative miss of"):
+        lens.operator(GatedMixer().eval(), x)
+
+
+def test_a_layer_that_does_more_than_its_kind_is_refused(build, ids):
+    model = build("llama")
+    module = model.layers[0].self_attn
+    module.v_proj.register_forward_hook(lambda m, args, result: result * (1 + 1e-6 * result.abs()))
+    with pytest.raises(ValueError, match="layers.0.self_attn .core. must be read exactly"):
+        lens.operator(lens.layers(model)[0], ids(9))
+
+
+def test_without_a_mixing_layer():
+    with pytest.raises(ValueError, match="must hold a layer that mixes tokens; got none in Sequential"):
+        lens.layers(nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 3, 2)))
+    with pytest.raises(TypeError, match="model must be a torch.nn.Module; got str"):
+        lens.layers("gpt2")
+    with pytest.raises(ValueError, match="unknown must be 'refuse' or 'skip'; got 'ignore'"):
+        lens.layers(nn.Linear(3, 3), unknown="ignore")
+    with pytest.raises(ValueError, match=r"can read; got GRU \(the model itself\)"):
+        lens.operator(nn.GRU(3, 3), torch.zeros(4, 3))
+    with pytest.raises(TypeError, match="layer must be one of lens.layers.model. or a module; got int"):
+        lens.operator(3, torch.zeros(4, 3))
+
+
+def test_inputs_that_cannot_be_read(build, ids):
+    model = build("llama")
+    layer = lens.layers(model)[0]
+    refused = [
+        (ids(2, 3, 4), ValueError, r"token ids \(n,\) or \(batch, n\) .* got shape \(2, 3, 4\)"),
+        (torch.zeros(0, dtype=torch.int64), ValueError, r"not empty; got shape \(0,\)"),
+        ("a text", TypeError, "inputs must be a tensor or the model's keyword arguments; got str"),
+        (ids(9).to("meta"), ValueError, "inputs must be on the model's device, cpu; got meta"),
+        ({"input_ids": ids(1, 3000)}, ValueError, "at most 2048 tokens, what the model allows; got 3000"),
+        (
+            {"input_ids": ids(2, 4), "attention_mask": torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])},
+            ValueError,
+            "without padding; got 2 padded tokens",
+        ),
+        (
+            torch.full((5, 24), torch.nan),
+            ValueError,
+            "the input of layers.0.self_attn must be finite; got 120",
+        ),
+    ]
+    for inputs, error, words in refused:
+        with pytest.raises(error, match=words):
+            lens.operator(layer, inputs)
+    with pytest.raises(ValueError, match="part must be one of core, mixer; got 'head'"):
+        lens.operator(layer, ids(9), part="head")
+
+
+def test_models_that_cannot_be_read(build, ids):
+    model = build("llama")
+    layer = lens.layers(model)[0]
+    model.train()
+    with pytest.raises(ValueError, match="evaluation mode; got training mode, with dropout"):
+        lens.operator(layer, ids(9))
+    model.eval().half()
+    with pytest.raises(ValueError, match="float32 or float64 on a CPU; got float16"):
+        lens.operator(layer, ids(9))
+
+
+def test_bfloat16_is_read_from_a_float64_copy(build, ids):
+    model = build("llama").bfloat16()
+    frozen = lens.operator(lens.layers(model)[1], ids(9))
+    assert frozen.W.dtype == F64 and frozen.miss() < 1e-10
+
+
+def test_a_layer_that_is_not_reached_or_runs_twice(build, ids):
+    model, other = build("mamba"), build("mamba", seed=1)
+    (layer, _) = lens.layers(other)
+    stray = lens.MixingLayer("elsewhere", layer.module, layer.family, model)
+    with pytest.raises(ValueError, match="must call elsewhere; its forward pass did not reach it"):
+        lens.operator(stray, ids(9))
+    model.layers[1].mixer = model.layers[0].mixer
+    with pytest.raises(ValueError, match="layers.0.mixer must be called once in a forward pass"):
+        lens.operator(lens.layers(model)[0], ids(9))

@@ -1,0 +1,223 @@
+"""The numbers of a report against other routes: autograd, dense blocks, definitions written out."""
+
+import pytest
+import torch
+
+from ssmbook import lens
+from ssmbook.gradients import gradient_profile, jacobian_blocks
+from ssmbook.lens import _gradient, _layers, _measure
+from ssmbook.lens._capture import capture
+from ssmbook.operators import DenseOperator, FactorizedOperator
+
+F64 = torch.float64
+N = 12
+
+
+def reading(model, place, text):
+    layer = lens.layers(model)[place]
+    calls, _ = capture(model, {layer.name: layer.module}, text)
+    return layer, calls[layer.name], _layers.read(layer, calls[layer.name])
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+@pytest.mark.guards("prop-sigma2-highway")
+@pytest.mark.parametrize("target", [0, 7, N - 1])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mistral", "gpt_oss", "qwen3_next"])
+def test_gradients_of_softmax_heads_are_those_of_autograd(family, target, build, ids):
+    model = build(family)
+    place = len(lens.layers(model)) - 1
+    layer, call, read = reading(model, place, ids(N))
+    softmax, x = read.softmax, read.core.x
+    sizes, floors = _gradient.head_gradients(softmax, x, target)
+    others = torch.arange(N) != target
+    for h in range(read.heads):
+
+        def head(x, h=h):
+            # one head in the order in which it is defined: values, weights, output projection
+            values = x @ softmax.W_V[h].mT + softmax.b_V[h]
+            return (softmax.weights(x)[h] @ values) @ softmax.W_O[h].mT
+
+        wanted = torch.linalg.matrix_norm(jacobian_blocks(head, x, target), ord=2)
+        assert float((sizes[h] - wanted)[others].abs().max()) < 2e-6 * float(wanted.max())
+    assert bool((sizes >= floors * (1 - 1e-6))[:, others].all())
+    assert bool(sizes[:, target].isnan().all())
+    if float(floors[:, others].max()) > 0:
+        alpha = read.core.W.alpha[:, target]
+        second = torch.linalg.svdvals(read.core.W.V)[:, 1]
+        assert torch.allclose(floors[:, others], (alpha * second[:, None])[:, others], rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["mamba", "mamba2", "recurrent_gemma"])
+def test_probed_gradients_are_lower_bounds_and_whole_when_all_directions_are_taken(
+    family, build, ids, monkeypatch
+):
+    _, _, read = reading(build(family), 0, ids(N))
+    x = read.mixer.x
+    wanted = gradient_profile(read.F, x, N - 2)[1].flip(0)
+    seed = torch.Generator().manual_seed(0)
+    few = _gradient.probed_gradients(read.F, x, N - 2, seed)
+    assert bool((few[: N - 1] <= wanted * (1 + 1e-9)).all())
+    assert float(few.nan_to_num().max()) > 0.1 * float(wanted.max())
+    monkeypatch.setattr(_gradient, "PROBES", 24)
+    assert torch.allclose(_gradient.probed_gradients(read.F, x, N - 2, seed)[: N - 1], wanted, rtol=1e-9)
+
+
+def test_the_layer_as_a_function_is_the_mixer(build, ids):
+    for family in ("mamba", "falcon_mamba", "mamba2", "bamba", "recurrent_gemma", "qwen3_next"):
+        _, _, read = reading(build(family), 0, ids(N))
+        assert torch.equal(read.F(read.mixer.x), read.mixer.y)
+
+
+def test_bins_hold_every_distance_once():
+    assert _gradient.distance_bins(20) == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert _gradient.distance_bins(2) == [1]
+    for n, target in ((20, 13), (9, 0), (33, 32)):
+        ones = _gradient.binned(torch.ones(3, n, dtype=F64), target)
+        assert ones.shape == (3, len(_gradient.distance_bins(n)))
+        assert bool(((ones == 1) | ones.isnan()).all())
+    lag = (torch.arange(20, dtype=F64) - 13).abs()
+    assert _gradient.binned(lag, 13)[:5].tolist() == pytest.approx([1, 2, 3, 4.5, 19 / 3])
+
+
+def floor_by_definition(blocks, H):
+    """The energy that no H heads reach: what is left after projecting on the H best value maps."""
+    rows = blocks.flatten(0, 1).flatten(1)
+    U, sigma, Vh = torch.linalg.svd(rows, full_matrices=False)
+    best = (U[:, :H] * sigma[:H]) @ Vh[:H]
+    return float((rows - best).square().sum() / rows.square().sum())
+
+
+def test_counts_are_the_fewest_heads_of_the_dense_blocks(build, ids):
+    model = build("gpt2", 1)
+    texts = [ids(N, seed=s) for s in (0, 1)]
+    reads = [reading(model, 1, text)[2] for text in texts]
+    found = _measure.measure(reads, gradient=False)
+    for t, read in enumerate(reads):
+        blocks, x = read.core.W.to_dense(), read.core.x
+        root = torch.linalg.cholesky(x.mT @ x / N + 1e-13 * torch.eye(x.shape[-1], dtype=F64))
+        for eps in _measure.EPSILONS:
+            key = f"{eps:g}"
+            for kept, given in ((found.counts, blocks), (found.weighted, blocks @ root)):
+                H = kept[key][t]
+                assert floor_by_definition(given, H) <= eps < floor_by_definition(given, H - 1)
+    both = torch.cat([read.core.W.to_dense() for read in reads])
+    for eps in _measure.EPSILONS:
+        H = found.common[f"{eps:g}"]
+        assert floor_by_definition(both, H) <= eps < floor_by_definition(both, H - 1)
+        assert H >= max(found.counts[f"{eps:g}"]) - 1
+    assert found.rank == [5, 5]
+
+
+def test_planted_heads_are_counted():
+    V = random(4, 5, 6)
+    alpha = random(4, 9, 9, seed=1).tril()
+    alpha[2] = 0.5 * alpha[0] - alpha[1]
+    x = random(9, 6, seed=2)
+    W = FactorizedOperator(torch.cat([alpha[:3], alpha[:1]]), torch.cat([V[:3], V[:1]]))
+    read = lens.Reading(lens.Frozen(W, x, W.apply(x)))
+    found = _measure.measure([read], gradient=False)
+    # three value maps, two coefficient tables: two heads are enough
+    assert found.rank == [2] and found.common == {"0.1": 2, "0.01": 2, "0.001": 2} and read.heads == 4
+    dense = lens.Reading(lens.Frozen(DenseOperator(W.to_dense()), x, W.apply(x)))
+    other = _measure.measure([dense], gradient=False)
+    assert (other.rank, other.counts, other.weighted) == (found.rank, found.counts, found.weighted)
+    assert dense.heads == 1 and set(other.heads) == {"first", "distance", "states", "states_1%"}
+
+
+def test_head_statistics_by_their_definitions():
+    n, alpha = 10, torch.zeros(4, 10, 10, dtype=F64)
+    i = torch.arange(n)
+    alpha[0, i, i] = 1
+    alpha[1, :, 0] = 1
+    alpha[2] = torch.ones(n, n, dtype=F64).tril() / (i[:, None] + 1)
+    alpha[3] = (0.4 * 0.5 ** (i[:, None] - i).clamp_min(0)).to(F64).tril()
+    mixing = DenseOperator(alpha[..., None, None])
+    found = _measure.head_statistics(mixing, softmax=True)
+    assert found["first"][:2].tolist() == [0, 1]
+    assert found["distance"][:3].tolist() == pytest.approx([0, 4.5, 2.25])
+    assert found["states"].tolist() == mixing.past_future_rank().tolist() == [0, 1, 1, 1]
+    assert float(found["outside"][1]) == 0 and 0.2 < float(found["outside"][3]) < 0.4
+    assert "outside" not in _measure.head_statistics(DenseOperator(alpha[:3, ..., None, None]), softmax=True)
+    both_ways = DenseOperator(random(1, n, n, 1, 1))
+    assert "states" not in _measure.head_statistics(both_ways, softmax=False)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mamba", "mamba2", "recurrent_gemma", "qwen3_next"])
+def test_states_at_the_middle_are_at_most_the_past_future_rank(family, build, ids):
+    _, _, read = reading(build(family), 0, ids(N))
+    most = read.mixing.past_future_rank()
+    assert bool((_measure.statistics(read)["states"] <= most).all())
+    assert most.shape == (read.heads,)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mamba", "mamba2", "recurrent_gemma"])
+def test_counts_are_those_of_the_operators_own_floor(family, build, ids):
+    reads = [reading(build(family), 0, ids(N, seed=seed))[2] for seed in (0, 1)]
+    found = _measure.measure(reads, gradient=False)
+    for t, read in enumerate(reads):
+        W, x = read.core.W, read.core.x
+        moments = x.mT @ x / N
+        for eps in _measure.EPSILONS:
+            assert found.counts[f"{eps:g}"][t] == W.epsilon_heads(eps)
+            assert found.weighted[f"{eps:g}"][t] == W.epsilon_heads(eps, channel_covariance=moments)
+        assert found.rank[t] == W.interaction_rank()
+    pooled = sum(read.core.x.mT @ read.core.x for read in reads)
+    root = torch.linalg.cholesky(pooled + 1e-12 * torch.eye(len(pooled), dtype=F64))
+    blocks = torch.cat([read.core.W.to_dense() for read in reads])
+    for given, kept in ((blocks, found.common), (blocks @ root, found.common_weighted)):
+        sigma = torch.linalg.svdvals(given.flatten(0, 1).flatten(1))
+        tails = sigma.flip(0).square().cumsum(0).flip(0) / sigma.square().sum()
+        assert kept == {f"{eps:g}": int((tails > eps).sum()) for eps in _measure.EPSILONS}
+
+
+def test_a_wide_layer_is_counted_by_certified_bounds(build, ids, monkeypatch):
+    reads = [reading(build("mamba"), 0, ids(N, seed=seed))[2] for seed in (0, 1)]
+    exact = _measure.measure(reads, gradient=False)
+    monkeypatch.setattr(_measure, "_WIDE", 40)
+    wide = _measure.measure(reads, gradient=False)
+    assert wide.common == {} and wide.heads == exact.heads and not exact.at_most
+    for kept, other in ((wide.counts, exact.counts), (wide.weighted, exact.weighted)):
+        assert kept == other
+    assert all(a >= b for a, b in zip(wide.rank, exact.rank, strict=True))
+
+
+def test_states_of_a_selective_layer_are_its_states(build, ids):
+    model = build("mamba")
+    found = lens.report(model, ids(2, 24), permuted=False, gradient=False)
+    assert all(set(layer.trained.heads["states"]) == {4.0} for layer in found.layers)
+
+
+def test_permuted_weights_keep_their_entries_and_nothing_else_moves(build):
+    module = build("mamba").layers[0].mixer
+    before = {name: p.clone() for name, p in module.named_parameters()}
+    _measure.permute_weights(3)(module)
+    for name, p in module.named_parameters():
+        matrix = name in {
+            "in_proj.weight",
+            "x_proj.weight",
+            "dt_proj.weight",
+            "out_proj.weight",
+            "conv1d.weight",
+        }
+        assert torch.equal(p.flatten().sort().values, before[name].flatten().sort().values)
+        assert torch.equal(p, before[name]) is not matrix
+    again = build("mamba").layers[0].mixer
+    _measure.permute_weights(3)(again)
+    assert all(torch.equal(p, q) for p, q in zip(module.parameters(), again.parameters(), strict=True))
+
+
+def test_wide_layers_are_summed_up_by_quantiles(build, ids):
+    layer = lens.report(build("mamba", 1), ids(16), permuted=False, gradient=False).layers[0]
+    assert layer.H == 80 and layer.trained.quantiles
+    first = layer.trained.heads["first"]
+    assert len(first) == 11 and first == sorted(first)
+
+
+def test_a_layer_that_writes_nothing_has_no_heads_to_count():
+    W = FactorizedOperator(torch.zeros(2, 9, 9, dtype=F64), random(2, 3, 3))
+    x = random(9, 3)
+    found = _measure.measure([lens.Reading(lens.Frozen(W, x, W.apply(x)))], gradient=False)
+    assert found.rank == [0] and found.counts["0.001"] == [0] and found.spectrum == []

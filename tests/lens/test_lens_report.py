@@ -1,0 +1,175 @@
+"""A report in all its forms, and two beside each other."""
+
+import json
+import math
+import re
+
+import pytest
+import torch
+from bs4 import BeautifulSoup
+
+from ssmbook import lens
+
+
+@pytest.fixture(scope="module")
+def hybrid(build):
+    return build("jamba", 1)
+
+
+@pytest.fixture(scope="module")
+def found(hybrid, ids):
+    return lens.report(hybrid, ids(2, 24), name="a <hybrid>")
+
+
+def test_every_layer_is_measured_in_order_trained_and_permuted(found, hybrid, ids):
+    assert [layer.name for layer in found.layers] == [layer.name for layer in lens.layers(hybrid)]
+    assert [layer.H for layer in found.layers] == [80, 4]
+    for layer in found.layers:
+        assert layer.n == 24 and layer.miss < 1e-5
+        for measures in (layer.trained, layer.permuted):
+            assert len(measures.rank) == 2 and max(measures.rank) <= layer.H
+            counts = [max(measures.counts[eps]) for eps in ("0.1", "0.01", "0.001")]
+            assert counts == sorted(counts) and 1 <= counts[0] and counts[-1] <= layer.H
+        assert layer.trained != layer.permuted
+    first, second = (layer.trained.gradient for layer in found.layers)
+    assert first["floor"] is None and not first["exact"] and len(first["norm"]) == 1
+    assert second["ratio"] >= 1 and second["exact"] and len(second["norm"]) == len(second["floor"]) == 4
+    assert found.settings["texts"] == 2 and found.settings["tokens"] == 24
+    assert found.notes == ["attention ran as eager instead of sdpa, which returns no weights"]
+
+
+def test_a_second_report_is_the_same_and_another_seed_permutes_otherwise(found, hybrid, ids):
+    again = lens.report(hybrid, ids(2, 24), name="a <hybrid>")
+    assert again.to_dict() == found.to_dict()
+    other = lens.report(hybrid, ids(2, 24), seed=1)
+    for layer, moved in zip(found.layers, other.layers, strict=True):
+        assert layer.trained.counts == moved.trained.counts
+        assert layer.permuted.spectrum != moved.permuted.spectrum
+
+
+def test_some_layers_and_progress(hybrid, ids):
+    said = []
+    only = lens.report(
+        hybrid, ids(16), layers=["layers.1.self_attn"], permuted=False, gradient=False,
+        progress=lambda *now: said.append(now),
+    )  # fmt: skip
+    assert [layer.name for layer in only.layers] == ["layers.1.self_attn"]
+    assert only.layers[0].permuted is None and only.layers[0].trained.gradient is None
+    assert said == [(0, 1, "layers.1.self_attn"), (1, 1, "")]
+    assert "(" not in repr(only.table()).splitlines()[-1]
+
+
+def test_json_there_and_back(found, tmp_path):
+    path = tmp_path / "report.json"
+    found.to_json(path)
+    text = path.read_text("utf-8")
+    assert "NaN" not in text and json.loads(text)["format"] == "ssmbook.lens/1"
+    back = lens.Report.from_json(path)
+    back.to_json(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text("utf-8") == text
+    assert repr(back.table()) == repr(found.table())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.json", "report.json"]
+
+
+def test_files_that_are_no_report(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("{", "utf-8")
+    with pytest.raises(ValueError, match="hold a report of the lens; got .*report.json, which is no JSON"):
+        lens.Report.from_json(path)
+    path.write_text('{"format": "ssmbook.lens/0"}', "utf-8")
+    with pytest.raises(ValueError, match="report of format ssmbook.lens/1; got ssmbook.lens/0"):
+        lens.Report.from_json(path)
+    path.write_text("[3]", "utf-8")
+    with pytest.raises(ValueError, match="report of format ssmbook.lens/1; got None"):
+        lens.Report.from_json(path)
+
+
+def test_the_table_shows_the_counts(found):
+    table = found.table()
+    for cells, layer in zip(table.cells, found.layers, strict=True):
+        row = dict(zip(table.header, cells, strict=True))
+        assert row["layer"] == layer.name and row["heads"] == str(layer.H)
+        trained, permuted = (max(m.counts["0.01"]) for m in (layer.trained, layer.permuted))
+        assert row["1\N{NO-BREAK SPACE}% left"] == f"{trained} ({permuted})"
+
+
+def test_one_figure_a_layer_with_its_numbers_in_words(found):
+    for place, layer in enumerate(found.layers):
+        fig, alt = found.figure(place)
+        assert len(fig.axes) == 3 and found.figure(layer.name)[1] == alt
+        assert f"{layer.trained.common['0.1']} for 10 %" in alt and alt.startswith(layer.name)
+        solid = fig.axes[0].get_lines()[0].get_ydata()
+        energy = torch.tensor(layer.trained.spectrum).square()
+        assert math.isclose(solid[1], float(1 - energy[0] / energy.sum()), rel_tol=1e-4)
+        left = layer.trained.common["0.1"]
+        assert solid[left] <= 0.1 < solid[left - 1]
+    for wrong in ("layers.9", 2, True, 1.0):
+        with pytest.raises(ValueError, match="layer must be a name or a place among 2 layers"):
+            found.figure(wrong)
+
+
+def test_the_page_needs_nothing_else_and_reads_without_a_mouse_or_a_screen(found, tmp_path):
+    path = tmp_path / "report.html"
+    found.to_html(path)
+    text = path.read_text("utf-8")
+    soup = BeautifulSoup(text, "html.parser")
+    assert "a <hybrid>" in soup.h1.get_text() and soup.html["lang"] == "en"
+    for tag in soup.find_all(True):
+        for name in ("src", "href"):
+            assert tag.get(name, "#").startswith(("#", "data:image/png;base64,"))
+    assert not soup.find_all(["script", "link", "iframe"]) and not re.search(r"url\(|@import", text)
+    assert "prefers-color-scheme: dark" in text
+    images = soup.find_all("img")
+    assert len(images) == 3 * len(found.layers)
+    assert all(len(image["alt"]) > 40 for image in images)
+    assert len({tag["id"] for tag in soup.select("[id]")}) == len(soup.select("[id]"))
+    for link in soup.select("a[href]"):
+        assert soup.find(id=link["href"][1:]) is not None
+    for table in soup.find_all("table"):
+        assert table.caption and all(th.has_attr("scope") for th in table.find_all("th"))
+        assert table.find_parent(attrs={"tabindex": "0"}) is not None
+    row = soup.table.tbody.tr.get_text(" ", strip=True)
+    assert row.startswith("layers.0.mamba selective SSM 80 ")
+    assert "Quantiles of the heads" in text and "Head by head" in text
+
+
+def test_two_reports_beside_each_other(found, build, ids):
+    after = lens.report(build("jamba", 1, seed=1), ids(2, 24), name="tuned", permuted=False, gradient=False)
+    table = lens.compare(found, after)
+    assert [cells[0] for cells in table.cells] == [layer.name for layer in found.layers]
+    column = table.header.index("1\N{NO-BREAK SPACE}% left")
+    for cells, old, new in zip(table.cells, found.layers, after.layers, strict=True):
+        assert cells[column] == f"{max(old.trained.counts['0.01'])} → {max(new.trained.counts['0.01'])}"
+    assert all(
+        a == b for cells in lens.compare(found, found).cells for a, b in (c.split(" → ") for c in cells[2:])
+    )
+
+
+def test_reports_that_cannot_be_compared(found, hybrid, build, ids):
+    with pytest.raises(TypeError, match="after must be a Report; got str"):
+        lens.compare(found, "report.json")
+    short = lens.report(hybrid, ids(16), permuted=False, gradient=False)
+    with pytest.raises(ValueError, match="after must be a report on 24 tokens, as before; got 16"):
+        lens.compare(found, short)
+    other = lens.report(build("mamba2"), ids(24), permuted=False, gradient=False)
+    with pytest.raises(ValueError, match="got none of the same name in Mamba2Model"):
+        lens.compare(found, other)
+
+
+def test_reports_that_cannot_be_made(hybrid, ids):
+    with pytest.raises(ValueError, match=r"layers must name some of layers.0.mamba, .*; got 'layers.7'"):
+        lens.report(hybrid, ids(16), layers=["layers.7"])
+    with pytest.raises(ValueError, match="at least 8 tokens to be measured; got 7"):
+        lens.report(hybrid, ids(7))
+    with pytest.raises(TypeError, match="inputs must be a tensor of token ids or hidden states; got dict"):
+        lens.report(hybrid, {"input_ids": ids(1, 16)})
+    with pytest.raises(TypeError, match="seed must be an int; got float"):
+        lens.report(hybrid, ids(16), seed=0.5)
+
+
+def test_activations_that_are_not_numbers(build, ids):
+    model = build("llama")
+    with torch.no_grad():
+        model.layers[0].mlp.down_proj.weight[0, 0] = torch.inf
+    with pytest.raises(ValueError, match="the input of layers.1.self_attn must be finite"):
+        lens.report(model, ids(16), permuted=False)
