@@ -1,4 +1,8 @@
-"""Run the benchmark: print the tables, write ``benchmarks/results/<machine>.json``."""
+"""Run the benchmark, print its tables, and write ``ssmbook/experiments/measured/<machine>.json``.
+
+Memory is what a user gets: fresh pages for each large result. ``--keep-memory`` asks malloc to keep what
+was freed, which hides the price of the pages; its results go to a file of their own.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds; nothing is written")
     parser.add_argument("--rounds", type=int, default=11, help="repetitions (median taken)")
-    parser.add_argument(
-        "--only", choices=sorted(SUITES), nargs="*", help="these suites alone; nothing is written"
-    )
+    parser.add_argument("--only", choices=sorted(SUITES), nargs="*", help="these suites alone")
+    parser.add_argument("--keep-memory", action="store_true", help="freed memory stays with the process")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: no CUDA device is at hand")
     torch.set_num_threads(1)
-    about = machine(options.device) | {"memory kept by malloc": steady_memory()}
+    about = machine(options.device) | {"memory kept by malloc": options.keep_memory and steady_memory()}
     rounds = 3 if options.quick else options.rounds
     print(
         f"{about['processor']}, {about['threads']} thread, torch {about['torch']}: medians of {rounds} rounds"
@@ -44,14 +47,13 @@ def main() -> None:
         if not options.only or name in options.only:
             results[name], tables = suite(options.device, rounds, options.quick)
             print("\n".join(tables), flush=True)
-    if options.quick or options.only:
+    if options.quick:
         return
-    folder = pathlib.Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{about['name']}.json"
+    folder = pathlib.Path(__file__).parents[1] / "ssmbook/experiments/measured"
+    path = folder / f"{about['name']}{'-memory-kept' if options.keep_memory else ''}.json"
     record = {"machine": about, "measured": measured(options.device), "rounds": rounds, "results": results}
     path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"\nwritten: {path.relative_to(folder.parent.parent)}")
+    print(f"\nwritten: {path.name}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shutil
 
 import torch
 
-from ssmbook.scans import _core, diagonal_scan, diagonal_scan_naive
+from ssmbook.scans import diagonal_scan, diagonal_scan_naive
 
 from .timing import interleaved, table
 
@@ -99,11 +99,9 @@ def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
 
 
 def variants(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
-    """Our scan in float64, compiled, and with blocks of 32, against the floor of its own dtype, for
-    uniform decays.
+    """Our scan in float64 and inside ``torch.compile`` against the floor of its dtype, for uniform decays.
 
-    One graph is compiled for each shape and pass, which takes minutes; without a C++ compiler, and in a
-    quick run, none is.
+    Without a C++ compiler, and in a quick run, nothing is compiled.
     """
     compiled = not quick and (device == "cuda" or shutil.which("g++") is not None)
     results, rows = {}, {}
@@ -112,27 +110,13 @@ def variants(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
             ms = _variants_of(shape, device, backward, compiled, rounds, quick)
             part = "forward+backward" if backward else "forward"
             results[f"{'x'.join(map(str, shape))}, {part}"] = ms
-            for name in ("float32", "even blocks", "float64", "compiled"):
+            for name in ("float32", "float64", "compiled"):
                 floor = ms["floor, float64" if name == "float64" else "floor, float32"]
                 over = ms[name] / floor / (BACKWARD_FLOOR if backward else 1) if name in ms else None
                 rows.setdefault(f"{name}, {part}", []).append(over)
-    rows.pop("even blocks, forward+backward")
     header = ["", *(str(s) for s in SHAPES)]
     title = "Diagonal scan, other forms: time / floor of the same dtype"
     return results, [table(title, header, [[name, *row] for name, row in rows.items()])]
-
-
-def even_blocks(scan):
-    """The scan with a power of two for the length of its long blocks."""
-
-    def run(*args):
-        odd, _core.LONG = _core.LONG, (32,)
-        try:
-            return scan(*args)
-        finally:
-            _core.LONG = odd
-
-    return run
 
 
 def _variants_of(shape, device, backward, compiled, rounds, quick) -> dict[str, float]:
@@ -141,8 +125,6 @@ def _variants_of(shape, device, backward, compiled, rounds, quick) -> dict[str, 
 
     a, b = inputs(shape, device, "uniform")
     scans = {"float32": (scan, a, b), "float64": (scan, a.double(), b.double())}
-    if not backward:
-        scans["even blocks"] = even_blocks(scan), a, b
     if compiled:
         torch._dynamo.reset()  # shapes must not be taken for dynamic ones
         scans["compiled"] = torch.compile(scan), a, b

@@ -192,38 +192,36 @@ def kept_for_backward(function: Callable, *inputs: Tensor) -> int:
     return sum(kept)
 
 
-def measured() -> tuple[dict, dict]:
+def measured(memory_kept: bool = False) -> tuple[dict, dict]:
     """The benchmark of ``ssmbook.scans`` that came with the book: the machine it ran on, and its times in ms.
 
-    Returns two dicts as the benchmark writes them. Introduced in *scans*.
+    ``memory_kept``: of the run in which malloc kept what was freed. Returns two dicts as the benchmark writes
+    them. Introduced in *scans*.
     """
-    path = resources.files("ssmbook.experiments") / "measured" / "cpu-2core-x86_64.json"
+    name = "cpu-1core-x86_64-memory-kept.json" if memory_kept else "cpu-1core-x86_64.json"
+    path = resources.files("ssmbook.experiments") / "measured" / name
     found = json.loads(path.read_text(encoding="utf-8"))
     return found["machine"], found["results"]
 
 
-_CONTESTANTS = {
-    "diagonal": (
-        ("naive twin",),
-        ("mambapy (B,T,D,1)", "mambapy (B,T,1,D)"),
-        ("torch associative_scan",),
-        ("indexed loop",),
-    ),
-    "selective": (("naive twin",), ("mambapy",), ("reference loop",)),
-}
+_CONTESTANTS = (
+    ("naive twin",),
+    ("mambapy (B,T,D,1)", "mambapy (B,T,1,D)"),
+    ("torch associative_scan",),
+    ("indexed loop",),
+)
 
 
-def measured_ratios(results: dict, passes: tuple[str, ...], suite: str = "diagonal") -> list[list]:
-    """Rows of times over ours, float32, of the benchmark's suite "diagonal" or "selective".
+def measured_ratios(results: dict, passes: tuple[str, ...]) -> list[list]:
+    """Rows of times over ours, float32, of the benchmark's suite "diagonal".
 
-    A row is [pass, plain loop, mamba.py, torch, indexed loop], without torch in "selective". ``passes``: keys
-    of the suite; None where a contestant did not run. Of mamba.py the better of two layouts where two ran.
-    Raises ``KeyError`` for an unknown suite or pass. Introduced in *scans*.
+    A row is [pass, plain loop, mamba.py, torch, indexed loop]. ``passes``: keys of the suite; None where a
+    contestant did not run. Of mamba.py the better of two layouts. Raises ``KeyError`` for an unknown pass.
+    Introduced in *scans*.
     """
     rows = []
     for key in passes:
-        times = results[suite][key]
-        groups = _CONTESTANTS[suite]
-        best = [min((times[name] for name in names if name in times), default=None) for names in groups]
+        times = results["diagonal"][key]
+        best = [min((times[name] for name in names if name in times), default=None) for names in _CONTESTANTS]
         rows.append([key, *(None if ms is None else ms / times["ours"] for ms in best)])
     return rows

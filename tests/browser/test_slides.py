@@ -1,4 +1,4 @@
-"""The decks at 1280 by 720: whole, legible from the last row, with sliders that move and an answer that waits."""
+"""The decks at 1280 by 720: whole, legible from the last row, sliders that move, an answer that waits."""
 
 from pathlib import Path
 
@@ -16,7 +16,8 @@ FACTS = """() => {
   const inPart = (node) => node.closest(".part");
   return Reveal.getSlides().map((section, index) => {
     Reveal.slide(index);
-    const nodes = [...section.querySelectorAll(".body *, h1, h2, .mark, p")].filter((node) => box(node).height);
+    const all = [...section.querySelectorAll(".body *, h1, h2, .mark, p")];
+    const nodes = all.filter((node) => box(node).height);
     const words = nodes.filter((node) => [...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));
     const own = words.filter((node) => !node.closest("mjx-container, aside"));
     const pictures = nodes.filter((node) => node.dataset.text);
@@ -64,7 +65,9 @@ def test_keys_walk_through_the_deck_and_move_its_sliders(visit):
         control = page.locator("section.present input[type=range]")
         if control.count():
             before = control.get_attribute("aria-valuetext")
-            control.press("ArrowLeft" if control.input_value() == control.get_attribute("max") else "ArrowRight")
+            control.press(
+                "ArrowLeft" if control.input_value() == control.get_attribute("max") else "ArrowRight"
+            )
             moved += before != control.get_attribute("aria-valuetext")
             assert page.locator("section.present .ssm-slider-frames img:visible").count() == 1
         if page.evaluate("Reveal.isLastSlide()"):

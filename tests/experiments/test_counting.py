@@ -140,5 +140,7 @@ def test_traffic_counts_what_is_written_and_not_what_is_looked_at():
 
 
 def test_measured_times_are_there():
-    machine, results = measured()
-    assert machine["threads"] == 1 and {"diagonal", "routes", "selective", "ssd"} <= set(results)
+    for kept in (False, True):
+        machine, results = measured(memory_kept=kept)
+        assert machine["threads"] == 1 and len(results["diagonal"]) == 16
+        assert machine["memory kept by malloc"] is kept

@@ -5,38 +5,55 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+# One step that loses this much of its terms' size has cancelled: what is left of it is rounding.
+_CANCELLED = 1e-12
+
 
 def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
     """Return float64 rows (n, p d) and integer exponents (n,) with rows * 2^exponents = vec M_tau.
 
-    M (n, p, d). Where ``system``, the (A, B, C, D) or (A, B, C) behind M, is given and some lag is zero or
-    close to the least number of M's dtype, all rows are taken from the system instead, by a recurrence that
-    keeps the state at order one: a fading lag is then no zero lag. Introduced in *how-many-heads-really*.
+    M (n, p, d). Lags at the end that are zero or close to the least number of M's dtype may have faded:
+    where ``system``, the (A, B, C, D) or (A, B, C) behind M, is given, they are taken from it, by a
+    recurrence that keeps the state at order one. A lag that cancels, and a zero lag before others that are
+    not, stay zero. Introduced in *how-many-heads-really*.
     """
     rows = M.detach().double().cpu().flatten(1).numpy()
     faint = np.abs(rows).max(1, initial=0.0) < torch.finfo(M.dtype).tiny / torch.finfo(M.dtype).eps ** 2
-    if system is None or not faint.any():
-        return rows, np.zeros(len(rows), dtype=int)
-    return _recurrence(len(rows), *(None if m is None else m.detach().double().cpu() for m in system))
+    strong = np.flatnonzero(~faint)
+    first = int(strong[-1]) + 1 if len(strong) else 0
+    exponents = np.zeros(len(rows), dtype=int)
+    if system is None or first == len(rows):
+        return rows, exponents
+    parts = (None if m is None else m.detach().double().cpu().numpy() for m in system)
+    found, powers = _recurrence(len(rows), *parts)
+    rows = rows.copy()
+    rows[first:], exponents[first:] = found[first:], powers[first:]
+    nonzero = rows.any(axis=1)
+    exponents[~nonzero] = exponents[nonzero].min(initial=0)
+    return rows, exponents
 
 
 def _recurrence(n, A, B, C, D=None):
     """Rows C X_tau with X_(tau+1) = A X_tau, both freed of powers of two at every step."""
-    A, B, C = (m.numpy() for m in (A, B, C))
     rows, exponents = np.zeros((n, C.shape[0] * B.shape[1])), np.zeros(n, dtype=int)
     state, exponent = B, 0
     for tau in range(n):
-        lag = C @ state
+        lag = _product(C, state)
         if tau == 0 and D is not None:
-            lag = lag + D.numpy()
+            lag = lag + D
         size = _exponent(lag)
         rows[tau], exponents[tau] = np.ldexp(lag, -size).ravel(), exponent + size
-        state = A @ state
+        state = _product(A, state)
         shift = _exponent(state)
         state, exponent = np.ldexp(state, -shift), exponent + shift
-    nonzero = rows.any(axis=1)
-    exponents[~nonzero] = exponents[nonzero].min(initial=0)
     return rows, exponents
+
+
+def _product(left, right):
+    """The product; zero where all of it has cancelled."""
+    product, terms = left @ right, np.abs(left) @ np.abs(right)
+    cancelled = np.abs(product).max(initial=0.0) <= _CANCELLED * terms.max(initial=0.0)
+    return np.zeros_like(product) if cancelled else product
 
 
 def _exponent(matrix) -> int:
