@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike
+from ssmbook._checks import check_alike, check_tensor
 from ssmbook.systems.system import System
 
 
@@ -18,9 +18,9 @@ def lag_operators(A, B, C, n, D=None) -> torch.Tensor:
 
 def check_system(A, B, C, D=None, *, complex_ok: bool = False) -> dict[str, int]:
     """Hold four matrices to one system, real unless ``complex_ok``; return the sizes N, d, p."""
+    if not complex_ok:
+        check_tensor("A", A)
     system = System(A, B, C, D)
-    if system.dtype.is_complex and not complex_ok:
-        raise TypeError(f"A must be a floating-point torch.Tensor; got dtype {system.dtype}")
     return {"N": system.N, "d": system.d, "p": system.p}
 
 

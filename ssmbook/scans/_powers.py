@@ -76,7 +76,7 @@ def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None)
         return Route([A], False, False)
     wide = widest(A.dtype)
     powers = squarings(A.to(wide), T)
-    with torch.inference_mode():
+    with torch.no_grad():
         cost = value_of(cost_of_powers(powers, B.to(wide), C.to(wide), state))
     if cost is None:
         return None
