@@ -81,7 +81,8 @@ def outside_autocast(function):
 
     @functools.wraps(function)
     def scan(*args, **kwargs):
-        device = next((t.device.type for t in (*args, *kwargs.values()) if isinstance(t, Tensor)), "cpu")
+        devices = [t.device.type for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+        device = devices[0] if devices else "cpu"
         if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return function(*args, **kwargs)
         args = [t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for t in args]

@@ -12,7 +12,7 @@ from ssmbook._book.built import HTML, soup
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/api.html"
-FOLDERS = [name for name in ssmbook.__all__ if not name.startswith("_")]
+FOLDERS = list(ssmbook._SUBPACKAGES)
 CHAPTERS = {"zoo": "chapters/1-one-operator/zoo"}
 
 
