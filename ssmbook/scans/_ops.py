@@ -267,7 +267,7 @@ def _in_pieces(x, delta, A, B, C, state, weighted, reset):
         of = slice(start, start + PIECE)
         x_s, delta_s, B_s, C_s = (t[..., of, :] for t in (x, delta, B, C))
         given = x_s, delta_s, A, B_s, C_s, state, weighted, None if reset is None else reset[..., of]
-        again = torch.is_grad_enabled()
+        again = torch.is_grad_enabled() and torch._C._functorch.peek_interpreter_stack() is None
         y, state = checkpoint(_in_full, *given, use_reentrant=False) if again else _in_full(*given)
         out.append(y)
     return torch.cat(out, -2), state

@@ -83,7 +83,8 @@ def outside_autocast(function):
     def scan(*args, **kwargs):
         devices = [t.device.type for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
         device = devices[0] if devices else "cpu"
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
+        if not (known and torch.is_autocast_enabled(device)):
             return function(*args, **kwargs)
         args = [t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for t in args]
         kwargs = {k: t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for k, t in kwargs.items()}

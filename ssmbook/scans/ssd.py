@@ -136,7 +136,7 @@ def _check(x, log_a, B, C, state, reverse: bool, reset) -> None:
     check_flags(reverse=reverse)
     sizes = check_shape("x", x, "... T H P")
     check_shape("log_a", log_a, "... T H", sizes)
-    sizes |= check_shape("B", B, "... T H N", {k: v for k, v in sizes.items() if k != "P"})
+    sizes.update(check_shape("B", B, "... T H N", {k: v for k, v in sizes.items() if k != "P"}))
     check_shape("C", C, "... T H N", sizes)
     check_alike(x=x, B=B, C=C)
     check_alike(x=like_state(x, log_a), log_a=log_a)

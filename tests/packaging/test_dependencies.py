@@ -94,7 +94,7 @@ def run_python(code):
 @pytest.mark.parametrize(
     ("floors", "unwanted"),
     [
-        (("operators", "scans", "maps", "systems", "gradients", "exercises"), HEAVY),
+        (("operators", "scans", "maps", "systems", "heads", "gradients", "exercises"), HEAVY),
         (("display",), {"sympy", "scipy"}),
     ],
 )
