@@ -12,7 +12,7 @@ from .modal import ModalOperator
 from .pointwise import PointwiseOperator
 from .ranks import RankReport, default_rtol, numerical_rank, rank_report
 from .recurrent import RecurrentOperator
-from .spectra import operator_span
+from .spectra import Spectral, operator_span
 
 __all__ = [
     "ComposedOperator",
@@ -25,6 +25,7 @@ __all__ = [
     "PointwiseOperator",
     "RankReport",
     "RecurrentOperator",
+    "Spectral",
     "SpectrumBounds",
     "SumOperator",
     "TransposedOperator",

@@ -228,6 +228,8 @@ class InteractionOperator(Spectral, ABC):
     __rmul__ = __mul__
 
     def __truediv__(self, divisor):
+        if isinstance(divisor, torch.Tensor) and not divisor.is_complex():
+            divisor = divisor.to(self.dtype)
         return self * (1 / divisor) if isinstance(divisor, (Real, torch.Tensor)) else NotImplemented
 
     def __neg__(self):

@@ -32,14 +32,16 @@ class SpectrumBounds:
 
     In units of E, float64: ``energies`` (..., r), the λ_k descending; ``lowest`` (..., m), lower bounds on
     the σ_k²; ``tails`` (..., t + 1): upper bounds on Σ_{j>k} σ_j² for k = 0 … t; ``rounding`` (...), of an
-    energy; ``limit``: the rank is at most this; ``rtol``: the default of ``rank``. Each method returns (low,
-    high), two Python numbers, or tensors (...) when batched. Introduced in *zoo*.
+    energy; ``missing``: whether Q leaves directions out; ``limit``: the rank is at most this; ``rtol``: the
+    default of ``rank``. Each method returns (low, high), two Python numbers, or tensors (...) when batched.
+    Introduced in *zoo*.
     """
 
     energies: torch.Tensor
     lowest: torch.Tensor
     tails: torch.Tensor
     rounding: torch.Tensor
+    missing: bool
     limit: int
     rtol: float
 
@@ -69,7 +71,11 @@ class SpectrumBounds:
         largest = 1 - torch.cat([low, none], dim=-1)[..., 1:2]
         certain = (self.lowest > rtol**2 * largest).sum(-1)
         threshold = rtol**2 * torch.cat([self.lowest, none], dim=-1)[..., :1]
-        possible = torch.full_like(certain, self.limit)
+        # One by one: σ_k² ≤ λ_k + what Q misses, for as many k as Q has columns.
+        ceiling = self.energies + (high[..., -1:] if self.missing else 0.0) + self.rounding[..., None]
+        above = (ceiling > threshold).sum(-1)
+        possible = above.masked_fill(above == ceiling.shape[-1], self.limit).clamp(max=self.limit)
+        # Together: of what is left beyond k, no more than left/τ² can exceed τ.
         for tails in (high, self.tails):
             k = torch.arange(tails.shape[-1], dtype=torch.float64, device=tails.device)
             most = k + torch.where(tails > 0, tails / threshold, 0.0).floor()
@@ -95,25 +101,37 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
     check_integer("seed", seed, low=0)
     size, complete = min(size, width), size >= width
     sketch = RowSketch(W, 2 * size, complete, seed)
-    energy, alive = sketch.energy[..., None], (sketch.energy > 0).to(torch.float64)
-    energy = torch.where(energy > 0, energy, 1.0)
-    sigma = (
-        sketch.singular_values() / energy.sqrt() - 2 * _EPS * (10 * width + sketch.crowd**1.5)
-    ).clamp_min(0)
-    found = int((sigma > 0).sum(-1).max()) if sigma.numel() else 0
-    limit, gram, tails = min(width, sketch.rows), sketch.gram, alive[..., None]
-    if not complete or found < limit:
-        kept, left = capture(W, sketch.directions(min(found, size)))
-        parts = torch.cat([kept.diagonal(0, -2, -1), left[..., None]], dim=-1) / energy
-        slack = 4 * _EPS * (width + size) * alive[..., None]
-        tails = (parts.flip(-1).cumsum(-1).flip(-1).sqrt() + slack).square()
-        gram = sketch.gram if complete else kept
-    energies = torch.linalg.eigvalsh(gram).flip(-1).clamp_min(0) / energy if gram.numel() else gram[..., 0]
+    sigma = sketch.singular_values()
+    if complete:
+        bounds = _assembled(W, sketch, sigma, sketch.gram, None)
+        low, high = (torch.as_tensor(bound) for bound in bounds.rank())
+        if bool((low == high).all()):
+            return bounds
+        # Small singular values drown in the rounding of a Gram matrix: measure what the large ones leave.
+        size = min(size, 2 * int(low.max()) + 10) if low.numel() else 0
+    kept, left = capture(W, sketch.directions(size))
+    return _assembled(W, sketch, sigma, sketch.gram if complete else kept, (kept, left))
+
+
+def _assembled(W, sketch: RowSketch, sigma: torch.Tensor, gram: torch.Tensor, captured) -> SpectrumBounds:
+    """The bounds from singular values of SR, a Gram matrix and what a second pass captured and left."""
+    width, alive = W._width, (sketch.energy > 0).to(torch.float64)[..., None]
+    energy = torch.where(sketch.energy > 0, sketch.energy, 1.0)[..., None]
+    sigma = sigma / energy.sqrt() - 2 * _EPS * (10 * width + sketch.crowd**1.5)
+    values = torch.linalg.eigvalsh(gram) if gram.numel() else gram.diagonal(0, -2, -1)
+    energies = values.flip(-1).clamp_min(0) / energy
     rounding = alive * 2 * _EPS * (sketch.tallest + sketch.blocks + 10 * width)
-    certain = (energies - rounding[..., None]).clamp_min(0)
-    shared = min(sigma.shape[-1], energies.shape[-1])
-    lowest = torch.cat(
-        [torch.maximum(sigma[..., :shared].square(), certain[..., :shared]), sigma[..., shared:].square()],
-        dim=-1,
-    )
-    return SpectrumBounds(energies, lowest, tails, rounding, limit, W._cut(None))
+    pad = max(sigma.shape[-1], energies.shape[-1])
+    lowest = torch.maximum(_padded(sigma.clamp_min(0).square(), pad), _padded(energies - rounding, pad))
+    tails = alive
+    if captured is not None:
+        parts = torch.cat([captured[0].diagonal(0, -2, -1), captured[1][..., None]], dim=-1) / energy
+        slack = 4 * _EPS * 2 * width * alive
+        tails = (parts.flip(-1).cumsum(-1).flip(-1).sqrt() + slack).square()
+    missing = energies.shape[-1] < width
+    limit = min(width, sketch.rows)
+    return SpectrumBounds(energies, lowest, tails, rounding[..., 0], missing, limit, W._cut(None))
+
+
+def _padded(values: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.nn.functional.pad(values, (0, size - values.shape[-1]))

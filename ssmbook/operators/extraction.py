@@ -102,8 +102,9 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
     """Return W_ij = y_i x_jᵀ / ‖X‖², which takes X to Y whatever the map: W at one X is never unique.
 
     ``y`` (..., n, p), ``x`` (..., n, d), of one dtype, device and batch shape; returns dense blocks (..., n,
-    n, p, d) with gradients. Where X = 0, Y must be 0 and so is W. Raises ``ValueError`` for other shapes or Y
-    ≠ 0 at X = 0, ``TypeError`` for mixed dtypes. Introduced in *interaction-operator*.
+    n, p, d) with gradients. Where X = 0, Y must be 0 and so is W. Raises ``ValueError`` for other shapes,
+    entries that are not finite or Y ≠ 0 at X = 0, ``TypeError`` for mixed dtypes. Introduced in
+    *interaction-operator*.
     """
     sizes = check_shape("x", x, "... n d")
     check_shape("y", y, "... n p", {"n": sizes["n"]})
@@ -112,6 +113,8 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
         raise ValueError(
             f"y must have the batch shape of x, {tuple(x.shape[:-2])}; got {tuple(y.shape[:-2])}"
         )
+    check_finite("x", x)
+    check_finite("y", y)
     largest = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(*x.shape[:-2], 1, 1)
     # Scaled by its largest entry first, so that squares neither overflow nor vanish.
     norm = largest * torch.linalg.matrix_norm(x / torch.where(largest == 0, 1.0, largest), keepdim=True)

@@ -44,7 +44,7 @@ class ModalOperator(RecurrentOperator):
         for start in range(0, self.n, _BAND):
             stop = min(start + _BAND, self.n)
             decay = self.A[..., start:stop, :].detach().to(torch.float64).exp()
-            reach = decay.cumprod(-2)
+            reach = torch.nn.functional.hardshrink(decay.cumprod(-2), _GONE)
             C = self.C[..., start:stop, :, :].detach().to(torch.float64)
             near, entered = self._band(start, stop, decay, C)
             past = left[..., : start * self.d]

@@ -13,9 +13,9 @@ from .pullback import Pullback, value
 _NODES_AT_ONCE = 32
 # Random directions in which the misses of the panels are measured, before any block is computed.
 _PROBES = 16
-# A relative step far below the scales of F, yet one that moves float32 digits; rounding that it may show in
-# float64.
-_NUDGE = 2.0**-24
+# Relative steps far below the scales of F, some of which move its digits if they are those of float32, and
+# the rounding that they may show in float64.
+_NUDGES = (2.0**-27, 2.0**-24, 2.0**-21, 2.0**-18)
 _FLOAT64_NOISE = 1e-9
 
 
@@ -107,13 +107,14 @@ def relative_noise(F: Callable, x: torch.Tensor) -> float:
     """Return the relative rounding of F: machine epsilon of x, or more where F works in float32 inside.
 
     Second differences of F along the ray fall by 64 for a smooth F when the step is cut by 8, while a part
-    of F in float32 jumps by its own epsilon at either step.
+    of F in float32 jumps by its own rounding at either step.
     """
     eps = torch.finfo(x.dtype).eps
-    if x.numel() == 0 or eps > _NUDGE:
+    if x.numel() == 0 or x.dtype != torch.float64:
         return eps
-    wide, narrow = (_second_difference(F, x, step) for step in (_NUDGE, _NUDGE / 8))
-    return wide if wide > _FLOAT64_NOISE and narrow > wide / 16 else eps
+    found = [_second_difference(F, x, step) for step in _NUDGES]
+    jumps = [b for a, b in zip(found, found[1:], strict=False) if b > _FLOAT64_NOISE and a > b / 16]
+    return max([eps, *jumps])
 
 
 def _second_difference(F: Callable, x: torch.Tensor, step: float) -> float:

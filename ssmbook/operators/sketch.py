@@ -32,10 +32,10 @@ def _scaled_rows(W) -> Iterator[torch.Tensor]:
 class RowSketch:
     """One pass over the rows R of an operator.
 
-    ``energy`` (...): ‖R‖²; ``gram`` (..., width, width): RᵀR, if asked for; ``sums``: SR with ``buckets``
-    rows, S having orthonormal rows: each row of R goes, with a random sign, into a random bucket, and a
-    bucket is divided by the root of its size. ``rows``, ``blocks``, ``tallest``, ``crowd``: how many rows
-    there were, in how many blocks, the most of one block, and of one bucket.
+    ``energy`` (...): ‖R‖²; ``gram`` (..., width, width): RᵀR, if asked for; ``sums`` (..., m, width): SR with
+    at most ``buckets`` rows, S having orthonormal rows: each row of R goes, with a random sign, into one
+    bucket, and a bucket is divided by the root of its size. ``rows``, ``blocks``, ``tallest``, ``crowd``: how
+    many rows there were, in how many blocks, the most of one block, and of one bucket.
     """
 
     def __init__(self, W, buckets: int, with_gram: bool, seed: int) -> None:
@@ -44,31 +44,36 @@ class RowSketch:
         like = {"dtype": torch.float64, "device": W.device}
         self.energy = torch.zeros(shape, **like)
         self.gram = torch.zeros(*shape, width, width, **like) if with_gram else None
-        self.sums = torch.zeros(*shape, buckets, width, **like)
-        waiting, sizes = torch.zeros(0, dtype=torch.int64), torch.zeros(buckets, dtype=torch.int64)
+        self.sums, self._buckets = torch.zeros(*shape, 0, width, **like), buckets
+        self._waiting = torch.zeros(0, dtype=torch.int64)
         self.rows = self.blocks = self.tallest = 0
         for block in _scaled_rows(W):
-            count = block.shape[-2]
-            # Buckets fill evenly: each is drawn once before any is drawn again.
-            while len(waiting) < count:
-                waiting = torch.cat([waiting, torch.randperm(buckets, generator=generator)])
-            where, waiting = waiting[:count], waiting[count:]
-            sizes += torch.bincount(where, minlength=buckets)
-            sign = torch.randint(2, (count,), generator=generator) * 2.0 - 1.0
-            self.sums.index_add_(-2, where.to(W.device), block * sign.to(block)[:, None])
             self.energy += torch.linalg.matrix_norm(block).square()
             if with_gram:
                 _add_gram(self.gram, block)
-            self.rows, self.blocks, self.tallest = (
-                self.rows + count,
-                self.blocks + 1,
-                max(self.tallest, count),
-            )
-        self.crowd = int(sizes.max())
-        self.sums /= sizes.clamp_min(1).to(self.sums).sqrt()[:, None]
+            self._drop(block, generator)
+            self.rows, self.blocks = self.rows + block.shape[-2], self.blocks + 1
+            self.tallest = max(self.tallest, block.shape[-2])
+        # Buckets fill in turn: the sizes differ by one at most, and those waiting are one short.
+        full = -(-self.rows // buckets)
+        sizes = torch.full((self.sums.shape[-2],), float(full), **like)
+        sizes[self._waiting.to(W.device)] -= 1
+        self.crowd = full
+        self.sums /= sizes.sqrt()[:, None]
+
+    def _drop(self, block: torch.Tensor, generator: torch.Generator) -> None:
+        """Add rows to buckets with random signs, into new buckets first, then into all in random order."""
+        fresh = min(block.shape[-2], self._buckets - self.sums.shape[-2])
+        self.sums = torch.cat([self.sums, block[..., :fresh, :]], dim=-2) if fresh else self.sums
+        count = block.shape[-2] - fresh
+        while len(self._waiting) < count:
+            self._waiting = torch.cat([self._waiting, torch.randperm(self._buckets, generator=generator)])
+        where, self._waiting = self._waiting[:count], self._waiting[count:]
+        sign = torch.randint(2, (count, 1), generator=generator).to(block) * 2 - 1
+        self.sums.index_add_(-2, where.to(block.device), block[..., fresh:, :] * sign)
 
     def singular_values(self) -> torch.Tensor:
-        return torch.linalg.svdvals(self.sums) if self.sums.numel() else self.sums[..., 0]
+        return torch.linalg.svdvals(self.sums) if self.sums.numel() else self.sums.diagonal(0, -2, -1)
 
     def directions(self, count: int) -> torch.Tensor:
         """Return the ``count`` leading right singular vectors of SR as columns (..., width, count)."""

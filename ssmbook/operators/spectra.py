@@ -24,10 +24,11 @@ from .ranks import (
 
 
 class Spectral:
-    """The part of ``InteractionOperator`` that counts: detached, in float64, from rows vec W_ij.
+    """What every ``InteractionOperator`` can count, detached and in float64, from its blocks W_ij.
 
-    A kind whose blocks all lie in a known subspace gives coordinates in it: ``_width`` of them, with
-    ``_as_blocks`` as the way back; ``_span_blocks`` are then rows of coordinates.
+    For who writes a kind: ``_span_blocks`` are the rows vec W_ij or fewer rows with the same singular values
+    and row space. A kind whose blocks all lie in a known subspace gives ``_width`` coordinates in it, with
+    ``_as_blocks`` as the way back. Introduced in *interaction-operator*.
     """
 
     # The kinds that operators are made into, entered by the files that define them.

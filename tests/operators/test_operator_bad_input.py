@@ -4,14 +4,20 @@ import pytest
 import torch
 
 from ssmbook.operators import (
+    ComposedOperator,
     DenseOperator,
     FactorizedOperator,
     LagOperator,
+    ModalOperator,
     PointwiseOperator,
     RecurrentOperator,
+    SumOperator,
+    TransposedOperator,
+    default_rtol,
     numerical_rank,
     operator_span,
     path_operator,
+    rank_report,
     secant_operator,
 )
 
@@ -185,6 +191,49 @@ CASES = {
         ValueError,
         "singular_values must have shape",
     ),
+    "rank of negative values": (
+        lambda: numerical_rank(torch.tensor([1.0, -2.0]), 0.1),
+        ValueError,
+        "singular_values must be at least 0; got -2.0",
+    ),
+    "report of an ascending spectrum": (
+        lambda: rank_report(torch.tensor([1e-12, 1.0]), 1e-3),
+        ValueError,
+        "spectrum must descend",
+    ),
+    "tolerance of integers": (
+        lambda: default_rtol(torch.int64),
+        TypeError,
+        "dtype must be a floating-point torch.dtype; got torch.int64",
+    ),
+    "joint as a word": (lambda: LAG.interaction_rank(joint="no"), TypeError, "joint must be a bool; got str"),
+    "sum of nothing": (lambda: SumOperator(), ValueError, "terms must hold at least one operator"),
+    "sum of a tensor": (
+        lambda: SumOperator(DENSE, z(5, 5, 3, 2)),
+        TypeError,
+        "term 1 must be an InteractionOperator; got Tensor",
+    ),
+    "composition with a tensor": (
+        lambda: ComposedOperator(z(5, 5, 3, 2), DENSE),
+        TypeError,
+        "outer must be an InteractionOperator; got Tensor",
+    ),
+    "transpose of a tensor": (
+        lambda: TransposedOperator(z(5, 5, 3, 2)),
+        TypeError,
+        "operand must be an InteractionOperator; got Tensor",
+    ),
+    "modes of another N": (
+        lambda: ModalOperator(z(5, 3), z(5, 4, 2), z(5, 3, 4)),
+        ValueError,
+        "B must have shape .*N = 3",
+    ),
+    "modes of matrices": (
+        lambda: ModalOperator(z(5, 4, 3), z(5, 4, 2), z(5, 3, 4)),
+        ValueError,
+        "B must have shape",
+    ),
+    "secant of nan": (lambda: secant_operator(z(5, 2) / 0, z(5, 2)), ValueError, "y must be finite; got 10"),
     "path of nan": (lambda: path_operator(torch.tanh, z(5, 2) / 0), ValueError, "x must be finite; got 10"),
     "path of a vector": (lambda: path_operator(torch.tanh, z(5)), ValueError, "x must have shape"),
     "no points": (lambda: path_operator(torch.tanh, z(5, 2), 0), ValueError, "points must be at least 1"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ssmbook.operators import (
     DenseOperator,
+    DiagonalOperator,
     FactorizedOperator,
     LagOperator,
     PointwiseOperator,
@@ -79,6 +80,10 @@ def test_default_tolerance_counts_noise_out_and_the_gap_reports_near_ties():
     assert report.rank == 3 and report.gap == pytest.approx(1.5)
     assert rank_report(sigma, 1e-3).gap == pytest.approx(0.5 / 3e-10)
     assert rank_report(sigma, 0.0).rank == 5 and rank_report(sigma, 0.0).gap == math.inf
+    assert int(report) == 3 and report.threshold == 2.5e-10
+    # One rule: above rtol times a scale, the largest value unless another is given.
+    scaled = rank_report(sigma, 1e-3, scale=2.5e-7)
+    assert scaled.rank == 3 and scaled.threshold == pytest.approx(2.5e-10) and scaled.gap == report.gap
     assert default_rtol(torch.float64) == 1e-10
     assert 1e-7 < default_rtol(torch.float32) < 1e-5
 
@@ -230,3 +235,48 @@ def test_heads_that_cancel_leave_no_span_whatever_their_scale():
     assert (heads - heads).interaction_rank() == 0
     assert FactorizedOperator(alpha * scale, V / scale).interaction_rank() == 3
     assert (heads - heads + 1e-3 * heads).interaction_rank() == 3
+
+
+def forbid(monkeypatch, kind, *names):
+    """Let a kind fail as soon as it builds blocks."""
+
+    def build(*_):
+        raise AssertionError("blocks were built")
+
+    for name in names:
+        monkeypatch.setattr(kind, name, build)
+
+
+def test_twelve_heads_of_a_wide_layer_are_counted_from_their_factors(monkeypatch):
+    g, n, d, H = generator(0), 160, 768, 12
+    alpha = torch.randn(H, n, n, generator=g).tril()
+    left, right = torch.randn(H, d, 64, generator=g), torch.randn(H, 64, d, generator=g)
+    W = FactorizedOperator(alpha, left @ right / d)
+    forbid(monkeypatch, FactorizedOperator, "row", "rows", "column", "to_dense")
+    assert W.interaction_rank() == 12 and W.spectrum_bounds().rank() == (12, 12)
+    # The singular values of A V from the Gram matrices of the factors, by another road.
+    gram = torch.einsum("hij,gij->hg", alpha.double(), alpha.double())
+    gram = gram @ torch.einsum("hpd,gpd->hg", W.V.double(), W.V.double())
+    wanted = torch.linalg.eigvals(gram).real.sort(descending=True).values.sqrt()
+    assert torch.allclose(W.spectrum(), wanted, rtol=1e-6)
+    energy = wanted.square()
+    assert W.floor(5) == pytest.approx(float(energy[5:].sum() / energy.sum()), rel=1e-6)
+    assert W.epsilon_heads(0.0) == 12 and W.epsilon_heads(1.0) == 0
+    norms = W.block_norms()
+    for i, j in ((0, 0), (100, 7), (159, 158)):
+        block = torch.einsum("h,hpd->pd", alpha[:, i, j], W.V)
+        assert float(norms[i, j]) == pytest.approx(float(block.norm()), rel=1e-5)
+
+
+def test_a_wide_diagonal_layer_is_counted_without_its_zeros(monkeypatch):
+    g, n, d = generator(0), 24, 600
+    kernels = torch.randn(d, 5, generator=g) @ torch.randn(5, n, generator=g)
+    W = DiagonalOperator(LagOperator(kernels[..., None, None]))
+    forbid(monkeypatch, torch, "diag_embed")
+    x = torch.randn(n, d, generator=g)
+    wanted = torch.stack([(kernels[:, : i + 1].flip(1).mT * x[: i + 1]).sum(0) for i in range(n)])
+    assert torch.allclose(W @ x, wanted, atol=1e-4)
+    assert W.interaction_rank() == 5 and W.spectrum_bounds().rank() == (5, 5)
+    assert W.row_rank(n - 1) == 5 and W.column_rank(0) == 5
+    assert torch.allclose(W.block_norms()[:, 0], torch.linalg.vector_norm(kernels, dim=0), rtol=1e-5)
+    assert W.T.interaction_rank() == 5 and (W + W).interaction_rank() == 5

@@ -1,0 +1,137 @@
+"""Every kind of interaction operator, for the contracts that all of them keep: a new kind is one entry."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from ssmbook.operators import (
+    ComposedOperator,
+    DenseOperator,
+    DiagonalOperator,
+    FactorizedOperator,
+    LagOperator,
+    ModalOperator,
+    PointwiseOperator,
+    RecurrentOperator,
+    SumOperator,
+    TransposedOperator,
+)
+
+
+def dense(random, batch, n, p, d):
+    return DenseOperator(random(*batch, n, n, p, d))
+
+
+def factorized(random, batch, n, p, d):
+    return FactorizedOperator(random(*batch, 3, n, n), random(*batch, 3, p, d))
+
+
+def shared_values(random, batch, n, p, d):
+    return FactorizedOperator(random(*batch, 2, n, n), random(2, p, d))
+
+
+def more_heads_than_entries(random, batch, n, p, d):
+    return FactorizedOperator(random(17, n, n), random(*batch, 17, p, d))
+
+
+def lag(random, batch, n, p, d):
+    return LagOperator(random(*batch, n, p, d), n)
+
+
+def short_lag(random, batch, n, p, d):
+    return LagOperator(random(*batch, min(n, 3), p, d), n)
+
+
+def pointwise(random, batch, n, p, d):
+    return PointwiseOperator(random(*batch, n, p, d))
+
+
+def recurrent(random, batch, n, p, d):
+    A, B, C = 0.4 * random(*batch, n, 6, 6), random(n, 6, d), random(*batch, n, p, 6)
+    return RecurrentOperator(A, B, C, random(*batch, n, p, d))
+
+
+def recurrent_without_skip(random, batch, n, p, d):
+    return RecurrentOperator(0.4 * random(n, 2, 2), random(*batch, n, 2, d), random(n, p, 2))
+
+
+def modal(random, batch, n, p, d):
+    log_decay = -random(n, 5).abs()
+    return ModalOperator(log_decay, random(*batch, n, 5, d), random(n, p, 5), random(*batch, n, p, d))
+
+
+def channels(make):
+    def diagonal(random, batch, n, p, d):
+        return DiagonalOperator(make(random, (*batch, d), n, 1, 1))
+
+    return diagonal
+
+
+def transposed(make):
+    def transpose(random, batch, n, p, d):
+        W = make(random, batch, n, d, p).T
+        assert type(W) is TransposedOperator
+        return W
+
+    return transpose
+
+
+def total(random, batch, n, p, d):
+    heads = FactorizedOperator(random(*batch, 2, n, n), random(2, p, d))
+    W = LagOperator(random(min(n, 2), p, d), n) + heads + PointwiseOperator(random(*batch, n, p, d))
+    assert type(W) is SumOperator and len(W.terms) == 3
+    return W
+
+
+def composed(random, batch, n, p, d):
+    heads = FactorizedOperator(random(1, n, n), random(*batch, 1, 2, d))
+    W = LagOperator(random(*batch, n, p, 2), n) @ heads
+    assert type(W) is ComposedOperator
+    return W
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to make one kind: ``make(random, batch, n, p, d)``; its usual p and d; is it causal?"""
+
+    make: object
+    p: int = 3
+    d: int = 4
+    causal: bool = False
+
+    def operator(self, batch=(), n=5, p=None, d=None, dtype=torch.float64, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+        W = self.make(random, batch, n, self.p if p is None else p, self.d if d is None else d)
+        return W, random
+
+
+KINDS = {
+    "dense": Kind(dense),
+    "factorized": Kind(factorized),
+    "factorized, shared values": Kind(shared_values),
+    "factorized, more heads than entries": Kind(more_heads_than_entries),
+    "lag": Kind(lag, causal=True),
+    "lag, short": Kind(short_lag, causal=True),
+    "pointwise": Kind(pointwise, causal=True),
+    "recurrent": Kind(recurrent, causal=True),
+    "recurrent, no skip": Kind(recurrent_without_skip, causal=True),
+    "modal": Kind(modal, causal=True),
+    "diagonal, dense": Kind(channels(dense), p=4),
+    "diagonal, lag": Kind(channels(lag), p=4, causal=True),
+    "diagonal, modal": Kind(channels(modal), p=4, causal=True),
+    "diagonal, heads": Kind(channels(factorized), p=4),
+    "transposed lag": Kind(transposed(lag)),
+    "transposed modal": Kind(transposed(modal)),
+    "sum": Kind(total),
+    "composed": Kind(composed),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]

@@ -1,0 +1,205 @@
+"""The operator as one writes it: W @ x, W.T, W[i, j], W.to, sums and multiples, for every kind."""
+
+import numpy as np
+import pytest
+import torch
+
+from ssmbook.operators import (
+    DenseOperator,
+    DiagonalOperator,
+    FactorizedOperator,
+    LagOperator,
+    SumOperator,
+)
+
+F64 = torch.float64
+BATCHES = [(), (2,), (3, 2), (0,)]
+
+
+def close(a, b, tol=1e-12):
+    assert a.shape == b.shape and a.dtype == b.dtype
+    assert torch.allclose(a, b, rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_the_three_ways_to_act_are_one(kind, batch):
+    W, random = kind.operator(batch)
+    x = random(*batch, 5, kind.d)
+    assert torch.equal(W @ x, W.apply(x)) and torch.equal(W(x), W.apply(x))
+    assert W.shape == W.to_dense().shape == (*batch, 5, 5, kind.p, kind.d)
+    with pytest.raises(ValueError, match="x must have shape"):
+        W @ random(*batch, 4, kind.d)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_the_transpose_is_the_adjoint(kind, batch, n):
+    W, random = kind.operator(batch, n)
+    dense = W.to_dense().transpose(-4, -3).mT
+    close(W.T.to_dense(), dense)
+    close(W.T.T.to_dense(), W.to_dense())
+    x, y = random(*batch, n, kind.d), random(*batch, n, kind.p)
+    pair = ((W @ x) * y).sum((-2, -1)), (x * (W.T @ y)).sum((-2, -1))
+    assert torch.allclose(*pair, rtol=1e-10, atol=1e-10)
+    close(W.T.block_norms(), W.block_norms().mT)
+    assert torch.equal(torch.as_tensor(W.T.interaction_rank()), torch.as_tensor(W.interaction_rank()))
+    for i in range(n):
+        close(W.T.row(i), dense[..., i, :, :, :])
+        close(W.T.column(i), dense[..., :, i, :, :])
+    wider = random(2, *batch, n, kind.p) if batch == () else random(n, kind.p)
+    close(W.T @ wider, torch.einsum("...ijpd,...jd->...ip", dense, wider))
+
+
+def test_the_transpose_carries_gradients(kind):
+    W, random = kind.operator((2,), 3)
+    y = random(2, 3, kind.p).requires_grad_()
+    assert torch.autograd.gradcheck(W.T.apply, (y,))
+
+
+INDICES = [
+    (1, 2),
+    (-1, 0),
+    (2, slice(None)),
+    (slice(None), 3),
+    (slice(1, 4), -2),
+    (0, slice(4, None, -2)),
+    (slice(3, 0, -1), slice(None, None, 2)),
+    (slice(2, 2), slice(0, 4)),
+    (np.int64(3), torch.tensor(1)),
+]
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_indices_pick_blocks(kind, batch):
+    W, _ = kind.operator(batch)
+    dense = W.to_dense()
+    for i, j in INDICES:
+        places = [torch.tensor(range(5)[k], dtype=torch.int64) for k in (i, j)]
+        wanted = dense.index_select(-4, places[0].reshape(-1)).index_select(-3, places[1].reshape(-1))
+        if places[1].dim() == 0:
+            wanted = wanted.squeeze(-3)
+        if places[0].dim() == 0:
+            wanted = wanted.squeeze(-4 if places[1].dim() else -3)
+        close(W[i, j], wanted)
+    close(W[2], dense[..., 2, :, :, :])
+    close(torch.stack(list(W), dim=-4), dense)
+    for bad in (5, -6, (0, 5), 1.0, "a", (0, 1, 2), True, None):
+        with pytest.raises(IndexError, match="token|indexed by"):
+            W[bad]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_to_and_detach_keep_the_kind_and_the_numbers(kind, dtype):
+    W, random = kind.operator((2,))
+    short = W.to(dtype)
+    assert type(short) is type(W) and short.dtype == dtype and W.dtype == F64
+    rough = 1e-5 if dtype == torch.float32 else 0.1
+    miss = (short.to_dense().to(F64) - W.to_dense()).norm()
+    assert float(miss) <= rough * float(W.to_dense().norm())
+    assert torch.equal(W.to("cpu").to_dense(), W.to_dense())
+    scale = torch.ones((), dtype=F64, requires_grad=True)
+    held = scale * W
+    x = random(2, 5, kind.d)
+    assert (held @ x).requires_grad and not (held.detach() @ x).requires_grad
+    assert type(held.detach()) is type(held)
+    close(held.detach().to_dense(), held.to_dense().detach())
+
+
+def test_numbers_and_scalar_tensors_scale(kind):
+    W, random = kind.operator((2,))
+    x = random(2, 5, kind.d)
+    y = W @ x
+    factors = [
+        3,
+        3.0,
+        np.float64(3),
+        np.int64(3),
+        torch.tensor(3.0),
+        torch.tensor(3),
+        torch.tensor(3, dtype=F64),
+    ]
+    for factor in factors:
+        for scaled in (factor * W, W * factor):
+            assert scaled.dtype == F64
+            close(scaled @ x, 3 * y)
+        close((W / factor) @ x, y / 3)
+    c = torch.tensor(0.5, dtype=F64, requires_grad=True)
+    (grad,) = torch.autograd.grad(((c * W) @ x).sum(), c)
+    assert torch.allclose(grad, y.sum())
+    for bad in (torch.ones(3), torch.ones(1), torch.tensor(1j)):
+        with pytest.raises(TypeError, match="a number or a real 0-dimensional tensor; got shape"):
+            W * bad
+    for bad in ("2", None, [1.0], True):
+        with pytest.raises(TypeError):
+            W * bad
+        with pytest.raises(TypeError):
+            W / ("2" if bad is True else bad)
+    with pytest.raises(ZeroDivisionError):
+        W / 0
+
+
+def test_sum_of_a_list(kind):
+    W, random = kind.operator((2,))
+    other, _ = kind.operator((2,), seed=1)
+    x = random(2, 5, kind.d)
+    close(sum([W, other, W]) @ x, 2 * (W @ x) + other @ x)
+    assert sum([W]) is W
+    for bad in (1, 0.5, torch.zeros(())):
+        with pytest.raises(TypeError):
+            bad + W
+
+
+def test_two_of_a_kind_stay_of_that_kind_where_they_can():
+    def random(*shape):
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=F64)
+
+    lags = LagOperator(random(4, 5, 1, 1))
+    dense = DenseOperator(random(4, 5, 5, 1, 1))
+    first, second = DiagonalOperator(lags), DiagonalOperator(LagOperator(random(4, 3, 1, 1), 5))
+    for W in (first + second, first @ second):
+        assert type(W) is DiagonalOperator and type(W.channels) is LagOperator
+    assert type(DiagonalOperator(dense).T.channels) is DenseOperator
+    batched = DiagonalOperator(DenseOperator(random(2, 4, 5, 5, 1, 1)))
+    assert type(first + batched) is SumOperator
+    close((first + batched).to_dense(), first.to_dense() + batched.to_dense())
+    close((first @ batched).to_dense(), DenseOperator(first.to_dense()).__matmul__(batched).to_dense())
+    with pytest.raises(TypeError, match="channels must be an InteractionOperator; got Tensor"):
+        DiagonalOperator(random(4, 5, 5))
+    for wrong in (LagOperator(random(5, 1, 1)), LagOperator(random(4, 5, 2, 1))):
+        with pytest.raises(
+            ValueError, match=r"channels must have p = d = 1 and batch shape \(\.\.\., d\); got"
+        ):
+            DiagonalOperator(wrong)
+
+
+def test_heads_and_channels_are_scalar_operators_of_their_own():
+    def random(*shape):
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=F64)
+
+    heads = FactorizedOperator(random(2, 3, 6, 6).tril(), random(3, 2, 4))
+    assert heads.mixing.shape == (2, 3, 6, 6, 1, 1)
+    assert heads.mixing.past_future_rank().tolist() == [[3, 3, 3], [3, 3, 3]]
+
+
+@pytest.mark.parametrize("H", [1, 3, 7])
+def test_block_norms_of_heads_have_the_derivatives_of_the_blocks(H):
+    generator = torch.Generator().manual_seed(H)
+    alpha = torch.randn(H, 4, 4, generator=generator, dtype=F64).tril().requires_grad_()
+    V = torch.randn(H, 2, 2, generator=generator, dtype=F64).requires_grad_()
+    lower = torch.ones(4, 4, dtype=torch.bool).tril()
+
+    def norms(alpha, V):
+        return FactorizedOperator(alpha, V).block_norms()[lower]
+
+    assert torch.autograd.gradcheck(norms, (alpha, V)) and torch.autograd.gradgradcheck(norms, (alpha, V))
+    (grad,) = torch.autograd.grad(FactorizedOperator(alpha, V).block_norms().sum(), V)
+    assert bool(grad.isfinite().all())
+
+
+def test_block_norms_of_heads_that_cancel_keep_their_digits():
+    generator = torch.Generator().manual_seed(0)
+    alpha = torch.randn(1, 4, 4, generator=generator, dtype=F64)
+    V, small = torch.randn(2, 1, 3, 3, generator=generator, dtype=F64)
+    near = FactorizedOperator(torch.cat([alpha, alpha]), torch.cat([V + 1e-9 * small, -V]))
+    wanted = alpha[0].abs() * torch.linalg.matrix_norm(near.V.sum(0))
+    assert torch.allclose(near.block_norms(), wanted, rtol=1e-5)

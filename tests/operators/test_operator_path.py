@@ -1,0 +1,184 @@
+"""The path operator adapts to the map: it reproduces what it is given, or says by how much it does not."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssmbook.operators import jacobian_operator, path_operator
+from ssmbook.operators.quadrature import relative_noise
+
+F64 = torch.float64
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * len(shape)), dtype=F64)
+
+
+def mlp(activation, seed=0):
+    W1, W2 = random(9, 3, seed=seed), random(2, 9, seed=seed + 1)
+    return lambda x: activation(x.cumsum(-2) @ W1.mT) @ W2.mT
+
+
+def test_gauss_legendre_is_exact_for_polynomials_up_to_its_degree():
+    x = random(3, 2)
+    for degree in range(1, 9):
+        W = path_operator(lambda x, r=degree: x.pow(r), x, 4)
+        assert torch.allclose(W.apply(x), x.pow(degree), rtol=1e-12)
+    with pytest.raises(ValueError, match="max_points = 4"):
+        path_operator(lambda x: x.pow(9), x, 4, max_points=4)
+
+
+def test_the_ray_is_bisected_until_the_identity_holds():
+    x = 8 * random(4, 3)
+    F = mlp(torch.tanh)
+    for rtol in (1e-3, 1e-6, 1e-11):
+        W = path_operator(F, x, 4, rtol=rtol)
+        assert (W.apply(x) - F(x)).norm() <= rtol * F(x).norm()
+    with pytest.raises(ValueError, match="rtol must be reachable with max_points = 8: 8 nodes leave"):
+        path_operator(F, x, 4, rtol=1e-8, max_points=8)
+
+
+def rms_like(eps):
+    return lambda x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+def biased_relu(x):
+    bias = random(12, seed=3)
+    return torch.relu(x @ random(12, x.shape[-1]).mT + bias) - torch.relu(bias)
+
+
+def layer_norm(x):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:]) @ random(4, x.shape[-1]).mT
+
+
+STEEP = {
+    "RMSNorm": rms_like(1e-6),
+    "RMSNorm of a tiny floor": rms_like(1e-12),
+    "LayerNorm and a matrix": layer_norm,
+    "many kinks": biased_relu,
+    "saturated gates": lambda x: torch.tanh(30 * x.cumsum(-2)) * x.sigmoid(),
+    "wiggles": lambda x: torch.sin(40 * torch.tanh(x)),
+    "a kink and a root": lambda x: torch.relu(x.abs().sqrt() * x - 0.1),
+}
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("name", STEEP)
+def test_by_default_it_reproduces_maps_that_sixteen_nodes_do_not(name, scale, batch):
+    F, x = STEEP[name], scale * random(*batch, 5, 6)
+    if name == "many kinks":
+        x = x[..., :2, :]  # the elements of a batch share their panels, and each kink wants twenty
+    y = F(x)
+    miss = torch.linalg.matrix_norm(path_operator(F, x).apply(x) - y)
+    assert bool((miss <= 1e-6 * torch.maximum(*map(torch.linalg.matrix_norm, (y, F(0.5 * x))))).all())
+
+
+@settings(max_examples=30, deadline=None)
+@given(at=st.floats(0.01, 0.99), jump=st.floats(0.1, 10.0), scale=st.floats(0.1, 30.0))
+def test_a_kink_anywhere_on_the_ray_is_found(at, jump, scale):
+    x = scale * random(2, 2).abs()
+    F = lambda z: z + jump * torch.relu(z - at * x)  # noqa: E731
+    W = path_operator(F, x)
+    assert torch.allclose(
+        W.to_dense().diagonal(0, 0, 1).diagonal(0, 0, 1), 1 + jump * (1 - at) + 0 * x, rtol=1e-4
+    )
+    assert torch.allclose(W.apply(x), F(x), rtol=3e-6)
+
+
+HIDDEN = [
+    lambda x: x.detach() ** 2,
+    lambda x: torch.sign(x) + 0 * x,
+    lambda x: 1e-3 * (x > 0.3),
+    lambda x: x.round(),
+    lambda x: 1e-5 * x.detach(),
+]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_what_autograd_does_not_see_is_reported_with_its_size(hidden, batch):
+    x = random(*batch, 3, 4)
+    with pytest.raises(ValueError, match=r"leave ‖F\(x\) − W x‖ ≈ .* against a tolerance of") as refusal:
+        path_operator(lambda x: hidden(x) + 0.1 * x, x)
+    said = float(str(refusal.value).split("W x‖ ≈ ")[1].split()[0])
+    misses = torch.linalg.matrix_norm(hidden(x))
+    assert float(misses.min()) / 2 < said < 2 * float(misses.max())
+
+
+def test_every_batch_element_is_held_to_its_own_size():
+    small, large = 1e-9 * random(3, 2), random(3, 2)
+    F = lambda x: x + 1e-12 * torch.tanh(1e9 * x.detach())  # noqa: E731
+    assert path_operator(F, large).n == 3
+    with pytest.raises(ValueError, match="‖F"):
+        path_operator(F, torch.stack([large, small]))
+
+
+def half_single(x):
+    """A mixer in float64 with a norm in float32 inside: stacking may change its last float32 digits."""
+    mixed = (torch.tril(x @ x.mT) @ x).float()
+    together = mixed if x.ndim == 2 else mixed * (1 + 1e-7)
+    return (together * torch.rsqrt(together.square().mean(-1, keepdim=True) + 1e-5)).double() @ random(4, 4)
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0])
+def test_a_float32_part_inside_a_float64_map_is_accepted(scale):
+    x = scale * random(2, 6, 4)
+    W = path_operator(half_single, x)
+    assert W.dtype == F64
+    assert torch.linalg.matrix_norm(W.apply(x) - half_single(x)).max() <= 5e-4 * half_single(x).norm()
+    assert jacobian_operator(half_single, x).n == 6
+    with pytest.raises(ValueError, match="rtol must be reachable"):
+        path_operator(half_single, x, rtol=1e-12)
+    with pytest.raises(ValueError, match="other elements of the batch"):
+        path_operator(lambda z: half_single(z) + 1e-9 * z.mean(0), x)
+
+
+def test_the_rounding_of_a_map_is_measured_and_not_its_steepness():
+    x = random(4, 3)
+    eps = torch.finfo(F64).eps
+    smooth = [torch.tanh, lambda x: torch.sin(2000 * x), lambda x: torch.relu(x - 0.3) * 1e6, lambda x: 0 * x]
+    assert [relative_noise(F, x) for F in smooth] == [eps] * 4
+    assert relative_noise(torch.tanh, x.float()) == torch.finfo(torch.float32).eps
+    assert 1e-9 < relative_noise(lambda x: torch.tanh(x.float()).double(), x) < 1e-6
+    # Rounded to steps of 2e-6, this map is out of reach of a tolerance of 3e-7.
+    coarse = lambda x: ((x.float() + 30) - 30).double()  # noqa: E731
+    assert 3e-7 < relative_noise(coarse, x) < 1e-5
+    W = path_operator(coarse, x)
+    assert 3e-7 < float((W.apply(x) - coarse(x)).norm() / x.norm()) < 3e-6
+    with pytest.raises(ValueError, match="rtol must be reachable"):
+        path_operator(coarse, x, rtol=3e-7)
+
+
+def test_what_the_random_directions_cannot_see_is_found_in_the_end():
+    x = random(5, 4)
+    probes = torch.linalg.qr(torch.randn(20, 16, generator=torch.Generator().manual_seed(0), dtype=F64)).Q
+    unseen = torch.linalg.qr(probes, mode="complete").Q[:, -1].reshape(5, 4)
+
+    def F(x):
+        return x + unseen * x.detach().square().sum((-2, -1), keepdim=True)
+
+    with pytest.raises(ValueError, match="rtol must be reachable"):
+        path_operator(F, x)
+
+
+def test_the_mixer_of_another_library_with_its_float32_norm():
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    sizes = {"hidden_size": 8, "state_size": 4, "num_heads": 4, "head_dim": 4, "n_groups": 2, "chunk_size": 4}
+    mixer = Mamba2Mixer(transformers.Mamba2Config(num_hidden_layers=1, **sizes), layer_idx=0).eval().double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=F64))
+        mixer.conv1d.bias.zero_()
+
+    def F(x):
+        return mixer(x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
+
+    for scale in (1.0, 30.0):
+        x = scale * random(5, 8)
+        W = path_operator(F, x)
+        assert (W.apply(x) - F(x)).norm() <= 5e-4 * F(x).norm()
