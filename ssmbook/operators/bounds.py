@@ -8,7 +8,7 @@ import torch
 
 from .._checks import check_integer
 from .ranks import check_eps, check_rtol, plain
-from .sketch import RowSketch, capture
+from .sketch import RowSketch, ScaledRows, capture
 
 # Up to this width the energies are taken in all directions; beyond it, by default, in this many.
 _COMPLETE_WIDTH = 2048
@@ -100,7 +100,13 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
     check_integer("size", size, low=1)
     check_integer("seed", seed, low=0)
     size, complete = min(size, width), size >= width
-    sketch = RowSketch(W, 2 * size, complete, seed)
+    rows = ScaledRows(W)
+    sketch = RowSketch(rows, 2 * size, complete, seed)
+    if not bool(torch.isfinite(sketch.energy).all()):
+        # The first entries are smaller than others by a hundred orders: no square of a ratio to the largest
+        # overflows.
+        rows.unit = rows.largest
+        sketch = RowSketch(rows, 2 * size, complete, seed)
     sigma = sketch.singular_values()
     if complete:
         bounds = _assembled(W, sketch, sigma, sketch.gram, None)
@@ -109,7 +115,7 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
             return bounds
         # Small singular values drown in the rounding of a Gram matrix: measure what the large ones leave.
         size = min(size, 2 * int(low.max()) + 10) if low.numel() else 0
-    kept, left = capture(W, sketch.directions(size))
+    kept, left = capture(rows, sketch.directions(size))
     return _assembled(W, sketch, sigma, sketch.gram if complete else kept, (kept, left))
 
 
@@ -126,7 +132,7 @@ def _assembled(W, sketch: RowSketch, sigma: torch.Tensor, gram: torch.Tensor, ca
     tails = alive
     if captured is not None:
         parts = torch.cat([captured[0].diagonal(0, -2, -1), captured[1][..., None]], dim=-1) / energy
-        slack = 4 * _EPS * 2 * width * alive
+        slack = _EPS * (8 * width + captured[0].shape[-1] ** 1.5) * alive
         tails = (parts.flip(-1).cumsum(-1).flip(-1).sqrt() + slack).square()
     missing = energies.shape[-1] < width
     limit = min(width, sketch.rows)

@@ -71,6 +71,13 @@ class ComposedOperator(InteractionOperator):
     def _apply(self, x):
         return self.outer._apply(self.inner._apply(x))
 
+    def rows(self):
+        back = self.inner.T
+        for row in self.outer.rows():
+            # The p entries of an output token are a batch of rows, each pulled back by itself.
+            pulled = [back._apply(entry) for entry in row.unbind(-2)]
+            yield torch.stack(pulled, dim=-2) if pulled else self._zeros(self.n, 0, self.d)
+
     def to_dense(self):
         return torch.einsum("...ikpq,...kjqd->...ijpd", self.outer.to_dense(), self.inner.to_dense())
 

@@ -6,6 +6,7 @@ import torch
 
 from .._checks import check_alike, check_integer, check_shape
 from .base import InteractionOperator
+from .pointwise import PointwiseOperator
 from .ranks import leading_row_directions
 from .shapes import shared_batch
 
@@ -102,6 +103,15 @@ class DiagonalOperator(InteractionOperator):
         # The block of a cut is block diagonal over the channels: their ranks add.
         for block in self.channels._cuts():
             yield block[..., 0, :, :]
+
+    def _colored(self, time, channel):
+        channels = self.channels if time is None else self.channels._colored(time, None)
+        if channel is not None:
+            # ⟨W_ij R, W_kl R⟩ sees the diagonal of R Rᵀ alone: the variance of each channel.
+            deviation = torch.linalg.vector_norm(channel, dim=-1)[:, None, None, None]
+            deviation = deviation.expand(*channels.batch_shape, channels.n, 1, 1)
+            channels = channels @ PointwiseOperator(deviation)
+        return DiagonalOperator(channels)
 
     def _scaled(self, factor):
         return DiagonalOperator(self.channels._scaled(factor))

@@ -61,12 +61,13 @@ def compress(blocks: Iterable[torch.Tensor], like: torch.Tensor, name: str = "W"
             kept.append(part)
             rows += part.shape[-2]
             if rows > part_rows:
-                kept = [_triangle(torch.cat(kept, dim=-2))]
+                kept = [triangle(torch.cat(kept, dim=-2))]
                 rows = kept[0].shape[-2]
-    return _triangle(torch.cat(kept, dim=-2))
+    return triangle(torch.cat(kept, dim=-2))
 
 
-def _triangle(matrix: torch.Tensor) -> torch.Tensor:
+def triangle(matrix: torch.Tensor) -> torch.Tensor:
+    """Return a matrix with the singular values and row space of another, and no more rows than columns."""
     rows, width = matrix.shape[-2:]
     if rows <= width or matrix.numel() == 0:
         return matrix[..., :width, :]
@@ -161,12 +162,14 @@ def leading_row_directions(matrix: torch.Tensor, count: int) -> torch.Tensor:
     The basis goes on past the rank. Signs are fixed, the first entry of at least half the largest size being
     positive, so that ties among entries do not make a page depend on the machine.
     """
-    rows, width = matrix.shape[-2:]
-    if matrix.numel() == 0:
-        basis = torch.eye(width, dtype=matrix.dtype, device=matrix.device).expand(*matrix.shape[:-2], -1, -1)
-    else:
-        basis = torch.linalg.svd(matrix, full_matrices=rows < width).Vh
+    width = matrix.shape[-1]
+    basis = torch.linalg.svd(matrix, full_matrices=False).Vh if matrix.numel() else matrix[..., :0, :]
     basis = basis[..., :count, :]
+    missing = min(count, width) - basis.shape[-2]
+    if missing > 0:
+        # Columns of zeros become orthonormal ones by QR: no basis of all width² numbers is built.
+        filled = torch.linalg.qr(torch.nn.functional.pad(basis.mT, (0, missing))).Q[..., basis.shape[-2] :]
+        basis = torch.cat([basis, filled.mT], dim=-2)
     if basis.numel() == 0:
         return basis
     large = basis.abs() >= 0.5 * basis.abs().amax(-1, keepdim=True)

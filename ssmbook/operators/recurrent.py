@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_integer, check_shape
+from .._checks import check_alike, check_finite, check_integer, check_shape
 from .base import InteractionOperator
+from .ranks import triangle
 from .shapes import shared_batch
 
 
@@ -79,6 +80,24 @@ class RecurrentOperator(InteractionOperator):
             yield from super()._span_blocks()
         else:
             yield from self.to(torch.float64)._span_blocks()
+
+    def _cuts(self):
+        # The past leaves K in the states and the future reads O from them: the block of a cut is O Kᵀ, and
+        # QR of both leaves N × N matrices with its singular values.
+        W = self.detach().to(torch.float64)
+        for part in (W.B, W.C) if W.D is None else (W.B, W.C, W.D):
+            check_finite("W", part)
+        left = [W._zeros(W.N, 0)]
+        for t in range(W.n - 1):
+            entered = W.B[..., t, :, :].expand(*W.batch_shape, W.N, W.d)
+            left.append(triangle(torch.cat([W._push(t, left[-1]), entered], dim=-1).mT).mT)
+        read = W._zeros(0, W.N)
+        for t in range(W.n - 1, 0, -1):
+            seen = W.C[..., t, :, :].expand(*W.batch_shape, W.p, W.N)
+            read = triangle(W._pull(torch.cat([seen, read], dim=-2), t))
+            block = read @ left.pop()
+            check_finite("W", block)
+            yield block[..., None, :, :]
 
     def _finish_row(self, blocks, i):
         """Add the skip to W_ii, the last of blocks W_i0 … W_ii, and append the zeros W_ij, j > i."""

@@ -14,19 +14,36 @@ _PANEL = 256
 _NEGLIGIBLE = 1e-150
 
 
-def _scaled_rows(W) -> Iterator[torch.Tensor]:
-    """Yield the rows of W (..., r, width) in float64, in units of the first nonzero block, checked finite."""
-    unit = torch.zeros(*W.batch_shape, 1, 1, dtype=torch.float64, device=W.device)
-    for block in W._span_blocks():
-        block = block.detach().to(torch.float64).expand(*W.batch_shape, *block.shape[-2:])
-        if block.numel() == 0:
-            continue
-        largest = torch.maximum(block.amax((-2, -1), True), -block.amin((-2, -1), True))
-        if not bool(torch.isfinite(largest).all()):
-            check_finite("W", block)
-        unit = torch.where(unit > 0, unit, largest)
-        # hardshrink sets to zero what is below its threshold.
-        yield torch.nn.functional.hardshrink(block / torch.where(unit > 0, unit, 1.0), _NEGLIGIBLE)
+class ScaledRows:
+    """The rows of an operator in blocks (..., r, width): float64, checked finite, in units of an entry.
+
+    The ``unit`` (..., 1, 1) is the largest entry of the first block that is not zero, unless it is set;
+    ``largest`` is the largest of all that has been read.
+    """
+
+    def __init__(self, W) -> None:
+        self.W = W
+        self.unit = self.largest = torch.zeros(*W.batch_shape, 1, 1, dtype=torch.float64, device=W.device)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for block in self.W._span_blocks():
+            block = block.detach().to(torch.float64).expand(*self.W.batch_shape, *block.shape[-2:])
+            if block.numel() == 0:
+                continue
+            largest = torch.maximum(block.amax((-2, -1), True), -block.amin((-2, -1), True))
+            if not bool(torch.isfinite(largest).all()):
+                check_finite("W", block)
+            self.largest = torch.maximum(self.largest, largest)
+            self.unit = torch.where(self.unit > 0, self.unit, largest)
+            # hardshrink sets to zero what is below its threshold.
+            yield torch.nn.functional.hardshrink(
+                block / torch.where(self.unit > 0, self.unit, 1.0), _NEGLIGIBLE
+            )
+
+
+def _energy(block: torch.Tensor) -> torch.Tensor:
+    """‖block‖² by rows: errors grow with the sides of a block and not with its area."""
+    return torch.linalg.vector_norm(block, dim=-1).square().sum(-1)
 
 
 class RowSketch:
@@ -38,8 +55,8 @@ class RowSketch:
     many rows there were, in how many blocks, the most of one block, and of one bucket.
     """
 
-    def __init__(self, W, buckets: int, with_gram: bool, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
+    def __init__(self, rows: ScaledRows, buckets: int, with_gram: bool, seed: int) -> None:
+        generator, W = torch.Generator().manual_seed(seed), rows.W
         shape, width = W.batch_shape, W._width
         like = {"dtype": torch.float64, "device": W.device}
         self.energy = torch.zeros(shape, **like)
@@ -47,8 +64,8 @@ class RowSketch:
         self.sums, self._buckets = torch.zeros(*shape, 0, width, **like), buckets
         self._waiting = torch.zeros(0, dtype=torch.int64)
         self.rows = self.blocks = self.tallest = 0
-        for block in _scaled_rows(W):
-            self.energy += torch.linalg.matrix_norm(block).square()
+        for block in rows:
+            self.energy += _energy(block)
             if with_gram:
                 _add_gram(self.gram, block)
             self._drop(block, generator)
@@ -87,12 +104,12 @@ def _add_gram(gram: torch.Tensor, block: torch.Tensor) -> None:
         gram[..., left:, left : left + _PANEL] += block[..., left:].mT @ panel
 
 
-def capture(W, Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def capture(rows: ScaledRows, Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (RQ)ᵀ(RQ) (..., r, r) and ‖R − RQQᵀ‖² (...), the latter from the difference itself."""
-    gram = Q.new_zeros(*W.batch_shape, Q.shape[-1], Q.shape[-1])
-    left = Q.new_zeros(W.batch_shape)
-    for block in _scaled_rows(W):
+    gram = Q.new_zeros(*Q.shape[:-2], Q.shape[-1], Q.shape[-1])
+    left = Q.new_zeros(Q.shape[:-2])
+    for block in rows:
         inside = block @ Q
         gram += inside.mT @ inside
-        left += torch.linalg.matrix_norm(block - inside @ Q.mT).square()
+        left += _energy(block - inside @ Q.mT)
     return gram, left

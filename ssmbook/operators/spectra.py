@@ -130,13 +130,7 @@ class Spectral:
         """
         if H is not None:
             check_integer("H", H, low=0)
-        W = self
-        if time_covariance is not None or channel_covariance is not None:
-            W = self.to(torch.float64)._colored(
-                _root("time_covariance", time_covariance, W, self.n),
-                _root("channel_covariance", channel_covariance, W, self.d),
-            )
-        curve = tail_energies(W.spectrum())
+        curve = tail_energies(self._weighted(time_covariance, channel_covariance).spectrum())
         if H is None:
             return curve
         return plain(curve[..., H] if H < curve.shape[-1] else torch.zeros_like(curve[..., 0]))
@@ -152,14 +146,18 @@ class Spectral:
         curve = self.floor(time_covariance=time_covariance, channel_covariance=channel_covariance)
         return plain((curve > eps).sum(-1))
 
-    def spectrum_bounds(self, size: int | None = None, *, seed: int = 0) -> SpectrumBounds:
+    @torch.no_grad()
+    def spectrum_bounds(
+        self, size: int | None = None, *, seed: int = 0, time_covariance=None, channel_covariance=None
+    ) -> SpectrumBounds:
         """Return certified bounds on rank, ``floor`` and ``epsilon_heads``, cheaper than ``spectrum``.
 
         For wide layers: passes over the blocks with matrix products alone. ``size``: the directions kept; by
         default all of them up to 2,048, which leaves only rounding between the bounds, and 256 random ones
-        (drawn with ``seed``) beyond. Raises as ``span_matrix``. See ``SpectrumBounds``. Introduced in *zoo*.
+        (drawn with ``seed``) beyond; the covariances as in ``floor``. Raises as ``floor``. See
+        ``SpectrumBounds``. Introduced in *zoo*.
         """
-        return spectrum_bounds(self, size, seed)
+        return spectrum_bounds(self._weighted(time_covariance, channel_covariance), size, seed)
 
     @torch.no_grad()
     def past_future_rank(self, rtol: float | None = None):
@@ -167,9 +165,10 @@ class Spectral:
 
         It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
         the outputs from t on; a recurrence with N states has at most N. ``rtol`` is relative to the largest
-        singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Needs n − 1
-        dense singular value decompositions: for a wide layer ask for its heads or channels,
-        ``W.mixing.past_future_rank()`` or ``W.channels.past_future_rank()``. Raises ``ValueError`` when a
+        singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. A recurrence
+        is read from its states; other kinds need n − 1 dense singular value decompositions. For a wide layer
+        ask for its heads or channels: ``W.mixing.past_future_rank()``, ``W.channels.past_future_rank()``.
+        Raises ``ValueError`` when a
         block W_ij with j > i is not zero, and as ``interaction_rank``. Introduced in *structured-dynamics*.
         """
         rtol = self._cut(rtol)
@@ -217,6 +216,15 @@ class Spectral:
         return self._as_blocks(leading_row_directions(self._reduced(), H)).to(self.dtype)
 
     # Small parts
+    def _weighted(self, time_covariance, channel_covariance):
+        """Return an operator with the spectrum of W for inputs of the given second moments (None: white)."""
+        if time_covariance is None and channel_covariance is None:
+            return self
+        return self.to(torch.float64)._colored(
+            _root("time_covariance", time_covariance, self, self.n),
+            _root("channel_covariance", channel_covariance, self, self.d),
+        )
+
     def _colored(self, time: torch.Tensor | None, channel: torch.Tensor | None):
         """Return an operator with the spectrum of W (time ⊗ channel), either being ``None`` for identity."""
         like = {"dtype": self.dtype, "device": self.device}
