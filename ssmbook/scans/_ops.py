@@ -312,7 +312,8 @@ def _dense_gradients(ctx, d_h, d_end):
         h, d_h = h.flip(-2), d_h.flip(-2)
     d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
     g, _ = dense(A.mH, d_h, None, True)
-    d_A = g.flatten(0, -2).mT @ _earlier(h, state).conj().flatten(0, -2)
+    d_A = g.transpose(-2, -1) @ _earlier(h, state).conj()
+    d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
     d_state = None if state is None else g[..., 0, :] @ A.conj()
     return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
 

@@ -10,10 +10,12 @@ import warnings
 import torch
 from torch import Tensor
 
+from ._blocks import dense as step_by_step
 from ._powers import is_finite, value_of, widest
 
 # A recurrence further off than this, relative to its largest value, is worth a word.
 LIMITS = {torch.float32: 1e-3, torch.complex64: 1e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
+SCALE = 0.7  # of a second run: no power of two, so that other numbers are rounded
 SHARE = 0.1  # of a limit: two runs may agree by chance better than either agrees with the truth
 STEPS = 4096  # steps that are run a second time
 WORK = 1 << 31  # products of numbers spent on the peak
@@ -56,6 +58,16 @@ def warn_of_transient(A: Tensor, n: int, values: Tensor, again: Tensor) -> None:
         )
     text += "; use more digits, a balanced realization, or sections of low order in a row"
     warnings.warn(text, TransientPeakWarning, stacklevel=frames_inside())
+
+
+def warn_of_states(A: Tensor, C: Tensor, u: Tensor, state: Tensor, y: Tensor) -> None:
+    """Warn where the outputs C h of the first sequence are off: against those of 0.7 u, rounded elsewhere."""
+    with torch.no_grad():
+        u, state, y = (t.detach().flatten(0, -3)[0] if t.ndim > 2 else t.detach() for t in (u, state, y))
+        u, y = u[:STEPS], y[:STEPS]
+        state = state.reshape(-1, state.shape[-1])[0]
+        again = step_by_step(A.detach(), SCALE * u, SCALE * state, False)[0] @ C.detach().mT / SCALE
+    warn_of_transient(A, len(u), y, again)
 
 
 def radius_by_rounding(A: Tensor) -> float | None:

@@ -13,8 +13,8 @@ from ssmbook._checks import check_alike, check_integer, check_shape
 
 from ._engine import WIDE
 from ._lags import lags_by_powers, lags_by_recurrence, lags_from_the_left
+from ._ops import dense
 from ._powers import choose
-from ._states import traced_states
 from ._transients import STEPS, warn_of_transient
 
 
@@ -39,7 +39,7 @@ def lags_by_states(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """The lags from the states after each column of B: for tracers, which cannot choose."""
     if n < 2:
         return lags_by_recurrence(A, B, C, n)
-    states = traced_states(A, C, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT.contiguous())
+    states, _ = dense(A, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT)
     return torch.cat(((C @ B).unsqueeze(0), (states @ C.mT).permute(1, 2, 0)))
 
 

@@ -1,4 +1,4 @@
-"""A linear time-invariant system run along a sequence: four routes to one answer."""
+"""A linear time-invariant system run along a sequence: three routes to one answer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from torch import Tensor
 
 from ssmbook._checks import check_alike, check_shape
 
+from ._engine import loops_for
 from ._lags import krylov, lags_by_powers
-from ._powers import choose, is_finite
-from ._states import states_by_blocks, states_by_recurrence, traced_states, warn_of_states
-from ._validate import check_state, outside_autocast
+from ._ops import dense, transformed
+from ._powers import choose, is_calm, is_finite
+from ._transients import warn_of_states
+from ._validate import check_state, one_step, outside_autocast
 
-METHODS = ("auto", "recurrence", "scan", "chunked", "fft")
+METHODS = ("auto", "recurrence", "chunked", "fft")
+QUICK = (
+    8e6  # rows times steps times (N + 4)^2 up to which the compiled recurrence is ahead of matrix products
+)
 
 
 @outside_autocast
@@ -25,37 +30,43 @@ def lti_scan(
     one dtype (real or complex) and device. Returns y (..., T, p) and the final state (..., N),
     differentiable in everything.
 
-    method: "recurrence" one step at a time; "scan" blocks of 16 steps, all blocks at once, the block ends
-    by the same scan; "chunked" a kernel inside each chunk and the state between chunks; "fft" one long
-    convolution; "auto" picks by T. All but the first form powers of A. Where these grow before they decay and
-    would be less exact than the recurrence, float32 is worked in float64 or it is the recurrence, whatever
-    ``method`` says; ``TransientPeakWarning`` where the recurrence is off as well. Input or powers of A that
-    are not finite go by the recurrence too, which keeps NaN and infinity out of earlier times. Under
-    ``torch.compile`` and ``torch.export`` the way is chosen when the program runs.
+    method: "recurrence" one step at a time, compiled on a CPU with Numba; "chunked" a kernel inside each
+    chunk and the state between chunks; "fft" one long convolution; "auto" picks by sizes. The last two form
+    powers of A. Where these grow before they decay and would be less exact than the recurrence, float32 is
+    worked in float64 or it is the recurrence, whatever ``method`` says; ``TransientPeakWarning`` where the
+    recurrence is off as well. Input or powers of A that are not finite go by the recurrence too, which keeps
+    NaN and infinity out of earlier times. Under ``torch.compile`` and ``torch.export`` it is always the
+    recurrence.
 
     Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2022efficiently` (fft),
-    :cite:`smith2023simplified` (scan), :cite:`dao2024transformers` (chunked). Introduced in *scans*.
+    :cite:`dao2024transformers` (chunked). Introduced in *scans*.
     """
-    _check(A, B, C, x, state, "... T d")
+    _check(A, B, C, x, state)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     T = x.shape[-2]
-    state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0 or x.numel() == 0 or A.shape[0] == 0:
+        state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
         return (x @ B.mT) @ C.mT, state.clone() if T == 0 else state
+    if torch.compiler.is_compiling() or method == "auto" and _is_quick(A, x):
+        return _recurrence([A], B, C, x, state)
+    state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     route = choose(A, B, C, T, state)
-    if route is None:
-        h = traced_states(A, C, x @ B.mT, state)
-        return h @ C.mT, h.select(-2, -1)
     if method == "auto":
-        method = "recurrence" if T < 32 else "scan" if T < 2048 else "chunked"
-    if not (route.sound and is_finite(x)):
+        method = "recurrence" if T < 64 else "chunked"
+    if route is None or not (route.sound and is_finite(x)):
         method = "recurrence"
-    dtype = route.powers[0].dtype
-    y, h = _ROUTES[method](route.powers, *(t.to(dtype) for t in (B, C, x, state)))
-    if route.suspect:
+    powers = [A] if route is None else route.powers
+    y, h = _ROUTES[method](powers, *(t.to(powers[0].dtype) for t in (B, C, x, state)))
+    if route is not None and route.suspect:
         warn_of_states(A, C, x @ B.mT, state, y)
     return y.to(x.dtype), h.to(x.dtype)
+
+
+def _is_quick(A: Tensor, x: Tensor) -> bool:
+    """Whether the compiled recurrence is the fastest route, and nothing about A calls for a closer look."""
+    T, work = x.shape[-2], x[..., 0].numel() * (A.shape[0] + 4) ** 2
+    return bool(loops_for(x)) and work <= QUICK and not transformed() and is_calm(A, T)
 
 
 def lti_scan_naive(A, B, C, x, state=None, method="auto"):
@@ -70,7 +81,6 @@ def lti_scan_naive(A, B, C, x, state=None, method="auto"):
     return torch.stack(y, -2) if y else x.new_zeros((*x.shape[:-1], C.shape[0])), h
 
 
-@outside_autocast
 def lti_step(
     A: Tensor, B: Tensor, C: Tensor, x_t: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -79,28 +89,22 @@ def lti_step(
 
     A: (N, N), B: (N, d), C: (p, N). Raises as :func:`lti_scan` does. Introduced in *scans*.
     """
-    _check(A, B, C, x_t, state, "... d")
-    state = x_t @ B.mT if state is None else state @ A.mT + x_t @ B.mT
-    return state @ C.mT, state
+    y, state = lti_scan(A, B, C, *one_step(-2, x=x_t), state, method="recurrence")
+    return y.squeeze(-2), state
 
 
-def _check(A, B, C, x, state, pattern: str) -> None:
+def _check(A, B, C, x, state) -> None:
     sizes = check_shape("A", A, "N N", complex_ok=True)
     sizes = check_shape("B", B, "N d", sizes, complex_ok=True)
     sizes = check_shape("C", C, "p N", sizes, complex_ok=True)
-    sizes = check_shape("x", x, pattern, sizes, complex_ok=True)
+    sizes = check_shape("x", x, "... T d", sizes, complex_ok=True)
     check_alike(A=A, B=B, C=C, x=x)
-    check_state(state, "N", {"N": sizes["N"]}, x.shape[: 1 - len(pattern.split())], x=x)
+    check_state(state, "N", {"N": sizes["N"]}, x.shape[:-2], x=x)
 
 
 def _recurrence(powers, B, C, x, state):
-    h = states_by_recurrence(powers[0], x @ B.mT, state)
-    return h @ C.mT, h.select(-2, -1)
-
-
-def _scan(powers, B, C, x, state):
-    h = states_by_blocks(powers, x @ B.mT, state)
-    return h @ C.mT, h.select(-2, -1)
+    h, end = dense(powers[0], x @ B.mT, state)
+    return h @ C.mT, end
 
 
 def _chunk_ends(powers, B: Tensor, x: Tensor, state: Tensor, level: int) -> tuple[Tensor, Tensor]:
@@ -109,8 +113,8 @@ def _chunk_ends(powers, B: Tensor, x: Tensor, state: Tensor, level: int) -> tupl
     """
     L = 1 << level
     into = krylov(powers, B, L).unflatten(-1, (L, -1)).flip(-2).flatten(-2)
-    ends = states_by_blocks(powers[level:], x.unflatten(-2, (-1, L)).flatten(-2) @ into.mT, state)
-    return torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2), ends.select(-2, -1)
+    ends, end = dense(powers[level], x.unflatten(-2, (-1, L)).flatten(-2) @ into.mT, state)
+    return torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2), end
 
 
 def _toeplitz(kernel: Tensor) -> Tensor:
@@ -149,9 +153,9 @@ def _fft(powers, B, C, x, state):
     free = free.permute(2, 0, 1).reshape(*x.shape[:-1], C.shape[0])
     level = ((T - 1).bit_length() + 1) // 2
     head = T % (1 << level)
-    start = states_by_recurrence(A, x[..., :head, :] @ B.mT, state).select(-2, -1) if head else state
+    start = dense(A, x[..., :head, :] @ B.mT, state)[1] if head else state
     final = _chunk_ends(powers, B, x[..., head:, :], start, level)[1] if head < T else start
     return back(spectrum, size, -2)[..., :T, :] + free, final
 
 
-_ROUTES = {"recurrence": _recurrence, "scan": _scan, "chunked": _chunked, "fft": _fft}
+_ROUTES = {"recurrence": _recurrence, "chunked": _chunked, "fft": _fft}

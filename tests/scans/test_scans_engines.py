@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ssmbook.scans import _engine, _ops, diagonal_scan, selective_scan, ssd_scan
+from ssmbook.scans import _engine, _ops, diagonal_scan, lti_scan, selective_scan, ssd_scan
 
 numba_here = pytest.mark.skipif(not _engine.AVAILABLE, reason="Numba is not installed or switched off")
 
@@ -32,6 +32,11 @@ def scans(T=150, dtype=torch.float64, batch=2):
         "logarithms": (lambda *t: diagonal_scan(*t, log=True), [-a.abs(), x, state[..., 0]], [1, 1, None]),
         "backwards": (lambda *t: diagonal_scan(*t, reverse=True), [a.sigmoid(), x], [1, 1]),
         "selective": (selective_scan, [x, a.abs(), A, B, C, D, state], [1, 1, None, 1, 1, None, None]),
+        "lti": (
+            lti_scan,
+            [0.4 * draw(4, 4, dtype=dtype), A.mT, A, x, state[:, 0]],
+            [None, None, None, 1, None],
+        ),
         "ssd": (ssd_scan, [heads, -a[..., :2].abs(), keys, keys.flip(1)], [1, 1, 1, 1]),
     }
 

@@ -20,7 +20,7 @@ from ssmbook.scans import TransientPeakWarning, lti_kernel, lti_kernel_naive, lt
 from ssmbook.scans._powers import choose
 
 LIMITS = {torch.float32: 1e-3, torch.float64: 1e-9}
-METHODS = ("auto", "recurrence", "scan", "chunked", "fft")
+METHODS = ("auto", "recurrence", "chunked", "fft")
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
 

@@ -20,7 +20,7 @@ def cases(T=70, dtype=torch.float64):
     return {
         "diagonal": (diagonal_scan, [a, x, state]),
         "logarithms": (lambda *args: diagonal_scan(*args, log=True), [-a, x, state]),
-        "scan": (lambda *args: lti_scan(*args, method="scan"), [A, A, A, x, state]),
+        "recurrence": (lambda *args: lti_scan(*args, method="recurrence"), [A, A, A, x, state]),
         "chunked": (lambda *args: lti_scan(*args, method="chunked"), [A, A, A, x, state]),
         "fft": (lambda *args: lti_scan(*args, method="fft"), [A, A, A, x, state]),
         "selective": (selective_scan, [x, a, -A.abs(), x, pair, state[0], draw(1, 2, 2).to(dtype)]),
