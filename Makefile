@@ -4,6 +4,7 @@
 #
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
 # make slides                 the decks; they come with the book too
+# make pdf                    the whole book on paper, printed by Chromium
 # make lab                    the chapters in JupyterLab, with their boxes
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
@@ -24,7 +25,7 @@ LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 
-.PHONY: book test test-browser notebooks edition slides lab serve bench lint clean
+.PHONY: book test test-browser notebooks edition slides pdf lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -54,6 +55,9 @@ edition: book
 slides: book
 	@echo "The slides are listed in file://$(CURDIR)/_build/html/chapters/appendix/lectures.html"
 
+pdf: book
+	@$(PY) -m ssmbook._book.paper
+
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)
 	$(PY) -m jupyterlab --ServerApp.root_dir=chapters
@@ -82,8 +86,8 @@ $(PY):
 	done; \
 	echo "No Python 3.10 or newer found: install one, or name it with PYTHON_CANDIDATES=/path/to/python3."; exit 1
 
-# Sphinx notices changed pages, not changed extensions.
-$(FRESH): $(wildcard ssmbook/_book/*.py) _config.yml requirements.txt
+# Sphinx notices changed pages, not changed extensions, styles and scripts.
+$(FRESH): $(wildcard ssmbook/_book/*.py chapters/assets/*) _config.yml requirements.txt
 	@rm -rf _build && mkdir _build && touch $@
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)

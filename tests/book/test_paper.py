@@ -1,0 +1,109 @@
+"""The book as one document: every page, number and link of it; sliders as pictures, solutions at the end.
+
+That it prints, and that its contents name the right pages, is tested in the browser.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+
+from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
+from ssmbook._book.install_cell import repository
+from ssmbook._book.paper import FRAMES, LEFT_OUT, STYLES, TARGET, anchor, assemble, book_pages
+from ssmbook._book.site import pages_address
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = book_pages(ROOT)
+
+
+@pytest.fixture(scope="module")
+def paper(built):
+    return BeautifulSoup(assemble(ROOT, PAGES), "html.parser")
+
+
+def articles():
+    return {name: soup(ROOT / HTML / f"{name}.html").select_one("article") for name in PAGES}
+
+
+def number(node):
+    return node.get_text().rstrip("#")  # the sign that links to a place; paper has none
+
+
+def test_every_page_is_in_it_once_and_in_order(paper):
+    assert [article["id"] for article in paper.select("article")] == [*map(anchor, PAGES), "solutions"]
+    assert not set(LEFT_OUT) & set(PAGES)
+    for name in LEFT_OUT:
+        assert (ROOT / HTML / f"{name}.html").is_file()
+
+
+def test_an_id_stands_once_and_every_link_leads_somewhere(paper):
+    ids = [node["id"] for node in paper.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    site = pages_address(repository(ROOT)[0])
+    inside = 0
+    for link in paper.find_all("a", href=True):
+        parts = urlsplit(link["href"])
+        if not parts.scheme:
+            assert not parts.path and parts.fragment in ids, link["href"]
+            inside += 1
+        elif link["href"].startswith(site):
+            assert (ROOT / HTML / parts.path.removeprefix(urlsplit(site).path)).exists(), link["href"]
+    assert inside > 1000
+
+
+def test_boxes_numbers_and_figures_are_those_of_the_pages(paper):
+    for chosen in ("div.proof .caption-number", "figcaption .caption-number", ".eqno"):
+        on_pages = [number(node) for page in articles().values() for node in page.select(chosen)]
+        assert on_pages and sorted(map(number, paper.select(chosen))) == sorted(on_pages)
+
+
+def test_solutions_stand_at_the_end_with_their_chapters_and_nowhere_else(paper):
+    end = paper.find(id="solutions")
+    solved = {name: len(page.select("div.solution")) for name, page in articles().items()}
+    assert len(end.select("div.solution")) == len(paper.select("div.solution")) == sum(solved.values()) > 20
+    titles = [" ".join(heading.get_text().split()) for heading in end.select("h2")]
+    assert titles == [
+        " ".join(page.h1.get_text().split()).removesuffix("#")
+        for name, page in articles().items()
+        if solved[name]
+    ]
+
+
+def test_a_slider_is_a_few_pictures_with_their_values(paper):
+    sliders = sum(len(page.select("figure.ssm-slider")) for page in articles().values())
+    assert len(paper.select("figure.frames")) == sliders > 10
+    for figure in paper.select("figure.frames"):
+        values = [words.get_text() for words in figure.select("div > p")]
+        assert 2 <= len(set(values)) == len(figure.select("img")) <= FRAMES
+        assert all(re.fullmatch(r".+ = .+", value) for value in values)
+
+
+def test_nothing_folded_hidden_or_live_is_printed(paper):
+    article = paper.select("article")
+    for chosen in ("details", "input", "button", "script", "style", "a.headerlink", "[hidden]"):
+        assert not [node for part in article for node in part.select(chosen)], chosen
+    hidden = [node for part in article for node in part.select("[style*=none]") if node.name == "img"]
+    assert not hidden
+
+
+def test_everything_fetched_exists_and_lies_here(paper):
+    folder = (ROOT / TARGET).parent
+    addresses = [address for _, address in fetched(paper) if not address.startswith("data:")]
+    assert len(addresses) > len(STYLES)
+    for address in addresses:
+        assert not leaves_the_site(address) and (folder / address).resolve().is_file(), address
+
+
+def test_the_contents_name_parts_chapters_and_sections(paper):
+    for kind in ("h1", "h2"):
+        headings = [h for part in paper.select("article")[:-1] for h in part.select(kind)]
+        listed = [" ".join(line.a.get_text().split()) for line in paper.select(f"nav p.{kind}")]
+        words = [" ".join(heading.get_text().split()) for heading in headings]
+        assert listed == words + (["Solutions"] if kind == "h1" else [])
+    assert len(paper.select("nav p.part")) == 4
+    for line in paper.select("nav p"):
+        assert paper.find(id=line.a["href"].removeprefix("#")), line
+        assert line.find(class_="number") is None or line.span["data-of"] == line.a["href"][1:]

@@ -1,0 +1,66 @@
+"""On paper: the PDF names its own pages, pages print the same from either mode, the cheat sheet is one."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader
+
+from ssmbook._book.paper import TARGET, print_book
+
+ROOT = Path(__file__).resolve().parents[2]
+TWO = ["chapters/preface", "chapters/1-one-operator/two-ways-to-mix"]
+A4 = (595, 842)
+
+
+def sheet(visit):
+    return PdfReader(io.BytesIO(visit.page.pdf(prefer_css_page_size=True, print_background=True)))
+
+
+def words(text):
+    """Its letters and digits: what a PDF says of a line without its spaces."""
+    return re.sub(r"\W", "", text)
+
+
+@pytest.fixture(scope="module")
+def two_chapters(browser, built):
+    target = (ROOT / TARGET).with_name("two-chapters.pdf")
+    print_book(ROOT, target, TWO, browser)
+    return PdfReader(target)
+
+
+def test_the_contents_name_the_page_of_every_section(two_chapters):
+    pages = [page.extract_text() for page in two_chapters.pages]
+    lines = re.findall(r"^(.*\D) (\d+)$", "\n".join(pages[1:2]), re.M)
+    assert len(lines) >= 12
+    for title, number in lines:
+        assert words(title) in words(pages[int(number) - 1]), title
+    assert len({number for _, number in lines}) > 5
+
+
+def test_the_book_is_a4_with_an_outline_and_numbered_pages(two_chapters):
+    assert {tuple(map(round, page.mediabox[2:])) for page in two_chapters.pages} == {A4}
+    assert two_chapters.outline
+    for number, page in enumerate(two_chapters.pages[1:], start=2):
+        assert str(number) in page.extract_text().split(), number
+
+
+def test_a_page_prints_the_same_from_the_dark_mode(open_page, disk):
+    address = f"{disk}chapters/3-three-theorems/head-count.html"
+    light, dark = (sheet(open_page(address, view)) for view in ("light", "dark"))
+    assert len(light.pages) > 3
+    drawn = [[page.get_contents().get_data() for page in one.pages] for one in (light, dark)]
+    assert drawn[0] == drawn[1]
+
+
+def test_the_mode_is_back_after_printing(open_page, disk):
+    visit = open_page(f"{disk}chapters/appendix/cheat-sheet.html", "dark")
+    sheet(visit)
+    assert visit.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_the_cheat_sheet_is_one_page_of_a4(open_page, disk):
+    printed = sheet(open_page(f"{disk}chapters/appendix/cheat-sheet.html"))
+    assert [tuple(map(round, page.mediabox[2:])) for page in printed.pages] == [A4]
+    assert "Recall" in printed.pages[0].extract_text()
