@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import scipy.signal
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from ssmbook.heads import (
     softmax_heads_from_ssm,
 )
 from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.heads.lags import check_behind
 from ssmbook.systems import minimal_realization
 
 F64 = torch.float64
@@ -158,6 +160,31 @@ def test_an_accuracy_that_is_none_is_refused(bad, error):
             call(M, accuracy=bad)
     with pytest.raises(error, match="accuracy must be a number in"):
         softmax_head_count(M, accuracy=bad, system=(rotation, eye, eye))
+
+
+@pytest.mark.parametrize("spread", [0, 3, 150])
+def test_a_system_whose_lags_cancel_is_the_one_behind_them(spread):
+    """Input, output and a delay that never meet: every lag is 0, or what rounding leaves of a sum."""
+    rng = np.random.default_rng(spread)
+    A, B, C = np.diag(np.ones(3), -1), np.eye(4)[:, 2:3], np.eye(4)[1:2]
+    M = torch.zeros(6, 1, 1, dtype=F64)
+    for _ in range(20):
+        S, Q = 10.0 ** rng.uniform(-spread, spread, 4), np.linalg.qr(rng.standard_normal((4, 4)))[0]
+        turned = S[:, None] * (Q @ A @ Q.T) / S, S[:, None] * (Q @ B), C @ Q.T / S
+        system = tuple(torch.from_numpy(m) for m in turned)
+        assert softmax_head_count(M, system=system) == 0
+        with pytest.raises(ValueError, match="system must have the lags M"):
+            softmax_head_count(M + 1e-12, system=system)
+
+
+def test_a_filter_is_behind_its_true_lags_in_float32():
+    filtered = scipy.signal.tf2ss(*scipy.signal.butter(5, 0.02))[:3]
+    A, B, C = (torch.from_numpy(m.copy()).float() for m in filtered)
+    M = lag_operators(A.double(), B.double(), C.double(), 40).float()
+    check_behind(M, A, B, C)
+    for wrong in (M + 1e-2 * M.abs().max(), M.flip(0), 1.01 * M):
+        with pytest.raises(ValueError, match="system must have the lags M"):
+            check_behind(wrong, A, B, C)
 
 
 @pytest.mark.guards("thm-sink-count")
