@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -212,6 +213,51 @@ def test_no_bound_exceeds_the_number_of_real_poles_however_close_they_are(m, gap
         for r in (1, 2):
             lower, upper = check(lag_operators(A, eye, eye, n), r)
             assert lower <= (m if r == 1 else upper) and lower >= -(-m // r)
+
+
+def residues(poles):
+    """The modes of diag(poles) + shift in 60 digits: rank-one matrices R with A^tau = sum of pole^tau R."""
+    m, parts = len(poles), []
+    for pole in poles:
+        right, left = ([mpmath.mpf(1)] for _ in range(2))
+        for i in range(m - 1):  # (A - pole) right = 0 from the top, left (A - pole) = 0 from the bottom
+            right.append((pole - poles[i]) * right[-1])
+            left.insert(0, (pole - poles[m - 1 - i]) * left[0])
+        scale = mpmath.fsum(x * y for x, y in zip(left, right, strict=True))
+        parts.append(mpmath.matrix([[y * x / scale for x in left] for y in right]))
+    return parts
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize("m", range(2, 7))
+@pytest.mark.parametrize("gap", [1e-7, 1e-5, 1e-3])
+def test_a_change_within_the_tolerance_that_turns_a_cluster_complex_proves_nothing(m, gap):
+    """m real poles need m heads of rank one, built here; a change of 1e-9 of the lags, the tolerance of a
+    construction, moves them far off the axis, to the 1/m-th power of it.
+    """
+    poles = [0.5 + gap * i for i in range(m)]
+    A, eye, n = torch.diag(torch.tensor(poles, dtype=F64)), torch.eye(m, dtype=F64), 2 * m
+    A += torch.diag(torch.ones(m - 1, dtype=F64), 1)
+    M = lag_operators(A, eye, eye, n)
+    with mpmath.workdps(60):
+        exact = [mpmath.mpf(pole) for pole in poles]
+        parts = residues(exact)
+        for tau in range(n):
+            built = sum((part * pole**tau for pole, part in zip(exact, parts, strict=True)), mpmath.zeros(m))
+            assert mpmath.norm(built - mpmath.matrix(M[tau].tolist())) < 1e-14 * float(M[tau].norm())
+    rng, turned = np.random.default_rng(m), 0
+    for draw in range(6):
+        change = torch.zeros(m, m, dtype=F64)
+        change[-1, 0] = (-1) ** draw
+        if draw > 3:
+            change = torch.from_numpy(rng.standard_normal((m, m)))
+        slope = float((lag_operators(A + 1e-10 * change, eye, eye, n) - M).norm() / M.norm()) / 1e-10
+        changed = A + change * (0.3 + 0.6 * (draw % 4 > 1)) * 1e-9 / slope
+        near = lag_operators(changed, eye, eye, n)
+        assert (near - M).norm() < 1e-9 * near.norm()
+        turned += bool((torch.linalg.eigvals(changed).imag != 0).any())
+        assert max(rank_limited_lower_bounds(near, 1).values()) <= m
+    assert turned or gap > 1e-4
 
 
 @pytest.mark.guards("prop-rank-limited")
