@@ -14,6 +14,8 @@ def as_real(
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         standard = torch.empty(0, dtype=torch.float64) if like is None else like
         value = torch.tensor(float(value), dtype=standard.dtype, device=standard.device)
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} must be a number or a floating-point tensor; got {type(value).__name__}")
     check_tensor(name, value)
     check_finite(name, value)
     below = low is not None and bool(((value <= low) if open_ends else (value < low)).any())
@@ -30,6 +32,8 @@ def as_real(
 def as_count(name: str, value, *, low: int) -> torch.Tensor:
     """An int or an integer tensor, every entry at least ``low``, as an integer tensor."""
     if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= 2**63:
+            raise ValueError(f"{name} must be below 2^63 in size, to fit 64 bits; got {value}")
         value = torch.tensor(value)
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be an int or an integer tensor; got {type(value).__name__}")

@@ -84,13 +84,15 @@ def stacked_pole_kernel(rho, L: int, tau) -> torch.Tensor:
 def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
     """||A^tau||_2 for tau < n, one product at a time: the envelope every lag operator of A lies under.
 
-    A (N, N), real or complex -> real (n,). Raises TypeError/ValueError for a malformed A or n < 0.
-    Introduced in *gradient-highway*.
+    A (N, N), real or complex -> real (n,). Raises TypeError/ValueError for a malformed A, for n < 0 and for
+    powers that overflow. Introduced in *gradient-highway*.
     """
     size = _square(A)
     check_integer("n", n, low=0)
     power, powers = torch.eye(size, dtype=A.dtype, device=A.device), []
-    for _ in range(n):
+    for tau in range(n):
+        if not torch.isfinite(power).all():
+            raise ValueError(f"n must be at most {tau}, before A^{tau} overflows {A.dtype}; got {n}")
         powers.append(power)
         power = A @ power
     if not powers:
@@ -109,19 +111,23 @@ def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float,
     size = _square(A)
     check_integer("max_steps", max_steps, low=1)
     slack = 1 + 8 * size * torch.finfo(A.dtype).eps  # an orthogonal A has ||A|| = 1 only to rounding
-    power, peak, place = A, 1.0, 0
+    power, peak, place, least = A, 1.0, 0, math.inf
     for tau in range(1, max_steps + 1):
+        if not torch.isfinite(power).all():
+            raise ValueError(
+                f"A must have a power of norm at most 1; got powers that overflow {A.dtype} at A^{tau}"
+            )
         norm = float(torch.linalg.matrix_norm(power, ord=2))
         if norm <= slack:
             return peak, place
-        if not math.isfinite(norm):
-            break
+        least = min(least, norm)
         if norm > peak:
             peak, place = norm, tau
         power = A @ power
-    raise ValueError(
-        f"A must have a power of norm at most 1 within {max_steps} steps; got a least norm above 1"
-    )
+    gap = 1 - float(torch.linalg.eigvals(A).abs().max())
+    found = f"a least norm of {least:.9g} and the spectral radius 1 - {gap:.1e}"
+    advice = "; raise max_steps" if gap > 0 else ""
+    raise ValueError(f"A must have a power of norm at most 1 within {max_steps} steps; got {found}{advice}")
 
 
 def kreiss_lower_bound(A: torch.Tensor, *, radii: int = 48, angles: int = 64) -> float:

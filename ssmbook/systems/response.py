@@ -15,8 +15,8 @@ def impulse_response(A, B, C, n: int, D=None) -> torch.Tensor:
     A (..., N, N), B (..., N, d), C (..., p, N), D (..., p, d) or None, real or complex -> M (..., n, p, d),
     same dtype and device. Lag 0 is C B: the state has already seen the token it is read at. This is the
     naive form, kept as the reference of the fast ones. Raises TypeError/ValueError for wrong shapes, mixed
-    dtypes, non-finite entries, n < 0; an unstable A overflows to inf. Source: {cite}`kailath1980linear`.
-    Introduced in *structured-dynamics*.
+    dtypes, non-finite entries, n < 0. Lags of an unstable A that leave the dtype are inf or NaN. Source:
+    {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
     check_system(A, B, C, D)
     check_integer("n", n, low=0)

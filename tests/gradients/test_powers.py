@@ -211,3 +211,24 @@ def test_bad_arguments_are_refused_by_name():
     for call, error, words in bad:
         with pytest.raises(error, match=words):
             call()
+
+
+def test_what_overflows_or_needs_more_steps_is_said():
+    eye = torch.eye(2, dtype=F64)
+    assert gradients.power_norms(1e100 * eye, 4)[3] == pytest.approx(1e300)
+    with pytest.raises(ValueError, match=r"n must be at most 4, before A\^4 overflows torch.float64; got 5"):
+        gradients.power_norms(1e100 * eye, 5)
+    with pytest.raises(ValueError, match=r"got powers that overflow torch.float64 at A\^4"):
+        gradients.transient_peak(1e100 * eye)
+    slow = jordan(2, 1 - 1e-4)
+    with pytest.raises(ValueError, match=r"spectral radius 1 - 1\.0e-04; raise max_steps"):
+        gradients.transient_peak(slow, max_steps=1000)
+    assert gradients.transient_peak(slow, max_steps=200_000)[0] > 1000
+    with pytest.raises(ValueError, match=r"least norm of 1\.6\d* and the spectral radius 1 - 0\.0e\+00$"):
+        gradients.transient_peak(jordan(2, 1.0), max_steps=500)
+    with pytest.raises(ValueError, match=r"n must be below 2\^63 in size, to fit 64 bits; got 1180"):
+        gradients.required_margin(0.5, 2**70)
+    with pytest.raises(TypeError, match="sink must be a number or a floating-point tensor; got bool"):
+        gradients.softmax_row_weights(eye, eye, eye, sink=True)
+    with pytest.raises(ValueError, match="the gradient of F must be finite"):
+        gradients.gradient_profile(lambda x: (x - 1).abs().sqrt() * (x - 1), torch.ones_like(eye))
