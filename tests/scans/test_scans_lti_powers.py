@@ -54,6 +54,10 @@ def ellip(N, cutoff):
     return scipy.signal.ellip(N, 1, 40, cutoff)
 
 
+def bessel(N, cutoff):
+    return scipy.signal.bessel(N, cutoff)
+
+
 def grcar():
     out, generator = {}, np.random.default_rng(0)
     for N in (5, 10, 20, 40):
@@ -102,6 +106,7 @@ FAMILIES = {
     "cheby1": lambda: filters(cheby1),
     "cheby2": lambda: filters(cheby2),
     "ellip": lambda: filters(ellip),
+    "bessel": lambda: filters(bessel),
     "grcar": grcar,
     "kahan": kahan,
     "transients": transients,
