@@ -5,7 +5,7 @@
   function activate(figure) {
     const input = figure.querySelector("input[type=range]");
     const output = figure.querySelector("output");
-    const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > img"));
+    const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
     if (!input || !output || !frames.length || figure.dataset.active) return;
     figure.dataset.active = "true";
     const words = document.createElement("figcaption"); // the frame's own words, for those who see it
@@ -19,7 +19,7 @@
       });
       const value = frames[current].dataset.value;
       output.value = value;
-      words.textContent = frames[current].alt;
+      words.textContent = frames[current].querySelector("img").alt;
       input.setAttribute("aria-valuetext", value);
     }
 

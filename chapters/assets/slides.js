@@ -61,10 +61,12 @@
     const room = HEIGHT - MARGIN - top - control;
     const width = Number(image.getAttribute("width")) || image.naturalWidth;
     const height = Number(image.getAttribute("height")) || image.naturalHeight;
-    const whole = Math.min((WIDTH - 2 * MARGIN) / width, room / height);
+    const row = control ? Array.from(image.parentElement.querySelectorAll("img")) : [image]; // a frame's panels
+    const all = row.length > 1 ? row.reduce((sum, panel) => sum + Number(panel.getAttribute("width")), 0) : width;
+    const whole = Math.min((WIDTH - 2 * MARGIN) / all, room / height);
     const needed = SMALLEST_TEXT / Number(image.dataset.text);
     const scale = control ? whole : Math.max(whole, Math.min(needed, (WIDTH - 2 * MARGIN) / width));
-    image.style.width = Math.ceil(width * scale) + "px";
+    image.style.width = Math.floor(width * scale) + "px";
     image.style.height = Math.ceil(height * scale) + "px";
     if (height * scale > room + 1) inParts(image, room, height * scale);
   }

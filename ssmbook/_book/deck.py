@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-from ssmbook.display._png import FIGURE_DPI
+from ssmbook.display._png import FIGURE_DPI, PIXELS
 from ssmbook.display._slider import FRAME_DPI
 from ssmbook.display._style import SMALLEST_PT
 
@@ -153,12 +153,13 @@ def _body(slide):
     first = slide.elements[0]
     if slide.kind == "figure":
         image = prepared(first.select_one("img"), slide.docname)
-        image["data-text"] = f"{SMALLEST_PT / 72 * FIGURE_DPI:.2f}"  # its smallest text, in its own pixels
+        # Its smallest text, in pixels of the page.
+        image["data-text"] = f"{SMALLEST_PT / 72 * FIGURE_DPI / PIXELS:.2f}"
         return str(image)
     if slide.kind == "slider":
         figure = prepared(first.select_one("figure"), slide.docname, keep_ids=True)
         for image in figure.select("img"):
-            image["data-text"] = f"{SMALLEST_PT / 72 * FRAME_DPI:.2f}"
+            image["data-text"] = f"{SMALLEST_PT / 72 * FRAME_DPI / PIXELS:.2f}"
         return str(figure)
     if slide.kind == "output":
         outputs = [prepared(output, slide.docname) for output in first.select(".cell_output")]

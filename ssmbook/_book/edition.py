@@ -123,7 +123,7 @@ def code_cell(chapter, element, fold=None, heading=None):
     chapter.flush()
     cell = next_code(chapter, element)
     caption = element.select_one("figcaption")
-    folded = fold or (FOLDED if "hide-input" in cell.metadata.get("tags", []) else {})
+    folded = fold or (FOLDED if {"hide-input", "hide-cell"} & set(cell.metadata.get("tags", [])) else {})
     if folded:
         cell.source = f"#@title {heading or folded_title(element)}\n{cell.source}"
     tags = [tag for tag in cell.metadata.get("tags", []) if tag in KEPT_TAGS]
@@ -144,6 +144,9 @@ def next_code(chapter, element):
 
 def folded_title(element):
     number = element.select_one("figcaption .caption-number")
+    prompt = element.select_one("details.hide > summary > .collapsed")
+    if prompt is not None and prompt.get_text().strip() != "Code":
+        return prompt.get_text().strip()
     return f"Code of {number.get_text().strip()}" if number else "Code that prepares what follows"
 
 

@@ -2,18 +2,20 @@
 
 import re
 import shutil
-import struct
 from importlib.metadata import files
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from docutils import nodes
 
+from ssmbook.display._png import PIXELS, pixel_size, stacked
+
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 # Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.
 MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions", "a11y")
 MATHJAX_SPEECH = ("sre/mathmaps/base.json", "sre/mathmaps/en.json")
 EDITION_BRANCH = "notebooks"
+OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 IMAGE = re.compile(r"<img\b[^>]*>")
 SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
@@ -51,13 +53,30 @@ def drop_stale_pages(app, exception):
 
 
 def with_size(tag, folder):
-    """An ``img`` tag that says how large its PNG is, so that the text below does not jump when it arrives."""
+    """An ``img`` tag that says how large its PNG is, so that the text below does not jump when it arrives.
+
+    A figure of several panels also gets the form that a phone shows, its panels one below the other.
+    """
     source = SOURCE.search(tag)
     picture = folder / unquote(source[1]) if source else None
     if " width=" in tag or picture is None or not picture.is_file():
         return tag
-    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
-    return f'{tag[:4]} width="{width}" height="{height}"{tag[4:]}'
+    png = picture.read_bytes()
+    ours = OF_A_CELL.fullmatch(picture.name) is not None
+    tag = f"{tag[:4]} {size(png, ours)}{tag[4:]}"
+    narrow = stacked(png) if ours else None
+    if narrow is None:
+        return tag
+    picture.with_suffix(".narrow.png").write_bytes(narrow)
+    address = source[1].removesuffix(".png") + ".narrow.png"
+    source = f'<source media="(max-width: 540px)" srcset="{address}" {size(narrow, True)}>'
+    return f"<picture>{source}{tag}</picture>"
+
+
+def size(png, dense):
+    """A PNG's width and height on the page, as attributes."""
+    width, height = (pixels // (PIXELS if dense else 1) for pixels in pixel_size(png))
+    return f'width="{width}" height="{height}"'
 
 
 def finish_pages(app, exception):

@@ -10,12 +10,23 @@ from ssmbook.display._pictures import (
 )
 from ssmbook.display._show import show
 from ssmbook.display._slider import Slider
-from ssmbook.display._style import COLORS, DIVERGING, LINES, SEQUENTIAL, SIZES, figure, label_line, use_style
+from ssmbook.display._style import (
+    COLORS,
+    DIVERGING,
+    FAMILIES,
+    LINES,
+    SEQUENTIAL,
+    SIZES,
+    figure,
+    label_line,
+    use_style,
+)
 from ssmbook.display._table import Table, number, table
 
 __all__ = [
     "COLORS",
     "DIVERGING",
+    "FAMILIES",
     "LINES",
     "SEQUENTIAL",
     "SIZES",

@@ -179,6 +179,7 @@ def kronecker_picture(F):
         width_ratios=ratios,
         squeeze=False,
     )
+    fig.stacks = ()  # four columns make one term
     if shown < len(V):
         fig.suptitle(f"the first {shown} of {len(V)} terms")
     for ax in axes.flat:

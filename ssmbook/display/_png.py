@@ -8,12 +8,16 @@ import re
 
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from ssmbook.display._style import PAGE_WIDTH, SMALLEST_PT
 
-FIGURE_DPI = 130
-FIGURE_BYTES = 60_000
+PIXELS = 2
+"""Pixels of a picture for each pixel of the page, along each side: sharp on a dense screen too."""
+FIGURE_DPI = PIXELS * 96
+FIGURE_BYTES = 150_000
+CUTS = "ssmbook-cuts"
+"""The PNG's text chunk with the places, in pixels, between panels that a narrow page may stack."""
 _COLOR_COUNTS = (256, 128, 64, 32)
 
 
@@ -50,11 +54,10 @@ def check_figure(name: str, fig) -> None:
 
 
 def render(name: str, fig: Figure, *, dpi: int, limit: int) -> bytes:
-    """Return the figure as an opaque palette PNG without metadata, in as many colors as fit ``limit``
-    bytes.
+    """Return the figure as an opaque palette PNG, in as many colors as fit ``limit`` bytes.
 
-    The same figure gives the same bytes each time on one machine. Raises ``ValueError`` when 32 colors are
-    still too large.
+    Its only note says where its panels part. The same figure gives the same bytes each time on one machine.
+    Raises ``ValueError`` when 32 colors are still too large.
     """
     buffer = io.BytesIO()
     fig.savefig(
@@ -66,16 +69,78 @@ def render(name: str, fig: Figure, *, dpi: int, limit: int) -> bytes:
         pil_kwargs={"compress_level": 1},
     )
     picture = Image.open(buffer).convert("RGB")
+    notes = PngImagePlugin.PngInfo()
+    if cuts := panel_cuts(fig, picture):
+        notes.add_text(CUTS, " ".join(map(str, cuts)))
     for colors in _COLOR_COUNTS:
         packed = io.BytesIO()
         quantized = picture.quantize(colors, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        quantized.save(packed, format="PNG", optimize=True)
+        quantized.save(packed, format="PNG", optimize=True, pnginfo=notes)
         if packed.tell() <= limit:
             return packed.getvalue()
     raise ValueError(
         f"{name} must fit {limit:,} bytes as a PNG; got {packed.tell():,} at {picture.width} x "
         f"{picture.height} pixels: draw fewer marks or a smaller figure"
     )
+
+
+def panel_cuts(fig: Figure, picture: Image.Image) -> list[int]:
+    """Return the columns of white pixels between the panels of a figure with one row of them, else nothing.
+
+    A color bar belongs to its panel. Nothing is cut where anything, a common title say, crosses the gap. An
+    attribute ``stacks`` of the figure names the columns before which it may be cut; without it, all.
+    """
+    wanted = getattr(fig, "stacks", None)
+    columns: dict[int, list] = {}
+    for ax in fig.axes:
+        owner = getattr(ax, "_colorbar_info", {}).get("parents", [ax])[0]
+        place = owner.get_subplotspec()
+        if place is None or place.get_gridspec().nrows != 1:
+            return []
+        if ax.get_tightbbox() is not None:
+            columns.setdefault(_part(place.colspan.start, wanted), []).append(ax.get_tightbbox())
+    scale = picture.width / fig.bbox.width
+    spans = [(min(b.x0 for b in boxes), max(b.x1 for b in boxes)) for _, boxes in sorted(columns.items())]
+    cuts = [round(scale * (left[1] + right[0]) / 2) for left, right in zip(spans, spans[1:], strict=False)]
+    white = all(picture.crop((x, 0, x + 1, picture.height)).getextrema() == ((255, 255),) * 3 for x in cuts)
+    return cuts if white else []
+
+
+def _part(column: int, wanted) -> int:
+    """The part of a figure to which a column of axes belongs."""
+    return column if wanted is None else sum(column >= first for first in wanted)
+
+
+def panels(png: bytes) -> list[bytes]:
+    """Return the panels of a picture, from left to right, as PNG bytes."""
+    picture = Image.open(io.BytesIO(png))
+    cuts = [int(x) for x in picture.info.get(CUTS, "").split()]
+    edges = [0, *cuts, picture.width]
+    return (
+        [
+            _bytes(picture.crop((left, 0, right, picture.height)))
+            for left, right in zip(edges, edges[1:], strict=False)
+        ]
+        if cuts
+        else [png]
+    )
+
+
+def stacked(png: bytes) -> bytes | None:
+    """Return the panels of a picture one below the other, for a narrow page; None where there is but one."""
+    parts = [Image.open(io.BytesIO(part)) for part in panels(png)]
+    if len(parts) == 1:
+        return None
+    whole = Image.new("RGB", (max(part.width for part in parts), sum(part.height for part in parts)), "white")
+    for i, part in enumerate(parts):
+        whole.paste(part.convert("RGB"), (0, sum(p.height for p in parts[:i])))
+    return _bytes(whole.quantize(256, dither=Image.Dither.NONE))
+
+
+def _bytes(picture: Image.Image) -> bytes:
+    packed = io.BytesIO()
+    picture.save(packed, format="PNG", optimize=True)
+    return packed.getvalue()
 
 
 def encode(png: bytes) -> str:

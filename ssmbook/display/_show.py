@@ -15,7 +15,7 @@ def show(fig, *, alt: str) -> None:
     ``fig`` is a matplotlib Figure (from ``figure`` or pyplot); ``alt`` says in one line what it shows, with
     its numbers, computed: the notebook test compares the text form, so a number that moves is found.
     Returns None. Raises ``TypeError`` or ``ValueError`` for an ``alt`` that says nothing, text under 9
-    points at page width, a picture over 60,000 bytes; nothing is shown then, and the figure is closed all
+    points at page width, a picture over 150,000 bytes; nothing is shown then, and the figure is closed all
     the same. Introduced in *two-ways-to-mix*.
     """
     try:

@@ -13,11 +13,11 @@ import ipywidgets
 import matplotlib.pyplot as plt
 
 from ssmbook._checks import check_integer
-from ssmbook.display._png import check_alt, check_figure, encode, pixel_size, render
+from ssmbook.display._png import PIXELS, check_alt, check_figure, encode, panels, pixel_size, render
 from ssmbook.display._table import number
 
-FRAME_DPI = 110
-FRAME_BYTES = 25_000
+FRAME_DPI = PIXELS * 110
+FRAME_BYTES = 60_000
 FRAME_COUNT = 40
 # Notebook viewers drop the attribute `hidden` of outputs that they do not trust, and would show every frame.
 _UNSEEN = ' style="display:none"'
@@ -29,9 +29,10 @@ class Slider:
 
     ``label`` names the parameter (Unicode such as ρ, no LaTeX); ``values`` are its 2 to 40 values (numbers
     or str, all different as text); ``draw(value)`` returns a matplotlib figure, all of one size
-    (``figure(size="slider")``), each at most 25,000 bytes as a PNG; ``alt(value)`` returns its alternative
-    text, one line with numbers, which stands under the frame as well; ``name`` (a-z, 0-9, hyphens) becomes
-    the HTML id, once a page; ``start`` is the index of the value shown first.
+    (``figure(size="slider")``), each at most 60,000 bytes as a PNG, its panels stacked where the page is
+    narrow; ``alt(value)`` returns its alternative text, one line with numbers, which stands under the frame
+    as well; ``name`` (a-z, 0-9, hyphens) becomes the HTML id, once a page; ``start`` is the index of the
+    value shown first.
 
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
     type="range">`` in the built page; its ``text/plain`` form lists every value with its alternative text,
@@ -119,22 +120,29 @@ class Slider:
             "const handle = this.closest('.widget-vbox')?.querySelector('.noUi-handle, .ui-slider-handle');"
             f" Object.entries({json.dumps(said)}).forEach(([key, value]) => handle?.setAttribute(key, value))"
         )
-        image = self._image(index, f' onload="{html.escape(script)}"')
-        return f"{image}<div>{html.escape(self.alts[index])}</div>"
+        first, *more = self._images(index, f' onload="{html.escape(script)}"')
+        return f"{first}{''.join(more)}<div>{html.escape(self.alts[index])}</div>"
 
-    def _image(self, index: int, attributes: str = "") -> str:
-        width, height = self.size
-        return (
-            f'<img src="data:image/png;base64,{encode(self.frames[index])}" width="{width}" '
-            f'height="{height}" alt="{html.escape(self.alts[index])}"{attributes}>'
-        )
+    def _images(self, index: int, attributes: str = "") -> list[str]:
+        """A frame's panels, the first with the words for all of them."""
+        said = [self.alts[index]]
+        parts = panels(self.frames[index])
+        said += [f"Panel {k} of the same picture." for k in range(2, len(parts) + 1)]
+        tags = []
+        for part, alt in zip(parts, said, strict=True):
+            width, height = (pixels // PIXELS for pixels in pixel_size(part))
+            tags.append(
+                f'<img src="data:image/png;base64,{encode(part)}" width="{width}" height="{height}" '
+                f'alt="{html.escape(alt)}"{"" if tags else attributes}>'
+            )
+        return tags
 
     def _html(self) -> str:
         """The form of a page; not named ``_repr_html_``, which IPython would add to every bundle."""
         base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
         texts = [html.escape(text) for text in self.value_texts]
         frames = "\n".join(
-            self._image(i, f' data-value="{text}"' + ("" if i == start else _UNSEEN))
+            f'<div data-value="{text}"{"" if i == start else _UNSEEN}>{"".join(self._images(i))}</div>'
             for i, text in enumerate(texts)
         )
         return (

@@ -20,6 +20,15 @@ COLORS = {
 }
 """Line colors: contrast at least 3:1 on white, told apart under protanopia, deuteranopia and tritanopia."""
 
+FAMILIES = {
+    "token by token": "gray",
+    "by position": "green",
+    "key side": "blue",
+    "value side": "orange",
+    "gated or mixed": "purple",
+}
+"""The families of layers and their colors, in every chapter: what acts on the side of the keys is blue."""
+
 LINES = {
     "solid": "-",
     "dashed": (0, (5, 2)),
@@ -31,13 +40,14 @@ LINES = {
 """Line styles, in the order in which the default cycle pairs them with the colors."""
 
 SIZES = {
+    "panel": (3.6, 3.0),
     "wide": (7.0, 3.3),
     "tall": (7.0, 4.8),
     "half": (4.4, 3.2),
     "square": (4.6, 4.2),
     "slider": (6.0, 3.0),
 }
-"""Figure sizes in inches; the text column is PAGE_WIDTH inches wide."""
+"""Figure sizes in inches; the text column is PAGE_WIDTH inches wide, a phone as wide as one panel."""
 
 PAGE_WIDTH = 7.0
 SMALLEST_PT = 9.0

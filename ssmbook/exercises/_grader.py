@@ -12,6 +12,8 @@ import torch
 
 _CHAPTERS = "ssmbook.chapters"
 _GRADERS: dict[str, Callable] = {}
+_FORMULAS: dict[str, str] = {}
+_MISSES: dict[str, int] = {}  # wrong answers so far, by exercise: the second one is told the formula
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,13 @@ class Verdict:
         return f"✓ {self.name}: correct" if self.correct else f"✗ {self.name}: {self.hint}"
 
 
-def grader(name: str) -> Callable[[Callable], Callable]:
-    """Register the decorated function as the grader of exercise ``name``, written
-    "chapter-name/exercise-id".
+def grader(name: str, *, formula: str = "") -> Callable[[Callable], Callable]:
+    """Register the decorated function as the grader of the exercise ``name``, "chapter-name/exercise-id".
 
-    The function takes the learner's answer (anything) and returns None if it is correct, else a hint (str).
-    It lives in ``ssmbook/chapters/<chapter_name>/graders.py``. Raises ``ValueError`` for a malformed name
-    or one that is taken.
+    The function takes the learner's answer (anything) and returns None if it is correct, else a hint (str)
+    that says what is wrong; ``formula`` says how it is done, and follows the hint from the second wrong
+    answer on. It lives in ``ssmbook/chapters/<chapter_name>/graders.py``. Raises ``ValueError`` for a
+    malformed name or one that is taken.
     """
     _check_name(name)
 
@@ -47,7 +49,7 @@ def grader(name: str) -> Callable[[Callable], Callable]:
             raise ValueError(
                 f"name must be new; {name!r} is graded by {taken.__module__}.{taken.__qualname__}"
             )
-        _GRADERS[name] = function
+        _GRADERS[name], _FORMULAS[name] = function, formula
         return function
 
     return register
@@ -57,7 +59,8 @@ def check(name: str, answer) -> Verdict:
     """Grade ``answer`` to the exercise ``name`` ("chapter-name/exercise-id") and return the ``Verdict``.
 
     ``answer`` is whatever the exercise asks for: a function, a tensor, a number. A wrong type or an answer
-    that fails while it runs gives a hint, never an exception. Raises ``ValueError`` for an unknown name,
+    that fails while it runs gives a hint, never an exception; a second wrong answer is told how it is done.
+    Raises ``ValueError`` for an unknown name,
     listing the known ones. Introduced in *two-ways-to-mix*.
     """
     grade = _find(name)
@@ -65,7 +68,15 @@ def check(name: str, answer) -> Verdict:
         hint = grade(answer)
     except Exception as error:  # the learner's code may fail in any way: a wrong answer, not a broken book
         hint = f"your answer failed with {_describe(error)}"
-    return Verdict(name, hint is None, hint or "")
+    return Verdict(name, hint is None, _with_formula(name, hint))
+
+
+def _with_formula(name: str, hint: str | None) -> str:
+    """The hint to a wrong answer; from the second one on with the formula."""
+    if hint is None:
+        return ""
+    _MISSES[name] = _MISSES.get(name, 0) + 1
+    return f"{hint}. {_FORMULAS[name]}" if _FORMULAS[name] and _MISSES[name] > 1 else hint
 
 
 def close(answer, wanted, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) -> str | None:
@@ -90,29 +101,71 @@ def close(answer, wanted, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) 
 
 
 def agrees(
-    answer, wanted: Callable, cases: Iterable[tuple], hint: str, *, rtol: float = 1e-6, atol: float = 1e-9
+    answer,
+    wanted: Callable,
+    cases: Iterable[tuple],
+    hint: str,
+    *,
+    mistakes: Iterable[tuple[Callable, str]] = (),
+    rtol: float = 1e-6,
+    atol: float = 1e-9,
 ) -> str | None:
     """Return None if the learner's function gives what ``wanted`` gives for every argument tuple of
-    ``cases``.
+    ``cases``, else what is wrong.
 
     Tensors among the arguments are cloned for the learner. A non-function, an exception and a wrong shape
-    are named; otherwise ``hint`` is returned. ``cases`` must not be empty (``ValueError``).
+    are named. An answer that does on every case what a function of ``mistakes`` does is told that mistake's
+    sentence; another one ``hint``, followed by its first wrong entry where ``mistakes`` are given. ``cases``
+    must not be empty (``ValueError``).
     """
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
     cases = list(cases)
     if not cases:
         raise ValueError("cases must hold at least one tuple of arguments; got none")
+    mistakes = list(mistakes)
     for arguments in cases:
-        given = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
         try:
-            result = answer(*given)
+            result = _run(answer, arguments)
         except Exception as error:  # any failure of the learner's function is a wrong answer
             return f"your function failed on {_arguments(arguments)} with {_describe(error)}"
-        problem = close(result, wanted(*arguments), hint, rtol=rtol, atol=atol)
+        right = wanted(*arguments)
+        problem = close(result, right, hint, rtol=rtol, atol=atol)
+        if problem == hint:
+            known = (say for wrong, say in mistakes if _same(answer, wrong, cases, rtol, atol))
+            return next(known, f"{hint}: {first_wrong(result, right, rtol, atol)}" if mistakes else hint)
         if problem:
-            return problem if problem == hint else f"on {_arguments(arguments)}, {problem}"
+            return f"on {_arguments(arguments)}, {problem}"
     return None
+
+
+def first_wrong(answer, wanted, rtol: float = 1e-6, atol: float = 1e-9) -> str:
+    """Say which entry of an answer of the right shape is the first wrong one: "entry (3, 0) is 0.5, wanted
+    0.333".
+    """
+    answer, wanted = (torch.as_tensor(t).detach().cpu() for t in (answer, wanted))
+    dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)
+    answer, wanted = answer.to(dtype), wanted.to(dtype)
+    places = (~torch.isclose(answer, wanted, rtol=rtol, atol=atol)).nonzero().tolist()
+    if not places:
+        raise ValueError("answer must differ from wanted; got the same")
+    place = tuple(places[0])
+    where = f"entry ({', '.join(map(str, place))})" if place else "your number"
+    return f"{where} is {answer[place].item():.4g}, wanted {wanted[place].item():.4g}"
+
+
+def _run(function: Callable, arguments: tuple):
+    return function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments))
+
+
+def _same(answer: Callable, wrong: Callable, cases: list[tuple], rtol: float, atol: float) -> bool:
+    """Whether the answer makes exactly this mistake, on every case."""
+    try:
+        return not any(
+            close(_run(answer, case), _run(wrong, case), "different", rtol=rtol, atol=atol) for case in cases
+        )
+    except Exception:  # an answer that fails on a later case makes another mistake
+        return False
 
 
 def _arguments(arguments: tuple) -> str:

@@ -17,6 +17,7 @@ OUR_SCRIPTS_AND_STYLES = {
     "chapters/assets/paper.css",
     "chapters/assets/print.css",
     "chapters/assets/print.js",
+    "chapters/assets/fold.js",
     "chapters/assets/slider.js",
     "chapters/assets/slides.css",
     "chapters/assets/slides.js",

@@ -9,8 +9,9 @@ from ssmbook._book.claims import page_names
 ROOT = Path(__file__).resolve().parents[2]
 STATE = """(figure) => {
   const input = figure.querySelector("input[type=range]");
-  const frames = [...figure.querySelectorAll(".ssm-slider-frames > img")];
-  const seen = frames.filter((frame) => frame.offsetParent !== null && frame.naturalWidth > 0);
+  const frames = [...figure.querySelectorAll(".ssm-slider-frames > div")];
+  const seen = frames.map((frame) => frame.querySelector("img")).filter(
+    (image) => image.offsetParent !== null && image.naturalWidth > 0);
   return {
     value: Number(input.value),
     last: Number(input.max),
@@ -18,7 +19,7 @@ STATE = """(figure) => {
     said: input.getAttribute("aria-valuetext"),
     written: figure.querySelector("output").textContent,
     frames: frames.length,
-    seen: seen.map((frame) => [frame.src, frame.alt]),
+    seen: seen.map((image) => [image.src, image.alt]),
   };
 }"""
 

@@ -69,7 +69,7 @@ def test_keys_walk_through_the_deck_and_move_its_sliders(visit):
                 "ArrowLeft" if control.input_value() == control.get_attribute("max") else "ArrowRight"
             )
             moved += before != control.get_attribute("aria-valuetext")
-            assert page.locator("section.present .ssm-slider-frames img:visible").count() == 1
+            assert page.locator("section.present .ssm-slider-frames > div:visible").count() == 1
         if page.evaluate("Reveal.isLastSlide()"):
             break
         page.keyboard.press("PageDown")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from ssmbook import display
 from ssmbook.display import _show
-from ssmbook.display._png import FIGURE_BYTES, render
+from ssmbook.display._png import FIGURE_BYTES, render, stacked
 
 ALT = "a line that climbs from 0 to 1 over 5 tokens"
 
@@ -97,4 +97,24 @@ def test_noise_is_quantized_until_it_fits_and_refused_when_it_cannot():
     fig, ax = display.figure(size="tall")
     ax.imshow(np.random.default_rng(0).random((900, 900, 3)))
     with pytest.raises(ValueError, match="fig must fit 60,000 bytes as a PNG; got .* at 910 x 624 pixels"):
-        render("fig", fig, dpi=130, limit=FIGURE_BYTES)
+        render("fig", fig, dpi=130, limit=60_000)
+
+
+def test_a_narrow_page_gets_the_panels_one_below_the_other():
+    fig, axes = display.figure(ncols=2)
+    for ax in axes:
+        ax.plot([0, 1])
+    png = render("fig", fig, dpi=96, limit=FIGURE_BYTES)
+    whole, narrow = (Image.open(io.BytesIO(data)).convert("RGB") for data in (png, stacked(png)))
+    assert narrow.height == 2 * whole.height and narrow.width < 0.6 * whole.width
+    cut = int(Image.open(io.BytesIO(png)).info["ssmbook-cuts"])
+    left = narrow.crop((0, 0, cut, whole.height))
+    assert left.tobytes() == whole.crop((0, 0, cut, whole.height)).tobytes()
+    right = narrow.crop((0, whole.height, whole.width - cut, narrow.height))
+    assert right.tobytes() == whole.crop((cut, 0, whole.width, whole.height)).tobytes()
+
+
+def test_a_single_panel_with_its_color_bar_is_not_cut():
+    fig, ax = display.figure(size="panel")
+    fig.colorbar(ax.imshow(np.eye(3)), ax=ax)
+    assert stacked(render("fig", fig, dpi=96, limit=FIGURE_BYTES)) is None

@@ -111,7 +111,7 @@ def test_figure_shapes_and_no_pyplot_state():
     assert axes.shape == (2, 3) and tuple(fig.get_size_inches()) == display.SIZES["tall"]
     assert tuple(display.figure(size=(3, 2))[0].get_size_inches()) == (3, 2)
     assert plt.get_fignums() == []
-    with pytest.raises(ValueError, match="size must be one of wide.*got 'huge'"):
+    with pytest.raises(ValueError, match="size must be one of panel, wide.*got 'huge'"):
         display.figure(size="huge")
 
 
@@ -132,3 +132,8 @@ def test_label_line_takes_the_color_of_the_last_line_and_darkens_it():
     assert text.get_fontsize() >= 9
     other = display.label_line(ax, 0, 0, "origin", color=display.COLORS["blue"])
     assert other.get_color() == display.COLORS["blue"].lower()
+
+
+def test_every_family_of_layers_has_a_color_of_its_own():
+    assert set(display.FAMILIES.values()) <= set(display.COLORS)
+    assert len(set(display.FAMILIES.values())) == len(display.FAMILIES)
