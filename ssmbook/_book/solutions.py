@@ -25,7 +25,7 @@ _FENCE = re.compile(r"^(?:`{3,}|:{3,})\{(?P<kind>exercise|solution-start|solutio
 _LABEL = re.compile(r"^:label:[ \t]*(?P<label>\S+)")
 _STARS = re.compile(r"^(?P<stars>★{1,3}) (?P<title>.+)$")
 _CHECK = re.compile(r"""\bcheck\(\s*["'](?P<name>[a-z0-9/-]+)["']""")
-_GRADER = re.compile(r"""^@grader\(["'](?P<name>[^"']+)["']\)""", re.M)
+_GRADER = re.compile(r"""^@grader\(\s*["'](?P<name>[^"']+)["']""", re.M)
 
 
 @dataclass

@@ -4,18 +4,146 @@ import torch
 
 from ssmbook.exercises import agrees, grader
 
+f64 = torch.float64
+
 
 def _window(n: int, w: int) -> torch.Tensor:
-    weights = torch.zeros(n, n, dtype=torch.float64)
+    weights = torch.zeros(n, n, dtype=f64)
     for i in range(n):
         for j in range(max(0, i - w + 1), i + 1):
             weights[i, j] = 1 / w
     return weights
 
 
-@grader("two-ways-to-mix/window")
+def _band(n, w, keep):
+    lag = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    return keep(lag).to(f64)
+
+
+WINDOW_MISTAKES = [
+    (
+        lambda n, w: _window(n, w) / _window(n, w).sum(1, keepdim=True),
+        "your rows sum to 1, and here the first rows sum to less: a token before the first counts as 0",
+    ),
+    (
+        lambda n, w: _band(n, w, lambda lag: (lag >= 0) & (lag <= w)) / w,
+        "your window holds w + 1 tokens: the token itself is one of the w",
+    ),
+    (lambda n, w: _window(n, w).T, "your table is transposed: rows are outputs, and the past is to the left"),
+    (
+        lambda n, w: _band(n, w, lambda lag: lag.abs() < w) / w,
+        "your outputs see their future: entries above the diagonal are 0",
+    ),
+    (lambda n, w: w * _window(n, w), "that is the moving sum: the average divides by w"),
+]
+
+
+@grader("two-ways-to-mix/window", formula="Row i holds 1/w at j = i, i-1, ..., i-w+1, as far as those exist")
 def grade_window(answer):
     """A function (n, w) -> (n, n) table of the moving average over the last w tokens."""
     cases = [(1, 1), (5, 1), (5, 3), (4, 9), (17, 6)]
-    hint = "row i holds 1/w at j = i, i-1, ..., i-w+1, as far as those exist, and 0 elsewhere"
-    return agrees(answer, _window, cases, hint)
+    return agrees(answer, _window, cases, "the table is not the moving average", mistakes=WINDOW_MISTAKES)
+
+
+def _missed(M, H, repeats=lambda n: torch.arange(n, 0, -1, dtype=f64).sqrt(), power=2):
+    """Missed share of the energy of lags (n, p, d) with H heads."""
+    rows = repeats(len(M))[:, None] * M.double().reshape(len(M), -1)
+    sigma = torch.linalg.svdvals(rows) ** power
+    return float(sigma[H:].sum() / sigma.sum())
+
+
+MISSED_MISTAKES = [
+    (
+        lambda M, H: _missed(M, H, lambda n: torch.ones(n, dtype=f64)),
+        "you count every lag once: lag τ stands n - τ times in the table",
+    ),
+    (
+        lambda M, H: _missed(M, H, lambda n: torch.arange(n, 0, -1, dtype=f64)),
+        "a row that stands m times is worth one row times the root of m, and you multiply by m",
+    ),
+    (
+        lambda M, H: _missed(M, H, power=1),
+        "energy is a sum of squares: square the singular values before you add them",
+    ),
+    (lambda M, H: 1 - _missed(M, H), "that is the share the heads keep; asked is the share they miss"),
+]
+
+
+def _lags(n, p, d, seed):
+    return torch.randn(n, p, d, generator=torch.Generator().manual_seed(seed), dtype=f64)
+
+
+@grader(
+    "two-ways-to-mix/missed",
+    formula="Scale row τ of the n × pd table by the root of n - τ; of its squared singular values add those "
+    "after the first H, and divide by the sum of all",
+)
+def grade_missed(answer):
+    """A function (lags (n, p, d), H) -> share of the energy that the best H heads miss."""
+    cases = [(_lags(7, 2, 2, 0), 1), (_lags(9, 3, 2, 1), 2), (_lags(5, 2, 3, 2), 0), (_lags(3, 2, 2, 3), 3)]
+    return agrees(answer, _missed, cases, "not the missed share", mistakes=MISSED_MISTAKES)
+
+
+def _fading_heads(theta, rho, n):
+    tau = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    fade = torch.where(tau >= 0, rho ** tau.clamp(min=0).to(f64), 0.0)
+    turn = theta * tau.to(f64)
+    alpha = torch.stack([fade * torch.cos(turn), fade * torch.sin(turn)])
+    return alpha, torch.tensor([[[1.0, 0], [0, 1]], [[0, -1], [1, 0]]], dtype=f64)
+
+
+def _of_fading(theta, rho, n):
+    """The operator (n, n, 2, 2) by matrix powers: another way than that of the two heads."""
+    A = rho * torch.linalg.matrix_exp(torch.tensor([[0.0, -theta], [theta, 0]], dtype=f64))
+    W = torch.zeros(n, n, 2, 2, dtype=f64)
+    for i in range(n):
+        for j in range(i + 1):
+            W[i, j] = torch.linalg.matrix_power(A, i - j)
+    return W
+
+
+def _assembled(alpha, V):
+    return torch.einsum("hij,hpd->ijpd", alpha, V)
+
+
+def _upper_too(theta, rho, n):
+    tau = torch.arange(n, dtype=f64)[:, None] - torch.arange(n, dtype=f64)[None, :]
+    alpha = rho**tau * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)])
+    return _assembled(alpha, _fading_heads(theta, rho, n)[1])
+
+
+FADING_MISTAKES = [
+    (lambda theta, rho, n: _of_fading(theta, 1.0, n), "your state turns and does not fade: where is rho?"),
+    (_upper_too, "your outputs see their future: the tables are 0 above the diagonal"),
+    (lambda theta, rho, n: _of_fading(-theta, rho, n), "your state turns the other way: mind the sign of J"),
+    (
+        lambda theta, rho, n: _of_fading(theta, 1.0, n) * rho,
+        "you shrink once: after τ steps the factor is rho to the power τ",
+    ),
+]
+
+
+@grader(
+    "two-ways-to-mix/fading",
+    formula="(rho R(theta))^τ = rho^τ cos(theta τ) I + rho^τ sin(theta τ) J: two tables, two maps",
+)
+def grade_fading(answer):
+    """A function (theta, rho, n) -> (alpha (2, n, n), V (2, 2, 2)): two heads that turn and fade."""
+    if not callable(answer):
+        return f"expected a function; got {type(answer).__name__}"
+    cases = [(0.7, 0.9, 6), (0.3, 1.0, 5), (2.0, 0.5, 1), (-1.1, 0.8, 7)]
+    for case in cases:
+        heads = answer(*case)
+        if not isinstance(heads, tuple) or len(heads) != 2:
+            return f"return the pair (alpha, V); got {type(heads).__name__}"
+        shapes = [tuple(torch.as_tensor(part).shape) for part in heads]
+        if shapes != [(2, case[2], case[2]), (2, 2, 2)]:
+            wanted = f"alpha must have shape (2, {case[2]}, {case[2]}) and V (2, 2, 2)"
+            return f"{wanted}; got {shapes[0]} and {shapes[1]}"
+
+    def assembled(theta, rho, n):
+        alpha, V = (torch.as_tensor(part).to(f64) for part in answer(theta, rho, n))
+        return _assembled(alpha, V)
+
+    hint = "the two heads do not add up to the system; in the blocks of the sum"
+    return agrees(assembled, _of_fading, cases, hint, mistakes=FADING_MISTAKES, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,164 @@
+"""Figures of the chapter *two-ways-to-mix*: memory, the plane of the lags, two heads, costs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
+
+from ssmbook.display import COLORS, DIVERGING, SEQUENTIAL, figure, label_line, number
+
+LAGS = 120
+"""Lags that the picture of a memory shows."""
+
+
+def memory(a):
+    """Draw how an average with memory 0 < a < 1 weighs its past: the table, and one row against the lag.
+
+    Both panels are relative to the newest token's weight, on scales that do not move with a. Returns the
+    figure. Introduced in *two-ways-to-mix*.
+    """
+    fig, (left, right) = figure(ncols=2, size="slider")
+    lag = torch.arange(24)[:, None] - torch.arange(24)[None, :]
+    left.imshow(torch.where(lag >= 0, a ** lag.clamp(min=0), 0.0).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    left.grid(False)
+    left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the table, a = {a}")
+    right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["green"])
+    right.axhline(0.01, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
+    label_line(right, LAGS, 0.01, "1 %", dx=-2, dy=7, ha="right")
+    reach = hundredth(a)
+    if reach <= LAGS:
+        right.plot(reach, a**reach, "o", color=COLORS["green"])
+        label_line(right, reach, 0.01, f"lag {reach}", dx=6, dy=-9 if reach > 80 else 9, ha="left")
+    right.set(xlim=(0, LAGS), ylim=(1e-3, 1.3), xlabel="lag", title="one row of it")
+    return fig
+
+
+def hundredth(a) -> int:
+    """The first lag at which a weight has fallen to one hundredth of the newest."""
+    return math.ceil(math.log(0.01) / math.log(a))
+
+
+def two_tables(tables, letters):
+    """Draw two n by n tables of weights, {title: table}, between n letters, the last row of each framed.
+
+    Returns ``fig, alt``. Introduced in *two-ways-to-mix*.
+    """
+    fig, axes = figure(ncols=2, size=(7.0, 3.5))
+    for ax, (title, table) in zip(axes, tables.items(), strict=True):
+        n = len(table)
+        ax.imshow(table.numpy(), cmap=SEQUENTIAL, vmin=0)
+        ax.add_patch(
+            Rectangle(
+                (-0.5, n - 1.5), n, 1, fill=False, edgecolor=COLORS["orange"], linewidth=2, clip_on=False
+            )
+        )
+        ax.grid(False)
+        ax.set(title=title, xticks=range(n), yticks=range(n), xlabel="input →", ylabel="← output")
+        ax.set(xticklabels=letters, yticklabels=letters)
+    position, content = tables.values()
+    last = letters.index(letters[-1])
+    other = next(i for i, letter in enumerate(letters) if letter != letters[-1])
+    alt = (
+        f"Two {n} by {n} weight tables. Left, the average: constant along diagonals, {position[-1, -1]:.2f} "
+        f"on the main one. Right, softmax: the last row puts {content[-1, last]:.2f} on each of the "
+        f"{letters.count(letters[-1])} letters {letters[-1]}, {content[-1, other]:.3f} elsewhere."
+    )
+    return fig, alt
+
+
+def plane_of_lags(theta, n=20):
+    """Draw the n lag operators of the rotation by theta in the plane of I and J, and the best single head.
+
+    A dot stands at √(n−τ) (cos θτ, sin θτ): lag τ occurs n−τ times. The line holds what one head can make,
+    the gray segments are what it misses; the second panel has the missed share of the energy for every
+    angle. Returns the figure. Introduced in *two-ways-to-mix*.
+    """
+    dots, direction = lag_dots(theta, n), best_line(theta, n)
+    feet = (dots @ direction)[:, None] * direction
+    fig, (left, right) = figure(ncols=2, size="slider")
+    reach = 1.12 * math.sqrt(n)
+    left.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"])
+    for dot, foot in zip(dots, feet, strict=True):
+        left.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle="-", linewidth=1)
+    label_line(left, *(reach * direction), "one head", color=COLORS["orange"], dx=-2, dy=9, ha="right")
+    left.plot(*dots.T, "o", color=COLORS["blue"], linestyle="none", markersize=5)
+    for tau in (0, 1) if abs(math.sin(theta)) > 0.2 else (0,):
+        label_line(left, *dots[tau], f"lag {tau}", dx=-5, dy=-1, ha="right")
+    left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="part along I")
+    left.set(ylabel="part along J", xticks=[], yticks=[], title=f"one head misses {missed(theta, n):.3f}")
+    angles = torch.linspace(0, math.pi, 201, dtype=torch.float64)
+    right.plot(angles, [missed(t, n) for t in angles.tolist()], color=COLORS["orange"])
+    right.plot(theta, missed(theta, n), "o", color=COLORS["orange"], markersize=7)
+    right.set(ylim=(0, 0.55), xlabel="angle θ", title="share of the energy missed")
+    right.set(xticks=[0, math.pi / 2, math.pi], xticklabels=["0", "π/2", "π"])
+    return fig
+
+
+def lag_dots(theta, n):
+    """The n lag operators in the plane of I and J, (n, 2), as long as the root of how often each occurs."""
+    tau = torch.arange(n, dtype=torch.float64)
+    return torch.sqrt(n - tau)[:, None] * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1)
+
+
+def best_line(theta, n):
+    """The unit direction (2,) of the line closest to the dots: the best single value map."""
+    V = torch.linalg.svd(lag_dots(theta, n), full_matrices=False).Vh[0]
+    return V * (-1 if V[V.abs().argmax()] < 0 else 1)
+
+
+def missed(theta, n=20) -> float:
+    """The share of the energy that the best single head misses."""
+    sigma2 = torch.linalg.svdvals(lag_dots(theta, n)) ** 2
+    return float(sigma2[1] / sigma2.sum())
+
+
+def operator_as_heads(alpha, V):
+    """Draw the operator of two heads as one block matrix, equal to A_1 ⊗ V_1 + A_2 ⊗ V_2.
+
+    ``alpha`` (2, n, n), ``V`` (2, p, d), on the CPU; blue is positive, orange negative, one scale. Returns
+    ``fig, alt``. Introduced in *two-ways-to-mix*.
+    """
+    W = torch.einsum("hij,hpd->ipjd", alpha, V).flatten(2).flatten(0, 1)
+    top = float(W.abs().max())
+    ratios = [2.6, 0.35, 1.7, 0.3, 0.6, 0.3, 1.7, 0.3, 0.6]
+    fig, axes = figure(ncols=9, size=(7.0, 2.75), width_ratios=ratios)
+    fig.stacks = (1,)
+    parts = [W, "=", alpha[0], "⊗", V[0], "+", alpha[1], "⊗", V[1]]
+    titles = ["$W$", "", "$A_1$", "", "$V_1$", "", "$A_2$", "", "$V_2$"]
+    for ax, part, title in zip(axes, parts, titles, strict=True):
+        if isinstance(part, str):
+            ax.axis("off")
+            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=15, transform=ax.transAxes)
+        else:
+            ax.imshow(part.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+            ax.set_title(title, fontsize=12)
+            ax.grid(False)
+            ax.spines[:].set_visible(True)
+    n, (p, d) = alpha.shape[-1], V.shape[1:]
+    share = torch.linalg.svdvals(torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)) ** 2
+    alt = (
+        f"A block matrix W of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. It equals the "
+        f"sum of two terms, each an {n} by {n} table of numbers times one {p} by {d} matrix. The best single "
+        f"term misses {number(float(share[1:].sum() / share.sum()))} of its energy."
+    )
+    return fig, alt
+
+
+def costs(lengths, explicit, implicit, crossing):
+    """Draw the multiplications of both ways against the length, and where they cross.
+
+    Three sequences of one length, and a length. Returns ``fig, alt``. Introduced in *two-ways-to-mix*.
+    """
+    fig, ax = figure(size="panel")
+    for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):
+        ax.loglog(lengths, values, color=COLORS[color], linestyle="-")
+        label_line(ax, lengths[-1], values[-1], name, dx=-4, dy=9 if name == "table" else -10, ha="right")
+    ax.axvline(crossing, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
+    label_line(ax, crossing, explicit[0], f"n = {crossing}", dx=5)
+    ax.set(xlabel="tokens n", ylabel="multiplications")
+    words = "slope 2 for the table, slope 1 for the state"
+    return fig, f"Multiplications against length on logarithmic axes: {words}, crossing at n = {crossing}."

@@ -1,0 +1,66 @@
+"""Pictures of *two-ways-to-mix*: their curves, dots and tables are the mathematics they stand for."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ssmbook.chapters.two_ways_to_mix import figures
+from ssmbook.operators import LagOperator
+from ssmbook.systems import System, rotation
+
+
+def points(line):
+    return np.asarray(line.get_xydata(), dtype=float)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.3, 0.7, 2.2, math.pi])
+def test_dots_lie_where_the_lag_operators_are_and_gray_is_what_the_best_head_misses(theta):
+    n = 20
+    left, right = figures.plane_of_lags(theta, n).axes
+    axis, *gray, dots = left.get_lines()
+    R = rotation(torch.tensor(theta, dtype=torch.float64))
+    for tau, (x, y) in enumerate(points(dots)):
+        lag = math.sqrt(n - tau) * np.linalg.matrix_power(R.numpy(), tau)
+        assert np.allclose([x, y], [lag[0, 0], lag[1, 0]], atol=1e-12)
+    assert all(np.allclose(points(line)[0], dot) for line, dot in zip(gray, points(dots), strict=True))
+    direction = points(axis)[1] - points(axis)[0]
+    assert all(abs((points(line)[1] - points(line)[0]) @ direction) < 1e-9 for line in gray)
+    eye = torch.eye(2, dtype=torch.float64)
+    sigma2 = LagOperator(System(R, eye, eye).lags(n)).spectrum() ** 2
+    share = float(sigma2[1:].sum() / sigma2.sum())
+    lengths = sum(((points(line)[1] - points(line)[0]) ** 2).sum() for line in gray)
+    assert lengths / (points(dots) ** 2).sum() == pytest.approx(share, abs=1e-12)
+    assert f"{share:.3f}" in left.get_title()
+    curve, mark = right.get_lines()
+    assert points(mark)[0] == pytest.approx([theta, share], abs=1e-12)
+    assert np.interp(theta, *points(curve).T) == pytest.approx(share, abs=2e-3)
+
+
+@pytest.mark.parametrize("a", [0.2, 0.5, 0.95, 0.999])
+def test_memory_shows_the_weights_of_the_recurrence(a):
+    left, right = figures.memory(a).axes
+    pulse, h = [], 0.0
+    for i in range(figures.LAGS + 1):
+        h = a * h + (1 - a) * (i == 0)
+        pulse.append(h / (1 - a))
+    assert np.allclose(points(right.get_lines()[0])[:, 1], pulse)
+    assert np.allclose(np.asarray(left.get_images()[0].get_array())[23], pulse[23::-1])
+    assert left.get_images()[0].get_clim() == (0, 1)
+    reach = figures.hundredth(a)
+    assert a**reach <= 0.01 < a ** (reach - 1)
+
+
+def test_one_operator_equals_its_two_heads():
+    alpha = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    V = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    fig, alt = figures.operator_as_heads(alpha, V)
+    whole, A_1, V_1, A_2, V_2 = (
+        np.asarray(ax.get_images()[0].get_array()) for ax in fig.axes if ax.get_images()
+    )
+    assert np.allclose(whole, np.kron(A_1, V_1) + np.kron(A_2, V_2))
+    assert "5 by 5 blocks of size 2 by 3" in alt
+    assert {ax.get_images()[0].get_clim() for ax in fig.axes if ax.get_images()} == {
+        (-abs(whole).max(), abs(whole).max())
+    }

@@ -1,0 +1,73 @@
+"""Graders of Part I: right answers pass, each natural mistake gets its own sentence, and formulas wait."""
+
+import pytest
+import torch
+
+from ssmbook.chapters.two_ways_to_mix import graders as mixing
+from ssmbook.exercises import _grader, check
+
+f64 = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def first_call(monkeypatch):
+    monkeypatch.setattr(_grader, "_MISSES", {})
+
+
+def each_mistake(name, catalogue):
+    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
+    said = set()
+    for answer, sentence in catalogue:
+        _grader._MISSES.clear()
+        verdicts = [check(name, answer) for _ in range(2)]
+        assert not any(verdicts)
+        assert verdicts[0].hint == sentence, verdicts[0].hint
+        assert verdicts[1].hint == f"{sentence}. {_grader._FORMULAS[name]}"
+        said.add(sentence)
+    assert len(said) == len(catalogue)
+
+
+def window(n, w):
+    lag = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    return ((lag >= 0) & (lag < w)).to(f64) / w
+
+
+def test_window():
+    for answer in (window, lambda n, w: window(n, w).numpy(), lambda n, w: window(n, w).tolist()):
+        assert check("two-ways-to-mix/window", answer)
+    each_mistake("two-ways-to-mix/window", mixing.WINDOW_MISTAKES)
+    average = check("two-ways-to-mix/window", lambda n, w: 0.5 * torch.eye(n, dtype=f64))
+    assert "entry (0, 0) is 0.5, wanted 1" in average.hint
+
+
+def missed(M, H):
+    sigma2 = torch.linalg.svdvals(torch.cat([M[: len(M) - i].flatten(1) for i in range(len(M))])) ** 2
+    return sigma2[H:].sum() / sigma2.sum()  # every lag as often as it occurs, without a root
+
+
+def test_missed():
+    assert check("two-ways-to-mix/missed", missed)
+    each_mistake("two-ways-to-mix/missed", mixing.MISSED_MISTAKES)
+    assert "your number is 0.5, wanted" in check("two-ways-to-mix/missed", lambda M, H: 0.5).hint
+
+
+def with_heads(operator):
+    """An answer (alpha, V) whose sum is ``operator``, which has rank two or less."""
+
+    def answer(theta, rho, n):
+        rows = operator(theta, rho, n).reshape(n * n, 4)
+        rows = torch.cat([rows, rows.new_zeros(4, 4)])  # two singular vectors also where n = 1
+        U, S, Vh = torch.linalg.svd(rows, full_matrices=False)
+        return (U[: n * n, :2] * S[:2]).T.reshape(2, n, n), Vh[:2].reshape(2, 2, 2)
+
+    return answer
+
+
+def test_fading():
+    assert check("two-ways-to-mix/fading", mixing._fading_heads)
+    assert check("two-ways-to-mix/fading", with_heads(mixing._of_fading))  # in another basis
+    catalogue = [(with_heads(wrong), sentence) for wrong, sentence in mixing.FADING_MISTAKES]
+    each_mistake("two-ways-to-mix/fading", catalogue)
+    assert "return the pair (alpha, V)" in check("two-ways-to-mix/fading", lambda *_: torch.eye(2)).hint
+    flat = check("two-ways-to-mix/fading", lambda t, r, n: (torch.ones(n, n), torch.eye(2)))
+    assert "alpha must have shape (2, 6, 6) and V (2, 2, 2); got (6, 6) and (2, 2)" in flat.hint
