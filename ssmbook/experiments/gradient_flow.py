@@ -11,19 +11,22 @@ from ssmbook import gradients
 from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
 from ssmbook.gradients._values import as_real
 from ssmbook.maps import RNN, Attention, SelectiveSSM
+from ssmbook.systems.system import System, check_system, system_first
 
 QUESTION, ANSWER = 0, 1  # the two coordinates of a token that queries and keys read
 
 
-def linear_recurrence(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> Callable:
+@system_first
+def linear_recurrence(system: System) -> Callable:
     """The map y_i = C h_i, h_i = A h_{i-1} + B x_i, step by step, of tokens (n, d).
 
-    A (N, N), B (N, d), C (p, N), n >= 1. Returns a function (n, d) -> (n, p) that autograd can differentiate
-    at any distance: an FFT would drown every lag below 1e-16 of the largest one. Raises TypeError/ValueError
-    for matrices that do not fit. Introduced in *gradient-highway*.
+    One `System` without a skip, n >= 1. Returns a function (n, d) -> (n, p) that autograd can differentiate
+    at any distance: an FFT would drown every lag below 1e-16 of the largest one. Raises TypeError for what
+    is no System, ValueError for a batch and for a skip. Introduced in *gradient-highway*.
     """
-    check_shape("C", C, "p N", check_shape("B", B, "N d", check_shape("A", A, "N N")))
-    check_alike(A=A, B=B, C=C)
+    A, B, C, D = check_system(system, batched=False)
+    if D is not None:
+        raise ValueError("system must have no skip; drop it with replace(D=None)")
 
     def F(x: torch.Tensor) -> torch.Tensor:
         h, states = A.new_zeros(len(A)), []

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
-from ssmbook.heads import head_floor, lag_operators
+from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
-from ssmbook.systems import random_stable
+from ssmbook.systems import System, random_stable
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,14 @@ class TrainedHeads:
         return FactorizedOperator(self.alpha[student, :H], self.V[student, :H])
 
 
-def draw_teacher(k, d, p, n, *, rho=0.9, least_share=1e-4, generator=None, dtype=None, attempts=200):
+def draw_teacher(
+    k, d, p, n, *, rho=0.9, least_share=1e-4, generator=None, dtype=None, attempts=200
+) -> System:
     """Draw a random stable system with k states whose last head has ``least_share`` of the energy or more.
 
     k, d, p, n ints with 1 <= k <= min(n, p d); rho in (0, 1]; 0 <= least_share < 1: systems are drawn until
     the floor at k - 1 heads, sigma_k^2 / energy, reaches it. A weaker last head is legal but trains slowly.
-    Returns A (k, k), B (k, d), C (p, k) in ``dtype`` (default: torch's), judged in float64.
+    Returns a `System` in ``dtype`` (default: torch's), judged in float64.
 
     Raises ``TypeError``/``ValueError`` for arguments outside these ranges, ``ValueError`` when ``attempts``
     draws found none. Source: thm-head-floor. Introduced in *head-count*.
@@ -59,9 +61,9 @@ def draw_teacher(k, d, p, n, *, rho=0.9, least_share=1e-4, generator=None, dtype
     best = 0.0
     for _ in range(attempts):
         system = random_stable(k, d, p, rho=rho, generator=generator, dtype=torch.float64)
-        share = float(head_floor(lag_operators(*system, n))[k - 1])
+        share = float(head_floor(system, n)[k - 1])
         if share >= least_share:
-            return tuple(tensor.to(dtype or torch.get_default_dtype()) for tensor in system)
+            return system.to(dtype or torch.get_default_dtype())
         best = max(best, share)
     raise ValueError(
         f"least_share must be within reach of random systems; got {least_share:.1e}, the best of {attempts} "

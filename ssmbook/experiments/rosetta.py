@@ -12,7 +12,7 @@ from torch import Tensor
 from ssmbook._checks import check_alike, check_integer, check_shape
 from ssmbook.heads import heads_from_ssm
 from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive
-from ssmbook.systems import rotation
+from ssmbook.systems import System, rotation
 
 
 def _wide(*tensors: Tensor) -> list[Tensor]:
@@ -71,7 +71,7 @@ def matrix(A, B, C, x):
 
 def heads(A, B, C, x):
     """The k attention heads of `heads_from_ssm`, coefficients and value maps stored."""
-    found = heads_from_ssm(A.double(), B.double(), C.double(), len(x))
+    found = heads_from_ssm(System(A, B, C).double(), len(x))
     mixed = torch.einsum("hij,jd->hid", _stored(found.alpha, x), _wide(x)[0])
     return torch.einsum("hid,hpd->ip", mixed, _stored(found.V, x))
 

@@ -6,8 +6,9 @@ import math
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.gradients._values import as_count, as_real
+from ssmbook.systems.system import System, check_system, system_first
 
 
 def _square(A: torch.Tensor) -> int:
@@ -18,29 +19,26 @@ def _square(A: torch.Tensor) -> int:
     return size
 
 
-def diagonalizable_bound(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, tau) -> torch.Tensor:
+@system_first
+def diagonalizable_bound(system: System, tau) -> torch.Tensor:
     """||C A^tau B||_2 <= ||C|| ||B|| kappa(P) rho^tau for A = P Lambda P^{-1}, columns of P of norm 1.
 
-    A (N, N), B (N, d), C (p, N), real or complex; tau: int or integer tensor >= 0. Returns a real tensor of
-    the shape of tau. Holds for every rho, and means decay when rho < 1; the rate is the true one when the
-    system is minimal. Raises TypeError/ValueError for a malformed system, and ValueError when A is defective
-    to rounding: see :func:`jordan_envelope`. Introduced in *gradient-highway*.
+    One `System`, real or complex, whose skip plays no part; tau: int or integer tensor >= 0. Returns a real
+    tensor of the shape of tau. Holds for every rho, and means decay when rho < 1; the rate is the true one
+    when the system is minimal. Raises TypeError for what is no System, ValueError for a batch, and when A is
+    defective to rounding: see :func:`jordan_envelope`. Introduced in *gradient-highway*.
     """
-    sizes = {"N": _square(A)}
-    check_shape("B", B, "N d", sizes, complex_ok=True)
-    check_shape("C", C, "p N", sizes, complex_ok=True)
-    check_alike(A=A, B=B, C=C)
-    check_finite("B", B)
-    check_finite("C", C)
+    A, B, C, _ = check_system(system, batched=False)
+    size = _square(A)
     tau = as_count("tau", tau, low=0).to(A.device)
     values, P = torch.linalg.eig(A)
     spectrum = torch.linalg.svdvals(P)
-    if float(spectrum[-1]) <= sizes["N"] * torch.finfo(A.dtype).eps * float(spectrum[0]):
+    if float(spectrum[-1]) <= size * torch.finfo(A.dtype).eps * float(spectrum[0]):
         raise ValueError(
             "A must be diagonalizable; its eigenvectors are dependent to rounding: use jordan_envelope"
         )
-    size = torch.linalg.matrix_norm(B, 2) * torch.linalg.matrix_norm(C, 2) * spectrum[0] / spectrum[-1]
-    return size * values.abs().max() ** tau
+    gain = torch.linalg.matrix_norm(B, 2) * torch.linalg.matrix_norm(C, 2) * spectrum[0] / spectrum[-1]
+    return gain * values.abs().max() ** tau
 
 
 def jordan_envelope(rho, m: int, tau) -> torch.Tensor:

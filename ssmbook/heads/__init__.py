@@ -8,7 +8,6 @@ from ssmbook.heads.fixed.counts import (
     SpectrumReport,
     head_count,
     head_count_bound,
-    head_count_from_lags,
     minimal_polynomial_degree,
 )
 from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
@@ -16,7 +15,6 @@ from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
 from ssmbook.heads.fixed.modal import modal_head_count, modal_residues
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads.gates import diagonal_ssm_by_gates
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.pairwise.bounded import complex_heads, hankel_heads, quaternion_heads
 from ssmbook.heads.pairwise.count import (
     PairwiseCertificate,
@@ -68,12 +66,10 @@ __all__ = [
     "hankel_heads",
     "head_count",
     "head_count_bound",
-    "head_count_from_lags",
     "head_floor",
     "heads_from_ssm",
     "jordan_approximation",
     "jordan_lags",
-    "lag_operators",
     "minimal_polynomial_degree",
     "modal_head_count",
     "modal_residues",

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook.heads._target import lags_of
 from ssmbook.operators import LagOperator
+from ssmbook.systems.system import System, system_first
 
 
 class OneHeadWitness(NamedTuple):
@@ -25,25 +27,26 @@ class OneHeadWitness(NamedTuple):
     gap: float
 
 
-def one_head_coefficients(M, V, x, rtol=None) -> torch.Tensor:
-    """Return coefficients alpha(X) with sum_{j <= i} alpha_ij V x_j = sum_{j <= i} M_{i-j} x_j for this
-    input, or refuse.
+def one_head_coefficients(system: System | torch.Tensor, V, x, rtol=None) -> torch.Tensor:
+    """Return alpha(X) with sum_{j <= i} alpha_ij V x_j = sum_{j <= i} M_{i-j} x_j for this input, or refuse.
 
-    M (L, p, d) lag operators, V (p, d) one value map, x (..., n, d) with n <= L, one floating dtype and
-    device; rtol: the largest error of an output, relative to that output, that counts as reached (default:
-    the square root of the dtype's epsilon). Result alpha (..., n, n), lower triangular, row i the least-norm
-    solution and a function of x_0 … x_i alone; in the dtype of x.
+    A real `System` or lag operators M (L, p, d), V (p, d) one value map, x (..., n, d) with n <= L, one
+    floating dtype and device; rtol: the largest error of an output, relative to that output, that counts as
+    reached (default: the square root of the dtype's epsilon). Result alpha (..., n, n), lower triangular, row
+    i the least-norm solution and a function of x_0 … x_i alone; in the dtype of x.
 
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity, n > L, and when some output
     is not, to rounding, a combination of V x_0 … V x_i: the first such output is named. Source:
     prop-almost-every. Introduced in *interaction-rank-gap*.
     """
-    sizes = check_shape("M", M, "L p d")
+    n = check_shape("x", x, "... n d")["n"]
+    M = lags_of(system, None if isinstance(system, torch.Tensor) else n)
+    sizes = dict(zip("Lpd", M.shape, strict=True))
     check_shape("V", V, "p d", sizes)
-    n = check_shape("x", x, "... n d", {"d": sizes["d"]})["n"]
+    check_shape("x", x, "... n d", {"d": sizes["d"]})
     check_alike(M=M, V=V, x=x)
-    for name, tensor in (("M", M), ("V", V), ("x", x)):
-        check_finite(name, tensor)
+    check_finite("V", V)
+    check_finite("x", x)
     if n > sizes["L"]:
         raise ValueError(f"x must have at most as many tokens as M has lags, {sizes['L']}; got n = {n}")
     if x.numel() == 0 or V.numel() == 0 or M.numel() == 0:
@@ -61,21 +64,23 @@ def one_head_coefficients(M, V, x, rtol=None) -> torch.Tensor:
     return alpha.squeeze(-1).tril() * (size_M / size_V)
 
 
-def one_head_witness(M, V, rtol=1e-10) -> OneHeadWitness | None:
+@system_first
+def one_head_witness(
+    system: System | torch.Tensor, n: int | None = None, *, V: torch.Tensor, rtol=1e-10
+) -> OneHeadWitness | None:
     """Return a token on which one head with value map V cannot be the system, or None if there is none.
 
-    M (L, p, d) lag operators, V (p, d), one floating dtype and device. None means that every M_tau is a
-    multiple of V. Otherwise d + 1 tokens decide: the right singular vectors of V and the sum of those with
-    non-zero singular value; of these, the one with the largest gap is returned. rtol: relative to V, the
-    singular values that count as zero; relative to the norm of M_tau, the gaps that do.
+    A real `System` and n, or lag operators M (n, p, d) alone; V (p, d), of their dtype and device. None means
+    that every M_tau is a multiple of V. Otherwise d + 1 tokens decide: the right singular vectors of V and
+    the sum of those with non-zero singular value; of these, the one with the largest gap is returned. rtol:
+    relative to V, the singular values that count as zero; relative to the norm of M_tau, the gaps that do.
 
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity. Source: thm-single-head.
     Introduced in *interaction-rank-gap*.
     """
-    sizes = check_shape("M", M, "L p d")
-    check_shape("V", V, "p d", sizes)
+    M = lags_of(system, n)
+    check_shape("V", V, "p d", {"p": M.shape[1], "d": M.shape[2]})
     check_alike(M=M, V=V)
-    check_finite("M", M)
     check_finite("V", V)
     if M.numel() == 0:
         return None

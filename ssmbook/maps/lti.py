@@ -5,35 +5,36 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_alike, check_finite, check_integer, check_shape
+from .._checks import check_integer
 from ..operators import LagOperator
-from ..scans import lti_kernel, lti_scan
+from ..scans import lti_scan
+from ..systems.system import System, check_system, system_first
 from .base import RecurrentMap
 
 
 class LTISSM(RecurrentMap):
     """Linear time-invariant SSM: W_ij = C A^(i-j) B for j <= i, plus D at i = j.
 
-    h_i = A h_{i-1} + B x_i, y_i = C h_i + D x_i. A: (N, N), B: (N, d), C: (p, N), D: (p, d) or None for no
-    skip; one dtype, one device, finite. They are copied into parameters of the same names. W does not depend
-    on X, so ``interaction(x)`` is unbatched. ``forward`` is :func:`ssmbook.scans.lti_scan`, with its warning.
-    Raises ``ValueError``/``TypeError`` for tensors that do not fit together. Introduced in *zoo*.
+    h_i = A h_{i-1} + B x_i, y_i = C h_i + D x_i. ``system``: one real `System`, whose matrices are copied
+    into parameters of the same names; ``layer.system`` is the `System` they make now. W does not depend on
+    X, so ``interaction(x)`` is unbatched. ``forward`` is :func:`ssmbook.scans.lti_scan`, with its warning.
+    Raises ``TypeError`` for what is no System and a complex one, ``ValueError`` for a batch. Introduced in
+    *zoo*.
     """
 
-    def __init__(self, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None):
-        size = check_shape("C", C, "p N", check_shape("B", B, "N d", check_shape("A", A, "N N")))
-        given = {"A": A, "B": B, "C": C}
-        if D is not None:
-            check_shape("D", D, "p d", size)
-            given["D"] = D
-        check_alike(**given)
-        for name, tensor in given.items():
-            check_finite(name, tensor)
-        super().__init__(size["d"], size["p"])
-        self.N = size["N"]
-        for name in ("A", "B", "C", "D"):
-            copied = nn.Parameter(given[name].detach().clone()) if name in given else None
+    @system_first
+    def __init__(self, system: System):
+        check_system(system, batched=False, complex_ok=False)
+        super().__init__(system.d, system.p)
+        self.N = system.N
+        for name, matrix in zip("ABCD", system, strict=True):
+            copied = None if matrix is None else nn.Parameter(matrix.detach().clone())
             self.register_parameter(name, copied)
+
+    @property
+    def system(self) -> System:
+        """The parameters as a `System`, through which gradients pass."""
+        return System._trusted(self.A, self.B, self.C, self.D)
 
     @classmethod
     def random(cls, d, p, *, N, rho=0.9, skip=False, generator=None, dtype=None, device=None) -> LTISSM:
@@ -50,7 +51,7 @@ class LTISSM(RecurrentMap):
         A = torch.randn(N, N, **like)
         A = A * (rho / torch.linalg.eigvals(A).abs().max())
         B, C = torch.randn(N, d, **like) / d**0.5, torch.randn(p, N, **like) / N**0.5
-        return cls(A, B, C, torch.randn(p, d, **like) / d**0.5 if skip else None)
+        return cls(System(A, B, C, torch.randn(p, d, **like) / d**0.5 if skip else None))
 
     def initial_state(self, batch_shape=()):
         return self.A.new_zeros(*batch_shape, self.N)
@@ -59,14 +60,8 @@ class LTISSM(RecurrentMap):
         y, _ = lti_scan(self.A, self.B, self.C, x)
         return y if self.D is None else y + x @ self.D.mT
 
-    def lag_operators(self, n: int) -> Tensor:
-        """M_0 = C B + D and M_tau = C A^tau B for 0 < tau < n: (n, p, d). Introduced in *zoo*."""
-        check_integer("n", n, low=0)
-        M = lti_kernel(self.A, self.B, self.C, n)
-        return M if self.D is None or n == 0 else torch.cat([M[:1] + self.D, M[1:]])
-
     def _interaction(self, x: Tensor) -> LagOperator:
-        return LagOperator(self.lag_operators(x.shape[-2]), x.shape[-2])
+        return LagOperator(self.system.lags(x.shape[-2]), x.shape[-2])
 
     def _step(self, x_t: Tensor, state: Tensor):
         h = state @ self.A.mT + x_t @ self.B.mT

@@ -1,8 +1,8 @@
 """Linear systems: continuous to discrete, to lag operators, and back to the smallest state.
 
-`System` holds A, B, C and D together; the functions here take and return plain tensors, ``A (N, N)``, ``B
-(N, d)``, ``C (p, N)``, of the dtype and device of the input. Decisions about a rank are taken in float64
-and come with the spectrum they were taken on.
+`System` holds A, B, C and D together; what needs all of them takes or returns one. Functions of a matrix A
+or of a pair (A, B) take plain tensors, ``A (N, N)``, ``B (N, d)``, ``C (p, N)``. Decisions about a rank are
+taken in float64 and come with the spectrum they were taken on.
 """
 
 from ssmbook.systems.discretization import (
@@ -15,6 +15,7 @@ from ssmbook.systems.discretization import (
     zoh,
     zoh_diagonal,
 )
+from ssmbook.systems.impulse import impulse_response
 from ssmbook.systems.initialization import (
     hippo_legs,
     hippo_legs_normal,
@@ -31,12 +32,11 @@ from ssmbook.systems.reachability import (
     RankReport,
     controllability_matrix,
     controllability_rank,
-    minimal_realization,
     observability_matrix,
     observability_rank,
 )
 from ssmbook.systems.realization import hankel_matrix, ho_kalman, mcmillan_degree
-from ssmbook.systems.response import impulse_response, is_stable, spectral_radius
+from ssmbook.systems.response import is_stable, spectral_radius
 from ssmbook.systems.system import System
 
 __all__ = [
@@ -55,7 +55,6 @@ __all__ = [
     "jordan_block",
     "mass_on_spring",
     "mcmillan_degree",
-    "minimal_realization",
     "mixed_euler",
     "mixed_euler_bound",
     "mixed_euler_diagonal",

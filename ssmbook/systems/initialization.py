@@ -9,6 +9,7 @@ import torch
 from ssmbook._checks import check_finite, check_integer, check_shape, check_tensor
 from ssmbook.systems._systems import check_positive
 from ssmbook.systems.response import spectral_radius
+from ssmbook.systems.system import System
 
 
 def _cast(tensor: torch.Tensor, dtype, device) -> torch.Tensor:
@@ -102,14 +103,12 @@ def real_modes(lam: torch.Tensor) -> torch.Tensor:
     return blocks.movedim(-2, -3).reshape(*lam.shape[:-1], 2 * m, 2 * m)
 
 
-def random_stable(
-    N: int, d: int, p: int, *, rho: float, generator=None, dtype=None, device=None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def random_stable(N: int, d: int, p: int, *, rho: float, generator=None, dtype=None, device=None) -> System:
     """A Gaussian system with spectral radius ``rho``, minimal with probability one.
 
-    Returns A (N, N), B (N, d), C (p, N), the last two with entries of variance 1/N, in ``dtype`` (default:
-    torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU: one seed, one
-    system on every device. ValueError for sizes < 1 or rho outside. Introduced in *structured-dynamics*.
+    A `System` with N states, d inputs and p outputs, entries of B and C of variance 1/N, in ``dtype``
+    (default: torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU: one seed,
+    one system on every device. ValueError for sizes < 1 or rho outside. Introduced in *structured-dynamics*.
     """
     for name, size in (("N", N), ("d", d), ("p", p)):
         check_integer(name, size, low=1)
@@ -120,7 +119,7 @@ def random_stable(
         for shape in ((N, N), (N, d), (p, N))
     )
     A = A * (rho / spectral_radius(A))
-    return _cast(A, dtype, device), _cast(B, dtype, device), _cast(C, dtype, device)
+    return System(*(_cast(matrix, dtype, device) for matrix in (A, B, C)))
 
 
 def random_orthogonal(N: int, *, rho: float = 1.0, generator=None, dtype=None, device=None) -> torch.Tensor:
@@ -166,13 +165,12 @@ def jordan_block(N: int, lam: float | complex, *, dtype=None, device=None) -> to
     return _cast(A, dtype, device)
 
 
-def mass_on_spring(
-    mass: float, damping: float, stiffness: float, *, dtype=None, device=None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def mass_on_spring(mass: float, damping: float, stiffness: float, *, dtype=None, device=None) -> System:
     """A mass on a damped spring, pushed by a force, seen by its position: m q'' + c q' + k q = x, y = q.
 
-    Returns continuous-time A (2, 2), B (2, 1), C (1, 2) for the state (q, q'), in ``dtype`` (default:
-    torch's). ValueError unless mass > 0, damping >= 0, stiffness >= 0. Introduced in *structured-dynamics*.
+    A continuous-time `System` with the state (q, q'), one input and one output, in ``dtype`` (default:
+    torch's); `System.discretize` takes its steps. ValueError unless mass > 0, damping >= 0, stiffness >= 0.
+    Introduced in *structured-dynamics*.
     """
     mass = check_positive("mass", mass)
     damping = check_positive("damping", damping, zero_ok=True)
@@ -180,4 +178,4 @@ def mass_on_spring(
     A = torch.tensor([[0.0, 1.0], [-stiffness / mass, -damping / mass]], dtype=torch.float64)
     B = torch.tensor([[0.0], [1.0 / mass]], dtype=torch.float64)
     C = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    return _cast(A, dtype, device), _cast(B, dtype, device), _cast(C, dtype, device)
+    return System(*(_cast(matrix, dtype, device) for matrix in (A, B, C)))

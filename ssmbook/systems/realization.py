@@ -7,6 +7,7 @@ import torch
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.systems._systems import default_rtol, double
 from ssmbook.systems.reachability import RankReport, decide
+from ssmbook.systems.system import System
 
 
 def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = None) -> torch.Tensor:
@@ -57,12 +58,10 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
     return _report(torch.linalg.svdvals(H), H, M, rtol)
 
 
-def ho_kalman(
-    M: torch.Tensor, order: int | None = None, *, rtol: float | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None = None) -> System:
     """A system with the given lag operators, minimal and balanced over the window, by Ho and Kalman's way.
 
-    M (n, p, d), M_0 = C B -> A (N, N), B (N, d), C (p, N) in the dtype of M, worked in float64. The
+    M (n, p, d), M_0 = C B -> a `System` with N states in the dtype of M, worked in float64. The
     observability and controllability Gramians over the window are both diag(sigma), the Hankel singular
     values. ``order`` = N; by default the rank of the Hankel matrix at ``rtol`` (as :func:`mcmillan_degree`);
     smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow like sigma_1/sigma_N. All
@@ -87,4 +86,4 @@ def ho_kalman(
     A = (U.mH @ shifted @ Vh.mH) / torch.outer(root, root)
     B = root[:, None] * Vh[:, : sizes["d"]]
     C = U[: sizes["p"]] * root
-    return A.to(M.dtype), B.to(M.dtype), C.to(M.dtype)
+    return System(A, B, C).to(M.dtype)

@@ -1,29 +1,10 @@
-"""What a system does: its lag operators by the plain loop, its spectral radius, its stability."""
+"""What a system does: its spectral radius, its stability, its response to a frequency."""
 
 from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.scans import lti_kernel_naive
-from ssmbook.systems._systems import check_system
-
-
-def impulse_response(A, B, C, n: int, D=None) -> torch.Tensor:
-    """The lag operators M_tau = C A^tau B for tau < n, one product at a time; M_0 takes the skip D too.
-
-    A (..., N, N), B (..., N, d), C (..., p, N), D (..., p, d) or None, real or complex -> M (..., n, p, d),
-    same dtype and device. Lag 0 is C B: the state has already seen the token it is read at. This is the
-    naive form, kept as the reference of the fast ones. Raises TypeError/ValueError for wrong shapes, mixed
-    dtypes, non-finite entries, n < 0. Lags of an unstable A that leave the dtype are inf or NaN. Source:
-    {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
-    """
-    check_system(A, B, C, D)
-    check_integer("n", n, low=0)
-    M = lti_kernel_naive(A, B, C, n)
-    if D is None or n == 0:
-        return M
-    return torch.cat((M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]), dim=-3)
+from ssmbook._checks import check_finite, check_shape
 
 
 def spectral_radius(A: torch.Tensor) -> torch.Tensor:

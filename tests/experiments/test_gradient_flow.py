@@ -8,6 +8,7 @@ import torch
 from ssmbook import gradients
 from ssmbook.experiments import gradient_flow as flow
 from ssmbook.maps import RNN, Attention
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -79,7 +80,7 @@ def test_transport_norms_are_the_norms_of_the_products():
 
 def test_linear_recurrence_has_the_lag_operators_for_gradient():
     A, B, C = rand(4, 4) / 3, rand(4, 2, seed=1), rand(3, 4, seed=2)
-    blocks = gradients.jacobian_blocks(flow.linear_recurrence(A, B, C), rand(11, 2, seed=3))
+    blocks = gradients.jacobian_blocks(flow.linear_recurrence(System(A, B, C)), rand(11, 2, seed=3))
     for tau in range(11):
         assert torch.allclose(blocks[10 - tau], C @ torch.linalg.matrix_power(A, tau) @ B, rtol=1e-10)
 
@@ -160,7 +161,7 @@ def test_rnn_slopes_are_derivative_and_chord():
         lambda: flow.place_source(rand(5, 1), 2),
         lambda: flow.gated_reader(3, pre_activation=math.inf),
         lambda: flow.placed_profile(lambda x: x, lambda tau: rand(4, 2), []),
-        lambda: flow.linear_recurrence(rand(3, 3), rand(2, 1), rand(1, 3)),
+        lambda: flow.linear_recurrence(System(rand(3, 3), rand(2, 1), rand(1, 3))),
         lambda: flow.highway_input(torch.zeros(3, 3, dtype=F64), 5, 0.5),
         lambda: flow.highway_input(rand(3, 3), 5, 1.0),
         lambda: flow.rnn_slopes(RNN(2, 2, N=3, activation="relu", dtype=F64), rand(4, 2)),

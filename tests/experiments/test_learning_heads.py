@@ -5,8 +5,9 @@ import torch
 
 from ssmbook.exercises import check
 from ssmbook.experiments.learning_heads import _adam, draw_teacher, population_error, train_heads
-from ssmbook.heads import head_count, head_floor, heads_from_ssm, lag_operators
+from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import LagOperator
+from ssmbook.systems import System
 
 f64 = torch.float64
 
@@ -22,18 +23,18 @@ def random_covariance(size, seed):
 
 @pytest.mark.parametrize(("k", "d", "p", "n"), [(1, 1, 1, 1), (3, 2, 2, 7), (5, 4, 3, 16), (6, 3, 2, 6)])
 def test_teacher_has_k_heads_that_matter(k, d, p, n):
-    A, B, C = draw_teacher(k, d, p, n, least_share=1e-6, **new(k))
-    assert (A.shape, B.shape, C.shape) == ((k, k), (k, d), (p, k))
-    assert head_count(A, B, C, n) == k
-    assert head_floor(lag_operators(A, B, C, n))[k - 1] >= 1e-6
-    assert torch.linalg.eigvals(A).abs().max() < 0.9 + 1e-9
+    teacher = draw_teacher(k, d, p, n, least_share=1e-6, **new(k))
+    assert (teacher.N, teacher.d, teacher.p, teacher.D) == (k, d, p, None)
+    assert head_count(teacher, n) == k
+    assert head_floor(teacher, n)[k - 1] >= 1e-6
+    assert teacher.spectral_radius() < 0.9 + 1e-9
 
 
 def test_teacher_is_reproducible_and_cast():
     first, again = (draw_teacher(3, 2, 2, 9, **new(0)) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(list(first)[:3], list(again)[:3], strict=True))
     short = draw_teacher(3, 2, 2, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
-    assert all(torch.equal(a.float(), b) for a, b in zip(first, short, strict=True))
+    assert all(torch.equal(a.float(), b) for a, b in zip(list(first)[:3], list(short)[:3], strict=True))
 
 
 @pytest.mark.guards("thm-head-floor")
@@ -63,12 +64,12 @@ def test_population_error_is_the_mean_over_inputs(correlated):
 
 @pytest.mark.guards("thm-head-floor")
 def test_no_heads_and_random_heads_stay_above_the_floor():
-    A, B, C = draw_teacher(4, 3, 2, 9, **new(0))
-    M = lag_operators(A, B, C, 9)
+    A, B, C, _ = draw_teacher(4, 3, 2, 9, **new(0))
+    M = System(A, B, C).lags(9)
     floor = head_floor(M)
     assert population_error(torch.zeros(0, 9, 9, dtype=f64), torch.zeros(0, 2, 3, dtype=f64), M) == 1
     for H in range(5):
-        best = heads_from_ssm(A, B, C, 9, H=H)
+        best = heads_from_ssm(System(A, B, C), 9, H=H)
         error = population_error(best.alpha, best.V, M)
         torch.testing.assert_close(error, floor[H], rtol=1e-9, atol=1e-20)
         shaken = population_error(best.alpha + 0.01 * torch.randn(H, 9, 9, **new(H)), best.V, M)
@@ -78,8 +79,8 @@ def test_no_heads_and_random_heads_stay_above_the_floor():
 @pytest.mark.guards("thm-head-floor", "thm-head-count")
 @pytest.mark.parametrize(("k", "d", "p", "n", "causal"), [(3, 3, 2, 11, False), (4, 2, 3, 9, True)])
 def test_students_land_on_the_floor(k, d, p, n, causal):
-    A, B, C = draw_teacher(k, d, p, n, **new(k))
-    M = lag_operators(A, B, C, n)
+    A, B, C, _ = draw_teacher(k, d, p, n, **new(k))
+    M = System(A, B, C).lags(n)
     trained = train_heads(M, range(k + 3), seeds=3, causal=causal, generator=torch.Generator().manual_seed(0))
     floor = head_floor(M)
     for H in range(k + 3):
@@ -93,13 +94,13 @@ def test_students_land_on_the_floor(k, d, p, n, causal):
         population_error(trained.alpha, trained.V, M), trained.error, rtol=1e-6, atol=1e-20
     )
     blocks = trained.operator(3 * (k - 1)).to_dense()
-    best = heads_from_ssm(A, B, C, n, H=k - 1).to_dense()
+    best = heads_from_ssm(System(A, B, C), n, H=k - 1).to_dense()
     torch.testing.assert_close(blocks, best, rtol=1e-4, atol=1e-4 * float(best.abs().max()))
     assert (trained.history[0, 3:] > 0.5).all() and torch.equal(trained.history[-1], trained.error)
 
 
 def test_students_do_not_see_each_other():
-    M = lag_operators(*draw_teacher(3, 2, 2, 7, **new(3)), 7)
+    M = System(*draw_teacher(3, 2, 2, 7, **new(3))).lags(7)
     together = train_heads(M, [0, 2, 4], seeds=2, steps=300, generator=torch.Generator().manual_seed(1))
     other = train_heads(5 * M, [0, 2, 4], seeds=2, steps=300, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(together.history, other.history)  # nor the scale of the teacher
@@ -117,7 +118,7 @@ def test_one_student_of_a_batch_alone():
 
 
 def test_training_keeps_dtype_and_its_input():
-    M = lag_operators(*draw_teacher(2, 2, 2, 6, **new(3)), 6).float()
+    M = System(*draw_teacher(2, 2, 2, 6, **new(3))).lags(6).float()
     before = M.clone()
     trained = train_heads(M, [1], seeds=1, steps=5, generator=torch.Generator().manual_seed(1))
     assert torch.equal(M, before) and trained.alpha.dtype == trained.error.dtype == torch.float32

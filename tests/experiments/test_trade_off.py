@@ -11,6 +11,7 @@ from ssmbook.chapters.trade_off import reach as bench
 from ssmbook.exercises import check
 from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward, RetNet
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -25,7 +26,7 @@ def rand(*shape, seed=1):
 
 def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
     ssm = LTISSM.random(3, 2, N=4, rho=0.9, **settings())
-    norms = torch.linalg.matrix_norm(ssm.lag_operators(8).detach(), 2)
+    norms = torch.linalg.matrix_norm(ssm.system.lags(8).detach(), 2)
     for seed in range(3):
         kept = bench.retained_fraction(ssm, rand(5, 3, seed=seed), rand(5, 3, seed=9), rand(5, 6, 3, seed=8))
         share = norms[7] / norms[[1, 2, 4, 7]].max()
@@ -123,15 +124,17 @@ def test_the_share_missed_is_that_of_a_sample(m):
     assert bench.recall_missed(layer, keys, r) == pytest.approx(sampled, rel=0.03)
     pick = torch.cat([torch.zeros(r, 2 * c, dtype=F64), torch.eye(r, dtype=F64)], dim=1)
     eye = torch.eye(r, dtype=F64)
-    assert bench.recall_missed(LTISSM(eye, pick, eye / m), keys, r) == pytest.approx(1 - 1 / m, abs=1e-12)
+    assert bench.recall_missed(LTISSM(System(eye, pick, eye / m)), keys, r) == pytest.approx(
+        1 - 1 / m, abs=1e-12
+    )
 
 
 def test_a_residual_layer_can_be_undone():
     layer, u = LTISSM.random(3, 3, N=4, rho=0.7, **settings()), rand(6, 3)
-    before = layer.lag_operators(6).detach().clone()
+    before = layer.system.lags(6).detach().clone()
     x = bench.undo_residual(layer, u)
     assert torch.allclose(x + layer(x).detach(), u, atol=1e-9)
-    assert torch.equal(layer.lag_operators(6).detach(), before)
+    assert torch.equal(layer.system.lags(6).detach(), before)
     with pytest.raises(TypeError, match="layer must be an LTISSM with p = d"):
         bench.undo_residual(LTISSM.random(3, 2, N=4, **settings()), u)
 

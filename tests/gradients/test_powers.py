@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import gradients
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -45,7 +46,9 @@ def test_diagonalizable_systems_stay_under_their_bound(N, d, p, seed, rho):
     A, B, C = rand(N, N, seed=seed), rand(N, d, seed=seed + 1), rand(p, N, seed=seed + 2)
     A = rho * A / torch.linalg.eigvals(A).abs().max()
     tau = torch.arange(50)
-    assert bool((lag_norms(A, B, C, 50) <= gradients.diagonalizable_bound(A, B, C, tau) * (1 + 1e-9)).all())
+    assert bool(
+        (lag_norms(A, B, C, 50) <= gradients.diagonalizable_bound(System(A, B, C), tau) * (1 + 1e-9)).all()
+    )
 
 
 @pytest.mark.guards("prop-lti-decay")
@@ -53,11 +56,14 @@ def test_the_bound_is_attained_by_orthogonal_systems_and_needs_kappa_otherwise()
     Q = torch.linalg.qr(rand(5, 5)).Q
     eye, tau = torch.eye(5, dtype=F64), torch.arange(40)
     assert torch.allclose(
-        gradients.diagonalizable_bound(0.8 * Q, eye, eye, tau), lag_norms(0.8 * Q, eye, eye, 40)
+        gradients.diagonalizable_bound(System(0.8 * Q, eye, eye), tau), lag_norms(0.8 * Q, eye, eye, 40)
     )
     steep = torch.tensor([[0.9, 50.0], [0.0, 0.8]], dtype=F64)  # non-normal: grows before it decays
     eye = torch.eye(2, dtype=F64)
-    norms, bound = lag_norms(steep, eye, eye, 40), gradients.diagonalizable_bound(steep, eye, eye, tau)
+    norms, bound = (
+        lag_norms(steep, eye, eye, 40),
+        gradients.diagonalizable_bound(System(steep, eye, eye), tau),
+    )
     assert bool((norms <= bound).all()) and float(norms[5] / 0.9**5) > 100
     assert float((norms / bound).max()) > 0.4
 
@@ -187,16 +193,24 @@ def test_transients_by_hand():
 def test_bad_arguments_are_refused_by_name():
     A, B, C = rand(3, 3), rand(3, 2), rand(2, 3)
     bad = [
-        (lambda: gradients.diagonalizable_bound(A[:2], B, C, 3), ValueError, "A must have shape"),
-        (lambda: gradients.diagonalizable_bound(A, B[:2], C, 3), ValueError, "B must have shape"),
-        (lambda: gradients.diagonalizable_bound(A, B.float(), C, 3), TypeError, "B must have the dtype"),
-        (lambda: gradients.diagonalizable_bound(A, B, C, -1), ValueError, "tau must be at least 0"),
+        (lambda: gradients.diagonalizable_bound(System(A[:2], B, C), 3), ValueError, "A must have shape"),
+        (lambda: gradients.diagonalizable_bound(System(A, B[:2], C), 3), ValueError, "B must have shape"),
         (
-            lambda: gradients.diagonalizable_bound(jordan(3, 0.5), B, C, 3),
+            lambda: gradients.diagonalizable_bound(System(A, B.float(), C), 3),
+            TypeError,
+            "B must have the dtype",
+        ),
+        (lambda: gradients.diagonalizable_bound(System(A, B, C), -1), ValueError, "tau must be at least 0"),
+        (
+            lambda: gradients.diagonalizable_bound(System(jordan(3, 0.5), B, C), 3),
             ValueError,
             "A must be diagonalizable",
         ),
-        (lambda: gradients.diagonalizable_bound(A * math.nan, B, C, 3), ValueError, "A must be finite"),
+        (
+            lambda: gradients.diagonalizable_bound(System(A * math.nan, B, C), 3),
+            ValueError,
+            "A must be finite",
+        ),
         (lambda: gradients.jordan_envelope(-0.1, 2, 3), ValueError, "rho must lie"),
         (lambda: gradients.jordan_envelope(0.5, 0, 3), ValueError, "m must be at least 1"),
         (lambda: gradients.stacked_pole_kernel(0.5, 1.5, 3), TypeError, "L must be an int"),

@@ -14,12 +14,11 @@ from ssmbook.heads import (
     diagonal_ssm_by_gates,
     head_floor,
     heads_from_ssm,
-    lag_operators,
 )
-from ssmbook.heads.fixed import construct
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.scans import TransientPeakWarning
+from ssmbook.systems import System
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)
@@ -45,9 +44,9 @@ def random_system(N, d, p, rho, seed):
 def test_exact_on_random_stable_systems_of_length_512(N, rho):
     A, B, C, D = random_system(N, 8, 8, rho, N)
     for skip in (None, D):
-        heads = heads_from_ssm(A, B, C, 512, skip)
+        heads = heads_from_ssm(System(A, B, C, skip), 512)
         assert heads.H == min(N + (skip is not None), 64)
-        W = LagOperator(lag_operators(A, B, C, 512, skip))
+        W = LagOperator(System(A, B, C, skip).lags(512))
         x = randn(512, 8, seed=5)
         assert (heads.apply(x) - W.apply(x)).norm() <= 1e-10 * W.apply(x).norm()
         first_column = torch.einsum("hi,hpd->ipd", heads.alpha[:, :, 0], heads.V)
@@ -57,7 +56,7 @@ def test_exact_on_random_stable_systems_of_length_512(N, rho):
 
 def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkeypatch):
     system, svd = random_system(5, 4, 3, 0.9, 3)[:3], torch.linalg.svd
-    usual = heads_from_ssm(*system, 16)
+    usual = heads_from_ssm(System(*system), 16)
 
     def other_svd(matrix, full_matrices=True):
         U, sigma, Vh = svd(matrix, full_matrices=full_matrices)
@@ -66,7 +65,7 @@ def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkey
         return torch.return_types.linalg_svd(flipped)
 
     monkeypatch.setattr(torch.linalg, "svd", other_svd)
-    other = heads_from_ssm(*system, 16)
+    other = heads_from_ssm(System(*system), 16)
     assert usual.H == 5 and torch.equal(other.V, usual.V) and torch.equal(other.alpha, usual.alpha)
 
 
@@ -75,8 +74,8 @@ def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkey
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(0, 10**6))
 def test_dense_equality_causality_and_toeplitz_coefficients(N, d, p, n, seed):
     A, B, C, D = random_system(N, d, p, 0.9, seed)
-    heads, W = heads_from_ssm(A, B, C, n, D), LagOperator(lag_operators(A, B, C, n, D)).to_dense()
-    assert heads.H == spectrum_report(A, B, C, n, D).count == min(n, N + 1, p * d)
+    heads, W = heads_from_ssm(System(A, B, C, D), n), LagOperator(System(A, B, C, D).lags(n)).to_dense()
+    assert heads.H == spectrum_report(System(A, B, C, D), n).count == min(n, N + 1, p * d)
     assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
     assert not heads.alpha.triu(1).any()
     assert torch.equal(heads.alpha[:, 1:, 1:], heads.alpha[:, :-1, :-1])
@@ -95,7 +94,7 @@ def test_exact_on_adversarial_systems(kind):
         "repeated": 0.7 * EYE,
         "tiny": torch.tensor([[1e-8, 0.0], [0.0, 2e-8]], dtype=DOUBLE),
     }[kind]
-    heads, W = heads_from_ssm(A, EYE, EYE, 40), LagOperator(lag_operators(A, EYE, EYE, 40)).to_dense()
+    heads, W = heads_from_ssm(System(A, EYE, EYE), 40), LagOperator(System(A, EYE, EYE).lags(40)).to_dense()
     assert heads.H == (1 if kind == "repeated" else 2)
     assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
 
@@ -103,30 +102,30 @@ def test_exact_on_adversarial_systems(kind):
 @pytest.mark.guards("thm-head-count")
 def test_the_zero_system_gets_no_heads():
     A, B, C, D = random_system(3, 2, 4, 0.9, 0)
-    heads = heads_from_ssm(A, 0 * B, C, 7, 0 * D)
+    heads = heads_from_ssm(System(A, 0 * B, C, 0 * D), 7)
     assert heads.H == 0 and heads.alpha.shape == (0, 7, 7) and heads.V.shape == (0, 4, 2)
     assert torch.equal(heads.to_dense(), torch.zeros(7, 7, 4, 2, dtype=DOUBLE))
-    assert heads_from_ssm(A, B, C, 0).H == 0
+    assert heads_from_ssm(System(A, B, C), 0).H == 0
 
 
 @pytest.mark.guards("thm-head-floor")
 def test_fewer_heads_reach_the_floor():
     A, B, C, D = random_system(5, 3, 3, 0.9, 1)
-    M = lag_operators(A, B, C, 16, D)
+    M = System(A, B, C, D).lags(16)
     W, floors = LagOperator(M).to_dense(), head_floor(M)
     for H in range(7):
-        heads = heads_from_ssm(A, B, C, 16, D, H=H)
+        heads = heads_from_ssm(System(A, B, C, D), 16, H=H)
         assert heads.H == H and not heads.alpha.triu(1).abs().gt(1e-12).any()
         error = float((heads.to_dense() - W).square().sum() / W.square().sum())
         assert error == pytest.approx(float(floors[H]), abs=1e-12)
     with pytest.raises(ValueError, match="H must be between 0 and 6"):
-        heads_from_ssm(A, B, C, 16, D, H=7)
+        heads_from_ssm(System(A, B, C, D), 16, H=7)
 
 
 def test_dtype_is_kept_and_inputs_untouched():
     system = [m.float() for m in random_system(4, 2, 2, 0.9, 2)]
     copies = [m.clone() for m in system]
-    heads = heads_from_ssm(*system[:3], 12, system[3])
+    heads = heads_from_ssm(System(*system[:3], system[3]), 12)
     assert heads.alpha.dtype == heads.V.dtype == torch.float32
     assert all(torch.equal(m, copy) for m, copy in zip(system, copies, strict=True))
 
@@ -134,23 +133,24 @@ def test_dtype_is_kept_and_inputs_untouched():
 def test_refusals_give_their_reason():
     A, B, C, _ = random_system(3, 2, 2, 0.9, 3)
     with pytest.raises(ValueError, match="lag where M overflows"):
-        heads_from_ssm(2.0 * A, B, C, 5000)
-    with pytest.raises(TypeError, match="A must be real"):
-        heads_from_ssm(A * 1j, B * 1j, C * 1j, 5)
+        heads_from_ssm(System(2.0 * A, B, C), 5000)
+    with pytest.raises(TypeError, match="system must be real"):
+        heads_from_ssm(System(A * 1j, B * 1j, C * 1j), 5)
     # A tolerance that counts one mode too few cannot give exact heads, and says so.
     D = torch.diag(torch.tensor([0.5, 0.5 + 1e-3], dtype=DOUBLE))
     with pytest.raises(ValueError, match="1 heads leave a relative error"):
-        heads_from_ssm(D, EYE, EYE, 50, rtol=0.1)
+        heads_from_ssm(System(D, EYE, EYE), 50, rtol=0.1)
 
 
 @pytest.mark.parametrize("error", [1e-9, 1e-3])
 def test_wrong_lags_do_not_judge_the_heads_made_from_them(error, monkeypatch):
     system, wrong = random_system(4, 3, 3, 0.9, 5), 1 + error * torch.eye(3, dtype=DOUBLE)
-    assert heads_from_ssm(*system[:3], 20, system[3]).H == 5
+    right = System.lags
+    assert heads_from_ssm(System(*system[:3], system[3]), 20).H == 5
     for skip in (None, system[3]):
-        monkeypatch.setattr(construct, "lag_operators", lambda *args: lag_operators(*args) * wrong)
+        monkeypatch.setattr(System, "lags", lambda self, n: right(self, n) * wrong)
         with pytest.raises(ValueError, match="heads leave a relative error"):
-            heads_from_ssm(*system[:3], 20, skip)
+            heads_from_ssm(System(*system[:3], skip), 20)
 
 
 def test_heads_of_a_filter_are_no_further_off_than_its_recurrence():
@@ -162,7 +162,7 @@ def test_heads_of_a_filter_are_no_further_off_than_its_recurrence():
         state = A.numpy().astype(np.longdouble) @ state
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TransientPeakWarning)
-        column = heads_from_ssm(A, B, C, 512).to_dense()[:, 0, 0, 0].numpy()
+        column = heads_from_ssm(System(A, B, C), 512).to_dense()[:, 0, 0, 0].numpy()
     assert abs(column - lags).max() < 1e-9 * abs(np.array(lags)).max()
 
 
@@ -186,7 +186,7 @@ def test_one_head_misses_the_rotation_by_its_second_singular_value(theta):
         [torch.stack([(weight * a * b).sum() for a in (cosines, sines)]) for b in (cosines, sines)]
     )
     small = torch.linalg.eigvalsh(gram)[0] / gram.trace()
-    floors = head_floor(lag_operators(A, EYE, EYE, n))
+    floors = head_floor(System(A, EYE, EYE).lags(n))
     assert float(floors[1]) == pytest.approx(float(small)) and small > 1e-3 and floors[2] < 1e-28
 
 
@@ -237,7 +237,7 @@ def test_output_gates_widen_the_span_but_not_the_last_row(p):
 @pytest.mark.guards("thm-gates")
 def test_row_n_minus_1_of_an_lti_system_holds_all_k_and_so_does_column_0():
     A, B, C, D = random_system(5, 3, 3, 0.9, 4)
-    W = LagOperator(lag_operators(A, B, C, 9, D))
+    W = LagOperator(System(A, B, C, D).lags(9))
     assert W.interaction_rank() == W.row_rank(8) == W.column_rank(0) == 6
     # H gated heads put at most H independent operators in one row, whatever the gate.
     heads = FactorizedOperator(randn(4, 9, 9, seed=6).tril(), randn(4, 3, 3, seed=7))
@@ -253,7 +253,7 @@ def test_input_and_output_gates_on_one_head_are_every_invertible_diagonal_ssm(d)
     G, U = diagonal_ssm_by_gates(lam, n)
     head = torch.ones(n, n, dtype=DOUBLE).tril()
     W = head[:, :, None, None] * G[:, None, :, None] * torch.diag(gain) * U[None, :, None, :]
-    target = LagOperator(lag_operators(torch.diag(lam), torch.eye(d, dtype=DOUBLE), torch.diag(gain), n))
+    target = LagOperator(System(torch.diag(lam), torch.eye(d, dtype=DOUBLE), torch.diag(gain)).lags(n))
     assert (W - target.to_dense()).abs().max() < 1e-10
     assert DenseOperator(W).interaction_rank() == target.interaction_rank() == d
 

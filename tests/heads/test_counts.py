@@ -16,12 +16,11 @@ from ssmbook.heads import (
     exact_minimal_degree,
     head_count,
     head_count_bound,
-    head_count_from_lags,
     heads_from_ssm,
-    lag_operators,
     minimal_polynomial_degree,
 )
 from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.systems import System
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)
@@ -66,21 +65,23 @@ def floats(*matrices):
 @pytest.mark.guards("thm-rank-gap")
 @pytest.mark.parametrize("theta", [0.1, 0.7, math.pi / 2, 2.0, 3.1])
 def test_the_rotation_needs_two_heads_and_theta_pi_one(theta):
-    assert head_count(rotation(theta, 0.9), EYE, EYE, 10) == 2
-    assert head_count(rotation(theta), EYE, EYE, 1) == 1
-    assert head_count(rotation(math.pi), EYE, EYE, 10) == 1  # sin(math.pi) is 1.2e-16, not 0
+    assert head_count(System(rotation(theta, 0.9), EYE, EYE), 10) == 2
+    assert head_count(System(rotation(theta), EYE, EYE), 1) == 1
+    assert head_count(System(rotation(math.pi), EYE, EYE), 10) == 1  # sin(math.pi) is 1.2e-16, not 0
 
 
 @pytest.mark.guards("prop-what-k-is")
 def test_siso_s4d_mimo_zero_and_identity_examples():
     A, B, C, _ = random_system(9, 1, 1, 0.9, 0)
-    assert head_count(A, B, C, 50) == 1
+    assert head_count(System(A, B, C), 50) == 1
     A, B, C, D = random_system(9, 4, 3, 0.9, 1)
-    assert head_count(A, B, C, 50) == 9 and head_count(A, B, C, 50, D) == 10
-    assert head_count(A, B, C, 4) == 4 and head_count(A, B, C, 0) == 0
-    assert head_count(A, B[:, :2], C[:2], 50) == 4
-    assert head_count(A, 0 * B, C, 50) == 0 and head_count(A, 0 * B, C, 50, D) == 1
-    assert head_count(0 * A, B, C, 50) == 1 and head_count(A[:0, :0], B[:0], C[:, :0], 5, D) == 1
+    assert head_count(System(A, B, C), 50) == 9 and head_count(System(A, B, C, D), 50) == 10
+    assert head_count(System(A, B, C), 4) == 4 and head_count(System(A, B, C), 0) == 0
+    assert head_count(System(A, B[:, :2], C[:2]), 50) == 4
+    assert head_count(System(A, 0 * B, C), 50) == 0 and head_count(System(A, 0 * B, C, D), 50) == 1
+    assert (
+        head_count(System(0 * A, B, C), 50) == 1 and head_count(System(A[:0, :0], B[:0], C[:, :0], D), 5) == 1
+    )
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -93,8 +94,8 @@ def test_s4d_counts_the_rank_of_its_kernel_matrix(n):
     for channel in range(3):
         B[2 * channel : 2 * channel + 2, channel] = 1.0
         C[channel, 2 * channel : 2 * channel + 2] = torch.tensor([1.0, 3.0])
-    kernels = torch.diagonal(lag_operators(torch.diag(lam), B, C, n), dim1=1, dim2=2)
-    assert head_count(torch.diag(lam), B, C, n).value == torch.linalg.matrix_rank(kernels) == 2
+    kernels = torch.diagonal(System(torch.diag(lam), B, C).lags(n), dim1=1, dim2=2)
+    assert head_count(System(torch.diag(lam), B, C), n).value == torch.linalg.matrix_rank(kernels) == 2
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -102,7 +103,7 @@ def test_a_delay_line_stalls_for_five_lags():
     A, B = torch.diag(torch.ones(5, dtype=DOUBLE), -1), torch.eye(6, 1, dtype=DOUBLE)
     C = torch.zeros(2, 6, dtype=DOUBLE)
     C[0, 0] = C[1, 5] = 1.0
-    assert [head_count(A, B, C, n) for n in range(1, 9)] == [1, 1, 1, 1, 1, 2, 2, 2]
+    assert [head_count(System(A, B, C), n) for n in range(1, 9)] == [1, 1, 1, 1, 1, 2, 2, 2]
 
 
 @pytest.mark.guards("thm-head-count", "prop-what-k-is")
@@ -111,10 +112,10 @@ def test_a_delay_line_stalls_for_five_lags():
 def test_float64_agrees_with_rational_arithmetic(system, n):
     A, B, C, D = system
     exact = exact_head_count(A, B, C, n, D)
-    report = spectrum_report(*floats(A, B, C), n, floats(D)[0])
+    report = spectrum_report(System(*floats(A, B, C), floats(D)[0]), n)
     assert exact.evidence.verify()
     assert report.count == exact.value, str(report)
-    assert minimal_polynomial_degree(*floats(A, B, C)) == exact_minimal_degree(A, B, C)
+    assert minimal_polynomial_degree(System(*floats(A, B, C))) == exact_minimal_degree(A, B, C)
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -127,7 +128,7 @@ def test_the_bounds_hold_and_enough_lags_decide(system, n):
     nu, skip = exact_minimal_degree(A, B, C), D is not None and bool(D.any())
     rank = lambda m: int(torch.linalg.matrix_rank(m.double()))  # noqa: E731
     assert k <= min(n, nu + skip, pd, N + skip, rank(B) * rank(C) + skip)
-    assert k <= head_count_bound(*floats(A, B, C), n, floats(D)[0])
+    assert k <= head_count_bound(System(*floats(A, B, C), floats(D)[0]), n)
     singular = abs(float(torch.linalg.det(A.double()))) < 0.5
     deciding = N + (skip and not singular)
     assert exact_head_count(A, B, C, deciding, D).value == exact_head_count(A, B, C, 3 * N + 2, D).value
@@ -139,10 +140,10 @@ def test_with_a_skip_n_lags_are_not_enough_unless_a_is_singular():
     D = torch.tensor([[0, 1], [0, 0]])
     counts = [exact_head_count(A, B, C, n, D).value for n in (2, 3, 4)]
     assert counts == [2, 3, 3] and exact_head_count(A, B, C, 9).value == 2
-    assert head_count_bound(*floats(A, B, C), 9, D.double()) == 3
+    assert head_count_bound(System(*floats(A, B, C), D.double()), 9) == 3
     A = torch.diag(torch.tensor([2, 0]))
     assert [exact_head_count(A, B, C, n, D).value for n in (1, 2, 9)] == [1, 2, 2]
-    assert head_count_bound(*floats(A, B, C), 9, D.double()) == 2
+    assert head_count_bound(System(*floats(A, B, C), D.double()), 9) == 2
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -150,14 +151,14 @@ def test_with_a_skip_n_lags_are_not_enough_unless_a_is_singular():
 @given(st.integers(1, 10), st.integers(1, 3), st.integers(1, 3), st.integers(1, 14), st.integers(0, 10**6))
 def test_generic_systems_meet_the_bound_and_similarity_changes_nothing(N, d, p, n, seed):
     A, B, C, D = random_system(N, d, p, 0.9, seed)
-    assert spectrum_report(A, B, C, n).count == min(n, N, p * d)
-    with_skip = spectrum_report(A, B, C, n, D).count
+    assert spectrum_report(System(A, B, C), n).count == min(n, N, p * d)
+    with_skip = spectrum_report(System(A, B, C, D), n).count
     assert with_skip == min(n, N + 1, p * d)
     generator = torch.Generator().manual_seed(seed + 1)
     U, V = (torch.linalg.qr(torch.randn(N, N, generator=generator, dtype=DOUBLE))[0] for _ in range(2))
     T = U @ torch.diag(torch.logspace(0, 2, N, dtype=DOUBLE)) @ V
     back = torch.linalg.inv(T)
-    assert spectrum_report(T @ A @ back, T @ B, C @ back, n, D).count == with_skip
+    assert spectrum_report(System(T @ A @ back, T @ B, C @ back, D), n).count == with_skip
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -168,7 +169,7 @@ def test_the_count_of_a_sum_is_at_most_the_sum_of_the_counts(one, two, n):
     d, p = min(B.shape[1], b.shape[1]), min(len(C), len(c))
     B, C, b, c = B[:, :d], C[:p], b[:, :d], c[:p]
     both = floats(torch.block_diag(A, a), torch.cat([B, b]), torch.cat([C, c], 1))
-    total = spectrum_report(*both, n).count
+    total = spectrum_report(System(*both), n).count
     assert total <= exact_head_count(A, B, C, n).value + exact_head_count(a, b, c, n).value
 
 
@@ -186,11 +187,11 @@ def test_badly_scaled_systems_keep_their_count(scales):
     if scales == "modes":
         A = torch.diag(torch.linspace(0.05, 0.6, 12, dtype=DOUBLE))
     n = 10_000
-    assert head_count(A, B, C, n) == 12
+    assert head_count(System(A, B, C), n) == 12
     if scales != "rows":
-        assert head_count(A, B, C, n, D) == 13
+        assert head_count(System(A, B, C, D), n) == 13
     # The raw lags hide modes that the system still has.
-    assert head_count_from_lags(lag_operators(A, B, C, 64)).value < 12
+    assert head_count(System(A, B, C).lags(64)).value < 12
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -198,8 +199,8 @@ def test_a_skip_that_cancels_lag_zero_adds_no_head():
     A, B, C, _ = random_system(3, 3, 3, 0.9, 8)
     T = torch.linalg.qr(random_system(3, 3, 3, 0.9, 9)[0])[0]
     # C T^T T B rounds differently from C B, so M_0 is about 1e-16 instead of 0.
-    assert head_count(T @ A @ T.mT, T @ B, C @ T.mT, 3, -(C @ B)) == 2
-    assert head_count(T @ A @ T.mT, T @ B, C @ T.mT, 9, -(C @ B)) == 3
+    assert head_count(System(T @ A @ T.mT, T @ B, C @ T.mT, -(C @ B)), 3) == 2
+    assert head_count(System(T @ A @ T.mT, T @ B, C @ T.mT, -(C @ B)), 9) == 3
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -208,15 +209,15 @@ def test_doubled_real_modes_are_told_apart_from_distinct_ones():
     A = torch.diag(torch.linspace(0.05, 0.95, 32, dtype=DOUBLE).repeat(2))
     _, B, C, D = random_system(64, 8, 8, 0.9, 10)
     T = torch.linalg.qr(random_system(64, 1, 1, 0.9, 11)[0])[0]
-    report = spectrum_report(T @ A @ T.mT, T @ B, C @ T.mT, 1000)
+    report = spectrum_report(System(T @ A @ T.mT, T @ B, C @ T.mT), 1000)
     assert report.count == report.degree == 32 and report.gap > 1e8
-    assert head_count(T @ A @ T.mT, T @ B, C @ T.mT, 1000, D) == 33
+    assert head_count(System(T @ A @ T.mT, T @ B, C @ T.mT, D), 1000) == 33
 
 
 def test_the_length_is_free_up_to_any_n():
     A, B, C, D = random_system(64, 8, 8, 0.999, 4)
-    assert head_count(A, B, C, 65_536) == 64
-    assert head_count(A, B, C, 10**12, D) == 64  # p d = 64 caps the skip's extra head
+    assert head_count(System(A, B, C), 65_536) == 64
+    assert head_count(System(A, B, C, D), 10**12) == 64  # p d = 64 caps the skip's extra head
 
 
 @pytest.mark.parametrize("planted", range(1, 13))
@@ -225,7 +226,7 @@ def test_planted_ranks_are_found_from_lags(planted):
     left = torch.linalg.qr(torch.randn(40, planted, generator=generator, dtype=DOUBLE))[0]
     right = torch.linalg.qr(torch.randn(15, planted, generator=generator, dtype=DOUBLE))[0]
     M = (left * torch.logspace(3, 3 - 5 * (planted > 1), planted, dtype=DOUBLE)) @ right.mT
-    count = head_count_from_lags(M.reshape(40, 3, 5))
+    count = head_count(M.reshape(40, 3, 5))
     report = count.evidence
     assert count == planted and not report.near_tie and report.gap > 1e6
     assert report.spectrum[0] == pytest.approx(1.0)
@@ -233,21 +234,21 @@ def test_planted_ranks_are_found_from_lags(planted):
 
 def test_near_ties_are_reported_and_warned_about():
     A = torch.diag(torch.tensor([0.5, 0.5 + 1e-9], dtype=DOUBLE))
-    report = spectrum_report(A, EYE, EYE, 10)
+    report = spectrum_report(System(A, EYE, EYE), 10)
     assert report.near_tie and "NEAR-TIE" in str(report)
     with pytest.warns(HeadCountTieWarning, match="read the spectrum"):
-        head_count(A, EYE, EYE, 10)
+        head_count(System(A, EYE, EYE), 10)
     M = torch.stack([EYE, EYE + 3e-11 * torch.diag(torch.tensor([1.0, -1.0], dtype=DOUBLE))])
-    assert head_count_from_lags(M).evidence.near_tie and head_count_from_lags(M) == 1
-    assert head_count_from_lags(M, rtol=1e-13) == 2
+    assert head_count(M).evidence.near_tie and head_count(M) == 1
+    assert head_count(M, rtol=1e-13) == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert head_count(rotation(0.7), EYE, EYE, 10) == 2
-        assert head_count(rotation(0.7).float(), EYE.float(), EYE.float(), 10) == 2
+        assert head_count(System(rotation(0.7), EYE, EYE), 10) == 2
+        assert head_count(System(rotation(0.7).float(), EYE.float(), EYE.float()), 10) == 2
 
 
 def test_float32_systems_use_the_tolerance_of_their_dtype():
-    report = spectrum_report(rotation(0.7).float(), EYE.float(), EYE.float(), 9)
+    report = spectrum_report(System(rotation(0.7).float(), EYE.float(), EYE.float()), 9)
     assert report.rtol == pytest.approx(16 * torch.finfo(torch.float32).eps)
     assert report.spectrum.dtype == DOUBLE
 
@@ -255,43 +256,47 @@ def test_float32_systems_use_the_tolerance_of_their_dtype():
 @pytest.mark.parametrize("count", [head_count, spectrum_report, head_count_bound])
 def test_bad_systems_are_named(count):
     A, B, C, D = random_system(3, 2, 4, 0.9, 7)
-    with pytest.raises(TypeError, match="A must be real"):
-        count(A * 1j, B * 1j, C * 1j, 5)
-    with pytest.raises(ValueError, match="A must be one matrix"):
-        count(A.expand(2, 3, 3), B, C, 5)
-    with pytest.raises(ValueError, match="A must have shape"):
-        count(A[:2], B, C, 5)
-    with pytest.raises(ValueError, match="D must be finite"):
-        count(A, B, C, 5, D / 0)
+    system = System(A, B, C, D)
+    with pytest.raises(TypeError, match="system must be real"):
+        count(system.to(torch.complex128), 5)
+    with pytest.raises(ValueError, match=r"system must be one system, .*; got batch shape \(2,\)"):
+        count(System(*(part.expand(2, *part.shape) for part in system)), 5)
     with pytest.raises(ValueError, match="n must be at least 0"):
-        count(A, B, C, -1)
+        count(system, -1)
     with pytest.raises(ValueError, match="rtol must be"):
-        count(A, B, C, 5, rtol=1.5)
+        count(system, 5, rtol=1.5)
     with pytest.raises(TypeError, match="rtol must be"):
-        count(A, B, C, 5, rtol="tiny")
-    with pytest.raises(TypeError, match="A must be"):
-        count(A.tolist(), B, C, 5)
+        count(system, 5, rtol="tiny")
+    for bare in ((A, B, C, 5), (*system, 5), (A.tolist(), B, C, 5)):
+        with pytest.raises(TypeError, match=r"system must be a System; got (Tensor|list) \(make"):
+            count(*bare)
+    with pytest.raises(TypeError, match="system must be a System; got list"):
+        count([A, B, C], 5)
 
 
 def test_bad_lags_are_named():
-    with pytest.raises(TypeError, match="M must be real"):
-        head_count_from_lags(torch.zeros(3, 2, 2, dtype=torch.complex128))
+    with pytest.raises(TypeError, match="M must be a floating-point"):
+        head_count(torch.zeros(3, 2, 2, dtype=torch.complex128))
     with pytest.raises(ValueError, match="M must have shape"):
-        head_count_from_lags(torch.zeros(2, 2))
+        head_count(torch.zeros(2, 2))
     with pytest.raises(ValueError, match="M must be finite"):
-        head_count_from_lags(torch.full((2, 2, 2), torch.nan))
-    assert head_count_from_lags(torch.zeros(0, 2, 2)) == head_count_from_lags(torch.zeros(4, 2, 2)) == 0
+        head_count(torch.full((2, 2, 2), torch.nan))
+    assert head_count(torch.zeros(0, 2, 2)) == head_count(torch.zeros(4, 2, 2)) == 0
 
 
 @pytest.mark.guards("prop-what-k-is")
 def test_the_bound_does_not_depend_on_the_units_of_an_output():
     A, B, C, _ = random_system(3, 2, 2, 0.9, 0)
-    assert head_count_bound(A, B, torch.tensor([[1.0], [1e-7]]) * C, 20) == head_count_bound(A, B, C, 20) == 3
+    assert (
+        head_count_bound(System(A, B, torch.tensor([[1.0], [1e-7]]) * C), 20)
+        == head_count_bound(System(A, B, C), 20)
+        == 3
+    )
 
 
 def test_krylov_growth_close_to_the_tolerance_is_a_near_tie():
     A = torch.tensor([[0.5, 1e-8], [0.0, 0.5]], dtype=DOUBLE)
-    report = spectrum_report(A, EYE, EYE, 8)
+    report = spectrum_report(System(A, EYE, EYE), 8)
     assert (report.method, report.count) == ("krylov", 2) and report.smallest_kept < 1e-7 and report.near_tie
 
 
@@ -299,19 +304,22 @@ def test_krylov_growth_close_to_the_tolerance_is_a_near_tie():
 def test_a_repeated_eigenvalue_counts_once_below_the_number_of_modes():
     A = torch.diag(torch.tensor([0.9, 0.9, 0.5, 0.3], dtype=DOUBLE))
     eye = torch.eye(4, dtype=DOUBLE)
-    assert [head_count(A, eye, eye, n) for n in (1, 2, 3, 4)] == [1, 2, 3, 3]
-    assert torch.allclose(heads_from_ssm(A, eye, eye, 2).to_dense()[1, 0], A)
+    assert [head_count(System(A, eye, eye), n) for n in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    assert torch.allclose(heads_from_ssm(System(A, eye, eye), 2).to_dense()[1, 0], A)
 
 
 @pytest.mark.guards("prop-what-k-is")
 def test_a_tolerance_of_zero_takes_only_exact_zeros_for_zero():
     A = torch.zeros(3, 3, dtype=DOUBLE)
     A[0, 1] = 1
-    report = spectrum_report(A, torch.eye(3, dtype=DOUBLE), torch.eye(3, dtype=DOUBLE), 5, rtol=0.0)
+    report = spectrum_report(System(A, torch.eye(3, dtype=DOUBLE), torch.eye(3, dtype=DOUBLE)), 5, rtol=0.0)
     assert (report.method, report.count, report.degree) == ("krylov", 2, 2)
 
 
-@pytest.mark.parametrize("count", [head_count, spectrum_report, head_count_bound])
-def test_integer_matrices_are_named(count):
-    with pytest.raises(TypeError, match="A must be a floating-point"):
-        count(torch.eye(2).long(), torch.eye(2).long(), torch.eye(2).long(), 5)
+def test_what_is_no_system_and_a_length_beside_lags_are_named():
+    with pytest.raises(TypeError, match="system must be a System; got str"):
+        head_count("A", 5)
+    with pytest.raises(TypeError, match="n must be an int; got NoneType"):
+        head_count(System(EYE, EYE, EYE))
+    with pytest.raises(TypeError, match="n must be left out beside lag operators"):
+        head_count(torch.zeros(3, 2, 2), 3)

@@ -16,11 +16,11 @@ from ssmbook.heads import (
     exact_modal_head_count,
     exact_modal_residues,
     head_count,
-    lag_operators,
     modal_head_count,
     modal_residues,
 )
 from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.systems import System
 
 DOUBLE = torch.float64
 EYE = torch.eye(2, dtype=DOUBLE)
@@ -47,13 +47,15 @@ def test_modal_residues_rebuild_the_lags_and_their_span_is_k(N, d, p, repeated, 
         A = torch.kron(torch.eye(2, dtype=DOUBLE), A)
         B, C = torch.cat([B, B.flip(0)]), torch.cat([C, C.flip(1)], 1)
     for skip in (None, D):
-        lam, R = modal_residues(A, B, C, skip)
+        lam, R = modal_residues(System(A, B, C, skip))
         assert len(lam) <= N + 1
         # Not lam ** tau: torch's complex 0 ** 0 is NaN, and the skip is a mode of eigenvalue 0.
         powers = torch.cat([torch.ones_like(lam).unsqueeze(0), lam.expand(2 * N + 2, -1)]).cumprod(0)
-        M = lag_operators(A, B, C, 2 * N + 3, skip)
+        M = System(A, B, C, skip).lags(2 * N + 3)
         assert (torch.einsum("ts,spd->tpd", powers, R) - M).abs().max() < 1e-9 * M.abs().max()
-        assert modal_head_count(A, B, C, skip) == spectrum_report(A, B, C, 2 * N + 3, skip).count
+        assert (
+            modal_head_count(System(A, B, C, skip)) == spectrum_report(System(A, B, C, skip), 2 * N + 3).count
+        )
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -72,9 +74,11 @@ def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
     B, C = (torch.randint(-2, 3, s, generator=generator) for s in ((N, 2), (3, N)))
     D = torch.randint(-2, 3, (3, 2), generator=generator) if skip else None
     k = exact_head_count(A, B, C, 3 * N, D).value
-    assert exact_modal_head_count(A, B, C, D) == k == head_count(*floats(A, B, C), 3 * N, floats(D)[0])
+    assert (
+        exact_modal_head_count(A, B, C, D) == k == head_count(System(*floats(A, B, C), floats(D)[0]), 3 * N)
+    )
     residues = exact_modal_residues(A, B, C, D)
-    lags = lag_operators(*floats(A, B, C), 6, floats(D)[0])
+    lags = System(*floats(A, B, C), floats(D)[0]).lags(6)
     for tau in range(6):
         rebuilt = sum(
             (math.comb(tau, m) * (lam ** (tau - m) if tau > m or lam else int(tau == m)) * R
@@ -143,7 +147,7 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
 
 def test_no_states_have_no_modes():
     zero = lambda *shape: torch.zeros(*shape, dtype=DOUBLE)  # noqa: E731
-    lam, R = modal_residues(zero(0, 0), zero(0, 2), zero(2, 0))
+    lam, R = modal_residues(System(zero(0, 0), zero(0, 2), zero(2, 0)))
     assert lam.shape == (0,) and R.shape == (0, 2, 2)
     assert exact_modal_head_count([], [], [[], []]) == 0 and exact_modal_residues([], [], [[], []]) == {}
 
@@ -151,5 +155,5 @@ def test_no_states_have_no_modes():
 def test_defective_systems_are_refused_by_the_float_modal_form():
     A = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=DOUBLE)
     with pytest.raises(ValueError, match="A must be diagonalizable"):
-        modal_residues(A, EYE, EYE)
-    assert head_count(A, EYE, EYE, 9) == 2
+        modal_residues(System(A, EYE, EYE))
+    assert head_count(System(A, EYE, EYE), 9) == 2

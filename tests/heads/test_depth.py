@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from ssmbook.exercises import check
-from ssmbook.heads import lag_operators, residual_depth_span, residual_stack_operator
+from ssmbook.heads import residual_depth_span, residual_stack_operator
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
+from ssmbook.systems import System
 
 DOUBLE = torch.float64
 
@@ -107,7 +108,7 @@ def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
     V = torch.stack([torch.linalg.matrix_power(A, step) for step in steps])[:, None]
     B, C = randn(len(A), 4, seed=7), randn(2, len(A), seed=8)
     W = C @ residual_stack_operator(alpha, V).to_dense() @ B
-    target = LagOperator(lag_operators(A, B, C, n)).to_dense()
+    target = LagOperator(System(A, B, C).lags(n)).to_dense()
     assert len(steps) == math.ceil(math.log2(n))
     assert (W - target).abs().max() < 1e-10 * target.abs().max()
 
@@ -116,7 +117,7 @@ def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
 def test_a_register_needs_all_of_its_layers():
     register = torch.diag(torch.ones(7, dtype=DOUBLE), -1)
     eye = torch.eye(8, dtype=DOUBLE)
-    k = LagOperator(lag_operators(register, eye, eye, 8)).interaction_rank()
+    k = LagOperator(System(register, eye, eye).lags(8)).interaction_rank()
     assert residual_depth_span(2, 1, 8) < k == residual_depth_span(3, 1, 8)
 
 

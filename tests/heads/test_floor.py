@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads import epsilon_head_count, head_floor, lag_operators
+from ssmbook.heads import epsilon_head_count, head_floor
 from ssmbook.operators import LagOperator
+from ssmbook.systems import System
 
 DOUBLE = torch.float64
 quick = settings(max_examples=30, deadline=None)
@@ -119,7 +120,7 @@ def test_one_head_on_the_rotation_by_hand():
     # Lags I and J with weights 3 and 2: one head leaves 2 of 5 (the even and odd lags of a quarter turn).
     turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=DOUBLE)
     eye = torch.eye(2, dtype=DOUBLE)
-    floors = head_floor(lag_operators(turn, eye, eye, 2))
+    floors = head_floor(System(turn, eye, eye).lags(2))
     torch.testing.assert_close(floors, torch.tensor([1.0, 1 / 3, 0.0], dtype=DOUBLE))
 
 
@@ -130,9 +131,9 @@ def test_epsilon_head_count_is_the_least_h_below_epsilon(size, eps):
     n, p, d, seed = size
     M = random_lags(n, p, d, seed)
     for measure in ("energy", "amplitude"):
-        floors, k = head_floor(M, measure=measure), epsilon_head_count(M, eps, measure)
+        floors, k = head_floor(M, measure=measure), epsilon_head_count(M, eps=eps, measure=measure)
         assert floors[k] <= eps and (k == 0 or floors[k - 1] > eps)
-    assert epsilon_head_count(M, eps**2) == epsilon_head_count(M, eps, "amplitude")
+    assert epsilon_head_count(M, eps=eps**2) == epsilon_head_count(M, eps=eps, measure="amplitude")
 
 
 @pytest.mark.guards("prop-epsilon-heads")
@@ -140,12 +141,12 @@ def test_epsilon_counts_of_a_planted_curve():
     M = torch.zeros(4, 2, 2, dtype=DOUBLE)
     for tau, energy in enumerate((0.9, 0.09, 0.009, 0.001)):
         M[tau].view(-1)[tau] = (energy / (4 - tau)) ** 0.5
-    assert [epsilon_head_count(M, eps) for eps in (1.0, 0.11, 0.02, 0.002, 1e-4)] == [0, 1, 2, 3, 4]
+    assert [epsilon_head_count(M, eps=eps) for eps in (1.0, 0.11, 0.02, 0.002, 1e-4)] == [0, 1, 2, 3, 4]
 
 
 def test_zero_and_empty_lags_need_no_head():
     for M in (torch.zeros(5, 2, 2), torch.zeros(0, 2, 2)):
-        assert not head_floor(M).any() and epsilon_head_count(M, 0.0) == 0
+        assert not head_floor(M).any() and epsilon_head_count(M, eps=0.0) == 0
         assert head_floor(M).shape == (min(len(M), 4) + 1,)
 
 
@@ -180,7 +181,7 @@ def test_bad_options_are_named(options, error, message):
 )
 def test_bad_epsilon_is_named(eps, error):
     with pytest.raises(error, match="eps must be"):
-        epsilon_head_count(torch.ones(4, 2, 2, dtype=DOUBLE), eps)
+        epsilon_head_count(torch.ones(4, 2, 2, dtype=DOUBLE), eps=eps)
 
 
 @pytest.mark.guards("thm-head-floor")

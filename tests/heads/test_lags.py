@@ -6,8 +6,8 @@ import pytest
 import scipy.signal
 import torch
 
-from ssmbook.heads import lag_operators
 from ssmbook.scans import TransientPeakWarning
+from ssmbook.systems import System
 
 DOUBLE = torch.float64
 
@@ -34,7 +34,7 @@ def by_recurrence(A, B, C, n, D=None):
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9, 10, 16, 17, 63])
 def test_equals_the_recurrence_lag_by_lag(n):
     A, B, C, D = random_system(5, 2, 3, 0.9, n)
-    M, expected = lag_operators(A, B, C, n, D), by_recurrence(A, B, C, n, D)
+    M, expected = System(A, B, C, D).lags(n), by_recurrence(A, B, C, n, D)
     assert M.shape == (n, 3, 2)
     relative = torch.linalg.matrix_norm(M - expected) / torch.linalg.matrix_norm(expected)
     assert relative.max() < 1e-13
@@ -42,24 +42,24 @@ def test_equals_the_recurrence_lag_by_lag(n):
 
 def test_decaying_lags_keep_relative_accuracy_over_long_ranges():
     A, B, C, _ = random_system(16, 3, 3, 0.8, 0)
-    M, expected = lag_operators(A, B, C, 2000), by_recurrence(A, B, C, 2000)
+    M, expected = System(A, B, C).lags(2000), by_recurrence(A, B, C, 2000)
     relative = (M - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))
     assert expected[-1].abs().max() < 1e-150 and relative.max() < 1e-12
 
 
 def test_batches_and_the_skip_at_lag_zero_only():
     A, B, C, D = random_system(4, 2, 3, 0.7, 1, batch=(2, 3))
-    M = lag_operators(A, B, C, 11, D)
+    M = System(A, B, C, D).lags(11)
     assert M.shape == (2, 3, 11, 3, 2)
-    assert torch.equal(M[..., 1:, :, :], lag_operators(A, B, C, 11)[..., 1:, :, :])
+    assert torch.equal(M[..., 1:, :, :], System(A, B, C).lags(11)[..., 1:, :, :])
     for i in range(2):
         for j in range(3):
-            torch.testing.assert_close(M[i, j], lag_operators(A[i, j], B[i, j], C[i, j], 11, D[i, j]))
+            torch.testing.assert_close(M[i, j], System(A[i, j], B[i, j], C[i, j], D[i, j]).lags(11))
 
 
 def test_agrees_with_scipy_dlsim_impulse_responses():
     A, B, C, D = random_system(6, 2, 3, 0.9, 2)
-    M = lag_operators(A, B, C, 20, D)
+    M = System(A, B, C, D).lags(20)
     # dlsim puts D alone at lag 0 and C A^(tau-1) B after it: hand it (A, B, CA, CB + D).
     system = tuple(m.numpy() for m in (A, B, C @ A, C @ B + D)) + (1.0,)
     for channel in range(2):
@@ -72,38 +72,38 @@ def test_agrees_with_scipy_dlsim_impulse_responses():
 def test_complex_float32_bfloat16_and_gradients():
     A, B, C, D = random_system(3, 2, 2, 0.9, 3)
     phase = torch.exp(torch.tensor(0.7j, dtype=torch.complex128))
-    Z = lag_operators(A * phase, B * (1 + 0j), C * (1 + 0j), 7)
+    Z = System(A * phase, B * (1 + 0j), C * (1 + 0j)).lags(7)
     turned = phase ** torch.arange(7)
-    torch.testing.assert_close(Z, turned[:, None, None] * lag_operators(A, B, C, 7))
+    torch.testing.assert_close(Z, turned[:, None, None] * System(A, B, C).lags(7))
     for dtype in (torch.float32, torch.bfloat16):
-        assert lag_operators(*(m.to(dtype) for m in (A, B, C)), 7).dtype == dtype
+        assert System(*(m.to(dtype) for m in (A, B, C))).lags(7).dtype == dtype
     inputs = [m.requires_grad_() for m in (A, B, C, D)]
-    assert torch.autograd.gradcheck(lambda a, b, c, e: lag_operators(a, b, c, 6, e), inputs)
+    assert torch.autograd.gradcheck(lambda a, b, c, e: System(a, b, c, e).lags(6), inputs)
 
 
 def test_empty_lengths_states_and_batches():
     A, B, C, D = random_system(3, 2, 4, 0.9, 4)
-    assert lag_operators(A, B, C, 0, D).shape == (0, 4, 2)
-    assert lag_operators(*(m.expand(0, *m.shape) for m in (A, B, C)), 5).shape == (0, 5, 4, 2)
-    no_state = lag_operators(A[:0, :0], B[:0], C[:, :0], 3, D)
+    assert System(A, B, C, D).lags(0).shape == (0, 4, 2)
+    assert System(*(m.expand(0, *m.shape) for m in (A, B, C))).lags(5).shape == (0, 5, 4, 2)
+    no_state = System(A[:0, :0], B[:0], C[:, :0], D).lags(3)
     assert torch.equal(no_state, torch.stack([D, torch.zeros_like(D), torch.zeros_like(D)]))
 
 
 def test_unstable_systems_are_allowed_until_they_overflow():
     A, B, C, _ = random_system(3, 2, 2, 1.5, 5)
-    M, expected = lag_operators(A, B, C, 1000), by_recurrence(A, B, C, 1000)
+    M, expected = System(A, B, C).lags(1000), by_recurrence(A, B, C, 1000)
     relative = (M - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))
     assert M.abs().max() > 1e150 and relative.max() < 1e-11
     with pytest.raises(
         ValueError, match=r"n must stay below the lag where M overflows torch.float64, 17\d\d"
     ):
-        lag_operators(A, B, C, 4000)
+        System(A, B, C).lags(4000)
 
 
 def test_an_overflowing_mode_that_b_never_excites_does_no_harm():
     A = torch.diag(torch.tensor([0.5, 1e3], dtype=DOUBLE))
     B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.ones(1, 2, dtype=DOUBLE)
-    M = lag_operators(A, B, C, 400)
+    M = System(A, B, C).lags(400)
     torch.testing.assert_close(M.flatten(), 0.5 ** torch.arange(400, dtype=DOUBLE))
 
 
@@ -115,7 +115,7 @@ def test_a_transient_is_named_and_its_lags_are_those_of_the_recurrence():
     ]
     A, B, C, D = (torch.stack(matrices) for matrices in zip(*many, strict=True))
     with pytest.warns(TransientPeakWarning, match=r"max \|\|A\^k\|\| = 1.8e\+06"):
-        M = lag_operators(A, B, C, 512, D)
+        M = System(A, B, C, D).lags(512)
     for i in range(3):
         assert (M[i] - by_recurrence(A[i], B[i], C[i], 512, D[i])).abs().max() < 1e-8 * M[i].abs().max()
 
@@ -123,7 +123,7 @@ def test_a_transient_is_named_and_its_lags_are_those_of_the_recurrence():
 def test_inputs_are_left_alone():
     system = random_system(3, 2, 2, 0.9, 6)
     copies = [m.clone() for m in system]
-    M = lag_operators(*system[:3], 1, system[3])
+    M = System(*system[:3], system[3]).lags(1)
     M.fill_(7.0)
     assert all(torch.equal(m, copy) for m, copy in zip(system, copies, strict=True))
 
@@ -148,4 +148,6 @@ def test_inputs_are_left_alone():
 def test_bad_input_is_named(change, error, message):
     A, B, C, D = random_system(3, 2, 4, 0.9, 7)
     with pytest.raises(error, match=message):
-        lag_operators(**change({"A": A, "B": B, "C": C, "n": 4, "D": D}))
+        parts = change({"A": A, "B": B, "C": C, "D": D, "n": 4})
+        n = parts.pop("n")
+        System(**parts).lags(n)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.pairwise.count import pairwise_head_count, pairwise_heads_from_ssm
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -24,7 +24,7 @@ def random_system(seed, N, p, d):
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(1, 9))
 def test_bounds_similarity_and_exactness(seed, N, p, d, n):
     A, B, C = random_system(seed, N, p, d)
-    M = lag_operators(A, B, C, n)
+    M = System(A, B, C).lags(n)
     found = pairwise_head_count(M)
     proof = found.evidence
     assert proof.low <= found.value <= proof.high == min(proof.k, p) and proof.low == -(-proof.k // d)
@@ -33,8 +33,8 @@ def test_bounds_similarity_and_exactness(seed, N, p, d, n):
     T = torch.eye(N, dtype=F64) + 0.1 * torch.randn(N, N, generator=g, dtype=F64)
     if torch.linalg.cond(T) < 1e3:
         inverse = torch.linalg.inv(T)
-        assert pairwise_head_count(lag_operators(T @ A @ inverse, T @ B, C @ inverse, n)) == found
-    heads = pairwise_heads_from_ssm(M, g)
+        assert pairwise_head_count(System(T @ A @ inverse, T @ B, C @ inverse).lags(n)) == found
+    heads = pairwise_heads_from_ssm(M, generator=g)
     x = torch.randn(2, n, d, generator=g, dtype=F64)
     y, target = heads(x), heads.target(x)
     size = 1 + float(heads.coefficients(x).abs().max() if heads.H else 0)
@@ -45,7 +45,7 @@ def test_bounds_similarity_and_exactness(seed, N, p, d, n):
 
 @pytest.mark.guards("thm-pairwise-count")
 def test_the_example_of_the_book():
-    M = lag_operators(*random_system(0, 6, 2, 4), 20)
+    M = System(*random_system(0, 6, 2, 4)).lags(20)
     found = pairwise_head_count(M)
     assert (found.evidence.k, found, found.evidence.low, found.evidence.high) == (6, 2, 2, 2)
     heads = pairwise_heads_from_ssm(M)
@@ -54,7 +54,7 @@ def test_the_example_of_the_book():
 
 
 def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkeypatch):
-    M, svd = lag_operators(*random_system(4, 6, 2, 4), 20), np.linalg.svd
+    M, svd = System(*random_system(4, 6, 2, 4)).lags(20), np.linalg.svd
     usual = pairwise_heads_from_ssm(M)
 
     def other_svd(matrix, *args, **options):
@@ -67,7 +67,7 @@ def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkey
 
 @pytest.mark.guards("thm-pairwise-count")
 def test_one_head_less_misses_the_span_of_almost_every_token():
-    M = lag_operators(*random_system(2, 6, 3, 4), 12)
+    M = System(*random_system(2, 6, 3, 4)).lags(12)
     heads = pairwise_heads_from_ssm(M)
     x = torch.randn(4, generator=torch.Generator().manual_seed(0), dtype=F64)
     images = torch.einsum("npd,d->np", M, x)
@@ -86,7 +86,7 @@ def test_named_cases(case, k, count):
     if case == "rotation":
         # Whole numbers: their powers are exact, so that the exact count sees a rotation on any processor.
         A = torch.tensor([[3.0, -4.0], [4.0, 3.0]], dtype=F64)
-        M = lag_operators(A, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 6)
+        M = System(A, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)).lags(6)
     elif case == "one row":
         M = torch.randn(6, 1, 3, generator=g, dtype=F64)
     elif case == "one column":
@@ -111,7 +111,7 @@ def test_exact_ranks_see_what_float64_rounds_away():
 
 @pytest.mark.guards("thm-pairwise-count")
 def test_coefficients_blow_up_near_the_wall():
-    M = lag_operators(*random_system(0, 6, 2, 4), 8)
+    M = System(*random_system(0, 6, 2, 4)).lags(8)
     heads = pairwise_heads_from_ssm(M)
     g = torch.Generator().manual_seed(3)
     a, b = torch.randn(2, 4, generator=g, dtype=F64)
@@ -136,7 +136,7 @@ def test_coefficients_blow_up_near_the_wall():
 def test_zero_system_zero_tokens_and_dtype():
     heads = pairwise_heads_from_ssm(torch.zeros(3, 2, 2, dtype=F64))
     assert heads.H == 0 and heads(torch.ones(3, 2, dtype=F64)).abs().max() == 0
-    M = lag_operators(*random_system(0, 4, 2, 3), 6)
+    M = System(*random_system(0, 4, 2, 3)).lags(6)
     heads = pairwise_heads_from_ssm(M)
     x = torch.randn(6, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
     x[2] = 0
@@ -147,7 +147,7 @@ def test_zero_system_zero_tokens_and_dtype():
 
 
 def test_bad_input_is_named():
-    M = lag_operators(*random_system(0, 4, 2, 3), 6)
+    M = System(*random_system(0, 4, 2, 3)).lags(6)
     heads = pairwise_heads_from_ssm(M)
     with pytest.raises(ValueError, match="x must have at most"):
         heads(torch.zeros(7, 3, dtype=F64))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ssmbook import maps
 from ssmbook.heads.fixed.exact import exact_head_count
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator
+from ssmbook.systems import System
 
 f64 = torch.float64
 EYE = torch.eye(2, dtype=f64)
@@ -26,7 +26,7 @@ def rotation(theta):
 
 
 def clock(theta=0.7, rho=1.0, n=12):
-    return lag_operators(rho * rotation(theta), EYE, EYE, n)
+    return System(rho * rotation(theta), EYE, EYE).lags(n)
 
 
 def like(seed):
@@ -157,12 +157,12 @@ def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
     for r in range(min(p, d) + 1):
         V = torch.randn(p, r, **like(r)) @ torch.randn(r, d, **like(r + 50))
         scale = torch.tensor([1.0, -3.0, 0.0, 1e-30, 1e30], dtype=f64)[:, None, None]
-        assert one_head_witness(scale[:3] * V, V) is None
-        assert one_head_witness(scale[3:4] * V, 1e20 * V) is None
+        assert one_head_witness(scale[:3] * V, V=V) is None
+        assert one_head_witness(scale[3:4] * V, V=1e20 * V) is None
         if p * d == 1 and r == 1:
             continue
         for M in (torch.randn(4, p, d, **like(9)), V + 1e-7 * torch.randn(4, p, d, **like(9))):
-            lag, token, gap = one_head_witness(M, V)
+            lag, token, gap = one_head_witness(M, V=V)
             assert float(token.norm()) == pytest.approx(1) and gap > 0
             image, target = V @ token, M[lag] @ token
             if image.norm() < 1e-9:
@@ -175,7 +175,7 @@ def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
 @pytest.mark.guards("thm-single-head")
 def test_the_sum_of_the_basis_is_needed():
     V, M = EYE, torch.diag(torch.tensor([1.0, 2.0], dtype=f64))[None]
-    token = one_head_witness(M, V).token
+    token = one_head_witness(M, V=V).token
     torch.testing.assert_close(token.abs(), torch.full((2,), math.sqrt(0.5), dtype=f64))
 
 
@@ -195,7 +195,7 @@ def test_every_layer_with_one_head_fails_on_its_witness(seed):
     for layer in layers:
         layer.requires_grad_(False)
         V = layer.interaction(torch.randn(n, 2, **like(1))).V[0]
-        lag, token, gap = one_head_witness(M, V)
+        lag, token, gap = one_head_witness(M, V=V)
         lonely = torch.zeros(n, 2, dtype=f64)
         lonely[0] = token
         missed = (layer(lonely) - LagOperator(M).apply(lonely))[lag].norm()

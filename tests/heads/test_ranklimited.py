@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.rank_limited.border import jordan_approximation, jordan_lags
 from ssmbook.heads.rank_limited.count import (
     rank_limited_head_count,
     rank_limited_lower_bounds,
     span_rank_one_elements,
 )
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -31,7 +31,8 @@ def modal_system(real, pairs, p, d, seed=0):
 
 
 def check(M, r, system=None):
-    count = rank_limited_head_count(M, r, system=system)
+    behind = (M,) if system is None else (System(*system), len(M))
+    count = rank_limited_head_count(*behind, r=r)
     lower, upper, heads = count.low, count.high, count.evidence
     assert lower <= upper == heads.H and heads.relative_error <= 1e-9
     assert (heads.lags() - M).norm() <= 2e-9 * M.norm()
@@ -54,7 +55,7 @@ def test_bounds_are_ordered_and_the_construction_is_the_system(seed, N, p, d, n,
     A = torch.randn(N, N, generator=g, dtype=F64)
     A = A * (0.9 / torch.linalg.eigvals(A).abs().max())
     system = A, torch.randn(N, d, generator=g, dtype=F64), torch.randn(p, N, generator=g, dtype=F64)
-    M = lag_operators(*system, n)
+    M = System(*system).lags(n)
     lower, upper = check(M, r, system)
     k = int(torch.linalg.matrix_rank(M.flatten(1), rtol=1e-10))
     assert k <= lower
@@ -70,12 +71,12 @@ def test_bounds_are_ordered_and_the_construction_is_the_system(seed, N, p, d, n,
 def test_rotation_needs_three_rank_one_heads(theta):
     eye = torch.eye(2, dtype=F64)
     for n in (2, 3, 12):
-        M = lag_operators(0.9 * turn(theta), eye, eye, n)
+        M = System(0.9 * turn(theta), eye, eye).lags(n)
         assert check(M, 1) == (3, 3) and check(M, 2) == (2, 2)
         elements, discriminant = span_rank_one_elements(M)
         assert len(elements) == 0 and discriminant < -0.5
-    assert check(lag_operators(0.9 * turn(theta), eye, eye, 1), 1) == (2, 2)
-    half = lag_operators(-0.9 * eye, eye, eye, 5)
+    assert check(System(0.9 * turn(theta), eye, eye).lags(1), 1) == (2, 2)
+    half = System(-0.9 * eye, eye, eye).lags(5)
     assert check(half, 1) == (2, 2) and check(half, 2) == (1, 1)
 
 
@@ -92,7 +93,7 @@ def test_rotation_needs_three_rank_one_heads(theta):
 def test_modes_are_counted_exactly_where_input_and_output_see_all_states(real, pairs):
     N = len(real) + 2 * len(pairs)
     for p, d in ((N, N), (N + 1, N + 2)):
-        M = lag_operators(*modal_system(real, pairs, p, d), 2 * N + 3)
+        M = System(*modal_system(real, pairs, p, d)).lags(2 * N + 3)
         wanted = len(real) + 3 * len(pairs)
         assert check(M, 1) == (wanted, wanted)
         assert check(M, 2) == (N, N)
@@ -101,10 +102,10 @@ def test_modes_are_counted_exactly_where_input_and_output_see_all_states(real, p
 @pytest.mark.guards("prop-rank-limited")
 def test_modes_of_the_system_help_where_the_lags_do_not_show_them():
     system = modal_system([0.9, 0.3], [(0.8, 1.0), (0.7, 2.0)], 3, 4)
-    M = lag_operators(*system, 24)
+    M = System(*system).lags(24)
     assert check(M, 1, system)[1] == 8 < check(M, 1)[1]
     repeated = modal_system([0.9, 0.5, 0.5, 0.1], [], 4, 4)
-    M = lag_operators(*repeated, 12)
+    M = System(*repeated).lags(12)
     assert check(M, 1, repeated) == (4, 4) and check(M, 2, repeated) == (3, 3)
 
 
@@ -133,22 +134,25 @@ def test_two_dimensional_spans_by_their_discriminant():
 @pytest.mark.guards("prop-rank-limited")
 def test_every_lower_bound_is_the_reason_somewhere():
     eye = torch.eye(4, dtype=F64)
-    one = rank_limited_lower_bounds(eye[None], 2)
+    one = rank_limited_lower_bounds(eye[None], r=2)
     assert one["span"] == 1 and one["columns"] == one["rows"] == one["largest lag"] == 2
     row = torch.zeros(4, 4, 1, dtype=F64)
     row[range(4), range(4), 0] = 1
-    assert rank_limited_lower_bounds(row, 2)["span"] == 4
-    pair = lag_operators(turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 4)
-    bounds = rank_limited_lower_bounds(pair, 1)
+    assert rank_limited_lower_bounds(row, r=2)["span"] == 4
+    pair = System(turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)).lags(4)
+    bounds = rank_limited_lower_bounds(pair, r=1)
     assert bounds.pop("tensor rank") == 3 and max(bounds.values()) == 2
     wide = torch.zeros(2, 2, 3, dtype=F64)
     wide[0, 0, 0] = wide[0, 1, 1] = wide[1, 0, 1] = wide[1, 1, 2] = 1
-    bounds = rank_limited_lower_bounds(wide, 1)
+    bounds = rank_limited_lower_bounds(wide, r=1)
     assert bounds["rows"] == 3 > max(bounds["span"], bounds["columns"], bounds["largest lag"])
-    assert rank_limited_lower_bounds(wide, 2)["rows"] == 2 and rank_limited_lower_bounds(wide, 3)["rows"] == 1
+    assert (
+        rank_limited_lower_bounds(wide, r=2)["rows"] == 2
+        and rank_limited_lower_bounds(wide, r=3)["rows"] == 1
+    )
     # k = 2 in a 3 x 3 core: no algebra, but a non-real pencil eigenvalue rules three rank-one heads out.
     pencil = torch.stack([torch.eye(3, dtype=F64), torch.block_diag(turn(1.0), 2 * torch.eye(1, dtype=F64))])
-    bounds = rank_limited_lower_bounds(pencil, 1)
+    bounds = rank_limited_lower_bounds(pencil, r=1)
     assert bounds.pop("tensor rank") == 4 and max(bounds.values()) == 3
     pencil[1] = torch.diag(torch.tensor([1.0, 2, 3], dtype=F64))
     assert check(pencil, 1) == (3, 3)
@@ -160,7 +164,7 @@ def test_jordan_block_has_rank_three_and_border_rank_two(rho):
     eye = torch.eye(2, dtype=F64)
     A = torch.tensor([[rho, 1.0], [0, rho]], dtype=F64)
     M = jordan_lags(rho, 9)
-    assert torch.allclose(M, lag_operators(A, eye, eye, 9), atol=1e-15)
+    assert torch.allclose(M, System(A, eye, eye).lags(9), atol=1e-15)
     assert check(M, 1) == (3, 3)
     elements, discriminant = span_rank_one_elements(M)
     assert len(elements) == 1 and abs(discriminant) < 1e-14
@@ -180,24 +184,24 @@ def test_split_poles_are_rank_two_however_close():
     eye = torch.eye(2, dtype=F64)
     for epsilon in (1e-1, 1e-3):
         A = torch.tensor([[0.5, 1.0], [0, 0.5 + epsilon]], dtype=F64)
-        assert check(lag_operators(A, eye, eye, 6), 1) == (2, 2)
+        assert check(System(A, eye, eye).lags(6), 1) == (2, 2)
 
 
 def test_zero_system_and_bad_input():
-    assert rank_limited_head_count(torch.zeros(4, 2, 3, dtype=F64), 1) == 0
-    assert rank_limited_head_count(torch.zeros(0, 2, 3, dtype=F64), 1) == 0
+    assert rank_limited_head_count(torch.zeros(4, 2, 3, dtype=F64), r=1) == 0
+    assert rank_limited_head_count(torch.zeros(0, 2, 3, dtype=F64), r=1) == 0
     M = jordan_lags(0.5, 4)
-    assert rank_limited_head_count(M.float(), 2).evidence.V.dtype == torch.float32
-    dense = rank_limited_head_count(M, 1).evidence.operator().to_dense()
+    assert rank_limited_head_count(M.float(), r=2).evidence.V.dtype == torch.float32
+    dense = rank_limited_head_count(M, r=1).evidence.operator().to_dense()
     assert torch.allclose(dense[3, 1], M[2]) and dense[1, 3].abs().max() == 0
     with pytest.raises(ValueError, match="r must be at least 1"):
-        rank_limited_head_count(M, 0)
+        rank_limited_head_count(M, r=0)
     with pytest.raises(TypeError, match="r must be an int"):
-        rank_limited_head_count(M, 1.5)
+        rank_limited_head_count(M, r=1.5)
     with pytest.raises(ValueError, match="M must be finite"):
-        rank_limited_head_count(M / 0, 1)
-    with pytest.raises(ValueError, match="system must have the lags M"):
-        rank_limited_head_count(M, 1, system=modal_system([0.5], [], 3, 3))
+        rank_limited_head_count(M / 0, r=1)
+    with pytest.raises(TypeError, match="n must be given beside a System"):
+        rank_limited_head_count(System(*modal_system([0.5], [], 3, 3)), r=1)
     with pytest.raises(ValueError, match="epsilon"):
         jordan_approximation(0.5, 0.0, 4)
 
@@ -211,7 +215,7 @@ def test_no_bound_exceeds_the_number_of_real_poles_however_close_they_are(m, gap
     eye = torch.eye(m, dtype=F64)
     for n in (m, 3 * m):
         for r in (1, 2):
-            lower, upper = check(lag_operators(A, eye, eye, n), r)
+            lower, upper = check(System(A, eye, eye).lags(n), r)
             assert lower <= (m if r == 1 else upper) and lower >= -(-m // r)
 
 
@@ -238,7 +242,7 @@ def test_a_change_within_the_tolerance_that_turns_a_cluster_complex_proves_nothi
     poles = [0.5 + gap * i for i in range(m)]
     A, eye, n = torch.diag(torch.tensor(poles, dtype=F64)), torch.eye(m, dtype=F64), 2 * m
     A += torch.diag(torch.ones(m - 1, dtype=F64), 1)
-    M = lag_operators(A, eye, eye, n)
+    M = System(A, eye, eye).lags(n)
     with mpmath.workdps(60):
         exact = [mpmath.mpf(pole) for pole in poles]
         parts = residues(exact)
@@ -251,12 +255,12 @@ def test_a_change_within_the_tolerance_that_turns_a_cluster_complex_proves_nothi
         change[-1, 0] = (-1) ** draw
         if draw > 3:
             change = torch.from_numpy(rng.standard_normal((m, m)))
-        slope = float((lag_operators(A + 1e-10 * change, eye, eye, n) - M).norm() / M.norm()) / 1e-10
+        slope = float((System(A + 1e-10 * change, eye, eye).lags(n) - M).norm() / M.norm()) / 1e-10
         changed = A + change * (0.3 + 0.6 * (draw % 4 > 1)) * 1e-9 / slope
-        near = lag_operators(changed, eye, eye, n)
+        near = System(changed, eye, eye).lags(n)
         assert (near - M).norm() < 1e-9 * near.norm()
         turned += bool((torch.linalg.eigvals(changed).imag != 0).any())
-        assert max(rank_limited_lower_bounds(near, 1).values()) <= m
+        assert max(rank_limited_lower_bounds(near, r=1).values()) <= m
     assert turned or gap > 1e-4
 
 
@@ -286,7 +290,7 @@ def test_no_bound_exceeds_the_count_of_the_modes(seed, q, g, spread, triangular,
     if rng.random() < 0.5:
         B, C = B[:, : int(rng.integers(1, N + 1))], C[: int(rng.integers(1, N + 1))]
     lower = max(
-        rank_limited_lower_bounds(lag_operators(A, B, C, N + int(rng.integers(0, N + 1))), r).values()
+        rank_limited_lower_bounds(System(A, B, C).lags(N + int(rng.integers(0, N + 1))), r=r).values()
     )
     assert lower <= q + (3 if r == 1 else 2) * g
 
@@ -300,7 +304,7 @@ def test_no_bound_exceeds_the_count_of_a_jordan_block(m, rho):
         torch.eye(m, dtype=F64),
     )
     # The algebra R[z]/z^m is multiplied in 2 m - 1 products, evaluation at 2 m - 1 points.
-    assert m <= max(rank_limited_lower_bounds(lag_operators(A, eye, eye, 2 * m), 1).values()) <= 2 * m - 1
+    assert m <= max(rank_limited_lower_bounds(System(A, eye, eye).lags(2 * m), r=1).values()) <= 2 * m - 1
 
 
 @pytest.mark.guards("prop-rank-limited")
@@ -313,8 +317,8 @@ def test_a_faint_direction_does_not_lift_rounding_into_a_rank(r, faint):
     Q = torch.linalg.qr(torch.randn(2, 2, generator=g, dtype=F64))[0]
     B, C = torch.randn(2, 6, generator=g, dtype=F64), torch.randn(5, 2, generator=g, dtype=F64)
     C[:, 1] *= faint
-    M = lag_operators(Q @ A @ Q.mT, Q @ B, C @ Q.mT, 12)
-    assert max(rank_limited_lower_bounds(M, r).values()) == 2
+    M = System(Q @ A @ Q.mT, Q @ B, C @ Q.mT).lags(12)
+    assert max(rank_limited_lower_bounds(M, r=r).values()) == 2
 
 
 def test_scale_units_and_lonely_candidates():
@@ -332,11 +336,11 @@ def test_scale_units_and_lonely_candidates():
 
 def test_bad_lags_ranks_and_foreign_systems_are_named():
     eye = torch.eye(2, dtype=F64)
-    M = lag_operators(0.9 * turn(0.7), eye, eye, 6)
+    M = System(0.9 * turn(0.7), eye, eye).lags(6)
     with pytest.raises(ValueError, match="M must have shape"):
-        rank_limited_lower_bounds(M[0], 1)
+        rank_limited_lower_bounds(M[0], r=1)
     with pytest.raises(ValueError, match="r must be at least 1"):
-        rank_limited_lower_bounds(M, 0)
-    with pytest.raises(ValueError, match="system must have the lags M"):
-        rank_limited_head_count(M, 1, system=(0.8 * turn(0.7), eye, eye))
-    assert rank_limited_head_count(M, 1, system=(0.9 * turn(0.7), eye, eye)) == 3
+        rank_limited_lower_bounds(M, r=0)
+    with pytest.raises(TypeError, match="n must be left out beside lag operators"):
+        rank_limited_head_count(M, len(M), r=1)
+    assert rank_limited_head_count(System(0.9 * turn(0.7), eye, eye), len(M), r=1) == 3

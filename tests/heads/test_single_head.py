@@ -8,9 +8,9 @@ from scipy.optimize import lsq_linear
 
 from ssmbook.chapters.interaction_rank_gap.figures import clock_frame
 from ssmbook.exercises import check
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator
+from ssmbook.systems import System
 
 f64 = torch.float64
 EYE = torch.eye(2, dtype=f64)
@@ -22,7 +22,7 @@ def rotation(theta):
 
 
 def clock(theta=0.7, rho=1.0, n=12):
-    return lag_operators(rho * rotation(theta), EYE, EYE, n)
+    return System(rho * rotation(theta), EYE, EYE).lags(n)
 
 
 def like(seed):
@@ -35,9 +35,9 @@ def like(seed):
 @pytest.mark.guards("prop-locally-bounded")
 @pytest.mark.parametrize("seed", range(6))
 def test_bounded_coefficients_cannot_beat_the_bound(seed):
-    M = lag_operators(torch.randn(3, 3, **like(seed)) / 2, *torch.randn(2, 3, 3, **like(seed + 20)), 5)
+    M = System(torch.randn(3, 3, **like(seed)) / 2, *torch.randn(2, 3, 3, **like(seed + 20))).lags(5)
     for V in (torch.randn(3, 3, **like(seed + 40)), LagOperator(M).best_heads(1).V[0]):
-        lag, token, gap = one_head_witness(M, V)
+        lag, token, gap = one_head_witness(M, V=V)
         for K, eps in ((1.0, 1e-1), (1.0, 1e-4), (1e3, 1e-6)):
             x = eps * torch.nn.functional.normalize(torch.randn(5, 3, **like(seed + 60)), dim=-1)
             x[0] = token
@@ -95,9 +95,9 @@ def test_scale_dtype_and_empty_inputs():
     assert one_head_coefficients(M, EYE, x[:0]).shape == (0, 0)
     assert one_head_coefficients(M, EYE, x.new_zeros(0, 5, 2)).shape == (0, 5, 5)
     assert not one_head_coefficients(M, EYE, torch.zeros(4, 2, dtype=f64)).any()
-    assert one_head_witness(M[:0], EYE) is None and one_head_witness(0 * M, EYE) is None
+    assert one_head_witness(M[:0], V=EYE) is None and one_head_witness(0 * M, V=EYE) is None
     kept = x.clone(), M.clone()
-    one_head_coefficients(M, EYE, x), one_head_witness(M, EYE)
+    one_head_coefficients(M, EYE, x), one_head_witness(M, V=EYE)
     assert torch.equal(kept[0], x) and torch.equal(kept[1], M)
 
 
@@ -116,7 +116,7 @@ def test_bad_input_is_refused_by_name():
         with pytest.raises(kind, match=words):
             one_head_coefficients(*arguments)
     with pytest.raises(ValueError, match="V must have shape"):
-        one_head_witness(M, EYE[0])
+        one_head_witness(M, V=EYE[0])
     with pytest.raises(ValueError, match="output 3 is not a combination"):
         late = torch.cat([x[:1] * 0, x[:1] * 0, x[2:3], x[3:] * 0])
         one_head_coefficients(M, EYE, late)
@@ -154,7 +154,7 @@ def test_the_clock_frame_shows_its_angle():
 
 def test_dtypes_differ_and_tiny_tokens_are_told_from_exact_failure():
     with pytest.raises(TypeError, match="V must have the dtype of M"):
-        one_head_witness(torch.ones(3, 2, 2, dtype=torch.float64), torch.ones(2, 2))
+        one_head_witness(torch.ones(3, 2, 2, dtype=torch.float64), V=torch.ones(2, 2))
     M = torch.stack([torch.eye(2), torch.tensor([[0.0, -1], [1, 0]])]).double()
     # Output 1 is (0, 1), which 1e17 times the second token would reach.
     x = torch.tensor([[1.0, 0], [0, 1e-17]], dtype=torch.float64)

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.lags import lag_operators
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.count import softmax_head_count
 from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -78,7 +78,7 @@ def test_zero_system_and_zero_lag():
 @pytest.mark.guards("thm-sink-count")
 def test_exact_boundary_is_settled_over_the_rationals_and_rounding_is_called_undecided():
     quarter = torch.tensor([[0.0, -1], [1, 0]], dtype=F64)
-    M = lag_operators(quarter, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64), 3)
+    M = System(quarter, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)).lags(3)
     count = softmax_head_count(M)
     certificate = count.evidence
     assert count == 3 and certificate.exact
@@ -127,7 +127,7 @@ def test_a_sign_is_claimed_only_when_rational_arithmetic_agrees():
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.integers(1, 12))
 def test_certificates_prove_what_they_say(seed, N, p, d, n):
     A, B, C = random_system(seed, N, p, d)
-    M = lag_operators(A, B, C, n)
+    M = System(A, B, C).lags(n)
     count = softmax_head_count(M)
     certificate = count.evidence
     assert certificate.k == torch.linalg.matrix_rank(M.flatten(1), rtol=1e-10)
@@ -136,7 +136,7 @@ def test_certificates_prove_what_they_say(seed, N, p, d, n):
     g = torch.Generator().manual_seed(seed)
     T = torch.eye(N, dtype=F64) + 0.1 * torch.randn(N, N, generator=g, dtype=F64)
     if torch.linalg.cond(T) < 1e3:
-        turned = lag_operators(T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T), n)
+        turned = System(T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T)).lags(n)
         other = softmax_head_count(turned)
         assert max(count.low, other.low) <= min(count.high, other.high)
     scales = torch.rand(n, 1, 1, generator=g, dtype=F64) * 10 + 0.1
@@ -152,14 +152,14 @@ def test_eigenvalue_test_on_two_hundred_random_systems():
         N, p = (int(torch.randint(1, high, (1,), generator=g)) for high in (6, 4))
         d = -(-N // p) + seed % 2
         system = random_system(seed, N, p, d)
-        test = eigenvalue_test(*system)
+        test = eigenvalue_test(System(*system))
         assert test.independent and test.nu == N
         both[test.verdict] += 1
         real = torch.linalg.eigvals(system[0])
         assert (test.verdict == "k") == bool(((real.imag == 0) & (real.real > 0)).any())
         lengths = (N, 8, 12) if test.verdict == "k" else (test.n0_low - 1, test.n0_high)
         for n, extra in zip(lengths, (0, 0, 0) if test.verdict == "k" else (0, 1), strict=True):
-            count = softmax_head_count(lag_operators(*system, n))
+            count = softmax_head_count(System(*system).lags(n))
             certificate = count.evidence
             undecided += not count.settled
             assert count.low <= certificate.k + extra <= count.high, (seed, n, test)
@@ -170,7 +170,7 @@ def test_eigenvalue_test_on_two_hundred_random_systems():
 @pytest.mark.parametrize("theta", [0.2, 0.7, 1.3, 2.9])
 def test_eigenvalue_test_is_sharp_for_one_pair(theta):
     eye = torch.eye(2, dtype=F64)
-    test = eigenvalue_test(0.9 * turn(theta), eye, eye)
+    test = eigenvalue_test(System(0.9 * turn(theta), eye, eye))
     assert test.verdict == "k+1" and test.n0_low == test.n0_high == 1 + math.ceil(math.pi / theta)
 
 
@@ -178,14 +178,14 @@ def test_eigenvalue_test_is_sharp_for_one_pair(theta):
 def test_multiplicity_and_delay_enter_the_bounds():
     jordan = torch.tensor([[-0.5, 1], [0, -0.5]], dtype=F64)
     eye = torch.eye(2, dtype=F64)
-    test = eigenvalue_test(jordan, eye, eye)
+    test = eigenvalue_test(System(jordan, eye, eye))
     # Without the index the upper bound would be 2, yet two tokens still do with k heads.
     assert (test.n0_low, test.n0_high) == (3, 3)
-    assert [softmax_head_count(lag_operators(jordan, eye, eye, n)) for n in (1, 2, 3)] == [1, 2, 3]
+    assert [softmax_head_count(System(jordan, eye, eye).lags(n)) for n in (1, 2, 3)] == [1, 2, 3]
     shift, eye = torch.diag(torch.ones(2, dtype=F64), 1), torch.eye(3, dtype=F64)
-    test = eigenvalue_test(shift, eye, eye)
+    test = eigenvalue_test(System(shift, eye, eye))
     assert (test.n0_low, test.n0_high) == (4, 4)
-    assert [softmax_head_count(lag_operators(shift, eye, eye, n)) for n in (1, 2, 3, 4, 5)] == [
+    assert [softmax_head_count(System(shift, eye, eye).lags(n)) for n in (1, 2, 3, 4, 5)] == [
         1,
         2,
         3,
@@ -201,11 +201,11 @@ def test_positive_pole_without_independence_decides_nothing():
         torch.ones(2, 1, dtype=F64),
         torch.tensor([[1.0, 2]], dtype=F64),
     )
-    test = eigenvalue_test(A, B, C)
+    test = eigenvalue_test(System(A, B, C))
     assert test.verdict == "inconclusive" and (test.k, test.nu) == (1, 2)
-    assert softmax_head_count(lag_operators(A, B, C, 4)) == 2
+    assert softmax_head_count(System(A, B, C).lags(4)) == 2
     hidden = eigenvalue_test(
-        torch.diag(torch.tensor([0.5, -0.5], dtype=F64)), torch.tensor([[0.0], [1]], dtype=F64), C
+        System(torch.diag(torch.tensor([0.5, -0.5], dtype=F64)), torch.tensor([[0.0], [1]], dtype=F64), C)
     )
     assert hidden.verdict == "k+1" and hidden.nu == 1
 
@@ -217,7 +217,8 @@ def test_defective_pole_after_a_change_of_basis_keeps_its_verdict():
         P = torch.randn(3, 3, generator=g, dtype=F64)
         nilpotent = P @ torch.diag(torch.ones(2, dtype=F64), 1) @ torch.linalg.inv(P)
         assert (
-            eigenvalue_test(nilpotent, torch.eye(3, dtype=F64), torch.eye(3, dtype=F64)).verdict == "k+1"
+            eigenvalue_test(System(nilpotent, torch.eye(3, dtype=F64), torch.eye(3, dtype=F64))).verdict
+            == "k+1"
         ), seed
 
 
@@ -237,13 +238,13 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="rtol"):
         softmax_head_count(rotation_lags(0.3, 4), rtol=2.0)
     eye = torch.eye(2, dtype=F64)
-    with pytest.raises(ValueError, match="A must be one matrix"):
-        eigenvalue_test(eye.expand(3, 2, 2), eye.expand(3, 2, 2), eye.expand(3, 2, 2))
+    with pytest.raises(ValueError, match="system must be one system"):
+        eigenvalue_test(System(eye.expand(3, 2, 2), eye.expand(3, 2, 2), eye.expand(3, 2, 2)))
 
 
 def test_long_systems_and_float32_are_answered():
     A, B, C = random_system(0, 16, 4, 4, radius=0.999)
-    M = lag_operators(A, B, C, 65536)
+    M = System(A, B, C).lags(65536)
     before = M.clone()
     assert softmax_head_count(M).evidence.k == 16 and torch.equal(M, before)
     count = softmax_head_count(rotation_lags(0.7, 20).float())
@@ -258,8 +259,8 @@ def test_the_system_behind_long_lags_decides_where_the_lags_cannot(radius):
     A, B, C = random_system(0, 12, 4, 4, radius)
     A = torch.block_diag(A, torch.tensor([[radius / 3]], dtype=F64))  # a positive pole that fades early
     B, C = torch.cat([B, torch.ones(1, 4, dtype=F64)]), torch.cat([C, torch.ones(4, 1, dtype=F64)], 1)
-    M = lag_operators(A, B, C, 65536)
-    count = softmax_head_count(M, system=(A, B, C))
+    M = System(A, B, C).lags(65536)
+    count = softmax_head_count(System(A, B, C), len(M))
     certificate = count.evidence
     assert (count, certificate.kind) == (13, "eigenvalue")
     assert softmax_head_count(M) != 13  # the lags alone underflow, or cannot tell
@@ -268,16 +269,22 @@ def test_the_system_behind_long_lags_decides_where_the_lags_cannot(radius):
 @pytest.mark.parametrize("n", [3, 5, 6, 40])
 def test_the_system_and_its_lags_agree(n):
     system = (0.9 * turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64))
-    M = lag_operators(*system, n)
-    assert (
-        softmax_head_count(M, system=system) == softmax_head_count(M) == (2 if 0.7 * (n - 1) < math.pi else 3)
-    )
+    M = System(*system).lags(n)
+    wanted = 2 if 0.7 * (n - 1) < math.pi else 3
+    assert softmax_head_count(System(*system), n) == softmax_head_count(M) == wanted
 
 
-def test_a_system_with_other_lags_is_refused():
-    eye = torch.eye(2, dtype=F64)
-    with pytest.raises(ValueError, match="system must have the lags M"):
-        softmax_head_count(rotation_lags(0.7, 9), system=(0.8 * turn(0.7), eye, eye))
+@pytest.mark.guards("thm-sink-count")
+def test_a_skip_is_part_of_the_system_and_leaves_the_poles_out_of_it():
+    one = torch.ones(1, 1, dtype=F64)
+    assert softmax_head_count(System(0.5 * one, one, one), 9).evidence.kind == "eigenvalue"
+    for skip, wanted in ((1.0, 1), (-3.0, 2)):  # M_0 = 2, M_0 = -2 beside positive lags
+        system = System(0.5 * one, one, one, skip * one)
+        count = softmax_head_count(system, 9)
+        assert count == softmax_head_count(system.lags(9)) == wanted
+        assert count.evidence.kind in ("separating", "dependency")
+        with pytest.raises(ValueError, match="system must have no skip"):
+            eigenvalue_test(system)
 
 
 def test_a_program_that_fails_leaves_the_shapes(monkeypatch):

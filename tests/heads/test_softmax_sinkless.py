@@ -73,11 +73,11 @@ def test_a_block_sign_costs_one_more_head():
     reach = sinkless_reach(W)
     assert reach == 2 and reach.evidence.certificate.k == 1
     with pytest.raises(ValueError, match="not certified"):
-        sinkless_heads(W, heads=1)
+        sinkless_heads(W, H=1)
     W = blocks_of(alpha, V.abs())
     assert sinkless_reach(W) == 1
     check_sinkless(sinkless_heads(W), W)
-    check_sinkless(sinkless_heads(W, heads=2), W)
+    check_sinkless(sinkless_heads(W, H=2), W)
 
 
 @pytest.mark.guards("thm-no-sink")
@@ -100,7 +100,7 @@ def test_plateau_bounds_every_sinkless_operator_and_is_attained(seed, n, p, d):
     heads = sinkless_heads(best)
     assert heads.H <= k + 1
     check_sinkless(heads, best)
-    check_sinkless(sinkless_heads(best, heads=heads.certificate.k + 1), best)
+    check_sinkless(sinkless_heads(best, H=heads.certificate.k + 1), best)
     for H in (1, 2, k + 2):
         alpha = stochastic(seed + H, H, n)
         # The best value maps for these coefficients: linear least squares.
@@ -142,11 +142,11 @@ def test_no_gradient_descent_falls_below_the_plateau():
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="W must be causal"):
         sinkless_reach(torch.ones(3, 3, 2, 2, dtype=F64))
-    with pytest.raises(ValueError, match="W must be finite"):
+    with pytest.raises(ValueError, match="M must be finite"):
         sinkless_reach(torch.full((3, 2, 2), float("nan"), dtype=F64))
     with pytest.raises(ValueError, match="n >= 1"):
         sinkless_plateau(torch.zeros(0, 2, 2, dtype=F64))
-    with pytest.raises(TypeError, match="M must be"):
+    with pytest.raises(TypeError, match="system must be a System; got list"):
         sinkless_plateau([1.0])
 
 

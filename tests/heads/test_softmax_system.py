@@ -5,7 +5,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import scipy.signal
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -15,14 +14,12 @@ from ssmbook.heads import (
     eigenvalue_test,
     exact_head_count,
     exact_minimal_degree,
-    lag_operators,
     sinkless_reach,
     softmax_head_count,
     softmax_heads_from_ssm,
 )
 from ssmbook.heads.fixed.counts import spectrum_report
-from ssmbook.heads.lags import check_behind
-from ssmbook.systems import minimal_realization
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -47,10 +44,10 @@ def widest_margin(M):
 @pytest.mark.guards("prop-eigenvalue-test")
 def test_units_of_the_states_change_no_verdict():
     A, B, C = diagonal(0.9, -0.5), diagonal(1.0, 1e-14), diagonal(1.0, 1e14)
-    M = lag_operators(A, B, C, 12)
-    test = eigenvalue_test(A, B, C)
+    M = System(A, B, C).lags(12)
+    test = eigenvalue_test(System(A, B, C))
     assert (test.verdict, test.k, test.nu) == ("k", 2, 2)
-    assert softmax_head_count(M) == softmax_head_count(M, system=(A, B, C)) == 2
+    assert softmax_head_count(M) == softmax_head_count(System(*(A, B, C)), len(M)) == 2
 
 
 @pytest.mark.guards("prop-eigenvalue-test", "thm-sink-count")
@@ -64,20 +61,20 @@ def test_verdicts_agree_with_rational_ranks_and_a_linear_program(seed, spread, t
     N, p, d = (int(v) for v in rng.integers(1, (5, 4, 4)))
     A, B, C = (torch.from_numpy(rng.integers(-2, 3, s)) for s in ((N, N), (N, d), (p, N)))
     k, nu = exact_head_count(A, B, C, N).value, exact_minimal_degree(A, B, C)
-    M = lag_operators(A.double(), B.double(), C.double(), N + int(rng.integers(1, 8)))
+    M = System(A.double(), B.double(), C.double()).lags(N + int(rng.integers(1, 8)))
     A, B, C = A.double(), B.double(), C.double()
     if turned:
         Q = torch.linalg.qr(torch.from_numpy(rng.standard_normal((N, N))))[0]
         A, B, C = Q @ A @ Q.mT, Q @ B, C @ Q.mT
     S = 10.0 ** torch.from_numpy(rng.uniform(-spread, spread, N))
     system = S[:, None] * A / S, S[:, None] * B, C / S
-    test = eigenvalue_test(*system)
+    test = eigenvalue_test(System(*system))
     if test.verdict == "inconclusive":
         assert test.k < test.nu or any(word in test.reason for word in ("near-tie", "too close"))
     else:
         assert (test.k, test.nu) == (k, nu) and k <= nu
-    assert len(minimal_realization(*system)[0]) >= nu or spectrum_report(*system, N).near_tie
-    count = softmax_head_count(M, system=system)
+    assert System(*system).minimal().N >= nu or spectrum_report(System(*system), N).near_tie
+    count = softmax_head_count(System(*system), len(M))
     certificate = count.evidence
     assert certificate.k == k and (k <= count.low <= count.high <= k + 1 or count == 0)
     if not k or (M.flatten(1).norm(dim=1) == 0).any():
@@ -97,34 +94,34 @@ def test_a_delay_behind_hidden_poles_is_no_positive_pole(channels):
     eye = torch.eye(channels, dtype=torch.int64)
     system = [torch.kron(torch.tensor(m), eye) for m in ([[2, 2], [0, 0]], [[1], [-1]], [[-1, 1]])]
     A, B, C = (m.double() for m in system)
-    test = eigenvalue_test(A, B, C)
+    test = eigenvalue_test(System(A, B, C))
     assert (test.verdict, test.k, test.nu, test.n0_low, test.n0_high) == ("k+1", 1, 1, 2, 2)
-    M = lag_operators(A, B, C, 4)
-    assert exact_head_count(*system, 4) == 1 and softmax_head_count(M, system=(A, B, C)) == 2
+    M = System(A, B, C).lags(4)
+    assert exact_head_count(*system, 4) == 1 and softmax_head_count(System(*(A, B, C)), len(M)) == 2
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
 @pytest.mark.parametrize("gap", [1e-8, 1e-9, 3e-10])
 def test_poles_too_close_to_call_are_undecided_with_the_reason(gap):
     eye = torch.eye(2, dtype=F64)
-    test = eigenvalue_test(diagonal(0.5, 0.5 + gap), eye, eye)
+    test = eigenvalue_test(System(diagonal(0.5, 0.5 + gap), eye, eye))
     assert test.verdict == "inconclusive" and (test.k, test.nu) == (2, 1) and not test.independent
     assert "near-tie" in test.reason or "nu is 1 by the poles and 2 by the lags" in test.reason
     # Only one channel: k = 1, but two poles and one cannot be told apart by clusters of width 1e-7.
     ones = torch.ones(2, 1, dtype=F64)
-    assert eigenvalue_test(diagonal(0.5, 0.5 + gap), ones, ones.mT).verdict == "inconclusive"
+    assert eigenvalue_test(System(diagonal(0.5, 0.5 + gap), ones, ones.mT)).verdict == "inconclusive"
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
 def test_the_default_cluster_width_and_the_widest_radius_of_a_cluster():
     eye = torch.eye(2, dtype=F64)
-    assert eigenvalue_test(diagonal(0.5, 0.5 + 1e-8), eye, eye).nu == 1
-    assert eigenvalue_test(diagonal(0.5, 0.5 + 1e-8), eye, eye, tol=1e-10).nu == 2
+    assert eigenvalue_test(System(diagonal(0.5, 0.5 + 1e-8), eye, eye)).nu == 1
+    assert eigenvalue_test(System(diagonal(0.5, 0.5 + 1e-8), eye, eye), rtol=1e-10).nu == 2
     A = diagonal(0.5, 0.5, 0.5, 0.5)
     A[0, 1] = A[1, 2] = 1
     g = torch.Generator().manual_seed(0)
     Q, eye = torch.linalg.qr(torch.randn(4, 4, generator=g, dtype=F64)).Q, torch.eye(4, dtype=F64)
-    assert eigenvalue_test(Q @ A @ Q.mT, eye, eye).nu == 3
+    assert eigenvalue_test(System(Q @ A @ Q.mT, eye, eye)).nu == 3
 
 
 def test_an_undecided_count_names_what_the_poles_left_open():
@@ -132,7 +129,7 @@ def test_an_undecided_count_names_what_the_poles_left_open():
     A = torch.block_diag(torch.tensor([[c, -s], [s, c]], dtype=F64), eye)
     B, C = torch.cat([eye, eye]), torch.cat([eye, 0.25 * eye], 1)
     # M_0 and M_4 are opposite but for rounding, and k = 2 < nu = 3 keeps the pole 1 from deciding.
-    count = softmax_head_count(lag_operators(A, B, C, 5), system=(A, B, C))
+    count = softmax_head_count(System(*(A, B, C)), len(System(A, B, C).lags(5)))
     certificate = count.evidence
     assert (
         not count.settled and "of the poles: a positive real pole, but k = 2 < nu = 3" in certificate.reason
@@ -141,8 +138,8 @@ def test_an_undecided_count_names_what_the_poles_left_open():
 
 def test_a_count_by_the_poles_has_no_margin():
     eye = torch.eye(2, dtype=F64)
-    M = lag_operators(diagonal(0.9, 0.5), eye, eye, 6)
-    certificate = softmax_head_count(M, system=(diagonal(0.9, 0.5), eye, eye)).evidence
+    M = System(diagonal(0.9, 0.5), eye, eye).lags(6)
+    certificate = softmax_head_count(System(*(diagonal(0.9, 0.5), eye, eye)), len(M)).evidence
     assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin)
 
 
@@ -151,7 +148,7 @@ def test_a_count_by_the_poles_has_no_margin():
 def test_an_accuracy_that_is_none_is_refused(bad, error):
     rotation = torch.tensor([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]], dtype=F64)
     eye = torch.eye(2, dtype=F64)
-    M = lag_operators(rotation, eye, eye, 12)
+    M = System(rotation, eye, eye).lags(12)
     if error is None:
         assert softmax_head_count(M, accuracy=bad) == 3
         return
@@ -159,49 +156,37 @@ def test_an_accuracy_that_is_none_is_refused(bad, error):
         with pytest.raises(error, match="accuracy must be a number in"):
             call(M, accuracy=bad)
     with pytest.raises(error, match="accuracy must be a number in"):
-        softmax_head_count(M, accuracy=bad, system=(rotation, eye, eye))
+        softmax_head_count(System(*(rotation, eye, eye)), len(M), accuracy=bad)
 
 
 @pytest.mark.parametrize("spread", [0, 3, 150])
-def test_a_system_whose_lags_cancel_is_the_one_behind_them(spread):
+def test_lags_that_all_cancel_need_no_head(spread):
     """Input, output and a delay that never meet: every lag is 0, or what rounding leaves of a sum."""
     rng = np.random.default_rng(spread)
     A, B, C = np.diag(np.ones(3), -1), np.eye(4)[:, 2:3], np.eye(4)[1:2]
-    M = torch.zeros(6, 1, 1, dtype=F64)
     for _ in range(20):
         S, Q = 10.0 ** rng.uniform(-spread, spread, 4), np.linalg.qr(rng.standard_normal((4, 4)))[0]
         turned = S[:, None] * (Q @ A @ Q.T) / S, S[:, None] * (Q @ B), C @ Q.T / S
-        system = tuple(torch.from_numpy(m) for m in turned)
-        assert softmax_head_count(M, system=system) == 0
-        with pytest.raises(ValueError, match="system must have the lags M"):
-            softmax_head_count(M + 1e-12, system=system)
-
-
-def test_a_filter_is_behind_its_true_lags_in_float32():
-    filtered = scipy.signal.tf2ss(*scipy.signal.butter(5, 0.02))[:3]
-    A, B, C = (torch.from_numpy(m.copy()).float() for m in filtered)
-    M = lag_operators(A.double(), B.double(), C.double(), 40).float()
-    check_behind(M, A, B, C)
-    for wrong in (M + 1e-2 * M.abs().max(), M.flip(0), 1.01 * M):
-        with pytest.raises(ValueError, match="system must have the lags M"):
-            check_behind(wrong, A, B, C)
+        system = System(*(torch.from_numpy(m) for m in turned))
+        assert softmax_head_count(system, 6) == 0
+        assert softmax_head_count(system.replace(D=torch.ones(1, 1, dtype=F64)), 6) == 2
 
 
 @pytest.mark.guards("thm-sink-count")
 @pytest.mark.parametrize("decay,n", [(0.01, 300), (0.5, 2000), (1e-100, 9)])
 def test_a_fading_lag_is_no_zero_lag(decay, n):
     A, one = diagonal(decay), torch.ones(1, 1, dtype=F64)
-    M = lag_operators(A, one, one, n)
+    M = System(A, one, one).lags(n)
     assert (M == 0).any()
-    assert softmax_head_count(M, system=(A, one, one)) == 1 and softmax_head_count(M) == 2
-    heads = softmax_heads_from_ssm(A, one, one, n)
+    assert softmax_head_count(System(*(A, one, one)), len(M)) == 1 and softmax_head_count(M) == 2
+    heads = softmax_heads_from_ssm(System(A, one, one), n)
     assert heads.H == 1 and heads.certificate.kind == "separating"
     # What float64 cannot hold, the logits do: the last row, by its logarithms.
     row = heads.logits[0, -1]
     size = row - torch.logsumexp(torch.cat([row.new_zeros(1), row]), 0) + heads.V.log().squeeze()
     wanted = math.log(decay) * torch.arange(n - 1, -1, -1, dtype=F64)
     assert (size - wanted).abs().max() < 1e-9
-    assert softmax_heads_from_ssm(-A, one, one, n).H == 2
+    assert softmax_heads_from_ssm(System(-A, one, one), n).H == 2
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -213,7 +198,7 @@ def test_heads_of_fast_systems_are_the_system_lag_by_lag(seed, N, skip):
     B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((N, 2), (2, N)))
     D = torch.from_numpy(rng.standard_normal((2, 2))) if skip else None
     n = 160
-    heads = softmax_heads_from_ssm(A, B, C, n, D)
+    heads = softmax_heads_from_ssm(System(A, B, C, D), n)
     visible = torch.ones(n, n, dtype=torch.bool).tril()
     assert torch.isfinite(heads.logits[:, visible]).all() and heads.relative_error < 1e-10
     with mpmath.workdps(60):

@@ -16,11 +16,11 @@ from ssmbook.heads import (
     head_count,
     head_count_bound,
     heads_from_ssm,
-    lag_operators,
     minimal_polynomial_degree,
     modal_residues,
 )
 from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.systems import System
 from ssmbook.systems._units import standard_form
 
 DOUBLE = torch.float64
@@ -56,12 +56,12 @@ def rational_systems(draw):
 def test_two_modes_in_units_that_differ(s):
     A = torch.diag(torch.tensor([0.9, -0.5], dtype=DOUBLE))
     B, C = torch.tensor([[1.0], [s]], dtype=DOUBLE), torch.tensor([[1.0, 1 / s]], dtype=DOUBLE)
-    report = spectrum_report(A, B, C, 12)
-    assert report.count == head_count_bound(A, B, C, 12) == 1 and report.degree == 2
-    assert minimal_polynomial_degree(A, B, C) == len(systems.minimal_realization(A, B, C)[0]) == 2
+    report = spectrum_report(System(A, B, C), 12)
+    assert report.count == head_count_bound(System(A, B, C), 12) == 1 and report.degree == 2
+    assert minimal_polynomial_degree(System(A, B, C)) == System(A, B, C).minimal().N == 2
     B = torch.tensor([[1.0, 1.0], [s, -s]], dtype=DOUBLE)
-    report = spectrum_report(A, B, C, 12)
-    assert report.count == head_count_bound(A, B, C, 12) == 2 and report.smallest_kept > 0.1
+    report = spectrum_report(System(A, B, C), 12)
+    assert report.count == head_count_bound(System(A, B, C), 12) == 2 and report.smallest_kept > 0.1
     # The numbers alone cannot tell 1e-15 of a column from a rounding error: the report says so.
     assert report.near_tie == (s == 1e-15)
 
@@ -78,12 +78,12 @@ def test_counts_in_any_units_agree_with_rational_arithmetic(system, n, turned):
         Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(n).standard_normal(A.shape)))[0]
         A, B, C = Q @ A @ Q.mT, Q @ B, C @ Q.mT
     scaled = in_other_units(A, B, C, exponents)
-    report = spectrum_report(*scaled, n, D)
+    report = spectrum_report(System(*scaled, D), n)
     assert report.count == k or report.near_tie, str(report)
     assert report.count == k or report.other == k
-    assert head_count_bound(*scaled, n, D) >= report.count
-    if not spectrum_report(*scaled, 3 * len(A)).near_tie:
-        assert minimal_polynomial_degree(*scaled) == nu
+    assert head_count_bound(System(*scaled, D), n) >= report.count
+    if not spectrum_report(System(*scaled), 3 * len(A)).near_tie:
+        assert minimal_polynomial_degree(System(*scaled)) == nu
 
 
 @pytest.mark.guards("thm-head-count")
@@ -92,14 +92,14 @@ def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
     rng = np.random.default_rng(seed)
     N, n = int(rng.integers(1, 16)), int(rng.integers(1, 40))
     g = torch.Generator().manual_seed(seed)
-    A, B, C = systems.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
+    A, B, C, _ = systems.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
     scaled = []
     for _ in range(2):
         S = torch.from_numpy(np.ldexp(1.0, rng.integers(-498, 499, N)))
         scaled.append((S[:, None] * A / S, S[:, None] * B, C / S))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert head_count(*scaled[-1], n) == head_count(A, B, C, n)
+            assert head_count(System(*scaled[-1]), n) == head_count(System(A, B, C), n)
     here, there = (standard_form(*system) for system in scaled)
     for name in ("A", "B", "C", "scale"):
         assert torch.equal(getattr(here, name), getattr(there, name))
@@ -114,19 +114,19 @@ def test_rounding_errors_in_place_of_zeros_stay_zeros_or_are_named(system):
     k = exact_head_count(*integers, 12, D).value
     Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(k).standard_normal(A.shape)))[0]
     there_and_back = Q.mT @ (Q @ A @ Q.mT) @ Q, Q.mT @ (Q @ B), (C @ Q.mT) @ Q
-    report = spectrum_report(*there_and_back, 12, None if D is None else D.double())
+    report = spectrum_report(System(*there_and_back, None if D is None else D.double()), 12)
     assert report.count == k or report.near_tie, str(report)
 
 
 def test_a_count_that_rounding_errors_decide_is_warned_about():
     A = torch.tensor([[0.5, 0.0], [1e-17, 0.5]], dtype=DOUBLE)
     B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
-    report = spectrum_report(A, B, C, 9)
+    report = spectrum_report(System(A, B, C), 9)
     assert (report.count, report.other) == (1, 2) and report.near_tie
     with pytest.warns(HeadCountTieWarning, match="entries of rounding size decide between 1 and 2"):
-        head_count(A, B, C, 9)
+        head_count(System(A, B, C), 9)
     single = [m.float() for m in (A + 1e-7 * torch.eye(2).flip(0), B, C)]
-    assert spectrum_report(*single, 9).other == 2
+    assert spectrum_report(System(*single), 9).other == 2
 
 
 @pytest.mark.guards("thm-head-count")
@@ -136,14 +136,14 @@ def test_standard_form_and_minimal_realization_keep_the_lags(seed, N, spread):
     rng = np.random.default_rng(seed)
     A, B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((N, N), (N, 2), (3, N)))
     A = A * torch.from_numpy(rng.random((N, N)) < 0.6)
-    M = lag_operators(A, B, C, 9)
+    M = System(A, B, C).lags(9)
     scaled = in_other_units(A, B, C, rng.uniform(-spread, spread, N))
     form = standard_form(*scaled)
     assert max((float(t.abs().max()) for t in (form.A, form.B, form.C) if t.numel()), default=0) <= 1 + 1e-15
-    for system in (form.restore(form.A, form.B, form.C), systems.minimal_realization(*scaled)):
-        assert (lag_operators(*system, 9) - M).abs().max() <= 1e-12 * M.abs().max().clamp(min=1)
-        assert len(system[0]) <= len(A)
-    heads = heads_from_ssm(*form.restore(form.A, form.B, form.C), 9)
+    for system in (form.restore(form.A, form.B, form.C), System(*scaled).minimal()):
+        assert (System(*system).lags(9) - M).abs().max() <= 1e-12 * M.abs().max().clamp(min=1)
+        assert len(next(iter(system))) <= len(A)
+    heads = heads_from_ssm(System(*form.restore(form.A, form.B, form.C)), 9)
     assert (heads.to_dense()[8].flip(0) - M).abs().max() <= 1e-9 * M.abs().max().clamp(min=1)
 
 
@@ -152,7 +152,7 @@ def test_modal_residues_in_any_units(spread):
     rng = np.random.default_rng(spread)
     lam, B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((5,), (5, 2), (3, 5)))
     exponents = rng.uniform(-spread, spread, 5)
-    values, R = modal_residues(*in_other_units(torch.diag(lam), B, C, exponents))
+    values, R = modal_residues(System(*in_other_units(torch.diag(lam), B, C, exponents)))
     order, wanted = values.real.argsort(), lam.argsort()
     assert torch.allclose(values.real[order], lam[wanted]) and values.imag.abs().max() == 0
     assert torch.allclose(R.real[order], torch.einsum("ps,sd->spd", C, B)[wanted])
@@ -163,5 +163,5 @@ def test_no_states_no_paths_and_zero_matrices():
     assert standard_form(*none).scale.shape == (3, 2)
     A, B, C = torch.ones(2, 2, dtype=DOUBLE).tril(), torch.eye(2, dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
     # Input into state 1 alone, output from state 0 alone, and no way from 1 to 0.
-    assert len(standard_form(A, B[:, 1:], C[:1]).A) == 0 and head_count(A, B[:, 1:], C[:1], 5) == 0
-    assert head_count(0 * A, B, C, 5) == head_count(A, B, C, 1) == 1
+    assert len(standard_form(A, B[:, 1:], C[:1]).A) == 0 and head_count(System(A, B[:, 1:], C[:1]), 5) == 0
+    assert head_count(System(0 * A, B, C), 5) == head_count(System(A, B, C), 1) == 1

@@ -14,6 +14,7 @@ from ssmbook.chapters.trade_off.reach import (
 )
 from ssmbook.gradients import fit_log_slope, jacobian_blocks
 from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Hybrid, Residual
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -63,7 +64,7 @@ def test_the_gradient_of_a_sum_stays_over_its_floor(scale):
     for seed in range(8):
         x = scale * rand(21, 4, seed=seed)
         J = norm(jacobian_blocks(Hybrid([head, ssm], mode="sum"), x))[:-1]
-        M, alpha = ssm.lag_operators(21).detach().flip(0)[:-1], head.coefficients(x)[0, -1, :-1].detach()
+        M, alpha = ssm.system.lags(21).detach().flip(0)[:-1], head.coefficients(x)[0, -1, :-1].detach()
         floor = torch.linalg.svdvals(alpha[:, None, None] * V + M)[:, 1]
         assert (J >= floor * (1 - 1e-9)).all()
         assert (floor >= alpha * torch.linalg.svdvals(V)[1] - norm(M) - 1e-12).all()
@@ -77,7 +78,7 @@ def test_a_sum_is_safe_beyond_the_promised_distance_and_may_have_a_hole_before()
     x = torch.cat([rand(n - 1, 4), torch.zeros(1, 4, dtype=F64)])  # weight 1/n on every token
     hole, c = 30, float(sigma[1]) / n
     rho, eye = 0.8, torch.eye(4, dtype=F64)
-    ssm = LTISSM(rho * eye, eye, -V / (n * rho**hole))
+    ssm = LTISSM(System(rho * eye, eye, -V / (n * rho**hole)))
     J = norm(jacobian_blocks(Hybrid([head, ssm], mode="sum"), x)).flip(0)
     promised = math.log(2 * float(sigma[0]) / (n * rho**hole) / c) / math.log(1 / rho)
     assert J[hole] < 1e-10 < c / 2
@@ -116,7 +117,7 @@ def test_one_attention_layer_gives_a_stack_a_highway(head_width):
     head, eye = one_head(seed=7, head_width=head_width), torch.eye(4, dtype=F64)
     low, high = (LTISSM.random(4, 4, N=5, rho=rho, **settings(seed)) for rho, seed in ((0.9, 8), (0.85, 9)))
     with torch.no_grad():
-        low.C.mul_(0.5 / norm(low.lag_operators(300)).sum())
+        low.C.mul_(0.5 / norm(low.system.lags(300)).sum())
     stack = Hybrid([Residual(low), Residual(head), Residual(high)], mode="stack")
     limit = ((eye + high.C @ high.B) @ head.value_maps()[0] @ (eye + low.C @ low.B)).detach()
     errors = []
@@ -132,7 +133,7 @@ def test_linear_maps_miss_all_but_the_mean(m):
     c, r = 5, 2
     keys = torch.nn.functional.normalize(rand(m, c), dim=1)
     pick = torch.cat([torch.zeros(r, 2 * c, dtype=F64), torch.eye(r, dtype=F64)], dim=1)
-    mean = LTISSM(torch.eye(r, dtype=F64), pick, torch.eye(r, dtype=F64) / m)
+    mean = LTISSM(System(torch.eye(r, dtype=F64), pick, torch.eye(r, dtype=F64) / m))
     for layer, tight in ((mean, True), (LTISSM.random(2 * c + r, r, N=30, rho=0.95, **settings()), False)):
         share = recall_missed(layer, keys, r)
         assert share >= 1 - 1 / m - 1e-12

@@ -21,6 +21,7 @@ from ssmbook.maps import (
     SelectiveSSM,
     zoo,
 )
+from ssmbook.systems import System
 
 HEAD = {"heads": 2, "head_width": 3}
 
@@ -77,31 +78,21 @@ def test_refused_by_name(build, error, message):
         build()
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"A": torch.zeros(3, 2)}, ValueError, r"A must have shape \(N, N\); got \(3, 2\)"),
-        ({"B": torch.zeros(2, 4)}, ValueError, r"B must have shape \(N, d\) with N = 3; got \(2, 4\)"),
-        ({"C": torch.zeros(2, 4)}, ValueError, r"C must have shape \(p, N\) with N = 3; got \(2, 4\)"),
-        ({"D": torch.zeros(4, 2)}, ValueError, r"D must have shape \(p, d\)"),
-        ({"C": torch.zeros(2, 3, dtype=torch.float64)}, TypeError, "C must have the dtype of A"),
-        ({"B": torch.full((3, 4), torch.inf)}, ValueError, "B must be finite; got 12 non-finite"),
-        (
-            {"A": torch.zeros(3, 3, dtype=torch.complex64)},
-            TypeError,
-            "A must be a floating-point torch.Tensor",
-        ),
-        ({"A": [[1.0]]}, TypeError, "A must be a floating-point torch.Tensor; got list"),
-    ],
-)
-def test_lti_ssm_refuses_matrices_that_do_not_fit(change, error, message):
-    good = {"A": torch.zeros(3, 3), "B": torch.zeros(3, 4), "C": torch.zeros(2, 3)}
-    with pytest.raises(error, match=message):
-        LTISSM(**{**good, **change})
+def test_lti_ssm_wants_one_real_system():
+    system = System(torch.zeros(3, 3), torch.zeros(3, 4), torch.zeros(2, 3))
+    stacked = System(*(torch.stack([part, part]) for part in list(system)[:3]))
+    for arguments, error, message in (
+        ((system.A, system.B, system.C), TypeError, "system must be a System; got Tensor"),
+        (("A",), TypeError, "system must be a System; got str"),
+        ((system.to(torch.complex64),), TypeError, "system must be real"),
+        ((stacked,), ValueError, r"system must be one system, .*; got batch shape \(2,\)"),
+    ):
+        with pytest.raises(error, match=message):
+            LTISSM(*arguments)
 
 
 def test_lti_ssm_copies_what_it_is_given():
     A, B, C = torch.zeros(3, 3), torch.ones(3, 4), torch.ones(2, 3)
-    m = LTISSM(A, B, C)
+    m = LTISSM(System(A, B, C))
     B.zero_()
     assert float(m.B.detach().sum()) == 12

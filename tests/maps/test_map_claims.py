@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from ssmbook import maps
 from ssmbook.operators import FactorizedOperator, LagOperator, PointwiseOperator
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -44,7 +45,7 @@ def test_channels_and_states_bound_the_rank(N, p, d):
 @pytest.mark.guards("prop-siso")
 @pytest.mark.parametrize("A", [torch.zeros(3, 3), torch.eye(3), torch.diag(torch.ones(2), 1)])
 def test_degenerate_states_stay_within_the_bounds(A):
-    system = maps.LTISSM(A.to(F64), random(3, 2), random(2, 3))
+    system = maps.LTISSM(System(A.to(F64), random(3, 2), random(2, 3)))
     degree = {0.0: 1, 3.0: 1, 2.0: 3}[float(A.sum())]  # of the minimal polynomial
     assert system.interaction(torch.zeros(9, 2, dtype=F64)).interaction_rank() == degree <= 3
 
@@ -52,7 +53,7 @@ def test_degenerate_states_stay_within_the_bounds(A):
 @pytest.mark.guards("prop-siso")
 def test_a_skip_can_pass_the_bound_by_the_states():
     A, B, C, D = 0.5 * torch.eye(1, dtype=F64), random(1, 2), random(2, 1), random(2, 2)
-    with_skip = maps.LTISSM(A, B, C, D).interaction(torch.zeros(9, 2, dtype=F64))
+    with_skip = maps.LTISSM(System(A, B, C, D)).interaction(torch.zeros(9, 2, dtype=F64))
     assert with_skip.interaction_rank() == 2  # one state: the proposition says "without skip"
 
 

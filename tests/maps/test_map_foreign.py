@@ -131,7 +131,7 @@ def test_lti_ssm_is_dlsim(skip):
     _, y, _ = scipy.signal.dlsim((A, B, C @ A, C @ B + D, 1), x.numpy())
     close(m(x), torch.from_numpy(y))
     _, impulse = scipy.signal.dimpulse((A, B, C @ A, C @ B + D, 1), n=11)
-    close(m.lag_operators(11), torch.from_numpy(np.stack(impulse, -1)))
+    close(m.system.lags(11), torch.from_numpy(np.stack(impulse, -1)))
 
 
 @pytest.mark.parametrize("channel", [0, 2])

@@ -21,6 +21,7 @@ from ssmbook.maps import (
     RetNet,
     SelectiveSSM,
 )
+from ssmbook.systems import System
 
 F64 = torch.float64
 HEADS = {
@@ -75,8 +76,8 @@ def test_rotation_has_rank_two():
     c, s = torch.tensor(0.7, dtype=F64).cos(), torch.tensor(0.7, dtype=F64).sin()
     A = 0.9 * torch.stack([torch.stack([c, -s]), torch.stack([s, c])])
     eye = torch.eye(2, dtype=F64)
-    assert LTISSM(A, eye, eye).interaction(tokens(20, 2)).interaction_rank() == 2
-    assert LTISSM(-0.9 * eye, eye, eye).interaction(tokens(20, 2)).interaction_rank() == 1
+    assert LTISSM(System(A, eye, eye)).interaction(tokens(20, 2)).interaction_rank() == 2
+    assert LTISSM(System(-0.9 * eye, eye, eye)).interaction(tokens(20, 2)).interaction_rank() == 1
 
 
 @pytest.mark.parametrize("pairs", [True, False])
@@ -115,7 +116,7 @@ def test_rnn_reaches_rank_of_C_times_rank_of_B(N):
 def test_linear_rnn_is_the_lti_ssm():
     m = RNN(5, 4, N=3, activation="identity", **settings())
     x = tokens(9, 5)
-    linear = LTISSM(m.A, m.B, m.C).interaction(x).to_dense()
+    linear = LTISSM(System(m.A, m.B, m.C)).interaction(x).to_dense()
     assert torch.allclose(m.interaction(x).to_dense(), linear, rtol=1e-12, atol=1e-14)
     assert m.interaction(x).interaction_rank() == 3
 

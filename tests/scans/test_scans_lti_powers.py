@@ -18,6 +18,7 @@ import torch
 from ssmbook import heads, maps, scans, systems
 from ssmbook.scans import TransientPeakWarning, lti_kernel, lti_kernel_naive, lti_scan, lti_scan_naive
 from ssmbook.scans._powers import choose
+from ssmbook.systems import System
 
 LIMITS = {torch.float32: 1e-3, torch.float64: 1e-9}
 METHODS = ("auto", "recurrence", "chunked", "fft")
@@ -177,7 +178,7 @@ def caught(function, *args, **options):
 
 
 def lags_of_heads(A, B, C, n):
-    found = heads.heads_from_ssm(A, B, C, n)
+    found = heads.heads_from_ssm(System(A, B, C), n)
     return torch.einsum("hi,hpd->ipd", found.alpha[:, :, 0].double(), found.V.double())
 
 
@@ -194,7 +195,7 @@ def test_lags_kernels_and_heads_are_as_exact_as_the_recurrence(family, dtype):
         found, said = caught(lti_kernel, A, B, C, n)
         assert off(found, M) <= 10 * max(plain, floor(dtype)), name
         assert said or plain <= LIMITS[dtype], (name, plain)
-        found, again = caught(heads.lag_operators, A, B, C, n)
+        found, again = caught(System(A, B, C).lags, n)
         assert off(found, M) <= 10 * max(plain, floor(dtype)), name
         assert again == said
         try:
@@ -226,10 +227,10 @@ def test_every_route_of_the_scan_is_as_exact_as_the_recurrence(family, dtype):
             assert off(found, y) <= 10 * plain, (name, method)
             assert off(final, h, size) <= 10 * end, (name, method)
             assert said or plain <= LIMITS[dtype], (name, method, plain)
-        layer = maps.LTISSM(A, B, C)
+        layer = maps.LTISSM(System(A, B, C))
         with torch.no_grad():
             (found, _), y = caught(layer, x), true_scan(A, B, C, x, 0 * state)[0]
-            runs = (maps.LTISSM(*one).run(x)[0] for _, one in orders(A, B, C))
+            runs = (maps.LTISSM(System(*one)).run(x)[0] for _, one in orders(A, B, C))
             assert off(found, y) <= 10 * max(floor(dtype), *(off(run, y) for run in runs)), name
 
 
@@ -287,13 +288,13 @@ def test_kernels_lags_and_heads_of_butterworth_filters():
     A, B, C = named("butter 8 0.05")
     M = true_lags(A, B, C, 512)
     with pytest.warns(TransientPeakWarning, match="is off by about"):
-        assert off(heads.lag_operators(A, B, C, 512), M) < 1e-7  # was 36
+        assert off(System(A, B, C).lags(512), M) < 1e-7  # was 36
     with pytest.warns(TransientPeakWarning, match="is off by about"):
         assert off(lags_of_heads(A, B, C, 512), M) < 1e-7
 
 
 def test_a_layer_equals_its_own_steps():
-    layer = maps.LTISSM(*named("butter 4 0.05", torch.float32))
+    layer = maps.LTISSM(System(*named("butter 4 0.05", torch.float32)))
     x = torch.randn(4096, 1, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         assert (layer(x) - layer.run(x)[0]).abs().max() < 1e-3 * layer.run(x)[0].abs().max()  # was 1.6
@@ -369,7 +370,7 @@ def test_one_bad_system_in_a_batch():
         tensors(members("transients")["transient 4 1e+06"]),
     )
     batch = [torch.stack(pair) for pair in zip(good, bad, strict=True)]
-    M, _ = caught(heads.lag_operators, *batch, 100)
+    M, _ = caught(System(*batch).lags, 100)
     for one, system in zip(M, (good, bad), strict=True):
         assert off(one, true_lags(*system, 100)) < 1e-7
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import systems
+from ssmbook.systems import System
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -154,7 +155,7 @@ def test_mixed_form_keeps_the_poles_and_scales_every_lag_by_phi1():
     kernels = []
     for rule in (systems.zoh_diagonal, systems.mixed_euler_diagonal):
         lam_bar, B_bar = rule(lam, B, 0.9)
-        kernels.append(systems.impulse_response(torch.diag(lam_bar), B_bar, C, 12))
+        kernels.append(systems.impulse_response(System(torch.diag(lam_bar), B_bar, C), 12))
     ratio = kernels[0][..., 0] / kernels[1][..., 0]
     assert near(ratio, systems.phi1(0.9 * lam).expand(12, 2), 1e-12)
     dense = systems.mixed_euler(torch.diag(lam), B, 0.9)

@@ -74,12 +74,12 @@ def test_s4d_lin_and_its_real_form():
     ("N", "d", "p", "rho"), [(1, 1, 1, 0.5), (5, 1, 1, 0.9), (8, 3, 2, 1.0), (32, 2, 4, 0.99)]
 )
 def test_random_stable_has_its_radius_and_is_minimal(N, d, p, rho):
-    A, B, C = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=F64)
+    A, B, C, _ = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=F64)
     assert (A.shape, B.shape, C.shape) == ((N, N), (N, d), (p, N))
     assert float(systems.spectral_radius(A)) == pytest.approx(rho, rel=1e-10)
     assert int(systems.controllability_rank(A, B)) == N and int(systems.observability_rank(A, C)) == N
     again = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=torch.float32)
-    assert again[0].dtype == torch.float32 and torch.equal(again[0], A.float())
+    assert again.dtype == torch.float32 and torch.equal(again.A, A.float())
 
 
 def test_rotations_and_orthogonal_matrices_scale_every_vector_by_rho():
@@ -99,10 +99,9 @@ def test_jordan_blocks_and_the_spring():
     J = systems.jordan_block(3, 0.5, dtype=F64)
     assert torch.equal(J, torch.tensor([[0.5, 1, 0], [0, 0.5, 1], [0, 0, 0.5]], dtype=F64))
     assert systems.jordan_block(2, 0.5j, dtype=F64).dtype == C128
-    A, B, C = systems.mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
-    A_bar, B_bar = systems.zoh(A, B, 0.1)
+    spring = systems.mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
     # undamped at frequency 2; a unit force for 0.1: q(t) = (cos 2t - cos 2(t + 0.1))/(m w^2)
-    M = systems.impulse_response(A_bar, B_bar, C, 20)[:, 0, 0]
+    M = systems.impulse_response(spring.discretize(0.1), 20)[:, 0, 0]
     t = 0.1 * torch.arange(20, dtype=F64)
     want = (torch.cos(2 * t) - torch.cos(2 * (t + 0.1))) / 8
     assert torch.allclose(M, want, atol=1e-14)

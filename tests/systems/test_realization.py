@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ssmbook import systems
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -41,14 +42,14 @@ def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0
     C[:, part[0]], C[:, part[2]] = 0, 0
     T = systems.random_orthogonal(N, generator=gen(seed + 3), dtype=F64)
     T = T @ torch.diag(torch.logspace(-1, 1, N, dtype=F64))
-    return T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T)
+    return System(T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T))
 
 
 @pytest.mark.parametrize(("N", "d", "p"), [(1, 1, 1), (4, 3, 2), (9, 2, 5)])
 def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
-    A, B, C = stable(N, d, p, seed=N)
+    A, B, C, _ = stable(N, d, p, seed=N)
     D = torch.randn(p, d, generator=gen(1), dtype=F64)
-    M = systems.impulse_response(A, B, C, 15, D)
+    M = systems.impulse_response(System(A, B, C, D), 15)
     foreign = (A.numpy(), B.numpy(), (C @ A).numpy(), (C @ B + D).numpy(), 1.0)
     _, responses = scipy.signal.dimpulse(foreign, n=15)
     want = torch.from_numpy(np.stack(responses, axis=-1))
@@ -60,20 +61,20 @@ def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
 
 
 def test_impulse_response_of_batches_complex_and_empty():
-    A, B, C = stable(3, 2, 1)
-    M = systems.impulse_response(A.expand(2, 3, 3), B.expand(2, 3, 2), C.expand(2, 1, 3), 4)
-    assert M.shape == (2, 4, 1, 2) and torch.allclose(M[1], systems.impulse_response(A, B, C, 4))
-    assert systems.impulse_response(A, B, C, 0).shape == (0, 1, 2)
-    assert systems.impulse_response(A[:0, :0], B[:0], C[:, :0], 3).abs().max() == 0
+    A, B, C, _ = stable(3, 2, 1)
+    M = systems.impulse_response(System(A.expand(2, 3, 3), B.expand(2, 3, 2), C.expand(2, 1, 3)), 4)
+    assert M.shape == (2, 4, 1, 2) and torch.allclose(M[1], systems.impulse_response(System(A, B, C), 4))
+    assert systems.impulse_response(System(A, B, C), 0).shape == (0, 1, 2)
+    assert systems.impulse_response(System(A[:0, :0], B[:0], C[:, :0]), 3).abs().max() == 0
     z = [t.to(torch.complex128) for t in (A, B, C)]
-    assert torch.allclose(systems.impulse_response(*z, 4).real, M[0])
-    tall = systems.impulse_response(1e200 * A, B, C, 4)
+    assert torch.allclose(systems.impulse_response(System(*z), 4).real, M[0])
+    tall = systems.impulse_response(System(1e200 * A, B, C), 4)
     assert not torch.isfinite(tall[-1]).any()
 
 
 def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
-    A, B, C = stable(4, 2, 3)
-    M = systems.impulse_response(A, B, C, 9)
+    A, B, C, _ = stable(4, 2, 3)
+    M = systems.impulse_response(System(A, B, C), 9)
     H = systems.hankel_matrix(M)
     assert H.shape == (15, 10)
     for r in range(5):
@@ -100,14 +101,14 @@ def test_ho_kalman_reproduces_lags_and_poles(N, d, p, seed):
     radii = torch.linspace(0.95, 0.5, N, dtype=F64)
     A = Q @ torch.diag(radii * (-1.0) ** torch.arange(N)) @ Q.mT
     B, C = (torch.randn(s, generator=gen(seed + 1), dtype=F64) for s in ((N, d), (p, N)))
-    M = systems.impulse_response(A, B, C, 40)
+    M = systems.impulse_response(System(A, B, C), 40)
     report = systems.mcmillan_degree(M)
     # a nearly hidden mode makes the degree a near-tie
     assume(float(report.spectrum[N - 1]) > 1e-9 * float(report.spectrum[0]))
-    A2, B2, C2 = systems.ho_kalman(M)
-    assert int(report) == N and A2.shape == (N, N)
-    again = systems.impulse_response(A2, B2, C2, 80)
-    assert float((again - systems.impulse_response(A, B, C, 80)).abs().max() / M.abs().max()) < 1e-6
+    found = systems.ho_kalman(M)
+    assert int(report) == found.N == N
+    again = systems.impulse_response(found, 80)
+    assert float((again - systems.impulse_response(System(A, B, C), 80)).abs().max() / M.abs().max()) < 1e-6
     assert float((again[:40] - M).abs().max() / M.abs().max()) < 1e-8
 
 
@@ -117,16 +118,16 @@ def test_ho_kalman_on_well_spread_systems_reaches_ten_digits(N, d, p):
         *[systems.rotation(0.4 + 0.9 * k, rho=0.97 - 0.02 * k, dtype=F64) for k in range(N // 2)]
     )
     B, C = (torch.randn(s, generator=gen(N), dtype=F64) for s in ((N, d), (p, N)))
-    M = systems.impulse_response(A, B, C, 60)
-    A2, B2, C2 = systems.ho_kalman(M)
-    assert float((systems.impulse_response(A2, B2, C2, 60) - M).abs().max() / M.abs().max()) < 1e-10
-    distance = (torch.linalg.eigvals(A2)[:, None] - torch.linalg.eigvals(A)).abs()
-    assert A2.shape == (N, N) and float(distance.min(0).values.max()) < 1e-9
+    M = systems.impulse_response(System(A, B, C), 60)
+    found = systems.ho_kalman(M)
+    assert float((systems.impulse_response(found, 60) - M).abs().max() / M.abs().max()) < 1e-10
+    distance = (torch.linalg.eigvals(found.A)[:, None] - torch.linalg.eigvals(A)).abs()
+    assert found.N == N and float(distance.min(0).values.max()) < 1e-9
 
 
 def test_ho_kalman_is_balanced_over_its_window_and_truncates():
-    M = systems.impulse_response(*stable(5, 2, 2, seed=3), 30)
-    A, B, C = systems.ho_kalman(M)
+    M = systems.impulse_response(stable(5, 2, 2, seed=3), 30)
+    A, B, C, _ = systems.ho_kalman(M)
     N = A.shape[0]
     powers = [torch.linalg.matrix_power(A, t) for t in range(15)]
     reach = sum(P @ B @ B.mT @ P.mT for P in powers)
@@ -138,8 +139,8 @@ def test_ho_kalman_is_balanced_over_its_window_and_truncates():
     errors = []
     for order in range(N + 1):
         small = systems.ho_kalman(M, order)
-        assert small[0].shape == (order, order)
-        errors.append(float((systems.impulse_response(*small, 30) - M).norm()))
+        assert small.N == order
+        errors.append(float((systems.impulse_response(small, 30) - M).norm()))
     assert errors[-1] < 1e-9 and errors[0] == pytest.approx(float(M.norm()))
     with pytest.raises(ValueError, match="order must be at most the rank"):
         systems.ho_kalman(M, N + 1)
@@ -147,14 +148,14 @@ def test_ho_kalman_is_balanced_over_its_window_and_truncates():
 
 def test_ho_kalman_of_zero_short_complex_and_single_precision():
     zero = systems.ho_kalman(torch.zeros(8, 3, 2, dtype=F64))
-    assert [tuple(t.shape) for t in zero] == [(0, 0), (0, 2), (3, 0)]
+    assert (zero.N, zero.d, zero.p) == (0, 2, 3)
     lam = torch.tensor([0.9j, 0.5 + 0.2j], dtype=torch.complex128)
     ones = torch.ones(2, 1, dtype=lam.dtype)
-    M = systems.impulse_response(torch.diag(lam), ones, ones.mT, 8)
-    poles = torch.linalg.eigvals(systems.ho_kalman(M)[0])
+    M = systems.impulse_response(System(torch.diag(lam), ones, ones.mT), 8)
+    poles = torch.linalg.eigvals(systems.ho_kalman(M).A)
     assert float((poles[:, None] - lam).abs().min(0).values.max()) < 1e-12
-    single = systems.ho_kalman(systems.impulse_response(*stable(3, 2, 2, seed=8), 12).float())
-    assert single[0].dtype == torch.float32 and single[0].shape == (3, 3)
+    single = systems.ho_kalman(systems.impulse_response(stable(3, 2, 2, seed=8), 12).float())
+    assert single.dtype == torch.float32 and single.N == 3
 
 
 def test_a_pure_delay_is_found_only_by_a_window_that_reaches_it():
@@ -162,8 +163,7 @@ def test_a_pure_delay_is_found_only_by_a_window_that_reaches_it():
     M[5] = 1.0
     assert int(systems.mcmillan_degree(M)) == 6
     assert int(systems.mcmillan_degree(M[:4])) == 0
-    A, B, C = systems.ho_kalman(M)
-    assert torch.allclose(systems.impulse_response(A, B, C, 12), M, atol=1e-14)
+    assert torch.allclose(systems.impulse_response(systems.ho_kalman(M), 12), M, atol=1e-14)
 
 
 PLANTS = [(3, 2, 1, 2), (5, 0, 4, 0), (1, 3, 0, 3), (4, 0, 0, 0), (0, 2, 2, 1)]
@@ -173,15 +173,14 @@ PLANTS = [(3, 2, 1, 2), (5, 0, 4, 0), (1, 3, 0, 3), (4, 0, 0, 0), (0, 2, 2, 1)]
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_kalman_decompositions_are_found(sizes, seed):
     both, reached, seen, hidden = sizes
-    A, B, C = planted(both, reached, seen, hidden, d=2, p=3, seed=seed)
-    assert int(systems.controllability_rank(A, B)) == both + reached
-    assert int(systems.observability_rank(A, C)) == both + seen
-    A2, B2, C2 = systems.minimal_realization(A, B, C)
-    assert A2.shape == (both, both) and B2.shape == (both, 2) and C2.shape == (3, both)
-    M = systems.impulse_response(A, B, C, 25)
-    assert float((systems.impulse_response(A2, B2, C2, 25) - M).abs().max()) < 1e-10 * max(
-        1, float(M.abs().max())
-    )
+    system = planted(both, reached, seen, hidden, d=2, p=3, seed=seed)
+    assert int(systems.controllability_rank(system.A, system.B)) == both + reached
+    assert int(systems.observability_rank(system.A, system.C)) == both + seen
+    small = system.minimal()
+    assert (small.N, small.d, small.p) == (both, 2, 3)
+    M = systems.impulse_response(system, 25)
+    error = float((systems.impulse_response(small, 25) - M).abs().max())
+    assert error < 1e-10 * max(1, float(M.abs().max()))
     if both:  # otherwise M is rounding noise, and a relative rank has nothing to hold on to
         assert int(systems.mcmillan_degree(M, rtol=1e-9)) == both
 
@@ -199,14 +198,14 @@ def test_the_staircase_survives_where_raw_powers_fail():
 
 
 def test_scaling_and_zero_systems():
-    A, B, C = planted(3, 2, 1, 0, d=1, p=1, seed=11)
+    A, B, C, _ = planted(3, 2, 1, 0, d=1, p=1, seed=11)
     for scale in (1e-150, 1e-12, 1e12, 1e150):
         assert int(systems.controllability_rank(A, scale * B)) == 5
         assert int(systems.controllability_rank(scale * A, B)) == 5
     zero = systems.controllability_rank(A, 0 * B)
     assert zero.rank == 0 and zero.gap == math.inf and zero.spectrum.dtype == F64
-    A2, B2, C2 = systems.minimal_realization(A, 0 * B, C)
-    assert A2.shape == (0, 0) and B2.shape == (0, 1) and C2.shape == (1, 0)
+    none = System(A, 0 * B, C).minimal()
+    assert (none.N, none.d, none.p) == (0, 1, 1)
     assert int(systems.controllability_rank(0 * A, torch.eye(6, dtype=F64)[:, :2])) == 2
     assert int(systems.controllability_rank(A[:0, :0], B[:0])) == 0
     assert int(systems.controllability_rank(A, B[:, :0])) == 0
@@ -217,7 +216,7 @@ def test_complex_systems_and_gaps():
     B = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.complex128)
     assert int(systems.controllability_rank(torch.diag(lam), B)) == 2
     C = torch.tensor([[1j, 1.0, 0.0]], dtype=torch.complex128)
-    assert systems.minimal_realization(torch.diag(lam), B, C)[0].shape == (1, 1)
+    assert System(torch.diag(lam), B, C).minimal().N == 1
     faint = torch.tensor([[1.0, 0.0], [0.0, 1e-10]], dtype=F64)
     report = systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)
     assert report.rank == 1 and report.gap == pytest.approx(1e10) and report.threshold == 1e-8
@@ -227,10 +226,10 @@ def test_complex_systems_and_gaps():
 @given(seed=st.integers(0, 10**6), N=st.integers(1, 7))
 @settings(max_examples=30, deadline=None)
 def test_degree_and_lags_do_not_depend_on_the_basis(seed, N):
-    A, B, C = stable(N, 2, 2, seed=seed)
+    A, B, C, _ = stable(N, 2, 2, seed=seed)
     T = systems.random_orthogonal(N, generator=gen(seed), dtype=F64)
-    M = systems.impulse_response(A, B, C, 10)
-    turned = systems.impulse_response(T @ A @ T.mT, T @ B, C @ T.mT, 10)
+    M = systems.impulse_response(System(A, B, C), 10)
+    turned = systems.impulse_response(System(T @ A @ T.mT, T @ B, C @ T.mT), 10)
     assert torch.allclose(M, turned, atol=1e-12)
     assert int(systems.controllability_rank(T @ A @ T.mT, T @ B)) == N
 
@@ -245,15 +244,12 @@ def test_spectral_radius_and_stability():
 
 
 def test_malformed_arguments_are_refused_by_name():
-    A, B, C = stable(3, 2, 2)
-    M = systems.impulse_response(A, B, C, 6)
+    A, B, C, _ = stable(3, 2, 2)
+    M = systems.impulse_response(System(A, B, C), 6)
     bad = [
-        (lambda: systems.impulse_response(A[:2], B, C, 3), ValueError, "A must have shape"),
-        (lambda: systems.impulse_response(A, B, C, -1), ValueError, "n must be at least 0"),
-        (lambda: systems.impulse_response(A, B, C, 3, C), ValueError, "D must have shape"),
-        (lambda: systems.impulse_response(A, B.float(), C, 3), TypeError, "B must have the dtype"),
-        (lambda: systems.impulse_response(A, B, math.nan * C, 3), ValueError, "C must be finite"),
-        (lambda: systems.impulse_response(A.tolist(), B, C, 3), TypeError, "A must be"),
+        (lambda: systems.impulse_response(System(A, B, C), -1), ValueError, "n must be at least 0"),
+        (lambda: systems.impulse_response(A, B, C, 3), TypeError, "system must be a System; got Tensor"),
+        (lambda: systems.impulse_response([A, B, C], 3), TypeError, "system must be a System; got list"),
         (lambda: systems.hankel_matrix(M, 5, 3), ValueError, "rows \\+ cols"),
         (lambda: systems.hankel_matrix(M, 7), ValueError, "rows must be between"),
         (lambda: systems.hankel_matrix(M[0, 0]), ValueError, "M must have shape"),
@@ -263,7 +259,7 @@ def test_malformed_arguments_are_refused_by_name():
         (lambda: systems.ho_kalman(M, 1.0), TypeError, "order must be an int"),
         (lambda: systems.mcmillan_degree(M, rtol=-1.0), ValueError, "rtol must be"),
         (lambda: systems.controllability_rank(A.expand(2, 3, 3), B), ValueError, "A must have shape"),
-        (lambda: systems.minimal_realization(A, B, C[:, :2]), ValueError, "C must have shape"),
+        (lambda: System(A[None], B[None], C[None]).minimal(), ValueError, "A must have shape"),
         (lambda: systems.spectral_radius(A[:2]), ValueError, "A must have shape"),
     ]
     for call, error, words in bad:

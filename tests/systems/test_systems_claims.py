@@ -12,6 +12,7 @@ from ssmbook.chapters.structured_dynamics import figures
 from ssmbook.exercises import check
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import RecurrentOperator
+from ssmbook.systems import System
 
 F64 = torch.float64
 
@@ -24,9 +25,10 @@ def randn(*shape, seed):
     return torch.randn(*shape, generator=gen(seed), dtype=F64)
 
 
-def hidden(A, B, C, seed, extra=2):
+def hidden(system, seed, extra=2):
     """The system, ``extra`` states never reached and ``extra`` never seen, in another basis."""
-    N, size = len(A), len(A) + 2 * extra
+    A, B, C, _ = system
+    N, size = system.N, system.N + 2 * extra
     big = 0.2 * randn(size, size, seed=seed)
     big[:N, :N], big[: N + extra, N + extra :], big[N : N + extra, :N] = A, 0, 0
     B = torch.cat([B, torch.zeros(extra, B.shape[1], dtype=F64), randn(extra, B.shape[1], seed=seed + 1)])
@@ -34,12 +36,12 @@ def hidden(A, B, C, seed, extra=2):
     T = systems.random_orthogonal(size, generator=gen(seed + 3), dtype=F64) * torch.linspace(
         0.5, 2, size, dtype=F64
     )
-    return T @ big @ T.inverse(), T @ B, C @ T.inverse()
+    return System(T @ big @ T.inverse(), T @ B, C @ T.inverse())
 
 
 def delay(N):
     eye = torch.eye(N, dtype=F64)
-    return torch.diag(torch.ones(N - 1, dtype=F64), 1), eye[:, -1:], eye[:1]
+    return System(torch.diag(torch.ones(N - 1, dtype=F64), 1), eye[:, -1:], eye[:1])
 
 
 @pytest.mark.guards("thm-realization")
@@ -51,28 +53,29 @@ def test_the_hankel_matrix_finds_the_order_and_the_system_up_to_similarity(shape
     else:
         N, d, p = shape
         system = systems.random_stable(N, d, p, rho=0.9, generator=gen(seed), dtype=F64)
-    N, disguised = len(system[0]), hidden(*system, seed=10 * seed)
-    M = systems.impulse_response(*disguised, 6 * N)
-    assert torch.allclose(M, systems.impulse_response(*system, 6 * N), atol=1e-12)
+    N, disguised = system.N, hidden(system, seed=10 * seed)
+    M = systems.impulse_response(disguised, 6 * N)
+    assert torch.allclose(M, systems.impulse_response(system, 6 * N), atol=1e-12)
     assert systems.mcmillan_degree(M).rank == N
     for rows in range(1, 2 * N + 1):
         rank = int(torch.linalg.matrix_rank(systems.hankel_matrix(M, rows, 2 * N), rtol=1e-10))
         assert rank <= N and (rank == N or rows < N)
     found = systems.ho_kalman(M[: 2 * N])
-    assert torch.allclose(systems.impulse_response(*found, 6 * N), M, atol=1e-7)
-    seen, seen_found = (systems.observability_matrix(s[0], s[2]) for s in (system, found))
+    assert torch.allclose(systems.impulse_response(found, 6 * N), M, atol=1e-7)
+    seen, seen_found = (systems.observability_matrix(s.A, s.C) for s in (system, found))
     T = torch.linalg.pinv(seen_found) @ seen
     assert torch.linalg.cond(T) < 1e8
-    for left, right in ((T @ system[0], found[0] @ T), (T @ system[1], found[1]), (system[2], found[2] @ T)):
+    for left, right in ((T @ system.A, found.A @ T), (T @ system.B, found.B), (system.C, found.C @ T)):
         assert torch.allclose(left, right, atol=1e-6)
 
 
 @pytest.mark.guards("thm-realization")
 @pytest.mark.parametrize("seed", range(3))
 def test_full_rank_means_reached_and_seen(seed):
-    A, B, C = hidden(*systems.random_stable(3, 2, 2, rho=0.9, generator=gen(seed), dtype=F64), seed=seed)
+    system = hidden(systems.random_stable(3, 2, 2, rho=0.9, generator=gen(seed), dtype=F64), seed=seed)
+    A, B, C, _ = system
     assert systems.controllability_rank(A, B).rank == systems.observability_rank(A, C).rank == 5
-    assert systems.mcmillan_degree(systems.impulse_response(A, B, C, 30)).rank == 3
+    assert systems.mcmillan_degree(systems.impulse_response(system, 30)).rank == 3
 
 
 @pytest.mark.guards("prop-zoh")
@@ -81,8 +84,8 @@ def test_a_held_input_may_be_cut_into_pieces_and_solves_the_equation(case):
     A = {
         "random": randn(4, 4, seed=1),
         "zero": torch.zeros(3, 3, dtype=F64),
-        "nilpotent": delay(4)[0],
-        "spring": systems.mass_on_spring(1.0, 0.4, 4.0, dtype=F64)[0],
+        "nilpotent": delay(4).A,
+        "spring": systems.mass_on_spring(1.0, 0.4, 4.0, dtype=F64).A,
         "stiff": systems.hippo_legs(8, dtype=F64)[0],
     }[case]
     N = len(A)
@@ -102,11 +105,12 @@ def test_a_held_input_may_be_cut_into_pieces_and_solves_the_equation(case):
 @pytest.mark.guards("prop-zoh-euler")
 @pytest.mark.parametrize(("N", "delta"), [(1, 0.1), (4, 0.7), (9, 3.0)])
 def test_with_a_fixed_step_the_readout_absorbs_the_factor(N, delta):
-    A, B, C = systems.random_stable(N, 2, 3, rho=0.9, generator=gen(N), dtype=F64)
-    A = A - torch.eye(N, dtype=F64)
+    system = systems.random_stable(N, 2, 3, rho=0.9, generator=gen(N), dtype=F64)
+    system = system.replace(A=system.A - torch.eye(N, dtype=F64))
+    A, C = system.A, system.C
     factor = torch.linalg.solve(delta * A, torch.linalg.matrix_exp(delta * A) - torch.eye(N, dtype=F64))
-    want = systems.impulse_response(*systems.zoh(A, B, delta), C, 20)
-    got = systems.impulse_response(*systems.mixed_euler(A, B, delta), C @ factor, 20)
+    want = systems.impulse_response(system.discretize(delta), 20)
+    got = systems.impulse_response(system.replace(C=C @ factor).discretize(delta, "mixed"), 20)
     assert torch.allclose(got, want, atol=1e-12)
 
 
@@ -188,7 +192,7 @@ def test_the_grader_takes_a_right_answer_and_refuses_wrong_ones():
         return systems.ho_kalman(M, N)
 
     def unshifted(M, N):
-        A, B, C = systems.ho_kalman(M, N)
+        A, B, C, _ = systems.ho_kalman(M, N)
         return A.T.contiguous(), B, C
 
     def memorized(M, N):  # a delay line that repeats the lags shown and knows no others

@@ -4,14 +4,14 @@ import torch
 
 from ssmbook.exercises import close, grader
 from ssmbook.experiments.learning_heads import population_error
-from ssmbook.heads import head_floor, lag_operators
+from ssmbook.heads import head_floor
 from ssmbook.systems import random_stable
 
 
 def _cases():
     for seed, (N, d, p, n) in enumerate(((5, 3, 2, 12), (4, 2, 2, 30), (9, 2, 3, 6), (3, 1, 4, 8))):
         generator = torch.Generator().manual_seed(seed)
-        M = lag_operators(*random_stable(N, d, p, rho=0.9, generator=generator, dtype=torch.float64), n)
+        M = random_stable(N, d, p, rho=0.9, generator=generator, dtype=torch.float64).lags(n)
         for H in (0, 1, 2, min(n, p * d)):
             yield M, H
 

@@ -153,25 +153,24 @@ def jordan_pair(rho, epsilon, n) -> LagHeads:
     return LagHeads(made.V, coefficients, float((made.lags() - target).norm() / target.norm()))
 
 
-def counts_by_class(A, B, C, n) -> list[str]:
+def counts_by_class(system, n) -> list[str]:
     """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
 
-    A (N, N), B (N, d), C (p, N): one real system; n >= 1 an int. In order: real and fixed; softmax without a
+    One real `System`; n >= 1 an int. In order: real and fixed; softmax without a
     sink; softmax with a sink; real with value maps of rank 1; pairwise, almost every input; pairwise and
     bounded (the smallest construction that fits the size, "≤ 4"). Bounds, "6 to 8", where a count is open.
 
-    Raises as ``head_count`` and ``lag_operators``. Source: the theorems of *how-many-heads-really*, where it
+    Raises as ``head_count``. Source: the theorems of *how-many-heads-really*, where it
     is introduced.
     """
-    M = heads.lag_operators(A, B, C, n)
     counts = [
-        heads.head_count(A, B, C, n),
-        heads.sinkless_reach(M),
-        heads.softmax_head_count(M),
-        heads.rank_limited_head_count(M, 1, system=(A, B, C)),
-        heads.pairwise_head_count(M),
+        heads.head_count(system, n),
+        heads.sinkless_reach(system, n),
+        heads.softmax_head_count(system, n),
+        heads.rank_limited_head_count(system, n, r=1),
+        heads.pairwise_head_count(system, n),
     ]
-    p, d = M.shape[1:]
+    p, d = system.p, system.d
     bounded = 2 if max(p, d) <= 2 else 4 if max(p, d) <= 4 else p + d - 1
     return [*(count.short for count in counts), f"≤ {min(p + d - 1, bounded)}"]
 

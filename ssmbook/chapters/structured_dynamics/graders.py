@@ -3,13 +3,13 @@
 import torch
 
 from ssmbook.exercises import agrees, grader
-from ssmbook.systems import impulse_response, random_stable
+from ssmbook.systems import System, impulse_response, random_stable
 
 
 def _delay(N: int):
     A = torch.diag(torch.ones(N - 1, dtype=torch.float64), 1)
     eye = torch.eye(N, dtype=torch.float64)
-    return A, eye[:, -1:], eye[:1]
+    return System(A, eye[:, -1:], eye[:1])
 
 
 def _systems():
@@ -21,21 +21,22 @@ def _systems():
 
 @grader("structured-dynamics/realize")
 def grade_realize(answer):
-    """A function (M (n, p, d), N) -> A (N, N), B (N, d), C (p, N), judged on lags it was not given."""
+    """A function (M (n, p, d), N) -> A (N, N), B (N, d), C (p, N), or a `System`, judged on later lags."""
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
     shown, cases = {}, []
     for system in _systems():
-        N = len(system[0])
-        M = impulse_response(*system, 4 * N)
+        N = system.N
+        M = impulse_response(system, 4 * N)
         shown[tuple(M.shape)] = M
         cases.append((M[: 2 * N], N))
 
     def lags(M, N):
-        A, B, C = answer(M, N)
-        if tuple(A.shape) != (N, N):
-            raise ValueError(f"A must have shape {(N, N)}; got {tuple(A.shape)}")
-        return impulse_response(A, B, C, 4 * N)
+        found = answer(M, N)
+        found = found if isinstance(found, System) else System(*found)
+        if found.N != N:
+            raise ValueError(f"A must have shape {(N, N)}; got {(found.N, found.N)}")
+        return impulse_response(found, 4 * N)
 
     def wanted(M, N):
         return shown[(4 * N, *M.shape[1:])]

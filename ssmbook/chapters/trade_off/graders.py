@@ -10,7 +10,7 @@ def _cases():
     for seed, (n, weight) in enumerate(((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002))):
         generator = torch.Generator().manual_seed(seed)
         like = {"generator": generator, "dtype": torch.float64}
-        M = LTISSM.random(4, 3, N=5, rho=0.8, **like).lag_operators(n).detach()
+        M = LTISSM.random(4, 3, N=5, rho=0.8, **like).system.lags(n).detach()
         yield M, torch.randn(3, 4, **like), weight
     V = torch.eye(2, dtype=torch.float64)
     M = torch.zeros(12, 2, 2, dtype=torch.float64)

@@ -159,6 +159,6 @@ def undo_residual(layer: LTISSM, u: torch.Tensor) -> torch.Tensor:
     if not isinstance(layer, LTISSM) or layer.p != layer.d:
         raise TypeError(f"layer must be an LTISSM with p = d; got {layer}")
     n = check_shape("u", u, "n d", {"d": layer.d})["n"]
-    blocks = layer.lag_operators(n).detach().clone()
+    blocks = layer.system.lags(n).detach().clone()
     blocks[:1] += torch.eye(layer.d, dtype=u.dtype, device=u.device)
     return torch.linalg.solve(LagOperator(blocks, n).to_block_matrix(), u.flatten()).reshape(n, -1)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_integer
-from ssmbook.heads.fixed.counts import decide, real_system, scaled_span
-from ssmbook.heads.lags import lag_operators
+from ssmbook.heads.fixed.counts import decide, scaled_span
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.ranks import leading_row_directions
 from ssmbook.scans._lags import lags_by_recurrence, lags_from_the_left
+from ssmbook.systems.system import System, system_first
 
 # A construction further than this from its system (relative, lag-weighted norm) is refused.
 EXACTNESS = 1e-10
 
 
-def heads_from_ssm(A, B, C, n, D=None, H=None, rtol=None) -> FactorizedOperator:
+@system_first
+def heads_from_ssm(system: System, n: int, H: int | None = None, rtol=None) -> FactorizedOperator:
     """Return heads whose operator is the state space model's: exactly k of them, alpha^h_ij = c_h(i - j).
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; H an ``int`` in 0 … k
-    for the best H-head approximation in Frobenius norm instead (``None``: all k, exact to 1e-10, or to ten
-    times what two runs of the plain recurrence leave between them, if that is more). Result a
-    `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n, n) and V (H, p, d), in the inputs' dtype,
-    computed in float64. A zero system gets no heads. Unstable systems are allowed while their lags are
-    finite.
+    A real `System`; n >= 0 an ``int``; H an ``int`` in 0 … k for the best H-head approximation in Frobenius
+    norm instead (``None``: all k, exact to 1e-10, or to ten times what two runs of the plain recurrence leave
+    between them, if that is more). Result a `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n,
+    n) and V (H, p, d), in the system's dtype, computed in float64. A zero system gets no heads. Unstable
+    systems are allowed while their lags are finite.
 
     Raises as `head_count`; ``ValueError`` also when lags overflow, when H > k, and when k heads leave
     more of the system (ill-conditioned A, B, C: the residual is named). It is measured against the recurrence
@@ -31,20 +31,20 @@ def heads_from_ssm(A, B, C, n, D=None, H=None, rtol=None) -> FactorizedOperator:
     recurrence is off. Source: thm-head-count.
     Introduced in *head-count*.
     """
-    span, rtol, scale = scaled_span(A, B, C, n, D, rtol)
-    system = real_system(A, B, C, D)
-    M = lag_operators(*system[:3], n, system[3])
+    span, rtol, scale = scaled_span(system, n, rtol)
+    exact = system.double()
+    M = exact.lags(n)
     k = decide(span, rtol).count
     if H is not None:
         check_integer("H", H, low=0, high=k)
     if H is not None and H < k:
         best = LagOperator(M).best_heads(H)
-        return FactorizedOperator(best.alpha.to(A.dtype), best.V.to(A.dtype))
+        return FactorizedOperator(best.alpha.to(system.dtype), best.V.to(system.dtype))
     basis = leading_row_directions(span.rows, k)
     c = (M / scale).flatten(1) @ basis.mT
     V = basis.reshape(k, *scale.shape) * scale
-    _refuse_inexact(system, c, V)
-    return FactorizedOperator(toeplitz(c.mT).to(A.dtype), V.to(A.dtype))
+    _refuse_inexact(exact, c, V)
+    return FactorizedOperator(toeplitz(c.mT).to(system.dtype), V.to(system.dtype))
 
 
 def toeplitz(c) -> torch.Tensor:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_finite, check_integer
+from ssmbook.heads._target import check_real, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import SpanRows, span_rows
-from ssmbook.heads.lags import check_system
 from ssmbook.operators.ranks import check_rtol, default_rtol
 from ssmbook.systems._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form
+from ssmbook.systems.system import System, system_first
 
 # A number this close to the tolerance is a near-tie; Krylov growth carries amplified noise: more room there.
 TIE_FACTOR, KRYLOV_TIE_FACTOR = 1e2, 1e4
@@ -67,21 +68,25 @@ class SpectrumReport:
         )
 
 
-def head_count(A, B, C, n, D=None, rtol=None) -> Count:
-    """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal the
-    SSM.
+@system_first
+def head_count(system: System | torch.Tensor, n: int | None = None, rtol=None) -> Count:
+    """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal it.
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, real, one dtype; n >= 0 an ``int``; rtol a tolerance
-    (``None``: 1e-10 for float64, 16 machine epsilons for shorter types). Result a settled `Count` with a
-    `SpectrumReport` as evidence, computed in float64 whatever the dtype, from the modes or at most N
-    orthonormal polynomials in A, never from n lags. Warns ``HeadCountTieWarning`` when a decision was close.
+    A real `System` and n >= 0, or lag operators M (n, p, d) alone; rtol a tolerance (``None``: 1e-10 for
+    float64, 16 machine epsilons for shorter types). Result a settled `Count` with a `SpectrumReport` as
+    evidence, computed in float64 whatever the dtype. A System is read from its modes or at most N orthonormal
+    polynomials in A, never from n lags; ``HeadCountTieWarning`` when a decision was close. Of lags it is the
+    rank of the matrix with rows vec M_tau, rtol relative to the largest singular value: modes that decay
+    below it within n lags are not seen, and nothing warns.
 
-    Raises ``TypeError`` for complex or mixed dtypes, ``ValueError`` for shapes, devices, non-finite entries,
-    n < 0 and rtol outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
+    Raises ``TypeError`` for complex or integer entries, ``ValueError`` for a batch, shapes, non-finite
+    entries, n < 0 and rtol outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
     """
-    report = spectrum_report(A, B, C, n, D, rtol)
+    if isinstance(system, torch.Tensor) and not isinstance(n, torch.Tensor):
+        return _settled(_lags_report(lags_of(system, n), rtol))
+    report = spectrum_report(system, n, rtol)
     if report.near_tie:
-        warnings.warn(str(report), HeadCountTieWarning, stacklevel=2)
+        warnings.warn(str(report), HeadCountTieWarning, stacklevel=3)
     return _settled(report)
 
 
@@ -89,30 +94,31 @@ def _settled(report: SpectrumReport) -> Count:
     return Count(report.count, report.count, f"spectrum, {report.method}", report)
 
 
-def spectrum_report(A, B, C, n, D=None, rtol=None) -> SpectrumReport:
+@system_first
+def spectrum_report(system: System, n: int, rtol=None) -> SpectrumReport:
     """Return the evidence of `head_count`, without its warning: spectrum, tolerance and closest calls.
 
     k does not change with the units of states, time, inputs and outputs, so all get units in which numbers
     compare; spectrum and tolerance are in those. Where entries of the size of rounding errors decide, they
     count as zeros if the lags do not feel it, and the report is a near-tie.
     """
-    report = decide(*scaled_span(A, B, C, n, D, rtol)[:2])
-    *system, D = real_system(A, B, C, D)
-    cleared = rounding_cleared(*system, A.dtype)
+    report = decide(*scaled_span(system, n, rtol)[:2])
+    *matrices, D = check_real(system).double()
+    cleared = rounding_cleared(*matrices, system.dtype)
     if cleared is None:
         return report
-    forms = (standard_form(*reading, literal=True) for reading in (system, cleared))
+    forms = (standard_form(*reading, literal=True) for reading in (matrices, cleared))
     counts = [decide(_form_span(form, n, D, report.rtol), report.rtol).count for form in forms]
     return replace(report, other=next((count for count in counts if count != report.count), None))
 
 
-def scaled_span(A, B, C, n, D=None, rtol=None):
+def scaled_span(system: System, n: int, rtol=None):
     """Return rows that span the scaled lags M_tau / scale, the tolerance used, and scale (p, d), rank one, >
     0.
     """
+    *matrices, skip = check_real(system).double()
     check_integer("n", n, low=0)
-    *system, skip = real_system(A, B, C, D)
-    form, rtol = standard_form(*system, skip, dtype=A.dtype), tolerance(rtol, A)
+    form, rtol = standard_form(*matrices, skip, dtype=system.dtype), tolerance(rtol, system.dtype)
     return _form_span(form, n, skip, rtol), rtol, form.scale
 
 
@@ -141,55 +147,20 @@ def _cancelled(total, terms, rtol):
     return torch.where(total.abs() > rtol * terms, total, torch.zeros_like(total))
 
 
-def head_count_from_lags(M, rtol=None) -> Count:
-    """Return the head count read from given lag operators: the rank of the matrix with rows vec M_tau.
-
-    M (n, p, d), real; computed in float64; rtol as in `head_count`, relative to the largest singular value.
-    Modes that decay below the tolerance within n lags are not seen: where A, B, C are known, `head_count`
-    sees them. Result a settled `Count` with a `SpectrumReport` as evidence, its spectrum in units of the
-    largest value; no warning where a decision was close.
-
-    Raises ``TypeError`` for complex or integer input, ``ValueError`` for shapes, non-finite entries and rtol
-    outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
-    """
-    rows = real_lags(M).flatten(1)
+def _lags_report(M, rtol) -> SpectrumReport:
+    """The spectrum of given lag operators, in units of its largest value."""
+    rows = M.double().flatten(1)
     largest = rows.abs().amax() if rows.numel() else rows.new_zeros(())
     if largest > 0:
         rows = rows / largest
         rows = rows / torch.linalg.matrix_norm(rows, 2)
-    return _settled(decide(SpanRows(rows, "lags", 0, float("inf"), 0.0), tolerance(rtol, M)))
+    return decide(SpanRows(rows, "lags", 0, float("inf"), 0.0), tolerance(rtol, M.dtype))
 
 
-def real_system(A, B, C, D=None):
-    """Check one unbatched real system and return it in float64 (see `head_count` for what it raises)."""
-    named = {"A": A, "B": B, "C": C} | ({} if D is None else {"D": D})
-    for name, tensor in named.items():
-        _refuse_complex(name, tensor)
-        if isinstance(tensor, torch.Tensor) and tensor.ndim != 2:
-            raise ValueError(f"{name} must be one matrix (no batch); got shape {tuple(tensor.shape)}")
-    check_system(A, B, C, D)
-    return tuple(None if tensor is None else tensor.double() for tensor in (A, B, C, D))
-
-
-def real_lags(M):
-    """Check lag operators M (n, p, d), real and finite, and return them in float64."""
-    _refuse_complex("M", M)
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
-    return M.double()
-
-
-def _refuse_complex(name, tensor):
-    if isinstance(tensor, torch.Tensor) and tensor.is_complex():
-        raise TypeError(
-            f"{name} must be real: heads have real coefficients; got {tensor.dtype} (take real parts)"
-        )
-
-
-def tolerance(rtol, like):
-    """The caller's tolerance if it is in [0, 1), else the one for the dtype of ``like``."""
+def tolerance(rtol, dtype: torch.dtype) -> float:
+    """The caller's tolerance if it is in [0, 1), else the one for the dtype."""
     if rtol is None:
-        return default_rtol(like.dtype if isinstance(like, torch.Tensor) else torch.float64)
+        return default_rtol(dtype)
     check_rtol(rtol)
     return float(rtol)
 
@@ -203,32 +174,32 @@ def decide(found: SpanRows, rtol: float) -> SpectrumReport:
     return SpectrumReport(count, spectrum, rtol, kept, dropped, found.method, found.degree)
 
 
-def minimal_polynomial_degree(A, B, C, rtol=None) -> int:
-    """Return nu, the degree of the minimal polynomial of the minimal realization: the lags' shortest
-    recurrence.
+@system_first
+def minimal_polynomial_degree(system: System, rtol=None) -> int:
+    """Return nu, the degree of the minimal polynomial of the minimal realization: the shortest recurrence.
 
-    A (N, N), B (N, d), C (p, N), real; rtol as in `head_count`. Result an ``int`` between 0 and N.
+    A real `System`, whose skip plays no part; rtol as in `head_count`. Result an ``int`` between 0 and N.
     Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
-    real_system(A, B, C)
-    return scaled_span(A, B, C, A.shape[0], rtol=rtol)[0].degree
+    return scaled_span(check_real(system).replace(D=None), system.N, rtol)[0].degree
 
 
-def head_count_bound(A, B, C, n, D=None, rtol=None) -> int:
+@system_first
+def head_count_bound(system: System, n: int, rtol=None) -> int:
     """Return the bound on k that needs no lag operator: min(n, nu, p d, rank B rank C), one more with a skip.
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, real; n >= 0 an ``int``. With a non-zero skip the lags
-    from 1 on are those of (A, AB, C), whose nu is one smaller when the minimal realization has the eigenvalue
-    0; the bound is then min(n, p d, 1 + min(that nu, rank AB rank C)).
+    A real `System`; n >= 0 an ``int``. With a non-zero skip the lags from 1 on are those of (A, AB, C), whose
+    nu is one smaller when the minimal realization has the eigenvalue 0; the bound is then min(n, p d, 1 +
+    min(that nu, rank AB rank C)).
 
     Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
+    *matrices, D = check_real(system).double()
     check_integer("n", n, low=0)
-    *system, D = real_system(A, B, C, D)
-    form, rtol = standard_form(*system, D, dtype=A.dtype), tolerance(rtol, A)
+    form, rtol = standard_form(*matrices, D, dtype=system.dtype), tolerance(rtol, system.dtype)
     skip = D is not None and bool(D.any())
     inputs = _first_step(form.A, form.B, rtol) if skip else form.B
     inputs = inputs / sizes(inputs, 0)
     ranks = [int(torch.linalg.matrix_rank(tensor, rtol=rtol)) for tensor in (inputs, form.C)]
-    degree = span_rows(form.A, inputs, form.C, A.shape[0], rtol).degree
-    return min(n, C.shape[0] * B.shape[1], min(degree, ranks[0] * ranks[1]) + int(skip))
+    degree = span_rows(form.A, inputs, form.C, system.N, rtol).degree
+    return min(n, system.p * system.d, min(degree, ranks[0] * ranks[1]) + int(skip))

@@ -81,6 +81,7 @@ class ExactCertificate:
 def exact_head_count(A, B, C, n, D=None) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
+    Matrices one by one, not a `System`, because exact entries have no dtype.
     A (N, N), B (N, d), C (p, N), D (p, d) or None: nested lists of ints or ``fractions.Fraction``, sympy
     matrices of rationals, or integer tensors; n >= 0 an ``int``. No rounding anywhere; floats are refused
     because they would certify their own binary expansion (pass ``Fraction(x)`` to mean just that). min(n, N)

@@ -7,21 +7,30 @@ import math
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape
-from ssmbook.heads.fixed.counts import real_lags
+from ssmbook.heads._target import lags_of
 from ssmbook.operators.ranks import default_rtol
+from ssmbook.systems.system import System, system_first
 
 MEASURES = ("energy", "amplitude")
 
 
-def head_floor(M, *, time_covariance=None, channel_covariance=None, measure="energy") -> torch.Tensor:
-    """Return the relative error of the best H-head map for H = 0 … min(n, p d), a causal LTI target given by
-    its lags.
+@system_first
+def head_floor(
+    system: System | torch.Tensor,
+    n: int | None = None,
+    *,
+    time_covariance=None,
+    channel_covariance=None,
+    measure="energy",
+) -> torch.Tensor:
+    """Return the relative error of the best H-head map for H = 0 … min(n, p d), a causal LTI target.
 
-    M (n, p, d); time_covariance (n, n) and channel_covariance (d, d) of the inputs, E x_i x_j^T =
-    time_covariance[i, j] * channel_covariance, symmetric positive semidefinite, in the dtype of M (``None``:
-    white). Result float64 (min(n, p d) + 1,), from 1 down to 0: with measure "energy" the expected squared
-    error over the expected output energy, with "amplitude" its square root. White inputs: the Eckart-Young
-    tail of the rows sqrt(n - tau) vec M_tau. A zero system has error 0 throughout. Computed in float64.
+    A real `System` and n, or lag operators M (n, p, d) alone; time_covariance (n, n) and channel_covariance
+    (d, d) of the inputs, E x_i x_j^T = time_covariance[i, j] * channel_covariance, symmetric positive
+    semidefinite, in the target's dtype (``None``: white). Result float64 (min(n, p d) + 1,), from 1 down to
+    0: with measure "energy" the expected squared error over the expected output energy, with "amplitude" its
+    square root. White inputs: the Eckart-Young tail of the rows sqrt(n - tau) vec M_tau. A zero system has
+    error 0 throughout. Computed in float64.
 
     Raises ``TypeError`` for complex, integer or mixed dtypes, ``ValueError`` for shapes, non-finite entries,
     a covariance that is not symmetric positive semidefinite, an unknown measure. Source: thm-head-floor,
@@ -29,14 +38,23 @@ def head_floor(M, *, time_covariance=None, channel_covariance=None, measure="ene
     """
     if measure not in MEASURES:
         raise ValueError(f"measure must be one of {MEASURES}; got {measure!r}")
-    energy = tail_energy(weighted_rows(M, time_covariance, channel_covariance))
+    energy = tail_energy(weighted_rows(lags_of(system, n), time_covariance, channel_covariance))
     return energy if measure == "energy" else energy.sqrt()
 
 
-def epsilon_head_count(M, eps, measure="energy", *, time_covariance=None, channel_covariance=None) -> int:
+@system_first
+def epsilon_head_count(
+    system: System | torch.Tensor,
+    n: int | None = None,
+    *,
+    eps: float,
+    measure="energy",
+    time_covariance=None,
+    channel_covariance=None,
+) -> int:
     """Return k_eps: the fewest heads whose best relative error is at most eps.
 
-    M (n, p, d), the covariances and ``measure`` as in `head_floor`; eps >= 0 a number in the unit of
+    The target, the covariances and ``measure`` as in `head_floor`; eps >= 0 a number in the unit of
     ``measure`` (an energy eps is an amplitude sqrt(eps)). Result an ``int`` between 0 and min(n, p d).
 
     Raises ``ValueError`` for a negative or non-finite eps, ``TypeError`` for a non-number, and as
@@ -47,7 +65,7 @@ def epsilon_head_count(M, eps, measure="energy", *, time_covariance=None, channe
     if not (math.isfinite(eps) and eps >= 0):
         raise ValueError(f"eps must be finite and at least 0; got {eps}")
     covariances = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
-    floors = head_floor(M, measure=measure, **covariances)
+    floors = head_floor(system, n, measure=measure, **covariances)
     return int((floors > eps).sum())
 
 
@@ -57,7 +75,7 @@ def weighted_rows(M, time_covariance=None, channel_covariance=None) -> torch.Ten
     The rearranged W is T vec-rows(M L_x), and T^T T = G with G[s, t] = sum_i Sigma_t[i - s, i - t]: so any
     factor F of G = F F^T (n, n) stands in for T (n^2, n). White inputs: G = diag(n - tau).
     """
-    rows = real_lags(M)
+    rows = M.double()
     n = len(rows)
     if channel_covariance is not None:
         covariance = _checked("channel_covariance", channel_covariance, M, rows.shape[2])

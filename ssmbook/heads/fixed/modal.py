@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import torch
 
+from ssmbook.heads._target import check_real
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import EIGENVECTOR_LIMIT, cluster
-from ssmbook.heads.fixed.counts import real_system, tolerance
+from ssmbook.heads.fixed.counts import tolerance
 from ssmbook.systems._units import ldexp, standard_form
+from ssmbook.systems.system import System, system_first
 
 
-def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tensor]:
+@system_first
+def modal_residues(system: System, rtol=None) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the distinct eigenvalues and residues of a diagonalizable system: M_tau = sum_s lam_s^tau R_s.
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, real; eigenvalues closer than rtol * ||A||_2 (``None``: as
+    A real `System`; eigenvalues closer than rtol * ||A||_2 (``None``: as
     `head_count`) are one, in units where the states compare. Result lam (S,), R (S, p, d), complex128, 0^0 =
     1: a skip is a mode of eigenvalue 0. States that no entries join to an input and an output have no mode.
 
     Raises ``ValueError`` where the eigenvectors' condition number exceeds 1e6 (defective A: use
     `exact_modal_residues`), and as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
     """
-    *system, D = real_system(A, B, C, D)
-    form, rtol = standard_form(*system, D, dtype=A.dtype), tolerance(rtol, A)
+    *matrices, D = check_real(system).double()
+    form, rtol = standard_form(*matrices, D, dtype=system.dtype), tolerance(rtol, system.dtype)
     A, B, C = form.A, form.B, form.C
     values, vectors = torch.linalg.eig(A)
     inverse, info = torch.linalg.inv_ex(vectors)
@@ -45,7 +48,8 @@ def modal_residues(A, B, C, D=None, rtol=None) -> tuple[torch.Tensor, torch.Tens
     )
 
 
-def modal_head_count(A, B, C, D=None, rtol=None) -> Count:
+@system_first
+def modal_head_count(system: System, rtol=None) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the complex dimension of the span of the modal
     residues.
 
@@ -53,9 +57,9 @@ def modal_head_count(A, B, C, D=None, rtol=None) -> Count:
     residues, relative to the largest. A conjugate pair counts as two: the real and imaginary parts of its
     residue. Source: prop-what-k-is. Introduced in *head-count*.
     """
-    _, R = modal_residues(A, B, C, D, rtol)
+    _, R = modal_residues(system, rtol)
     spectrum = torch.linalg.svdvals(R.flatten(1))
     if len(spectrum) and spectrum[0] > 0:
         spectrum = spectrum / spectrum[0]
-    count = int((spectrum > tolerance(rtol, A)).sum())
+    count = int((spectrum > tolerance(rtol, system.dtype)).sum())
     return Count(count, count, "modal residues", spectrum)

@@ -8,8 +8,9 @@ import math
 
 import torch
 
-from ssmbook._checks import check_finite, check_shape
+from ssmbook.heads._target import lags_of
 from ssmbook.heads.pairwise.count import PairwiseHeads
+from ssmbook.systems.system import System, system_first
 
 # e_a e_b = sign * e_c for the quaternion units 1, i, j, k: rows a, columns b, entries (sign, c).
 _QUATERNION = (
@@ -20,54 +21,58 @@ _QUATERNION = (
 )
 
 
-def hankel_heads(M) -> PairwiseHeads:
+@system_first
+def hankel_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
     """Return p + d - 1 Hankel heads V_h[a, b] = 1 if a + b = h, which realize any system for every input.
 
     For x != 0 the vectors V_h x are the shifts of x and span R^p; the least-norm coefficients obey |alpha_ij|
     <= sqrt(binom(2d-2, d-1) binom(2p-2, p-1)) ||M_{i-j}||_2, and 0 serves x_j = 0.
 
-    M (n, p, d) real floating with p, d >= 1. Returns ``PairwiseHeads`` in the dtype and on the device of M.
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity. Source: Proposition
-    *prop-bounded-heads*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d), with p, d >= 1. Returns ``PairwiseHeads`` in their
+    dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
+    infinity. Source: Proposition *prop-bounded-heads*. Introduced in *how-many-heads-really*.
     """
-    _, p, d = _checked(M)
+    M = _checked(system, n)
+    _, p, d = M.shape
     sums = torch.arange(p, device=M.device)[:, None] + torch.arange(d, device=M.device)
     heads = torch.arange(p + d - 1, device=M.device)[:, None, None]
     bound = math.sqrt(math.comb(2 * d - 2, d - 1) * math.comb(2 * p - 2, p - 1))
     return PairwiseHeads(M.detach(), (sums == heads).to(M.dtype), bound)
 
 
-def complex_heads(M) -> PairwiseHeads:
+@system_first
+def complex_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
     """Return the two heads {I, J}, J the quarter turn, which realize any system with p, d <= 2 for every
     input.
 
     x and J x are orthogonal and equally long, so |alpha_ij| <= ||M_{i-j}||_2, and 0 serves x_j = 0. Smaller p
     or d keep the top left corners.
 
-    M (n, p, d) real floating, 1 <= p, d <= 2. Returns ``PairwiseHeads`` in the dtype and on the device of M.
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity. Source: Proposition
-    *prop-bounded-heads*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d), 1 <= p, d <= 2. Returns ``PairwiseHeads`` in their
+    dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
+    infinity. Source: Proposition *prop-bounded-heads*. Introduced in *how-many-heads-really*.
     """
-    return _division_heads(M, 2)
+    return _division_heads(_checked(system, n), 2)
 
 
-def quaternion_heads(M) -> PairwiseHeads:
+@system_first
+def quaternion_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
     """Return the four left multiplications by 1, i, j, k, which realize any system with p, d <= 4 for every
     input.
 
     The four images of x are orthogonal and equally long, so |alpha_ij| <= ||M_{i-j}||_2, and 0 serves x_j =
     0. Smaller p or d keep the top left corners.
 
-    M (n, p, d) real floating, 1 <= p, d <= 4. Returns ``PairwiseHeads`` in the dtype and on the device of M.
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity. Source: Proposition
-    *prop-bounded-heads*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d), 1 <= p, d <= 4. Returns ``PairwiseHeads`` in their
+    dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
+    infinity. Source: Proposition *prop-bounded-heads*. Introduced in *how-many-heads-really*.
     """
-    return _division_heads(M, 4)
+    return _division_heads(_checked(system, n), 4)
 
 
 def _division_heads(M, size):
     """Left multiplication by the units of the complex numbers or the quaternions, cut to (p, d)."""
-    _, p, d = _checked(M)
+    _, p, d = M.shape
     if p > size or d > size:
         raise ValueError(f"M must have p, d <= {size} for {size} heads; got p = {p}, d = {d}")
     V = M.new_zeros(size, size, size)
@@ -78,9 +83,8 @@ def _division_heads(M, size):
     return PairwiseHeads(M.detach(), V[:, :p, :d].contiguous(), 1.0)
 
 
-def _checked(M):
-    sizes = check_shape("M", M, "n p d")
-    check_finite("M", M)
-    if min(sizes["p"], sizes["d"]) == 0:
+def _checked(system, n):
+    M = lags_of(system, n)
+    if min(M.shape[1:]) == 0:
         raise ValueError(f"M must have p, d >= 1; got shape {tuple(M.shape)}")
-    return sizes.values()
+    return M

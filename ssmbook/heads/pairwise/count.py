@@ -12,9 +12,11 @@ import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.exact import rational_matrix
 from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.systems.system import System, system_first
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,25 @@ class PairwiseCertificate:
     spectrum: torch.Tensor
 
 
-def pairwise_head_count(M, rtol=None, draws=5, generator=None, exact=False) -> Count:
-    """Return the fewest heads with pairwise coefficients f_h(x_i, x_j, i, j) equal to the lags M for almost
-    every input.
+@system_first
+def pairwise_head_count(
+    system: System | torch.Tensor, n: int | None = None, *, rtol=None, draws=5, generator=None, exact=False
+) -> Count:
+    """Return the fewest heads with coefficients f_h(x_i, x_j, i, j) that are a system for almost every input.
 
     The count is l = max_x dim span_tau{M_tau x}, attained by almost every x: the largest rank over ``draws``
     normal x in float64, on an orthonormal basis of the lags' span. ``exact=True`` takes the floats as the
     rationals they are and integer x: rational ranks k and l (l a proved lower bound that fails to be l with
     negligible probability).
 
-    M (n, p, d) real floating, n >= 0; ``rtol`` relative rank tolerance, default 1e-10 in float64, 16 epsilons
-    in shorter types; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns a settled `Count`,
-    evidence a `PairwiseCertificate`. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN,
-    infinity, draws < 1. Source: Theorem *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d) alone; ``rtol`` relative rank tolerance, default 1e-10
+    in float64, 16 epsilons in shorter types; ``generator`` a torch.Generator on the CPU (default: seed 0).
+    Returns a settled `Count`, evidence a `PairwiseCertificate`. Raises ``TypeError``/``ValueError`` for a
+    wrong dtype or shape, NaN, infinity, draws < 1. Source: Theorem *thm-pairwise-count*. Introduced in
+    *how-many-heads-really*.
     """
-    n, p, d = check_shape("M", M, "n p d").values()
-    check_finite("M", M)
+    M = lags_of(system, n)
+    n, p, d = M.shape
     check_integer("draws", draws, low=1)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     rtol = default_rtol(M.dtype) if rtol is None else rtol
@@ -158,18 +163,22 @@ def _least_norm(images, targets):
     return right.mT @ (inverse[..., :, None] * (left.mT @ targets))
 
 
-def pairwise_heads_from_ssm(M, generator=None, rtol=None):
+@system_first
+def pairwise_heads_from_ssm(
+    system: System | torch.Tensor, n: int | None = None, *, generator=None, rtol=None
+) -> PairwiseHeads:
     """Return l heads with pairwise coefficients whose function is the system's at almost every input.
 
     The value maps are l random matrices projected onto the lags' span (the best of five draws); the
     coefficients exist off a proper algebraic set and are unbounded near it: E|alpha| is infinite as soon as
     that set is a wall. Existence is not learnability.
 
-    M (n, p, d) real floating; ``generator`` a torch.Generator on the CPU (default: seed 0). Returns
-    ``PairwiseHeads`` in the dtype and on the device of M. Raises as ``pairwise_head_count``. Source: Theorem
-    *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d) alone; ``generator`` a torch.Generator on the CPU
+    (default: seed 0). Returns ``PairwiseHeads`` in their dtype and on their device. Raises as
+    ``pairwise_head_count``. Source: Theorem *thm-pairwise-count*. Introduced in *how-many-heads-really*.
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
+    M = lags_of(system, n)
     count = pairwise_head_count(M, rtol=rtol, generator=generator).value
     rtol = default_rtol(M.dtype) if rtol is None else rtol
     basis, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)

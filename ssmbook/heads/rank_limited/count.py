@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from scipy.linalg import qr
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_integer
 from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._target import lags_of, system_behind
 from ssmbook.heads.count import Count
-from ssmbook.heads.lags import check_behind
 from ssmbook.heads.rank_limited.bounds import (
     joint_ranks,
     lower_bounds,
@@ -23,6 +23,7 @@ from ssmbook.heads.rank_limited.bounds import (
 )
 from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.systems.system import System, system_first
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class LagHeads:
         return FactorizedOperator(alpha, self.V)
 
 
-def rank_limited_head_count(M, r, system=None, rtol=None) -> Count:
-    """Return how many heads with value maps of rank <= r make the lags M, between two bounds where it is
-    open.
+@system_first
+def rank_limited_head_count(
+    system: System | torch.Tensor, n: int | None = None, *, r: int, rtol=None
+) -> Count:
+    """Return how many heads with value maps of rank <= r a system needs, between two bounds where it is open.
 
     Class: real coefficients independent of the input, equality of operators. For r = 1 the count is the real
     tensor (CP) rank of M. ``low`` is the largest of ``rank_limited_lower_bounds``; ``high`` belongs to the
@@ -64,16 +67,13 @@ def rank_limited_head_count(M, r, system=None, rtol=None) -> Count:
     matrix cut into ceil(rank/r) parts, the p'd' elementary matrices, and the modes — one head a real mode,
     three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank <= r.
 
-    M (n, p, d) real floating, one system; ``r`` an int >= 1; ``system`` an optional (A, B, C) behind M, which
-    lends its modes where M alone does not show them (other lags are refused); ``rtol`` the rank tolerance
-    (1e-10 in float64). V and coefficients follow M's dtype and device. Raises ``TypeError``/``ValueError``
+    A real `System` and n, or lag operators M (n, p, d) alone; ``r`` an int >= 1; ``rtol`` the rank tolerance
+    (1e-10 in float64). A System lends its modes where its lags alone do not show them. V and coefficients
+    follow its dtype and device. Raises ``TypeError``/``ValueError``
     for bad input. Source: Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
     """
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
+    M, behind = lags_of(system, n), system_behind(system)
     check_integer("r", r, low=1)
-    if system is not None:
-        check_behind(M, *system)
     lags, matrices, rtol = _span(M, rtol)
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
     compact = (
@@ -82,7 +82,7 @@ def rank_limited_head_count(M, r, system=None, rtol=None) -> Count:
         else lags
     )
     lower = max(lower_bounds(lags, matrices, r, rtol).values())
-    found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, system, rtol)]
+    found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, behind, rtol)]
     # Fewer heads than the bound may come close, where no best approximation exists; they are not the lags.
     fair = (f for f in found if f[2] <= 10 * rtol and len(f[0]) >= lower)
     ranked = sorted(fair, key=lambda f: (len(f[0]), f[2]))
@@ -93,38 +93,43 @@ def rank_limited_head_count(M, r, system=None, rtol=None) -> Count:
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
 
 
-def rank_limited_lower_bounds(M, r, rtol=None) -> dict[str, int]:
+@system_first
+def rank_limited_lower_bounds(
+    system: System | torch.Tensor, n: int | None = None, *, r: int, rtol=None
+) -> dict[str, int]:
     """Return every lower bound on the heads of rank <= r by name, so that the reason for a count can be read.
 
     "span": k; "columns"/"rows": ceil of the joint column/row rank over r; "largest lag"; "tensor rank": ceil
     of a lower bound of the CP rank over r, from non-real pencil eigenvalues, the algebra bound 2m - t, or an
     exact discriminant.
 
-    M (n, p, d) real floating; r an int >= 1. Raises as ``rank_limited_head_count``. Source: Proposition
-    *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d) alone; r an int >= 1. Raises as
+    ``rank_limited_head_count``. Source: Proposition *prop-rank-limited*. Introduced in
+    *how-many-heads-really*.
     """
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
+    M = lags_of(system, n)
     check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
     return lower_bounds(lags, matrices, r, rtol)
 
 
-def span_rank_one_elements(M, rtol=None, tol=1e-9):
+@system_first
+def span_rank_one_elements(
+    system: System | torch.Tensor, n: int | None = None, *, rtol=None, root_rtol=1e-9
+) -> tuple[torch.Tensor, float]:
     """Return (elements, discriminant): the rank-one matrices in a two-dimensional span, one per line.
 
     For k = 2 and a 2 x 2 core, det(x E + y F) is a binary quadratic form: two real roots (discriminant > 0)
     are two rank-one elements and tensor rank 2; none (< 0) or a double one (= 0) mean tensor rank 3. The
-    discriminant is that for an orthonormal basis E, F; within ``tol`` of 0 the root counts as double.
+    discriminant is that for an orthonormal basis E, F; within ``root_rtol`` of 0 the root counts as double.
 
-    M (n, p, d) real floating with interaction rank 2 and joint column and row rank 2. elements (m, p, d), m =
-    0, 1, 2, of unit norm. Raises ``ValueError`` when the ranks are others. Source: Proposition
-    *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d), of interaction rank 2 and joint column and row rank
+    2. elements (m, p, d), m = 0, 1, 2, of unit norm. Raises ``ValueError`` when the ranks are others. Source:
+    Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
     """
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
+    M = lags_of(system, n)
     _, matrices, rtol = _span(M, rtol)
-    found = rank_one_elements(matrices, tol, rtol)
+    found = rank_one_elements(matrices, root_rtol, rtol)
     if found is None:
         ranks = joint_ranks(matrices, rtol)
         raise ValueError(
@@ -155,7 +160,7 @@ def _candidates(lags, matrices, r, system, rtol):
         yield np.concatenate([_split(found[0], r, 1e-7), _split(_completion(found[0], matrices), r, rtol)])
     for modes in (
         pencil_modes(matrices, rtol),
-        None if system is None else _system_modes(system),
+        None if system is None else _system_modes(*system),
     ):
         if modes is not None:
             yield _modal_heads(*modes, r, rtol)
@@ -194,15 +199,18 @@ def _pivoted(lags, k):
     return lags[pivots[:k]]
 
 
-def _system_modes(system):
-    """The modes of a system, or None where its eigenvectors are nearly dependent."""
-    A, B, C = system
-    values, vectors = np.linalg.eig(A.detach().double().cpu().numpy())
+def _system_modes(A, B, C, D):
+    """The modes of a system, a skip as modes of eigenvalue 0; None where its eigenvectors nearly depend."""
+    A, B, C = (matrix.detach().double().cpu().numpy() for matrix in (A, B, C))
+    values, vectors = np.linalg.eig(A)
     if values.size == 0 or np.linalg.cond(vectors) > 1e8:
         return None
-    columns = C.detach().double().cpu().numpy() @ vectors
-    rows = np.linalg.solve(vectors, B.detach().double().cpu().numpy().astype(complex))
-    return values, columns, rows
+    columns, rows = C @ vectors, np.linalg.solve(vectors, B.astype(complex))
+    if D is None:
+        return values, columns, rows
+    skip = D.detach().double().cpu().numpy()
+    zeros = np.zeros(skip.shape[1])
+    return np.append(values, zeros), np.hstack([columns, skip]), np.vstack([rows, np.eye(skip.shape[1])])
 
 
 def _modal_heads(values, columns, rows, r, rtol):

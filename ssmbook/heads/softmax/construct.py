@@ -9,10 +9,11 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook.heads._coordinates import span_coordinates
-from ssmbook.heads.lags import check_system, lag_operators
+from ssmbook.heads._target import check_real
 from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, shaped, trust
 from ssmbook.heads.softmax.rows import lag_rows
 from ssmbook.operators import FactorizedOperator
+from ssmbook.systems.system import System, system_first
 
 _FAITHFUL = 1e-10
 
@@ -50,65 +51,63 @@ class SoftmaxHeads:
         return FactorizedOperator(self.coefficients(), self.V)
 
 
-def softmax_heads_from_ssm(A, B, C, n, D=None, *, heads=None, rtol=None):
+@system_first
+def softmax_heads_from_ssm(system: System, n: int, *, H: int | None = None, rtol=None) -> SoftmaxHeads:
     """Return softmax heads with a sink whose operator is the system's, with finite logits.
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None: one real system; n >= 1 its length. ``heads``: None takes
+    One real `System`; n >= 1 the number of tokens. ``H``: None takes
     k heads where ``softmax_head_count`` certifies k and the construction keeps ten digits, else k + 1; an int
     asks for exactly that many (k or k + 1). ``rtol`` is the rank tolerance
     (None: 1e-10, or rounding if ten digits need it). Result ``SoftmaxHeads`` with
-    logits (H, n, n) and V (H, p, d) in the dtype and on the device of A; built in float64.
+    logits (H, n, n) and V (H, p, d) in the dtype and on the device of the system; built in float64.
 
-    Raises ``ValueError`` when ``heads`` is neither k nor k + 1, when k heads are asked for and not certified,
+    Raises ``ValueError`` when ``H`` is neither k nor k + 1, when k heads are asked for and not certified,
     and when rounding forbids a relative error below 1e-10 (reason and spectrum in the message);
     ``TypeError``/``ValueError`` for bad input. Source: Theorem *thm-sink-count*. Introduced in
     *how-many-heads-really*.
     """
     check_integer("n", n, low=1)
-    check_system(A, B, C, D)
-    if A.ndim != 2:
-        raise ValueError(f"A must have shape (N, N), one system; got {tuple(A.shape)}")
-    system = tuple(None if m is None else m.double() for m in (A, B, C, D))
-    M = lag_operators(*system[:3], n, D=system[3])
-    rows, exponents = lag_rows(M, system)
+    exact = check_real(system).double()
+    M = exact.lags(n)
+    rows, exponents = lag_rows(M, tuple(exact))
     certificate = certify(rows, *trust(M, rtol, None))
-    _check_heads(heads, certificate)
-    made = _made(rows, exponents, certificate, heads, trust(M, rtol, None)[0])
+    _check_heads(H, certificate)
+    made = _made(rows, exponents, certificate, H, trust(M, rtol, None)[0])
     fine = max(rows.shape) * np.finfo(float).eps
     if made[3] > _FAITHFUL and rtol is None:
         # Directions below the standard tolerance still count against ten digits: keep all but rounding.
-        return softmax_heads_from_ssm(A, B, C, n, D, heads=heads, rtol=fine)
+        return softmax_heads_from_ssm(system, n, H=H, rtol=fine)
     if made[3] > _FAITHFUL:
         shown = np.array2string(certificate.spectrum.cpu().numpy()[: certificate.k + 2], precision=2)
         raise ValueError(
             f"A, B, C must allow a relative error of {_FAITHFUL:.0e}; {len(made[2])} "
             f"heads leave {made[3]:.1e} (margin {certificate.margin:.1e}, singular values {shown})"
         )
-    return _sink_heads(*made, M.to(A.dtype), shaped(certificate, M))
+    return _sink_heads(*made, M.to(system.dtype), shaped(certificate, M))
 
 
-def _made(rows, exponents, certificate, heads, rtol):
+def _made(rows, exponents, certificate, H, rtol):
     """The k heads where they are certified, asked for and faithful, else k + 1 (see `_checked`)."""
     basis, _ = span_coordinates(rows, rtol)
     made = None
-    if certificate.kind == "separating" and heads in (None, certificate.k):
+    if certificate.kind == "separating" and H in (None, certificate.k):
         u = basis @ certificate.U.numpy()
         made = _checked(rows, exponents, basis, *slice_simplex(rows @ basis.T, u))
-    if made is None or (heads is None and made[3] > _FAITHFUL):
+    if made is None or (H is None and made[3] > _FAITHFUL):
         made = _checked(rows, exponents, basis, *full_simplex(rows @ basis.T))
     return made
 
 
-def _check_heads(heads, certificate):
+def _check_heads(H, certificate):
     """Refuse a number of heads that is neither k nor k + 1, and k where no separating U was found."""
-    if heads is None:
+    if H is None:
         return
-    check_integer("heads", heads, low=0)
+    check_integer("H", H, low=0)
     k = certificate.k
-    if heads not in ((k, k + 1) if k else (0,)):
-        raise ValueError(f"heads must be {f'{k} or {k + 1}' if k else 0}; got {heads}")
-    if heads == k > 0 and certificate.kind != "separating":
-        raise ValueError(f"heads = {k} is not certified here: {certificate.reason}; ask for {k + 1}")
+    if H not in ((k, k + 1) if k else (0,)):
+        raise ValueError(f"H must be {f'{k} or {k + 1}' if k else 0}; got {H}")
+    if H == k > 0 and certificate.kind != "separating":
+        raise ValueError(f"H = {k} is not certified here: {certificate.reason}; ask for {k + 1}")
 
 
 def _checked(rows, exponents, basis, coefficients, vertices):

@@ -8,16 +8,16 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from ssmbook._checks import check_finite, check_shape
 from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._target import lags_of, system_behind
 from ssmbook.heads.count import Count
-from ssmbook.heads.fixed.counts import head_count_from_lags
+from ssmbook.heads.fixed.counts import head_count
 from ssmbook.heads.fixed.exact import rational_matrix
-from ssmbook.heads.lags import check_behind
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
 from ssmbook.heads.softmax.rows import lag_rows
 from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.systems.system import System, system_first
 
 _EPS = np.finfo(np.float64).eps
 # Lags that leave the numerical span by more than this (relative to themselves) make the rank itself doubtful.
@@ -52,37 +52,37 @@ class SoftmaxCertificate:
     weights: torch.Tensor | None = None
 
 
-def softmax_head_count(M, rtol=None, accuracy=None, *, system=None) -> Count:
-    """Return the fewest causal softmax heads with a sink that realize the lags M exactly, and the
-    certificate.
+@system_first
+def softmax_head_count(
+    system: System | torch.Tensor, n: int | None = None, rtol=None, accuracy=None
+) -> Count:
+    """Return the fewest causal softmax heads with a sink that are a system exactly, and the certificate.
 
     Class: coefficients independent of the input, finite logits on j <= i, a sink of value 0 (equivalently
     softmax with a + 1 in the denominator), equality of operators. The count is k = dim span{M_tau} if some U
     has <U, M_tau> > 0 for *all* lags, else k + 1 (a zero lag always costs the extra head); 0 for the zero
     system.
 
-    M (n, p, d) real floating, one system; the work is done in float64. ``rtol`` is the rank tolerance
-    relative to the largest singular value, ``accuracy`` the relative accuracy to which each lag is trusted:
-    margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and 1e-12 in
-    float64, 16 epsilons in shorter types. Returns a `Count` (k to k + 1 where undecided), evidence a
-    `SoftmaxCertificate`. ``system``: the (A, B, C) behind M, where there is one: the eigenvalue test is
-    asked first, which neither underflows nor needs a linear program, and the lags only where it cannot decide
-    this length. A lag that underflowed to zero is made again from the system; without one it is a zero lag.
+    A real `System` and n, or lag operators M (n, p, d) alone; the work is done in float64. ``rtol`` is the
+    rank tolerance relative to the largest singular value, ``accuracy`` the relative accuracy to which each
+    lag is trusted: margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and
+    1e-12 in float64, 16 epsilons in shorter types. Returns a `Count` (k to k + 1 where undecided), evidence a
+    `SoftmaxCertificate`. Of a System without a skip the eigenvalue test is asked first, which neither
+    underflows nor needs a linear program, and the lags only where it cannot decide this length. A lag that
+    underflowed to zero is made again from the System; given as a number it is a zero lag.
 
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity, a system with other
-    lags, and tolerances that are not numbers in [0, 1). Source: Theorem
-    *thm-sink-count*. Introduced in *how-many-heads-really*.
+    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity, and tolerances that are
+    not numbers in [0, 1). Source: Theorem *thm-sink-count*. Introduced in *how-many-heads-really*.
     """
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
+    M, behind = lags_of(system, n), system_behind(system)
     tolerances = trust(M, rtol, accuracy)
-    test = None
-    if system is not None:
-        check_behind(M, *system)
-        test = eigenvalue_test(*system)
-    if test is not None and _decides(test, M, system[0]):
-        return _by_eigenvalues(test, M[: len(system[0]) + 1])
-    certificate = certify(lag_rows(M, system)[0], *tolerances)
+    if behind is not None and len(M) and system.minimal().N == 0:  # nothing of it passes through a state
+        M = torch.zeros_like(M)
+        M[0] = 0 if system.D is None else system.D
+    test = eigenvalue_test(system) if behind is not None and system.D is None else None
+    if test is not None and _decides(test, M, system.N):
+        return _by_eigenvalues(test, M[: system.N + 1])
+    certificate = certify(lag_rows(M, behind)[0], *tolerances)
     if test is not None and certificate.kind == "undecided":
         certificate = replace(certificate, reason=f"{certificate.reason}; of the poles: {test.reason}")
     return counted(shaped(certificate, M))
@@ -112,14 +112,14 @@ def shaped(certificate, M):
     )
 
 
-def _decides(test, M, A) -> bool:
+def _decides(test, M, N) -> bool:
     """Whether the poles decide the count of these lags, which show no more heads than the poles do."""
     n = len(M)
     if n < test.nu or test.k == 0 or test.verdict == "inconclusive":
         return False
     if test.verdict == "k+1" and n < test.n0_high:
         return False
-    return head_count_from_lags(M[: len(A) + 1]).value <= test.k
+    return head_count(M[: N + 1]).value <= test.k
 
 
 def _by_eigenvalues(test, lags):

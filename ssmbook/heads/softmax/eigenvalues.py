@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.linalg import eig, schur
 
-from ssmbook.heads.fixed.counts import real_system, spectrum_report
-from ssmbook.systems import minimal_realization
+from ssmbook.heads._target import check_real
+from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems._units import ldexp, standard_form
+from ssmbook.systems.system import System, system_first
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class EigenvalueTest:
     n0_high: int | None = None
 
 
-def eigenvalue_test(A, B, C, tol=1e-7):
+@system_first
+def eigenvalue_test(system: System, rtol=1e-7) -> EigenvalueTest:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length
     on.
 
@@ -44,17 +47,18 @@ def eigenvalue_test(A, B, C, tol=1e-7):
     and conjugate pairs with angle theta_s and index nu_s; nu_0 is the index of the eigenvalue 0. The upper
     bound needs no independence; a positive eigenvalue without independence is inconclusive.
 
-    A (N, N), B (N, d), C (p, N), one real system without skip, any stability and units. Works in float64;
-    eigenvalues within ``tol`` (relative to the spectral radius) are taken for one, and moduli below it for 0.
-    The mathematics is exact, its input — eigenvalues and ranks — is numerical: inconclusive also where k is a
-    near-tie and where poles and lags disagree on nu, as they do for two poles within ``tol``. Raises
-    ``TypeError``/``ValueError`` for a bad system. Source: Proposition *prop-eigenvalue-test*. Introduced in
+    One real `System` without a skip, any stability and units. Works in float64; eigenvalues within ``rtol``
+    (relative to the spectral radius) are taken for one, and moduli below it for 0. The mathematics is exact,
+    its input — eigenvalues and ranks — is numerical: inconclusive also where k is a near-tie and where poles
+    and lags disagree on nu, as they do for two poles within ``rtol``. Raises ``TypeError``/``ValueError`` for
+    a bad system and one with a skip. Source: Proposition *prop-eigenvalue-test*. Introduced in
     *how-many-heads-really*.
     """
-    real_system(A, B, C)
-    report = spectrum_report(A, B, C, len(A))
-    minimal, _, _ = minimal_realization(*(t.detach().double().cpu() for t in (A, B, C)), rtol=report.rtol)
-    modes = _modes(minimal.numpy(), tol, _noise(A, B, C))
+    if check_real(system).D is not None:
+        raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
+    report = spectrum_report(system, system.N)
+    exact = system.detach().to("cpu", torch.float64)
+    modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), rtol, _noise(exact))
     k, nu = report.count, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
     known = {"k": k, "nu": nu, "independent": k == nu, "modes": pairs}
@@ -84,19 +88,19 @@ def _doubt(report, nu, nearly_real) -> str:
     return "a pole too close to the positive axis to call real" if nearly_real else ""
 
 
-def _noise(A, B, C) -> float:
+def _noise(system: System) -> float:
     """The size of rounding errors in the minimal matrix: that of all states, not its own."""
-    form = standard_form(*(t.detach().double().cpu() for t in (A, B, C)))
-    return 10 * len(A) * np.finfo(float).eps * float(ldexp(*form.step))
+    form = standard_form(*system)
+    return 10 * system.N * np.finfo(float).eps * float(ldexp(*form.step))
 
 
-def _modes(A, tol, noise):
+def _modes(A, rtol, noise):
     """One (eigenvalue, index, doubtful) per cluster, conjugates merged; doubtful: called real by tolerance
     only.
     """
-    values, radius = _eigenvalues(A, tol)
+    values, radius = _eigenvalues(A, rtol)
     radius = np.maximum(radius, noise)
-    limit = max(10 * tol * max(np.linalg.norm(A), np.abs(values).max(initial=0.0)), noise)
+    limit = max(10 * rtol * max(np.linalg.norm(A), np.abs(values).max(initial=0.0)), noise)
     left, modes = list(range(len(values))), []
     while left:
         first = values[left[0]]
@@ -116,8 +120,8 @@ def _modes(A, tol, noise):
     return modes
 
 
-def _eigenvalues(A, tol):
-    """Eigenvalues and the radius within which each is known: tol, or its condition number times the rounding
+def _eigenvalues(A, rtol):
+    """Eigenvalues and the radius within which each is known: rtol, or its condition number times the rounding
     of A.
     """
     if len(A) == 0:
@@ -126,7 +130,7 @@ def _eigenvalues(A, tol):
     size = np.linalg.norm(A, 2)
     overlap = np.abs((left.conj() * right).sum(0))
     rounding = 10 * len(A) * np.finfo(float).eps * size / np.maximum(overlap, 1e-300)
-    return values, np.maximum(tol * np.abs(values).max(), np.minimum(rounding, 1e-3 * size))
+    return values, np.maximum(rtol * np.abs(values).max(), np.minimum(rounding, 1e-3 * size))
 
 
 def _index(A, members, radius, limit):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ssmbook.scans import lti_kernel
+
 # One step that loses this much of its terms' size has cancelled: what is left of it is rounding.
 _CANCELLED = 1e-12
 
@@ -12,12 +14,14 @@ _CANCELLED = 1e-12
 def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
     """Return float64 rows (n, p d) and integer exponents (n,) with rows * 2^exponents = vec M_tau.
 
-    M (n, p, d). Lags at the end that are zero or close to the least number of M's dtype may have faded:
-    where ``system``, the (A, B, C, D) or (A, B, C) behind M, is given, they are taken from it, by a
-    recurrence that keeps the state at order one. A lag that cancels, and a zero lag before others that are
-    not, stay zero. Introduced in *how-many-heads-really*.
+    M (n, p, d), of ``system`` (A, B, C, D) where that is known. A lag all of which cancels in C times the
+    state is zero then: what is left of it is rounding. Lags at the end that are zero or close to the least
+    number of M's dtype may have faded: they are taken from the system, by a recurrence that keeps the state
+    at order one. A zero lag before others that are not stays zero. Introduced in *how-many-heads-really*.
     """
     rows = M.detach().double().cpu().flatten(1).numpy()
+    if system is not None:
+        rows = np.where(_all_cancelled(rows, *system)[:, None], 0.0, rows)
     faint = np.abs(rows).max(1, initial=0.0) < torch.finfo(M.dtype).tiny / torch.finfo(M.dtype).eps ** 2
     strong = np.flatnonzero(~faint)
     first = int(strong[-1]) + 1 if len(strong) else 0
@@ -31,6 +35,16 @@ def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
     nonzero = rows.any(axis=1)
     exponents[~nonzero] = exponents[nonzero].min(initial=0)
     return rows, exponents
+
+
+def _all_cancelled(rows, A, B, C, D=None):
+    """Which lags are no larger than what rounding leaves of the products C A^tau B that sum up to them."""
+    A, B, C = (m.detach().double().cpu() for m in (A, B, C))
+    states = lti_kernel(A, B, torch.eye(len(A), dtype=A.dtype), len(rows))
+    terms = (C.abs() @ states.abs()).flatten(1)
+    if D is not None and len(terms):
+        terms[0] += D.detach().double().cpu().abs().flatten()
+    return np.abs(rows).max(1, initial=0.0) <= _CANCELLED * terms.numpy().max(1, initial=0.0)
 
 
 def _recurrence(n, A, B, C, D=None):

@@ -12,9 +12,11 @@ import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.softmax.construct import SoftmaxHeads, full_simplex, slice_simplex
 from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, counted, trust
+from ssmbook.systems.system import System, system_first
 
 
 @dataclass(frozen=True)
@@ -50,22 +52,24 @@ class SinklessPlateau:
         return _visible(M.shape[0], M.device)[..., None, None] * (_toeplitz(M) + self.corrections[:, None])
 
 
-def sinkless_reach(W, rtol=None, accuracy=None) -> Count:
-    """Decide whether fixed finite-logit causal softmax heads *without* a sink can be W, and with how many
-    heads.
+@system_first
+def sinkless_reach(system: System | torch.Tensor, n: int | None = None, rtol=None, accuracy=None) -> Count:
+    """Decide whether fixed finite-logit causal softmax heads without a sink can be W, and how many it takes.
 
     They can iff all row sums sum_j W_ij agree; then k heads if some U has <U, W_ij> > 0 on every visible
     block, else k + 1, k = dim span{W_ij}; 0 for W = 0. A time-invariant system passes only if M_tau = 0 for
     every tau >= 1.
 
-    W is (n, n, p, d), zero above the diagonal, or lags M (n, p, d). Row sums are compared to 1e-10 (float32:
+    W comes as a real `System` and n, as lag operators M (n, p, d) or as blocks (n, n, p, d), zero above the
+    diagonal. Row sums are compared to 1e-10 (float32:
     rounding) of the largest block; ``rtol`` and ``accuracy`` as in ``softmax_head_count``. Returns a `Count`,
     evidence a `SinklessReach`: ``count.possible`` tells whether W is within reach, and an undecided sign
     leaves k to k + 1. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
     diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem *thm-no-sink*.
     Introduced in *how-many-heads-really*.
     """
-    W, tolerances = _blocks(W), trust(W, rtol, accuracy)
+    W = _blocks(system, n)
+    tolerances = trust(W, rtol, accuracy)
     largest = float(W.flatten(-2).norm(dim=-1).max())
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
@@ -76,19 +80,19 @@ def sinkless_reach(W, rtol=None, accuracy=None) -> Count:
     return replace(count, evidence=SinklessReach(spread, count.evidence))
 
 
-def sinkless_plateau(M):
-    """Return the best error any number of fixed sinkless softmax heads can reach on a system: k + 1 attain
-    it.
+@system_first
+def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> SinklessPlateau:
+    """Return the best error any number of fixed sinkless softmax heads can reach on it: k + 1 attain it.
 
     error = sum_i ||S_i - V||_F^2/(i + 1) with S_i = sum_{tau <= i} M_tau and V their mean with weights 1/(i +
     1), i from 0. It bounds every H from below and is a minimum, attained, for H >= k + 1.
 
-    M (n, p, d) real floating, n >= 1. Returns ``SinklessPlateau`` in the dtype and on the device of M; the
-    sums are made in float64. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
-    infinity. Source: Proposition *prop-plateau*. Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d) alone; n >= 1. Returns ``SinklessPlateau`` in their
+    dtype and on their device; the sums are made in float64. Raises ``TypeError``/``ValueError`` for a wrong
+    dtype or shape, NaN and infinity. Source: Proposition *prop-plateau*. Introduced in
+    *how-many-heads-really*.
     """
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
+    M = lags_of(system, n)
     if M.shape[0] == 0:
         raise ValueError("M must hold at least one lag, n >= 1; got n = 0")
     lags = M.detach().double()
@@ -103,34 +107,35 @@ def sinkless_plateau(M):
     return SinklessPlateau(error, relative, mean.to(M.dtype), corrections.to(M.dtype))
 
 
-def sinkless_heads(W, heads=None, rtol=None):
-    """Return finite-logit softmax heads without a sink whose operator is W, for a W that ``sinkless_reach``
-    admits.
+@system_first
+def sinkless_heads(
+    system: System | torch.Tensor, n: int | None = None, *, H: int | None = None, rtol=None
+) -> SoftmaxHeads:
+    """Return finite-logit softmax heads without a sink whose operator is W, one ``sinkless_reach`` admits.
 
-    W (n, n, p, d) causal, or lags (n, p, d); ``heads`` None takes the certified count, k + 1 where undecided;
+    W comes as there; ``H`` None takes the certified count, k + 1 where undecided;
     an int asks for k or k + 1. Result ``SoftmaxHeads`` in the dtype and on the device of W. Raises
     ``ValueError`` for an operator out of reach, for k heads that are not certified, and for bad input.
     Source: Theorem *thm-no-sink*. Introduced in *how-many-heads-really*.
     """
+    W = _blocks(system, n)
     count = sinkless_reach(W, rtol=rtol)
     if not count.possible:
         raise ValueError(
             f"W must have equal row sums to be softmax without a sink; they differ by "
             f"{count.evidence.spread:.1e}"
         )
-    W, certificate = _blocks(W), count.evidence.certificate
+    certificate = count.evidence.certificate
     k = certificate.k
-    if heads is not None:
-        check_integer("heads", heads, low=k, high=k + 1 if k else 0)
-    heads = count.high if heads is None else heads
-    if heads == k > 0 and certificate.kind != "separating":
-        raise ValueError(
-            f"heads = {k} is not certified for this operator: {certificate.reason}; ask for {k + 1}"
-        )
+    if H is not None:
+        check_integer("H", H, low=k, high=k + 1 if k else 0)
+    H = count.high if H is None else H
+    if H == k > 0 and certificate.kind != "separating":
+        raise ValueError(f"H = {k} is not certified for this operator: {certificate.reason}; ask for {k + 1}")
     visible = _visible(W.shape[0], W.device).cpu().numpy()
     rows = W.double().cpu().flatten(2).numpy()[visible]
     basis, _ = span_coordinates(rows, trust(W, rtol, None)[0])
-    if heads == k and k:
+    if H == k and k:
         entries, vertices = slice_simplex(rows @ basis.T, basis @ certificate.U.numpy())
     else:
         entries, vertices = _leveled_simplex(rows @ basis.T, visible)
@@ -165,18 +170,22 @@ def _assembled(entries, V, rows, visible, W, certificate):
     )
 
 
-def _blocks(W):
-    """Lags or blocks, checked, as causal blocks (n, n, p, d)."""
-    pattern = "n n p d" if isinstance(W, torch.Tensor) and W.ndim == 4 else "n p d"
-    sizes = check_shape("W", W, pattern)
-    check_finite("W", W)
-    if sizes["n"] == 0:
+def _blocks(system, n):
+    """A system, its lags or blocks, checked, as causal blocks (n, n, p, d)."""
+    if not isinstance(system, torch.Tensor) or system.ndim != 4:
+        M = lags_of(system, n)
+        if len(M) == 0:
+            raise ValueError("M must hold at least one lag, n >= 1; got n = 0")
+        return _visible(len(M), M.device)[..., None, None] * _toeplitz(M.detach())
+    if n is not None:
+        raise TypeError(f"n must be left out beside blocks W (n, n, p, d); got {n}")
+    size = check_shape("W", system, "n n p d")["n"]
+    check_finite("W", system)
+    if size == 0:
         raise ValueError("W must have n >= 1; got n = 0")
-    if W.ndim == 3:
-        return _visible(sizes["n"], W.device)[..., None, None] * _toeplitz(W.detach())
-    if W[~_visible(sizes["n"], W.device)].any():
+    if system[~_visible(size, system.device)].any():
         raise ValueError("W must be causal, zero above the diagonal; got a non-zero block with j > i")
-    return W.detach()
+    return system.detach()
 
 
 def _visible(n, device):

@@ -1,0 +1,37 @@
+"""What a count or a construction of heads is asked of: a `System` and a length, or its lag operators."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_finite, check_shape
+from ssmbook.systems.system import System, check_system
+
+
+def lags_of(system: System | Tensor, n: int | None = None) -> Tensor:
+    """The lag operators (n, p, d) to be met: those of one real `System` for n tokens, or given ones M.
+
+    Raises ``TypeError`` for what is neither, for a System without n and for lag operators with one, and as
+    `System.lags`; ``ValueError`` for the shape of M and for entries that are not finite.
+    """
+    if isinstance(system, Tensor) and not isinstance(n, Tensor):
+        check_shape("M", system, "n p d")
+        check_finite("M", system)
+        if n is not None:
+            raise TypeError(f"n must be left out beside lag operators M (n, p, d); got {n}")
+        return system
+    check_real(system)
+    if n is None:
+        raise TypeError("n must be given beside a System: the number of tokens; got None")
+    return system.lags(n)
+
+
+def check_real(system: System) -> System:
+    """One real `System`: heads have real coefficients."""
+    return check_system(system, batched=False, complex_ok=False)
+
+
+def system_behind(system: System | Tensor) -> tuple[torch.Tensor, ...] | None:
+    """The matrices of a `System`, or None for lag operators."""
+    return tuple(system) if isinstance(system, System) else None

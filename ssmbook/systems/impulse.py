@@ -1,0 +1,26 @@
+"""The impulse response by the plain loop: the naive twin of `System.lags`."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_integer
+from ssmbook.scans import lti_kernel_naive
+from ssmbook.systems.system import System, check_system, system_first
+
+
+@system_first
+def impulse_response(system: System, n: int) -> torch.Tensor:
+    """The lag operators M_tau = C A^tau B for tau < n, one product at a time; M_0 takes the skip D too.
+
+    A `System`, real or complex, batches too -> M (..., n, p, d), same dtype and device. Lag 0 is C B: the
+    state has already seen the token it is read at. This is the naive form of `System.lags`, kept as its
+    reference. Raises TypeError for what is no System, ValueError for n < 0; an unstable A overflows to inf.
+    Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    """
+    A, B, C, D = check_system(system)
+    check_integer("n", n, low=0)
+    M = lti_kernel_naive(A, B, C, n)
+    if D is None or n == 0:
+        return M
+    return torch.cat((M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]), dim=-3)
