@@ -12,7 +12,7 @@ import pathlib
 
 import torch
 
-from . import diagonal, layers, systems
+from . import diagonal, layers, operators, systems
 from .timing import machine, measured, steady_memory
 
 SUITES = {
@@ -23,6 +23,7 @@ SUITES = {
     "selective": layers.selective,
     "ssd": layers.ssd,
     "matrices": systems.matrices,
+    "operators": operators.run,
 }
 
 
@@ -31,7 +32,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds; nothing is written")
     parser.add_argument("--rounds", type=int, default=11, help="repetitions (median taken)")
-    parser.add_argument("--only", choices=sorted(SUITES), nargs="*", help="these suites alone")
+    parser.add_argument(
+        "--only", choices=sorted(SUITES), nargs="*", help="these suites alone; nothing is written"
+    )
     parser.add_argument("--keep-memory", action="store_true", help="freed memory stays with the process")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -47,7 +50,7 @@ def main() -> None:
         if not options.only or name in options.only:
             results[name], tables = suite(options.device, rounds, options.quick)
             print("\n".join(tables), flush=True)
-    if options.quick:
+    if options.quick or options.only:
         return
     folder = pathlib.Path(__file__).parents[1] / "ssmbook/experiments/measured"
     path = folder / f"{about['name']}{'-memory-kept' if options.keep_memory else ''}.json"
