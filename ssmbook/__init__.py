@@ -1,9 +1,9 @@
 """ssmbook: attention and state space models through one operator, W_ij(X).
 
 The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and
-``scans`` stand on torch alone; ``maps``, ``systems`` and ``display`` on them; ``heads`` and ``gradients``
-above; ``experiments`` and ``exercises`` next; ``chapters`` on top. Subpackages load on first use, so
-``import ssmbook`` costs nothing beyond Python itself.
+``scans`` stand on torch alone; ``maps``, ``systems`` and ``display`` on them; ``heads``, ``gradients`` and
+``testing`` above; ``experiments`` and ``exercises`` next; ``chapters`` on top. Subpackages load on first
+use, so ``import ssmbook`` costs nothing beyond Python itself.
 """
 
 from importlib import import_module
@@ -20,6 +20,7 @@ _SUBPACKAGES = (
     "experiments",
     "display",
     "exercises",
+    "testing",
 )
 
 __all__ = [*_SUBPACKAGES, "System", "__version__"]

@@ -21,41 +21,6 @@ def close(a, b, tol=1e-12):
     assert torch.allclose(a, b, rtol=tol, atol=tol)
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-def test_the_three_ways_to_act_are_one(kind, batch):
-    W, random = kind.operator(batch)
-    x = random(*batch, 5, kind.d)
-    assert torch.equal(W @ x, W.apply(x)) and torch.equal(W(x), W.apply(x))
-    assert W.shape == W.to_dense().shape == (*batch, 5, 5, kind.p, kind.d)
-    with pytest.raises(ValueError, match="x must have shape"):
-        W @ random(*batch, 4, kind.d)
-
-
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("batch", BATCHES)
-def test_the_transpose_is_the_adjoint(kind, batch, n):
-    W, random = kind.operator(batch, n)
-    dense = W.to_dense().transpose(-4, -3).mT
-    close(W.T.to_dense(), dense)
-    close(W.T.T.to_dense(), W.to_dense())
-    x, y = random(*batch, n, kind.d), random(*batch, n, kind.p)
-    pair = ((W @ x) * y).sum((-2, -1)), (x * (W.T @ y)).sum((-2, -1))
-    assert torch.allclose(*pair, rtol=1e-10, atol=1e-10)
-    close(W.T.block_norms(), W.block_norms().mT)
-    assert torch.equal(torch.as_tensor(W.T.interaction_rank()), torch.as_tensor(W.interaction_rank()))
-    for i in range(n):
-        close(W.T.row(i), dense[..., i, :, :, :])
-        close(W.T.column(i), dense[..., :, i, :, :])
-    wider = random(2, *batch, n, kind.p) if batch == () else random(n, kind.p)
-    close(W.T @ wider, torch.einsum("...ijpd,...jd->...ip", dense, wider))
-
-
-def test_the_transpose_carries_gradients(kind):
-    W, random = kind.operator((2,), 3)
-    y = random(2, 3, kind.p).requires_grad_()
-    assert torch.autograd.gradcheck(W.T.apply, (y,))
-
-
 INDICES = [
     (1, 2),
     (-1, 0),

@@ -135,25 +135,6 @@ def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
         assert (W * scale).spectrum_bounds().rank() == (6, 6)
 
 
-def brute_force(W, t):
-    blocks = W.to_dense()[t:, :t]
-    return int(torch.linalg.matrix_rank(blocks.transpose(-3, -2).flatten(2).flatten(0, 1), rtol=1e-9))
-
-
-def test_the_past_future_rank_is_the_largest_over_the_cuts(kind):
-    W, _ = kind.operator()
-    if not kind.causal:
-        with pytest.raises(ValueError, match="W must be causal"):
-            W.past_future_rank()
-        return
-    assert W.past_future_rank() == max(brute_force(W, t) for t in range(1, 5))
-    batched, _ = kind.operator((3, 2))
-    ranks = batched.past_future_rank()
-    assert ranks.dtype == torch.int64 and ranks.shape == (3, 2)
-    alone, _ = kind.operator((), 1)
-    assert alone.past_future_rank() == 0
-
-
 @pytest.mark.parametrize("N", [1, 2, 5])
 def test_a_recurrence_needs_no_more_memory_than_its_states(N):
     n = 12

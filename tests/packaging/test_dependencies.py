@@ -94,7 +94,10 @@ def run_python(code):
 @pytest.mark.parametrize(
     ("floors", "unwanted"),
     [
-        (("operators", "scans", "maps", "systems", "heads", "gradients", "exercises"), HEAVY),
+        (
+            ("operators", "scans", "maps", "systems", "heads", "gradients", "exercises", "testing"),
+            HEAVY | {"pytest"},
+        ),
         (("display",), {"sympy", "scipy"}),
     ],
 )

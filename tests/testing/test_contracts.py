@@ -1,0 +1,221 @@
+"""The contracts bite: what breaks one law is caught by the law that says so, and what breaks none passes."""
+
+import doctest
+
+import pytest
+import torch
+
+from ssmbook.maps import SelectiveSSM, SequenceMap
+from ssmbook.operators import InteractionOperator
+from ssmbook.testing import MapContract, OperatorContract, RecurrentMapContract
+from ssmbook.testing import _maps as map_laws
+from ssmbook.testing import _operators as operator_laws
+
+
+class Total(InteractionOperator):
+    """y_i = V (x_0 + … + x_i)."""
+
+    def __init__(self, V, n):
+        super().__init__(V, V.shape[:-2], n, *V.shape[-2:])
+        self.V = V
+
+    def _apply(self, x):
+        return x.cumsum(-2) @ self.V.mT
+
+    def _scaled(self, factor):
+        return type(self)(factor * self.V, self.n)
+
+    def _mapped(self, change):
+        return type(self)(change(self.V), self.n)
+
+
+class TestTotal(OperatorContract):
+    causal = True
+
+    def make(self, random, batch, n):
+        return Total(random(*batch, 3, 4), n)
+
+
+def operator(**broken):
+    """The contract of ``Total`` with some of its methods replaced."""
+    kind = type("Broken", (Total,), broken)
+    few = OperatorContract.cases | {"batch": [(), (2,)], "n": [0, 5]}
+    make = {"make": lambda self, random, batch, n: kind(random(*batch, 3, 4), n)}
+    held = type("Held", (TestTotal,), make | {"cases": few})
+    return held()
+
+
+def spoiled(spoil):
+    """A ``_span_blocks`` that yields other rows than those of the blocks."""
+
+    def _span_blocks(self):
+        yield spoil(self.to_dense().flatten(-4, -3).flatten(-2))
+
+    return _span_blocks
+
+
+def looks_ahead(self, x):
+    return x.flip(-2).cumsum(-2).flip(-2) @ self.V.mT
+
+
+OPERATORS = {
+    "affine": (
+        {"_apply": lambda self, x: x.cumsum(-2) @ self.V.mT + 1},
+        "test_it_acts_as_the_sum_over_its_blocks",
+    ),
+    "changes x": ({"_apply": lambda self, x: x.mul_(2).cumsum(-2) @ self.V.mT}, "test_"),
+    "another row": (
+        {"row": lambda self, i: 2 * InteractionOperator.row(self, i), "to_dense": lambda self: dense(self)},
+        "test_rows_columns_and_blocks",
+    ),
+    "another column": (
+        {"column": lambda self, j: self.to_dense()[..., j, :, :, :]},
+        "test_rows_columns_and_blocks",
+    ),
+    "norms not squared": (
+        {"block_norms": lambda self: self.to_dense().abs().sum((-2, -1))},
+        "test_rows_columns_and_blocks",
+    ),
+    "transpose forgets time": ({"_transposed": lambda self: Total(self.V.mT, self.n)}, "test_the_transpose"),
+    "sum forgets one": ({"_plus": lambda self, other: self}, "test_sums_multiples_and_compositions"),
+    "multiple forgets": ({"_scaled": lambda self, factor: self}, "test_"),
+    "rows left out": ({"_span_blocks": spoiled(lambda rows: rows[..., 1:, :])}, "test_"),
+    "rows twice": (
+        {"_span_blocks": spoiled(lambda rows: torch.cat([rows, rows], -2))},
+        "test_spectrum_and_rank",
+    ),
+    "rounded to float32": (
+        {"_span_blocks": spoiled(lambda rows: rows.float() + 1e-4 * rows.float().roll(1, -1))},
+        "test_",
+    ),
+    "not causal": ({"_apply": looks_ahead}, "test_a_causal_operator"),
+    "detached": ({"_apply": lambda self, x: x.detach().cumsum(-2) @ self.V.mT}, "test_gradients"),
+    "stays attached": ({"detach": lambda self: self}, "test_gradients_flow_and_stop"),
+    "loses its dtype": ({"_mapped": lambda self, change: self}, "test_dtype"),
+    "ranks what is not finite": ({"_span_blocks": spoiled(torch.nan_to_num)}, "test_what_does_not_fit"),
+}
+
+
+def dense(W):
+    lower = torch.ones(W.n, W.n, dtype=W.dtype).tril()
+    return torch.einsum("ij,...pd->...ijpd", lower, W.V)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_broken_operator_is_caught_by_its_law(name):
+    broken, law = OPERATORS[name]
+    with pytest.raises(AssertionError, match=rf"(?m)^{law}\w*\(.*\): ."):
+        operator(**broken).check()
+
+
+class Sum(SequenceMap):
+    """y_i = V (x_0 + … + x_i)."""
+
+    def __init__(self, d, p, **new):
+        super().__init__(d, p)
+        self.V = torch.nn.Parameter(torch.randn(p, d, **new))
+
+    def _forward(self, x):
+        return x.cumsum(-2) @ self.V.mT
+
+    def _interaction(self, x):
+        return Total(self.V.expand(*x.shape[:-2], *self.V.shape), x.shape[-2])
+
+
+class TestSum(MapContract):
+    def make(self, **new):
+        return Sum(4, 3, **new)
+
+
+class TestSelective(RecurrentMapContract):
+    def make(self, **new):
+        return SelectiveSSM(3, N=2, **new)
+
+
+MAPS = {
+    "another operator": (
+        {"_interaction": lambda self, x: 2 * Sum._interaction(self, x)},
+        "test_forward_is_the",
+    ),
+    "an offset": ({"_forward": lambda self, x: Sum._forward(self, x) + 1}, "test_zero_input"),
+    "batches meet": (
+        {"_forward": lambda self, x: Sum._forward(self, x - x.mean(0) if x.dim() > 2 else x)},
+        "test_batch_elements",
+    ),
+    "looks ahead": ({"_forward": lambda self, x: Sum._forward(self, x.flip(-2))}, "test_future_tokens"),
+    "detached": (
+        {"_interaction": lambda self, x: Sum._interaction(self, x).detach()},
+        "test_the_interaction_carries",
+    ),
+    "a wrong gradient": (
+        {"_forward": lambda self, x: Sum._forward(self, 2 * x - x.detach())},
+        "test_gradients_by_input",
+    ),
+    "in place": ({"_forward": lambda self, x: Sum._forward(self, x.mul_(1.5))}, "test_nothing_is_changed"),
+    "in double": (
+        {"_forward": lambda self, x: Sum._forward(self, x).double()},
+        "test_dtype_and_device_are_kept",
+    ),
+    "one token alone": ({"_forward": lambda self, x: Sum._forward(self, x[..., :1, :])}, "test_nothing_in"),
+    "checks nothing": ({"_check": lambda self, x: None}, "test_what_does_not_fit"),
+    "silent": ({"_forward": lambda self, x: 0 * Sum._forward(self, x)}, "test_forward_is_the"),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_broken_map_is_caught_by_its_law(name):
+    broken, law = MAPS[name]
+    kind = type("Broken", (Sum,), broken)
+    held = type("Held", (MapContract,), {"make": lambda self, **new: kind(4, 3, **new)})
+    with pytest.raises(AssertionError, match=rf"(?m)^{law}\w*\(.*\): ."):
+        held().check()
+
+
+def forgets(self, x_t, state):
+    y, _ = SelectiveSSM._step(self, x_t, state)
+    return y, state
+
+
+def overwrites(self, x_t, state):
+    y, after = SelectiveSSM._step(self, x_t, state)
+    return y, state.copy_(after)
+
+
+STEPS = {
+    "forgets": (forgets, "test_steps_make"),
+    "overwrites": (overwrites, "test_a_state_is_kept"),
+    "starts anew": (lambda self, x_t, state: SelectiveSSM._step(self, x_t, 0 * state), "test_pieces_make"),
+    "detached": (
+        lambda self, x_t, state: SelectiveSSM._step(self, x_t, state.detach()),
+        "test_gradients_reach",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_broken_step_is_caught_by_its_law(name):
+    step, law = STEPS[name]
+    kind = type("Broken", (SelectiveSSM,), {"_step": step})
+    held = type("Held", (TestSelective,), {"make": lambda self, **new: kind(3, N=2, **new)})
+    with pytest.raises(AssertionError, match=rf"(?m)^{law}\w*\(.*\): ."):
+        held().check()
+
+
+def test_a_contract_asks_how_its_subject_is_made():
+    for contract in (OperatorContract, MapContract, RecurrentMapContract):
+        with pytest.raises(AssertionError, match="say how the .* is made"):
+            contract().check()
+    wrong = type("Wrong", (OperatorContract,), {"make": lambda self, random, batch, n: random(3)})
+    with pytest.raises(AssertionError, match="make must return an operator; got Tensor"):
+        wrong().check()
+    short = type(
+        "Short", (OperatorContract,), {"make": lambda self, random, batch, n: Total(random(3, 4), n)}
+    )
+    with pytest.raises(AssertionError, match=r"make was asked for \(\(2,\), 0, torch.float64\); it made"):
+        short().check()
+
+
+@pytest.mark.parametrize("module", [operator_laws, map_laws])
+def test_the_examples_run(module):
+    found = doctest.testmod(module)
+    assert found.attempted and not found.failed
