@@ -1,9 +1,11 @@
-"""Recurrences along time, each with a naive twin and a step form (floor 0: torch, and Numba where it is).
+"""Recurrences along time, each with a naive twin and a step form (floor 0: torch; Numba and Triton if there).
 
 On a CPU with Numba (``pip install "ssmbook[fast]"``) a scan is the loop that its naive twin writes down,
 compiled, its state carried in double precision; the first call compiles it, later processes find it compiled.
-Without Numba, or with ``SSMBOOK_NUMBA=0`` in the environment, and on other devices it is a block form in
-torch: the same numbers, to 1e-6 of the largest in float32 and 1e-13 in float64, several times slower.
+On a card with Triton (``"ssmbook[cuda]"``; PyTorch's builds for a card bring it) the real diagonal scan is the
+same loop as a kernel, and the others stand on it; that kernel is checked in an interpreter and not yet timed
+on a card. Everywhere else, and with ``SSMBOOK_NUMBA=0`` in the environment, it is a block form in torch: the
+same numbers, to 1e-6 of the largest in float32 and 1e-13 in float64, several times slower than the loop.
 """
 
 from ._transients import TransientPeakWarning

@@ -1,4 +1,4 @@
-"""What runs a scan on a CPU: the compiled loops where Numba is installed, else the block form in torch."""
+"""What runs a scan: compiled loops on a CPU with Numba, kernels on a card with Triton, else torch."""
 
 from __future__ import annotations
 
@@ -39,6 +39,27 @@ def loops_for(tensor: Tensor):
     if tensor.device.type != "cpu":
         return None
     return AVAILABLE if torch.compiler.is_compiling() else _loops()
+
+
+@functools.cache
+def _kernels():
+    if importlib.util.find_spec("triton") is None:
+        return None
+    try:
+        from . import _triton
+    except ImportError as error:
+        warnings.warn(f"Triton cannot be used, so scans take the block form in torch: {error}", stacklevel=2)
+        return None
+    return _triton
+
+
+def kernels_for(tensor: Tensor):
+    """The Triton kernels, or None where none can run: elsewhere than on a card, for complex numbers, without
+    Triton.
+    """
+    if not tensor.is_cuda or tensor.is_complex() or not tensor.numel():
+        return None
+    return _kernels()
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from . import _blocks
-from ._engine import BLOCK, carried, loops_for, run
+from ._engine import BLOCK, carried, kernels_for, loops_for, run
 
 PIECE = 256  # steps whose states are in memory at once where there is no compiled loop
 
@@ -91,6 +91,9 @@ def _like_h(a, b, state, log, reverse):
     "diagonal(Tensor a, Tensor b, Tensor? state, bool log, bool reverse) -> (Tensor, Tensor)", _like_h
 )
 def _diagonal(a, b, state, log, reverse):
+    kernels = kernels_for(b)
+    if kernels:
+        return kernels.diagonal(a, b, state, log, reverse)
     h, end = _like_h(a, b, state, log, reverse)
     loops = loops_for(b)
     if loops:
@@ -114,7 +117,9 @@ def _like_gradients(a, h, state, d_h, d_end, log, reverse):
 )
 def _diagonal_backward(a, h, state, d_h, d_end, log, reverse):
     """The gradients of a, b and the initial state."""
-    loops = loops_for(h)
+    kernels, loops = kernels_for(h), loops_for(h)
+    if kernels:
+        return kernels.diagonal_backward(a, h, state, d_h, d_end, log, reverse)
     if not loops:
         return _diagonal_adjoint(a, h, state, d_h, d_end, log, reverse)
     d_a, d_b, d_state = _like_gradients(a, h, state, d_h, d_end, log, reverse)

@@ -1,0 +1,70 @@
+"""The kernels for a card, without one: run by an interpreter, compiled to machine code, or left alone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ssmbook.scans import _engine
+
+HERE = Path(__file__).parent
+
+
+def run(*arguments, **environment) -> str:
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert not done.returncode, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_interpreted_kernels_agree_with_the_naive_twins():
+    pytest.importorskip("triton")
+    double, single = run(HERE / "interpreted.py", TRITON_INTERPRET="1").splitlines()
+    assert double.startswith("torch.float64") and double.endswith("in at most 1 parts")
+    assert single.startswith("torch.float32") and int(single.split()[-2]) > 2
+
+
+COMPILE = """
+import itertools, warnings
+warnings.simplefilter("ignore")
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from ssmbook.scans import _triton
+
+for kernel, log, reverse, summary, kind, one in itertools.product(
+    (_triton._forward, _triton._backward), *[(False, True)] * 3, ("fp32", "fp64"), (False, True)
+):
+    if kind == "fp64" and (summary or one) or one and reverse:
+        continue
+    known = {"LOG": log, "REVERSE": reverse, "SUMMARY": summary, "BLOCK": 32}
+    known |= dict.fromkeys("TDL", 1) if one else {}
+    kinds = {name: f"*{kind}" for name in kernel.arg_names} | dict.fromkeys("TDL", "i32")
+    kinds |= dict.fromkeys(("start", "end", "product"), "*fp64") | dict.fromkeys(known, "constexpr")
+    print(len(compile(ASTSource(kernel, kinds, known), target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
+"""
+
+
+def test_kernels_compile_for_a_card(tmp_path):
+    """Also for lengths and widths of one, which Triton takes for constants."""
+    pytest.importorskip("triton", minversion="3.9")  # how a kernel is named to its compiler has changed
+    sizes = run("-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path)).split()
+    assert len(sizes) == 32 and all(int(size) > 1000 for size in sizes)
+
+
+def test_no_kernel_is_loaded_on_a_cpu():
+    code = "import sys, torch; from ssmbook.scans import diagonal_scan; diagonal_scan(*torch.rand(2, 9, 3))\n"
+    assert run("-c", code + "print('ssmbook.scans._triton' in sys.modules)") == "False\n"
+
+
+def test_without_triton_a_card_gets_the_form_in_torch(monkeypatch):
+    monkeypatch.setattr(_engine.importlib.util, "find_spec", lambda name: None)
+    assert _engine._kernels.__wrapped__() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(_engine.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "ssmbook.scans._triton", raising=False)
+    with pytest.warns(UserWarning, match="Triton cannot be used"):
+        assert _engine._kernels.__wrapped__() is None
