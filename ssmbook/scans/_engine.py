@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import itertools
 import math
@@ -20,16 +21,25 @@ BLOCK = 32  # steps between the states that a selective scan keeps for its backw
 PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 
 
+def _module(name: str, needs: str):
+    """A module of this folder, or None, with a warning where what it needs is installed and refuses: a Numba
+    may not take the NumPy beside it.
+    """
+    try:
+        return importlib.import_module(name, __package__)
+    except ImportError as error:
+        warnings.warn(f"{needs} cannot be used, so scans take the block form in torch: {error}", stacklevel=3)
+        return None
+
+
 @functools.cache
 def _loops():
-    if not AVAILABLE:
-        return None
-    try:
-        from . import _loops
-    except ImportError as error:  # an installed Numba may refuse the NumPy beside it
-        warnings.warn(f"Numba cannot be used, so scans take the block form in torch: {error}", stacklevel=2)
-        return None
-    return _loops
+    return _module("._loops", "Numba") if AVAILABLE else None
+
+
+@functools.cache
+def _kernels():
+    return _module("._triton", "Triton") if importlib.util.find_spec("triton") else None
 
 
 def loops_for(tensor: Tensor):
@@ -39,18 +49,6 @@ def loops_for(tensor: Tensor):
     if tensor.device.type != "cpu":
         return None
     return AVAILABLE if torch.compiler.is_compiling() else _loops()
-
-
-@functools.cache
-def _kernels():
-    if importlib.util.find_spec("triton") is None:
-        return None
-    try:
-        from . import _triton
-    except ImportError as error:
-        warnings.warn(f"Triton cannot be used, so scans take the block form in torch: {error}", stacklevel=2)
-        return None
-    return _triton
 
 
 def kernels_for(tensor: Tensor):

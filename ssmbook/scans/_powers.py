@@ -65,6 +65,30 @@ def squarings(A: Tensor, T: int) -> list[Tensor]:
     return powers
 
 
+def krylov(powers: list[Tensor], B: Tensor, count: int) -> Tensor:
+    """B, AB, A^2 B, ... side by side, (..., N, count d), by doubling: each product doubles how many there
+    are.
+    """
+    columns, d = B, B.shape[-1]
+    for power in powers:
+        if columns.shape[-1] >= count * d:
+            break
+        columns = torch.cat((columns, power @ columns), -1)
+    return columns[..., : count * d]
+
+
+def lags_by_powers(powers: list[Tensor], B: Tensor, C: Tensor, n: int) -> Tensor:
+    """The lags C A^tau B, (..., n, p, d), from A, A^2, A^4, ... (up to an exponent of at least n), at two
+    levels of about sqrt(n).
+    """
+    level = ((n - 1).bit_length() + 1) // 2
+    inner, p, d = 1 << level, C.shape[-2], B.shape[-1]
+    outer = -(-n // inner)
+    rows = krylov([power.mT for power in powers[level:]], C.mT, outer).mT
+    blocks = (rows @ krylov(powers, B, inner)).unflatten(-1, (inner, d)).unflatten(-3, (outer, p))
+    return blocks.transpose(-3, -2).flatten(-4, -3)[..., :n, :, :]
+
+
 def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None) -> Route | None:
     """Decide how lags 0 ... T - 1 of (A, B, C), from ``state`` (..., N) too, may be formed; None where no
     value can be looked at.

@@ -12,29 +12,25 @@ from ssmbook._checks import check_alike, check_shape, check_tensor
 HALF = (torch.float16, torch.bfloat16)
 
 
-def check_batch(shape: tuple[int, ...], **trailing: tuple[Tensor, int]) -> None:
-    """Hold tensors to one batch shape: ``name=(tensor, number of trailing dimensions)``."""
-    for name, (tensor, dims) in trailing.items():
-        got = tuple(tensor.shape[: tensor.dim() - dims])
-        if got != tuple(shape):
-            raise ValueError(f"{name} must have batch shape {tuple(shape)}; got {got}")
+def check_arguments(patterns: str, *tensors: Tensor | None, single=(), complex_ok: bool = False) -> None:
+    """Hold the arguments of a scan to their patterns, as in ``"x: ... T d, A: d N"``, and to one batch shape,
+    dtype and device.
 
-
-def check_state(state: Tensor | None, pattern: str, sizes: dict[str, int], batch, **like: Tensor) -> None:
-    """Hold an initial state, if there is one, to ``pattern`` after the batch shape and to the dtype of
-    ``like``.
+    D and state may be None. The names in ``single`` may be float32 beside arguments in half precision.
     """
-    if state is not None:
-        check_shape("state", state, f"... {pattern}", sizes, complex_ok=True)
-        check_batch(batch, state=(state, len(pattern.split())))
-        check_alike(**like, state=state)
-
-
-def like_state(x: Tensor, state: Tensor | None) -> Tensor:
-    """``x`` in the dtype its state may have: float32 as well where ``x`` is in half precision."""
-    if x.dtype in HALF and isinstance(state, Tensor) and state.dtype == torch.float32:
-        return x[:0].float()
-    return x
+    sizes, batch, (first, *_), (x, *_) = {}, None, patterns.split(":"), tensors
+    for entry, tensor in zip(patterns.split(", "), tensors, strict=True):
+        name, pattern = entry.split(": ")
+        if tensor is None and name in ("D", "state"):
+            continue
+        sizes.update(check_shape(name, tensor, pattern, sizes, complex_ok=complex_ok))
+        if pattern.startswith("..."):
+            got = tuple(tensor.shape[: tensor.dim() - len(pattern.split()) + 1])
+            batch = got if batch is None else batch
+            if got != batch:
+                raise ValueError(f"{name} must have batch shape {batch}; got {got}")
+        mixed = name in single and x.dtype in HALF and tensor.dtype == torch.float32
+        check_alike(**{first: x[:0].float() if mixed else x, name: tensor})
 
 
 def one_step(dim: int, **tensors: Tensor) -> list[Tensor]:
@@ -48,25 +44,23 @@ def one_step(dim: int, **tensors: Tensor) -> list[Tensor]:
     return [t.unsqueeze(dim) for t in tensors.values()]
 
 
-def check_flags(**flags: bool) -> None:
-    """Refuse anything but True and False."""
+def check_options(reset: Tensor | None, x: Tensor, dims: int, **flags: bool) -> None:
+    """Refuse flags but True and False, and reset masks but booleans of the shape of time and everything
+    before it: that of ``x`` without its ``dims`` last dimensions.
+    """
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{name} must be True or False; got {flag!r}")
-
-
-def check_reset(reset: Tensor | None, shape: tuple[int, ...], device: torch.device) -> None:
-    """Hold a reset mask, if there is one, to booleans of the shape of time and everything before it."""
     if reset is None:
         return
     if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
-        raise TypeError(
-            f"reset must be a boolean torch.Tensor; got {getattr(reset, 'dtype', type(reset).__name__)}"
-        )
-    if tuple(reset.shape) != tuple(shape):
-        raise ValueError(f"reset must have shape {tuple(shape)}; got {tuple(reset.shape)}")
-    if reset.device != device:
-        raise ValueError(f"reset must be on the device of the inputs, {device}; got {reset.device}")
+        got = getattr(reset, "dtype", type(reset).__name__)
+        raise TypeError(f"reset must be a boolean torch.Tensor; got {got}")
+    if reset.shape != x.shape[: x.dim() - dims]:
+        wanted = tuple(x.shape[: x.dim() - dims])
+        raise ValueError(f"reset must have shape {wanted}; got {tuple(reset.shape)}")
+    if reset.device != x.device:
+        raise ValueError(f"reset must be on the device of the inputs, {x.device}; got {reset.device}")
 
 
 def widen(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:

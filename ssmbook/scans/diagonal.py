@@ -5,31 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_shape
-
 from ._ops import diagonal
-from ._validate import (
-    check_batch,
-    check_flags,
-    check_reset,
-    check_state,
-    like_state,
-    one_step,
-    outside_autocast,
-    widen,
-)
-
-
-def _check(a, b, state, log: bool, reverse: bool, reset) -> None:
-    check_flags(log=log, reverse=reverse)
-    sizes = check_shape("a", a, "... T D", complex_ok=True)
-    if log and a.is_complex():
-        raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
-    check_shape("b", b, "... T D", sizes, complex_ok=True)
-    check_batch(a.shape[:-2], b=(b, 2))
-    check_alike(a=a, b=b)
-    check_state(state, "D", {"D": sizes["D"]}, b.shape[:-2], a=like_state(a, state))
-    check_reset(reset, b.shape[:-1], b.device)
+from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
 
 @outside_autocast
@@ -62,7 +39,11 @@ def diagonal_scan(
     >>> h.flatten().tolist(), end.item()
     ([1.0, 1.5, 1.75], 1.75)
     """
-    _check(a, b, state, log, reverse, reset)
+    shapes = "a: ... T D, b: ... T D, state: ... D"
+    check_arguments(shapes, a, b, state, single=("state",), complex_ok=True)
+    check_options(reset, b, 1, log=log, reverse=reverse)
+    if log and a.is_complex():
+        raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
     dtype = b.dtype
     a, b, state = widen(a, b, state)
     if b.shape[-2] == 0:

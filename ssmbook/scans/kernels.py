@@ -12,9 +12,8 @@ from torch import Tensor
 from ssmbook._checks import check_alike, check_integer, check_shape
 
 from ._engine import WIDE
-from ._lags import lags_by_powers, lags_by_recurrence, lags_from_the_left
 from ._ops import dense
-from ._powers import choose
+from ._powers import choose, lags_by_powers
 from ._transients import STEPS, warn_of_transient
 
 
@@ -28,17 +27,18 @@ def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     if route is None:
         return lags_by_states(A, B, C, n)
     wide = (t.to(route.powers[0].dtype) for t in (B, C))
-    M = lags_by_powers(route.powers, *wide, n) if route.sound else lags_by_recurrence(A, B, C, n)
+    M = lags_by_powers(route.powers, *wide, n) if route.sound else lti_kernel_naive(A, B, C, n)
     if route.suspect:
         few = min(n, STEPS)
-        warn_of_transient(A, n, M[..., :few, :, :], lags_from_the_left(A, B, C, few))
+        again = lti_kernel_naive(A.mT, C.mT, B.mT, few).mT  # from the left: rounded elsewhere
+        warn_of_transient(A, n, M[..., :few, :, :], again)
     return M.to(A.dtype)
 
 
 def lags_by_states(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """The lags from the states after each column of B: for tracers, which cannot choose."""
     if n < 2:
-        return lags_by_recurrence(A, B, C, n)
+        return lti_kernel_naive(A, B, C, n)
     states, _ = dense(A, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT)
     return torch.cat(((C @ B).unsqueeze(0), (states @ C.mT).permute(1, 2, 0)))
 

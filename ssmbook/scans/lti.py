@@ -1,22 +1,19 @@
-"""A linear time-invariant system run along a sequence: three routes to one answer."""
+"""A linear time-invariant system run along a sequence: two routes to one answer."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_shape
-
 from ._engine import loops_for
-from ._lags import krylov, lags_by_powers
 from ._ops import dense, transformed
-from ._powers import choose, is_calm, is_finite
+from ._powers import choose, is_calm, is_finite, krylov, lags_by_powers
 from ._transients import warn_of_states
-from ._validate import check_state, one_step, outside_autocast
+from ._validate import check_arguments, one_step, outside_autocast
 
-METHODS = ("auto", "recurrence", "chunked", "fft")
+METHODS = ("auto", "recurrence", "chunked")
 QUICK = (
-    8e6  # rows times steps times (N + 4)^2 up to which the compiled recurrence is ahead of matrix products
+    8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of matrix products
 )
 
 
@@ -31,33 +28,29 @@ def lti_scan(
     differentiable in everything.
 
     method: "recurrence" one step at a time, compiled on a CPU with Numba; "chunked" a kernel inside each
-    chunk and the state between chunks; "fft" one long convolution; "auto" picks by sizes. The last two form
-    powers of A. Where these grow before they decay and would be less exact than the recurrence, float32 is
-    worked in float64 or it is the recurrence, whatever ``method`` says; ``TransientPeakWarning`` where the
-    recurrence is off as well. Input or powers of A that are not finite go by the recurrence too, which keeps
-    NaN and infinity out of earlier times. Under ``torch.compile`` and ``torch.export`` it is always the
-    recurrence.
+    chunk and the state between chunks; "auto" picks by sizes. Chunks take powers of A. Where these grow
+    before they decay and would be less exact than the recurrence, float32 is worked in float64 or it is the
+    recurrence, whatever ``method`` says; ``TransientPeakWarning`` where the recurrence is off as well. Input
+    or powers of A that are not finite go by the recurrence too, which keeps NaN and infinity out of earlier
+    times. Under ``torch.compile`` and ``torch.export`` it is always the recurrence.
 
-    Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2022efficiently` (fft),
-    :cite:`dao2024transformers` (chunked). Introduced in *scans*.
+    Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`dao2024transformers` (chunked).
+    Introduced in *scans*.
     """
-    _check(A, B, C, x, state)
+    check_arguments("A: N N, B: N d, C: p N, x: ... T d, state: ... N", A, B, C, x, state, complex_ok=True)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     T = x.shape[-2]
-    if T == 0 or x.numel() == 0 or A.shape[0] == 0:
-        state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
-        return (x @ B.mT) @ C.mT, state.clone() if T == 0 else state
+    state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
+    if T == 0:
+        return (x @ B.mT) @ C.mT, state.clone()
     if torch.compiler.is_compiling() or method == "auto" and _is_quick(A, x):
         return _recurrence([A], B, C, x, state)
-    state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     route = choose(A, B, C, T, state)
-    if method == "auto":
-        method = "recurrence" if T < 64 else "chunked"
-    if route is None or not (route.sound and is_finite(x)):
-        method = "recurrence"
     powers = [A] if route is None else route.powers
-    y, h = _ROUTES[method](powers, *(t.to(powers[0].dtype) for t in (B, C, x, state)))
+    stepwise = method == "recurrence" or method == "auto" and T < 64 or len(powers) == 1 or not is_finite(x)
+    run = _recurrence if stepwise else _chunked
+    y, h = run(powers, *(t.to(powers[0].dtype) for t in (B, C, x, state)))
     if route is not None and route.suspect:
         warn_of_states(A, C, x @ B.mT, state, y)
     return y.to(x.dtype), h.to(x.dtype)
@@ -93,28 +86,9 @@ def lti_step(
     return y.squeeze(-2), state
 
 
-def _check(A, B, C, x, state) -> None:
-    sizes = check_shape("A", A, "N N", complex_ok=True)
-    sizes = check_shape("B", B, "N d", sizes, complex_ok=True)
-    sizes = check_shape("C", C, "p N", sizes, complex_ok=True)
-    sizes = check_shape("x", x, "... T d", sizes, complex_ok=True)
-    check_alike(A=A, B=B, C=C, x=x)
-    check_state(state, "N", {"N": sizes["N"]}, x.shape[:-2], x=x)
-
-
 def _recurrence(powers, B, C, x, state):
     h, end = dense(powers[0], x @ B.mT, state)
     return h @ C.mT, end
-
-
-def _chunk_ends(powers, B: Tensor, x: Tensor, state: Tensor, level: int) -> tuple[Tensor, Tensor]:
-    """The state before every chunk of L = 2^level steps, (..., n, N), and the final state, of x (..., n L,
-    d).
-    """
-    L = 1 << level
-    into = krylov(powers, B, L).unflatten(-1, (L, -1)).flip(-2).flatten(-2)
-    ends, end = dense(powers[level], x.unflatten(-2, (-1, L)).flatten(-2) @ into.mT, state)
-    return torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2), end
 
 
 def _toeplitz(kernel: Tensor) -> Tensor:
@@ -127,35 +101,19 @@ def _toeplitz(kernel: Tensor) -> Tensor:
 
 
 def _chunked(powers, B, C, x, state):
+    """Chunks of L = 2^level steps, all at once, the recurrence of their ends, and what is left over."""
     T, d, p = x.shape[-2], B.shape[1], C.shape[0]
     level = min(T, max(8, min(128, 1024 // max(p, d)))).bit_length() - 1
     L = 1 << level
     whole = T // L * L
-    head, tail = x[..., :whole, :], x[..., whole:, :]
-    before, state = _chunk_ends(powers, B, head, state, level)
+    chunks = x[..., :whole, :].unflatten(-2, (-1, L)).flatten(-2)
+    into = krylov(powers, B, L).unflatten(-1, (L, d)).flip(-2).flatten(-2)
     out_of = krylov([power.mT for power in powers], powers[0].mT @ C.mT, L)
-    inside = _toeplitz(lags_by_powers(powers, B, C, L))
-    y = head.unflatten(-2, (-1, L)).flatten(-2) @ inside + before @ out_of
+    ends, end = dense(powers[level], chunks @ into.mT, state)
+    before = torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2)
+    y = chunks @ _toeplitz(lags_by_powers(powers, B, C, L)) + before @ out_of
     y = y.unflatten(-1, (L, p)).flatten(-3, -2)
     if whole == T:
-        return y, state
-    rest, state = _recurrence(powers, B, C, tail, state)
-    return torch.cat((y, rest), -2), state
-
-
-def _fft(powers, B, C, x, state):
-    T, A = x.shape[-2], powers[0]
-    size = 1 << (2 * T - 1).bit_length()
-    forward, back = (torch.fft.fft, torch.fft.ifft) if x.is_complex() else (torch.fft.rfft, torch.fft.irfft)
-    kernel = lags_by_powers(powers, B, C, T)
-    spectrum = torch.einsum("fpd,...fd->...fp", forward(kernel, size, 0), forward(x, size, -2))
-    free = lags_by_powers(powers, (state @ A.mT).reshape(-1, A.shape[0]).mT, C, T)
-    free = free.permute(2, 0, 1).reshape(*x.shape[:-1], C.shape[0])
-    level = ((T - 1).bit_length() + 1) // 2
-    head = T % (1 << level)
-    start = dense(A, x[..., :head, :] @ B.mT, state)[1] if head else state
-    final = _chunk_ends(powers, B, x[..., head:, :], start, level)[1] if head < T else start
-    return back(spectrum, size, -2)[..., :T, :] + free, final
-
-
-_ROUTES = {"recurrence": _recurrence, "chunked": _chunked, "fft": _fft}
+        return y, end
+    rest, end = _recurrence(powers, B, C, x[..., whole:, :], end)
+    return torch.cat((y, rest), -2), end

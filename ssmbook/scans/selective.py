@@ -5,37 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_shape
-
 from ._ops import selective
-from ._validate import (
-    check_batch,
-    check_flags,
-    check_reset,
-    check_state,
-    like_state,
-    one_step,
-    outside_autocast,
-    widen,
-)
+from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
-
-def _check(x, delta, A, B, C, D, state, reverse: bool, reset) -> None:
-    check_flags(reverse=reverse)
-    sizes = check_shape("x", x, "... T d")
-    check_shape("delta", delta, "... T d", sizes)
-    sizes = check_shape("A", A, "d N", sizes)
-    check_shape("B", B, "... T N", sizes)
-    check_shape("C", C, "... T N", sizes)
-    check_alike(x=x, delta=delta, B=B, C=C)
-    check_alike(x=like_state(x, A), A=A)
-    if D is not None:
-        check_shape("D", D, "d", sizes)
-        check_alike(x=like_state(x, D), D=D)
-    batch = x.shape[:-2]
-    check_batch(batch, delta=(delta, 2), B=(B, 2), C=(C, 2))
-    check_state(state, "d N", {"d": sizes["d"], "N": sizes["N"]}, batch, x=like_state(x, state))
-    check_reset(reset, x.shape[:-1], x.device)
+SHAPES = "x: ... T d, delta: ... T d, A: d N, B: ... T N, C: ... T N, D: d, state: ... d N"
 
 
 @outside_autocast
@@ -67,7 +40,8 @@ def selective_scan(
     every state. Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2024mamba`.
     Introduced in *scans*.
     """
-    _check(x, delta, A, B, C, D, state, reverse, reset)
+    check_arguments(SHAPES, x, delta, A, B, C, D, state, single=("A", "D", "state"))
+    check_options(reset, x, 1, reverse=reverse)
     dtype = x.dtype
     x, delta, A, B, C, D, state = widen(x, delta, A, B, C, D, state)
     if state is None:

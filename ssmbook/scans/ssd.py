@@ -6,22 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_alike, check_shape
-
 from ._engine import loops_for, wide
 from ._ops import diagonal, selective
-from ._validate import (
-    check_batch,
-    check_flags,
-    check_reset,
-    check_state,
-    like_state,
-    one_step,
-    outside_autocast,
-    widen,
-)
+from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
 CHUNK = 64
+SHAPES = "x: ... T H P, log_a: ... T H, B: ... T H N, C: ... T H N, state: ... H P N"
 
 
 @outside_autocast
@@ -49,7 +39,8 @@ def ssd_scan(
     argument, any number of times. Raises ``ValueError`` / ``TypeError`` naming the
     argument. After :cite:`dao2024transformers`. Introduced in *scans*.
     """
-    _check(x, log_a, B, C, state, reverse, reset)
+    check_arguments(SHAPES, x, log_a, B, C, state, single=("log_a", "state"))
+    check_options(reset, x, 2, reverse=reverse)
     dtype = x.dtype
     x, log_a, B, C, state = widen(x, log_a, B, C, state)
     if state is None:
@@ -130,17 +121,3 @@ def ssd_step(
     x, B, C = one_step(-3, x=x_t, B=B_t, C=C_t)
     y, state = ssd_scan(x, *one_step(-2, log_a=log_a_t), B, C, state)
     return y.squeeze(-3), state
-
-
-def _check(x, log_a, B, C, state, reverse: bool, reset) -> None:
-    check_flags(reverse=reverse)
-    sizes = check_shape("x", x, "... T H P")
-    check_shape("log_a", log_a, "... T H", sizes)
-    sizes.update(check_shape("B", B, "... T H N", {k: v for k, v in sizes.items() if k != "P"}))
-    check_shape("C", C, "... T H N", sizes)
-    check_alike(x=x, B=B, C=C)
-    check_alike(x=like_state(x, log_a), log_a=log_a)
-    batch = x.shape[:-3]
-    check_batch(batch, log_a=(log_a, 2), B=(B, 3), C=(C, 3))
-    check_state(state, "H P N", {k: sizes[k] for k in "HPN"}, batch, x=like_state(x, state))
-    check_reset(reset, x.shape[:-2], x.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_integer
-from ssmbook.scans._lags import lags_by_recurrence
+from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.kernels import lags
 
 
@@ -16,7 +16,7 @@ def lag_operators(A, B, C, D, n: int) -> torch.Tensor:
     if n == 0:
         return M
     if not torch.isfinite(M).all():
-        M = lags_by_recurrence(A, B, C, n)  # no power of A overflows here that B never excites
+        M = lti_kernel_naive(A, B, C, n)  # no power of A overflows here that B never excites
     if D is not None:
         M = torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
     finite = torch.isfinite(M).flatten(-2).all(-1).reshape(-1, n).all(0)

@@ -21,7 +21,7 @@ from ssmbook.scans._powers import choose
 from ssmbook.systems import System
 
 LIMITS = {torch.float32: 1e-3, torch.float64: 1e-9}
-METHODS = ("auto", "recurrence", "chunked", "fft")
+METHODS = ("auto", "recurrence", "chunked")
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
 

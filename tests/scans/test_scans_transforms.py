@@ -22,7 +22,6 @@ def cases(T=70, dtype=torch.float64):
         "logarithms": (lambda *args: diagonal_scan(*args, log=True), [-a, x, state]),
         "recurrence": (lambda *args: lti_scan(*args, method="recurrence"), [A, A, A, x, state]),
         "chunked": (lambda *args: lti_scan(*args, method="chunked"), [A, A, A, x, state]),
-        "fft": (lambda *args: lti_scan(*args, method="fft"), [A, A, A, x, state]),
         "selective": (selective_scan, [x, a, -A.abs(), x, pair, state[0], draw(1, 2, 2).to(dtype)]),
         "ssd": (ssd_scan, [heads, -a[..., :1], heads, pair.unsqueeze(-2), draw(1, 1, 2, 2).to(dtype)]),
     }

@@ -8,7 +8,7 @@ from ssmbook._checks import check_integer
 from ssmbook.heads.fixed.counts import decide, scaled_span
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.ranks import leading_row_directions
-from ssmbook.scans._lags import lags_by_recurrence, lags_from_the_left
+from ssmbook.scans import lti_kernel_naive
 from ssmbook.systems.system import System, system_first
 
 # A construction further than this from its system (relative, lag-weighted norm) is refused.
@@ -62,7 +62,7 @@ def _refuse_inexact(system, c, V):
     A, B, C, D = system
     n = c.shape[0]
     weight = torch.arange(n, 0, -1, dtype=c.dtype, device=c.device).sqrt().reshape(-1, 1, 1)
-    plain = weight * lags_from_the_left(A, B, C, n)
+    plain = weight * lti_kernel_naive(A.mT, C.mT, B.mT, n).mT
     if D is not None and n:
         plain[0] += weight[0] * D
     if not plain.any():
@@ -75,7 +75,7 @@ def _refuse_inexact(system, c, V):
     if residual <= EXACTNESS:
         return
     # No heads agree better with a recurrence than it does with itself.
-    again = weight[1:] * (lags_by_recurrence(A, B, C, n)[1:]) / size
+    again = weight[1:] * lti_kernel_naive(A, B, C, n)[1:] / size
     doubt = float(torch.linalg.vector_norm(target[1:] - again) / norm)
     if not residual <= 10 * doubt:
         raise ValueError(
