@@ -1,0 +1,120 @@
+"""Scans over the slices of two and three processes equal the naive scan of the whole; what crosses between
+them; and what the others see when one process calls otherwise, stays away or dies.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+WORKER = Path(__file__).with_name("distributed_worker.py")
+ROOT = WORKER.parents[2]
+ALONE = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch has no gloo"
+)
+
+
+def start(*arguments, **environment):
+    environment = {**os.environ, **ALONE, **environment}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def finish(processes, seconds):
+    """Exit codes and what was written; a process that hangs is ended and fails the test."""
+    try:
+        written = [process.communicate(timeout=seconds) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *texts) for process, texts in zip(processes, written, strict=True)]
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["two processes", "three processes"])
+def found(request, tmp_path_factory):
+    """What every process found; three of them without the compiled loops."""
+    size, folder = request.param, tmp_path_factory.mktemp("group")
+    engine = {"SSMBOOK_NUMBA": "0"} if size == 3 else {}
+    ended = finish([start(WORKER, rank, size, folder, **engine) for rank in range(size)], 120)
+    assert [code for code, *_ in ended] == [0] * (size - 1) + [3], ended
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
+
+
+def test_values_and_every_gradient_are_those_of_the_naive_scan(found):
+    for one in found:
+        assert len(one["errors"]) >= 18
+        for case, error in one["errors"].items():
+            assert error < 1e-13, case
+
+
+def test_products_beyond_double_precision(found):
+    for one in found:
+        assert all(one["extremes"].values()) and len(one["extremes"]) == 3
+
+
+def test_bytes_do_not_depend_on_the_length(found):
+    """A note of 512 bytes; factor and state; and, backward, the gradients of two states: in doubles."""
+    numbers = {"diagonal_scan": (18, 12), "selective_scan": (72, 48), "ssd_scan": (56, 96)}
+    for one in found:
+        short, long = one["bytes"]
+        assert short == long and len(short) == 9
+        for case, sizes in short.items():
+            forward, backward = numbers[case.partition(",")[0]]
+            if "complex" in case:
+                forward, backward = 30, 24
+            assert sizes == [512, 8 * forward, 8 * backward], case
+
+
+@pytest.mark.parametrize("misfit", ["shape", "dtype", "scan", "recording"])
+def test_what_does_not_fit_together_raises_everywhere(found, misfit):
+    wanted = {
+        "shape": ("(3,), process 1 has", "(4,)"),
+        "dtype": ("torch.float64", "torch.float32"),
+        "scan": ("process 0 has diagonal_scan", "process 1 has ssd_scan"),
+        "recording": ("process 0 asks for them", "process 1 runs without"),
+    }
+    for one in found:
+        kind, text = one["misfits"][misfit]
+        assert kind == "ValueError" and all(words in text for words in wanted[misfit]), text
+
+
+def test_a_process_with_a_bad_argument_raises_and_tells_the_others(found):
+    for rank, one in enumerate(found):
+        kind, text = one["misfits"]["argument"]
+        assert kind == ("ValueError" if rank == 1 else "RuntimeError")
+        assert "b must have shape" in text and (rank == 1 or "because process 1 failed" in text)
+
+
+def test_a_process_that_stays_away_or_dies_is_an_error_for_the_others(found):
+    kind, text = found[0]["group"][1:]
+    assert kind == "RuntimeError" and "did not call within the group's timeout" in text
+    for one in found[:-1]:
+        kind, text = one["death"]
+        assert kind == "RuntimeError" and "another process has ended" in text
+
+
+def test_groups_autocast_and_gradients_that_only_one_process_asks_for(found):
+    for one in found:
+        assert one["one asks"] is True and one["autocast"] is True
+    assert found[0]["group"][0] is True and found[-1]["group"][0] is True
+    if len(found) == 3:
+        kind, text = found[1]["group"]
+        assert kind == "ValueError" and text.startswith("group must be one that this process")
+
+
+def test_without_a_group_the_error_says_what_to_call(found):
+    kind, text = found[0]["before"]
+    assert kind == "RuntimeError" and "init_process_group" in text
+
+
+def test_the_scans_do_not_import_it():
+    code = "import sys, ssmbook.scans; print('ssmbook.scans.distributed' in sys.modules)"
+    assert finish([start("-c", code)], 60)[0][:2] == (0, "False\n")
