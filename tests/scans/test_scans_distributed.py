@@ -118,3 +118,44 @@ def test_without_a_group_the_error_says_what_to_call(found):
 def test_the_scans_do_not_import_it():
     code = "import sys, ssmbook.scans; print('ssmbook.scans.distributed' in sys.modules)"
     assert finish([start("-c", code)], 60)[0][:2] == (0, "False\n")
+
+
+SELF_CHECK = "-m", "ssmbook.scans.distributed", "--length", "3001"
+
+
+def test_the_self_check_ends_in_one_line():
+    torchrun = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
+    ((code, result, progress),) = finish([start(*torchrun, *SELF_CHECK)], 120)
+    assert code == 0, progress
+    (line,) = result.splitlines()
+    assert line.startswith("OK: diagonal_scan, selective_scan, ssd_scan of 3,001 steps, 2 processes, cpu")
+    assert progress.count("2 processes ...") == 3
+
+
+def test_the_self_check_fails_where_numbers_differ_or_a_scan_raises():
+    """A process alone: its scan is a little off, then the scan of one process is not to be had."""
+    code = """if True:
+        import sys
+        from ssmbook import scans
+        from ssmbook.scans import distributed
+        from ssmbook.scans.distributed.__main__ import main
+
+        genuine = distributed.ssd_scan
+        def off(*arguments):
+            y, end = genuine(*arguments)
+            return y * (1 + 1e-10), end
+        distributed.ssd_scan = off
+        found = [main(["--length", "77"])]
+        distributed.ssd_scan, scans.ssd_scan = genuine, None
+        found.append(main(["--length", "77"]))
+        print(found)
+    """
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    ((code, result, errors),) = finish([start("-c", code, **alone)], 120)
+    failed, codes = result.splitlines()
+    assert code == 0 and codes == "[1, 1]"
+    assert (
+        failed.startswith("FAILED: diagonal_scan, selective_scan, ssd_scan of 77") and "(ssd_scan," in failed
+    )
+    assert "FAILED in process 0: ssd_scan" in errors or "FAILED in process 0: 'NoneType'" in errors
+    assert finish([start(*SELF_CHECK)], 60)[0][0] == 2  # started without torchrun
