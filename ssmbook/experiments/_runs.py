@@ -1,0 +1,145 @@
+"""Run an experiment job by job: kept after each, resumed where it stopped, never replaced unasked."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+from ssmbook import __version__
+
+FORMAT = "ssmbook.experiments/1"
+SIZES = ("small", "full")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named set of jobs.
+
+    ``settings(size)`` gives what JSON can hold; ``jobs(settings)`` a dict name -> function that returns the
+    numbers of that job. A job draws its random numbers from its settings alone, so that any job can be done
+    at any time and on any machine.
+    """
+
+    name: str
+    settings: Callable[[str], dict]
+    jobs: Callable[[dict], dict[str, Callable[[], dict]]]
+
+
+@dataclass
+class Results:
+    """The numbers of an experiment with what made them; ``results``: job -> numbers."""
+
+    experiment: str
+    size: str
+    settings: dict
+    command: str = ""
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+    machine: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}, CPU")
+    results: dict[str, dict] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the file in one step: what was there stays whole until it is replaced."""
+        text = json.dumps({"format": FORMAT, **plain(asdict(self))}, indent=1, ensure_ascii=False)
+        text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(path.suffix + ".part")
+        fresh.write_text(text + "\n", "utf-8")
+        fresh.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Read a file; ``ValueError`` for one that holds no results in this format."""
+        try:
+            given = json.loads(Path(path).read_text("utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} must hold results of an experiment; it is no JSON") from error
+        found = given.pop("format", None) if isinstance(given, dict) else None
+        if found != FORMAT:
+            raise ValueError(f"{path} must hold results of format {FORMAT}; got {found}")
+        return cls(**given)
+
+    def made_as(self, other: Results) -> bool:
+        """Whether two files come from the same experiment, settings and versions."""
+        keys = ("experiment", "size", "settings", "versions")
+        return all(plain(getattr(self, key)) == plain(getattr(other, key)) for key in keys)
+
+
+def versions() -> dict[str, str]:
+    """The versions that made the numbers."""
+    return {"ssmbook": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def plain(value):
+    """What JSON holds: tensors as lists, floats to six digits, None for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, torch.Tensor):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=lambda line: None) -> Results:
+    """Do what is not done yet and keep it in ``path``; under torchrun every process does its share.
+
+    Raises ``ValueError`` where ``path`` holds results of other settings or versions or is finished, unless
+    ``overwrite``. ``KeyboardInterrupt`` passes through with everything finished on disk.
+    """
+    rank, world = (int(os.environ.get(key, default)) for key, default in (("RANK", 0), ("WORLD_SIZE", 1)))
+    settings = experiment.settings(size)
+    jobs = experiment.jobs(settings)
+    command = f"python -m ssmbook.experiments {experiment.name} --size {size}"
+    found = Results(experiment.name, size, plain(settings), command)
+    if not overwrite:
+        _gather(found, path, jobs)
+    left = [name for name in jobs if name not in found.results][rank::world]
+    own = path if world == 1 else path.with_suffix(f".{rank}{path.suffix}")
+    start = time.monotonic()
+    for done, name in enumerate(left):
+        say(progress(time.monotonic() - start, done, len(left), name))
+        found.results[name] = plain(jobs[name]())
+        found.results = {key: found.results[key] for key in jobs if key in found.results}
+        found.save(own)
+    say(progress(time.monotonic() - start, len(left), len(left), ""))
+    if not left:  # what other processes did is put together
+        found.save(own)
+    return found
+
+
+def _gather(found: Results, path: Path, jobs: dict) -> None:
+    """Take over what is finished, here and in the files of other processes."""
+    parts = sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))
+    for each in [path, *parts]:
+        if not each.exists():
+            continue
+        before = Results.load(each)
+        if not before.made_as(found):
+            raise ValueError(
+                f"{each} has other settings or versions: nothing was overwritten (--overwrite replaces it)"
+            )
+        if each == path and not set(jobs) - set(before.results):
+            raise ValueError(f"{path} is finished: nothing was overwritten (--overwrite replaces it)")
+        found.results.update(before.results)
+
+
+def progress(spent: float, done: int, total: int, name: str) -> str:
+    """One line: a bar, the time spent, the time left, what is being done."""
+    bar = "█" * round(20 * done / max(total, 1))
+    left = f", about {_clock(spent / done * (total - done))} left" if 0 < done < total else ""
+    return f"[{bar:<20}] {done} of {total} in {_clock(spent)}{left}{': ' + name if name else ''}"
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,69 @@
+"""The dependency at distance T: what is asked, what each layer keeps at first, and what training finds."""
+
+import math
+
+import pytest
+import torch
+
+from ssmbook.experiments import learning_distance as distance
+
+
+def test_the_answer_is_the_flagged_number_and_nothing_else_is_flagged():
+    x, target = distance.flagged_tokens(2, 5, 7, generator=torch.Generator().manual_seed(0))
+    assert x.shape == (2, 5, 8, 3) and torch.equal(x[..., 0, 0], target)
+    assert not x[..., 1:, 0].any() and not x[..., 0, 1].any() and x[..., 2].sum() == 10
+
+
+@pytest.mark.parametrize(("layer", "weight"), [("LTI", 0.9**6), ("selective", 0.9**6), ("attention", 1 / 7)])
+def test_before_training_a_layer_keeps_what_its_law_says(layer, weight):
+    parameters = distance.start(layer, 3, rho=0.9, generator=torch.Generator().manual_seed(0))
+    x, _ = distance.flagged_tokens(3, 4, 6)
+    kept = distance.kept(layer, parameters, x)
+    assert torch.allclose(kept[:, :, 0], torch.tensor(weight), rtol=1e-5)
+    if layer == "attention":
+        assert torch.allclose(kept.sum(2), torch.ones(()))
+
+
+@pytest.mark.parametrize("layer", distance.LAYERS)
+def test_the_closed_form_is_the_recurrence(layer):
+    g = torch.Generator().manual_seed(1)
+    parameters = {
+        name: torch.randn(value.shape, generator=g) for name, value in distance.start(layer, 2).items()
+    }
+    x, _ = distance.flagged_tokens(2, 3, 5, generator=g)
+    h, total = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4)
+    for x_t in x.unbind(2):
+        Bx = torch.einsum("snc,sbc->sbn", parameters["B"], x_t)
+        if layer == "attention":
+            weight = torch.einsum("snc,sbc->sbn", parameters["u"], x_t).exp()
+            h, total = h + weight * Bx, total + weight
+        else:
+            step = (
+                parameters["nu"].exp()[:, None]
+                if layer == "LTI"
+                else torch.nn.functional.softplus(
+                    torch.einsum("snc,sbc->sbn", parameters["w"], x_t) + parameters["b"][:, None]
+                )
+            )
+            h = (-step).exp() * h + Bx
+    h = h / total if layer == "attention" else h
+    wanted = (h * parameters["C"][:, None]).sum(-1)
+    assert torch.allclose(distance.answer(layer, parameters, x), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_short_distance_is_learned_and_a_long_one_is_not():
+    near = distance.train("LTI", 4, rho=0.8, steps=300, seeds=2)
+    far = distance.train("LTI", 60, rho=0.8, steps=100, seeds=2)
+    assert near["error"].max() < 0.05 and far["error"].min() > 0.9
+    assert math.isclose(float(far["weight"][0]), 0.8**60, rel_tol=1e-3)
+
+
+def test_bad_input():
+    for given, words in (
+        ({"layer": "RNN"}, "layer must be one of"),
+        ({"rho": 1.0}, "rho must lie"),
+        ({"optimizer": "LBFGS"}, "optimizer must be one of"),
+        ({"T": 0}, "T must be"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            distance.train(**{"layer": "LTI", "T": 3, "steps": 0, "seeds": 1, **given})

@@ -1,0 +1,94 @@
+"""Students of every class: the batched optimizer, and the counts at which their errors vanish."""
+
+import pytest
+import torch
+from scipy.optimize import minimize as foreign
+
+from ssmbook import systems
+from ssmbook.chapters.how_many_heads_really.five_counts import half_plane_floor
+from ssmbook.experiments.students import fit_class, minimize
+from ssmbook.heads import sinkless_plateau
+
+F64 = torch.float64
+
+
+def powers(A, n):
+    return torch.stack([torch.linalg.matrix_power(A, tau) for tau in range(n)])
+
+
+@pytest.fixture(scope="module")
+def rotation():
+    return powers(systems.rotation(torch.tensor(0.7, dtype=F64)), 8)
+
+
+def banana(z):
+    return 100 * (z[:, 1] - z[:, 0] ** 2) ** 2 + (1 - z[:, 0]) ** 2
+
+
+def test_each_problem_has_its_own_optimizer():
+    start = torch.randn(4, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
+    together, _, history = minimize(banana, start, steps=80)
+    for row, point in zip(start, together, strict=True):
+        alone = minimize(banana, row[None], steps=80)[0][0]
+        assert torch.equal(alone, point)
+    assert torch.allclose(together, torch.ones_like(together), atol=1e-10)
+    assert (history.diff(dim=0) <= 0).all() and len(history) <= 81
+
+
+def test_against_another_implementation():
+    g = torch.Generator().manual_seed(1)
+    root = torch.randn(3, 7, 7, dtype=F64, generator=g)
+    Q, b = root @ root.mT + torch.eye(7, dtype=F64), torch.randn(3, 7, dtype=F64, generator=g)
+
+    def objective(z):
+        return torch.einsum("sa,sab,sb->s", z, Q, z) / 2 - (b * z).sum(1) + z.pow(4).sum(1)
+
+    found = minimize(objective, torch.zeros(3, 7, dtype=F64), steps=200)[1]
+    for s in range(3):
+
+        def single(z, s=s):
+            z = torch.tensor(z)
+            return float(z @ Q[s] @ z / 2 - b[s] @ z + z.pow(4).sum())
+
+        assert float(found[s]) <= foreign(single, [0.0] * 7, tol=1e-12).fun + 1e-9
+
+
+def test_a_minimum_stays_where_it_is():
+    start = torch.ones(2, 2, dtype=F64)
+    point, value, _ = minimize(banana, start, steps=5)
+    assert torch.equal(point, start) and not value.any()
+
+
+@pytest.mark.guards("thm-no-sink", "prop-plateau")
+def test_without_a_sink_the_plateau_is_reached_and_never_passed(rotation):
+    plateau = sinkless_plateau(rotation).relative
+    for H in (3, 4):
+        errors = fit_class(rotation, H, "softmax", steps=150, generator=torch.Generator().manual_seed(H))
+        assert errors.min() >= plateau * (1 - 1e-9) and errors.min() < plateau * 1.01
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_with_a_sink_the_third_head_makes_the_rotation(rotation):
+    errors = [
+        fit_class(rotation, H, "sink", steps=150, generator=torch.Generator().manual_seed(0)) for H in (2, 3)
+    ]
+    assert errors[0].min() >= half_plane_floor(rotation) and errors[1].min() < 1e-3 * errors[0].min()
+
+
+@pytest.mark.guards("prop-rank-limited")
+def test_rank_one_value_maps_need_three_heads_for_a_rotation(rotation):
+    errors = [fit_class(rotation, H, "rank one", generator=torch.Generator().manual_seed(0)) for H in (2, 3)]
+    assert errors[0].min() > 0.1 and errors[1].max() < 1e-20
+
+
+def test_bad_input(rotation):
+    for change, words in (
+        ({"kind": "linear"}, "kind must be one of softmax, sink, rank one; got 'linear'"),
+        ({"H": 0}, "H must be at least 1"),
+        ({"M": 0 * rotation}, "zero system"),
+        ({"M": rotation[0]}, "M must have shape"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            fit_class(**{"M": rotation, "H": 1, "kind": "sink", **change})
+    with pytest.raises(ValueError, match="start must be finite"):
+        minimize(banana, torch.full((1, 2), torch.nan))
