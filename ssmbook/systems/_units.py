@@ -78,16 +78,74 @@ def standard_form(A, B, C, D=None, *, dtype=None, literal=False) -> StandardForm
 def rounding_cleared(A, B, C, dtype):
     """The system with entries of the size of rounding errors set to zero, or None where it has none.
 
-    That size is up to 100 N rounding units of ``dtype``, and down to the square of one, of the largest entry
-    of A, of the column of B, of the row of C. In other units of the states it may be as good as any other.
+    That size is up to 100 N rounding units of ``dtype``, and down to the square of one, beside the largest
+    entry of A, of the column of B, of the row of C. In other units of the states it may be as good as any
+    other, so it counts only if it is as small along paths too, see `_faint`, or nothing is smaller.
     """
-    eps, cleared = torch.finfo(dtype).eps, []
-    for tensor, dims in ((A, (0, 1)), (B, (0,)), (C, (1,))):
-        size = tensor.abs() / tensor.abs().amax(dims, keepdim=True) if tensor.numel() else tensor.abs()
-        small = (size > eps**2) & (size < 100 * len(A) * eps)
-        cleared.append(torch.where(small, torch.zeros_like(tensor), tensor))
-    changed = any(not torch.equal(x, y) for x, y in zip(cleared, (A, B, C), strict=True))
-    return tuple(cleared) if changed else None
+    parts, eps = (A, B, C), torch.finfo(dtype).eps
+    sizes = relative_sizes(parts)
+    masks = [(size > eps**2) & (size < _limit(parts, dtype)) for size in sizes]
+    if not any(bool(mask.any()) for mask in masks):
+        return None
+    faint, seldom = (_faint(parts, dtype, alone=alone) for alone in (True, False))
+    evident = any(bool((m & (f | s)).any()) for m, f, s in zip(masks, faint, seldom, strict=True))
+    if not evident and any(bool(((s > 0) & (s < eps / 1000)).any()) for s in sizes):
+        return None  # rounding errors are not of every size: these are units that differ
+    return _without(parts, masks)
+
+
+def rounding_elsewhere(A, B, C, dtype):
+    """The system without the entries of rounding size in the units in which its states compare, or None.
+
+    None also where those are explained by entries of rounding size in the units given, which the lags do not
+    feel, and where no entry is so small that those units may differ (the product of a signal and a rounding
+    error leaves one of the two below its root). Otherwise rounding happened in units that nobody knows.
+    """
+    parts = (A, B, C)
+    if not any(bool(((s > 0) & (s < _limit(parts, dtype) ** 0.5)).any()) for s in relative_sizes(parts)):
+        return None
+    cleared = rounding_cleared(*parts, dtype)
+    if cleared is not None and _same_lags(parts, cleared, None, default_rtol(dtype.to_real())):
+        parts = cleared
+    faint = _faint(parts, dtype, alone=True)
+    return _without(parts, faint) if any(bool(mask.any()) for mask in faint) else None
+
+
+def relative_sizes(parts):
+    """Entries beside the largest of A, of their column of B, of their row of C."""
+    return [
+        tensor.abs() / tensor.abs().amax(dims, keepdim=True) if tensor.numel() else tensor.abs()
+        for tensor, dims in zip(parts, ((0, 1), (0,), (1,)), strict=True)
+    ]
+
+
+def _without(parts, masks):
+    return tuple(torch.where(m, torch.zeros_like(t), t) for m, t in zip(masks, parts, strict=True))
+
+
+def _limit(parts, dtype) -> float:
+    return 100 * len(parts[0]) * torch.finfo(dtype).eps
+
+
+def _faint(parts, dtype, *, alone: bool):
+    """Which entries only paths from input to output go through whose product is of rounding size.
+
+    Beside the largest of that input and that output, or, not ``alone``, beside the largest of all: numbers
+    that no change of units of the states alters.
+    """
+    a, b, c = (_logarithms(tensor) for tensor in parts)
+    kept, _, step, columns, rows = unit_exponents(a, b, c)
+    joined = np.isin(np.arange(len(a)), kept)
+    a = np.where(joined & joined[:, None], a - step, _NOWHERE)
+    if alone:
+        b, c = b - columns, c - rows
+    reach, seen = _longest(a, b), _longest(a.T, c.T)
+    through = (seen[:, None] + a + reach, seen[:, None] + b, c + reach)
+    best = float(through[1].max(initial=_NOWHERE))
+    low, high = 4 * np.log2(torch.finfo(dtype).eps), np.log2(max(_limit(parts, dtype), 1e-300))
+    best = best if np.isfinite(best) else 0.0
+    masks = ((size - best > low) & (size - best < high) for size in through)
+    return [torch.from_numpy(m).to(t.device) for m, t in zip(masks, parts, strict=True)]
 
 
 def _same_lags(one, other, D, rtol: float) -> bool:

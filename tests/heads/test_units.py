@@ -118,6 +118,73 @@ def test_rounding_errors_in_place_of_zeros_stay_zeros_or_are_named(system):
     assert report.count == k or report.near_tie, str(report)
 
 
+def there_and_back(A, B, C, seed):
+    Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(seed).standard_normal(A.shape)))[0]
+    return Q.mT @ (Q @ A @ Q.mT) @ Q, Q.mT @ (Q @ B), (C @ Q.mT) @ Q
+
+
+@pytest.mark.guards("thm-head-count")
+@many
+@given(rational_systems(), st.integers(0, 12))
+def test_rounding_errors_in_units_nobody_knows_are_named_or_change_nothing(system, n):
+    """A rounding error in place of a zero may be as large as any entry once the states have other units."""
+    *integers, D, exponents = system
+    noisy = there_and_back(*(m.double() for m in integers), n)
+    D = None if D is None else D.double()
+    k, here = exact_head_count(*integers, n, D if D is None else D.long()), spectrum_report(*noisy, n, D)
+    report = spectrum_report(*in_other_units(*noisy, exponents), n, D)
+    assert report.count == k or report.near_tie or report.count == here.count, (str(report), str(here))
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("spread", [15, 40, 150])
+def test_a_delay_whose_ends_never_meet_is_no_silent_head(spread):
+    """Every lag is zero, every number in it a rounding error: the states' units hide that, and the count, 1,
+    must not come without a word."""
+    A, B, C = (torch.from_numpy(m) for m in (np.diag(np.ones(4), -1), np.eye(5)[:, 3:4], np.eye(5)[1:2]))
+    rng = np.random.default_rng(spread)
+    for seed in range(30):
+        noisy = in_other_units(*there_and_back(A, B, C, seed), rng.uniform(-spread, spread, 5))
+        report = spectrum_report(*noisy, 3)
+        assert report.count == 0 or report.near_tie
+    assert report.foreign and "entries of rounding size in other units of the states" in str(report)
+
+
+@pytest.mark.guards("thm-head-count")
+def test_an_unreached_state_and_its_rounding_errors_in_other_units():
+    A, B, C = ([[2.0, 1], [0, 2]], [[-2.0], [0]], [[1.0, 2], [-1, -1], [-2, 2]])
+    system = [torch.tensor(m, dtype=DOUBLE) for m in (A, B, C)]
+    for seed in range(40):
+        exponents = np.random.default_rng(seed).uniform(-150, 150, 2)
+        report = spectrum_report(*in_other_units(*there_and_back(*system, seed), exponents), 8)
+        assert report.count == 1 or report.near_tie, str(report)
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("spread", [2, 8, 13, 16, 30, 150])
+def test_units_alone_raise_hardly_any_warning(spread):
+    """Dense, diagonal, triangular and sparse systems: once up to two in three were called near-ties."""
+    rng, warned, draws = np.random.default_rng(spread), 0, 120
+    for draw in range(draws):
+        N, n = int(rng.integers(1, 13)), int(rng.integers(1, 30))
+        A = rng.standard_normal((N, N)) / np.sqrt(N)
+        A = (A, np.diag(rng.uniform(-1, 1, N)), np.triu(A), A * (rng.random((N, N)) < 0.5))[draw % 4]
+        B, C = rng.standard_normal((N, 2)), rng.standard_normal((3, N))
+        system = [torch.from_numpy(m) for m in (A, B, C)]
+        here = spectrum_report(*system, n)
+        there = spectrum_report(*in_other_units(*system, rng.uniform(-spread, spread, N)), n)
+        assert there.count == here.count or there.near_tie or here.near_tie
+        warned += there.near_tie and not here.near_tie
+    assert warned <= 0.1 * draws
+
+
+def test_a_faint_chain_in_plain_units_is_no_rounding_error():
+    A = 0.9 * torch.eye(10, dtype=DOUBLE) + torch.diag(torch.full((9,), 0.01, dtype=DOUBLE), -1)
+    B, C = torch.eye(10, dtype=DOUBLE)[:, :1], torch.eye(10, dtype=DOUBLE)
+    report = spectrum_report(A, B, C, 30)
+    assert report.count == 10 and not report.foreign and report.other is None
+
+
 def test_a_count_that_rounding_errors_decide_is_warned_about():
     A = torch.tensor([[0.5, 0.0], [1e-17, 0.5]], dtype=DOUBLE)
     B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)

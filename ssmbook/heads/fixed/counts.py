@@ -12,7 +12,14 @@ from ssmbook.heads._target import check_real, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import SpanRows, span_rows
 from ssmbook.operators.ranks import check_rtol, default_rtol
-from ssmbook.systems._units import StandardForm, ldexp, rounding_cleared, sizes, standard_form
+from ssmbook.systems._units import (
+    StandardForm,
+    ldexp,
+    rounding_cleared,
+    rounding_elsewhere,
+    sizes,
+    standard_form,
+)
 from ssmbook.systems.system import System, system_first
 
 # A number this close to the tolerance is a near-tie; Krylov growth carries amplified noise: more room there.
@@ -31,8 +38,8 @@ class SpectrumReport:
     <= rtol count as zero. smallest_kept, largest_dropped: the closest calls on either side, over every
     decision made (singular values, merged eigenvalues, Krylov growth). method: "modal", "krylov", "lags" or
     "zero". degree: length of the shortest recurrence seen (0 where not computed). other: the count where
-    entries of rounding size are read the other way, as zeros or as numbers, if that changes it. Introduced in
-    *head-count*.
+    entries of rounding size are read the other way, as zeros or as numbers, if that changes it. foreign:
+    whether there are such entries in units of the states other than those given. Introduced in *head-count*.
     """
 
     count: int
@@ -43,6 +50,7 @@ class SpectrumReport:
     method: str
     degree: int = 0
     other: int | None = None
+    foreign: bool = False
 
     @property
     def gap(self) -> float:
@@ -51,17 +59,19 @@ class SpectrumReport:
 
     @property
     def near_tie(self) -> bool:
-        """Whether a deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000), or
-        entries of rounding size decide.
+        """Whether a deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000),
+        entries of rounding size decide, or there are some in units that nobody knows.
         """
         above = KRYLOV_TIE_FACTOR if self.method == "krylov" else TIE_FACTOR
         close = self.smallest_kept < above * self.rtol or self.largest_dropped * TIE_FACTOR > self.rtol
-        return close or self.other is not None
+        return close or self.other is not None or self.foreign
 
     def __str__(self) -> str:
         tie = "; NEAR-TIE, read the spectrum" if self.near_tie else ""
         if self.other is not None:
             tie = f"; NEAR-TIE, entries of rounding size decide between {self.count} and {self.other}"
+        elif self.foreign:
+            tie = "; NEAR-TIE, entries of rounding size in other units of the states"
         return (
             f"k = {self.count} ({self.method}): smallest kept {self.smallest_kept:.2g}, "
             f"largest dropped {self.largest_dropped:.2g}, tolerance {self.rtol:.2g}{tie}"
@@ -104,12 +114,14 @@ def spectrum_report(system: System, n: int, rtol=None) -> SpectrumReport:
     """
     report = decide(*scaled_span(system, n, rtol)[:2])
     *matrices, D = check_real(system).double()
-    cleared = rounding_cleared(*matrices, system.dtype)
-    if cleared is None:
+    cleared, elsewhere = (clear(*matrices, system.dtype) for clear in (rounding_cleared, rounding_elsewhere))
+    readings = [reading for reading in (cleared, elsewhere) if reading is not None]
+    if not readings:
         return report
-    forms = (standard_form(*reading, literal=True) for reading in (matrices, cleared))
+    forms = (standard_form(*reading, literal=True) for reading in (matrices, *readings))
     counts = [decide(_form_span(form, n, D, report.rtol), report.rtol).count for form in forms]
-    return replace(report, other=next((count for count in counts if count != report.count), None))
+    other = next((count for count in counts if count != report.count), None)
+    return replace(report, other=other, foreign=elsewhere is not None)
 
 
 def scaled_span(system: System, n: int, rtol=None):
