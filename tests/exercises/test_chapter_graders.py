@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 
 from ssmbook.chapters.interaction_operator.graders import _cases as span_cases
+from ssmbook.chapters.zoo.graders import grade_own_map
 from ssmbook.exercises import check
-from ssmbook.operators import DenseOperator
+from ssmbook.maps import LinearAttention, SequenceMap
+from ssmbook.operators import DenseOperator, FactorizedOperator
+from ssmbook.testing import MapContract
 
 
 def rows(W):
@@ -126,3 +130,70 @@ def test_selective_table_refuses():
         lambda delta, A, B, C: clamped(delta, A, B * torch.exp(delta[:, None] * A), C),
     ):
         assert "entry (i, j)" in check("zoo/selective-table", wrong).hint
+
+
+class GatedMean(SequenceMap):
+    """The solution: the mean of what has come so far, gated by the present token."""
+
+    def __init__(self, d, p, **new):
+        super().__init__(d, p)
+        self.u = nn.Parameter(torch.randn(d, **new))
+        self.V = nn.Parameter(torch.randn(p, d, **new))
+
+    def coefficients(self, x):
+        count = torch.arange(1, x.shape[-2] + 1).to(x)
+        return torch.sigmoid(x @ self.u) / count
+
+    def _forward(self, x):
+        return self.coefficients(x)[..., None] * (x.cumsum(-2) @ self.V.mT)
+
+    def _interaction(self, x):
+        rows = self.coefficients(x)[..., None].expand(*x.shape[:-1], x.shape[-2])
+        return FactorizedOperator(rows.tril()[..., None, :, :], self.V[None])
+
+
+class GatedByTheSource(GatedMean):
+    def _interaction(self, x):
+        columns = self.coefficients(x)[..., None, :].expand(*x.shape[:-1], x.shape[-2])
+        return FactorizedOperator(columns.tril()[..., None, :, :], self.V[None])
+
+
+class FrozenMean(GatedMean):
+    def _interaction(self, x):
+        return super()._interaction(x).detach()
+
+
+class AcausalMean(GatedMean):
+    def _forward(self, x):
+        return self.coefficients(x)[..., None] * (x.sum(-2, keepdim=True) @ self.V.mT)
+
+
+def contract(kind, *sizes, **more):
+    return type("TestMine", (MapContract,), {"make": lambda self, **new: kind(*sizes, **new), **more})
+
+
+def test_own_map_accepts_the_solution():
+    assert grade_own_map(contract(GatedMean, 4, 3)) is None
+    assert grade_own_map(contract(GatedMean, 2, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (GatedMean, "inherits from MapContract"),
+        (contract(GatedMean, 4, 3)(), "inherits from MapContract"),
+        (contract(GatedByTheSource, 4, 3), "law is broken: test_forward_is_the_interaction_applied"),
+        (contract(FrozenMean, 4, 3), "law is broken: test_the_interaction_carries_gradients"),
+        (contract(AcausalMean, 4, 3), "law is broken: test_forward_is_the_interaction_applied"),
+        (contract(GatedMean, 4, 3, check=lambda self: None), "changes check"),
+        (contract(GatedMean, 4, 3, test_batch_elements_do_not_meet=None), "changes test_batch"),
+        (contract(GatedMean, 4, 3, cases={}), "changes cases"),
+    ],
+)
+def test_own_map_refuses(answer, hint):
+    assert hint in grade_own_map(answer)
+
+
+def test_own_map_asks_for_a_map_that_the_library_does_not_have():
+    make = {"make": lambda self, **new: LinearAttention(4, 3, heads=1, head_width=2, **new)}
+    assert "a map of the library" in grade_own_map(type("TestMine", (MapContract,), make))

@@ -3,6 +3,7 @@
 import torch
 
 from ssmbook.exercises import agrees, grader
+from ssmbook.testing import MapContract
 
 
 def _selective_table(delta, A, B, C):
@@ -59,3 +60,23 @@ def grade_selective_table(answer):
     )
     problem = agrees(answer, _selective_table, cases, hint)
     return problem or next(filter(None, (_gradient_hint(answer, case) for case in cases)), None)
+
+
+def grade_own_map(answer):
+    """A subclass of ``MapContract`` whose ``make`` builds a map that the library does not have."""
+    if not (isinstance(answer, type) and issubclass(answer, MapContract)):
+        return "expected a class that inherits from MapContract, with the method make(self, **new)"
+    laws = [name for name in dir(MapContract) if name.startswith("test_")]
+    changed = [
+        name for name in (*laws, "cases", "check") if getattr(answer, name) is not getattr(MapContract, name)
+    ]
+    if changed:
+        return f"the laws are those of MapContract; yours changes {changed[0]}"
+    made = type(answer().map())
+    if made.__module__.startswith("ssmbook."):
+        return f"{made.__name__} is a map of the library; make one that it does not have"
+    try:
+        answer().check()
+    except AssertionError as broken:
+        return f"a law is broken: {str(broken).splitlines()[0]}"
+    return None
