@@ -12,7 +12,7 @@ from ssmbook._book.built import HTML, soup
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/api.html"
-FOLDERS = list(ssmbook._SUBPACKAGES)
+FOLDERS = [*ssmbook._SUBPACKAGES, "scans.distributed"]
 CHAPTERS = {"zoo": "chapters/1-one-operator/zoo"}
 
 
@@ -26,7 +26,10 @@ def everything():
 
 
 def test_every_folder_offers_names():
-    assert {module.__name__.split(".")[1] for module, _ in everything()} == set(FOLDERS)
+    assert {module.__name__.split(".")[1] for module, _ in everything()} == set(ssmbook._SUBPACKAGES)
+    assert [module.__name__ for module in public_modules("scans.distributed")] == [
+        "ssmbook.scans.distributed"
+    ]
     assert [module.__name__ for module in public_modules("scans")] == ["ssmbook.scans"]
     assert "ssmbook.experiments.counting" in {module.__name__ for module in public_modules("experiments")}
 

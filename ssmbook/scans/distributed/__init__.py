@@ -3,7 +3,8 @@
 The processes are those of a ``torch.distributed`` group (gloo on CPUs, nccl on cards), in the order of time;
 slices may be of any lengths, also empty. Each runs its slice, all of them exchange *one* summary each (the
 product of the slice's decays and its last state), and each runs its slice again from the state that it then
-knows. What crosses the wire does not depend on the length, forward or backward.
+knows. What crosses the wire does not depend on the length, forward or backward: for each number of a state a
+process sends at most three, in double precision, and receives as many from every other process.
 
 Every process makes every call, and every backward pass: both wait for all. Gradients are those of the *sum*
 of all losses. A process finds the gradients of its own slice whole, and its own part of those of parameters

@@ -1,0 +1,49 @@
+"""The figures of the page *past-one-machine*: each function takes finished numbers and draws them."""
+
+from __future__ import annotations
+
+from ssmbook.display import COLORS, figure
+
+NARROW = ("blue", "orange", "green", "purple")
+
+
+def wire(lengths: list[int], numbers: list[int]):
+    """Draw slices of time on devices, and the message that each sends down to all later ones.
+
+    lengths: steps a device; numbers: numbers in each device's message. Returns a figure. Introduced in
+    *past-one-machine*.
+    """
+    fig, ax = figure(size="wide")
+    begin, last, whole = 0, len(lengths) - 1, sum(lengths)
+    for device, (steps, sent) in enumerate(zip(lengths, numbers, strict=True)):
+        end, color = begin + steps, COLORS[NARROW[device % len(NARROW)]]
+        ax.plot([0, whole], [device, device], "-", lw=1, color="#BBBBBB", zorder=1)
+        ax.plot([begin, end], [device, device], "-", lw=13, color=color, solid_capstyle="butt")
+        if device < last:
+            x = end + whole * (0.012 + 0.025 * lengths[1 : device + 1].count(0))  # beside the one before
+            ax.plot([end, x, x], [device, device, last - 0.2], "-", lw=1.6, color=color)
+            ax.plot([x] * (last - device), [r - 0.16 for r in range(device + 1, last + 1)], "v", color=color)
+            ax.text(x + 0.012 * whole, device - 0.08, f"{sent} numbers to all later ones", va="bottom")
+        begin = end
+    words = [f"device {r}: {steps} steps" for r, steps in enumerate(lengths)]
+    ax.set(xlabel="time t", xlim=(0, 1.01 * whole), ylim=(last + 0.4, -0.6), yticks=range(last + 1))
+    ax.set_yticklabels(words)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(False)
+    return fig
+
+
+def received(counts: dict[str, int], limits: tuple[float, float]):
+    """Draw how many numbers the last device receives, one bar a way of sending, on a scale of powers of ten.
+
+    Returns a figure of slider size. Introduced in *past-one-machine*.
+    """
+    fig, ax = figure(size="slider")
+    for place, ((name, count), color) in enumerate(zip(counts.items(), NARROW, strict=False)):
+        ax.barh(place, count, height=0.36, color=COLORS[color])
+        ax.text(limits[0] * 1.15, place - 0.24, f"{name}: {count:,}", fontsize=9.5, va="bottom")
+    ax.set(xscale="log", xlim=limits, ylim=(len(counts) - 0.6, -0.75), yticks=[])
+    ax.set(xlabel="numbers that the last device receives")
+    ax.grid(False, axis="y")
+    return fig
