@@ -119,7 +119,7 @@ def anchor(docname, fragment=""):
 def article(paper, docname):
     """One page as a part of the document: its links lead inside, its solutions go to the end."""
     page = copy.copy(soup(paper.root / HTML / f"{docname}.html").select_one("article"))
-    for node in page.select("a.headerlink, details.hide, script, style"):
+    for node in page.select("a.headerlink, details.hide, script, style, picture > source"):
         node.decompose()
     for figure in page.select("figure.ssm-slider"):
         small_multiples(figure)
@@ -155,15 +155,15 @@ def inside(paper, docname, href):
 
 def small_multiples(figure):
     """In place of a slider a few of its frames, from the first value to the last, each with its value."""
-    images, label = figure.select("img"), figure.find("label").get_text()
-    count, caption = min(FRAMES, len(images)), figure.find("figcaption")
-    chosen = [images[round(i * (len(images) - 1) / (count - 1))].extract() for i in range(count)]
+    rows, label = figure.select("[data-value]"), figure.find("label").get_text()
+    count, caption = min(FRAMES, len(rows)), figure.find("figcaption")
+    chosen = [rows[round(i * (len(rows) - 1) / (count - 1))].extract() for i in range(count)]
     figure.clear()
     figure["class"] = ["frames"]
-    for image in chosen:
-        words = html.escape(f"{label} = {image.attrs.pop('data-value')}")
-        image.attrs.pop("style", None)
-        figure.append(BeautifulSoup(f"<div>{image}<p>{words}</p></div>", "html.parser"))
+    for row in chosen:
+        words = html.escape(f"{label} = {row['data-value']}")
+        panels = f'<div class="panels">{row.decode_contents()}</div>'
+        figure.append(BeautifulSoup(f"<div>{panels}<p>{words}</p></div>", "html.parser"))
     if caption is not None:
         figure.append(caption)
 

@@ -4,74 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from ssmbook.chapters.interaction_operator.graders import _cases as span_cases
 from ssmbook.chapters.zoo.graders import grade_own_map
 from ssmbook.exercises import check
 from ssmbook.maps import LinearAttention, SequenceMap
 from ssmbook.operators import DenseOperator, FactorizedOperator
 from ssmbook.testing import MapContract
-
-
-def rows(W):
-    return W.flatten(0, 1).flatten(1)
-
-
-def above(values, cut):
-    return int((values > cut * values.max()).sum())
-
-
-def by_singular_values(W, rtol):  # the signature of the exercise, without a default
-    return above(torch.linalg.svdvals(rows(W)), rtol)
-
-
-def by_gram(W, rtol):
-    return above(torch.linalg.eigvalsh(rows(W).T @ rows(W)).clamp(min=0), rtol)
-
-
-def by_gram_with_a_squared_cut(W, rtol):
-    return by_gram(W, rtol**2)
-
-
-def in_single_precision(W, rtol):
-    return by_singular_values(W.float(), rtol)
-
-
-def with_a_cut_of_its_own(W, rtol):
-    return by_singular_values(W, 1e-10)
-
-
-def with_an_absolute_cut(W, rtol):
-    return int((torch.linalg.svdvals(rows(W)) > rtol).sum())
-
-
-def of_the_block_matrix(W, rtol):
-    return by_singular_values(W.transpose(1, 2).flatten(2).flatten(0, 1)[:, None, :, None], rtol)
-
-
-def test_span_accepts_the_stated_signature():
-    assert check("interaction-operator/span", by_singular_values)
-    assert check("interaction-operator/span", lambda W, rtol=1e-10: by_singular_values(W, rtol))
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        by_gram,
-        by_gram_with_a_squared_cut,
-        in_single_precision,
-        with_a_cut_of_its_own,
-        with_an_absolute_cut,
-        of_the_block_matrix,
-    ],
-)
-def test_span_refuses(answer):
-    verdict = check("interaction-operator/span", answer)
-    assert not verdict and "singular values" in verdict.hint
-
-
-def test_span_cases_have_the_planted_dimension():
-    for (W, rtol), k in span_cases():
-        assert DenseOperator(W).interaction_rank(rtol=rtol) == k
 
 
 def selective(delta, A, B, C, bound):

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from ssmbook.chapters.interaction_operator import graders as counting
 from ssmbook.chapters.two_ways_to_mix import graders as mixing
 from ssmbook.exercises import _grader, check
+from ssmbook.operators import DenseOperator
 
 f64 = torch.float64
 
@@ -71,3 +73,52 @@ def test_fading():
     assert "return the pair (alpha, V)" in check("two-ways-to-mix/fading", lambda *_: torch.eye(2)).hint
     flat = check("two-ways-to-mix/fading", lambda t, r, n: (torch.ones(n, n), torch.eye(2)))
     assert "alpha must have shape (2, 6, 6) and V (2, 2, 2); got (6, 6) and (2, 2)" in flat.hint
+
+
+def by_singular_values(W, rtol):  # the signature of the exercise, without a default
+    sigma = torch.linalg.svdvals(W.reshape(len(W) ** 2, -1))
+    return int((sigma > rtol * sigma.max()).sum())
+
+
+def test_span():
+    assert check("interaction-operator/span", by_singular_values)
+    assert check("interaction-operator/span", lambda W, rtol=1e-10: by_singular_values(W, rtol))
+    each_mistake("interaction-operator/span", counting.SPAN_MISTAKES)
+    squared_cut = check("interaction-operator/span", lambda W, rtol: counting._by_gram(W, rtol**2))
+    assert "not the count: your number is" in squared_cut.hint
+    for (W, rtol), k in counting._cases():
+        assert DenseOperator(W).interaction_rank(rtol=rtol) == k == counting._span(W, rtol)
+
+
+def split(operator):
+    """An answer (alpha, V) with the sum ``operator(W, H)``, of rank H or less."""
+
+    def answer(W, H):
+        n, _, p, d = W.shape
+        U, S, Vh = torch.linalg.svd(operator(W, H).reshape(n * n, p * d), full_matrices=False)
+        return (U[:, :H] * S[:H]).T.reshape(H, n, n), Vh[:H].reshape(H, p, d)
+
+    return answer
+
+
+def test_nearest_heads():
+    def by_eigenvalues(W, H):  # another route: the projection on the leading eigenvectors of the Gram matrix
+        rows = W.flatten(0, 1).flatten(1)
+        V = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -H:]
+        return (rows @ V).T.reshape(H, len(W), len(W)), V.T.reshape(H, *W.shape[2:])
+
+    assert check("interaction-operator/heads", by_eigenvalues)
+    catalogue = [(split(wrong), sentence) for wrong, sentence in counting.HEADS_MISTAKES]
+    each_mistake("interaction-operator/heads", catalogue)
+    low = check("interaction-operator/heads", split(counting._of_the_block_matrix))
+    assert "not the nearest" in low.hint and "wanted" in low.hint
+    assert "return the pair" in check("interaction-operator/heads", lambda W, H: W).hint
+
+
+def test_path():
+    def many_steps(F, x):
+        ts = (torch.arange(400, dtype=f64) + 0.5) / 400  # the midpoint rule
+        return sum(counting._jacobian(F, t * x) for t in ts) / 400
+
+    assert check("interaction-operator/path", many_steps)
+    each_mistake("interaction-operator/path", counting.PATH_MISTAKES)

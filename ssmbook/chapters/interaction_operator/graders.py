@@ -5,13 +5,16 @@ import math
 import torch
 
 from ssmbook.exercises import agrees, grader
+from ssmbook.operators import path_operator, secant_operator
+
+f64 = torch.float64
 
 
 def _planted(k: int, scale: float = 1.0, weakest: float = 1.0) -> torch.Tensor:
     """Blocks (5, 5, 3, 4) whose span has dimension ``k``, the weakest direction ``weakest`` of the first."""
-    like = {"generator": torch.Generator().manual_seed(k), "dtype": torch.float64}
+    like = {"generator": torch.Generator().manual_seed(k), "dtype": f64}
     tables, value_maps = (torch.linalg.qr(torch.randn(m, k, **like)).Q for m in (25, 12))
-    sizes = scale * torch.logspace(0, math.log10(weakest), k, dtype=torch.float64)
+    sizes = scale * torch.logspace(0, math.log10(weakest), k, dtype=f64)
     return ((tables * sizes) @ value_maps.T).reshape(5, 5, 3, 4)
 
 
@@ -22,18 +25,178 @@ def _cases():
     yield (_planted(12, scale=1e20), 1e-10), 12
     yield (_planted(5, weakest=1e-6), 1e-10), 5
     yield (_planted(2, weakest=1e-6), 1e-3), 1
-    yield (torch.zeros(4, 4, 2, 2, dtype=torch.float64), 1e-10), 0
+    yield (torch.zeros(4, 4, 2, 2, dtype=f64), 1e-10), 0
 
 
-@grader("interaction-operator/span")
+def _count(values, rtol):
+    return int((values > rtol * values.max()).sum())
+
+
+def _tall(W):
+    return W.flatten(0, 1).flatten(1)
+
+
+def _block_matrix(W):
+    n, _, p, d = W.shape
+    return W.transpose(1, 2).reshape(n * p, n * d)
+
+
+def _by_gram(W, rtol):
+    return _count(torch.linalg.eigvalsh(_tall(W).T @ _tall(W)).clamp(min=0), rtol)
+
+
+SPAN_MISTAKES = [
+    (
+        lambda W, rtol: _count(torch.linalg.svdvals(_block_matrix(W)), rtol),
+        "that is the rank of W as one big matrix, not the number of independent blocks",
+    ),
+    (
+        _by_gram,
+        "a Gram matrix squares the singular values, and the weak direction falls under the cut",
+    ),
+    (
+        lambda W, rtol: _count(torch.linalg.svdvals(_tall(W).float()), rtol),
+        "in single precision rounding noise counts as directions, and 1e-30 of them as none",
+    ),
+    (
+        lambda W, rtol: _count(torch.linalg.svdvals(_tall(W)), 1e-10),
+        "the cut is rtol times the largest, and your function does not look at rtol",
+    ),
+    (
+        lambda W, rtol: int((torch.linalg.svdvals(_tall(W)) > rtol).sum()),
+        "your cut is absolute: multiplied by a number, W must keep its count",
+    ),
+]
+
+
+@grader(
+    "interaction-operator/span",
+    formula="Count the singular values of the table with rows vec W_ij above rtol times the largest, in "
+    "double precision and without squaring them; a zero operator has dimension 0",
+)
 def grade_span(answer):
     """A function ((n, n, p, d) tensor, rtol) -> dimension of the span of its n² blocks."""
-    hint = (
-        "count the singular values of the table with rows vec W_ij that exceed rtol times the largest, in "
-        "double precision and without squaring them; a zero operator has dimension 0"
+    cases = [case for case, _ in _cases()]
+    return agrees(answer, _span, cases, "not the count", mistakes=SPAN_MISTAKES)
+
+
+def _span(W, rtol):
+    return _count(torch.linalg.svdvals(_tall(W)), rtol)
+
+
+def _nearest(W, H, rows=_tall, sizes=True):
+    U, S, Vh = torch.linalg.svd(rows(W), full_matrices=False)
+    return ((U[:, :H] * (S[:H] if sizes else 1.0)) @ Vh[:H]).reshape(W.shape)
+
+
+def _first_blocks(W, H):
+    """Project on the span of the first H blocks in reading order: heads, and not the best."""
+    Q = torch.linalg.qr(_tall(W)[:H].T).Q
+    return (_tall(W) @ Q @ Q.T).reshape(W.shape)
+
+
+def _of_the_block_matrix(W, H):
+    n, _, p, d = W.shape
+    low = _nearest(_block_matrix(W), H, rows=lambda matrix: matrix)
+    return low.reshape(n, p, n, d).transpose(1, 2)
+
+
+HEADS_MISTAKES = [
+    (
+        lambda W, H: _nearest(W, H, sizes=False),
+        "your heads have the right maps and tables of size one: the singular values are missing",
+    ),
+    (
+        lambda W, H: _nearest(W, H + 1) - _nearest(W, 1),
+        "you leave the strongest direction out: singular values come in falling order",
+    ),
+    (_first_blocks, "your maps are blocks of W: the best ones are mixtures of all of them"),
+]
+
+
+@grader(
+    "interaction-operator/heads",
+    formula="Reshape W to (n * n, p * d), take its SVD; V are the first H right singular vectors, alpha the "
+    "left ones times their singular values, reshaped to (H, n, n)",
+)
+def grade_heads(answer):
+    """A function (W (n, n, p, d), H) -> (alpha (H, n, n), V (H, p, d)), the best H heads."""
+    if not callable(answer):
+        return f"expected a function; got {type(answer).__name__}"
+    cases = [(_random_blocks(n, p, d, seed), H) for seed, (n, p, d, H) in enumerate(_SIZES)]
+    for W, H in cases:
+        heads = answer(W.clone(), H)
+        if not isinstance(heads, tuple) or len(heads) != 2:
+            return f"return the pair (alpha, V); got {type(heads).__name__}"
+        n, _, p, d = W.shape
+        shapes = [tuple(torch.as_tensor(part).shape) for part in heads]
+        if shapes != [(H, n, n), (H, p, d)]:
+            return f"alpha must have shape {(H, n, n)} and V {(H, p, d)}; got {shapes[0]} and {shapes[1]}"
+
+    def assembled(W, H):
+        alpha, V = (torch.as_tensor(part).to(f64) for part in answer(W, H))
+        return torch.einsum("hij,hpd->ijpd", alpha, V)
+
+    hint = "alpha and V are right in shape and not the nearest; in the blocks of their sum"
+    return agrees(assembled, _nearest, cases, hint, mistakes=HEADS_MISTAKES)
+
+
+_SIZES = [(4, 2, 2, 1), (5, 3, 2, 2), (3, 2, 4, 3)]
+
+
+def _random_blocks(n, p, d, seed):
+    return torch.randn(n, n, p, d, generator=torch.Generator().manual_seed(seed), dtype=f64)
+
+
+def _maps():
+    """Three maps, each with the point at which it is asked."""
+    like = {"generator": torch.Generator().manual_seed(3), "dtype": f64}
+    A, points = torch.randn(2, 2, **like), [torch.randn(n, 2, **like) for n in (1, 4, 3)]
+    maps = (
+        lambda x: x**3,
+        lambda x: torch.tanh(x.cumsum(-2) @ A.T),
+        lambda x: x.cumsum(-2) * x.sin(),
     )
-    for arguments, k in _cases():
-        problem = agrees(answer, lambda W, rtol, k=k: k, [arguments], hint)
-        if problem:
-            return problem
-    return None
+    return list(zip(maps, points, strict=True))
+
+
+def _jacobian(F, x):
+    return torch.autograd.functional.jacobian(F, x).permute(0, 2, 1, 3)
+
+
+PATH_MISTAKES = [
+    (
+        _jacobian,
+        "that is the Jacobian at X: average it over the points tX with t from 0 to 1",
+    ),
+    (
+        lambda F, x: _jacobian(F, x / 2),
+        "you take the derivative at X/2 only: one point does not make the integral",
+    ),
+    (
+        lambda F, x: secant_operator(F(x), x).to_dense(),
+        "it reproduces F(X) and knows nothing of F: your blocks are y_i x_j over the size of X",
+    ),
+    (
+        lambda F, x: path_operator(F, x, points=32).to_dense().transpose(0, 1),
+        "your positions are exchanged: the first index is that of the output",
+    ),
+]
+
+
+@grader(
+    "interaction-operator/path",
+    formula="For Gauss-Legendre points t in [0, 1] and weights w add w times the Jacobian at t * x, then "
+    "bring (n, p, n, d) into the order (n, n, p, d)",
+)
+def grade_path(answer):
+    """A function (F, x (n, d)) -> path operator (n, n, p, d) of F at x, to four digits or better."""
+    return agrees(
+        answer,
+        lambda F, x: path_operator(F, x, points=40).to_dense(),
+        _maps(),
+        "not the average of the derivative along the path",
+        mistakes=PATH_MISTAKES,
+        rtol=1e-4,
+        atol=1e-5,
+    )

@@ -1,0 +1,102 @@
+"""Figures of the chapter *interaction-operator*: block matrices, a tall table, the best heads."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.colors import Normalize
+
+from ssmbook.display import COLORS, DIVERGING, block_heatmap, figure, number
+
+
+def block_matrices(named, *, alike=False):
+    """Draw operators (n, n, p, d), {title: tensor}, as block matrices side by side; each has its own scale.
+
+    With ``alike`` each block has, so that only its pattern is seen. Blue is positive, orange negative; a
+    gray grid parts the blocks. Returns ``fig, alt``; the words count the independent matrices of each.
+    Introduced in *interaction-operator*.
+    """
+    fig, axes = figure(ncols=len(named), size=(7.0, 0.5 + 7.0 / len(named)))
+    words = []
+    for ax, (title, W) in zip(axes, named.items(), strict=True):
+        W, (n, _, p, d) = W.detach(), W.shape
+        k = independent(W)
+        if alike:
+            W = W / W.abs().amax(dim=(2, 3), keepdim=True).clamp(min=1e-300)
+        top = float(W.abs().max())
+        picture = W.transpose(1, 2).reshape(n * p, n * d).numpy()
+        ax.imshow(picture, cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
+        for i in range(1, n):
+            ax.axhline(i * p - 0.5, color=COLORS["gray"], lw=0.4, ls="-")
+            ax.axvline(i * d - 0.5, color=COLORS["gray"], lw=0.4, ls="-")
+        ax.set(xticks=[], yticks=[], title=title, xlabel=f"{k} independent matri{'x' if k == 1 else 'ces'}")
+        ax.grid(False)
+        ax.spines[:].set_visible(True)
+        words.append(f"{title}, {k}")
+    n, _, p, d = next(iter(named.values())).shape
+    return fig, (
+        f"{len(named)} block matrices of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. "
+        f"Number of independent blocks: {'; '.join(words)}."
+    )
+
+
+def independent(W) -> int:
+    """The number of independent matrices among the blocks of a tensor (n, n, p, d)."""
+    sigma = torch.linalg.svdvals(W.flatten(0, 1).flatten(1))
+    return int((sigma > 1e-10 * sigma[0]).sum())
+
+
+def tall_table(W, H):
+    """Draw the blocks of a causal W (n, n, p, d) as rows of one tall table, equal to coefficients times maps.
+
+    The rows are those with j <= i, in order; the H maps are the first right singular vectors. Returns
+    ``fig, alt``. Introduced in *interaction-operator*.
+    """
+    n, _, p, d = W.shape
+    rows = W.detach()[torch.ones(n, n).tril().bool()].reshape(-1, p * d)
+    U, S, Vh = torch.linalg.svd(rows, full_matrices=False)
+    coefficients, maps = U[:, :H] * S[:H], Vh[:H]
+    fig, axes = figure(ncols=5, size=(3.6, 4.6), width_ratios=[p * d, 2.5, H, 2.5, p * d])
+    fig.stacks = ()
+    parts = (rows, "=", coefficients, "×", maps)
+    titles = (f"{len(rows)} blocks,\n{p * d} numbers each", "", "coeffi-\ncients", "", f"{H} value\nmaps")
+    for ax, part, title in zip(axes, parts, titles, strict=True):
+        if isinstance(part, str):
+            ax.axis("off")
+            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=14, transform=ax.transAxes)
+            continue
+        top = float(part.abs().max())
+        ax.imshow(part.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
+        ax.set(xticks=[], yticks=[])
+        ax.set_title(title, fontsize=9)
+        ax.grid(False)
+        ax.spines[:].set_visible(True)
+    missed = float((rows - coefficients @ maps).norm() / rows.norm())
+    alt = (
+        f"A table of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a table "
+        f"of {len(rows)} by {H} coefficients times {H} rows, the value maps; relative error "
+        f"{'below 1e-12' if missed < 1e-12 else number(missed)}."
+    )
+    return fig, alt
+
+
+def best_heads(W, H):
+    """Draw the block norms of the operator ``W`` and of what its best ``H`` heads miss, with its share.
+
+    Returns the figure. Introduced in *interaction-operator*.
+    """
+    fig, axes = figure(ncols=2, size="slider")
+    top = float(W.block_norms().detach().max())
+    rest = W - W.best_heads(H)
+    block_heatmap(W, axes[0], colorbar=False, vmax=top)
+    block_heatmap(rest, axes[1], colorbar=False, vmax=top)
+    axes[0].set_title("target W")
+    axes[1].set_title(f"missed with H = {H}: {share_missed(W, H):.3f}")
+    for ax in axes:
+        ax.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output")
+    return fig
+
+
+def share_missed(W, H) -> float:
+    """The share of the energy of ``W`` that its best ``H`` heads miss."""
+    energy = W.spectrum() ** 2
+    return float(energy[H:].sum() / energy.sum())
