@@ -7,7 +7,7 @@ from torch import nn
 from ssmbook.chapters.zoo.graders import grade_own_map
 from ssmbook.exercises import check
 from ssmbook.maps import LinearAttention, SequenceMap
-from ssmbook.operators import DenseOperator, FactorizedOperator
+from ssmbook.operators import FactorizedOperator
 from ssmbook.testing import MapContract
 
 
