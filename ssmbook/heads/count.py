@@ -76,4 +76,4 @@ class Count:
         return NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.low, self.high))
+        return hash(self.low) if self.settled else object.__hash__(self)

@@ -40,6 +40,12 @@ def test_open_counts_are_never_equal_and_impossible_ones_are():
     assert Count(math.inf, math.inf, "") == math.inf and Count(0, 0, "") == 0 and Count(1, 1, "") != True  # noqa: E712
 
 
+def test_equal_counts_have_one_hash_that_of_their_number():
+    settled, again, unsettled = Count(5, 5, "spectrum"), Count(5, 5, "exact"), Count(5, 6, "margin")
+    assert {settled, again, 5} == {5} and settled in {5: "five"} and settled != unsettled
+    assert len({unsettled, Count(5, 6, "margin")}) == 2 and Count(math.inf, math.inf, "") in {math.inf}
+
+
 @pytest.mark.parametrize(("low", "high"), [(3, 2), (-1, 0), (math.nan, 1)])
 def test_bounds_out_of_order_are_refused(low, high):
     with pytest.raises(ValueError, match="0 <= low <= high"):

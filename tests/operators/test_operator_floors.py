@@ -4,10 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ssmbook.heads import epsilon_head_count, head_floor
 from ssmbook.operators import (
     DenseOperator,
     DiagonalOperator,
@@ -78,24 +75,6 @@ def test_inputs_of_any_second_moments_weigh_the_floor(kind, which):
     assert_same_curve(curve, dense_curve(W, time, channel), 1e-9)
     heads = W.epsilon_heads(0.2, time_covariance=time, channel_covariance=channel)
     assert torch.equal(heads, (curve > 0.2).sum(-1))
-
-
-@pytest.mark.guards("thm-head-floor", "prop-epsilon-heads")
-@settings(max_examples=30, deadline=None)
-@given(st.tuples(st.integers(1, 7), st.integers(1, 3), st.integers(1, 3), st.integers(0, 10**6)))
-def test_it_is_the_closed_form_of_a_time_invariant_target(sizes):
-    n, p, d, seed = sizes
-    M = random(n, p, d, seed=seed)
-    given = {
-        "time_covariance": covariance(n, seed + 1) + torch.eye(n, dtype=F64),
-        "channel_covariance": covariance(d, seed + 2) + torch.eye(d, dtype=F64),
-    }
-    for names in ((), ("time_covariance",), ("channel_covariance",), tuple(given)):
-        colored = {name: given[name] for name in names}
-        curve, wanted = LagOperator(M).floor(**colored), head_floor(M, **colored)
-        assert curve.shape == wanted.shape and torch.allclose(curve, wanted, atol=1e-11)
-        for eps in (0.3, 1e-3, 1e-9):
-            assert LagOperator(M).epsilon_heads(eps, **colored) == epsilon_head_count(M, eps, **colored)
 
 
 def test_the_floor_of_inputs_that_leave_directions_out():
