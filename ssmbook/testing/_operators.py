@@ -120,6 +120,7 @@ class OperatorContract(Contract):
         again, _ = self.operator(batch, seed=1)
         other, after = DenseOperator(random(*batch, 5, 5, W.p, W.d)), DenseOperator(random(5, 5, 2, W.p))
         before = DenseOperator(random(5, 5, W.d, 2))
+        square = again if W.p == W.d else again.T
         x, y = random(*batch, 5, W.d), random(5, 2)
         for name, got, wanted in (
             ("W + V", (W + other) @ x, W @ x + other @ x),
@@ -133,6 +134,7 @@ class OperatorContract(Contract):
             ("W / 4", (W / 4) @ x, (W @ x) / 4),
             ("V @ W", (after @ W) @ x, after @ (W @ x)),
             ("W @ V", (W @ before) @ y, W @ (before @ y)),
+            ("W @ W'", (W @ square) @ (z := random(*batch, 5, square.d)), W @ (square @ z)),
             ("V @ W", (after @ W).to_dense(), (after @ DenseOperator(W.to_dense())).to_dense()),
         ):
             same(name, got, wanted)
@@ -146,6 +148,7 @@ class OperatorContract(Contract):
         full, wanted = (torch.nn.functional.pad(s, (0, size - s.shape[-1])) for s in (sigma, wanted))
         same("spectrum()", full, wanted)
         law(not sigma.requires_grad, "spectrum() must be detached")
+        law(W.span_matrix().shape[-2] <= W.p * W.d, "span_matrix() has more rows than columns")
         largest = wanted[..., :1].sum(-1, keepdim=True)
         rank, counted = W.interaction_rank(), (wanted > 1e-10 * largest).sum(-1)
         law(isinstance(rank, int) if batch == () else rank.dtype == torch.int64, "a rank is an int, or int64")

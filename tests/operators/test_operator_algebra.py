@@ -114,6 +114,15 @@ def test_sum_of_a_list(kind):
             bad + W
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_two_of_a_kind_compose_in_their_order(kind, batch):
+    W, random = kind.operator(batch)
+    square, _ = kind.operator(batch, p=kind.d, d=kind.d, seed=1)
+    x = random(*batch, 5, kind.d)
+    close((W @ square) @ x, W @ (square @ x), 1e-11)
+    close((W @ square).to_dense(), (W @ DenseOperator(square.to_dense())).to_dense(), 1e-11)
+
+
 def test_two_of_a_kind_stay_of_that_kind_where_they_can():
     def random(*shape):
         return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=F64)

@@ -204,11 +204,11 @@ def test_a_selective_layer_without_its_cubes(dtype):
 
 def test_the_bounds_of_a_wide_layer_come_from_a_sketch():
     # 2,100 channels: wider than what is taken in all directions by default.
-    rows = random(25, 3, seed=1) * torch.tensor([1.0, 0.3, 1e-3], dtype=F64)
+    rows = random(576, 3, seed=1) * torch.tensor([1.0, 0.3, 1e-3], dtype=F64)
     channels = rows @ torch.linalg.qr(random(2100, 3, seed=2)).Q.mT
-    W = DiagonalOperator(DenseOperator(channels.mT.reshape(2100, 5, 5, 1, 1)))
+    W = DiagonalOperator(DenseOperator(channels.mT.reshape(2100, 24, 24, 1, 1)))
     bounds = W.spectrum_bounds()
-    assert bounds.missing and bounds.energies.shape[-1] <= 256
+    assert bounds.missing and bounds.energies.shape == (256,)
     assert bounds.rank() == (3, 3)
     assert_certified(bounds, torch.linalg.svdvals(rows))
 

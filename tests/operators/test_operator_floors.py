@@ -107,7 +107,8 @@ def test_the_floor_of_inputs_that_leave_directions_out():
 def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
     zero = LagOperator(torch.zeros(3, 2, 2, dtype=F64))
     assert bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
-    assert zero.spectrum_bounds().floor(0) == (0, 0) and zero.spectrum_bounds().rank() == (0, 0)
+    bounds = zero.spectrum_bounds()
+    assert bounds.floor(0) == bounds.rank() == bounds.epsilon_heads(0) == bounds.epsilon_heads(0.1) == (0, 0)
     W = DenseOperator(random(4, 4, 2, 3))
     for scale in (1e-200, 1e200):
         assert torch.allclose((W * scale).floor(), W.floor(), atol=1e-14)

@@ -135,6 +135,28 @@ def test_a_float32_part_inside_a_float64_map_is_accepted(scale):
         path_operator(lambda z: half_single(z) + 1e-9 * z.mean(0), x)
 
 
+def test_a_map_that_vanishes_at_x_is_judged_by_its_size_half_way():
+    # Zero at X and at X/4, not at X/2: a tolerance relative to those zeros would be nothing.
+    x = random(3, 2)
+    x = x / x.norm()
+
+    def F(z):
+        size = z.square().sum((-2, -1), keepdim=True)
+        return z * (size - 1) * (size - 1 / 16)
+
+    W = path_operator(F, x)
+    assert float((W @ x).norm()) < 1e-9 < float(W.to_dense().norm())
+
+
+@pytest.mark.parametrize("extract", [path_operator, jacobian_operator])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_map_that_works_in_place_leaves_x_alone(extract, batch):
+    x = random(*batch, 4, 3)
+    kept = x.clone()
+    W = extract(lambda z: z.mul_(2), x)
+    assert torch.equal(x, kept) and torch.allclose(W @ x, 2 * x)
+
+
 def test_the_rounding_of_a_map_is_measured_and_not_its_steepness():
     x = random(4, 3)
     eps = torch.finfo(F64).eps
