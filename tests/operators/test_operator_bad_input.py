@@ -208,6 +208,16 @@ CASES = {
     ),
     "joint as a word": (lambda: LAG.interaction_rank(joint="no"), TypeError, "joint must be a bool; got str"),
     "sum of nothing": (lambda: SumOperator(), ValueError, "terms must hold at least one operator"),
+    "sum of other widths": (
+        lambda: SumOperator(DENSE, DenseOperator(z(5, 5, 2, 3))),
+        ValueError,
+        r"right must have \(n, p, d\) = \(5, 3, 2\) like left; got \(5, 2, 3\)",
+    ),
+    "sum of other dtypes": (
+        lambda: SumOperator(DENSE, DENSE.to(F32)),
+        TypeError,
+        "right must have the dtype of left",
+    ),
     "sum of a tensor": (
         lambda: SumOperator(DENSE, z(5, 5, 3, 2)),
         TypeError,

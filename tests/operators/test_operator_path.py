@@ -100,7 +100,8 @@ HIDDEN = [
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_what_autograd_does_not_see_is_reported_with_its_size(hidden, batch):
     x = random(*batch, 3, 4)
-    with pytest.raises(ValueError, match=r"leave ‖F\(x\) − W x‖ ≈ .* against a tolerance of") as refusal:
+    message = r"max_points = 1024: \d+ nodes leave ‖F\(x\) − W x‖ ≈ .* against a tolerance of"
+    with pytest.raises(ValueError, match=message) as refusal:
         path_operator(lambda x: hidden(x) + 0.1 * x, x)
     said = float(str(refusal.value).split("W x‖ ≈ ")[1].split()[0])
     misses = torch.linalg.matrix_norm(hidden(x))
@@ -135,17 +136,19 @@ def test_a_float32_part_inside_a_float64_map_is_accepted(scale):
         path_operator(lambda z: half_single(z) + 1e-9 * z.mean(0), x)
 
 
-def test_a_map_that_vanishes_at_x_is_judged_by_its_size_half_way():
+@pytest.mark.parametrize("rounding", [0.0, 1e-8])
+def test_a_map_that_vanishes_at_x_is_judged_by_its_size_half_way(rounding):
     # Zero at X and at X/4, not at X/2: a tolerance relative to those zeros would be nothing.
     x = random(3, 2)
     x = x / x.norm()
 
     def F(z):
         size = z.square().sum((-2, -1), keepdim=True)
-        return z * (size - 1) * (size - 1 / 16)
+        # Stacking may move the last digits of a map that works in float32 inside.
+        return z * ((size - 1) * (size - 1 / 16) + (rounding if z.ndim == 2 else -rounding))
 
     W = path_operator(F, x)
-    assert float((W @ x).norm()) < 1e-9 < float(W.to_dense().norm())
+    assert float((W @ x).norm()) < 1e-7 < float(W.to_dense().norm())
 
 
 @pytest.mark.parametrize("extract", [path_operator, jacobian_operator])
