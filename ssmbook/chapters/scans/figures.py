@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display import COLORS, SEQUENTIAL, figure, label_line
 
 
 def scan_rungs(T: int, rung: int):
@@ -81,3 +81,51 @@ def block_length_trade(lengths: list[int], words: list[float], depth: list[int],
         )
         ax.set(xlabel="block length L", title=title, ylim=(0.7 * min(values), 1.6 * max(values)))
     return fig
+
+
+def clock_bars(names: list[str], ratios: list[float]):
+    """Draw how many times as long as the last of them each form takes, on a log scale.
+
+    Returns a figure and its alternative text. Introduced in *scans*.
+    """
+    fig, ax = figure(size=(7.0, 2.2))
+    colors = [COLORS["gray"]] * (len(names) - 1) + [COLORS["blue"]]
+    ax.barh(names, ratios, color=colors, height=0.6)
+    for row, ratio in enumerate(ratios):
+        ax.annotate(f"{ratio:.3g}", (ratio, row), (5, 0), textcoords="offset points", va="center")
+    ax.set(xscale="log", xlim=(0.5, 6 * max(ratios)), xlabel="time, compiled loop = 1")
+    ax.grid(False, axis="y")
+    ax.invert_yaxis()
+    told = ", ".join(f"{name} {ratio:.3g}" for name, ratio in zip(names, ratios, strict=True))
+    return fig, f"Bars of times over that of the compiled loop: {told}."
+
+
+def chunk_blocks(m: torch.Tensor, Q: int):
+    """Draw the sizes of a causal table m (T, T) in chunks of Q, each block with its numerical rank.
+
+    Returns a figure and its alternative text. Introduced in *scans*.
+    """
+    fig, ax = figure(size="square")
+    size = m.abs() / m.abs().max()
+    ax.imshow(size.sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    ranks = {"on": set(), "below": set()}
+    for i in range(0, len(m), Q):
+        for j in range(0, i + 1, Q):
+            rank = int(torch.linalg.matrix_rank(m[i : i + Q, j : j + Q], rtol=1e-10))
+            ranks["on" if i == j else "below"].add(rank)
+            at, box = (
+                (j + (Q - 1) / 2, i + (Q - 1) / 2),
+                {"facecolor": "white", "edgecolor": "none", "pad": 2},
+            )
+            ax.annotate(f"rank {rank}", at, ha="center", va="center", bbox=box)
+    edges = [i - 0.5 for i in range(0, len(m) + 1, Q)]
+    ax.hlines(edges, -0.5, len(m) - 0.5, color=COLORS["black"], lw=1)
+    ax.vlines(edges, -0.5, len(m) - 0.5, color=COLORS["black"], lw=1)
+    ax.grid(False)
+    ax.set(xlabel="token j that is read", ylabel="output i", xticks=[], yticks=[])
+    n = len(m) // Q
+    told = {where: " or ".join(map(str, sorted(found))) for where, found in ranks.items()}
+    return fig, (
+        f"A lower triangular table in {n} by {n} blocks of {Q}: blocks on the diagonal have rank "
+        f"{told['on']}, blocks below it rank {told['below']}, blocks above it are empty."
+    )

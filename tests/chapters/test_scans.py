@@ -1,0 +1,28 @@
+"""The pictures of the chapter *scans*, read back and held to numbers had by another route."""
+
+import numpy as np
+import torch
+
+from ssmbook.chapters.scans import figures
+
+
+def test_bars_are_as_long_as_the_ratios_and_the_words_name_them():
+    names, ratios = ["loop", "tree", "compiled"], [451.0, 4.8, 1.0]
+    fig, alt = figures.clock_bars(names, ratios)
+    assert [bar.get_width() for bar in fig.axes[0].patches] == ratios
+    assert alt.endswith("loop 451, tree 4.8, compiled 1.")
+
+
+def test_blocks_below_the_diagonal_have_the_rank_of_the_state():
+    generator = torch.Generator().manual_seed(0)
+    B, C = torch.randn(2, 24, 3, generator=generator, dtype=torch.float64)
+    i = torch.arange(24)
+    m = (C @ B.mT) * 0.9 ** (i[:, None] - i).clamp(min=0).double() * (i[:, None] >= i)
+    fig, alt = figures.chunk_blocks(m, 8)
+    shown = np.asarray(fig.axes[0].get_images()[0].get_array()) ** 2 * float(m.abs().max())
+    assert np.allclose(shown, m.abs(), atol=1e-12)
+    said = [text.get_text() for text in fig.axes[0].texts]
+    assert said == ["rank 8", "rank 3", "rank 8", "rank 3", "rank 3", "rank 8"]
+    singular = np.linalg.svd(m[8:16, :8].numpy(), compute_uv=False)
+    assert singular[2] > 1e-3 > 1e-12 > singular[3]
+    assert "diagonal have rank 8, blocks below it rank 3" in alt
