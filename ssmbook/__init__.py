@@ -18,6 +18,7 @@ _SUBPACKAGES = (
     "heads",
     "gradients",
     "experiments",
+    "lens",
     "display",
     "exercises",
     "testing",

@@ -48,6 +48,32 @@ class SelectiveSSM(RecurrentMap):
         )
         self.D = nn.Parameter(self.W_B.new_ones(d))
 
+    @classmethod
+    def from_transformers(cls, mixer: nn.Module) -> SelectiveSSM:
+        """The core of a Mamba mixer of transformers, with its weights: from what its short convolution puts
+        out to what its gate multiplies.
+
+        mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and ``D`` of its
+        shapes. The low rank of its steps is multiplied out; "euler", as Mamba computes. Returns a new map in
+        the dtype and on the device of the mixer. Raises ``TypeError`` for anything else, ``ValueError`` where
+        norms stand between projection and core (Jamba, Falcon-Mamba: no linear selection). Introduced in
+        *trained-layers*.
+        """
+        parts = [getattr(mixer, name, None) for name in ("x_proj", "dt_proj", "A_log", "D")]
+        if not isinstance(mixer, nn.Module) or any(part is None for part in parts):
+            raise TypeError(f"mixer must have x_proj, dt_proj, A_log and D; got {type(mixer).__name__}")
+        x_proj, dt_proj, log_A, D = parts
+        if hasattr(mixer, "rms_eps") or hasattr(mixer, "b_layernorm"):
+            raise ValueError(f"mixer must select linearly; got norms on its steps, in {type(mixer).__name__}")
+        d, N = log_A.shape
+        low, W_B, W_C = x_proj.weight.split([dt_proj.in_features, N, N])
+        core = cls(d, N=N, discretization="euler", dtype=log_A.dtype, device=log_A.device)
+        found = {"W_delta": dt_proj.weight @ low, "b_delta": dt_proj.bias, "W_B": W_B, "W_C": W_C}
+        core.load_state_dict(
+            {name: value.detach() for name, value in (found | {"log_A": log_A, "D": D}).items()}
+        )
+        return core
+
     def selection(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What the tokens select: Delta (..., n, d), A (d, N), B_bar (..., n, d, N) and C (..., n, N).
 

@@ -56,18 +56,7 @@ def test_mamba_mixer_is_projection_convolution_selective_ssm_gate():
     mixer = scramble(MambaMixer(config, layer_idx=0), generator)
     x = torch.randn(2, 11, 6, generator=generator, dtype=F64)
 
-    core = SelectiveSSM(12, N=4, discretization="euler", dtype=F64)
-    W_delta, W_B, W_C = mixer.x_proj.weight.split([2, 4, 4])
-    core.load_state_dict(
-        {
-            "W_delta": mixer.dt_proj.weight @ W_delta,
-            "b_delta": mixer.dt_proj.bias,
-            "W_B": W_B,
-            "W_C": W_C,
-            "log_A": mixer.A_log,
-            "D": mixer.D,
-        }
-    )
+    core = SelectiveSSM.from_transformers(mixer)
     inner, gate = mixer.in_proj(x).chunk(2, dim=-1)
     u = short_convolution(mixer.conv1d, inner)
     wanted = mixer(x)
@@ -78,6 +67,18 @@ def test_mamba_mixer_is_projection_convolution_selective_ssm_gate():
     exact.load_state_dict(core.state_dict())
     gap = mixer.out_proj(exact(u) * functional.silu(gate)) - wanted
     assert float(gap.abs().max()) > 1e-3 * float(wanted.abs().max())
+
+
+def test_a_mixer_that_does_not_select_linearly_is_refused():
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    config = transformers.MambaConfig(hidden_size=6, state_size=4, num_hidden_layers=1, vocab_size=8)
+    mixer = MambaMixer(config, layer_idx=0)
+    mixer.b_layernorm = torch.nn.LayerNorm(4)  # as in Jamba
+    with pytest.raises(ValueError, match="norms on its steps, in MambaMixer"):
+        SelectiveSSM.from_transformers(mixer)
+    with pytest.raises(TypeError, match="x_proj, dt_proj, A_log and D; got Linear"):
+        SelectiveSSM.from_transformers(torch.nn.Linear(2, 2))
 
 
 def selection(rows, width):
