@@ -14,16 +14,25 @@ from ssmbook.experiments.learning_distance import train
 F64 = torch.float64
 GRID = [4, 8, 16, 23, 32, 45, 64, 91, 128, 181, 256]
 FAILED = 0.5
+# Layers and what they keep of a state in one step at first.
+LAYERS = {
+    "SGD": [
+        *(["LTI", rho] for rho in (0.8, 0.9, 0.95, 0.98)),
+        *(["selective", rho] for rho in (0.8, 0.9, 0.95)),
+        ["attention", 0.9],
+    ],
+    "Adam": [["LTI", 0.8], ["LTI", 0.9], ["attention", 0.9]],
+}
 
 
 def settings(size: str) -> dict:
     """The settings of the small run (a minute) and of the book's."""
     full = size == "full"
     return {
-        "rho": [0.8, 0.9, 0.95, 0.98] if full else [0.8],
         "grid": GRID if full else GRID[:3],
+        "layers": LAYERS if full else {name: found[:1] for name, found in LAYERS.items()},
         "steps": 1000 if full else 100,
-        "budgets": [250, 4000] if full else [],
+        "budgets": [250] if full else [],
         "seeds": 6 if full else 2,
         "batch": 32,
         "slope_seeds": 8 if full else 2,
@@ -33,9 +42,8 @@ def settings(size: str) -> dict:
 def jobs(given: dict) -> dict:
     """One job for the slopes, one for each layer, decay, optimizer and number of steps."""
     found = {"slopes": partial(_slopes, given)}
-    runs = [("LTI", rho) for rho in given["rho"]] + [("selective", rho) for rho in given["rho"]]
-    for optimizer in ("SGD", "Adam"):
-        for layer, rho in [*runs, ("attention", 0.9)]:
+    for optimizer, layers in given["layers"].items():
+        for layer, rho in layers:
             name = f"{layer} {rho}" if layer != "attention" else layer
             found[f"{optimizer}, {name}"] = partial(_reach, given, layer, rho, optimizer, given["steps"])
     for steps in given["budgets"]:
@@ -86,14 +94,14 @@ def _lti(generator, rho=0.9):
     A = rho * systems.random_orthogonal(6, generator=generator, dtype=F64)
     eye = torch.eye(6, dtype=F64)
     x = torch.randn(120, 6, generator=generator, dtype=F64)
-    return math.log(rho), _fitted(maps.LTISSM(A, eye, eye), x, (20, 100))
+    return math.log(rho), _fitted(maps.LTISSM(systems.System(A, eye, eye)), x, (20, 100))
 
 
 def _two_decays(generator):
     A = torch.diag(torch.tensor([0.95, 0.7], dtype=F64))
     B, C = (torch.randn(2, 2, generator=generator, dtype=F64) for _ in range(2))
     x = torch.randn(120, 2, generator=generator, dtype=F64)
-    return math.log(0.95), _fitted(maps.LTISSM(A, B, C), x, (30, 100))
+    return math.log(0.95), _fitted(maps.LTISSM(systems.System(A, B, C)), x, (30, 100))
 
 
 def _selective(generator, open_gate=True):

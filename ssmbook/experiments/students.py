@@ -17,7 +17,8 @@ def minimize(objective: Callable, start: torch.Tensor, *, steps: int = 400, memo
 
     objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched; ``steps`` >= 0
     iterations at most. Backtracks to Armijo's condition; a problem whose line search fails restarts from its
-    gradient, then stays. Returns the points (S, P), values (S,), and history (R, S) of the values, R <= steps + 1.
+    gradient, then stays. Returns the points (S, P), values (S,), and history (R, S) of the values, R at most
+    steps + 1.
     Raises ``TypeError``/``ValueError`` for malformed arguments or a start that is not finite. Introduced in
     *learning-heads*.
     """
