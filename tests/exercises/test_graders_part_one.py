@@ -5,6 +5,7 @@ import torch
 
 from ssmbook.chapters.interaction_operator import graders as counting
 from ssmbook.chapters.two_ways_to_mix import graders as mixing
+from ssmbook.chapters.zoo import graders as zoo
 from ssmbook.exercises import _grader, check
 from ssmbook.operators import DenseOperator
 
@@ -122,3 +123,29 @@ def test_path():
 
     assert check("interaction-operator/path", many_steps)
     each_mistake("interaction-operator/path", counting.PATH_MISTAKES)
+
+
+def test_selective_table():
+    each_mistake("zoo/selective-table", zoo.SELECTIVE_MISTAKES)
+
+
+def test_delta_table():
+    def by_recurrence(q, k, beta):  # feed unit values: what comes out is the table
+        n, r = k.shape
+        S, rows = torch.zeros(n, r, dtype=f64), []
+        for i in range(n):
+            S = S - beta[i] * torch.outer(S @ k[i], k[i])
+            S[i] += beta[i] * k[i]
+            rows.append(S @ q[i])
+        return torch.stack(rows)
+
+    assert check("zoo/delta-table", by_recurrence)
+    each_mistake("zoo/delta-table", zoo.DELTA_MISTAKES)
+
+
+def test_row_rank():
+    def by_operator(W):
+        return max(DenseOperator(W).row_rank(i) for i in range(len(W)))
+
+    assert check("zoo/row-rank", by_operator)
+    each_mistake("zoo/row-rank", zoo.ROW_MISTAKES)

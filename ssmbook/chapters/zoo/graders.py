@@ -5,6 +5,8 @@ import torch
 from ssmbook.exercises import agrees, grader
 from ssmbook.testing import MapContract
 
+f64 = torch.float64
+
 
 def _selective_table(delta, A, B, C):
     n = len(delta)
@@ -17,8 +19,39 @@ def _selective_table(delta, A, B, C):
     return table
 
 
+def _own_step_decays(delta, A, B, C):
+    table = torch.zeros(len(delta), len(delta), dtype=f64)
+    for j in range(len(delta)):
+        h = delta[j] * B[j]
+        for i in range(j, len(delta)):
+            h = torch.exp(delta[i] * A) * h
+            table[i, j] = C[i] @ h
+    return table
+
+
+SELECTIVE_MISTAKES = [
+    (_own_step_decays, "a token's own step decays it in your table; it decays by the steps after its own"),
+    (
+        lambda delta, A, B, C: _selective_table(delta, A, B, C) / delta,
+        "your tokens enter with B_j alone: they enter with their step, delta_j B_j",
+    ),
+    (
+        lambda delta, A, B, C: _selective_table(delta, A, B, C).T,
+        "your table is transposed: the first index is that of the output",
+    ),
+    (
+        lambda delta, A, B, C: _selective_table(delta, A, C, B),
+        "B and C have changed places: C of the output reads, B of the input writes",
+    ),
+    (
+        lambda delta, A, B, C: _selective_table(delta, 0 * A, B, C),
+        "nothing decays in your table: where is exp of A times the time between?",
+    ),
+]
+
+
 def _case(n: int, N: int, seed: int, scale: float = 1.0):
-    like = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
+    like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
     delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
     return delta, A, torch.randn(n, N, **like), torch.randn(n, N, **like)
 
@@ -26,8 +59,8 @@ def _case(n: int, N: int, seed: int, scale: float = 1.0):
 def _gradients(table, case):
     """Gradients by delta, A, B and C of the entries of ``table(*case)``, each with a weight of its own."""
     leaves = [t.clone().requires_grad_() for t in case]
-    entries = torch.as_tensor(table(*leaves)).to(torch.float64)
-    weights = torch.linspace(1, 2, entries.numel(), dtype=torch.float64).view_as(entries)
+    entries = torch.as_tensor(table(*leaves)).to(f64)
+    weights = torch.linspace(1, 2, entries.numel(), dtype=f64).view_as(entries)
     if not entries.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
     found = torch.autograd.grad((weights * entries).sum(), leaves, allow_unused=True)
@@ -41,27 +74,130 @@ def _gradient_hint(answer, case):
         if not found.isfinite().all():
             return (
                 f"the table is right, its gradient by {name} is not finite: above the diagonal the "
-                "exponential overflows, and backwards 0 times infinity is no number; bound the exponent first"
+                "exponential overflows, and backwards 0 times infinity is no number"
             )
         if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9):
             return f"the table is right, its gradient by {name} is not: let autograd see every step"
     return None
 
 
-@grader("zoo/selective-table")
+@grader(
+    "zoo/selective-table",
+    formula="Entry (i, j) is the sum over states of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j, "
+    "and 0 above the diagonal; bound the exponent before you take the exponential",
+)
 def grade_selective_table(answer):
     """A function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) table of one selective channel, with its
     gradient.
     """
     cases = [_case(1, 3, 0), _case(7, 1, 1), _case(9, 4, 2), _case(8, 2, 3, scale=400.0)]
-    hint = (
-        "entry (i, j) is the sum over states of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j; the "
-        "step of token j itself does not decay it, and every entry above the diagonal is 0"
-    )
-    problem = agrees(answer, _selective_table, cases, hint)
+    hint = "not the table of the channel"
+    problem = agrees(answer, _selective_table, cases, hint, mistakes=SELECTIVE_MISTAKES)
     return problem or next(filter(None, (_gradient_hint(answer, case) for case in cases)), None)
 
 
+def _delta_table(q, k, beta, *, writes=True, erases=True, own=False, old_first=True):
+    """The coefficients of DeltaNet by the state itself; the switches make the natural mistakes."""
+    n, r = k.shape
+    table, eye = torch.zeros(n, n, dtype=f64), torch.eye(r, dtype=f64)
+    G = [eye - beta[i] * torch.outer(k[i], k[i]) * erases for i in range(n)]
+    for j in range(n):
+        row = (beta[j] if writes else 1.0) * k[j]
+        for i in range(j, n):
+            row = row @ G[i] if i > j or own else row
+            if old_first:
+                table[i, j] = row @ q[i]
+            else:  # the erasures in the order of reading, latest first
+                product = eye
+                for later in range(i, j, -1):
+                    product = product @ G[later]
+                table[i, j] = (beta[j] if writes else 1.0) * k[j] @ product @ q[i]
+    return table
+
+
+DELTA_MISTAKES = [
+    (
+        lambda q, k, beta: _delta_table(q, k, beta, writes=False),
+        "your tokens write with k_j alone: they write with strength beta_j",
+    ),
+    (
+        lambda q, k, beta: _delta_table(q, k, beta, erases=False),
+        "nothing is erased in your table: that is linear attention",
+    ),
+    (
+        lambda q, k, beta: _delta_table(q, k, beta, own=True),
+        "your token erases itself: it meets the erasures of later tokens only",
+    ),
+    (
+        lambda q, k, beta: _delta_table(q, k, beta, old_first=False),
+        "your erasures stand in the wrong order: that of token j + 1 comes first, next to k_j",
+    ),
+]
+
+
+def _delta_case(n: int, r: int, seed: int):
+    like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+    k = torch.nn.functional.normalize(torch.randn(n, r, **like))
+    return torch.randn(n, r, **like), k, torch.rand(n, **like)
+
+
+@grader(
+    "zoo/delta-table",
+    formula="Entry (i, j) is beta_j k_j G_{j+1} ... G_i q_i for j <= i, with G_l = I - beta_l k_l k_l^T",
+)
+def grade_delta_table(answer):
+    """A function (q (n, r), k (n, r), beta (n,)) -> (n, n) coefficients of one DeltaNet head."""
+    cases = [_delta_case(1, 2, 0), _delta_case(5, 2, 1), _delta_case(8, 3, 2)]
+    return agrees(answer, _delta_table, cases, "not DeltaNet's table", mistakes=DELTA_MISTAKES)
+
+
+def _rank(rows) -> int:
+    return int(torch.linalg.matrix_rank(rows, rtol=1e-10))
+
+
+def _row_rank(W):
+    return max(_rank(row.flatten(1)) for row in W)
+
+
+ROW_MISTAKES = [
+    (lambda W: _rank(W.flatten(0, 1).flatten(1)), "that is k, of the whole table: count within each output"),
+    (
+        lambda W: max(_rank(column.flatten(1)) for column in W.transpose(0, 1)),
+        "you look down the columns: an output is a row, W[i]",
+    ),
+    (
+        lambda W: max(_rank(row.transpose(0, 1).flatten(1)) for row in W),
+        "that is the rank of a row as one wide matrix; asked is how many of its blocks are independent",
+    ),
+    (lambda W: _rank(W[-1].flatten(1)), "you count in the last output; another may hold more"),
+]
+
+
+def _row_case(kind: str):
+    like = {"generator": torch.Generator().manual_seed(7), "dtype": f64}
+    tables, maps = torch.randn(3, 6, 6, **like).tril(), torch.randn(3, 2, 3, **like)
+    gates = torch.randn(6, 2, **like)
+    W = torch.einsum("hij,hpd->ijpd", tables[:2], maps[:2])
+    if kind == "output gate":
+        return W * gates[:, None, :, None]
+    if kind == "input gate":
+        return W * torch.randn(6, 3, **like)[None, :, None, :]
+    if kind == "middle":  # the fourth output has more than the last one
+        W[3] += torch.randn(6, 2, 3, **like)
+    return W
+
+
+@grader(
+    "zoo/row-rank",
+    formula="For each i take the rank of the n x pd table with rows vec W_ij, and of these ranks the largest",
+)
+def grade_row_rank(answer):
+    """A function (W (n, n, p, d)) -> largest number of independent blocks within one output."""
+    cases = [(_row_case(kind),) for kind in ("plain", "output gate", "input gate", "middle")]
+    return agrees(answer, _row_rank, cases, "not the largest row rank", mistakes=ROW_MISTAKES)
+
+
+@grader("zoo/own-map")
 def grade_own_map(answer):
     """A subclass of ``MapContract`` whose ``make`` builds a map that the library does not have."""
     if not (isinstance(answer, type) and issubclass(answer, MapContract)):

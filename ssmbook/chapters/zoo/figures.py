@@ -1,0 +1,177 @@
+"""Figures of the chapter *zoo*: the two sides of a state, coefficients of four layers, the ruler, a tour."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.colors import Normalize
+
+from ssmbook.display import COLORS, DIVERGING, FAMILIES, block_heatmap, figure
+from ssmbook.display._style import readable
+
+REASONS = {
+    "token by token": "no mixing, one per output",
+    "by position": "one per tap",
+    "key side": "one per head",
+    "value side": "one per channel or state",
+    "gated or mixed": "gates multiply, sums add",
+}
+"""Why the layers of a family have the interaction rank that they have, in the words of the pictures."""
+
+ONE_CHANNEL = "SSM, one channel"
+
+FAMILY = {
+    "token by token": ["feed-forward", "KAN"],
+    "by position": ["convolution"],
+    "key side": [
+        "attention",
+        "attention, not causal",
+        "attention, relative bias",
+        "attention, ALiBi",
+        "attention, sink",
+        "linear attention",
+        "linear attention, normalized",
+        "RetNet",
+        "GLA",
+        "DeltaNet",
+        "SSD",
+    ],
+    "value side": [
+        ONE_CHANNEL,
+        "S4D",
+        "S4D, real",
+        "selective SSM, zoh",
+        "selective SSM, Euler",
+        "LTI SSM",
+        "LTI SSM with skip",
+        "RNN",
+    ],
+    "gated or mixed": [
+        "residual attention",
+        "gated SSD",
+        "hybrid, sum",
+        "hybrid, stack",
+        "gated SSD, both sides",
+    ],
+}
+"""The layers of the ruler, family by family."""
+
+
+def family_of(name) -> str:
+    """The family of a layer of the ruler."""
+    return next(family for family, names in FAMILY.items() if name in names)
+
+
+def sides(v, b, G, A):
+    """Draw what one token wrote into the state, and what a recurrence on either side makes of it.
+
+    ``v`` (p,), ``b`` (m,), ``G`` (m, m), ``A`` (p, p). Returns ``fig, alt``. Introduced in *zoo*.
+    """
+    written = v[:, None] * b[None, :]
+    parts = {"written: v bᵀ": written, "key side: v bᵀ G": written @ G, "value side: A v bᵀ": A @ written}
+    below = ("the value is v", "the value is still v", "the value is another, A v")
+    hues = ("black", FAMILIES["key side"], FAMILIES["value side"])
+    fig, axes = figure(ncols=3, size=(7.0, 2.5))
+    top = max(float(part.abs().max()) for part in parts.values())
+    for ax, (title, part), words, hue in zip(axes, parts.items(), below, hues, strict=True):
+        ax.imshow(part.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
+        ax.set(xticks=[], yticks=[], title=title, ylabel="value entries")
+        ax.set_xlabel(f"key entries\n{words}", color=COLORS[hue])
+        ax.grid(False)
+        ax.spines[:].set(visible=True, color=COLORS[hue], linewidth=1.5)
+    turned = {title: _angle(v, part) for title, part in parts.items()}
+    alt = (
+        f"Three tables of {len(v)} value entries by {len(b)} key entries. Angle between the columns and v: "
+        + ", ".join(f"{title}, {angle:.0f} degrees" for title, angle in turned.items())
+        + "."
+    )
+    return fig, alt
+
+
+def _angle(v, part) -> float:
+    """Degrees between the line of ``v`` and the line of the columns of a rank-one table."""
+    column = part[:, part.norm(dim=0).argmax()]
+    cosine = float((v @ column).abs() / v.norm() / column.norm())
+    return math.degrees(math.acos(min(1.0, cosine)))
+
+
+def coefficients(tables):
+    """Draw four tables of coefficients (n, n), {name: tensor}, each on its own scale.
+
+    Returns ``fig, alt``. Introduced in *zoo*.
+    """
+    fig, axes = figure(ncols=len(tables), size=(7.0, 2.2))
+    fig.stacks = (2,)  # two and two where the page is narrow
+    words = []
+    for ax, (name, alpha) in zip(axes, tables.items(), strict=True):
+        n, top = len(alpha), float(alpha.abs().max())
+        ax.imshow(alpha.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
+        ax.set(title=name, xticks=[], yticks=[])
+        ax.grid(False)
+        negative = float((alpha < 0).sum()) / (n * (n + 1) / 2)
+        words.append(f"{name}: {100 * negative:.0f} % of the visible entries negative")
+    return fig, f"{len(tables)} tables of coefficients, zero above the diagonal. {'; '.join(words)}."
+
+
+def ruler(counts, ceiling):
+    """Draw {layer: (k, k in one output)} family by family, in two columns; a dashed line at the ceiling pd.
+
+    The filled mark counts the whole table, the ring one output. Returns ``fig, alt``. Introduced in *zoo*.
+    """
+    fig, axes = figure(ncols=2, size=(7.0, 4.5))
+    for ax, families in zip(axes, (list(FAMILY)[:3], list(FAMILY)[3:]), strict=True):
+        place, ticks, labels = 0, [], []
+        for family in families:
+            color = COLORS[FAMILIES[family]]
+            heading = ax.annotate(
+                f"{family}: {REASONS[family]}",
+                (0.94, place),
+                xycoords=("axes fraction", "data"),
+                color=readable(color),
+                fontsize=9.5,
+                ha="right",
+                va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
+            heading.set_in_layout(False)  # it reaches over the names, where its line has none
+            for name in FAMILY[family]:
+                place += 1
+                whole, row = counts[name]
+                ax.plot([row, whole], [place, place], "-", color=color, lw=1.2)
+                ax.plot(row, place, "o", mfc="white", color=color, ms=8)
+                ax.plot(whole, place, "o", color=color, ms=4.5)
+                ticks.append(place)
+                labels.append(name)
+            place += 1.4
+        ax.axvline(ceiling, color=COLORS["gray"], linestyle="--", lw=1)
+        ax.set(yticks=ticks, yticklabels=labels, xlim=(0, ceiling + 1), ylim=(place - 0.6, -0.7))
+        ax.set(xlabel="independent matrices", xticks=range(0, ceiling + 1, 4))
+        ax.grid(axis="y", visible=False)
+    return fig, _ruler_words(counts, ceiling)
+
+
+def _ruler_words(counts, ceiling):
+    words = []
+    for family, names in FAMILY.items():
+        whole = sorted({counts[name][0] for name in names})
+        words.append(f"{family} {whole[0]}" + (f" to {whole[-1]}" if len(whole) > 1 else ""))
+    apart = [name for name in counts if counts[name][0] != counts[name][1]]
+    return (
+        f"{len(counts)} layers by interaction rank, ceiling {ceiling}: {'; '.join(words)}. "
+        f"Fewer in one output than in the table: {', '.join(apart)}."
+    )
+
+
+def layer(name, W, top):
+    """Draw the block norms of one layer's operator and its spectrum, ``top`` values of it, in family color.
+
+    Returns the figure. Introduced in *zoo*.
+    """
+    fig, (left, right) = figure(ncols=2, size="slider")
+    block_heatmap(W.to_dense().detach(), left, colorbar=False)
+    left.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output", title=name)
+    sigma = W.spectrum()[:top] / W.spectrum()[0]
+    right.bar(range(1, len(sigma) + 1), sigma, color=COLORS[FAMILIES[family_of(name)]])
+    right.set(xlim=(0.3, top + 0.7), ylim=(0, 1.05), xlabel="direction", title=f"k = {W.interaction_rank()}")
+    right.set(ylabel="size, relative to the first", xticks=[1, *range(4, top + 1, 4)])
+    return fig

@@ -1,0 +1,77 @@
+"""Pictures of *zoo*: the two sides of a state, the coefficients, the ruler, the tour."""
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+from ssmbook import maps
+from ssmbook.chapters.zoo import figures
+from ssmbook.display import COLORS, FAMILIES
+
+f64 = torch.float64
+
+
+def draws(seed):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+
+
+def shown(ax):
+    return np.asarray(ax.get_images()[0].get_array())
+
+
+def test_only_the_value_side_turns_the_value():
+    new = draws(0)
+    v, b = torch.randn(3, **new), torch.randn(5, **new)
+    G, A = torch.randn(5, 5, **new), torch.randn(3, 3, **new)
+    fig, alt = figures.sides(v, b, G, A)
+    written, key, value = (shown(ax) for ax in fig.axes)
+    assert np.allclose(written, np.outer(v, b)) and np.allclose(key, np.outer(v, G.T @ b))
+    assert np.allclose(value, np.outer(A @ v, b))
+    assert "key side: v bᵀ G, 0 degrees" in alt and "value side: A v bᵀ, 0 degrees" not in alt
+    top = max(abs(part).max() for part in (written, key, value))
+    assert {ax.get_images()[0].get_clim() for ax in fig.axes} == {(-top, top)}  # one scale for all three
+
+
+def test_every_layer_of_the_zoo_stands_in_one_family_of_the_ruler():
+    names = [name for names in figures.FAMILY.values() for name in names]
+    zoo = maps.zoo(4, 4, 8, **{"generator": torch.Generator().manual_seed(0)})
+    assert sorted(names) == sorted([*zoo, figures.ONE_CHANNEL])
+    assert list(figures.FAMILY) == list(figures.REASONS) == list(FAMILIES)
+
+
+def test_the_ruler_puts_every_mark_at_its_count_in_the_color_of_its_family():
+    names = [name for names in figures.FAMILY.values() for name in names]
+    counts = {name: (1 + i % 16, 1 + (3 * i) % (1 + i % 16)) for i, name in enumerate(names)}
+    fig, alt = figures.ruler(counts, 16)
+    found = {}
+    for ax in fig.axes:
+        label = dict(zip(ax.get_yticks(), (t.get_text() for t in ax.get_yticklabels()), strict=True))
+        lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 1]
+        for row, whole in zip(lines[::2], lines[1::2], strict=True):
+            name = label[whole.get_ydata()[0]]
+            found[name] = (whole.get_xdata()[0], row.get_xdata()[0])
+            wanted = COLORS[FAMILIES[figures.family_of(name)]]
+            assert to_hex(whole.get_color()).lower() == wanted.lower()
+    assert found == counts
+    assert f"{len(counts)} layers" in alt
+
+
+@pytest.mark.parametrize("name", ["attention", "RNN", "gated SSD"])
+def test_the_tour_shows_the_spectrum(name):
+    x = torch.randn(9, 3, **draws(1))
+    W = maps.zoo(3, 3, 9, **{"generator": torch.Generator().manual_seed(0)})[name].interaction(x)
+    left, right = figures.layer(name, W, 9).axes
+    heights = [bar.get_height() for bar in right.patches]
+    sigma = np.linalg.svd(W.to_dense().detach().reshape(81, 9).numpy(), compute_uv=False)
+    assert np.allclose(heights, (sigma / sigma[0])[: len(heights)], atol=1e-9)
+    assert right.get_title() == f"k = {W.interaction_rank()}"
+    norms = W.to_dense().detach().norm(dim=(2, 3)).numpy()
+    assert np.allclose(shown(left), norms)
+
+
+def test_coefficients_count_the_negative_ones():
+    tables = {"a": -torch.ones(4, 4, dtype=f64).tril(), "b": torch.ones(4, 4, dtype=f64).tril()}
+    fig, alt = figures.coefficients(tables)
+    assert "a: 100 %" in alt and "b: 0 %" in alt
+    assert all(np.allclose(shown(ax), t) for ax, t in zip(fig.axes, tables.values(), strict=True))
