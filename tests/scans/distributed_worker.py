@@ -15,7 +15,10 @@ import torch
 import torch.distributed as dist
 
 from ssmbook import scans
-from ssmbook.scans import distributed
+
+IMPORTED = "ssmbook.scans.distributed" in sys.modules
+
+from ssmbook.scans import distributed  # noqa: E402
 
 REAL, COMPLEX = torch.float64, torch.complex128
 CUTS = {
@@ -226,7 +229,7 @@ def in_a_group(rank, size):
 
 def main(rank, size, folder):
     torch.set_num_threads(1)
-    found = {"before": raised(distributed.diagonal_scan, draw(2, 3), draw(2, 3))}
+    found = {"imported": IMPORTED, "before": raised(distributed.diagonal_scan, draw(2, 3), draw(2, 3))}
     store = f"file://{folder / 'store'}"
     dist.init_process_group(
         "gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60)
