@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 
 from ssmbook import gradients
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
-from ssmbook.gradients._values import as_real
+from ssmbook._checks import as_real, check_alike, check_finite, check_integer, check_shape
 from ssmbook.maps import RNN, Attention, SelectiveSSM
 from ssmbook.systems.system import System, check_system, system_first
 

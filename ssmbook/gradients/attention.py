@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
-from ssmbook.gradients._values import as_count, as_real, together
+from ssmbook._checks import as_count, as_real, check_alike, check_finite, check_integer, check_shape, together
 
 
 def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:

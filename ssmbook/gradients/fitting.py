@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from scipy.special import stdtrit
 
-from ssmbook._checks import check_finite, check_shape
-from ssmbook.gradients._values import as_count, as_real
+from ssmbook._checks import as_count, as_real, check_finite, check_shape
 
 
 class LogSlope(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_shape
-from ssmbook.gradients._values import as_real, together
+from ssmbook._checks import as_real, check_alike, check_finite, check_shape, together
 
 
 def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:

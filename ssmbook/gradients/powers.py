@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.gradients._values import as_count, as_real
+from ssmbook._checks import as_count, as_real, check_finite, check_integer, check_shape
 from ssmbook.systems.system import System, check_system, system_first
 
 

@@ -1,5 +1,6 @@
 """The interaction operator W_ij(X) as an object: kinds, ranks, best heads, extraction from any callable."""
 
+from ..numerics import RankReport, default_rtol, numerical_rank, rank_report
 from .base import InteractionOperator
 from .bounds import SpectrumBounds
 from .dense import DenseOperator
@@ -10,7 +11,6 @@ from .factorized import FactorizedOperator
 from .lag import LagOperator
 from .modal import ModalOperator
 from .pointwise import PointwiseOperator
-from .ranks import RankReport, default_rtol, numerical_rank, rank_report
 from .recurrent import RecurrentOperator
 from .spectra import Spectral, operator_span
 

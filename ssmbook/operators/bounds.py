@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .._checks import check_integer
-from .ranks import check_eps, check_rtol, plain
+from .._checks import check_eps, check_integer, check_rtol
+from ..numerics import plain
 from .sketch import RowSketch, ScaledRows, capture
 
 # Up to this width the energies are taken in all directions; beyond it, by default, in this many.

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .._checks import check_alike, check_finite, check_integer, check_shape
+from .._checks import check_alike, check_finite, check_integer, check_rtol, check_shape
 from .dense import DenseOperator
 from .pullback import check_stackable, separate_pullback, value
 from .quadrature import RayIntegral, relative_noise
-from .ranks import check_rtol
 
 
 def path_operator(

@@ -7,20 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from .._checks import check_finite, check_integer, check_shape
+from .._checks import check_eps, check_finite, check_integer, check_shape
+from ..numerics import RankReport, numerical_rank, plain, rank_report, tolerance
 from .bounds import SpectrumBounds, spectrum_bounds
-from .ranks import (
-    RankReport,
-    check_eps,
-    check_rtol,
-    compress,
-    default_rtol,
-    leading_row_directions,
-    numerical_rank,
-    plain,
-    rank_report,
-    tail_energies,
-)
+from .ranks import compress, leading_row_directions, tail_energies
 
 
 class Spectral:
@@ -233,9 +223,7 @@ class Spectral:
         return self @ self._made_of["heads"](time[None], channel[None])
 
     def _cut(self, rtol: float | None) -> float:
-        rtol = default_rtol(self.dtype) if rtol is None else rtol
-        check_rtol(rtol)
-        return float(rtol)
+        return tolerance(rtol, self.dtype)
 
     def _blocks_rank(self, rows: torch.Tensor, rtol: float | None):
         rtol = self._cut(rtol)

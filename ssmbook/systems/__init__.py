@@ -29,7 +29,6 @@ from ssmbook.systems.initialization import (
     s4d_lin,
 )
 from ssmbook.systems.reachability import (
-    RankReport,
     controllability_matrix,
     controllability_rank,
     observability_matrix,
@@ -40,7 +39,6 @@ from ssmbook.systems.response import is_stable, spectral_radius
 from ssmbook.systems.system import System
 
 __all__ = [
-    "RankReport",
     "System",
     "bilinear",
     "controllability_matrix",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ssmbook.operators.ranks import default_rtol
+from ssmbook.numerics import default_rtol
 
 _NOWHERE = -np.inf
 # Units of states within this many powers of two of each other compare, and stay as they are given.

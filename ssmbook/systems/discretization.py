@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_shape, check_tensor
+from ssmbook._checks import check_alike, check_finite, check_matrices, check_shape, check_tensor
 from ssmbook.numerics import phi_1 as phi1
-from ssmbook.systems._systems import check_system
 
 
 def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
@@ -31,7 +30,7 @@ def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 
 def _scaled(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
     """delta A and delta B, checked."""
-    check_system(A, B)
+    check_matrices(A, B)
     step = _as_step(delta, A, A.shape[:-2])[..., None, None]
     return step * A, step * B
 

@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape, check_tensor
-from ssmbook.systems._systems import check_positive
+from ssmbook._checks import check_finite, check_integer, check_positive, check_shape, check_tensor
 from ssmbook.systems.response import spectral_radius
 from ssmbook.systems.system import System
 

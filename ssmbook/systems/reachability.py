@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import torch
 
-from ssmbook.operators.ranks import default_rtol
-from ssmbook.systems._systems import check_positive, check_system, double
-from ssmbook.systems._systems import default_rtol as rounding_rtol
+from ssmbook._checks import check_matrices
+from ssmbook.numerics import RankReport, double, rank_report, tolerance
 from ssmbook.systems._units import standard_form
-
-
-@dataclass(frozen=True, eq=False)
-class RankReport:
-    """A rank together with what it was decided on, so that a near-tie can be seen.
-
-    rank: the number of entries of ``spectrum`` above ``threshold``; spectrum (m,): float64, descending.
-    ``int(report)`` is the rank. Introduced in *structured-dynamics*.
-    """
-
-    rank: int
-    spectrum: torch.Tensor
-    threshold: float
-
-    def __int__(self) -> int:
-        return self.rank
-
-    @property
-    def gap(self) -> float:
-        """Smallest value kept over largest dropped: near 1 is a tie; inf when only zeros were dropped."""
-        if self.rank == 0 or self.rank == len(self.spectrum) or float(self.spectrum[self.rank]) == 0.0:
-            return math.inf
-        return float(self.spectrum[self.rank - 1] / self.spectrum[self.rank])
-
-
-def decide(spectrum: torch.Tensor, threshold: float) -> RankReport:
-    """Count the values above the threshold."""
-    spectrum = torch.sort(spectrum, descending=True).values
-    return RankReport(int((spectrum > threshold).sum()), spectrum, threshold)
 
 
 def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
@@ -49,11 +16,11 @@ def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     leading eigenvector, so ask :func:`controllability_rank` for the rank. Raises TypeError/ValueError for a
     malformed system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
-    sizes = check_system(A, B)
-    blocks = [B]
-    for _ in range(sizes["N"] - 1):
+    check_matrices(A, B)
+    N, blocks = A.shape[-1], [B]
+    for _ in range(N - 1):
         blocks.append(A @ blocks[-1])
-    return torch.cat(blocks[: sizes["N"]], dim=-1) if sizes["N"] else B.new_empty((*B.shape[:-2], 0, 0))
+    return torch.cat(blocks[:N], dim=-1) if N else B.new_empty((*B.shape[:-2], 0, 0))
 
 
 def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
@@ -62,7 +29,7 @@ def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     A (..., N, N), C (..., p, N) -> (..., N p, N), same dtype. Raises TypeError/ValueError for a malformed
     system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
-    check_system(A, None, C)
+    check_matrices(A, None, C)
     return controllability_matrix(A.mT, C.mT).mT
 
 
@@ -98,15 +65,16 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
     """The dimension of the reachable space span{B, AB, A^2 B, ...}.
 
     A (N, N), B (N, d), real or complex -> :class:`RankReport`; its spectrum holds the singular values of
-    every staircase step relative to ||B||_2 (first) or ||A||_2 (later), its threshold is ``rtol``, by
-    default 100 N times the rounding unit of A's dtype. Worked in float64. The answer depends on the units of
+    every staircase step relative to ||B||_2 (first) or ||A||_2 (later), cut at ``rtol``, by default as for
+    every rank (1e-10 in float64). Worked in float64. The answer depends on the units of
     the states: scale them first. Raises TypeError/ValueError for a malformed or batched system. Source:
     {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
-    check_system(A, B, batched=False)
-    threshold = rounding_rtol(A, rtol, 100.0 * max(A.shape[-1], 1))
+    check_matrices(A, B, batched=False)
+    rtol = tolerance(rtol, A.dtype)
     A, B = double(A), double(B)
-    return decide(_staircase(A, B, threshold, _norm(A), _norm(B))[1], threshold)
+    decided = _staircase(A, B, rtol, _norm(A), _norm(B))[1]
+    return rank_report(decided.sort(descending=True).values, rtol, scale=1.0)
 
 
 def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None) -> RankReport:
@@ -115,7 +83,7 @@ def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None =
     A (N, N), C (p, N) -> :class:`RankReport`, as :func:`controllability_rank` of (A^T, C^T). Introduced in
     *structured-dynamics*.
     """
-    check_system(A, None, C, batched=False)
+    check_matrices(A, None, C, batched=False)
     return controllability_rank(A.mT, C.mT, rtol=rtol)
 
 
@@ -130,12 +98,10 @@ def minimal_realization(
     in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched
     system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
-    check_system(A, B, C, batched=False)
-    threshold = (
-        default_rtol(A.dtype.to_real()) if rtol is None else check_positive("rtol", rtol, zero_ok=True)
-    )
+    check_matrices(A, B, C, batched=False)
+    rtol = tolerance(rtol, A.dtype)
     dtype, form = A.dtype, standard_form(double(A), double(B), double(C), dtype=A.dtype)
-    A, B, C, _ = minimal_states(form.A, form.B, form.C, threshold)
+    A, B, C, _ = minimal_states(form.A, form.B, form.C, rtol)
     return tuple(tensor.to(dtype) for tensor in form.restore(A, B, C))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
-from ssmbook.systems._systems import default_rtol, double
-from ssmbook.systems.reachability import RankReport, decide
+from ssmbook.numerics import RankReport, double, rank_report, tolerance
 from ssmbook.systems.system import System
 
 
@@ -38,24 +37,18 @@ def _check_lags(M: torch.Tensor) -> dict[str, int]:
     return sizes
 
 
-def _report(spectrum: torch.Tensor, H: torch.Tensor, M: torch.Tensor, rtol: float | None) -> RankReport:
-    relative = default_rtol(M, rtol, 10.0 * max(max(H.shape), 1))
-    return decide(spectrum, relative * float(spectrum[0]) if len(spectrum) else 0.0)
-
-
 def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The number of states of a minimal realization: the rank of the block Hankel matrix of the lags.
 
     M (n, p, d), M_0 = C B -> :class:`RankReport` with the Hankel singular values over this window, float64,
-    descending. ``rtol`` is relative to the largest; default 10 max(rows p, cols d) times the rounding unit
-    of M's dtype. The window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink below
-    rounding, and lags that are nothing but rounding pass for a system: look at the spectrum. Raises
-    TypeError/ValueError for a malformed or non-finite M. Source: {cite}`ho1966effective`. Introduced in
-    *structured-dynamics*.
+    descending. ``rtol`` is relative to the largest, by default as for every rank (1e-10 in float64). The
+    window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink below rounding, and lags that
+    are nothing but rounding pass for a system: look at the spectrum. Raises TypeError/ValueError for a
+    malformed or non-finite M. Source: {cite}`ho1966effective`. Introduced in *structured-dynamics*.
     """
     _check_lags(M)
     H = hankel_matrix(double(M))
-    return _report(torch.linalg.svdvals(H), H, M, rtol)
+    return rank_report(torch.linalg.svdvals(H), tolerance(rtol, M.dtype))
 
 
 def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None = None) -> System:
@@ -75,7 +68,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
         raise ValueError(f"M must hold at least 2 lags, one of them to see the step A in; got {sizes['n']}")
     H = hankel_matrix(double(M), rows, cols)
     U, S, Vh = torch.linalg.svd(H, full_matrices=False)
-    report = _report(S, H, M, rtol)
+    report = rank_report(S, tolerance(rtol, M.dtype))
     order = report.rank if order is None else order
     check_integer("order", order, low=0)
     if order > report.rank:

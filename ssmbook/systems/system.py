@@ -8,14 +8,13 @@ from inspect import signature
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook._checks import check_matrices, check_tensor
 from ssmbook.systems import foreign, response
 from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
 from ssmbook.systems.lags import lag_operators
 from ssmbook.systems.reachability import minimal_realization
 
 _DISCRETIZATIONS = {"zoh": zoh, "bilinear": bilinear, "euler": euler, "mixed": mixed_euler}
-_SIZES = {"A": "... N N", "B": "... N d", "C": "... p N", "D": "... p d"}
 
 
 class System:
@@ -38,16 +37,9 @@ class System:
     __slots__ = ("A", "B", "C", "D")
 
     def __init__(self, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None):
-        given = {"A": A, "B": B, "C": C} | ({} if D is None else {"D": D})
-        sizes: dict[str, int] = {}
-        for name, tensor in given.items():
-            sizes = check_shape(name, tensor, _SIZES[name], sizes, complex_ok=True)
-        check_alike(**given)
-        for name, tensor in given.items():
-            if tensor.shape[:-2] != A.shape[:-2]:
-                wanted, got = tuple(A.shape[:-2]), tuple(tensor.shape[:-2])
-                raise ValueError(f"{name} must have the batch shape of A, {wanted}; got {got}")
-            check_finite(name, tensor)
+        for name, tensor in (("B", B), ("C", C)):
+            check_tensor(name, tensor, complex_ok=True)
+        check_matrices(A, B, C, D)
         self._hold(A, B, C, D)
 
     def _hold(self, A, B, C, D) -> None:

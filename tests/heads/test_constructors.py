@@ -75,7 +75,7 @@ def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkey
 def test_dense_equality_causality_and_toeplitz_coefficients(N, d, p, n, seed):
     A, B, C, D = random_system(N, d, p, 0.9, seed)
     heads, W = heads_from_ssm(System(A, B, C, D), n), LagOperator(System(A, B, C, D).lags(n)).to_dense()
-    assert heads.H == spectrum_report(System(A, B, C, D), n).count == min(n, N + 1, p * d)
+    assert heads.H == spectrum_report(System(A, B, C, D), n).rank == min(n, N + 1, p * d)
     assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
     assert not heads.alpha.triu(1).any()
     assert torch.equal(heads.alpha[:, 1:, 1:], heads.alpha[:, :-1, :-1])

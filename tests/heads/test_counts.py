@@ -114,7 +114,7 @@ def test_float64_agrees_with_rational_arithmetic(system, n):
     exact = exact_head_count(A, B, C, n, D)
     report = spectrum_report(System(*floats(A, B, C), floats(D)[0]), n)
     assert exact.evidence.verify()
-    assert report.count == exact.value, str(report)
+    assert report.rank == exact.value, str(report)
     assert minimal_polynomial_degree(System(*floats(A, B, C))) == exact_minimal_degree(A, B, C)
 
 
@@ -151,14 +151,14 @@ def test_with_a_skip_n_lags_are_not_enough_unless_a_is_singular():
 @given(st.integers(1, 10), st.integers(1, 3), st.integers(1, 3), st.integers(1, 14), st.integers(0, 10**6))
 def test_generic_systems_meet_the_bound_and_similarity_changes_nothing(N, d, p, n, seed):
     A, B, C, D = random_system(N, d, p, 0.9, seed)
-    assert spectrum_report(System(A, B, C), n).count == min(n, N, p * d)
-    with_skip = spectrum_report(System(A, B, C, D), n).count
+    assert spectrum_report(System(A, B, C), n).rank == min(n, N, p * d)
+    with_skip = spectrum_report(System(A, B, C, D), n).rank
     assert with_skip == min(n, N + 1, p * d)
     generator = torch.Generator().manual_seed(seed + 1)
     U, V = (torch.linalg.qr(torch.randn(N, N, generator=generator, dtype=DOUBLE))[0] for _ in range(2))
     T = U @ torch.diag(torch.logspace(0, 2, N, dtype=DOUBLE)) @ V
     back = torch.linalg.inv(T)
-    assert spectrum_report(System(T @ A @ back, T @ B, C @ back, D), n).count == with_skip
+    assert spectrum_report(System(T @ A @ back, T @ B, C @ back, D), n).rank == with_skip
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -169,7 +169,7 @@ def test_the_count_of_a_sum_is_at_most_the_sum_of_the_counts(one, two, n):
     d, p = min(B.shape[1], b.shape[1]), min(len(C), len(c))
     B, C, b, c = B[:, :d], C[:p], b[:, :d], c[:p]
     both = floats(torch.block_diag(A, a), torch.cat([B, b]), torch.cat([C, c], 1))
-    total = spectrum_report(System(*both), n).count
+    total = spectrum_report(System(*both), n).rank
     assert total <= exact_head_count(A, B, C, n).value + exact_head_count(a, b, c, n).value
 
 
@@ -210,7 +210,7 @@ def test_doubled_real_modes_are_told_apart_from_distinct_ones():
     _, B, C, D = random_system(64, 8, 8, 0.9, 10)
     T = torch.linalg.qr(random_system(64, 1, 1, 0.9, 11)[0])[0]
     report = spectrum_report(System(T @ A @ T.mT, T @ B, C @ T.mT), 1000)
-    assert report.count == report.degree == 32 and report.gap > 1e8
+    assert report.rank == report.degree == 32 and report.gap > 1e8
     assert head_count(System(T @ A @ T.mT, T @ B, C @ T.mT, D), 1000) == 33
 
 
@@ -297,7 +297,7 @@ def test_the_bound_does_not_depend_on_the_units_of_an_output():
 def test_krylov_growth_close_to_the_tolerance_is_a_near_tie():
     A = torch.tensor([[0.5, 1e-8], [0.0, 0.5]], dtype=DOUBLE)
     report = spectrum_report(System(A, EYE, EYE), 8)
-    assert (report.method, report.count) == ("krylov", 2) and report.smallest_kept < 1e-7 and report.near_tie
+    assert (report.method, report.rank) == ("krylov", 2) and report.smallest_kept < 1e-7 and report.near_tie
 
 
 @pytest.mark.guards("thm-head-count")
@@ -313,7 +313,7 @@ def test_a_tolerance_of_zero_takes_only_exact_zeros_for_zero():
     A = torch.zeros(3, 3, dtype=DOUBLE)
     A[0, 1] = 1
     report = spectrum_report(System(A, torch.eye(3, dtype=DOUBLE), torch.eye(3, dtype=DOUBLE)), 5, rtol=0.0)
-    assert (report.method, report.count, report.degree) == ("krylov", 2, 2)
+    assert (report.method, report.rank, report.degree) == ("krylov", 2, 2)
 
 
 def test_what_is_no_system_and_a_length_beside_lags_are_named():

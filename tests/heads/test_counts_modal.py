@@ -54,7 +54,7 @@ def test_modal_residues_rebuild_the_lags_and_their_span_is_k(N, d, p, repeated, 
         M = System(A, B, C, skip).lags(2 * N + 3)
         assert (torch.einsum("ts,spd->tpd", powers, R) - M).abs().max() < 1e-9 * M.abs().max()
         assert (
-            modal_head_count(System(A, B, C, skip)) == spectrum_report(System(A, B, C, skip), 2 * N + 3).count
+            modal_head_count(System(A, B, C, skip)) == spectrum_report(System(A, B, C, skip), 2 * N + 3).rank
         )
 
 

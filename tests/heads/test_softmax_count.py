@@ -112,7 +112,7 @@ def test_a_sign_is_claimed_only_when_rational_arithmetic_agrees():
     for trial in range(60):
         P, Q = torch.randn(2, 2, 2, generator=g, dtype=F64)
         M = P @ rotation_lags(math.pi / 4, 4 + trial % 2, rho=1.0) @ Q
-        count = softmax_head_count(M, accuracy=0.0)
+        count = softmax_head_count(M, lag_rtol=0.0)
         certificate = count.evidence
         if certificate.kind == "separating":
             claims += 1

@@ -150,13 +150,13 @@ def test_an_accuracy_that_is_none_is_refused(bad, error):
     eye = torch.eye(2, dtype=F64)
     M = System(rotation, eye, eye).lags(12)
     if error is None:
-        assert softmax_head_count(M, accuracy=bad) == 3
+        assert softmax_head_count(M, lag_rtol=bad) == 3
         return
     for call in (softmax_head_count, sinkless_reach):
-        with pytest.raises(error, match="accuracy must be a number in"):
-            call(M, accuracy=bad)
-    with pytest.raises(error, match="accuracy must be a number in"):
-        softmax_head_count(System(*(rotation, eye, eye)), len(M), accuracy=bad)
+        with pytest.raises(error, match="lag_rtol must be a number in"):
+            call(M, lag_rtol=bad)
+    with pytest.raises(error, match="lag_rtol must be a number in"):
+        softmax_head_count(System(*(rotation, eye, eye)), len(M), lag_rtol=bad)
 
 
 @pytest.mark.parametrize("spread", [0, 3, 150])

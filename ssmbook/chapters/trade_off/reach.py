@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import as_real, check_alike, check_finite, check_integer, check_shape
 from ssmbook.gradients import jacobian_blocks
-from ssmbook.gradients._values import as_real
 from ssmbook.maps import LTISSM, Attention, SequenceMap
 from ssmbook.operators import LagOperator
 

@@ -34,7 +34,7 @@ def heads_from_ssm(system: System, n: int, H: int | None = None, rtol=None) -> F
     span, rtol, scale = scaled_span(system, n, rtol)
     exact = system.double()
     M = exact.lags(n)
-    k = decide(span, rtol).count
+    k = decide(span, rtol).rank
     if H is not None:
         check_integer("H", H, low=0, high=k)
     if H is not None and H < k:

@@ -11,7 +11,7 @@ from ssmbook._checks import check_finite, check_integer
 from ssmbook.heads._target import check_real, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import SpanRows, span_rows
-from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.numerics import RankReport, tolerance
 from ssmbook.systems._units import (
     StandardForm,
     ldexp,
@@ -31,20 +31,17 @@ class HeadCountTieWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class SpectrumReport:
+class SpectrumReport(RankReport):
     """The spectrum a head count was read from, and how close the calls were.
 
-    count: k. spectrum: float64 singular values, descending, of rows that span the lag operators. rtol: values
-    <= rtol count as zero. smallest_kept, largest_dropped: the closest calls on either side, over every
+    A `RankReport` of rows that span the lag operators, rank being k, in units in which the largest singular
+    value is about one. smallest_kept, largest_dropped: the closest calls on either side, over every
     decision made (singular values, merged eigenvalues, Krylov growth). method: "modal", "krylov", "lags" or
     "zero". degree: length of the shortest recurrence seen (0 where not computed). other: the count where
     entries of rounding size are read the other way, as zeros or as numbers, if that changes it. foreign:
     whether there are such entries in units of the states other than those given. Introduced in *head-count*.
     """
 
-    count: int
-    spectrum: torch.Tensor
-    rtol: float
     smallest_kept: float
     largest_dropped: float
     method: str
@@ -69,11 +66,11 @@ class SpectrumReport:
     def __str__(self) -> str:
         tie = "; NEAR-TIE, read the spectrum" if self.near_tie else ""
         if self.other is not None:
-            tie = f"; NEAR-TIE, entries of rounding size decide between {self.count} and {self.other}"
+            tie = f"; NEAR-TIE, entries of rounding size decide between {self.rank} and {self.other}"
         elif self.foreign:
             tie = "; NEAR-TIE, entries of rounding size in other units of the states"
         return (
-            f"k = {self.count} ({self.method}): smallest kept {self.smallest_kept:.2g}, "
+            f"k = {self.rank} ({self.method}): smallest kept {self.smallest_kept:.2g}, "
             f"largest dropped {self.largest_dropped:.2g}, tolerance {self.rtol:.2g}{tie}"
         )
 
@@ -101,7 +98,7 @@ def head_count(system: System | torch.Tensor, n: int | None = None, rtol=None) -
 
 
 def _settled(report: SpectrumReport) -> Count:
-    return Count(report.count, report.count, f"spectrum, {report.method}", report)
+    return Count(report.rank, report.rank, f"spectrum, {report.method}", report)
 
 
 @system_first
@@ -119,8 +116,8 @@ def spectrum_report(system: System, n: int, rtol=None) -> SpectrumReport:
     if not readings:
         return report
     forms = (standard_form(*reading, literal=True) for reading in (matrices, *readings))
-    counts = [decide(_form_span(form, n, D, report.rtol), report.rtol).count for form in forms]
-    other = next((count for count in counts if count != report.count), None)
+    counts = [decide(_form_span(form, n, D, report.rtol), report.rtol).rank for form in forms]
+    other = next((count for count in counts if count != report.rank), None)
     return replace(report, other=other, foreign=elsewhere is not None)
 
 
@@ -169,21 +166,13 @@ def _lags_report(M, rtol) -> SpectrumReport:
     return decide(SpanRows(rows, "lags", 0, float("inf"), 0.0), tolerance(rtol, M.dtype))
 
 
-def tolerance(rtol, dtype: torch.dtype) -> float:
-    """The caller's tolerance if it is in [0, 1), else the one for the dtype."""
-    if rtol is None:
-        return default_rtol(dtype)
-    check_rtol(rtol)
-    return float(rtol)
-
-
 def decide(found: SpanRows, rtol: float) -> SpectrumReport:
     """Count the singular values of spanning rows and keep the closest calls."""
     spectrum = torch.linalg.svdvals(found.rows)
     count = int((spectrum > rtol).sum())
     kept = min(found.kept, float(spectrum[count - 1]) if count else float("inf"))
     dropped = max(found.dropped, float(spectrum[count]) if count < len(spectrum) else 0.0)
-    return SpectrumReport(count, spectrum, rtol, kept, dropped, found.method, found.degree)
+    return SpectrumReport(count, spectrum, rtol, rtol, kept, dropped, found.method, found.degree)
 
 
 @system_first

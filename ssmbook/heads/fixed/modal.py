@@ -7,7 +7,7 @@ import torch
 from ssmbook.heads._target import check_real
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import EIGENVECTOR_LIMIT, cluster
-from ssmbook.heads.fixed.counts import tolerance
+from ssmbook.numerics import tolerance
 from ssmbook.systems._units import ldexp, standard_form
 from ssmbook.systems.system import System, system_first
 

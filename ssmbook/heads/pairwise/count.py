@@ -15,7 +15,7 @@ from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.exact import rational_matrix
-from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, system_first
 
 
@@ -56,8 +56,7 @@ def pairwise_head_count(
     n, p, d = M.shape
     check_integer("draws", draws, low=1)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    rtol = default_rtol(M.dtype) if rtol is None else rtol
-    check_rtol(rtol)
+    rtol = tolerance(rtol, M.dtype)
     rows = M.detach().double().cpu().flatten(1).numpy()
     if exact:
         k, count = _exact_ranks(rows.reshape(n, p, d), draws, generator)
@@ -180,7 +179,7 @@ def pairwise_heads_from_ssm(
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     M = lags_of(system, n)
     count = pairwise_head_count(M, rtol=rtol, generator=generator).value
-    rtol = default_rtol(M.dtype) if rtol is None else rtol
+    rtol = tolerance(rtol, M.dtype)
     basis, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)
     X = torch.randn(16, M.shape[2], generator=generator, dtype=torch.float64).numpy()
     best, chosen = -1.0, np.zeros((0, basis.shape[1]))

@@ -21,8 +21,8 @@ from ssmbook.heads.rank_limited.bounds import (
     pencil_modes,
     rank_one_elements,
 )
+from ssmbook.numerics import tolerance
 from ssmbook.operators import FactorizedOperator
-from ssmbook.operators.ranks import check_rtol, default_rtol
 from ssmbook.systems.system import System, system_first
 
 
@@ -140,8 +140,7 @@ def span_rank_one_elements(
 
 def _span(M, rtol):
     """The lags and an orthonormal basis of their span as float64 arrays, and the tolerance in use."""
-    rtol = default_rtol(M.dtype) if rtol is None else rtol
-    check_rtol(rtol)
+    rtol = tolerance(rtol, M.dtype)
     lags = M.detach().double().cpu().numpy()
     basis, _ = span_coordinates(lags.reshape(len(lags), lags.shape[1] * lags.shape[2]), rtol)
     return lags, basis.reshape(-1, *lags.shape[1:]), rtol

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
+from ssmbook._checks import check_rtol
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of, system_behind
 from ssmbook.heads.count import Count
@@ -16,7 +17,7 @@ from ssmbook.heads.fixed.exact import rational_matrix
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
 from ssmbook.heads.softmax.rows import lag_rows
-from ssmbook.operators.ranks import check_rtol, default_rtol
+from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, system_first
 
 _EPS = np.finfo(np.float64).eps
@@ -54,7 +55,7 @@ class SoftmaxCertificate:
 
 @system_first
 def softmax_head_count(
-    system: System | torch.Tensor, n: int | None = None, rtol=None, accuracy=None
+    system: System | torch.Tensor, n: int | None = None, rtol=None, lag_rtol=None
 ) -> Count:
     """Return the fewest causal softmax heads with a sink that are a system exactly, and the certificate.
 
@@ -64,7 +65,7 @@ def softmax_head_count(
     system.
 
     A real `System` and n, or lag operators M (n, p, d) alone; the work is done in float64. ``rtol`` is the
-    rank tolerance relative to the largest singular value, ``accuracy`` the relative accuracy to which each
+    rank tolerance relative to the largest singular value, ``lag_rtol`` the relative accuracy to which each
     lag is trusted: margins below it are not decided unless exact arithmetic settles them. Defaults: 1e-10 and
     1e-12 in float64, 16 epsilons in shorter types. Returns a `Count` (k to k + 1 where undecided), evidence a
     `SoftmaxCertificate`. Of a System without a skip the eigenvalue test is asked first, which neither
@@ -75,7 +76,7 @@ def softmax_head_count(
     not numbers in [0, 1). Source: Theorem *thm-sink-count*. Introduced in *how-many-heads-really*.
     """
     M, behind = lags_of(system, n), system_behind(system)
-    tolerances = trust(M, rtol, accuracy)
+    tolerances = trust(M, rtol, lag_rtol)
     if behind is not None and len(M) and system.minimal().N == 0:  # nothing of it passes through a state
         M = torch.zeros_like(M)
         M[0] = 0 if system.D is None else system.D
@@ -131,23 +132,17 @@ def _by_eigenvalues(test, lags):
     return Count(count, count, "eigenvalue", certificate)
 
 
-def trust(M: torch.Tensor, rtol: float | None, accuracy: float | None) -> tuple[float, float]:
+def trust(M: torch.Tensor, rtol: float | None, lag_rtol: float | None) -> tuple[float, float]:
     """The rank tolerance and the accuracy of the lags, from the dtype of M where None. Introduced in
     *how-many-heads-really*.
     """
-    if rtol is not None:
-        check_rtol(rtol)
-    standard = default_rtol(M.dtype)
-    if accuracy is None:
-        accuracy = 1e-12 if M.dtype == torch.float64 else standard
-    if isinstance(accuracy, bool) or not isinstance(accuracy, (int, float)):
-        raise TypeError(f"accuracy must be a number in [0, 1); got {type(accuracy).__name__}")
-    if not 0 <= accuracy < 1:
-        raise ValueError(f"accuracy must be a number in [0, 1); got {accuracy}")
-    return standard if rtol is None else rtol, accuracy
+    if lag_rtol is None:
+        lag_rtol = 1e-12 if M.dtype == torch.float64 else tolerance(None, M.dtype)
+    check_rtol(lag_rtol, "lag_rtol")
+    return tolerance(rtol, M.dtype), lag_rtol
 
 
-def certify(rows: np.ndarray, rtol: float, accuracy: float) -> SoftmaxCertificate:
+def certify(rows: np.ndarray, rtol: float, lag_rtol: float) -> SoftmaxCertificate:
     """Decide positivity of one functional on every row of a float64 array (m, q); U and weights come back
     flat.
 
@@ -173,10 +168,10 @@ def certify(rows: np.ndarray, rtol: float, accuracy: float) -> SoftmaxCertificat
     if known["residual"] > max(_SPAN_TOLERANCE, 10 * rtol):
         reason = f"a lag leaves the span of the {k} leading directions by {known['residual']:.1e} of its norm"
         return SoftmaxCertificate("undecided", margin=float("nan"), exact=False, reason=reason, **known)
-    return _decided(Z, rows, basis, known, accuracy)
+    return _decided(Z, rows, basis, known, lag_rtol)
 
 
-def _decided(Z, rows, basis, known, accuracy):
+def _decided(Z, rows, basis, known, lag_rtol):
     """Try the program as it is, then in balanced coordinates; keep the first verified answer."""
     unit, _ = lp.unit_rows(rows)
     best = -np.inf
@@ -185,14 +180,14 @@ def _decided(Z, rows, basis, known, accuracy):
         u, weights, working = lp.widest_margin(turned)
         U, margin = _separation(T @ u, unit, basis)
         best = max(best, margin)
-        if margin > accuracy:
+        if margin > lag_rtol:
             reason = f"one U has <U, M_tau> > 0 on every lag, with relative margin at least {margin:.1e}"
             return SoftmaxCertificate("separating", margin=margin, exact=True, U=U, reason=reason, **known)
         inner = lp.positive_dependency(turned, working)
         if inner is not None:
             inner = lp.polished(Z, inner / np.linalg.norm(Z @ T, axis=1))
             radius = lp.dependency_radius(Z, inner)
-            if radius > accuracy + known["residual"]:
+            if radius > lag_rtol + known["residual"]:
                 reason = (
                     f"0 lies inside the hull of the normalized lags, {radius:.1e} or more from its boundary"
                 )
@@ -210,7 +205,7 @@ def _decided(Z, rows, basis, known, accuracy):
                 "dependency", margin=0.0, exact=True, weights=exact, reason=reason, **known
             )
     reason = (
-        f"best margin {best:.1e} is below the trusted accuracy {accuracy:.1e} and no dependency was proved"
+        f"best margin {best:.1e} is below the trusted accuracy {lag_rtol:.1e} and no dependency was proved"
     )
     return SoftmaxCertificate("undecided", margin=best, exact=False, reason=reason, **known)
 

@@ -59,7 +59,7 @@ def eigenvalue_test(system: System, rtol=1e-7) -> EigenvalueTest:
     report = spectrum_report(system, system.N)
     exact = system.detach().to("cpu", torch.float64)
     modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), rtol, _noise(exact))
-    k, nu = report.count, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
+    k, nu = report.rank, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
     known = {"k": k, "nu": nu, "independent": k == nu, "modes": pairs}
     positive = [doubtful for value, _, doubtful in modes if value.imag == 0 and value.real > 0]

@@ -53,7 +53,7 @@ class SinklessPlateau:
 
 
 @system_first
-def sinkless_reach(system: System | torch.Tensor, n: int | None = None, rtol=None, accuracy=None) -> Count:
+def sinkless_reach(system: System | torch.Tensor, n: int | None = None, rtol=None, lag_rtol=None) -> Count:
     """Decide whether fixed finite-logit causal softmax heads without a sink can be W, and how many it takes.
 
     They can iff all row sums sum_j W_ij agree; then k heads if some U has <U, W_ij> > 0 on every visible
@@ -62,14 +62,14 @@ def sinkless_reach(system: System | torch.Tensor, n: int | None = None, rtol=Non
 
     W comes as a real `System` and n, as lag operators M (n, p, d) or as blocks (n, n, p, d), zero above the
     diagonal. Row sums are compared to 1e-10 (float32:
-    rounding) of the largest block; ``rtol`` and ``accuracy`` as in ``softmax_head_count``. Returns a `Count`,
+    rounding) of the largest block; ``rtol`` and ``lag_rtol`` as in ``softmax_head_count``. Returns a `Count`,
     evidence a `SinklessReach`: ``count.possible`` tells whether W is within reach, and an undecided sign
     leaves k to k + 1. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
     diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem *thm-no-sink*.
     Introduced in *how-many-heads-really*.
     """
     W = _blocks(system, n)
-    tolerances = trust(W, rtol, accuracy)
+    tolerances = trust(W, rtol, lag_rtol)
     largest = float(W.flatten(-2).norm(dim=-1).max())
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
