@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from .._checks import check_finite, check_shape
@@ -35,6 +36,41 @@ class Attention(HeadMap):
             check_finite("bias", bias)
             self._check_alike("bias", bias)
             self.bias = nn.Parameter(bias.detach().clone())
+
+    @classmethod
+    def from_transformers(cls, mixer: nn.Module) -> Attention:
+        """The heads of a BERT or GPT-2 attention of transformers, with its weights, for tokens (x, 1).
+
+        mixer: a ``BertAttention``, a ``GPT2Attention``, or any module with their parts. The last channel of a
+        token, always 1, carries the biases of queries, keys and values, so d is one more than the model's;
+        left out are the bias behind the heads, dropout and what stands around them. Returns a new map in
+        the dtype and on the device of the mixer. Raises ``TypeError`` for anything else, ``ValueError`` for
+        logits that are scaled otherwise than by 1 / sqrt(head_width). Introduced in *trained-layers*.
+        """
+        if hasattr(mixer, "c_attn") and hasattr(mixer, "c_proj"):
+            if not mixer.scale_attn_weights or mixer.scale_attn_by_inverse_layer_idx:
+                raise ValueError("mixer must divide its logits by sqrt(head_width) and nothing else")
+            rows = torch.cat([mixer.c_attn.weight.mT, mixer.c_attn.bias[:, None]], 1).chunk(3)
+            heads, out, causal = mixer.num_heads, mixer.c_proj.weight.mT, True
+        elif hasattr(getattr(mixer, "self", None), "query") and hasattr(
+            getattr(mixer, "output", None), "dense"
+        ):
+            parts = (mixer.self.query, mixer.self.key, mixer.self.value)
+            rows = [torch.cat([part.weight, part.bias[:, None]], 1) for part in parts]
+            heads, out, causal = mixer.self.num_attention_heads, mixer.output.dense.weight, False
+        else:
+            raise TypeError(
+                f"mixer must have the parts of BERT's or GPT-2's attention; got {type(mixer).__name__}"
+            )
+        width, like = len(rows[0]) // heads, {"dtype": out.dtype, "device": out.device}
+        core = cls(rows[0].shape[1], len(out), heads=heads, head_width=width, causal=causal, **like)
+        found = {
+            name: row.unflatten(0, (heads, width))
+            for name, row in zip(("W_Q", "W_K", "W_V"), rows, strict=True)
+        }
+        found["W_O"] = out.unflatten(1, (heads, width)).transpose(0, 1)
+        core.load_state_dict({name: value.detach() for name, value in found.items()})
+        return core
 
     def _check(self, x: Tensor) -> None:
         super()._check(x)
