@@ -1,0 +1,58 @@
+"""Figures of the chapter *gradient-flow*: what was learned at each distance, over what was kept at first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from ssmbook.display import COLORS, LINES, figure, label_line
+
+FAILED = 0.5
+TICKS = (4, 8, 16, 32, 64, 128, 256)
+
+
+def _distances(ax):
+    ax.set_xscale("log", base=2)
+    ax.set(xticks=TICKS, xticklabels=TICKS, xlabel="distance T")
+    ax.minorticks_off()
+
+
+def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
+    """Draw the error after training against the distance (median, least to largest of the seeds).
+
+    jobs: label -> job of the experiment; predicted: label -> distance, marked on the lower edge. Returns the
+    figure. Introduced in *gradient-flow*.
+    """
+    fig, ax = figure(size="wide")
+    styles = zip(COLORS.values(), LINES.values(), strict=False)
+    for (name, job), (color, line) in zip(jobs.items(), styles, strict=False):
+        middle = [median(errors) for errors in job["error"]]
+        ends = [[min(errors) for errors in job["error"]], [max(errors) for errors in job["error"]]]
+        ax.plot(job["T"], middle, "o", color=color, linestyle=line, ms=4)
+        ax.fill_between(job["T"], *ends, color=color, alpha=0.15, linewidth=0)
+        end = next(i for i, error in enumerate(middle) if error > FAILED)
+        label_line(ax, job["T"][end], 1.07, name, color=color, ha="center", dx=0, rotation=28, va="bottom")
+        if name in predicted:
+            ax.plot([predicted[name]], [-0.06], "^", color=color, ms=8, clip_on=False)
+    _distances(ax)
+    ax.set(ylabel="error after training", ylim=(-0.06, 1.35), xlim=(3.7, 300))
+    return fig
+
+
+def kept_at_first(job: Mapping, critical: float, title: str):
+    """Draw what a layer keeps of the flagged token before training; filled where training then succeeded.
+
+    job: of the experiment; critical: the weight at the line. Returns the figure. Introduced in
+    *gradient-flow*.
+    """
+    fig, ax = figure(size="slider")
+    ax.loglog(job["T"], job["weight"], color=COLORS["gray"], ls="-", lw=1.5)
+    for T, weight, errors in zip(job["T"], job["weight"], job["error"], strict=True):
+        share = sum(error < FAILED for error in errors) / len(errors)
+        color = COLORS["blue"] if share > 0.5 else "white"
+        ax.plot(T, weight, "o", color=COLORS["blue"], mfc=color, ms=8)
+    ax.axhline(critical, color=COLORS["orange"], linestyle=LINES["dashed"])
+    label_line(ax, 4, critical, f"{critical:g}", color=COLORS["orange"], dy=-9)
+    _distances(ax)
+    ax.set(ylabel="kept before training", ylim=(1e-6, 2), xlim=(3.7, 300), title=title)
+    return fig

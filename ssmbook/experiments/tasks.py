@@ -1,0 +1,178 @@
+"""Four tasks on tokens and five small models of equal parameter count, made of the book's maps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ssmbook._checks import check_integer
+from ssmbook.maps import SSD, Attention, SelectiveSSM
+
+TASKS = ("copying", "selective copying", "recall", "rotation")
+MODELS = ("attention", "selective SSM", "SSD", "hybrid", "rotating SSM")
+SYMBOLS = 8  # data symbols; two more tokens say "blank" and "now answer"
+BLANK, ANSWER = SYMBOLS, SYMBOLS + 1
+VOCABULARY = SYMBOLS + 2
+TURNS = 3  # the rotation has three positions
+
+
+def draw(task: str, L: int, batch: int, *, generator=None) -> tuple[Tensor, Tensor]:
+    """Draw a batch of a task: tokens (batch, n) and answers (batch, n), -1 where nothing is asked.
+
+    "copying": L symbols, then L times the answer token. "selective copying": the same with L blanks strewn
+    among the symbols. "recall": L pairs of a key (4 symbols at random, told apart by 2 tokens) and a value,
+    then the keys again in random order, each to be answered by its value. "rotation": L turns by 0, 1 or 2
+    thirds; at each token the position so far. L >= 1. Raises ``ValueError`` for an unknown task.
+    Introduced in *tasks*.
+    """
+    check_integer("L", L, low=1)
+    check_integer("batch", batch, low=1)
+    if task == "rotation":
+        turns = torch.randint(TURNS, (batch, L), generator=generator)
+        return turns, turns.cumsum(1) % TURNS
+    if task == "recall":
+        return _recall(L, batch, generator)
+    if task not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}; got {task!r}")
+    symbols = torch.randint(SYMBOLS, (batch, L), generator=generator)
+    tokens = symbols
+    if task == "selective copying":
+        order = torch.rand(batch, 2 * L, generator=generator).argsort(1)[:, :L].sort(1)[0]
+        tokens = torch.full((batch, 2 * L), BLANK).scatter(1, order, symbols)
+    asked = torch.cat([tokens, torch.full((batch, L), ANSWER)], 1)
+    return asked, torch.cat([torch.full_like(tokens, -1), symbols], 1)
+
+
+def _recall(L, batch, generator):
+    keys = torch.rand(batch, SYMBOLS**2, generator=generator).argsort(1)[:, :L]
+    values = torch.randint(SYMBOLS, (batch, L), generator=generator)
+    order = torch.rand(batch, L, generator=generator).argsort(1)
+
+    def spelled(found):
+        return torch.stack([found // SYMBOLS, found % SYMBOLS], -1)
+
+    told = torch.cat([spelled(keys), values[..., None]], -1).flatten(1)
+    asked = spelled(keys.gather(1, order))
+    mark = torch.full((batch, L, 1), ANSWER)
+    tokens = torch.cat([told, torch.cat([asked, mark], -1).flatten(1)], 1)
+    answers = torch.full_like(tokens, -1)
+    answers[:, 3 * L + 2 :: 3] = values.gather(1, order)
+    return tokens, answers
+
+
+class RotatingSSM(nn.Module):
+    """The control: a diagonal selective recurrence whose complex state the token may turn.
+
+    h_i = exp(-Delta_i + i theta_i) h_{i-1} + B x_i, y_i = Re(C h_i), N states, Delta_i >= 0 and theta_i
+    linear in x_i. x (..., n, d) -> (..., n, d). Introduced in *tasks*.
+    """
+
+    def __init__(self, d: int, *, N: int, generator=None):
+        super().__init__()
+        self.write = nn.Parameter(torch.randn(2, N, d, generator=generator) / d**0.5)
+        self.read = nn.Parameter(torch.randn(2, d, N, generator=generator) / N**0.5)
+        self.turn = nn.Parameter(torch.randn(N, d, generator=generator) / d**0.5)
+        self.decay = nn.Parameter(torch.randn(N, d, generator=generator) / d**0.5)
+        self.shift = nn.Parameter(torch.full((N,), -4.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        log_a = torch.complex(-nn.functional.softplus(x @ self.decay.mT + self.shift), x @ self.turn.mT)
+        total = log_a.cumsum(-2)
+        apart = total[..., :, None, :] - total[..., None, :, :]
+        seen = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool).tril()[..., None]
+        weights = torch.where(seen, apart, -torch.inf).exp()
+        written = x.to(weights.dtype) @ torch.complex(*self.write).mT
+        states = torch.einsum("...ijn,...jn->...in", weights, written)
+        return (states @ torch.complex(*self.read).mT).real
+
+
+class Block(nn.Module):
+    """x + mixer(short convolution(norm x)), then x + feed-forward(norm x), as in the models of the field."""
+
+    def __init__(self, mixer: nn.Module, d: int, hidden: int):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(d), nn.LayerNorm(d)])
+        self.taps = nn.Conv1d(d, d, 3, groups=d)
+        self.mixer = mixer
+        self.up, self.down = nn.Linear(d, hidden), nn.Linear(hidden, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = nn.functional.pad(self.norms[0](x).mT, (2, 0))
+        x = x + self.mixer(self.taps(z).mT)
+        return x + self.down(nn.functional.gelu(self.up(self.norms[1](x))))
+
+
+def build(
+    model: str, *, d: int = 32, parameters: int = 20_000, longest: int = 256, seed: int = 0
+) -> nn.Module:
+    """Build a two-layer model on tokens: embedding, two blocks, logits of every symbol at every token.
+
+    The width of the feed-forward layers is chosen so that the model has at most ``parameters`` parameters,
+    and as many as fit. Attention has a learned bias for each distance up to ``longest`` beside its content,
+    not counted. Raises ``ValueError`` for an unknown model. Introduced in *tasks*.
+    """
+    if model not in MODELS:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}; got {model!r}")
+    generator = torch.Generator().manual_seed(seed)
+    kinds = ("SSD", "attention") if model == "hybrid" else (model, model)
+    mixers = [_mixer(kind, d, longest, generator) for kind in kinds]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        narrow = _assembled(mixers, d, 1)
+        each = 2 * (2 * d + 1)
+        hidden = 1 + (parameters - counted(narrow)) // each
+        if hidden < 1:
+            raise ValueError(f"parameters must be at least {counted(narrow)} for {model}; got {parameters}")
+        return _assembled(mixers, d, hidden)
+
+
+def _mixer(kind, d, longest, generator):
+    if kind == "attention":
+        return Attention(d, d, heads=4, head_width=8, bias=torch.zeros(4, longest), generator=generator)
+    if kind == "SSD":
+        return SSD(d, d, heads=4, head_width=16, N=16, generator=generator)
+    if kind == "selective SSM":
+        return SelectiveSSM(d, N=16, generator=generator)
+    return RotatingSSM(d, N=16, generator=generator)
+
+
+def _assembled(mixers, d, hidden):
+    blocks = [Block(mixer, d, hidden) for mixer in mixers]
+    return nn.Sequential(nn.Embedding(VOCABULARY, d), *blocks, nn.LayerNorm(d), nn.Linear(d, VOCABULARY))
+
+
+def counted(model: nn.Module) -> int:
+    """The parameters of a model, its table of distances aside. Introduced in *tasks*."""
+    return sum(each.numel() for name, each in model.named_parameters() if not name.endswith("mixer.bias"))
+
+
+def accuracy(model: nn.Module, task: str, L: int, *, batch: int = 256, seed: int = 1) -> float:
+    """The share of answers that are right on fresh sequences. Introduced in *tasks*."""
+    tokens, answers = draw(task, L, batch, generator=torch.Generator().manual_seed(10_000 + seed))
+    with torch.no_grad():
+        said = model(tokens)[..., :SYMBOLS].argmax(-1)
+    asked = answers >= 0
+    return float((said == answers)[asked].double().mean())
+
+
+def train(
+    model: nn.Module, task: str, L: int, *, steps: int, batch: int = 32, rate: float = 3e-3, seed: int = 0
+):
+    """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns the mean losses of
+    the last tenth, NaN where it diverged. Introduced in *tasks*.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
+    losses = []
+    for _ in range(steps):
+        tokens, answers = draw(task, L, batch, generator=generator)
+        loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), answers.flatten(), ignore_index=-1)
+        descent.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
+        schedule.step()
+        losses.append(float(loss.detach()))
+    tail = losses[-max(1, steps // 10) :]
+    return sum(tail) / len(tail) if tail else float("nan")
