@@ -17,6 +17,7 @@ from ssmbook.operators import (
     PointwiseOperator,
     RecurrentOperator,
 )
+from ssmbook.operators.sketch import RowSketch, ScaledRows
 
 F64 = torch.float64
 
@@ -50,6 +51,9 @@ def assert_certified(bounds, sigma, rtols=(None, 1e-2, 1e-6), epsilons=(0.5, 0.1
         wanted = float(tails[H]) if H < len(tails) else 0.0
         assert low - 1e-14 <= wanted <= high + 1e-14
     asked = [(bounds.epsilon_heads(eps), counts(tails, eps)) for eps in epsilons]
+    # Cuts right above and below each value: nothing is counted that is not there.
+    ratios = sigma[sigma > 1e-9 * sigma.max()] / sigma.max()
+    rtols = (*rtols, *(float(r) for r in torch.cat([0.999 * ratios, 1.001 * ratios]) if r < 1))
     cuts = [(bounds.rtol if rtol is None else rtol) * float(sigma.max()) for rtol in rtols]
     asked += [(bounds.rank(rtol), counts(sigma, cut)) for rtol, cut in zip(rtols, cuts, strict=True)]
     for (low, high), (fewest, most) in asked:
@@ -222,6 +226,14 @@ def test_best_heads_of_a_wide_layer_build_no_square_of_its_width():
         assert torch.allclose(flat @ flat.mT, torch.eye(H, dtype=F64), atol=1e-12)
         missed = sum((a - b).square().sum() for a, b in zip(W.rows(), heads.rows(), strict=True))
         assert float(missed) == pytest.approx(float(W.spectrum()[H:].square().sum()), rel=1e-9, abs=1e-16)
+
+
+@pytest.mark.parametrize("buckets", [7, 10, 36, 50])
+def test_sums_of_rows_have_orthonormal_coefficients(buckets):
+    # The rows of the identity: their sums are the coefficients themselves.
+    W = DenseOperator(torch.eye(36, dtype=F64).reshape(6, 6, 6, 6))
+    S = RowSketch(ScaledRows(W), buckets, False, seed=3).sums
+    assert torch.allclose(S @ S.mT, torch.eye(min(buckets, 36), dtype=F64), atol=1e-14)
 
 
 def test_bounds_are_seeded_and_refuse_what_they_must():
