@@ -18,6 +18,7 @@ EDITION_BRANCH = "notebooks"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 IMAGE = re.compile(r"<img\b[^>]*>")
+TOGGLE = '<summary><span class="toctree-toggle"'
 SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
 
 
@@ -80,12 +81,15 @@ def size(png, dense):
 
 
 def finish_pages(app, exception):
-    """Pictures get their size; a page is light until a script says otherwise ("auto" means neither)."""
+    """Pictures get their size, and what unfolds a chapter's companion pages a name; a page is light until a
+    script says otherwise ("auto" means neither).
+    """
     if exception is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         finished = IMAGE.sub(lambda found, page=page: with_size(found[0], page.parent), text)
+        finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
         if finished != text:
             page.write_text(finished, encoding="utf-8")

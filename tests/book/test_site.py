@@ -144,3 +144,9 @@ def test_every_picture_says_how_large_it_is(built):
             if not image["src"].endswith(".svg") and not (image.get("width") and image.get("height")):
                 unsized.append((path.name, image["src"][:60]))
     assert not unsized
+
+
+def test_everything_that_unfolds_has_a_name(built):
+    for path in chapters(built):
+        for node in soup(path).find_all("summary"):
+            assert node.get("aria-label") or node.get_text(strip=True), f"{path.name}: {node}"
