@@ -1,9 +1,9 @@
 """ssmbook: attention and state space models through one operator, W_ij(X).
 
-The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators`` and
-``scans`` stand on torch alone; ``maps``, ``systems`` and ``display`` on them; ``heads``, ``gradients`` and
-``testing`` above; ``experiments`` and ``exercises`` next; ``chapters`` on top. Subpackages load on first
-use, so ``import ssmbook`` costs nothing beyond Python itself.
+The library of the book *Heads and States*. Lower floors know nothing of upper ones: ``operators``, ``scans``
+and ``display`` stand on torch alone; ``systems`` on them; ``maps``, ``heads`` and ``gradients`` above, side
+by side; ``testing``, ``experiments``, ``exercises`` and ``lens`` next; ``chapters`` on top. Subpackages load
+on first use, so ``import ssmbook`` costs nothing beyond Python itself.
 """
 
 from importlib import import_module

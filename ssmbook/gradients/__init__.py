@@ -18,14 +18,12 @@ from ssmbook.gradients.fitting import LogSlope, fit_log_slope
 from ssmbook.gradients.gates import (
     gate_preactivation_for_hold,
     lru_parameter_for_hold,
-    lti_pole_for_hold,
     pole_sensitivity,
     selective_log_attenuation,
 )
 from ssmbook.gradients.powers import (
     diagonalizable_bound,
     jordan_envelope,
-    kreiss_lower_bound,
     power_norms,
     stacked_pole_kernel,
     transient_peak,
@@ -42,9 +40,7 @@ __all__ = [
     "gradient_profile",
     "jacobian_blocks",
     "jordan_envelope",
-    "kreiss_lower_bound",
     "lru_parameter_for_hold",
-    "lti_pole_for_hold",
     "pole_sensitivity",
     "power_norms",
     "required_margin",

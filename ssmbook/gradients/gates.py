@@ -47,18 +47,6 @@ def gate_preactivation_for_hold(a, A, T) -> torch.Tensor:
     return delta + torch.log(-torch.expm1(-delta))  # log expm1(delta) without its overflow
 
 
-def lti_pole_for_hold(a, T) -> torch.Tensor:
-    """The pole that keeps the fraction a over T steps: lam = a^{1/T}, about log(1/a)/T below 1.
-
-    a in (0, 1), T > 0: numbers or tensors of equal shapes unless single. Returns float64 or the tensors'
-    dtype. Raises TypeError/ValueError outside. Introduced in *gradient-highway*.
-    """
-    a = as_real("a", a, low=0.0, high=1.0)
-    T = as_real("T", T, low=0.0)
-    together("a", a, "T", T)
-    return torch.exp(torch.log(a) / T)
-
-
 def lru_parameter_for_hold(a, T) -> torch.Tensor:
     """The LRU parameter nu, lam = exp(-exp(nu)), that keeps the fraction a over T: log log(1/a) - log T.
 

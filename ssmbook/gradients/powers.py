@@ -125,28 +125,3 @@ def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float,
     found = f"a least norm of {least:.9g} and the spectral radius 1 - {gap:.1e}"
     advice = "; raise max_steps" if gap > 0 else ""
     raise ValueError(f"A must have a power of norm at most 1 within {max_steps} steps; got {found}{advice}")
-
-
-def kreiss_lower_bound(A: torch.Tensor, *, radii: int = 48, angles: int = 64) -> float:
-    """A certified lower bound on the hump: (|z| - 1) ||(z I - A)^{-1}|| <= max_tau ||A^tau|| at any |z| > 1.
-
-    A (N, N), real or complex, spectral radius <= 1. The largest value over a grid of ``radii`` x ``angles``
-    points, the angles of the eigenvalues among them. Proof: (z I - A)^{-1} = sum_tau z^{-tau-1} A^tau, a
-    geometric series. The supremum over z is the Kreiss constant K, and the hump is at most e N K (Spijker).
-    Raises TypeError/ValueError for a malformed A, ValueError for spectral radius > 1. Introduced in
-    *gradient-highway*.
-    """
-    size = _square(A)
-    check_integer("radii", radii, low=1)
-    check_integer("angles", angles, low=1)
-    wide = A.to(torch.complex128)
-    values = torch.linalg.eigvals(wide)
-    if float(values.abs().max()) > 1 + 1e-9:
-        raise ValueError(f"A must have spectral radius at most 1; got {float(values.abs().max())}")
-    turn = torch.arange(angles, dtype=torch.float64, device=A.device) * (2 * math.pi / angles)
-    turn = torch.cat([turn, values.angle()])
-    excess = torch.logspace(-5, 1, radii, dtype=torch.float64, device=A.device)
-    z = torch.polar((1 + excess)[:, None].expand(-1, len(turn)), turn.expand(radii, -1))
-    eye = torch.eye(size, dtype=wide.dtype, device=A.device)
-    smallest = torch.linalg.svdvals(z[..., None, None] * eye - wide)[..., -1]
-    return float((excess[:, None] / smallest).max())

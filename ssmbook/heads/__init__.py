@@ -12,7 +12,7 @@ from ssmbook.heads.fixed.counts import (
 )
 from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
 from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
-from ssmbook.heads.fixed.modal import modal_head_count, modal_residues
+from ssmbook.heads.fixed.modal import modal_residues
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads.gates import diagonal_ssm_by_gates
 from ssmbook.heads.pairwise.bounded import complex_heads, hankel_heads, quaternion_heads
@@ -27,7 +27,6 @@ from ssmbook.heads.rank_limited.count import (
     LagHeads,
     rank_limited_head_count,
     rank_limited_lower_bounds,
-    span_rank_one_elements,
 )
 from ssmbook.heads.single_head import OneHeadWitness, one_head_coefficients, one_head_witness
 from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm
@@ -71,7 +70,6 @@ __all__ = [
     "jordan_approximation",
     "jordan_lags",
     "minimal_polynomial_degree",
-    "modal_head_count",
     "modal_residues",
     "one_head_coefficients",
     "one_head_witness",
@@ -87,5 +85,4 @@ __all__ = [
     "sinkless_reach",
     "softmax_head_count",
     "softmax_heads_from_ssm",
-    "span_rank_one_elements",
 ]

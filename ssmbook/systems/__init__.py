@@ -5,20 +5,16 @@ or of a pair (A, B) take plain tensors, ``A (N, N)``, ``B (N, d)``, ``C (p, N)``
 taken in float64 and come with the spectrum they were taken on.
 """
 
+from ssmbook.numerics import phi_1 as phi1
 from ssmbook.systems.discretization import (
     bilinear,
     euler,
     mixed_euler,
-    mixed_euler_bound,
-    mixed_euler_diagonal,
-    phi1,
     zoh,
-    zoh_diagonal,
 )
 from ssmbook.systems.impulse import impulse_response
 from ssmbook.systems.initialization import (
     hippo_legs,
-    hippo_legs_normal,
     jordan_block,
     mass_on_spring,
     random_orthogonal,
@@ -46,7 +42,6 @@ __all__ = [
     "euler",
     "hankel_matrix",
     "hippo_legs",
-    "hippo_legs_normal",
     "ho_kalman",
     "impulse_response",
     "is_stable",
@@ -54,8 +49,6 @@ __all__ = [
     "mass_on_spring",
     "mcmillan_degree",
     "mixed_euler",
-    "mixed_euler_bound",
-    "mixed_euler_diagonal",
     "observability_matrix",
     "observability_rank",
     "phi1",
@@ -67,5 +60,4 @@ __all__ = [
     "s4d_lin",
     "spectral_radius",
     "zoh",
-    "zoh_diagonal",
 ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_matrices, check_shape, check_tensor
-from ssmbook.numerics import phi_1 as phi1
+from ssmbook._checks import check_finite, check_matrices, check_tensor
 
 
 def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
@@ -71,40 +70,6 @@ def zoh(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Te
     return _in_range(exponential, phi @ step_B)
 
 
-def zoh_diagonal(lam: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
-    """Zero-order hold of a diagonal system: lam_bar = exp(delta lam), B_bar = delta phi_1(delta lam) B.
-
-    lam (..., N) and B (..., N, d), real or complex of one dtype; delta as in :func:`zoh`.
-    Returns (lam_bar (..., N), B_bar (..., N, d)) in that dtype; lam = 0 is an integrator, B_bar = delta B.
-    Raises as :func:`zoh`. Source: {cite}`gu2022parameterization`. Introduced in *structured-dynamics*.
-    """
-    z, step_B = _scaled_diagonal(lam, B, delta)
-    return _in_range(torch.exp(z), phi1(z)[..., None] * step_B)
-
-
-def mixed_euler_diagonal(lam: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mamba's mixed form of a diagonal system: lam_bar = exp(delta lam), B_bar = delta B.
-
-    Shapes, dtypes and errors of :func:`zoh_diagonal`. Source: {cite}`gu2024mamba` (its code). Introduced in
-    *structured-dynamics*.
-    """
-    z, step_B = _scaled_diagonal(lam, B, delta)
-    return _in_range(torch.exp(z), step_B)
-
-
-def _scaled_diagonal(lam, B, delta) -> tuple[torch.Tensor, torch.Tensor]:
-    sizes = check_shape("lam", lam, "... N", complex_ok=True)
-    check_shape("B", B, "... N d", sizes, complex_ok=True)
-    check_alike(lam=lam, B=B)
-    check_finite("lam", lam)
-    check_finite("B", B)
-    batch = lam.shape[:-1]
-    if B.shape[:-2] != batch:
-        raise ValueError(f"B must have the batch shape of lam, {tuple(batch)}; got {tuple(B.shape[:-2])}")
-    step = _as_step(delta, lam, batch)
-    return step[..., None] * lam, step[..., None, None] * B
-
-
 def euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
     """Forward Euler: A_bar = I + delta A, B_bar = delta B; unstable once some |1 + delta lam| > 1.
 
@@ -118,34 +83,12 @@ def euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.
 def mixed_euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
     """Mamba's mixed form: the exact A_bar = exp(delta A) with the Euler B_bar = delta B.
 
-    It keeps the poles of the zero-order hold and drops the factor phi_1(delta A) from the input; how much
-    that is: :func:`mixed_euler_bound`. Shapes, dtypes and errors of :func:`zoh`. Source: {cite}`gu2024mamba`
-    (its code). Introduced in *structured-dynamics*.
+    It keeps the poles of the zero-order hold and drops the factor phi_1(delta A) from the input: for an
+    eigenvalue z of delta A with Re z <= 0 that is off by at most |z|/2. Shapes, dtypes and errors of
+    :func:`zoh`. Source: {cite}`gu2024mamba` (its code). Introduced in *structured-dynamics*.
     """
     Z, step_B = _scaled(A, B, delta)
     return _in_range(torch.linalg.matrix_exp(Z), step_B)
-
-
-def mixed_euler_bound(z: torch.Tensor) -> torch.Tensor:
-    """A bound on |phi_1(z) - 1|: by how much, relative to delta B, the mixed form misses the zero-order hold.
-
-    z = delta lam (...), real or complex -> real (...). Each mode's kernel in one form is phi_1(z) times the
-    other's, so the bound holds for whole impulse responses, lag by lag. Proof: phi_1(z) - 1 is the mean over
-    0 <= s <= 1 of e^{sz} - 1 = z * (integral of e^{uz} over 0 <= u <= s), hence of modulus <= |z|/2 * max(1,
-    e^{Re z}). For Re z <= 0 also |e^z - 1| <= 2, so |phi_1(z) - 1| <= 1 + min(1, 2/|z|); for real z <= 0, 0
-    < phi_1 <= 1 gives 1. The least of these is returned; |z|/2 is what phi_1(z) = 1 + z/2 + ... needs at
-    first order. Raises TypeError/ValueError for non-floating or non-finite z. Introduced in
-    *structured-dynamics*.
-    """
-    check_tensor("z", z, complex_ok=True)
-    check_finite("z", z)
-    modulus = z.abs()
-    growth = z.real if z.is_complex() else z
-    first_order = modulus / 2 * growth.clamp(min=0).exp()
-    far = torch.ones_like(modulus)
-    if z.is_complex():
-        far = 1 + (2 / modulus.clamp(min=2))
-    return torch.where(growth <= 0, torch.minimum(first_order, far), first_order)
 
 
 def bilinear(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:

@@ -38,7 +38,7 @@ def hippo_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.
     return _cast(A, dtype, device), _cast(root[:, None], dtype, device)
 
 
-def hippo_legs_normal(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def legs_normal_part(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """HiPPO-LegS as normal plus rank one: A = S - P P^T with S = -I/2 + a skew matrix, P_n = sqrt(n + 1/2).
 
     Returns S (N, N), P (N, 1), B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
@@ -60,7 +60,7 @@ def s4d_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Te
     Introduced in *structured-dynamics*.
     """
     _even(N)
-    S, _, B = hippo_legs_normal(N, dtype=torch.float64)
+    S, _, B = legs_normal_part(N, dtype=torch.float64)
     skew = S + torch.eye(N, dtype=torch.float64) / 2
     # i * skew is Hermitian: eigh keeps the basis unitary, which a general eigensolver does not promise
     values, vectors = torch.linalg.eigh(1j * skew.to(torch.complex128))

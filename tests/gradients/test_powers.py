@@ -159,7 +159,7 @@ def test_kernels_at_zero_rho_and_far_out():
 @pytest.mark.guards("prop-lti-decay")
 @given(N=st.integers(2, 7), seed=st.integers(0, 10**6), rho=st.floats(0.2, 0.97), steep=st.floats(0.1, 30))
 @settings(max_examples=40, deadline=None)
-def test_the_hump_lies_between_the_kreiss_bounds(N, seed, rho, steep):
+def test_the_hump_is_the_largest_power_of_all(N, seed, rho, steep):
     A = torch.triu(steep * rand(N, N, seed=seed), 1) + torch.diag(
         rho * (2 * torch.rand(N, generator=gen(seed)).double() - 1)
     )
@@ -168,10 +168,6 @@ def test_the_hump_lies_between_the_kreiss_bounds(N, seed, rho, steep):
     assert peak == pytest.approx(float(norms.max()), rel=1e-9) and peak == pytest.approx(
         float(norms[place]), rel=1e-9
     )
-    lower = gradients.kreiss_lower_bound(A)
-    assert lower <= peak * (1 + 1e-9)
-    # Spijker's e N K needs the true K; the grid comes close enough to it that the inequality shows
-    assert peak <= math.e * N * lower * 1.2
 
 
 @pytest.mark.guards("prop-lti-decay")
@@ -181,7 +177,6 @@ def test_transients_by_hand():
     assert place in (1, 2) and peak == pytest.approx(100.0, rel=0.01)
     Q = torch.linalg.qr(rand(6, 6)).Q
     assert gradients.transient_peak(Q) == (1.0, 0) and gradients.transient_peak(0.3 * Q) == (1.0, 0)
-    assert gradients.kreiss_lower_bound(0.9 * Q) <= 1.0 + 1e-12
     assert gradients.power_norms(A, 0).shape == (0,)
     assert gradients.power_norms(A.to(torch.complex128), 3).dtype == F64
     with pytest.raises(ValueError, match="A must have a power"):
@@ -216,11 +211,6 @@ def test_bad_arguments_are_refused_by_name():
         (lambda: gradients.stacked_pole_kernel(0.5, 1.5, 3), TypeError, "L must be an int"),
         (lambda: gradients.stacked_pole_kernel(0.5, 1, 0.5), TypeError, "tau must be an int"),
         (lambda: gradients.power_norms(A[:0, :0], 3), ValueError, "A must have at least one state"),
-        (
-            lambda: gradients.kreiss_lower_bound(jordan(2, 1.5)),
-            ValueError,
-            "A must have spectral radius at most 1",
-        ),
     ]
     for call, error, words in bad:
         with pytest.raises(error, match=words):

@@ -7,8 +7,6 @@ import pytest
 import scipy.linalg
 import scipy.signal
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ssmbook import systems
 from ssmbook.systems import System
@@ -76,16 +74,6 @@ def test_zoh_of_stiff_hippo_agrees_with_scipy():
         assert near(A @ B_bar, (A_bar - torch.eye(48, dtype=F64)) @ B, 1e-9)
 
 
-@given(real=st.floats(-20, 3), imag=st.floats(-20, 20), delta=st.floats(0, 3), seed=st.integers(0, 10))
-@settings(max_examples=60, deadline=None)
-def test_diagonal_zoh_is_the_matrix_zoh_of_the_diagonal(real, imag, delta, seed):
-    lam = torch.tensor([complex(real, imag), 0j, complex(real, -imag)], dtype=C128)
-    B = torch.randn(3, 2, generator=torch.Generator().manual_seed(seed), dtype=C128)
-    A_bar, B_bar = systems.zoh(torch.diag(lam), B, delta)
-    lam_bar, B_diag = systems.zoh_diagonal(lam, B, delta)
-    assert near(torch.diag(lam_bar), A_bar, 1e-10) and near(B_diag, B_bar, 1e-10)
-
-
 @pytest.mark.parametrize("z", [0.0, 1e-300, -1e-12, 1e-8, 0.4999999, 0.5, -3.0, -800.0, 20.0])
 def test_phi1_matches_exact_arithmetic(z):
     import sympy
@@ -110,10 +98,6 @@ def test_phi1_vanishes_at_whole_turns_and_has_clean_derivatives_at_zero():
     s = torch.from_numpy((nodes + 1) / 2)
     want = (torch.from_numpy(weights / 2) * s * torch.exp(z.detach()[:, None] * s)).sum(-1)
     assert near(slope, want, 2e-15)
-    lam = torch.tensor([0.0, -0.3, -2.0], dtype=F64, requires_grad=True)
-    delta = torch.tensor(0.7, dtype=F64, requires_grad=True)
-    B = torch.ones(3, 2, dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(systems.zoh_diagonal, (lam, B, delta))
 
 
 def test_two_half_steps_make_one_step():
@@ -135,31 +119,17 @@ def test_orders_of_convergence_to_the_zero_order_hold(rule, order):
     assert math.log2(sizes[0] / sizes[1]) == pytest.approx(order, abs=0.05)
 
 
-@given(x=st.floats(-50, 8), y=st.one_of(st.just(0.0), st.floats(-60, 60)), real=st.booleans())
-@settings(max_examples=300, deadline=None)
-def test_the_gap_of_the_mixed_form_stays_under_its_bound(x, y, real):
-    z = torch.tensor(x, dtype=F64) if real else torch.tensor(complex(x, y), dtype=C128)
-    gap, bound = (systems.phi1(z) - 1).abs(), systems.mixed_euler_bound(z)
-    assert float(gap) <= float(bound) * (1 + 1e-12) + 1e-15
-
-
-def test_the_bound_of_the_gap_is_tight_at_both_ends():
-    z = torch.tensor([-1e-4, -1e6], dtype=F64)
-    ratio = (systems.phi1(z) - 1).abs() / systems.mixed_euler_bound(z)
-    assert near(ratio, torch.ones(2, dtype=F64), 1e-3)
-
-
 def test_mixed_form_keeps_the_poles_and_scales_every_lag_by_phi1():
     lam, B = torch.tensor([-0.4, -2.0], dtype=F64), torch.ones(2, 1, dtype=F64)
     C = torch.eye(2, dtype=F64)
     kernels = []
-    for rule in (systems.zoh_diagonal, systems.mixed_euler_diagonal):
-        lam_bar, B_bar = rule(lam, B, 0.9)
-        kernels.append(systems.impulse_response(System(torch.diag(lam_bar), B_bar, C), 12))
+    for rule in ("zoh", "mixed"):
+        step = System(torch.diag(lam), B, C).discretize(0.9, rule)
+        assert near(torch.diagonal(step.A), torch.exp(0.9 * lam))
+        kernels.append(systems.impulse_response(step, 12))
     ratio = kernels[0][..., 0] / kernels[1][..., 0]
     assert near(ratio, systems.phi1(0.9 * lam).expand(12, 2), 1e-12)
-    dense = systems.mixed_euler(torch.diag(lam), B, 0.9)
-    assert near(torch.diagonal(dense[0]), lam_bar) and near(dense[1], B_bar)
+    assert near(step.B, 0.9 * B)
 
 
 def test_bilinear_keeps_stability_where_forward_euler_loses_it():
@@ -200,8 +170,6 @@ def test_bad_steps_are_refused_by_name(delta, error, words):
     A, B = torch.eye(2, dtype=F64), torch.ones(2, 1, dtype=F64)
     with pytest.raises(error, match=words):
         systems.zoh(A, B, delta)
-    with pytest.raises(error, match=words):
-        systems.zoh_diagonal(torch.ones(2, dtype=F64), B, delta)
 
 
 def test_malformed_systems_are_refused_by_name():
@@ -216,8 +184,6 @@ def test_malformed_systems_are_refused_by_name():
         systems.zoh(A * math.inf, B, 0.1)
     with pytest.raises(ValueError, match="batch shape of A"):
         systems.zoh(A.expand(3, 2, 2), B, 0.1)
-    with pytest.raises(ValueError, match="batch shape of lam"):
-        systems.zoh_diagonal(torch.ones(3, 2, dtype=F64), B, 0.1)
     with pytest.raises(ValueError, match="delta must have shape"):
         systems.zoh(A.expand(3, 2, 2), B.expand(3, 2, 1), torch.ones(4, dtype=F64))
     with pytest.raises(ValueError, match="singular"):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ssmbook import systems
+from ssmbook.systems.initialization import legs_normal_part
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -37,7 +38,7 @@ def test_hippo_legs_projects_onto_legendre_polynomials():
 @pytest.mark.parametrize("N", [1, 2, 5, 32])
 def test_hippo_is_normal_plus_rank_one(N):
     A, B = systems.hippo_legs(N, dtype=F64)
-    S, P, B_again = systems.hippo_legs_normal(N, dtype=F64)
+    S, P, B_again = legs_normal_part(N, dtype=F64)
     assert torch.allclose(S - P @ P.mT, A, atol=1e-12) and torch.equal(B, B_again)
     assert float((S @ S.mT - S.mT @ S).abs().max()) < 1e-9 * N**2
     assert torch.allclose(S + S.mT, -torch.eye(N, dtype=F64), atol=1e-12)
@@ -46,7 +47,7 @@ def test_hippo_is_normal_plus_rank_one(N):
 @pytest.mark.parametrize("N", [2, 6, 32])
 def test_s4d_legs_is_the_spectrum_of_the_normal_part(N):
     lam, B = systems.s4d_legs(N, dtype=F64)
-    S, _, B_full = systems.hippo_legs_normal(N, dtype=F64)
+    S, _, B_full = legs_normal_part(N, dtype=F64)
     want = torch.linalg.eigvals(S).imag.sort().values
     got = torch.cat([lam.imag, -lam.imag]).sort().values
     assert lam.dtype == C128 and torch.all(lam.imag > 0) and torch.all(lam.real == -0.5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from ssmbook.heads._target import check_real
-from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import EIGENVECTOR_LIMIT, cluster
 from ssmbook.numerics import tolerance
 from ssmbook.systems._units import ldexp, standard_form
@@ -46,20 +45,3 @@ def modal_residues(system: System, rtol=None) -> tuple[torch.Tensor, torch.Tenso
     return ldexp(nodes * form.step[0], form.step[1]), terms.new_zeros(count, *terms.shape[1:]).index_add(
         0, labels, terms
     )
-
-
-@system_first
-def modal_head_count(system: System, rtol=None) -> Count:
-    """Return k for every n >= nu (nu + 1 with a skip) as the complex dimension of the span of the modal
-    residues.
-
-    Arguments and errors as `modal_residues`. Result a settled `Count`, evidence the singular values of the
-    residues, relative to the largest. A conjugate pair counts as two: the real and imaginary parts of its
-    residue. Source: prop-what-k-is. Introduced in *head-count*.
-    """
-    _, R = modal_residues(system, rtol)
-    spectrum = torch.linalg.svdvals(R.flatten(1))
-    if len(spectrum) and spectrum[0] > 0:
-        spectrum = spectrum / spectrum[0]
-    count = int((spectrum > tolerance(rtol, system.dtype)).sum())
-    return Count(count, count, "modal residues", spectrum)

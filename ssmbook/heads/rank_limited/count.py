@@ -15,7 +15,6 @@ from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of, system_behind
 from ssmbook.heads.count import Count
 from ssmbook.heads.rank_limited.bounds import (
-    joint_ranks,
     lower_bounds,
     numerical_rank,
     pencil_modes,
@@ -111,31 +110,6 @@ def rank_limited_lower_bounds(
     check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
     return lower_bounds(lags, matrices, r, rtol)
-
-
-@system_first
-def span_rank_one_elements(
-    system: System | torch.Tensor, n: int | None = None, *, rtol=None, root_rtol=1e-9
-) -> tuple[torch.Tensor, float]:
-    """Return (elements, discriminant): the rank-one matrices in a two-dimensional span, one per line.
-
-    For k = 2 and a 2 x 2 core, det(x E + y F) is a binary quadratic form: two real roots (discriminant > 0)
-    are two rank-one elements and tensor rank 2; none (< 0) or a double one (= 0) mean tensor rank 3. The
-    discriminant is that for an orthonormal basis E, F; within ``root_rtol`` of 0 the root counts as double.
-
-    A real `System` and n, or lag operators M (n, p, d), of interaction rank 2 and joint column and row rank
-    2. elements (m, p, d), m = 0, 1, 2, of unit norm. Raises ``ValueError`` when the ranks are others. Source:
-    Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
-    """
-    M = lags_of(system, n)
-    _, matrices, rtol = _span(M, rtol)
-    found = rank_one_elements(matrices, root_rtol, rtol)
-    if found is None:
-        ranks = joint_ranks(matrices, rtol)
-        raise ValueError(
-            f"M must have k = 2 and joint column and row ranks (2, 2); got k = {len(matrices)} and {ranks}"
-        )
-    return torch.from_numpy(found[0]).to(M), found[1]
 
 
 def _span(M, rtol):
