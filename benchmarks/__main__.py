@@ -12,17 +12,20 @@ import pathlib
 
 import torch
 
-from . import diagonal, layers, operators, systems
+from . import diagonal, first_call, layers, operators, systems
+from .goals import goals
 from .timing import machine, measured, steady_memory
 
 SUITES = {
     "diagonal": diagonal.run,
     "variants": diagonal.variants,
     "routes": systems.routes,
+    "small systems": systems.small,
     "kernels": systems.kernels,
     "selective": layers.selective,
     "ssd": layers.ssd,
     "matrices": systems.matrices,
+    "first call": first_call.run,
     "operators": operators.run,
 }
 
@@ -50,6 +53,8 @@ def main() -> None:
         if not options.only or name in options.only:
             results[name], tables = suite(options.device, rounds, options.quick)
             print("\n".join(tables), flush=True)
+    if {"diagonal", "variants"} <= set(results):
+        print("\n".join(goals(results)), flush=True)
     if options.quick or options.only:
         return
     folder = pathlib.Path(__file__).parents[1] / "ssmbook/experiments/measured"

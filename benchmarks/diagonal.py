@@ -99,31 +99,32 @@ def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
 
 
 def variants(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
-    """Our scan in float64 and inside ``torch.compile`` against the floor of its dtype, for uniform decays.
+    """Our scan in float64 and inside ``torch.compile`` against the floor of its dtype.
 
     Without a C++ compiler, and in a quick run, nothing is compiled.
     """
     compiled = not quick and (device == "cuda" or shutil.which("g++") is not None)
     results, rows = {}, {}
-    for shape in SHAPES:
+    for decay in ("uniform", "near one"):
         for backward in (False, True):
-            ms = _variants_of(shape, device, backward, compiled, rounds, quick)
-            part = "forward+backward" if backward else "forward"
-            results[f"{'x'.join(map(str, shape))}, {part}"] = ms
-            for name in ("float32", "float64", "compiled"):
-                floor = ms["floor, float64" if name == "float64" else "floor, float32"]
-                over = ms[name] / floor / (BACKWARD_FLOOR if backward else 1) if name in ms else None
-                rows.setdefault(f"{name}, {part}", []).append(over)
+            part = f"{decay}, {'forward+backward' if backward else 'forward'}"
+            for shape in SHAPES:
+                ms = _variants_of(shape, device, decay, backward, compiled, rounds, quick)
+                results[f"{'x'.join(map(str, shape))}, {part}"] = ms
+                for name in ("float32", "float64", "compiled"):
+                    floor = ms["floor, float64" if name == "float64" else "floor, float32"]
+                    over = ms[name] / floor / (BACKWARD_FLOOR if backward else 1) if name in ms else None
+                    rows.setdefault(f"{name}, {part}", []).append(over)
     header = ["", *(str(s) for s in SHAPES)]
     title = "Diagonal scan, other forms: time / floor of the same dtype"
     return results, [table(title, header, [[name, *row] for name, row in rows.items()])]
 
 
-def _variants_of(shape, device, backward, compiled, rounds, quick) -> dict[str, float]:
+def _variants_of(shape, device, decay, backward, compiled, rounds, quick) -> dict[str, float]:
     def scan(a, b):
         return diagonal_scan(a, b)[0]
 
-    a, b = inputs(shape, device, "uniform")
+    a, b = inputs(shape, device, decay)
     scans = {"float32": (scan, a, b), "float64": (scan, a.double(), b.double())}
     if compiled:
         torch._dynamo.reset()  # shapes must not be taken for dynamic ones
@@ -133,6 +134,7 @@ def _variants_of(shape, device, backward, compiled, rounds, quick) -> dict[str, 
         if name in ("float32", "float64"):
             out = torch.empty_like(y)
             timed[f"floor, {name}"] = lambda x=x, y=y, out=out: torch.mul(x, y, out=out)
+            timed[f"fresh, {name}"] = lambda x=x, y=y: torch.mul(x, y)
         run = lambda function=function, x=x, y=y: function(x, y)  # noqa: E731
         timed[name] = forward_backward(function, x, y) if backward else run
     return interleaved(timed, device, rounds=rounds, budget=1.0 if quick else 3.0)

@@ -7,7 +7,7 @@ import math
 import torch
 
 from ssmbook.maps import SelectiveSSM
-from ssmbook.scans import diagonal_kernel, lti_kernel, lti_scan, selective_scan
+from ssmbook.scans import diagonal_kernel, lti_kernel, lti_scan, lti_scan_naive, selective_scan
 
 from .timing import interleaved, table
 
@@ -56,6 +56,30 @@ def routes(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     exponents = {name: slope(lengths, ms) for name, ms in times.items()}
     header = ["N = 64, one input, one output", *(f"T = 2^{int(math.log2(T))}" for T in lengths), "exponent"]
     return {"lengths": lengths, "ms": times, "exponents": exponents}, [table("LTI routes", header, rows)]
+
+
+def small(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
+    """Systems of few states by every route and by the plain loop, float32 and float64."""
+    results, rows = {}, []
+    for states, T in ((4, 4096),) if quick else ((4, 4096), (16, 4096), (16, 65536), (64, 4096), (64, 65536)):
+        for dtype in (torch.float32, torch.float64):
+            generator = torch.Generator().manual_seed(0)
+            A, B, C, x = (
+                torch.randn(shape, generator=generator, dtype=torch.float64)
+                for shape in ((states, states), (states, 1), (1, states), (T, 1))
+            )
+            A = 0.999 * torch.linalg.qr(A)[0]
+            given = [t.to(device, dtype) for t in (A, B, C, x)]
+            routes = ("auto", "recurrence", "chunked")
+            timed = {m: lambda m=m, given=given: lti_scan(*given, method=m) for m in routes}
+            if T <= 4096:
+                timed["plain loop"] = lambda given=given: lti_scan_naive(*given)
+            ms = interleaved(timed, device, rounds=min(rounds, 7), budget=3.0)
+            label = f"N = {states}, T = {T}, {str(dtype).removeprefix('torch.')}"
+            results[label] = ms
+            rows.append([label, *(ms.get(name) for name in (*routes, "plain loop"))])
+    header = ["ms", "auto", "recurrence", "chunked", "plain loop"]
+    return results, [table("LTI systems, one input, one output", header, rows)]
 
 
 def vandermonde(lam, B, C, length):
