@@ -31,7 +31,7 @@ def softmax_row_weights(
     W_K: torch.Tensor,
     target: int = -1,
     *,
-    bias=None,
+    bias: torch.Tensor | None = None,
     sink: float | None = None,
 ) -> torch.Tensor:
     """The weights alpha_ij, j <= i = ``target``, of one causal softmax head: logits k_j . q_i / sqrt(d_k).
@@ -52,7 +52,9 @@ def softmax_row_weights(
     return torch.softmax(logits, dim=-1)[..., : i + 1]
 
 
-def softmax_jacobian_block(alpha, V: torch.Tensor, v_j: torch.Tensor, y_i: torch.Tensor, g_i: torch.Tensor):
+def softmax_jacobian_block(
+    alpha: float | torch.Tensor, V: torch.Tensor, v_j: torch.Tensor, y_i: torch.Tensor, g_i: torch.Tensor
+) -> torch.Tensor:
     """A softmax head's gradient to an earlier token, j < i: dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_i^T].
 
     alpha (...), V (p, d), v_j = V x_j (..., p), y_i (..., p), g_i = W_K^T W_Q x_i / sqrt(d_k) (..., d) ->
@@ -82,7 +84,7 @@ def softmax_jacobian_row(
     V: torch.Tensor,
     target: int = -1,
     *,
-    bias=None,
+    bias: torch.Tensor | None = None,
     sink: float | None = None,
 ) -> torch.Tensor:
     """Every block dy_i/dx_j, j <= i = ``target``, of one causal softmax head, in closed form.
@@ -111,7 +113,7 @@ def softmax_jacobian_row(
     return torch.cat([blocks[..., :i, :, :], own[..., None, :, :]], dim=-3)
 
 
-def sigma2_lower_bound(alpha, V: torch.Tensor) -> torch.Tensor:
+def sigma2_lower_bound(alpha: float | torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     """The sigma_2 highway: ||dy_i/dx_j||_2 >= alpha_ij sigma_2(V) for every j < i, whatever the tokens.
 
     alpha (...) in [0, 1], V (p, d) -> (...), in the dtype of V. No margin is asked for. Proof: the bracket
@@ -129,7 +131,7 @@ def sigma2_lower_bound(alpha, V: torch.Tensor) -> torch.Tensor:
     return alpha * second
 
 
-def required_margin(alpha, n) -> torch.Tensor:
+def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The margin that gives weight alpha among n tokens: log(n - 1) + logit(alpha), necessary and sufficient.
 
     The margin is its logit minus the *log-mean-exp* of the n - 1 others. alpha in (0, 1), a number or
@@ -143,7 +145,7 @@ def required_margin(alpha, n) -> torch.Tensor:
     return torch.log((n - 1).to(alpha.dtype)) + torch.logit(alpha)
 
 
-def weight_from_margin(margin, n) -> torch.Tensor:
+def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The weight that a margin over n - 1 competitors earns: the inverse of :func:`required_margin`.
 
     margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor margin, in [0, 1].
@@ -155,7 +157,7 @@ def weight_from_margin(margin, n) -> torch.Tensor:
     return torch.sigmoid(margin - torch.log((n - 1).to(margin.dtype)))
 
 
-def dilution_bound(B, n) -> torch.Tensor:
+def dilution_bound(B: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """Dilution: logits in [-B, B] give no token of n more than e^{2B}/(e^{2B} + n - 1) of the weight.
 
     B >= 0, a number or tensor; n >= 1, an int or integer tensor. Returns float64, or the dtype of a tensor
@@ -168,7 +170,9 @@ def dilution_bound(B, n) -> torch.Tensor:
     return torch.sigmoid(2 * B - torch.log((n - 1).to(B.dtype)))
 
 
-def alibi_bound(B, slope, distance) -> torch.Tensor:
+def alibi_bound(
+    B: float | torch.Tensor, slope: float | torch.Tensor, distance: int | torch.Tensor
+) -> torch.Tensor:
     """ALiBi: logits in [-B, B] less slope times distance give at most e^{2B - slope (i - j)} of the weight.
 
     B >= 0 and slope >= 0, numbers; distance >= 0, an int or integer tensor. Returns float64 of the shape of

@@ -28,7 +28,9 @@ def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Ten
     return A * delta.sum(dim=-2)[..., None]
 
 
-def gate_preactivation_for_hold(a, A, T) -> torch.Tensor:
+def gate_preactivation_for_hold(
+    a: float | torch.Tensor, A: float | torch.Tensor, T: float | torch.Tensor
+) -> torch.Tensor:
     """The gate softplus(z) that keeps the fraction a over T steps: z = log expm1(log(1/a)/(|A| T)).
 
     a in (0, 1); A nonzero: the pole's rate, only |A| counts; T > 0: the number of steps. Numbers or tensors,
@@ -47,11 +49,11 @@ def gate_preactivation_for_hold(a, A, T) -> torch.Tensor:
     return delta + torch.log(-torch.expm1(-delta))  # log expm1(delta) without its overflow
 
 
-def lru_parameter_for_hold(a, T) -> torch.Tensor:
+def lru_parameter_for_hold(a: float | torch.Tensor, T: float | torch.Tensor) -> torch.Tensor:
     """The LRU parameter nu, lam = exp(-exp(nu)), that keeps the fraction a over T: log log(1/a) - log T.
 
-    Arguments, result and errors of :func:`lti_pole_for_hold`. Source: {cite}`orvieto2023resurrecting`.
-    Introduced in *gradient-highway*.
+    Arguments, result and errors of :func:`gate_preactivation_for_hold`. Source:
+    {cite}`orvieto2023resurrecting`. Introduced in *gradient-highway*.
     """
     a = as_real("a", a, low=0.0, high=1.0)
     T = as_real("T", T, low=0.0)
@@ -59,7 +61,7 @@ def lru_parameter_for_hold(a, T) -> torch.Tensor:
     return torch.log(-torch.log(a)) - torch.log(T)
 
 
-def pole_sensitivity(lam, *, normalized: bool = False) -> torch.Tensor:
+def pole_sensitivity(lam: float | torch.Tensor, *, normalized: bool = False) -> torch.Tensor:
     """E (dh/dlam)^2 of h_t = lam h_{t-1} + x_t, stationary, white x of variance 1: (1 + lam^2)/(1 - lam^2)^3.
 
     lam in (-1, 1), a number or tensor. ``normalized``: of sqrt(1 - lam^2) h instead, the LRU's scaling, the

@@ -19,7 +19,7 @@ def _square(A: torch.Tensor) -> int:
 
 
 @system_first
-def diagonalizable_bound(system: System, tau) -> torch.Tensor:
+def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tensor:
     """||C A^tau B||_2 <= ||C|| ||B|| kappa(P) rho^tau for A = P Lambda P^{-1}, columns of P of norm 1.
 
     One `System`, real or complex, whose skip plays no part; tau: int or integer tensor >= 0. Returns a real
@@ -40,7 +40,7 @@ def diagonalizable_bound(system: System, tau) -> torch.Tensor:
     return gain * values.abs().max() ** tau
 
 
-def jordan_envelope(rho, m: int, tau) -> torch.Tensor:
+def jordan_envelope(rho: float, m: int, tau: int | torch.Tensor) -> torch.Tensor:
     """sum_{k < m} binom(tau, k) rho^{tau - k} >= ||J^tau||_2 for Jordan blocks of size <= m, |lam| <= rho.
 
     rho >= 0, a number; m >= 1; tau: int or integer tensor >= 0. Returns float64 of the shape of tau; of
@@ -61,7 +61,7 @@ def jordan_envelope(rho, m: int, tau) -> torch.Tensor:
     return total
 
 
-def stacked_pole_kernel(rho, L: int, tau) -> torch.Tensor:
+def stacked_pole_kernel(rho: float, L: int, tau: int | torch.Tensor) -> torch.Tensor:
     """L equal poles in a row: kernel binom(tau + L - 1, L - 1) rho^tau; depth adds a polynomial, not a rate.
 
     rho >= 0, a number; L >= 1 layers h_t = rho h_{t-1} + x_t; tau: int or integer tensor >= 0. Returns

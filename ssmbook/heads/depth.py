@@ -8,7 +8,7 @@ from ssmbook._checks import check_alike, check_finite, check_integer, check_shap
 from ssmbook.operators import FactorizedOperator
 
 
-def residual_depth_span(L, H, p, *, n=None, shared=False) -> int:
+def residual_depth_span(L: int, H: int, p: int, *, n: int | None = None, shared: bool = False) -> int:
     """Return the largest interaction rank a stack of L residual layers of H heads can reach.
 
     L, H >= 0, p >= 1 (the width of the residual stream), n >= 1 (causal sequence length, ``None``: long
@@ -34,7 +34,7 @@ def residual_depth_span(L, H, p, *, n=None, shared=False) -> int:
     return min(sum(H**length for length in range(L + 1)), *bounds)
 
 
-def residual_stack_operator(alpha, V) -> FactorizedOperator:
+def residual_stack_operator(alpha: torch.Tensor, V: torch.Tensor) -> FactorizedOperator:
     """Return the operator of L stacked layers x -> x + sum_h (A_h ⊗ V_h) x, expanded into its (1 + H)^L
     heads.
 

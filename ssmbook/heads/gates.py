@@ -7,7 +7,7 @@ import torch
 from ssmbook._checks import check_finite, check_integer, check_shape
 
 
-def diagonal_ssm_by_gates(lam, n) -> tuple[torch.Tensor, torch.Tensor]:
+def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return output gates G_i = lam^i and input gates U_j = lam^(-j): one head V = I with both is a diagonal
     SSM.
 

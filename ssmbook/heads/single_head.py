@@ -27,7 +27,9 @@ class OneHeadWitness(NamedTuple):
     gap: float
 
 
-def one_head_coefficients(system: System | torch.Tensor, V, x, rtol=None) -> torch.Tensor:
+def one_head_coefficients(
+    system: System | torch.Tensor, V: torch.Tensor, x: torch.Tensor, rtol: float | None = None
+) -> torch.Tensor:
     """Return alpha(X) with sum_{j <= i} alpha_ij V x_j = sum_{j <= i} M_{i-j} x_j for this input, or refuse.
 
     A real `System` or lag operators M (L, p, d), V (p, d) one value map, x (..., n, d) with n <= L, one
@@ -66,7 +68,7 @@ def one_head_coefficients(system: System | torch.Tensor, V, x, rtol=None) -> tor
 
 @system_first
 def one_head_witness(
-    system: System | torch.Tensor, n: int | None = None, *, V: torch.Tensor, rtol=1e-10
+    system: System | torch.Tensor, n: int | None = None, *, V: torch.Tensor, rtol: float = 1e-10
 ) -> OneHeadWitness | None:
     """Return a token on which one head with value map V cannot be the system, or None if there is none.
 

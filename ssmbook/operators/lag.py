@@ -18,24 +18,24 @@ _WINDOW_ENTRIES = 2**22
 class LagOperator(InteractionOperator):
     """A causal convolution, W_ij = M_{i−j} for 0 ≤ i−j < L and zero elsewhere.
 
-    ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``length``: the number of tokens
+    ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``n``: the number of tokens,
     n ≥ L (by default L). Nothing of size n² is built unless asked for: the rank comes from the L rows
     √(n−tau) vec M_tau, since M_tau occurs n−tau times; ``apply`` sums directly where that is cheap and uses
     the FFT beyond (there rounding, relative to the largest entry, reaches every token, earlier ones too).
     Dtype and device are those of ``M``. Raises ``TypeError`` for a non-floating tensor or a non-integer
-    ``length``, ``ValueError`` for another shape or ``length`` below L. Introduced in *interaction-operator*.
+    ``n``, ``ValueError`` for another shape or ``n`` below L. Introduced in *interaction-operator*.
     """
 
-    def __init__(self, M: torch.Tensor, length: int | None = None) -> None:
+    def __init__(self, M: torch.Tensor, n: int | None = None) -> None:
         sizes = check_shape("M", M, "... L p d")
-        length = sizes["L"] if length is None else length
-        check_integer("length", length, low=0)
-        if length < sizes["L"]:
+        n = sizes["L"] if n is None else n
+        check_integer("n", n, low=0)
+        if n < sizes["L"]:
             raise ValueError(
-                f"length must be at least L = {sizes['L']}, the number of lag operators in M; got {length} "
-                f"(pass M[..., :{length}, :, :] to drop the lags that cannot occur)"
+                f"n must be at least L = {sizes['L']}, the number of lag operators in M; got {n} "
+                f"(pass M[..., :{n}, :, :] to drop the lags that cannot occur)"
             )
-        super().__init__(M, M.shape[:-3], length, sizes["p"], sizes["d"])
+        super().__init__(M, M.shape[:-3], n, sizes["p"], sizes["d"])
         self.M, self.L = M, sizes["L"]
 
     def _apply(self, x):

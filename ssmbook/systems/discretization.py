@@ -56,7 +56,7 @@ def _exp_and_phi1(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return both[..., :N, :N], both[..., :N, N:]
 
 
-def zoh(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+def zoh(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Zero-order hold: the exact step for an input held constant over ``delta``, for singular A as well.
 
     A_bar = exp(delta A), B_bar = delta phi_1(delta A) B; no inverse of A is taken. A (..., N, N), B (..., N,
@@ -70,7 +70,7 @@ def zoh(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Te
     return _in_range(exponential, phi @ step_B)
 
 
-def euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+def euler(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Forward Euler: A_bar = I + delta A, B_bar = delta B; unstable once some |1 + delta lam| > 1.
 
     Shapes, dtypes and errors of :func:`zoh`. Mamba's code does not do this to A: see :func:`mixed_euler`.
@@ -80,7 +80,9 @@ def euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.
     return torch.eye(A.shape[-1], dtype=A.dtype, device=A.device) + Z, step_B
 
 
-def mixed_euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+def mixed_euler(
+    A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Mamba's mixed form: the exact A_bar = exp(delta A) with the Euler B_bar = delta B.
 
     It keeps the poles of the zero-order hold and drops the factor phi_1(delta A) from the input: for an
@@ -91,7 +93,9 @@ def mixed_euler(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, 
     return _in_range(torch.linalg.matrix_exp(Z), step_B)
 
 
-def bilinear(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
+def bilinear(
+    A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Bilinear (Tustin): A_bar = (I - delta A/2)^{-1}(I + delta A/2), B_bar = (I - delta A/2)^{-1} delta B.
 
     It maps the left half plane onto the unit disk, so a stable system stays stable at every step; C is left

@@ -25,7 +25,9 @@ def _even(N: int) -> None:
         raise ValueError(f"N must be even, two real states to each complex mode; got {N}")
 
 
-def hippo_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor]:
+def hippo_legs(
+    N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """HiPPO-LegS: A_nk = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it; B_n = sqrt(2n+1).
 
     Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
@@ -52,7 +54,9 @@ def legs_normal_part(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, 
     return tuple(_cast(t, dtype, device) for t in (S, root[:, None] / math.sqrt(2), root[:, None]))
 
 
-def s4d_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor]:
+def s4d_legs(
+    N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """S4D-LegS: eigenvalues of HiPPO-LegS's normal part, one of each conjugate pair, and B in that basis.
 
     Returns lam (N/2,), real part -1/2 and growing positive imaginary part, and B (N/2, 1), complex; N real
@@ -72,7 +76,9 @@ def s4d_legs(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Te
     return _cast(lam, dtype, device), _cast(rotated, dtype, device)
 
 
-def s4d_lin(N: int, *, dtype=None, device=None) -> torch.Tensor:
+def s4d_lin(
+    N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> torch.Tensor:
     """S4D-Lin: lam_m = -1/2 + i pi m for m = 0, ..., N/2 - 1, one of each conjugate pair.
 
     Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the real pole -1/2,
@@ -102,7 +108,16 @@ def real_modes(lam: torch.Tensor) -> torch.Tensor:
     return blocks.movedim(-2, -3).reshape(*lam.shape[:-1], 2 * m, 2 * m)
 
 
-def random_stable(N: int, d: int, p: int, *, rho: float, generator=None, dtype=None, device=None) -> System:
+def random_stable(
+    N: int,
+    d: int,
+    p: int,
+    *,
+    rho: float,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> System:
     """A Gaussian system with spectral radius ``rho``, minimal with probability one.
 
     A `System` with N states, d inputs and p outputs, entries of B and C of variance 1/N, in ``dtype``
@@ -121,7 +136,14 @@ def random_stable(N: int, d: int, p: int, *, rho: float, generator=None, dtype=N
     return System(*(_cast(matrix, dtype, device) for matrix in (A, B, C)))
 
 
-def random_orthogonal(N: int, *, rho: float = 1.0, generator=None, dtype=None, device=None) -> torch.Tensor:
+def random_orthogonal(
+    N: int,
+    *,
+    rho: float = 1.0,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
     """rho times a Haar-random orthogonal matrix: every lag then has norm exactly rho^tau.
 
     Returns A (N, N) in ``dtype`` (default: torch's). ValueError for N < 1 or negative rho. Introduced in
@@ -134,7 +156,13 @@ def random_orthogonal(N: int, *, rho: float = 1.0, generator=None, dtype=None, d
     return _cast(rho * Q * torch.sign(torch.diagonal(R)), dtype, device)
 
 
-def rotation(theta, *, rho: float = 1.0, dtype=None, device=None) -> torch.Tensor:
+def rotation(
+    theta: float | torch.Tensor,
+    *,
+    rho: float = 1.0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
     """rho R(theta), the plane rotation [[cos, -sin], [sin, cos]] scaled by ``rho``.
 
     theta a number, or a tensor (...) whose dtype and device are then kept -> A (..., 2, 2). ValueError for
@@ -151,7 +179,13 @@ def rotation(theta, *, rho: float = 1.0, dtype=None, device=None) -> torch.Tenso
     return rho * torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
 
 
-def jordan_block(N: int, lam: float | complex, *, dtype=None, device=None) -> torch.Tensor:
+def jordan_block(
+    N: int,
+    lam: float | complex,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
     """The N x N Jordan block: ``lam`` on the diagonal, ones above it.
 
     Returns A (N, N) in ``dtype`` (default: torch's, made complex for a complex ``lam``). ValueError for N <
@@ -164,7 +198,14 @@ def jordan_block(N: int, lam: float | complex, *, dtype=None, device=None) -> to
     return _cast(A, dtype, device)
 
 
-def mass_on_spring(mass: float, damping: float, stiffness: float, *, dtype=None, device=None) -> System:
+def mass_on_spring(
+    mass: float,
+    damping: float,
+    stiffness: float,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> System:
     """A mass on a damped spring, pushed by a force, seen by its position: m q'' + c q' + k q = x, y = q.
 
     A continuous-time `System` with the state (q, q'), one input and one output, in ``dtype`` (default:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import wraps
 from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from ssmbook.systems import foreign, response
 from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
 from ssmbook.systems.lags import lag_operators
 from ssmbook.systems.reachability import minimal_realization
+
+if TYPE_CHECKING:
+    from scipy.signal import StateSpace
 
 _DISCRETIZATIONS = {"zoh": zoh, "bilinear": bilinear, "euler": euler, "mixed": mixed_euler}
 
@@ -143,7 +147,7 @@ class System:
         """
         return response.frequency_response(*self, angles)
 
-    def discretize(self, step, method: str = "zoh") -> System:
+    def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps of length ``step``; C and D stay as they are.
 
         method: "zoh" exact for an input held constant over the step; "bilinear", "euler"; "mixed", the exact
@@ -177,7 +181,9 @@ class System:
         return response.is_stable(self.A)
 
     @classmethod
-    def from_scipy(cls, system, *, dtype: torch.dtype = torch.float64, device=None) -> System:
+    def from_scipy(
+        cls, system: Any, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+    ) -> System:
         """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
 
         ``system``: a ``StateSpace`` (of scipy also what has ``to_ss``), continuous or discrete; a tuple of
@@ -201,7 +207,7 @@ class System:
 
     from_control = from_scipy
 
-    def to_scipy(self, dt: float | bool = True):
+    def to_scipy(self, dt: float | bool = True) -> StateSpace:
         """Hand this discrete system to scipy: ``StateSpace`` (A, B, C A, C B + D) with time step ``dt``.
 
         The lags are the same, M_0 in its D and M_tau in C A^(tau-1) B with its C; exact, since no inverse

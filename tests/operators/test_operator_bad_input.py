@@ -80,9 +80,9 @@ CASES = {
         r"V must have the batch shape of alpha",
     ),
     "lag shape": (lambda: LagOperator(z(5, 3), 5), ValueError, "M must have shape"),
-    "lag too short": (lambda: LagOperator(z(5, 3, 2), 4), ValueError, "length must be at least L = 5.*got 4"),
-    "lag negative": (lambda: LagOperator(z(0, 3, 2), -1), ValueError, "length must be at least 0; got -1"),
-    "lag length type": (lambda: LagOperator(z(5, 3, 2), 5.0), TypeError, "length must be an int; got float"),
+    "lag too short": (lambda: LagOperator(z(5, 3, 2), 4), ValueError, "n must be at least L = 5.*got 4"),
+    "lag negative": (lambda: LagOperator(z(0, 3, 2), -1), ValueError, "n must be at least 0; got -1"),
+    "lag length type": (lambda: LagOperator(z(5, 3, 2), 5.0), TypeError, "n must be an int; got float"),
     "pointwise shape": (lambda: PointwiseOperator(z(3, 2)), ValueError, "W must have shape"),
     "A not square": (
         lambda: RecurrentOperator(z(5, 4, 3), z(5, 4, 2), z(5, 3, 4)),

@@ -16,7 +16,9 @@ EXACTNESS = 1e-10
 
 
 @system_first
-def heads_from_ssm(system: System, n: int, H: int | None = None, rtol=None) -> FactorizedOperator:
+def heads_from_ssm(
+    system: System, n: int, H: int | None = None, rtol: float | None = None
+) -> FactorizedOperator:
     """Return heads whose operator is the state space model's: exactly k of them, alpha^h_ij = c_h(i - j).
 
     A real `System`; n >= 0 an ``int``; H an ``int`` in 0 … k for the best H-head approximation in Frobenius

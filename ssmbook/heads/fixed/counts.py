@@ -76,7 +76,7 @@ class SpectrumReport(RankReport):
 
 
 @system_first
-def head_count(system: System | torch.Tensor, n: int | None = None, rtol=None) -> Count:
+def head_count(system: System | torch.Tensor, n: int | None = None, rtol: float | None = None) -> Count:
     """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal it.
 
     A real `System` and n >= 0, or lag operators M (n, p, d) alone; rtol a tolerance (``None``: 1e-10 for
@@ -176,7 +176,7 @@ def decide(found: SpanRows, rtol: float) -> SpectrumReport:
 
 
 @system_first
-def minimal_polynomial_degree(system: System, rtol=None) -> int:
+def minimal_polynomial_degree(system: System, rtol: float | None = None) -> int:
     """Return nu, the degree of the minimal polynomial of the minimal realization: the shortest recurrence.
 
     A real `System`, whose skip plays no part; rtol as in `head_count`. Result an ``int`` between 0 and N.
@@ -186,7 +186,7 @@ def minimal_polynomial_degree(system: System, rtol=None) -> int:
 
 
 @system_first
-def head_count_bound(system: System, n: int, rtol=None) -> int:
+def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     """Return the bound on k that needs no lag operator: min(n, nu, p d, rank B rank C), one more with a skip.
 
     A real `System`; n >= 0 an ``int``. With a non-zero skip the lags from 1 on are those of (A, AB, C), whose

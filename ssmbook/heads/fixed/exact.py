@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from ssmbook._checks import check_integer
 from ssmbook.heads.count import Count
 
 Rows = tuple[tuple[Fraction, ...], ...]
+Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices too
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class ExactCertificate:
         return "\n".join(lines)
 
 
-def exact_head_count(A, B, C, n, D=None) -> Count:
+def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None = None) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
     Matrices one by one, not a `System`, because exact entries have no dtype.
@@ -105,7 +107,7 @@ def exact_head_count(A, B, C, n, D=None) -> Count:
     return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
 
 
-def exact_minimal_degree(A, B, C) -> int:
+def exact_minimal_degree(A: Matrix, B: Matrix, C: Matrix) -> int:
     """Return nu over the rationals: the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
 
     A (N, N), B (N, d), C (p, N): rational as in `exact_head_count`. Result an ``int``. nu is the order of the

@@ -11,7 +11,11 @@ from ssmbook.systems.system import System, system_first
 
 @system_first
 def head_floor(
-    system: System | torch.Tensor, n: int | None = None, *, time_covariance=None, channel_covariance=None
+    system: System | torch.Tensor,
+    n: int | None = None,
+    *,
+    time_covariance: torch.Tensor | None = None,
+    channel_covariance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the relative squared error of the best H-head map for H = 0 … min(n, p d), causal or not.
 
@@ -35,8 +39,8 @@ def epsilon_head_count(
     n: int | None = None,
     *,
     eps: float,
-    time_covariance=None,
-    channel_covariance=None,
+    time_covariance: torch.Tensor | None = None,
+    channel_covariance: torch.Tensor | None = None,
 ) -> int:
     """Return k_eps: the fewest heads whose best relative squared error, `head_floor`, is at most eps.
 

@@ -12,7 +12,7 @@ from ssmbook.systems.system import System, system_first
 
 
 @system_first
-def modal_residues(system: System, rtol=None) -> tuple[torch.Tensor, torch.Tensor]:
+def modal_residues(system: System, rtol: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the distinct eigenvalues and residues of a diagonalizable system: M_tau = sum_s lam_s^tau R_s.
 
     A real `System`; eigenvalues closer than rtol * ||A||_2 (``None``: as

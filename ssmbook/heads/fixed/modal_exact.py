@@ -7,10 +7,10 @@ roots of f. Importing this module loads no sympy; calling it does.
 from __future__ import annotations
 
 from ssmbook.heads.count import Count
-from ssmbook.heads.fixed.exact import rational_matrix, rational_system
+from ssmbook.heads.fixed.exact import Matrix, rational_matrix, rational_system
 
 
-def exact_modal_residues(A, B, C, D=None) -> dict:
+def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = None) -> dict:
     """Return R_(s,m) = C N_s^m P_s B for every eigenvalue of a rational A, defective or not, in exact
     arithmetic.
 
@@ -40,7 +40,7 @@ def exact_modal_residues(A, B, C, D=None) -> dict:
     return residues
 
 
-def exact_modal_head_count(A, B, C, D=None) -> Count:
+def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = None) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
 
     Arguments and errors as `exact_head_count`; eigenvalues may be anything. Result a settled `Count`;

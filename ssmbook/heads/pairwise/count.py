@@ -37,7 +37,13 @@ class PairwiseCertificate:
 
 @system_first
 def pairwise_head_count(
-    system: System | torch.Tensor, n: int | None = None, *, rtol=None, draws=5, generator=None, exact=False
+    system: System | torch.Tensor,
+    n: int | None = None,
+    *,
+    rtol: float | None = None,
+    draws: int = 5,
+    generator: torch.Generator | None = None,
+    exact: bool = False,
 ) -> Count:
     """Return the fewest heads with coefficients f_h(x_i, x_j, i, j) that are a system for almost every input.
 
@@ -112,7 +118,7 @@ class PairwiseHeads:
         """Number of heads."""
         return self.V.shape[0]
 
-    def coefficients(self, x) -> torch.Tensor:
+    def coefficients(self, x: torch.Tensor) -> torch.Tensor:
         """Return alpha (..., H, n, n), zero above the diagonal, for x (..., n, d) with n at most the number
         of lags.
         """
@@ -132,7 +138,7 @@ class PairwiseHeads:
         """Return y (..., n, p): y_i = sum_h sum_{j <= i} alpha^h_ij V_h x_j for x (..., n, d)."""
         return torch.einsum("...hij,hpd,...jd->...ip", self.coefficients(x), self.V, x)
 
-    def target(self, x) -> torch.Tensor:
+    def target(self, x: torch.Tensor) -> torch.Tensor:
         """Return the system's own output (..., n, p) for x (..., n, d), by the convolution sum."""
         n = self._length(x)
         steps = torch.arange(n, device=x.device)
@@ -164,7 +170,11 @@ def _least_norm(images, targets):
 
 @system_first
 def pairwise_heads_from_ssm(
-    system: System | torch.Tensor, n: int | None = None, *, generator=None, rtol=None
+    system: System | torch.Tensor,
+    n: int | None = None,
+    *,
+    generator: torch.Generator | None = None,
+    rtol: float | None = None,
 ) -> PairwiseHeads:
     """Return l heads with pairwise coefficients whose function is the system's at almost every input.
 

@@ -8,7 +8,9 @@ from ssmbook._checks import check_integer
 from ssmbook.heads.rank_limited.count import LagHeads
 
 
-def jordan_lags(rho, n, *, dtype=torch.float64, device=None) -> torch.Tensor:
+def jordan_lags(
+    rho: float, n: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+) -> torch.Tensor:
     """Return the lags M_tau = [[rho^tau, tau rho^(tau-1)], [0, rho^tau]] (n, 2, 2) of a Jordan block with B =
     C = I.
 
@@ -26,7 +28,14 @@ def jordan_lags(rho, n, *, dtype=torch.float64, device=None) -> torch.Tensor:
     return torch.stack([torch.stack([power, slope], -1), torch.stack([zero, power], -1)], -2)
 
 
-def jordan_approximation(rho, epsilon, n, *, dtype=torch.float64, device=None) -> LagHeads:
+def jordan_approximation(
+    rho: float,
+    epsilon: float,
+    n: int,
+    *,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> LagHeads:
     """Return two rank-one heads for the Jordan block whose error is O(epsilon) and whose coefficients are
     O(1/epsilon).
 

@@ -56,7 +56,7 @@ class LagHeads:
 
 @system_first
 def rank_limited_head_count(
-    system: System | torch.Tensor, n: int | None = None, *, r: int, rtol=None
+    system: System | torch.Tensor, n: int | None = None, *, r: int, rtol: float | None = None
 ) -> Count:
     """Return how many heads with value maps of rank <= r a system needs, between two bounds where it is open.
 
@@ -94,7 +94,7 @@ def rank_limited_head_count(
 
 @system_first
 def rank_limited_lower_bounds(
-    system: System | torch.Tensor, n: int | None = None, *, r: int, rtol=None
+    system: System | torch.Tensor, n: int | None = None, *, r: int, rtol: float | None = None
 ) -> dict[str, int]:
     """Return every lower bound on the heads of rank <= r by name, so that the reason for a count can be read.
 

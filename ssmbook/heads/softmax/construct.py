@@ -52,7 +52,9 @@ class SoftmaxHeads:
 
 
 @system_first
-def softmax_heads_from_ssm(system: System, n: int, *, H: int | None = None, rtol=None) -> SoftmaxHeads:
+def softmax_heads_from_ssm(
+    system: System, n: int, *, H: int | None = None, rtol: float | None = None
+) -> SoftmaxHeads:
     """Return softmax heads with a sink whose operator is the system's, with finite logits.
 
     One real `System`; n >= 1 the number of tokens. ``H``: None takes

@@ -55,7 +55,10 @@ class SoftmaxCertificate:
 
 @system_first
 def softmax_head_count(
-    system: System | torch.Tensor, n: int | None = None, rtol=None, lag_rtol=None
+    system: System | torch.Tensor,
+    n: int | None = None,
+    rtol: float | None = None,
+    lag_rtol: float | None = None,
 ) -> Count:
     """Return the fewest causal softmax heads with a sink that are a system exactly, and the certificate.
 

@@ -37,7 +37,7 @@ class EigenvalueTest:
 
 
 @system_first
-def eigenvalue_test(system: System, rtol=1e-7) -> EigenvalueTest:
+def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length
     on.
 

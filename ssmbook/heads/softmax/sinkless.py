@@ -46,14 +46,19 @@ class SinklessPlateau:
     value_sum: torch.Tensor
     corrections: torch.Tensor
 
-    def blocks(self, M) -> torch.Tensor:
+    def blocks(self, M: torch.Tensor) -> torch.Tensor:
         """Return the optimal operator (n, n, p, d) for the lags M (n, p, d) it was computed from."""
         check_shape("M", M, "n p d", dict(zip("npd", self.corrections.shape, strict=True)))
         return _visible(M.shape[0], M.device)[..., None, None] * (_toeplitz(M) + self.corrections[:, None])
 
 
 @system_first
-def sinkless_reach(system: System | torch.Tensor, n: int | None = None, rtol=None, lag_rtol=None) -> Count:
+def sinkless_reach(
+    system: System | torch.Tensor,
+    n: int | None = None,
+    rtol: float | None = None,
+    lag_rtol: float | None = None,
+) -> Count:
     """Decide whether fixed finite-logit causal softmax heads without a sink can be W, and how many it takes.
 
     They can iff all row sums sum_j W_ij agree; then k heads if some U has <U, W_ij> > 0 on every visible
@@ -109,7 +114,7 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
 
 @system_first
 def sinkless_heads(
-    system: System | torch.Tensor, n: int | None = None, *, H: int | None = None, rtol=None
+    system: System | torch.Tensor, n: int | None = None, *, H: int | None = None, rtol: float | None = None
 ) -> SoftmaxHeads:
     """Return finite-logit softmax heads without a sink whose operator is W, one ``sinkless_reach`` admits.
 
