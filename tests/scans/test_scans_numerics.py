@@ -34,6 +34,7 @@ def decays(name, T, generator):
         "signed": lambda: 2 * u - 1,
         "near minus one": lambda: 1e-4 * u - 1,
         "minus constant": lambda: torch.full_like(u, -0.99999),
+        "growing in turn": lambda: (0.5 + u) * 1e3 ** torch.tensor([1.0, -1.0]).repeat(T // 2).unsqueeze(-1),
         "rotations": lambda: torch.polar(1 - 1e-4 * u, 6.0 * uniform(T, D, generator=generator)),
         "one rotation": lambda: torch.polar(torch.full_like(u, 0.99999), torch.full_like(u, 0.7)),
         "with zeros": lambda: (1 - 1e-4 * u) * (uniform(T, D, generator=generator) > 0.003),
@@ -54,6 +55,7 @@ NAMES = (
     "with resets",
     "near minus one",
     "minus constant",
+    "growing in turn",
     "rotations",
     "one rotation",
 )
