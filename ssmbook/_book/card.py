@@ -11,6 +11,8 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from ssmbook.display import DIVERGING
+
 TARGET = Path("chapters/assets/card.png")
 LENGTH, RHO, THETA = 8, 0.93, 0.55
 INK = "#1b1f24"
@@ -34,7 +36,7 @@ def operators():
 
 def panel(figure, box, matrix, title):
     ax = figure.add_axes(box)
-    ax.imshow(matrix, cmap="PuOr", vmin=-1, vmax=1)
+    ax.imshow(matrix, cmap=DIVERGING, vmin=-1, vmax=1)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.set_title(title, fontsize=19, color=INK, pad=8)

@@ -15,6 +15,7 @@ MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions", "a11y")
 MATHJAX_SPEECH = ("sre/mathmaps/base.json", "sre/mathmaps/en.json")
 EDITION_BRANCH = "notebooks"
+FIRST_CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 IMAGE = re.compile(r"<img\b[^>]*>")
@@ -111,6 +112,9 @@ def fill_addresses(app, config):
     site = pages_address(config.html_theme_options["repository_url"])
     config.ogp_site_url = site
     config.ogp_image = site + "_static/card.png"
+    owner_and_name = urlsplit(config.html_theme_options["repository_url"]).path.strip("/")
+    first = f"github/{owner_and_name}/blob/{EDITION_BRANCH}/{FIRST_CHAPTER}.ipynb"
+    config.myst_substitutions["colab"] = f"[Colab](https://colab.research.google.com/{first})"
 
 
 def drop_thebe(app, pagename, templatename, context, doctree):

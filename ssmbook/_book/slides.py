@@ -35,7 +35,7 @@ def read_plan(root):
 
 def chapters_of(root):
     """The pages that get a deck: notebooks of the book's numbered parts."""
-    return [name for name in with_notebook(root) if "/appendix/" not in name]
+    return [name for name in with_notebook(root) if name.count("/") > 1 and "/appendix/" not in name]
 
 
 def block_slide(book, docname, index, notes, **said):

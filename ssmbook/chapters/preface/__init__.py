@@ -1,0 +1,1 @@
+"""The preface and the chapter *one-hour*."""

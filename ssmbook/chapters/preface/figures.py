@@ -1,0 +1,66 @@
+"""Figures of the preface and of *one-hour*: a turning state beside its best head; gradients."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.colors import Normalize
+
+from ssmbook.display import COLORS, DIVERGING, FAMILIES, figure, label_line
+from ssmbook.systems import System, rotation
+
+LENGTH, RHO = 12, 0.93
+"""Tokens, and how much of the state is left after each, of the state that the preface turns."""
+
+
+def turning_blocks(theta):
+    """The operator (n, n, 2, 2) of a state that turns by ``theta`` and shrinks at each token."""
+    eye = torch.eye(2, dtype=torch.float64)
+    M = System(RHO * rotation(torch.tensor(theta, dtype=torch.float64)), eye, eye).lags(LENGTH)
+    W = torch.zeros(LENGTH, LENGTH, 2, 2, dtype=torch.float64)
+    for tau in range(LENGTH):
+        W.diagonal(-tau).copy_(M[tau][..., None])
+    return W
+
+
+def best_head(W):
+    """The single head nearest to ``W``, as a tensor like ``W``, and the share of energy it misses."""
+    rows = W.reshape(-1, 4)
+    U, S, Vh = torch.linalg.svd(rows, full_matrices=False)
+    return (S[0] * U[:, :1] @ Vh[:1]).reshape(W.shape), float((S[1:] ** 2).sum() / (S**2).sum())
+
+
+def turning_state(theta):
+    """Draw the turning state's operator beside its best single head. Returns the figure."""
+    W = turning_blocks(theta)
+    head, missed = best_head(W)
+    fig, axes = figure(ncols=2, size="slider")
+    titles = ("a state that turns", f"the best head misses {missed:.3f}")
+    for ax, operator, title in zip(axes, (W, head), titles, strict=True):
+        picture = operator.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH)
+        ax.imshow(picture.numpy(), cmap=DIVERGING, norm=Normalize(-1, 1), interpolation="nearest")
+        ax.set(xticks=[], yticks=[], title=title, xlabel="input →", ylabel="← output")
+        ax.grid(False)
+        ax.spines[:].set_visible(True)
+    return fig
+
+
+def gradients(distances, state, asked, random):
+    """Draw what a token that many steps back still moves, by a state and by a head.
+
+    Four sequences of one length: the head asks for the token, or sees random ones (medians). Returns
+    ``fig, alt``. Introduced in *one-hour*.
+    """
+    fig, ax = figure(size="panel")
+    names = ("head that asks", "random tokens", "state, 0.9")
+    colors = (FAMILIES["key side"], "gray", FAMILIES["value side"])
+    for name, hue, values in zip(names, colors, (asked, random, state), strict=True):
+        ax.loglog(distances, values, color=COLORS[hue], linestyle="-" if hue != "gray" else "--")
+        place = next(i for i, value in reversed(list(enumerate(values))) if value > 1e-11)
+        label_line(ax, distances[place], values[place], name, dx=-5, dy=-9, ha="right")
+    ax.set(xlabel="distance in tokens", ylabel="derivative", ylim=(1e-12, 20))
+    far = distances[-1]
+    return fig, (
+        f"Derivative of an output by the token {distances[0]} to {far} steps before. At {far}: "
+        f"a state that keeps nine tenths {state[-1]:.0e}, a head that asks for the token {asked[-1]:.2f}, "
+        f"the same head on random tokens {random[-1]:.0e} in the median."
+    )
