@@ -103,6 +103,22 @@ def rank_report(spectrum: torch.Tensor, rtol: float, scale=None) -> RankReport:
     return RankReport(rank, spectrum, rtol, plain(_threshold(spectrum, rtol, scale)))
 
 
+def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch.Tensor:
+    """Replace dimension ``dim`` (negative, of size L) by the pair (i, j): entry i - j of its L, else zero.
+
+    ``n`` >= L rows and columns (default: L), lower triangular. ``values`` of any dtype.
+    """
+    L = values.shape[dim]
+    n = L if n is None else n
+    shape = list(values.shape)
+    shape[dim] = 1
+    i = torch.arange(n, device=values.device)
+    lag = i[:, None] - i[None, :]
+    index = torch.where((lag >= 0) & (lag < L), lag, L)
+    spread = torch.cat([values, values.new_zeros(shape)], dim=dim).index_select(dim, index.flatten())
+    return spread.unflatten(dim, (n, n))
+
+
 def double(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in float64 or complex128: the precision in which ranks are decided."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

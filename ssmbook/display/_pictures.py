@@ -45,8 +45,7 @@ def _spectrum(W) -> np.ndarray:
 
 
 def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) -> str:
-    """Draw the Frobenius norms of the blocks W_ij as an n by n picture, i down and j across, and return its
-    alt text.
+    """Draw the norms of the blocks W_ij as a picture, i down and j across, and return its alt text.
 
     ``W`` is a tensor (n, n, p, d) of any floating dtype or an operator with ``block_norms()`` -> (n, n);
     white is zero. ``vmax`` fixes the top of the color scale (for several pictures side by side). Raises
@@ -64,8 +63,7 @@ def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) ->
 
 
 def block_heatmap_alt(W) -> str:
-    """Return the words of ``block_heatmap``: size, largest block and where, number of zero blocks and their
-    pattern.
+    """Return the words of ``block_heatmap``: size, largest block, number and pattern of zero blocks.
 
     ``W`` as for ``block_heatmap``; a block counts as zero below 1e-12 of the largest. Introduced in
     *interaction-operator*.
@@ -124,8 +122,7 @@ def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None,
 
 
 def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
-    """Return the words of ``span_spectrum``: how many values, how many above the cut, the first and the
-    last of those.
+    """Return the words of ``span_spectrum``: how many values, how many above the cut, the ends of those.
 
     Values below the cut are rounding noise and are not quoted. Introduced in *interaction-operator*.
     """
@@ -143,9 +140,7 @@ def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
 
 
 def _cut(W, rtol: float | None) -> float:
-    """Return ``rtol``, or by default the cut below which the operators of the book count no rank in this
-    dtype.
-    """
+    """Return ``rtol``, or by default the cut of the operators of the book for this dtype."""
     if rtol is None:
         dtype = getattr(W, "dtype", torch.float64)
         return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps

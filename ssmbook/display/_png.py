@@ -22,9 +22,7 @@ _COLOR_COUNTS = (256, 128, 64, 32)
 
 
 def check_alt(name: str, alt) -> None:
-    """Refuse an alternative text that says nothing: not a ``str``, under 20 characters, several lines, a
-    file name.
-    """
+    """Refuse an alternative text that says nothing: no ``str``, too short, several lines, a file name."""
     if not isinstance(alt, str):
         raise TypeError(f"{name} must be a str; got {type(alt).__name__}")
     if len(alt.strip()) < 20 or alt != alt.strip():
@@ -38,9 +36,7 @@ def check_alt(name: str, alt) -> None:
 
 
 def check_figure(name: str, fig) -> None:
-    """Refuse anything but a figure whose text reads at ``SMALLEST_PT`` points once it is as wide as the
-    page.
-    """
+    """Refuse all but a figure with text of ``SMALLEST_PT`` points or more at the width of the page."""
     if not isinstance(fig, Figure):
         raise TypeError(f"{name} must be a matplotlib Figure; got {type(fig).__name__}")
     shrink = min(1.0, PAGE_WIDTH / fig.get_figwidth())

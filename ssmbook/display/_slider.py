@@ -79,9 +79,7 @@ class Slider:
 
     @property
     def widget(self) -> ipywidgets.VBox:
-        """The live form: a ``SelectionSlider`` above an ``HTML`` widget that holds the frame with its alt
-        text.
-        """
+        """The live form: a ``SelectionSlider`` above an ``HTML`` widget with the frame and its alt text."""
         if self._widget is None:
             self._widget = self._build_widget()
         return self._widget

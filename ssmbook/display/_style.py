@@ -135,8 +135,7 @@ def label_line(
     dy: float = 0,
     **text_options,
 ):
-    """Write ``text`` beside the data point (x, y) in the color of its line, in place of a legend; returns
-    the text artist.
+    """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
     ``color`` defaults to that of the line drawn last and is darkened until it reads on white (contrast
     4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``. Introduced
@@ -158,9 +157,7 @@ def label_line(
 
 
 def contrast_on_white(color: str) -> float:
-    """Return the contrast ratio (1 to 21) of a color against white, as the accessibility guidelines define
-    it.
-    """
+    """Return the contrast ratio (1 to 21) of a color against white, by the accessibility guidelines."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     return 1.05 / (0.05 + sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
 

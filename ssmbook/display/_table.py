@@ -12,8 +12,7 @@ _ALIGN = {"l": "left", "r": "right", "c": "center"}
 
 
 def number(value, digits: int = 3) -> str:
-    """Return a value as short text: ints in full, reals to ``digits`` significant digits, the rest as
-    ``str``.
+    """Return a value as short text: ints in full, reals to ``digits`` digits, the rest as ``str``.
 
     Accepts Python, numpy and one-element torch scalars, real or complex; None becomes a dash, a bool yes or
     no. Reals from 0.001 to 99,999 are written out with trailing zeros (0.500), others with an exponent
@@ -63,9 +62,7 @@ def table(
 
 
 class Table:
-    """What ``table`` returns: cells as text, with ``text/plain``, ``text/html`` and ``text/markdown``
-    forms.
-    """
+    """What ``table`` returns: cells as text, in the forms plain text, HTML and Markdown."""
 
     def __init__(self, rows, header, *, align=None, digits=3, caption=None):
         self.header = [str(title) for title in header]

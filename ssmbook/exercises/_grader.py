@@ -18,9 +18,7 @@ _MISSES: dict[str, int] = {}  # wrong answers so far, by exercise: the second on
 
 @dataclass(frozen=True)
 class Verdict:
-    """What ``check`` says about an answer: its exercise, whether it is correct (also as a bool), and a hint
-    if not.
-    """
+    """What ``check`` says about an answer: exercise, correct or not (also as a bool), a hint if not."""
 
     name: str
     correct: bool
@@ -110,8 +108,7 @@ def agrees(
     rtol: float = 1e-6,
     atol: float = 1e-9,
 ) -> str | None:
-    """Return None if the learner's function gives what ``wanted`` gives for every argument tuple of
-    ``cases``, else what is wrong.
+    """Return None if a function gives what ``wanted`` gives for every argument tuple, else what is wrong.
 
     Tensors among the arguments are cloned for the learner. A non-function, an exception and a wrong shape
     are named. An answer that does on every case what a function of ``mistakes`` does is told that mistake's
@@ -140,9 +137,7 @@ def agrees(
 
 
 def first_wrong(answer, wanted, rtol: float = 1e-6, atol: float = 1e-9) -> str:
-    """Say which entry of an answer of the right shape is the first wrong one: "entry (3, 0) is 0.5, wanted
-    0.333".
-    """
+    """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333"."""
     answer, wanted = (torch.as_tensor(t).detach().cpu() for t in (answer, wanted))
     dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)
     answer, wanted = answer.to(dtype), wanted.to(dtype)

@@ -139,7 +139,7 @@ def _class(given, name, kind):
 
 
 def _pairwise(given):
-    """Six independent matrices into two outputs: two pairwise heads exist, and are they found?"""
+    """Six independent matrices into two outputs: whether the two pairwise heads that exist are found."""
     generator = torch.Generator().manual_seed(11)
     M = systems.random_stable(6, 4, 2, rho=0.9, generator=generator, dtype=F64).lags(8)
     run = train_pairwise(M, [1, 2, 3], seeds=given["seeds"], steps=given["pairwise_steps"], seed=11)

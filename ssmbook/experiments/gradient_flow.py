@@ -145,8 +145,7 @@ def place_match(filler: torch.Tensor, distance: int) -> torch.Tensor:
 
 
 def gated_reader(d: int, *, pre_activation: float, generator=None, dtype=None, device=None) -> SelectiveSSM:
-    """A selective SSM with A = -1 whose step is softplus(``pre_activation``) on flagged tokens, log 2 on
-    others.
+    """A selective SSM with A = -1 and step softplus(``pre_activation``) on flagged tokens, log 2 on others.
 
     d >= 2 channels of one state each; the flag is coordinate 0 of a token; B_i and C_i random linear in x_i.
     Returns a ``SelectiveSSM``. Raises TypeError/ValueError for bad sizes or a non-finite pre-activation.

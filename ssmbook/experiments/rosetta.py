@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_alike, check_integer, check_shape
 from ssmbook.heads import heads_from_ssm
+from ssmbook.numerics import toeplitz
 from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive
 from ssmbook.systems import System, rotation
 
@@ -65,9 +66,7 @@ def chunked(A, B, C, x):
 
 def matrix(A, B, C, x):
     """The stored semiseparable matrix W times the sequence."""
-    M, i = _kernel(A, B, C, x), torch.arange(len(x), device=x.device)
-    lag = i[:, None] - i
-    W = torch.where((lag >= 0)[..., None, None], M[lag.clamp(min=0)], 0)
+    W = toeplitz(_kernel(A, B, C, x), dim=-3)
     return torch.einsum("ijpd,jd->ip", W, _wide(x)[0])
 
 

@@ -158,8 +158,9 @@ def accuracy(model: nn.Module, task: str, L: int, *, batch: int = 256, seed: int
 def train(
     model: nn.Module, task: str, L: int, *, steps: int, batch: int = 32, rate: float = 3e-3, seed: int = 0
 ):
-    """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns the mean losses of
-    the last tenth, NaN where it diverged. Introduced in *tasks*.
+    """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns final mean losses.
+
+    Those of the last tenth, NaN where it diverged. Introduced in *tasks*.
     """
     generator = torch.Generator().manual_seed(seed)
     descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)

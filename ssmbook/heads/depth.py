@@ -35,8 +35,7 @@ def residual_depth_span(L: int, H: int, p: int, *, n: int | None = None, shared:
 
 
 def residual_stack_operator(alpha: torch.Tensor, V: torch.Tensor) -> FactorizedOperator:
-    """Return the operator of L stacked layers x -> x + sum_h (A_h ⊗ V_h) x, expanded into its (1 + H)^L
-    heads.
+    """Return the operator of L layers x -> x + sum_h (A_h ⊗ V_h) x, expanded into its (1 + H)^L heads.
 
     alpha (L, H, n, n), zero above the diagonal, V (L, H, p, p), one dtype; layer 0 acts first. Result a
     `FactorizedOperator` in that dtype; head 0 is the path through every skip. L = 0 gives the identity.

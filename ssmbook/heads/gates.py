@@ -8,8 +8,7 @@ from ssmbook._checks import check_finite, check_integer, check_shape
 
 
 def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return output gates G_i = lam^i and input gates U_j = lam^(-j): one head V = I with both is a diagonal
-    SSM.
+    """Return gates G_i = lam^i, U_j = lam^(-j) with which one head V = I is a diagonal SSM.
 
     lam (d,), no zero entry; n >= 0 an ``int``. Result G (n, d), U (n, d) in the dtype of lam, with diag(G_i)
     diag(U_j) = diag(lam^(i - j)) for j <= i: interaction rank d from a single all-ones causal head.

@@ -1,6 +1,4 @@
-"""One head with coefficients that read the whole input: where it can be a system, and a token on which it
-cannot.
-"""
+"""One head that reads the whole input: where it can be a system, and a token on which it cannot."""
 
 from __future__ import annotations
 

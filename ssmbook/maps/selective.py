@@ -50,8 +50,7 @@ class SelectiveSSM(RecurrentMap):
 
     @classmethod
     def from_transformers(cls, mixer: nn.Module) -> SelectiveSSM:
-        """The core of a Mamba mixer of transformers, with its weights: from what its short convolution puts
-        out to what its gate multiplies.
+        """The core of a Mamba mixer of transformers with its weights, between short convolution and gate.
 
         mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and ``D`` of its
         shapes. The low rank of its steps is multiplied out; "euler", as Mamba computes. Returns a new map in

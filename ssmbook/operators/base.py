@@ -147,8 +147,10 @@ class InteractionOperator(Spectral, ABC):
         return dense.reshape(*self.batch_shape, self.n * self.p, self.n * self.d)
 
     def block_norms(self) -> torch.Tensor:
-        """Return the Frobenius norms ‖W_ij‖ as an (..., n, n) picture. Introduced in
-        *interaction-operator*."""
+        """Return the Frobenius norms ‖W_ij‖ as an (..., n, n) picture.
+
+        Introduced in *interaction-operator*.
+        """
         rows = [torch.linalg.matrix_norm(row) for row in self.rows()]
         return torch.stack(rows, dim=-2) if rows else self._zeros(self.n, self.n)
 

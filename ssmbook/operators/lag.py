@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .._checks import check_alike, check_integer, check_shape
+from ..numerics import toeplitz
 from .base import InteractionOperator
 from .pointwise import PointwiseOperator
 from .shapes import shared_batch
@@ -72,10 +73,10 @@ class LagOperator(InteractionOperator):
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
 
     def to_dense(self):
-        return _toeplitz(self.M, self.n, dim=-3)
+        return toeplitz(self.M, self.n, dim=-3)
 
     def block_norms(self):
-        return _toeplitz(torch.linalg.matrix_norm(self.M), self.n, dim=-1)
+        return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
 
     def lag_coefficients(self, V: torch.Tensor) -> torch.Tensor:
         """Return c_h(tau) = ⟨M_tau, V_h⟩, (..., H, L), for value maps ``V`` (H, p, d) or (..., H, p, d).
@@ -89,7 +90,7 @@ class LagOperator(InteractionOperator):
         return torch.einsum("...lpd,...hpd->...hl", self.M, V)
 
     def coefficients(self, V):
-        return _toeplitz(self.lag_coefficients(V), self.n, dim=-1)
+        return toeplitz(self.lag_coefficients(V), self.n)
 
     def _span_blocks(self):
         tau = torch.arange(self.L, dtype=torch.float64, device=self.device)
@@ -136,15 +137,3 @@ def _lag_gram(covariance: torch.Tensor) -> torch.Tensor:
         gram.diagonal(offset).copy_(sums)
         gram.diagonal(-offset).copy_(sums)
     return gram
-
-
-def _toeplitz(values: torch.Tensor, n: int, dim: int) -> torch.Tensor:
-    """Replace dimension ``dim`` (negative, of size L) by the pair (i, j), entry i−j where it exists."""
-    L = values.shape[dim]
-    shape = list(values.shape)
-    shape[dim] = 1
-    i = torch.arange(n, device=values.device)
-    lag = i[:, None] - i[None, :]
-    index = torch.where((lag >= 0) & (lag < L), lag, L)
-    spread = torch.cat([values, values.new_zeros(shape)], dim=dim).index_select(dim, index.flatten())
-    return spread.unflatten(dim, (n, n))

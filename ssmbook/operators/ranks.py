@@ -56,8 +56,7 @@ def tail_energies(spectrum: torch.Tensor) -> torch.Tensor:
 
 
 def leading_row_directions(matrix: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the first ``count`` right singular vectors (..., count, width) of a float64 matrix (..., m,
-    width).
+    """Return the first ``count`` right singular vectors (..., count, width) of matrices (..., m, width).
 
     The basis goes on past the rank. Signs are fixed, the first entry of at least half the largest size being
     positive, so that ties among entries do not make a page depend on the machine.

@@ -33,8 +33,7 @@ class Spectral:
         return rows.unflatten(-1, (self.p, self.d))
 
     def _span_blocks(self) -> Iterator[torch.Tensor]:
-        """Yield matrices (..., r, width) that, stacked, have the singular values and row space of all vec
-        W_ij."""
+        """Yield matrices (..., r, width) with, stacked, the singular values and row space of all vec W_ij."""
         for row in self.rows():
             yield row.flatten(-2)
 
@@ -73,8 +72,7 @@ class Spectral:
         return _singular_values(_joined(self._reduced()) if joint else self._reduced())
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
-        """Return the interaction rank with its spectrum, tolerance and gap; arguments as
-        ``interaction_rank``."""
+        """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``."""
         rtol = self._cut(rtol)
         return rank_report(self.spectrum(joint), rtol)
 

@@ -166,8 +166,9 @@ def _same_lags(one, other, D, rtol: float) -> bool:
 
 
 def unit_exponents(a, b, c):
-    """Indices of the states that matter, and exponents of the units of states, step, columns (1, d), rows (p,
-    1), from the logarithms (base 2) of a system's entries.
+    """Indices of the states that matter, and exponents of the units of a system.
+
+    Units of states, step, columns (1, d) and rows (p, 1), from the logarithms (base 2) of its entries.
     """
     kept = np.flatnonzero(np.isfinite(_longest(_ones(a), _ones(b)) + _longest(_ones(a.T), _ones(c.T))))
     a, b, c = a[np.ix_(kept, kept)], b[kept], c[:, kept]
@@ -191,9 +192,7 @@ def ldexp(tensor, exponent) -> torch.Tensor:
 
 
 def sizes(tensor, dim) -> torch.Tensor:
-    """Norms along ``dim``, one where they are zero; free of overflow and underflow, so always safe to divide
-    by.
-    """
+    """Norms along ``dim``, one where they are zero: safe to divide by, free of overflow and underflow."""
     if tensor.numel() == 0:
         return torch.ones_like(torch.linalg.vector_norm(tensor, dim=dim, keepdim=True))
     largest = tensor.abs().amax(dim, keepdim=True)
@@ -218,8 +217,10 @@ def _whole(paths):
 
 
 def _longest(a, b):
-    """For every state the longest path to it: an entry of its row of b, or one at another state and edges of
-    ``a``, which has no cycle of positive length.
+    """For every state the longest path to it.
+
+    An entry of its row of b, or one at another state and edges of ``a``, which has no cycle of positive
+    length.
     """
     best = b.max(1, initial=_NOWHERE)
     for _ in range(len(a)):

@@ -87,9 +87,7 @@ def _gradient_hint(answer, case):
     "and 0 above the diagonal; bound the exponent before you take the exponential",
 )
 def grade_selective_table(answer):
-    """A function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) table of one selective channel, with its
-    gradient.
-    """
+    """A function (delta (n,), A (N,), B (n, N), C (n, N)) -> table (n, n) of a channel, with gradient."""
     cases = [_case(1, 3, 0), _case(7, 1, 1), _case(9, 4, 2), _case(8, 2, 3, scale=400.0)]
     hint = "not the table of the channel"
     problem = agrees(answer, _selective_table, cases, hint, mistakes=SELECTIVE_MISTAKES)

@@ -1,6 +1,4 @@
-"""Well-conditioned generators of span{C A^tau B}: the powers A^tau themselves hide small modes from a rank
-test.
-"""
+"""Well-conditioned generators of span{C A^tau B}: the powers A^tau hide small modes from a rank test."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ EIGENVECTOR_LIMIT = 1e6
 
 
 class SpanRows(NamedTuple):
-    """Rows (m, p*d) whose span is that of the lag operators; how they were found; degree of the
-    recurrence.
-    """
+    """Rows (m, p*d) that span the lag operators; how they were found; degree of the recurrence."""
 
     rows: torch.Tensor
     method: str
@@ -39,9 +35,7 @@ def span_rows(A, B, C, n, rtol) -> SpanRows:
 
 
 def cluster(values, rtol):
-    """Label eigenvalues so that those joined by steps <= rtol share a label; return labels and the two
-    gaps.
-    """
+    """Label eigenvalues, one label for those joined by steps <= rtol; return labels and the two gaps."""
     distance = (values.unsqueeze(0) - values.unsqueeze(1)).abs()
     near = distance <= rtol
     for _ in range(len(values).bit_length()):
@@ -92,9 +86,7 @@ def _krylov_rows(A, B, C, n, rtol):
 
 
 def orthonormal_powers(step, start, steps, rtol):
-    """Arnoldi: an orthonormal basis of span{step^tau(start), tau < steps}, smallest growth kept, growth
-    dropped.
-    """
+    """Arnoldi: an orthonormal basis of span{step^tau(start)}, smallest growth kept, growth dropped."""
     room = start.new_empty(min(steps, 16), len(start))
     room[0] = start / torch.linalg.vector_norm(start)
     count, kept = 1, float("inf")

@@ -6,6 +6,7 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook.heads.fixed.counts import decide, scaled_span
+from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.ranks import leading_row_directions
 from ssmbook.scans import lti_kernel_naive
@@ -47,16 +48,6 @@ def heads_from_ssm(
     V = basis.reshape(k, *scale.shape) * scale
     _refuse_inexact(exact, c, V)
     return FactorizedOperator(toeplitz(c.mT).to(system.dtype), V.to(system.dtype))
-
-
-def toeplitz(c) -> torch.Tensor:
-    """Return the lower-triangular Toeplitz matrices (..., n, n) with entries c[..., i - j], from c (...,
-    n).
-    """
-    n = c.shape[-1]
-    position = torch.arange(n, device=c.device)
-    lag = position.unsqueeze(1) - position
-    return c[..., lag.clamp_min(0)].tril()
 
 
 def _refuse_inexact(system, c, V):

@@ -56,8 +56,10 @@ class SpectrumReport(RankReport):
 
     @property
     def near_tie(self) -> bool:
-        """Whether a deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000),
-        entries of rounding size decide, or there are some in units that nobody knows.
+        """Whether a decision was close.
+
+        A deciding number lies within a factor 100 of the tolerance (Krylov, above it: 10,000), entries of
+        rounding size decide, or there are some in units that nobody knows.
         """
         above = KRYLOV_TIE_FACTOR if self.method == "krylov" else TIE_FACTOR
         close = self.smallest_kept < above * self.rtol or self.largest_dropped * TIE_FACTOR > self.rtol
@@ -122,9 +124,7 @@ def spectrum_report(system: System, n: int, rtol=None) -> SpectrumReport:
 
 
 def scaled_span(system: System, n: int, rtol=None):
-    """Return rows that span the scaled lags M_tau / scale, the tolerance used, and scale (p, d), rank one, >
-    0.
-    """
+    """Return rows that span the lags M_tau / scale, the tolerance used, and scale (p, d) > 0, of rank one."""
     *matrices, skip = check_real(system).double()
     check_integer("n", n, low=0)
     form, rtol = standard_form(*matrices, skip, dtype=system.dtype), tolerance(rtol, system.dtype)

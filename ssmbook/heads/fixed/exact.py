@@ -17,8 +17,7 @@ Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices t
 
 @dataclass(frozen=True)
 class ExactCertificate:
-    """The proof of a head count over the rationals: independent lags, relations for the others, a
-    recurrence.
+    """The proof of a count over the rationals: independent lags, relations for the others, a recurrence.
 
     count: k. n: number of lags. basis_lags: k lags whose operators are independent. minor: the k entries of
     vec M (row-major) at which their k x k determinant, ``determinant``, is not zero. relations: for every
@@ -41,9 +40,7 @@ class ExactCertificate:
         return len(self.basis_lags)
 
     def verify(self) -> bool:
-        """Re-check the certificate with ``fractions.Fraction`` only, sharing no code with the search for
-        it.
-        """
+        """Re-check the certificate with ``fractions.Fraction`` alone, with no code of the search."""
         lags = _lags(*self.system, self.decided)
         covered = sorted([*self.basis_lags, *self.relations]) == list(range(self.decided))
         square = [[lags[tau][entry] for entry in self.minor] for tau in self.basis_lags]
@@ -121,9 +118,7 @@ def exact_minimal_degree(A: Matrix, B: Matrix, C: Matrix) -> int:
 
 
 def rational_system(A, B, C, D) -> tuple[Rows, Rows, Rows, Rows]:
-    """Read one system as tuples of fractions and check its shapes (see `exact_head_count` for what it
-    raises).
-    """
+    """Read a system as tuples of fractions, its shapes checked; raises as `exact_head_count`."""
     a, b, c = _rational("A", A), _rational("B", B), _rational("C", C)
     N, d, p = len(a), len(b[0]) if b else 0, len(c)
     e = tuple((Fraction(0),) * d for _ in range(p)) if D is None else _rational("D", D)

@@ -11,8 +11,7 @@ from ssmbook.heads.fixed.exact import Matrix, rational_matrix, rational_system
 
 
 def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = None) -> dict:
-    """Return R_(s,m) = C N_s^m P_s B for every eigenvalue of a rational A, defective or not, in exact
-    arithmetic.
+    """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
 
     A (N, N), B (N, d), C (p, N), D (p, d) or None, rational as in `exact_head_count`. Result a dict from
     (eigenvalue, m), m below the eigenvalue's index, to a sympy p x d matrix, so that M_tau = sum binom(tau,

@@ -1,6 +1,4 @@
-"""Pairwise heads that are exact for every input, with coefficients bounded by a constant times the lag's
-norm.
-"""
+"""Pairwise heads exact for every input, with coefficients bounded by a constant times the lag's norm."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ def hankel_heads(system: System | torch.Tensor, n: int | None = None) -> Pairwis
 
 @system_first
 def complex_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
-    """Return the two heads {I, J}, J the quarter turn, which realize any system with p, d <= 2 for every
-    input.
+    """Return the heads {I, J}, J the quarter turn: any system with p, d <= 2, for every input.
 
     x and J x are orthogonal and equally long, so |alpha_ij| <= ||M_{i-j}||_2, and 0 serves x_j = 0. Smaller p
     or d keep the top left corners.
@@ -57,8 +54,7 @@ def complex_heads(system: System | torch.Tensor, n: int | None = None) -> Pairwi
 
 @system_first
 def quaternion_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
-    """Return the four left multiplications by 1, i, j, k, which realize any system with p, d <= 4 for every
-    input.
+    """Return the left multiplications by 1, i, j, k: any system with p, d <= 4, for every input.
 
     The four images of x are orthogonal and equally long, so |alpha_ij| <= ||M_{i-j}||_2, and 0 serves x_j =
     0. Smaller p or d keep the top left corners.

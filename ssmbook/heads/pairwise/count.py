@@ -1,6 +1,4 @@
-"""Pairwise coefficients alpha_ij = f_h(x_i, x_j, i, j): how few heads reach a system's function almost
-everywhere.
-"""
+"""Pairwise coefficients alpha_ij = f_h(x_i, x_j, i, j): how few heads are a system almost everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.exact import rational_matrix
-from ssmbook.numerics import tolerance
+from ssmbook.numerics import toeplitz, tolerance
 from ssmbook.systems.system import System, system_first
 
 
@@ -101,8 +99,7 @@ def _exact_ranks(lags, draws, generator):
 
 
 class PairwiseHeads:
-    """Value maps V (H, p, d) with the least-norm coefficients that make every M_tau x_j from V_1 x_j … V_H
-    x_j.
+    """Value maps V (H, p, d) with the least-norm coefficients that make M_tau x_j of V_1 x_j … V_H x_j.
 
     alpha^h_ij = f_h(x_j, i - j) = [G(x_j)^+ M_{i-j} x_j]_h, G(x) the (p, H) matrix with columns V_h x; 0
     where x_j = 0. It depends on the key token and the lag alone, and is homogeneous of degree 0 in x_j.
@@ -119,9 +116,7 @@ class PairwiseHeads:
         return self.V.shape[0]
 
     def coefficients(self, x: torch.Tensor) -> torch.Tensor:
-        """Return alpha (..., H, n, n), zero above the diagonal, for x (..., n, d) with n at most the number
-        of lags.
-        """
+        """Return alpha (..., H, n, n), zero above the diagonal, of x (..., n, d), n at most that of M."""
         n = self._length(x)
         size = x.abs().amax(-1, keepdim=True)
         direction = x / torch.where(size > 0, size, 1)
@@ -140,10 +135,7 @@ class PairwiseHeads:
 
     def target(self, x: torch.Tensor) -> torch.Tensor:
         """Return the system's own output (..., n, p) for x (..., n, d), by the convolution sum."""
-        n = self._length(x)
-        steps = torch.arange(n, device=x.device)
-        lag = steps[:, None] - steps
-        W = torch.where((lag >= 0)[..., None, None], self.M[lag.clamp(min=0)], 0)
+        W = toeplitz(self.M[: self._length(x)], dim=-3)
         return torch.einsum("ijpd,...jd->...ip", W, x)
 
     def _length(self, x):

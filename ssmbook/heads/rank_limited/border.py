@@ -11,8 +11,9 @@ from ssmbook.heads.rank_limited.count import LagHeads
 def jordan_lags(
     rho: float, n: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
 ) -> torch.Tensor:
-    """Return the lags M_tau = [[rho^tau, tau rho^(tau-1)], [0, rho^tau]] (n, 2, 2) of a Jordan block with B =
-    C = I.
+    """Return the lags (n, 2, 2) of a Jordan block with B = C = I.
+
+    M_tau = [[rho^tau, tau rho^(tau-1)], [0, rho^tau]].
 
     rho a real number, n >= 0 an ``int``. Tensor rank 3 and border rank 2 for n >= 2. Raises
     ``TypeError``/``ValueError`` for a bad n. Source: Proposition *prop-border-rank*, ``desilva2008tensor``.
@@ -36,8 +37,7 @@ def jordan_approximation(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str | None = None,
 ) -> LagHeads:
-    """Return two rank-one heads for the Jordan block whose error is O(epsilon) and whose coefficients are
-    O(1/epsilon).
+    """Return two rank-one heads for the Jordan block with error O(epsilon), coefficients O(1/epsilon).
 
     Poles rho and rho + epsilon in place of the double pole: A^tau = rho^tau R_1 + (rho + epsilon)^tau R_2
     with R_1 = [[1, -1/epsilon], [0, 0]] and R_2 = [[0, 1/epsilon], [0, 1]]. V (2, 2, 2) has unit norm,

@@ -13,8 +13,9 @@ def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
 
 
 def joint_ranks(matrices: np.ndarray, rtol: float) -> tuple[int, int]:
-    """Ranks of the matrices (k, p, d) side by side and stacked: p', d'. Introduced in
-    *how-many-heads-really*.
+    """Ranks of the matrices (k, p, d) side by side and stacked: p', d'.
+
+    Introduced in *how-many-heads-really*.
     """
     if len(matrices) == 0:
         return 0, 0
@@ -156,8 +157,7 @@ def _rank_two(pair, lag):
 
 
 def rank_one_elements(matrices: np.ndarray, tol: float, rtol: float):
-    """Unit rank-one elements (m, p, d) of a two-dimensional span with a 2 x 2 core, and its discriminant;
-    else None.
+    """Unit rank-one elements (m, p, d) of a span with a 2 x 2 core, k = 2, and its discriminant, or None.
 
     Introduced in *how-many-heads-really*.
     """
@@ -180,8 +180,7 @@ def rank_one_elements(matrices: np.ndarray, tol: float, rtol: float):
 
 
 def pencil_modes(matrices: np.ndarray, rtol: float):
-    """Modes (values (m,), columns (p, m), rows (m, d)) with every element of the span = columns diag rows, or
-    None.
+    """Modes: values (m,), columns (p, m), rows (m, d) with every element = columns diag rows, or None.
 
     Jennrich's simultaneous diagonalization of two random elements; it needs p' = d' and simple eigenvalues.
     Introduced in *how-many-heads-really*.

@@ -1,6 +1,4 @@
-"""Heads whose value maps have rank at most r: bounds on how many a system needs, and heads that attain the
-upper one.
-"""
+"""Heads with value maps of rank at most r: bounds on how many a system needs, and heads that attain one."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from ssmbook.heads.rank_limited.bounds import (
     pencil_modes,
     rank_one_elements,
 )
-from ssmbook.numerics import tolerance
+from ssmbook.numerics import toeplitz, tolerance
 from ssmbook.operators import FactorizedOperator
 from ssmbook.systems.system import System, system_first
 
@@ -48,10 +46,7 @@ class LagHeads:
 
     def operator(self) -> FactorizedOperator:
         """Return the heads as a causal ``FactorizedOperator`` of length n."""
-        steps = torch.arange(self.coefficients.shape[1], device=self.V.device)
-        lag = steps[:, None] - steps
-        alpha = torch.where(lag >= 0, self.coefficients[:, lag.clamp(min=0)], 0)
-        return FactorizedOperator(alpha, self.V)
+        return FactorizedOperator(toeplitz(self.coefficients), self.V)
 
 
 @system_first
@@ -187,9 +182,7 @@ def _system_modes(A, B, C, D):
 
 
 def _modal_heads(values, columns, rows, r, rtol):
-    """The residue of each real pole cut to rank <= r; a complex pair gives Re and Im, or three rank-one
-    heads.
-    """
+    """The residue of each real pole cut to rank <= r; Re and Im of a pair, or three rank-one heads."""
     heads, scale = [], np.abs(values).max()
     sizes = np.linalg.norm(columns, axis=0) * np.linalg.norm(rows, axis=1)
     real = [s for s in np.flatnonzero(values.imag == 0) if sizes[s] > 1e-13 * sizes.max()]

@@ -113,8 +113,9 @@ def _check_heads(H, certificate):
 
 
 def _checked(rows, exponents, basis, coefficients, vertices):
-    """Coefficients (times 2^exponents), value maps and the relative error of the (n, n) operator, which holds
-    lag tau n - tau times.
+    """Coefficients (times 2^exponents), value maps, and the relative error of the (n, n) operator.
+
+    The operator holds lag tau n - tau times.
     """
     V = vertices @ basis
     weights = np.ldexp(np.sqrt(len(rows) - np.arange(len(rows))), exponents)[:, None]
@@ -141,8 +142,9 @@ def _sink_heads(coefficients, exponents, V, error, M, certificate):
 
 
 def regular_simplex(k: int) -> np.ndarray:
-    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centered at 0. Introduced in
-    *how-many-heads-really*.
+    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centered at 0.
+
+    Introduced in *how-many-heads-really*.
     """
     centered = np.eye(k + 1) - 1 / (k + 1)
     left, sigma, _ = np.linalg.svd(centered)
@@ -150,8 +152,7 @@ def regular_simplex(k: int) -> np.ndarray:
 
 
 def full_simplex(Z: np.ndarray):
-    """Return positive coefficients (m, k + 1) and generators (k + 1, k) with coefficients @ generators = Z
-    (m, k).
+    """Return positive coefficients (m, k + 1) and generators (k + 1, k) whose product is Z (m, k).
 
     The generators sum to 0, so adding a constant to all coefficients of a row changes nothing. Introduced in
     *how-many-heads-really*.
@@ -166,8 +167,7 @@ def full_simplex(Z: np.ndarray):
 
 
 def slice_simplex(Z: np.ndarray, u: np.ndarray):
-    """Return positive coefficients (m, k) and k generators (k, k) around the slice <u, .> = 1 of the rows of
-    Z (m, k).
+    """Return positive coefficients (m, k) and k generators around the slice <u, .> = 1 of rows Z (m, k).
 
     Needs <u, z> > 0 for every row: the points z/<u, z> lie in a hyperplane off 0; a simplex there, stretched
     to their shape, holds them with barycentric coordinates at least 1/(10 k). Introduced in

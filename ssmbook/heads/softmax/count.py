@@ -28,8 +28,7 @@ _EXACT_SUPPORT = 12
 
 @dataclass(frozen=True)
 class SoftmaxCertificate:
-    """Why a softmax head count is k, k + 1 or open (Theorem *sink count*; introduced in
-    *how-many-heads-really*).
+    """Why a softmax head count is k, k + 1 or open (introduced in *how-many-heads-really*).
 
     ``kind`` is "separating" (U (p, d) has <U, M_tau> > 0 for every lag: k heads), "dependency" (weights (n,)
     >= 0 with sum 1 have sum_tau weights_tau M_tau/|M_tau| = 0: k + 1 heads), "eigenvalue" (decided
@@ -93,8 +92,9 @@ def softmax_head_count(
 
 
 def counted(certificate: SoftmaxCertificate) -> Count:
-    """The number of heads a certificate proves, k to k + 1 where it is open. Introduced in
-    *how-many-heads-really*.
+    """The number of heads a certificate proves, k to k + 1 where it is open.
+
+    Introduced in *how-many-heads-really*.
     """
     k = certificate.k
     low, high = {"separating": (k, k), "dependency": (k + 1, k + 1), "zero": (0, 0)}.get(
@@ -104,8 +104,9 @@ def counted(certificate: SoftmaxCertificate) -> Count:
 
 
 def shaped(certificate, M):
-    """The certificate with U a matrix, in the dtype and on the device of M. Introduced in
-    *how-many-heads-really*.
+    """The certificate with U a matrix, in the dtype and on the device of M.
+
+    Introduced in *how-many-heads-really*.
     """
     U, weights = certificate.U, certificate.weights
     return replace(
@@ -136,8 +137,9 @@ def _by_eigenvalues(test, lags):
 
 
 def trust(M: torch.Tensor, rtol: float | None, lag_rtol: float | None) -> tuple[float, float]:
-    """The rank tolerance and the accuracy of the lags, from the dtype of M where None. Introduced in
-    *how-many-heads-really*.
+    """The rank tolerance and the accuracy of the lags, from the dtype of M where None.
+
+    Introduced in *how-many-heads-really*.
     """
     if lag_rtol is None:
         lag_rtol = 1e-12 if M.dtype == torch.float64 else tolerance(None, M.dtype)
@@ -146,8 +148,7 @@ def trust(M: torch.Tensor, rtol: float | None, lag_rtol: float | None) -> tuple[
 
 
 def certify(rows: np.ndarray, rtol: float, lag_rtol: float) -> SoftmaxCertificate:
-    """Decide positivity of one functional on every row of a float64 array (m, q); U and weights come back
-    flat.
+    """Decide whether one functional is positive on every row of a float64 array (m, q); U, weights flat.
 
     Used for lags and, without a sink, for every block W_ij. Introduced in *how-many-heads-really*.
     """
@@ -214,9 +215,7 @@ def _decided(Z, rows, basis, known, lag_rtol):
 
 
 def _separation(u, unit, basis):
-    """The functional u as a unit U, and the margin it certainly has: the inner products' rounding bound is
-    taken off.
-    """
+    """The functional u as a unit U, and the margin it certainly has, rounding taken off."""
     U = u @ basis
     norm = np.linalg.norm(U)
     if norm == 0:

@@ -38,8 +38,7 @@ class EigenvalueTest:
 
 @system_first
 def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
-    """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length
-    on.
+    """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which n.
 
     With independent R_{s,m} = C N_s^m P_s B (k = nu): k heads for every n iff the minimal realization has a
     positive real eigenvalue. Without one, k + 1 heads from n0 on, 1 + nu_0 + max(nu - nu_0, max
@@ -95,9 +94,7 @@ def _noise(system: System) -> float:
 
 
 def _modes(A, rtol, noise):
-    """One (eigenvalue, index, doubtful) per cluster, conjugates merged; doubtful: called real by tolerance
-    only.
-    """
+    """One (eigenvalue, index, doubtful) a cluster, conjugates merged; doubtful: real by tolerance only."""
     values, radius = _eigenvalues(A, rtol)
     radius = np.maximum(radius, noise)
     limit = max(10 * rtol * max(np.linalg.norm(A), np.abs(values).max(initial=0.0)), noise)
@@ -121,9 +118,7 @@ def _modes(A, rtol, noise):
 
 
 def _eigenvalues(A, rtol):
-    """Eigenvalues and the radius within which each is known: rtol, or its condition number times the rounding
-    of A.
-    """
+    """Eigenvalues, and the radius within which each is known: rtol, or its condition times rounding."""
     if len(A) == 0:
         return np.zeros(0, dtype=complex), np.zeros(0)
     values, left, right = eig(A, left=True, right=True)

@@ -1,5 +1,4 @@
-"""Linear programs behind the softmax head count: is there one U positive on every lag, or a dependency that
-forbids it?
+"""Linear programs behind the softmax head count: a U positive on every lag, or what forbids it.
 
 Everything here works on a float64 array Z (m, k) of unit rows, the lags in coordinates of their span.
 Gordan's alternative: either some u has <u, z> > 0 for every row z, or some lambda >= 0 with sum 1 has sum
@@ -94,8 +93,7 @@ def balanced(Z: np.ndarray, sweeps: int = 10) -> np.ndarray:
 
 
 def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None:
-    """Return weights (m,), sum 1, zero off a subset of rows and positive on it, with sum lambda z = 0; or
-    None.
+    """Return weights (m,), sum 1, zero off some rows and positive on them, with sum lambda z = 0; or None.
 
     Maximizes the least weight, then removes the residual by the relative correction lambda (1 + Z y).
     Introduced in *how-many-heads-really*.
@@ -118,8 +116,9 @@ def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None
 
 
 def polished(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return nearly the same weights, sum 1, with sum lambda z pushed to rounding. Introduced in
-    *how-many-heads-really*.
+    """Return nearly the same weights, sum 1, with sum lambda z pushed to rounding.
+
+    Introduced in *how-many-heads-really*.
     """
     for _ in range(3):
         gram = Z.T @ (weights[:, None] * Z)
@@ -129,8 +128,7 @@ def polished(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def dependency_radius(Z: np.ndarray, weights: np.ndarray) -> float:
-    """Lower bound of the radius of the ball about 0 inside the convex hull of the rows of Z; <= 0 proves
-    nothing.
+    """Lower bound of the radius of the ball about 0 in the convex hull of the rows of Z; <= 0: no proof.
 
     For unit u, sum lambda |<u,z>| is at least both sigma_min(diag(lambda) Z) and the least eigenvalue of Z^T
     diag(lambda) Z; its negative part is half of it up to the residual r = sum lambda z. So some row has <u,

@@ -1,6 +1,4 @@
-"""Softmax rows that sum to 1 and no sink: what they can reach exactly, and the plateau where training must
-stop.
-"""
+"""Softmax rows that sum to 1, no sink: what they reach exactly, and the plateau where training stops."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.softmax.construct import SoftmaxHeads, full_simplex, slice_simplex
 from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, counted, trust
+from ssmbook.numerics import toeplitz
 from ssmbook.systems.system import System, system_first
 
 
 @dataclass(frozen=True)
 class SinklessReach:
-    """Why a causal operator is finite-logit softmax without a sink, or is not (introduced in
-    *how-many-heads-really*).
+    """Why an operator is softmax without a sink, or is not (introduced in *how-many-heads-really*).
 
     ``spread`` is max_i ||row sum_i - row sum_0|| over the largest block norm. ``certificate`` (weights over
     the visible blocks, row by row) is that of ``softmax_head_count``, None where the row sums differ.
@@ -49,7 +47,8 @@ class SinklessPlateau:
     def blocks(self, M: torch.Tensor) -> torch.Tensor:
         """Return the optimal operator (n, n, p, d) for the lags M (n, p, d) it was computed from."""
         check_shape("M", M, "n p d", dict(zip("npd", self.corrections.shape, strict=True)))
-        return _visible(M.shape[0], M.device)[..., None, None] * (_toeplitz(M) + self.corrections[:, None])
+        visible = _visible(M.shape[0], M.device)[..., None, None]
+        return toeplitz(M, dim=-3) + visible * self.corrections[:, None]
 
 
 @system_first
@@ -148,9 +147,7 @@ def sinkless_heads(
 
 
 def _leveled_simplex(Z, visible):
-    """The k + 1 generators with the linear part of the coefficients shifted by T/(i + 1): row sums stay
-    equal.
-    """
+    """The k + 1 generators, linear parts of the coefficients shifted by T/(i + 1): row sums stay equal."""
     if Z.shape[1] == 0:
         return full_simplex(Z)
     _, generators = full_simplex(Z)
@@ -181,7 +178,7 @@ def _blocks(system, n):
         M = lags_of(system, n)
         if len(M) == 0:
             raise ValueError("M must hold at least one lag, n >= 1; got n = 0")
-        return _visible(len(M), M.device)[..., None, None] * _toeplitz(M.detach())
+        return toeplitz(M.detach(), dim=-3)
     if n is not None:
         raise TypeError(f"n must be left out beside blocks W (n, n, p, d); got {n}")
     size = check_shape("W", system, "n n p d")["n"]
@@ -195,8 +192,3 @@ def _blocks(system, n):
 
 def _visible(n, device):
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()
-
-
-def _toeplitz(M):
-    steps = torch.arange(M.shape[0], device=M.device)
-    return M[(steps[:, None] - steps).clamp(min=0)]
