@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -44,7 +46,8 @@ def lti_scan(
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:
         return (x @ B.mT) @ C.mT, state.clone()
-    if torch.compiler.is_compiling() or method == "auto" and _is_quick(A, x):
+    traced = torch.compiler.is_compiling()  # values cannot be looked at
+    if traced or not state.numel() or method == "auto" and _is_quick(A, x):
         return _recurrence([A], B, C, x, state)
     route = choose(A, B, C, T, state)
     powers = [A] if route is None else route.powers
@@ -58,7 +61,7 @@ def lti_scan(
 
 def _is_quick(A: Tensor, x: Tensor) -> bool:
     """Whether the compiled recurrence is the fastest route, and nothing about A calls for a closer look."""
-    T, work = x.shape[-2], x[..., 0].numel() * (A.shape[0] + 4) ** 2
+    T, work = x.shape[-2], math.prod(x.shape[:-1]) * (A.shape[0] + 4) ** 2
     return bool(loops_for(x)) and work <= QUICK and not transformed() and is_calm(A, T)
 
 

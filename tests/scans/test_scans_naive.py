@@ -209,3 +209,17 @@ def test_steps_and_split_sequences_equal_the_whole(split):
         y_tail, state = scan(*arguments(tail, state))
         torch.testing.assert_close(torch.cat((y_head, y_tail), time[0]), y, **tolerance)
         torch.testing.assert_close(state, final, **tolerance)
+
+
+@pytest.mark.parametrize("method", ["auto", "recurrence", "chunked"])
+@pytest.mark.parametrize(
+    "N, d, p, batch, T",
+    [(0, 2, 3, (), 5), (3, 0, 2, (2,), 100), (3, 2, 0, (), 5), (3, 2, 2, (0,), 70), (3, 2, 2, (2,), 0)],
+)
+def test_lti_scan_with_nothing_in_a_dimension(N, d, p, batch, T, method):
+    """Without inputs a state still runs on freely."""
+    A, B, C = 0.5 * draw(N, N), draw(N, d), draw(p, N)
+    x, state = draw(*batch, T, d), draw(*batch, N)
+    for start in (None, state):
+        got, wanted = lti_scan(A, B, C, x, start, method=method), lti_scan_naive(A, B, C, x, start)
+        torch.testing.assert_close(got, wanted)
