@@ -1,67 +1,36 @@
-"""One browser for each process, over the disk and over http; each page is opened once in each view."""
+"""One browser for each process, over the disk and over http; a page is opened once for all its views."""
 
 import functools
 import http.server
+import re
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
+from xdist.scheduler import LoadScopeScheduling
 
 from ssmbook._book.browser import QUIET, find
 from ssmbook._book.built import HTML, chapters
+from ssmbook._book.visit import COUNT_SHIFTS, VIEWS, visited
 
 BUILT = Path(__file__).resolve().parents[2] / HTML
-VIEWS = {
-    "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True},
-}
-COUNT_SHIFTS = """
-window.shift = 0;
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
-}).observe({ type: "layout-shift", buffered: true });
-"""
-SETTLED = """async () => {
-  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
-  await document.fonts.ready;
-  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-}"""
-FACTS = """() => {
-  const text = (node) => node.textContent.trim().slice(0, 80);
-  const all = (selector) => [...document.querySelectorAll(selector)];
-  const scrolls = (node) => {
-    for (; node; node = node.parentElement)
-      if (["auto", "scroll"].includes(getComputedStyle(node).overflowX)) return true;
-    return false;
-  };
-  const sticksOut = (node) => {
-    const box = node.getBoundingClientRect();
-    return box.width > 1 && box.height > 1 && box.right > innerWidth + 1 && !scrolls(node);
-  };
-  return {
-    theme: document.documentElement.dataset.theme,
-    formulas: all(".math").length,
-    untypeset: all(".math").filter((node) => !node.querySelector("mjx-container")).map(text),
-    errors: all("mjx-merror, [data-mjx-error]").map(text),
-    width: document.documentElement.scrollWidth - innerWidth,
-    outside: all("article *:not(mjx-container *)").filter(sticksOut).map((n) => n.outerHTML.slice(0, 120)),
-    shift: window.shift,
-  };
-}"""
 
 
-@dataclass
-class Visit:
-    """What a page did when it was opened: its requests, its messages, and what is seen of it."""
+class ByPage(LoadScopeScheduling):
+    """All tests of one page, the first word in their brackets, run in one process, which opens it once.
 
-    page: object
-    requests: list
-    messages: list
-    facts: dict
+    (``--dist loadgroup`` would do the same; under pytest 9 it sends tests of one group anywhere.)
+    """
+
+    def _split_scope(self, nodeid):
+        page = re.search(r"\[([\w-]+)[,\]]", nodeid)
+        return page[1] if page else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByPage(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +82,7 @@ def open_page(browser):
         context.add_init_script(COUNT_SHIFTS)
         if late:
             context.route(lambda url: url.split("?")[0].endswith(late), _half_a_second_later)
-        return _visit(context.new_page(), address)
+        return visited(context.new_page(), address)
 
     yield opened
     for context in contexts:
@@ -125,31 +94,24 @@ def _half_a_second_later(route):
     route.continue_()
 
 
-def _visit(page, address):
-    requests, messages = [], []
-    page.on("request", lambda request: requests.append(request.url))
-    page.on("requestfailed", lambda request: messages.append(f"failed: {request.url}"))
-    page.on("pageerror", lambda error: messages.append(f"error: {error}"))
-    page.on("console", lambda said: messages.append(said.text) if said.type in ("error", "warning") else None)
-    page.goto(address)
-    page.evaluate(SETTLED)
-    return Visit(page, requests, messages, page.evaluate(FACTS))
-
-
 @pytest.fixture(scope="session")
-def kept():
-    """The last visit of this process by (page, view): the tests of one page follow each other."""
-    return {}
+def look(browser):
+    """Function of options, an address and what to do with its page: the result, kept for the process.
 
+    Pages of the same options share one context; each is closed before the next is opened.
+    """
+    contexts, kept = {}, {}
 
-@pytest.fixture
-def visit(request, kept, browser, disk):
-    """The visit of the page and view that the test is parametrized with; the last one stays open."""
-    key = request.getfixturevalue("name"), request.getfixturevalue("view")
-    if key not in kept:
-        while kept:
-            kept.popitem()[1].page.context.close()
-        context = browser.new_context(**VIEWS[key[1]])
-        context.add_init_script(COUNT_SHIFTS)
-        kept[key] = _visit(context.new_page(), f"{disk}{key[0]}.html")
-    return kept[key]
+    def looked(options, address, act):
+        shared = str(options)
+        if shared not in contexts:
+            contexts[shared] = browser.new_context(**options)
+        if (shared, address, act) not in kept:
+            page = contexts[shared].new_page()
+            kept[shared, address, act] = act(page, address)
+            page.close()
+        return kept[shared, address, act]
+
+    yield looked
+    for context in contexts.values():
+        context.close()

@@ -12,6 +12,10 @@ from ssmbook._book.paper import TARGET, print_book
 ROOT = Path(__file__).resolve().parents[2]
 TWO = ["chapters/preface", "chapters/1-one-operator/two-ways-to-mix"]
 A4 = (595, 842)
+BADGES = """(titles) => titles.map((title) => {
+  const badge = getComputedStyle(title, "::after");
+  return [badge.color, badge.backgroundColor, badge.printColorAdjust, parseFloat(badge.borderTopLeftRadius)];
+})"""
 
 
 def sheet(visit):
@@ -47,11 +51,24 @@ def test_the_book_is_a4_with_an_outline_and_numbered_pages(two_chapters):
 
 
 def test_a_page_prints_the_same_from_the_dark_mode(open_page, disk):
-    address = f"{disk}chapters/3-three-theorems/head-count.html"
+    address = f"{disk}chapters/1-one-operator/two-ways-to-mix.html"
     light, dark = (sheet(open_page(address, view)) for view in ("light", "dark"))
     assert len(light.pages) > 3
     drawn = [[page.get_contents().get_data() for page in one.pages] for one in (light, dark)]
     assert drawn[0] == drawn[1]
+
+
+def test_solutions_and_badges_are_printed_and_signs_of_folding_are_not(open_page, disk):
+    visit = open_page(f"{disk}chapters/3-three-theorems/head-count.html")
+    text = words(" ".join(page.extract_text() for page in sheet(visit).pages))
+    assert "Clickto" not in text and "Showcode" not in text
+    visit.page.emulate_media(media="print")
+    seen = visit.page.locator("div.solution > section").evaluate_all(
+        "(all) => all.map((one) => one.checkVisibility() && one.getBoundingClientRect().height)"
+    )
+    assert len(seen) == text.count("SolutiontoExercise") >= 3 and min(seen) > 20
+    for look in visit.page.locator("div.proof.ours > .admonition-title").evaluate_all(BADGES):
+        assert look[:3] == ["rgb(255, 255, 255)", "rgb(168, 64, 10)", "exact"] and look[3] > 8
 
 
 def test_the_mode_is_back_after_printing(open_page, disk):

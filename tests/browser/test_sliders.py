@@ -26,7 +26,7 @@ STATE = """(figure) => {
 each_page = pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.xdist_group(name), id=name.split("/")[-1])
+        pytest.param(name, id=name.split("/")[-1])
         for name in page_names(ROOT)
         if (ROOT / name).with_suffix(".ipynb").is_file()
     ],

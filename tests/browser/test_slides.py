@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ssmbook._book.slides import chapters_of, name_of, read_plan
+from ssmbook._book.visit import visited
 
 ROOT = Path(__file__).resolve().parents[2]
 DECKS = [lecture["name"] for lecture in read_plan(ROOT)["lectures"]]
@@ -36,15 +37,31 @@ FACTS = """() => {
 }"""
 
 
-@pytest.fixture(params=DECKS)
-def visit(request, open_page, disk):
-    visit = open_page(f"{disk}slides/{request.param}.html", **SCREEN)
-    visit.page.wait_for_selector("html[data-ready=true]")
-    return visit
+each_deck = pytest.mark.parametrize("name", DECKS)
 
 
-def test_every_slide_is_whole_and_legible(visit):
-    slides = visit.page.evaluate(FACTS)
+def shown(page, address):
+    """What a deck asked for and said, what is seen of its slides, and how a walk through it went."""
+    visit = visited(page, address)
+    page.wait_for_selector("html[data-ready=true]")
+    slides = page.evaluate(FACTS)
+    page.evaluate("Reveal.slide(0)")
+    return {
+        "slides": slides,
+        "walk": walk(page),
+        "visit": visit,
+        "broken": page.locator("mjx-merror").count(),
+    }
+
+
+@pytest.fixture
+def deck(look, disk, name):
+    return look(SCREEN, f"{disk}slides/{name}.html", shown)
+
+
+@each_deck
+def test_every_slide_is_whole_and_legible(deck, name):
+    slides = deck["slides"]
     assert len(slides) >= 10
     for number, slide in enumerate(slides):
         where = f"slide {number}, {slide['kind']}: {slide}"
@@ -52,14 +69,14 @@ def test_every_slide_is_whole_and_legible(visit):
         assert slide["smallest"] >= SMALLEST, where
         assert slide["inPictures"] >= SMALLEST_IN_PICTURES, where
         assert bool(slide["steps"]) == bool(slide["parts"]), where
-    assert not visit.messages and not visit.page.locator("mjx-merror").count()
-    assert all(address.startswith("file:") for address in visit.requests if not address.startswith("data:"))
+    assert not deck["visit"].messages and not deck["broken"]
+    requests = [address for address in deck["visit"].requests if not address.startswith("data:")]
+    assert requests and all(address.startswith("file:") for address in requests)
 
 
-def test_keys_walk_through_the_deck_and_move_its_sliders(visit):
-    page = visit.page
-    total = page.evaluate("Reveal.getTotalSlides()")
-    seen, moved = set(), 0
+def walk(page):
+    """(slides, slides seen, sliders, sliders moved, frames seen of each) on the way with the keys."""
+    total, seen, moved, frames = page.evaluate("Reveal.getTotalSlides()"), set(), 0, []
     for _ in range(3 * total):
         seen.add(page.evaluate("Reveal.getIndices().h"))
         control = page.locator("section.present input[type=range]")
@@ -69,9 +86,15 @@ def test_keys_walk_through_the_deck_and_move_its_sliders(visit):
                 "ArrowLeft" if control.input_value() == control.get_attribute("max") else "ArrowRight"
             )
             moved += before != control.get_attribute("aria-valuetext")
-            assert page.locator("section.present .ssm-slider-frames > div:visible").count() == 1
+            frames.append(page.locator("section.present .ssm-slider-frames > div:visible").count())
         if page.evaluate("Reveal.isLastSlide()"):
             break
         page.keyboard.press("PageDown")
+    return total, seen, page.locator("section input[type=range]").count(), moved, frames
+
+
+@each_deck
+def test_keys_walk_through_the_deck_and_move_its_sliders(deck, name):
+    total, seen, sliders, moved, frames = deck["walk"]
     assert seen == set(range(total))
-    assert moved == page.locator("section input[type=range]").count()
+    assert moved == sliders and set(frames) <= {1}

@@ -25,32 +25,33 @@ LOOK = """() => {
 
 each_page = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.xdist_group(name), id=name.split("/")[-1])
-        for name in page_names(ROOT)
-    ],
+    [pytest.param(name, id=name.split("/")[-1]) for name in page_names(ROOT)],
 )
 
 
+OFF = {"java_script_enabled": False, "viewport": {"width": 1280, "height": 800}}
+
+
+def read(page, address):
+    page.goto(address)
+    return page.evaluate(LOOK)
+
+
 @pytest.fixture
-def look(browser, disk, name):
-    context = browser.new_context(java_script_enabled=False, viewport={"width": 1280, "height": 800})
-    page = context.new_page()
-    page.goto(f"{disk}{name}.html")
-    yield page.evaluate(LOOK)
-    context.close()
+def seen(look, disk, name):
+    return look(OFF, f"{disk}{name}.html", read)
 
 
 @each_page
-def test_the_page_can_be_read(look):
-    assert look["title"] and look["words"] > 100
-    assert not look["broken"]
-    assert look["colors"], "without a mode the theme defines no color and no border"
+def test_the_page_can_be_read(seen, name):
+    assert seen["title"] and seen["words"] > 100
+    assert not seen["broken"]
+    assert seen["colors"], "without a mode the theme defines no color and no border"
 
 
 @each_page
-def test_each_slider_shows_one_frame_and_says_why(look):
-    for slider in look["sliders"]:
+def test_each_slider_shows_one_frame_and_says_why(seen, name):
+    for slider in seen["sliders"]:
         assert slider["frames"] == 1
         assert not slider["control"], "a control that does not move"
         assert "JavaScript" in slider["said"]

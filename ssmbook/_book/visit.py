@@ -1,0 +1,78 @@
+"""A built page in a browser: opened once, turned to each view, and what is seen of it there."""
+
+from dataclasses import dataclass
+
+VIEWS = {
+    "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True},
+    "paper": {"viewport": {"width": 672, "height": 1000}, "color_scheme": "light"},  # A4 within its margins
+    "room": {"viewport": {"width": 1280, "height": 720}, "color_scheme": "light"},  # projected
+}
+SCREENS = ("light", "dark", "phone")
+COUNT_SHIFTS = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+}).observe({ type: "layout-shift", buffered: true });
+"""
+SETTLED = """async () => {
+  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+  await document.fonts.ready;
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+}"""
+FACTS = """() => {
+  const text = (node) => node.textContent.trim().slice(0, 80);
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const scrolls = (node) => {
+    for (; node; node = node.parentElement)
+      if (["auto", "scroll"].includes(getComputedStyle(node).overflowX)) return true;
+    return false;
+  };
+  const sticksOut = (node) => {
+    const box = node.getBoundingClientRect();
+    return box.width > 1 && box.height > 1 && box.right > innerWidth + 1 && !scrolls(node);
+  };
+  return {
+    theme: document.documentElement.dataset.theme,
+    formulas: all(".math").length,
+    untypeset: all(".math").filter((node) => !node.querySelector("mjx-container")).map(text),
+    errors: all("mjx-merror, [data-mjx-error]").map(text),
+    width: document.documentElement.scrollWidth - innerWidth,
+    outside: all("article *:not(mjx-container *)").filter(sticksOut).map((n) => n.outerHTML.slice(0, 120)),
+    shift: window.shift,
+  };
+}"""
+
+
+@dataclass
+class Visit:
+    """What a page did when it was opened: its requests, its messages, and what is seen of it."""
+
+    page: object
+    requests: list
+    messages: list
+    facts: dict
+
+
+def visited(page, address):
+    """The ``Visit`` of a page that is opened here, once formulas and fonts stand."""
+    requests, messages = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("requestfailed", lambda request: messages.append(f"failed: {request.url}"))
+    page.on("pageerror", lambda error: messages.append(f"error: {error}"))
+    page.on("console", lambda said: messages.append(said.text) if said.type in ("error", "warning") else None)
+    page.goto(address)
+    page.evaluate(SETTLED)
+    return Visit(page, requests, messages, page.evaluate(FACTS))
+
+
+def turn(page, view):
+    """Show an open page as the view has it: its window and its mode."""
+    page.set_viewport_size(VIEWS[view]["viewport"])
+    page.emulate_media(
+        color_scheme=VIEWS[view]["color_scheme"], media="print" if view == "paper" else "screen"
+    )
+    page.evaluate("(on) => document.documentElement.classList.toggle('presenting', on)", view == "room")
+    page.evaluate(SETTLED)
+    page.evaluate("document.getAnimations().forEach((one) => one.finish())")  # a color on its way to another
