@@ -15,6 +15,8 @@ OUR_SCRIPTS_AND_STYLES = {
     "chapters/assets/search.js",
     "chapters/assets/slider.css",
     "chapters/assets/paper.css",
+    "chapters/assets/present.css",
+    "chapters/assets/present.js",
     "chapters/assets/print.css",
     "chapters/assets/print.js",
     "chapters/assets/fold.js",

@@ -1,0 +1,69 @@
+// Present: the page for a room. Large text in a wide column, and keys that step from box to box and picture.
+(function () {
+  "use strict";
+  const page = document.documentElement;
+  const STOPS = "h1, h2, h3, div.admonition, div.proof, figure, div.cell_output:has(img), div.cell_output:has(table)";
+  const ON = ["ArrowRight", "PageDown"], BACK = ["ArrowLeft", "PageUp"];
+  const KEY = "present", TEXT = "Present: large text; arrow keys step, Escape ends";
+  const GAP = 8;
+
+  // Headings, boxes and pictures from top to bottom; what lies in another one is passed with it.
+  function stops() {
+    const all = Array.from(document.querySelectorAll("article.bd-article :is(" + STOPS + ")"));
+    return all.filter((one) => one.checkVisibility() && !one.parentElement.closest(STOPS));
+  }
+
+  // Where the page begins below the bar.
+  function line() {
+    return document.querySelector(".bd-header-article").getBoundingClientRect().bottom + GAP;
+  }
+
+  function step(direction) {
+    const top = line(), all = stops();
+    const where = (stop) => stop.getBoundingClientRect().top - top;
+    const next = direction > 0 ? all.find((stop) => where(stop) > 2) : all.filter((stop) => where(stop) < -2).pop();
+    if (!next) return;
+    scrollBy({ top: where(next), behavior: "instant" });
+    next.tabIndex = -1;
+    next.focus({ preventScroll: true });
+  }
+
+  function present(on) {
+    page.classList.toggle("presenting", on);
+    button.setAttribute("aria-pressed", String(on));
+    if (on) sessionStorage.setItem(KEY, "yes");
+    else sessionStorage.removeItem(KEY);
+  }
+
+  // A slider and a field keep their arrow keys; what turns pages, as a presenter's remote does, always steps.
+  function pressed(event) {
+    const at = event.target, field = at.closest("input, textarea, select, [contenteditable]");
+    if (event.altKey || event.ctrlKey || event.metaKey || at.closest("dialog[open]")) return;
+    if (event.key === "Escape" && field) field.blur();
+    else if (event.key === "Escape") present(false);
+    else if (field && event.key.startsWith("Arrow")) return;
+    else if (ON.includes(event.key)) step(1);
+    else if (BACK.includes(event.key)) step(-1);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "btn btn-sm present-button";
+  button.title = TEXT;
+  button.textContent = "Present";
+  button.addEventListener("click", () => present(!page.classList.contains("presenting")));
+
+  function begin() {
+    const bar = document.querySelector(".article-header-buttons");
+    if (!bar) return;
+    bar.prepend(button);
+    addEventListener("keydown", (event) => page.classList.contains("presenting") && pressed(event), true);
+    present(sessionStorage.getItem(KEY) === "yes");
+  }
+
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin);
+  else begin();
+})();
