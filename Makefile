@@ -5,6 +5,8 @@
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
 # make slides                 the decks; they come with the book too
 # make pdf                    the whole book on paper, printed by Chromium
+# make figures                every figure at twice the density, with captions (runs all notebooks)
+# make version VERSION=0.2.0  the next version, wherever it is named
 # make lab                    the chapters in JupyterLab, with their boxes
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
@@ -25,7 +27,7 @@ LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 
-.PHONY: book test test-browser notebooks edition slides pdf lab serve bench lint clean
+.PHONY: book test test-browser notebooks edition slides pdf figures version lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -39,12 +41,12 @@ book: $(STAMP) $(FRESH)
 test: book
 	@status=0; \
 	BOOK_MUST_BE_BUILT=1 $(PY) -m pytest tests -n 2 -q || status=1; \
-	$(PY) -m pytest --nbval chapters $(TWO_OF_EDITION) -n 2 -q || status=1; \
+	$(PY) -m pytest --nbval chapters $(TWO_OF_EDITION) -n 2 -q --junitxml=_build/notebooks.xml || status=1; \
 	exit $$status
 
 test-browser: book
 	@$(PY) -m ssmbook._book.browser
-	$(PY) -m pytest tests/browser -n 2 --dist loadgroup -q
+	$(PY) -m pytest tests/browser -n 2 -q
 
 notebooks: $(STAMP)
 	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
@@ -57,6 +59,12 @@ slides: book
 
 pdf: book
 	@$(PY) -m ssmbook._book.paper
+
+figures: book
+	@$(PY) -m ssmbook._book.figures
+
+version: $(STAMP)
+	@$(PY) -m ssmbook._book.release $(VERSION)
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
+from ssmbook._book.moved import MARK
+
 HTML = Path("_build/html")
 STATEMENTS = ("definition", "theorem", "lemma", "proposition", "corollary")
 # Tag -> attribute that makes a browser fetch something as soon as the page opens.
@@ -35,8 +37,9 @@ def pages(html):
 
 
 def chapters(html):
-    """The pages that hold the book's own text."""
-    return sorted((Path(html) / "chapters").rglob("*.html"))
+    """The pages that hold the book's own text; an address that only leads to another holds none."""
+    found = sorted((Path(html) / "chapters").rglob("*.html"))
+    return [path for path in found if MARK not in path.read_text(encoding="utf-8")[:200]]
 
 
 @cache

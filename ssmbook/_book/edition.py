@@ -22,6 +22,7 @@ from ssmbook._book.claims import page_file
 from ssmbook._book.install_cell import TAG, repository
 from ssmbook._book.notebooks import book_root, read
 from ssmbook._book.plain_markdown import markdown, title
+from ssmbook._book.release import tag
 from ssmbook._book.site import EDITION_BRANCH, pages_address
 from ssmbook._book.stable_form import KERNEL, LANGUAGE
 
@@ -56,13 +57,18 @@ class Chapter:
 
 
 def install_source(url, branch):
-    """The install cell's text: folded by Colab under its title, and without a note to restart."""
+    """The install cell's text: folded by Colab under its title, and without a note to restart.
+
+    It names this version's tag, which stays what it is. A version in the making has none yet: its notebooks
+    fall back to the branch that they were made from.
+    """
     return (
         "#@title Install the book's library (once)\n"
+        f'book = "ssmbook @ git+{url}"\n'
         "try:\n"
         "    import ssmbook\n"
         "except ModuleNotFoundError:\n"
-        f'    !pip install -q "ssmbook @ git+{url}@{branch}"'
+        f'    !pip install -q "{{book}}@{tag()}" 2> /dev/null || pip install -q "{{book}}@{branch}"'
     )
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ssmbook import __version__
 from ssmbook._book.install_cell import repository
+from ssmbook._book.release import NAMES_THE_VERSION, PLACE, VERSION, bump, tag
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
@@ -44,6 +46,33 @@ def test_scripts_and_styles_are_our_own(files):
     assert {
         name for name in files if name.endswith((".js", ".css", ".woff", ".woff2", ".ttf"))
     } <= OUR_SCRIPTS_AND_STYLES
+
+
+def test_the_version_is_the_same_everywhere():
+    for name in NAMES_THE_VERSION:
+        versions = VERSION.findall((ROOT / name).read_text(encoding="utf-8"))
+        assert versions[0] == __version__, name
+        assert set(versions) == {__version__} or name == "CHANGELOG.md", name
+    assert f"@{tag()}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_new_version_is_written_wherever_one_stands(tmp_path):
+    (tmp_path / "ssmbook").mkdir()
+    for name in (*NAMES_THE_VERSION, PLACE):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    bump(tmp_path, "17.4.2")
+    for name in (*NAMES_THE_VERSION, PLACE):
+        versions = VERSION.findall((tmp_path / name).read_text(encoding="utf-8"))
+        assert versions and versions[0] == "17.4.2", name
+        assert __version__ not in versions or name == "CHANGELOG.md", name
+    history = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert history.index("## 17.4.2") < history.index(f"## {__version__}")
+
+
+@pytest.mark.parametrize("wrong", ["1.2", "v1.2.3", "1.2.3rc1", __version__])
+def test_what_is_no_new_version_is_refused(wrong):
+    with pytest.raises(ValueError, match="a new version has the form 1.2.3"):
+        bump(ROOT, wrong)
 
 
 def test_the_address_is_the_same_everywhere():

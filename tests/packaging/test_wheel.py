@@ -12,6 +12,7 @@ import pytest
 
 import ssmbook
 
+Metadata = pytest.importorskip("packaging.metadata").Metadata
 ROOT = Path(__file__).resolve().parents[2]
 LICENSES = ("LICENSE", "LICENSE-TEXT")
 
@@ -74,6 +75,31 @@ def test_the_metadata_names_license_addresses_and_kinds(archives):
     assert {entry.split(", ")[0] for entry in metadata.get_all("Project-URL")} >= {"Repository", "Issues"}
     assert metadata["Keywords"] and "Typing :: Typed" in metadata.get_all("Classifier")
     assert metadata["Version"] == ssmbook.__version__
+
+
+def test_the_metadata_is_what_an_index_accepts(archives):
+    """Parsed strictly, as an index does on upload, and with a description that it can show."""
+    with zipfile.ZipFile(archives[0]) as wheel:
+        (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        from_wheel = Metadata.from_email(wheel.read(path), validate=True)
+    with tarfile.open(archives[1]) as archive:
+        (path,) = (name for name in archive.getnames() if name.count("/") == 1 and name.endswith("PKG-INFO"))
+        from_source = Metadata.from_email(archive.extractfile(path).read(), validate=True)
+    for metadata in (from_wheel, from_source):
+        assert str(metadata.version) == ssmbook.__version__
+        assert metadata.description_content_type.startswith("text/markdown")
+        assert metadata.description.startswith("# Heads and States")
+        assert metadata.summary and "\n" not in metadata.summary and len(metadata.summary) <= 512
+    assert {archive.name.split("-")[1].removesuffix(".tar.gz") for archive in archives} == {
+        ssmbook.__version__
+    }
+
+
+def test_the_version_stands_in_one_place():
+    tomllib = pytest.importorskip("tomllib")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" not in settings["project"] and settings["project"]["dynamic"] == ["version"]
+    assert settings["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ssmbook.__version__"}
 
 
 def test_every_module_of_the_wheel_imports_without_the_checkout(archives, tmp_path):

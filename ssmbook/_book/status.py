@@ -1,0 +1,102 @@
+"""The status of every chapter: what it holds, and, on the published site, when it was last run and how.
+
+The directive ``{chapter-status}`` lists the chapters. The publishing workflow alone knows of a run; it says
+
+    python -m ssmbook._book.status _build/notebooks.xml    # the report of `make test`
+
+which writes day, PyTorch and seconds into the built pages: into each footer and into the list.
+"""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective, nodes
+from sphinx_external_toc.parsing import parse_toc_yaml
+
+from ssmbook._book.built import HTML
+from ssmbook._book.notebooks import book_root, read
+
+MARK = "<!-- freshness -->"  # stands in the footer of every page (_config.yml: extra_footer)
+PAGE = "chapters/appendix/status"
+HEADER = ("Chapter", "Code cells", "Figures", "Sliders", "Exercises", "Last run")
+PLACE = '<span data-run="{}">with the tests</span>'
+
+
+def contents(path):
+    """(code cells, figures, sliders, exercises) of a notebook."""
+    cells = read(path).cells
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    plain = [str(o.get("data", {}).get("text/plain", "")) for cell in code for o in cell.outputs]
+    figures = sum("figure" in cell.metadata.get("mystnb", {}) for cell in code)
+    exercises = sum(cell.source.count("{exercise}") for cell in cells if cell.cell_type == "markdown")
+    return len(code), figures, sum(text.startswith("Slider ") for text in plain), exercises
+
+
+class ChapterStatus(SphinxDirective):
+    """Every notebook of the book in a table, in the book's order."""
+
+    def run(self):
+        root = Path(self.env.srcdir)
+        lines = ["| " + " | ".join(HEADER) + " |", "| --- |" + " ---: |" * (len(HEADER) - 2) + " --- |"]
+        for docname in map(str, parse_toc_yaml(root / "_toc.yml")):
+            path = root / f"{docname}.ipynb"
+            if path.is_file():
+                self.env.note_dependency(str(path))
+                cells = [f"{{doc}}`/{docname}`", *map(str, contents(path)), PLACE.format(docname)]
+                lines.append("| " + " | ".join(cells) + " |")
+        holder = nodes.container(classes=["chapter-status"])
+        self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)
+        return [holder]
+
+
+def runs(report):
+    """{docname: seconds} of every notebook that a report of pytest (JUnit's XML) says ran without a failure,
+    and the day of the run.
+    """
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    seconds, failed = {}, set()
+    for case in suite.iter("testcase"):
+        name = case.get("classname").removesuffix(".ipynb").replace(".", "/")
+        seconds[name] = seconds.get(name, 0.0) + float(case.get("time"))
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.add(name)
+    day = datetime.fromisoformat(suite.get("timestamp")).date()
+    return {name: spent for name, spent in seconds.items() if name not in failed}, day
+
+
+def sentence(seconds, day, torch):
+    when = f"{day.day} {day:%B %Y}"
+    return f"run on {when} with PyTorch {torch} in {max(1, round(seconds))} s, every output as printed"
+
+
+def write(html, report, torch):
+    """Write into the built pages which of them the report says ran, when, with what, and how long."""
+    ran, day = runs(report)
+    listing = Path(html) / f"{PAGE}.html"
+    status = listing.read_text(encoding="utf-8")
+    for docname, seconds in ran.items():
+        page = Path(html) / f"{docname}.html"
+        if not page.is_file():
+            continue
+        words = sentence(seconds, day, torch)
+        text = page.read_text(encoding="utf-8")
+        if MARK not in text:
+            raise ValueError(f"{page} has no {MARK} in its footer, or was marked before: build the book anew")
+        page.write_text(text.replace(MARK, f"<p>This page was {words}.</p>"), encoding="utf-8")
+        status = status.replace(PLACE.format(docname), words)
+    listing.write_text(status, encoding="utf-8")
+    return len(ran)
+
+
+def setup(app):
+    app.add_directive("chapter-status", ChapterStatus)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    from importlib.metadata import version
+
+    print(f"{write(book_root() / HTML, sys.argv[1], version('torch'))} pages say when they were run.")
