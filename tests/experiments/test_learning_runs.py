@@ -1,0 +1,67 @@
+"""The runs behind *learning-heads*: teachers as prescribed, gradients of samples, laws over training."""
+
+import math
+
+import pytest
+import torch
+
+from ssmbook.experiments import _data
+from ssmbook.experiments._learning_heads import TEACHERS, conditioned_system
+from ssmbook.heads import head_count, head_floor
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize(("k", "rho", "condition"), TEACHERS[::3])
+def test_a_teacher_has_the_count_and_the_radius_asked_for(k, rho, condition):
+    g = torch.Generator().manual_seed(k)
+    A, _, _, M = conditioned_system(k, 4, 3, 20, rho=rho, condition=condition, generator=g)
+    assert math.isclose(float(torch.linalg.eigvals(A).abs().max()), rho, rel_tol=1e-9)
+    assert head_count(M).value == k and float(head_floor(M)[k - 1]) >= 1e-4
+
+
+def test_the_step_on_samples_is_the_gradient_of_their_error():
+    g = torch.Generator().manual_seed(0)
+    n, p, d, batch = 5, 2, 3, 7
+    missed = torch.randn(2, n * n, p * d, dtype=F64, generator=g)
+    got = _data._sampled(
+        missed, n, p, d, batch, {"generator": torch.Generator().manual_seed(1), "dtype": F64}
+    )
+    x = torch.randn(2, batch, n * d, dtype=F64, generator=torch.Generator().manual_seed(1)).unflatten(
+        2, (n, d)
+    )
+    blocks = missed.clone().requires_grad_()
+    y = torch.einsum("sijpd,sbjd->sbip", blocks.unflatten(1, (n, n)).unflatten(3, (p, d)), x)
+    (wanted,) = torch.autograd.grad(y.square().sum() / (2 * batch), blocks)
+    assert torch.allclose(got, wanted, rtol=1e-10)
+
+
+def test_heads_arrive_when_the_law_says():
+    lags = torch.zeros(6, 2, 2, dtype=F64)
+    lags[0, 0, 0], lags[1, 1, 1] = 1.0, 0.6
+    run = _data.train_plain(lags, 3, seeds=2, steps=700, seed=0, records=200)
+    s0 = run["scale"] ** 2 * (1 + 36 / 4) / 4
+    for r in (0, 1):
+        s = float(run["sigma"][r])
+        law = math.log(s / s0 - 1) / (2 * math.log1p(run["rate"] * s))
+        for way in ("population", "samples"):
+            row = run[way]["spectrum"][:, r]
+            half = next(step for step, now in zip(run["steps"], row, strict=True) if now > s / 2)
+            assert 0.75 * law < half < 1.25 * law
+
+
+def test_with_much_data_the_error_is_floor_plus_parameters_times_noise():
+    g = torch.Generator().manual_seed(2)
+    *_, M = conditioned_system(2, 2, 2, 6, rho=0.8, condition=1, least_share=0.05, generator=g)
+    run = _data.train_on_data(M, [1, 2], 2000, noise=0.5, seeds=4, steps=400, seed=3)
+    floor = head_floor(M)
+    for H, free, errors in zip(run["H"], run["free"], run["trained"], strict=True):
+        rule = floor[H] + free * (0.5 + floor[H]) / (2000 * run["outputs"])
+        assert abs(float(errors.mean() / rule) - 1) < 0.15
+
+
+def test_the_pairwise_students_see_the_lags_they_are_asked_for():
+    lags = torch.zeros(3, 1, 1, dtype=F64)
+    lags[0] = 1.0  # y_i = x_i: one head with a coefficient that knows the lag
+    run = _data.train_pairwise(lags, [1], seeds=1, steps=300, seed=0, hidden=16)
+    assert float(run["trained"].max()) < 0.1
