@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from ssmbook.exercises import check
 from ssmbook.experiments.learning_heads import _adam, draw_teacher, population_error, train_heads
 from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import LagOperator
@@ -124,21 +123,6 @@ def test_training_keeps_dtype_and_its_input():
     assert torch.equal(M, before) and trained.alpha.dtype == trained.error.dtype == torch.float32
     untrained = train_heads(M, [1], seeds=1, steps=0)
     assert untrained.steps.tolist() == [0] and untrained.history.shape == (1, 1)
-
-
-def test_the_grader_of_the_chapter_wants_the_weights():
-    def heads(M, H, weight):
-        rows = weight[:, None] * M.flatten(1)
-        V = torch.linalg.svd(rows, full_matrices=False).Vh[:H]
-        return V @ M.flatten(1).mT, V.reshape(H, *M.shape[1:])
-
-    def count(M):
-        return torch.arange(len(M), 0, -1).sqrt()
-
-    assert check("head-count/best-heads", lambda M, H: heads(M, H, count(M)))
-    assert "weight" in check("head-count/best-heads", lambda M, H: heads(M, H, torch.ones(len(M)))).hint
-    assert "shape" in check("head-count/best-heads", lambda M, H: heads(M, H + 1, count(M))).hint
-    assert not check("head-count/best-heads", 3)
 
 
 BAD = [

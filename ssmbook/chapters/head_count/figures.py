@@ -1,43 +1,112 @@
-"""Figures of the chapter *head-count*: kernels and value maps, error curves, one slider, epsilon counts."""
+"""Figures of the chapter *head-count*: dictionary, two ranks of one table, error curves, a slider, counts."""
 
 from __future__ import annotations
 
+import torch
 from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
+from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line, number
 
 
-def heads_as_kernels(c, V):
-    """Draw the kernels c (H, n) against the lag, and the value maps V (H, p, d), H <= 6, beside them.
+def heads_as_kernels(M, c, V, shown=8):
+    """Draw the first ``shown`` lags as a column of tiles: a table of coefficients times a column of maps.
 
-    Tensors on the CPU. Returns the figure. Introduced in *head-count*.
+    M (n, p, d), c (n, k) and V (k, p, d) with M_τ = Σ_h c_h(τ) V_h, on the CPU; each part has its own scale,
+    blue is positive, orange negative. Returns ``fig, alt``. Introduced in *head-count*.
     """
-    H, n = c.shape
-    fig, axes = figure(ncols=1 + H, size=(7.0, 2.6), width_ratios=[2.6] + [0.8] * H)
-    top = float(V.abs().max())
-    for h in range(H):
-        axes[0].plot(range(n), c[h], lw=1.7)
-        color = axes[0].get_lines()[-1].get_color()
-        axes[1 + h].imshow(V[h], cmap=DIVERGING, norm=Normalize(-top, top))
-        axes[1 + h].set_title(f"$V_{h + 1}$", color=color)
-        axes[1 + h].set(xticks=[], yticks=[])
-        axes[1 + h].grid(False)
-    axes[0].set(xlabel="lag τ = i − j", ylabel="coefficient $c_h(τ)$")
-    return fig
+    (k, p, d), shown = V.shape, min(shown, len(M))
+    fig, axes = figure(ncols=5, size=(3.6, 5.0), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
+    fig.stacks = ()
+    parts = (tiles(M[:shown]), "=", c[:shown], "×", tiles(V))
+    titles = ("lags $M_τ$", "", "coefficients\n$c_h(τ)$", "", "value\nmaps $V_h$")
+    for ax, part, title in zip(axes, parts, titles, strict=True):
+        if isinstance(part, str):
+            ax.axis("off")
+            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=14, transform=ax.transAxes)
+            continue
+        _signed(ax, part)
+        ax.set_title(title, fontsize=9.5)
+    for ax, count, word in ((axes[0], shown, "τ = {}"), (axes[4], k, "{}")):
+        ax.spines[:].set_visible(False)
+        ax.set_yticks([(p + 1) * t + (p - 1) / 2 for t in range(count)])
+        ax.set_yticklabels([word.format(t + (ax is axes[4])) for t in range(count)])
+        ax.tick_params(length=0)
+        ax.set_ylim((p + 1) * count - 1, -1)  # half a gap above and below, so that rows stand side by side
+    axes[2].set(xticks=range(k), xticklabels=range(1, k + 1))
+    negative = int((c[:shown] < 0).sum())
+    alt = (
+        f"A column of {shown} lag matrices of {p} by {d} entries equals a table of {shown} by {k} "
+        f"coefficients times a column of {k} value maps of the same size. {negative} of the {shown * k} "
+        f"coefficients are negative, the largest is {number(float(c[:shown].abs().max()))}."
+    )
+    return fig, alt
+
+
+def tiles(matrices):
+    """A stack (m, p, d) as one picture (m (p + 1) - 1, d): a matrix below the other, gaps of NaN between."""
+    gap = torch.full_like(matrices[:, :1], float("nan"))
+    return torch.cat([matrices, gap], 1).flatten(0, 1)[:-1]
+
+
+def _signed(ax, table):
+    """Show a signed table on a symmetric scale of its own, framed, without ticks."""
+    top = float(table.nan_to_num().abs().max())
+    ax.imshow(
+        table.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest", aspect="auto"
+    )
+    ax.set(xticks=[], yticks=[])
+    ax.grid(False)
+    ax.spines[:].set_visible(True)
+
+
+def two_ranks(W, cut):
+    """Draw a causal W (n, n, p, d) as a block matrix, its past–future block framed, and as the tall table.
+
+    The frame holds the blocks i >= cut >= j, whose rank counts states; the rows of the tall table are the
+    blocks with j <= i, and its rank counts heads. Returns ``fig, alt``. Introduced in *head-count*.
+    """
+    n, _, p, d = W.shape
+    matrix, table = W.transpose(1, 2).reshape(n * p, n * d), W[torch.ones(n, n).tril().bool()].flatten(1)
+    states = rank(matrix[cut * p :, : (cut + 1) * d])
+    heads = rank(table)
+    fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
+    _signed(left, matrix)
+    _signed(right, table)
+    left.set_aspect("equal")
+    corner, size = (-0.5, cut * p - 0.5), ((cut + 1) * d, (n - cut) * p)
+    left.add_patch(Rectangle(corner, *size, fill=False, edgecolor=COLORS["black"], lw=2, clip_on=False))
+    left.set(title=f"future × past: rank {states}", xlabel="past: input tokens →", ylabel="← future: outputs")
+    right.set(title=f"times × channels: rank {heads}", xlabel=f"the {p * d} entries", ylabel="pairs of times")
+    alt = (
+        f"Left, a block matrix of {n} by {n} blocks of size {p} by {d}; the framed block, outputs from token "
+        f"{cut} on and inputs up to it, has rank {states}. Right, the same {len(table)} "
+        f"blocks as rows of a table with {p * d} columns, of rank {heads}."
+    )
+    return fig, alt
+
+
+def rank(matrix) -> int:
+    """Singular values above 1e-10 of the largest."""
+    sigma = torch.linalg.svdvals(matrix)
+    return int((sigma > 1e-10 * sigma[0]).sum())
 
 
 def error_curve(floor, heads, error, steps, history, least=1e-16):
     """Draw the floor and the trained errors against H, and the way down of every student on the right.
 
     floor (K,): relative errors for H = 0 … K-1; heads (S,), error (S,): of the students; steps (R,), history
-    (R, S). Values below ``least`` are drawn there. Returns the figure. Introduced in *head-count*.
+    (R, S). Values below ``least`` are drawn there; students of one H stand side by side. Returns the figure.
+    Introduced in *head-count*.
     """
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
     clear = floor > least
     left.semilogy(range(int(clear.sum())), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
     label_line(left, 2.5, float(floor[2:4].prod()) ** 0.5, "floor", dx=8, dy=8)
-    left.semilogy(heads, error.clamp(min=least), "o", color=COLORS["orange"], mfc="none", ms=7)
+    same = (heads[:, None] == heads).tril(-1).sum(1)  # how many students with as many heads came before
+    beside = heads + 0.16 * (same - (heads[:, None] == heads).sum(1).sub(1) / 2)
+    left.semilogy(beside, error.clamp(min=least), "o", color=COLORS["orange"], mfc="none", ms=5)
     left.set(xlabel="heads H", ylabel="error relative to the energy", ylim=(least / 10, 6))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     hues = list(COLORS.values())
@@ -45,18 +114,21 @@ def error_curve(floor, heads, error, steps, history, least=1e-16):
         right.semilogy(
             steps, history[:, s].clamp(min=least), color=hues[int(heads[s]) % len(hues)], lw=1, ls="-"
         )
-    for H in sorted(set(heads.tolist())):
-        if H < len(floor) and clear[H]:
-            label_line(right, float(steps[-1]), float(floor[H]), f"H = {H}", color=hues[H % len(hues)])
-    right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, float(steps[-1]) * 1.22))
+    found = [H for H in sorted(set(heads.tolist())) if H >= len(floor) or not clear[H]]
+    for H in sorted(set(heads.tolist()) - set(found)):
+        label_line(right, float(steps[-1]), float(floor[H]), f"H = {H}", color=hues[H % len(hues)])
+    if found:
+        label_line(right, float(steps[-1]), least, "H = " + ", ".join(map(str, found)), color=COLORS["gray"])
+    right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, float(steps[-1]) * 1.3))
     right.set_yticklabels([])
     return fig
 
 
-def approximation(M, best, y, y_best, title):
+def approximation(M, best, y, y_best, title, missing):
     """Draw lags M (n, p, d) beside those of their approximation, and one output y (n,) with y_best over it.
 
-    Rows of the pictures are lags, columns the p d entries of M_tau. Returns the figure. Introduced in
+    Rows of the pictures are lags, columns the p d entries of M_tau; ``missing`` is the share of the energy
+    that the right title names. Returns the figure. Introduced in
     *head-count*.
     """
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
@@ -74,7 +146,9 @@ def approximation(M, best, y, y_best, title):
     low, high = float(y.min()), float(y.max())
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set(
-        xlabel="position i", title="one output", ylim=(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low)
+        xlabel="position i",
+        title=f"one output; {missing:.3g} of the energy missing",
+        ylim=(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low),
     )
     return fig
 
@@ -103,3 +177,31 @@ def epsilon_counts(N, counts, title):
     ax.set(yticks=ticks, yticklabels=ticks)
     ax.minorticks_off()
     return fig
+
+
+def state_rectangles(layers):
+    """Draw the states of layers as rectangles of unit squares, values down and keys across.
+
+    layers: title -> (values, keys, parts, heads), where the state consists of ``parts`` rectangles of equal
+    height, one below the other, and makes ``heads`` heads. Returns ``fig, alt``. Introduced in *head-count*.
+    """
+    widest = max(keys for _, keys, _, _ in layers.values())
+    tallest = max(values for values, _, _, _ in layers.values())
+    fig, axes = figure(ncols=len(layers), size=(6.6, 2.5))
+    words = []
+    for ax, (title, (values, keys, parts, heads)) in zip(axes, layers.items(), strict=True):
+        for row in range(values):
+            shade = COLORS[("blue", "orange")[row * parts // values % 2]]
+            for column in range(keys):
+                square = Rectangle((column, row), 1, 1, facecolor=shade, alpha=0.35, edgecolor="white")
+                ax.add_patch(square)
+        ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 0.2, -0.2), aspect="equal")
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        ax.grid(False)
+        states, plural = values * keys, "" if heads == 1 else "s"
+        ax.set_title(f"{title}\n{states} states, {heads} head{plural}", fontsize=10)
+        ax.set_xlabel("keys →" if keys > 1 else "one key", loc="left")
+        ax.set_ylabel("← values")
+        words.append(f"{title}, {values} by {keys}: {states} states and {heads} head{plural}")
+    return fig, f"States as rectangles of values by keys. {'; '.join(words)}."

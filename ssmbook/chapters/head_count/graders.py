@@ -2,40 +2,187 @@
 
 import torch
 
-from ssmbook.exercises import close, grader
+from ssmbook.exercises import agrees, close, grader
 from ssmbook.experiments.learning_heads import population_error
 from ssmbook.heads import head_floor
+from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
+
+f64 = torch.float64
+
+
+def _like(seed):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
 
 
 def _cases():
     for seed, (N, d, p, n) in enumerate(((5, 3, 2, 12), (4, 2, 2, 30), (9, 2, 3, 6), (3, 1, 4, 8))):
-        generator = torch.Generator().manual_seed(seed)
-        M = random_stable(N, d, p, rho=0.9, generator=generator, dtype=torch.float64).lags(n)
-        for H in (0, 1, 2, min(n, p * d)):
+        M = random_stable(N, d, p, rho=0.9, **_like(seed)).lags(n)
+        for H in (1, 2, min(n, p * d), 0):
             yield M, H
 
 
-@grader("head-count/best-heads")
+def _svd_heads(M, H, weight=True, out=True):
+    """Kernels and value maps from the rows √(n−τ) vec M_τ; without the weight, or with it left in."""
+    root = torch.arange(len(M), 0, -1, dtype=M.dtype).sqrt()[:, None]
+    rows = root * M.flatten(1) if weight else M.flatten(1)
+    V = torch.linalg.svd(rows, full_matrices=False).Vh[:H]
+    return V @ (M.flatten(1) if out else rows).T, V.reshape(H, *M.shape[1:])
+
+
+BEST_MISTAKES = [
+    (
+        lambda M, H: _svd_heads(M, H, weight=False),
+        "your value maps are those of lags that all count alike: lag τ stands n − τ times in the table",
+    ),
+    (
+        lambda M, H: _svd_heads(M, H, out=False),
+        "your value maps are right and your kernels are not: the weight √(n − τ) is still in them",
+    ),
+]
+
+
+def _shortfall(answer, M, H):
+    """What is wrong with the heads an answer returns for (M, H), judged by their error alone."""
+    n, p, d = M.shape
+    c, V = (torch.as_tensor(part) for part in answer(M.clone(), H))
+    for name, given, shape in (("c", c, (H, n)), ("V", V, (H, p, d))):
+        if tuple(given.shape) != shape:
+            return f"{name} must have shape {shape} for H = {H}; got {tuple(given.shape)}"
+    lag = (torch.arange(n)[:, None] - torch.arange(n)).clamp(min=0)
+    error, floor = population_error(c.double()[:, lag].tril(), V.double(), M), head_floor(M)[H]
+    if not close(error, floor, "more", rtol=1e-6, atol=1e-12):
+        return None
+    missed = f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible"
+    made = torch.einsum("ht,hpd->tpd", c.double(), V.double())
+    for wrong, sentence in BEST_MISTAKES:
+        if torch.allclose(made, torch.einsum("ht,hpd->tpd", *wrong(M, H))):
+            return f"{missed}; {sentence}"
+    return missed
+
+
+@grader(
+    "head-count/best-heads",
+    formula="Take the value maps from the singular value decomposition of the rows √(n − τ) vec M_τ; the "
+    "kernels are projections of the lags themselves, c_h(τ) = <M_τ, V_h>",
+)
 def grade_best_heads(answer):
     """A function (M (n, p, d), H) -> kernels c (H, n), value maps V (H, p, d), judged by its error alone."""
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
-    for M, H in _cases():
-        n, p, d = M.shape
-        c, V = answer(M.clone(), H)
-        for name, given, shape in (("c", c, (H, n)), ("V", V, (H, p, d))):
-            if tuple(given.shape) != shape:
-                return f"{name} must have shape {shape} for H = {H}; got {tuple(given.shape)}"
-        lag = (torch.arange(n)[:, None] - torch.arange(n)).clamp(min=0)
-        error = population_error(c.double()[:, lag].tril(), V.double(), M)
-        floor = head_floor(M)[H]
-        hint = (
-            f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible: "
-            "lag τ occurs n − τ times, so its row must weigh √(n − τ) in the decomposition, and the weight "
-            "must be taken out of the kernels again"
-        )
-        problem = close(error, floor, hint, rtol=1e-6, atol=1e-12)
-        if problem:
-            return problem
-    return None
+    return next(filter(None, (_shortfall(answer, M, H) for M, H in _cases())), None)
+
+
+def _rank(matrix) -> int:
+    return int(torch.linalg.matrix_rank(matrix, rtol=1e-9))
+
+
+def _cut(W, rows, columns):
+    return W[rows, columns].transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _two_ranks(W, past=1, cuts=range):
+    n = len(W)
+    states = max(
+        [_rank(_cut(W, slice(m, None), slice(0, m + past))) for m in cuts(n) if m + past > 0], default=0
+    )
+    return torch.tensor([states, _rank(W.flatten(2).flatten(0, 1))])
+
+
+def _without_transpose(W):
+    n = len(W)
+    blocks = [W[m:, : m + 1] for m in range(n)]
+    states = max(_rank(b.reshape(b.shape[0] * b.shape[2], b.shape[1] * b.shape[3])) for b in blocks)
+    return torch.tensor([states, _two_ranks(W)[1]])
+
+
+RANKS_MISTAKES = [
+    (
+        _without_transpose,
+        "your cut mixes rows and columns: bring (i, j, p, d) into the order (i, p, j, d) first",
+    ),
+    (
+        lambda W: _two_ranks(W, past=0),
+        "your past ends before the cut: without a skip token m reaches output m through the state too",
+    ),
+    (
+        lambda W: _two_ranks(W, cuts=lambda n: [n // 2]),
+        "you cut in the middle alone: the state must be wide enough for every cut",
+    ),
+    (
+        lambda W: _two_ranks(W).flip(0),
+        "you have the two numbers in the wrong order: states first, then heads",
+    ),
+    (
+        lambda W: torch.tensor([_rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]]),
+        "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "
+        "outputs from m on",
+    ),
+]
+
+
+def _tables():
+    """Causal tables: two poles, one head whose early cuts are the widest, a delay, random, no memory."""
+    R = torch.randn(2, 2, 3, **_like(1))
+    two = torch.einsum("st,spd->tpd", torch.tensor([0.9, -0.5], dtype=f64)[:, None] ** torch.arange(8), R)
+    delay = torch.zeros(5, 2, 2, dtype=f64)
+    delay[3] = torch.eye(2, dtype=f64)
+    early = torch.zeros(9, 9, 2, 2, dtype=f64)
+    early[2:5, :3] = torch.randn(3, 3, 1, 1, **_like(2)) * torch.randn(2, 2, **_like(3))
+    causal = torch.ones(6, 6, dtype=f64).tril()[:, :, None, None]
+    loose = causal * torch.randn(6, 6, 1, 2, **_like(4))
+    memoryless = torch.diag_embed(torch.ones(4, dtype=f64))[:, :, None, None] * torch.ones(2, 2, dtype=f64)
+    return [LagOperator(two).to_dense(), early, LagOperator(delay).to_dense(), loose, memoryless]
+
+
+@grader(
+    "head-count/two-ranks",
+    formula="States: the largest rank of W[m:, :m + 1] as a matrix with rows (i, p) and columns (j, d). "
+    "Heads: the rank of W as a matrix with rows (i, j) and columns (p, d)",
+)
+def grade_two_ranks(answer):
+    """A function W (n, n, p, d), causal -> (states, heads)."""
+    cases = [(W,) for W in _tables()]
+    hint = "the pair (states, heads) is not right"
+    return agrees(answer, _two_ranks, cases, hint, mistakes=RANKS_MISTAKES)
+
+
+def _from_modes(R):
+    return torch.tensor([sum(_rank(r) for r in R), _rank(R.flatten(1))])
+
+
+MODES_MISTAKES = [
+    (
+        lambda R: torch.tensor([len(R), int(_from_modes(R)[1])]),
+        "your N counts every pole once: a pole with a residue of rank r needs r states",
+    ),
+    (
+        lambda R: torch.tensor([int(_from_modes(R)[0]), len(R)]),
+        "your k counts poles: residues that are combinations of others need no head of their own",
+    ),
+    (
+        lambda R: torch.tensor([int(_from_modes(R)[0])] * 2),
+        "your k counts states: the rank inside a residue makes states, not heads",
+    ),
+    (
+        lambda R: torch.tensor([int(_from_modes(R)[0]), _rank(R.sum(0))]),
+        "your k is the rank of one matrix: it is the number of independent ones",
+    ),
+    (
+        lambda R: torch.tensor([_rank(R.transpose(0, 1).flatten(1)), int(_from_modes(R)[1])]),
+        "your N is the rank of all residues together: two poles share no state, even with equal residues",
+    ),
+]
+
+
+@grader(
+    "head-count/modes",
+    formula="N is the sum of the ranks of the R_s, k the rank of the table with rows vec R_s",
+)
+def grade_modes(answer):
+    """A function (residues R (ν, p, d) of simple poles) -> (N, k), the states and the heads."""
+    planted = [torch.randn(3, 4, r, **_like(r)) @ torch.randn(3, r, 3, **_like(9)) for r in (1, 2, 3)]
+    equal = planted[1][:1].expand(3, 4, 3).clone()
+    tied = torch.cat([planted[0][:2], planted[0][:2].sum(0, keepdim=True)])
+    cases = [(R,) for R in (*planted, equal, tied, torch.ones(5, 1, 1, dtype=f64))]
+    return agrees(answer, _from_modes, cases, "the pair (N, k) is not right", mistakes=MODES_MISTAKES)

@@ -88,7 +88,7 @@ def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None =
     `Count`, evidence an `ExactCertificate`.
 
     Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes and n < 0.
-    Source: thm-head-count, prop-what-k-is. Introduced in *interaction-rank-gap*.
+    Source: thm-head-count, prop-what-k-is. Introduced in *head-count-deeper*.
     """
     check_integer("n", n, low=0)
     system = rational_system(A, B, C, D)
