@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from ssmbook._checks import check_finite, check_shape
 from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, figure
 from ssmbook.display._table import number
+from ssmbook.numerics import tolerance
 
 MOST_TERMS = 6
 
@@ -95,7 +96,7 @@ def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None,
     ``label`` is written at the first value, ``color`` names an entry of ``COLORS``. Raises as
     ``block_heatmap``. Introduced in *interaction-operator*.
     """
-    sigma, rtol = _spectrum(W), _cut(W, rtol)
+    sigma, rtol = _spectrum(W), tolerance(rtol, getattr(W, "dtype", torch.float64))
     top = float(sigma.max()) or 1.0
     rank = int((sigma > rtol * top).sum())
     shown = np.maximum(sigma, top * 1e-18)
@@ -126,7 +127,7 @@ def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
 
     Values below the cut are rounding noise and are not quoted. Introduced in *interaction-operator*.
     """
-    sigma, rtol = _spectrum(W), _cut(W, rtol)
+    sigma, rtol = _spectrum(W), tolerance(rtol, getattr(W, "dtype", torch.float64))
     rank = int((sigma > rtol * sigma.max()).sum())
     if rank == 0:
         return f"{len(sigma)} operator-span singular values, all 0: rank 0"
@@ -137,16 +138,6 @@ def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
     )
     cut = f"{rank} above the cut at {_power(rtol)} of the largest"
     return f"{len(sigma)} operator-span singular values, {cut}, {kept}: rank {rank}"
-
-
-def _cut(W, rtol: float | None) -> float:
-    """Return ``rtol``, or by default the cut of the operators of the book for this dtype."""
-    if rtol is None:
-        dtype = getattr(W, "dtype", torch.float64)
-        return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps
-    if not 0 <= rtol < 1:
-        raise ValueError(f"rtol must be a number in [0, 1); got {rtol}")
-    return float(rtol)
 
 
 def _power(rtol: float) -> str:

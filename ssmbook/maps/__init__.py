@@ -1,6 +1,5 @@
 """Sequence maps, each with its own interaction operator in closed form."""
 
-from ..numerics import phi_1
 from .activations import activate, secant_slope
 from .architectures import zoo
 from .attention import Attention
@@ -63,7 +62,6 @@ __all__ = [
     "draw_steps",
     "inverse_softplus",
     "linear_coefficients",
-    "phi_1",
     "scalar_decay_coefficients",
     "secant_slope",
     "selective_coefficients",

@@ -16,13 +16,13 @@ from ssmbook.maps import (
     delta_coefficients,
     inverse_softplus,
     linear_coefficients,
-    phi_1,
     scalar_decay_coefficients,
     secant_slope,
     selective_coefficients,
     softmax_coefficients,
     vector_decay_coefficients,
 )
+from ssmbook.numerics import phi_1
 
 F64 = torch.float64
 
