@@ -92,7 +92,7 @@ class RankReport:
         return plain(last / first)
 
 
-def rank_report(spectrum: torch.Tensor, rtol: float, scale=None) -> RankReport:
+def rank_report(spectrum: torch.Tensor, rtol: float, scale: float | torch.Tensor | None = None) -> RankReport:
     """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``.
 
     ``scale`` and errors as in ``numerical_rank``; ``ValueError`` also for a spectrum that does not descend.

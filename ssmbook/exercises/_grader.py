@@ -53,7 +53,7 @@ def grader(name: str, *, formula: str = "") -> Callable[[Callable], Callable]:
     return register
 
 
-def check(name: str, answer) -> Verdict:
+def check(name: str, answer: object) -> Verdict:
     """Grade ``answer`` to the exercise ``name`` ("chapter-name/exercise-id") and return the ``Verdict``.
 
     ``answer`` is whatever the exercise asks for: a function, a tensor, a number. A wrong type or an answer
@@ -77,7 +77,7 @@ def _with_formula(name: str, hint: str | None) -> str:
     return f"{hint}. {_FORMULAS[name]}" if _FORMULAS[name] and _MISSES[name] > 1 else hint
 
 
-def close(answer, wanted, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) -> str | None:
+def close(answer: object, wanted: object, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) -> str | None:
     """Return None if ``answer`` is ``wanted`` within the tolerances, else a hint that says what differs.
 
     ``wanted`` is a tensor of any shape or a number; ``answer`` may be a tensor, an array, nested lists or a
@@ -99,7 +99,7 @@ def close(answer, wanted, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) 
 
 
 def agrees(
-    answer,
+    answer: object,
     wanted: Callable,
     cases: Iterable[tuple],
     hint: str,
@@ -136,7 +136,7 @@ def agrees(
     return None
 
 
-def first_wrong(answer, wanted, rtol: float = 1e-6, atol: float = 1e-9) -> str:
+def first_wrong(answer: object, wanted: object, rtol: float = 1e-6, atol: float = 1e-9) -> str:
     """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333"."""
     answer, wanted = (torch.as_tensor(t).detach().cpu() for t in (answer, wanted))
     dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)

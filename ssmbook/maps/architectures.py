@@ -39,7 +39,16 @@ class _Sizes(NamedTuple):
 
 
 def zoo(
-    d, p, n, *, heads=2, head_width=3, N=4, generator=None, dtype=torch.float64, device=None
+    d: int,
+    p: int,
+    n: int,
+    *,
+    heads: int = 2,
+    head_width: int = 3,
+    N: int = 4,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
 ) -> dict[str, SequenceMap]:
     """One instance of every architecture of the book, by name, in the order of the chapter's table.
 

@@ -23,8 +23,21 @@ class Attention(HeadMap):
     Raises ``ValueError``/``TypeError`` for bad sizes or a bias of other shape. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, causal=True, bias=None, alibi=False, sink=False,
-                 generator=None, dtype=None, device=None):  # fmt: skip
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        causal: bool = True,
+        bias: torch.Tensor | None = None,
+        alibi: bool = False,
+        sink: bool = False,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, causal=causal, **like)
         self.alibi, self.sink = bool(alibi), bool(sink)

@@ -22,7 +22,7 @@ class Gated(SequenceMap):
     ``ValueError`` for an unknown gate. Introduced in *zoo*.
     """
 
-    def __init__(self, map: SequenceMap, *, gate: str = "output", generator=None):
+    def __init__(self, map: SequenceMap, *, gate: str = "output", generator: torch.Generator | None = None):
         _check_maps("map", map)
         if gate not in GATES:
             raise ValueError(f"gate must be one of {', '.join(GATES)}; got {gate!r}")

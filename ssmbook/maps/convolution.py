@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -19,13 +21,22 @@ class Convolution(RecurrentMap):
     tokens. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, width, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        width: int,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         super().__init__(d, p)
         check_integer("width", width, low=1)
         self.width = width
         self.K = draw(width, p, d, fan_in=width * d, generator=generator, dtype=dtype, device=device)
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         return self.K.new_zeros(*batch_shape, self.width - 1, self.d)
 
     def _forward(self, x: Tensor) -> Tensor:

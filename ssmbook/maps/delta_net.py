@@ -20,7 +20,17 @@ class DeltaNet(KeySideMap):
     (`yang2024parallelizing`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, **like)
         self.key_width = head_width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,16 @@ class DiagonalSSM(RecurrentMap):
     (`gu2022parameterization`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
 
-    def __init__(self, d, *, N, pairs=True, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        *,
+        N: int,
+        pairs: bool = True,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         super().__init__(d, d)
         check_integer("N", N, low=1)
         if pairs and N % 2:
@@ -53,7 +63,7 @@ class DiagonalSSM(RecurrentMap):
         delta = self.log_delta.exp()[:, None]
         return delta * a, delta * phi_1(delta * a), C
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         modes = self.N // 2 if self.pairs else self.N
         dtype = self.D.dtype.to_complex() if self.pairs else self.D.dtype
         return torch.zeros(*batch_shape, self.d, modes, dtype=dtype, device=self.D.device)

@@ -20,7 +20,17 @@ class FeedForward(SequenceMap):
     an unknown activation or a bad size. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, width, activation="silu", generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        width: int,
+        activation: str = "silu",
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         super().__init__(d, p, causal=True)
         check_integer("width", width, low=1)
         self.width, self.activation = width, check_activation(activation)

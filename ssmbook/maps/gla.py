@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,7 +22,18 @@ class GLA(KeySideMap):
     Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, temperature=16.0, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        temperature: float = 16.0,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, **like)
         if not temperature > 0:

@@ -20,7 +20,17 @@ class KAN(SequenceMap):
     Raises ``ValueError``/``TypeError`` for a bad grid or reach. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, grid=5, reach=2.0, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        grid: int = 5,
+        reach: float = 2.0,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         super().__init__(d, p, causal=True)
         check_integer("grid", grid, low=1)
         if grid % 2 == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,7 +21,18 @@ class HeadMap(SequenceMap):
     Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, causal=True, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        causal: bool = True,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         SequenceMap.__init__(self, d, p, causal=causal)
         check_integer("heads", heads, low=1)
         check_integer("head_width", head_width, low=1)
@@ -72,7 +84,7 @@ class KeySideMap(HeadMap, RecurrentMap):
     @abstractmethod
     def _update(self, memory: Tensor, v: Tensor, k: Tensor, *rest: Tensor) -> Tensor: ...
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, self.head_width)
 
     def _step(self, x_t: Tensor, state: Tensor):

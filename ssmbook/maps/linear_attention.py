@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -24,8 +26,19 @@ class LinearAttention(KeySideMap):
     Raises ``ValueError``/``TypeError`` for bad sizes or an unknown feature map. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, normalized=False, feature_map="elu+1",
-                 generator=None, dtype=None, device=None):  # fmt: skip
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        normalized: bool = False,
+        feature_map: str = "elu+1",
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, **like)
         if feature_map not in _FEATURES:
@@ -45,7 +58,7 @@ class LinearAttention(KeySideMap):
         q, k = self._read_write(x)
         return self._normalize(scalar_decay_mix(q, k, q.new_zeros(q.shape[:-1]), self._with_ones(v)))
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         # the last column of the memory sums the keys themselves: it is the normalizer
         columns = self.head_width + int(self.normalized)
         return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, columns)

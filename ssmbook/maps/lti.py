@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -37,7 +39,18 @@ class LTISSM(RecurrentMap):
         return System._trusted(self.A, self.B, self.C, self.D)
 
     @classmethod
-    def random(cls, d, p, *, N, rho=0.9, skip=False, generator=None, dtype=None, device=None) -> LTISSM:
+    def random(
+        cls,
+        d: int,
+        p: int,
+        *,
+        N: int,
+        rho: float = 0.9,
+        skip: bool = False,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> LTISSM:
         """A random system with spectral radius rho: independent normal entries, A rescaled.
 
         d, p: widths in and out; N: states; rho >= 0; skip: also draw a D. Raises
@@ -53,7 +66,7 @@ class LTISSM(RecurrentMap):
         B, C = torch.randn(N, d, **like) / d**0.5, torch.randn(p, N, **like) / N**0.5
         return cls(System(A, B, C, torch.randn(p, d, **like) / d**0.5 if skip else None))
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         return self.A.new_zeros(*batch_shape, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:

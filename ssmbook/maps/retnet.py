@@ -22,8 +22,18 @@ class RetNet(KeySideMap):
     Raises ``ValueError``/``TypeError`` for bad sizes or decays. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, decay: Sequence[float] | None = None,
-                 generator=None, dtype=None, device=None):  # fmt: skip
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        decay: Sequence[float] | None = None,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, **like)
         self.key_width = head_width

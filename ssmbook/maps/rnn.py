@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from .._checks import check_integer
@@ -20,7 +23,17 @@ class RNN(RecurrentMap):
     Left out (core): the biases, which would make F(0) differ from 0. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, N, activation="tanh", generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        N: int,
+        activation: str = "tanh",
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         super().__init__(d, p)
         check_integer("N", N, low=1)
         self.N, self.activation = N, check_activation(activation)
@@ -29,7 +42,7 @@ class RNN(RecurrentMap):
         self.B = draw(N, d, fan_in=d, **like)
         self.C = draw(p, N, fan_in=N, **like)
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         return self.A.new_zeros(*batch_shape, self.N)
 
     def _pre_activations(self, x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,7 +32,16 @@ class SelectiveSSM(RecurrentMap):
     Raises ``ValueError``/``TypeError`` for bad sizes or an unknown discretization. Introduced in *zoo*.
     """
 
-    def __init__(self, d, *, N, discretization="zoh", generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        *,
+        N: int,
+        discretization: str = "zoh",
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         super().__init__(d, d)
         check_integer("N", N, low=1)
         if discretization not in DISCRETIZATIONS:
@@ -89,7 +100,7 @@ class SelectiveSSM(RecurrentMap):
         delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
         return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
 
-    def initial_state(self, batch_shape=()):
+    def initial_state(self, batch_shape: Sequence[int] = ()):
         return self.D.new_zeros(*batch_shape, self.d, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:

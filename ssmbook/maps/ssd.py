@@ -25,7 +25,19 @@ class SSD(KeySideMap):
     Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
 
-    def __init__(self, d, p, *, heads, head_width, N, groups=1, generator=None, dtype=None, device=None):
+    def __init__(
+        self,
+        d: int,
+        p: int,
+        *,
+        heads: int,
+        head_width: int,
+        N: int,
+        groups: int = 1,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, heads=heads, head_width=head_width, **like)
         check_integer("N", N, low=1)

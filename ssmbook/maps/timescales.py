@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 
-def draw_steps(*shape: int, low=1e-3, high=1e-1, generator=None, dtype=None, device=None) -> Tensor:
+def draw_steps(
+    *shape: int,
+    low: float = 1e-3,
+    high: float = 1e-1,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
     """Step sizes drawn log-uniformly from [low, high]: a tensor of the given shape (`gu2024mamba`).
 
     Introduced in *zoo*.

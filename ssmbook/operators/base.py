@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from operator import index
 
@@ -29,7 +29,7 @@ class InteractionOperator(Spectral, ABC):
     *interaction-operator*.
     """
 
-    def __init__(self, standard: torch.Tensor, batch_shape, n: int, p: int, d: int) -> None:
+    def __init__(self, standard: torch.Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
         self._standard = standard
         self.batch_shape = torch.Size(batch_shape)
         self.n, self.p, self.d = n, p, d

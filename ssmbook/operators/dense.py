@@ -24,11 +24,11 @@ class DenseOperator(InteractionOperator):
     def _apply(self, x):
         return torch.einsum("...ijpd,...jd->...ip", self.W, x)
 
-    def row(self, i):
+    def row(self, i: int):
         check_integer("i", i, low=0, high=self.n - 1)
         return self.W[..., i, :, :, :]
 
-    def column(self, j):
+    def column(self, j: int):
         check_integer("j", j, low=0, high=self.n - 1)
         return self.W[..., :, j, :, :]
 

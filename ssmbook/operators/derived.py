@@ -30,14 +30,14 @@ class SumOperator(InteractionOperator):
     def _apply(self, x):
         return sum(term._apply(x) for term in self.terms)
 
-    def row(self, i):
+    def row(self, i: int):
         return sum(term.row(i) for term in self.terms)
 
     def rows(self):
         for parts in zip(*(term.rows() for term in self.terms), strict=True):
             yield sum(parts)
 
-    def column(self, j):
+    def column(self, j: int):
         return sum(term.column(j) for term in self.terms)
 
     def to_dense(self):
@@ -108,10 +108,10 @@ class TransposedOperator(InteractionOperator):
         _, pull = torch.func.vjp(self.operand._apply, x.new_zeros(*batch, self.n, self.p))
         return pull(x.expand(*batch, *x.shape[-2:]))[0]
 
-    def row(self, i):
+    def row(self, i: int):
         return self.operand.column(i).mT
 
-    def column(self, j):
+    def column(self, j: int):
         return self.operand.row(j).mT
 
     def to_dense(self):

@@ -40,14 +40,14 @@ class DiagonalOperator(InteractionOperator):
         """Blocks (..., d, n, 1, 1) of the channels as numbers (..., n, d)."""
         return blocks[..., 0, 0].mT
 
-    def row(self, i):
+    def row(self, i: int):
         return torch.diag_embed(self._values(self.channels.row(i)))
 
     def rows(self):
         for row in self.channels.rows():
             yield torch.diag_embed(self._values(row))
 
-    def column(self, j):
+    def column(self, j: int):
         return torch.diag_embed(self._values(self.channels.column(j)))
 
     def to_dense(self):
@@ -57,7 +57,7 @@ class DiagonalOperator(InteractionOperator):
         norms = [torch.linalg.vector_norm(self._values(row), dim=-1) for row in self.channels.rows()]
         return torch.stack(norms, dim=-2) if norms else self._zeros(0, 0)
 
-    def coefficients(self, V):
+    def coefficients(self, V: torch.Tensor):
         H = check_shape("V", V, "... H d d", {"d": self.d})["H"]
         check_alike(W=self._standard, V=V)
         batch = shared_batch(W=self.batch_shape, V=V.shape[:-3])
@@ -89,7 +89,7 @@ class DiagonalOperator(InteractionOperator):
         return self._values(self.channels.column(j))
 
     @torch.no_grad()
-    def leading_value_maps(self, H):
+    def leading_value_maps(self, H: int):
         check_integer("H", H, low=0, high=min(self.n**2, self.d**2))
         directions = leading_row_directions(self._reduced(), min(H, self.d))
         maps = torch.diag_embed(directions)

@@ -32,18 +32,18 @@ class FactorizedOperator(InteractionOperator):
         values = torch.einsum("...hpd,...jd->...hjp", self.V, x)
         return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
 
-    def row(self, i):
+    def row(self, i: int):
         check_integer("i", i, low=0, high=self.n - 1)
         return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
 
-    def column(self, j):
+    def column(self, j: int):
         check_integer("j", j, low=0, high=self.n - 1)
         return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
 
     def to_dense(self):
         return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
 
-    def coefficients(self, V):
+    def coefficients(self, V: torch.Tensor):
         check_shape("V", V, "... G p d", {"p": self.p, "d": self.d})
         check_alike(W=self._standard, V=V)
         shared_batch(W=self.batch_shape, V=V.shape[:-3])

@@ -61,13 +61,13 @@ class LagOperator(InteractionOperator):
         parts = windows.split(max(1, tokens), dim=-3)
         return torch.cat([torch.einsum("...idl,...lpd->...ip", part, taps) for part in parts], dim=-2)
 
-    def row(self, i):
+    def row(self, i: int):
         check_integer("i", i, low=0, high=self.n - 1)
         seen = self.M[..., : i + 1, :, :].flip(-3)
         after = self.n - 1 - i
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, self.n - after - seen.shape[-3], after))
 
-    def column(self, j):
+    def column(self, j: int):
         check_integer("j", j, low=0, high=self.n - 1)
         seen = self.M[..., : self.n - j, :, :]
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
@@ -89,7 +89,7 @@ class LagOperator(InteractionOperator):
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
         return torch.einsum("...lpd,...hpd->...hl", self.M, V)
 
-    def coefficients(self, V):
+    def coefficients(self, V: torch.Tensor):
         return toeplitz(self.lag_coefficients(V), self.n)
 
     def _span_blocks(self):

@@ -23,11 +23,11 @@ class PointwiseOperator(InteractionOperator):
     def _apply(self, x):
         return torch.einsum("...ipd,...id->...ip", self.W, x)
 
-    def row(self, i):
+    def row(self, i: int):
         check_integer("i", i, low=0, high=self.n - 1)
         return torch.nn.functional.pad(self.W[..., i : i + 1, :, :], (0, 0, 0, 0, i, self.n - 1 - i))
 
-    def column(self, j):
+    def column(self, j: int):
         check_integer("j", j, low=0, high=self.n - 1)
         return self.row(j)
 

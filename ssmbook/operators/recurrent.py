@@ -57,7 +57,7 @@ class RecurrentOperator(InteractionOperator):
         y = torch.einsum("...tps,...ts->...tp", self.C, states)
         return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
 
-    def row(self, i):
+    def row(self, i: int):
         check_integer("i", i, low=0, high=self.n - 1)
         carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
         for j in range(i, -1, -1):

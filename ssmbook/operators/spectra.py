@@ -105,7 +105,13 @@ class Spectral:
         return self._blocks_rank(self._column_vectors(j), rtol)
 
     @torch.no_grad()
-    def floor(self, H: int | None = None, *, time_covariance=None, channel_covariance=None):
+    def floor(
+        self,
+        H: int | None = None,
+        *,
+        time_covariance: torch.Tensor | None = None,
+        channel_covariance: torch.Tensor | None = None,
+    ):
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
         ``H``: a number of heads (the result is a float, or float64 (...) when batched), or ``None`` for the
@@ -123,7 +129,13 @@ class Spectral:
             return curve
         return plain(curve[..., H] if H < curve.shape[-1] else torch.zeros_like(curve[..., 0]))
 
-    def epsilon_heads(self, eps: float, *, time_covariance=None, channel_covariance=None):
+    def epsilon_heads(
+        self,
+        eps: float,
+        *,
+        time_covariance: torch.Tensor | None = None,
+        channel_covariance: torch.Tensor | None = None,
+    ):
         """Return k_ε, the fewest heads whose relative squared error ``floor`` is at most ``eps``.
 
         ``eps``: a number, at least 0; the covariances as in ``floor``. Returns an ``int``, or int64 (...)
@@ -136,7 +148,12 @@ class Spectral:
 
     @torch.no_grad()
     def spectrum_bounds(
-        self, size: int | None = None, *, seed: int = 0, time_covariance=None, channel_covariance=None
+        self,
+        size: int | None = None,
+        *,
+        seed: int = 0,
+        time_covariance: torch.Tensor | None = None,
+        channel_covariance: torch.Tensor | None = None,
     ) -> SpectrumBounds:
         """Return certified bounds on rank, ``floor`` and ``epsilon_heads``, cheaper than ``spectrum``.
 
