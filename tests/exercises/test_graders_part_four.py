@@ -41,3 +41,16 @@ def test_start_for():
     rounded = check("gradient-flow/start-for", lambda T, c: math.log(-math.log(round(c ** (1 / T), 4))))
     assert not rounded
     assert not check("gradient-flow/start-for", lambda T, c: c ** (1 / T))
+
+
+def positions(turns, dtype=torch.float64, third=2 * math.pi / 3):
+    angle = turns.to(dtype) * third
+    state = torch.polar(torch.ones_like(angle), angle).cumprod(0)
+    return (torch.angle(state) * 3 / (2 * math.pi)).round().long() % 3
+
+
+def test_a_clock():
+    assert check("tasks/clock", positions)
+    verdict = check("tasks/clock", lambda turns: positions(turns, third=2.094))
+    assert not verdict and "nearest third of the circle" in verdict.hint
+    assert not check("tasks/clock", lambda turns: positions(turns)[:1])

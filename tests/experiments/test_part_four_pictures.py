@@ -8,6 +8,7 @@ import torch
 from ssmbook import lens
 from ssmbook.chapters.gradient_flow import figures as flow
 from ssmbook.chapters.learning_heads import figures as learning
+from ssmbook.chapters.tasks import figures as tasks
 from ssmbook.chapters.trained_layers import figures as trained
 from ssmbook.experiments.results import measurement
 
@@ -57,3 +58,18 @@ def test_heads_needed_of_a_trained_layer():
     assert len(lines(trained.spectra(report.layers[0], "title").axes[0])[0][0]) == 12
     for (_, norm), (_, floor) in zip(*[iter(lines(trained.reach(report).axes[0]))] * 2, strict=True):
         assert all(a >= b for a, b in zip(norm, floor, strict=True))
+
+
+def test_accuracies_of_the_tasks():
+    found, guessing = {}, {"rotation": 1 / 3, "recall": 1 / 8}
+    for name, job in measurement("tasks").results.items():
+        if name != "controls":
+            found.setdefault(job["task"], {})[job["model"]] = job
+    fig = tasks.accuracies(found, guessing)
+    for ax, (task, models) in zip(fig.axes, found.items(), strict=True):
+        (chance, _), *rows = lines(ax)
+        assert chance == [guessing[task]] * 2
+        wanted = [job[key] for job in models.values() for key in ("accuracy", "beyond")]
+        assert [x for x, _ in rows] == wanted
+    assert min(found["rotation"]["rotating SSM"]["accuracy"]) > 0.95
+    assert min(found["recall"]["attention"]["accuracy"]) > 0.95
