@@ -31,6 +31,7 @@ WITHOUT_SOLUTIONS = "_build/edition-without-solutions"
 # What a tag of the book means to a viewer or a test; the others speak to the book's build alone.
 KEPT_TAGS = ("raises-exception", "nbval-ignore-output", "nbval-skip")
 FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}
+FOLDED_TAGS = {"hide-input", "hide-cell", "remove-input"}
 FOLDED_WHOLE = {"cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True}}
 
 
@@ -129,7 +130,7 @@ def code_cell(chapter, element, fold=None, heading=None):
     chapter.flush()
     cell = next_code(chapter, element)
     caption = element.select_one("figcaption")
-    folded = fold or (FOLDED if {"hide-input", "hide-cell"} & set(cell.metadata.get("tags", [])) else {})
+    folded = fold or (FOLDED if FOLDED_TAGS & set(cell.metadata.get("tags", [])) else {})
     if folded:
         cell.source = f"#@title {heading or folded_title(element)}\n{cell.source}"
     tags = [tag for tag in cell.metadata.get("tags", []) if tag in KEPT_TAGS]

@@ -17,7 +17,6 @@ from sphinx.util.docutils import SphinxDirective
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML
 from ssmbook._book.deck import FOLDER, Deck, Slide, copy_reveal, render
-from ssmbook._book.edition import with_notebook
 from ssmbook._book.notebooks import book_root
 from ssmbook._book.plain_markdown import title
 
@@ -34,8 +33,20 @@ def read_plan(root):
 
 
 def chapters_of(root):
-    """The pages that get a deck: notebooks of the book's numbered parts."""
-    return [name for name in with_notebook(root) if name.count("/") > 1 and "/appendix/" not in name]
+    """The pages that get a deck: the chapters of the numbered parts, without what stands under them."""
+    return [name for name, companions in _parts(root)]
+
+
+def pages_of(root):
+    """The pages of which a lecture may show something: the chapters and what stands under them."""
+    return [page for name, companions in _parts(root) for page in (name, *companions)]
+
+
+def _parts(root):
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    for part in toc["parts"]:
+        for chapter in part["chapters"] if part.get("numbered") else ():
+            yield chapter["file"], [section["file"] for section in chapter.get("sections", [])]
 
 
 def block_slide(book, docname, index, notes, **said):
@@ -137,12 +148,11 @@ def lecture_deck(book, lecture, plan):
 
 def decks(root, html):
     """Every deck of the book: the lectures of the plan, then the chapters."""
-    plan, docnames = read_plan(root), chapters_of(root)
-    book = Book(html, docnames)
+    plan, book = read_plan(root), Book(html, pages_of(root))
     for label in plan["notes"]:
         book.place(label)
     lectures = [lecture_deck(book, lecture, plan) for lecture in plan["lectures"]]
-    return lectures + [chapter_deck(book, docname, plan) for docname in docnames]
+    return lectures + [chapter_deck(book, docname, plan) for docname in chapters_of(root)]
 
 
 def write(root, html):

@@ -10,7 +10,7 @@ from bs4 import BeautifulSoup
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
 from ssmbook._book.deck import markdown_html, prepared, render
-from ssmbook._book.slides import chapter_deck, chapters_of, lecture_deck, name_of, read_plan
+from ssmbook._book.slides import chapter_deck, chapters_of, lecture_deck, name_of, pages_of, read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = read_plan(ROOT)
@@ -21,7 +21,7 @@ SMALLEST = 24
 
 @pytest.fixture(scope="module")
 def book(built):
-    return Book(ROOT / HTML, CHAPTERS)
+    return Book(ROOT / HTML, pages_of(ROOT))
 
 
 @pytest.fixture(scope="module", params=[*LECTURES, *CHAPTERS])
@@ -70,9 +70,9 @@ def test_other_mistakes_of_a_plan_are_named(book):
         book.question("equation-eq-ema")
 
 
-def test_the_one_lecture_has_eight_pictures_three_questions_and_two_proofs(book):
+def test_the_one_lecture_has_nine_pictures_three_questions_and_two_proofs(book):
     slides = lecture_deck(book, LECTURES["lecture"], PLAN).slides
-    assert sum(slide.kind in ("figure", "slider") for slide in slides) == 8
+    assert sum(slide.kind in ("figure", "slider") for slide in slides) == 9
     assert sum(slide.kind == "question" for slide in slides) == 3
     assert sum(slide.proved for slide in slides) == 2
 

@@ -8,7 +8,7 @@ from matplotlib.colors import Normalize
 from ssmbook.display import COLORS, DIVERGING, FAMILIES, figure, label_line
 from ssmbook.systems import System, rotation
 
-LENGTH, RHO = 12, 0.93
+LENGTH, RHO = 8, 0.93
 """Tokens, and how much of the state is left after each, of the state that the preface turns."""
 
 
