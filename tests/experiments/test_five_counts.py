@@ -126,7 +126,7 @@ def test_the_pair_of_poles_is_one_order_better_than_the_one_sided_family():
         )
 
 
-@pytest.mark.guards("thm-no-sink")
+@pytest.mark.guards("thm-exact-reach")
 @pytest.mark.parametrize(("k", "signed"), [(1, False), (3, False), (1, True), (4, True)])
 def test_equal_row_operators_are_in_reach(k, signed):
     W = equal_row_operator(k, 7, signed=signed)

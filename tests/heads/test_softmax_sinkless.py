@@ -53,7 +53,7 @@ def test_only_memoryless_systems_are_reachable(seed, n, p, d):
     check_sinkless(sinkless_heads(M), toeplitz(M))
 
 
-@pytest.mark.guards("thm-no-sink")
+@pytest.mark.guards("thm-exact-reach")
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 7))
 def test_what_heads_make_is_reached_by_as_many(seed, H, n):
@@ -64,7 +64,7 @@ def test_what_heads_make_is_reached_by_as_many(seed, H, n):
     check_sinkless(sinkless_heads(W), W)
 
 
-@pytest.mark.guards("thm-no-sink")
+@pytest.mark.guards("thm-exact-reach")
 def test_a_block_sign_costs_one_more_head():
     alpha = stochastic(0, 2, 5)
     V = torch.tensor([[[2.0]], [[-1.0]]], dtype=F64)
@@ -80,7 +80,7 @@ def test_a_block_sign_costs_one_more_head():
     check_sinkless(sinkless_heads(W, H=2), W)
 
 
-@pytest.mark.guards("thm-no-sink")
+@pytest.mark.guards("thm-exact-reach")
 def test_zero_and_one_token():
     zero = torch.zeros(4, 2, 2, dtype=F64)
     assert sinkless_reach(zero) == 0 and sinkless_heads(zero).H == 0
@@ -150,7 +150,7 @@ def test_bad_input_is_named():
         sinkless_plateau([1.0])
 
 
-@pytest.mark.guards("thm-no-sink")
+@pytest.mark.guards("thm-exact-reach")
 def test_the_rank_tolerance_is_the_one_given():
     V = torch.stack([torch.eye(2, dtype=F64), 1e-5 * lags(1, 1, 2, 2)[0]])
     W = blocks_of(stochastic(0, 2, 4), V)

@@ -9,31 +9,75 @@ from ssmbook.display import COLORS, LINES, figure, label_line
 _KINDS = ("separating", "dependency")
 
 
-def certificate_frame(M, certificate):
-    """Return a figure of 2 x 2 lags in the plane of I and J beside the certificate of their sink count.
+def flip_heads(c, alpha):
+    """Return a figure of two positive heads whose difference alternates, beside the rows of one; with its
+    alternative text.
 
-    M (n, 2, 2) tensor in the span of I and J; ``certificate`` that of ``softmax_head_count``. Left: one
-    dot for each lag; a separating U as an arrow with its half-plane shaded, or the hull of the lags that
-    carry a positive dependency. Right: <U, M_tau> for each lag, or the weights. Raises ``ValueError`` for
-    any other certificate. Introduced in *how-many-heads-really*.
+    c (2, n) tensor, the coefficients of value +1 and of value -1 by lag; alpha (n, n) the weights of a head
+    with a sink. Left: both heads as bars of their sign, dots at the sum. Right: the first rows as bars of
+    length one, what the sink takes in gray. Introduced in *how-many-heads-really*.
+    """
+    fig, (bars, rows) = figure(ncols=2, size="wide")
+    up, down, lags = c[0].numpy(), -c[1].numpy(), np.arange(min(8, c.shape[1]))
+    bars.bar(lags, up[lags], color=COLORS["blue"], alpha=0.6)
+    bars.bar(lags, down[lags], color=COLORS["orange"], alpha=0.6)
+    bars.plot(lags, (up + down)[lags], "o", color=COLORS["black"], ms=5)
+    label_line(bars, 0.5, up[0], "head 1, value +1", color=COLORS["blue"])
+    label_line(bars, 1.5, down[1], "head 2, value −1", color=COLORS["orange"])
+    label_line(bars, 2.5, (up + down)[2] + 0.12, "dots: their sum", color=COLORS["black"])
+    bars.set(xlabel="lag τ", ylabel="coefficient")
+    taken = _draw_rows(rows, alpha.numpy(), min(6, len(alpha)))
+    largest = float(c[0].sub(c[1]).abs().max())
+    words = ", ".join(f"{value:.3f}" for value in (up + down)[:4])
+    alt = (
+        f"Positive coefficients of two heads; their difference at lags 0 to 3 is {words}, at most "
+        f"{largest:.0f} in size. Rows of head 1: the sink takes {taken[0]:.2f} of the first row and "
+        f"{taken[-1]:.2f} of the last one shown."
+    )
+    return fig, alt
+
+
+def _draw_rows(ax, alpha, count):
+    """Draw the first rows as bars of length one, weight by weight, and return what is left for the sink."""
+    sink = 1 - alpha.sum(1)[:count]
+    for i in range(count):
+        left = 0.0
+        for j in range(i + 1):
+            shade = 0.75 if (i - j) % 2 == 0 else 0.3
+            ax.barh(i, alpha[i, j], left=left, color=COLORS["blue"], alpha=shade)
+            left += alpha[i, j]
+        ax.barh(i, sink[i], left=left, color=COLORS["gray"], alpha=0.35)
+    label_line(ax, 0.97, -0.85, "sink", color=COLORS["gray"], dx=0, ha="right")
+    label_line(ax, 0.0, -0.85, "tokens", color=COLORS["blue"], dx=0)
+    ax.set(xlabel="weight in a row of head 1", ylabel="position i", xlim=(0, 1), ylim=(count - 0.5, -1.4))
+    ax.set_yticks(range(count))
+    return sink
+
+
+def certificate_frame(M, certificate):
+    """Return a figure of 2 x 2 lags, their sink heads and the cone of these, beside the certificate of the
+    count.
+
+    M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
+    of ``softmax_head_count``. Left: one dot for each lag, the value maps as arrows, and their cone: just
+    wider than the arc of the lags, or the whole plane. Right: <U, M_tau> for each lag, or the weights of the
+    sum that is zero. Raises ``ValueError`` for any other certificate. Introduced in *how-many-heads-really*.
     """
     if certificate.kind not in _KINDS:
         raise ValueError(f"certificate must be one of {', '.join(_KINDS)}; got {certificate.kind}")
     points = _plane(M)
     fig, (plane, bars) = figure(ncols=2, size="slider")
+    _draw_cone(plane, sink_value_maps(points))
     if certificate.kind == "separating":
-        values = _draw_half_plane(plane, _plane(certificate.U[None])[0], points)
+        U = _plane(certificate.U[None])[0]
+        values = points @ (U / np.linalg.norm(U))
         bars.set(ylabel="⟨U, M⟩", title=f"all positive: {certificate.k} heads")
     else:
         values = certificate.weights.numpy()
-        corners = points[values > 1e-6]
-        corners = corners[np.argsort(np.arctan2(corners[:, 1], corners[:, 0]))]
-        plane.fill(*corners.T, color=COLORS["orange"], alpha=0.25, lw=0)
-        plane.plot(0, 0, "x", color=COLORS["orange"], ms=8, mew=2)
-        bars.set(ylabel="weight λ", title=f"0 is in the hull: {certificate.k + 1} heads")
+        bars.set(ylabel="weight λ", title=f"Σ λ M = 0: {certificate.k + 1} heads")
     plane.plot(*points.T, "o", color=COLORS["blue"])
     plane.set(
-        xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xlabel="part along I", ylabel="part along J"
+        xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xlabel="part along I", ylabel="part along J"
     )
     plane.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     bars.bar(range(len(values)), values, color=COLORS["blue"])
@@ -41,28 +85,65 @@ def certificate_frame(M, certificate):
     return fig
 
 
-def fit_curves(curves, floors):
-    """Return a figure of fitting errors on logarithmic axes with the floors they may not cross.
+def sink_value_maps(points):
+    """Return unit value maps, (2, 2) or (3, 2), whose open cone contains points of a circle that turn
+    steadily.
 
-    ``curves`` maps a label to (steps,) errors, ``floors`` a label to a number drawn as a dashed line.
-    Introduced in *how-many-heads-really*.
+    ``points`` (n, 2) array. Two maps just outside the ends of an arc shorter than pi; otherwise three at
+    equal distances, which fill the plane. Introduced in *how-many-heads-really*.
     """
-    fig, ax = figure()
-    right, left = {"dx": 7, "dy": 7}, {"dx": -6, "dy": -6, "ha": "right"}  # the third curve falls first
-    looks = zip(("blue", "green", "purple", "brown"), (right, right, left, right), strict=True)
+    angles = np.unwrap(np.arctan2(points[:, 1], points[:, 0]))
+    middle, arc = (angles[0] + angles[-1]) / 2, abs(angles[-1] - angles[0])
+    half = (np.pi + arc) / 4  # between arc / 2 and pi / 2
+    at = [middle - half, middle + half] if arc < np.pi else middle + 2 * np.pi / 3 * np.arange(3)
+    return np.stack([np.cos(at), np.sin(at)], axis=1)
+
+
+def _draw_cone(plane, V):
+    """Shade the open cone of two unit vectors, or the plane, and draw the two or three vectors as arrows."""
+    color = COLORS["orange"]
+    first, last = np.unwrap(np.arctan2(V[:, 1], V[:, 0]))[[0, 1]]
+    turn = np.linspace(first, last if len(V) == 2 else first + 2 * np.pi, 100)
+    fan = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    plane.fill(*np.concatenate([np.zeros((1, 2)), 4 * fan]).T, color=color, alpha=0.15, lw=0)
+    for h, (x, y) in enumerate(V):
+        plane.annotate(
+            "", (1.25 * x, 1.25 * y), (0, 0), arrowprops={"arrowstyle": "->", "color": color, "lw": 2}
+        )
+        label_line(plane, 1.42 * x, 1.42 * y, f"V{'₁₂₃'[h]}", color=color, dx=0, ha="center")
+
+
+def fit_curves(panels):
+    """Return a figure of fitting errors on logarithmic axes, panel by panel, with their floors.
+
+    ``panels`` maps a title to (curves, floors): ``curves`` maps a label to (steps,) errors, ``floors`` a
+    label to a number drawn as a dashed line. The panels share their vertical axis. Introduced in
+    *how-many-heads-really*.
+    """
+    fig, axes = figure(ncols=len(panels), size="wide", sharey=True)
+    lowest = 1.0
+    for ax, (title, (curves, floors)) in zip(axes, panels.items(), strict=True):
+        _draw_fits(ax, curves, floors)
+        ax.set(title=title, xlabel="evaluations of the optimizer")
+        lowest = min([lowest, *floors.values(), *(float(curve[-1]) for curve in curves.values())])
+    axes[0].set(ylim=(0.3 * lowest, 2.0), ylabel="error ÷ energy")
+    return fig
+
+
+def _draw_fits(ax, curves, floors):
+    """Draw curves and floors, the label of the first curve over its end, the others where they fall."""
+    right, left = {"dx": 7, "dy": 0}, {"dx": -6, "dy": 0, "ha": "right"}
+    looks = zip(("blue", "green", "purple"), ({"dx": 0, "dy": 8, "ha": "right"}, right, left), strict=True)
     for (color, side), (name, curve) in zip(looks, curves.items(), strict=False):
         curve = np.asarray(curve)
         steps = np.arange(1, len(curve) + 1)
         ax.loglog(steps, curve, color=COLORS[color], linestyle=LINES["solid"])
-        middle = int(np.argmax(curve <= np.sqrt(curve[0] * curve[-1])))
-        label_line(ax, steps[middle], curve[middle], name, **side)
+        low = curve <= np.cbrt(curve[0] * curve[-1] ** 2)
+        place = len(curve) - 1 if color == "blue" else int(np.argmax(low))
+        label_line(ax, steps[place], curve[place], name, **side)
     for name, height in floors.items():
         ax.axhline(height, color=COLORS["orange"], linestyle=LINES["dashed"])
         label_line(ax, 1, height, name, dx=2, dy=-8, ha="left")
-    lowest = min([*floors.values(), *(float(curve[-1]) for curve in curves.values())])
-    ax.set(ylim=(0.55 * lowest, 1.5))
-    ax.set(xlabel="evaluations of the optimizer", ylabel="error ÷ energy")
-    return fig
 
 
 def divergence(path, families):
@@ -110,14 +191,3 @@ def tails(survivals, bound):
 def _plane(M):
     """Coordinates along I and J of 2 x 2 matrices."""
     return np.stack([(M[:, 0, 0] + M[:, 1, 1]) / 2, (M[:, 1, 0] - M[:, 0, 1]) / 2], axis=1)
-
-
-def _draw_half_plane(plane, U, points):
-    """Shade the side where U is positive, draw U and return the heights of the points over its edge."""
-    U = U / np.linalg.norm(U)
-    edge = np.array([-U[1], U[0]])
-    plane.fill(*np.stack([-2 * edge, 2 * edge, 2 * edge + 4 * U, -2 * edge + 4 * U]).T,
-               color=COLORS["sky"], alpha=0.15, lw=0)  # fmt: skip
-    plane.annotate("", U, (0, 0), arrowprops={"arrowstyle": "->", "color": COLORS["orange"], "lw": 2})
-    label_line(plane, *(1.15 * U), "U", color=COLORS["orange"], dx=0, ha="center")
-    return points @ U

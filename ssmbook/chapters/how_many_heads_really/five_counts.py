@@ -180,7 +180,7 @@ def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tenso
 
     k, n, p, d >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it),
     True takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not
-    such ints. Source: thm-no-sink. Introduced in *how-many-heads-really*.
+    such ints. Source: thm-exact-reach. Introduced in *how-many-heads-really*.
     """
     for name, value in (("k", k), ("n", n), ("p", p), ("d", d)):
         check_integer(name, value, low=1)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ssmbook.exercises import grader
+from ssmbook.exercises import agrees, grader
 
 _CASES = ((0.7, 2), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30))
 
@@ -18,7 +18,11 @@ def _fewest(theta, n):
     return 2 if (n - 1) * abs(theta) < math.pi else 3
 
 
-@grader("how-many-heads-really/rotation")
+@grader(
+    "how-many-heads-really/rotation",
+    formula="Two maps just outside the ends of an arc shorter than pi, three at equal distances otherwise; "
+    "three sum to zero, so a constant may be added to all their coefficients",
+)
 def grade_rotation(answer):
     """A function (theta, n >= 2) -> alpha (H, n) by lag, positive, V (H, 2, 2), as few heads as possible."""
     if not callable(answer):
@@ -40,3 +44,103 @@ def grade_rotation(answer):
         if len(V) != H:
             return f"{where}, {H} heads suffice; got {len(V)}"
     return None
+
+
+def _missed(M, *, rows="length", mean="weighted", energy="visible"):
+    """The plateau over the energy; the keywords make the natural mistakes."""
+    S, length = M.double().cumsum(0).flatten(1), torch.arange(1.0, len(M) + 1, dtype=torch.float64)
+    weight = 1 / length
+    center = {"weighted": weight @ S / weight.sum(), "plain": S.mean(0), "last": S[-1]}[mean]
+    squares = (S - center).square().sum(1)
+    occurs = length.flip(0) if energy == "visible" else torch.ones_like(length)
+    share = occurs @ M.double().flatten(1).square().sum(1) if energy else torch.tensor(1.0)
+    return (squares @ (weight if rows == "length" else torch.ones_like(weight))) / share
+
+
+PLATEAU_MISTAKES = [
+    (
+        lambda M: _missed(M, mean="plain"),
+        "your common row sum is the plain mean of the partial sums: row i counts with weight 1 / (i + 1)",
+    ),
+    (
+        lambda M: _missed(M, mean="last"),
+        "your common row sum is the last partial sum; another one misses less",
+    ),
+    (
+        lambda M: _missed(M, rows="whole"),
+        "a row spreads what it misses over its i + 1 blocks: the squared error of row i is divided by i + 1",
+    ),
+    (
+        lambda M: _missed(M, energy="lags"),
+        "your energy counts each lag once; lag tau stands in n - tau blocks",
+    ),
+    (lambda M: _missed(M, energy=None), "that is the error itself; asked is its share of the energy"),
+]
+
+
+@grader(
+    "how-many-heads-really/plateau",
+    formula="Sum |S_i - mean|^2 / (i + 1) over i with S_i = M_0 + ... + M_i and their mean with weights "
+    "1 / (i + 1), and divide by the sum of (n - tau) |M_tau|^2",
+)
+def grade_plateau(answer):
+    """A function (M (n, p, d)) -> share of the energy that softmax without a sink must miss."""
+    cases = [(_lags(n, p, d),) for n, p, d in ((2, 1, 1), (5, 2, 3), (9, 3, 2))]
+    return agrees(answer, _missed, cases, "not the plateau", mistakes=PLATEAU_MISTAKES)
+
+
+def _lags(n, p, d, rank=None):
+    """Random lags, of interaction rank ``rank`` where it is given."""
+    draw = torch.Generator().manual_seed(n + 10 * p + 100 * d)
+    M = torch.randn(rank or n, p, d, generator=draw, dtype=torch.float64)
+    mix = torch.randn(n, rank, generator=draw, dtype=torch.float64) if rank else None
+    return M if mix is None else torch.einsum("nr,rpd->npd", mix, M)
+
+
+def _rank(rows):
+    return int(torch.linalg.matrix_rank(rows, rtol=1e-9))
+
+
+def _pairwise(M):
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randn(3, M.shape[2], generator=draw, dtype=torch.float64)
+    return max(_rank(M.double() @ x) for x in tokens)
+
+
+PAIRWISE_MISTAKES = [
+    (lambda M: _rank(M.flatten(1)), "that is k: apply the lags to a token first, then count"),
+    (lambda M: _rank(M[:, :, 0]), "you feed the first unit vector, and some systems do not hear it"),
+    (lambda M: _rank(M.sum(2)), "you feed the token of ones, and some systems do not hear it"),
+    (
+        lambda M: M.shape[1],
+        "that is p, the most there can be; lags that map a token into fewer dimensions need fewer",
+    ),
+    (
+        lambda M: _rank(M.transpose(0, 1).flatten(1)),
+        "that is the dimension all lags reach with all tokens together; one token at a time may reach less",
+    ),
+]
+
+
+def _pairwise_cases():
+    """Dense lags, one row space (all hear one token entry), one column space, deaf to the simplest tokens."""
+    rows, columns = _lags(9, 3, 1), _lags(9, 1, 4)
+    deaf = _lags(8, 3, 4)
+    deaf[:, :, 0] = 0
+    silent = (4 * _lags(7, 3, 4)).round()  # whole numbers: the token of ones gives zeros, not rounding
+    silent[:, :, 0] = -silent[:, :, 1:].sum(2)
+    skew = torch.zeros(
+        3, 4, 3, dtype=torch.float64
+    )  # the cross products: one token at a time reaches a plane
+    for tau, (a, b) in enumerate(((1, 2), (2, 0), (0, 1))):
+        skew[tau, a, b], skew[tau, b, a] = -1.0, 1.0
+    return [(M,) for M in (_lags(6, 4, 3, rank=2), rows, columns, deaf, silent, skew)]
+
+
+@grader(
+    "how-many-heads-really/pairwise",
+    formula="The rank of the n x p table with rows M_tau x, for a random token x",
+)
+def grade_pairwise(answer):
+    """A function (M (n, p, d)) -> the largest dimension of span{M_tau x} over tokens x."""
+    return agrees(answer, _pairwise, _pairwise_cases(), "not the count", mistakes=PAIRWISE_MISTAKES)

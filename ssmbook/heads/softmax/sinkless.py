@@ -69,8 +69,8 @@ def sinkless_reach(
     rounding) of the largest block; ``rtol`` and ``lag_rtol`` as in ``softmax_head_count``. Returns a `Count`,
     evidence a `SinklessReach`: ``count.possible`` tells whether W is within reach, and an undecided sign
     leaves k to k + 1. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
-    diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem *thm-no-sink*.
-    Introduced in *how-many-heads-really*.
+    diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem
+    *thm-exact-reach*. Introduced in *how-many-heads-really*.
     """
     W = _blocks(system, n)
     tolerances = trust(W, rtol, lag_rtol)
@@ -120,7 +120,7 @@ def sinkless_heads(
     W comes as there; ``H`` None takes the certified count, k + 1 where undecided;
     an int asks for k or k + 1. Result ``SoftmaxHeads`` in the dtype and on the device of W. Raises
     ``ValueError`` for an operator out of reach, for k heads that are not certified, and for bad input.
-    Source: Theorem *thm-no-sink*. Introduced in *how-many-heads-really*.
+    Source: Theorem *thm-exact-reach*. Introduced in *how-many-heads-really*.
     """
     W = _blocks(system, n)
     count = sinkless_reach(W, rtol=rtol)

@@ -1,0 +1,91 @@
+"""Pictures of *how-many-heads-really*: two positive heads, the cone of the sink heads, fits and floors."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import nnls
+
+from ssmbook.chapters.how_many_heads_really import figures
+from ssmbook.heads import softmax_head_count
+from ssmbook.systems import System, rotation
+
+f64 = torch.float64
+
+
+def turning(n, theta=0.7):
+    eye = torch.eye(2, dtype=f64)
+    return System(rotation(theta, dtype=f64), eye, eye).lags(n)
+
+
+def test_the_dots_of_the_flip_are_its_lags_and_every_row_has_length_one():
+    lags = [(-0.5) ** tau for tau in range(9)]
+    c = torch.tensor([[max(m, 0) + 0.1, max(-m, 0) + 0.1] for m in lags], dtype=f64).T
+    lag = torch.arange(9)[:, None] - torch.arange(9)
+    alpha = (c[0] / (2 * c[0].sum()))[lag.clamp(min=0)].tril()
+    fig, alt = figures.flip_heads(c, alpha)
+    bars, rows = fig.axes
+    assert np.allclose(bars.get_lines()[0].get_ydata(), lags[:8])
+    heights = np.array([bar.get_height() for bar in bars.patches])
+    assert np.allclose(heights[:8] + heights[8:], lags[:8])
+    assert (heights[:8] > 0).all() and (heights[8:] < 0).all()
+    length = {}
+    for bar in rows.patches:
+        i = round(bar.get_y() + bar.get_height() / 2)
+        length[i] = length.get(i, 0) + bar.get_width()
+    assert np.allclose([length[i] for i in range(6)], 1)
+    sink = 1 - float(alpha[5].sum())
+    assert f"{sink:.2f} of the last one shown" in alt and "1.000, -0.500, 0.250, -0.125" in alt
+
+
+@pytest.mark.guards("thm-sink-count")
+@pytest.mark.parametrize("theta", [0.7, -0.4, 2.5])
+def test_the_open_cone_of_the_drawn_heads_holds_every_lag(theta):
+    for n in range(2, 12):
+        M = turning(n, theta)
+        points = figures._plane(M)
+        V = figures.sink_value_maps(points)
+        assert len(V) == softmax_head_count(M).value == (2 if (n - 1) * abs(theta) < math.pi else 3)
+        for point in points:
+            if len(V) == 2:
+                assert np.linalg.solve(V.T, point).min() > 0
+            else:
+                assert nnls(V.T, point)[1] < 1e-12 and np.allclose(V.sum(0), 0)
+
+
+@pytest.mark.parametrize("n", [5, 6])
+def test_a_frame_shows_lags_cone_and_certificate(n):
+    M = turning(n)
+    certificate = softmax_head_count(M).evidence
+    plane, bars = figures.certificate_frame(M, certificate).axes
+    angles = 0.7 * np.arange(n)
+    assert np.allclose(plane.get_lines()[0].get_xydata(), np.stack([np.cos(angles), np.sin(angles)], 1))
+    heights = np.array([bar.get_height() for bar in bars.patches])
+    if n == 5:  # the best half-plane looks along the middle of the arc
+        assert np.allclose(heights, np.cos(angles - angles[-1] / 2), atol=1e-6)
+        assert bars.get_title() == "all positive: 2 heads"
+    else:
+        assert np.allclose(heights @ np.exp(1j * angles), 0, atol=1e-9) and heights.min() >= 0
+        assert bars.get_title() == "Σ λ M = 0: 3 heads"
+    path = plane.patches[0].get_path()  # half a plane at most, and the whole plane for three
+    inside = path.contains_points(figures._plane(M))
+    assert inside.all()
+    assert path.contains_point((0.1, -1.0)) == (n == 6)
+
+
+def test_frames_ask_for_one_of_two_certificates():
+    undecided = softmax_head_count(turning(5, math.pi / 4)).evidence
+    with pytest.raises(ValueError, match="certificate must be one of separating, dependency; got undecided"):
+        figures.certificate_frame(turning(5), undecided)
+
+
+def test_fits_share_an_axis_and_show_every_curve():
+    curves = {"H = 2": torch.tensor([1.0, 0.5, 0.4]), "H = 3": torch.tensor([1.0, 0.1, 1e-7])}
+    panels = {"left": ({"H = 2": curves["H = 2"]}, {"plateau": 0.3}), "right": (curves, {"floor": 0.2})}
+    left, right = figures.fit_curves(panels).axes
+    assert left.get_ylim() == right.get_ylim() and left.get_ylim()[0] < 1e-7
+    drawn = [line.get_ydata() for line in right.get_lines()]
+    assert np.allclose(drawn[0], [1, 0.5, 0.4]) and np.allclose(drawn[1], [1, 0.1, 1e-7])
+    assert np.allclose(drawn[2], 0.2) and np.allclose(left.get_lines()[1].get_ydata(), 0.3)
+    assert [ax.get_title() for ax in (left, right)] == ["left", "right"]

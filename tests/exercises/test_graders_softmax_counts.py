@@ -1,0 +1,63 @@
+"""Graders of *how-many-heads-really*: right answers pass, each mistake gets its own sentence."""
+
+import pytest
+import torch
+
+from ssmbook.chapters.how_many_heads_really import graders
+from ssmbook.exercises import _grader, check
+from ssmbook.heads import pairwise_head_count, sinkless_plateau
+
+f64 = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def first_call(monkeypatch):
+    monkeypatch.setattr(_grader, "_MISSES", {})
+
+
+def each_mistake(name, catalogue):
+    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
+    for answer, sentence in catalogue:
+        _grader._MISSES.clear()
+        verdicts = [check(name, answer) for _ in range(2)]
+        assert not any(verdicts)
+        assert verdicts[0].hint == sentence, verdicts[0].hint
+        assert verdicts[1].hint == f"{sentence}. {_grader._FORMULAS[name]}"
+    assert len({sentence for _, sentence in catalogue}) == len(catalogue)
+
+
+def test_plateau():
+    def by_least_squares(M):  # all blocks of row i are free, up to their sum, which is common
+        n = len(M)
+        visible = [(i, j) for i in range(n) for j in range(i + 1)]
+        wanted = torch.stack([M[i - j].flatten() for i, j in visible])
+        basis = torch.zeros(len(visible), 1 + n * (n - 1) // 2, dtype=f64)
+        column = 1
+        for row, (_, j) in enumerate(visible):
+            if j == 0:
+                basis[row, 0], first = 1.0, row  # the common sum, less what the others take
+            else:
+                basis[row, column], basis[first, column] = 1.0, -1.0
+                column += 1
+        fitted = basis @ torch.linalg.lstsq(basis, wanted).solution
+        return (wanted - fitted).square().sum() / wanted.square().sum()
+
+    assert check("how-many-heads-really/plateau", by_least_squares)
+    assert check("how-many-heads-really/plateau", lambda M: sinkless_plateau(M).relative)
+    each_mistake("how-many-heads-really/plateau", graders.PLATEAU_MISTAKES)
+    assert "your number is 0.5, wanted" in check("how-many-heads-really/plateau", lambda M: 0.5).hint
+
+
+def test_pairwise():
+    assert check("how-many-heads-really/pairwise", lambda M: pairwise_head_count(M).value)
+    each_mistake("how-many-heads-really/pairwise", graders.PAIRWISE_MISTAKES)
+    assert "your number is 7, wanted" in check("how-many-heads-really/pairwise", lambda M: 7).hint
+
+
+def test_the_rotation_is_told_how_only_at_the_second_call():
+    def one_head(theta, n):
+        return torch.full((1, n), 0.5 / n), torch.eye(2)[None]
+
+    first, second = (check("how-many-heads-really/rotation", one_head) for _ in range(2))
+    assert "the heads miss a lag operator by" in first.hint and "outside the ends" not in first.hint
+    assert "outside the ends" in second.hint
