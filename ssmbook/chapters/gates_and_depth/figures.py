@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+
 from ssmbook.display import COLORS, LINES, block_heatmap, figure, label_line
 
+_AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"], "#D9D9D9", COLORS["blue"]])
 
-def channel_ratios(lines):
-    """Return a figure of the logarithm of the ratio of two channels against the lag, twice, with chords.
 
-    ``lines`` maps two labels to (n,) values, n >= 2, the steeper first; a dashed chord joins the first value
-    to the last, so a line that is straight covers its chord. Introduced in *gates-and-depth*.
+def gate_strip(lam, n):
+    """Return a figure of one decaying channel as output gate, running sum and input gate, entry sizes on a
+    logarithmic scale; with its alternative text.
+
+    lam a decay in (0, 1), n >= 2 tokens. Four (n, n) tables: diag(lam^i), the ones on and below the diagonal,
+    diag(lam^-j), and their product lam^(i-j); the extreme entry of each is printed. Introduced in
+    *gates-and-depth*.
     """
-    fig, ax = figure(size=(7.0, 3.0))
-    sides = ({"dx": -8, "dy": 8, "ha": "right"}, {"dx": 8, "dy": -10})  # above the first, below the second
-    for color, side, (name, values) in zip(("blue", "orange"), sides, lines.items(), strict=True):
-        last, middle = len(values) - 1, (len(values) - 1) // 2
-        chord = [float(values[0]), float(values[-1])]
-        ax.plot([0, last], chord, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.2)
-        ax.plot(range(last + 1), values, "o", linestyle="none", color=COLORS[color], ms=4)
-        label_line(ax, middle, float(values[middle]), name, color=COLORS[color], **side)
-    ax.set(xlabel="lag τ", ylabel="log of the ratio of two channels")
-    return fig
+    position = np.arange(n)
+    gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
+    ones = np.tri(n)
+    tables = {
+        "output gate λⁱ": gate_out,
+        "× running sum": ones,
+        "× input gate λ⁻ʲ": gate_in,
+        "= the system": np.tri(n) * lam ** np.maximum(position[:, None] - position, 0),
+    }
+    fig, axes = figure(ncols=4, size=(7.0, 2.4))
+    top = -np.log10(lam) * (n - 1)
+    for ax, (name, table) in zip(axes, tables.items(), strict=True):
+        sizes = np.full((n, n), np.nan)
+        sizes[table > 0] = np.log10(table[table > 0])
+        ax.imshow(sizes, cmap=_AROUND_ONE, vmin=-top, vmax=top, interpolation="nearest")
+        ax.set(title=name, xticks=(), yticks=())
+        ax.title.set_fontsize(9)
+        extreme = table[table > 0].min() if name != "× input gate λ⁻ʲ" else table.max()
+        ax.text(n - 1, 0.4, f"{extreme:.2g}", ha="right", va="top", fontsize=9.5)
+    alt = (
+        f"Three tables and their product for a channel with decay {lam} on {n} tokens: an output gate down "
+        f"to {gate_out[-1, -1]:.1e}, a running sum of ones, an input gate up to {gate_in.max():.1e}, and the "
+        f"decaying table, from 1 down to {lam ** (n - 1):.1e}."
+    )
+    return fig, alt
 
 
 def depth_frame(W, ranks, goal):

@@ -2,13 +2,28 @@
 
 import torch
 
-from ssmbook.exercises import grader
+from ssmbook.exercises import agrees, grader
 from ssmbook.heads import residual_stack_operator
 
 _CASES = ((4, 2, 1), (5, 7, 1), (3, 9, 2), (3, 10, 2), (2, 16, 3), (2, 1, 2), (3, 2, 4), (2, 125, 4))
 
 
-@grader("gates-and-depth/layers")
+def _layers_problem(V, A, H):
+    """What is recognizably wrong with value maps of layers that do not give the powers of A, if anything."""
+    L = len(V)
+    if L and all(torch.equal(V[layer, h], A) for layer in range(L) for h in range(H)):
+        return "every head has the value map A; one that reads q places back needs A^q"
+    strides = [torch.linalg.matrix_power(A, (h + 1) * 2**layer) for layer in range(L) for h in range(H)]
+    if H > 1 and L and torch.allclose(V.flatten(0, 1), torch.stack(strides)):
+        return "your layers step in powers of two: with H heads each layer multiplies the reach by 1 + H"
+    return None
+
+
+@grader(
+    "gates-and-depth/layers",
+    formula="Write each lag in base 1 + H: in layer l (from 0) head h = 1, ..., H reads h (1 + H)^l places "
+    "back, with that power of A",
+)
 def grade_layers(answer):
     """A function (A, n, H) -> alpha (L, H, n, n), V (L, H, N, N): residual layers with lags A^tau."""
     if not callable(answer):
@@ -29,5 +44,127 @@ def grade_layers(answer):
         wanted = lags[lag.clamp(min=0)] * (lag >= 0)[:, :, None, None]
         error = float((residual_stack_operator(alpha, V).to_dense() - wanted).abs().max())
         if not error < 1e-8:
-            return f"{where}, a block is off by {error:.1e}: write each lag in base 1 + H"
+            lag = int(
+                (residual_stack_operator(alpha, V).to_dense() - wanted)
+                .abs()
+                .amax((1, 2, 3))
+                .gt(1e-8)
+                .nonzero()[0]
+            )
+            known = _layers_problem(V, A, H)
+            return (
+                f"{where}, {known}"
+                if known
+                else f"{where}, output {lag} is the first one off: by {error:.1e}"
+            )
     return None
+
+
+def _one_head(m):
+    ratio = m / m[:, :1]
+    step = ratio[1:] / ratio[:-1]
+    return torch.allclose(step, step[:1].expand_as(step), rtol=1e-9, atol=0)
+
+
+def _geometric(m):
+    return torch.allclose(m[1:] / m[:-1], (m[1:] / m[:-1])[:1].expand(len(m) - 1, -1), rtol=1e-9, atol=0)
+
+
+def _positive_only(m):
+    logs = (m / m[:, :1]).log()
+    return bool(logs.isfinite().all()) and bool(logs.diff(n=2, dim=0).abs().max() < 1e-9)
+
+
+def _equal_channels(m):
+    ratio = m / m[:, :1]
+    return torch.allclose(ratio, ratio[:1].expand_as(ratio), rtol=1e-9, atol=0)
+
+
+def _neighbors_only(m):
+    return _one_head(m[:, :2])
+
+
+ONE_HEAD_MISTAKES = [
+    (
+        _geometric,
+        "you ask each channel to be a power; a common factor c(tau) is allowed, so compare channels",
+    ),
+    (
+        _positive_only,
+        "you take logarithms of the ratio: it may be negative, or alternate, and still be r lambda^tau",
+    ),
+    (_equal_channels, "you ask for a constant ratio; the ratio of two channels may be r lambda^tau"),
+    (_neighbors_only, "you compare the first two channels only"),
+]
+
+
+def _one_head_cases():
+    tau = torch.arange(9, dtype=torch.float64)[:, None]
+    c = 0.5 + torch.rand(9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lam = torch.tensor([0.9, 0.7, 0.4], dtype=torch.float64)
+    two_poles = torch.cat([0.8**tau, 0.8**tau, 0.9**tau + 0.5**tau], 1)
+    signed = torch.tensor([0.9, -0.7], dtype=torch.float64)
+    sizes = torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
+    return [
+        (c * lam**tau,),
+        (two_poles,),
+        (c * sizes,),
+        (lam**tau,),
+        (c * signed**tau,),
+        (c * lam.flip(0) ** tau.sqrt(),),
+    ]
+
+
+@grader(
+    "gates-and-depth/one-head",
+    formula="Divide all channels by the first; the ratio of each to itself one lag earlier must be constant",
+)
+def grade_one_head(answer):
+    """A function (m (n, d), no zeros) -> whether diag(m[tau]) is one head between two gates."""
+    return agrees(answer, _one_head, _one_head_cases(), "not the answer", mistakes=ONE_HEAD_MISTAKES)
+
+
+def _by_steps(decays, x, L, *, hand_on=True, late=0):
+    h, y = torch.zeros_like(x[0]), []
+    for i, token in enumerate(x):
+        if i % L == 0:
+            h = h * decays**-late if hand_on else 0 * h
+        h = decays * h + token
+        y.append(h)
+    return torch.stack(y)
+
+
+CHUNK_MISTAKES = [
+    (
+        lambda decays, x, L: _by_steps(decays, x, L, hand_on=False),
+        "each of your chunks starts from nothing: hand the last output on",
+    ),
+    (
+        lambda decays, x, L: _by_steps(decays, x, L, late=1),
+        "what you hand on is one step too young: token i of a chunk sees it decayed by lambda^(i+1)",
+    ),
+]
+
+
+def _chunk_cases():
+    draw = torch.Generator().manual_seed(3)
+    decays = torch.tensor([1.0, 0.9, 0.1], dtype=torch.float64)
+    shapes = ((7, 3), (8, 4), (5, 9), (700, 32))
+    return [(decays, torch.randn(n, 3, generator=draw, dtype=torch.float64), L) for n, L in shapes]
+
+
+@grader(
+    "gates-and-depth/chunks",
+    formula="In a chunk, lambda^i cumsum(lambda^-i x) with i from 0, plus lambda^(i+1) times the last output "
+    "before it",
+)
+def grade_chunks(answer):
+    """A function (decays (d,), x (n, d), L) -> y (n, d), the running sums that decay, chunk by chunk."""
+    cases = _chunk_cases()
+    problem = agrees(answer, _by_steps, cases, "not the outputs", mistakes=CHUNK_MISTAKES)
+    if problem and agrees(answer, _by_steps, cases[:-1], "short") is None:
+        if not torch.as_tensor(answer(*cases[-1])).isfinite().all():
+            return (
+                "right on short sequences, not finite on 700 tokens: your gates must restart with each chunk"
+            )
+    return problem

@@ -1,0 +1,43 @@
+"""Pictures of *gates-and-depth*: the gates multiply to the system, and the stack to its operator."""
+
+import numpy as np
+import pytest
+import torch
+
+from ssmbook.chapters.gates_and_depth import figures
+from ssmbook.heads import residual_stack_operator
+
+
+def shown(ax):
+    """The table behind a picture of logarithms, with zeros where nothing is drawn."""
+    return np.nan_to_num(10.0 ** np.ma.filled(ax.get_images()[0].get_array(), np.nan), nan=0.0)
+
+
+@pytest.mark.guards("thm-gates")
+@pytest.mark.parametrize(("lam", "n"), [(0.3, 16), (0.9, 7)])
+def test_the_three_tables_multiply_to_the_fourth(lam, n):
+    fig, alt = figures.gate_strip(lam, n)
+    gate_out, ones, gate_in, system = (shown(ax) for ax in fig.axes)
+    assert np.allclose(gate_out @ ones @ gate_in, system, rtol=1e-9, atol=0)
+    assert np.allclose(ones, np.tri(n))
+    steps = torch.full((n, n), 1.0, dtype=torch.float64).tril().numpy()
+    for _ in range(n):  # the table by recurrence: a row is the one above, decayed, and a new one
+        steps = np.vstack([steps[:1], lam * steps[:-1] + np.eye(n)[1:]])
+    assert np.allclose(system, np.tril(steps))
+    assert f"up to {lam ** (1 - n):.1e}" in alt and f"from 1 down to {lam ** (n - 1):.1e}" in alt
+    assert len({ax.get_images()[0].get_clim() for ax in fig.axes}) == 1
+
+
+def test_the_extreme_entry_stands_in_each_panel():
+    fig, _ = figures.gate_strip(0.3, 16)
+    assert [ax.texts[0].get_text() for ax in fig.axes] == ["1.4e-08", "1", "7e+07", "1.4e-08"]
+
+
+def test_a_frame_of_the_stack_shows_the_operator_and_the_ranks():
+    new = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+    W = residual_stack_operator(torch.randn(2, 1, 6, 6, **new).tril(), torch.randn(2, 1, 3, 3, **new))
+    picture, bars = figures.depth_frame(W, [1, 2, 4], 8).axes
+    norms = W.to_dense().square().sum((2, 3)).sqrt().numpy()
+    assert np.allclose(np.asarray(picture.get_images()[0].get_array()), norms)
+    assert [bar.get_height() for bar in bars.patches] == [1, 2, 4]
+    assert np.allclose(bars.get_lines()[0].get_ydata(), 8)
