@@ -25,8 +25,8 @@ from ssmbook._book.site import pages_address
 TARGET = (
     "_build/pdf/heads-and-states.pdf"  # its HTML stands beside it, and finds the pages' files beside both
 )
-# The library's reference is for the screen; the list of the solutions gives way to the solutions.
-LEFT_OUT = ("chapters/appendix/api", "chapters/appendix/solutions")
+# Reference and status are for the screen; the list of the solutions gives way to the solutions.
+LEFT_OUT = ("chapters/appendix/api", "chapters/appendix/solutions", "chapters/appendix/status")
 FRAMES = 4
 MINUTES = 10
 ASSETS = "../html/_static"
