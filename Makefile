@@ -2,6 +2,7 @@
 # make test   build it, run the unit tests, run every notebook and compare every output
 # make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
 #
+# make test-lab               the notebook edition in a real JupyterLab
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
 # make slides                 the decks; they come with the book too
 # make pdf                    the whole book on paper, printed by Chromium
@@ -27,7 +28,7 @@ LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 
-.PHONY: book test test-browser notebooks edition slides pdf figures version lab serve bench lint clean
+.PHONY: book test test-browser test-lab notebooks edition slides pdf figures version lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -47,6 +48,11 @@ test: book
 test-browser: book
 	@$(PY) -m ssmbook._book.browser
 	$(PY) -m pytest tests/browser -n 2 -q
+
+test-lab: book
+	@$(PY) -m ssmbook._book.browser
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)
+	$(PY) -m pytest tests/jupyterlab -q
 
 notebooks: $(STAMP)
 	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
