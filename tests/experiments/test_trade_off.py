@@ -158,20 +158,14 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="asked must be between 0 and 2; got 3"):
         bench.recall_tokens(torch.eye(3, dtype=F64), rand(3, 2), 3)
     with pytest.raises(ValueError, match="places must hold at least one map"):
-        figures.two_axes({})
+        figures.plane({})
     with pytest.raises(ValueError, match=r"places\['a'\] must hold reaches in \[0, 1\]"):
-        figures.reach_frame({"a": (1, 1, 0.1, 1.5)})
+        figures.plane({"a": (1, 1, 0.1, 1.5)})
 
 
 def test_figures_draw_what_they_are_given():
-    places = {"a": (4, 2, 0.0, 1.0), "b": (1, 1, 0.3, 0.3)}
-    fig = figures.two_axes(places)
-    assert isinstance(fig, matplotlib.figure.Figure)
-    span, distance = fig.axes
-    assert [list(line.get_xdata()) for line in span.lines[:3]] == [[2, 4], [2], [4]]
-    assert list(distance.lines[0].get_xdata()) == [figures.FLOOR, 1.0]
-    assert [t.get_text() for t in figures.reach_frame(places).axes[0].get_xticklabels()] == ["a\n2", "b\n1"]
     fig = figures.mix_frame(0.5, [1, 2, 3], [1.0, 0.5, 0.5], [0.4, -0.1, 0.4], [1.0, 1e-9, 1e-12])
+    assert isinstance(fig, matplotlib.figure.Figure)
     assert [len(line.get_xdata()) for line in fig.axes[0].lines] == [1, 2, 3]
     fig = figures.recall([2, 4], {"up": [0.0, 1.0], "near": [0.0, 0.99]})
     high, low = (text.xy[1] for text in fig.axes[0].texts)

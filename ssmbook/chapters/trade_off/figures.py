@@ -2,67 +2,174 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from ssmbook._checks import check_integer
 from ssmbook.display import COLORS, LINES, figure, label_line
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
-_BROKEN = {
-    "attention": "atten-\ntion",
-    "convolution": "convo-\nlution",
-    "selective SSM, zoh": "selective\nSSM",
-    "LTI SSM": "LTI\nSSM",
-    "hybrid, sum": "hybrid,\nsum",
+GROUPS = {
+    "fixed decay": (
+        "green",
+        ["LTI SSM", "LTI SSM with skip", "S4D", "S4D, real", "convolution", "RetNet", "RNN"],
+    ),
+    "joined": ("purple", ["hybrid, sum", "hybrid, stack", "residual attention"]),
+    "no mixing": ("gray", ["feed-forward", "KAN"]),
+    "content can hold": ("blue", None),  # all others
+}
+"""What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""
+_LABELS = {  # name in the plane -> points to the right and up of its best reach (or typical: below)
+    "attention": (-18, 9, "center"),
+    "selective SSM, zoh": (8, 9, "center"),
+    "gated SSD, both sides": (0, 22, "center"),
+    "hybrid, stack": (6, 9, "center"),
+    "hybrid, sum": (-7, -1, "right"),
+    "RetNet": (-7, -2, "right"),
+    "S4D": (7, 0, "left"),
+    "LTI SSM": (-7, 0, "right"),
+    "RNN": (-6, 10, "center"),
+    "convolution": (0, 10, "center"),
+    "feed-forward": (2, 10, "left"),
 }
 
 
-def two_axes(places: Mapping[str, Sequence[float]]):
-    """Return a figure that places every map on both axes: span on the left, reach on the right, a row each.
+def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
+    """Draw recall as a strip of pairs with arcs from the question, beside a state of fixed size.
 
-    places: name -> (k of the whole table, k in one output, typical reach, best reach), drawn in the order
-    given, bottom first; a reach lies in [0, 1] and is drawn at 1e-5 when smaller. Open marks: one output,
-    typical tokens; filled: the whole table, the best tokens found. Raises ``ValueError`` for no map or a
-    reach outside. Introduced in *trade-off*.
+    weights (m,): what the question ``asked`` gives to each of the m pairs, drawn as the width of its arc;
+    state: numbers in the bucket. Returns ``fig, alt``. Introduced in *trade-off*.
     """
-    _check(places)
-    fig, (span, distance) = figure(ncols=2, size=(7.0, 0.26 * len(places) + 0.9), sharey=True)
-    for row, (whole, one, typical, best) in enumerate(places.values()):
-        for ax, low, high, color in (
-            (span, one, whole, "blue"),
-            (distance, max(typical, FLOOR), max(best, FLOOR), "orange"),
-        ):
-            ax.plot((low, high), (row, row), "-", color=COLORS["gray"], lw=1)
-            ax.plot(low, row, "o", mfc="white", color=COLORS[color], ms=8.5)
-            ax.plot(high, row, "o", color=COLORS[color], ms=4.5)
-    span.set(yticks=range(len(places)), yticklabels=list(places), ylim=(-0.7, len(places) - 0.3))
-    span.set_xscale("log", base=2)
-    span.set(xticks=(1, 2, 4, 8, 16), xticklabels=("1", "2", "4", "8", "16"), title="span")
-    span.set_xlabel("independent matrices")
-    distance.set(xscale="log", xlim=(FLOOR / 1.6, 2), title="reach", xlabel="share of the gradient kept")
-    _mark_floor(distance.set_xticks)
-    return fig
+    m = len(weights)
+    check_integer("len(weights)", m, low=2)
+    check_integer("asked", asked, low=0, high=m - 1)
+    weights = [float(weight) for weight in weights]
+    fig, panels = figure(ncols=2, size=(7.0, 2.5))
+    for ax, title in zip(panels, ("a head keeps the strip", "a state is a bucket"), strict=True):
+        ax.set(xlim=(-0.6, m + 0.6), ylim=(-1.9, 1.7), title=title)
+        ax.set_axis_off()
+        box = {"ha": "center", "va": "center", "fontsize": 9}
+        for t in range(m):
+            ax.text(t, 0, f"κ{t + 1} v{t + 1}", bbox={"fc": "white", "ec": COLORS["gray"]}, **box)
+        ax.text(m, 0, f"? κ{asked + 1}", bbox={"fc": "white", "ec": COLORS["orange"]}, **box)
+    strip, bucket = panels
+    for t, weight in enumerate(weights):
+        if weight > 1e-3:
+            bow = {
+                "arrowstyle": "-|>",
+                "connectionstyle": "arc3,rad=0.45",
+                "color": COLORS["blue"],
+                "lw": 4 * weight,
+            }
+            strip.annotate("", (t, 0.3), (m, 0.3), arrowprops=bow)
+    answer = f"weight {weights[asked]:.3f}: answers v{asked + 1}"
+    label_line(strip, m / 2, -1.1, answer, color=COLORS["blue"], dx=0, ha="center", fontsize=9)
+    down = {"arrowstyle": "-|>", "color": COLORS["gray"], "lw": 1}
+    for t in range(m):
+        bucket.annotate("", (m / 2 + (t - m / 2) / 4, -0.95), (t, -0.3), arrowprops=down)
+    bucket.plot(
+        [m / 2 - 1, m / 2 - 0.8, m / 2 + 0.8, m / 2 + 1],
+        [-0.9, -1.75, -1.75, -0.9],
+        "-",
+        color=COLORS["orange"],
+    )
+    label_line(bucket, m / 2, -1.4, f"{state} numbers", color=COLORS["orange"], dx=0, ha="center", fontsize=9)
+    alt = (
+        f"Two panels of {m} pairs and a question for pair {asked + 1}. The head's arc to that pair has "
+        f"weight {weights[asked]:.3f}; a state pours all pairs into {state} numbers."
+    )
+    return fig, alt
 
 
-def reach_frame(places: Mapping[str, Sequence[float]]):
-    """Return a figure of reach alone: from the typical (open) to the best (filled) share, a column a map.
+def group_of(name: str) -> str:
+    """The group of :data:`GROUPS` that a map belongs to."""
+    named = (group for group, (_, names) in GROUPS.items() if names and name in names)
+    return next(named, "content can hold")
 
-    places: as in :func:`two_axes`; the number under a name is its k in one output. Raises as that does.
+
+def plane(places: Mapping[str, Sequence[float]]):
+    """Draw every map in the plane of span and reach; returns ``fig, alt``.
+
+    places: name -> (k of the whole table, k in one output, typical reach, best reach); a reach lies in
+    [0, 1] and is drawn at 1e-5 when smaller. Across: k in one output, maps of one k side by side. Up: open
+    mark typical, filled mark best, colored by group. Raises ``ValueError`` for no map or a reach outside.
     Introduced in *trade-off*.
     """
     _check(places)
-    fig, ax = figure(size="slider")
-    for column, (_, _, typical, best) in enumerate(places.values()):
-        low, high = max(typical, FLOOR), max(best, FLOOR)
-        ax.plot((column, column), (low, high), "-", color=COLORS["gray"], lw=1)
-        ax.plot(column, low, "o", mfc="white", color=COLORS["orange"], ms=9)
-        ax.plot(column, high, "o", color=COLORS["orange"], ms=5)
-    names = [f"{_BROKEN.get(name, name)}\n{one}" for name, (_, one, _, _) in places.items()]
-    ax.set_xticks(range(len(places)), names)
-    ax.set(yscale="log", ylim=(FLOOR / 1.6, 2), ylabel="share of the gradient kept")
-    ax.set_xlabel("map, and independent matrices in one output")
+    fig, ax = figure(size=(4.6, 4.8))
+    for name, across in _side_by_side(places).items():
+        typical, best = (max(share, FLOOR) for share in places[name][2:])
+        color = COLORS[GROUPS[group_of(name)][0]]
+        ax.plot((across, across), (typical, best), "-", color=color, lw=1.6, gid=name)
+        ax.plot(across, typical, "o", mfc="white", color=color, ms=6)
+        ax.plot(across, best, "o", color=color, ms=4)
+        if name in _LABELS:
+            dx, dy, side = _LABELS[name]
+            label_line(ax, across, best, name, color=color, dx=dx, dy=dy, ha=side, fontsize=9)
+    ax.set_xscale("log", base=2)
+    ax.set(xticks=(1, 2, 4, 8, 16), xticklabels=("1", "2", "4", "8", "16"), xlim=(0.75, 24))
+    ax.set(yscale="log", ylim=(FLOOR / 1.6, 4.5), xlabel="span: matrices in one output", ylabel="reach at 64")
     _mark_floor(ax.set_yticks)
-    return fig
+    for height, (group, (color, _)) in enumerate(GROUPS.items()):
+        label_line(ax, 0.8, 1.1e-3 / 2.1**height, group, color=COLORS[color], dx=0, fontsize=9)
+    return fig, _plane_alt(places)
+
+
+def _plane_alt(places) -> str:
+    words = []
+    for group in GROUPS:
+        inside = {name: place for name, place in places.items() if group_of(name) == group}
+        if inside:
+            spans, best = [place[1] for place in inside.values()], [place[3] for place in inside.values()]
+            words.append(
+                f"{group}: {len(inside)} maps, span {min(spans)} to {max(spans)}, "
+                f"best reach {min(best):.1g} to {max(best):.2g}"
+            )
+    return f"{len(places)} maps by span in one output and reach at distance 64. {'; '.join(words)}."
+
+
+def _side_by_side(places) -> dict[str, float]:
+    """Where each map stands across: its k in one output, spread over a third of an octave to each side."""
+    across = {}
+    for one in {place[1] for place in places.values()}:
+        names = [name for name, place in places.items() if place[1] == one]
+        half = min(0.34, 0.07 * (len(names) - 1))
+        for name, shift in zip(names, np.linspace(-half, half, len(names)), strict=True):
+            across[name] = float(one * 2**shift) if len(names) > 1 else float(one)
+    return across
+
+
+def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]], *, low: float = 1e-5):
+    """Draw the typical share kept against distance, both axes logarithmic, a labeled line per map.
+
+    distances (m,); shares: name -> (m,) in [0, 1]; what falls below ``low`` leaves the picture. A power of
+    the distance is a straight line, an exponential bends down; dotted, one over the distance. Returns
+    ``fig, alt``. Raises ``TypeError``/``ValueError`` for fewer than 2 distances. Introduced in *trade-off*.
+    """
+    check_integer("len(distances)", len(distances), low=2)
+    fig, ax = figure(size=(4.6, 3.8))
+    ends = []
+    for (name, values), line in zip(shares.items(), [*LINES.values()] * 2, strict=False):
+        color = COLORS[GROUPS[group_of(name)][0]]
+        seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if float(v) >= low]
+        ax.plot(*zip(*seen, strict=True), color=color, linestyle=line, lw=1.6)
+        ends.append((*seen[-1], name, color))
+    ax.plot(distances, [1 / t for t in distances], linestyle=LINES["dotted"], color=COLORS["black"], lw=1)
+    height = math.inf
+    right = [end for end in ends if end[0] == distances[-1]]
+    for t, share, name, color in sorted(right, key=lambda end: -end[1]):
+        height = min(share, height / 1.75)
+        label_line(ax, t, height, name, color=color, dx=6, fontsize=9)
+    for t, share, name, color in (end for end in ends if end[0] != distances[-1]):
+        label_line(ax, t, share, name, color=color, dx=6, fontsize=9)
+    ax.set(xscale="log", yscale="log", xlim=(1, distances[-1] * 12), ylim=(low, 1.6))
+    ax.set(xlabel="distance in tokens", ylabel="share of the gradient kept, typical")
+    ax.set_xticks([t for t in distances if t <= distances[-1]][::2], [str(t) for t in distances[::2]])
+    ax.minorticks_off()
+    last = ", ".join(f"{name} {float(values[-1]):.1e}" for name, values in shares.items())
+    return fig, f"Typical share kept at distance {distances[-1]}, lines from distance {distances[0]}: {last}."
 
 
 def _check(places):
@@ -89,13 +196,14 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
     check_integer("len(distances)", len(distances), low=2)
     fig, ax = figure(size="slider")
     curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
+    shifts = {"floor": -10, "hybrid": 10} if weight == 1 else {"floor": -7, "hybrid": 7}
     for name, values, color, line in (*curves, ("hybrid", hybrid, "blue", "solid")):
-        seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if 1e-6 < float(v)]
+        seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if 1e-7 < float(v)]
         if not seen:
             continue
         ax.plot(*zip(*seen, strict=True), color=COLORS[color], linestyle=LINES[line])
-        label_line(ax, *seen[-1], name, dy={"floor": -7, "hybrid": 7}.get(name, 0))
-    ax.set(yscale="log", ylim=(1e-6, 10), xlim=(0, distances[-1] * 1.22), xlabel="distance in tokens")
+        label_line(ax, *seen[-1], name, dy=shifts.get(name, 0))
+    ax.set(yscale="log", ylim=(1e-7, 10), xlim=(0, distances[-1] * 1.22), xlabel="distance in tokens")
     ax.set(ylabel="‖∂y/∂x‖", title=f"weight of the SSM: {weight:g}")
     return fig
 

@@ -5,38 +5,147 @@ import torch
 from ssmbook.exercises import agrees, grader
 from ssmbook.maps import LTISSM
 
+f64 = torch.float64
+
 
 def _cases():
     for seed, (n, weight) in enumerate(((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002))):
         generator = torch.Generator().manual_seed(seed)
-        like = {"generator": generator, "dtype": torch.float64}
+        like = {"generator": generator, "dtype": f64}
         M = LTISSM.random(4, 3, N=5, rho=0.8, **like).system.lags(n).detach()
         yield M, torch.randn(3, 4, **like), weight
-    V = torch.eye(2, dtype=torch.float64)
-    M = torch.zeros(12, 2, 2, dtype=torch.float64)
+    V = torch.eye(2, dtype=f64)
+    M = torch.zeros(12, 2, 2, dtype=f64)
     M[5] = -V  # a hole far out: nothing before it is safe
     yield M, V, 1.0
     yield torch.zeros_like(M), V, 1.0  # safe from the start
     M = M.clone()
-    M[7] = torch.tensor([[3.0, 0.0], [0.0, -1.0]], dtype=torch.float64)  # a large norm hides the hole
+    M[7] = torch.tensor([[3.0, 0.0], [0.0, -1.0]], dtype=f64)  # a large norm hides the hole
     yield M, V, 1.0
     M = M.clone()
     M[-1] = -V  # never safe
     yield M, V, 1.0
 
 
+def _bad(M, V, a):
+    """Where the second singular value of the sum falls below half of the head's."""
+    return torch.linalg.svdvals(a * V + M)[:, 1] < a * torch.linalg.svdvals(V)[1] / 2
+
+
+def _after_last(bad):
+    return int(bad.nonzero().max()) + 1 if bad.any() else 0
+
+
 def _safe_from(M, V, a):
     """The first T such that sigma_2(a V + M_tau) >= a sigma_2(V) / 2 for every tau from T to the end."""
-    second = torch.linalg.svdvals(a * V + M)[:, 1]
-    bad = torch.nonzero(second < a * torch.linalg.svdvals(V)[1] / 2).flatten()
-    return int(bad[-1]) + 1 if len(bad) else 0
+    return _after_last(_bad(M, V, a))
 
 
-@grader("trade-off/safe-distance")
+def _first_safe(M, V, a):
+    good = ~_bad(M, V, a)
+    return int(good.nonzero()[0]) if good.any() else len(M)
+
+
+def _by_norm(M, V, a):
+    sigma = torch.linalg.svdvals(V)[1]
+    return _after_last(torch.linalg.matrix_norm(a * V + M, ord=2) < a * sigma / 2)
+
+
+def _by_weyl(M, V, a):
+    sigma = torch.linalg.svdvals(V)[1]
+    return _after_last(a * sigma - torch.linalg.matrix_norm(M, ord=2) < a * sigma / 2)
+
+
+def _last_bad(M, V, a):
+    bad = _bad(M, V, a)
+    return int(bad.nonzero().max()) if bad.any() else 0
+
+
+SAFE_MISTAKES = [
+    (_first_safe, "your distance is the first safe one, and a later lag may fall again"),
+    (_by_norm, "a large norm can hide a hole: look at the second singular value"),
+    (_by_weyl, "safe, but not the smallest: you used the norm of M, which is only a bound"),
+    (_last_bad, "that is the last distance that is not safe, one too early"),
+]
+
+
+@grader(
+    "trade-off/safe-distance",
+    formula="take the second singular value of a * V + M[tau] for every tau; the answer is one more than the "
+    "last tau where it is below half of a * sigma_2(V), 0 if there is none",
+)
 def grade_safe_distance(answer):
     """A function (M (n, p, d), V (p, d), a) -> int: the distance from which the sum's floor stays up."""
-    hint = (
-        "take the second singular value of a * V + M[tau] for every tau; the answer is one more than the "
-        "last tau where it is below half of a * sigma_2(V) (0 if there is none)"
-    )
-    return agrees(answer, _safe_from, _cases(), hint)
+    return agrees(answer, _safe_from, _cases(), "the distance is wrong", mistakes=SAFE_MISTAKES)
+
+
+def _looked_at(T):
+    return sorted({2**e for e in range(T.bit_length()) if 2**e <= T} | {T})
+
+
+def _share(a, at=_looked_at):
+    largest = a[[t - 1 for t in at(len(a))]].max()
+    return a[-1] / largest if largest > 0 else a[-1]
+
+
+SHARE_MISTAKES = [
+    (
+        lambda a: a[-1] / a[0],
+        "you compare with the nearest distance alone: a tiny a_1 would make the share large",
+    ),
+    (
+        lambda a: a[-1] / a.max(),
+        "you look at every distance; the definition looks at the powers of two and at T",
+    ),
+    (
+        lambda a: _share(a, lambda T: [t for t in _looked_at(T) if t & (t - 1) == 0]),
+        "a share is at most 1: T itself belongs to the distances, also when it is no power of two",
+    ),
+    (lambda a: a[-1], "that is a norm and not a share: over what?"),
+]
+
+
+@grader(
+    "trade-off/share",
+    formula="divide a_T by the largest of a_1, a_2, a_4, ... and a_T; where that is 0 the share is 0",
+)
+def grade_share(answer):
+    """A function (a (T,)) -> the share kept at distance T."""
+    rows = ((3.0,), (1e-9, 0.5, 7.0, 0.2), (1.0, 2.0, 9.0, 3.0, 0.5, 4.0), (1.0, 1.0, 5.0))
+    cases = [(torch.tensor(row, dtype=f64),) for row in rows]
+    return agrees(answer, _share, cases, "the share is wrong", mistakes=SHARE_MISTAKES)
+
+
+def _best_answers(K, v):
+    return K @ torch.linalg.pinv(K) @ v
+
+
+def _of_attention(K, v):
+    return K @ K.mT @ v
+
+
+STATE_MISTAKES = [
+    (_of_attention, "that is linear attention, which answers with the other values too: the keys overlap"),
+    (
+        lambda K, v: v,
+        "exact answers need as many numbers in the state as values, and c is too small for that",
+    ),
+    (lambda K, v: v.mean(0).expand_as(v), "that is the average: the state may read the keys"),
+    (
+        lambda K, v: torch.softmax(K @ K.mT, dim=-1) @ v,
+        "softmax keeps all pairs: a linear state answers with a product of one matrix and the question",
+    ),
+]
+
+
+@grader(
+    "trade-off/state",
+    formula="S = (pinv(K) v)^T is the best state, so the answers are K pinv(K) v",
+)
+def grade_state(answer):
+    """A function (K (m, c), v (m, r)) -> the best answers (m, r) of a linear state."""
+    cases = []
+    for seed, (m, c, r) in enumerate(((3, 5, 2), (8, 4, 3), (12, 5, 1))):
+        like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+        cases.append((torch.randn(m, c, **like), torch.randn(m, r, **like)))
+    return agrees(answer, _best_answers, cases, "the answers are not the best ones", mistakes=STATE_MISTAKES)
