@@ -64,9 +64,9 @@ def _staircase(A, B, rtol: float, scale_A=1.0, scale_B=1.0) -> tuple[torch.Tenso
 def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The dimension of the reachable space span{B, AB, A^2 B, ...}.
 
-    A (N, N), B (N, d), real or complex -> :class:`RankReport`; its spectrum holds the singular values of
-    every staircase step relative to ||B||_2 (first) or ||A||_2 (later), cut at ``rtol``, by default as for
-    every rank (1e-10 in float64). Worked in float64. The answer depends on the units of
+    A (N, N), B (N, d), real or complex -> :class:`~ssmbook.operators.RankReport`; its spectrum holds the
+    singular values of every staircase step relative to ||B||_2 (first) or ||A||_2 (later), cut at ``rtol``,
+    by default as for every rank (1e-10 in float64). Worked in float64. The answer depends on the units of
     the states: scale them first. Raises TypeError/ValueError for a malformed or batched system. Source:
     {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
@@ -80,8 +80,8 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
 def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """N minus the dimension of the states that the output never shows.
 
-    A (N, N), C (p, N) -> :class:`RankReport`, as :func:`controllability_rank` of (A^T, C^T). Introduced in
-    *structured-dynamics*.
+    A (N, N), C (p, N) -> :class:`~ssmbook.operators.RankReport`, as :func:`controllability_rank` of (A^T,
+    C^T). Introduced in *structured-dynamics*.
     """
     check_matrices(A, None, C, batched=False)
     return controllability_rank(A.mT, C.mT, rtol=rtol)
@@ -95,8 +95,8 @@ def minimal_realization(
     A (N, N), B (N, d), C (p, N) -> (A, B, C) with N' <= N states, same dtype, worked in float64. The states
     are first given units in which they compare, so those of the input do not matter; both changes of basis
     are orthonormal in those. ``rtol``: what counts as zero there, by default as for every head count (1e-10
-    in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched
-    system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or
+    batched system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
     check_matrices(A, B, C, batched=False)
     rtol = tolerance(rtol, A.dtype)

@@ -15,7 +15,8 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     M (..., n, p, d), real or complex -> (..., rows p, cols d), same dtype. By default as square as n lags
     allow: rows = (n + 1) // 2 block rows and cols = n + 1 - rows. M_0 must be C B alone: with a skip, pass
     M[..., 1:, :, :], which is the Hankel matrix of C A^{tau+1} B. Raises TypeError/ValueError for a
-    malformed M or rows + cols > n + 1. Source: {cite}`ho1966effective`. Introduced in *structured-dynamics*.
+    malformed M or rows + cols > n + 1. Source: {cite}`ho1966effective`. Introduced in
+    *structured-dynamics*.
     """
     sizes = check_shape("M", M, "... n p d", complex_ok=True)
     n = sizes["n"]
@@ -40,11 +41,12 @@ def _check_lags(M: torch.Tensor) -> dict[str, int]:
 def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The number of states of a minimal realization: the rank of the block Hankel matrix of the lags.
 
-    M (n, p, d), M_0 = C B -> :class:`RankReport` with the Hankel singular values over this window, float64,
-    descending. ``rtol`` is relative to the largest, by default as for every rank (1e-10 in float64). The
-    window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink below rounding, and lags that
-    are nothing but rounding pass for a system: look at the spectrum. Raises TypeError/ValueError for a
-    malformed or non-finite M. Source: {cite}`ho1966effective`. Introduced in *structured-dynamics*.
+    M (n, p, d), M_0 = C B -> :class:`~ssmbook.operators.RankReport` with the Hankel singular values over
+    this window, float64, descending. ``rtol`` is relative to the largest, by default as for every rank
+    (1e-10 in float64). The window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink
+    below rounding, and lags that are nothing but rounding pass for a system: look at the spectrum. Raises
+    TypeError/ValueError for a malformed or non-finite M. Source: {cite}`ho1966effective`. Introduced in
+    *structured-dynamics*.
     """
     _check_lags(M)
     H = hankel_matrix(double(M))
@@ -56,11 +58,11 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
 
     M (n, p, d), M_0 = C B -> a `System` with N states in the dtype of M, worked in float64. The
     observability and controllability Gramians over the window are both diag(sigma), the Hankel singular
-    values. ``order`` = N; by default the rank of the Hankel matrix at ``rtol`` (as :func:`mcmillan_degree`);
-    smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow like sigma_1/sigma_N. All
-    lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M and for an order beyond the
-    numerical rank. Source: {cite}`ho1966effective`, {cite}`kung1978new`. Introduced in
-    *structured-dynamics*.
+    values. ``order`` = N; by default the rank of the Hankel matrix at ``rtol`` (as
+    :func:`mcmillan_degree`); smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow
+    like sigma_1/sigma_N. All lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M
+    and for an order beyond the numerical rank. Source: {cite}`ho1966effective`, {cite}`kung1978new`.
+    Introduced in *structured-dynamics*.
     """
     sizes = _check_lags(M)
     rows, cols = sizes["n"] // 2, (sizes["n"] + 1) // 2

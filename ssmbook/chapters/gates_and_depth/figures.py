@@ -11,8 +11,9 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 
 
 def gate_strip(lam, n):
-    """Return a figure of one decaying channel as output gate, running sum and input gate, entry sizes on a
-    logarithmic scale; with its alternative text.
+    """Return a figure of one decaying channel as output gate, running sum and input gate, with its alt text.
+
+    Entry sizes stand on a logarithmic scale.
 
     lam a decay in (0, 1), n >= 2 tokens. Four (n, n) tables: diag(lam^i), the ones on and below the diagonal,
     diag(lam^-j), and their product lam^(i-j); the extreme entry of each is printed. Introduced in

@@ -73,19 +73,19 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
 
 
 def bracket(t: float, sigma_2: float) -> torch.Tensor:
-    """The bracket V + (v_0 - y_1) g^T of two tokens, x_0 = 0 and x_1 = e_1, for V = diag(1, sigma_2) and a
-    logit t of x_1 with itself: (2, 2), float64. Introduced in *gradient-highway*.
+    """The bracket V + (v_0 - y_1) g^T of two tokens, x_0 = 0 and x_1 = e_1: (2, 2), float64.
+
+    V = diag(1, sigma_2), and t is the logit of x_1 with itself. Introduced in *gradient-highway*.
     """
     alpha = 1 / (1 + math.exp(t))
     return torch.diag(torch.tensor([1 - (1 - alpha) * t, sigma_2], dtype=torch.float64))
 
 
 def two_lanes(t: float):
-    """Draw where the derivative of two tokens sends the unit circle, for a value map of rank two and of rank
-    one; returns the figure.
+    """Draw where the derivative of two tokens sends the unit circle, for value maps of rank two and one.
 
-    t: logit of the asking token with itself. Dashed: V alone; solid: V and the moving weights. Introduced in
-    *gradient-highway*.
+    Returns the figure. t: logit of the asking token with itself. Dashed: V alone; solid: V and the moving
+    weights. Introduced in *gradient-highway*.
     """
     turn = np.linspace(0, 2 * np.pi, 121)
     circle = np.stack([np.cos(turn), np.sin(turn)])

@@ -10,8 +10,7 @@ _KINDS = ("separating", "dependency")
 
 
 def flip_heads(c, alpha):
-    """Return a figure of two positive heads whose difference alternates, beside the rows of one; with its
-    alternative text.
+    """Return a figure of two positive heads whose difference alternates, and the rows of one; with alt text.
 
     c (2, n) tensor, the coefficients of value +1 and of value -1 by lag; alpha (n, n) the weights of a head
     with a sink. Left: both heads as bars of their sign, dots at the sum. Right: the first rows as bars of
@@ -55,8 +54,7 @@ def _draw_rows(ax, alpha, count):
 
 
 def certificate_frame(M, certificate):
-    """Return a figure of 2 x 2 lags, their sink heads and the cone of these, beside the certificate of the
-    count.
+    """Return a figure of 2 x 2 lags, their sink heads and the cone of these, beside the count's certificate.
 
     M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
     of ``softmax_head_count``. Left: one dot for each lag, the value maps as arrows, and their cone: just
@@ -86,8 +84,7 @@ def certificate_frame(M, certificate):
 
 
 def sink_value_maps(points):
-    """Return unit value maps, (2, 2) or (3, 2), whose open cone contains points of a circle that turn
-    steadily.
+    """Return unit value maps, (2, 2) or (3, 2), whose open cone holds points of a circle that turn steadily.
 
     ``points`` (n, 2) array. Two maps just outside the ends of an arc shorter than pi; otherwise three at
     equal distances, which fill the plane. Introduced in *how-many-heads-really*.
