@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ssmbook.chapters.head_count import graders as count
+from ssmbook.chapters.interaction_rank_gap import graders as gap
 from ssmbook.exercises import _grader, check
 
 f64 = torch.float64
@@ -72,3 +73,64 @@ def test_modes():
     assert check("head-count/modes", modes)
     each_mistake("head-count/modes", count.MODES_MISTAKES)
     assert "shape" in check("head-count/modes", lambda R: 3).hint
+
+
+def diagonal_gap(a, b, n):
+    """The smaller eigenvalue in closed form, from three sums."""
+    S = [sum((n - t) * z**t for t in range(n)) for z in (a * a, b * b, a * b)]
+    half = (((S[0] - S[1]) / 2) ** 2 + S[2] ** 2) ** 0.5
+    return 0.5 - half / (S[0] + S[1])
+
+
+def test_diagonal_gap():
+    assert check("interaction-rank-gap/diagonal-gap", diagonal_gap)
+    each_mistake("interaction-rank-gap/diagonal-gap", gap.GAP_MISTAKES)
+    assert "your number is 0.25, wanted" in check("interaction-rank-gap/diagonal-gap", lambda *_: 0.25).hint
+
+
+def lonely_token(V, M):
+    _, S, Vh = torch.linalg.svd(V)
+    r = int((S > 1e-10).sum())
+    tried = [*Vh, Vh[:r].sum(0), Vh.sum(0), Vh[:1].sum(0) + 2 * Vh[-1]]
+    return next((x for x in tried if gap._off(V, M, x) > 1e-4), None) if M.any() else None
+
+
+def test_lonely_token():
+    assert check("interaction-rank-gap/lonely-token", lonely_token)
+
+    def with_basis(V, M):
+        eye = torch.eye(V.shape[1], dtype=f64)
+        return next((x for x in eye if M.any() and gap._off(V, M, x) > 1e-9), None)
+
+    def always(V, M):
+        return lonely_token(V, M) if lonely_token(V, M) is not None else torch.ones(V.shape[1])
+
+    def random(V, M):
+        token = torch.randn(V.shape[1], generator=torch.Generator().manual_seed(2), dtype=f64)
+        return None if lonely_token(V, M) is None else token
+
+    first = torch.eye(3, dtype=f64)[0]
+    mistakes = [
+        (with_basis, "their sum does not"),
+        (always, "there every token agrees, return None"),
+        (random, "only where Vx = 0 does the head fall silent"),
+        (lambda V, M: first, "try sums of tokens"),
+        (lambda V, M: V[:, 0][:1], "expected a token of shape (3,); got (1,)"),
+    ]
+    each_mistake("interaction-rank-gap/lonely-token", mistakes)
+
+
+def reached(V, M):
+    """By trying: least squares on random inputs, every output within the span of what is visible."""
+    x = torch.randn(len(M), V.shape[1], generator=torch.Generator().manual_seed(5), dtype=f64)
+    for i in range(len(M)):
+        seen, wanted = (x[: i + 1] @ V.T).T, sum(M[i - j] @ x[j] for j in range(i + 1))
+        left = seen @ torch.linalg.lstsq(seen, wanted[:, None], driver="gelsd", rcond=1e-9).solution
+        if (left[:, 0] - wanted).norm() > 1e-7 * wanted.norm():
+            return False
+    return True
+
+
+def test_hole():
+    assert check("interaction-rank-gap/hole", reached)
+    each_mistake("interaction-rank-gap/hole", gap.HOLE_MISTAKES)

@@ -1,4 +1,4 @@
-"""One head with bounded coefficients, the inputs its solver refuses, the exercise and the figure."""
+"""One head with bounded coefficients, and the inputs its solver refuses."""
 
 import math
 
@@ -6,8 +6,6 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from ssmbook.chapters.interaction_rank_gap.figures import clock_frame
-from ssmbook.exercises import check
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
@@ -32,7 +30,7 @@ def like(seed):
 # ------------------------------------------------------------------ prop-locally-bounded
 
 
-@pytest.mark.guards("prop-locally-bounded")
+@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
 @pytest.mark.parametrize("seed", range(6))
 def test_bounded_coefficients_cannot_beat_the_bound(seed):
     M = System(torch.randn(3, 3, **like(seed)) / 2, *torch.randn(2, 3, 3, **like(seed + 20))).lags(5)
@@ -50,7 +48,7 @@ def test_bounded_coefficients_cannot_beat_the_bound(seed):
             assert error >= gap - float(slack) - 1e-12
 
 
-@pytest.mark.guards("prop-locally-bounded")
+@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
 def test_the_needed_coefficient_grows_like_one_over_the_distance():
     needed = []
     for eps in (1e-2, 1e-4, 1e-6):
@@ -63,7 +61,7 @@ def test_the_needed_coefficient_grows_like_one_over_the_distance():
     assert needed[2] / needed[1] == pytest.approx(100, rel=0.01)
 
 
-@pytest.mark.guards("prop-locally-bounded")
+@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
 def test_limits_of_bounded_coefficients_serve_the_inputs_left_out():
     V, M = torch.stack([EYE, rotation(math.pi / 2)]), torch.randn(6, 2, 2, **like(0))
 
@@ -120,36 +118,6 @@ def test_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match="output 3 is not a combination"):
         late = torch.cat([x[:1] * 0, x[:1] * 0, x[2:3], x[3:] * 0])
         one_head_coefficients(M, EYE, late)
-
-
-def test_the_exercise_is_graded():
-    def right(a, b, n):
-        weights = [(n - t) for t in range(n)]
-        S = lambda z: sum(w * z**t for t, w in enumerate(weights))  # noqa: E731
-        mean, half = (S(a * a) + S(b * b)) / 2, (S(a * a) - S(b * b)) / 2
-        return (mean - math.hypot(half, S(a * b))) / (2 * mean)
-
-    assert check("interaction-rank-gap/diagonal-gap", right)
-    for wrong in (
-        lambda a, b, n: 0.0,
-        lambda a, b, n: 2 * right(a, b, n),
-        lambda a, b, n: math.sqrt(right(a, b, n)),
-    ):
-        assert not check("interaction-rank-gap/diagonal-gap", wrong)
-
-
-def test_the_clock_frame_shows_its_angle():
-    fig = clock_frame(0.7, 20, lambda theta: (0.539, 0.461))
-    plane, values = fig.axes
-    assert len(plane.collections[0].get_offsets()) == 20
-    assert [list(line.get_xdata()) for line in values.get_lines() if line.get_marker() == "o"] == [
-        [0.7],
-        [0.7],
-    ]
-    dots = [line.get_ydata()[0] for line in values.get_lines() if line.get_marker() == "o"]
-    assert dots == [0.539, 0.461] and plane.get_title() == "one head misses 0.461"
-    with pytest.raises(ValueError, match="n must be"):
-        clock_frame(0.7, 0, lambda theta: (0.5, 0.5))
 
 
 def test_dtypes_differ_and_tiny_tokens_are_told_from_exact_failure():

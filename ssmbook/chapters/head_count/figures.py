@@ -195,13 +195,13 @@ def state_rectangles(layers):
             for column in range(keys):
                 square = Rectangle((column, row), 1, 1, facecolor=shade, alpha=0.35, edgecolor="white")
                 ax.add_patch(square)
-        ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 0.2, -0.2), aspect="equal")
+        ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 1.2, -0.2), aspect="equal")
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         ax.grid(False)
         states, plural = values * keys, "" if heads == 1 else "s"
         ax.set_title(f"{title}\n{states} states, {heads} head{plural}", fontsize=10)
-        ax.set_xlabel("keys →" if keys > 1 else "one key", loc="left")
+        ax.text(0, values + 0.2, "keys →" if keys > 1 else "one key", va="top", fontsize=9.5)
         ax.set_ylabel("← values")
         words.append(f"{title}, {values} by {keys}: {states} states and {heads} head{plural}")
     return fig, f"States as rectangles of values by keys. {'; '.join(words)}."

@@ -1,37 +1,99 @@
-"""Figures of the chapter *interaction-rank-gap*."""
+"""Figures of the chapter *interaction-rank-gap*: two tokens and a target, the clock and its best head."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+
+import torch
 
 from ssmbook._checks import check_integer
-from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.chapters.two_ways_to_mix.figures import best_line, lag_dots, missed
+from ssmbook.display import COLORS, LINES, figure, label_line, number
+from ssmbook.systems import rotation
+
+__all__ = ["clock_frame", "missed", "two_tokens"]
 
 
-def clock_frame(theta: float, n: int, shares):
-    """Return a figure of the rotation's lag operators in the plane of I and J, beside what one head misses.
+def two_tokens(theta):
+    """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach.
 
-    theta: the angle of this frame; n: number of lags; ``shares(theta)`` returns (sigma_1^2, sigma_2^2), each
-    relative to the energy of the operator, at any angle. Left: the points (cos tau theta, sin tau theta),
-    area in proportion to how often the lag occurs, the line of the best single head, and what it misses.
-    Right: both shares against the angle, marked at theta. Raises ``TypeError``/``ValueError`` for n < 1.
-    Introduced in *interaction-rank-gap*.
+    Left two generic tokens, in the middle nearly parallel ones, on the right x_1 = 0, with the distance from
+    the line of x_0 where the target cannot be reached. Returns ``fig, alt``. Introduced in
+    *interaction-rank-gap*.
+    """
+    first = torch.tensor([1.0, 0.2], dtype=torch.float64)
+    seconds = {"generic": (-0.5, 0.9), "nearly parallel": (0.8, 0.38), "one token": (0.0, 0.0)}
+    fig, axes = figure(ncols=3, size=(7.0, 2.7))
+    words = []
+    for ax, (title, second) in zip(axes, seconds.items(), strict=True):
+        second = torch.tensor(second, dtype=torch.float64)
+        target = rotation(theta, dtype=torch.float64) @ first + second
+        said = _reach(ax, first, second, target)
+        ax.set_title(f"{title}\n{said}", fontsize=10)
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.set(xticks=[], yticks=[])
+        ax.margins(0.16)
+        ax.spines[:].set_visible(False)
+        ax.grid(False)
+        words.append(f"{title}, {said}")
+    return fig, (
+        f"Two tokens and the target, the first turned by {theta:g} plus the second. {'; '.join(words)}."
+    )
+
+
+def _reach(ax, first, second, target) -> str:
+    """Draw the tokens, the target, and the multiples that reach it or the distance that stays; say it."""
+    tokens = torch.stack([first, second], 1)
+    _arrow(ax, first, "$x_0$", "gray", below=True)
+    if second.norm() > 0:
+        _arrow(ax, second, "$x_1$", "gray")
+    if second.norm() == 0:
+        foot = (target @ first) / (first @ first) * first
+        ax.plot(*torch.stack([-0.4 * first, 1.3 * first]).T, color=COLORS["gray"], ls=LINES["dotted"], lw=1.2)
+        ax.plot(*torch.stack([target, foot]).T, color=COLORS["orange"], ls="-")
+        _arrow(ax, target, "target", "blue")
+        return f"off by {number(float((target - foot).norm()))}"
+    multiples = torch.linalg.solve(tokens, target)
+    corners = torch.stack([0 * first, multiples[0] * first, target, multiples[1] * second, 0 * first])
+    ax.plot(*corners.T, color=COLORS["orange"], ls=LINES["dashed"], lw=1.3)
+    _arrow(ax, target, "target", "blue")
+    return f"α = {multiples[0]:.1f}, {multiples[1]:.1f}".replace("-", "−")
+
+
+def _arrow(ax, tip, name, color, below=False):
+    x, y = tip.tolist()
+    ax.plot([0, x], [0, y], color=COLORS[color], ls="-", lw=2)
+    ax.plot(x, y, "o", color=COLORS[color], ms=4)
+    label_line(ax, x, y, name, color=COLORS[color], dx=0, dy=-10 if below else 9, ha="center")
+
+
+def clock_frame(theta: float, n: int = 20, lengths=(5, 20, 200)):
+    """Draw the clock's lag operators in the plane of I and J with the best single head, and what it misses.
+
+    Left: n dots √(n−τ) (cos θτ, sin θτ), as far out as their lag is frequent, the line of the best single
+    head, and in gray what that misses. Right: the missed share against the angle for several lengths, marked
+    at theta. Returns the figure. Raises ``TypeError``/``ValueError`` for n < 1. Introduced in
+    *interaction-rank-gap*.
     """
     check_integer("n", n, low=1)
+    dots, direction = lag_dots(theta, n), best_line(theta, n)
+    feet = (dots @ direction)[:, None] * direction
     fig, (plane, values) = figure(ncols=2, size="slider")
-    tau = np.arange(n)
-    often = n - tau
-    mean = np.angle(np.sum(often * np.exp(2j * theta * tau))) / 2  # direction of the best single head
-    plane.plot(*(1.25 * np.outer((np.cos(mean), np.sin(mean)), (-1, 1))), color=COLORS["orange"], lw=1.5)
-    plane.scatter(np.cos(theta * tau), np.sin(theta * tau), s=3 * often, color=COLORS["blue"])
-    plane.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), xticks=(-1, 0, 1), yticks=(-1, 0, 1), aspect="equal")
-    plane.set(xlabel="part along I", ylabel="part along J", title=f"one head misses {shares(theta)[1]:.3f}")
-    grid = np.linspace(0, np.pi, 181)
-    curves = np.array([shares(angle) for angle in grid])
-    for column, (color, line) in enumerate((("green", "dashed"), ("blue", "solid"))):
-        values.plot(grid, curves[:, column], color=COLORS[color], linestyle=LINES[line])
-        values.plot(theta, shares(theta)[column], "o", color=COLORS[color], ms=7)
-        label_line(values, np.pi / 2, curves[90, column], f"σ{'₁₂'[column]}²", dx=0, dy=(9, -10)[column])
-    values.set(ylim=(-0.05, 1.05), xlabel="angle θ", title="share of the energy")
-    values.set_xticks((0, np.pi / 2, np.pi), ("0", "π/2", "π"))
+    reach = 1.12 * math.sqrt(n)
+    plane.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"], ls="-")
+    for dot, foot in zip(dots, feet, strict=True):
+        plane.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], ls="-", lw=1)
+    plane.plot(*dots.T, "o", color=COLORS["blue"], ls="none", ms=5)
+    plane.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    plane.set(xlabel="part along I", ylabel="part along J")
+    plane.set_title(f"{n} tokens: misses {missed(theta, n):.3f}")
+    grid = torch.linspace(0, math.pi, 181, dtype=torch.float64)
+    for length, color, line in zip(lengths, ("green", "orange", "blue"), LINES.values(), strict=False):
+        curve = [missed(t, length) for t in grid.tolist()]
+        values.plot(grid, curve, color=COLORS[color], ls=line)
+        values.plot(theta, missed(theta, length), "o", color=COLORS[color], ms=6)
+        up = 8 if length == max(lengths) else -9
+        label_line(values, 1.2, curve[69], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center")
+    values.set(ylim=(-0.02, 0.58), xlabel="angle θ", title="share of the energy missed")
+    values.set_xticks((0, math.pi / 2, math.pi), ("0", "π/2", "π"))
     return fig

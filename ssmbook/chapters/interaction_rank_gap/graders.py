@@ -4,21 +4,172 @@ import torch
 
 from ssmbook.exercises import agrees, grader
 
+f64 = torch.float64
+
+
+def _like(seed):
+    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+
+
+def _shares(a: float, b: float, n: int, weigh=True):
+    """The two shares of the energy, the larger first."""
+    tau = torch.arange(n, dtype=f64)
+    rows = torch.tensor([a, b], dtype=f64) ** tau[:, None]
+    energy = torch.linalg.svdvals((n - tau).sqrt()[:, None] * rows if weigh else rows) ** 2
+    energy = torch.cat([energy, energy.new_zeros(1)])[:2]
+    return energy / energy.sum()
+
 
 def _diagonal_gap(a: float, b: float, n: int) -> float:
-    tau = torch.arange(n, dtype=torch.float64)
-    poles = torch.tensor([a, b], dtype=torch.float64)
-    rows = (n - tau).sqrt()[:, None] * poles ** tau[:, None]
-    energy = torch.linalg.svdvals(rows) ** 2
-    return float(energy[1:].sum() / energy.sum())
+    return float(_shares(a, b, n)[1])
 
 
-@grader("interaction-rank-gap/diagonal-gap")
+GAP_MISTAKES = [
+    (
+        lambda a, b, n: float(_shares(a, b, n)[1].sqrt()),
+        "yours is the square root of the answer: the share is one of the energy, not of the norm",
+    ),
+    (
+        lambda a, b, n: float(_shares(a, b, n, weigh=False)[1]),
+        "right for n = 1: have you counted how often a lag occurs",
+    ),
+    (
+        lambda a, b, n: float(_shares(a, b, n)[1] / _shares(a, b, n)[0]),
+        "you divide by the larger eigenvalue: the energy is the sum of both",
+    ),
+    (lambda a, b, n: float(_shares(a, b, n)[0]), "that is what one head has: what does it miss"),
+]
+
+
+@grader(
+    "interaction-rank-gap/diagonal-gap",
+    formula="Lag τ is diag(a^τ, b^τ) and occurs n − τ times; the smaller eigenvalue of the 2 x 2 Gram matrix "
+    "over its trace is the share (n = 1 and a = b give 0, and 0^0 is 1)",
+)
 def grade_diagonal_gap(answer):
     """A function (a, b, n) -> share of the energy that one head misses of A = diag(a, b), B = C = I."""
     cases = [(0.9, 0.5, 20), (0.9, -0.9, 7), (0.3, 0.3, 12), (1.0, 0.0, 5), (-0.7, 0.2, 1), (1.1, 0.99, 40)]
-    hint = (
-        "lag tau is diag(a^tau, b^tau) and occurs n - tau times; the smaller eigenvalue of the "
-        "2 x 2 Gram matrix over its trace is the share (n = 1 and a = b give 0, and 0^0 is 1)"
-    )
-    return agrees(answer, _diagonal_gap, cases, hint)
+    return agrees(answer, _diagonal_gap, cases, "that is not the share missed", mistakes=GAP_MISTAKES)
+
+
+def _off(V, M, x) -> float:
+    """The distance of Mx from the line of Vx, relative to the largest that |x| allows."""
+    v, m = V @ x, M @ x
+    if v.norm() > 1e-9 * torch.linalg.matrix_norm(V, 2) * x.norm():
+        m = m - (v @ m) / (v @ v) * v
+    return float(m.norm() / (torch.linalg.matrix_norm(M, 2) * x.norm()))
+
+
+def _lonely_cases():
+    """Pairs (V, M): every basis vector agrees, only the kernel tells, generic, and two multiples."""
+    turn = torch.linalg.qr(torch.randn(3, 3, **_like(0))).Q
+    eye = torch.eye(3, dtype=f64)
+    v, w, m = torch.randn(3, 4, **_like(1))
+    V = torch.randn(2, 3, **_like(2))
+    return [
+        (eye, torch.diag(torch.tensor([1.0, 2.0, 2.0], dtype=f64))),
+        (turn, turn @ torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=f64))),
+        (torch.outer(v[:3], w), torch.outer(v[:3], m)),
+        (V, torch.randn(2, 3, **_like(3))),
+        (V, -3 * V),
+        (torch.zeros(2, 2, dtype=f64), torch.zeros(2, 2, dtype=f64)),
+    ]
+
+
+@grader(
+    "interaction-rank-gap/lonely-token",
+    formula="Take a basis b_1, …, b_d whose last d − r vectors span the kernel of V, and try its vectors and "
+    "the sum b_1 + … + b_r",
+)
+def grade_lonely_token(answer):
+    """A function (V, M), both (p, d) -> a token (d,) with Mx not on the line of Vx, or None if M = cV."""
+    if not callable(answer):
+        return f"expected a function; got {type(answer).__name__}"
+    return next(filter(None, (_lonely_hint(answer, V, M) for V, M in _lonely_cases())), None)
+
+
+def _lonely_hint(answer, V, M):
+    """What is wrong with the token an answer returns for one pair."""
+    ratio = (V * M).sum() / (V * V).sum().clamp(min=1e-300)
+    multiple = torch.allclose(M, ratio * V, rtol=0, atol=1e-12)
+    x = answer(V.clone(), M.clone())
+    if x is None:
+        if multiple:
+            return None
+        told = "with M = diag(1, 2, 2) and V = I each basis vector agrees, and their sum does not"
+        return f"you found no token where there is one: {told}"
+    if multiple:
+        return "you returned a token where M is a multiple of V: there every token agrees, return None"
+    x = torch.as_tensor(x).detach()
+    if tuple(x.shape) != (V.shape[1],):
+        return f"expected a token of shape ({V.shape[1]},); got {tuple(x.shape)}"
+    x = x.double()
+    if x.norm() == 0 or not x.isfinite().all():
+        return "a token must be finite and not zero"
+    if _off(V, M, x) > 1e-6:
+        return None
+    if int(torch.linalg.matrix_rank(V)) == 1:
+        return (
+            "Vx and Mx lie on one line for almost every x here: only where Vx = 0 does the head fall silent"
+        )
+    if int((x != 0).sum()) == 1:
+        return "your token is a multiple of a basis vector, and Mx is a multiple of Vx: try sums of tokens"
+    return f"Mx is a multiple of Vx at your token {[round(t, 3) for t in x.tolist()]}"
+
+
+def _hole(V, M, images=True, early=-2, rank=torch.linalg.matrix_rank):
+    """Whether one head with value map V has the outputs of the lags M for almost every input."""
+    r = int(rank(V, rtol=1e-9))
+    inside = not images or int(rank(torch.cat([V, *M], 1), rtol=1e-9)) == r
+    rows = [torch.stack([V.flatten(), lag.flatten()]) for lag in M[: max(0, r + early + 1)]]
+    return torch.tensor(inside and all(int(rank(row, rtol=1e-9)) == 1 for row in rows))
+
+
+HOLE_MISTAKES = [
+    (
+        lambda V, M: _hole(V, M, early=-1000),
+        "you forget the early lags: token 0 alone has nothing to combine",
+    ),
+    (lambda V, M: _hole(V, M, images=False), "you forget the images: no coefficients leave the image of V"),
+    (
+        lambda V, M: _hole(V, M, early=10**6),
+        "you ask for multiples of V at every lag: after r tokens coefficients reach any target",
+    ),
+    (
+        lambda V, M: _hole(V, M, early=-1),
+        "you ask one lag too much: r tokens span the image, so output r − 1 is free",
+    ),
+]
+
+
+def _hole_cases():
+    c, s = torch.tensor(0.7).double().cos(), torch.tensor(0.7).double().sin()
+    turn, eye = torch.tensor([[c, -s], [s, c]]), torch.eye(2, dtype=f64)
+    clock = torch.stack([torch.linalg.matrix_power(turn, t) for t in range(6)])
+    left, right = torch.randn(4, 3, **_like(4)), torch.randn(3, 5, **_like(5))
+    inside = left @ torch.randn(6, 3, 5, **_like(6))
+    later = torch.cat([torch.tensor([2.0, -1.0]).double()[:, None, None] * (left @ right), inside[2:]])
+    line = left[:, :1] @ torch.randn(6, 1, 5, **_like(7))
+    singular = torch.diag(torch.tensor([1.0, 0.0], dtype=f64))
+    return [
+        (eye, clock),
+        (eye, torch.cat([eye[None], -2 * eye[None], clock[2:]])),
+        (turn, clock),
+        (singular, clock),
+        (left @ right, inside),
+        (left @ right, later),
+        (left[:, :1] @ right[:1], line),
+        (left @ right, later + 0.1 * torch.randn(6, 4, 5, **_like(8))),
+        (left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **_like(9))])),
+    ]
+
+
+@grader(
+    "interaction-rank-gap/hole",
+    formula="With r the rank of V: the image of every M_τ lies in that of V, and for τ <= r − 2 M_τ is a "
+    "multiple of V",
+)
+def grade_hole(answer):
+    """A function (V (p, d), M (n, p, d)) -> bool: one head with free coefficients, almost every input."""
+    cases = _hole_cases()
+    return agrees(answer, _hole, cases, "a case is decided wrongly", mistakes=HOLE_MISTAKES)

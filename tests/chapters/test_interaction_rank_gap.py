@@ -1,0 +1,77 @@
+"""Pictures of *interaction-rank-gap*: targets are where equations put them, gray is what a head misses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ssmbook.chapters.interaction_rank_gap import figures
+from ssmbook.operators import LagOperator
+from ssmbook.systems import System
+
+f64 = torch.float64
+
+
+def points(line):
+    return np.asarray(line.get_xydata(), dtype=float)
+
+
+def turn(theta):
+    c, s = math.cos(theta), math.sin(theta)
+    return np.array([[c, -s], [s, c]])
+
+
+def share(theta, n):
+    eye = torch.eye(2, dtype=f64)
+    sigma2 = LagOperator(System(torch.from_numpy(turn(theta)), eye, eye).lags(n)).spectrum() ** 2
+    return float(sigma2[1:].sum() / sigma2.sum())
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.3, 0.7, 2.2, math.pi])
+def test_the_clock_frame(theta):
+    plane, values = figures.clock_frame(theta).axes
+    axis, *gray, dots = plane.get_lines()
+    for tau, dot in enumerate(points(dots)):
+        lag = math.sqrt(20 - tau) * np.linalg.matrix_power(turn(theta), tau)
+        assert np.allclose(dot, [lag[0, 0], lag[1, 0]], atol=1e-12)
+    direction = points(axis)[1] - points(axis)[0]
+    assert all(abs((points(line)[1] - points(line)[0]) @ direction) < 1e-9 for line in gray)
+    lengths = sum(((points(line)[1] - points(line)[0]) ** 2).sum() for line in gray)
+    assert lengths / (points(dots) ** 2).sum() == pytest.approx(share(theta, 20), abs=1e-12)
+    assert f"{share(theta, 20):.3f}" in plane.get_title()
+    curves, marks = values.get_lines()[::2], values.get_lines()[1::2]
+    for n, curve, mark in zip((5, 20, 200), curves, marks, strict=True):
+        assert points(mark)[0] == pytest.approx([theta, share(theta, n)], abs=1e-12)
+        for angle, value in points(curve)[::45]:
+            assert value == pytest.approx(share(angle, n), abs=1e-12)
+
+
+def test_the_clock_frame_wants_a_token():
+    with pytest.raises(ValueError, match="n must be"):
+        figures.clock_frame(0.7, 0)
+
+
+@pytest.mark.parametrize("theta", [0.7, 1.9])
+def test_the_parallelogram_ends_in_the_target(theta):
+    fig, alt = figures.two_tokens(theta)
+    for ax, second in zip(fig.axes, ((-0.5, 0.9), (0.8, 0.38), None), strict=True):
+        lines = [points(line) for line in ax.get_lines()]
+        x_0 = lines[0][1]
+        target = turn(theta) @ x_0 + (0 if second is None else np.array(second))
+        corners = next((line for line in lines if len(line) == 5), None)
+        if second is None:
+            ray, gap = next(
+                pair for pair in zip(lines, lines[1:], strict=False) if np.allclose(pair[1][0], target)
+            )
+            assert abs((gap[1] - gap[0]) @ (ray[1] - ray[0])) < 1e-12  # perpendicular, from the target
+            distance = np.linalg.norm(x_0) * abs(math.sin(theta))
+            assert np.linalg.norm(gap[1] - gap[0]) == pytest.approx(distance)
+            assert f"off by {distance:.3f}" in ax.get_title() and f"off by {distance:.3f}" in alt
+            continue
+        x_1 = lines[2][1]
+        assert np.allclose(x_1, second) and np.allclose(corners[2], target)
+        assert np.allclose(corners[1] + corners[3], target)
+        sides = [(corners[1] @ x_0) / (x_0 @ x_0), (corners[3] @ x_1) / (x_1 @ x_1)]
+        assert np.allclose(corners[1], sides[0] * x_0) and np.allclose(corners[3], sides[1] * x_1)
+        assert f"{sides[0]:.1f}, {sides[1]:.1f}".replace("-", "−") in ax.get_title()
