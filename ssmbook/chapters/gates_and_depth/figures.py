@@ -11,13 +11,11 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 
 
 def gate_strip(lam, n):
-    """Return a figure of one decaying channel as output gate, running sum and input gate, with its alt text.
+    """Return a figure of one decaying channel as two gates around a running sum, and its alternative text.
 
-    Entry sizes stand on a logarithmic scale.
-
-    lam a decay in (0, 1), n >= 2 tokens. Four (n, n) tables: diag(lam^i), the ones on and below the diagonal,
-    diag(lam^-j), and their product lam^(i-j); the extreme entry of each is printed. Introduced in
-    *gates-and-depth*.
+    Colors are logarithms of the entries. lam a decay in (0, 1), n >= 2 tokens. Four (n, n)
+    tables: diag(lam^i), the ones on and below the diagonal, diag(lam^-j), and their
+    product lam^(i-j); the extreme entry of each is printed. Introduced in *gates-and-depth*.
     """
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
@@ -29,6 +27,7 @@ def gate_strip(lam, n):
         "= the system": np.tri(n) * lam ** np.maximum(position[:, None] - position, 0),
     }
     fig, axes = figure(ncols=4, size=(7.0, 2.4))
+    fig.stacks = (2,)
     top = -np.log10(lam) * (n - 1)
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
         sizes = np.full((n, n), np.nan)

@@ -10,7 +10,7 @@ _KINDS = ("separating", "dependency")
 
 
 def flip_heads(c, alpha):
-    """Return a figure of two positive heads whose difference alternates, and the rows of one; with alt text.
+    """Return a figure of two positive heads whose difference alternates, and its alternative text.
 
     c (2, n) tensor, the coefficients of value +1 and of value -1 by lag; alpha (n, n) the weights of a head
     with a sink. Left: both heads as bars of their sign, dots at the sum. Right: the first rows as bars of
@@ -54,7 +54,7 @@ def _draw_rows(ax, alpha, count):
 
 
 def certificate_frame(M, certificate):
-    """Return a figure of 2 x 2 lags, their sink heads and the cone of these, beside the count's certificate.
+    """Return a figure of 2 x 2 lags and the cone of their sink heads beside the certificate of the count.
 
     M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
     of ``softmax_head_count``. Left: one dot for each lag, the value maps as arrows, and their cone: just
@@ -84,10 +84,11 @@ def certificate_frame(M, certificate):
 
 
 def sink_value_maps(points):
-    """Return unit value maps, (2, 2) or (3, 2), whose open cone holds points of a circle that turn steadily.
+    """Return unit value maps whose open cone contains points that turn steadily on a circle.
 
-    ``points`` (n, 2) array. Two maps just outside the ends of an arc shorter than pi; otherwise three at
-    equal distances, which fill the plane. Introduced in *how-many-heads-really*.
+    ``points`` (n, 2) array -> (2, 2) or (3, 2) array. Two maps just outside the ends of an arc
+    shorter than pi; otherwise three at equal distances, which fill the plane. Introduced in
+    *how-many-heads-really*.
     """
     angles = np.unwrap(np.arctan2(points[:, 1], points[:, 0]))
     middle, arc = (angles[0] + angles[-1]) / 2, abs(angles[-1] - angles[0])
@@ -121,9 +122,10 @@ def fit_curves(panels):
     lowest = 1.0
     for ax, (title, (curves, floors)) in zip(axes, panels.items(), strict=True):
         _draw_fits(ax, curves, floors)
-        ax.set(title=title, xlabel="evaluations of the optimizer")
+        ax.set(title=title, xlabel="evaluations of the optimizer", ylabel="error ÷ energy")
+        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
         lowest = min([lowest, *floors.values(), *(float(curve[-1]) for curve in curves.values())])
-    axes[0].set(ylim=(0.3 * lowest, 2.0), ylabel="error ÷ energy")
+    axes[0].set(ylim=(0.3 * lowest, 2.0))
     return fig
 
 
