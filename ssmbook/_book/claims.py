@@ -9,6 +9,7 @@ PROVED_KINDS = ("theorem", "lemma", "proposition", "corollary")
 KINDS = ("definition", *PROVED_KINDS)
 ORIGINS = ("paper", "ours", "known")
 CHECKS = "checks-"
+PROOF_OF = "proof-of-"
 GUARDS = "guards"
 
 _FENCE = re.compile(r"^[ >]*(?P<fence>`{3,}|:{3,})\{prf:(?P<kind>[a-z]+)\}[ \t]*(?P<title>.*)$")
@@ -133,9 +134,9 @@ def _read_markdown(text, docname, claims):
             label, classes = options.get("label", ""), options.get("class", "").split()
             claims.append(Claim(kind, title, label, classes, docname))
         elif kind == "proof":
-            # A proof belongs to the statement it names (:label: proof-<label>), else to the last before it.
-            named = options.get("label", "").removeprefix("proof-")
-            owners = [claim for claim in claims if named and claim.label == named]
+            # A proof is of the statement it names (:class: proof-of-<label>), else of the last before it.
+            names = {name.removeprefix(PROOF_OF) for name in options.get("class", "").split()}
+            owners = [claim for claim in claims if claim.label in names]
             owners = owners or [claim for claim in claims if claim.docname == docname][-1:]
             for claim in owners:
                 claim.proved = True

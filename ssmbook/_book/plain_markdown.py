@@ -121,7 +121,10 @@ class _Writer(MarkdownConverter):
         return f"\n\n<details>\n{text.strip()}\n\n</details>\n\n"
 
     def convert_summary(self, el, text, parent_tags):
-        return f"<summary>{el.decode_contents().strip()}</summary>\n\n"
+        # A summary is HTML: its formulas stand between dollars, as notebooks want them, and a title's own
+        # full stop takes the place of the box's.
+        words = re.sub(r"\\\((.*?)\\\)", r"$\1$", el.decode_contents().strip())
+        return f"<summary>{words.replace('..</strong>', '.</strong>')}</summary>\n\n"
 
 
 def _tex(element, parent_tags):

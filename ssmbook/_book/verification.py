@@ -33,8 +33,11 @@ def row(claim, docname_of_page):
     statement = f"{{prf:ref}}`{claim.label}`" if claim.label else claim.kind
     statement += f"<br>{escape(claim.title)}"
     proof = {True: "yes", False: "—" if claim.kind == "definition" else "no"}[claim.proved]
-    link = f'<a class="reference internal" href="{up}{claim.docname}.html#{CHECKS}{claim.label}">'
-    checks = [f"{link}cell {check.number}</a> {code(check.line)}" for check in claim.checks]
+    checks = [
+        f'<a class="reference internal" href="{up}{check.docname}.html#{CHECKS}{claim.label}">'
+        f"cell {check.number}</a> {code(check.line)}"
+        for check in claim.checks
+    ]
     cells = (statement, claim.origin or "—", proof, "<br>".join(checks) or "—", guarding(claim.guards))
     return "| " + " | ".join(cells) + " |"
 

@@ -79,7 +79,7 @@ def test_a_definition_needs_no_check(write):
 
 def test_a_proof_may_name_its_statement(write):
     lemma = ":::{prf:lemma}\n:label: lem-a\n:class: ours\n:::\n"
-    named = ":::{prf:proof}\n:label: proof-thm-gap\nLater.\n:::\n"
+    named = ":::{prf:proof}\n:class: proof-of-thm-gap\nLater.\n:::\n"
     claims, _ = collect(write(markdown_cell(THEOREM + lemma), markdown_cell(named)))
     assert [(claim.label, claim.proved) for claim in claims] == [("thm-gap", True), ("lem-a", False)]
 

@@ -112,7 +112,11 @@ def test_every_module_of_the_wheel_imports_without_the_checkout(archives, tmp_pa
         "assert pathlib.Path(ssmbook.__file__).parent == pathlib.Path('ssmbook').resolve()\n"
         "assert importlib.util.find_spec('ssmbook._book') is None\n"
         "for module in pkgutil.walk_packages(ssmbook.__path__, 'ssmbook.'):\n"
-        "    importlib.import_module(module.name); print(module.name)\n"
+        "    try:\n"
+        "        importlib.import_module(module.name)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        if (module.name, error.name) != ('ssmbook.scans._triton', 'triton'): raise\n"
+        "    print(module.name)\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
