@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
 
@@ -61,15 +62,15 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the answers of several step rules to one kick over each other.
 
-    lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. Returns a figure of slider size.
-    Introduced in *structured-dynamics*.
+    lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. The names stand above the axes,
+    where no curve runs. Returns a figure of slider size. Introduced in *structured-dynamics*.
     """
     fig, ax = figure(size="slider")
     for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
         position = (M.flatten() / delta).clamp(-2, 2)
         ax.plot(delta * torch.arange(1, len(M) + 1), position, linestyle=style, label=name)
     ax.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.8, 0.8), xlim=(0, 10))
-    ax.legend(ncols=4, loc="lower right")
+    ax.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return fig
 
 
@@ -116,7 +117,7 @@ def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
 
 
 def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: float):
-    """Draw continuous-time modes, and beside them where one exact step puts them, with a ring of its own.
+    """Draw the imaginary parts of modes, and beside them where one exact step puts them, with a ring.
 
     modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle; delta: the
     step. Returns a figure. Introduced in *structured-dynamics*.
@@ -126,12 +127,12 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["gray"], lw=1)
     colors = (COLORS["blue"], COLORS["orange"], COLORS["green"])
     for (name, lam), mark, color in zip(modes.items(), ".x+", colors, strict=True):
-        left.plot(lam.real, lam.imag, mark, linestyle="", color=color, label=name)
+        left.plot(lam.imag.sort().values, mark, linestyle="", color=color, label=name)
         stepped = (delta * lam).exp()
         right.plot(stepped.real, stepped.imag, mark, linestyle="", color=color)
     right.plot(ring.real, ring.imag, "1", linestyle="", color=COLORS["purple"])
     label_line(right, -0.55, 0.55, "LRU ring", color=COLORS["purple"])
-    left.set(xlabel="real part of λ", ylabel="imaginary part", yscale="symlog", ylim=(-0.5, 2000))
+    left.set(xlabel="mode, in order", ylabel="imaginary part of λ", yscale="symlog", ylim=(-0.5, 20000))
     right.set(xlabel="real part", title="after one step", aspect="equal", ylim=(-0.1, 1.1))
     left.legend(loc="upper left", handletextpad=0.2)
     return fig
@@ -150,3 +151,41 @@ def cut_rank_curves(ranks: dict[str, list[int]]):
     ax.set(xlabel="cut at token m", ylabel="rank of the cut", ylim=(0, None))
     ax.margins(y=0.12)
     return fig
+
+
+def _fan(ax, near: float, far: float, heights: torch.Tensor, y: float, weights: torch.Tensor):
+    """Draw a line from (near, each height) to (far, y), as thick as its weight and colored by its sign."""
+    for height, weight in zip(heights.tolist(), weights.tolist(), strict=True):
+        color = COLORS["blue" if weight > 0 else "orange"]
+        ax.plot([near, far], [height, y], "-", color=color, lw=3 * abs(weight), solid_capstyle="round")
+
+
+def past_and_future(table: torch.Tensor, m: int):
+    """Draw a causal table with the cut at token m outlined, and the cut as wires from past to future.
+
+    table: (n, n), the scalar blocks W_ij; the cut holds i >= m and j <= m. Its singular vectors are the
+    wires: as many as its rank. Returns (figure, alternative text). Introduced in *structured-dynamics*.
+    """
+    n, cut = len(table), table[m:, : m + 1]
+    U, S, Vh = torch.linalg.svd(cut)
+    N = int((S > 1e-10 * S[0]).sum())
+    fig, (left, right) = figure(ncols=2)
+    top = float(table.abs().max())
+    left.imshow(table, cmap=DIVERGING, vmin=-top, vmax=top)
+    left.add_patch(Rectangle((-0.5, m - 0.5), m + 1, n - m, fill=False, lw=2))
+    left.grid(False)
+    left.set(xlabel="token j", ylabel="output i", xticks=range(0, n, 4), yticks=range(0, n, 4))
+    past, future = torch.linspace(1, -1, m + 1), torch.linspace(1, -1, n - m)
+    wires = torch.linspace(0.6, -0.6, N) if N > 1 else torch.zeros(1)
+    for s, y in enumerate(wires.tolist()):
+        _fan(right, 0, 0.9, past, y, Vh[s])
+        right.plot([0.9, 1.1], [y, y], "-", color="black", lw=4)
+        _fan(right, 2, 1.1, future, y, U[:, s])
+    right.plot(0 * past, past, "o", color=COLORS["gray"])
+    right.plot(0 * future + 2, future, "o", color=COLORS["gray"])
+    for x, words in enumerate((f"tokens\n0 to {m}", f"N = {N}", f"outputs\n{m} to {n - 1}")):
+        right.annotate(words, (x, 1.15), ha="center", va="bottom")
+    right.set(xlim=(-0.4, 2.4), ylim=(-1.15, 1.6))
+    right.set_axis_off()
+    joined = f"{m + 1} past tokens and {n - m} outputs joined through {N} wires"
+    return fig, f"A table of {n} tokens with the cut at token {m} outlined, {cut.numel()} numbers; {joined}."
