@@ -139,11 +139,12 @@ def operator_as_heads(alpha, V):
             ax.grid(False)
             ax.spines[:].set_visible(True)
     n, (p, d) = alpha.shape[-1], V.shape[1:]
+    article = "an" if str(n).startswith("8") else "a"
     share = torch.linalg.svdvals(torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)) ** 2
     alt = (
         f"A block matrix W of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. It equals the "
-        f"sum of two terms, each an {n} by {n} table of numbers times one {p} by {d} matrix. The best single "
-        f"term misses {number(float(share[1:].sum() / share.sum()))} of its energy."
+        f"sum of two terms, each {article} {n} by {n} table of numbers times one {p} by {d} matrix. The best "
+        f"single term misses {number(float(share[1:].sum() / share.sum()))} of its energy."
     )
     return fig, alt
 

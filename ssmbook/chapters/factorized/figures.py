@@ -1,0 +1,102 @@
+"""Pictures of the chapter *factorized*: the turning head, the price of common heads, softmax by features."""
+
+import math
+
+import torch
+
+from ssmbook.display import COLORS, LINES, figure, label_line, number
+
+f64 = torch.float64
+PLANE = torch.tensor([[[1.0, 0], [0, 1]], [[0, -1], [1, 0]]], dtype=f64) / 2**0.5  # I and J, of length 1
+
+
+def turning_angles(phi, samples=400):
+    """Midpoints of ``samples`` equal parts of (-φ, φ)."""
+    return phi * (2 * torch.arange(samples, dtype=f64) + 1 - samples) / samples
+
+
+def missed_by_one(phi):
+    """Return the share that the best common V of the rotations R(θ) misses, and V in the (I, J) plane."""
+    theta = turning_angles(phi)
+    dots = torch.stack([theta.cos(), theta.sin()], 1)
+    _, sigma, directions = torch.linalg.svd(dots, full_matrices=False)
+    return float(sigma[1] ** 2 / (sigma**2).sum()), directions[0]
+
+
+def theory(phi):
+    """1/2 - |sin 2φ| / (4 φ), the share missed for angles spread evenly over (-φ, φ)."""
+    return 0.5 - abs(math.sin(2 * phi)) / (4 * phi)
+
+
+def turning(phi):
+    """Draw the rotations R(θ), |θ| < φ, with their best common V, and the share it misses against φ.
+
+    Left, parts along I and J; right, the closed form with the share found at φ. Returns the figure.
+    Introduced in *factorized*.
+    """
+    share, (a, b) = missed_by_one(phi)
+    theta = turning_angles(phi, 60)
+    fig, (left, right) = figure(ncols=2, size="slider")
+    left.plot(theta.cos(), theta.sin(), ".", color=COLORS["blue"])
+    left.plot([-1.15 * a, 1.15 * a], [-1.15 * b, 1.15 * b], color=COLORS["orange"], linestyle=LINES["solid"])
+    left.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), title="dots R(θ), line: best V")
+    left.set(xlabel="part along I", ylabel="part along J")
+    grid = torch.linspace(0.02, math.pi, 200).tolist()
+    right.plot(grid, [theory(v) for v in grid], color=COLORS["gray"], linestyle=LINES["solid"])
+    right.plot(phi, share, "o", color=COLORS["orange"], ms=8)
+    right.set(xlabel="spread φ", ylabel="share missed", ylim=(0, 0.65), title=f"one common head: {share:.3f}")
+    return fig
+
+
+def describe_turning(phi):
+    """Say where the best common V lies and what it misses. Introduced in *factorized*."""
+    share, (a, b) = missed_by_one(phi)
+    best = "I" if abs(a) > abs(b) else "J"
+    return f"Angles within ±{phi}: the best common V lies along {best} and misses {share:.3f} of the energy."
+
+
+def missed(sigma, most=3):
+    """Shares of the energy missed by 0 … ``most`` heads; sigma (..., k) are singular values, summed over."""
+    energy = sigma.double() ** 2
+    return [float(energy[..., H:].sum() / energy.sum()) for H in range(most + 1)]
+
+
+def common_heads(shares):
+    """Draw the share missed by H heads, each input's own and common to all, a panel for each kind of layer.
+
+    shares: name -> list of pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
+    Thin lines are draws, thick ones medians. Returns ``fig, alt``. Introduced in *factorized*.
+    """
+    fig, axes = figure(ncols=len(shares), sharey=True)
+    words = []
+    for ax, (name, found) in zip(axes, shares.items(), strict=True):
+        found = torch.tensor(found, dtype=f64)  # (draws, 2, H)
+        middle = found.median(0).values
+        kinds = ("own", "blue", "solid", (-26, -12)), ("common", "orange", "dashed", (8, 6))
+        for kind, (label, hue, line, (dx, dy)) in enumerate(kinds):
+            ax.plot(found[:, kind].T, linestyle=LINES[line], color=COLORS[hue], lw=0.7, alpha=0.5)
+            ax.plot(middle[kind], linestyle=LINES[line], color=COLORS[hue], lw=2.2)
+            label_line(ax, 1, float(middle[kind, 1]), label, dx=dx, dy=dy)
+            words.append(f"{name}, {label} value maps: one head misses {number(float(middle[kind, 1]))}")
+        ax.set(title=name, xlabel="heads H", xticks=range(found.shape[-1]), ylim=(0, 1.02))
+    axes[0].set_ylabel("share of energy missed")
+    return fig, "Share missed by heads, medians of the draws. " + "; ".join(words) + "."
+
+
+def feature_row(exact, near, states, misplaced, chosen, needed):
+    """Draw one row of a softmax table beside its features' row, and the misplaced share against the states.
+
+    exact, near (n,): rows of weights; states (D,), misplaced (D,): one entry for each degree, ``chosen`` the
+    index of the one in ``near``; ``needed``: states of the exact table. Returns the figure. Introduced in
+    *factorized*.
+    """
+    fig, (left, right) = figure(ncols=2, size="slider")
+    left.bar(range(len(exact)), exact, width=1.0, color=COLORS["gray"], alpha=0.45)
+    left.step(range(len(near)), near, where="mid", color=COLORS["orange"], linestyle=LINES["solid"], lw=1.5)
+    left.set(xlabel="input token j", title=f"one row, {states[chosen]} features", ylim=(0, 1.25 * max(exact)))
+    right.semilogy(states, misplaced, color=COLORS["orange"], linestyle=LINES["solid"], marker="o", ms=3)
+    right.plot(states[chosen], misplaced[chosen], "o", color=COLORS["orange"], ms=9)
+    right.axvline(needed, color=COLORS["gray"], linestyle=LINES["dashed"])
+    right.text(needed + 2, max(misplaced), f"exact: {needed}", color=COLORS["black"], va="top")
+    right.set(xlabel="states per value channel", title=f"misplaced: {misplaced[chosen]:.3f}")
+    return fig

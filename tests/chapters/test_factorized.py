@@ -1,0 +1,67 @@
+"""Pictures of *factorized*: dots, lines and bars against the same quantities found by another route."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ssmbook.chapters.factorized import figures
+from ssmbook.chapters.two_ways_to_mix.figures import operator_as_heads
+
+f64 = torch.float64
+
+
+@pytest.mark.parametrize("phi", [0.2, 1.0, 1.4, 1.8, 2.4, 3.0])
+def test_the_line_is_the_best_of_all_directions_and_the_dot_what_it_misses(phi):
+    left, right = figures.turning(phi).axes
+    dots, line = (drawn.get_xydata() for drawn in left.get_lines())
+    np.testing.assert_allclose(np.hypot(*dots.T), 1, atol=1e-12)
+    assert abs(np.arctan2(*dots.T[::-1])).max() < phi
+    theta = np.linspace(-phi, phi, 20001)
+    misses = [np.mean(np.sin(theta - beta) ** 2) for beta in (0, math.pi / 2)]  # along I and along J
+    best = int(np.argmin(misses))
+    np.testing.assert_allclose(line[:, 1 - best], 0, atol=1e-6)
+    assert abs(np.ptp(line[:, best])) > 2
+    curve, dot = (drawn.get_xydata() for drawn in right.get_lines())
+    np.testing.assert_allclose(dot, [[phi, misses[best]]], atol=2e-4)
+    np.testing.assert_allclose(np.interp(phi, *curve.T), misses[best], atol=2e-3)
+    assert f"lies along {'IJ'[best]} and misses {dot[0, 1]:.3f}" in figures.describe_turning(phi)
+
+
+def test_shares_missed_are_tails_over_all_inputs_together():
+    blocks = torch.randn(3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=f64)
+    own = figures.missed(torch.linalg.svdvals(blocks))
+    for H, share in enumerate(own):
+        left_over = 0.0
+        for rows in blocks:  # by the Gram matrix instead of a singular value decomposition
+            left_over += torch.linalg.eigvalsh(rows.T @ rows)[: 4 - H].sum()
+        assert share == pytest.approx(float(left_over / blocks.square().sum()), abs=1e-12)
+
+
+def test_the_thick_lines_are_the_medians_of_the_thin_ones():
+    shares = {"a": [([1.0, 0.1], [1.0, 0.5]), ([1.0, 0.3], [1.0, 0.9]), ([1.0, 0.2], [1.0, 0.6])]}
+    shares["b"] = [([1.0, 0.0], [1.0, 0.7])]
+    fig, alt = figures.common_heads(shares)
+    for ax, middle in zip(fig.axes, ((0.2, 0.6), (0.0, 0.7)), strict=True):
+        thick = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() > 2]
+        np.testing.assert_allclose(thick, [[1, middle[0]], [1, middle[1]]])
+        assert [text.get_text() for text in ax.texts] == ["own", "common"]
+    assert "a, common value maps: one head misses 0.600" in alt
+
+
+def test_the_row_of_features_stands_over_the_row_of_softmax():
+    exact, near = torch.tensor([0.5, 0.2, 0.3], dtype=f64), torch.tensor([0.4, 0.4, 0.2], dtype=f64)
+    left, right = figures.feature_row(exact, near, [1, 6, 15], [0.5, 0.2, 0.1], 1, 8).axes
+    assert [bar.get_height() for bar in left.patches] == exact.tolist()
+    assert left.get_lines()[0].get_ydata().tolist() == near.tolist()
+    curve, dot, wall = right.get_lines()
+    np.testing.assert_allclose(curve.get_xydata(), [[1, 0.5], [6, 0.2], [15, 0.1]])
+    np.testing.assert_allclose(dot.get_xydata(), [[6, 0.2]])
+    assert set(wall.get_xdata()) == {8} and "6 features" in left.get_title()
+
+
+@pytest.mark.parametrize(("n", "article"), [(4, "a 4"), (8, "an 8")])
+def test_a_table_has_its_article(n, article):
+    alpha, V = torch.ones(2, n, n, dtype=f64).tril(), torch.eye(2, dtype=f64).expand(2, 2, 2)
+    assert f"each {article} by {n} table" in operator_as_heads(alpha, V)[1]
