@@ -138,7 +138,7 @@ def test_the_grader_of_wide_layers():
     name = "gates-and-depth/layers"
     assert check(name, wide_layers)
     assert "suffice" in check(name, lambda A, n, H: wide_layers(A, n, H, extra=1)).hint
-    assert "off by" in check(name, lambda A, n, H: wide_layers(A.T, n, H)).hint
+    assert "is the first one off" in check(name, lambda A, n, H: wide_layers(A.T, n, H)).hint
     ahead = check(name, lambda A, n, H: (wide_layers(A, n, H)[0].mT, wide_layers(A, n, H)[1]))
     assert "later token" in ahead.hint
     assert "expected alpha" in check(name, lambda A, n, H: wide_layers(A, n, H)[::-1]).hint
