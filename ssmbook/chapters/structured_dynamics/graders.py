@@ -1,9 +1,136 @@
-"""Graders of the chapter *structured-dynamics*."""
+"""Graders of the chapter *structured-dynamics* and of its deeper page."""
 
 import torch
 
 from ssmbook.exercises import agrees, grader
-from ssmbook.systems import System, impulse_response, random_stable
+from ssmbook.systems import System, hankel_matrix, impulse_response, mass_on_spring, phi1, random_stable, zoh
+
+f64 = torch.float64
+
+
+def _flows():
+    """Continuous-time systems with an invertible A, each with its step."""
+    new = {"generator": torch.Generator().manual_seed(0), "dtype": f64}
+    yield mass_on_spring(1.0, 0.4, 4.0, dtype=f64), 0.3
+    yield System(torch.randn(3, 3, **new), torch.randn(3, 2, **new), torch.randn(2, 3, **new)), 0.7
+
+
+FREE_MASS = mass_on_spring(2.0, 0.0, 0.0, dtype=f64), 0.5  # A is singular
+SINGULAR = (
+    "right where A is invertible; but a free mass has a singular A, and a step of it exists all the same"
+)
+
+HOLD_MISTAKES = {
+    "A_bar": [
+        (
+            lambda A, B, delta: torch.eye(len(A), dtype=f64) + delta * A,
+            "this is Euler's step along the slope",
+        ),
+        (
+            lambda A, B, delta: (delta * A).exp(),
+            "this is the exponential entry by entry; the matrix exponential is meant",
+        ),
+        (lambda A, B, delta: A.matrix_exp(), "this is a step of length 1, whatever delta is"),
+    ],
+    "B_bar": [
+        (
+            lambda A, B, delta: delta * B,
+            "this is the mixed form: the state stands still while the push lasts",
+        ),
+        (lambda A, B, delta: zoh(A, B, delta)[1] / delta, "it is too large or too small by the factor delta"),
+        (
+            lambda A, B, delta: delta * (delta * A).matrix_exp() @ B,
+            "the whole push arrives at the start of the step; it is held all through the step",
+        ),
+    ],
+}
+
+
+def _fails(answer, wanted) -> bool:
+    """Whether a function that was right so far raises, or is wrong, on the free mass."""
+    flow, delta = FREE_MASS
+    try:
+        found = torch.as_tensor(answer(flow.A.clone(), flow.B.clone(), delta)).to(f64)
+    except Exception:  # whatever it raises, it has no answer here
+        return True
+    right = wanted(flow.A, flow.B, delta)
+    return found.shape != right.shape or not torch.allclose(found, right, rtol=1e-6, atol=1e-9)
+
+
+@grader(
+    "structured-dynamics/hold",
+    formula="the upper rows of the exponential of delta times the block matrix (A B; 0 0) are the two",
+)
+def grade_hold(answer):
+    """A function (A (N, N), B (N, d), delta) -> A_bar (N, N), B_bar (N, d), for every square A."""
+    if not callable(answer):
+        return f"expected a function; got {type(answer).__name__}"
+    done = ""
+    for k, part in enumerate(HOLD_MISTAKES):
+
+        def found(A, B, delta, k=k):
+            A_bar, B_bar = answer(A, B, delta)
+            return (A_bar, B_bar)[k]
+
+        def wanted(A, B, delta, k=k):
+            return zoh(A, B, delta)[k]
+
+        cases = [(flow.A, flow.B, delta) for flow, delta in _flows()]
+        problem = agrees(found, wanted, cases, f"{part} is wrong", mistakes=HOLD_MISTAKES[part])
+        if problem or _fails(found, wanted):
+            return f"{done}{part}: {problem or SINGULAR}"
+        done = f"{part} is right; "
+    return None
+
+
+def _factor(A, power: int):
+    """The matrix phi(A) to a power, for a diagonalizable A."""
+    values, vectors = torch.linalg.eig(A)
+    return (vectors @ torch.diag(phi1(values) ** power) @ torch.linalg.inv(vectors)).real
+
+
+TRANSLATE_MISTAKES = [
+    (lambda A, B, C, delta: C, "C is unchanged: the library's B_bar still holds the factor that C must undo"),
+    (
+        lambda A, B, C, delta: C @ _factor(delta * A, 1),
+        "this is the way back: it reads zero-order hold's weights in the mixed form",
+    ),
+    (
+        lambda A, B, C, delta: C @ _factor(A, -1),
+        "the factor belongs to a step of length 1; here the step is delta",
+    ),
+]
+
+
+@grader(
+    "structured-dynamics/translate",
+    formula="C times the inverse of phi(delta A), where phi(Z) is the sum of Z^m / (m + 1)!",
+)
+def grade_translate(answer):
+    """A function (A, B, C, delta) -> C (p, N), judged on the first 12 lags of zero-order hold with it."""
+
+    def lags(flow, delta, C):
+        return impulse_response(flow.replace(C=torch.as_tensor(C).to(f64)).discretize(delta), 12)
+
+    def found(A, B, C, delta):
+        return lags(System(A, B, C), delta, answer(A, B, C, delta))
+
+    def wanted(A, B, C, delta):
+        return impulse_response(System(A, B, C).discretize(delta, "mixed"), 12)
+
+    def told(wrong):
+        return lambda A, B, C, delta: lags(System(A, B, C), delta, wrong(A, B, C, delta))
+
+    if not callable(answer):
+        return f"expected a function; got {type(answer).__name__}"
+    cases = [(flow.A, flow.B, flow.C, delta) for flow, delta in _flows()]
+    mistakes = [(told(wrong), sentence) for wrong, sentence in TRANSLATE_MISTAKES]
+    hint = "the lag operators of zero-order hold with your C are not those of the mixed form"
+    problem = agrees(found, wanted, cases, hint, mistakes=mistakes)
+    flow, _ = FREE_MASS
+    if problem or _fails(lambda A, B, t: found(A, B, flow.C, t), lambda A, B, t: wanted(A, B, flow.C, t)):
+        return problem or SINGULAR
+    return None
 
 
 def _delay(N: int):
@@ -19,7 +146,33 @@ def _systems():
     yield _delay(3)
 
 
-@grader("structured-dynamics/realize")
+def _balanced(M, N, *, power: float = 0.5, lag: int = 1, turned: bool = False):
+    """Ho and Kalman's system from the singular value decomposition, with a slip where one is asked for."""
+    p, d = M.shape[1:]
+    U, S, Vh = torch.linalg.svd(hankel_matrix(M, N, N))
+    see, reach = U[:, :N] * S[:N] ** power, (S[:N] ** power)[:, None] * Vh[:N]
+    A = torch.linalg.pinv(see) @ hankel_matrix(M[lag:], N, N) @ torch.linalg.pinv(reach)
+    return System(A.T.contiguous() if turned else A, reach[:, :d], see[:p])
+
+
+REALIZE_MISTAKES = [
+    (
+        lambda M, N: _balanced(M, N, lag=0),
+        "your A is the identity: the table that gives A must start one lag later",
+    ),
+    (
+        lambda M, N: _balanced(M, N, power=1.0),
+        "the singular values are in O and in R: the product O R is then not the Hankel matrix",
+    ),
+    (lambda M, N: _balanced(M, N, turned=True), "your A is transposed: O stands left of it, R right of it"),
+]
+
+
+@grader(
+    "structured-dynamics/realize",
+    formula="A is pinv(O) @ (the Hankel matrix that starts at lag 1) @ pinv(R), B the first d columns of R, "
+    "C the first p rows of O",
+)
 def grade_realize(answer):
     """A function (M (n, p, d), N) -> A (N, N), B (N, d), C (p, N), or a `System`, judged on later lags."""
     if not callable(answer):
@@ -31,18 +184,19 @@ def grade_realize(answer):
         shown[tuple(M.shape)] = M
         cases.append((M[: 2 * N], N))
 
-    def lags(M, N):
-        found = answer(M, N)
-        found = found if isinstance(found, System) else System(*found)
-        if found.N != N:
-            raise ValueError(f"A must have shape {(N, N)}; got {(found.N, found.N)}")
-        return impulse_response(found, 4 * N)
+    def answered(realize):
+        def lags(M, N):
+            found = realize(M, N)
+            found = found if isinstance(found, System) else System(*found)
+            if found.N != N:
+                raise ValueError(f"A must have shape {(N, N)}; got {(found.N, found.N)}")
+            return impulse_response(found, 4 * N)
+
+        return lags
 
     def wanted(M, N):
         return shown[(4 * N, *M.shape[1:])]
 
-    hint = (
-        "A is pinv(O) @ (the Hankel matrix that starts at lag 1) @ pinv(R), B the first d columns of R, "
-        "C the first p rows of O"
-    )
-    return agrees(lags, wanted, cases, hint, rtol=1e-6, atol=1e-8)
+    mistakes = [(answered(wrong), sentence) for wrong, sentence in REALIZE_MISTAKES]
+    hint = "your system does not answer as the hidden one does"
+    return agrees(answered(answer), wanted, cases, hint, mistakes=mistakes, rtol=1e-6, atol=1e-8)

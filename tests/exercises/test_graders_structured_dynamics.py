@@ -1,0 +1,82 @@
+"""Graders of *structured-dynamics*: a natural mistake gets its own sentence, no formula at first."""
+
+import pytest
+import torch
+
+from ssmbook.chapters.structured_dynamics import graders
+from ssmbook.exercises import _grader, check
+from ssmbook.systems import ho_kalman
+
+f64 = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def first_call(monkeypatch):
+    monkeypatch.setattr(_grader, "_MISSES", {})
+
+
+def each_mistake(name, catalogue):
+    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
+    said = set()
+    for answer, sentence in catalogue:
+        _grader._MISSES.clear()
+        verdicts = [check(name, answer) for _ in range(2)]
+        assert not any(verdicts)
+        assert verdicts[0].hint.endswith(sentence), verdicts[0].hint
+        assert verdicts[1].hint == f"{verdicts[0].hint}. {_grader._FORMULAS[name]}"
+        said.add(sentence)
+    assert len(said) == len(catalogue)
+
+
+def series(Z):
+    """phi(Z) by its power series: another route than the block exponential."""
+    total, term = torch.eye(len(Z), dtype=f64), torch.eye(len(Z), dtype=f64)
+    for m in range(1, 60):
+        term = term @ Z / (m + 1)
+        total = total + term
+    return total
+
+
+def held(A, B, delta):
+    Z = delta * A
+    return torch.eye(len(A), dtype=f64) + Z @ series(Z), series(Z) @ B * delta
+
+
+def by_inverse(A, B, delta):
+    A_bar = (delta * A).matrix_exp()
+    return A_bar, torch.linalg.solve(A, (A_bar - torch.eye(len(A), dtype=f64)) @ B)
+
+
+def test_hold_names_part_and_mistake():
+    name = "structured-dynamics/hold"
+    assert check(name, held)
+    parts = graders.HOLD_MISTAKES
+    wrong_A = [(lambda *c, f=f: (f(*c), held(*c)[1]), say) for f, say in parts["A_bar"]]
+    wrong_B = [(lambda *c, f=f: (held(*c)[0], f(*c)), say) for f, say in parts["B_bar"]]
+    each_mistake(name, [*wrong_A, *wrong_B, (by_inverse, graders.SINGULAR)])
+    assert check(name, wrong_B[0][0]).hint.startswith("A_bar is right; B_bar: ")
+    assert not check(name, 3) and not check(name, lambda A, B, delta: A)
+
+
+def test_translate():
+    name = "structured-dynamics/translate"
+
+    def right(A, B, C, delta):
+        return C @ torch.linalg.inv(series(delta * A))
+
+    def through_inverse(A, B, C, delta):
+        Z, one = delta * A, torch.eye(len(A), dtype=f64)
+        return C @ torch.linalg.inv(torch.linalg.solve(Z, Z.matrix_exp() - one))
+
+    assert check(name, right)
+    each_mistake(name, [*graders.TRANSLATE_MISTAKES, (through_inverse, graders.SINGULAR)])
+    assert "not those of the mixed form" in check(name, lambda A, B, C, delta: 2 * C).hint
+    assert not check(name, None)
+
+
+def test_realize():
+    name = "structured-dynamics/realize"
+    assert check(name, ho_kalman)
+    each_mistake(name, graders.REALIZE_MISTAKES)
+    other = check(name, lambda M, N: ho_kalman(M, N).replace(A=0 * torch.eye(N, dtype=f64)))
+    assert "does not answer as the hidden one does: entry" in other.hint
