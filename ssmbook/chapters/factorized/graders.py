@@ -2,7 +2,7 @@
 
 import torch
 
-from ssmbook.exercises import grader
+from ssmbook.exercises import agrees, grader
 from ssmbook.operators import FactorizedOperator
 
 
@@ -28,7 +28,11 @@ def _cases():
     yield from (_repeated_table(), _canceling())
 
 
-@grader("factorized/fewest-heads")
+@grader(
+    "factorized/fewest-heads",
+    formula="The rows vec W_ij are the product of the n² x H matrix of tables and the H x pd matrix of value "
+    "maps: take the singular value decomposition of that product, keep what is above a relative tolerance",
+)
 def grade_fewest_heads(answer):
     """A function (alpha (H, n, n), V (H, p, d)) -> the same operator's pair with the fewest heads."""
     if not callable(answer):
@@ -45,8 +49,111 @@ def grade_fewest_heads(answer):
         if not torch.allclose(fewer.to_dense(), dense, rtol=1e-7, atol=1e-9 * float(dense.abs().max())):
             return f"on {given} your pair gives another operator: compare the sums of alpha^h_ij V_h"
         if fewer.H != W.interaction_rank():
-            return (
-                f"on {given} you return {fewer.H} heads and {W.interaction_rank()} are enough: value maps "
-                "may be dependent, and so may tables; count singular values above a relative cut"
-            )
+            found = f"on {given} you return {fewer.H} and {W.interaction_rank()} are enough"
+            return f"{found}: {_kept(fewer.H, alpha, V)}"
     return None
+
+
+def _kept(H, alpha, V):
+    """Say which dependence H heads overlooked."""
+    if H == torch.linalg.matrix_rank(V.flatten(1)):
+        return "you reduced the value maps alone, and tables may be dependent too"
+    if H == torch.linalg.matrix_rank(alpha.flatten(1)):
+        return "you reduced the tables alone, and value maps may be dependent too"
+    return "value maps may be dependent, and so may tables"
+
+
+def _spread_blocks(seed: int, samples: int = 5):
+    """Blocks (samples, 4, 4, 3, 3) that share three strong directions and lean on them differently."""
+    like = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
+    V = torch.linalg.qr(torch.randn(9, 9, **like)).Q * torch.logspace(0, -2, 9, dtype=torch.float64)[:, None]
+    weights = torch.randn(samples, 16, 9, **like) * (1 + 3 * torch.rand(samples, 1, 9, **like))
+    return (weights @ V).reshape(samples, 4, 4, 3, 3)
+
+
+def _common_cases():
+    return [(_spread_blocks(seed), eps) for seed, eps in enumerate((0.3, 0.03, 0.003, 3e-4, 0.1, 0.01, 0.7))]
+
+
+def _tail_count(sizes, eps):
+    """The fewest leading sizes whose remainder is at most eps of the sum."""
+    left = torch.cat([sizes.flip(0).cumsum(0).flip(0), sizes.new_zeros(1)])
+    return int((left > eps * sizes.sum()).sum())
+
+
+def _common_count(blocks, eps, power=2):
+    return _tail_count(torch.linalg.svdvals(blocks.flatten(0, 2).flatten(1)) ** power, eps)
+
+
+def _above(blocks, eps):
+    sigma = torch.linalg.svdvals(blocks.flatten(0, 2).flatten(1))
+    return int((sigma > eps * sigma[0]).sum())
+
+
+COMMON_MISTAKES = [
+    (
+        lambda blocks, eps: _common_count(blocks, eps, power=1),
+        "you add up singular values: the energy is the sum of their squares",
+    ),
+    (
+        lambda blocks, eps: max(_common_count(one[None], eps) for one in blocks),
+        "you count each input by itself: one set of value maps has to serve them all",
+    ),
+    (
+        lambda blocks, eps: _common_count(blocks.mean(0, keepdim=True), eps),
+        "you count the average operator: averaging cancels what coefficients of either sign could keep",
+    ),
+    (_above, "you count singular values above eps times the largest: what may be missed is a sum of many"),
+    (
+        lambda blocks, eps: max(_common_count(blocks, eps) - 1, 0),
+        "one head too few: what is left after yours is still more than eps",
+    ),
+]
+
+
+@grader(
+    "factorized/common-count",
+    formula="Stack the rows vec W_ij(X) of all inputs, square their singular values, and take the smallest H "
+    "whose tail, from H + 1 on, is at most eps of the sum",
+)
+def grade_common_count(answer):
+    """A function (blocks (s, n, n, p, d), eps) -> the fewest common heads that miss at most the share eps."""
+    cases = _common_cases()
+    return agrees(answer, _common_count, cases, "not the count", mistakes=COMMON_MISTAKES)
+
+
+def _gauge(V, V_new):
+    return torch.linalg.lstsq(V.flatten(1).T, V_new.flatten(1).T).solution.T
+
+
+def _gauge_cases():
+    for seed, (H, p, d) in enumerate(((3, 3, 4), (4, 2, 3), (2, 1, 5), (1, 2, 2), (6, 2, 3))):
+        like = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
+        V, G = torch.randn(H, p, d, **like), torch.randn(H, H, **like) + 2 * torch.eye(H, dtype=torch.float64)
+        yield V, torch.einsum("hg,gpd->hpd", G, V)
+
+
+GAUGE_MISTAKES = [
+    (
+        lambda V, V_new: _gauge(V, V_new).T,
+        "yours is the transpose: row h of G says what the new head h is made of",
+    ),
+    (
+        lambda V, V_new: _gauge(V_new, V),
+        "yours is the inverse: it makes the old value maps from the new ones",
+    ),
+    (
+        lambda V, V_new: V_new.flatten(1) @ V.flatten(1).T,
+        "inner products are coordinates in an orthonormal basis alone, and the value maps are not one",
+    ),
+]
+
+
+@grader(
+    "factorized/gauge",
+    formula="Write every value map as a row of p d numbers: V' = G V is a linear system for the rows of G; "
+    "torch.linalg.lstsq(V.T, V'.T).solution.T solves it",
+)
+def grade_gauge(answer):
+    """A function (V (H, p, d), V_new (H, p, d)) -> G (H, H) with V_new_h = sum_g G_hg V_g."""
+    return agrees(answer, _gauge, _gauge_cases(), "G does not make V_new from V", mistakes=GAUGE_MISTAKES)

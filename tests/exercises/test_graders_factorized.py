@@ -1,0 +1,82 @@
+"""Graders of *factorized*: a natural mistake gets its own sentence, the formula only from the second call."""
+
+import pytest
+import torch
+
+from ssmbook.chapters.factorized import graders
+from ssmbook.exercises import _grader, check
+
+
+@pytest.fixture(autouse=True)
+def first_call(monkeypatch):
+    monkeypatch.setattr(_grader, "_MISSES", {})
+
+
+def each_mistake(name, catalogue):
+    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
+    said = set()
+    for answer, sentence in catalogue:
+        _grader._MISSES.clear()
+        verdicts = [check(name, answer) for _ in range(2)]
+        assert not any(verdicts)
+        assert verdicts[0].hint.endswith(sentence), verdicts[0].hint
+        assert verdicts[1].hint == f"{verdicts[0].hint}. {_grader._FORMULAS[name]}"
+        said.add(sentence)
+    assert len(said) == len(catalogue)
+
+
+def reduced(rows, others):
+    """Fewest independent rows, with ``others`` (H, m) mixed so that the sum of rows x others stays."""
+    U, sigma, Vh = torch.linalg.svd(rows, full_matrices=False)
+    k = int((sigma > 1e-10 * sigma[0]).sum())
+    return Vh[:k], (U[:, :k] * sigma[:k]).T @ others
+
+
+def value_maps_alone(alpha, V):
+    maps, tables = reduced(V.flatten(1), alpha.flatten(1))
+    return tables.reshape(-1, *alpha.shape[1:]), maps.reshape(-1, *V.shape[1:])
+
+
+def tables_alone(alpha, V):
+    tables, maps = reduced(alpha.flatten(1), V.flatten(1))
+    return tables.reshape(-1, *alpha.shape[1:]), maps.reshape(-1, *V.shape[1:])
+
+
+def test_fewest_heads():
+    assert check("factorized/fewest-heads", lambda alpha, V: tables_alone(*value_maps_alone(alpha, V)))
+    kept = [
+        (value_maps_alone, "you reduced the value maps alone, and tables may be dependent too"),
+        (tables_alone, "you reduced the tables alone, and value maps may be dependent too"),
+    ]
+    each_mistake("factorized/fewest-heads", kept)
+
+
+def common_count(blocks, eps):
+    """By the eigenvalues of the second moment, one head after the other."""
+    rows = blocks.reshape(-1, 9)
+    values, maps = torch.linalg.eigh(rows.T @ rows)
+    for H in range(10):
+        Q = maps[:, 9 - H :]
+        if float((rows - rows @ Q @ Q.T).square().sum()) <= eps * float(rows.square().sum()):
+            return H
+
+
+def test_common_count():
+    assert check("factorized/common-count", common_count)
+    each_mistake("factorized/common-count", graders.COMMON_MISTAKES)
+    assert "your number is 7, wanted" in check("factorized/common-count", lambda blocks, eps: 7).hint
+
+
+def gauge(V, V_new):
+    """By the normal equations."""
+    rows = V.flatten(1)
+    return torch.linalg.solve(rows @ rows.T, rows @ V_new.flatten(1).T).T
+
+
+def test_gauge():
+    assert check("factorized/gauge", gauge)
+    each_mistake("factorized/gauge", graders.GAUGE_MISTAKES)
+    assert (
+        "entry (0, 0) is 0, wanted"
+        in check("factorized/gauge", lambda V, _: torch.zeros(len(V), len(V))).hint
+    )
