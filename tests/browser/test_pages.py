@@ -140,6 +140,7 @@ def test_the_colors_of_code_keep_their_contrast(open_page, disk, view):
     page = open_page(f"{disk}chapters/1-one-operator/two-ways-to-mix.html", view).page
     page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
     assert page.locator("pre span").count() > 100
+    page.wait_for_function("document.getAnimations().every((one) => one.playState === 'finished')")
     page.evaluate(axe)
     assert not violations(page, CONTRAST)
 

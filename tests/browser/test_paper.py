@@ -59,7 +59,7 @@ def test_a_page_prints_the_same_from_the_dark_mode(open_page, disk):
 
 
 def test_solutions_and_badges_are_printed_and_signs_of_folding_are_not(open_page, disk):
-    visit = open_page(f"{disk}chapters/3-three-theorems/head-count.html")
+    visit = open_page(f"{disk}chapters/1-one-operator/zoo.html")
     text = words(" ".join(page.extract_text() for page in sheet(visit).pages))
     assert "Clickto" not in text and "Showcode" not in text
     visit.page.emulate_media(media="print")

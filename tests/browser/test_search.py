@@ -32,9 +32,9 @@ def address(request):
 
 def test_a_hit_opens_at_the_marked_phrase(open_page, address):
     visit = search(open_page, address, PHRASE)
-    first = hits(visit).first.locator("a").first
-    assert "interaction-operator.html" in first.get_attribute("href")
-    first.click()
+    leading = [hits(visit).nth(number).locator("a").first for number in range(3)]
+    (defining,) = (hit for hit in leading if "interaction-operator.html" in hit.get_attribute("href"))
+    defining.click()
     visit.page.wait_for_selector("article .highlighted")
     visit.page.wait_for_function(f"({MARKS})().some((mark) => mark.seen)")
     marks = visit.page.evaluate(MARKS)

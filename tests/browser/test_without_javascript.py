@@ -16,7 +16,7 @@ LOOK = """() => {
     colors: getComputedStyle(document.documentElement).getPropertyValue("--pst-color-border") !== "",
     broken: [...article.querySelectorAll("img")].filter((img) => seen(img) && !img.naturalWidth).length,
     sliders: [...article.querySelectorAll("figure.ssm-slider")].map((figure) => ({
-      frames: [...figure.querySelectorAll("img")].filter(seen).length,
+      frames: [...figure.querySelectorAll(".ssm-slider-frames > div")].filter(seen).length,
       control: seen(figure.querySelector("input")),
       said: figure.innerText,
     })),
