@@ -142,7 +142,7 @@ def test_the_grader_of_wide_layers():
     ahead = check(name, lambda A, n, H: (wide_layers(A, n, H)[0].mT, wide_layers(A, n, H)[1]))
     assert "later token" in ahead.hint
     assert "expected alpha" in check(name, lambda A, n, H: wide_layers(A, n, H)[::-1]).hint
-    assert check(name, 3).hint == "expected a function; got int"
+    assert check(name, 3).hint.startswith("expected a function; got int")
 
 
 def test_lengths_coefficients_and_maps_out_of_range_are_named():
