@@ -1,31 +1,12 @@
 """Graders of *head-count* and *interaction-rank-gap*: a natural mistake gets its own sentence, no formula."""
 
-import pytest
 import torch
 
 from ssmbook.chapters.head_count import graders as count
 from ssmbook.chapters.interaction_rank_gap import graders as gap
-from ssmbook.exercises import _grader, check
+from ssmbook.exercises import check
 
 f64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def first_call(monkeypatch):
-    monkeypatch.setattr(_grader, "_MISSES", {})
-
-
-def each_mistake(name, catalogue):
-    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
-    said = set()
-    for answer, sentence in catalogue:
-        _grader._MISSES.clear()
-        verdicts = [check(name, answer) for _ in range(2)]
-        assert not any(verdicts)
-        assert verdicts[0].hint.endswith(sentence), verdicts[0].hint
-        assert verdicts[1].hint == f"{verdicts[0].hint}. {_grader._FORMULAS[name]}"
-        said.add(sentence)
-    assert len(said) == len(catalogue)
 
 
 def best_heads(M, H):
@@ -36,7 +17,7 @@ def best_heads(M, H):
     return V @ M.flatten(1).T, V.reshape(H, *M.shape[1:])
 
 
-def test_best_heads():
+def test_best_heads(each_mistake):
     assert check("head-count/best-heads", best_heads)
     each_mistake("head-count/best-heads", count.BEST_MISTAKES)
     other = check(
@@ -58,7 +39,7 @@ def two_ranks(W):
     return states, int(torch.linalg.matrix_rank(rows, rtol=1e-9))
 
 
-def test_two_ranks():
+def test_two_ranks(each_mistake):
     assert check("head-count/two-ranks", two_ranks)
     each_mistake("head-count/two-ranks", count.RANKS_MISTAKES)
     assert "entry (1) is 7, wanted" in check("head-count/two-ranks", lambda W: (two_ranks(W)[0], 7)).hint
@@ -69,7 +50,7 @@ def modes(R):
     return int(left.sum()), int((torch.linalg.svdvals(R.flatten(1)) > 1e-9).sum())
 
 
-def test_modes():
+def test_modes(each_mistake):
     assert check("head-count/modes", modes)
     each_mistake("head-count/modes", count.MODES_MISTAKES)
     assert "shape" in check("head-count/modes", lambda R: 3).hint
@@ -82,7 +63,7 @@ def diagonal_gap(a, b, n):
     return 0.5 - half / (S[0] + S[1])
 
 
-def test_diagonal_gap():
+def test_diagonal_gap(each_mistake):
     assert check("interaction-rank-gap/diagonal-gap", diagonal_gap)
     each_mistake("interaction-rank-gap/diagonal-gap", gap.GAP_MISTAKES)
     assert "your number is 0.25, wanted" in check("interaction-rank-gap/diagonal-gap", lambda *_: 0.25).hint
@@ -95,7 +76,7 @@ def lonely_token(V, M):
     return next((x for x in tried if gap._off(V, M, x) > 1e-4), None) if M.any() else None
 
 
-def test_lonely_token():
+def test_lonely_token(each_mistake):
     assert check("interaction-rank-gap/lonely-token", lonely_token)
 
     def with_basis(V, M):
@@ -131,6 +112,6 @@ def reached(V, M):
     return True
 
 
-def test_hole():
+def test_hole(each_mistake):
     assert check("interaction-rank-gap/hole", reached)
     each_mistake("interaction-rank-gap/hole", gap.HOLE_MISTAKES)

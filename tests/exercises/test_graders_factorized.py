@@ -1,28 +1,9 @@
 """Graders of *factorized*: a natural mistake gets its own sentence, the formula only from the second call."""
 
-import pytest
 import torch
 
 from ssmbook.chapters.factorized import graders
-from ssmbook.exercises import _grader, check
-
-
-@pytest.fixture(autouse=True)
-def first_call(monkeypatch):
-    monkeypatch.setattr(_grader, "_MISSES", {})
-
-
-def each_mistake(name, catalogue):
-    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
-    said = set()
-    for answer, sentence in catalogue:
-        _grader._MISSES.clear()
-        verdicts = [check(name, answer) for _ in range(2)]
-        assert not any(verdicts)
-        assert verdicts[0].hint.endswith(sentence), verdicts[0].hint
-        assert verdicts[1].hint == f"{verdicts[0].hint}. {_grader._FORMULAS[name]}"
-        said.add(sentence)
-    assert len(said) == len(catalogue)
+from ssmbook.exercises import check
 
 
 def reduced(rows, others):
@@ -42,7 +23,7 @@ def tables_alone(alpha, V):
     return tables.reshape(-1, *alpha.shape[1:]), maps.reshape(-1, *V.shape[1:])
 
 
-def test_fewest_heads():
+def test_fewest_heads(each_mistake):
     assert check("factorized/fewest-heads", lambda alpha, V: tables_alone(*value_maps_alone(alpha, V)))
     kept = [
         (value_maps_alone, "you reduced the value maps alone, and tables may be dependent too"),
@@ -61,7 +42,7 @@ def common_count(blocks, eps):
             return H
 
 
-def test_common_count():
+def test_common_count(each_mistake):
     assert check("factorized/common-count", common_count)
     each_mistake("factorized/common-count", graders.COMMON_MISTAKES)
     assert "your number is 7, wanted" in check("factorized/common-count", lambda blocks, eps: 7).hint
@@ -73,7 +54,7 @@ def gauge(V, V_new):
     return torch.linalg.solve(rows @ rows.T, rows @ V_new.flatten(1).T).T
 
 
-def test_gauge():
+def test_gauge(each_mistake):
     assert check("factorized/gauge", gauge)
     each_mistake("factorized/gauge", graders.GAUGE_MISTAKES)
     assert (

@@ -1,28 +1,11 @@
 """Graders of *gates-and-depth*: right answers pass, each mistake gets its own sentence, formulas wait."""
 
-import pytest
 import torch
 
 from ssmbook.chapters.gates_and_depth import graders
 from ssmbook.exercises import _grader, check
 
 f64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def first_call(monkeypatch):
-    monkeypatch.setattr(_grader, "_MISSES", {})
-
-
-def each_mistake(name, catalogue):
-    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
-    for answer, sentence in catalogue:
-        _grader._MISSES.clear()
-        verdicts = [check(name, answer) for _ in range(2)]
-        assert not any(verdicts)
-        assert verdicts[0].hint == sentence, verdicts[0].hint
-        assert verdicts[1].hint == f"{sentence}. {_grader._FORMULAS[name]}"
-    assert len({sentence for _, sentence in catalogue}) == len(catalogue)
 
 
 def by_rank(m):
@@ -33,13 +16,13 @@ def by_rank(m):
     return bool((sigma[:, 1] < 1e-9 * sigma[:, 0]).all())
 
 
-def test_one_head():
+def test_one_head(each_mistake):
     assert check("gates-and-depth/one-head", by_rank)
     each_mistake("gates-and-depth/one-head", graders.ONE_HEAD_MISTAKES)
     assert "your number is 0, wanted 1" in check("gates-and-depth/one-head", lambda m: False).hint
 
 
-def test_chunks():
+def test_chunks(each_mistake):
     def by_table(decays, x, L):  # channel by channel, without a state or a gate
         lag = torch.arange(len(x))[:, None] - torch.arange(len(x))
         tables = decays[:, None, None] ** lag.clamp(min=0) * (lag >= 0)

@@ -1,33 +1,14 @@
 """Graders of Part I: right answers pass, each natural mistake gets its own sentence, and formulas wait."""
 
-import pytest
 import torch
 
 from ssmbook.chapters.interaction_operator import graders as counting
 from ssmbook.chapters.two_ways_to_mix import graders as mixing
 from ssmbook.chapters.zoo import graders as zoo
-from ssmbook.exercises import _grader, check
+from ssmbook.exercises import check
 from ssmbook.operators import DenseOperator
 
 f64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def first_call(monkeypatch):
-    monkeypatch.setattr(_grader, "_MISSES", {})
-
-
-def each_mistake(name, catalogue):
-    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
-    said = set()
-    for answer, sentence in catalogue:
-        _grader._MISSES.clear()
-        verdicts = [check(name, answer) for _ in range(2)]
-        assert not any(verdicts)
-        assert verdicts[0].hint == sentence, verdicts[0].hint
-        assert verdicts[1].hint == f"{sentence}. {_grader._FORMULAS[name]}"
-        said.add(sentence)
-    assert len(said) == len(catalogue)
 
 
 def window(n, w):
@@ -35,7 +16,7 @@ def window(n, w):
     return ((lag >= 0) & (lag < w)).to(f64) / w
 
 
-def test_window():
+def test_window(each_mistake):
     for answer in (window, lambda n, w: window(n, w).numpy(), lambda n, w: window(n, w).tolist()):
         assert check("two-ways-to-mix/window", answer)
     each_mistake("two-ways-to-mix/window", mixing.WINDOW_MISTAKES)
@@ -48,7 +29,7 @@ def missed(M, H):
     return sigma2[H:].sum() / sigma2.sum()  # every lag as often as it occurs, without a root
 
 
-def test_missed():
+def test_missed(each_mistake):
     assert check("two-ways-to-mix/missed", missed)
     each_mistake("two-ways-to-mix/missed", mixing.MISSED_MISTAKES)
     assert "your number is 0.5, wanted" in check("two-ways-to-mix/missed", lambda M, H: 0.5).hint
@@ -66,7 +47,7 @@ def with_heads(operator):
     return answer
 
 
-def test_fading():
+def test_fading(each_mistake):
     assert check("two-ways-to-mix/fading", mixing._fading_heads)
     assert check("two-ways-to-mix/fading", with_heads(mixing._of_fading))  # in another basis
     catalogue = [(with_heads(wrong), sentence) for wrong, sentence in mixing.FADING_MISTAKES]
@@ -81,7 +62,7 @@ def by_singular_values(W, rtol):  # the signature of the exercise, without a def
     return int((sigma > rtol * sigma.max()).sum())
 
 
-def test_span():
+def test_span(each_mistake):
     assert check("interaction-operator/span", by_singular_values)
     assert check("interaction-operator/span", lambda W, rtol=1e-10: by_singular_values(W, rtol))
     each_mistake("interaction-operator/span", counting.SPAN_MISTAKES)
@@ -102,7 +83,7 @@ def split(operator):
     return answer
 
 
-def test_nearest_heads():
+def test_nearest_heads(each_mistake):
     def by_eigenvalues(W, H):  # another route: the projection on the leading eigenvectors of the Gram matrix
         rows = W.flatten(0, 1).flatten(1)
         V = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -H:]
@@ -116,7 +97,7 @@ def test_nearest_heads():
     assert "return the pair" in check("interaction-operator/heads", lambda W, H: W).hint
 
 
-def test_path():
+def test_path(each_mistake):
     def many_steps(F, x):
         ts = (torch.arange(400, dtype=f64) + 0.5) / 400  # the midpoint rule
         return sum(counting._jacobian(F, t * x) for t in ts) / 400
@@ -125,11 +106,11 @@ def test_path():
     each_mistake("interaction-operator/path", counting.PATH_MISTAKES)
 
 
-def test_selective_table():
+def test_selective_table(each_mistake):
     each_mistake("zoo/selective-table", zoo.SELECTIVE_MISTAKES)
 
 
-def test_delta_table():
+def test_delta_table(each_mistake):
     def by_recurrence(q, k, beta):  # feed unit values: what comes out is the table
         n, r = k.shape
         S, rows = torch.zeros(n, r, dtype=f64), []
@@ -143,7 +124,7 @@ def test_delta_table():
     each_mistake("zoo/delta-table", zoo.DELTA_MISTAKES)
 
 
-def test_row_rank():
+def test_row_rank(each_mistake):
     def by_operator(W):
         return max(DenseOperator(W).row_rank(i) for i in range(len(W)))
 

@@ -1,32 +1,15 @@
 """Graders of *how-many-heads-really*: right answers pass, each mistake gets its own sentence."""
 
-import pytest
 import torch
 
 from ssmbook.chapters.how_many_heads_really import graders
-from ssmbook.exercises import _grader, check
+from ssmbook.exercises import check
 from ssmbook.heads import pairwise_head_count, sinkless_plateau
 
 f64 = torch.float64
 
 
-@pytest.fixture(autouse=True)
-def first_call(monkeypatch):
-    monkeypatch.setattr(_grader, "_MISSES", {})
-
-
-def each_mistake(name, catalogue):
-    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
-    for answer, sentence in catalogue:
-        _grader._MISSES.clear()
-        verdicts = [check(name, answer) for _ in range(2)]
-        assert not any(verdicts)
-        assert verdicts[0].hint == sentence, verdicts[0].hint
-        assert verdicts[1].hint == f"{sentence}. {_grader._FORMULAS[name]}"
-    assert len({sentence for _, sentence in catalogue}) == len(catalogue)
-
-
-def test_plateau():
+def test_plateau(each_mistake):
     def by_least_squares(M):  # all blocks of row i are free, up to their sum, which is common
         n = len(M)
         visible = [(i, j) for i in range(n) for j in range(i + 1)]
@@ -48,7 +31,7 @@ def test_plateau():
     assert "your number is 0.5, wanted" in check("how-many-heads-really/plateau", lambda M: 0.5).hint
 
 
-def test_pairwise():
+def test_pairwise(each_mistake):
     assert check("how-many-heads-really/pairwise", lambda M: pairwise_head_count(M).value)
     each_mistake("how-many-heads-really/pairwise", graders.PAIRWISE_MISTAKES)
     assert "your number is 7, wanted" in check("how-many-heads-really/pairwise", lambda M: 7).hint

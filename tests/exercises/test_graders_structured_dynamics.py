@@ -1,31 +1,12 @@
 """Graders of *structured-dynamics*: a natural mistake gets its own sentence, no formula at first."""
 
-import pytest
 import torch
 
 from ssmbook.chapters.structured_dynamics import graders
-from ssmbook.exercises import _grader, check
+from ssmbook.exercises import check
 from ssmbook.systems import ho_kalman
 
 f64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def first_call(monkeypatch):
-    monkeypatch.setattr(_grader, "_MISSES", {})
-
-
-def each_mistake(name, catalogue):
-    """Every mistake is told its own sentence, without the formula at first and with it at the second call."""
-    said = set()
-    for answer, sentence in catalogue:
-        _grader._MISSES.clear()
-        verdicts = [check(name, answer) for _ in range(2)]
-        assert not any(verdicts)
-        assert verdicts[0].hint.endswith(sentence), verdicts[0].hint
-        assert verdicts[1].hint == f"{verdicts[0].hint}. {_grader._FORMULAS[name]}"
-        said.add(sentence)
-    assert len(said) == len(catalogue)
 
 
 def series(Z):
@@ -47,7 +28,7 @@ def by_inverse(A, B, delta):
     return A_bar, torch.linalg.solve(A, (A_bar - torch.eye(len(A), dtype=f64)) @ B)
 
 
-def test_hold_names_part_and_mistake():
+def test_hold_names_part_and_mistake(each_mistake):
     name = "structured-dynamics/hold"
     assert check(name, held)
     parts = graders.HOLD_MISTAKES
@@ -58,7 +39,7 @@ def test_hold_names_part_and_mistake():
     assert not check(name, 3) and not check(name, lambda A, B, delta: A)
 
 
-def test_translate():
+def test_translate(each_mistake):
     name = "structured-dynamics/translate"
 
     def right(A, B, C, delta):
@@ -74,7 +55,7 @@ def test_translate():
     assert not check(name, None)
 
 
-def test_realize():
+def test_realize(each_mistake):
     name = "structured-dynamics/realize"
     assert check(name, ho_kalman)
     each_mistake(name, graders.REALIZE_MISTAKES)
