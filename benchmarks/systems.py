@@ -82,9 +82,9 @@ def small(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     return results, [table("LTI systems, one input, one output", header, rows)]
 
 
-def vandermonde(lam, B, C, length):
+def vandermonde(lam, B, C, n):
     """The usual S4D kernel: every power by itself, as exp(tau log lambda)."""
-    powers = torch.exp(torch.arange(length, device=lam.device)[:, None] * lam.log())
+    powers = torch.exp(torch.arange(n, device=lam.device)[:, None] * lam.log())
     return powers @ (B[:, 0] * C[0])
 
 

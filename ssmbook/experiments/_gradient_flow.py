@@ -117,7 +117,7 @@ def _selective(generator, open_gate=True):
 
 
 def _attention(generator, alibi=False):
-    layer = maps.Attention(3, 3, heads=1, head_width=3, alibi=alibi, generator=generator, dtype=F64)
+    layer = maps.Attention(3, 3, H=1, head_width=3, alibi=alibi, generator=generator, dtype=F64)
     with torch.no_grad():
         layer.W_Q.zero_()
     x = torch.randn(120, 3, generator=generator, dtype=F64)

@@ -116,7 +116,7 @@ def matching_head(V: torch.Tensor, *, logit: float, bias: torch.Tensor | None = 
     check_finite("V", V)
     logit = float(as_real("logit", logit))
     bias = None if bias is None else bias[None]
-    head = Attention(d, d, heads=1, head_width=d, bias=bias, dtype=V.dtype, device=V.device)
+    head = Attention(d, d, H=1, head_width=d, bias=bias, dtype=V.dtype, device=V.device)
     with torch.no_grad():
         head.W_Q.zero_()[0, 0, QUESTION] = logit * d**0.5  # the layer divides by sqrt(head_width)
         head.W_K.zero_()[0, 0, ANSWER] = 1.0

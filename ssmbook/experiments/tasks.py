@@ -128,9 +128,9 @@ def build(
 
 def _mixer(kind, d, longest, generator):
     if kind == "attention":
-        return Attention(d, d, heads=4, head_width=8, bias=torch.zeros(4, longest), generator=generator)
+        return Attention(d, d, H=4, head_width=8, bias=torch.zeros(4, longest), generator=generator)
     if kind == "SSD":
-        return SSD(d, d, heads=4, head_width=16, N=16, generator=generator)
+        return SSD(d, d, H=4, head_width=16, N=16, generator=generator)
     if kind == "selective SSM":
         return SelectiveSSM(d, N=16, generator=generator)
     return RotatingSSM(d, N=16, generator=generator)

@@ -29,13 +29,13 @@ class _Sizes(NamedTuple):
     d: int
     p: int
     n: int
-    heads: int
+    H: int
     head_width: int
     N: int
 
     @property
     def head(self) -> dict[str, int]:
-        return {"heads": self.heads, "head_width": self.head_width}
+        return {"H": self.H, "head_width": self.head_width}
 
 
 def zoo(
@@ -43,7 +43,7 @@ def zoo(
     p: int,
     n: int,
     *,
-    heads: int = 2,
+    H: int = 2,
     head_width: int = 3,
     N: int = 4,
     generator: torch.Generator | None = None,
@@ -53,13 +53,13 @@ def zoo(
     """One instance of every architecture of the book, by name, in the order of the chapter's table.
 
     d, p: widths in and out (maps that keep the width, and sums with them, are built with d alone); n: the
-    longest sequence the learned relative bias must serve; heads, head_width: of the attention side; N:
+    longest sequence the learned relative bias must serve; H, head_width: of the attention side; N:
     states, even. Every map draws its parameters, in ``dtype`` on ``device``, from a generator of its own,
     seeded by one number from ``generator`` and by the map's name: another map more or less changes no other.
     Returns name -> map. Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
     check_integer("n", n, low=0)
-    sizes = _Sizes(d, p, n, heads, head_width, N)
+    sizes = _Sizes(d, p, n, H, head_width, N)
     where = torch.device("cpu") if generator is None else generator.device
     seed = int(torch.randint(2**31, (), generator=generator, device=where))
     like = {"dtype": dtype, "device": device}
@@ -74,7 +74,7 @@ def _generator(seed: int, name: str, device) -> torch.Generator:
 
 
 def _relative_bias(s, like):
-    return Attention(s.d, s.p, bias=torch.randn(s.heads, s.n, **like), **s.head, **like)
+    return Attention(s.d, s.p, bias=torch.randn(s.H, s.n, **like), **s.head, **like)
 
 
 def _lti(d, p, s, like, **options):

@@ -14,7 +14,7 @@ from .key_side import HeadMap, per_head
 class Attention(HeadMap):
     """Multi-head softmax attention: W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h].
 
-    d, p: widths in and out; heads: H; head_width: width of queries, keys and values, so rank V_h <=
+    d, p: widths in and out; H heads; head_width: width of queries, keys and values, so rank V_h <=
     head_width; causal: only j <= i is seen; bias: optional start (H, L) of a learned additive logit per
     distance |i - j| < L (longer sequences are refused); alibi: fixed linear penalty (``alibi_bias``); sink:
     one more key with logit 0 and value 0. Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O``,
@@ -28,7 +28,7 @@ class Attention(HeadMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         causal: bool = True,
         bias: torch.Tensor | None = None,
@@ -39,13 +39,13 @@ class Attention(HeadMap):
         device: torch.device | str | None = None,
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, heads=heads, head_width=head_width, causal=causal, **like)
+        super().__init__(d, p, H=H, head_width=head_width, causal=causal, **like)
         self.alibi, self.sink = bool(alibi), bool(sink)
-        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
+        self.W_K = draw(H, head_width, d, fan_in=d, **like)
         self.bias = None
         if bias is not None:
-            check_shape("bias", bias, "H L", {"H": heads})
+            check_shape("bias", bias, "H L", {"H": H})
             check_finite("bias", bias)
             self._check_alike("bias", bias)
             self.bias = nn.Parameter(bias.detach().clone())
@@ -64,24 +64,23 @@ class Attention(HeadMap):
             if not mixer.scale_attn_weights or mixer.scale_attn_by_inverse_layer_idx:
                 raise ValueError("mixer must divide its logits by sqrt(head_width) and nothing else")
             rows = torch.cat([mixer.c_attn.weight.mT, mixer.c_attn.bias[:, None]], 1).chunk(3)
-            heads, out, causal = mixer.num_heads, mixer.c_proj.weight.mT, True
+            H, out, causal = mixer.num_heads, mixer.c_proj.weight.mT, True
         elif hasattr(getattr(mixer, "self", None), "query") and hasattr(
             getattr(mixer, "output", None), "dense"
         ):
             parts = (mixer.self.query, mixer.self.key, mixer.self.value)
             rows = [torch.cat([part.weight, part.bias[:, None]], 1) for part in parts]
-            heads, out, causal = mixer.self.num_attention_heads, mixer.output.dense.weight, False
+            H, out, causal = mixer.self.num_attention_heads, mixer.output.dense.weight, False
         else:
             raise TypeError(
                 f"mixer must have the parts of BERT's or GPT-2's attention; got {type(mixer).__name__}"
             )
-        width, like = len(rows[0]) // heads, {"dtype": out.dtype, "device": out.device}
-        core = cls(rows[0].shape[1], len(out), heads=heads, head_width=width, causal=causal, **like)
+        width, like = len(rows[0]) // H, {"dtype": out.dtype, "device": out.device}
+        core = cls(rows[0].shape[1], len(out), H=H, head_width=width, causal=causal, **like)
         found = {
-            name: row.unflatten(0, (heads, width))
-            for name, row in zip(("W_Q", "W_K", "W_V"), rows, strict=True)
+            name: row.unflatten(0, (H, width)) for name, row in zip(("W_Q", "W_K", "W_V"), rows, strict=True)
         }
-        found["W_O"] = out.unflatten(1, (heads, width)).transpose(0, 1)
+        found["W_O"] = out.unflatten(1, (H, width)).transpose(0, 1)
         core.load_state_dict({name: value.detach() for name, value in found.items()})
         return core
 
@@ -98,7 +97,7 @@ class Attention(HeadMap):
         Introduced in *zoo*.
         """
         like = {"dtype": self.W_Q.dtype, "device": self.W_Q.device}
-        bias = alibi_bias(self.heads, n, **like) if self.alibi else None
+        bias = alibi_bias(self.H, n, **like) if self.alibi else None
         if self.bias is None:
             return bias
         learned = self.bias[:, distances(n, self.bias.device)]

@@ -21,17 +21,17 @@ def distances(n: int, device: torch.device | str | None = None) -> Tensor:
 
 
 def alibi_bias(
-    heads: int, n: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    H: int, n: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> Tensor:
-    """ALiBi, the linear distance penalty -m_h |i - j| with slopes m_h = 2^(-8 h / heads), h = 1 ... heads.
+    """ALiBi, the linear distance penalty -m_h |i - j| with slopes m_h = 2^(-8 h / H), h = 1 ... H.
 
-    Returns (heads, n, n) in ``dtype`` on ``device``, to be added to the logits (`press2022train`). Raises
+    Returns (H, n, n) in ``dtype`` on ``device``, to be added to the logits (`press2022train`). Raises
     ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
     """
-    check_integer("heads", heads, low=1)
+    check_integer("H", H, low=1)
     check_integer("n", n, low=0)
-    h = torch.arange(1, heads + 1, dtype=dtype or torch.get_default_dtype(), device=device)
-    return -torch.exp2(-8 * h / heads)[:, None, None] * distances(n, device)
+    h = torch.arange(1, H + 1, dtype=dtype or torch.get_default_dtype(), device=device)
+    return -torch.exp2(-8 * h / H)[:, None, None] * distances(n, device)
 
 
 def softmax_coefficients(

@@ -13,7 +13,7 @@ from .key_side import KeySideMap, outer, per_head
 class DeltaNet(KeySideMap):
     """The delta rule with unit keys: S_i = (I - beta_i k_i k_i^T) S_{i-1} + beta_i k_i v_i^T, read by q_i.
 
-    d, p: widths in and out; heads: H; head_width: width of queries, keys and values. beta_i = sigmoid(W_beta
+    d, p: widths in and out; H heads; head_width: width of queries, keys and values. beta_i = sigmoid(W_beta
     x_i + b_beta) in (0, 1). Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_beta`` (H, 1, d), ``b_beta``
     (H,), ``W_V``, ``W_O``. A key of length 0 stays 0.
     Left out (core): short convolutions, SiLU on queries, keys and values, query normalization, output norm
@@ -25,19 +25,19 @@ class DeltaNet(KeySideMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **like)
         self.key_width = head_width
-        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_beta = draw(heads, 1, d, fan_in=d, **like)
-        self.b_beta = nn.Parameter(self.W_beta.new_zeros(heads))
+        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
+        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self.W_beta = draw(H, 1, d, fan_in=d, **like)
+        self.b_beta = nn.Parameter(self.W_beta.new_zeros(H))
 
     def _read_write(self, x: Tensor):
         k = per_head(self.W_K, x)

@@ -15,7 +15,7 @@ from .key_side import KeySideMap, outer, per_head
 class GLA(KeySideMap):
     """Gated linear attention: S_i = diag(a_i) S_{i-1} + k_i v_i^T, each key channel with its own decay.
 
-    a_i = sigmoid(W_a x_i + b_a)^(1/temperature). d, p: widths in and out; heads: H; head_width: width of
+    a_i = sigmoid(W_a x_i + b_a)^(1/temperature). d, p: widths in and out; H heads; head_width: width of
     queries, keys and values; temperature > 0 slows the forgetting. Parameters ``W_Q``, ``W_K``, ``W_a`` (H,
     head_width, d), ``b_a`` (H, head_width), ``W_V``, ``W_O``.
     Left out (core): low-rank gate projection, head norm, output gate (`yang2024gated`).
@@ -27,7 +27,7 @@ class GLA(KeySideMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         temperature: float = 16.0,
         generator: torch.Generator | None = None,
@@ -35,14 +35,14 @@ class GLA(KeySideMap):
         device: torch.device | str | None = None,
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **like)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive; got {temperature}")
         self.temperature, self.key_width = float(temperature), head_width
-        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_a = draw(heads, head_width, d, fan_in=d, **like)
-        self.b_a = nn.Parameter(self.W_a.new_zeros(heads, head_width))
+        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
+        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self.W_a = draw(H, head_width, d, fan_in=d, **like)
+        self.b_a = nn.Parameter(self.W_a.new_zeros(H, head_width))
 
     def _read_write(self, x: Tensor):
         gate = per_head(self.W_a, x) + self.b_a[:, None, :]

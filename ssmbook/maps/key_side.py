@@ -26,7 +26,7 @@ class HeadMap(SequenceMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         causal: bool = True,
         generator: torch.Generator | None = None,
@@ -34,12 +34,12 @@ class HeadMap(SequenceMap):
         device: torch.device | str | None = None,
     ):
         SequenceMap.__init__(self, d, p, causal=causal)
-        check_integer("heads", heads, low=1)
+        check_integer("H", H, low=1)
         check_integer("head_width", head_width, low=1)
-        self.heads, self.head_width = heads, head_width
+        self.H, self.head_width = H, head_width
         like = {"generator": generator, "dtype": dtype, "device": device}
-        self.W_V = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_O = draw(heads, p, head_width, fan_in=heads * head_width, **like)
+        self.W_V = draw(H, head_width, d, fan_in=d, **like)
+        self.W_O = draw(H, p, head_width, fan_in=H * head_width, **like)
 
     @abstractmethod
     def _coefficients(self, x: Tensor) -> Tensor: ...
@@ -85,7 +85,7 @@ class KeySideMap(HeadMap, RecurrentMap):
     def _update(self, memory: Tensor, v: Tensor, k: Tensor, *rest: Tensor) -> Tensor: ...
 
     def initial_state(self, batch_shape: Sequence[int] = ()):
-        return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, self.head_width)
+        return self.W_V.new_zeros(*batch_shape, self.H, self.key_width, self.head_width)
 
     def _step(self, x_t: Tensor, state: Tensor):
         q, *written = (a.squeeze(-2) for a in self._read_write(x_t[..., None, :]))

@@ -18,7 +18,7 @@ _FEATURES = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 1}
 class LinearAttention(KeySideMap):
     """Causal linear attention: alpha_ij = <phi(q_i), phi(k_j)>, divided by its row sum if normalized.
 
-    d, p: widths in and out; heads: H; head_width: width of queries, keys and values; feature_map: phi,
+    d, p: widths in and out; H heads; head_width: width of queries, keys and values; feature_map: phi,
     "identity" or "elu+1" (positive, so that row sums cannot vanish). A row sum of exactly 0 gives
     coefficients 0.
     Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
@@ -31,7 +31,7 @@ class LinearAttention(KeySideMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         normalized: bool = False,
         feature_map: str = "elu+1",
@@ -40,12 +40,12 @@ class LinearAttention(KeySideMap):
         device: torch.device | str | None = None,
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **like)
         if feature_map not in _FEATURES:
             raise ValueError(f"feature_map must be one of {', '.join(_FEATURES)}; got {feature_map!r}")
         self.normalized, self.feature_map, self.key_width = bool(normalized), feature_map, head_width
-        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
+        self.W_K = draw(H, head_width, d, fan_in=d, **like)
 
     def _read_write(self, x: Tensor):
         phi = _FEATURES[self.feature_map]
@@ -61,7 +61,7 @@ class LinearAttention(KeySideMap):
     def initial_state(self, batch_shape: Sequence[int] = ()):
         # the last column of the memory sums the keys themselves: it is the normalizer
         columns = self.head_width + int(self.normalized)
-        return self.W_V.new_zeros(*batch_shape, self.heads, self.key_width, columns)
+        return self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns)
 
     def _update(self, memory, v, k):
         return memory + outer(k, self._with_ones(v))

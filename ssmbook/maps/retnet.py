@@ -15,7 +15,7 @@ from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 class RetNet(KeySideMap):
     """Retention: alpha_ij = gamma_h^(i - j) <q_i, k_j> / sqrt(head_width) for j <= i.
 
-    d, p: widths in and out; heads: H; head_width: width of queries, keys and values; decay: H numbers
+    d, p: widths in and out; H heads; head_width: width of queries, keys and values; decay: H numbers
     gamma_h in (0, 1], by default 1 - 2^(-5 - h), h = 0, 1, ... Buffer ``decay`` (H,); parameters ``W_Q``,
     ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
     Left out (core): rotation of queries and keys, group norm, output gate (`sun2023retentive`).
@@ -27,7 +27,7 @@ class RetNet(KeySideMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         decay: Sequence[float] | None = None,
         generator: torch.Generator | None = None,
@@ -35,16 +35,16 @@ class RetNet(KeySideMap):
         device: torch.device | str | None = None,
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **like)
         self.key_width = head_width
-        decay = [1 - 2.0 ** (-5 - h) for h in range(heads)] if decay is None else [float(g) for g in decay]
-        if len(decay) != heads:
-            raise ValueError(f"decay must hold one number per head, {heads}; got {len(decay)}")
+        decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else [float(g) for g in decay]
+        if len(decay) != H:
+            raise ValueError(f"decay must hold one number per head, {H}; got {len(decay)}")
         if not all(0 < gamma <= 1 for gamma in decay):
             raise ValueError(f"decay must lie in (0, 1]; got {decay}")
         self.register_buffer("decay", torch.tensor(decay, dtype=self.W_V.dtype, device=device))
-        self.W_Q = draw(heads, head_width, d, fan_in=d, **like)
-        self.W_K = draw(heads, head_width, d, fan_in=d, **like)
+        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
+        self.W_K = draw(H, head_width, d, fan_in=d, **like)
 
     def _read_write(self, x: Tensor):
         return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x)

@@ -16,7 +16,7 @@ from .timescales import draw_steps, inverse_softplus
 class SSD(KeySideMap):
     """Mamba-2 head: alpha_ij = <C_i, B_j> Delta_j exp(A_h (Delta_{j+1} + ... + Delta_i)) for j <= i.
 
-    d, p: widths in and out; heads: H; head_width: width of the values; N: states; groups: how many (B, C)
+    d, p: widths in and out; H heads; head_width: width of the values; N: states; groups: how many (B, C)
     pairs the heads share, a divisor of H. Delta_i = softplus(W_delta x_i + b_delta), one per head; A_h =
     -exp(log_A[h]).
     Parameters ``W_B``, ``W_C`` (groups, N, d), ``W_delta`` (H, 1, d), ``b_delta``, ``log_A`` (H,), ``W_V``,
@@ -30,7 +30,7 @@ class SSD(KeySideMap):
         d: int,
         p: int,
         *,
-        heads: int,
+        H: int,
         head_width: int,
         N: int,
         groups: int = 1,
@@ -39,20 +39,20 @@ class SSD(KeySideMap):
         device: torch.device | str | None = None,
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, heads=heads, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **like)
         check_integer("N", N, low=1)
         check_integer("groups", groups, low=1)
-        if heads % groups:
-            raise ValueError(f"groups must divide heads = {heads}; got {groups}")
+        if H % groups:
+            raise ValueError(f"groups must divide H = {H}; got {groups}")
         self.N, self.groups, self.key_width = N, groups, N
         self.W_B = draw(groups, N, d, fan_in=d, **like)
         self.W_C = draw(groups, N, d, fan_in=d, **like)
-        self.W_delta = draw(heads, 1, d, fan_in=d, **like)
-        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(heads, **like)))
-        self.log_A = nn.Parameter(torch.arange(1, heads + 1, dtype=self.W_B.dtype, device=device).log())
+        self.W_delta = draw(H, 1, d, fan_in=d, **like)
+        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(H, **like)))
+        self.log_A = nn.Parameter(torch.arange(1, H + 1, dtype=self.W_B.dtype, device=device).log())
 
     def _read_write(self, x: Tensor):
-        share = self.heads // self.groups
+        share = self.H // self.groups
         B, C = (per_head(w, x).repeat_interleave(share, dim=-3) for w in (self.W_B, self.W_C))
         delta = functional.softplus(per_head(self.W_delta, x) + self.b_delta[:, None, None])
         return C, delta * B, -self.log_A.exp()[:, None, None] * delta

@@ -43,49 +43,49 @@ def lags_by_states(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     return torch.cat(((C @ B).unsqueeze(0), (states @ C.mT).permute(1, 2, 0)))
 
 
-def lti_kernel(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
-    """Compute the kernel K_tau = C A^tau B of a linear time-invariant system for tau = 0 ... length - 1.
+def lti_kernel(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """Compute the kernel K_tau = C A^tau B of a linear time-invariant system for tau = 0 ... n - 1.
 
-    A: (N, N), B: (N, d), C: (p, N), all of one dtype (real or complex) and device. Returns (length, p, d)
-    in that dtype, differentiable in A, B and C; cost O(sqrt(length) N^2 (p + d) + length N p d), memory
-    that of the kernel. Where powers of A grow before they decay and two-level powers would be less exact than
-    the recurrence, it is the recurrence; ``TransientPeakWarning`` where that is off as well. A power that
-    overflows gives non-finite lags, as it would one step at a time. Raises ``ValueError`` / ``TypeError``
-    naming the argument. Introduced in *structured-dynamics*.
+    A: (N, N), B: (N, d), C: (p, N), all of one dtype (real or complex) and device. Returns (n, p, d) in that
+    dtype, differentiable in A, B and C; cost O(sqrt(n) N^2 (p + d) + n N p d), memory that of the kernel.
+    Where powers of A grow before they decay and two-level powers would be less exact than the recurrence, it
+    is the recurrence; ``TransientPeakWarning`` where that is off as well. A power that overflows gives
+    non-finite lags, as it would one step at a time. Raises ``ValueError`` / ``TypeError`` naming the
+    argument. Introduced in *structured-dynamics*.
     """
     sizes = check_shape("A", A, "N N", complex_ok=True)
     check_shape("B", B, "N d", sizes, complex_ok=True)
     check_shape("C", C, "p N", sizes, complex_ok=True)
     check_alike(A=A, B=B, C=C)
-    check_integer("length", length, low=0)
-    return lags(A, B, C, length)
+    check_integer("n", n, low=0)
+    return lags(A, B, C, n)
 
 
-def lti_kernel_naive(A, B, C, length):
+def lti_kernel_naive(A, B, C, n):
     """The kernel of :func:`lti_kernel` as it is written, one power of A at a time; A, B, C may be batches."""
     column, kernel = B, []
-    for _ in range(length):
+    for _ in range(n):
         kernel.append(C @ column)
         column = A @ column
     return torch.stack(kernel, -3) if kernel else A.new_zeros((*A.shape[:-2], 0, C.shape[-2], B.shape[-1]))
 
 
-def scalar_powers(lam: Tensor, length: int) -> Tensor:
-    """1, lam, lam^2, ... (..., length, N) in the dtype of ``lam``, by doubling in the wide dtype."""
+def scalar_powers(lam: Tensor, n: int) -> Tensor:
+    """1, lam, lam^2, ... (..., n, N) in the dtype of ``lam``, by doubling in the wide dtype."""
     base = lam.to(WIDE.get(lam.dtype, lam.dtype)).unsqueeze(-2)
     powers = torch.ones_like(base)
-    while powers.shape[-2] < length:
+    while powers.shape[-2] < n:
         powers = torch.cat((powers, base * powers), -2)
         base = base * base
-    return powers[..., :length, :].to(lam.dtype)
+    return powers[..., :n, :].to(lam.dtype)
 
 
-def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
-    """Compute the kernel K_tau = C diag(lam)^tau B of a diagonal system for tau = 0 ... length - 1.
+def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """Compute the kernel K_tau = C diag(lam)^tau B of a diagonal system for tau = 0 ... n - 1.
 
-    lam: (N,), B: (N, d), C: (p, N), all of one dtype (real or complex) and device. Returns (length, p, d)
+    lam: (N,), B: (N, d), C: (p, N), all of one dtype (real or complex) and device. Returns (n, p, d)
     in that dtype (take ``.real`` where conjugate pairs make it real), differentiable in lam, B and C. The
-    powers are built at two levels, so only O(N sqrt(length)) of them are formed; no logarithm is taken, so
+    powers are built at two levels, so only O(N sqrt(n)) of them are formed; no logarithm is taken, so
     lam may be zero or negative. Raises ``ValueError`` / ``TypeError`` naming the argument. After
     :cite:`gupta2022diagonal`. Introduced in *structured-dynamics*.
     """
@@ -93,24 +93,24 @@ def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     check_shape("B", B, "N d", sizes, complex_ok=True)
     check_shape("C", C, "p N", sizes, complex_ok=True)
     check_alike(lam=lam, B=B, C=C)
-    check_integer("length", length, low=0)
+    check_integer("n", n, low=0)
     N, p, d = lam.shape[0], C.shape[0], B.shape[1]
-    if length == 0:
+    if n == 0:
         return lam.new_zeros((0, p, d))
-    L = max(1, math.isqrt(length))
-    n = -(-length // L)
+    L = max(1, math.isqrt(n))
+    blocks = -(-n // L)
     wide = lam.to(WIDE.get(lam.dtype, lam.dtype))
     inner = scalar_powers(wide, L).to(lam.dtype)
-    outer = scalar_powers(scalar_powers(wide, L + 1)[-1], n).to(lam.dtype)
-    rows = (outer.unsqueeze(1) * C).reshape(n * p, N)
+    outer = scalar_powers(scalar_powers(wide, L + 1)[-1], blocks).to(lam.dtype)
+    rows = (outer.unsqueeze(1) * C).reshape(blocks * p, N)
     columns = (inner.unsqueeze(-1) * B).transpose(0, 1).reshape(N, L * d)
-    return (rows @ columns).view(n, p, L, d).transpose(1, 2).reshape(n * L, p, d)[:length]
+    return (rows @ columns).view(blocks, p, L, d).transpose(1, 2).reshape(blocks * L, p, d)[:n]
 
 
-def diagonal_kernel_naive(lam, B, C, length):
+def diagonal_kernel_naive(lam, B, C, n):
     """The kernel of :func:`diagonal_kernel` as it is written, one power of lam at a time."""
     column, kernel = B, []
-    for _ in range(length):
+    for _ in range(n):
         kernel.append(C @ column)
         column = lam[:, None] * column
     return torch.stack(kernel) if kernel else lam.new_zeros((0, C.shape[0], B.shape[1]))

@@ -61,7 +61,7 @@ def sorted_like(lines):
 
 
 def test_every_map_of_the_zoo_has_a_group_of_its_own_kind():
-    zoo = maps.zoo(4, 4, 9, heads=2, head_width=4, N=6, generator=torch.Generator().manual_seed(0))
+    zoo = maps.zoo(4, 4, 9, H=2, head_width=4, N=6, generator=torch.Generator().manual_seed(0))
     named = [name for _, names in figures.GROUPS.values() if names for name in names]
     assert set(named) <= set(zoo) and len(named) == len(set(named))
     groups = {name: figures.group_of(name) for name in zoo}

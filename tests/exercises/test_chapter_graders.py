@@ -123,5 +123,5 @@ def test_own_map_refuses(answer, hint):
 
 
 def test_own_map_asks_for_a_map_that_the_library_does_not_have():
-    make = {"make": lambda self, **new: LinearAttention(4, 3, heads=1, head_width=2, **new)}
+    make = {"make": lambda self, **new: LinearAttention(4, 3, H=1, head_width=2, **new)}
     assert "a map of the library" in grade_own_map(type("TestMine", (MapContract,), make))

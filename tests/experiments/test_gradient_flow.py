@@ -104,7 +104,7 @@ def test_lanes_hold_under_attack_and_agree_with_autograd(seed):
 @pytest.mark.parametrize("target", [0, 5, 10])
 def test_the_closed_form_is_autograd_of_the_books_head(options, target):
     generator = torch.Generator().manual_seed(7)
-    layer = Attention(4, 3, heads=1, head_width=2, **options, generator=generator, dtype=F64)
+    layer = Attention(4, 3, H=1, head_width=2, **options, generator=generator, dtype=F64)
     layer.requires_grad_(False)
     x = 2 * rand(11, 4, seed=8)
     bias = layer.relative_bias(11)[0, target] if layer.alibi else None

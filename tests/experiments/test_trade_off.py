@@ -62,7 +62,7 @@ def test_a_small_denominator_is_not_rewarded():
 
 @pytest.mark.guards("def-reach")
 def test_the_share_does_not_depend_on_the_units_of_the_output():
-    head = Attention(3, 3, heads=1, head_width=3, **settings())
+    head = Attention(3, 3, H=1, head_width=3, **settings())
     x = rand(6, 3), rand(6, 3, seed=2), rand(6, 9, 3, seed=3)
     shares = [bench.retained_fraction(lambda tokens, s=s: s * head(tokens), *x) for s in (1e-12, 1.0, 1e12)]
     assert torch.allclose(shares[0], shares[1], rtol=1e-9) and torch.allclose(shares[2], shares[1], rtol=1e-9)
@@ -70,7 +70,7 @@ def test_the_share_does_not_depend_on_the_units_of_the_output():
 
 
 def test_retention_keeps_its_decay_exactly():
-    layer = RetNet(3, 3, heads=1, head_width=3, decay=[0.7], **settings())
+    layer = RetNet(3, 3, H=1, head_width=3, decay=[0.7], **settings())
     typical, best = bench.reach(layer, 3, 11, generator=torch.Generator().manual_seed(0))
     assert typical == pytest.approx(0.7**10) == best
 
@@ -84,7 +84,7 @@ def test_no_mixing_and_no_sight_keep_nothing():
 
 
 def test_typical_is_at_most_best_and_the_generator_decides():
-    head = Attention(3, 3, heads=1, head_width=3, **settings())
+    head = Attention(3, 3, H=1, head_width=3, **settings())
     first, again = (bench.reach(head, 3, 20, generator=torch.Generator().manual_seed(4)) for _ in range(2))
     assert first == again and first[0] < 0.3 and first[1] == 1.0
 
@@ -92,7 +92,7 @@ def test_typical_is_at_most_best_and_the_generator_decides():
 @pytest.mark.parametrize("distance", [1, 2, 9, 200])
 def test_highway_tokens_give_the_weight_they_promise(distance):
     for seed in range(4):
-        head = Attention(4, 4, heads=1, head_width=2, **settings(seed))
+        head = Attention(4, 4, H=1, head_width=2, **settings(seed))
         x = bench.highway_tokens(head, distance)
         assert x.shape == (distance + 1, 4) and bool((x[1:-1] == 0).all())
         assert float(head.coefficients(x)[0, -1, 0].detach()) >= 1 - 2 / (distance + 2)
@@ -140,7 +140,7 @@ def test_a_residual_layer_can_be_undone():
 
 
 def test_bad_input_is_named():
-    head = Attention(3, 3, heads=1, head_width=2, **settings())
+    head = Attention(3, 3, H=1, head_width=2, **settings())
     with pytest.raises(ValueError, match="target must have shape"):
         bench.retained_fraction(head, rand(3), rand(4), rand(2, 3))
     with pytest.raises(ValueError, match="gap must have the batch shape of source"):
@@ -148,9 +148,9 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="distance must be at least 1; got 0"):
         bench.reach(head, 3, 0)
     with pytest.raises(TypeError, match="head must be an Attention"):
-        bench.highway_tokens(RetNet(3, 3, heads=1, head_width=3, **settings()), 4)
+        bench.highway_tokens(RetNet(3, 3, H=1, head_width=3, **settings()), 4)
     with pytest.raises(ValueError, match="one causal head without bias, ALiBi or sink"):
-        bench.highway_tokens(Attention(3, 3, heads=1, head_width=2, sink=True, **settings()), 4)
+        bench.highway_tokens(Attention(3, 3, H=1, head_width=2, sink=True, **settings()), 4)
     with torch.no_grad():
         head.W_Q.zero_()
     with pytest.raises(ValueError, match="other than 0; got 0"):

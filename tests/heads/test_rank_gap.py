@@ -182,7 +182,7 @@ def test_the_sum_of_the_basis_is_needed():
 @pytest.mark.guards("thm-single-head")
 @pytest.mark.parametrize("seed", range(5))
 def test_every_layer_with_one_head_fails_on_its_witness(seed):
-    one, n, M = {"heads": 1, "head_width": 2, **like(seed)}, 12, clock()
+    one, n, M = {"H": 1, "head_width": 2, **like(seed)}, 12, clock()
     layers = [
         maps.Attention(2, 2, **one),
         maps.Attention(2, 2, alibi=True, **one),

@@ -45,7 +45,7 @@ def test_layers_of_any_module_and_a_mixer_alone(build, ids):
 def test_the_maps_of_the_book_stand_under_the_lens_too():
     seed = torch.Generator().manual_seed(0)
     model = nn.Sequential(
-        maps.SSD(5, 6, heads=2, head_width=3, N=4, generator=seed, dtype=F64),
+        maps.SSD(5, 6, H=2, head_width=3, N=4, generator=seed, dtype=F64),
         nn.Tanh(),
         maps.SelectiveSSM(6, N=3, generator=seed, dtype=F64),
     ).eval()

@@ -32,7 +32,7 @@ def norm(J):
 
 
 def one_head(d=4, seed=0, head_width=3):
-    return Attention(d, d, heads=1, head_width=head_width, **settings(seed))
+    return Attention(d, d, H=1, head_width=head_width, **settings(seed))
 
 
 @pytest.mark.guards("prop-hybrid-sum")
@@ -40,9 +40,9 @@ def one_head(d=4, seed=0, head_width=3):
 def test_the_span_of_a_sum_lies_between_difference_and_sum(n):
     x = rand(n, 4)
     layers = {
-        "two heads": Attention(4, 4, heads=2, head_width=3, **settings()),
+        "two heads": Attention(4, 4, H=2, head_width=3, **settings()),
         "SSM": LTISSM.random(4, 4, N=5, rho=0.9, **settings(1)),
-        "gla": GLA(4, 4, heads=1, head_width=3, **settings(2)),
+        "gla": GLA(4, 4, H=1, head_width=3, **settings(2)),
     }
     for one in layers.values():
         for two in layers.values():

@@ -23,7 +23,7 @@ from ssmbook.maps import (
 )
 from ssmbook.systems import System
 
-HEAD = {"heads": 2, "head_width": 3}
+HEAD = {"H": 2, "head_width": 3}
 
 
 def attention(d=4, p=3, **options):
@@ -42,8 +42,8 @@ def attention(d=4, p=3, **options):
         (lambda: Convolution(4, 3, width=True), TypeError, "width must be an int; got bool"),
         (lambda: RNN(4, 3, N=0), ValueError, "N must be at least 1"),
         (lambda: RNN(4, 3, N=2, activation="sin"), ValueError, "activation .*; got 'sin'"),
-        (lambda: Attention(4, 3, heads=0, head_width=3), ValueError, "heads must be at least 1; got 0"),
-        (lambda: Attention(4, 3, heads=2, head_width=-1), ValueError, "head_width .*; got -1"),
+        (lambda: Attention(4, 3, H=0, head_width=3), ValueError, "H must be at least 1; got 0"),
+        (lambda: Attention(4, 3, H=2, head_width=-1), ValueError, "head_width .*; got -1"),
         (lambda: attention(bias=torch.zeros(3, 5)), ValueError, r"bias must have shape \(H, L\)"),
         (
             lambda: attention(bias=torch.zeros(2, 5, dtype=torch.float64)),
@@ -58,7 +58,7 @@ def attention(d=4, p=3, **options):
         (lambda: RetNet(4, 3, decay=[0.9, float("nan")], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
         (lambda: GLA(4, 3, temperature=0.0, **HEAD), ValueError, "temperature must be positive; got 0.0"),
         (lambda: SSD(4, 3, N=0, **HEAD), ValueError, "N must be at least 1"),
-        (lambda: SSD(4, 3, N=2, groups=3, **HEAD), ValueError, "groups must divide heads = 2; got 3"),
+        (lambda: SSD(4, 3, N=2, groups=3, **HEAD), ValueError, "groups must divide H = 2; got 3"),
         (lambda: DiagonalSSM(4, N=3), ValueError, "N must be even with pairs=True .*; got 3"),
         (lambda: SelectiveSSM(4, N=2, discretization="tustin"), ValueError, "discretization must be"),
         (lambda: LTISSM.random(4, 3, N=2, rho=-1), ValueError, "rho must be finite and at least 0; got -1"),

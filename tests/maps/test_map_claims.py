@@ -108,7 +108,7 @@ def ssd_row(layer, x, q, k):
     return decay[:, :, None] * torch.eye(6, dtype=F64), delta * B, C
 
 
-ONE = {"heads": 1, "head_width": 4}
+ONE = {"H": 1, "head_width": 4}
 ROWS = {
     "linear attention": (lambda: maps.LinearAttention(3, 5, **ONE, **like()), linear_attention_row),
     "RetNet": (lambda: maps.RetNet(3, 5, **ONE, **like()), retnet_row),
@@ -143,7 +143,7 @@ def test_each_row_of_the_table_is_the_layer(name):
 @pytest.mark.guards("prop-zoo-factorized")
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_heads_add_up_and_the_value_side_does_not(heads):
-    x, many = random(16, 4), {"heads": heads, "head_width": 4}
+    x, many = random(16, 4), {"H": heads, "head_width": 4}
     for make in (maps.RetNet, maps.GLA, maps.DeltaNet):
         assert make(4, 4, **many, **like()).interaction(x).interaction_rank() == heads
     # The same recurrence with its matrix on the left, the side of the values, is no single head.

@@ -175,7 +175,7 @@ def test_inverse_softplus():
             TypeError,
             "log_a must be a floating-point",
         ),
-        (lambda q: alibi_bias(0, 3), ValueError, "heads must be at least 1"),
+        (lambda q: alibi_bias(0, 3), ValueError, "H must be at least 1"),
         (
             lambda q: selective_coefficients(q, q[0], q, q),
             ValueError,

@@ -48,14 +48,14 @@ def joined(m, mixed):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 def test_attention_is_scaled_dot_product_attention(causal, batch_shape):
-    m = Attention(5, 3, heads=2, head_width=4, causal=causal, generator=gen(), dtype=F64)
+    m = Attention(5, 3, H=2, head_width=4, causal=causal, generator=gen(), dtype=F64)
     x = randn(*batch_shape, 7, 5)
     q, k, v = heads_of(m, x)
     close(m(x), joined(m, functional.scaled_dot_product_attention(q, k, v, is_causal=causal)))
 
 
 def test_attention_with_alibi_is_sdpa_with_the_slopes_as_mask():
-    m = Attention(5, 3, heads=8, head_width=4, alibi=True, generator=gen(), dtype=F64)
+    m = Attention(5, 3, H=8, head_width=4, alibi=True, generator=gen(), dtype=F64)
     x = randn(2, 7, 5)
     i, j = np.indices((7, 7))
     slopes = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
@@ -67,7 +67,7 @@ def test_attention_with_alibi_is_sdpa_with_the_slopes_as_mask():
 
 def test_attention_with_learned_bias_is_sdpa_with_that_mask():
     bias = randn(2, 9, seed=4)
-    m = Attention(5, 3, heads=2, head_width=4, bias=bias, alibi=True, generator=gen(), dtype=F64)
+    m = Attention(5, 3, H=2, head_width=4, bias=bias, alibi=True, generator=gen(), dtype=F64)
     x = randn(7, 5)
     i, j = np.indices((7, 7))
     mask = bias[:, abs(i - j)] + alibi_bias(2, 7, dtype=F64)
@@ -80,7 +80,7 @@ def test_attention_with_learned_bias_is_sdpa_with_that_mask():
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_sink_is_sdpa_with_one_zero_token_in_front(causal):
-    m = Attention(5, 3, heads=2, head_width=4, causal=causal, sink=True, generator=gen(), dtype=F64)
+    m = Attention(5, 3, H=2, head_width=4, causal=causal, sink=True, generator=gen(), dtype=F64)
     x = randn(2, 7, 5)
     q, k, v = heads_of(m, x)
     seen = functional.pad(causal_mask(7) if causal else torch.ones(7, 7).bool(), (1, 0), value=True)

@@ -108,7 +108,7 @@ def test_mamba2_mixer_is_projection_convolution_ssd_gate_norm(groups, n):
     width = conv_width + heads
     value_rows = torch.arange(inner).reshape(heads, head_width)
     B_rows = inner + torch.arange(groups * N).reshape(groups, N)
-    core = SSD(width, inner, heads=heads, head_width=head_width, N=N, groups=groups, dtype=F64)
+    core = SSD(width, inner, H=heads, head_width=head_width, N=N, groups=groups, dtype=F64)
     core.load_state_dict(
         {
             "W_V": selection(value_rows, width),

@@ -67,7 +67,7 @@ def test_relu_recurrence_secant_is_its_jacobian():
 
 
 def constant_gate_delta_net():
-    m = DeltaNet(3, 2, heads=2, head_width=3, **settings())
+    m = DeltaNet(3, 2, H=2, head_width=3, **settings())
     torch.nn.init.zeros_(m.W_beta)
     torch.nn.init.constant_(m.b_beta, 0.4)
     return m
@@ -76,12 +76,10 @@ def constant_gate_delta_net():
 @pytest.mark.parametrize(
     ("m", "degree"),
     [
-        (LinearAttention(3, 2, heads=2, head_width=3, feature_map="identity", **settings()), 3),
-        (RetNet(3, 2, heads=2, head_width=3, **settings()), 3),
+        (LinearAttention(3, 2, H=2, head_width=3, feature_map="identity", **settings()), 3),
+        (RetNet(3, 2, H=2, head_width=3, **settings()), 3),
         (
-            LinearAttention(
-                3, 2, heads=1, head_width=3, feature_map="identity", normalized=True, **settings()
-            ),
+            LinearAttention(3, 2, H=1, head_width=3, feature_map="identity", normalized=True, **settings()),
             1,
         ),
         (constant_gate_delta_net(), 2),
@@ -98,7 +96,7 @@ def test_homogeneous_map_has_path_operator_jacobian_over_degree(m, degree):
 
 
 def test_frozen_and_path_operator_of_softmax_differ_and_both_give_y():
-    m = Attention(4, 3, heads=1, head_width=3, **settings())
+    m = Attention(4, 3, H=1, head_width=3, **settings())
     x = tokens(7, 4)
     frozen, path = m.interaction(x), path_operator(m, x, rtol=1e-12)
     close(path.apply(x), m(x), tol=1e-10)
@@ -133,7 +131,7 @@ def test_kan_edges_are_the_piecewise_linear_functions_of_their_slopes():
 
 @pytest.mark.parametrize("temperature", [1.0, 16.0])
 def test_gla_memory_forgets_as_defined(temperature):
-    m = GLA(3, 2, heads=2, head_width=4, temperature=temperature, **settings())
+    m = GLA(3, 2, H=2, head_width=4, temperature=temperature, **settings())
     torch.nn.init.constant_(m.b_a, -0.7)
     x = tokens(6, 3)
     y = torch.zeros(6, 2, dtype=F64)
@@ -148,7 +146,7 @@ def test_gla_memory_forgets_as_defined(temperature):
 
 
 def test_retnet_default_decays_are_the_published_ones():
-    m = RetNet(3, 2, heads=3, head_width=4, **settings())
+    m = RetNet(3, 2, H=3, head_width=4, **settings())
     assert m.decay.tolist() == [31 / 32, 63 / 64, 127 / 128]
     alpha = m.coefficients(tokens(1, 3).expand(6, 3))
     close(alpha[:, 5, 2] / alpha[:, 5, 5], m.decay**3)

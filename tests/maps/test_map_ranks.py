@@ -48,14 +48,14 @@ def tokens(n, d, seed=1):
 @pytest.mark.parametrize("heads", [1, 2, 5])
 @pytest.mark.parametrize("name", HEADS)
 def test_attention_side_has_one_dimension_a_head(name, heads):
-    m = HEADS[name](4, 3, heads=heads, head_width=3, **settings())
+    m = HEADS[name](4, 3, H=heads, head_width=3, **settings())
     assert m.interaction(tokens(12, 4)).interaction_rank() == heads
     assert m.interaction(tokens(3, 4)).interaction_rank() <= heads
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_attention_side_spans_no_more_over_many_inputs(name):
-    m = HEADS[name](4, 3, heads=2, head_width=3, **settings())
+    m = HEADS[name](4, 3, H=2, head_width=3, **settings())
     x = torch.stack([tokens(7, 4, seed=s) for s in range(6)])
     assert m.interaction(x).interaction_rank(joint=True) == 2
 
@@ -146,7 +146,7 @@ def test_equal_tokens_count_once():
 @pytest.mark.parametrize("name", HEADS)
 def test_output_gate_widens_the_span_but_not_the_rows(name):
     m = Gated(
-        HEADS[name](5, 4, heads=1, head_width=4, **settings()),
+        HEADS[name](5, 4, H=1, head_width=4, **settings()),
         gate="output",
         generator=torch.Generator().manual_seed(2),
     )
@@ -158,7 +158,7 @@ def test_output_gate_widens_the_span_but_not_the_rows(name):
 
 def test_input_gate_widens_the_span_but_not_the_columns():
     m = Gated(
-        SSD(5, 4, heads=1, head_width=4, N=2, **settings()),
+        SSD(5, 4, H=1, head_width=4, N=2, **settings()),
         gate="input",
         generator=torch.Generator().manual_seed(2),
     )
@@ -169,7 +169,7 @@ def test_input_gate_widens_the_span_but_not_the_columns():
 
 
 def test_sum_has_at_most_the_sum_of_ranks():
-    parts = [Attention(4, 4, heads=2, head_width=4, **settings()), LTISSM.random(4, 4, N=3, **settings(1))]
+    parts = [Attention(4, 4, H=2, head_width=4, **settings()), LTISSM.random(4, 4, N=3, **settings(1))]
     x = tokens(20, 4)
     both = Hybrid(parts, mode="sum").interaction(x)
     assert both.interaction_rank() == 5 == sum(m.interaction(x).interaction_rank() for m in parts)
@@ -179,7 +179,7 @@ def test_sum_has_at_most_the_sum_of_ranks():
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_depth_counts_as_heads_only_with_residuals(layers):
-    heads = [DeltaNet(4, 4, heads=1, head_width=4, **settings(seed)) for seed in range(layers)]
+    heads = [DeltaNet(4, 4, H=1, head_width=4, **settings(seed)) for seed in range(layers)]
     x = tokens(12, 4)
     assert Hybrid(heads, mode="stack").interaction(x).interaction_rank() == 1
     residual = Hybrid([Residual(h) for h in heads], mode="stack").interaction(x)

@@ -14,7 +14,7 @@ def settings():
 
 
 def heads():
-    return {"heads": 3, "head_width": 2, **settings()}
+    return {"H": 3, "head_width": 2, **settings()}
 
 
 MAPS = {

@@ -118,20 +118,18 @@ def test_lti_scan(T, method, dtype):
         same(lambda *args: lti_scan(*args, method=method), lti_scan_naive, arguments, 1e-11)
 
 
-@pytest.mark.parametrize("length", (0, 1, 2, 3, 17, 64, 1000))
+@pytest.mark.parametrize("n", (0, 1, 2, 3, 17, 64, 1000))
 @pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-def test_kernels(length, dtype):
+def test_kernels(n, dtype):
     N, d, p = 4, 2, 3
     A = draw(N, N, dtype=dtype)
     A = A / torch.linalg.eigvals(A).abs().max()
     B, C, lam = draw(N, d, dtype=dtype), draw(p, N, dtype=dtype), draw(N, dtype=dtype).sgn()
     lam = lam * torch.tensor([1.0, 0.9, 0.0, 0.3], dtype=dtype)
+    same(lambda *args: [lti_kernel(*args, n)], lambda *args: [lti_kernel_naive(*args, n)], (A, B, C))
     same(
-        lambda *args: [lti_kernel(*args, length)], lambda *args: [lti_kernel_naive(*args, length)], (A, B, C)
-    )
-    same(
-        lambda *args: [diagonal_kernel(*args, length)],
-        lambda *args: [diagonal_kernel_naive(*args, length)],
+        lambda *args: [diagonal_kernel(*args, n)],
+        lambda *args: [diagonal_kernel_naive(*args, n)],
         (lam, B, C),
         1e-11,
     )

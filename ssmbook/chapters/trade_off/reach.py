@@ -77,7 +77,7 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
     """
     if not isinstance(head, Attention):
         raise TypeError(f"head must be an Attention; got {type(head).__name__}")
-    plain = head.heads == 1 and head.causal and head.bias is None and not head.alibi and not head.sink
+    plain = head.H == 1 and head.causal and head.bias is None and not head.alibi and not head.sink
     if not plain:
         raise ValueError(f"head must be one causal head without bias, ALiBi or sink; got {head}")
     check_integer("distance", distance, low=1)
@@ -119,7 +119,7 @@ def recall_head(c: int, r: int, beta: float, *, dtype=torch.float64, device=None
     check_integer("c", c, low=1)
     check_integer("r", r, low=1)
     beta, width = float(as_real("beta", beta)), max(c, r)
-    head = Attention(2 * c + r, r, heads=1, head_width=width, dtype=dtype, device=device)
+    head = Attention(2 * c + r, r, H=1, head_width=width, dtype=dtype, device=device)
     with torch.no_grad():
         for weight, first, size in ((head.W_K, 0, c), (head.W_Q, c, c), (head.W_V, 2 * c, r)):
             weight.zero_()[0, :size, first : first + size] = torch.eye(size, dtype=dtype, device=device)
