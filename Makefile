@@ -7,6 +7,7 @@
 # make slides                 the decks; they come with the book too
 # make pdf                    the whole book on paper, printed by Chromium
 # make figures                every figure at twice the density, with captions (runs all notebooks)
+# make version                dates the present version, whose notebooks then install its tag
 # make version VERSION=0.2.0  the next version, wherever it is named
 # make lab                    the chapters in JupyterLab, with their boxes
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
@@ -71,6 +72,7 @@ figures: book
 
 version: $(STAMP)
 	@$(PY) -m ssmbook._book.release $(VERSION)
+	@$(PY) -m ssmbook._book.notebooks normalize > /dev/null
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from ssmbook._book.install_cell import repository
 from ssmbook._book.notebooks import ONE_THREAD, NotebookError, book_root, execute, read
+from ssmbook._book.release import in_the_making, tag
 from ssmbook._book.stable_form import IMAGES, normalize
 
 REQUIREMENTS = "tests/colab/requirements.txt"
@@ -42,9 +43,10 @@ def pip(python, *arguments):
 def redirect(root, folder):
     """Settings for git under which the book's published address means this checkout's last commit."""
     url, branch = repository(root)
+    name = f"heads/{branch}" if in_the_making(root) else f"tags/{tag()}"
     bare = folder / "remote" / urlsplit(url).path.strip("/")
     subprocess.run(["git", "init", "--quiet", "--bare", bare], check=True)
-    subprocess.run(["git", "push", "--quiet", bare, f"HEAD:refs/heads/{branch}"], check=True, cwd=root)
+    subprocess.run(["git", "push", "--quiet", bare, f"HEAD:refs/{name}"], check=True, cwd=root)
     host = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
     settings = folder / "gitconfig"
     settings.write_text(f'[url "{(folder / "remote").as_uri()}/"]\n\tinsteadOf = {host}\n', encoding="utf-8")

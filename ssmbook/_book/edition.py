@@ -19,10 +19,9 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.claims import page_file
-from ssmbook._book.install_cell import TAG, repository
+from ssmbook._book.install_cell import TAG, install_source, repository
 from ssmbook._book.notebooks import book_root, read
 from ssmbook._book.plain_markdown import markdown, title
-from ssmbook._book.release import tag
 from ssmbook._book.site import EDITION_BRANCH, pages_address
 from ssmbook._book.stable_form import KERNEL, LANGUAGE
 
@@ -30,6 +29,7 @@ TARGET = "_build/edition"
 WITHOUT_SOLUTIONS = "_build/edition-without-solutions"
 # What a tag of the book means to a viewer or a test; the others speak to the book's build alone.
 KEPT_TAGS = ("raises-exception", "nbval-ignore-output", "nbval-skip")
+INSTALL_TITLE = "#@title Install the book's library (once)\n"
 FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}
 FOLDED_TAGS = {"hide-input", "hide-cell", "remove-input"}
 FOLDED_WHOLE = {"cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True}}
@@ -57,33 +57,15 @@ class Chapter:
         self.cells.append(new_markdown_cell(text))
 
 
-def install_source(url, branch):
-    """The install cell's text: folded by Colab under its title, and without a note to restart.
-
-    It names this version's tag, which stays what it is. A version in the making has none yet: its notebooks
-    fall back to the branch that they were made from.
-    """
-    return (
-        "#@title Install the book's library (once)\n"
-        f'book = "ssmbook @ git+{url}"\n'
-        "try:\n"
-        "    import ssmbook\n"
-        "except ModuleNotFoundError:\n"
-        f'    !pip install -q "{{book}}@{tag()}" 2> /dev/null || pip install -q "{{book}}@{branch}"'
-    )
-
-
 def notebook(root, docname, solutions=True):
     """The plain notebook of one page of the book at ``root``; ``solutions=False`` leaves every solution out.
 
     Raises ValueError where page and notebook do not belong together: the book must be built anew then.
     """
-    url, branch = repository(root)
-    site = pages_address(url)
-    address = f"{site}{docname}.html"
+    address = f"{pages_address(repository(root)[0])}{docname}.html"
     source = read(page_file(root, docname))
     code = [c for c in source.cells if c.cell_type == "code" and TAG not in c.metadata.get("tags", [])]
-    chapter = Chapter(docname, address, install_source(url, branch), code, solutions)
+    chapter = Chapter(docname, address, INSTALL_TITLE + install_source(root), code, solutions)
     article = soup(root / HTML / f"{docname}.html").select_one("article")
     write(chapter, article)
     chapter.flush()

@@ -3,6 +3,8 @@
 import nbformat
 import yaml
 
+from ssmbook._book.release import in_the_making, tag
+
 TAG = "remove-cell"
 
 
@@ -13,13 +15,17 @@ def repository(root):
 
 
 def install_source(root):
-    """The cell's text."""
+    """The cell's text. It names this version's tag, which stays what it is.
+
+    A version in the making has no tag yet: until it is released, its cell falls back to the branch.
+    (``!pip``, because ``%pip`` says that the kernel may need a restart.)
+    """
     url, branch = repository(root)
+    pip = f'!pip install -q "{{book}}@{tag()}"'
+    if in_the_making(root):
+        pip += f' 2> /dev/null || pip install -q "{{book}}@{branch}"'
     return (
-        "try:\n"
-        "    import ssmbook\n"
-        "except ModuleNotFoundError:\n"
-        f'    %pip install --quiet "ssmbook @ git+{url}@{branch}"'
+        f'try:\n    import ssmbook\nexcept ModuleNotFoundError:\n    book = "ssmbook @ git+{url}"\n    {pip}'
     )
 
 
@@ -29,7 +35,7 @@ def with_install_cell(notebook, root):
     if position is None:
         return notebook
     source = install_source(root)
-    if "%pip install" in notebook.cells[position].source:
+    if "pip install" in notebook.cells[position].source:
         cell = notebook.cells[position]
         cell.source = source
     else:

@@ -1,29 +1,47 @@
 """The version: it stands in ``ssmbook.__version__``; what else names it is written from there.
 
-    python -m ssmbook._book.release 0.2.0    # the next version, here and in every file that names one
+    make version                  # releases the present version: dates its entry in CHANGELOG.md
+    make version VERSION=0.2.0    # opens the next one, here and in every file that names one
 
-Release a version: date its entry in CHANGELOG.md, commit, set the tag, then call this for the one that
-follows. Until its tag exists, notebooks fall back to the branch (see ``edition.install_source``).
+Commit and set the tag after the first. Both write every notebook's install cell anew: that of a released
+version names its tag alone; while one is in the making, it falls back to the branch.
 """
 
+import datetime
 import re
 import sys
 
 from ssmbook import __version__
-from ssmbook._book.notebooks import book_root
 
 PLACE = "ssmbook/__init__.py"
-NAMES_THE_VERSION = ("README.md", "CITATION.cff", "CHANGELOG.md")
+HISTORY = "CHANGELOG.md"
+NAMES_THE_VERSION = ("README.md", "CITATION.cff", HISTORY)
 # In Python, in an address of this repository, in CITATION.cff, in BibTeX, and as a heading of CHANGELOG.md.
 VERSION = re.compile(
     r"(?:__version__ = \"|[@/]v|^version: |\{Version |^## )(\d+\.\d+\.\d+)(?![\w.])", re.MULTILINE
 )
-NEW_ENTRY = "## {new} (in the making)\n\n- \n\n## {old}"
+OPEN = "in the making"
+NEW_ENTRY = f"## {{new}} ({OPEN})\n\n- \n\n## {{old}}"
 
 
 def tag(version=__version__):
     """The name of a version's tag."""
     return f"v{version}"
+
+
+def in_the_making(root):
+    """Whether the present version, the first entry of the history at ``root``, is not released yet."""
+    history = (root / HISTORY).read_text(encoding="utf-8")
+    return OPEN in re.search(r"^## (.*)", history, re.MULTILINE)[1]
+
+
+def release(root, day):
+    """Date the first entry of the history. Raises ValueError if it has its date."""
+    if not in_the_making(root):
+        raise ValueError(f"{__version__} is released: call this with the version that follows")
+    path = root / HISTORY
+    history = path.read_text(encoding="utf-8")
+    path.write_text(history.replace(f"({OPEN})", f"({day})", 1), encoding="utf-8")
 
 
 def bump(root, new):
@@ -36,7 +54,7 @@ def bump(root, new):
     for name in (PLACE, *NAMES_THE_VERSION):
         path = root / name
         text = path.read_text(encoding="utf-8")
-        if name == "CHANGELOG.md":
+        if name == HISTORY:
             old = f"## {__version__}"
             text = text.replace(old, NEW_ENTRY.format(new=new, old=__version__), 1)
         else:
@@ -44,6 +62,16 @@ def bump(root, new):
         path.write_text(text, encoding="utf-8")
 
 
+def main(arguments):
+    from ssmbook._book.notebooks import book_root
+
+    if arguments:
+        bump(book_root(), arguments[0])
+        print(f"This is now version {arguments[0]}, in the making. Say in {HISTORY} what it brings.")
+    else:
+        release(book_root(), datetime.date.today())
+        print(f"Version {__version__} has its date. Look through the changes, commit, and set {tag()}.")
+
+
 if __name__ == "__main__":
-    bump(book_root(), sys.argv[1])
-    print(f"This is now version {sys.argv[1]}, in the making. Say in CHANGELOG.md what it brings.")
+    main(sys.argv[1:])

@@ -10,6 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from ssmbook._book.as_colab import differences, redirect
 from ssmbook._book.install_cell import repository
+from ssmbook._book.release import in_the_making, tag
 
 ROOT = Path(__file__).resolve().parents[2]
 SLIDER = {"text/plain": "Slider k: 2 values", "text/html": "<figure>", "image/png": "AAAA"}
@@ -60,6 +61,7 @@ def test_git_finds_this_checkout_at_the_published_address(tmp_path):
         pytest.skip("not a git checkout")
     url, branch = repository(ROOT)
     environ = {**os.environ, "GIT_CONFIG_GLOBAL": str(redirect(ROOT, tmp_path))}
-    command = ["git", "ls-remote", url, f"refs/heads/{branch}"]
+    name = f"refs/heads/{branch}" if in_the_making(ROOT) else f"refs/tags/{tag()}"
+    command = ["git", "ls-remote", url, name]
     found = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
     assert found.split()[0] == head.stdout.strip()

@@ -4,7 +4,6 @@ Two of its notebooks are run by `make test`, all of them by the weekly workflow 
 """
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,11 +12,10 @@ import pytest
 
 from ssmbook._book.built import HTML, STATEMENTS, soup
 from ssmbook._book.claims import page_file
-from ssmbook._book.edition import FOLDED, FOLDED_WHOLE, install_source, notebook, overview, with_notebook
-from ssmbook._book.install_cell import TAG, repository
+from ssmbook._book.edition import FOLDED, FOLDED_WHOLE, notebook, overview, with_notebook
+from ssmbook._book.install_cell import TAG, install_source, repository
 from ssmbook._book.notebooks import all_notebooks, read
 from ssmbook._book.plain_markdown import title
-from ssmbook._book.release import tag
 from ssmbook._book.site import pages_address
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,26 +114,10 @@ def test_links_lead_to_the_published_pages(page):
 
 def test_code_and_outputs_are_the_books(page):
     cells = code(page)
-    assert "import ssmbook" in cells[0].source and f"{{book}}@{tag()}" in cells[0].source
-    assert cells[0].source.startswith("#@title ") and cells[0].metadata == FOLDED
+    assert plain(cells[0].source) == install_source(ROOT) != cells[0].source
+    assert cells[0].metadata == FOLDED
     ours = [(plain(cell.source), cell.outputs) for cell in cells[1:] if not answer(cell)]
     assert ours == [(cell.source, cell.outputs) for cell in book_code(page)]
-
-
-@pytest.mark.parametrize("tagged", [True, False])
-def test_the_library_comes_from_the_tag_or_else_from_the_branch(tmp_path, tagged):
-    """A stand-in for pip says what it was asked for, and fails for a tag that is not there."""
-    pip = tmp_path / "pip"
-    pip.write_text(f'#!/bin/sh\necho "$@"\ncase "$*" in *@v*) exit {0 if tagged else 1};; esac\n')
-    pip.chmod(0o755)
-    url, branch = repository(ROOT)
-    command = install_source(url, branch).splitlines()[-1].strip().removeprefix("!")
-    command = command.replace("{book}", "LIBRARY")
-    assert "{" not in command
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    ran = subprocess.run(command, shell=True, env=environ, capture_output=True, text=True)
-    asked = [f"install -q LIBRARY@{tag()}", f"install -q LIBRARY@{branch}"]
-    assert not ran.returncode and ran.stdout.splitlines() == asked[: 1 if tagged else 2]
 
 
 def test_every_exercise_has_a_place_for_the_answer_and_its_solution_is_folded(page):

@@ -1,13 +1,23 @@
 """The repository: small, its own, and naming one address."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ssmbook import __version__
-from ssmbook._book.install_cell import repository
-from ssmbook._book.release import NAMES_THE_VERSION, PLACE, VERSION, bump, tag
+from ssmbook._book.install_cell import install_source, repository
+from ssmbook._book.release import (
+    HISTORY,
+    NAMES_THE_VERSION,
+    PLACE,
+    VERSION,
+    bump,
+    in_the_making,
+    release,
+    tag,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
@@ -67,6 +77,45 @@ def test_a_new_version_is_written_wherever_one_stands(tmp_path):
         assert __version__ not in versions or name == "CHANGELOG.md", name
     history = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
     assert history.index("## 17.4.2") < history.index(f"## {__version__}")
+
+
+@pytest.fixture
+def unreleased(tmp_path):
+    """A folder with what the install cell is made from, its version in the making."""
+    history = (ROOT / HISTORY).read_text(encoding="utf-8")
+    (tmp_path / HISTORY).write_text(
+        re.sub(r"\(\d.*?\)", "(in the making)", history, count=1), encoding="utf-8"
+    )
+    (tmp_path / "_config.yml").write_bytes((ROOT / "_config.yml").read_bytes())
+    assert in_the_making(tmp_path)
+    return tmp_path
+
+
+def asked_of_pip(root, folder, there):
+    """What the install cell of the book at ``root`` asks for, and whether it gets it, if ``there`` exists."""
+    pip = folder / "pip"
+    pip.write_text(f'#!/bin/sh\necho "$3"\ncase "$3" in *@{there}) ;; *) exit 1;; esac\n')
+    pip.chmod(0o755)
+    command = install_source(root).splitlines()[-1].strip().removeprefix("!").replace("{book}", "LIBRARY")
+    assert "{" not in command
+    environ = {"PATH": f"{folder}:/usr/bin:/bin"}
+    ran = subprocess.run(command, shell=True, env=environ, capture_output=True, text=True)
+    return ran.stdout.split(), not ran.returncode
+
+
+def test_a_version_in_the_making_installs_its_tag_or_else_the_branch(unreleased):
+    by_tag, by_branch = f"LIBRARY@{tag()}", f"LIBRARY@{repository(ROOT)[1]}"
+    assert asked_of_pip(unreleased, unreleased, tag()) == ([by_tag], True)
+    assert asked_of_pip(unreleased, unreleased, repository(ROOT)[1]) == ([by_tag, by_branch], True)
+
+
+def test_a_released_version_installs_its_tag_and_nothing_that_moves(unreleased):
+    release(unreleased, "2026-12-01")
+    assert f"## {__version__} (2026-12-01)\n" in (unreleased / HISTORY).read_text(encoding="utf-8")
+    assert asked_of_pip(unreleased, unreleased, tag()) == ([f"LIBRARY@{tag()}"], True)
+    assert asked_of_pip(unreleased, unreleased, repository(ROOT)[1]) == ([f"LIBRARY@{tag()}"], False)
+    with pytest.raises(ValueError, match=f"{__version__} is released"):
+        release(unreleased, "2026-12-02")
 
 
 @pytest.mark.parametrize("wrong", ["1.2", "v1.2.3", "1.2.3rc1", __version__])

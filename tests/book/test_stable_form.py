@@ -58,6 +58,7 @@ def book(tmp_path, monkeypatch):
     (tmp_path / "chapters/1-part").mkdir(parents=True)
     (tmp_path / ".text/1-part").mkdir(parents=True)
     (tmp_path / "_config.yml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "CHANGELOG.md").write_text("## 0.1.0 (in the making)\n", encoding="utf-8")
     (tmp_path / ".text/1-part/a.md").write_text(TEXT, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -172,4 +173,4 @@ def test_the_install_cell_is_put_once_and_renewed(book):
         notebook = with_install_cell(notebook, book)
         assert [cell.source for cell in only_code(notebook)] == [install_source(book), "x = 1"]
     (book / "_config.yml").write_text(CONFIG.replace("a/b", "c/d"), encoding="utf-8")
-    assert "c/d@main" in only_code(with_install_cell(notebook, book))[0].source
+    assert "c/d" in only_code(with_install_cell(notebook, book))[0].source
