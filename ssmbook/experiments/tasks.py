@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_integer
 from ssmbook.maps import SSD, Attention, SelectiveSSM
+from ssmbook.scans import diagonal_scan
 
 TASKS = ("copying", "selective copying", "recall", "rotation")
 MODELS = ("attention", "selective SSM", "SSD", "hybrid", "rotating SSM")
@@ -77,12 +78,8 @@ class RotatingSSM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         log_a = torch.complex(-nn.functional.softplus(x @ self.decay.mT + self.shift), x @ self.turn.mT)
-        total = log_a.cumsum(-2)
-        apart = total[..., :, None, :] - total[..., None, :, :]
-        seen = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool).tril()[..., None]
-        weights = torch.where(seen, apart, -torch.inf).exp()
-        written = x.to(weights.dtype) @ torch.complex(*self.write).mT
-        states = torch.einsum("...ijn,...jn->...in", weights, written)
+        written = x.to(log_a.dtype) @ torch.complex(*self.write).mT
+        states, _ = diagonal_scan(log_a.exp(), written)
         return (states @ torch.complex(*self.read).mT).real
 
 
@@ -132,7 +129,7 @@ def _mixer(kind, d, longest, generator):
     if kind == "SSD":
         return SSD(d, d, H=4, head_width=16, N=16, generator=generator)
     if kind == "selective SSM":
-        return SelectiveSSM(d, N=16, generator=generator)
+        return SelectiveSSM(d, N=16, discretization="euler", generator=generator)
     return RotatingSSM(d, N=16, generator=generator)
 
 
