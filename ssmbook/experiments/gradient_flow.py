@@ -85,15 +85,17 @@ def attack_lane(x: torch.Tensor, weights: Sequence[torch.Tensor], *, steps: int 
 
 
 def highway_input(M: torch.Tensor, n: int, c: float, *, generator=None) -> torch.Tensor:
-    """Tokens whose first is seen by each of the n - 1 later ones with weight at least c.
+    """Tokens whose first keeps the share c of all that V can send, at each of the n - 1 later ones.
 
     M (d, d), nonzero: W_K^T W_Q / sqrt(d_k); n >= 2; c in (0, 1). Returns (n, d), same dtype: one random
-    token w, repeated, and first w + u M w, of margin log(n - 1) + logit c. Raises TypeError/ValueError
-    outside, ValueError when M w = 0. Introduced in *gradient-highway*.
+    token w, repeated, and first w + u M w, u >= 0, of margin log(n - 1) + logit c if that is positive. It
+    has weight at least c everywhere, and each singular value of dy_i/dx_0 is at least c times that of V,
+    whatever V is. Raises TypeError/ValueError outside, ValueError when M w = 0. Source: Theorem
+    *thm-gradient-highway*. Introduced in *gradient-highway*.
     """
     d = check_shape("M", M, "d d")["d"]
     check_finite("M", M)
-    margin = float(gradients.required_margin(float(c), n))
+    margin = max(0.0, float(gradients.required_margin(float(c), n)))  # never against the value map
     w = torch.randn(d, generator=generator, dtype=M.dtype, device=M.device)
     toward = M @ w
     if not bool(toward.any()):

@@ -1,6 +1,7 @@
 """The set-ups of the gradient-flow figure: what they promise about logits, steps and gradients."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -131,13 +132,29 @@ def test_the_price_of_a_pole_is_the_sum_of_its_squared_derivatives(s):
 
 
 @pytest.mark.guards("thm-gradient-highway")
-@pytest.mark.parametrize(("n", "c"), [(2, 0.2), (65, 0.95)])
-def test_highway_input_gives_the_first_token_its_weight_everywhere(n, c):
-    W_Q, W_K = rand(2, 5, seed=1), rand(2, 5, seed=2)
-    generator = torch.Generator().manual_seed(3)
-    x = flow.highway_input(W_K.T @ W_Q / 2**0.5, n, c, generator=generator)
-    weights = [float(gradients.softmax_row_weights(x, W_Q, W_K, i)[0]) for i in range(1, n)]
-    assert min(weights) >= c * (1 - 1e-12) and weights[-1] == pytest.approx(c, rel=1e-9)
+@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize(("n", "c"), [(2, 0.2), (3, 0.05), (65, 0.95), (200, 0.999)])
+def test_highway_input_keeps_its_share_of_every_singular_value(n, c, rank):
+    """Also where equal weights would do (c < 1/n) and where V has rank one: no second lane is needed."""
+    for seed in range(5):
+        W_Q, W_K = rand(2, 5, seed=1 + 7 * seed), rand(2, 5, seed=2 + 7 * seed)
+        V = rand(4, rank, seed=3 + 7 * seed) @ rand(rank, 5, seed=4 + 7 * seed)
+        generator = torch.Generator().manual_seed(seed)
+        x = flow.highway_input(W_K.T @ W_Q / 2**0.5, n, c, generator=generator)
+        sigma = torch.linalg.svdvals(V)
+        for i in (1, n // 2 or 1, n - 1):
+            weight = float(gradients.softmax_row_weights(x, W_Q, W_K, i)[0])
+            assert weight >= c * (1 - 1e-12)
+        assert weight == pytest.approx(max(c, 1 / n), rel=1e-9)
+        J = torch.func.jacfwd(partial(_head, W_Q=W_Q, W_K=W_K, V=V, others=x[1:]))(x[0])[1:]
+        assert bool((torch.linalg.svdvals(J) >= c * sigma - 1e-12 * sigma[0]).all())
+
+
+def _head(first, others, W_Q, W_K, V):
+    """One causal softmax head, written out."""
+    x = torch.cat([first[None], others])
+    logits = (x @ W_Q.T) @ (x @ W_K.T).T / len(W_Q) ** 0.5
+    return torch.softmax(logits.masked_fill(torch.ones_like(logits).triu(1) > 0, -math.inf), 1) @ x @ V.T
 
 
 def test_rnn_slopes_are_derivative_and_chord():
