@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ssmbook.experiments._runs import SIZES, Experiment, run
 
-NAMES = ("learning-heads", "gradient-flow", "tasks")
+NAMES = ("learning-heads", "gradient-flow", "tasks", "language")
 INTERRUPTED, REFUSED = 130, 2
 
 

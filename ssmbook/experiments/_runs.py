@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from ssmbook import __version__
+from ssmbook.experiments.weights import save
 
 FORMAT = "ssmbook.experiments/1"
 SIZES = ("small", "full")
@@ -25,8 +26,8 @@ class Experiment:
     """A named set of jobs.
 
     ``settings(size)`` gives what JSON can hold; ``jobs(settings)`` a dict name -> function that returns the
-    numbers of that job. A job draws its random numbers from its settings alone, so that any job can be done
-    at any time and on any machine.
+    numbers of that job, and perhaps under "weights" tensors by name, kept in a file of their own. A job draws
+    its random numbers from its settings alone, so that any job can be done at any time and on any machine.
     """
 
     name: str
@@ -109,13 +110,25 @@ def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=l
     start = time.monotonic()
     for done, name in enumerate(left):
         say(progress(time.monotonic() - start, done, len(left), name))
-        found.results[name] = plain(jobs[name]())
+        numbers = jobs[name]()
+        _keep(numbers.pop("weights", None), own, name, command)
+        found.results[name] = plain(numbers)
         found.results = {key: found.results[key] for key in jobs if key in found.results}
         found.save(own)
     say(progress(time.monotonic() - start, len(left), len(left), ""))
     if not left:  # what other processes did is put together
         found.save(own)
     return found
+
+
+def _keep(tensors: dict | None, path: Path, job: str, command: str) -> None:
+    """Write the weights that a job hands over beside the results, with the command that makes them again."""
+    if tensors is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.with_name(
+            f"{path.name.split('.')[0]}-{job.replace(', ', '-').replace(' ', '-')}.safetensors"
+        )
+        save(tensors, file, {"job": job, "command": command, **versions()})
 
 
 def _gather(found: Results, path: Path, jobs: dict) -> None:

@@ -1,4 +1,4 @@
-"""Tasks: which model learns what, at which length, and how it does beyond that length."""
+"""Tasks: which model learns what, at which length, and how it does at other lengths."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import torch
 from ssmbook.experiments._runs import Experiment
 from ssmbook.experiments.tasks import MODELS, SYMBOLS, TURNS, accuracy, build, counted, draw, train
 
-LENGTHS = {"rotation": [12], "recall": [4]}
+LENGTHS = {"copying": [8, 4, 16], "selective copying": [8], "recall": [4], "rotation": [12]}
+SHORT = {"copying": [2], "selective copying": [2], "recall": [2], "rotation": [6]}
 
 
 def settings(size: str) -> dict:
     """The settings of the small run (a minute) and of the book's."""
     full = size == "full"
     return {
-        "lengths": LENGTHS if full else {"recall": [2], "rotation": [6]},
+        "lengths": LENGTHS if full else SHORT,
         "models": list(MODELS) if full else ["attention", "SSD"],
-        "seeds": 2 if full else 1,
-        "steps": 300 if full else 30,
+        "seeds": 4 if full else 1,
+        "steps": 600 if full else 30,
         "batch": 32,
         "d": 32,
         "parameters": 20_000,
@@ -27,10 +28,17 @@ def settings(size: str) -> dict:
 
 
 def jobs(given: dict) -> dict:
-    """One job for each task, length and model, the controls first."""
+    """One job for each task, length and model, the controls first, and one with shuffled answers."""
     found = {"controls": partial(_controls, given)}
+    first = {task: lengths[0] for task, lengths in given["lengths"].items()}
+    for task, L in first.items():
+        for model in given["models"]:
+            found[f"{task} {L}, {model}"] = partial(_one, given, task, L, model)
+    for task, L in first.items():
+        for model in given["models"]:
+            found[f"{task} {L}, {model}, shuffled"] = partial(_one, given, task, L, model, shuffled=True)
     for task, lengths in given["lengths"].items():
-        for L in lengths:
+        for L in lengths[1:]:
             for model in given["models"]:
                 found[f"{task} {L}, {model}"] = partial(_one, given, task, L, model)
     return found
@@ -43,24 +51,30 @@ def _model(given, model, seed):
     return build(model, d=given["d"], parameters=given["parameters"], seed=seed)
 
 
-def _one(given, task, L, model):
-    at_length, beyond, losses = [], [], []
-    for seed in range(given["seeds"]):
+def _one(given, task, L, model, shuffled=False):
+    """Final losses by seed, and right answers by length tested and seed; of the control one seed."""
+    tested = [L // 2, L, 2 * L, 4 * L]
+    losses, right = [], []
+    for seed in range(1 if shuffled else given["seeds"]):
         net = _model(given, model, seed)
-        losses.append(train(net, task, L, steps=given["steps"], batch=given["batch"], seed=seed))
-        at_length.append(accuracy(net, task, L))
-        beyond.append(accuracy(net, task, 2 * L))
-    return {"task": task, "L": L, "model": model, "accuracy": at_length, "beyond": beyond, "loss": losses}
+        how = {"steps": given["steps"], "batch": given["batch"], "seed": seed, "shuffled": shuffled}
+        losses.append(train(net, task, L, **how))
+        right.append([accuracy(net, task, length) for length in tested])
+    return {
+        "task": task, "L": L, "model": model, "shuffled": shuffled, "loss": losses, "tested": tested,
+        "right": list(zip(*right, strict=True)),
+    }  # fmt: skip
 
 
 def _controls(given):
-    """Parameter counts, untrained accuracy, the accuracy of guessing, and of the most frequent answer."""
+    """Parameter counts, the accuracy of untrained models, and that of guessing."""
     found = {"parameters": {}, "untrained": {}, "guessing": {}}
     for model in given["models"]:
         net = _model(given, model, 0)
         found["parameters"][model] = counted(net)
-        task = next(iter(given["lengths"]))
-        found["untrained"][model] = accuracy(net, task, given["lengths"][task][0])
+        found["untrained"][model] = {
+            task: accuracy(net, task, lengths[0]) for task, lengths in given["lengths"].items()
+        }
     for task, lengths in given["lengths"].items():
         _, answers = draw(task, lengths[0], 4096, generator=torch.Generator().manual_seed(0))
         found["guessing"][task] = 1 / (TURNS if task == "rotation" else SYMBOLS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -113,14 +115,7 @@ def build(
     generator = torch.Generator().manual_seed(seed)
     kinds = ("SSD", "attention") if model == "hybrid" else (model, model)
     mixers = [_mixer(kind, d, longest, generator) for kind in kinds]
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        narrow = _assembled(mixers, d, 1)
-        each = 2 * (2 * d + 1)
-        hidden = 1 + (parameters - counted(narrow)) // each
-        if hidden < 1:
-            raise ValueError(f"parameters must be at least {counted(narrow)} for {model}; got {parameters}")
-        return _assembled(mixers, d, hidden)
+    return sized(mixers, d, VOCABULARY, parameters, seed)
 
 
 def _mixer(kind, d, longest, generator):
@@ -133,9 +128,24 @@ def _mixer(kind, d, longest, generator):
     return RotatingSSM(d, N=16, generator=generator)
 
 
-def _assembled(mixers, d, hidden):
-    blocks = [Block(mixer, d, hidden) for mixer in mixers]
-    return nn.Sequential(nn.Embedding(VOCABULARY, d), *blocks, nn.LayerNorm(d), nn.Linear(d, VOCABULARY))
+def sized(mixers: Sequence[nn.Module], d: int, vocabulary: int, parameters: int, seed: int) -> nn.Module:
+    """Build embedding, a ``Block`` of width d around each mixer, and logits (..., n, vocabulary).
+
+    The width of the feed-forward layers is the largest with at most ``parameters`` parameters in all; raises
+    ``ValueError`` where not even a width of 1 fits. Introduced in *tasks*.
+    """
+
+    def assembled(hidden):
+        blocks = [Block(mixer, d, hidden) for mixer in mixers]
+        return nn.Sequential(nn.Embedding(vocabulary, d), *blocks, nn.LayerNorm(d), nn.Linear(d, vocabulary))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        least = counted(assembled(1))
+        hidden = 1 + (parameters - least) // (len(mixers) * (2 * d + 1))
+        if hidden < 1:
+            raise ValueError(f"parameters must be at least {least} for these layers; got {parameters}")
+        return assembled(hidden)
 
 
 def counted(model: nn.Module) -> int:
@@ -144,20 +154,34 @@ def counted(model: nn.Module) -> int:
 
 
 def accuracy(model: nn.Module, task: str, L: int, *, batch: int = 256, seed: int = 1) -> float:
-    """The share of answers that are right on fresh sequences. Introduced in *tasks*."""
+    """The share of answers that are right on fresh sequences; NaN of a model that has diverged.
+
+    Introduced in *tasks*.
+    """
     tokens, answers = draw(task, L, batch, generator=torch.Generator().manual_seed(10_000 + seed))
     with torch.no_grad():
-        said = model(tokens)[..., :SYMBOLS].argmax(-1)
-    asked = answers >= 0
+        logits = model(tokens)[..., :SYMBOLS]
+    if not bool(logits.isfinite().all()):
+        return float("nan")
+    said, asked = logits.argmax(-1), answers >= 0
     return float((said == answers)[asked].double().mean())
 
 
 def train(
-    model: nn.Module, task: str, L: int, *, steps: int, batch: int = 32, rate: float = 3e-3, seed: int = 0
-):
-    """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns final mean losses.
+    model: nn.Module,
+    task: str,
+    L: int,
+    *,
+    steps: int,
+    batch: int = 32,
+    rate: float = 3e-3,
+    seed: int = 0,
+    shuffled: bool = False,
+) -> float:
+    """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns the final loss.
 
-    Those of the last tenth, NaN where it diverged. Introduced in *tasks*.
+    The mean of the last tenth, NaN where it diverged. ``shuffled``: each sequence is given the answers of
+    another, a control that nothing can learn. Introduced in *tasks*.
     """
     generator = torch.Generator().manual_seed(seed)
     descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
@@ -165,6 +189,7 @@ def train(
     losses = []
     for _ in range(steps):
         tokens, answers = draw(task, L, batch, generator=generator)
+        answers = answers.roll(1, 0) if shuffled else answers
         loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), answers.flatten(), ignore_index=-1)
         descent.zero_grad()
         loss.backward()

@@ -18,7 +18,9 @@ def lines(ax):
 
 
 def test_an_unknown_measurement():
-    with pytest.raises(ValueError, match="name must be one of gradient-flow, learning-heads, tasks; got 'x'"):
+    with pytest.raises(
+        ValueError, match="name must be one of gradient-flow, language, learning-heads, tasks; got 'x'"
+    ):
         measurement("x")
 
 

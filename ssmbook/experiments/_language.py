@@ -1,0 +1,93 @@
+"""Language models: what four kinds of layers learn of a text, and what the lens sees of it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from ssmbook import lens
+from ssmbook.experiments import language
+from ssmbook.experiments._runs import Experiment
+from ssmbook.experiments.tasks import counted
+
+READ = 4  # texts under the lens
+
+
+def settings(size: str) -> dict:
+    """The settings of the small run (a minute) and of the book's."""
+    full = size == "full"
+    return {
+        "models": list(language.MODELS),
+        "seeds": 3 if full else 1,
+        "steps": 1000 if full else 20,
+        "batch": 16,
+        "n": 64,
+        "rate": 5e-3,
+        "d": 32,
+        "layers": 4 if full else 2,
+        "parameters": 40_000,
+    }
+
+
+def jobs(given: dict) -> dict:
+    """One job for each model and seed, and each model on a shuffled text."""
+    found = {f"{model}, seed 0": partial(_one, given, model, 0) for model in given["models"]}
+    for model in given["models"]:
+        found[f"{model}, shuffled text"] = partial(_one, given, model, 0, shuffled=True)
+    for seed in range(1, given["seeds"]):
+        for model in given["models"]:
+            found[f"{model}, seed {seed}"] = partial(_one, given, model, seed)
+    return found
+
+
+EXPERIMENT = Experiment("language", settings, jobs)
+
+
+def _one(given, model, seed, shuffled=False):
+    """Bits a character, and the layers under the lens before and after; seed 0 keeps its weights."""
+    text, real = language.manual(shuffled=0 if shuffled else None), language.manual()
+    net = language.build(
+        model, d=given["d"], layers=given["layers"], parameters=given["parameters"], seed=seed
+    )
+    windows = {"held out": _windows(text.held_out, given["n"]), "real": _windows(real.held_out, given["n"])}
+    untrained = _measured(net, windows["real"])
+    keys = ("steps", "batch", "n", "rate")
+    training = language.train(net, text.train, seed=seed, **{key: given[key] for key in keys})
+    net.half().float()  # as the weights are kept: what is measured is what can be loaded
+    after = _measured(net, windows["real"])
+    found = {
+        "model": model, "seed": seed, "parameters": counted(net), "training": training,
+        "untrained": untrained, "trained": after,
+    }  # fmt: skip
+    with torch.no_grad():
+        found["held out"] = float(language.bits(net, windows["held out"]))
+    if seed == 0 and not shuffled:
+        found["weights"] = {name: value.half() for name, value in net.state_dict().items()}
+    return found
+
+
+def _windows(text, n):
+    return text[: len(text) // (n + 1) * (n + 1)].unflatten(0, (-1, n + 1))
+
+
+def _measured(net, windows):
+    """Bits a character, and for every layer its heads, their count on each text, and its spectrum."""
+    net.eval()
+    with torch.no_grad():
+        found = {"bits": float(language.bits(net, windows))}
+    report = lens.report(net, windows[:READ, :-1], permuted=False, gradient=False)
+    found["layers"] = [
+        {
+            "kind": layer.kind,
+            "H": layer.H,
+            "miss": layer.miss,
+            "rank": layer.trained.rank,
+            "counts": {eps: layer.trained.counts[eps] for eps in ("0.1", "0.01")},
+            "spectrum": layer.trained.spectrum[:12],
+            "states": sorted(layer.trained.heads["states_1%"]),
+            "distance": sorted(layer.trained.heads["distance"]),
+        }
+        for layer in report.layers
+    ]
+    return found

@@ -1,0 +1,109 @@
+"""Small language models of characters, four kinds of equal size, on English text that Python brings along."""
+
+from __future__ import annotations
+
+import math
+from importlib import resources
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ssmbook.experiments.results import FOLDER
+from ssmbook.experiments.tasks import sized
+from ssmbook.experiments.weights import load
+from ssmbook.maps import SSD, Attention, SelectiveSSM
+
+MODELS = ("attention", "selective SSM", "SSD", "hybrid")
+CHARACTERS = 96  # the 95 printable ones of ASCII from the space on, and one for all others
+
+
+class Text(NamedTuple):
+    """Characters as numbers: those to train on, and the last tenth, held out."""
+
+    train: Tensor
+    held_out: Tensor
+
+
+def manual(*, shuffled: int | None = None) -> Text:
+    """The help topics of Python's manual (``pydoc_data.topics``), runs of white space as one space.
+
+    ``shuffled``: a seed; the characters of each part then stand in random order, which leaves their
+    frequencies and nothing else. Introduced in *trained-layers*.
+    """
+    from pydoc_data.topics import topics
+
+    words = " ".join(" ".join(topics[name].split()) for name in sorted(topics))
+    codes = torch.tensor([ord(letter) - 32 if " " <= letter <= "~" else CHARACTERS - 1 for letter in words])
+    cut = len(codes) * 9 // 10
+    parts = codes[:cut], codes[cut:]
+    if shuffled is not None:
+        generator = torch.Generator().manual_seed(shuffled)
+        parts = (part[torch.randperm(len(part), generator=generator)] for part in parts)
+    return Text(*parts)
+
+
+def build(model: str, *, d: int = 32, layers: int = 4, parameters: int = 40_000, seed: int = 0) -> nn.Module:
+    """Build a model of characters: codes (batch, n) to logits (batch, n, 96), with 8 heads of width d / 8.
+
+    Attention has a fixed penalty for distance (ALiBi); "hybrid" changes between SSD and attention, SSD
+    first. All have as many parameters as fit into ``parameters``. Raises ``ValueError`` for an unknown model.
+    Introduced in *trained-layers*.
+    """
+    if model not in MODELS:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}; got {model!r}")
+    generator = torch.Generator().manual_seed(seed)
+    kinds = [("SSD", "attention")[place % 2] if model == "hybrid" else model for place in range(layers)]
+    return sized([_mixer(kind, d, generator) for kind in kinds], d, CHARACTERS, parameters, seed)
+
+
+def _mixer(kind, d, generator):
+    if kind == "selective SSM":
+        return SelectiveSSM(d, N=8, discretization="euler", generator=generator)
+    heads = {"heads": 8, "head_width": d // 8, "generator": generator}
+    if kind == "attention":
+        return Attention(d, d, alibi=True, **heads)
+    return SSD(d, d, N=8, **heads)
+
+
+def trained(model: str) -> nn.Module:
+    """A model as trained for the book, seed 0, with the weights that come with it (kept in float16).
+
+    Raises ``ValueError`` for an unknown model. Introduced in *trained-layers*.
+    """
+    net = build(model)
+    with resources.as_file(FOLDER / f"language-{model.replace(' ', '-')}-seed-0.safetensors") as path:
+        weights, _ = load(path)
+    net.load_state_dict(weights)
+    return net.eval()
+
+
+def train(model: nn.Module, text: Tensor, *, steps: int, batch: int, n: int, rate: float, seed: int):
+    """Train by AdamW with warm-up and cosine decay on windows of n characters, in place.
+
+    Returns the mean losses, in bits a character, of ten equal parts of the training.
+    Introduced in *trained-layers*.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
+    losses = []
+    for _ in range(steps):
+        start = torch.randint(len(text) - n, (batch,), generator=generator)
+        loss = bits(model, text[start[:, None] + torch.arange(n + 1)])
+        descent.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
+        schedule.step()
+        losses.append(loss.detach())
+    return [float(part.mean()) for part in torch.stack(losses).tensor_split(10)]
+
+
+def bits(model: nn.Module, windows: Tensor) -> Tensor:
+    """Bits a character that a model needs for windows (batch, n + 1), the first character given.
+
+    Introduced in *trained-layers*.
+    """
+    logits = model(windows[:, :-1])
+    return nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()) / math.log(2)

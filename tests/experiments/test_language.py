@@ -1,0 +1,91 @@
+"""Language models of characters: the text, equal sizes, training, and weights that another reader reads."""
+
+import math
+
+import pytest
+import torch
+
+from ssmbook import lens
+from ssmbook.experiments import _language, language
+from ssmbook.experiments._runs import run
+from ssmbook.experiments.weights import load, save
+
+
+def test_the_text_and_its_shuffled_control():
+    text, shuffled = language.manual(), language.manual(shuffled=1)
+    assert len(text.train) > 8 * len(text.held_out) > 100_000
+    words = "".join(chr(32 + code) for code in text.train.tolist())
+    assert "statement" in words and "  " not in words and int(text.train.max()) < language.CHARACTERS
+    for part, other in zip(text, shuffled, strict=True):
+        assert torch.equal(part.sort()[0], other.sort()[0]) and not torch.equal(part, other)
+
+
+def test_models_of_one_size_that_see_no_later_character():
+    codes = torch.randint(language.CHARACTERS, (2, 9), generator=torch.Generator().manual_seed(0))
+    changed = codes.clone()
+    changed[:, -1] = (changed[:, -1] + 1) % language.CHARACTERS
+    for name in language.MODELS:
+        net = language.build(name)
+        size = sum(each.numel() for each in net.parameters())
+        assert 0.98 * 40_000 < size <= 40_000
+        with torch.no_grad():
+            assert torch.allclose(net(codes)[:, :-1], net(changed)[:, :-1], atol=1e-5)
+    kinds = [layer.kind for layer in lens.layers(language.build("hybrid").eval())]
+    assert kinds == ["SSD", "Attention", "SSD", "Attention"]
+
+
+def test_bits_of_a_model_that_knows_nothing():
+    net = language.build("attention", layers=1, parameters=20_000)
+    with torch.no_grad():
+        for parameter in net[-1].parameters():
+            parameter.zero_()
+        found = language.bits(net, torch.zeros(3, 5, dtype=torch.int64))
+    assert float(found) == pytest.approx(math.log2(language.CHARACTERS), rel=1e-5)
+
+
+def test_training_learns_what_repeats():
+    text = torch.arange(400) % 5
+    net = language.build("SSD", d=16, layers=1, parameters=8_000)
+    losses = language.train(net, text, steps=60, batch=4, n=12, rate=1e-2, seed=0)
+    assert len(losses) == 10 and losses[-1] < 0.2 < 2 < losses[0]
+
+
+def test_weights_of_both_dtypes_and_another_reader(tmp_path):
+    path = tmp_path / "a.safetensors"
+    kept = {"a.b": torch.randn(3, 2).half(), "c": torch.randn(()), "d": torch.zeros(0, 4)}
+    save(kept, path, {"command": "a command"})
+    found, notes = load(path)
+    assert notes == {"command": "a command"} and list(found) == list(kept)
+    assert all(torch.equal(found[name], kept[name].float()) for name in kept)
+    other = pytest.importorskip("safetensors.torch").load_file(path)
+    assert all(
+        torch.equal(other[name], kept[name]) and other[name].dtype == kept[name].dtype for name in kept
+    )
+
+
+def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
+    small = {**_language.settings("small"), "models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000}
+    experiment = _language.Experiment("language", lambda size: small, _language.jobs)
+    results = run(experiment, "small", tmp_path / "language.json").results
+    assert list(results) == ["SSD, seed 0", "SSD, shuffled text"]
+    found = results["SSD, seed 0"]
+    weights, notes = load(tmp_path / "language-SSD-seed-0.safetensors")
+    assert notes["command"] == "python -m ssmbook.experiments language --size small"
+    net = language.build("SSD", layers=1, parameters=20_000)
+    net.load_state_dict(weights)
+    again = _language._measured(net, _language._windows(language.manual().held_out, small["n"]))
+    assert (
+        again["bits"] == pytest.approx(found["held out"], rel=1e-5) == pytest.approx(found["trained"]["bits"])
+    )
+    (layer,) = found["trained"]["layers"]
+    assert layer["counts"] == again["layers"][0]["counts"] and layer["H"] == 8 and layer["miss"] < 1e-10
+    assert results["SSD, shuffled text"]["seed"] == 0 and len(list(tmp_path.glob("*.safetensors"))) == 1
+
+
+def test_bad_input():
+    with pytest.raises(
+        ValueError, match="model must be one of attention, selective SSM, SSD, hybrid; got 'GPT'"
+    ):
+        language.build("GPT")
+    with pytest.raises(ValueError, match="parameters must be at least"):
+        language.build("SSD", parameters=100)
