@@ -236,13 +236,16 @@ def _numbers(values: Tensor) -> list[float]:
 
 
 def permute_weights(seed: int) -> Callable[[nn.Module], None]:
-    """What unmakes training: the entries of each weight matrix in another order, biases and norms kept."""
+    """What unmakes training: the entries of each weight matrix in another order, biases and norms kept.
+
+    Weight matrices are called "weight", or "W_…" in the maps of the book.
+    """
 
     @torch.no_grad()
     def change(module: nn.Module) -> None:
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in module.named_parameters():
-            if parameter.ndim >= 2 and "weight" in name:
+            if parameter.ndim >= 2 and ("weight" in name or name.rpartition(".")[2].startswith("W_")):
                 order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
                 parameter.copy_(parameter.flatten()[order].view_as(parameter))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -50,6 +52,33 @@ class SSD(KeySideMap):
         self.W_delta = draw(H, 1, d, fan_in=d, **like)
         self.b_delta = nn.Parameter(inverse_softplus(draw_steps(H, **like)))
         self.log_A = nn.Parameter(torch.arange(1, H + 1, dtype=self.W_B.dtype, device=device).log())
+
+    @classmethod
+    def from_transformers(cls, mixer: nn.Module) -> SSD:
+        """The core of a Mamba-2 or Bamba mixer of transformers, for tokens (u, B, C, step).
+
+        mixer: a ``Mamba2Mixer``, a ``BambaMixer``, or any module with their parts. A token holds what enters
+        the core behind the short convolution: the values u (H head_width), B and C (groups N each) and the
+        raw steps (H), so all of the map's matrices but ``log_A`` and ``b_delta`` only pick channels. Left out
+        is the skip D. Returns a new map in the dtype and on the device of the mixer. Raises ``TypeError`` for
+        anything else, ``ValueError`` for steps that are clamped. Introduced in *trained-layers*.
+        """
+        names = ("A_log", "dt_bias", "num_heads", "head_dim", "n_groups", "ssm_state_size")
+        if not isinstance(mixer, nn.Module) or not all(hasattr(mixer, name) for name in names):
+            raise TypeError(f"mixer must have {', '.join(names)}; got {type(mixer).__name__}")
+        log_A, b_delta, H, r, groups, N = (getattr(mixer, name) for name in names)
+        if tuple(getattr(mixer, "time_step_limit", (0.0, math.inf))) != (0.0, math.inf):
+            raise ValueError(f"mixer must not clamp its steps; got limits {tuple(mixer.time_step_limit)}")
+        like = {"dtype": log_A.dtype, "device": log_A.device}
+        inner, shared = H * r, groups * N
+        pick = torch.eye(inner + 2 * shared + H, **like)
+        u, B, C, step = pick.split([inner, shared, shared, H])
+        core = cls(len(pick), inner, heads=H, head_width=r, N=N, groups=groups, **like)
+        found = {"W_V": u.unflatten(0, (H, r)), "W_delta": step[:, None], "b_delta": b_delta, "log_A": log_A}
+        found |= {"W_B": B.unflatten(0, (groups, N)), "W_C": C.unflatten(0, (groups, N))}
+        found["W_O"] = torch.eye(inner, **like).unflatten(1, (H, r)).transpose(0, 1)
+        core.load_state_dict({name: value.detach() for name, value in found.items()})
+        return core
 
     def _read_write(self, x: Tensor):
         share = self.H // self.groups

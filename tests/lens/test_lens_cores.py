@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ssmbook import lens
-from ssmbook.maps import Attention
+from ssmbook.maps import SSD, Attention
 
 
 @pytest.mark.parametrize(("family", "size"), [("gpt2", 0), ("gpt2", 1), ("bert", 0), ("bert", 1)])
@@ -27,3 +27,34 @@ def test_other_modules_and_other_scales(build):
     mixer.scale_attn_by_inverse_layer_idx = True
     with pytest.raises(ValueError, match="divide its logits by sqrt"):
         Attention.from_transformers(mixer)
+
+
+@pytest.mark.parametrize(("family", "size"), [("mamba2", 0), ("mamba2", 1), ("bamba", 0)])
+def test_the_core_of_mamba_2_as_a_map(build, ids, family, size):
+    model = build(family, size).double()
+    layer = lens.layers(model)[0]
+    frozen, mixer, seen = lens.operator(layer, ids(9)), layer.module, {}
+    mixer.in_proj.register_forward_hook(lambda module, args, result: seen.update(z=result))
+    with torch.no_grad():
+        model(ids(1, 9), use_cache=False)
+        core, inner = SSD.from_transformers(mixer), mixer.num_heads * mixer.head_dim
+        channels = mixer.conv1d.in_channels
+        _, convolved, step = seen["z"][0].split([inner, channels, mixer.num_heads], -1)
+        driven = torch.nn.functional.silu(mixer.conv1d(convolved.mT[None])[0, :, :9].mT)
+        alpha = core.coefficients(torch.cat([driven, step], -1))
+        y = core(torch.cat([driven, step], -1)) + driven[:, :inner] * mixer.D.repeat_interleave(
+            mixer.head_dim
+        )
+    skip = mixer.D.detach()[:, None, None] * torch.eye(9, dtype=torch.float64)
+    # the model's own pass computes in float32 inside
+    torch.testing.assert_close(alpha + skip, frozen.W.alpha, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(y, frozen.y, rtol=1e-4, atol=1e-5)
+
+
+def test_a_core_that_is_none_of_mamba_2(build):
+    with pytest.raises(TypeError, match="mixer must have A_log, dt_bias, .*; got Linear"):
+        SSD.from_transformers(torch.nn.Linear(2, 2))
+    mixer = lens.layers(build("mamba2"))[0].module
+    mixer.time_step_limit = (0.001, 0.1)
+    with pytest.raises(ValueError, match=r"must not clamp its steps; got limits \(0.001, 0.1\)"):
+        SSD.from_transformers(mixer)

@@ -7,6 +7,7 @@ from ssmbook import lens
 from ssmbook.gradients import gradient_profile, jacobian_blocks
 from ssmbook.lens import _gradient, _layers, _measure
 from ssmbook.lens._capture import capture
+from ssmbook.maps import Attention, SelectiveSSM
 from ssmbook.operators import DenseOperator, FactorizedOperator
 
 F64 = torch.float64
@@ -207,6 +208,15 @@ def test_permuted_weights_keep_their_entries_and_nothing_else_moves(build):
     again = build("mamba").layers[0].mixer
     _measure.permute_weights(3)(again)
     assert all(torch.equal(p, q) for p, q in zip(module.parameters(), again.parameters(), strict=True))
+
+
+def test_permuted_weights_of_the_maps_of_the_book():
+    for layer in (Attention(4, 4, heads=2, head_width=3), SelectiveSSM(4, N=3)):
+        before = {name: p.clone() for name, p in layer.named_parameters()}
+        _measure.permute_weights(3)(layer)
+        for name, p in layer.named_parameters():
+            assert torch.equal(p.flatten().sort().values, before[name].flatten().sort().values)
+            assert torch.equal(p, before[name]) is not name.startswith("W_")
 
 
 def test_wide_layers_are_summed_up_by_quantiles(build, ids):
