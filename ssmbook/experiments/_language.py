@@ -47,22 +47,20 @@ EXPERIMENT = Experiment("language", settings, jobs)
 def _one(given, model, seed, shuffled=False):
     """Bits a character, and the layers under the lens before and after; seed 0 keeps its weights."""
     text, real = language.manual(shuffled=0 if shuffled else None), language.manual()
-    net = language.build(
-        model, d=given["d"], layers=given["layers"], parameters=given["parameters"], seed=seed
-    )
+    sizes = {key: given[key] for key in ("d", "layers", "parameters")}
+    net, keeps = language.build(model, **sizes, seed=seed), seed == 0 and not shuffled
     windows = {"held out": _windows(text.held_out, given["n"]), "real": _windows(real.held_out, given["n"])}
     untrained = _measured(net, windows["real"])
-    keys = ("steps", "batch", "n", "rate")
-    training = language.train(net, text.train, seed=seed, **{key: given[key] for key in keys})
+    how = {key: given[key] for key in ("steps", "batch", "n", "rate")}
+    training = language.train(net, text.train, seed=seed, **how)
     net.half().float()  # as the weights are kept: what is measured is what can be loaded
-    after = _measured(net, windows["real"])
     found = {
         "model": model, "seed": seed, "parameters": counted(net), "training": training,
-        "untrained": untrained, "trained": after,
+        "untrained": untrained, "trained": _measured(net, windows["real"], permuted=keeps),
     }  # fmt: skip
     with torch.no_grad():
         found["held out"] = float(language.bits(net, windows["held out"]))
-    if seed == 0 and not shuffled:
+    if keeps:
         found["weights"] = {name: value.half() for name, value in net.state_dict().items()}
     return found
 
@@ -71,23 +69,24 @@ def _windows(text, n):
     return text[: len(text) // (n + 1) * (n + 1)].unflatten(0, (-1, n + 1))
 
 
-def _measured(net, windows):
-    """Bits a character, and for every layer its heads, their count on each text, and its spectrum."""
+def _measured(net, windows, permuted=False):
+    """Bits a character, and for every layer its heads, their count on each text, and its spectrum.
+
+    ``permuted``: the counts with the entries of its weight matrices permuted as well.
+    """
     net.eval()
     with torch.no_grad():
-        found = {"bits": float(language.bits(net, windows))}
-    report = lens.report(net, windows[:READ, :-1], permuted=False, gradient=False)
-    found["layers"] = [
-        {
-            "kind": layer.kind,
-            "H": layer.H,
-            "miss": layer.miss,
-            "rank": layer.trained.rank,
-            "counts": {eps: layer.trained.counts[eps] for eps in ("0.1", "0.01")},
-            "spectrum": layer.trained.spectrum[:12],
-            "states": sorted(layer.trained.heads["states_1%"]),
-            "distance": sorted(layer.trained.heads["distance"]),
-        }
-        for layer in report.layers
-    ]
+        found = {"bits": float(language.bits(net, windows)), "layers": []}
+    report = lens.report(net, windows[:READ, :-1], permuted=permuted, gradient=False)
+    for layer in report.layers:
+        row = {"kind": layer.kind, "H": layer.H, "miss": layer.miss, "rank": layer.trained.rank}
+        row |= {"counts": _counts(layer.trained), "spectrum": layer.trained.spectrum[:12]}
+        row |= {"permuted": _counts(layer.permuted)} if permuted else {}
+        heads = layer.trained.heads
+        row |= {"states": sorted(heads["states_1%"]), "distance": sorted(heads["distance"])}
+        found["layers"].append(row)
     return found
+
+
+def _counts(measures):
+    return {eps: measures.counts[eps] for eps in ("0.1", "0.01")}

@@ -78,6 +78,7 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
         again["bits"] == pytest.approx(found["held out"], rel=1e-5) == pytest.approx(found["trained"]["bits"])
     )
     (layer,) = found["trained"]["layers"]
+    assert len(layer["permuted"]["0.1"]) == _language.READ
     assert layer["counts"] == again["layers"][0]["counts"] and layer["H"] == 8 and layer["miss"] < 1e-10
     assert results["SSD, shuffled text"]["seed"] == 0 and len(list(tmp_path.glob("*.safetensors"))) == 1
 
