@@ -20,6 +20,9 @@ def default_rtol(dtype: torch.dtype) -> float:
     the noise near one epsilon of the largest singular value, so a planted value at 1e-5 of it is kept in
     either. Raises ``TypeError`` for anything but a floating-point dtype. Introduced in
     *interaction-operator*.
+
+    >>> default_rtol(torch.float64), f"{default_rtol(torch.float32):.2g}"
+    (1e-10, '1.9e-06')
     """
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating-point torch.dtype; got {dtype}")
@@ -41,6 +44,9 @@ def numerical_rank(singular_values: torch.Tensor, rtol: float, scale: float | to
     the noise is set by something larger. Returns an ``int`` when unbatched, else int64 of shape (...).
     Nothing stands above zero times zero, so a zero matrix has rank 0. Raises ``ValueError`` on a non-finite
     or negative value or a tolerance outside [0, 1). Introduced in *interaction-operator*.
+
+    >>> numerical_rank(torch.tensor([5.0, 1e-3, 1e-9]), rtol=1e-6)
+    2
     """
     check_tensor("singular_values", singular_values)
     if singular_values.dim() == 0:
@@ -73,6 +79,10 @@ class RankReport:
     times the largest (or times the scale given); ``gap``: float or float64 (...), the last singular value
     kept over the first one dropped (infinite when nothing, or an exact zero, was dropped or nothing was
     kept). ``int(report)`` is the rank. Introduced in *interaction-operator*.
+
+    >>> report = DenseOperator(torch.tensor([[[[3.0, 0.0], [0.0, 2.0]]]])).rank_report()
+    >>> int(report), report.rtol == default_rtol(torch.float32), report.gap  # nothing was dropped
+    (1, True, inf)
     """
 
     rank: int | torch.Tensor
@@ -96,6 +106,10 @@ def rank_report(spectrum: torch.Tensor, rtol: float, scale: float | torch.Tensor
     """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``.
 
     ``scale`` and errors as in ``numerical_rank``; ``ValueError`` also for a spectrum that does not descend.
+
+    >>> report = rank_report(torch.tensor([5.0, 1e-3, 1e-9]), rtol=1e-6)
+    >>> report.rank, round(report.gap)
+    (2, 1000000)
     """
     rank = numerical_rank(spectrum, rtol, scale)
     if bool((spectrum[..., 1:] > spectrum[..., :-1]).any()):
@@ -131,6 +145,9 @@ def phi_1(z: torch.Tensor) -> torch.Tensor:
     the same shape, dtype and device, accurate to rounding near 0 too, as are its derivatives; NaN stays NaN.
     Raises ``TypeError`` for a non-tensor or an integer dtype. Source: {cite}`gu2022efficiently`.
     Introduced in *structured-dynamics*.
+
+    >>> phi1(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.7183])
     """
     check_tensor("z", z, complex_ok=True)
     near = z.abs() < _SERIES_RADIUS

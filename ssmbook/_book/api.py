@@ -16,9 +16,11 @@ from sphinx.errors import SphinxError
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
-# What is left alone: code, roles, citations in either form, and *words* in emphasis.
+# What is left alone: examples, code, roles, citations in either form, and *words* in emphasis.
+_EXAMPLE = r"(?m:^ *>>> )(?s:.*?)(?=\n *\n|\Z)"
 _KEPT = re.compile(
-    r"(``[^`]+``|:[a-z:]+:`[^`]+`|\{cite\}`[^`]+`|`[^`]+`|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
+    rf"({_EXAMPLE}|``[^`]+``|:[a-z:]+:`[^`]+`|\{{cite\}}`[^`]+`|`[^`]+`"
+    r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
 _CITED = re.compile(r"\{cite\}`([^`]+)`|`([a-z]+[0-9]{4}[a-z]+)`")
 _CHAPTER = re.compile(r"Introduced\s+in\s+\*([a-z0-9-]+)\*")

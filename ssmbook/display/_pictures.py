@@ -52,6 +52,12 @@ def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) ->
     white is zero. ``vmax`` fixes the top of the color scale (for several pictures side by side). Raises
     ``ValueError``/``TypeError`` for a batched, empty or non-finite operator. Introduced in
     *interaction-operator*.
+
+    >>> from ssmbook.operators import LagOperator
+    >>> fig, ax = figure()
+    >>> alt = block_heatmap(LagOperator(torch.ones(4, 1, 1)), ax)
+    >>> alt == block_heatmap_alt(LagOperator(torch.ones(4, 1, 1)))
+    True
     """
     norms = _norms(W)
     top = vmax if vmax is not None else float(norms.max()) or 1.0
@@ -68,6 +74,10 @@ def block_heatmap_alt(W) -> str:
 
     ``W`` as for ``block_heatmap``; a block counts as zero below 1e-12 of the largest. Introduced in
     *interaction-operator*.
+
+    >>> from ssmbook.operators import LagOperator
+    >>> block_heatmap_alt(LagOperator(torch.ones(4, 1, 1))).partition(";")[0]
+    '4 by 4 heat map of block norms'
     """
     norms = _norms(W)
     n, top = len(norms), norms.max()
@@ -95,6 +105,12 @@ def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None,
     the largest (by default 1e-10, for types shorter than float64 16 epsilons) are hollow and do not count.
     ``label`` is written at the first value, ``color`` names an entry of ``COLORS``. Raises as
     ``block_heatmap``. Introduced in *interaction-operator*.
+
+    >>> from ssmbook.operators import LagOperator
+    >>> fig, ax = figure()
+    >>> alt = span_spectrum(LagOperator(torch.ones(4, 1, 1)), ax)
+    >>> alt.partition(": ")[2]
+    'rank 1'
     """
     sigma, rtol = _spectrum(W), tolerance(rtol, getattr(W, "dtype", torch.float64))
     top = float(sigma.max()) or 1.0
@@ -126,6 +142,10 @@ def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
     """Return the words of ``span_spectrum``: how many values, how many above the cut, the ends of those.
 
     Values below the cut are rounding noise and are not quoted. Introduced in *interaction-operator*.
+
+    >>> from ssmbook.operators import LagOperator
+    >>> span_spectrum_alt(LagOperator(torch.ones(4, 1, 1)))
+    '1 operator-span singular values, 1 above the cut at 1.9e-6 of the largest, of size 3.16: rank 1'
     """
     sigma, rtol = _spectrum(W), tolerance(rtol, getattr(W, "dtype", torch.float64))
     rank = int((sigma > rtol * sigma.max()).sum())
@@ -151,6 +171,11 @@ def kronecker_picture(F):
     of tensors. Orange is negative, blue positive, one scale for all coefficients and one for all value
     maps; at most six terms are drawn. Raises ``ValueError``/``TypeError`` for other shapes or H = 0.
     Introduced in *interaction-operator*.
+
+    >>> from ssmbook.operators import FactorizedOperator
+    >>> fig, alt = kronecker_picture(FactorizedOperator(torch.ones(1, 4, 4).tril(), torch.eye(2)[None]))
+    >>> print(alt)
+    W as a sum of 1 Kronecker term A ⊗ V: A is 4 by 4, V is 2 by 2; Frobenius norms of the terms 4.47
     """
     alpha, V = _factors(F)
     shown = min(len(V), MOST_TERMS)

@@ -39,6 +39,15 @@ class Slider:
     so the notebook test checks all numbers. Attributes: ``value_texts``, ``alts``, ``frames`` (PNG bytes),
     ``index`` (of the live slider), ``widget``. Raises ``ValueError``/``TypeError`` for what breaks these
     rules. Introduced in *two-ways-to-mix*.
+
+    >>> def draw(rho):
+    ...     fig, ax = figure(size="slider")
+    ...     ax.plot(rho ** torch.arange(20))
+    ...     return fig
+    >>> Slider("ρ", [0.5, 0.9], draw, lambda rho: f"A decay: after ten steps {rho**10:.3f} is left.")
+    Slider ρ: 2 values, starts at 0.5
+    ρ = 0.5: A decay: after ten steps 0.001 is left.
+    ρ = 0.9: A decay: after ten steps 0.349 is left.
     """
 
     def __init__(

@@ -114,6 +114,10 @@ def figure(ncols: int = 1, nrows: int = 1, size: str | tuple[float, float] = "wi
     array of them of shape (ncols,), (nrows,) or (nrows, ncols). ``options`` go to ``Figure.subplots``
     (``sharey=True``, ``width_ratios=…``). Raises ``ValueError`` for an unknown size. Introduced in
     *two-ways-to-mix*.
+
+    >>> fig, axes = figure(ncols=2)
+    >>> len(axes)
+    2
     """
     if isinstance(size, str) and size not in SIZES:
         raise ValueError(f"size must be one of {', '.join(SIZES)} or (width, height) in inches; got {size!r}")
@@ -140,6 +144,10 @@ def label_line(
     ``color`` defaults to that of the line drawn last and is darkened until it reads on white (contrast
     4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``. Introduced
     in *two-ways-to-mix*.
+
+    >>> fig, ax = figure()
+    >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
+    'rotation'
     """
     if color is None:
         color = ax.get_lines()[-1].get_color() if ax.get_lines() else COLORS["black"]

@@ -17,6 +17,9 @@ def number(value, digits: int = 3) -> str:
     Accepts Python, numpy and one-element torch scalars, real or complex; None becomes a dash, a bool yes or
     no. Reals from 0.001 to 99,999 are written out with trailing zeros (0.500), others with an exponent
     (1.23e-05). Introduced in *two-ways-to-mix*.
+
+    >>> number(2), number(0.123456), number("k")
+    ('2', '0.123', 'k')
     """
     value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
     if value is None:
@@ -57,12 +60,24 @@ def table(
     the first cell of a row is its title. ``align`` is a string of c letters out of l, r, c (default:
     numeric columns to the right), ``digits`` the significant digits of reals, ``caption`` a sentence above.
     Raises ``ValueError`` for a ragged row, a wrong ``align`` or no header. Introduced in *two-ways-to-mix*.
+
+    >>> print(table([["rotation", 2], ["decay", 1]], ["system", "heads"]))
+    system    heads
+    --------  -----
+    rotation      2
+    decay         1
     """
     return Table(rows, header, align=align, digits=digits, caption=caption)
 
 
 class Table:
-    """What ``table`` returns: cells as text, in the forms plain text, HTML and Markdown."""
+    """What ``table`` returns: cells as text, in the forms plain text, HTML and Markdown.
+
+    >>> print(table([["rotation", 2]], ["system", "heads"]))
+    system    heads
+    --------  -----
+    rotation      2
+    """
 
     def __init__(self, rows, header, *, align=None, digits=3, caption=None):
         self.header = [str(title) for title in header]

@@ -18,7 +18,11 @@ _MISSES: dict[str, int] = {}  # wrong answers so far, by exercise: the second on
 
 @dataclass(frozen=True)
 class Verdict:
-    """What ``check`` says about an answer: exercise, correct or not (also as a bool), a hint if not."""
+    """What ``check`` says about an answer: exercise, correct or not (also as a bool), a hint if not.
+
+    >>> Verdict("zoo/one", False, "the sum runs over j")
+    ✗ zoo/one: the sum runs over j
+    """
 
     name: str
     correct: bool
@@ -60,6 +64,9 @@ def check(name: str, answer: object) -> Verdict:
     that fails while it runs gives a hint, never an exception; a second wrong answer is told how it is done.
     Raises ``ValueError`` for an unknown name,
     listing the known ones. Introduced in *two-ways-to-mix*.
+
+    >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
+    ✗ two-ways-to-mix/window: the table is not the moving average: entry (0, 0) is 1, wanted 0.3333
     """
     grade = _find(name)
     try:
@@ -83,6 +90,11 @@ def close(answer: object, wanted: object, hint: str, *, rtol: float = 1e-6, atol
     ``wanted`` is a tensor of any shape or a number; ``answer`` may be a tensor, an array, nested lists or a
     number of the same shape, of any numeric dtype. A wrong type or shape is named; otherwise ``hint`` is
     returned as it is.
+
+    >>> close(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]), "each is the sum of those before")
+    'each is the sum of those before'
+    >>> close(2.0, 2.0, "twice one") is None
+    True
     """
     wanted = torch.as_tensor(wanted)
     shape = tuple(wanted.shape)
@@ -114,6 +126,9 @@ def agrees(
     are named. An answer that does on every case what a function of ``mistakes`` does is told that mistake's
     sentence; another one ``hint``, followed by its first wrong entry where ``mistakes`` are given. ``cases``
     must not be empty (``ValueError``).
+
+    >>> agrees(lambda x: x + x, lambda x: x**2, [(2.0,), (3.0,)], "square it")
+    'square it'
     """
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
@@ -137,7 +152,11 @@ def agrees(
 
 
 def first_wrong(answer: object, wanted: object, rtol: float = 1e-6, atol: float = 1e-9) -> str:
-    """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333"."""
+    """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333".
+
+    >>> first_wrong(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
+    'entry (1) is 2, wanted 3'
+    """
     answer, wanted = (torch.as_tensor(t).detach().cpu() for t in (answer, wanted))
     dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)
     answer, wanted = answer.to(dtype), wanted.to(dtype)

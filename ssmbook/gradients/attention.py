@@ -40,6 +40,10 @@ def softmax_row_weights(
     sink: the logit of an extra token of value zero, None for none, 0 for "softmax with + 1". Returns (..., i
     + 1), same dtype; rows sum to 1, with a sink to less. Raises TypeError/ValueError for malformed or
     non-finite arguments. Introduced in *gradient-highway*.
+
+    >>> x, zero = torch.randn(4, 2), torch.zeros(1, 2)
+    >>> softmax_row_weights(x, zero, zero).tolist()
+    [0.25, 0.25, 0.25, 0.25]
     """
     i, d_k = _head_sizes(x, W_Q, W_K, target, bias)
     keys, query = x[..., : i + 1, :] @ W_K.mT, x[..., i, :] @ W_Q.mT
@@ -62,6 +66,10 @@ def softmax_jacobian_block(
     positions replace g_i by g_ij. Proof: y_i = sum_l alpha_il v_l, and moving x_j moves v_j and one logit,
     s_ij, by g_i . dx_j; the softmax gives d alpha_il = alpha_il (1_{l=j} - alpha_ij) ds_ij. Raises
     TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
+
+    >>> zero = torch.zeros(2)
+    >>> softmax_jacobian_block(0.25, torch.eye(2), zero, zero, zero).tolist()  # logits that do not move
+    [[0.25, 0.0], [0.0, 0.25]]
     """
     sizes = check_shape("V", V, "p d")
     check_shape("v_j", v_j, "... p", sizes)
@@ -94,6 +102,11 @@ def softmax_jacobian_row(
     alpha_il (v_l - y_i) k_l^T W_Q / sqrt(d_k). Without a sink k_l may be centered there, because the weighted
     v_l - y_i then sum to zero; with a sink they sum to alpha_sink y_i, and centering over the real tokens is
     wrong. Raises TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
+
+    >>> x, zero = torch.randn(4, 2), torch.zeros(1, 2)  # all logits 0: a mean of four tokens
+    >>> softmax_jacobian_row(x, zero, zero, torch.eye(2))[0]
+    tensor([[0.2500, 0.0000],
+            [0.0000, 0.2500]])
     """
     alpha = softmax_row_weights(x, W_Q, W_K, target, bias=bias, sink=sink)
     i, d_k = alpha.shape[-1] - 1, W_Q.shape[0]
@@ -121,6 +134,9 @@ def sigma2_lower_bound(alpha: float | torch.Tensor, V: torch.Tensor) -> torch.Te
     (Eckart and Young). Tight: tokens exist that reach it. Zero when V has rank one. Not a bound for j = i,
     whose change has any rank up to d_k. Raises TypeError/ValueError for malformed arguments. Source:
     {cite}`eckart1936approximation`. Introduced in *gradient-highway*.
+
+    >>> sigma2_lower_bound(0.5, torch.diag(torch.tensor([3.0, 2.0])))
+    tensor(1.)
     """
     check_shape("V", V, "p d")
     check_finite("V", V)
@@ -138,6 +154,9 @@ def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch
     tensor; n >= 2, an int or integer tensor, of equal shapes unless one is a single number. Returns float64,
     or the dtype of a tensor alpha. Proof: alpha/(1 - alpha) = e^{s_j} / sum_{l != j} e^{s_l}; take
     logarithms. Raises TypeError/ValueError outside. Introduced in *gradient-highway*.
+
+    >>> required_margin(0.5, n=torch.tensor([2, 1001]))  # log 1000
+    tensor([0.0000, 6.9078], dtype=torch.float64)
     """
     alpha = as_real("alpha", alpha, low=0.0, high=1.0)
     n = as_count("n", n, low=2)
@@ -150,6 +169,9 @@ def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> t
 
     margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor margin, in [0, 1].
     Raises TypeError/ValueError as there. Introduced in *gradient-highway*.
+
+    >>> weight_from_margin(required_margin(0.7, n=100), n=100)
+    tensor(0.7000, dtype=torch.float64)
     """
     margin = as_real("margin", margin)
     n = as_count("n", n, low=2)
@@ -163,6 +185,9 @@ def dilution_bound(B: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tens
     B >= 0, a number or tensor; n >= 1, an int or integer tensor. Returns float64, or the dtype of a tensor
     B. Tight: one logit at B, the rest at -B. A sink or further competitors only lower the weight. Raises
     TypeError/ValueError outside. Introduced in *gradient-highway*.
+
+    >>> dilution_bound(B=0.0, n=torch.tensor([10, 1000]))  # equal logits: 1 / n
+    tensor([0.1000, 0.0010], dtype=torch.float64)
     """
     B = as_real("B", B, low=0.0, open_ends=False)
     n = as_count("n", n, low=1)
@@ -179,6 +204,9 @@ def alibi_bound(
     distance. Proof: alpha_ij <= e^{s_ij - s_ii} for the nearest competitor, j = i itself. It says something
     once slope times distance exceeds 2B. Raises TypeError/ValueError outside. Source:
     {cite}`press2022train`. Introduced in *gradient-highway*.
+
+    >>> alibi_bound(B=0.0, slope=0.5, distance=torch.tensor([0, 10]))
+    tensor([1.0000, 0.0067], dtype=torch.float64)
     """
     B = as_real("B", B, low=0.0, open_ends=False)
     slope = as_real("slope", slope, low=0.0, open_ends=False)

@@ -16,6 +16,11 @@ class LogSlope(NamedTuple):
 
     slope, intercept; stderr of the slope; interval (low, high) of the slope at the confidence asked for;
     points used. Introduced in *gradient-highway*.
+
+    >>> tau = torch.arange(20)
+    >>> found = fit_log_slope(tau, 3 * 0.9**tau)
+    >>> found.points, round(found.intercept, 4)  # log 3
+    (20, 1.0986)
     """
 
     slope: float
@@ -63,6 +68,10 @@ def fit_log_slope(
     :class:`LogSlope`; its interval takes the residuals as independent, which a smooth curvature is not: then
     the window is too wide, not the rate uncertain. Raises TypeError/ValueError for malformed arguments,
     fewer than 3 points left, or a zero norm outside ``envelope``. Introduced in *gradient-highway*.
+
+    >>> tau = torch.arange(20)
+    >>> round(torch.tensor(fit_log_slope(tau, 3 * 0.9**tau).slope).exp().item(), 4)
+    0.9
     """
     sizes = check_shape("norms", norms, "m")
     check_finite("norms", norms)

@@ -51,7 +51,11 @@ class Count:
 
     @property
     def short(self) -> str:
-        """The count as a table shows it: "5", "4 to 9", "at least 4" or "none"."""
+        """The count as a table shows it: "5", "4 to 9", "at least 4" or "none".
+
+        >>> Count(5, 5, "spectrum").short, Count(4, 9, "flattenings").short
+        ('5', '4 to 9')
+        """
         if not self.possible:
             return "none"
         if self.settled:

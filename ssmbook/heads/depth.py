@@ -20,6 +20,9 @@ def residual_depth_span(L: int, H: int, p: int, *, n: int | None = None, shared:
 
     Result an ``int``. Raises ``TypeError``/``ValueError`` for arguments that are not such ints. Source:
     prop-depth-heads. Introduced in *gates-and-depth*.
+
+    >>> residual_depth_span(3, 1, 16), residual_depth_span(3, 1, 2)  # 2 ** 3 paths; no more than p²
+    (8, 4)
     """
     for name, value, low in (("L", L, 0), ("H", H, 0), ("p", p, 1)):
         check_integer(name, value, low=low)
@@ -43,6 +46,10 @@ def residual_stack_operator(alpha: torch.Tensor, V: torch.Tensor) -> FactorizedO
 
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, devices, NaN, infinity and coefficients that
     see the future. Source: prop-depth-heads. Introduced in *gates-and-depth*.
+
+    >>> alpha, V = torch.randn(3, 1, 8, 8).tril(), torch.randn(3, 1, 4, 4)
+    >>> residual_stack_operator(alpha, V).interaction_rank()  # 2 ** 3 paths through three layers
+    8
     """
     sizes = check_shape("alpha", alpha, "L H n n")
     sizes = check_shape("V", V, "L H p p", {"L": sizes["L"], "H": sizes["H"]}) | {"n": sizes["n"]}

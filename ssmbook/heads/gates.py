@@ -16,6 +16,10 @@ def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torc
     Raises ``TypeError`` for a non-floating lam, ``ValueError`` for its shape, zero or non-finite entries, n <
     0, and where lam^(n-1) or its inverse leaves the normal range of the dtype. Source: thm-gates. Introduced
     in *gates-and-depth*.
+
+    >>> G, U = diagonal_ssm_by_gates(torch.tensor([0.5, 0.25]), 4)
+    >>> (G[3] * U[1]).tolist()  # lam² in each channel
+    [0.25, 0.0625]
     """
     check_integer("n", n, low=0)
     check_shape("lam", lam, "d")

@@ -18,6 +18,11 @@ class OneHeadWitness(NamedTuple):
     lag: tau. token: x (d,), of norm one. gap: the distance from M_tau x to the line {c V x}, so that on the
     input whose only non-zero token is x_0 = x, *every* choice of coefficients misses output tau by at least
     this much.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> found = one_head_witness(turn, 8, V=torch.eye(2))
+    >>> found.lag, round(found.gap, 3)
+    (1, 0.9)
     """
 
     lag: int
@@ -38,6 +43,12 @@ def one_head_coefficients(
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity, n > L, and when some output
     is not, to rounding, a combination of V x_0 … V x_i: the first such output is named. Source:
     prop-almost-every. Introduced in *interaction-rank-gap*.
+
+    >>> from ssmbook.operators import LagOperator
+    >>> M, x = torch.randn(8, 2, 2, dtype=torch.float64), torch.randn(8, 2, dtype=torch.float64)
+    >>> M[0] = V = torch.eye(2, dtype=torch.float64)  # M has rank four; at this x one head is enough
+    >>> torch.allclose(one_head_coefficients(M, V, x) @ x, LagOperator(M) @ x)
+    True
     """
     n = check_shape("x", x, "... n d")["n"]
     M = lags_of(system, None if isinstance(system, torch.Tensor) else n)
@@ -77,6 +88,10 @@ def one_head_witness(
 
     Raises ``TypeError`` for dtypes, ``ValueError`` for shapes, NaN and infinity. Source: thm-single-head.
     Introduced in *interaction-rank-gap*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> one_head_witness(turn, 8, V=torch.eye(2)).lag  # the quarter turn is no multiple of I
+    1
     """
     M = lags_of(system, n)
     check_shape("V", V, "p d", {"p": M.shape[1], "d": M.shape[2]})

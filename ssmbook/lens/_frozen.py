@@ -25,6 +25,11 @@ class Frozen:
     itself put out; ``offset`` (..., n, p) or ``None``: what its biases add; ``casts``: the layer computes
     partly in float32, whatever its weights are. ``notes``: what was changed to read it. Introduced in
     *trained-layers*.
+
+    >>> from ssmbook.maps import SSD
+    >>> frozen = operator(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
+    >>> frozen.W, torch.allclose(frozen.y, frozen.W @ frozen.x, atol=1e-5)
+    (FactorizedOperator(batch_shape=(1,), n=16, p=4, d=4, dtype=torch.float64), True)
     """
 
     W: InteractionOperator

@@ -26,6 +26,11 @@ class MixingLayer:
     """A layer that mixes tokens: its ``name`` in the ``model``, its ``module`` and its ``family``.
 
     Introduced in *trained-layers*.
+
+    >>> from ssmbook.maps import SSD
+    >>> found = layers(torch.nn.ModuleDict({"mixer": SSD(4, 4, H=2, head_width=3, N=8)}))
+    >>> found[0].name, found[0].kind, found[0].family
+    ('mixer', 'SSD', 'map of the book')
     """
 
     name: str
@@ -64,6 +69,11 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers. ``unknown``:
     "refuse" a mixer that no reader knows (``ValueError``, with the lines that register one) or "skip" it.
     Raises ``TypeError`` for a non-module, ``ValueError`` where nothing mixes. Introduced in *trained-layers*.
+
+    >>> from ssmbook.maps import SSD
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), SSD(4, 4, H=2, head_width=3, N=8))
+    >>> layers(model)
+    [MixingLayer(name='1', family='map of the book')]
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
@@ -122,6 +132,11 @@ def operator(layer: MixingLayer | nn.Module, inputs, part: str = "core") -> Froz
     relative to the largest output, or 1e-5 where the layer casts to float32 inside; otherwise refused with
     the miss (``ValueError``). Raises ``TypeError``/``ValueError`` for bad inputs. Introduced in
     *trained-layers*.
+
+    >>> from ssmbook.maps import SSD
+    >>> layer, x = SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4)
+    >>> operator(layer, x).W.interaction_rank()
+    tensor([2])
     """
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")

@@ -31,6 +31,10 @@ class LayerReport:
 
     ``miss``: the largest relative miss of y == W x + offset over the texts; ``permuted``: ``None`` when not
     asked for.
+
+    >>> layer = measurement("minilm").layers[0]
+    >>> layer.n, layer.H, layer.miss < 1e-10
+    (256, 12, True)
     """
 
     name: str
@@ -56,6 +60,10 @@ class Report:
 
     Its forms: ``table()``, ``figure(layer)``, ``to_json(path)`` and ``from_json(path)``, ``to_html(path)``.
     Introduced in *trained-layers*.
+
+    >>> found = measurement("minilm")
+    >>> len(found.layers), found.layers[0].H, found.layers[0].trained.rank[0]
+    (6, 12, 12)
     """
 
     model: str
@@ -135,6 +143,11 @@ def report(
     gradient against distance; ``progress(done, total, name)`` is called before each layer and at the end.
     Only one layer is held in float64 at a time. Raises ``TypeError``/``ValueError`` as ``operator``.
     Introduced in *trained-layers*.
+
+    >>> from ssmbook.maps import SSD
+    >>> found = report(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
+    >>> found.layers[0].trained.rank
+    [2]
     """
     texts = split_texts(model, inputs)
     found = chosen(find_layers(model), layers)
@@ -157,6 +170,10 @@ def compare(before: Report, after: Report):
 
     A ``display.Table``. Raises ``TypeError`` for anything but reports, ``ValueError`` when no layer has the
     same name or the numbers of tokens differ. Introduced in *trained-layers*.
+
+    >>> found = measurement("minilm")
+    >>> "12 → 12" in str(compare(found, found))  # the rank of its first layer, before and after
+    True
     """
     from ._table import comparison
 
@@ -237,6 +254,9 @@ def measurement(name: str) -> Report:
 
     The file says by which command, model, versions and text it was made. Raises ``ValueError`` for another
     name. Introduced in *trained-layers*.
+
+    >>> [layer.H for layer in measurement("minilm").layers]
+    [12, 12, 12, 12, 12, 12]
     """
     known = {path.stem: path for path in sorted((Path(__file__).parent / "measured").glob("*.json"))}
     if name not in known:

@@ -46,6 +46,9 @@ def activate(name: str, z: Tensor) -> Tensor:
     """sigma(z), entry by entry: "tanh", "relu", "silu", "gelu" or "identity".
 
     z: any shape; returns the same shape and dtype. Introduced in *zoo*.
+
+    >>> activate("relu", torch.tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
     """
     return _TABLE[check_activation(name)][0](z)
 
@@ -55,5 +58,8 @@ def secant_slope(name: str, z: Tensor) -> Tensor:
 
     z: any shape; returns the same shape and dtype, finite wherever z is and as smooth as sigma: derivatives
     at and near 0 are right too. Introduced in *zoo*.
+
+    >>> secant_slope("relu", torch.tensor([-1.0, 2.0])).tolist()
+    [0.0, 1.0]
     """
     return _TABLE[check_activation(name)][1](z)

@@ -57,6 +57,10 @@ def zoo(
     states, even. Every map draws its parameters, in ``dtype`` on ``device``, from a generator of its own,
     seeded by one number from ``generator`` and by the map's name: another map more or less changes no other.
     Returns name -> map. Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+
+    >>> layers, x = zoo(4, 4, 9), torch.randn(9, 4, dtype=torch.float64)
+    >>> [layers[name].interaction(x).interaction_rank() for name in ("attention", "SSD", "convolution")]
+    [2, 2, 3]
     """
     check_integer("n", n, low=0)
     sizes = _Sizes(d, p, n, H, head_width, N)

@@ -21,6 +21,12 @@ class Attention(HeadMap):
     perhaps ``bias``.
     Left out (core): all projection biases, dropout, rotary embedding, norms (`vaswani2017attention`).
     Raises ``ValueError``/``TypeError`` for bad sizes or a bias of other shape. Introduced in *zoo*.
+
+    >>> layer = Attention(4, 4, H=2, head_width=3)
+    >>> x = torch.randn(8, 4)
+    >>> W = layer.interaction(x)
+    >>> torch.allclose(layer(x), W @ x, atol=1e-5), W.interaction_rank()
+    (True, 2)
     """
 
     def __init__(
@@ -95,6 +101,10 @@ class Attention(HeadMap):
         """The additive logits (H, n, n) for n tokens: learned bias plus ALiBi, None where there is neither.
 
         Introduced in *zoo*.
+
+        >>> bias = Attention(4, 4, H=8, head_width=2, alibi=True).relative_bias(3)
+        >>> (-bias[0]).tolist()  # what the first head takes off its logits: its slope is 1/2
+        [[0.0, 0.5, 1.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.0]]
         """
         like = {"dtype": self.W_Q.dtype, "device": self.W_Q.device}
         bias = alibi_bias(self.H, n, **like) if self.alibi else None

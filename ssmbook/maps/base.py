@@ -19,6 +19,15 @@ class SequenceMap(nn.Module, ABC):
 
     Attributes: ``d``, ``p`` (int), ``causal`` (bool: output i depends on tokens j <= i only).
     Introduced in *zoo*.
+
+    >>> from ssmbook.operators import PointwiseOperator
+    >>> class Double(SequenceMap):
+    ...     def _forward(self, x):
+    ...         return 2 * x
+    ...     def _interaction(self, x):
+    ...         return PointwiseOperator(2 * torch.eye(self.d).repeat(x.shape[-2], 1, 1))
+    >>> Double(3, 3).interaction(torch.randn(5, 3)).interaction_rank()
+    1
     """
 
     def __init__(self, d: int, p: int, *, causal: bool = True):
@@ -48,6 +57,10 @@ class SequenceMap(nn.Module, ABC):
 
         x: as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the dtype of x.
         Raises as ``forward`` does. Introduced in *zoo*.
+
+        >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
+        >>> layer.interaction(x)
+        FactorizedOperator(batch_shape=(), n=8, p=4, d=4, dtype=torch.float32)
         """
         self._check(x)
         return self._interaction(x)
@@ -74,6 +87,12 @@ class RecurrentMap(SequenceMap):
 
     Subclasses write ``initial_state`` and ``_step`` beside what ``SequenceMap`` asks for.
     Introduced in *zoo*.
+
+    >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
+    >>> first, state = layer.run(x[:5])  # a sequence in two pieces
+    >>> then, state = layer.run(x[5:], state)
+    >>> torch.allclose(torch.cat([first, then]), layer(x), atol=1e-5)
+    True
     """
 
     def __init__(self, d: int, p: int):
@@ -95,6 +114,11 @@ class RecurrentMap(SequenceMap):
         x_t: (..., d); state: what ``initial_state`` or the last ``step`` returned, same batch shape.
         Returns y_t (..., p) and the next state; neither argument is changed. Raises ``ValueError`` or
         ``TypeError`` for a token or a state that does not fit. Introduced in *zoo*.
+
+        >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
+        >>> y, state = layer.step(x[0], layer.initial_state())
+        >>> torch.allclose(y, layer(x)[0], atol=1e-5)
+        True
         """
         check_shape("x_t", x_t, "... d", {"d": self.d})
         self._check_alike("x_t", x_t)

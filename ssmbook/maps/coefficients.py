@@ -10,12 +10,20 @@ from .._checks import check_alike, check_integer, check_shape, check_tensor
 
 
 def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
-    """True where token i may see token j (j <= i): bool (n, n). Introduced in *zoo*."""
+    """True where token i may see token j (j <= i): bool (n, n). Introduced in *zoo*.
+
+    >>> causal_mask(3).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()
 
 
 def distances(n: int, device: torch.device | str | None = None) -> Tensor:
-    """Distances |i - j| between n tokens: int64 (n, n). Introduced in *zoo*."""
+    """Distances |i - j| between n tokens: int64 (n, n). Introduced in *zoo*.
+
+    >>> distances(3).tolist()
+    [[0, 1, 2], [1, 0, 1], [2, 1, 0]]
+    """
     place = torch.arange(n, device=device)
     return (place[:, None] - place).abs()
 
@@ -27,6 +35,9 @@ def alibi_bias(
 
     Returns (H, n, n) in ``dtype`` on ``device``, to be added to the logits (`press2022train`). Raises
     ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+
+    >>> (-alibi_bias(8, 3)[0]).tolist()  # the first of eight heads has slope 1/2
+    [[0.0, 0.5, 1.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.0]]
     """
     check_integer("H", H, low=1)
     check_integer("n", n, low=0)
@@ -44,6 +55,13 @@ def softmax_coefficients(
     (`miller2023attention`).
     Returns (..., H, n, n), exactly 0 at hidden pairs. Raises ``ValueError``/``TypeError`` for unlike shapes,
     dtypes or devices. Introduced in *zoo*.
+
+    >>> q = k = torch.zeros(1, 2, 1)
+    >>> softmax_coefficients(q, k).tolist()
+    [[[1.0, 0.0], [0.5, 0.5]]]
+    >>> softmax_coefficients(q, k, sink=True)[0]  # the sink takes a share of every row
+    tensor([[0.5000, 0.0000],
+            [0.3333, 0.3333]])
     """
     size = _check_pair("q", q, "k", k)
     logits = q @ k.mT / size["width"] ** 0.5
@@ -64,6 +82,10 @@ def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Te
     q, k: (..., H, n, width), features already applied. A row whose sum is exactly 0 gets coefficients 0.
     Returns (..., H, n, n) (`katharopoulos2020transformers`). Raises as ``softmax_coefficients``.
     Introduced in *zoo*.
+
+    >>> q = k = torch.ones(1, 3, 1)
+    >>> linear_coefficients(q, k)[0].tolist()
+    [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
     """
     _check_pair("q", q, "k", k)
     alpha = (q @ k.mT).tril()
@@ -84,6 +106,11 @@ def decay_matrix(log_a: Tensor) -> Tensor:
     log_a: (..., n), the logarithms of the decays a_1 ... a_n. Each product is a sum of its own logarithms (no
     differences of running sums), so it keeps full relative accuracy. Returns (..., n, n).
     Raises ``TypeError`` for anything but a floating-point tensor. Introduced in *zoo*.
+
+    >>> decay_matrix(torch.tensor([0.5, 0.5, 0.25]).log())
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 1.0000, 0.0000],
+            [0.1250, 0.2500, 1.0000]])
     """
     check_shape("log_a", log_a, "... n")
     return segment_sums(log_a).exp().tril()
@@ -101,6 +128,12 @@ def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
 
     q, k: (..., H, n, width); log_a: (..., H, n) log-decays, one per head and token. Returns (..., H, n, n)
     (`sun2023retentive`, `dao2024transformers`). Raises as ``softmax_coefficients``. Introduced in *zoo*.
+
+    >>> q = k = torch.ones(1, 3, 1)
+    >>> scalar_decay_coefficients(q, k, torch.full((1, 3), 0.5).log())[0]
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 1.0000, 0.0000],
+            [0.2500, 0.5000, 1.0000]])
     """
     size = _check_pair("q", q, "k", k)
     check_shape("log_a", log_a, "... H n", size)
@@ -113,6 +146,13 @@ def vector_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
 
     q, k, log_a: (..., H, n, width), one log-decay per key channel and token. Returns (..., H, n, n)
     (`yang2024gated`). Raises as ``softmax_coefficients``. Introduced in *zoo*.
+
+    >>> q = k = torch.ones(1, 3, 2)
+    >>> log_a = torch.tensor([0.5, 0.25]).log().expand(1, 3, 2)
+    >>> vector_decay_coefficients(q, k, log_a)[0]
+    tensor([[2.0000, 0.0000, 0.0000],
+            [0.7500, 2.0000, 0.0000],
+            [0.3125, 0.7500, 2.0000]])
     """
     _check_pair("q", q, "k", k)
     _check_pair("k", k, "log_a", log_a)
@@ -126,6 +166,10 @@ def delta_coefficients(q: Tensor, k: Tensor, beta: Tensor) -> Tensor:
     q, k: (..., H, n, width), k meant to have unit length; beta: (..., H, n) writing strengths. One triangular
     solve: alpha = tril(Q K^T) (I + diag(beta) tril(K K^T, -1))^{-1} diag(beta) (`yang2024parallelizing`).
     Returns (..., H, n, n). Raises as ``softmax_coefficients``. Introduced in *zoo*.
+
+    >>> q = k = torch.ones(1, 3, 1)  # one key written thrice: only the last writing is left
+    >>> delta_coefficients(q, k, torch.ones(1, 3))[0].tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     size = _check_pair("q", q, "k", k)
     check_shape("beta", beta, "... H n", size)
@@ -143,6 +187,12 @@ def selective_coefficients(delta: Tensor, A: Tensor, B_bar: Tensor, C: Tensor) -
     Delta is the time that passes in channel c between j and i: delta_{j+1} + ... + delta_i. delta: (..., n,
     d); A: (d, N); B_bar: (..., n, d, N); C: (..., n, N). Returns (..., d, n, n) (`gu2024mamba`).
     Raises as ``softmax_coefficients``. Introduced in *zoo*.
+
+    >>> delta, B_bar, C = torch.ones(3, 1), torch.ones(3, 1, 1), torch.ones(3, 1)
+    >>> selective_coefficients(delta, torch.tensor([[-1.0]]), B_bar, C)[0]
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.3679, 1.0000, 0.0000],
+            [0.1353, 0.3679, 1.0000]])
     """
     size = check_shape("A", A, "d N")
     size = check_shape("delta", delta, "... n d", size)

@@ -20,6 +20,10 @@ class Gated(SequenceMap):
     inner F; gate: "output" (g only), "input" (u only) or "both". Parameters ``W_g`` (p, d), ``W_u`` (d, d),
     dtype and device those of the inner map. Raises ``TypeError`` for anything but a SequenceMap,
     ``ValueError`` for an unknown gate. Introduced in *zoo*.
+
+    >>> layer = Gated(SSD(4, 4, H=1, head_width=4, N=8))
+    >>> layer.interaction(torch.randn(16, 4)).interaction_rank()  # one head gated by four channels
+    4
     """
 
     def __init__(self, map: SequenceMap, *, gate: str = "output", generator: torch.Generator | None = None):
@@ -53,6 +57,10 @@ class Residual(SequenceMap):
 
     map: the inner F, p = d. Raises ``TypeError`` for anything but a SequenceMap, ``ValueError`` for p != d.
     Introduced in *zoo*.
+
+    >>> layer = Residual(RetNet(4, 4, H=2, head_width=3))
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # one more than its heads: the identity
+    3
     """
 
     def __init__(self, map: SequenceMap):
@@ -77,6 +85,10 @@ class Hybrid(SequenceMap):
     maps: at least one; for "sum" all of the same d and p, for "stack" each d equal to the p before. Raises
     ``TypeError`` for anything but SequenceMaps, ``ValueError`` for widths that do not fit or an unknown mode.
     Introduced in *zoo*.
+
+    >>> parts = [Attention(4, 4, H=1, head_width=4), RetNet(4, 4, H=1, head_width=4)]
+    >>> Hybrid(parts).interaction(torch.randn(8, 4)).interaction_rank()  # side by side, heads add up
+    2
     """
 
     def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):

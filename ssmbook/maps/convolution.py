@@ -19,6 +19,10 @@ class Convolution(RecurrentMap):
     d, p: widths in and out; width: number of taps. Parameter ``K`` (width, p, d), K[0] the tap at lag 0
     (``torch.nn.functional.conv1d`` correlates: its kernel is K flipped). The state is the last width - 1
     tokens. Introduced in *zoo*.
+
+    >>> layer = Convolution(4, 4, width=3)
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # a matrix for each lag
+    3
     """
 
     def __init__(

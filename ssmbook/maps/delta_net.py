@@ -18,6 +18,10 @@ class DeltaNet(KeySideMap):
     (H,), ``W_V``, ``W_O``. A key of length 0 stays 0.
     Left out (core): short convolutions, SiLU on queries, keys and values, query normalization, output norm
     (`yang2024parallelizing`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+
+    >>> layer = DeltaNet(4, 4, H=1, head_width=4)
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # it erases, and is one head all the same
+    1
     """
 
     def __init__(

@@ -28,6 +28,9 @@ class DiagonalSSM(RecurrentMap):
     pairs the frequencies are absent and ``C`` is (d, modes)), ``log_delta``, ``D`` (d,). W does not depend
     on X, so ``interaction(x)`` is unbatched. Left out (core): activation and mixing of channels after it
     (`gu2022parameterization`). Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+
+    >>> DiagonalSSM(3, N=8).interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
+    3
     """
 
     def __init__(

@@ -18,6 +18,10 @@ class FeedForward(SequenceMap):
     Parameters ``W_1`` (width, d), ``W_2`` (p, width) in ``dtype`` on ``device``, drawn with ``generator``.
     Left out (core): the biases, which would make F(0) differ from 0. Raises ``ValueError``/``TypeError`` for
     an unknown activation or a bad size. Introduced in *zoo*.
+
+    >>> W = FeedForward(4, 4, width=8).interaction(torch.randn(5, 4))
+    >>> W.past_future_rank()  # no token hears another
+    0
     """
 
     def __init__(

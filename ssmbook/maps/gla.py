@@ -20,6 +20,10 @@ class GLA(KeySideMap):
     head_width, d), ``b_a`` (H, head_width), ``W_V``, ``W_O``.
     Left out (core): low-rank gate projection, head norm, output gate (`yang2024gated`).
     Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+
+    >>> layer = GLA(4, 4, H=2, head_width=3)
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()
+    2
     """
 
     def __init__(

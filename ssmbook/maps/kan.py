@@ -18,6 +18,10 @@ class KAN(SequenceMap):
     d, grid). W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
     Left out (core): the SiLU branch beside each spline and splines of higher order (`liu2024kan`).
     Raises ``ValueError``/``TypeError`` for a bad grid or reach. Introduced in *zoo*.
+
+    >>> layer, x = KAN(3, 2), torch.randn(5, 3)
+    >>> torch.allclose(layer(x), layer.interaction(x) @ x, atol=1e-5)
+    True
     """
 
     def __init__(

@@ -19,6 +19,10 @@ class HeadMap(SequenceMap):
 
     Subclasses write ``coefficients``. Parameters ``W_V`` (H, head_width, d) and ``W_O`` (H, p, head_width).
     Introduced in *zoo*.
+
+    >>> layer = Attention(4, 4, H=2, head_width=3)  # one of its kinds
+    >>> layer.coefficients(torch.randn(8, 4)).shape, layer.value_maps().shape
+    (torch.Size([2, 8, 8]), torch.Size([2, 4, 4]))
     """
 
     def __init__(
@@ -73,6 +77,10 @@ class KeySideMap(HeadMap, RecurrentMap):
     The recurrence acts on the key side only, so each head's W_ij is a scalar times V_h. Subclasses write
     ``_read_write`` (queries, keys and gates of any number of tokens), ``_update`` (one step of the memory)
     and ``_coefficients``. Introduced in *zoo*.
+
+    >>> layer = RetNet(4, 4, H=2, head_width=3)  # one of its kinds
+    >>> layer.initial_state().shape  # a memory (key width, head width) in each head
+    torch.Size([2, 3, 3])
     """
 
     key_width: int

@@ -24,6 +24,11 @@ class LinearAttention(KeySideMap):
     Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
     Left out (core): projection biases, norms (`katharopoulos2020transformers`).
     Raises ``ValueError``/``TypeError`` for bad sizes or an unknown feature map. Introduced in *zoo*.
+
+    >>> layer = LinearAttention(4, 4, H=2, head_width=3)
+    >>> x = torch.randn(8, 4)
+    >>> layer.interaction(x).interaction_rank(), torch.allclose(layer(x), layer.run(x)[0], atol=1e-5)
+    (2, True)
     """
 
     def __init__(

@@ -22,6 +22,11 @@ class LTISSM(RecurrentMap):
     X, so ``interaction(x)`` is unbatched. ``forward`` is :func:`ssmbook.scans.lti_scan`, with its warning.
     Raises ``TypeError`` for what is no System and a complex one, ``ValueError`` for a batch. Introduced in
     *zoo*.
+
+    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
+    >>> layer = LTISSM(System(turn, torch.eye(2), torch.eye(2)))
+    >>> layer.interaction(torch.randn(8, 2)).interaction_rank()  # a turning state is two heads
+    2
     """
 
     @system_first

@@ -20,6 +20,10 @@ class RetNet(KeySideMap):
     ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
     Left out (core): rotation of queries and keys, group norm, output gate (`sun2023retentive`).
     Raises ``ValueError``/``TypeError`` for bad sizes or decays. Introduced in *zoo*.
+
+    >>> layer = RetNet(4, 4, H=2, head_width=3, decay=[0.5, 0.9])
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()
+    2
     """
 
     def __init__(

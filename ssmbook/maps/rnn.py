@@ -21,6 +21,11 @@ class RNN(RecurrentMap):
     "gelu".
     Parameters ``A`` (N, N), ``B`` (N, d), ``C`` (p, N).
     Left out (core): the biases, which would make F(0) differ from 0. Introduced in *zoo*.
+
+    >>> layer, x = RNN(3, 2, N=4), torch.randn(6, 3)
+    >>> W = layer.interaction(x)
+    >>> torch.allclose(layer(x), W @ x, atol=1e-5), W.past_future_rank() <= 4
+    (True, True)
     """
 
     def __init__(

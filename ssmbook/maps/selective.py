@@ -30,6 +30,10 @@ class SelectiveSSM(RecurrentMap):
     Left out (core): in and out projections, short convolution, SiLU, gate, low rank of W_delta
     (`gu2024mamba`).
     Raises ``ValueError``/``TypeError`` for bad sizes or an unknown discretization. Introduced in *zoo*.
+
+    >>> layer = SelectiveSSM(3, N=8)
+    >>> layer.interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
+    3
     """
 
     def __init__(

@@ -25,6 +25,10 @@ class SSD(KeySideMap):
     ``W_O``.
     Left out (core): short convolution, SiLU, D skip, output gate and norm (`dao2024transformers`).
     Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+
+    >>> layer = SSD(4, 4, H=1, head_width=4, N=64)
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # one head, whatever its state
+    1
     """
 
     def __init__(

@@ -27,6 +27,12 @@ class InteractionOperator(Spectral, ABC):
     ``to_dense``, ``_span_blocks``, ``block_norms`` or ``coefficients`` where its structure makes them
     cheaper, and ``_plus``, ``_after`` and ``_transposed`` where it survives. Introduced in
     *interaction-operator*.
+
+    >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
+    >>> (W @ torch.ones(4, 1)).flatten().tolist()
+    [1.0, 1.5, 1.75, 1.875]
+    >>> W[3].flatten().tolist(), W[3, 1].item(), W.T[1, 3].item()
+    ([0.125, 0.25, 0.5, 1.0], 0.25, 0.25)
     """
 
     def __init__(self, standard: torch.Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
@@ -150,6 +156,9 @@ class InteractionOperator(Spectral, ABC):
         """Return the Frobenius norms ‖W_ij‖ as an (..., n, n) picture.
 
         Introduced in *interaction-operator*.
+
+        >>> LagOperator(torch.tensor([1.0, -3.0]).reshape(2, 1, 1), n=3).block_norms().tolist()
+        [[1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [0.0, 3.0, 1.0]]
         """
         rows = [torch.linalg.matrix_norm(row) for row in self.rows()]
         return torch.stack(rows, dim=-2) if rows else self._zeros(self.n, self.n)

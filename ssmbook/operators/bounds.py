@@ -35,6 +35,11 @@ class SpectrumBounds:
     energy; ``missing``: whether Q leaves directions out; ``limit``: the rank is at most this; ``rtol``: the
     default of ``rank``. Each method returns (low, high), two Python numbers, or tensors (...) when batched.
     Introduced in *zoo*.
+
+    >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
+    >>> low, high = W.spectrum_bounds().floor(2)
+    >>> bool(low <= W.floor(2) <= high)
+    True
     """
 
     energies: torch.Tensor

@@ -14,6 +14,10 @@ class DenseOperator(InteractionOperator):
     ``W`` (..., n, n, p, d), ``W[..., i, j, :, :]`` being W_ij; dtype and device are those of ``W``, which is
     kept, not copied. Raises ``TypeError`` for a non-floating tensor, ``ValueError`` for another shape.
     Introduced in *interaction-operator*.
+
+    >>> W = DenseOperator(torch.ones(3, 3, 2, 2))  # every token hears the sum of all
+    >>> W.apply(torch.ones(3, 2)).tolist(), W.interaction_rank()
+    ([[6.0, 6.0], [6.0, 6.0], [6.0, 6.0]], 1)
     """
 
     def __init__(self, W: torch.Tensor) -> None:

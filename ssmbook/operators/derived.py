@@ -14,6 +14,10 @@ class SumOperator(InteractionOperator):
     ``terms``: operators of equal n, p, d, dtype and device, batch shapes equal or absent; made by ``+``. The
     span of a sum is not made of the spans of its terms, so ranks read it row by row. Introduced in
     *interaction-operator*.
+
+    >>> W = LagOperator(torch.ones(3, 1, 1)) + PointwiseOperator(torch.ones(3, 1, 1))
+    >>> type(W).__name__, W.apply(torch.ones(3, 1)).flatten().tolist()
+    ('SumOperator', [2.0, 3.0, 4.0])
     """
 
     def __init__(self, *terms: InteractionOperator) -> None:
@@ -59,6 +63,11 @@ class ComposedOperator(InteractionOperator):
     ``outer`` S has blocks (p, q), ``inner`` T blocks (q, d); equal n, dtype and device, batch shapes equal or
     absent; made by ``@``. Rows are pulled back through ``inner`` without building it. Introduced in
     *interaction-operator*.
+
+    >>> total, double = LagOperator(torch.ones(3, 1, 1)), PointwiseOperator(2 * torch.ones(3, 1, 1))
+    >>> W = double @ total  # total first
+    >>> type(W).__name__, W.apply(torch.ones(3, 1)).flatten().tolist()
+    ('ComposedOperator', [2.0, 4.0, 6.0])
     """
 
     def __init__(self, outer: InteractionOperator, inner: InteractionOperator) -> None:
@@ -96,6 +105,10 @@ class TransposedOperator(InteractionOperator):
 
     ``operand`` W: it is applied by pulling back through W, so it costs what W costs. Introduced in
     *interaction-operator*.
+
+    >>> back = LagOperator(torch.ones(3, 1, 1)).T  # the sum of what is to come
+    >>> type(back).__name__, back.apply(torch.ones(3, 1)).flatten().tolist()
+    ('TransposedOperator', [3.0, 2.0, 1.0])
     """
 
     def __init__(self, operand: InteractionOperator) -> None:

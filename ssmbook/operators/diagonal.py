@@ -19,6 +19,11 @@ class DiagonalOperator(InteractionOperator):
     ``DenseOperator(alpha[..., None, None])``. Nothing of size d² is built unless asked for: ranks and spectra
     come from d numbers for each pair of tokens. Raises ``TypeError``/``ValueError`` for anything else.
     Introduced in *zoo*.
+
+    >>> decay, lag = torch.tensor([0.9, 0.5]), torch.arange(6)
+    >>> W = DiagonalOperator(LagOperator((decay[:, None] ** lag)[..., None, None]))
+    >>> W, W.interaction_rank()  # each channel forgets at its own rate: a head for each
+    (DiagonalOperator(batch_shape=(), n=6, p=2, d=2, dtype=torch.float32), 2)
     """
 
     def __init__(self, channels: InteractionOperator) -> None:

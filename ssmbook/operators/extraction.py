@@ -34,6 +34,11 @@ def path_operator(
     of F is not what it should be; when ``max_points`` nodes miss ``rtol`` (the miss is reported), as they do
     where F jumps or a branch of it hides from autograd. One W of many: adding any N with sum_j N_ij x_j = 0
     gives another. Introduced in *interaction-operator*.
+
+    >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    >>> W = path_operator(torch.square, x)  # half the Jacobian, so that W x = x²
+    >>> [[round(size, 6) for size in row] for row in W.block_norms().tolist()]
+    [[1.0, 0.0], [0.0, 2.0]]
     """
     check_shape("x", x, "... n d")
     check_finite("x", x)
@@ -88,6 +93,10 @@ def jacobian_operator(F: Callable, x: torch.Tensor) -> DenseOperator:
     is free); returns dense blocks (..., n, n, p, d), dtype and device of ``x``, detached. Raises
     ``ValueError`` for a wrong shape of F's result or a result without a gradient. Introduced in
     *interaction-operator*.
+
+    >>> x = torch.tensor([[1.0], [2.0]])
+    >>> jacobian_operator(torch.square, x).block_norms().tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
     """
     check_shape("x", x, "... n d")
     check_finite("x", x)
@@ -104,6 +113,12 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
     n, p, d) with gradients. Where X = 0, Y must be 0 and so is W. Raises ``ValueError`` for other shapes,
     entries that are not finite or Y ≠ 0 at X = 0, ``TypeError`` for mixed dtypes. Introduced in
     *interaction-operator*.
+
+    >>> x = torch.randn(5, 3)
+    >>> y = x.flip(0).sin()  # any outputs whatever
+    >>> W = secant_operator(y, x)
+    >>> torch.allclose(W @ x, y, atol=1e-5)
+    True
     """
     sizes = check_shape("x", x, "... n d")
     check_shape("y", y, "... n p", {"n": sizes["n"]})

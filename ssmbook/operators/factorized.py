@@ -18,6 +18,10 @@ class FactorizedOperator(InteractionOperator):
     two unbatched. H = 0 is the zero operator. The rank is found from the factors. Raises ``TypeError`` for
     other or mixed dtypes, ``ValueError`` for other shapes or mixed devices. Introduced in
     *interaction-operator*.
+
+    >>> total = FactorizedOperator(torch.ones(1, 4, 4).tril(), torch.eye(2)[None])  # the sum so far
+    >>> total.apply(torch.ones(4, 2))[:, 0].tolist(), total.interaction_rank()
+    ([1.0, 2.0, 3.0, 4.0], 1)
     """
 
     def __init__(self, alpha: torch.Tensor, V: torch.Tensor) -> None:

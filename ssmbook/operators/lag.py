@@ -25,6 +25,10 @@ class LagOperator(InteractionOperator):
     the FFT beyond (there rounding, relative to the largest entry, reaches every token, earlier ones too).
     Dtype and device are those of ``M``. Raises ``TypeError`` for a non-floating tensor or a non-integer
     ``n``, ``ValueError`` for another shape or ``n`` below L. Introduced in *interaction-operator*.
+
+    >>> change = LagOperator(torch.tensor([1.0, -1.0]).reshape(2, 1, 1), n=5)  # y_i = x_i - x_(i-1)
+    >>> change.apply(torch.arange(5.0)[:, None]).flatten().tolist()
+    [0.0, 1.0, 1.0, 1.0, 1.0]
     """
 
     def __init__(self, M: torch.Tensor, n: int | None = None) -> None:

@@ -21,6 +21,11 @@ class ModalOperator(RecurrentOperator):
     ``RecurrentOperator`` with diagonal state matrices, which keeps N numbers a token instead of N².
     ``log_decay`` a (..., n, N), finite; ``B``, ``C``, ``D``, batch shapes and errors as there. Introduced in
     *zoo*.
+
+    >>> one = torch.ones(4, 1, 1)
+    >>> W = ModalOperator(torch.full((4, 1), 0.5).log(), one, one)  # h_i = h_(i-1) / 2 + x_i, y_i = h_i
+    >>> [round(size, 4) for size in W.block_norms()[3].tolist()]
+    [0.125, 0.25, 0.5, 1.0]
     """
 
     _states = ("log_decay", "... n N")

@@ -13,6 +13,10 @@ class PointwiseOperator(InteractionOperator):
 
     ``W`` (..., n, p, d); dtype and device are those of ``W``. Raises ``TypeError`` for a non-floating tensor,
     ``ValueError`` for another shape. Introduced in *interaction-operator*.
+
+    >>> W = PointwiseOperator(torch.arange(3.0).reshape(3, 1, 1))  # y_i = i x_i
+    >>> W.apply(torch.ones(3, 1)).flatten().tolist(), W.past_future_rank()
+    ([0.0, 1.0, 2.0], 0)
     """
 
     def __init__(self, W: torch.Tensor) -> None:

@@ -18,6 +18,11 @@ class RecurrentOperator(InteractionOperator):
     each batch shape is the same or absent. Rows are produced by the recurrence one at a time: n² blocks exist
     only in ``to_dense``. Raises ``TypeError`` for other or mixed dtypes, ``ValueError`` for other shapes or
     mixed devices. Introduced in *interaction-operator*.
+
+    >>> A, B, C = (torch.randn(8, *shape) for shape in ((3, 3), (3, 2), (4, 3)))
+    >>> W = RecurrentOperator(0.5 * A, B, C)  # three states, drawn anew for each token
+    >>> W.past_future_rank(), W.interaction_rank()
+    (3, 8)
     """
 
     # How the state matrices are called, and their shape.

@@ -19,6 +19,10 @@ class Spectral:
     For who writes a kind: ``_span_blocks`` are the rows vec W_ij or fewer rows with the same singular values
     and row space. A kind whose blocks all lie in a known subspace gives ``_width`` coordinates in it, with
     ``_as_blocks`` as the way back. Introduced in *interaction-operator*.
+
+    >>> W = LagOperator(torch.eye(2).repeat(4, 1, 1)) + 1e-3 * PointwiseOperator(torch.ones(4, 2, 2))
+    >>> W.interaction_rank(), W.epsilon_heads(0.01)  # exactly, and up to a hundredth of the energy
+    (2, 1)
     """
 
     # The kinds that operators are made into, entered by the files that define them.
@@ -66,6 +70,10 @@ class Spectral:
         They are the singular values of W rearranged as a sum of Kronecker products (Van Loan–Pitsianis).
         ``joint=True``: one spectrum for the whole batch, shape (m,). Raises as ``span_matrix``.
         Introduced in *interaction-operator*.
+
+        >>> heads = FactorizedOperator(torch.ones(1, 4, 4), torch.eye(2)[None])
+        >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
+        [5.657]
         """
         if not isinstance(joint, bool):
             raise TypeError(f"joint must be a bool; got {type(joint).__name__}")
@@ -85,6 +93,11 @@ class Spectral:
         (...) when batched; ``joint=True`` takes one span over the whole batch and returns an ``int``. Raises
         as ``span_matrix``, and ``ValueError`` for ``rtol`` outside [0, 1). Introduced in
         *interaction-operator*.
+
+        >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+        >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
+        >>> LagOperator(M).interaction_rank()  # I and the quarter turn span all eight lags
+        2
         """
         return self.rank_report(rtol, joint).rank
 
@@ -121,6 +134,10 @@ class Spectral:
         inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``: white). A zero operator
         has floor 0. Raises ``ValueError``/``TypeError`` for a bad ``H`` or covariance, and as
         ``span_matrix``. Source: {cite}`eckart1936approximation`. Introduced in *head-count*.
+
+        >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
+        >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
+        (0.4706, 0.0)
         """
         if H is not None:
             check_integer("H", H, low=0)
@@ -141,6 +158,10 @@ class Spectral:
         ``eps``: a number, at least 0; the covariances as in ``floor``. Returns an ``int``, or int64 (...)
         when batched. Raises ``TypeError``/``ValueError`` for a bad ``eps``, and as ``floor``. Introduced in
         *head-count*.
+
+        >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
+        >>> W.epsilon_heads(0.5), W.epsilon_heads(0.1)
+        (1, 2)
         """
         check_eps(eps)
         curve = self.floor(time_covariance=time_covariance, channel_covariance=channel_covariance)
@@ -161,6 +182,10 @@ class Spectral:
         default all of them up to 2,048, which leaves only rounding between the bounds, and 256 random ones
         (drawn with ``seed``) beyond; the covariances as in ``floor``. Raises as ``floor``. See
         ``SpectrumBounds``. Introduced in *zoo*.
+
+        >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
+        >>> W.spectrum_bounds().rank(), W.interaction_rank()
+        ((9, 9), 9)
         """
         return spectrum_bounds(self._weighted(time_covariance, channel_covariance), size, seed)
 
@@ -175,6 +200,10 @@ class Spectral:
         ask for its heads or channels: ``W.mixing.past_future_rank()``, ``W.channels.past_future_rank()``.
         Raises ``ValueError`` when a
         block W_ij with j > i is not zero, and as ``interaction_rank``. Introduced in *structured-dynamics*.
+
+        >>> W = LagOperator(0.5 ** torch.arange(8.0).reshape(8, 1, 1))  # one state carries the past
+        >>> W.past_future_rank()
+        1
         """
         rtol = self._cut(rtol)
         spectra = [_singular_values(block) for block in self._cuts()]
@@ -207,6 +236,12 @@ class Spectral:
         orthonormal V (..., H, p, d) and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n), in the operator's dtype,
         detached. Raises ``ValueError`` for H below 0 or above min(n², p·d), and as ``span_matrix``.
         Introduced in *interaction-operator*.
+
+        >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
+        >>> two = W.best_heads(2)
+        >>> missed = (W - two).block_norms().square().sum() / W.block_norms().square().sum()
+        >>> two.interaction_rank(), abs(missed.item() - W.floor(2)) < 1e-12
+        (2, True)
         """
         V = self.leading_value_maps(H)
         return self._made_of["heads"](self.coefficients(V), V)
@@ -252,6 +287,11 @@ def operator_span(W: Spectral, rtol: float | None = None) -> torch.Tensor:
     In the dtype and on the device of ``W``, detached, found in float64; ``rtol`` as in ``interaction_rank``.
     Raises ``TypeError`` when ``W`` is not an operator, else as ``interaction_rank``. Introduced in
     *interaction-operator*.
+
+    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
+    >>> operator_span(LagOperator(M)).shape  # two orthonormal matrices span all lags
+    torch.Size([2, 2, 2])
     """
     if not isinstance(W, Spectral):
         raise TypeError(f"W must be an InteractionOperator; got {type(W).__name__}")

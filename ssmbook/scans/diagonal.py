@@ -71,6 +71,11 @@ def diagonal_step(
 
     a_t, b_t: (..., D) decay (its logarithm if ``log``) and input; state: (..., D), zero if None. Returns
     h_t and the new state, both (..., D). Raises as :func:`diagonal_scan` does. Introduced in *scans*.
+
+    >>> half, one = torch.tensor([0.5]), torch.ones(1)
+    >>> h, state = diagonal_step(half, one)
+    >>> diagonal_step(half, one, state)[0].item()
+    1.5
     """
     h, state = diagonal_scan(*one_step(-2, a=a_t, b=b_t), state, log=log)
     return h.squeeze(-2), state

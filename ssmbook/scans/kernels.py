@@ -52,6 +52,10 @@ def lti_kernel(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     is the recurrence; ``TransientPeakWarning`` where that is off as well. A power that overflows gives
     non-finite lags, as it would one step at a time. Raises ``ValueError`` / ``TypeError`` naming the
     argument. Introduced in *structured-dynamics*.
+
+    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> lti_kernel(turn, torch.eye(2), torch.eye(2), 4)[:, 0].tolist()  # first rows of I, the turn, …
+    [[1.0, 0.0], [0.0, -1.0], [-1.0, 0.0], [0.0, 1.0]]
     """
     sizes = check_shape("A", A, "N N", complex_ok=True)
     check_shape("B", B, "N d", sizes, complex_ok=True)
@@ -88,6 +92,10 @@ def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     powers are built at two levels, so only O(N sqrt(n)) of them are formed; no logarithm is taken, so
     lam may be zero or negative. Raises ``ValueError`` / ``TypeError`` naming the argument. After
     :cite:`gupta2022diagonal`. Introduced in *structured-dynamics*.
+
+    >>> lam, one = torch.tensor([0.5]), torch.ones(1, 1)
+    >>> diagonal_kernel(lam, one, one, 4).flatten().tolist()
+    [1.0, 0.5, 0.25, 0.125]
     """
     sizes = check_shape("lam", lam, "N", complex_ok=True)
     check_shape("B", B, "N d", sizes, complex_ok=True)

@@ -38,6 +38,11 @@ def lti_scan(
 
     Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`dao2024transformers` (chunked).
     Introduced in *scans*.
+
+    >>> A, B, C = torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1)
+    >>> y, state = lti_scan(A, B, C, torch.ones(3, 1))
+    >>> y.flatten().tolist(), lti_scan(A, B, C, torch.ones(1, 1), state)[0].item()  # and on from there
+    ([1.0, 1.5, 1.75], 1.875)
     """
     check_arguments("A: N N, B: N d, C: p N, x: ... T d, state: ... N", A, B, C, x, state, complex_ok=True)
     if method not in METHODS:
@@ -84,6 +89,11 @@ def lti_step(
     state.
 
     A: (N, N), B: (N, d), C: (p, N). Raises as :func:`lti_scan` does. Introduced in *scans*.
+
+    >>> A, B, C = torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1)
+    >>> y, state = lti_step(A, B, C, torch.ones(1))
+    >>> lti_step(A, B, C, torch.ones(1), state)[0].item()
+    1.5
     """
     y, state = lti_scan(A, B, C, *one_step(-2, x=x_t), state, method="recurrence")
     return y.squeeze(-2), state

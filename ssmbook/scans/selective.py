@@ -39,6 +39,15 @@ def selective_scan(
     Differentiable in every argument, any number of times; forward mode and gradients of gradients hold
     every state. Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2024mamba`.
     Introduced in *scans*.
+
+    >>> n, d, N = 16, 2, 4
+    >>> x, delta, A = torch.randn(n, d), torch.rand(n, d), -torch.rand(d, N)
+    >>> B, C = torch.randn(n, N), torch.randn(n, N)
+    >>> y, state = selective_scan(x, delta, A, B, C)
+    >>> first, state = selective_scan(x[:9], delta[:9], A, B[:9], C[:9])  # in two pieces
+    >>> then, state = selective_scan(x[9:], delta[9:], A, B[9:], C[9:], state=state)
+    >>> torch.allclose(torch.cat([first, then]), y, atol=1e-5)
+    True
     """
     check_arguments(SHAPES, x, delta, A, B, C, D, state, single=("A", "D", "state"))
     check_options(reset, x, 1, reverse=reverse)
@@ -83,6 +92,12 @@ def selective_step(
 
     Returns y_t (..., d) and the next state (..., d, N). Raises as :func:`selective_scan` does. Introduced
     in *scans*.
+
+    >>> delta, A, one = torch.ones(1), torch.tensor([[-1.0]]), torch.ones(1)
+    >>> y, state = selective_step(one, delta, A, one, one)
+    >>> y, state = selective_step(one, delta, A, one, one, state=state)
+    >>> round(y.item(), 3)  # 1, and what is left of the first 1 after one unit of time: 1/e
+    1.368
     """
     x, delta, B, C = one_step(-2, x=x_t, delta=delta_t, B=B_t, C=C_t)
     y, state = selective_scan(x, delta, A, B, C, D, state)

@@ -38,6 +38,12 @@ def ssd_scan(
     computed, and their states kept, in float32, and log_a may be float32 beside them. Differentiable in every
     argument, any number of times. Raises ``ValueError`` / ``TypeError`` naming the
     argument. After :cite:`dao2024transformers`. Introduced in *scans*.
+
+    >>> x, log_a = torch.ones(4, 1, 1), torch.full((4, 1), 0.5).log()
+    >>> B = C = torch.ones(4, 1, 1)
+    >>> y, state = ssd_scan(x, log_a, B, C)
+    >>> [round(value, 4) for value in y.flatten().tolist()]
+    [1.0, 1.5, 1.75, 1.875]
     """
     check_arguments(SHAPES, x, log_a, B, C, state, single=("log_a", "state"))
     check_options(reset, x, 2, reverse=reverse)
@@ -117,6 +123,11 @@ def ssd_step(
 
     state: (..., H, P, N), zero if None. Returns y_t (..., H, P) and the next state. Raises as
     :func:`ssd_scan` does. Introduced in *scans*.
+
+    >>> x, log_a, B = torch.ones(1, 1), torch.tensor([0.5]).log(), torch.ones(1, 1)
+    >>> y, state = ssd_step(x, log_a, B, B)
+    >>> ssd_step(x, log_a, B, B, state)[0].item()
+    1.5
     """
     x, B, C = one_step(-3, x=x_t, B=B_t, C=C_t)
     y, state = ssd_scan(x, *one_step(-2, log_a=log_a_t), B, C, state)

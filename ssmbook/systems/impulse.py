@@ -17,6 +17,10 @@ def impulse_response(system: System, n: int) -> torch.Tensor:
     state has already seen the token it is read at. This is the naive form of `System.lags`, kept as its
     reference. Raises TypeError for what is no System, ValueError for n < 0; an unstable A overflows to inf.
     Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+
+    >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+    >>> impulse_response(system, 3).flatten().tolist()
+    [1.0, 0.5, 0.25]
     """
     A, B, C, D = check_system(system)
     check_integer("n", n, low=0)

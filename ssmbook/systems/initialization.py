@@ -32,6 +32,10 @@ def hippo_legs(
 
     Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
     Source: {cite}`gu2020hippo`. Introduced in *structured-dynamics*.
+
+    >>> A, B = hippo_legs(3)
+    >>> A.diagonal().tolist(), B.shape
+    ([-1.0, -2.0, -3.0], torch.Size([3, 1]))
     """
     check_integer("N", N, low=1)
     n = torch.arange(N, dtype=torch.float64)
@@ -62,6 +66,10 @@ def s4d_legs(
     Returns lam (N/2,), real part -1/2 and growing positive imaginary part, and B (N/2, 1), complex; N real
     states come back by :func:`real_modes`. ValueError for odd N. Source: {cite}`gu2022parameterization`.
     Introduced in *structured-dynamics*.
+
+    >>> lam, B = s4d_legs(4)
+    >>> lam.shape, [round(value, 4) for value in lam.real.tolist()]
+    (torch.Size([2]), [-0.5, -0.5])
     """
     _even(N)
     S, _, B = legs_normal_part(N, dtype=torch.float64)
@@ -84,6 +92,9 @@ def s4d_lin(
     Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the real pole -1/2,
     twice). ValueError for odd N. Source: {cite}`gu2022parameterization`. Introduced in
     *structured-dynamics*.
+
+    >>> s4d_lin(4)
+    tensor([-0.5000+0.0000j, -0.5000+3.1416j])
     """
     _even(N)
     m = torch.arange(N // 2, dtype=torch.float64)
@@ -95,6 +106,9 @@ def real_modes(lam: torch.Tensor) -> torch.Tensor:
 
     lam (..., m), complex -> A (..., 2m, 2m), real, same precision and device. TypeError for a real ``lam``.
     Introduced in *structured-dynamics*.
+
+    >>> real_modes(torch.tensor([0.5 + 0.25j])).tolist()
+    [[0.5, -0.25], [0.25, 0.5]]
     """
     check_tensor("lam", lam, complex_ok=True)
     if not lam.is_complex():
@@ -123,6 +137,10 @@ def random_stable(
     A `System` with N states, d inputs and p outputs, entries of B and C of variance 1/N, in ``dtype``
     (default: torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU: one seed,
     one system on every device. ValueError for sizes < 1 or rho outside. Introduced in *structured-dynamics*.
+
+    >>> system = random_stable(4, 2, 3, rho=0.9, dtype=torch.float64)
+    >>> system, round(system.spectral_radius().item(), 6)
+    (System(N=4, d=2, p=3, float64), 0.9)
     """
     for name, size in (("N", N), ("d", d), ("p", p)):
         check_integer(name, size, low=1)
@@ -148,6 +166,10 @@ def random_orthogonal(
 
     Returns A (N, N) in ``dtype`` (default: torch's). ValueError for N < 1 or negative rho. Introduced in
     *structured-dynamics*.
+
+    >>> A = random_orthogonal(3, rho=0.9)
+    >>> torch.allclose(A.mT @ A, 0.81 * torch.eye(3), atol=1e-6)
+    True
     """
     check_integer("N", N, low=1)
     rho = check_positive("rho", rho, zero_ok=True)
@@ -167,6 +189,10 @@ def rotation(
 
     theta a number, or a tensor (...) whose dtype and device are then kept -> A (..., 2, 2). ValueError for
     negative rho or non-finite theta. Introduced in *interaction-rank-gap*.
+
+    >>> rotation(0.5, rho=0.9)
+    tensor([[ 0.7898, -0.4315],
+            [ 0.4315,  0.7898]])
     """
     rho = check_positive("rho", rho, zero_ok=True)
     if not isinstance(theta, torch.Tensor):
@@ -190,6 +216,9 @@ def jordan_block(
 
     Returns A (N, N) in ``dtype`` (default: torch's, made complex for a complex ``lam``). ValueError for N <
     1 or a non-finite ``lam``. Introduced in *gradient-highway*.
+
+    >>> jordan_block(2, 0.5).tolist()
+    [[0.5, 1.0], [0.0, 0.5]]
     """
     check_integer("N", N, low=1)
     value = torch.tensor(lam, dtype=torch.complex128 if isinstance(lam, complex) else torch.float64)
@@ -211,6 +240,10 @@ def mass_on_spring(
     A continuous-time `System` with the state (q, q'), one input and one output, in ``dtype`` (default:
     torch's); `System.discretize` takes its steps. ValueError unless mass > 0, damping >= 0, stiffness >= 0.
     Introduced in *structured-dynamics*.
+
+    >>> swing = mass_on_spring(mass=1.0, damping=0.0, stiffness=4.0)  # in continuous time
+    >>> torch.linalg.eigvals(swing.A).imag.abs()  # two radians per second
+    tensor([2.0000, 2.0000])
     """
     mass = check_positive("mass", mass)
     damping = check_positive("damping", damping, zero_ok=True)

@@ -15,6 +15,10 @@ def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A (..., N, N), B (..., N, d) -> (..., N, N d), same dtype. For looking at: its columns line up with the
     leading eigenvector, so ask :func:`controllability_rank` for the rank. Raises TypeError/ValueError for a
     malformed system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+
+    >>> A, B = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[0.0], [1.0]])
+    >>> controllability_matrix(A, B).tolist()  # the input fills the second state, which moves to the first
+    [[0.0, 1.0], [1.0, 0.0]]
     """
     check_matrices(A, B)
     N, blocks = A.shape[-1], [B]
@@ -28,6 +32,10 @@ def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
 
     A (..., N, N), C (..., p, N) -> (..., N p, N), same dtype. Raises TypeError/ValueError for a malformed
     system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+
+    >>> A, C = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0]])
+    >>> observability_matrix(A, C).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     check_matrices(A, None, C)
     return controllability_matrix(A.mT, C.mT).mT
@@ -69,6 +77,9 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
     by default as for every rank (1e-10 in float64). Worked in float64. The answer depends on the units of
     the states: scale them first. Raises TypeError/ValueError for a malformed or batched system. Source:
     {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+
+    >>> int(controllability_rank(0.5 * torch.eye(2), torch.ones(2, 1)))  # two equal states move as one
+    1
     """
     check_matrices(A, B, batched=False)
     rtol = tolerance(rtol, A.dtype)
@@ -82,6 +93,10 @@ def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None =
 
     A (N, N), C (p, N) -> :class:`~ssmbook.operators.RankReport`, as :func:`controllability_rank` of (A^T,
     C^T). Introduced in *structured-dynamics*.
+
+    >>> A, C = torch.tensor([[0.5, 0.0], [0.0, 0.2]]), torch.tensor([[1.0, 0.0]])
+    >>> int(observability_rank(A, C))  # the second state is never shown
+    1
     """
     check_matrices(A, None, C, batched=False)
     return controllability_rank(A.mT, C.mT, rtol=rtol)

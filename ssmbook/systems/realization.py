@@ -17,6 +17,9 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     M[..., 1:, :, :], which is the Hankel matrix of C A^{tau+1} B. Raises TypeError/ValueError for a
     malformed M or rows + cols > n + 1. Source: {cite}`ho1966effective`. Introduced in
     *structured-dynamics*.
+
+    >>> hankel_matrix(torch.arange(3.0).reshape(3, 1, 1)).tolist()
+    [[0.0, 1.0], [1.0, 2.0]]
     """
     sizes = check_shape("M", M, "... n p d", complex_ok=True)
     n = sizes["n"]
@@ -47,6 +50,9 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
     below rounding, and lags that are nothing but rounding pass for a system: look at the spectrum. Raises
     TypeError/ValueError for a malformed or non-finite M. Source: {cite}`ho1966effective`. Introduced in
     *structured-dynamics*.
+
+    >>> int(mcmillan_degree(0.5 ** torch.arange(8.0).reshape(8, 1, 1)))
+    1
     """
     _check_lags(M)
     H = hankel_matrix(double(M))
@@ -63,6 +69,11 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     like sigma_1/sigma_N. All lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M
     and for an order beyond the numerical rank. Source: {cite}`ho1966effective`, {cite}`kung1978new`.
     Introduced in *structured-dynamics*.
+
+    >>> M = 0.5 ** torch.arange(8.0, dtype=torch.float64).reshape(8, 1, 1)
+    >>> found = ho_kalman(M)
+    >>> found, torch.allclose(found.lags(8), M)
+    (System(N=1, d=1, p=1, float64), True)
     """
     sizes = _check_lags(M)
     rows, cols = sizes["n"] // 2, (sizes["n"] + 1) // 2

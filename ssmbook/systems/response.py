@@ -12,6 +12,9 @@ def spectral_radius(A: torch.Tensor) -> torch.Tensor:
 
     A (..., N, N), real or complex -> real (...), same precision; 0 for N = 0. Raises TypeError/ValueError
     for a non-square or non-finite A. Introduced in *structured-dynamics*.
+
+    >>> spectral_radius(torch.tensor([[0.0, -0.9], [0.9, 0.0]]))
+    tensor(0.9000)
     """
     sizes = check_shape("A", A, "... N N", complex_ok=True)
     check_finite("A", A)
@@ -25,6 +28,9 @@ def is_stable(A: torch.Tensor) -> bool | torch.Tensor:
 
     A (..., N, N) -> bool, or a bool tensor of the batch shape. Raises as :func:`spectral_radius`. Introduced
     in *structured-dynamics*.
+
+    >>> is_stable(0.9 * torch.eye(2)), is_stable(torch.eye(2))
+    (True, False)
     """
     stable = spectral_radius(A) < 1
     return stable if stable.ndim else bool(stable)

@@ -144,6 +144,10 @@ class System:
         angles (m,), real, in radians per token; a complex result, C (I - e^(-iw) A)^(-1) B + D. Raises
         ``ValueError`` for shapes and where e^(iw) is an eigenvalue of A. Introduced in
         *structured-dynamics*.
+
+        >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+        >>> system.response(torch.tensor([0.0, torch.pi])).abs().flatten()  # a constant, and what flickers
+        tensor([2.0000, 0.6667])
         """
         return response.frequency_response(*self, angles)
 
@@ -155,6 +159,10 @@ class System:
         0. (scipy's bilinear form changes C and D too, because its output reads the state before the token.)
         Raises ``ValueError`` for an unknown method and for steps that overflow. Introduced in
         *structured-dynamics*.
+
+        >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1))  # h' = -h + x
+        >>> decay.discretize(1.0).lags(3).flatten()  # held inputs: e^(-tau) (1 - 1/e)
+        tensor([0.6321, 0.2325, 0.0855])
         """
         if method not in _DISCRETIZATIONS:
             raise ValueError(f"method must be one of {', '.join(_DISCRETIZATIONS)}; got {method!r}")
@@ -169,6 +177,10 @@ class System:
         One system; in its dtype, worked in float64, in units in which the states compare. ``rtol``: what
         counts as zero there, by default as for every head count. A zero system comes back with N = 0. Raises
         ``ValueError`` for a batch. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+
+        >>> twice = System(0.5 * torch.eye(2), torch.ones(2, 1), torch.ones(1, 2))  # one state, kept twice
+        >>> twice.minimal()
+        System(N=1, d=1, p=1, float32)
         """
         return System._trusted(*minimal_realization(self.A, self.B, self.C, rtol=rtol), self.D)
 

@@ -55,6 +55,7 @@ def test_a_public_name_has_a_docstring(module, name):
         ("the default `alpha`", "the default ``alpha``"),
         ("x. Introduced\nin *zoo*.", "x. Introduced in :doc:`zoo </chapters/1-one-operator/zoo>`."),
         (r"a \ b", r"a \\ b"),
+        ("a * b\n\n>>> f(*a) | b\n... # `x`\n\na | b", "a \\* b\n\n>>> f(*a) | b\n... # `x`\n\na \\| b"),
     ],
 )
 def test_a_plain_docstring_becomes_rest(plain, wanted):

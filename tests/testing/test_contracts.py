@@ -1,15 +1,11 @@
 """The contracts bite: what breaks one law is caught by the law that says so, and what breaks none passes."""
 
-import doctest
-
 import pytest
 import torch
 
 from ssmbook.maps import SelectiveSSM, SequenceMap
 from ssmbook.operators import InteractionOperator
 from ssmbook.testing import MapContract, OperatorContract, RecurrentMapContract
-from ssmbook.testing import _maps as map_laws
-from ssmbook.testing import _operators as operator_laws
 
 
 class Total(InteractionOperator):
@@ -213,9 +209,3 @@ def test_a_contract_asks_how_its_subject_is_made():
     )
     with pytest.raises(AssertionError, match=r"make was asked for \(\(2,\), 0, torch.float64\); it made"):
         short().check()
-
-
-@pytest.mark.parametrize("module", [operator_laws, map_laws])
-def test_the_examples_run(module):
-    found = doctest.testmod(module)
-    assert found.attempted and not found.failed

@@ -33,6 +33,13 @@ def heads_from_ssm(
     of the transposed system. Warns ``TransientPeakWarning`` where the powers of A grow so far that even the
     recurrence is off. Source: thm-head-count.
     Introduced in *head-count*.
+
+    >>> from ssmbook.maps import LTISSM
+    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
+    >>> system, x = System(turn, torch.eye(2), torch.eye(2)), torch.randn(32, 2)
+    >>> W = heads_from_ssm(system, n=32)
+    >>> W.interaction_rank(), torch.allclose(W @ x, LTISSM(system)(x), atol=1e-5)
+    (2, True)
     """
     span, rtol, scale = scaled_span(system, n, rtol)
     exact = system.double()

@@ -40,6 +40,11 @@ class SpectrumReport(RankReport):
     "zero". degree: length of the shortest recurrence seen (0 where not computed). other: the count where
     entries of rounding size are read the other way, as zeros or as numbers, if that changes it. foreign:
     whether there are such entries in units of the states other than those given. Introduced in *head-count*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> report = head_count(turn, 100).evidence
+    >>> report.rank, report.method
+    (2, 'modal')
     """
 
     smallest_kept: float
@@ -90,6 +95,10 @@ def head_count(system: System | torch.Tensor, n: int | None = None, rtol: float 
 
     Raises ``TypeError`` for complex or integer entries, ``ValueError`` for a batch, shapes, non-finite
     entries, n < 0 and rtol outside [0, 1). Source: thm-head-count. Introduced in *head-count*.
+
+    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
+    >>> print(head_count(System(turn, torch.eye(2), torch.eye(2)), n=100))
+    2 heads (spectrum, modal)
     """
     if isinstance(system, torch.Tensor) and not isinstance(n, torch.Tensor):
         return _settled(_lags_report(lags_of(system, n), rtol))
@@ -181,6 +190,9 @@ def minimal_polynomial_degree(system: System, rtol: float | None = None) -> int:
 
     A real `System`, whose skip plays no part; rtol as in `head_count`. Result an ``int`` between 0 and N.
     Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
+
+    >>> minimal_polynomial_degree(System(0.5 * torch.eye(3), torch.eye(3), torch.eye(3)))  # A - I/2 = 0
+    1
     """
     return scaled_span(check_real(system).replace(D=None), system.N, rtol)[0].degree
 
@@ -194,6 +206,10 @@ def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     min(that nu, rank AB rank C)).
 
     Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
+
+    >>> system = System(0.5 * torch.eye(3), torch.ones(3, 1), torch.ones(2, 3))
+    >>> head_count_bound(system, 100)  # one input reached by one mode
+    1
     """
     *matrices, D = check_real(system).double()
     check_integer("n", n, low=0)

@@ -24,6 +24,10 @@ class ExactCertificate:
     other lag below ``decided``, its coefficients on the basis. recurrence: (c_1 … c_N) with M_tau = sum_i c_i
     M_(tau-i) for every tau >= ``decided``. Printing it shows the proof; `verify` checks it. Introduced in
     *head-count*.
+
+    >>> count = exact_head_count([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 8)
+    >>> count.evidence.basis_lags, str(count.evidence.recurrence[1])
+    ((0, 1), '-1')
     """
 
     system: tuple[Rows, Rows, Rows, Rows]
@@ -89,6 +93,10 @@ def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None =
 
     Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes and n < 0.
     Source: thm-head-count, prop-what-k-is. Introduced in *head-count-deeper*.
+
+    >>> count = exact_head_count([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 8)
+    >>> print(count)
+    2 heads (exact, over the rationals)
     """
     check_integer("n", n, low=0)
     system = rational_system(A, B, C, D)
@@ -110,6 +118,9 @@ def exact_minimal_degree(A: Matrix, B: Matrix, C: Matrix) -> int:
     A (N, N), B (N, d), C (p, N): rational as in `exact_head_count`. Result an ``int``. nu is the order of the
     shortest scalar recurrence of the lags, the minimal polynomial's degree for the minimal realization.
     Raises as `exact_head_count`. Source: prop-what-k-is. Introduced in *head-count*.
+
+    >>> exact_minimal_degree([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
+    2
     """
     system = rational_system(A, B, C, None)
     size = len(system[0])

@@ -28,6 +28,10 @@ def head_floor(
     Raises ``TypeError`` for complex and integer dtypes, ``ValueError`` for shapes, non-finite entries and a
     covariance that is not symmetric positive semidefinite. Source: thm-head-floor, after
     eckart1936approximation. Introduced in *head-count*.
+
+    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
+    >>> head_floor(System(turn, torch.eye(2), torch.eye(2)), n=32).round(decimals=4)[:3].abs()
+    tensor([1.0000, 0.4386, 0.0000], dtype=torch.float64)
     """
     inputs = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
     return LagOperator(lags_of(system, n)).floor(**inputs)
@@ -48,6 +52,10 @@ def epsilon_head_count(
 
     Raises ``ValueError`` for a negative or non-finite eps, ``TypeError`` for a non-number, and as
     `head_floor`. Source: prop-epsilon-heads. Introduced in *head-count*.
+
+    >>> system = System(torch.diag(torch.tensor([0.9, 0.5, 0.1])), torch.eye(3), torch.eye(3))
+    >>> int(head_count(system, 16)), epsilon_head_count(system, 16, eps=0.01)
+    (3, 2)
     """
     inputs = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
     return LagOperator(lags_of(system, n)).epsilon_heads(eps, **inputs)

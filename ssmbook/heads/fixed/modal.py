@@ -21,6 +21,11 @@ def modal_residues(system: System, rtol: float | None = None) -> tuple[torch.Ten
 
     Raises ``ValueError`` where the eigenvectors' condition number exceeds 1e6 (defective A: use
     `exact_modal_residues`), and as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
+
+    >>> system = System(torch.diag(torch.tensor([0.9, 0.5])), torch.eye(2), torch.eye(2))
+    >>> lam, R = modal_residues(system)
+    >>> lam.real, R.shape
+    (tensor([0.9000, 0.5000], dtype=torch.float64), torch.Size([2, 2, 2]))
     """
     *matrices, D = check_real(system).double()
     form, rtol = standard_form(*matrices, D, dtype=system.dtype), tolerance(rtol, system.dtype)

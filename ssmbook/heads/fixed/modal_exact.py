@@ -20,6 +20,9 @@ def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = Non
     Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
     (`exact_modal_head_count` counts there too), and as `exact_head_count`. Source: prop-what-k-is. Introduced
     in *head-count*.
+
+    >>> sorted(m for _, m in exact_modal_residues([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]))
+    [0, 1]
     """
     import sympy
 
@@ -47,6 +50,9 @@ def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = N
     irreducible factor f, and of all m below its multiplicity, span what C A^j P B spans, j below the degree
     of that power of f, with P the rational projector of f: ranks over Q do. Source: prop-what-k-is.
     Introduced in *head-count*.
+
+    >>> int(exact_modal_head_count([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]))  # defective
+    2
     """
     from sympy import QQ
     from sympy.polys.matrices import DomainMatrix

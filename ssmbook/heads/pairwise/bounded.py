@@ -29,6 +29,10 @@ def hankel_heads(system: System | torch.Tensor, n: int | None = None) -> Pairwis
     A real `System` and n, or lag operators M (n, p, d), with p, d >= 1. Returns ``PairwiseHeads`` in their
     dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
     infinity. Source: Proposition *prop-bounded-heads*. Introduced in *how-many-heads-really*.
+
+    >>> heads = hankel_heads(torch.randn(8, 3, 2))
+    >>> heads.V.shape, heads.V[1].tolist()
+    (torch.Size([4, 3, 2]), [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
     """
     M = _checked(system, n)
     _, p, d = M.shape
@@ -48,6 +52,11 @@ def complex_heads(system: System | torch.Tensor, n: int | None = None) -> Pairwi
     A real `System` and n, or lag operators M (n, p, d), 1 <= p, d <= 2. Returns ``PairwiseHeads`` in their
     dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
     infinity. Source: Proposition *prop-bounded-heads*. Introduced in *how-many-heads-really*.
+
+    >>> from ssmbook.operators import LagOperator
+    >>> M, x = torch.randn(8, 2, 2), torch.randn(8, 2)
+    >>> torch.allclose(complex_heads(M)(x), LagOperator(M) @ x, atol=1e-5)
+    True
     """
     return _division_heads(_checked(system, n), 2)
 
@@ -62,6 +71,10 @@ def quaternion_heads(system: System | torch.Tensor, n: int | None = None) -> Pai
     A real `System` and n, or lag operators M (n, p, d), 1 <= p, d <= 4. Returns ``PairwiseHeads`` in their
     dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and
     infinity. Source: Proposition *prop-bounded-heads*. Introduced in *how-many-heads-really*.
+
+    >>> heads = quaternion_heads(torch.randn(8, 4, 4))
+    >>> heads.V.shape, round(heads.bound, 6)
+    (torch.Size([4, 4, 4]), 1.0)
     """
     return _division_heads(_checked(system, n), 4)
 

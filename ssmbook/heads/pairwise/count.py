@@ -24,6 +24,11 @@ class PairwiseCertificate:
     ``low`` = ceil(k/d) <= l <= ``high`` = min(k, p), bounds from the interaction rank ``k``; ``exact`` tells
     rational arithmetic from float64; ``spectrum`` (min(k, p),) the singular values at the best draw, relative
     to the largest.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> proof = pairwise_head_count(turn, 8).evidence
+    >>> proof.low, proof.high, proof.k
+    (1, 2, 2)
     """
 
     low: int
@@ -55,6 +60,10 @@ def pairwise_head_count(
     Returns a settled `Count`, evidence a `PairwiseCertificate`. Raises ``TypeError``/``ValueError`` for a
     wrong dtype or shape, NaN, infinity, draws < 1. Source: Theorem *thm-pairwise-count*. Introduced in
     *how-many-heads-really*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> print(pairwise_head_count(turn, 8))
+    2 heads (rank at random tokens)
     """
     M = lags_of(system, n)
     n, p, d = M.shape
@@ -105,6 +114,11 @@ class PairwiseHeads:
     where x_j = 0. It depends on the key token and the lag alone, and is homogeneous of degree 0 in x_j.
     ``bound`` is a proved constant with sum_h (alpha^h_ij)^2 <= (bound ||M_{i-j}||_2)^2 for *every* input, or
     infinity where none exists. Introduced in *how-many-heads-really*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> heads = complex_heads(turn, 8)
+    >>> heads.V.shape, heads.bound
+    (torch.Size([2, 2, 2]), 1.0)
     """
 
     def __init__(self, M: torch.Tensor, V: torch.Tensor, bound: float = float("inf")):
@@ -177,6 +191,11 @@ def pairwise_heads_from_ssm(
     A real `System` and n, or lag operators M (n, p, d) alone; ``generator`` a torch.Generator on the CPU
     (default: seed 0). Returns ``PairwiseHeads`` in their dtype and on their device. Raises as
     ``pairwise_head_count``. Source: Theorem *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+
+    >>> M, x = torch.randn(8, 2, 3, dtype=torch.float64), torch.randn(8, 3, dtype=torch.float64)
+    >>> heads = pairwise_heads_from_ssm(M)
+    >>> len(heads.V), torch.allclose(heads(x), heads.target(x))  # W has rank six
+    (2, True)
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     M = lags_of(system, n)

@@ -18,6 +18,9 @@ def jordan_lags(
     rho a real number, n >= 0 an ``int``. Tensor rank 3 and border rank 2 for n >= 2. Raises
     ``TypeError``/``ValueError`` for a bad n. Source: Proposition *prop-border-rank*, ``desilva2008tensor``.
     Introduced in *how-many-heads-really*.
+
+    >>> jordan_lags(0.5, 3)[2].tolist()
+    [[0.25, 1.0], [0.0, 0.25]]
     """
     check_integer("n", n, low=0)
     tau = torch.arange(n, dtype=dtype, device=device)
@@ -44,6 +47,10 @@ def jordan_approximation(
     coefficients (2, n) carry the size. rho real, epsilon real and not 0, n >= 1. Raises
     ``TypeError``/``ValueError`` for a bad n or epsilon. Source: Proposition *prop-border-rank*,
     ``desilva2008tensor``. Introduced in *how-many-heads-really*.
+
+    >>> near = jordan_approximation(0.5, 1e-3, n=6)  # two heads, where three are exact
+    >>> len(near.V), near.relative_error < 0.01, near.coefficients.abs().max().item() > 100
+    (2, True, True)
     """
     check_integer("n", n, low=1)
     if not 0 < abs(epsilon) < float("inf"):

@@ -29,6 +29,10 @@ class LagHeads:
 
     ``V`` (H, p, d), ``coefficients`` (H, n); ``relative_error`` of the lags they were fitted to, in Frobenius
     norm.
+
+    >>> heads = jordan_approximation(0.5, 1e-3, n=6)
+    >>> heads.V.shape, heads.coefficients.shape, heads.relative_error < 0.01
+    (torch.Size([2, 2, 2]), torch.Size([2, 6]), True)
     """
 
     V: torch.Tensor
@@ -65,6 +69,10 @@ def rank_limited_head_count(
     (1e-10 in float64). A System lends its modes where its lags alone do not show them. V and coefficients
     follow its dtype and device. Raises ``TypeError``/``ValueError``
     for bad input. Source: Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> print(rank_limited_head_count(turn, 8, r=1))  # two where a head may have any rank
+    3 heads (value maps of rank at most 1)
     """
     M, behind = lags_of(system, n), system_behind(system)
     check_integer("r", r, low=1)
@@ -100,6 +108,11 @@ def rank_limited_lower_bounds(
     A real `System` and n, or lag operators M (n, p, d) alone; r an int >= 1. Raises as
     ``rank_limited_head_count``. Source: Proposition *prop-rank-limited*. Introduced in
     *how-many-heads-really*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> bounds = rank_limited_lower_bounds(turn, 8, r=1)
+    >>> bounds["span"], bounds["tensor rank"]
+    (2, 3)
     """
     M = lags_of(system, n)
     check_integer("r", r, low=1)

@@ -26,6 +26,11 @@ class SoftmaxHeads:
     ``sink`` says whether every row also has a sink key of logit 0 and value 0. ``relative_error`` is the
     Frobenius error of the whole operator over the target's norm, in float64. ``certificate`` is that of
     ``softmax_head_count``.
+
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> heads = softmax_heads_from_ssm(System(0.5 * one, one, one), 8)
+    >>> heads.logits.shape, heads.sink, heads.relative_error < 1e-12
+    (torch.Size([1, 8, 8]), True, True)
     """
 
     logits: torch.Tensor
@@ -67,6 +72,11 @@ def softmax_heads_from_ssm(
     and when rounding forbids a relative error below 1e-10 (reason and spectrum in the message);
     ``TypeError``/``ValueError`` for bad input. Source: Theorem *thm-sink-count*. Introduced in
     *how-many-heads-really*.
+
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> heads = softmax_heads_from_ssm(System(-0.5 * one, one, one), 8)
+    >>> len(heads.V), heads.relative_error < 1e-10
+    (2, True)
     """
     check_integer("n", n, low=1)
     exact = check_real(system).double()

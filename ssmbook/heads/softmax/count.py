@@ -39,6 +39,10 @@ class SoftmaxCertificate:
     pattern or the dependency was proved for the very floats given (rounding bound, or rational arithmetic).
     ``spectrum`` holds the singular values behind k and ``residual`` the largest part of a normalized lag
     outside their span; ``reason`` says it in words.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> softmax_head_count(turn, 16).evidence.kind
+    'eigenvalue'
     """
 
     kind: str
@@ -76,6 +80,12 @@ def softmax_head_count(
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity, and tolerances that are
     not numbers in [0, 1). Source: Theorem *thm-sink-count*. Introduced in *how-many-heads-really*.
+
+    >>> one = torch.ones(1, 1)
+    >>> print(softmax_head_count(System(0.5 * one, one, one), 8))
+    1 head (eigenvalue)
+    >>> print(softmax_head_count(System(-0.5 * one, one, one), 8))  # it changes sign, and no weight may
+    2 heads (eigenvalue)
     """
     M, behind = lags_of(system, n), system_behind(system)
     tolerances = trust(M, rtol, lag_rtol)

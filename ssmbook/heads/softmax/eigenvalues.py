@@ -24,6 +24,11 @@ class EigenvalueTest:
     ``nu`` are the interaction rank and the degree of the minimal polynomial of the minimal realization, as
     the poles show it; ``independent`` is k == nu. ``modes`` lists (eigenvalue, index) with one entry per
     conjugate pair, index being its power in that polynomial.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> test = eigenvalue_test(turn)
+    >>> test.verdict, test.k, test.modes[0][1]
+    ('k+1', 2, 1)
     """
 
     verdict: str
@@ -52,6 +57,11 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     and lags disagree on nu, as they do for two poles within ``rtol``. Raises ``TypeError``/``ValueError`` for
     a bad system and one with a skip. Source: Proposition *prop-eigenvalue-test*. Introduced in
     *how-many-heads-really*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> test = eigenvalue_test(turn)  # no positive real eigenvalue
+    >>> test.verdict, test.n0_low, test.n0_high
+    ('k+1', 3, 3)
     """
     if check_real(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")

@@ -24,6 +24,10 @@ class SinklessReach:
 
     ``spread`` is max_i ||row sum_i - row sum_0|| over the largest block norm. ``certificate`` (weights over
     the visible blocks, row by row) is that of ``softmax_head_count``, None where the row sums differ.
+
+    >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+    >>> round(sinkless_reach(decay, 8).evidence.spread, 3)  # row sums 1 … 1.992: no softmax without a sink
+    0.992
     """
 
     spread: float
@@ -37,6 +41,10 @@ class SinklessPlateau:
     ``error`` = min sum_ij ||W'_ij - M_{i-j}||_F^2, ``relative`` that over the energy of the system,
     ``value_sum`` (p, d) the best common row sum, ``corrections`` (n, p, d) what the optimum adds to every
     visible block of row i.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> round(sinkless_plateau(turn, 16).relative, 3)  # missed by any number of heads
+    0.013
     """
 
     error: float
@@ -71,6 +79,10 @@ def sinkless_reach(
     leaves k to k + 1. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
     diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem
     *thm-exact-reach*. Introduced in *how-many-heads-really*.
+
+    >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+    >>> print(sinkless_reach(decay, 8))
+    no number of heads (row sums differ)
     """
     W = _blocks(system, n)
     tolerances = trust(W, rtol, lag_rtol)
@@ -95,6 +107,10 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
     dtype and on their device; the sums are made in float64. Raises ``TypeError``/``ValueError`` for a wrong
     dtype or shape, NaN and infinity. Source: Proposition *prop-plateau*. Introduced in
     *how-many-heads-really*.
+
+    >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+    >>> round(sinkless_plateau(decay, 16).relative, 4)  # what any number of heads misses
+    0.0279
     """
     M = lags_of(system, n)
     if M.shape[0] == 0:
@@ -121,6 +137,11 @@ def sinkless_heads(
     an int asks for k or k + 1. Result ``SoftmaxHeads`` in the dtype and on the device of W. Raises
     ``ValueError`` for an operator out of reach, for k heads that are not certified, and for bad input.
     Source: Theorem *thm-exact-reach*. Introduced in *how-many-heads-really*.
+
+    >>> mean = torch.ones(4, 4).tril() / torch.arange(1.0, 5.0)[:, None]
+    >>> heads = sinkless_heads(mean[..., None, None] * torch.eye(2))
+    >>> len(heads.V), heads.sink, heads.relative_error < 1e-6
+    (1, False, True)
     """
     W = _blocks(system, n)
     count = sinkless_reach(W, rtol=rtol)
