@@ -15,7 +15,7 @@ from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
 from ssmbook.heads.fixed.modal import modal_residues
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads.gates import diagonal_ssm_by_gates
-from ssmbook.heads.pairwise.bounded import complex_heads, hankel_heads, quaternion_heads
+from ssmbook.heads.pairwise.bounded import bounded_head_count, bounded_heads, every_input_head_count
 from ssmbook.heads.pairwise.count import (
     PairwiseCertificate,
     PairwiseHeads,
@@ -29,9 +29,11 @@ from ssmbook.heads.rank_limited.count import (
     rank_limited_lower_bounds,
 )
 from ssmbook.heads.single_head import OneHeadWitness, one_head_coefficients, one_head_witness
+from ssmbook.heads.softmax.certify import SoftmaxCertificate
 from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm
-from ssmbook.heads.softmax.count import SoftmaxCertificate, softmax_head_count
+from ssmbook.heads.softmax.count import softmax_head_count
 from ssmbook.heads.softmax.eigenvalues import EigenvalueTest, eigenvalue_test
+from ssmbook.heads.softmax.positive import PositiveMultiple, least_positive_multiple
 from ssmbook.heads.softmax.sinkless import (
     SinklessPlateau,
     SinklessReach,
@@ -49,33 +51,35 @@ __all__ = [
     "OneHeadWitness",
     "PairwiseCertificate",
     "PairwiseHeads",
+    "PositiveMultiple",
     "SinklessPlateau",
     "SinklessReach",
     "SoftmaxCertificate",
     "SoftmaxHeads",
     "SpectrumReport",
-    "complex_heads",
+    "bounded_head_count",
+    "bounded_heads",
     "diagonal_ssm_by_gates",
     "eigenvalue_test",
     "epsilon_head_count",
+    "every_input_head_count",
     "exact_head_count",
     "exact_minimal_degree",
     "exact_modal_head_count",
     "exact_modal_residues",
-    "hankel_heads",
     "head_count",
     "head_count_bound",
     "head_floor",
     "heads_from_ssm",
     "jordan_approximation",
     "jordan_lags",
+    "least_positive_multiple",
     "minimal_polynomial_degree",
     "modal_residues",
     "one_head_coefficients",
     "one_head_witness",
     "pairwise_head_count",
     "pairwise_heads_from_ssm",
-    "quaternion_heads",
     "rank_limited_head_count",
     "rank_limited_lower_bounds",
     "residual_depth_span",

@@ -1,13 +1,23 @@
 """Bounded pairwise heads: exact for every input, zero tokens and canceling ones included."""
 
+import itertools
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
-from ssmbook.heads.pairwise.bounded import complex_heads, hankel_heads, quaternion_heads
+from ssmbook.heads import bounded_head_count, bounded_heads, every_input_head_count
+from ssmbook.systems import System, random_stable
 
 F64 = torch.float64
+ALGEBRAS = (1, 2, 4, 8)
+
+
+def fitting(p, d):
+    return [a for a in ALGEBRAS if a <= 2 or min(p, d) <= a]
 
 
 def awkward_tokens(n, d, g):
@@ -21,77 +31,110 @@ def awkward_tokens(n, d, g):
     return x
 
 
-def check_bounded(heads, M, x):
-    n = x.shape[-2]
-    assert torch.isfinite(heads.coefficients(x)).all()
+@pytest.mark.guards("prop-bounded-heads")
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 5), st.sampled_from(ALGEBRAS)
+)
+def test_heads_are_the_system_for_awkward_inputs_and_keep_their_bound(seed, p, d, n, a):
+    g = torch.Generator().manual_seed(seed)
+    M = torch.randn(n, p, d, generator=g, dtype=F64)
+    heads = bounded_heads(M, algebra=a if a in fitting(p, d) else None)
+    if a in fitting(p, d):
+        P, D = math.ceil(p / a), math.ceil(d / a)
+        assert heads.H == a * (P + D - 1) and heads.bound == math.sqrt(math.comb(P + D - 2, P - 1))
+    x = awkward_tokens(n, d, g)
+    alpha = heads.coefficients(x)
     lag = torch.arange(n)[:, None] - torch.arange(n)
     norms = torch.linalg.matrix_norm(M, 2)[lag.clamp(min=0)] * (lag >= 0)
-    assert (heads.coefficients(x).square().sum(-3).sqrt() <= heads.bound * norms * (1 + 1e-9)).all()
-    y, target = heads(x), heads.target(x)
-    scale = M.norm() * n * x.shape[-1] * x.abs().amax((1, 2), keepdim=True)
-    assert ((y - target).abs() <= 1e-12 * heads.bound * scale).all()
+    assert (alpha.square().sum(-3).sqrt() <= heads.bound * norms * (1 + 1e-9)).all()
+    scale = M.norm() * n * d * x.abs().amax((1, 2), keepdim=True)
+    assert ((heads(x) - heads.target(x)).abs() <= 1e-12 * heads.bound * scale).all()
 
 
 @pytest.mark.guards("prop-bounded-heads")
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5), st.integers(1, 7))
-def test_hankel_heads(seed, p, d, n):
-    g = torch.Generator().manual_seed(seed)
-    M = torch.randn(n, p, d, generator=g, dtype=F64)
-    heads = hankel_heads(M)
-    assert heads.H == p + d - 1
-    check_bounded(heads, M, awkward_tokens(n, d, g))
-
-
-@pytest.mark.guards("prop-bounded-heads")
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4), st.integers(1, 7))
-def test_division_algebra_heads(seed, p, d, n):
-    g = torch.Generator().manual_seed(seed)
-    M = torch.randn(n, p, d, generator=g, dtype=F64)
-    x = awkward_tokens(n, d, g)
-    heads = quaternion_heads(M)
-    assert heads.H == 4 and heads.bound == 1
-    check_bounded(heads, M, x)
-    if max(p, d) <= 2:
-        assert complex_heads(M).H == 2
-        check_bounded(complex_heads(M), M, x)
-
-
-@pytest.mark.guards("prop-bounded-heads")
-def test_full_rank_systems_by_few_heads():
-    g = torch.Generator().manual_seed(0)
-    M = torch.randn(20, 4, 4, generator=g, dtype=F64)
-    assert torch.linalg.matrix_rank(M.flatten(1)) == 16
-    assert hankel_heads(M).H == 7 and quaternion_heads(M).H == 4
-    M = torch.randn(8, 2, 2, generator=g, dtype=F64)
-    assert torch.linalg.matrix_rank(M.flatten(1)) == 4 and complex_heads(M).H == 2
-    assert complex_heads(M).V.tolist() == [[[1, 0], [0, 1]], [[0, -1], [1, 0]]]
-
-
-@pytest.mark.guards("prop-bounded-heads")
-def test_images_of_a_token_span_with_the_stated_singular_value():
-    g = torch.Generator().manual_seed(1)
-    for p, d in [(4, 4), (2, 5), (3, 2)]:
-        heads = hankel_heads(torch.zeros(1, p, d, dtype=F64))
-        x = torch.randn(500, d, generator=g, dtype=F64)
-        x = x / x.norm(dim=1, keepdim=True)
-        images = torch.einsum("hpd,md->mph", heads.V, x)
-        assert torch.linalg.svdvals(images).amin() >= 1 / heads.bound
-    V = quaternion_heads(torch.zeros(1, 4, 4, dtype=F64)).V
+@pytest.mark.parametrize("a", ALGEBRAS)
+def test_unit_multiplications_keep_lengths_and_are_orthogonal(a):
+    V = bounded_heads(torch.zeros(1, a, a, dtype=F64), algebra=a).V
+    assert V.shape == (a, a, a) and torch.equal(V[0], torch.eye(a, dtype=F64))
     gram = torch.einsum("apd,bpe->abde", V, V)
-    skew = gram + gram.transpose(2, 3)
-    assert torch.equal(
-        skew, 2 * torch.einsum("ab,de->abde", torch.eye(4, dtype=F64), torch.eye(4, dtype=F64))
-    )
+    eye = torch.eye(a, dtype=F64)
+    assert torch.equal(gram + gram.transpose(2, 3), 2 * torch.einsum("ab,de->abde", eye, eye))
+    if a == 2:
+        assert V[1].tolist() == [[0, -1], [1, 0]]
+
+
+@pytest.mark.guards("prop-bounded-heads")
+@pytest.mark.parametrize(
+    "p,d,a", [(2, 2, 1), (3, 3, 1), (4, 4, 1), (2, 5, 1), (4, 6, 2), (6, 6, 2), (3, 7, 4)]
+)
+def test_the_bound_is_attained_and_an_optimizer_finds_nothing_worse(p, d, a):
+    heads = bounded_heads(torch.zeros(1, p, d, dtype=F64), algebra=a)
+    V = heads.V.numpy()
+
+    def product(z):
+        w, x = z[:p], z[p:]
+        return ((V @ x @ w) ** 2).sum() / ((w**2).sum() * (x**2).sum())
+
+    g = torch.Generator().manual_seed(p + d)
+    starts = torch.randn(20, p + d, generator=g, dtype=F64).numpy()
+    least = min(minimize(product, start).fun for start in starts)
+    assert least >= heads.bound**-2 * (1 - 1e-6)
+    ends = torch.zeros(p + d, dtype=F64)
+    ends[0], ends[p + a * (math.ceil(d / a) - 1)] = 1, 1  # the lowest power times the highest
+    assert product(ends.numpy()) == pytest.approx(heads.bound**-2, rel=1e-12)
+
+
+@pytest.mark.guards("prop-bounded-heads")
+def test_the_count_is_the_hopf_stiefel_number_up_to_eight_channels():
+    def vanishes(p, d, H):  # (s + t)^H = 0 over Z/2 modulo s^p and t^d: another form of the condition
+        powers = {(0, 0)}
+        for _ in range(H):
+            moved = [(s + u, t + v) for s, t in powers for u, v in ((1, 0), (0, 1))]
+            powers = {m for m in moved if moved.count(m) % 2 and m[0] < p and m[1] < d}
+        return not powers
+
+    for p, d in itertools.product(range(1, 9), range(1, 20)):
+        count = bounded_head_count(p, d)
+        assert count.settled and count == bounded_head_count(d, p)
+        assert vanishes(p, d, count.value) and not vanishes(p, d, count.value - 1)
+        assert bounded_heads(torch.zeros(1, p, d, dtype=F64)).H == count
+        assert bounded_heads(torch.zeros(1, d, p, dtype=F64)).H == count
+    assert [bounded_head_count(m, m).short for m in (3, 5, 9, 16)] == ["4", "8", "16 to 17", "16 to 30"]
+
+
+@pytest.mark.guards("prop-bounded-heads", "thm-strong-form")
+def test_the_count_of_one_system():
+    g = torch.Generator().manual_seed(0)
+    eye = torch.eye(2, dtype=F64)
+    quarter = torch.tensor([[0.0, -1], [1, 0]], dtype=F64)
+    assert every_input_head_count(System(quarter, eye, eye), 6) == 2
+    six = random_stable(6, 4, 2, rho=0.9, generator=g, dtype=F64)
+    assert every_input_head_count(six, 20) == 4  # two for almost every input
+    assert every_input_head_count(six.lags(20).mT) == 4
+    assert every_input_head_count(torch.randn(20, 3, 3, generator=g, dtype=F64)) == 4
+    # Two outputs, one of them silent for x = e_1: the span is not always the plane.
+    blind = torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 1]]], dtype=F64)
+    assert every_input_head_count(blind) == 2
+    spin = torch.zeros(3, 3, 3, dtype=F64)
+    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        spin[a, b, c], spin[a, c, b] = 1, -1
+    assert every_input_head_count(spin).short == "2 to 3"  # three by hand
+    assert every_input_head_count(torch.zeros(4, 2, 2, dtype=F64)) == 0
+    row = torch.randn(9, 1, 5, generator=g, dtype=F64)
+    assert every_input_head_count(row) == 5 and every_input_head_count(row[:3]) == 3
+    frame = torch.randn(3, 2, generator=g, dtype=F64), torch.randn(4, 6, generator=g, dtype=F64)
+    assert every_input_head_count(frame[0] @ six.lags(20) @ frame[1]) == 4  # six states among idle channels
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="p, d <= 4"):
-        quaternion_heads(torch.zeros(3, 5, 4, dtype=F64))
-    with pytest.raises(ValueError, match="p, d <= 2"):
-        complex_heads(torch.zeros(3, 3, 2, dtype=F64))
+    with pytest.raises(ValueError, match=r"algebra must be one of \(1, 2, 8\) for p = 5, d = 6; got 4"):
+        bounded_heads(torch.zeros(3, 5, 6, dtype=F64), algebra=4)
+    with pytest.raises(ValueError, match="algebra must be one of .* got 3"):
+        bounded_heads(torch.zeros(3, 2, 2, dtype=F64), algebra=3)
     with pytest.raises(ValueError, match="M must be finite"):
-        hankel_heads(torch.full((2, 2, 2), float("inf"), dtype=F64))
+        bounded_heads(torch.full((2, 2, 2), float("inf"), dtype=F64))
     with pytest.raises(ValueError, match="p, d >= 1"):
-        hankel_heads(torch.zeros(2, 0, 2, dtype=F64))
+        bounded_heads(torch.zeros(2, 0, 2, dtype=F64))
+    with pytest.raises(ValueError, match="d must be"):
+        bounded_head_count(2, 0)

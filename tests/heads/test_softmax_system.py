@@ -168,8 +168,9 @@ def test_lags_that_all_cancel_need_no_head(spread):
         S, Q = 10.0 ** rng.uniform(-spread, spread, 4), np.linalg.qr(rng.standard_normal((4, 4)))[0]
         turned = S[:, None] * (Q @ A @ Q.T) / S, S[:, None] * (Q @ B), C @ Q.T / S
         system = System(*(torch.from_numpy(m) for m in turned))
-        assert softmax_head_count(system, 6) == 0
-        assert softmax_head_count(system.replace(D=torch.ones(1, 1, dtype=F64)), 6) == 2
+        skip = system.replace(D=torch.ones(1, 1, dtype=F64))
+        assert softmax_head_count(system, 6) == 0 and softmax_head_count(skip, 6) == 2
+        assert softmax_heads_from_ssm(system, 6).H == 0 and softmax_heads_from_ssm(skip, 6).H == 2
 
 
 @pytest.mark.guards("thm-sink-count")

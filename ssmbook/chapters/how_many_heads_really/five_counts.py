@@ -157,8 +157,8 @@ def counts_by_class(system, n) -> list[str]:
     """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
 
     One real `System`; n >= 1 an int. In order: real and fixed; softmax without a
-    sink; softmax with a sink; real with value maps of rank 1; pairwise, almost every input; pairwise and
-    bounded (the smallest construction that fits the size, "≤ 4"). Bounds, "6 to 8", where a count is open.
+    sink; softmax with a sink; real with value maps of rank 1; pairwise, almost every input; reading
+    or locally bounded, every input. Bounds, "6 to 8", where a count is open.
 
     Raises as ``head_count``. Source: the theorems of *how-many-heads-really*, where it
     is introduced.
@@ -169,10 +169,9 @@ def counts_by_class(system, n) -> list[str]:
         heads.softmax_head_count(system, n),
         heads.rank_limited_head_count(system, n, r=1),
         heads.pairwise_head_count(system, n),
+        heads.every_input_head_count(system, n),
     ]
-    p, d = system.p, system.d
-    bounded = 2 if max(p, d) <= 2 else 4 if max(p, d) <= 4 else p + d - 1
-    return [*(count.short for count in counts), f"≤ {min(p + d - 1, bounded)}"]
+    return [count.short for count in counts]
 
 
 def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from ssmbook._checks import check_integer
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import check_real
-from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, shaped, trust
+from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, shaped, trust
 from ssmbook.heads.softmax.rows import lag_rows
 from ssmbook.operators import FactorizedOperator
 from ssmbook.systems.system import System, system_first

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from scipy.linalg import eig, schur
 
 from ssmbook.heads._target import check_real
 from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.heads.softmax.certify import certify
 from ssmbook.systems._units import ldexp, standard_form
 from ssmbook.systems.system import System, system_first
 
@@ -46,10 +49,12 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which n.
 
     With independent R_{s,m} = C N_s^m P_s B (k = nu): k heads for every n iff the minimal realization has a
-    positive real eigenvalue. Without one, k + 1 heads from n0 on, 1 + nu_0 + max(nu - nu_0, max
-    ceil(pi/theta_s)) <= n0 <= 1 + nu_0 + sum nu_s ceil(pi/theta_s), over negative eigenvalues (theta = pi)
-    and conjugate pairs with angle theta_s and index nu_s; nu_0 is the index of the eigenvalue 0. The upper
-    bound needs no independence; a positive eigenvalue without independence is inconclusive.
+    positive real eigenvalue. Without one, k + 1 heads from n0 on, 1 plus the least degree of a nonzero
+    multiple of the minimal polynomial with coefficients >= 0. The test looks for it between 1 + nu_0 + max(nu
+    - nu_0, max ceil(pi/theta_s)) and 1 + nu_0 + sum nu_s ceil(pi/theta_s), over negative eigenvalues (theta =
+    pi) and conjugate pairs with angle theta_s and index nu_s, nu_0 being the index of the eigenvalue 0: an
+    interval remains where a margin is below n ``rtol``. (`least_positive_multiple` is exact, for rational
+    coefficients.) The upper bound needs no independence; a positive eigenvalue without it is inconclusive.
 
     One real `System` without a skip, any stability and units. Works in float64; eigenvalues within ``rtol``
     (relative to the spectral radius) are taken for one, and moduli below it for 0. The mathematics is exact,
@@ -62,6 +67,17 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     >>> test = eigenvalue_test(turn)  # no positive real eigenvalue
     >>> test.verdict, test.n0_low, test.n0_high
     ('k+1', 3, 3)
+    """
+    test = verdict_of_poles(system, rtol)
+    if test.verdict != "k+1" or not test.independent or test.n0_low == test.n0_high:
+        return test
+    return replace(test, **_narrowed(test, rtol))
+
+
+def verdict_of_poles(system: System, rtol: float = 1e-7) -> EigenvalueTest:
+    """The eigenvalue test with the interval for n0 that needs no linear program.
+
+    Introduced in *how-many-heads-really*.
     """
     if check_real(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
@@ -86,6 +102,37 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     high = 1 + delay + sum(turn * index for turn, index in turns)
     low = 1 + max([nu, *(delay + turn for turn, _ in turns)]) if k == nu else None
     return EigenvalueTest("k+1", "no positive real pole", n0_low=low, n0_high=high, **known)
+
+
+def _narrowed(test, rtol) -> dict[str, int]:
+    """The interval for n0, as far as certificates for the solutions of the recurrence close it."""
+    low, high = test.n0_low, test.n0_high
+    delay = sum(index for value, index in test.modes if value == 0)
+    rows = _solutions(test.modes, high - delay)
+
+    @cache
+    def kind(n):
+        found = certify(rows[: n - delay], 1e-10, max(n * rtol, 1e-12))
+        proved = found.k == rows.shape[1] and (found.kind == "separating" or found.margin > n * rtol)
+        return found.kind if proved else "undecided"
+
+    # n0 is the first length without a functional: k heads below it, a dependency from it on.
+    lengths = range(low, high)
+    first_open = low + bisect_left(lengths, True, key=lambda n: kind(n) != "separating")
+    first_closed = low + bisect_left(lengths, True, key=lambda n: kind(n) == "dependency")
+    return {"n0_low": first_open, "n0_high": max(first_open, first_closed)}
+
+
+def _solutions(modes, length) -> np.ndarray:
+    """The real sequences of the poles other than 0 as columns (length, nu - nu_0), each row up to scale."""
+    tau, columns = np.arange(length), []
+    largest = max(abs(value) for value, _ in modes)
+    for value, index in modes:
+        for m in range(index if value != 0 else 0):
+            phase = np.exp(1j * np.angle(value) * tau)
+            size = (abs(value) / largest) ** tau * (tau / max(length - 1, 1)) ** m
+            columns += [size * phase.real] if value.imag == 0 else [size * phase.real, size * phase.imag]
+    return np.stack(columns, 1)
 
 
 def _doubt(report, nu, nearly_real) -> str:

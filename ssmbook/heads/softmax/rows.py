@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ssmbook.scans import lti_kernel
+from ssmbook.systems.system import System
 
 # One step that loses this much of its terms' size has cancelled: what is left of it is rounding.
 _CANCELLED = 1e-12
@@ -15,11 +16,16 @@ def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
     """Return float64 rows (n, p d) and integer exponents (n,) with rows * 2^exponents = vec M_tau.
 
     M (n, p, d), of ``system`` (A, B, C, D) where that is known. A lag all of which cancels in C times the
-    state is zero then: what is left of it is rounding. Lags at the end that are zero or close to the least
-    number of M's dtype may have faded: they are taken from the system, by a recurrence that keeps the state
-    at order one. A zero lag before others that are not stays zero. Introduced in *how-many-heads-really*.
+    state is zero then, and where no input reaches an output through a state all are: what is left of them is
+    rounding. Lags at the end that are zero or close to the least number of M's dtype may have faded: they are
+    taken from the system, by a recurrence that keeps the state at order one. A zero lag before others that
+    are not stays zero. Introduced in *how-many-heads-really*.
     """
     rows = M.detach().double().cpu().flatten(1).numpy()
+    if system is not None and System(*system).minimal().N == 0:
+        rows = np.zeros_like(rows)
+        rows[:1] = 0 if system[3] is None else system[3].detach().double().cpu().flatten().numpy()
+        return rows, np.zeros(len(rows), dtype=int)
     if system is not None:
         rows = np.where(_all_cancelled(rows, *system)[:, None], 0.0, rows)
     faint = np.abs(rows).max(1, initial=0.0) < torch.finfo(M.dtype).tiny / torch.finfo(M.dtype).eps ** 2

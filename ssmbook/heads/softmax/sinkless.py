@@ -12,8 +12,8 @@ from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
+from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, trust
 from ssmbook.heads.softmax.construct import SoftmaxHeads, full_simplex, slice_simplex
-from ssmbook.heads.softmax.count import SoftmaxCertificate, certify, counted, trust
 from ssmbook.numerics import toeplitz
 from ssmbook.systems.system import System, system_first
 

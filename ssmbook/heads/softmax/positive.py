@@ -1,0 +1,166 @@
+"""Positive dependencies in exact arithmetic: from which length on a system needs its extra softmax head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Rational
+
+
+@dataclass(frozen=True)
+class PositiveMultiple:
+    """A polynomial's nonnegative multiple of least degree, proved both ways (see `least_positive_multiple`).
+
+    All numbers are ``Fraction``. ``polynomial`` mu and ``multiple`` q hold coefficients from z^0 up; q is a
+    multiple of mu with coefficients >= 0, not all 0, and ``degree`` its degree. ``solution`` holds ``degree``
+    numbers u(0), u(1), ... > 0 that obey the recurrence sum_l mu_l u(tau + l) = 0: no nonzero multiple of
+    lower degree is nonnegative, as it would have sum_l q_l u(l) = 0. Introduced in *how-many-heads-really*.
+    """
+
+    polynomial: tuple[Fraction, ...]
+    multiple: tuple[Fraction, ...]
+    solution: tuple[Fraction, ...]
+
+    @property
+    def degree(self) -> int:
+        """The least degree of a nonzero multiple with coefficients >= 0."""
+        return len(self.multiple) - 1
+
+    def verify(self) -> bool:
+        """Check the proof from its numbers alone: signs, the division without remainder, the recurrence."""
+        mu, q, u = self.polynomial, list(self.multiple), self.solution
+        signs = min(q) >= 0 and q[-1] > 0 and all(value > 0 for value in u) and len(u) == self.degree
+        for top in range(len(q) - 1, len(mu) - 2, -1):
+            factor = q[top] / mu[-1]
+            for shift, value in enumerate(mu):
+                q[top - len(mu) + 1 + shift] -= factor * value
+        sums = (sum(a * b for a, b in zip(mu, u[t:], strict=False)) for t in range(len(u) - len(mu) + 1))
+        return signs and not any(q) and not any(sums)
+
+
+def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveMultiple:
+    """Return the nonzero multiple of least degree all of whose coefficients are >= 0, with a proof of both.
+
+    With independent R_{s,m} and the minimal polynomial mu of the system, k + 1 softmax heads with a sink are
+    needed from n0 = 1 + degree tokens on, and not before. Works in rational arithmetic, by a simplex method
+    that takes in one power of z after the other; floats are taken as the rationals they are.
+
+    ``polynomial``: coefficients from z^0 up, the last one not 0. Raises ``ValueError`` for a polynomial with
+    a positive root, which has no such multiple, and for one that is empty or ends with 0, ``TypeError`` for
+    coefficients that are not real numbers. Source: Proposition *prop-eigenvalue-test*. Introduced in
+    *how-many-heads-really*.
+
+    >>> found = least_positive_multiple([1, -1, 1])  # z^2 - z + 1, roots at 60 degrees
+    >>> found.degree, [str(c) for c in found.multiple], found.verify()
+    (3, ['1/2', '0', '0', '1/2'], True)
+    """
+    mu = _rationals(polynomial)
+    delay = next(i for i, value in enumerate(mu) if value != 0)
+    core, size = mu[delay:], len(mu) - delay - 1
+    program, power, positive = _PhaseOne(size), [Fraction(i == 0) for i in range(size)], []
+    while program.infeasible:
+        positive = program.functional()
+        program.add(power)
+        top = power[-1] if size else Fraction(0)
+        power = [low - top * value / core[-1] for low, value in zip([0, *power], core[:-1], strict=False)]
+    q = program.weights()
+    u = [sum(a * b for a, b in zip(positive, z, strict=True)) for z in program.points[:-1]] if size else []
+    return PositiveMultiple(mu, (Fraction(0),) * delay + tuple(q), (Fraction(1),) * delay + tuple(u))
+
+
+def positive_weights(points: Sequence[Sequence[Fraction]]) -> list[Fraction] | None:
+    """Return weights >= 0 with sum 1 and sum_i weight_i point_i = 0 over the rationals, or None.
+
+    None is a proof that some u has <u, point_i> > 0 for all i. Introduced in *how-many-heads-really*.
+    """
+    program = _PhaseOne(len(points[0]))
+    for point in points:
+        if not program.infeasible:
+            break
+        program.add(point)
+    found = None if program.infeasible else program.weights()
+    return found and found + [Fraction(0)] * (len(points) - len(found))
+
+
+class _PhaseOne:
+    """The exact program: weights >= 0 on points added one by one, sum 1, with sum weight point = 0.
+
+    Phase one of the revised simplex method with Bland's rule, which never cycles: the basis starts with one
+    artificial variable an equation, and what they still hold is the infeasibility.
+    """
+
+    def __init__(self, size: int):
+        self.points, self.basis = [], [None] * (size + 1)  # None: an artificial variable
+        self.inverse = [[Fraction(i == j) for j in range(size + 1)] for i in range(size + 1)]
+        self.value = [Fraction(i == size) for i in range(size + 1)]
+
+    @property
+    def infeasible(self) -> bool:
+        return any(v != 0 for v, b in zip(self.value, self.basis, strict=True) if b is None)
+
+    def add(self, point):
+        """Take in one more point, and pivot until nothing improves."""
+        self.points.append(list(point))
+        while True:
+            y = self._prices()
+            gain = (sum(a * b for a, b in zip(y, [*z, 1], strict=True)) for z in self.points)
+            entering = next((j for j, g in enumerate(gain) if g > 0), None)
+            if entering is None:
+                return
+            self._pivot(entering)
+
+    def functional(self) -> list[Fraction]:
+        """A u with <u, point> > 0 for every point so far, where the program is infeasible."""
+        return [-value for value in self._prices()[:-1]]
+
+    def weights(self) -> list[Fraction]:
+        """The weights of the points so far, where the program is feasible."""
+        found = [Fraction(0)] * len(self.points)
+        for v, b in zip(self.value, self.basis, strict=True):
+            if b is not None:
+                found[b] = v
+        return found
+
+    def _prices(self):
+        rows = [row for row, b in zip(self.inverse, self.basis, strict=True) if b is None]
+        return [sum(column, Fraction(0)) for column in zip(*rows, strict=True)] or [Fraction(0)] * len(
+            self.value
+        )
+
+    def _pivot(self, entering):
+        column = [*self.points[entering], Fraction(1)]
+        step = [sum(a * b for a, b in zip(row, column, strict=True)) for row in self.inverse]
+        order = [len(self.points) + i if b is None else b for i, b in enumerate(self.basis)]
+        out = min((i for i, s in enumerate(step) if s > 0), key=lambda i: (self.value[i] / step[i], order[i]))
+        self.inverse[out] = [a / step[out] for a in self.inverse[out]]
+        self.value[out] /= step[out]
+        for i, s in enumerate(step):
+            if i != out and s != 0:
+                self.inverse[i] = [a - s * b for a, b in zip(self.inverse[i], self.inverse[out], strict=True)]
+                self.value[i] -= s * self.value[out]
+        self.basis[out] = entering
+
+
+def _rationals(polynomial) -> tuple[Fraction, ...]:
+    try:
+        mu = tuple(Fraction(value) for value in polynomial)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"polynomial must be a sequence of finite real numbers; got {polynomial!r}"
+        ) from error
+    if not mu or mu[-1] == 0:
+        raise ValueError(f"polynomial must end with a coefficient that is not 0; got {polynomial!r}")
+    if _positive_roots(mu):
+        raise ValueError(f"polynomial must have no positive root; got {polynomial!r}")
+    return mu
+
+
+def _positive_roots(mu) -> int:
+    """The number of positive roots, by Sturm's theorem."""
+    from sympy import Poly, Rational, Symbol
+
+    while mu[0] == 0:
+        mu = mu[1:]
+    coefficients = [Rational(v.numerator, v.denominator) for v in reversed(mu)]
+    return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None) if len(mu) > 1 else 0
