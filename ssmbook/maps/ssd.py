@@ -77,7 +77,7 @@ class SSD(KeySideMap):
         inner, shared = H * r, groups * N
         pick = torch.eye(inner + 2 * shared + H, **like)
         u, B, C, step = pick.split([inner, shared, shared, H])
-        core = cls(len(pick), inner, heads=H, head_width=r, N=N, groups=groups, **like)
+        core = cls(len(pick), inner, H=H, head_width=r, N=N, groups=groups, **like)
         found = {"W_V": u.unflatten(0, (H, r)), "W_delta": step[:, None], "b_delta": b_delta, "log_A": log_A}
         found |= {"W_B": B.unflatten(0, (groups, N)), "W_C": C.unflatten(0, (groups, N))}
         found["W_O"] = torch.eye(inner, **like).unflatten(1, (H, r)).transpose(0, 1)

@@ -211,7 +211,7 @@ def test_permuted_weights_keep_their_entries_and_nothing_else_moves(build):
 
 
 def test_permuted_weights_of_the_maps_of_the_book():
-    for layer in (Attention(4, 4, heads=2, head_width=3), SelectiveSSM(4, N=3)):
+    for layer in (Attention(4, 4, H=2, head_width=3), SelectiveSSM(4, N=3)):
         before = {name: p.clone() for name, p in layer.named_parameters()}
         _measure.permute_weights(3)(layer)
         for name, p in layer.named_parameters():
