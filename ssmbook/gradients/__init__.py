@@ -22,6 +22,8 @@ from ssmbook.gradients.gates import (
     selective_log_attenuation,
 )
 from ssmbook.gradients.powers import (
+    DecayWindow,
+    decay_window,
     diagonalizable_bound,
     jordan_envelope,
     power_norms,
@@ -31,8 +33,10 @@ from ssmbook.gradients.powers import (
 from ssmbook.gradients.profiles import gradient_profile, jacobian_blocks
 
 __all__ = [
+    "DecayWindow",
     "LogSlope",
     "alibi_bound",
+    "decay_window",
     "diagonalizable_bound",
     "dilution_bound",
     "fit_log_slope",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 
 from ssmbook._checks import as_count, as_real, check_finite, check_integer, check_shape
+from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, check_system, system_first
 
 
@@ -42,6 +44,78 @@ def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tenso
         )
     gain = torch.linalg.matrix_norm(B, 2) * torch.linalg.matrix_norm(C, 2) * spectrum[0] / spectrum[-1]
     return gain * values.abs().max() ** tau
+
+
+class DecayWindow(NamedTuple):
+    """How long a system's lags can stay below its rate: of any nu in a row one has ||M_s||_2 >= floor rho^s.
+
+    nu: degree of the minimal polynomial of the minimal realization; floor > 0; rho: its spectral radius.
+    Introduced in *gradient-highway-deeper*.
+    """
+
+    nu: int
+    floor: float
+    rho: float
+
+
+@system_first
+def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
+    """The nu lags in a row that hold one of size floor rho^s, s its lag: rho is the rate, and no less.
+
+    One `System`, real or complex, whose skip plays no part; rtol: when a power of A counts as a combination
+    of the lower ones (1e-10 in float64). Worked in float64. With mu the minimal polynomial and f(z) = mu(z)
+    / (z - lam), |lam| = rho: floor = ||C f(A) B||_2 / sum_l |f_l| rho^l, the largest over such lam. Raises
+    TypeError for what is no System, ValueError for a batch and when all lags are zero from some lag on (no
+    states, or rho = 0). Source: Proposition *prop-lti-decay*. Introduced in *gradient-highway-deeper*.
+    """
+    A, B, C, _ = check_system(system, batched=False).replace(D=None).double().minimal()
+    size = len(A)
+    last, whole = (torch.linalg.matrix_power(A, size), torch.linalg.matrix_norm(A)) if size else (A, 0)
+    if size == 0 or float(last.norm()) <= 100 * size * torch.finfo(A.dtype).eps * float(whole) ** size:
+        raise ValueError("system must have lags that do not end; got a spectral radius of 0")
+    values = torch.linalg.eigvals(A)
+    unit = float(values.abs().max())
+    mu, powers = _minimal_polynomial(A / unit, tolerance(rtol, system.dtype))
+    found = [_top_root(mu, values / unit, lam) for lam in values[values.abs() >= 0.99 * unit] / unit]
+    rho, floors = max(float(root.abs()) for root, _ in found), []
+    for root, f in found:
+        if float(root.abs()) >= rho * (1 - 1e-9):
+            sizes = f.abs() @ rho ** torch.arange(len(f), dtype=A.real.dtype, device=A.device)
+            reached = C.to(f.dtype) @ torch.tensordot(f, powers.to(f.dtype), 1) @ B.to(f.dtype)
+            floors.append(float(torch.linalg.matrix_norm(reached, 2) / sizes))
+    return DecayWindow(len(mu) - 1, max(floors), rho * unit)
+
+
+def _top_root(mu, values, lam):
+    """The root of mu that the eigenvalue lam stands for, with mu / (z - root), constant term first.
+
+    Rounding parts a multiple root and leaves the mean of its parts in place: the mean, where it divides mu.
+    """
+    mean = values[(values - lam).abs() < 1e-2].mean()
+    f, rest = _without_root(mu, mean)
+    return (mean, f) if rest <= 1e-12 * mu.abs().sum() else (lam, _without_root(mu, lam)[0])
+
+
+def _minimal_polynomial(A, rtol):
+    """Coefficients of the monic minimal polynomial, constant term first, and the powers of A below it."""
+    powers = [torch.eye(len(A), dtype=A.dtype, device=A.device)]
+    for degree in range(1, len(A) + 1):
+        lower, power = torch.stack(powers), A @ powers[-1]
+        rows = lower.flatten(1).mT
+        found = torch.linalg.lstsq(rows, power.reshape(-1, 1), driver="gelsd").solution[:, 0]
+        miss = torch.linalg.vector_norm(rows @ found - power.flatten())
+        if miss <= rtol * torch.linalg.vector_norm(power) or degree == len(A):
+            return torch.cat([-found, found.new_ones(1)]), lower
+        powers.append(power)
+
+
+def _without_root(mu, root):
+    """Divide a polynomial, constant term first, by z - root: the quotient and the size of the remainder."""
+    quotient, carry = [], mu[-1].to(root.dtype)
+    for coefficient in mu[:-1].flip(0):
+        quotient.append(carry)
+        carry = coefficient + root * carry
+    return torch.stack(quotient[::-1]), carry.abs()
 
 
 def jordan_envelope(rho: float, m: int, tau: int | torch.Tensor) -> torch.Tensor:

@@ -68,6 +68,70 @@ def test_the_bound_is_attained_by_orthogonal_systems_and_needs_kappa_otherwise()
     assert float((norms / bound).max()) > 0.4
 
 
+def cycle(nu):
+    eye = torch.eye(nu, dtype=F64)
+    return eye.roll(1, dims=0), eye[:, :1], eye[:1]
+
+
+def drawn(kind, seed):
+    """A system of one kind and the degree of its minimal polynomial, known by construction."""
+    rng = gen(seed)
+    N = int(torch.randint(1, 7, (), generator=rng))
+    rho = float(0.5 + 0.6 * torch.rand((), generator=rng))
+    A = torch.randn(N, N, generator=rng, dtype=F64)
+    if kind == "non-normal":
+        A = A.triu(1) * 20 + torch.diag(torch.linspace(-1.0, 0.8, N, dtype=F64))
+    elif kind == "cycle":
+        A = cycle(N)[0]
+    elif kind == "Jordan":
+        A = jordan(N, (-1.0) ** seed)
+    elif kind == "repeated":  # two equal blocks: nu = N, with 2 N states
+        A = torch.block_diag(A, A)
+    A = rho * A / torch.linalg.eigvals(A).abs().max()
+    B, C = torch.randn(len(A), 2, generator=rng, dtype=F64), torch.randn(3, len(A), generator=rng, dtype=F64)
+    return System(A, B, C), N
+
+
+@pytest.mark.guards("prop-lti-decay")
+@pytest.mark.parametrize("kind", ["random", "non-normal", "cycle", "Jordan", "repeated"])
+def test_every_window_of_nu_lags_holds_one_of_the_promised_size(kind):
+    for seed in range(40):
+        system, nu = drawn(kind, seed)
+        found = gradients.decay_window(system)
+        assert found.nu == nu and found.floor > 0
+        radius = float(system.A.diagonal().abs().max() if kind == "Jordan" else system.spectral_radius())
+        assert found.rho == pytest.approx(radius, rel=1e-6)
+        sizes = lag_norms(system.A / found.rho, system.B, system.C, 60 + nu)  # ||M_s|| rho^-s
+        windows = sizes.unfold(0, nu, 1).amax(-1)
+        assert bool((windows >= found.floor * (1 - 1e-6)).all()), (kind, seed)
+
+
+@pytest.mark.guards("prop-lti-decay")
+@pytest.mark.parametrize("nu", [1, 2, 5, 8])
+def test_no_shorter_window_would_do(nu):
+    """One token goes round a cycle and is seen in one place: nu - 1 lags in a row are zero."""
+    system = System(*cycle(nu))
+    found = gradients.decay_window(system)
+    sizes = lag_norms(*cycle(nu), 4 * nu)
+    assert found.nu == nu and found.rho == pytest.approx(1) and found.floor == pytest.approx(1 / nu)
+    assert sizes.tolist() == [float(tau % nu == 0) for tau in range(4 * nu)]
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_the_window_does_not_see_hidden_states_skips_or_units():
+    A, B, C = (torch.diag(torch.tensor([0.9, -0.9, 1.5], dtype=F64)), rand(3, 1), rand(1, 3, seed=1))
+    C[:, 2] = 0  # the fast mode is not seen
+    found = gradients.decay_window(System(A, B, C, rand(1, 1)))
+    T = torch.diag(torch.tensor([1e-6, 1.0, 1e4], dtype=F64))
+    other = gradients.decay_window(System(T.inverse() @ A @ T, T.inverse() @ B, C @ T))
+    assert found.nu == other.nu == 2 and found.rho == pytest.approx(0.9)
+    assert other.floor == pytest.approx(found.floor, rel=1e-9)
+    one = gradients.decay_window(System(A[:1, :1], B[:1], C[:, :1]))
+    assert one.floor == pytest.approx(abs(float(B[0, 0] * C[0, 0]))) and one.nu == 1
+    with pytest.raises(ValueError, match="system must have lags that do not end"):
+        gradients.decay_window(System(jordan(3, 0.0), rand(3, 1), rand(1, 3)))
+
+
 @pytest.mark.guards("prop-lti-decay")
 def test_the_rate_is_a_limsup_and_not_a_limit():
     A = torch.tensor([[0.0, 0.81], [1.0, 0.0]], dtype=F64)  # poles +-0.9; B, C see even lags only
