@@ -12,6 +12,7 @@ from ssmbook._checks import check_integer
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of, system_behind
 from ssmbook.heads.count import Count
+from ssmbook.heads.rank_limited.algebra import algebra_behind, placed_heads
 from ssmbook.heads.rank_limited.bounds import (
     lower_bounds,
     numerical_rank,
@@ -64,17 +65,20 @@ def rank_limited_head_count(
     ``evidence``, a ``LagHeads`` verified to 10 rtol: the best of several bases of the span with each
     matrix cut into ceil(rank/r) parts, the p'd' elementary matrices, and the modes — one head a real mode,
     three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank <= r.
+    Where B and C have rank N and there is no skip, the Jordan structure of A, in exact arithmetic, settles r
+    = 1: 2 N - t for n >= N, t poles and pairs, where each has one Jordan block.
 
     A real `System` and n, or lag operators M (n, p, d) alone; ``r`` an int >= 1; ``rtol`` the rank tolerance
     (1e-10 in float64). A System lends its modes where its lags alone do not show them. V and coefficients
     follow its dtype and device. Raises ``TypeError``/``ValueError``
-    for bad input. Source: Proposition *prop-rank-limited*. Introduced in *how-many-heads-really*.
+    for bad input. Source: Propositions *prop-rank-limited*, *prop-rank-one-count*. Introduced in
+    *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> print(rank_limited_head_count(turn, 8, r=1))  # two where a head may have any rank
     3 heads (value maps of rank at most 1)
     """
-    M, behind = lags_of(system, n), system_behind(system)
+    M, behind = lags_of(system, n), _arrays(system_behind(system))
     check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
@@ -85,6 +89,9 @@ def rank_limited_head_count(
     )
     lower = max(lower_bounds(lags, matrices, r, rtol).values())
     found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, behind, rtol)]
+    if min(len(f[0]) for f in found if f[2] <= 10 * rtol) > lower:
+        exact, parts = _algebra(lags, behind, r)
+        lower, found = max(lower, exact), found + [_fitted(V, compact) for V in parts]
     # Fewer heads than the bound may come close, where no best approximation exists; they are not the lags.
     fair = (f for f in found if f[2] <= 10 * rtol and len(f[0]) >= lower)
     ranked = sorted(fair, key=lambda f: (len(f[0]), f[2]))
@@ -95,6 +102,24 @@ def rank_limited_head_count(
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
 
 
+def _algebra(lags, behind, r):
+    """The lower bound of an exact Jordan structure, 0 where none is found, and the value maps it gives."""
+    algebra = algebra_behind(lags, behind)
+    if algebra is None:
+        return 0, []
+    try:
+        return -(-algebra.lower_bound // r), algebra.value_maps()
+    except np.linalg.LinAlgError:  # the structure is exact, and beyond float64
+        return -(-algebra.lower_bound // r), []
+
+
+def _arrays(behind):
+    """A, B, C, D of a system as float64 arrays; None stays None."""
+    if behind is None:
+        return None
+    return tuple(None if m is None else m.detach().double().cpu().numpy() for m in behind)
+
+
 @system_first
 def rank_limited_lower_bounds(
     system: System | torch.Tensor, n: int | None = None, *, r: int, rtol: float | None = None
@@ -102,8 +127,8 @@ def rank_limited_lower_bounds(
     """Return every lower bound on the heads of rank <= r by name, so that the reason for a count can be read.
 
     "span": k; "columns"/"rows": ceil of the joint column/row rank over r; "largest lag"; "tensor rank": ceil
-    of a lower bound of the CP rank over r, from non-real pencil eigenvalues, the algebra bound 2m - t, or an
-    exact discriminant.
+    of a lower bound of the CP rank over r, from non-real pencil eigenvalues, the algebra bound 2m - t, an
+    exact discriminant or an exact Jordan structure.
 
     A real `System` and n, or lag operators M (n, p, d) alone; r an int >= 1. Raises as
     ``rank_limited_head_count``. Source: Proposition *prop-rank-limited*. Introduced in
@@ -114,10 +139,12 @@ def rank_limited_lower_bounds(
     >>> bounds["span"], bounds["tensor rank"]
     (2, 3)
     """
-    M = lags_of(system, n)
+    M, behind = lags_of(system, n), _arrays(system_behind(system))
     check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
-    return lower_bounds(lags, matrices, r, rtol)
+    bounds = lower_bounds(lags, matrices, r, rtol)
+    bounds["tensor rank"] = max(bounds["tensor rank"], _algebra(lags, behind, r)[0])
+    return bounds
 
 
 def _span(M, rtol):
@@ -139,12 +166,25 @@ def _candidates(lags, matrices, r, system, rtol):
     found = rank_one_elements(matrices, 1e-9, rtol)
     if found is not None and len(found[0]):
         yield np.concatenate([_split(found[0], r, 1e-7), _split(_completion(found[0], matrices), r, rtol)])
+    placed = _placed(left, matrices, right)
+    if placed is not None:
+        yield placed
     for modes in (
         pencil_modes(matrices, rtol),
         None if system is None else _system_modes(*system),
     ):
         if modes is not None:
             yield _modal_heads(*modes, r, rtol)
+
+
+def _placed(left, matrices, right):
+    """One head more than states for two matrices with a square core, one of whose mixtures is invertible."""
+    if len(matrices) != 2 or left.shape[1] != right.shape[1]:
+        return None
+    core = left.T @ matrices @ right
+    E, F = sorted((np.tensordot(w, core, 1) for w in ((1, 0.3), (-0.4, 1))), key=np.linalg.cond)
+    heads = placed_heads(E, F) if np.linalg.cond(E) < 1e6 else None
+    return None if heads is None else left @ heads @ right.T
 
 
 def _completion(elements, matrices):
@@ -182,16 +222,14 @@ def _pivoted(lags, k):
 
 def _system_modes(A, B, C, D):
     """The modes of a system, a skip as modes of eigenvalue 0; None where its eigenvectors nearly depend."""
-    A, B, C = (matrix.detach().double().cpu().numpy() for matrix in (A, B, C))
     values, vectors = np.linalg.eig(A)
     if values.size == 0 or np.linalg.cond(vectors) > 1e8:
         return None
     columns, rows = C @ vectors, np.linalg.solve(vectors, B.astype(complex))
     if D is None:
         return values, columns, rows
-    skip = D.detach().double().cpu().numpy()
-    zeros = np.zeros(skip.shape[1])
-    return np.append(values, zeros), np.hstack([columns, skip]), np.vstack([rows, np.eye(skip.shape[1])])
+    zeros = np.zeros(D.shape[1])
+    return np.append(values, zeros), np.hstack([columns, D]), np.vstack([rows, np.eye(D.shape[1])])
 
 
 def _modal_heads(values, columns, rows, r, rtol):

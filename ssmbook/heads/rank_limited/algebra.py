@@ -1,0 +1,223 @@
+"""Rank-one heads of a system that reads and writes all of its states: products modulo a polynomial.
+
+Where B and C have rank N, the lags span the matrices g(A), g a polynomial, and multiply like polynomials modulo
+the minimal one. The number of rank-one heads is then known (Proposition *prop-rank-one-count*), if the Jordan
+structure of A is: it is found in exact arithmetic, the entries being the rationals that their floats are.
+Importing this module loads no sympy; looking for the structure does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+LARGEST = 12  # states: beyond them exact polynomials take seconds
+ROUNDING = 100 * np.finfo(float).eps
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """A system with B and C of rank N, and the exact Jordan structure of its A.
+
+    roots: (eigenvalue, multiplicity) of every real eigenvalue and of one of each pair, t in all, to float64;
+    cyclic: the dimension of a space spanned by A^a e, N if every eigenvalue has one Jordan block; defect:
+    the number of invariant polynomials of A that are no product of different real linear factors, 0 if A is
+    diagonalizable over the reals. Introduced in *head-count-deeper*.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    C: np.ndarray
+    n: int
+    roots: tuple[tuple[complex, int], ...]
+    cyclic: int
+    defect: int
+
+    @property
+    def lower_bound(self) -> int:
+        """The tensor rank is at least this, and this where ``value_maps`` builds it: 2 N - t, or N + defect."""
+        size = len(self.A)
+        whole = self.cyclic - len(self.roots) if self.n >= size else 0
+        return size + max(whole, self.defect)
+
+    def value_maps(self) -> list[np.ndarray]:
+        """Lists of maps (H, p, d) of rank one that span the lags, up to rounding.
+
+        2 N - t of them where every eigenvalue has one Jordan block, N + defect for two tokens.
+        """
+        found = []
+        if self.cyclic == len(self.A):
+            found.append(np.concatenate([_block_heads(self.A, *root) for root in self.roots]))
+        if self.n == 2:
+            found.append(placed_heads(np.eye(len(self.A)), self.A, self.defect))
+        return [np.einsum("pa,hab,bd->hpd", self.C, maps, self.B) for maps in found if maps is not None]
+
+
+def algebra_behind(lags: np.ndarray, system) -> Algebra | None:
+    """The algebra that lags (n, p, d) span, found in a system's A or in the lags alone; None where it is none.
+
+    ``system``: A, B, C, D as arrays, or None. A skip, a B or C that may have a rank below N, lags that are
+    not exactly M_0 X^tau: None. Introduced in *head-count-deeper*.
+    """
+    found = _from_lags(lags) if system is None else _from_system(*system)
+    if found is None:
+        return None
+    exact, A, B, C = found
+    A_exact = _matrix(exact)
+    polynomial = _characteristic(A_exact)
+    roots, cyclic = _roots(polynomial), _cyclic(A_exact)
+    if cyclic == len(A):
+        defect = int(any(root.imag or multiplicity > 1 for root, multiplicity in roots))
+    else:
+        defect = _defect(A_exact, polynomial)
+    return Algebra(A, B, C, len(lags), roots, cyclic, defect)
+
+
+def _from_system(A, B, C, D):
+    """A in fractions and as floats with B and C, if both have rank N beyond rounding and there is no skip."""
+    N = len(A)
+    if not 2 <= N <= LARGEST or (D is not None and D.any()):
+        return None
+    for matrix in (B, C):
+        sigma = np.linalg.svd(matrix, compute_uv=False)
+        if len(sigma) < N or sigma[-1] <= ROUNDING * max(matrix.shape) * sigma[0]:
+            return None
+    return [[Fraction(float(entry)) for entry in row] for row in A], A, B, C
+
+
+def _from_lags(lags):
+    """The same from square lags that are exactly M_0 X^tau: A = X, B = I, C = M_0."""
+    n, p, d = lags.shape
+    if p != d or not 2 <= p <= LARGEST or n < 2 or n * p**3 > 20_000:
+        return None
+    sigma = np.linalg.svd(lags[0], compute_uv=False)
+    if sigma[-1] <= ROUNDING * p * sigma[0]:
+        return None
+    exact = [_matrix([[Fraction(float(entry)) for entry in row] for row in lag]) for lag in lags]
+    step = exact[0].inv() * exact[1]
+    if any(exact[tau] * step != exact[tau + 1] for tau in range(1, n - 1)):
+        return None
+    rows = [[Fraction(int(x.numerator), int(x.denominator)) for x in row] for row in step.to_list()]
+    A = np.array([[float(entry) for entry in row] for row in rows])
+    return rows, A, np.eye(p), lags[0]
+
+
+def _matrix(rows):
+    from ssmbook.heads.fixed.exact import rational_matrix
+
+    return rational_matrix(rows, (len(rows), len(rows[0])))
+
+
+def _characteristic(A):
+    """The characteristic polynomial of a matrix of rationals, for exact questions."""
+    from sympy import Poly, Symbol
+
+    return Poly(A.charpoly(), Symbol("z"), domain="QQ")
+
+
+def _cyclic(A) -> int:
+    """The largest dimension of span{e, A e, A^2 e, ...} over a few integer vectors e, exact."""
+    rng, size, best = np.random.default_rng(0), A.shape[0], 0
+    for e in rng.integers(-3, 4, (3, size)):
+        vector = _matrix([[Fraction(int(x))] for x in e])
+        columns = []
+        for _ in range(size):
+            columns.append(vector.to_list_flat())
+            vector = A * vector
+        best = max(best, type(A)(columns, A.shape, A.domain).rank())
+        if best == size:
+            break
+    return best
+
+
+def _roots(polynomial):
+    """Eigenvalues with their multiplicities, one of each pair: how many are real and which is exact.
+
+    The polynomial falls into squarefree parts over the rationals, one for each multiplicity; the real roots
+    of each are counted by sign changes, its roots found in float64.
+    """
+    found = []
+    for part, multiplicity in polynomial.sqf_list()[1]:
+        real = part.count_roots()
+        values = np.roots([float(c) for c in part.monic().all_coeffs()])
+        values = values[np.argsort(np.abs(values.imag), kind="stable")]
+        found += [(complex(value.real), multiplicity) for value in values[:real]]
+        found += [(complex(value), multiplicity) for value in values[real:] if value.imag > 0]
+    return tuple(found)
+
+
+def _defect(A, polynomial) -> int:
+    """How many invariant polynomials of A have a nonreal or a repeated root: the largest number at one root.
+
+    At a nonreal root all Jordan blocks count, at a real one those of size two and more. The roots of one
+    irreducible factor are alike.
+    """
+    most, size = 0, A.shape[0]
+    for factor, _ in polynomial.factor_list()[1]:
+        value, one = A * A.domain.zero, type(A).eye(size, A.domain)
+        for coefficient in factor.all_coeffs():
+            value = value * A + one * A.domain.from_sympy(coefficient)
+        rank = value.rank()
+        dropped = rank - (value * value).rank() if factor.count_roots() == factor.degree() else size - rank
+        most = max(most, dropped // factor.degree())
+    return most
+
+
+def _block_heads(A, root, multiplicity):
+    """2 m - 1 maps of rank one that span the g(A) on the m-dimensional space of one eigenvalue or one pair.
+
+    With columns K = [e, X e, ...] and rows L = [f; f X; ...], X the block of A, L g(X) K is a Hankel matrix,
+    and v v^T, v = (1, s, s^2, ...), at 2 m - 1 points s span those.
+    """
+    shifted = A - root.real * np.eye(len(A))
+    factor = shifted @ shifted + root.imag**2 * np.eye(len(A)) if root.imag else shifted
+    m = multiplicity * (2 if root.imag else 1)
+    left, _, right = np.linalg.svd(np.linalg.matrix_power(factor, multiplicity))
+    U, W = right[len(A) - m :].T, left[:, len(A) - m :].T
+    W = np.linalg.solve(W @ U, W)
+    block = W @ shifted @ U
+    block = block / (abs(root.imag) or np.linalg.norm(block, 2) or 1.0)
+    rng = np.random.default_rng(0)
+    K, L = (
+        min((_krylov(X, e) for e in rng.standard_normal((16, m))), key=np.linalg.cond)
+        for X in (block, block.T)
+    )
+    points = np.cos(np.pi * (np.arange(2 * m - 1) + 0.5) / (2 * m - 1))
+    v = points[:, None] ** np.arange(m)
+    return np.einsum("ph,hd->hpd", U @ np.linalg.solve(L.T, v.T), np.linalg.solve(K.T, v.T).T @ W)
+
+
+def _krylov(X, e):
+    """The square matrix with the columns e, X e, X^2 e, ..."""
+    columns = [e]
+    for _ in range(len(X) - 1):
+        columns.append(X @ columns[-1])
+    return np.stack(columns, axis=1)
+
+
+def placed_heads(E: np.ndarray, F: np.ndarray, extra: int = 1) -> np.ndarray | None:
+    """m + ``extra`` maps (m + extra, m, m) of rank one that span E and F (m, m), E invertible, or None.
+
+    With X = E^-1 F, columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m different real eigenvalues s,
+    with eigenvectors (X - s)^-1 sum_i g_i u_i for any g, where no eigenvalue of X has more Jordan blocks than
+    ``extra``. None where rounding prevails. Introduced in *head-count-deeper*.
+    """
+    X = np.linalg.solve(E, F)
+    m, size = len(X), np.linalg.norm(X, 2)
+    if extra == 0 or size == 0:
+        return None
+    points = 1.1 * size * np.cos(np.pi * (np.arange(m) + 0.5) / m)
+    steps = X - points[:, None, None] * np.eye(m)
+    if np.linalg.cond(steps).max() > 1e12:
+        return None
+    rng = np.random.default_rng(0)
+    draws = [(rng.standard_normal((m, extra)), rng.standard_normal((extra, m))) for _ in range(8)]
+    tried = [(np.linalg.solve(steps, (U @ G).T[..., None])[..., 0].T, U, G) for U, G in draws]
+    vectors, U, G = min(tried, key=lambda found: np.linalg.cond(found[0]))
+    if np.linalg.cond(vectors) > 1e12:
+        return None
+    inverse = np.linalg.inv(vectors)
+    heads = np.einsum("ph,hd->hpd", vectors, inverse), np.einsum("pe,ed->epd", U, G @ inverse)
+    return E @ np.concatenate(heads)
