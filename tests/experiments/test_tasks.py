@@ -1,9 +1,14 @@
 """Tasks and models: what is asked, equal parameter counts, the rotating control against its recurrence."""
 
+import json
+import math
+
 import pytest
 import torch
 
+from ssmbook.chapters.tasks import figures
 from ssmbook.experiments import tasks
+from ssmbook.experiments._runs import plain
 
 
 def new(seed=0):
@@ -74,6 +79,27 @@ def test_training_is_repeatable_and_learns_what_is_easy():
         net = tasks.build("SSD", d=16, parameters=9_000, seed=3)
         found.append((tasks.train(net, "rotation", 1, steps=25, seed=1), tasks.accuracy(net, "rotation", 1)))
     assert found[0] == found[1] and found[0][1] > 0.9
+
+
+def test_a_run_that_diverges_is_reported_and_not_drawn():
+    net = tasks.build("attention", d=16, parameters=9_000)
+    loss = tasks.train(net, "copying", 2, steps=8, rate=1e30)
+    right = tasks.accuracy(net, "copying", 2)
+    assert math.isnan(loss) and math.isnan(right)
+    job = {"L": 2, "right": [[0.5, right]] * 4}
+    kept = json.loads(json.dumps(plain(job)))
+    assert kept["right"][1] == [0.5, None]
+    axes = figures.accuracies({task: {"attention": kept} for task in "abc"}, dict.fromkeys("abc", 0.1)).axes
+    assert [len(line.get_xdata()) for line in axes[0].get_lines()[1:]] == [1, 1]
+
+
+def test_answers_of_another_sequence_cannot_be_learned():
+    found = []
+    for shuffled in (False, True):
+        net = tasks.build("SSD", d=16, parameters=9_000, seed=3)
+        tasks.train(net, "rotation", 1, steps=25, seed=1, shuffled=shuffled)
+        found.append(tasks.accuracy(net, "rotation", 1))
+    assert found[1] < 0.7 < 0.9 < found[0]
 
 
 def test_bad_input():

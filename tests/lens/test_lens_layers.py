@@ -189,3 +189,32 @@ def test_a_layer_that_is_not_reached_or_runs_twice(build, ids):
     model.layers[1].mixer = model.layers[0].mixer
     with pytest.raises(ValueError, match="layers.0.mixer must be called once in a forward pass"):
         lens.operator(lens.layers(model)[0], ids(9))
+
+
+class SilentAttention(nn.Module):
+    """Looks like attention, and keeps its weights to itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.head_dim = 3
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x):
+        return self.o_proj(self.v_proj(x).cumsum(-2))
+
+
+def test_attention_that_returns_no_weights():
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"must return its weights \(batch, H, n, n\); got none"):
+        lens.operator(SilentAttention().eval(), x)
+
+
+def test_numbers_that_are_none(build, ids):
+    model = build("llama")
+    first, second = lens.layers(model)
+    with torch.no_grad():
+        first.module.o_proj.weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="the output of layers.0.self_attn .* must be finite; got"):
+        lens.operator(first, ids(9))
+    with pytest.raises(ValueError, match="the input of layers.1.self_attn must be finite; got"):
+        lens.operator(second, ids(9))

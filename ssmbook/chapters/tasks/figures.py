@@ -3,27 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from ssmbook.display import COLORS, LINES, figure, label_line
+
+# color and line of each model, and by how many points its label moves
+STYLES = (
+    ("blue", "-", 6),
+    ("orange", LINES["dashed"], 0),
+    ("green", LINES["dotted"], 0),
+    ("purple", LINES["dashdot"], -6),
+    ("sky", LINES["long"], 0),
+)
 
 
 def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str, float]):
     """Draw the accuracy of every seed: filled at the length of training, open at twice that length.
 
-    found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed). Returns the
-    figure. Introduced in *tasks*.
+    found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed). Seeds that
+    diverged are left out. Returns the figure. Introduced in *tasks*.
     """
-    fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
+    fig, axes = figure(ncols=len(found), size=(7.2, 3.0), sharey=True)
+    fig.stacks = (2,)
     for ax, (task, models) in zip(axes, found.items(), strict=True):
         ax.axvline(guessing[task], color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
         for row, job in enumerate(models.values()):
             height = len(models) - 1 - row
-            ax.plot(job["accuracy"], [height + 0.12] * len(job["accuracy"]), "o", color=COLORS["blue"], ms=7)
-            ax.plot(
-                job["beyond"], [height - 0.12] * len(job["beyond"]), "o", color=COLORS["orange"], mfc="none"
-            )
-        ax.set(title=task, xlabel="share of answers right", xlim=(0, 1.05))
+            for place, shift, hue, fill in ((1, 0.14, "blue", None), (2, -0.14, "orange", "none")):
+                shares = [share for share in job["right"][place] if share is not None]
+                face = COLORS[hue] if fill is None else fill
+                ax.plot(shares, [height + shift] * len(shares), "o", color=COLORS[hue], mfc=face, ms=6)
+        ax.set(title=task, xlabel="share right", xlim=(0, 1.07), xticks=(0, 0.5, 1))
         ax.set(yticks=range(len(models)), yticklabels=list(models)[::-1], ylim=(-0.5, len(models) - 0.5))
+    axes[2].tick_params(labelleft=True)  # where the page is narrow a new row begins here
+    return fig
+
+
+def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
+    """Draw the share right at the length of training against that length: median and range of the seeds.
+
+    found: model -> length -> job of the experiment; guess: the accuracy of chance. Returns the figure.
+    Introduced in *tasks*.
+    """
+    fig, ax = figure(size="wide")
+    ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    for (model, jobs), (hue, line, height) in zip(found.items(), STYLES, strict=True):
+        rows = [[share for share in job["right"][1] if share is not None] for job in jobs.values()]
+        middle = [median(row) for row in rows]
+        bars = [[m - min(r) for m, r in zip(middle, rows, strict=True)]]
+        bars += [[max(r) - m for m, r in zip(middle, rows, strict=True)]]
+        ax.errorbar(list(jobs), middle, bars, fmt="o", color=COLORS[hue], linestyle=line, ms=5, capsize=3)
+        label_line(ax, list(jobs)[-1], middle[-1], model, color=COLORS[hue], dy=height)
+    lengths = list(jobs)
+    ax.set(xlabel="symbols to copy", ylabel="share right", ylim=(0, 1.08))
+    ax.set(xticks=lengths, xlim=(lengths[0] - 0.7, lengths[-1] + 4.2))
     return fig
 
 
