@@ -51,6 +51,10 @@ class DecayWindow(NamedTuple):
 
     nu: degree of the minimal polynomial of the minimal realization; floor > 0; rho: its spectral radius.
     Introduced in *gradient-highway-deeper*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> decay_window(turn).nu
+    2
     """
 
     nu: int
@@ -67,6 +71,11 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
     / (z - lam), |lam| = rho: floor = ||C f(A) B||_2 / sum_l |f_l| rho^l, the largest over such lam. Raises
     TypeError for what is no System, ValueError for a batch and when all lags are zero from some lag on (no
     states, or rho = 0). Source: Proposition *prop-lti-decay*. Introduced in *gradient-highway-deeper*.
+
+    >>> cycle = System(torch.eye(5).roll(1, 0), torch.eye(5)[:, :1], torch.eye(5)[:1])
+    >>> window = decay_window(cycle)  # its lags are 1, 0, 0, 0, 0, 1, ...
+    >>> window.nu, round(window.rho, 6)
+    (5, 1.0)
     """
     A, B, C, _ = check_system(system, batched=False).replace(D=None).double().minimal()
     size = len(A)

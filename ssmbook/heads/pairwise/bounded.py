@@ -90,6 +90,10 @@ def every_input_head_count(system: System | torch.Tensor, n: int | None = None) 
     A real `System` and n, or lag operators M (n, p, d) alone, in float64. Returns a `Count`. Raises as
     `pairwise_head_count`. Source: Theorem *thm-strong-form*, Proposition *prop-bounded-heads*. Introduced in
     *how-many-heads-really*.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> print(every_input_head_count(turn, 8))
+    2 heads (nonsingular bilinear maps)
     """
     M = lags_of(system, n)
     almost = pairwise_head_count(M)

@@ -116,7 +116,7 @@ class PairwiseHeads:
     infinity where none exists. Introduced in *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
-    >>> heads = complex_heads(turn, 8)
+    >>> heads = bounded_heads(turn, 8)
     >>> heads.V.shape, heads.bound
     (torch.Size([2, 2, 2]), 1.0)
     """

@@ -1,9 +1,9 @@
 """Rank-one heads of a system that reads and writes all of its states: products modulo a polynomial.
 
-Where B and C have rank N, the lags span the matrices g(A), g a polynomial, and multiply like polynomials modulo
-the minimal one. The number of rank-one heads is then known (Proposition *prop-rank-one-count*), if the Jordan
-structure of A is: it is found in exact arithmetic, the entries being the rationals that their floats are.
-Importing this module loads no sympy; looking for the structure does.
+Where B and C have rank N, the lags span the matrices g(A), g a polynomial, and multiply like polynomials
+modulo the minimal one. The number of rank-one heads is then known (Proposition *prop-rank-one-count*), if the
+Jordan structure of A is: it is found in exact arithmetic, the entries being the rationals that their floats
+are. Importing this module loads no sympy; looking for the structure does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Algebra:
 
     @property
     def lower_bound(self) -> int:
-        """The tensor rank is at least this, and this where ``value_maps`` builds it: 2 N - t, or N + defect."""
+        """The tensor rank is at least this, and this where ``value_maps`` builds it: 2 N - t, N + defect."""
         size = len(self.A)
         whole = self.cyclic - len(self.roots) if self.n >= size else 0
         return size + max(whole, self.defect)
@@ -56,7 +56,7 @@ class Algebra:
 
 
 def algebra_behind(lags: np.ndarray, system) -> Algebra | None:
-    """The algebra that lags (n, p, d) span, found in a system's A or in the lags alone; None where it is none.
+    """The algebra that lags (n, p, d) span, found in a system's A or in the lags alone; None without one.
 
     ``system``: A, B, C, D as arrays, or None. A skip, a B or C that may have a rank below N, lags that are
     not exactly M_0 X^tau: None. Introduced in *head-count-deeper*.

@@ -16,6 +16,10 @@ class PositiveMultiple:
     multiple of mu with coefficients >= 0, not all 0, and ``degree`` its degree. ``solution`` holds ``degree``
     numbers u(0), u(1), ... > 0 that obey the recurrence sum_l mu_l u(tau + l) = 0: no nonzero multiple of
     lower degree is nonnegative, as it would have sum_l q_l u(l) = 0. Introduced in *how-many-heads-really*.
+
+    >>> found = least_positive_multiple([2, 1])  # z + 2 is nonnegative itself
+    >>> found.degree, found.verify()
+    (1, True)
     """
 
     polynomial: tuple[Fraction, ...]
