@@ -106,6 +106,7 @@ def rank_report(spectrum: torch.Tensor, rtol: float, scale: float | torch.Tensor
     """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``.
 
     ``scale`` and errors as in ``numerical_rank``; ``ValueError`` also for a spectrum that does not descend.
+    Introduced in *interaction-operator*.
 
     >>> report = rank_report(torch.tensor([5.0, 1e-3, 1e-9]), rtol=1e-6)
     >>> report.rank, round(report.gap)

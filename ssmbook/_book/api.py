@@ -1,7 +1,7 @@
 """Sphinx extension: the directive ``{api-reference} folder``, the public names of one folder of the library.
 
 Sphinx's autosummary and autodoc do the work. Here they are told the names, and docstrings, which are plain
-text, become reST: their citations are linked, and so are the chapters that they name.
+text, become reST: their citations are linked, and so are the theorems and chapters that they name.
 """
 
 import inspect
@@ -23,7 +23,8 @@ _KEPT = re.compile(
     r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
 _CITED = re.compile(r"\{cite\}`([^`]+)`|`([a-z]+[0-9]{4}[a-z]+)`")
-_CHAPTER = re.compile(r"Introduced\s+in\s+\*([a-z0-9-]+)\*")
+_CHAPTER = re.compile(r"([Ii]ntroduced)\s+in\s+\*([a-z0-9-]+)\*")
+_LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
 def public_names(module):
@@ -84,14 +85,14 @@ def rest(text, chapters):
     """A plain docstring as reST; ``chapters`` gives the page of each name in "Introduced in *name*"."""
 
     def link(match):
-        if match[1] not in chapters:
-            raise SphinxError(f"a docstring is introduced in {match[1]!r}, which is no page of the book")
-        return f"Introduced in :doc:`{match[1]} </{chapters[match[1]]}>`"
+        if match[2] not in chapters:
+            raise SphinxError(f"a docstring is introduced in {match[2]!r}, which is no page of the book")
+        return f"{match[1]} in :doc:`{match[2]} </{chapters[match[2]]}>`"
 
     parts = _KEPT.split(_CHAPTER.sub(link, text))
     for index, part in enumerate(parts):
         if index % 2 == 0:
-            parts[index] = re.sub(r"([*|\\])", r"\\\1", part)
+            parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\])", r"\\\1", part))
         elif _CITED.fullmatch(part):
             parts[index] = ":cite:`{}`".format("".join(_CITED.fullmatch(part).groups("")))
         elif part[0] == "`" and part[1] != "`":

@@ -73,6 +73,8 @@ def table(
 class Table:
     """What ``table`` returns: cells as text, in the forms plain text, HTML and Markdown.
 
+    Introduced in *interaction-operator*.
+
     >>> print(table([["rotation", 2]], ["system", "heads"]))
     system    heads
     --------  -----

@@ -91,7 +91,7 @@ def highway_input(M: torch.Tensor, n: int, c: float, *, generator=None) -> torch
     token w, repeated, and first w + u M w, u >= 0, of margin log(n - 1) + logit c if that is positive. It
     has weight at least c everywhere, and each singular value of dy_i/dx_0 is at least c times that of V,
     whatever V is. Raises TypeError/ValueError outside, ValueError when M w = 0. Source: Theorem
-    *thm-gradient-highway*. Introduced in *gradient-highway*.
+    thm-gradient-highway. Introduced in *gradient-highway*.
     """
     d = check_shape("M", M, "d d")["d"]
     check_finite("M", M)

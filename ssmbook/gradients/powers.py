@@ -70,7 +70,7 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
     of the lower ones (1e-10 in float64). Worked in float64. With mu the minimal polynomial and f(z) = mu(z)
     / (z - lam), |lam| = rho: floor = ||C f(A) B||_2 / sum_l |f_l| rho^l, the largest over such lam. Raises
     TypeError for what is no System, ValueError for a batch and when all lags are zero from some lag on (no
-    states, or rho = 0). Source: Proposition *prop-lti-decay*. Introduced in *gradient-highway-deeper*.
+    states, or rho = 0). Source: prop-lti-decay. Introduced in *gradient-highway-deeper*.
 
     >>> cycle = System(torch.eye(5).roll(1, 0), torch.eye(5)[:, :1], torch.eye(5)[:1])
     >>> window = decay_window(cycle)  # its lags are 1, 0, 0, 0, 0, 1, ...

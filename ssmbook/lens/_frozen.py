@@ -99,6 +99,7 @@ class FrozenMap(InteractionOperator):
     """Linear stages one after the other, never built as a matrix: a mixer whose gates and norms are frozen.
 
     ``stages``: linear functions of (..., n, ·); ``like``: a tensor with the operator's dtype and device.
+    Introduced in *trained-layers*.
     """
 
     def __init__(self, stages: Sequence[Callable[[Tensor], Tensor]], like: Tensor, batch, n, p, d) -> None:

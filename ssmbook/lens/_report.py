@@ -30,7 +30,7 @@ class LayerReport:
     """One layer: what it is, its numbers, and those of the same layer with permuted weights.
 
     ``miss``: the largest relative miss of y == W x + offset over the texts; ``permuted``: ``None`` when not
-    asked for.
+    asked for. Introduced in *trained-layers*.
 
     >>> layer = measurement("minilm").layers[0]
     >>> layer.n, layer.H, layer.miss < 1e-10

@@ -232,7 +232,7 @@ class Spectral:
     def best_heads(self, H: int):
         """Return the H-head operator nearest to W in Frobenius norm, as a ``FactorizedOperator``.
 
-        Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, *eckart1936approximation*):
+        Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, `eckart1936approximation`):
         orthonormal V (..., H, p, d) and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n), in the operator's dtype,
         detached. Raises ``ValueError`` for H below 0 or above min(n², p·d), and as ``span_matrix``.
         Introduced in *interaction-operator*.

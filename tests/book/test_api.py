@@ -1,14 +1,18 @@
 """The API page: every public name with a sentence, and docstrings made reST without a change of meaning."""
 
+import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 from sphinx.errors import SphinxError
 
 import ssmbook
-from ssmbook._book.api import constant_docstring, kind, public_modules, public_names, reference, rest
+from ssmbook._book.api import _LABEL, constant_docstring, kind, public_modules, public_names, reference, rest
 from ssmbook._book.built import HTML, soup
+from ssmbook._book.claims import collect
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/api.html"
@@ -55,6 +59,8 @@ def test_a_public_name_has_a_docstring(module, name):
         ("the default `alpha`", "the default ``alpha``"),
         ("x. Introduced\nin *zoo*.", "x. Introduced in :doc:`zoo </chapters/1-one-operator/zoo>`."),
         (r"a \ b", r"a \\ b"),
+        ("see thm-gap, ``thm-gap``", "see :prf:ref:`thm-gap`, ``thm-gap``"),
+        ("(introduced in *zoo*)", "(introduced in :doc:`zoo </chapters/1-one-operator/zoo>`)"),
         ("a * b\n\n>>> f(*a) | b\n... # `x`\n\na | b", "a \\* b\n\n>>> f(*a) | b\n... # `x`\n\na \\| b"),
     ],
 )
@@ -67,17 +73,87 @@ def test_a_chapter_that_does_not_exist_fails_the_build():
         rest("Introduced in *zoos*.", CHAPTERS)
 
 
-def test_every_docstring_names_a_chapter_that_exists():
-    named = {path.stem for path in (ROOT / "chapters").rglob("*.ipynb")}
+def docstrings(root):
+    """(where, text) of every docstring of the library, public or not."""
+    for path in sorted(path for path in root.rglob("*.py") if "_book" not in path.parts):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                yield f"{path.name}: {getattr(node, 'name', 'module')}", ast.get_docstring(node) or ""
+
+
+def leads(text, pages, works, labels):
+    """What a docstring refers to without its being there."""
+    found = [name for name in re.findall(r"[Ii]ntroduced\s+in\s+\*([^*]+)\*", text) if name not in pages]
+    found += [key for key in re.findall(r"\b[a-z]+(?:19|20)[0-9]{2}[a-z]+\b", text) if key not in works]
+    found += [key for key in re.findall(r"(?<!`)\b[a-z]+(?:19|20)[0-9]{2}[a-z]+\b(?!`)", text)]
+    return found + [label for label in _LABEL.findall(text) if label not in labels]
+
+
+def test_references_lead_somewhere():
+    pages = {path.stem for path in (ROOT / "chapters").rglob("*.ipynb")}
+    works = set(re.findall(r"@\w+\{([^,]+),", (ROOT / "chapters/references.bib").read_text(encoding="utf-8")))
+    labels = {claim.label for claim in collect(ROOT)[0]}
+    assert min(map(len, (pages, works, labels))) > 20
+    for where, text in docstrings(ROOT / "ssmbook"):
+        assert not leads(text, pages, works, labels), where
+    lost = "Source: thm-none, `none2020nothing`. Introduced in *nowhere*. After zhou1996robust."
+    assert leads(lost, {"zoo"}, {"zhou1996robust"}, {"thm-gap"}) == [
+        *("nowhere", "none2020nothing", "zhou1996robust", "thm-none")
+    ]
+
+
+def test_every_name_says_where_it_is_introduced():
+    """The exceptions are no way in: what a chapter's cells, a grader's file or the lens stand on."""
     for module, name in everything():
-        for chapter in re.findall(r"Introduced\s+in\s+\*([^*]+)\*", getattr(module, name).__doc__ or ""):
-            assert chapter in named, f"{module.__name__}.{name} is introduced in {chapter}"
+        value, folder = getattr(module, name), module.__name__.split(".")[1]
+        if kind(value) in ("class", "function") and folder not in ("experiments", "exercises", "testing"):
+            if not name.endswith("_naive"):
+                assert re.search(r"[Ii]ntroduced\s+in\s+\*", value.__doc__), f"{module.__name__}.{name}"
 
 
 def test_constants_and_their_sentence():
     assert "contrast" in constant_docstring("ssmbook.display.COLORS", ssmbook.display.COLORS)[0]
     assert constant_docstring("ssmbook.display.NONE", (1,)) == ["A ``tuple``."]
     assert ".. autodata:: COLORS" in reference(ssmbook.display)
+
+
+ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| \{py:obj\}`([^`]+) <(ssmbook[\w.]+)>` \|$", re.MULTILINE)
+CALLS = ROW.findall((ROOT / "chapters/appendix/api.md").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def at_hand():
+    """What the page's first table speaks of, small."""
+
+    class TestMine(ssmbook.testing.MapContract):
+        def make(self, **new):
+            return ssmbook.maps.SSD(3, 3, H=1, head_width=2, N=2, **new)
+
+    turn, generator = [[0, -1], [1, 0]], torch.Generator().manual_seed(0)
+    system = ssmbook.System(0.9 * torch.tensor(turn).double(), *torch.eye(2).double().expand(2, 2, 2))
+    layer = ssmbook.maps.SSD(2, 2, H=2, head_width=2, N=3, generator=generator, dtype=torch.float64).eval()
+    x = torch.randn(8, 2, generator=generator, dtype=torch.float64)
+    names = {name: getattr(ssmbook, name) for name in ssmbook._SUBPACKAGES} | {"TestMine": TestMine}
+    names |= {"system": system, "n": 8, "H": 1, "M": system.lags(8), "A": turn, "B": turn, "C": turn}
+    names |= {"layer": layer, "F": layer, "model": layer, "x": x, "inputs": x[None]}
+    return names | {"W": layer.interaction(x), "a": x.sigmoid(), "b": x}
+
+
+def test_the_page_opens_with_what_to_call():
+    page = (ROOT / "chapters/appendix/api.md").read_text(encoding="utf-8")
+    assert 12 <= len(CALLS) <= 18
+    assert page.index("| I have |") < page.index("Every public name") and page.count("{py:obj}") == len(CALLS)
+
+
+@pytest.mark.parametrize(("have", "want", "call", "entry"), CALLS, ids=[row[2] for row in CALLS])
+def test_what_the_table_says_can_be_called(at_hand, have, want, call, entry):
+    eval(call, dict(at_hand))
+    folder, *path = entry.split(".")[1:]
+    value = import_module(f"ssmbook.{folder}")
+    assert path[0] in public_names(value)
+    for name in path:
+        value = getattr(value, name)
+    assert path[-1] in call.partition("(")[0].split(".")
 
 
 def test_the_page_lists_every_public_name_with_a_sentence():
@@ -93,3 +169,5 @@ def test_the_page_lists_every_public_name_with_a_sentence():
         assert full in entries, f"{full} is missing"
         assert len(sentences.get(full, "")) > 5, f"{full} has no sentence"
     assert len(sentences) == len(everything())
+    targets = [link["href"].removeprefix("#") for link in soup(PAGE).select("table.docutils td a[href^='#']")]
+    assert {entry for *_, entry in CALLS} <= set(targets) & entries.keys()

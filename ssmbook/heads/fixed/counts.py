@@ -27,7 +27,7 @@ TIE_FACTOR, KRYLOV_TIE_FACTOR = 1e2, 1e4
 
 
 class HeadCountTieWarning(UserWarning):
-    """A number that decided a head count lay close to the tolerance."""
+    """A number that decided a head count lay close to the tolerance. Introduced in *head-count*."""
 
 
 @dataclass(frozen=True, eq=False)

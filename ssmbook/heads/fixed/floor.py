@@ -27,7 +27,7 @@ def head_floor(
 
     Raises ``TypeError`` for complex and integer dtypes, ``ValueError`` for shapes, non-finite entries and a
     covariance that is not symmetric positive semidefinite. Source: thm-head-floor, after
-    eckart1936approximation. Introduced in *head-count*.
+    `eckart1936approximation`. Introduced in *head-count*.
 
     >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
     >>> head_floor(System(turn, torch.eye(2), torch.eye(2)), n=32).round(decimals=4)[:3].abs()

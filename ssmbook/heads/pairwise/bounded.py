@@ -31,7 +31,7 @@ def bounded_heads(
     A real `System` and n, or lag operators M (n, p, d), with p, d >= 1. ``algebra`` is a; a = 4 and 8 need P
     or D to be 1. By default the a with the fewest heads, of several the one with the least bound. Returns
     `PairwiseHeads` in their dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype
-    or shape, NaN, infinity and an algebra that does not fit. Source: Proposition *prop-bounded-heads*.
+    or shape, NaN, infinity and an algebra that does not fit. Source: prop-bounded-heads.
     Introduced in *how-many-heads-really*.
 
     >>> M = torch.eye(3).expand(5, 3, 3)
@@ -64,7 +64,7 @@ def bounded_head_count(p: int, d: int) -> Count:
     least H for which the binomial coefficients (H choose j), H - p < j < d, are all even (Hopf and Stiefel).
     From above: `bounded_heads`. The two agree whenever p or d is at most 8.
 
-    p, d >= 1 ints. Raises ``TypeError``/``ValueError`` for others. Source: Proposition *prop-bounded-heads*.
+    p, d >= 1 ints. Raises ``TypeError``/``ValueError`` for others. Source: prop-bounded-heads.
     Introduced in *how-many-heads-really*.
 
     >>> print(bounded_head_count(3, 5), bounded_head_count(16, 16), sep="; ")
@@ -88,7 +88,7 @@ def every_input_head_count(system: System | torch.Tensor, n: int | None = None) 
     Outputs and inputs that no lag uses do not count in p and d.
 
     A real `System` and n, or lag operators M (n, p, d) alone, in float64. Returns a `Count`. Raises as
-    `pairwise_head_count`. Source: Theorem *thm-strong-form*, Proposition *prop-bounded-heads*. Introduced in
+    `pairwise_head_count`. Source: thm-strong-form, prop-bounded-heads. Introduced in
     *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))

@@ -58,7 +58,7 @@ def pairwise_head_count(
     A real `System` and n, or lag operators M (n, p, d) alone; ``rtol`` relative rank tolerance, default 1e-10
     in float64, 16 epsilons in shorter types; ``generator`` a torch.Generator on the CPU (default: seed 0).
     Returns a settled `Count`, evidence a `PairwiseCertificate`. Raises ``TypeError``/``ValueError`` for a
-    wrong dtype or shape, NaN, infinity, draws < 1. Source: Theorem *thm-pairwise-count*. Introduced in
+    wrong dtype or shape, NaN, infinity, draws < 1. Source: thm-pairwise-count. Introduced in
     *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
@@ -190,7 +190,7 @@ def pairwise_heads_from_ssm(
 
     A real `System` and n, or lag operators M (n, p, d) alone; ``generator`` a torch.Generator on the CPU
     (default: seed 0). Returns ``PairwiseHeads`` in their dtype and on their device. Raises as
-    ``pairwise_head_count``. Source: Theorem *thm-pairwise-count*. Introduced in *how-many-heads-really*.
+    ``pairwise_head_count``. Source: thm-pairwise-count. Introduced in *how-many-heads-really*.
 
     >>> M, x = torch.randn(8, 2, 3, dtype=torch.float64), torch.randn(8, 3, dtype=torch.float64)
     >>> heads = pairwise_heads_from_ssm(M)

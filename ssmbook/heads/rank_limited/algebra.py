@@ -1,7 +1,7 @@
 """Rank-one heads of a system that reads and writes all of its states: products modulo a polynomial.
 
 Where B and C have rank N, the lags span the matrices g(A), g a polynomial, and multiply like polynomials
-modulo the minimal one. The number of rank-one heads is then known (Proposition *prop-rank-one-count*), if the
+modulo the minimal one. The number of rank-one heads is then known (prop-rank-one-count), if the
 Jordan structure of A is: it is found in exact arithmetic, the entries being the rationals that their floats
 are. Importing this module loads no sympy; looking for the structure does.
 """

@@ -16,7 +16,7 @@ def jordan_lags(
     M_tau = [[rho^tau, tau rho^(tau-1)], [0, rho^tau]].
 
     rho a real number, n >= 0 an ``int``. Tensor rank 3 and border rank 2 for n >= 2. Raises
-    ``TypeError``/``ValueError`` for a bad n. Source: Proposition *prop-border-rank*, ``desilva2008tensor``.
+    ``TypeError``/``ValueError`` for a bad n. Source: prop-border-rank, `desilva2008tensor`.
     Introduced in *how-many-heads-really*.
 
     >>> jordan_lags(0.5, 3)[2].tolist()
@@ -45,8 +45,8 @@ def jordan_approximation(
     Poles rho and rho + epsilon in place of the double pole: A^tau = rho^tau R_1 + (rho + epsilon)^tau R_2
     with R_1 = [[1, -1/epsilon], [0, 0]] and R_2 = [[0, 1/epsilon], [0, 1]]. V (2, 2, 2) has unit norm,
     coefficients (2, n) carry the size. rho real, epsilon real and not 0, n >= 1. Raises
-    ``TypeError``/``ValueError`` for a bad n or epsilon. Source: Proposition *prop-border-rank*,
-    ``desilva2008tensor``. Introduced in *how-many-heads-really*.
+    ``TypeError``/``ValueError`` for a bad n or epsilon. Source: prop-border-rank,
+    `desilva2008tensor`. Introduced in *how-many-heads-really*.
 
     >>> near = jordan_approximation(0.5, 1e-3, n=6)  # two heads, where three are exact
     >>> len(near.V), near.relative_error < 0.01, near.coefficients.abs().max().item() > 100

@@ -71,7 +71,7 @@ def rank_limited_head_count(
     A real `System` and n, or lag operators M (n, p, d) alone; ``r`` an int >= 1; ``rtol`` the rank tolerance
     (1e-10 in float64). A System lends its modes where its lags alone do not show them. V and coefficients
     follow its dtype and device. Raises ``TypeError``/``ValueError``
-    for bad input. Source: Propositions *prop-rank-limited*, *prop-rank-one-count*. Introduced in
+    for bad input. Source: prop-rank-limited, prop-rank-one-count. Introduced in
     *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
@@ -131,7 +131,7 @@ def rank_limited_lower_bounds(
     exact discriminant or an exact Jordan structure.
 
     A real `System` and n, or lag operators M (n, p, d) alone; r an int >= 1. Raises as
-    ``rank_limited_head_count``. Source: Proposition *prop-rank-limited*. Introduced in
+    ``rank_limited_head_count``. Source: prop-rank-limited. Introduced in
     *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))

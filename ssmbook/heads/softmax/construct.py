@@ -70,7 +70,7 @@ def softmax_heads_from_ssm(
 
     Raises ``ValueError`` when ``H`` is neither k nor k + 1, when k heads are asked for and not certified,
     and when rounding forbids a relative error below 1e-10 (reason and spectrum in the message);
-    ``TypeError``/``ValueError`` for bad input. Source: Theorem *thm-sink-count*. Introduced in
+    ``TypeError``/``ValueError`` for bad input. Source: thm-sink-count. Introduced in
     *how-many-heads-really*.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)

@@ -38,7 +38,7 @@ def softmax_head_count(
     underflowed to zero is made again from the System; given as a number it is a zero lag.
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN and infinity, and tolerances that are
-    not numbers in [0, 1). Source: Theorem *thm-sink-count*. Introduced in *how-many-heads-really*.
+    not numbers in [0, 1). Source: thm-sink-count. Introduced in *how-many-heads-really*.
 
     >>> one = torch.ones(1, 1)
     >>> print(softmax_head_count(System(0.5 * one, one, one), 8))

@@ -20,7 +20,7 @@ from ssmbook.systems.system import System, system_first
 
 @dataclass(frozen=True)
 class EigenvalueTest:
-    """Verdict of the eigenvalue test (Proposition *eigenvalue test*; introduced in *how-many-heads-really*).
+    """Verdict of the eigenvalue test (prop-eigenvalue-test; introduced in *how-many-heads-really*).
 
     ``verdict`` is "k" (k heads for every n), "k+1" (k + 1 heads for every n >= some n0 with ``n0_low <= n0 <=
     n0_high``; k heads below n0 when ``independent``) or "inconclusive", with ``reason`` in words. ``k`` and
@@ -60,7 +60,7 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     (relative to the spectral radius) are taken for one, and moduli below it for 0. The mathematics is exact,
     its input — eigenvalues and ranks — is numerical: inconclusive also where k is a near-tie and where poles
     and lags disagree on nu, as they do for two poles within ``rtol``. Raises ``TypeError``/``ValueError`` for
-    a bad system and one with a skip. Source: Proposition *prop-eigenvalue-test*. Introduced in
+    a bad system and one with a skip. Source: prop-eigenvalue-test. Introduced in
     *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))

@@ -52,7 +52,7 @@ def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveM
 
     ``polynomial``: coefficients from z^0 up, the last one not 0. Raises ``ValueError`` for a polynomial with
     a positive root, which has no such multiple, and for one that is empty or ends with 0, ``TypeError`` for
-    coefficients that are not real numbers. Source: Proposition *prop-eigenvalue-test*. Introduced in
+    coefficients that are not real numbers. Source: prop-eigenvalue-test. Introduced in
     *how-many-heads-really*.
 
     >>> found = least_positive_multiple([1, -1, 1])  # z^2 - z + 1, roots at 60 degrees

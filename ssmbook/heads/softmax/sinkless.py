@@ -77,8 +77,8 @@ def sinkless_reach(
     rounding) of the largest block; ``rtol`` and ``lag_rtol`` as in ``softmax_head_count``. Returns a `Count`,
     evidence a `SinklessReach`: ``count.possible`` tells whether W is within reach, and an undecided sign
     leaves k to k + 1. Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, a block above the
-    diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source: Theorem
-    *thm-exact-reach*. Introduced in *how-many-heads-really*.
+    diagonal, NaN and infinity, and tolerances that are not numbers in [0, 1). Source:
+    thm-exact-reach. Introduced in *how-many-heads-really*.
 
     >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
     >>> print(sinkless_reach(decay, 8))
@@ -105,7 +105,7 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
 
     A real `System` and n, or lag operators M (n, p, d) alone; n >= 1. Returns ``SinklessPlateau`` in their
     dtype and on their device; the sums are made in float64. Raises ``TypeError``/``ValueError`` for a wrong
-    dtype or shape, NaN and infinity. Source: Proposition *prop-plateau*. Introduced in
+    dtype or shape, NaN and infinity. Source: prop-plateau. Introduced in
     *how-many-heads-really*.
 
     >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
@@ -136,7 +136,7 @@ def sinkless_heads(
     W comes as there; ``H`` None takes the certified count, k + 1 where undecided;
     an int asks for k or k + 1. Result ``SoftmaxHeads`` in the dtype and on the device of W. Raises
     ``ValueError`` for an operator out of reach, for k heads that are not certified, and for bad input.
-    Source: Theorem *thm-exact-reach*. Introduced in *how-many-heads-really*.
+    Source: thm-exact-reach. Introduced in *how-many-heads-really*.
 
     >>> mean = torch.ones(4, 4).tril() / torch.arange(1.0, 5.0)[:, None]
     >>> heads = sinkless_heads(mean[..., None, None] * torch.eye(2))
