@@ -90,7 +90,7 @@ def highway_input(M: torch.Tensor, n: int, c: float, *, generator=None) -> torch
     M (d, d), nonzero: W_K^T W_Q / sqrt(d_k); n >= 2; c in (0, 1). Returns (n, d), same dtype: one random
     token w, repeated, and first w + u M w, u >= 0, of margin log(n - 1) + logit c if that is positive. It
     has weight at least c everywhere, and each singular value of dy_i/dx_0 is at least c times that of V,
-    whatever V is. Raises TypeError/ValueError outside, ValueError when M w = 0. Source: Theorem
+    whatever V is. Raises TypeError/ValueError outside, ValueError when M w = 0. Source:
     thm-gradient-highway. Introduced in *gradient-highway*.
     """
     d = check_shape("M", M, "d d")["d"]
