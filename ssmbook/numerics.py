@@ -37,7 +37,9 @@ def tolerance(rtol: float | None, dtype: torch.dtype) -> float:
     return float(rtol)
 
 
-def numerical_rank(singular_values: torch.Tensor, rtol: float, scale: float | torch.Tensor | None = None):
+def numerical_rank(
+    singular_values: torch.Tensor, rtol: float, scale: float | torch.Tensor | None = None
+) -> int | torch.Tensor:
     """Count the singular values above ``rtol`` times the largest: the one rule of tolerance.
 
     ``singular_values`` (..., m), in any order; ``scale``, a number or (...), stands in for the largest where

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook._checks import check_finite, check_shape
@@ -45,7 +49,7 @@ def _spectrum(W) -> np.ndarray:
     return sigma
 
 
-def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) -> str:
+def block_heatmap(W: Any, ax: Axes, *, colorbar: bool = True, vmax: float | None = None) -> str:
     """Draw the norms of the blocks W_ij as a picture, i down and j across, and return its alt text.
 
     ``W`` is a tensor (n, n, p, d) of any floating dtype or an operator with ``block_norms()`` -> (n, n);
@@ -69,7 +73,7 @@ def block_heatmap(W, ax, *, colorbar: bool = True, vmax: float | None = None) ->
     return block_heatmap_alt(W)
 
 
-def block_heatmap_alt(W) -> str:
+def block_heatmap_alt(W: Any) -> str:
     """Return the words of ``block_heatmap``: size, largest block, number and pattern of zero blocks.
 
     ``W`` as for ``block_heatmap``; a block counts as zero below 1e-12 of the largest. Introduced in
@@ -98,7 +102,9 @@ def block_heatmap_alt(W) -> str:
     return f"{words}; {int(zero.sum())} of {n * n} blocks are 0{pattern}"
 
 
-def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None, color: str = "blue") -> str:
+def span_spectrum(
+    W: Any, ax: Axes, *, rtol: float | None = None, label: str | None = None, color: str = "blue"
+) -> str:
     """Draw the operator-span singular values on a log axis with the rank cut, and return the alt text.
 
     ``W`` is a tensor (n, n, p, d) or an operator with ``spectrum()`` -> (m,); values at most ``rtol`` times
@@ -138,7 +144,7 @@ def span_spectrum(W, ax, *, rtol: float | None = None, label: str | None = None,
     return span_spectrum_alt(W, rtol=rtol)
 
 
-def span_spectrum_alt(W, *, rtol: float | None = None) -> str:
+def span_spectrum_alt(W: Any, *, rtol: float | None = None) -> str:
     """Return the words of ``span_spectrum``: how many values, how many above the cut, the ends of those.
 
     Values below the cut are rounding noise and are not quoted. Introduced in *interaction-operator*.
@@ -164,7 +170,7 @@ def _power(rtol: float) -> str:
     return f"{rtol:.2g}".replace("e-0", "e-")
 
 
-def kronecker_picture(F):
+def kronecker_picture(F: Any) -> tuple[Figure, str]:
     """Draw W as the sum of A_h ⊗ V_h, coefficients beside value maps, and return ``fig, alt``.
 
     ``F`` has attributes ``alpha`` (H, n, n) and ``V`` (H, p, d), as ``FactorizedOperator``, or is that pair

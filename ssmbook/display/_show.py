@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ssmbook.display._png import FIGURE_BYTES, FIGURE_DPI, check_alt, check_figure, encode, render
 
 
-def show(fig, *, alt: str) -> None:
+def show(fig: Figure, *, alt: str) -> None:
     """Put a figure into the notebook once, as a PNG whose text form is its alternative text, and close it.
 
     ``fig`` is a matplotlib Figure (from ``figure`` or pyplot); ``alt`` says in one line what it shows, with

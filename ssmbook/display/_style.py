@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 from matplotlib import cycler, patheffects
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 COLORS = {
     "blue": "#00308F",
@@ -107,7 +111,9 @@ def use_style() -> None:
     matplotlib.rcParams.update(_STYLE)
 
 
-def figure(ncols: int = 1, nrows: int = 1, size: str | tuple[float, float] = "wide", **options):
+def figure(
+    ncols: int = 1, nrows: int = 1, size: str | tuple[float, float] = "wide", **options: Any
+) -> tuple[Figure, Any]:
     """Return ``fig, axes`` of a new figure in the book's style that no notebook shows by itself.
 
     ``size`` names an entry of ``SIZES`` or gives (width, height) in inches; ``axes`` is one Axes, or an
@@ -129,7 +135,7 @@ def figure(ncols: int = 1, nrows: int = 1, size: str | tuple[float, float] = "wi
 
 
 def label_line(
-    ax,
+    ax: Axes,
     x: float,
     y: float,
     text: str,
@@ -137,8 +143,8 @@ def label_line(
     color: str | None = None,
     dx: float = 5,
     dy: float = 0,
-    **text_options,
-):
+    **text_options: Any,
+) -> Annotation:
     """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
     ``color`` defaults to that of the line drawn last and is darkened until it reads on white (contrast

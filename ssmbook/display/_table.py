@@ -7,11 +7,12 @@ import math
 import numbers
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 _ALIGN = {"l": "left", "r": "right", "c": "center"}
 
 
-def number(value, digits: int = 3) -> str:
+def number(value: Any, digits: int = 3) -> str:
     """Return a value as short text: ints in full, reals to ``digits`` digits, the rest as ``str``.
 
     Accepts Python, numpy and one-element torch scalars, real or complex; None becomes a dash, a bool yes or
@@ -81,7 +82,15 @@ class Table:
     rotation      2
     """
 
-    def __init__(self, rows, header, *, align=None, digits=3, caption=None):
+    def __init__(
+        self,
+        rows: Sequence[Sequence],
+        header: Sequence[str],
+        *,
+        align: str | None = None,
+        digits: int = 3,
+        caption: str | None = None,
+    ):
         self.header = [str(title) for title in header]
         self.caption = caption
         rows = [list(row) for row in rows]

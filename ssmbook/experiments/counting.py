@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib import resources
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,13 +55,13 @@ class Slow:
     def __init__(self, machine: Machine, value: Tensor, depth: Tensor):
         self.machine, self.value, self.depth = machine, value, depth
 
-    def load(self, index) -> Fast:
+    def load(self, index: Any) -> Fast:
         """Bring a piece into fast memory."""
         value = self.value[index]
         self.machine.loaded += _words(value)
         return Fast(self.machine, value.clone(), self.depth[index].clone())
 
-    def store(self, index, fast: Fast) -> None:
+    def store(self, index: Any, fast: Fast) -> None:
         """Write a piece back."""
         self.value[index], self.depth[index] = fast.value, fast.depth
         self.machine.stored += _words(fast.value)
@@ -131,7 +132,7 @@ def _words(value: Tensor) -> int:
     return value.numel() * (2 if value.is_complex() else 1)
 
 
-def count(algorithm: Callable, a: Tensor, b: Tensor, **options) -> tuple[Tensor, Machine]:
+def count(algorithm: Callable, a: Tensor, b: Tensor, **options: Any) -> tuple[Tensor, Machine]:
     """Run h_t = a_t h_{t-1} + b_t (h_{-1} = 0) by an algorithm of ``ALGORITHMS`` and count.
 
     a: (T,) decays; b: (T, D) inputs, T >= 1, one real dtype, on the CPU. Returns h (T, D) and the

@@ -84,7 +84,9 @@ def attack_lane(x: torch.Tensor, weights: Sequence[torch.Tensor], *, steps: int 
     return x.detach()
 
 
-def highway_input(M: torch.Tensor, n: int, c: float, *, generator=None) -> torch.Tensor:
+def highway_input(
+    M: torch.Tensor, n: int, c: float, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """Tokens whose first keeps the share c of all that V can send, at each of the n - 1 later ones.
 
     M (d, d), nonzero: W_K^T W_Q / sqrt(d_k); n >= 2; c in (0, 1). Returns (n, d), same dtype: one random
@@ -146,7 +148,14 @@ def place_match(filler: torch.Tensor, distance: int) -> torch.Tensor:
     return x
 
 
-def gated_reader(d: int, *, pre_activation: float, generator=None, dtype=None, device=None) -> SelectiveSSM:
+def gated_reader(
+    d: int,
+    *,
+    pre_activation: float,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> SelectiveSSM:
     """A selective SSM with A = -1 and step softplus(``pre_activation``) on flagged tokens, log 2 on others.
 
     d >= 2 channels of one state each; the flag is coordinate 0 of a token; B_i and C_i random linear in x_i.

@@ -19,7 +19,9 @@ LAYERS = ("LTI", "selective", "attention")
 OPTIMIZERS = ("SGD", "Adam")
 
 
-def flagged_tokens(S: int, batch: int, T: int, *, generator=None) -> tuple[Tensor, Tensor]:
+def flagged_tokens(
+    S: int, batch: int, T: int, *, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
     """Draw tokens (S, batch, T + 1, 3), the flagged one first, and what is asked for, (S, batch).
 
     S, batch, T >= 1. Raises ``TypeError``/``ValueError`` otherwise. Introduced in *gradient-flow*.
@@ -32,7 +34,9 @@ def flagged_tokens(S: int, batch: int, T: int, *, generator=None) -> tuple[Tenso
     return torch.stack([f * v, (1 - f) * v, f.expand_as(v)], -1), v[..., 0]
 
 
-def start(layer: str, S: int, *, rho: float = 0.9, N: int = 4, generator=None) -> dict[str, Tensor]:
+def start(
+    layer: str, S: int, *, rho: float = 0.9, N: int = 4, generator: torch.Generator | None = None
+) -> dict[str, Tensor]:
     """Draw the parameters of S layers before training; ``rho``: what a step keeps of the state.
 
     "LTI": h = exp(-exp(nu)) h + B x with N poles, all of radius rho at first. "selective": the same decay,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -29,18 +30,27 @@ class TrainedHeads:
     steps: torch.Tensor
     history: torch.Tensor
 
-    def errors_of(self, H) -> torch.Tensor:
+    def errors_of(self, H: int) -> torch.Tensor:
         """Return the final errors of the students with H heads, one for each seed."""
         return self.error[self.heads == H]
 
-    def operator(self, student) -> FactorizedOperator:
+    def operator(self, student: int) -> FactorizedOperator:
         """Return the operator of one student, with the heads it has."""
         H = int(self.heads[student])
         return FactorizedOperator(self.alpha[student, :H], self.V[student, :H])
 
 
 def draw_teacher(
-    k, d, p, n, *, rho=0.9, least_share=1e-4, generator=None, dtype=None, attempts=200
+    k: int,
+    d: int,
+    p: int,
+    n: int,
+    *,
+    rho: float = 0.9,
+    least_share: float = 1e-4,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    attempts: int = 200,
 ) -> System:
     """Draw a random stable system with k states whose last head has ``least_share`` of the energy or more.
 
@@ -71,7 +81,14 @@ def draw_teacher(
     )
 
 
-def population_error(alpha, V, M, *, time_covariance=None, channel_covariance=None) -> torch.Tensor:
+def population_error(
+    alpha: torch.Tensor,
+    V: torch.Tensor,
+    M: torch.Tensor,
+    *,
+    time_covariance: torch.Tensor | None = None,
+    channel_covariance: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Return E sum_i ||y'_i - y_i||^2 / E sum_i ||y_i||^2 of heads against a system, without drawing inputs.
 
     alpha (..., H, n, n), V (..., H, p, d), H = 0 allowed; M (n, p, d), not zero; the inputs have second
@@ -102,7 +119,16 @@ def population_error(alpha, V, M, *, time_covariance=None, channel_covariance=No
 
 
 def train_heads(
-    M, heads, *, seeds=4, steps=2000, lr=0.1, scale=0.3, causal=False, records=40, generator=None
+    M: torch.Tensor,
+    heads: Iterable[int],
+    *,
+    seeds: int = 4,
+    steps: int = 2000,
+    lr: float = 0.1,
+    scale: float = 0.3,
+    causal: bool = False,
+    records: int = 40,
+    generator: torch.Generator | None = None,
 ) -> TrainedHeads:
     """Train students of every head count in ``heads`` and every seed at once, on the white-input error.
 

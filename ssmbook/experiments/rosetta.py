@@ -6,6 +6,8 @@ matrices, coefficients) are stored in that dtype. In bfloat16 products and state
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -28,12 +30,12 @@ def _kernel(A, B, C, x):
     return _stored(lti_kernel(*_wide(A, B, C), len(x)), x)
 
 
-def recurrence(A, B, C, x):
+def recurrence(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """h_t = A h_{t-1} + B x_t, y_t = C h_t, one step at a time."""
     return lti_scan_naive(*_wide(A, B, C, x))[0]
 
 
-def convolution(A, B, C, x):
+def convolution(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """y_t = sum over tau of M_tau x_{t - tau}, one lag at a time, from a stored kernel."""
     M, x = _kernel(A, B, C, x), _wide(x)[0]
     y = x.new_zeros(len(x), C.shape[0])
@@ -42,14 +44,14 @@ def convolution(A, B, C, x):
     return y
 
 
-def fourier(A, B, C, x):
+def fourier(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """The same convolution by the fast Fourier transform."""
     size, kernel = 2 * len(x), lti_kernel(A, B, C, len(x))
     spectrum = torch.einsum("fpd,fd->fp", torch.fft.rfft(kernel, size, 0), torch.fft.rfft(x, size, 0))
     return torch.fft.irfft(spectrum, size, 0)[: len(x)]
 
 
-def associative(A, B, C, x):
+def associative(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """The doubling scan of the pairs (A, B x_t)."""
     A, B, C, x = _wide(A, B, C, x)
     P, h, shift = A.expand(len(x), *A.shape), x @ B.T, 1
@@ -59,25 +61,25 @@ def associative(A, B, C, x):
     return h @ C.T
 
 
-def chunked(A, B, C, x):
+def chunked(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """A kernel inside each chunk, a state between chunks."""
     return lti_scan(*_wide(A, B, C, x), method="chunked")[0]
 
 
-def matrix(A, B, C, x):
+def matrix(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """The stored semiseparable matrix W times the sequence."""
     W = toeplitz(_kernel(A, B, C, x), dim=-3)
     return torch.einsum("ijpd,jd->ip", W, _wide(x)[0])
 
 
-def heads(A, B, C, x):
+def heads(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """The k attention heads of `heads_from_ssm`, coefficients and value maps stored."""
     found = heads_from_ssm(System(A, B, C).double(), len(x))
     mixed = torch.einsum("hij,jd->hid", _stored(found.alpha, x), _wide(x)[0])
     return torch.einsum("hid,hpd->ip", mixed, _stored(found.V, x))
 
 
-def narrow_state(A, B, C, x):
+def narrow_state(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
     """The recurrence with its state in the dtype of x, whatever that is."""
     h, y = x.new_zeros(A.shape[0]), []
     for x_t in x:
@@ -98,7 +100,7 @@ FORMS = {
 """Name -> form(A (N, N), B (N, d), C (p, N), x (n, d)) -> y (n, p), all of one dtype."""
 
 
-def relative_error(form, A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> float:
+def relative_error(form: Callable, A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> float:
     """Largest error of a form, relative to the largest output of the float64 recurrence of the same system.
 
     A (N, N), B (N, d), C (p, N), x (n, d), n >= 1, one real dtype: what they are after rounding is what is
@@ -113,7 +115,13 @@ def relative_error(form, A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> float:
     return float((got - truth).abs().max() / truth.abs().max())
 
 
-def rosetta_matrix(forms: dict, dtypes, rhos, lengths, generator=None) -> dict[str, Tensor]:
+def rosetta_matrix(
+    forms: dict[str, Callable],
+    dtypes: Sequence[torch.dtype],
+    rhos: Sequence[float],
+    lengths: Sequence[int],
+    generator: torch.Generator | None = None,
+) -> dict[str, Tensor]:
     """Relative errors of every form on the rotation rho R(0.7), B = C = I, and normal inputs.
 
     Returns dtype name -> (forms, len(rhos) * len(lengths)) float64, lengths running fastest; NaN where a form

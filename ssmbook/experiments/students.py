@@ -12,7 +12,9 @@ from ssmbook._checks import check_finite, check_integer, check_shape
 CLASSES = ("softmax", "sink", "rank one")
 
 
-def minimize(objective: Callable, start: torch.Tensor, *, steps: int = 400, memory: int = 12):
+def minimize(
+    objective: Callable, start: torch.Tensor, *, steps: int = 400, memory: int = 12
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """L-BFGS for many problems at once: each has its own history, direction and step length.
 
     objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched; ``steps`` >= 0
@@ -86,7 +88,15 @@ def _backtrack(objective, x, value, direction, descent):
     return best
 
 
-def fit_class(M, H, kind, *, seeds=4, steps=400, generator=None) -> torch.Tensor:
+def fit_class(
+    M: torch.Tensor,
+    H: int,
+    kind: str,
+    *,
+    seeds: int = 4,
+    steps: int = 400,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
     """Fit H heads of one class of coefficients to a system, ``seeds`` starts in one batch.
 
     M (n, p, d), not zero: the lags. ``kind``: "softmax" (causal rows that sum to 1), "sink" (with a sink of

@@ -19,7 +19,7 @@ VOCABULARY = SYMBOLS + 2
 TURNS = 3  # the rotation has three positions
 
 
-def draw(task: str, L: int, batch: int, *, generator=None) -> tuple[Tensor, Tensor]:
+def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
     """Draw a batch of a task: tokens (batch, n) and answers (batch, n), -1 where nothing is asked.
 
     "copying": L symbols, then L times the answer token. "selective copying": the same with L blanks strewn
@@ -70,7 +70,7 @@ class RotatingSSM(nn.Module):
     linear in x_i. x (..., n, d) -> (..., n, d). Introduced in *tasks*.
     """
 
-    def __init__(self, d: int, *, N: int, generator=None):
+    def __init__(self, d: int, *, N: int, generator: torch.Generator | None = None):
         super().__init__()
         self.write = nn.Parameter(torch.randn(2, N, d, generator=generator) / d**0.5)
         self.read = nn.Parameter(torch.randn(2, d, N, generator=generator) / N**0.5)

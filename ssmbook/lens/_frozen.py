@@ -102,7 +102,15 @@ class FrozenMap(InteractionOperator):
     Introduced in *trained-layers*.
     """
 
-    def __init__(self, stages: Sequence[Callable[[Tensor], Tensor]], like: Tensor, batch, n, p, d) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Callable[[Tensor], Tensor]],
+        like: Tensor,
+        batch: Sequence[int],
+        n: int,
+        p: int,
+        d: int,
+    ) -> None:
         super().__init__(like, batch, n, p, d)
         self.stages = tuple(stages)
 

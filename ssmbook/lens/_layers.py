@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -121,7 +122,7 @@ def _inside(name: str, other: str) -> bool:
     return name != other and (other == "" or name.startswith(other + "."))
 
 
-def operator(layer: MixingLayer | nn.Module, inputs, part: str = "core") -> Frozen:
+def operator(layer: MixingLayer | nn.Module, inputs: Any, part: str = "core") -> Frozen:
     """Return the frozen interaction operator of a layer on these inputs: y == W x + offset, checked.
 
     ``layer``: one of ``layers(model)``, or a mixing module itself; ``inputs``: the model's token ids (n,) or

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,11 @@ from ._frozen import check_frozen
 from ._layers import MixingLayer, read
 from ._layers import layers as find_layers
 from ._measure import EPSILONS, Measures, measure, permute_weights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..display import Table
 
 FORMAT = "ssmbook.lens/1"
 
@@ -72,13 +78,13 @@ class Report:
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=lambda: versions())
 
-    def table(self):
+    def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
         from ._table import counts_table
 
         return counts_table(self)
 
-    def figure(self, layer: int | str):
+    def figure(self, layer: int | str) -> tuple[Figure, str]:
         """Return ``fig, alt`` of one layer, by its place or its name (``ValueError`` if there is none)."""
         from ._figure import layer_figure
 
@@ -126,7 +132,7 @@ class Report:
 
 def report(
     model: nn.Module,
-    inputs,
+    inputs: Any,
     *,
     layers: Sequence[str] | None = None,
     name: str | None = None,
@@ -165,7 +171,7 @@ def begin(model: nn.Module, texts: list[Tensor], name: str | None, **settings) -
     return Report(name or type(model).__name__, {**size, **settings, **dtype})
 
 
-def compare(before: Report, after: Report):
+def compare(before: Report, after: Report) -> Table:
     """Return the layers that two reports share, before → after: two checkpoints, before and after tuning.
 
     A ``display.Table``. Raises ``TypeError`` for anything but reports, ``ValueError`` when no layer has the

@@ -40,7 +40,7 @@ class Convolution(RecurrentMap):
         self.width = width
         self.K = draw(width, p, d, fan_in=width * d, generator=generator, dtype=dtype, device=device)
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return self.K.new_zeros(*batch_shape, self.width - 1, self.d)
 
     def _forward(self, x: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ class DiagonalSSM(RecurrentMap):
         delta = self.log_delta.exp()[:, None]
         return delta * a, delta * phi_1(delta * a), C
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         modes = self.N // 2 if self.pairs else self.N
         dtype = self.D.dtype.to_complex() if self.pairs else self.D.dtype
         return torch.zeros(*batch_shape, self.d, modes, dtype=dtype, device=self.D.device)

@@ -92,7 +92,7 @@ class KeySideMap(HeadMap, RecurrentMap):
     @abstractmethod
     def _update(self, memory: Tensor, v: Tensor, k: Tensor, *rest: Tensor) -> Tensor: ...
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return self.W_V.new_zeros(*batch_shape, self.H, self.key_width, self.head_width)
 
     def _step(self, x_t: Tensor, state: Tensor):

@@ -63,7 +63,7 @@ class LinearAttention(KeySideMap):
         q, k = self._read_write(x)
         return self._normalize(scalar_decay_mix(q, k, q.new_zeros(q.shape[:-1]), self._with_ones(v)))
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         # the last column of the memory sums the keys themselves: it is the normalizer
         columns = self.head_width + int(self.normalized)
         return self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns)

@@ -71,7 +71,7 @@ class LTISSM(RecurrentMap):
         B, C = torch.randn(N, d, **like) / d**0.5, torch.randn(p, N, **like) / N**0.5
         return cls(System(A, B, C, torch.randn(p, d, **like) / d**0.5 if skip else None))
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return self.A.new_zeros(*batch_shape, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:

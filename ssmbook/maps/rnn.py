@@ -47,7 +47,7 @@ class RNN(RecurrentMap):
         self.B = draw(N, d, fan_in=d, **like)
         self.C = draw(p, N, fan_in=N, **like)
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return self.A.new_zeros(*batch_shape, self.N)
 
     def _pre_activations(self, x: Tensor) -> Tensor:

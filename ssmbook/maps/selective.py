@@ -104,7 +104,7 @@ class SelectiveSSM(RecurrentMap):
         delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
         return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
 
-    def initial_state(self, batch_shape: Sequence[int] = ()):
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return self.D.new_zeros(*batch_shape, self.d, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from operator import index
+from typing import Any
 
 import torch
 
@@ -128,7 +129,7 @@ class InteractionOperator(Spectral, ABC):
         """The transpose, (Wᵀ)_ij = W_jiᵀ: it takes y (..., n, p) back to (..., n, d)."""
         return self._transposed()
 
-    def to(self, *args, **kwargs) -> InteractionOperator:
+    def to(self, *args: Any, **kwargs: Any) -> InteractionOperator:
         """Return the same operator in another dtype or on another device; arguments as ``Tensor.to``."""
         return self._mapped(lambda tensor: tensor.to(*args, **kwargs))
 

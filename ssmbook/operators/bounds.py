@@ -50,14 +50,14 @@ class SpectrumBounds:
     limit: int
     rtol: float
 
-    def floor(self, H: int):
+    def floor(self, H: int) -> tuple[float, float] | tuple[torch.Tensor, torch.Tensor]:
         """Return bounds on ``W.floor(H)``, the relative squared error of the best H heads."""
         check_integer("H", H, low=0)
         low, high = self._floors()
         H = min(H, low.shape[-1] - 1)
         return plain(low[..., H]), plain(high[..., H])
 
-    def epsilon_heads(self, eps: float):
+    def epsilon_heads(self, eps: float) -> tuple[int, int] | tuple[torch.Tensor, torch.Tensor]:
         """Return bounds on ``W.epsilon_heads(eps)``, the fewest heads that miss at most ``eps``."""
         check_eps(eps)
         low, high = ((curve > eps).sum(-1) for curve in self._floors())
@@ -66,7 +66,7 @@ class SpectrumBounds:
             high.masked_fill(unknown, self.limit).clamp(max=self.limit)
         )
 
-    def rank(self, rtol: float | None = None):
+    def rank(self, rtol: float | None = None) -> tuple[int, int] | tuple[torch.Tensor, torch.Tensor]:
         """Return bounds on ``W.interaction_rank(rtol)``."""
         rtol = self.rtol if rtol is None else rtol
         check_rtol(rtol)

@@ -28,18 +28,18 @@ class DenseOperator(InteractionOperator):
     def _apply(self, x):
         return torch.einsum("...ijpd,...jd->...ip", self.W, x)
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         check_integer("i", i, low=0, high=self.n - 1)
         return self.W[..., i, :, :, :]
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         check_integer("j", j, low=0, high=self.n - 1)
         return self.W[..., :, j, :, :]
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return self.W
 
-    def block_norms(self):
+    def block_norms(self) -> torch.Tensor:
         return torch.linalg.matrix_norm(self.W)
 
     def _span_blocks(self):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from .base import InteractionOperator, check_addable, check_composable
@@ -34,17 +36,17 @@ class SumOperator(InteractionOperator):
     def _apply(self, x):
         return sum(term._apply(x) for term in self.terms)
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         return sum(term.row(i) for term in self.terms)
 
-    def rows(self):
+    def rows(self) -> Iterator[torch.Tensor]:
         for parts in zip(*(term.rows() for term in self.terms), strict=True):
             yield sum(parts)
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         return sum(term.column(j) for term in self.terms)
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return sum(term.to_dense() for term in self.terms)
 
     def _scaled(self, factor):
@@ -80,14 +82,14 @@ class ComposedOperator(InteractionOperator):
     def _apply(self, x):
         return self.outer._apply(self.inner._apply(x))
 
-    def rows(self):
+    def rows(self) -> Iterator[torch.Tensor]:
         back = self.inner.T
         for row in self.outer.rows():
             # The p entries of an output token are a batch of rows, each pulled back by itself.
             pulled = [back._apply(entry) for entry in row.unbind(-2)]
             yield torch.stack(pulled, dim=-2) if pulled else self._zeros(self.n, 0, self.d)
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return torch.einsum("...ikpq,...kjqd->...ijpd", self.outer.to_dense(), self.inner.to_dense())
 
     def _scaled(self, factor):
@@ -121,16 +123,16 @@ class TransposedOperator(InteractionOperator):
         _, pull = torch.func.vjp(self.operand._apply, x.new_zeros(*batch, self.n, self.p))
         return pull(x.expand(*batch, *x.shape[-2:]))[0]
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         return self.operand.column(i).mT
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         return self.operand.row(j).mT
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT
 
-    def block_norms(self):
+    def block_norms(self) -> torch.Tensor:
         return self.operand.block_norms().mT
 
     def _span_blocks(self):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from .._checks import check_alike, check_integer, check_shape
@@ -45,24 +47,24 @@ class DiagonalOperator(InteractionOperator):
         """Blocks (..., d, n, 1, 1) of the channels as numbers (..., n, d)."""
         return blocks[..., 0, 0].mT
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         return torch.diag_embed(self._values(self.channels.row(i)))
 
-    def rows(self):
+    def rows(self) -> Iterator[torch.Tensor]:
         for row in self.channels.rows():
             yield torch.diag_embed(self._values(row))
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         return torch.diag_embed(self._values(self.channels.column(j)))
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))
 
-    def block_norms(self):
+    def block_norms(self) -> torch.Tensor:
         norms = [torch.linalg.vector_norm(self._values(row), dim=-1) for row in self.channels.rows()]
         return torch.stack(norms, dim=-2) if norms else self._zeros(0, 0)
 
-    def coefficients(self, V: torch.Tensor):
+    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
         H = check_shape("V", V, "... H d d", {"d": self.d})["H"]
         check_alike(W=self._standard, V=V)
         batch = shared_batch(W=self.batch_shape, V=V.shape[:-3])
@@ -94,7 +96,7 @@ class DiagonalOperator(InteractionOperator):
         return self._values(self.channels.column(j))
 
     @torch.no_grad()
-    def leading_value_maps(self, H: int):
+    def leading_value_maps(self, H: int) -> torch.Tensor:
         check_integer("H", H, low=0, high=min(self.n**2, self.d**2))
         directions = leading_row_directions(self._reduced(), min(H, self.d))
         maps = torch.diag_embed(directions)

@@ -36,18 +36,18 @@ class FactorizedOperator(InteractionOperator):
         values = torch.einsum("...hpd,...jd->...hjp", self.V, x)
         return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         check_integer("i", i, low=0, high=self.n - 1)
         return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         check_integer("j", j, low=0, high=self.n - 1)
         return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
 
-    def coefficients(self, V: torch.Tensor):
+    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
         check_shape("V", V, "... G p d", {"p": self.p, "d": self.d})
         check_alike(W=self._standard, V=V)
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
@@ -74,7 +74,7 @@ class FactorizedOperator(InteractionOperator):
         """The coefficients of each head as a scalar operator: batch (..., H), p = d = 1."""
         return DenseOperator(self.alpha[..., None, None])
 
-    def block_norms(self):
+    def block_norms(self) -> torch.Tensor:
         # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
         alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
         with torch.no_grad():

@@ -65,21 +65,21 @@ class LagOperator(InteractionOperator):
         parts = windows.split(max(1, tokens), dim=-3)
         return torch.cat([torch.einsum("...idl,...lpd->...ip", part, taps) for part in parts], dim=-2)
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         check_integer("i", i, low=0, high=self.n - 1)
         seen = self.M[..., : i + 1, :, :].flip(-3)
         after = self.n - 1 - i
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, self.n - after - seen.shape[-3], after))
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         check_integer("j", j, low=0, high=self.n - 1)
         seen = self.M[..., : self.n - j, :, :]
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return toeplitz(self.M, self.n, dim=-3)
 
-    def block_norms(self):
+    def block_norms(self) -> torch.Tensor:
         return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
 
     def lag_coefficients(self, V: torch.Tensor) -> torch.Tensor:
@@ -93,7 +93,7 @@ class LagOperator(InteractionOperator):
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
         return torch.einsum("...lpd,...hpd->...hl", self.M, V)
 
-    def coefficients(self, V: torch.Tensor):
+    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
         return toeplitz(self.lag_coefficients(V), self.n)
 
     def _span_blocks(self):

@@ -27,18 +27,18 @@ class PointwiseOperator(InteractionOperator):
     def _apply(self, x):
         return torch.einsum("...ipd,...id->...ip", self.W, x)
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         check_integer("i", i, low=0, high=self.n - 1)
         return torch.nn.functional.pad(self.W[..., i : i + 1, :, :], (0, 0, 0, 0, i, self.n - 1 - i))
 
-    def column(self, j: int):
+    def column(self, j: int) -> torch.Tensor:
         check_integer("j", j, low=0, high=self.n - 1)
         return self.row(j)
 
-    def to_dense(self):
+    def to_dense(self) -> torch.Tensor:
         return torch.diag_embed(self.W.movedim(-3, -1)).movedim((-2, -1), (-4, -3))
 
-    def block_norms(self):
+    def block_norms(self) -> torch.Tensor:
         return torch.diag_embed(torch.linalg.matrix_norm(self.W))
 
     def _span_blocks(self):

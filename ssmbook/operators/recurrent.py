@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from .._checks import check_alike, check_finite, check_integer, check_shape
@@ -62,7 +64,7 @@ class RecurrentOperator(InteractionOperator):
         y = torch.einsum("...tps,...ts->...tp", self.C, states)
         return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
 
-    def row(self, i: int):
+    def row(self, i: int) -> torch.Tensor:
         check_integer("i", i, low=0, high=self.n - 1)
         carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
         for j in range(i, -1, -1):
@@ -70,7 +72,7 @@ class RecurrentOperator(InteractionOperator):
             carry = self._pull(carry, j)
         return self._finish_row(torch.stack(blocks[::-1], dim=-3), i)
 
-    def rows(self):
+    def rows(self) -> Iterator[torch.Tensor]:
         memory = self._zeros(self.N, 0, self.d)
         for i in range(self.n):
             moved = self._push(i, memory.flatten(-2)).unflatten(-1, (i, self.d))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -11,6 +11,9 @@ from .._checks import check_eps, check_finite, check_integer, check_shape
 from ..numerics import RankReport, numerical_rank, plain, rank_report, tolerance
 from .bounds import SpectrumBounds, spectrum_bounds
 from .ranks import compress, leading_row_directions, tail_energies
+
+if TYPE_CHECKING:
+    from .factorized import FactorizedOperator
 
 
 class Spectral:
@@ -84,7 +87,7 @@ class Spectral:
         rtol = self._cut(rtol)
         return rank_report(self.spectrum(joint), rtol)
 
-    def interaction_rank(self, rtol: float | None = None, joint: bool = False):
+    def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | torch.Tensor:
         """Return k, the dimension of the operator span of all W_ij.
 
         ``rtol``: singular values at most ``rtol`` times the largest count as zero; by default
@@ -102,7 +105,7 @@ class Spectral:
         return self.rank_report(rtol, joint).rank
 
     @torch.no_grad()
-    def row_rank(self, i: int, rtol: float | None = None):
+    def row_rank(self, i: int, rtol: float | None = None) -> int | torch.Tensor:
         """Return the dimension of span_j W_ij for one output token: ``int``, or int64 (...) when batched.
 
         Raises as ``interaction_rank`` and ``row``. Introduced in *zoo*.
@@ -110,7 +113,7 @@ class Spectral:
         return self._blocks_rank(self._row_vectors(i), rtol)
 
     @torch.no_grad()
-    def column_rank(self, j: int, rtol: float | None = None):
+    def column_rank(self, j: int, rtol: float | None = None) -> int | torch.Tensor:
         """Return the dimension of span_i W_ij for one input token: ``int``, or int64 (...) when batched.
 
         Raises as ``interaction_rank`` and ``column``. Introduced in *zoo*.
@@ -124,7 +127,7 @@ class Spectral:
         *,
         time_covariance: torch.Tensor | None = None,
         channel_covariance: torch.Tensor | None = None,
-    ):
+    ) -> float | torch.Tensor:
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
         ``H``: a number of heads (the result is a float, or float64 (...) when batched), or ``None`` for the
@@ -152,7 +155,7 @@ class Spectral:
         *,
         time_covariance: torch.Tensor | None = None,
         channel_covariance: torch.Tensor | None = None,
-    ):
+    ) -> int | torch.Tensor:
         """Return k_ε, the fewest heads whose relative squared error ``floor`` is at most ``eps``.
 
         ``eps``: a number, at least 0; the covariances as in ``floor``. Returns an ``int``, or int64 (...)
@@ -190,7 +193,7 @@ class Spectral:
         return spectrum_bounds(self._weighted(time_covariance, channel_covariance), size, seed)
 
     @torch.no_grad()
-    def past_future_rank(self, rtol: float | None = None):
+    def past_future_rank(self, rtol: float | None = None) -> int | torch.Tensor:
         """Return the past–future rank of a causal operator: the widest memory that some cut in time needs.
 
         It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
@@ -229,7 +232,7 @@ class Spectral:
             yield block.reshape(*self.batch_shape, 1, (self.n - t) * self.p, t * self.d)
 
     @torch.no_grad()
-    def best_heads(self, H: int):
+    def best_heads(self, H: int) -> FactorizedOperator:
         """Return the H-head operator nearest to W in Frobenius norm, as a ``FactorizedOperator``.
 
         Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, `eckart1936approximation`):

@@ -54,7 +54,9 @@ def diagonal_scan(
     return h.to(dtype), end
 
 
-def diagonal_scan_naive(a, b, state=None, *, log=False):
+def diagonal_scan_naive(
+    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False
+) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`diagonal_scan` as it is written, one step at a time."""
     h = b.new_zeros((*b.shape[:-2], b.shape[-1])) if state is None else state
     out = []

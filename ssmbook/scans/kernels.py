@@ -65,7 +65,7 @@ def lti_kernel(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     return lags(A, B, C, n)
 
 
-def lti_kernel_naive(A, B, C, n):
+def lti_kernel_naive(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """The kernel of :func:`lti_kernel` as it is written, one power of A at a time; A, B, C may be batches."""
     column, kernel = B, []
     for _ in range(n):
@@ -115,7 +115,7 @@ def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     return (rows @ columns).view(blocks, p, L, d).transpose(1, 2).reshape(blocks * L, p, d)[:n]
 
 
-def diagonal_kernel_naive(lam, B, C, n):
+def diagonal_kernel_naive(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """The kernel of :func:`diagonal_kernel` as it is written, one power of lam at a time."""
     column, kernel = B, []
     for _ in range(n):

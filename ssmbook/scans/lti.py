@@ -70,7 +70,9 @@ def _is_quick(A: Tensor, x: Tensor) -> bool:
     return bool(loops_for(x)) and work <= QUICK and not transformed() and is_calm(A, T)
 
 
-def lti_scan_naive(A, B, C, x, state=None, method="auto"):
+def lti_scan_naive(
+    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
+) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`lti_scan` as it is written, one step at a time (``method`` is not looked
     at).
     """

@@ -66,7 +66,15 @@ def selective_scan(
     return (y if D is None else torch.addcmul(y, D, x)).to(dtype), state
 
 
-def selective_scan_naive(x, delta, A, B, C, D=None, state=None):
+def selective_scan_naive(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`selective_scan` as it is written, one step at a time."""
     h = x.new_zeros((*x.shape[:-2], *A.shape)) if state is None else state
     y = []

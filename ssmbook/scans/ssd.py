@@ -103,7 +103,9 @@ def _finite(*tensors: Tensor) -> bool:
         return True
 
 
-def ssd_scan_naive(x, log_a, B, C, state=None):
+def ssd_scan_naive(
+    x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`ssd_scan` as it is written, one step at a time."""
     h = x.new_zeros((*x.shape[:-3], *x.shape[-2:], B.shape[-1])) if state is None else state
     y = []

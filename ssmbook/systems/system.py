@@ -111,7 +111,7 @@ class System:
             raise TypeError(f"replace takes A, B, C and D; got {', '.join(sorted(unknown))}")
         return System(**{**dict(zip("ABCD", self, strict=True)), **matrices})
 
-    def to(self, *args, **kwargs) -> System:
+    def to(self, *args: Any, **kwargs: Any) -> System:
         """The system in another dtype or on another device, as ``Tensor.to`` takes them."""
         return System._trusted(*(None if part is None else part.to(*args, **kwargs) for part in self))
 

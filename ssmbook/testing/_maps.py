@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.func import functional_call
@@ -49,18 +49,25 @@ class MapContract(Contract):
         "device": _DEVICES,
     }
 
-    def make(self, **new) -> SequenceMap:
+    def make(self, **new: Any) -> SequenceMap:
         """Return the map that is held to the laws. Introduced in *zoo*."""
         raise NotImplementedError("say how the map is made: def make(self, **new)")
 
-    def map(self, dtype=torch.float64, device="cpu") -> SequenceMap:
+    def map(self, dtype: torch.dtype = torch.float64, device: str = "cpu") -> SequenceMap:
         """Return the map, the same on each call. Introduced in *zoo*."""
         generator = torch.Generator(device).manual_seed(0)
         m = self.make(generator=generator, dtype=dtype, device=device)
         law(isinstance(m, torch.nn.Module), f"make must return a map; got {type(m).__name__}")
         return m
 
-    def tokens(self, m, *shape, dtype=torch.float64, device="cpu", seed=1):
+    def tokens(
+        self,
+        m: SequenceMap,
+        *shape: int,
+        dtype: torch.dtype = torch.float64,
+        device: str = "cpu",
+        seed: int = 1,
+    ) -> torch.Tensor:
         """Return random tokens (*shape, d), by default nine of them. Introduced in *zoo*."""
         return draws(dtype, seed, device)(*(shape or (LENGTH,)), m.d)
 
@@ -192,7 +199,7 @@ class RecurrentMapContract(MapContract):
 
     cases: ClassVar[dict[str, list]] = MapContract.cases | {"cut": [0, 1, 4, 9]}
 
-    def make(self, **new) -> RecurrentMap:
+    def make(self, **new: Any) -> RecurrentMap:
         """Return the map that is held to the laws. Introduced in *zoo*."""
         raise NotImplementedError("say how the map is made: def make(self, **new)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -50,11 +51,17 @@ class OperatorContract(Contract):
         "dtype": [torch.float32, torch.float64],
     }
 
-    def make(self, random, batch: tuple, n: int) -> InteractionOperator:
+    def make(self, random: Callable, batch: tuple[int, ...], n: int) -> InteractionOperator:
         """Return the operator that is held to the laws. Introduced in *zoo*."""
         raise NotImplementedError("say how the operator is made: def make(self, random, batch, n)")
 
-    def operator(self, batch=(), n=5, dtype=torch.float64, seed=0):
+    def operator(
+        self,
+        batch: tuple[int, ...] = (),
+        n: int = 5,
+        dtype: torch.dtype = torch.float64,
+        seed: int = 0,
+    ) -> tuple[InteractionOperator, Callable]:
         """Return an operator and more random numbers of its dtype. Introduced in *zoo*."""
         random = draws(dtype, seed)
         W = self.make(random, batch, n)

@@ -133,3 +133,25 @@ def test_the_readme_does_what_it_says(capsys):
     assert len(promised) == len(printed) == code.count("print(") > 3
     for said, wanted in zip(printed, promised, strict=True):
         assert said.startswith(wanted), (said, wanted)
+
+
+def untyped(function):
+    """The parameters without a type, and "return" if that has none."""
+    found = inspect.signature(function)
+    named = [each.name for each in found.parameters.values() if each.annotation is each.empty]
+    named = [name for name in named if name not in ("self", "cls")]
+    if found.return_annotation is found.empty and function.__name__ != "__init__":
+        named.append("return")
+    return named
+
+
+def test_every_parameter_and_every_result_has_a_type():
+    missing = {}
+    for name, value in everything([*ssmbook._SUBPACKAGES, "scans.distributed"]):
+        functions = dict(own_members(value)) if inspect.isclass(value) else {"": value}
+        for member, function in functions.items():
+            by_pytest = member.startswith(("test_", "pytest_"))  # the laws of a contract
+            if inspect.isfunction(function) and not by_pytest and (names := untyped(function)):
+                missing[f"{name}.{member}".rstrip(".")] = names
+    assert not missing
+    assert untyped(lambda a: a) == ["a", "return"]

@@ -22,6 +22,7 @@ has died or stays away makes the others raise ``RuntimeError`` at the latest aft
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -30,11 +31,14 @@ from ssmbook import scans
 from ._factor import factor_of_logarithms, factor_of_product, summed
 from ._slices import scan_slices
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 __all__ = ["diagonal_scan", "selective_scan", "ssd_scan"]
 
 
 def diagonal_scan(
-    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False, group=None
+    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False, group: ProcessGroup | None = None
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.diagonal_scan` over the slices of all processes, one after the other.
 
@@ -64,7 +68,7 @@ def selective_scan(
     D: Tensor | None = None,
     state: Tensor | None = None,
     *,
-    group=None,
+    group: ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.selective_scan` over the slices of all processes, one after the other.
 
@@ -82,7 +86,13 @@ def selective_scan(
 
 
 def ssd_scan(
-    x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None, *, group=None
+    x: Tensor,
+    log_a: Tensor,
+    B: Tensor,
+    C: Tensor,
+    state: Tensor | None = None,
+    *,
+    group: ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.ssd_scan` over the slices of all processes, one after the other.
 
