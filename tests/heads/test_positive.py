@@ -20,6 +20,7 @@ F64 = torch.float64
 # Pairs r exp(+-i theta) and negative poles as factors with integer coefficients, from z^0 up.
 FACTORS = [
     [1, -1, 1],
+    [1, -1, 2],
     [1, 0, 1],
     [4, -2, 1],
     [2, -2, 1],
