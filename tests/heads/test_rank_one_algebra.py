@@ -124,7 +124,7 @@ def test_without_the_hypotheses_nothing_is_claimed():
 
 
 def test_a_rounded_block_is_the_rationals_it_became():
-    """A Jordan block after a rotation of the states has split eigenvalues: only their modes are proved."""
+    """A Jordan block in rotated states has split eigenvalues: no more than their modes is proved."""
     g = torch.Generator().manual_seed(3)
     for m in (3, 4):
         Q = torch.linalg.qr(torch.randn(m, m, generator=g, dtype=F64))[0]

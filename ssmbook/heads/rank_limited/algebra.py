@@ -1,9 +1,9 @@
 """Rank-one heads of a system that reads and writes all of its states: products modulo a polynomial.
 
 Where B and C have rank N, the lags span the matrices g(A), g a polynomial, and multiply like polynomials
-modulo the minimal one. The number of rank-one heads is then known (prop-rank-one-count), if the
-Jordan structure of A is: it is found in exact arithmetic, the entries being the rationals that their floats
-are. Importing this module loads no sympy; looking for the structure does.
+modulo the minimal one. The number of rank-one heads is then known (prop-rank-one-count) if the
+Jordan structure of A is: it is found in exact arithmetic, the entries being the rationals their floats are.
+Importing this module loads no sympy; looking for the structure does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Algebra:
 
     @property
     def lower_bound(self) -> int:
-        """The tensor rank is at least this, and this where ``value_maps`` builds it: 2 N - t, N + defect."""
+        """The tensor rank is at least this, and equal to it where ``value_maps`` has as many."""
         size = len(self.A)
         whole = self.cyclic - len(self.roots) if self.n >= size else 0
         return size + max(whole, self.defect)
