@@ -116,6 +116,11 @@ def test_the_count_of_one_system():
     # Two outputs, one of them silent for x = e_1: the span is not always the plane.
     blind = torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 1]]], dtype=F64)
     assert every_input_head_count(blind) == 2
+    blind = torch.randn(9, 2, 4, generator=g, dtype=F64)
+    assert every_input_head_count(blind) == 4
+    blind[:, 0, 0] = 0  # of one token the first output is silent: four maps are not forced any more
+    assert every_input_head_count(blind).short == "2 to 4"
+    assert every_input_head_count(blind.mT) == 4  # as before: four outputs of a generic token
     spin = torch.zeros(3, 3, 3, dtype=F64)
     for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         spin[a, b, c], spin[a, c, b] = 1, -1
