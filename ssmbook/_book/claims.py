@@ -11,6 +11,7 @@ ORIGINS = ("paper", "ours", "known")
 CHECKS = "checks-"
 PROOF_OF = "proof-of-"
 GUARDS = "guards"
+SENTENCES = "chapters/statements.yml"
 
 _FENCE = re.compile(r"^[ >]*(?P<fence>`{3,}|:{3,})\{prf:(?P<kind>[a-z]+)\}[ \t]*(?P<title>.*)$")
 _OPTION = re.compile(r"^[ >]*:?(?P<key>[a-z]+):[ \t]*(?P<value>.*)$")
@@ -37,6 +38,14 @@ class Claim:
     proved: bool = False
     checks: list = field(default_factory=list)
     guards: list = field(default_factory=list)
+    plain: str = ""  # what it says, in one sentence
+
+    @property
+    def depth(self):
+        """ "core" on a main page, "deeper" on a companion page, "refresher" in the appendix."""
+        if self.docname.startswith("chapters/appendix/"):
+            return "refresher"
+        return "deeper" if self.docname.endswith("-deeper") else "core"
 
     @property
     def origin(self):
@@ -125,7 +134,20 @@ def collect(root, docnames=None):
     for label, found in unknown.items():
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         problems.append(f"{found[0]}{more} guards {label}, which names no statement.")
+    for label, sentence in sentences(root).items():
+        if label in by_label:
+            by_label[label].plain = sentence
+        elif docnames is None:  # the pages of one part do not know the others
+            problems.append(f"{SENTENCES}: {label} names no statement.")
     return claims, problems + [problem for claim in claims for problem in _problems(claim)]
+
+
+def sentences(root):
+    """The plain sentence of each label; none where the book has no file of them."""
+    import yaml
+
+    path = root / SENTENCES
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _read_markdown(text, docname, claims):
@@ -192,4 +214,6 @@ def _labels(expression):
 
 def watched(root, docnames):
     """Files on which the index depends."""
-    return [page_file(root, name) for name in docnames] + sorted((root / "tests").rglob("test_*.py"))
+    return [root / SENTENCES, *(page_file(root, name) for name in docnames)] + sorted(
+        (root / "tests").rglob("test_*.py")
+    )

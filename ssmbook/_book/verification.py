@@ -13,7 +13,7 @@ from ssmbook._book.claims import CHECKS, collect, watched
 
 logger = logging.getLogger(__name__)
 
-HEADER = ("Statement", "Whose", "Proof", "Checked by", "Guarded by")
+HEADER = ("Statement", "Whose, where", "Proof", "Checked by", "Guarded by")
 
 
 def escape(text):
@@ -31,14 +31,21 @@ def row(claim, docname_of_page):
     """The claim's line of the table, in MyST."""
     up = "../" * docname_of_page.count("/")
     statement = f"{{prf:ref}}`{claim.label}`" if claim.label else claim.kind
-    statement += f"<br>{escape(claim.title)}"
+    statement += f"<br>**{escape(claim.title)}**" if claim.title else ""
+    statement += f"<br>{escape(claim.plain)}" if claim.plain else ""
     proof = {True: "yes", False: "—" if claim.kind == "definition" else "no"}[claim.proved]
     checks = [
         f'<a class="reference internal" href="{up}{check.docname}.html#{CHECKS}{claim.label}">'
         f"cell {check.number}</a> {code(check.line)}"
         for check in claim.checks
     ]
-    cells = (statement, claim.origin or "—", proof, "<br>".join(checks) or "—", guarding(claim.guards))
+    cells = (
+        statement,
+        f"{claim.origin or '—'}<br>{claim.depth}",
+        proof,
+        "<br>".join(checks) or "—",
+        guarding(claim.guards),
+    )
     return "| " + " | ".join(cells) + " |"
 
 

@@ -1,10 +1,11 @@
 """The verification index: what it reads, and what it refuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from ssmbook._book.claims import collect, directives, guards, telling_line
+from ssmbook._book.claims import PROVED_KINDS, SENTENCES, collect, directives, guards, telling_line
 from ssmbook._book.verification import code, escape, row
 
 THEOREM = ":::{prf:theorem} Gap, $|A| = 1$\n:label: thm-gap\n:class: paper\n\nText.\n:::\n"
@@ -68,6 +69,32 @@ def test_a_checked_and_guarded_theorem(write):
 def test_what_is_wrong_is_said(write, cells, test, problem):
     _, problems = collect(write(*cells, test=test))
     assert any(problem in sentence for sentence in problems), problems
+
+
+def test_a_statement_says_where_it_stands_and_what_it_means(write):
+    root = write(markdown_cell(THEOREM + "\n" + PROOF), code_cell("assert x", "checks-thm-gap"))
+    (root / SENTENCES).write_text("thm-gap: Two | three.\nthm-none: Nothing.\n", encoding="utf-8")
+    [claim], problems = collect(root)
+    assert problems == [f"{SENTENCES}: thm-none names no statement."]
+    assert (claim.plain, claim.depth) == ("Two | three.", "core")
+    line = row(claim, "chapters/appendix/verification")
+    assert r"<br>Two \| three." in line and "| paper<br>core |" in line
+    for docname, depth in (("chapters/1-part/a-deeper", "deeper"), ("chapters/appendix/a", "refresher")):
+        claim.docname = docname
+        assert claim.depth == depth
+
+
+def test_every_statement_of_the_book_has_one_plain_sentence():
+    claims, problems = collect(Path(__file__).resolve().parents[2])
+    assert not problems
+    bare = [claim.label for claim in claims if claim.kind in PROVED_KINDS and not claim.plain]
+    assert not bare, f"{SENTENCES} has no sentence for {bare}"
+    for claim in claims:
+        sentence = claim.plain
+        assert not sentence or (sentence[0].isupper() and sentence.endswith(".") and len(sentence) <= 160), (
+            sentence
+        )
+        assert "$" not in sentence and ". " not in sentence, sentence
 
 
 def test_a_definition_needs_no_check(write):

@@ -56,7 +56,7 @@ class Algebra:
 
 
 def algebra_behind(lags: np.ndarray, system) -> Algebra | None:
-    """The algebra that lags (n, p, d) span, found in a system's A or in the lags alone; None without one.
+    """The algebra that lags (n, p, d) span, found in a system's A or in the lags; None if there is none.
 
     ``system``: A, B, C, D as arrays, or None. A skip, a B or C that may have a rank below N, lags that are
     not exactly M_0 X^tau: None. Introduced in *head-count-deeper*.
