@@ -14,9 +14,9 @@
 
 This is the library of the book *Heads and States*; its API page opens with what to call for what. Lower
 floors know nothing of upper ones: ``operators``, ``scans`` and ``display`` stand on torch alone; ``systems``
-on them; ``maps``, ``heads`` and ``gradients`` above, side by side; ``testing``, ``experiments``,
-``exercises`` and ``lens`` next; ``chapters`` on top. Subpackages load on first use, so ``import ssmbook``
-costs nothing beyond Python itself.
+on them; ``maps``, ``heads`` and ``gradients`` above, side by side; ``testing``, ``exercises`` and ``lens``
+next; then ``experiments``; ``chapters`` on top. Subpackages load on first use, so ``import ssmbook`` costs
+nothing beyond Python itself.
 """
 
 from importlib import import_module

@@ -78,7 +78,9 @@ def trained(model: str) -> nn.Module:
     return net.eval()
 
 
-def train(model: nn.Module, text: Tensor, *, steps: int, batch: int, n: int, rate: float, seed: int):
+def train(
+    model: nn.Module, text: Tensor, *, steps: int, batch: int, n: int, rate: float, seed: int
+) -> list[float]:
     """Train by AdamW with warm-up and cosine decay on windows of n characters, in place.
 
     Returns the mean losses, in bits a character, of ten equal parts of the training.

@@ -11,7 +11,8 @@ FLOORS = (
     {"operators", "scans", "display"},
     {"systems"},
     {"maps", "heads", "gradients"},
-    {"testing", "experiments", "exercises", "lens"},
+    {"testing", "exercises", "lens"},
+    {"experiments"},
     {"chapters"},
     {"_book"},
 )
