@@ -3,6 +3,8 @@
 # make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
 #
 # make test-lab               the notebook edition in a real JupyterLab
+# make text ONLY=chapters/1-one-operator/zoo.ipynb   that notebook as a text to edit, .text/1-one-operator/zoo.md
+# make from-text              every text in .text/ run and written back, or ONLY=… one of them
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
 # make slides                 the decks; they come with the book too
 # make pdf                    the whole book on paper, printed by Chromium
@@ -29,7 +31,9 @@ LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 
-.PHONY: book test test-browser test-lab notebooks edition slides pdf figures version lab serve bench lint clean
+TEXTS = $(wildcard .text/*.md .text/*/*.md)
+
+.PHONY: book test test-browser test-lab notebooks text from-text edition slides pdf figures version lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -57,6 +61,13 @@ test-lab: book
 
 notebooks: $(STAMP)
 	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
+
+text: $(STAMP)
+	@$(PY) -m ssmbook._book.notebooks to-text $(ONLY)
+
+from-text: $(STAMP)
+	@[ -n "$(ONLY)$(TEXTS)" ] || { echo "There is no text in .text/: start with make text ONLY=chapters/….ipynb"; exit 1; }
+	@$(PY) -m ssmbook._book.notebooks from-text $(or $(ONLY),$(TEXTS))
 
 edition: book
 	@[ "$(SOLUTIONS)" != no ] || $(PY) -m ssmbook._book.edition --no-solutions

@@ -26,16 +26,6 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
-def dense_spectrum(W, time=None, channel=None):
-    """σ_1 ≥ σ_2 ≥ … of the rearranged W (L_t ⊗ L_x), from all of its n² p d numbers."""
-    blocks = W.to_dense().to(F64)
-    if time is not None:
-        blocks = torch.einsum("...ijpd,jl->...ilpd", blocks, torch.linalg.cholesky(time))
-    if channel is not None:
-        blocks = blocks @ torch.linalg.cholesky(channel)
-    return torch.linalg.svdvals(blocks.flatten(-4, -3).flatten(-2))
-
-
 def counts(values, cut):
     """How many values stand above a cut: with its rounding against them, and with it for them."""
     noise = 1e-14 * float(values.max())
@@ -70,7 +60,7 @@ def elements(bounds, batch):
 
 @pytest.mark.parametrize("size", [None, 1, 3])
 @pytest.mark.parametrize("batch", [(), (2,), (3, 2), (0,)])
-def test_bounds_hold_the_spectrum_of_every_kind(kind, batch, size):
+def test_bounds_hold_the_spectrum_of_every_kind(dense_spectrum, kind, batch, size):
     W, _ = kind.operator(batch)
     bounds, sigma = W.spectrum_bounds(size, seed=1), dense_spectrum(W)
     if batch == ():
@@ -91,7 +81,7 @@ def test_bounds_hold_the_spectrum_of_every_kind(kind, batch, size):
 @pytest.mark.guards("thm-head-floor")
 @pytest.mark.parametrize("size", [None, 3])
 @pytest.mark.parametrize("which", [(True, False), (False, True), (True, True)])
-def test_bounds_hold_for_inputs_of_any_second_moments(kind, which, size):
+def test_bounds_hold_for_inputs_of_any_second_moments(dense_spectrum, kind, which, size):
     W, random = kind.operator()
     roots = random(5, 5), random(kind.d, kind.d)
     time, channel = (root @ root.mT if given else None for root, given in zip(roots, which, strict=True))
@@ -147,7 +137,7 @@ def test_bounds_hold_on_adversarial_spectra(name, size, fill):
     decay=st.floats(0.01, 1.0),
     seed=st.integers(0, 10**6),
 )
-def test_bounds_hold_whatever_is_drawn(width, rank, size, decay, seed):
+def test_bounds_hold_whatever_is_drawn(dense_spectrum, width, rank, size, decay, seed):
     sigma = decay ** torch.arange(min(rank, width), dtype=F64)
     rows = random(49, len(sigma), seed=seed) * sigma
     channels = (rows @ random(len(sigma), width, seed=seed + 1)).mT.reshape(width, 7, 7, 1, 1)
@@ -178,7 +168,7 @@ def attention(H, width, n):
 
 
 @pytest.mark.guards("thm-head-floor")
-def test_a_small_layer_of_attention_is_certified_and_exact():
+def test_a_small_layer_of_attention_is_certified_and_exact(dense_spectrum):
     W = attention(6, 4, 40)
     sigma, dense = dense_spectrum(W), W.to_dense()
     assert torch.allclose(W.spectrum(), sigma[:6], rtol=1e-11) and W.interaction_rank() == 6
