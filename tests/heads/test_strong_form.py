@@ -31,7 +31,7 @@ def silent_token(V):
     return torch.linalg.svd(V[0]).Vh[-1]
 
 
-@pytest.mark.guards("thm-strong-form", "prop-locally-bounded")
+@pytest.mark.guards("thm-strong-form", "prop-locally-bounded", "prop-bounded-error")
 @pytest.mark.parametrize("seed", range(5))
 def test_two_bounded_heads_miss_the_turns_of_space_near_a_lonely_token(seed):
     M = turns_of_space()
