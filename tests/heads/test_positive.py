@@ -137,6 +137,9 @@ def test_on_the_border_only_rational_arithmetic_decides():
     A = torch.tensor([[0.0, -1, 1, 0], [1, 0, 0, 1], [0, 0, 0, -1], [0, 0, 1, 0]], dtype=F64)
     test = eigenvalue_test(System(A, torch.eye(4, dtype=F64), torch.eye(4, dtype=F64)))
     assert (test.n0_low, test.n0_high) == (5, 5)
+    border = times([[1, -1, 1], [1, 1]])  # z^3 + 1: of degree 3, with two coefficients that are 0 just so
+    test = eigenvalue_test(companion(border))
+    assert least_positive_multiple(border).degree == 3 and (test.n0_low, test.n0_high) == (4, 5)
     # (z^2 - z + 1)(z^2 + 1) divides (z^3 + 1)(z^2 + 1), of degree 5; nothing of degree 4 is >= 0.
     assert least_positive_multiple(times([[1, -1, 1], [1, 0, 1]])).degree == 5
 
