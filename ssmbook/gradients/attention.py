@@ -132,8 +132,9 @@ def sigma2_lower_bound(alpha: float | torch.Tensor, V: torch.Tensor) -> torch.Te
     alpha (...) in [0, 1], V (p, d) -> (...), in the dtype of V. No margin is asked for. Proof: the bracket
     of :func:`softmax_jacobian_block` is V less a matrix of rank one, and that has norm at least sigma_2(V)
     (Eckart and Young). Tight: tokens exist that reach it. Zero when V has rank one, where chosen tokens still
-    pass c ||V|| (*thm-gradient-highway*). Not a bound for j = i, whose change has any rank up to d_k. Raises TypeError/ValueError for malformed arguments. Source:
-    {cite}`eckart1936approximation`. Introduced in *gradient-highway*.
+    pass c ||V|| (thm-gradient-highway). Not a bound for j = i, whose change has any rank up to d_k. Raises
+    TypeError/ValueError for malformed arguments. Source: {cite}`eckart1936approximation`. Introduced in
+    *gradient-highway*.
 
     >>> sigma2_lower_bound(0.5, torch.diag(torch.tensor([3.0, 2.0])))
     tensor(1.)
