@@ -1,7 +1,7 @@
 // Starts a deck: typesets it, cuts what is taller than a slide into several, then hands it to reveal.js.
 (function () {
   "use strict";
-  const WIDTH = 1280, HEIGHT = 720, MARGIN = 30, SMALLEST_TEXT = 18, SIZES = [34, 31, 28, 26];
+  const WIDTH = 1280, HEIGHT = 720, MARGIN = 30, SMALLEST_TEXT = 18, SIZES = [40, 37, 34, 31, 28, 26];
   const PIECES = "p:not(.admonition-title), div.math, li, tr, pre";
 
   // The innermost pieces that can go to the next slide: no piece lies in another one.

@@ -18,6 +18,7 @@ from ssmbook.display._slider import FRAME_DPI
 from ssmbook.display._style import SMALLEST_PT
 
 FOLDER = "slides"
+LONG = 125  # characters of a heading that surely fit two lines, the number of its figure among them
 REVEAL = ("dist/reveal.js", "dist/reveal.css", "dist/reset.css", "plugin/notes/notes.js")
 PAGE = """<!doctype html>
 <html lang="en">
@@ -69,7 +70,7 @@ class Deck:
     title: str
     subtitle: str
     slides: list
-    docnames: list  # the pages it was cut from
+    pages: list  # (docname, title) of those it was cut from
 
     @property
     def minutes(self):
@@ -95,10 +96,7 @@ def render(deck):
 
 
 def _opening(deck):
-    pages = [
-        f'<a href="../{docname}.html">{html.escape(docname.rpartition("/")[2])}</a>'
-        for docname in deck.docnames
-    ]
+    pages = [f'<a href="../{docname}.html">{html.escape(title)}</a>' for docname, title in deck.pages]
     notes = [
         f"{deck.minutes} minutes in all. Press S for these notes in a window of their own, ? for the keys."
     ]
@@ -127,8 +125,7 @@ def _heading(slide):
     if slide.kind == "figure":
         caption = slide.elements[0].select_one("figcaption")
         number = caption.select_one(".caption-number").get_text().strip()
-        claim = re.match(r".*?[.:?](?= [A-Z]|$)|.*", caption.select_one(".caption-text").get_text())[0]
-        words = f"{number}: {claim}"
+        words = f"{number}: {claim(caption.select_one('.caption-text').get_text())}"
     elif isinstance(slide.heading, str):
         words = slide.heading
     else:
@@ -137,6 +134,13 @@ def _heading(slide):
             number.decompose()
         return f"<h2>{_linked(slide, heading.decode_contents().strip())}</h2>"
     return f"<h2>{_linked(slide, html.escape(words))}</h2>"
+
+
+def claim(caption):
+    """The first sentence of a caption; one that fills more than two lines ends at a comma or parenthesis."""
+    sentence = re.match(r".*?[.:?](?= [A-Z]|$)|.*", caption)[0]
+    ends = [found.start() for found in re.finditer(r"[,;] | \(", sentence[:LONG])]
+    return sentence[: ends[-1]] if len(sentence) > LONG and ends else sentence
 
 
 def _linked(slide, words):

@@ -115,7 +115,17 @@ def chapter_deck(book, docname, plan):
                 minutes=OTHERWISE,
             )
         )
-    return Deck(name_of(docname), book.title(docname), "One chapter of Heads and States", slides, [docname])
+    return Deck(
+        name_of(docname),
+        book.title(docname),
+        "One chapter of Heads and States",
+        slides,
+        named(book, [docname]),
+    )
+
+
+def named(book, docnames):
+    return [(docname, book.title(docname).strip()) for docname in docnames]
 
 
 def lecture_deck(book, lecture, plan):
@@ -138,7 +148,7 @@ def lecture_deck(book, lecture, plan):
         else:
             raise SlidesError(f"{PLAN}: {name} has a slide with none of point, ask, show, prove: {item}")
     shown = list(dict.fromkeys(slide.docname for slide in slides if slide.docname))
-    deck = Deck(name, lecture["title"], lecture["for"], slides, shown)
+    deck = Deck(name, lecture["title"], lecture["for"], slides, named(book, shown))
     if deck.minutes != lecture["minutes"]:
         raise SlidesError(
             f"{PLAN}: the slides of {name} take {deck.minutes} minutes, not {lecture['minutes']}"

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
-from ssmbook._book.deck import markdown_html, prepared, render
+from ssmbook._book.deck import claim, markdown_html, prepared, render
 from ssmbook._book.slides import chapter_deck, chapters_of, lecture_deck, name_of, pages_of, read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +129,25 @@ def test_no_text_of_a_slide_is_small():
     script = (ROOT / "chapters/assets/slides.js").read_text(encoding="utf-8")
     assert min(map(int, re.search(r"SIZES = \[([^\]]+)\]", script)[1].split(","))) >= SMALLEST
     assert "://" not in script + style
+
+
+def test_the_heading_of_a_figure_is_its_claim_in_two_lines_at_most(book):
+    assert claim("The floor. And more.") == "The floor."
+    assert (
+        claim(f"Heads against states, medians (of {'many ' * 30}draws). More.")
+        == "Heads against states, medians"
+    )
+    for docname in CHAPTERS:
+        for _, element in book.blocks[docname]:
+            caption = element.select_one("figcaption .caption-text") if kind_of(element) == "figure" else None
+            assert caption is None or 8 < len(claim(caption.get_text())) <= 130
+
+
+def test_the_opening_names_the_chapters_by_their_titles(book):
+    assert (
+        "Two ways to mix</a>"
+        in render(lecture_deck(book, LECTURES["lecture"], PLAN)).partition("</section>")[0]
+    )
 
 
 def test_addresses_in_a_deck_are_those_of_its_folder():

@@ -9,6 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, DIVERGING, SEQUENTIAL, figure, label_line, number
+from ssmbook.display._style import readable
 
 LAGS = 120
 """Lags that the picture of a memory shows."""
@@ -83,10 +84,14 @@ def plane_of_lags(theta, n=20):
     left.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"])
     for dot, foot in zip(dots, feet, strict=True):
         left.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle="-", linewidth=1)
-    label_line(left, *(reach * direction), "one head", color=COLORS["orange"], dx=-2, dy=9, ha="right")
+    # The dots fill a disc, so the corners are free; words to the left of lag 0 are, unless dots lie there.
+    key = {"transform": left.transAxes, "color": readable(COLORS["orange"]), "fontsize": 9.5}
+    left.text(0.02, 0.03, "— one head", **key)
+    flat = missed(theta, n) < 0.02 or abs(math.cos(theta)) < 0.02
     left.plot(*dots.T, "o", color=COLORS["blue"], linestyle="none", markersize=5)
     for tau in (0, 1) if abs(math.sin(theta)) > 0.2 else (0,):
-        label_line(left, *dots[tau], f"lag {tau}", dx=-5, dy=-1, ha="right")
+        dx, dy = (4, -11) if flat and tau == 0 else (-5, -1)
+        label_line(left, *dots[tau], f"lag {tau}", dx=dx, dy=dy, ha="right")
     left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="part along I")
     left.set(ylabel="part along J", xticks=[], yticks=[], title=f"one head misses {missed(theta, n):.3f}")
     angles = torch.linspace(0, math.pi, 201, dtype=torch.float64)

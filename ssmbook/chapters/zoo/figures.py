@@ -118,7 +118,7 @@ def ruler(counts, ceiling):
 
     The filled mark counts the whole table, the ring one output. Returns ``fig, alt``. Introduced in *zoo*.
     """
-    fig, axes = figure(ncols=2, size=(7.0, 4.5))
+    fig, axes = figure(ncols=2, size=(7.0, 4.25))  # legible on one slide
     for ax, families in zip(axes, (list(FAMILY)[:3], list(FAMILY)[3:]), strict=True):
         place, ticks, labels = 0, [], []
         for family in families:
