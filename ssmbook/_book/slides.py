@@ -64,7 +64,7 @@ def block_slide(book, docname, index, notes, **said):
         docname,
         label,
         heading=book.title(docname) if kind == "takeaway" or section is None else section,
-        say=said.get("say") or (book.spoken(after) if after else ""),
+        say=said.get("say") or (book.spoken(after) if after and kind != "question" else ""),
         board=said.get("board", []),
         minutes=said.get("minutes", MINUTES.get(kind, OTHERWISE)),
     )

@@ -70,9 +70,9 @@ def test_other_mistakes_of_a_plan_are_named(book):
         book.question("equation-eq-ema")
 
 
-def test_the_one_lecture_has_nine_pictures_three_questions_and_two_proofs(book):
+def test_the_one_lecture_has_eight_pictures_three_questions_and_two_proofs(book):
     slides = lecture_deck(book, LECTURES["lecture"], PLAN).slides
-    assert sum(slide.kind in ("figure", "slider") for slide in slides) == 9
+    assert sum(slide.kind in ("figure", "slider") for slide in slides) == 8
     assert sum(slide.kind == "question" for slide in slides) == 3
     assert sum(slide.proved for slide in slides) == 2
 
