@@ -41,7 +41,7 @@ _READING = (
     "says how many heads leave at "
     "most 10 %, 1 % and 0.1 % of it: of the operator alone, and of its output for tokens with the second "
     "moments of that text. In small type: the same layer with the entries of its weight matrices permuted, "
-    "on the same tokens. The difference is what training did."
+    "on the same tokens. What differs lies in the order of the entries, which training made."
 )
 _KEYS = (
     "first: share on the first token; outside: on none, an explicit sink; distance: mean, in tokens; states: "
