@@ -102,7 +102,12 @@ def test_alibi_decays_at_the_rate_of_its_slope_even_when_matched():
 
 
 def test_bad_arguments_are_refused_by_name():
+    column, pair = torch.rand(2, 1), torch.tensor([3, 4])  # no pair of equal shapes, though they broadcast
     bad = [
+        (lambda: gradients.weight_from_margin(column, pair), ValueError, "n must be a number or"),
+        (lambda: gradients.dilution_bound(column, pair), ValueError, "n must be a number or"),
+        (lambda: gradients.alibi_bound(column, 0.1, pair), ValueError, "B must be a number or"),
+        (lambda: gradients.alibi_bound(0.1, column, pair), ValueError, "slope must be a number or"),
         (lambda: gradients.required_margin(1.0, 5), ValueError, "alpha must lie in \\(0.0, 1.0\\)"),
         (lambda: gradients.required_margin(0.5, 1), ValueError, "n must be at least 2"),
         (lambda: gradients.required_margin(0.5, 2.5), TypeError, "n must be an int"),

@@ -35,6 +35,9 @@ def test_interval_is_scipys():
     )
     assert fit.intercept == pytest.approx(want.intercept, rel=1e-9)
     assert fit.interval == pytest.approx((want.slope - half, want.slope + half), rel=1e-9)
+    usual = gradients.fit_log_slope(tau, torch.exp(logs)).interval  # of 95 percent
+    half = scipy.stats.t.ppf(0.975, 28) * want.stderr
+    assert usual == pytest.approx((want.slope - half, want.slope + half), rel=1e-9)
 
 
 def test_interval_covers_as_often_as_it_says():

@@ -242,6 +242,15 @@ def test_bad_arguments_are_named():
         eigenvalue_test(System(eye.expand(3, 2, 2), eye.expand(3, 2, 2), eye.expand(3, 2, 2)))
 
 
+def test_a_lag_outside_the_numerical_span_leaves_the_count_open():
+    """The second lag is too small to raise the rank, yet its sign matters: a tighter tolerance settles it."""
+    M = torch.tensor([[[1.0, 0.0]], [[0.0, 1e-11]]], dtype=F64)
+    count = softmax_head_count(M)
+    assert (count.low, count.high, count.evidence.kind) == (1, 2, "undecided")
+    assert isinstance(count.evidence.margin, float) and math.isnan(count.evidence.margin)
+    assert softmax_head_count(M, rtol=1e-12) == 2
+
+
 def test_long_systems_and_float32_are_answered():
     A, B, C = random_system(0, 16, 4, 4, radius=0.999)
     M = System(A, B, C).lags(65536)

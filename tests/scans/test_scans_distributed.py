@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ssmbook.scans.distributed.__main__ import _slice
 from ssmbook.scans.distributed._factor import factor_of_logarithms, factor_of_product
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
@@ -163,6 +164,20 @@ def test_without_a_group_the_error_says_what_to_call(found):
 
 def test_the_scans_do_not_import_it(found):
     assert [one["imported"] for one in found] == [False] * len(found)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_the_slices_of_the_self_check_are_the_whole_length(size, monkeypatch):
+    """In order and without a gap; with three processes or more, one slice is empty."""
+    monkeypatch.setattr(dist, "get_world_size", lambda: size)
+    cuts = []
+    for rank in range(size):
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        cuts.append(_slice(3001))
+    starts, ends = zip(*cuts, strict=True)
+    assert starts == (0, *ends[:-1]) and ends[-1] == 3001
+    lengths = sorted(end - start for start, end in cuts)
+    assert (lengths[0] == 0) == (size > 2) and lengths[size > 2] > 100
 
 
 SELF_CHECK = "-m", "ssmbook.scans.distributed", "--length", "3001"

@@ -166,8 +166,6 @@ class PairwiseHeads:
 
 def _least_norm(images, targets):
     """images^+ targets over the last two dimensions, by SVD; directions at rounding level are dropped."""
-    if images.shape[-1] == 0:
-        return targets.new_zeros(*targets.shape[:-2], 0, targets.shape[-1])
     left, sigma, right = torch.linalg.svd(images, full_matrices=False)
     floor = torch.finfo(images.dtype).eps * sigma[..., :1]
     inverse = torch.where(sigma > floor, 1 / torch.where(sigma > floor, sigma, 1), 0)
