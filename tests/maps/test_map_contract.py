@@ -74,3 +74,14 @@ def test_messages_name_the_state(name):
     for call, error, message in bad:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_matrices_are_drawn_with_variance_one_over_what_they_sum_over(name):
+    """So that outputs keep the size of inputs, whatever the widths: within 5 deviations of the estimate."""
+    m = zoo(40, 50, LENGTH, generator=torch.Generator().manual_seed(1))[name]
+    for path, W in m.named_parameters():
+        leaf = path.rpartition(".")[2]
+        if leaf.startswith("W_") or leaf == "K":
+            summed = W.shape[-1] * (W.shape[0] if leaf in ("W_O", "K") else 1)  # over heads, over steps
+            assert abs(W.std() * summed**0.5 - 1) < 5 / (2 * W.numel()) ** 0.5, path
