@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ssmbook.experiments import _data
-from ssmbook.experiments._learning_heads import TEACHERS, conditioned_system
-from ssmbook.heads import head_count, head_floor
+from ssmbook.experiments._learning_heads import TEACHERS, _class_systems, conditioned_system
+from ssmbook.heads import head_count, head_floor, softmax_head_count
 
 F64 = torch.float64
 
@@ -65,3 +65,11 @@ def test_the_pairwise_students_see_the_lags_they_are_asked_for():
     lags[0] = 1.0  # y_i = x_i: one head with a coefficient that knows the lag
     run = _data.train_pairwise(lags, [1], seeds=1, steps=300, seed=0, hidden=16)
     assert float(run["trained"].max()) < 0.1
+
+
+def test_the_systems_for_the_classes_count_differently():
+    """Free coefficients need k heads; softmax with a sink as many only where a positive pole is."""
+    counts = {
+        name: (head_count(M).value, softmax_head_count(M).value) for name, M in _class_systems().items()
+    }
+    assert counts == {"rotation": (2, 3), "positive poles": (3, 3), "turn and pole": (3, 3)}

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ssmbook import lens, maps
-from ssmbook.lens import _readers
+from ssmbook.lens import _capture, _readers
 from ssmbook.operators import FactorizedOperator
 
 F64 = torch.float64
@@ -218,3 +218,11 @@ def test_numbers_that_are_none(build, ids):
         lens.operator(first, ids(9))
     with pytest.raises(ValueError, match="the input of layers.1.self_attn must be finite; got"):
         lens.operator(second, ids(9))
+
+
+def test_a_layer_is_called_again_without_the_states_of_earlier_calls():
+    x, mask = torch.randn(1, 3, 4), (True, False, True)
+    given = {"mask": mask, "past_key_values": object(), "cache_params": object()}
+    assert _capture._as_call("mixer", (x,), given, False).kwargs == {"mask": mask}
+    call = _capture._as_call("mixer", (), {"hidden_states": x, "use_cache": True}, False)
+    assert call.x is not x and torch.equal(call.x, x) and call.kwargs["use_cache"] is False
