@@ -1,20 +1,73 @@
-"""Argument checks shared by the library: a failure names the argument, what came and what was wanted."""
+"""Argument checks shared by the library: a failure names the argument, what came and what was wanted.
+
+What every public function takes, unless its docstring says otherwise:
+
+- A tensor is a dense ``torch.Tensor`` in float16, bfloat16, float32 or float64, where complex is allowed also
+  complex64 or complex128. Lists, numbers, NumPy arrays, integers, booleans, float8 and sparse, nested or
+  quantized tensors are refused: how they become numbers is the caller's to say (``torch.as_tensor``).
+- The tensors of one call share dtype and device, and results come back in them; nothing is cast or moved in
+  silence. Half precision is computed in float32 or wider. Ranks and counts are decided in float64: on a
+  device without it (MPS) they ask for the data on a CPU.
+- NaN and infinity are carried along by what carries numbers (scans, maps, operators applied) and refused by
+  what decides something from them. So is ``meta``, whose tensors have a shape and no values.
+- A whole number is an ``int`` or what stands for one: ``np.int64``, an integer tensor of dimension 0. Another
+  number is a Python or NumPy one; a flag is True or False, never a word or a number.
+
+A wrong kind of thing (type, dtype, layout) is a ``TypeError``, a wrong one of its kind a ``ValueError``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 
 import torch
 
+# One more number than this in a tensor, and no machine holds it.
+_ROOM = 2**38
+
 
 def check_tensor(name: str, value, *, complex_ok: bool = False) -> None:
-    """Refuse anything but a floating-point tensor (or complex, if allowed) with a ``TypeError``."""
+    """Refuse anything but a dense floating-point tensor (or complex, if allowed) with a ``TypeError``."""
     wanted = "a floating-point or complex torch.Tensor" if complex_ok else "a floating-point torch.Tensor"
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be {wanted}; got {type(value).__name__}")
-    if not (value.is_floating_point() or (complex_ok and value.is_complex())):
-        raise TypeError(f"{name} must be {wanted}; got dtype {value.dtype}")
+    check_dtype(name, value.dtype, wanted, complex_ok=complex_ok)
+    if value.layout != torch.strided or value.is_nested:
+        got = "a nested tensor" if value.is_nested else value.layout
+        raise TypeError(f"{name} must be {wanted}, dense; got {got}")
+
+
+def check_dtype(
+    name: str, dtype, wanted: str = "a floating-point torch.dtype", *, complex_ok: bool = False
+) -> None:
+    """Refuse a dtype that the library does not compute in: integers, float8, what is no dtype."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{name} must be {wanted}; got {dtype!r}")
+    real = dtype.is_floating_point and dtype.itemsize > 1
+    if not real and not (complex_ok and dtype.is_complex and dtype.itemsize > 4):
+        raise TypeError(f"{name} must be {wanted}; got dtype {dtype}")
+
+
+def check_like(*, generator=None, dtype=None, device=None, complex_ok: bool = False) -> None:
+    """Hold the options of what makes tensors to their kinds; None leaves each to PyTorch."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator or None; got {type(generator).__name__}")
+    if dtype is not None:
+        check_dtype("dtype", dtype, complex_ok=complex_ok)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise ValueError(f"device must be one of this machine; got {device!r}") from error
+
+
+def check_room(name: str, *shape: int) -> None:
+    """Refuse, before memory is asked for, a tensor that no machine holds."""
+    if math.prod(shape) > _ROOM:
+        raise ValueError(
+            f"{name} must leave tensors of at most 2^{_ROOM.bit_length() - 1} numbers; got shape {shape}"
+        )
 
 
 def check_shape(
@@ -67,69 +120,111 @@ def check_alike(**tensors: torch.Tensor) -> None:
             )
 
 
-def check_matrices(A, B=None, C=None, D=None, *, batched: bool = True) -> None:
-    """Hold A (N, N), B (N, d), C (p, N), D (p, d) to one system of one dtype, device and batch shape."""
-    given = {"A": A, "B": B, "C": C, "D": D}
-    given = {name: value for name, value in given.items() if value is not None or name == "A"}
+def check_matrices(*, batched: bool = True, **matrices) -> None:
+    """Hold A (N, N), B (N, d), C (p, N), D (p, d) or None to one dtype, device, batch shape, and finite."""
     patterns = {"A": "N N", "B": "N d", "C": "p N", "D": "p d"}
+    given = {name: value for name, value in matrices.items() if name != "D" or value is not None}
     sizes: dict[str, int] = {}
     for name, value in given.items():
         pattern = ("... " if batched else "") + patterns[name]
         sizes = check_shape(name, value, pattern, sizes, complex_ok=True)
     check_alike(**given)
     for name, value in given.items():
-        if value.shape[:-2] != A.shape[:-2]:
-            wanted, got = tuple(A.shape[:-2]), tuple(value.shape[:-2])
+        if value.shape[:-2] != given["A"].shape[:-2]:
+            wanted, got = tuple(given["A"].shape[:-2]), tuple(value.shape[:-2])
             raise ValueError(f"{name} must have the batch shape of A, {wanted}; got {got}")
-        check_finite(name, value)
+        check_finite(name, value, meta_ok=True)
 
 
-def check_finite(name: str, tensor: torch.Tensor) -> None:
-    """Refuse NaN and infinity with a ``ValueError`` that counts them."""
+def check_values(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor on ``meta`` where its values are needed."""
+    if tensor.is_meta:
+        raise ValueError(f"{name} must hold values; got a tensor on the device meta, a shape without them")
+
+
+def check_wide(name: str, value) -> None:
+    """Refuse what lies on a device without float64, before a rank is decided in it."""
+    if value.device.type == "mps":
+        raise TypeError(f"{name} must be on a device with float64, such as the CPU; got {value.device}")
+
+
+def check_finite(name: str, tensor: torch.Tensor, *, meta_ok: bool = False) -> None:
+    """Refuse NaN and infinity with a ``ValueError`` that counts them, and (unless ``meta_ok``) ``meta``."""
+    if tensor.is_meta and meta_ok:
+        return
+    check_values(name, tensor)
     bad = int((~torch.isfinite(tensor)).sum())
     if bad:
         raise ValueError(f"{name} must be finite; got {bad} non-finite of {tensor.numel()} entries")
 
 
-def check_integer(name: str, value, *, low: int, high: int | None = None) -> None:
-    """Refuse anything but an ``int`` with ``low <= value <= high`` (``TypeError`` / ``ValueError``)."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int; got {type(value).__name__}")
+def check_integer(name: str, value, *, low: int, high: int | None = None) -> int:
+    """The ``int`` that ``value`` is or stands for, ``low <= value <= high``, else a refusal."""
+    given = value
+    if isinstance(value, torch.Tensor) and value.ndim == 0:
+        check_values(name, value)
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an int; got {_said(given)}")
+    value = int(value)
     if value < low or (high is not None and value > high):
         wanted = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ValueError(f"{name} must be {wanted}; got {value}")
+    return value
 
 
-def check_rtol(rtol, name: str = "rtol") -> None:
+def _said(value) -> str:
+    kind = type(value).__name__
+    return f"{kind} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else kind
+
+
+def check_number(
+    name: str, value, wanted: str = "a finite number", inside: Callable[[float], bool] = math.isfinite
+) -> float:
+    """The Python or NumPy number ``value`` as a float, where it is ``inside``, else a refusal."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {wanted}; got {_said(value)}")
+    if not inside(value):
+        raise ValueError(f"{name} must be {wanted}; got {value}")
+    return float(value)
+
+
+def check_rtol(rtol, name: str = "rtol") -> float:
     """Refuse a tolerance that is not a number in [0, 1) (``TypeError`` / ``ValueError``)."""
-    if isinstance(rtol, bool) or not isinstance(rtol, (int, float)):
-        raise TypeError(f"{name} must be a number in [0, 1); got {type(rtol).__name__}")
-    if not 0 <= rtol < 1:
-        raise ValueError(f"{name} must be a number in [0, 1); got {rtol}")
+    return check_number(name, rtol, "a number in [0, 1)", lambda value: 0 <= value < 1)
 
 
-def check_eps(eps) -> None:
+def check_eps(eps) -> float:
     """Refuse an error that is not a finite number of at least 0 (``TypeError`` / ``ValueError``)."""
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
-        raise TypeError(f"eps must be a number; got {type(eps).__name__}")
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ValueError(f"eps must be finite and at least 0; got {eps}")
+    return check_positive("eps", eps, zero_ok=True)
 
 
 def check_positive(name: str, value, *, zero_ok: bool = False) -> float:
-    """Refuse anything but a finite positive Python number (``zero_ok``: or 0) and return it as a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
-    if not math.isfinite(value) or value < 0 or (value == 0 and not zero_ok):
-        raise ValueError(f"{name} must be finite and {'at least 0' if zero_ok else 'positive'}; got {value}")
-    return float(value)
+    """Refuse anything but a finite positive number (``zero_ok``: or 0) and return it as a float."""
+    wanted = f"finite and {'at least 0' if zero_ok else 'positive'}"
+    return check_number(name, value, wanted, lambda v: 0 < v < math.inf or (zero_ok and v == 0))
+
+
+def check_flags(**flags) -> None:
+    """Refuse flags but True and False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} must be True or False; got {flag!r}")
+
+
+def check_choice(name: str, value, options: Iterable[str]) -> str:
+    """Refuse a word that is none of the options, with a ``ValueError`` that lists them."""
+    options = tuple(options)
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(options)}; got {value!r}")
+    return value
 
 
 def as_real(
     name: str, value, *, low: float | None = None, high: float | None = None, open_ends=True, like=None
 ) -> torch.Tensor:
     """A real tensor (kept) or a number (float64, or as ``like``), finite and inside the ends."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, Real) and not isinstance(value, bool):
         standard = torch.empty(0, dtype=torch.float64) if like is None else like
         value = torch.tensor(float(value), dtype=standard.dtype, device=standard.device)
     if not isinstance(value, torch.Tensor):
@@ -149,14 +244,15 @@ def as_real(
 
 def as_count(name: str, value, *, low: int) -> torch.Tensor:
     """An int or an integer tensor, every entry at least ``low``, as an integer tensor."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, Integral) and not isinstance(value, bool):
         if abs(value) >= 2**63:
             raise ValueError(f"{name} must be below 2^63 in size, to fit 64 bits; got {value}")
-        value = torch.tensor(value)
+        value = torch.tensor(int(value))
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be an int or an integer tensor; got {type(value).__name__}")
     if value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
         raise TypeError(f"{name} must be an int or an integer tensor; got dtype {value.dtype}")
+    check_values(name, value)
     if bool((value < low).any()):
         raise ValueError(f"{name} must be at least {low}; got {int(value.min())}")
     return value

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
 
-from ._checks import check_finite, check_rtol, check_tensor
+from ._checks import as_real, check_dtype, check_finite, check_rtol, check_tensor
 
 # Below this modulus phi_1 is summed as a series: expm1(z)/z is fine there, but its derivatives cancel.
 _SERIES_RADIUS = 1.0
 _SERIES_TERMS = 20
+HALF = {torch.float16, torch.bfloat16}
 
 
 def default_rtol(dtype: torch.dtype) -> float:
@@ -24,8 +26,7 @@ def default_rtol(dtype: torch.dtype) -> float:
     >>> default_rtol(torch.float64), f"{default_rtol(torch.float32):.2g}"
     (1e-10, '1.9e-06')
     """
-    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(f"dtype must be a floating-point torch.dtype; got {dtype}")
+    check_dtype("dtype", dtype)
     return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps
 
 
@@ -33,8 +34,7 @@ def tolerance(rtol: float | None, dtype: torch.dtype) -> float:
     """The caller's relative tolerance if it is in [0, 1), else the one for the (real) dtype of the data."""
     if rtol is None:
         return default_rtol(dtype.to_real())
-    check_rtol(rtol)
-    return float(rtol)
+    return check_rtol(rtol)
 
 
 def numerical_rank(
@@ -62,9 +62,11 @@ def numerical_rank(
 
 
 def _threshold(values: torch.Tensor, rtol: float, scale) -> torch.Tensor:
-    if scale is None:
+    if scale is not None:
+        scale = as_real("scale", scale, low=0, open_ends=False, like=values)
+    else:
         scale = values.amax(-1) if values.shape[-1] else values.new_zeros(values.shape[:-1])
-    return rtol * torch.as_tensor(scale, dtype=values.dtype, device=values.device)
+    return rtol * scale.to(values)
 
 
 def plain(value: torch.Tensor):
@@ -139,6 +141,36 @@ def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch
 def double(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in float64 or complex128: the precision in which ranks are decided."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def single(value):
+    """A tensor (or a `System`) in half precision in float32, anything else as it is."""
+    return value.to(torch.float32) if getattr(value, "dtype", None) in HALF else value
+
+
+def in_single(function):
+    """Compute in float32 what comes in half precision, and hand the result back in that.
+
+    PyTorch decomposes no matrix in half precision, and takes the exponential of one wrongly. A mixture of
+    dtypes is left to the checks of the function.
+    """
+
+    @functools.wraps(function)
+    def computed(*args, **kwargs):
+        # A `System` has a dtype too.
+        given = [getattr(value, "dtype", None) for value in (*args, *kwargs.values())]
+        dtypes = {dtype for dtype in given if isinstance(dtype, torch.dtype) and dtype.is_floating_point}
+        if len(dtypes) != 1 or not dtypes <= HALF:
+            return function(*args, **kwargs)
+        (half,) = dtypes
+        result = function(*map(single, args), **{name: single(value) for name, value in kwargs.items()})
+        if isinstance(result, torch.Tensor):
+            return result.to(half) if result.dtype == torch.float32 else result
+        if type(result) is tuple:
+            return tuple(part.to(half) if isinstance(part, torch.Tensor) else part for part in result)
+        return result
+
+    return computed
 
 
 def phi_1(z: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,15 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook._checks import check_finite, check_shape
-from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, figure
+from ssmbook._checks import (
+    check_alike,
+    check_choice,
+    check_finite,
+    check_flags,
+    check_positive,
+    check_shape,
+)
+from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, check_axes, figure
 from ssmbook.display._table import number
 from ssmbook.numerics import tolerance
 
@@ -64,7 +71,9 @@ def block_heatmap(W: Any, ax: Axes, *, colorbar: bool = True, vmax: float | None
     True
     """
     norms = _norms(W)
-    top = vmax if vmax is not None else float(norms.max()) or 1.0
+    check_axes(ax)
+    check_flags(colorbar=colorbar)
+    top = check_positive("vmax", vmax) if vmax is not None else float(norms.max()) or 1.0
     image = ax.imshow(norms, cmap=SEQUENTIAL, norm=Normalize(0, top), interpolation="nearest")
     ax.set(xlabel="input token j", ylabel="output token i")
     _box(ax)
@@ -123,7 +132,8 @@ def span_spectrum(
     rank = int((sigma > rtol * top).sum())
     shown = np.maximum(sigma, top * 1e-18)
     r = np.arange(1, len(sigma) + 1)
-    hue = COLORS[color]
+    check_axes(ax)
+    hue = COLORS[check_choice("color", color, COLORS)]
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=hue, label=label)
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=hue)
     ax.axhline(rtol * top, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
@@ -216,6 +226,7 @@ def _factors(F) -> tuple[np.ndarray, np.ndarray]:
     alpha, V = F if isinstance(F, tuple) else (F.alpha, F.V)
     H = check_shape("alpha", alpha, "H n n")["H"]
     check_shape("V", V, "H p d", {"H": H})
+    check_alike(alpha=alpha, V=V)
     check_finite("alpha", alpha)
     check_finite("V", V)
     if min(alpha.numel(), V.numel()) == 0:

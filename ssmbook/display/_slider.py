@@ -64,7 +64,7 @@ class Slider:
         _check_words(label, name)
         if not 2 <= len(values) <= FRAME_COUNT:
             raise ValueError(f"values must hold 2 to {FRAME_COUNT} values; got {len(values)}")
-        check_integer("start", start, low=0, high=len(values) - 1)
+        start = check_integer("start", start, low=0, high=len(values) - 1)
         self.label, self.values, self.start = label, values, start
         self.value_texts = [_value_text(value) for value in values]
         if len(set(self.value_texts)) < len(values):
@@ -100,7 +100,7 @@ class Slider:
 
     @index.setter
     def index(self, index: int) -> None:
-        check_integer("index", index, low=0, high=len(self.values) - 1)
+        index = check_integer("index", index, low=0, high=len(self.values) - 1)
         self.widget.children[0].index = index
 
     def _build_widget(self) -> ipywidgets.VBox:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
 from typing import Any
 
 import matplotlib
@@ -11,6 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
+
+from ssmbook._checks import check_choice, check_integer
 
 COLORS = {
     "blue": "#00308F",
@@ -125,9 +129,8 @@ def figure(
     >>> len(axes)
     2
     """
-    if isinstance(size, str) and size not in SIZES:
-        raise ValueError(f"size must be one of {', '.join(SIZES)} or (width, height) in inches; got {size!r}")
-    inches = SIZES[size] if isinstance(size, str) else size
+    inches = size if isinstance(size, tuple) else SIZES[check_choice("size", size, SIZES)]
+    ncols, nrows = check_integer("ncols", ncols, low=1), check_integer("nrows", nrows, low=1)
     with matplotlib.rc_context(_STYLE):
         fig = Figure(figsize=inches, layout="constrained")
         FigureCanvasAgg(fig)
@@ -155,6 +158,12 @@ def label_line(
     >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
     'rotation'
     """
+    check_axes(ax)
+    for name, place in (("x", x), ("y", y)):
+        if isinstance(place, bool) or not (isinstance(place, Real) or getattr(place, "ndim", None) == 0):
+            raise TypeError(f"{name} must be one number; got {type(place).__name__}")
+        if not math.isfinite(place):
+            raise ValueError(f"{name} must be finite; got {place}")
     if color is None:
         color = ax.get_lines()[-1].get_color() if ax.get_lines() else COLORS["black"]
     options = {"ha": "left", "va": "center", "fontsize": 9.5, "annotation_clip": False, **text_options}
@@ -168,6 +177,11 @@ def label_line(
         path_effects=halo,
         **options,
     )
+
+
+def check_axes(ax) -> None:
+    if not isinstance(ax, Axes):
+        raise TypeError(f"ax must be one Axes of matplotlib; got {type(ax).__name__}")
 
 
 def contrast_on_white(color: str) -> float:

@@ -6,8 +6,10 @@ import html
 import math
 import numbers
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from ssmbook._checks import check_integer
 
 _ALIGN = {"l": "left", "r": "right", "c": "center"}
 
@@ -22,7 +24,11 @@ def number(value: Any, digits: int = 3) -> str:
     >>> number(2), number(0.123456), number("k")
     ('2', '0.123', 'k')
     """
-    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
+    digits = check_integer("digits", digits, low=1)
+    if getattr(value, "ndim", 0) > 0:
+        shape = tuple(value.shape)
+        raise TypeError(f"value must be one number or a word; got {type(value).__name__} of shape {shape}")
+    value = value.item() if hasattr(value, "item") else value
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -91,6 +97,10 @@ class Table:
         digits: int = 3,
         caption: str | None = None,
     ):
+        if isinstance(header, str) or not isinstance(header, Iterable):
+            raise TypeError(f"header must be a sequence of titles; got {header!r}")
+        if isinstance(rows, str) or not isinstance(rows, Iterable):
+            raise TypeError(f"rows must be a sequence of rows; got {type(rows).__name__}")
         self.header = [str(title) for title in header]
         self.caption = caption
         rows = [list(row) for row in rows]

@@ -74,7 +74,7 @@ def attack_lane(x: torch.Tensor, weights: Sequence[torch.Tensor], *, steps: int 
     x (n, d), left untouched; weights: W_Q, W_K, V as for :func:`lanes`; steps >= 0. Returns (n, d), same
     dtype. Raises as :func:`lanes`. Introduced in *gradient-highway*.
     """
-    check_integer("steps", steps, low=0)
+    steps = check_integer("steps", steps, low=0)
     x = x.detach().clone().requires_grad_()
     optimizer = torch.optim.Adam([x], lr=0.02)
     for _ in range(steps):
@@ -116,7 +116,7 @@ def matching_head(V: torch.Tensor, *, logit: float, bias: torch.Tensor | None = 
     *gradient-highway*.
     """
     d = check_shape("V", V, "d d")["d"]
-    check_integer("d", d, low=2)
+    d = check_integer("d", d, low=2)
     check_finite("V", V)
     logit = float(as_real("logit", logit))
     bias = None if bias is None else bias[None]
@@ -139,7 +139,7 @@ def place_match(filler: torch.Tensor, distance: int) -> torch.Tensor:
     """
     sizes = check_shape("filler", filler, "n d")
     check_integer("d", sizes["d"], low=2)
-    check_integer("distance", distance, low=1, high=sizes["n"] - 1)
+    distance = check_integer("distance", distance, low=1, high=sizes["n"] - 1)
     x = filler.clone()
     x[:, :2] = 0
     x[-1, QUESTION] = 1
@@ -162,7 +162,7 @@ def gated_reader(
     Returns a ``SelectiveSSM``. Raises TypeError/ValueError for bad sizes or a non-finite pre-activation.
     Introduced in *gradient-highway*.
     """
-    check_integer("d", d, low=2)
+    d = check_integer("d", d, low=2)
     value = float(as_real("pre_activation", pre_activation))
     layer = SelectiveSSM(d, N=1, generator=generator, dtype=dtype, device=device)
     with torch.no_grad():
@@ -180,7 +180,7 @@ def place_source(filler: torch.Tensor, distance: int) -> torch.Tensor:
     """
     sizes = check_shape("filler", filler, "n d")
     check_integer("d", sizes["d"], low=2)
-    check_integer("distance", distance, low=1, high=sizes["n"] - 1)
+    distance = check_integer("distance", distance, low=1, high=sizes["n"] - 1)
     x = filler[-1 - distance :].clone()
     x[:, 0] = 1
     x[0] = 0

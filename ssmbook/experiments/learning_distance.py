@@ -99,7 +99,7 @@ def train(
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {optimizer!r}")
-    check_integer("steps", steps, low=0)
+    steps = check_integer("steps", steps, low=0)
     generator = torch.Generator().manual_seed(seed)
     parameters = start(layer, seeds, rho=rho, generator=generator)
     weight = _weight(layer, parameters, T)

@@ -63,7 +63,7 @@ def draw_teacher(
     """
     for name, value in (("d", d), ("p", p), ("n", n), ("attempts", attempts)):
         check_integer(name, value, low=1)
-    check_integer("k", k, low=1, high=min(n, p * d))
+    k = check_integer("k", k, low=1, high=min(n, p * d))
     if isinstance(least_share, bool) or not isinstance(least_share, (int, float)):
         raise TypeError(f"least_share must be a number; got {type(least_share).__name__}")
     if not 0 <= least_share < 1:
@@ -191,7 +191,7 @@ def _students(heads, seeds):
         check_integer("heads", H, low=0)
     if not heads or len(set(heads)) < len(heads):
         raise ValueError(f"heads must hold different head counts, at least one; got {heads}")
-    check_integer("seeds", seeds, low=1)
+    seeds = check_integer("seeds", seeds, low=1)
     return torch.tensor(heads).repeat_interleave(seeds)
 
 

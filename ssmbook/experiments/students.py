@@ -26,7 +26,7 @@ def minimize(
     """
     check_shape("start", start, "S P")
     check_finite("start", start)
-    check_integer("steps", steps, low=0)
+    steps = check_integer("steps", steps, low=0)
     x = start.detach().clone()
     value, slope = _with_gradient(objective, x)
     history, pairs, still = [value], [], torch.zeros_like(value, dtype=torch.bool)

@@ -28,8 +28,8 @@ def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = N
     thirds; at each token the position so far. L >= 1. Raises ``ValueError`` for an unknown task.
     Introduced in *tasks*.
     """
-    check_integer("L", L, low=1)
-    check_integer("batch", batch, low=1)
+    L = check_integer("L", L, low=1)
+    batch = check_integer("batch", batch, low=1)
     if task == "rotation":
         turns = torch.randint(TURNS, (batch, L), generator=generator)
         return turns, turns.cumsum(1) % TURNS

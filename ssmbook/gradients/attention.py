@@ -7,6 +7,7 @@ import math
 import torch
 
 from ssmbook._checks import as_count, as_real, check_alike, check_finite, check_integer, check_shape, together
+from ssmbook.numerics import in_single
 
 
 def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:
@@ -14,7 +15,7 @@ def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:
     sizes = check_shape("x", x, "... n d")
     sizes = check_shape("W_Q", W_Q, "d_k d", {"d": sizes["d"], "n": sizes["n"]})
     check_shape("W_K", W_K, "d_k d", sizes)
-    check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
+    target = check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
     given = {"x": x, "W_Q": W_Q, "W_K": W_K}
     if bias is not None:
         check_shape("bias", bias, "n", sizes)
@@ -77,7 +78,9 @@ def softmax_jacobian_block(
     check_shape("g_i", g_i, "... d", sizes)
     alpha = as_real("alpha", alpha, low=0.0, high=1.0, open_ends=False, like=V)
     check_alike(V=V, v_j=v_j, y_i=y_i, g_i=g_i, alpha=alpha)
+    check_finite("V", V)
     for name, value in (("v_j", v_j), ("y_i", y_i), ("g_i", g_i)):
+        check_finite(name, value)
         if value.shape[:-1] != alpha.shape:
             raise ValueError(
                 f"{name} must have the batch shape of alpha, {tuple(alpha.shape)}; got {tuple(value.shape)}"
@@ -126,6 +129,7 @@ def softmax_jacobian_row(
     return torch.cat([blocks[..., :i, :, :], own[..., None, :, :]], dim=-3)
 
 
+@in_single
 def sigma2_lower_bound(alpha: float | torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     """The sigma_2 highway: ||dy_i/dx_j||_2 >= alpha_ij sigma_2(V) for every j < i, whatever the tokens.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from scipy.special import stdtrit
 
-from ssmbook._checks import as_count, as_real, check_finite, check_shape
+from ssmbook._checks import as_count, as_real, check_finite, check_flags, check_shape
 
 
 class LogSlope(NamedTuple):
@@ -75,6 +75,7 @@ def fit_log_slope(
     """
     sizes = check_shape("norms", norms, "m")
     check_finite("norms", norms)
+    check_flags(envelope=envelope)
     tau = as_count("distances", distances, low=0)
     if tau.shape != (sizes["m"],):
         raise ValueError(f"distances must have shape ({sizes['m']},) like norms; got {tuple(tau.shape)}")

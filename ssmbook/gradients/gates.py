@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import as_real, check_alike, check_finite, check_shape, together
+from ssmbook._checks import as_real, check_alike, check_finite, check_flags, check_shape, together
 
 
 def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
@@ -84,6 +84,7 @@ def pole_sensitivity(lam: float | torch.Tensor, *, normalized: bool = False) -> 
     >>> pole_sensitivity(torch.tensor([0.0, 0.9]))  # a pole near 1 moves the state most
     tensor([  1.0000, 263.8867])
     """
+    check_flags(normalized=normalized)
     lam = as_real("lam", lam, low=-1.0, high=1.0)
     rest = (1 - lam) * (1 + lam)  # not 1 - lam^2: that cancels near 1, where the price is read
     return rest**-2 if normalized else (1 + lam**2) / rest**3

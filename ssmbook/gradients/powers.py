@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from ssmbook._checks import as_count, as_real, check_finite, check_integer, check_shape
-from ssmbook.numerics import tolerance
+from ssmbook.numerics import in_single, tolerance
 from ssmbook.systems.system import System, check_system, system_first
 
 
@@ -21,6 +21,7 @@ def _square(A: torch.Tensor) -> int:
 
 
 @system_first
+@in_single
 def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tensor:
     """||C A^tau B||_2 <= ||C|| ||B|| kappa(P) rho^tau for A = P Lambda P^{-1}, columns of P of norm 1.
 
@@ -139,7 +140,7 @@ def jordan_envelope(rho: float, m: int, tau: int | torch.Tensor) -> torch.Tensor
     tensor([1.0000, 1.5000, 1.2500, 0.8750], dtype=torch.float64)
     """
     rho = as_real("rho", rho, low=0.0, open_ends=False).double()
-    check_integer("m", m, low=1)
+    m = check_integer("m", m, low=1)
     tau = as_count("tau", tau, low=0)
     t, rho = tau.double(), rho.to(tau.device)
     total, log_binomial = torch.zeros_like(t), torch.zeros_like(t)
@@ -162,7 +163,7 @@ def stacked_pole_kernel(rho: float, L: int, tau: int | torch.Tensor) -> torch.Te
     tensor([1.0000, 1.0000, 0.7500, 0.5000], dtype=torch.float64)
     """
     rho = as_real("rho", rho, low=0.0, open_ends=False).double()
-    check_integer("L", L, low=1)
+    L = check_integer("L", L, low=1)
     tau = as_count("tau", tau, low=0)
     t = tau.double()
     logs = torch.xlogy(t, rho.to(tau.device))
@@ -171,6 +172,7 @@ def stacked_pole_kernel(rho: float, L: int, tau: int | torch.Tensor) -> torch.Te
     return torch.exp(logs)
 
 
+@in_single
 def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
     """||A^tau||_2 for tau < n, one product at a time: the envelope every lag operator of A lies under.
 
@@ -181,7 +183,7 @@ def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
     tensor([1.0000, 4.0616, 4.0156, 3.0052])
     """
     size = _square(A)
-    check_integer("n", n, low=0)
+    n = check_integer("n", n, low=0)
     power, powers = torch.eye(size, dtype=A.dtype, device=A.device), []
     for tau in range(n):
         if not torch.isfinite(power).all():
@@ -193,6 +195,7 @@ def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
     return torch.linalg.matrix_norm(torch.stack(powers), ord=2)
 
 
+@in_single
 def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float, int]:
     """The hump of a non-normal A: (max_tau ||A^tau||_2, the tau where it stands), over *all* tau >= 0.
 
@@ -206,7 +209,7 @@ def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float,
     (4.0616, 1)
     """
     size = _square(A)
-    check_integer("max_steps", max_steps, low=1)
+    max_steps = check_integer("max_steps", max_steps, low=1)
     slack = 1 + 8 * size * torch.finfo(A.dtype).eps  # an orthogonal A has ||A|| = 1 only to rounding
     power, peak, place, least = A, 1.0, 0, math.inf
     for tau in range(1, max_steps + 1):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.numerics import single
 from ssmbook.operators.pullback import separate_pullback
 
 
@@ -25,7 +26,7 @@ def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Ten
     """
     sizes = check_shape("x", x, "... n d")
     check_finite("x", x)
-    check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
+    target = check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
     return separate_pullback(F, x).row(range(sizes["n"])[target])
 
 
@@ -47,4 +48,4 @@ def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[to
     distances = torch.arange(i + 1, device=x.device)
     if past.numel() == 0:
         return distances, past.new_zeros(past.shape[:-2])
-    return distances, torch.linalg.matrix_norm(past, ord=2)
+    return distances, torch.linalg.matrix_norm(single(past), ord=2).to(past.dtype)

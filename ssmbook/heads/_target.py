@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_finite, check_shape
+from ssmbook._checks import check_finite, check_shape, check_values, check_wide
 from ssmbook.systems.system import System, check_system
 
 
@@ -18,6 +18,7 @@ def lags_of(system: System | Tensor, n: int | None = None) -> Tensor:
     if isinstance(system, Tensor) and not isinstance(n, Tensor):
         check_shape("M", system, "n p d")
         check_finite("M", system)
+        check_wide("M", system)
         if n is not None:
             raise TypeError(f"n must be left out beside lag operators M (n, p, d); got {n}")
         return system
@@ -29,7 +30,10 @@ def lags_of(system: System | Tensor, n: int | None = None) -> Tensor:
 
 def check_real(system: System) -> System:
     """One real `System`: heads have real coefficients."""
-    return check_system(system, batched=False, complex_ok=False)
+    check_system(system, batched=False, complex_ok=False)
+    check_values("system", system.A)
+    check_wide("system", system)
+    return system
 
 
 def system_behind(system: System | Tensor) -> tuple[torch.Tensor, ...] | None:

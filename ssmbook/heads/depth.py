@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import check_alike, check_finite, check_flags, check_integer, check_shape
 from ssmbook.operators import FactorizedOperator
 
 
@@ -24,11 +24,13 @@ def residual_depth_span(L: int, H: int, p: int, *, n: int | None = None, shared:
     >>> residual_depth_span(3, 1, 16), residual_depth_span(3, 1, 2)  # 2 ** 3 paths; no more than p²
     (8, 4)
     """
-    for name, value, low in (("L", L, 0), ("H", H, 0), ("p", p, 1)):
-        check_integer(name, value, low=low)
+    check_flags(shared=shared)
+    L, H, p = (
+        check_integer(name, value, low=low) for name, value, low in (("L", L, 0), ("H", H, 0), ("p", p, 1))
+    )
     bounds = [p * p]
     if n is not None:
-        check_integer("n", n, low=1)
+        n = check_integer("n", n, low=1)
         bounds.append(n * (n + 1) // 2)
     if not shared:
         return min((1 + H) ** L, *bounds)

@@ -21,7 +21,7 @@ def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torc
     >>> (G[3] * U[1]).tolist()  # lam² in each channel
     [0.25, 0.0625]
     """
-    check_integer("n", n, low=0)
+    n = check_integer("n", n, low=0)
     check_shape("lam", lam, "d")
     check_finite("lam", lam)
     if not lam.all():

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook._checks import check_alike, check_finite, check_rtol, check_shape
 from ssmbook.heads._target import lags_of
+from ssmbook.numerics import in_single
 from ssmbook.operators import LagOperator
 from ssmbook.systems.system import System, system_first
 
@@ -30,6 +31,7 @@ class OneHeadWitness(NamedTuple):
     gap: float
 
 
+@in_single
 def one_head_coefficients(
     system: System | torch.Tensor, V: torch.Tensor, x: torch.Tensor, rtol: float | None = None
 ) -> torch.Tensor:
@@ -62,7 +64,7 @@ def one_head_coefficients(
         raise ValueError(f"x must have at most as many tokens as M has lags, {sizes['L']}; got n = {n}")
     if x.numel() == 0 or V.numel() == 0 or M.numel() == 0:
         return x.new_zeros(*x.shape[:-1], n)
-    rtol = torch.finfo(x.dtype).eps ** 0.5 if rtol is None else rtol
+    rtol = torch.finfo(x.dtype).eps ** 0.5 if rtol is None else check_rtol(rtol)
     (M, size_M), (V, size_V), (x, _) = _unit(M), _unit(V), _unit(x)
     y = LagOperator(M[:n]).apply(x)
     future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
@@ -76,6 +78,7 @@ def one_head_coefficients(
 
 
 @system_first
+@in_single
 def one_head_witness(
     system: System | torch.Tensor, n: int | None = None, *, V: torch.Tensor, rtol: float = 1e-10
 ) -> OneHeadWitness | None:
@@ -97,6 +100,7 @@ def one_head_witness(
     check_shape("V", V, "p d", {"p": M.shape[1], "d": M.shape[2]})
     check_alike(M=M, V=V)
     check_finite("V", V)
+    rtol = check_rtol(rtol)
     if M.numel() == 0:
         return None
     (lags, size), (V, _) = _unit(M), _unit(V)

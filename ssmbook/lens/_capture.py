@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_finite
+from .._checks import check_finite, check_tensor
 
 # States of earlier calls: a layer is read on the whole text at once.
 _STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")
@@ -65,9 +65,10 @@ def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) ->
     places = [*enumerate(args), *kept.items()]
     for place, value in places:
         if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3:
-            check_finite(f"the input of {name}", value)
+            check_finite(f"inputs, the input of {name or 'the layer'},", value)
             return Call(_detach(tuple(args)), _detach(kept), place, single)
-    raise ValueError(f"{name} must receive hidden states (batch, n, d); got {[k for k, _ in places]}")
+    where = f"inputs must reach {name or 'the layer'} as hidden states (batch, n, d)"
+    raise ValueError(f"{where}; got the arguments {[k for k, _ in places]}")
 
 
 def _detach(value: Any) -> Any:
@@ -160,7 +161,9 @@ def check_inputs(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
 
 
 def _from_tensor(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Any], bool]:
-    ids = not inputs.is_floating_point()
+    ids = not (inputs.is_floating_point() or inputs.is_complex())
+    if not ids:
+        check_tensor("inputs", inputs)
     single = inputs.ndim == (1 if ids else 2)
     text = inputs[None] if single else inputs
     if text.ndim != (2 if ids else 3) or text.numel() == 0:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .._checks import check_choice
 from ._capture import Call, capture
 from ._frozen import Frozen, Reading, check_frozen
 from ._readers import FAMILIES, Family
@@ -78,8 +79,7 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
-    if unknown not in ("refuse", "skip"):
-        raise ValueError(f"unknown must be 'refuse' or 'skip'; got {unknown!r}")
+    check_choice("unknown", unknown, ("refuse", "skip"))
     found = [
         MixingLayer(name, module, family.name, model)
         for name, module in model.named_modules()
@@ -139,8 +139,7 @@ def operator(layer: MixingLayer | nn.Module, inputs: Any, part: str = "core") ->
     >>> operator(layer, x).W.interaction_rank()
     tensor([2])
     """
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
+    check_choice("part", part, PARTS)
     layer = as_layer(layer)
     calls, notes = capture(layer.model, {layer.name: layer.module}, inputs)
     frozen = read(layer, calls[layer.name]).part(part)

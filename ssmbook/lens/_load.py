@@ -121,7 +121,7 @@ def windows(before, ids, after, tokens: int, texts: int | None, most: int = 4) -
     ``texts``: how many; by default as many as there are, ``most`` of them. Raises ``ValueError`` for a text
     that is shorter than asked.
     """
-    check_integer("tokens", tokens, low=8)
+    tokens = check_integer("tokens", tokens, low=8)
     inner = tokens - len(before) - len(after)
     there = len(ids) // inner if inner > 0 else 0
     wanted = min(there, most) or 1 if texts is None else texts

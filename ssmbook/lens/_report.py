@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from .._checks import check_integer
+from .._checks import check_choice, check_integer
 from ._capture import Call, capture, check_inputs
 from ._frozen import check_frozen
 from ._layers import MixingLayer, read
@@ -265,6 +265,4 @@ def measurement(name: str) -> Report:
     [12, 12, 12, 12, 12, 12]
     """
     known = {path.stem: path for path in sorted((Path(__file__).parent / "measured").glob("*.json"))}
-    if name not in known:
-        raise ValueError(f"name must be one of {', '.join(known)}; got {name!r}")
-    return Report.from_json(known[name])
+    return Report.from_json(known[check_choice("name", name, known)])

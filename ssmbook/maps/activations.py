@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .._checks import check_choice, check_tensor
+
 # Below this modulus tanh(z)/z is a continued fraction in z^2, cut where the next level adds 1e-20.
 _FRACTION_RADIUS = 1.0
 _FRACTION_LEVELS = 11
@@ -37,19 +39,19 @@ _TABLE = {
 
 def check_activation(name: str) -> str:
     """Refuse a name outside the table of activations with a ``ValueError`` that lists them."""
-    if name not in _TABLE:
-        raise ValueError(f"activation must be one of {', '.join(_TABLE)}; got {name!r}")
-    return name
+    return check_choice("activation", name, _TABLE)
 
 
 def activate(name: str, z: Tensor) -> Tensor:
     """sigma(z), entry by entry: "tanh", "relu", "silu", "gelu" or "identity".
 
-    z: any shape; returns the same shape and dtype. Introduced in *zoo*.
+    z: any shape; returns the same shape and dtype. Raises ``ValueError`` for another name, ``TypeError`` for
+    anything but a floating-point tensor. Introduced in *zoo*.
 
     >>> activate("relu", torch.tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
+    check_tensor("z", z)
     return _TABLE[check_activation(name)][0](z)
 
 
@@ -57,9 +59,10 @@ def secant_slope(name: str, z: Tensor) -> Tensor:
     """The slope sigma(z) / z of the chord from the origin to (z, sigma(z)), sigma'(0) at z = 0.
 
     z: any shape; returns the same shape and dtype, finite wherever z is and as smooth as sigma: derivatives
-    at and near 0 are right too. Introduced in *zoo*.
+    at and near 0 are right too. Raises as ``activate``. Introduced in *zoo*.
 
     >>> secant_slope("relu", torch.tensor([-1.0, 2.0])).tolist()
     [0.0, 1.0]
     """
+    check_tensor("z", z)
     return _TABLE[check_activation(name)][1](z)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from .._checks import check_integer
+from .._checks import check_integer, check_like
 from .attention import Attention
 from .base import SequenceMap
 from .combined import Gated, Hybrid, Residual
@@ -62,8 +62,9 @@ def zoo(
     >>> [layers[name].interaction(x).interaction_rank() for name in ("attention", "SSD", "convolution")]
     [2, 2, 3]
     """
-    check_integer("n", n, low=0)
-    sizes = _Sizes(d, p, n, H, head_width, N)
+    check_like(generator=generator, dtype=dtype, device=device)
+    asked = zip(_Sizes._fields, (d, p, n, H, head_width, N), strict=True)
+    sizes = _Sizes(*(check_integer(name, size, low=int(name != "n")) for name, size in asked))
     where = torch.device("cpu") if generator is None else generator.device
     seed = int(torch.randint(2**31, (), generator=generator, device=where))
     like = {"dtype": dtype, "device": device}
@@ -74,7 +75,9 @@ def zoo(
 
 
 def _generator(seed: int, name: str, device) -> torch.Generator:
-    return torch.Generator(device or "cpu").manual_seed(seed + (zlib.crc32(name.encode()) << 31))
+    # On meta nothing is drawn: any generator will do.
+    where = "cpu" if device is None or torch.device(device).type == "meta" else device
+    return torch.Generator(where).manual_seed(seed + (zlib.crc32(name.encode()) << 31))
 
 
 def _relative_bias(s, like):

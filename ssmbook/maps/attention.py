@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_finite, check_shape
+from .._checks import check_finite, check_flags, check_shape
 from .base import draw
 from .coefficients import alibi_bias, distances, softmax_coefficients
 from .key_side import HeadMap, per_head
@@ -46,13 +46,14 @@ class Attention(HeadMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, causal=causal, **like)
-        self.alibi, self.sink = bool(alibi), bool(sink)
+        check_flags(alibi=alibi, sink=sink)
+        self.alibi, self.sink = alibi, sink
         self.W_Q = draw(H, head_width, d, fan_in=d, **like)
         self.W_K = draw(H, head_width, d, fan_in=d, **like)
         self.bias = None
         if bias is not None:
             check_shape("bias", bias, "H L", {"H": H})
-            check_finite("bias", bias)
+            check_finite("bias", bias, meta_ok=True)
             self._check_alike("bias", bias)
             self.bias = nn.Parameter(bias.detach().clone())
 

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_alike, check_integer, check_shape
+from .._checks import (
+    check_alike,
+    check_flags,
+    check_integer,
+    check_like,
+    check_room,
+    check_shape,
+    check_tensor,
+)
 from ..operators import InteractionOperator
 
 
@@ -32,8 +40,9 @@ class SequenceMap(nn.Module, ABC):
 
     def __init__(self, d: int, p: int, *, causal: bool = True):
         super().__init__()
-        check_integer("d", d, low=1)
-        check_integer("p", p, low=1)
+        d = check_integer("d", d, low=1)
+        p = check_integer("p", p, low=1)
+        check_flags(causal=causal)
         self.d, self.p, self.causal = d, p, causal
 
     @abstractmethod
@@ -144,11 +153,15 @@ class RecurrentMap(SequenceMap):
 
     def _check_state(self, state: Tensor, batch_shape: Sequence[int]) -> None:
         wanted = self.initial_state(batch_shape)
-        if not isinstance(state, Tensor):
-            raise TypeError(f"state must be a tensor; got {type(state).__name__}")
+        check_tensor("state", state, complex_ok=wanted.is_complex())
         if state.shape != wanted.shape:
             raise ValueError(f"state must have shape {tuple(wanted.shape)}; got {tuple(state.shape)}")
         check_alike(**{"the initial state": wanted, "state": state})
+
+
+def zero_state(like: Tensor, batch_shape: Sequence[int], *shape: int) -> Tensor:
+    """Zeros (*batch_shape, *shape) in the dtype and on the device of ``like``."""
+    return like.new_zeros(*(check_integer("batch_shape", size, low=0) for size in batch_shape), *shape)
 
 
 def stack_tokens(tokens: list[Tensor], empty: Tensor) -> Tensor:
@@ -164,5 +177,7 @@ def draw(
     device: torch.device | str | None = None,
 ) -> nn.Parameter:
     """A parameter of independent normal entries with variance 1 / fan_in."""
+    check_like(generator=generator, dtype=dtype, device=device)
+    check_room("the sizes of a map", *shape)
     value = torch.randn(*shape, generator=generator, dtype=dtype, device=device)
-    return nn.Parameter(value / fan_in**0.5)
+    return nn.Parameter(value / int(fan_in) ** 0.5)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_alike, check_integer, check_shape, check_tensor
+from .._checks import check_alike, check_flags, check_integer, check_like, check_shape, check_tensor
+from ..numerics import in_single
 
 
 def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
@@ -15,6 +16,8 @@ def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
     >>> causal_mask(3).int().tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
+    n = check_integer("n", n, low=0)
+    check_like(device=device)
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()
 
 
@@ -24,6 +27,8 @@ def distances(n: int, device: torch.device | str | None = None) -> Tensor:
     >>> distances(3).tolist()
     [[0, 1, 2], [1, 0, 1], [2, 1, 0]]
     """
+    n = check_integer("n", n, low=0)
+    check_like(device=device)
     place = torch.arange(n, device=device)
     return (place[:, None] - place).abs()
 
@@ -39,8 +44,9 @@ def alibi_bias(
     >>> (-alibi_bias(8, 3)[0]).tolist()  # the first of eight heads has slope 1/2
     [[0.0, 0.5, 1.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.0]]
     """
-    check_integer("H", H, low=1)
-    check_integer("n", n, low=0)
+    H = check_integer("H", H, low=1)
+    n = check_integer("n", n, low=0)
+    check_like(dtype=dtype, device=device)
     h = torch.arange(1, H + 1, dtype=dtype or torch.get_default_dtype(), device=device)
     return -torch.exp2(-8 * h / H)[:, None, None] * distances(n, device)
 
@@ -64,6 +70,7 @@ def softmax_coefficients(
             [0.3333, 0.3333]])
     """
     size = _check_pair("q", q, "k", k)
+    check_flags(causal=causal, sink=sink)
     logits = q @ k.mT / size["width"] ** 0.5
     if bias is not None:
         check_shape("bias", bias, "... H n n", size)
@@ -88,6 +95,7 @@ def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Te
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
     """
     _check_pair("q", q, "k", k)
+    check_flags(normalized=normalized)
     alpha = (q @ k.mT).tril()
     if not normalized:
         return alpha
@@ -160,6 +168,7 @@ def vector_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
     return sum(q_c[..., :, None] * k_c[..., None, :] * decay_matrix(a_c) for q_c, k_c, a_c in parts)
 
 
+@in_single
 def delta_coefficients(q: Tensor, k: Tensor, beta: Tensor) -> Tensor:
     """The delta rule: alpha_ij = beta_j k_j^T E_{j+1} ... E_i q_i with E_l = I - beta_l k_l k_l^T.
 

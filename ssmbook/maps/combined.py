@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from .._checks import check_choice
 from ..operators import InteractionOperator, PointwiseOperator
 from .base import SequenceMap, draw
 
@@ -28,8 +29,7 @@ class Gated(SequenceMap):
 
     def __init__(self, map: SequenceMap, *, gate: str = "output", generator: torch.Generator | None = None):
         _check_maps("map", map)
-        if gate not in GATES:
-            raise ValueError(f"gate must be one of {', '.join(GATES)}; got {gate!r}")
+        check_choice("gate", gate, GATES)
         super().__init__(map.d, map.p, causal=map.causal)
         standard = map._standard()
         like = {} if standard is None else {"dtype": standard.dtype, "device": standard.device}
@@ -96,8 +96,7 @@ class Hybrid(SequenceMap):
         _check_maps("maps", *maps)
         if not maps:
             raise ValueError("maps must hold at least one map; got none")
-        if mode not in ("sum", "stack"):
-            raise ValueError(f"mode must be one of sum, stack; got {mode!r}")
+        check_choice("mode", mode, ("sum", "stack"))
         widths = [(m.d, m.p) for m in maps]
         fits = (
             len(set(widths)) == 1

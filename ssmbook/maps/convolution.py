@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .._checks import check_integer
 from ..operators import LagOperator
-from .base import RecurrentMap, draw
+from .base import RecurrentMap, draw, zero_state
 
 
 class Convolution(RecurrentMap):
@@ -36,12 +36,12 @@ class Convolution(RecurrentMap):
         device: torch.device | str | None = None,
     ):
         super().__init__(d, p)
-        check_integer("width", width, low=1)
+        width = check_integer("width", width, low=1)
         self.width = width
         self.K = draw(width, p, d, fan_in=width * d, generator=generator, dtype=dtype, device=device)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return self.K.new_zeros(*batch_shape, self.width - 1, self.d)
+        return zero_state(self.K, batch_shape, self.width - 1, self.d)
 
     def _forward(self, x: Tensor) -> Tensor:
         n = x.shape[-2]

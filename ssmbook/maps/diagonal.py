@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_integer
-from ..numerics import phi_1
+from .._checks import check_flags, check_integer
+from ..numerics import phi_1, single
 from ..operators import DiagonalOperator, LagOperator
 from ..scans import diagonal_scan
-from .base import RecurrentMap, draw
+from .base import RecurrentMap, draw, zero_state
 from .timescales import draw_steps
 
 
@@ -44,11 +44,12 @@ class DiagonalSSM(RecurrentMap):
         device: torch.device | str | None = None,
     ):
         super().__init__(d, d)
-        check_integer("N", N, low=1)
+        N = check_integer("N", N, low=1)
+        check_flags(pairs=pairs)
         if pairs and N % 2:
             raise ValueError(f"N must be even with pairs=True (conjugate pairs); got {N}")
         like = {"generator": generator, "dtype": dtype, "device": device}
-        self.N, self.pairs = N, bool(pairs)
+        self.N, self.pairs = N, pairs
         modes = N // 2 if pairs else N
         self.log_delta = nn.Parameter(draw_steps(d, **like).log())
         self.D = draw(d, fan_in=1, **like)
@@ -59,30 +60,30 @@ class DiagonalSSM(RecurrentMap):
         self.register_parameter("frequency", nn.Parameter(math.pi * m) if pairs else None)
 
     def _modes(self) -> tuple[Tensor, Tensor, Tensor]:
-        """log lam, B and C per channel and mode: (d, modes), complex with pairs, else real."""
-        a, C = -self.log_decay.exp(), self.C
+        """log lam, B and C per channel and mode: (d, modes), complex with pairs, else real; never in half."""
+        a, C = -single(self.log_decay).exp(), single(self.C)
         if self.pairs:
-            a, C = torch.complex(a, self.frequency), 2 * torch.view_as_complex(C)
-        delta = self.log_delta.exp()[:, None]
+            a, C = torch.complex(a, single(self.frequency)), 2 * torch.view_as_complex(C)
+        delta = single(self.log_delta).exp()[:, None]
         return delta * a, delta * phi_1(delta * a), C
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         modes = self.N // 2 if self.pairs else self.N
-        dtype = self.D.dtype.to_complex() if self.pairs else self.D.dtype
-        return torch.zeros(*batch_shape, self.d, modes, dtype=dtype, device=self.D.device)
+        state = single(zero_state(self.D, batch_shape, self.d, modes))
+        return state.to(state.dtype.to_complex()) if self.pairs else state
 
     def _forward(self, x: Tensor) -> Tensor:
         log_lam, B, C = self._modes()
         entered = (B * x[..., None]).flatten(-2)
         h, _ = diagonal_scan(log_lam.exp().flatten().expand(entered.shape), entered)
-        return _real((C * h.unflatten(-1, C.shape)).sum(-1)) + self.D * x
+        return _real((C * h.unflatten(-1, C.shape)).sum(-1)).to(x.dtype) + self.D * x
 
     def kernel(self, n: int) -> Tensor:
         """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d). Introduced in *zoo*."""
-        check_integer("n", n, low=0)
+        n = check_integer("n", n, low=0)
         log_lam, B, C = self._modes()
         tau = torch.arange(n, dtype=self.D.dtype, device=self.D.device)
-        kappa = _real((C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1))
+        kappa = _real((C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1)).to(self.D.dtype)
         return torch.cat([kappa[:1] + self.D, kappa[1:]])
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
@@ -91,7 +92,7 @@ class DiagonalSSM(RecurrentMap):
     def _step(self, x_t: Tensor, state: Tensor):
         log_lam, B, C = self._modes()
         h = log_lam.exp() * state + B * x_t[..., None]
-        return _real((C * h).sum(-1)) + self.D * x_t, h
+        return _real((C * h).sum(-1)).to(x_t.dtype) + self.D * x_t, h
 
 
 def _real(a: Tensor) -> Tensor:

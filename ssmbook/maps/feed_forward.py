@@ -36,7 +36,7 @@ class FeedForward(SequenceMap):
         device: torch.device | str | None = None,
     ):
         super().__init__(d, p, causal=True)
-        check_integer("width", width, low=1)
+        width = check_integer("width", width, low=1)
         self.width, self.activation = width, check_activation(activation)
         like = {"generator": generator, "dtype": dtype, "device": device}
         self.W_1 = draw(width, d, fan_in=d, **like)

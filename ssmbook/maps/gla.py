@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .._checks import check_positive
 from ..scans import diagonal_scan
 from .base import draw
 from .coefficients import vector_decay_coefficients
@@ -40,9 +41,7 @@ class GLA(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive; got {temperature}")
-        self.temperature, self.key_width = float(temperature), head_width
+        self.temperature, self.key_width = check_positive("temperature", temperature), head_width
         self.W_Q = draw(H, head_width, d, fan_in=d, **like)
         self.W_K = draw(H, head_width, d, fan_in=d, **like)
         self.W_a = draw(H, head_width, d, fan_in=d, **like)

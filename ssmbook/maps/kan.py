@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._checks import check_integer
+from .._checks import check_integer, check_positive
 from ..operators import PointwiseOperator
 from .base import SequenceMap, draw
 
@@ -36,12 +36,10 @@ class KAN(SequenceMap):
         device: torch.device | str | None = None,
     ):
         super().__init__(d, p, causal=True)
-        check_integer("grid", grid, low=1)
+        grid = check_integer("grid", grid, low=1)
         if grid % 2 == 0:
             raise ValueError(f"grid must be odd (0 inside the middle piece); got {grid}")
-        if not 0 < reach < float("inf"):
-            raise ValueError(f"reach must be positive and finite; got {reach}")
-        self.grid, self.reach = grid, float(reach)
+        self.grid, self.reach = grid, check_positive("reach", reach)
         self.slopes = draw(p, d, grid, fan_in=d, generator=generator, dtype=dtype, device=device)
 
     def _forward(self, x: Tensor) -> Tensor:

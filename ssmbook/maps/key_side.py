@@ -11,7 +11,7 @@ from torch import Tensor
 from .._checks import check_integer
 from ..operators import FactorizedOperator
 from ..scans import ssd_scan
-from .base import RecurrentMap, SequenceMap, draw
+from .base import RecurrentMap, SequenceMap, draw, zero_state
 
 
 class HeadMap(SequenceMap):
@@ -38,8 +38,8 @@ class HeadMap(SequenceMap):
         device: torch.device | str | None = None,
     ):
         SequenceMap.__init__(self, d, p, causal=causal)
-        check_integer("H", H, low=1)
-        check_integer("head_width", head_width, low=1)
+        H = check_integer("H", H, low=1)
+        head_width = check_integer("head_width", head_width, low=1)
         self.H, self.head_width = H, head_width
         like = {"generator": generator, "dtype": dtype, "device": device}
         self.W_V = draw(H, head_width, d, fan_in=d, **like)
@@ -93,7 +93,7 @@ class KeySideMap(HeadMap, RecurrentMap):
     def _update(self, memory: Tensor, v: Tensor, k: Tensor, *rest: Tensor) -> Tensor: ...
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return self.W_V.new_zeros(*batch_shape, self.H, self.key_width, self.head_width)
+        return zero_state(self.W_V, batch_shape, self.H, self.key_width, self.head_width)
 
     def _step(self, x_t: Tensor, state: Tensor):
         q, *written = (a.squeeze(-2) for a in self._read_write(x_t[..., None, :]))

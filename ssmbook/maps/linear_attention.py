@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .base import draw
+from .._checks import check_choice, check_flags
+from .base import draw, zero_state
 from .coefficients import linear_coefficients, safe_reciprocal
 from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -46,9 +47,9 @@ class LinearAttention(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        if feature_map not in _FEATURES:
-            raise ValueError(f"feature_map must be one of {', '.join(_FEATURES)}; got {feature_map!r}")
-        self.normalized, self.feature_map, self.key_width = bool(normalized), feature_map, head_width
+        check_choice("feature_map", feature_map, _FEATURES)
+        check_flags(normalized=normalized)
+        self.normalized, self.feature_map, self.key_width = normalized, feature_map, head_width
         self.W_Q = draw(H, head_width, d, fan_in=d, **like)
         self.W_K = draw(H, head_width, d, fan_in=d, **like)
 
@@ -66,7 +67,7 @@ class LinearAttention(KeySideMap):
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         # the last column of the memory sums the keys themselves: it is the normalizer
         columns = self.head_width + int(self.normalized)
-        return self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns)
+        return zero_state(self.W_V, batch_shape, self.H, self.key_width, columns)
 
     def _update(self, memory, v, k):
         return memory + outer(k, self._with_ones(v))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_integer
+from .._checks import check_flags, check_integer, check_like, check_positive
 from ..operators import LagOperator
 from ..scans import lti_scan
 from ..systems.system import System, check_system, system_first
-from .base import RecurrentMap
+from .base import RecurrentMap, zero_state
 
 
 class LTISSM(RecurrentMap):
@@ -61,10 +61,10 @@ class LTISSM(RecurrentMap):
         d, p: widths in and out; N: states; rho >= 0; skip: also draw a D. Raises
         ``ValueError``/``TypeError`` for bad sizes or rho. Introduced in *zoo*.
         """
-        for name, value in {"d": d, "p": p, "N": N}.items():
-            check_integer(name, value, low=1)
-        if not 0 <= rho < float("inf"):
-            raise ValueError(f"rho must be finite and at least 0; got {rho}")
+        d, p, N = (check_integer(name, value, low=1) for name, value in {"d": d, "p": p, "N": N}.items())
+        rho = check_positive("rho", rho, zero_ok=True)
+        check_flags(skip=skip)
+        check_like(generator=generator, dtype=dtype, device=device)
         like = {"generator": generator, "dtype": dtype, "device": device}
         A = torch.randn(N, N, **like)
         A = A * (rho / torch.linalg.eigvals(A).abs().max())
@@ -72,7 +72,7 @@ class LTISSM(RecurrentMap):
         return cls(System(A, B, C, torch.randn(p, d, **like) / d**0.5 if skip else None))
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return self.A.new_zeros(*batch_shape, self.N)
+        return zero_state(self.A, batch_shape, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:
         y, _ = lti_scan(self.A, self.B, self.C, x)

@@ -41,6 +41,8 @@ class RetNet(KeySideMap):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
         self.key_width = head_width
+        if decay is not None and (isinstance(decay, str) or not hasattr(decay, "__len__")):
+            raise TypeError(f"decay must be a sequence of numbers, one per head; got {type(decay).__name__}")
         decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else [float(g) for g in decay]
         if len(decay) != H:
             raise ValueError(f"decay must hold one number per head, {H}; got {len(decay)}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from .._checks import check_integer
 from ..operators import RecurrentOperator
 from .activations import activate, check_activation, secant_slope
-from .base import RecurrentMap, draw, stack_tokens
+from .base import RecurrentMap, draw, stack_tokens, zero_state
 
 
 class RNN(RecurrentMap):
@@ -40,7 +40,7 @@ class RNN(RecurrentMap):
         device: torch.device | str | None = None,
     ):
         super().__init__(d, p)
-        check_integer("N", N, low=1)
+        N = check_integer("N", N, low=1)
         self.N, self.activation = N, check_activation(activation)
         like = {"generator": generator, "dtype": dtype, "device": device}
         self.A = draw(N, N, fan_in=N, **like)
@@ -48,7 +48,7 @@ class RNN(RecurrentMap):
         self.C = draw(p, N, fan_in=N, **like)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return self.A.new_zeros(*batch_shape, self.N)
+        return zero_state(self.A, batch_shape, self.N)
 
     def _pre_activations(self, x: Tensor) -> Tensor:
         """z of every token, (..., n, N)."""

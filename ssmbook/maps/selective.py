@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .._checks import check_integer
+from .._checks import check_choice, check_integer
 from ..numerics import phi_1
 from ..operators import DiagonalOperator, ModalOperator
 from ..scans import diagonal_scan, selective_scan
-from .base import RecurrentMap, draw
+from .base import RecurrentMap, draw, zero_state
 from .timescales import draw_steps, inverse_softplus
 
 DISCRETIZATIONS = ("zoh", "euler")
@@ -47,11 +47,8 @@ class SelectiveSSM(RecurrentMap):
         device: torch.device | str | None = None,
     ):
         super().__init__(d, d)
-        check_integer("N", N, low=1)
-        if discretization not in DISCRETIZATIONS:
-            raise ValueError(
-                f"discretization must be one of {', '.join(DISCRETIZATIONS)}; got {discretization!r}"
-            )
+        N = check_integer("N", N, low=1)
+        check_choice("discretization", discretization, DISCRETIZATIONS)
         like = {"generator": generator, "dtype": dtype, "device": device}
         self.N, self.discretization = N, discretization
         self.W_delta = draw(d, d, fan_in=d, **like)
@@ -105,7 +102,7 @@ class SelectiveSSM(RecurrentMap):
         return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return self.D.new_zeros(*batch_shape, self.d, self.N)
+        return zero_state(self.D, batch_shape, self.d, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:
         if self.discretization == "euler":

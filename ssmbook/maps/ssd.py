@@ -46,8 +46,8 @@ class SSD(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        check_integer("N", N, low=1)
-        check_integer("groups", groups, low=1)
+        N = check_integer("N", N, low=1)
+        groups = check_integer("groups", groups, low=1)
         if H % groups:
             raise ValueError(f"groups must divide H = {H}; got {groups}")
         self.N, self.groups, self.key_width = N, groups, N

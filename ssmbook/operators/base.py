@@ -69,7 +69,7 @@ class InteractionOperator(Spectral, ABC):
         Raises ``TypeError``/``ValueError`` for an index outside 0 … n−1. Introduced in
         *interaction-operator*.
         """
-        check_integer("i", i, low=0, high=self.n - 1)
+        i = check_integer("i", i, low=0, high=self.n - 1)
         # W is linear in x, so the transpose that a row needs is the vector-Jacobian product of apply.
         _, pull = torch.func.vjp(lambda x: self._apply(x)[..., i, :], self._zeros(self.n, self.d))
         units = torch.eye(self.p, dtype=self.dtype, device=self.device)
@@ -87,7 +87,7 @@ class InteractionOperator(Spectral, ABC):
         Raises ``TypeError``/``ValueError`` for an index outside 0 … n−1. Introduced in
         *interaction-operator*.
         """
-        check_integer("j", j, low=0, high=self.n - 1)
+        j = check_integer("j", j, low=0, high=self.n - 1)
         parts = []
         for b in range(self.d):
             x = self._zeros(self.n, self.d)

@@ -52,7 +52,7 @@ class SpectrumBounds:
 
     def floor(self, H: int) -> tuple[float, float] | tuple[torch.Tensor, torch.Tensor]:
         """Return bounds on ``W.floor(H)``, the relative squared error of the best H heads."""
-        check_integer("H", H, low=0)
+        H = check_integer("H", H, low=0)
         low, high = self._floors()
         H = min(H, low.shape[-1] - 1)
         return plain(low[..., H]), plain(high[..., H])
@@ -68,8 +68,7 @@ class SpectrumBounds:
 
     def rank(self, rtol: float | None = None) -> tuple[int, int] | tuple[torch.Tensor, torch.Tensor]:
         """Return bounds on ``W.interaction_rank(rtol)``."""
-        rtol = self.rtol if rtol is None else rtol
-        check_rtol(rtol)
+        rtol = self.rtol if rtol is None else check_rtol(rtol)
         low, high = self._floors()
         none = torch.zeros_like(self.rounding)[..., None]
         # What is not certainly below σ_1 may be in it.
@@ -102,8 +101,8 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
     width = W._width
     if size is None:
         size = width if width <= _COMPLETE_WIDTH else _DIRECTIONS
-    check_integer("size", size, low=1)
-    check_integer("seed", seed, low=0)
+    size = check_integer("size", size, low=1)
+    seed = check_integer("seed", seed, low=0)
     size, complete = min(size, width), size >= width
     rows = ScaledRows(W)
     sketch = RowSketch(rows, 2 * size, complete, seed)

@@ -29,11 +29,11 @@ class DenseOperator(InteractionOperator):
         return torch.einsum("...ijpd,...jd->...ip", self.W, x)
 
     def row(self, i: int) -> torch.Tensor:
-        check_integer("i", i, low=0, high=self.n - 1)
+        i = check_integer("i", i, low=0, high=self.n - 1)
         return self.W[..., i, :, :, :]
 
     def column(self, j: int) -> torch.Tensor:
-        check_integer("j", j, low=0, high=self.n - 1)
+        j = check_integer("j", j, low=0, high=self.n - 1)
         return self.W[..., :, j, :, :]
 
     def to_dense(self) -> torch.Tensor:

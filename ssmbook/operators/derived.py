@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from .._checks import check_integer
 from .base import InteractionOperator, check_addable, check_composable
 from .shapes import shared_batch
 
@@ -124,10 +125,10 @@ class TransposedOperator(InteractionOperator):
         return pull(x.expand(*batch, *x.shape[-2:]))[0]
 
     def row(self, i: int) -> torch.Tensor:
-        return self.operand.column(i).mT
+        return self.operand.column(check_integer("i", i, low=0, high=self.n - 1)).mT
 
     def column(self, j: int) -> torch.Tensor:
-        return self.operand.row(j).mT
+        return self.operand.row(check_integer("j", j, low=0, high=self.n - 1)).mT
 
     def to_dense(self) -> torch.Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT

@@ -97,7 +97,7 @@ class DiagonalOperator(InteractionOperator):
 
     @torch.no_grad()
     def leading_value_maps(self, H: int) -> torch.Tensor:
-        check_integer("H", H, low=0, high=min(self.n**2, self.d**2))
+        H = check_integer("H", H, low=0, high=min(self.n**2, self.d**2))
         directions = leading_row_directions(self._reduced(), min(H, self.d))
         maps = torch.diag_embed(directions)
         # More value maps than channels: what is left are the unit matrices off the diagonal.

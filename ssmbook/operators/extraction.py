@@ -42,15 +42,15 @@ def path_operator(
     """
     check_shape("x", x, "... n d")
     check_finite("x", x)
-    check_integer("points", points, low=1)
-    check_integer("max_points", max_points, low=points)
+    points = check_integer("points", points, low=1)
+    max_points = check_integer("max_points", max_points, low=points)
     y = value(F, x)
     _check_no_offset(F, x, y)
     if y.numel() == 0 or x.numel() == 0:
         return DenseOperator(x.new_zeros(*y.shape[:-1], x.shape[-2], y.shape[-1], x.shape[-1]))
     check_stackable(F, x, y)
     rtol = max(1e-6, relative_noise(F, x) ** 0.5) if rtol is None else rtol
-    check_rtol(rtol)
+    rtol = check_rtol(rtol)
     # A map may vanish at X by accident; its value half way keeps the tolerance meaningful there.
     norm = torch.linalg.matrix_norm
     tolerance = rtol * torch.maximum(norm(y), norm(value(F, 0.5 * x)))

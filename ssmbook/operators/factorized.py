@@ -37,11 +37,11 @@ class FactorizedOperator(InteractionOperator):
         return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
 
     def row(self, i: int) -> torch.Tensor:
-        check_integer("i", i, low=0, high=self.n - 1)
+        i = check_integer("i", i, low=0, high=self.n - 1)
         return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
 
     def column(self, j: int) -> torch.Tensor:
-        check_integer("j", j, low=0, high=self.n - 1)
+        j = check_integer("j", j, low=0, high=self.n - 1)
         return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
 
     def to_dense(self) -> torch.Tensor:

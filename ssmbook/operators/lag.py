@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_integer, check_shape
+from .._checks import check_alike, check_integer, check_room, check_shape
 from ..numerics import toeplitz
 from .base import InteractionOperator
 from .pointwise import PointwiseOperator
@@ -34,7 +34,7 @@ class LagOperator(InteractionOperator):
     def __init__(self, M: torch.Tensor, n: int | None = None) -> None:
         sizes = check_shape("M", M, "... L p d")
         n = sizes["L"] if n is None else n
-        check_integer("n", n, low=0)
+        n = check_integer("n", n, low=0)
         if n < sizes["L"]:
             raise ValueError(
                 f"n must be at least L = {sizes['L']}, the number of lag operators in M; got {n} "
@@ -66,20 +66,22 @@ class LagOperator(InteractionOperator):
         return torch.cat([torch.einsum("...idl,...lpd->...ip", part, taps) for part in parts], dim=-2)
 
     def row(self, i: int) -> torch.Tensor:
-        check_integer("i", i, low=0, high=self.n - 1)
+        i = check_integer("i", i, low=0, high=self.n - 1)
         seen = self.M[..., : i + 1, :, :].flip(-3)
         after = self.n - 1 - i
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, self.n - after - seen.shape[-3], after))
 
     def column(self, j: int) -> torch.Tensor:
-        check_integer("j", j, low=0, high=self.n - 1)
+        j = check_integer("j", j, low=0, high=self.n - 1)
         seen = self.M[..., : self.n - j, :, :]
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
 
     def to_dense(self) -> torch.Tensor:
+        check_room("n", *self.shape)
         return toeplitz(self.M, self.n, dim=-3)
 
     def block_norms(self) -> torch.Tensor:
+        check_room("n", *self.batch_shape, self.n, self.n)
         return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
 
     def lag_coefficients(self, V: torch.Tensor) -> torch.Tensor:

@@ -28,11 +28,11 @@ class PointwiseOperator(InteractionOperator):
         return torch.einsum("...ipd,...id->...ip", self.W, x)
 
     def row(self, i: int) -> torch.Tensor:
-        check_integer("i", i, low=0, high=self.n - 1)
+        i = check_integer("i", i, low=0, high=self.n - 1)
         return torch.nn.functional.pad(self.W[..., i : i + 1, :, :], (0, 0, 0, 0, i, self.n - 1 - i))
 
     def column(self, j: int) -> torch.Tensor:
-        check_integer("j", j, low=0, high=self.n - 1)
+        j = check_integer("j", j, low=0, high=self.n - 1)
         return self.row(j)
 
     def to_dense(self) -> torch.Tensor:

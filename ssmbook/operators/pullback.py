@@ -11,8 +11,14 @@ from .._checks import check_alike, check_finite, check_shape
 _MEANT = "F must map (..., n, d) to (..., n, p), each batch element by itself and alike on each call"
 
 
+def check_callable(F) -> None:
+    if not callable(F):
+        raise TypeError(f"F must be callable, (..., n, d) -> (..., n, p); got {type(F).__name__}")
+
+
 def value(F: Callable, x: torch.Tensor) -> torch.Tensor:
     """Return F(x) without a graph; refuse a result of the wrong kind and one that is not finite."""
+    check_callable(F)
     with torch.no_grad():
         y = F(x.detach().clone())
     check_result(x, y)
@@ -38,6 +44,7 @@ class Pullback:
     """
 
     def __init__(self, F: Callable, x: torch.Tensor) -> None:
+        check_callable(F)
         self._leaf = x.detach().clone().requires_grad_()
         with torch.enable_grad():
             # A copy of the leaf: F may write into its argument.

@@ -65,7 +65,7 @@ class RecurrentOperator(InteractionOperator):
         return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
 
     def row(self, i: int) -> torch.Tensor:
-        check_integer("i", i, low=0, high=self.n - 1)
+        i = check_integer("i", i, low=0, high=self.n - 1)
         carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
         for j in range(i, -1, -1):
             blocks.append(carry @ self.B[..., j, :, :])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from .._checks import check_eps, check_finite, check_integer, check_shape
+from .._checks import check_eps, check_finite, check_flags, check_integer, check_shape, check_wide
 from ..numerics import RankReport, numerical_rank, plain, rank_report, tolerance
 from .bounds import SpectrumBounds, spectrum_bounds
 from .ranks import compress, leading_row_directions, tail_energies
@@ -54,6 +54,7 @@ class Spectral:
     _rows_line_up = True
 
     def _reduced(self) -> torch.Tensor:
+        check_wide("W", self)
         empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
         return compress(self._span_blocks(), empty)
 
@@ -78,8 +79,7 @@ class Spectral:
         >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
         [5.657]
         """
-        if not isinstance(joint, bool):
-            raise TypeError(f"joint must be a bool; got {type(joint).__name__}")
+        check_flags(joint=joint)
         return _singular_values(_joined(self._reduced()) if joint else self._reduced())
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
@@ -134,16 +134,17 @@ class Spectral:
         whole curve H = 0 … m as float64 (..., m + 1), m the length of ``spectrum()``; more heads than m miss
         nothing. It is the expected error of the output over its expected energy for white inputs; with
         ``time_covariance`` (n, n) and ``channel_covariance`` (d, d), symmetric positive semidefinite, for
-        inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``: white). A zero operator
-        has floor 0. Raises ``ValueError``/``TypeError`` for a bad ``H`` or covariance, and as
-        ``span_matrix``. Source: {cite}`eckart1936approximation`. Introduced in *head-count*.
+        inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``: white; any floating
+        dtype). A zero operator has floor 0. Raises ``ValueError``/``TypeError`` for a bad ``H`` or
+        covariance, and as ``span_matrix``. Source: {cite}`eckart1936approximation`. Introduced in
+        *head-count*.
 
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
         >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
         (0.4706, 0.0)
         """
         if H is not None:
-            check_integer("H", H, low=0)
+            H = check_integer("H", H, low=0)
         curve = tail_energies(self._weighted(time_covariance, channel_covariance).spectrum())
         if H is None:
             return curve
@@ -208,6 +209,7 @@ class Spectral:
         >>> W.past_future_rank()
         1
         """
+        check_wide("W", self)
         rtol = self._cut(rtol)
         spectra = [_singular_values(block) for block in self._cuts()]
         largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
@@ -255,7 +257,7 @@ class Spectral:
 
         Introduced in *interaction-operator*.
         """
-        check_integer("H", H, low=0, high=min(self.n**2, self.p * self.d))
+        H = check_integer("H", H, low=0, high=min(self.n**2, self.p * self.d))
         return self._as_blocks(leading_row_directions(self._reduced(), H)).to(self.dtype)
 
     # Small parts
@@ -279,6 +281,7 @@ class Spectral:
         return tolerance(rtol, self.dtype)
 
     def _blocks_rank(self, rows: torch.Tensor, rtol: float | None):
+        check_wide("W", self)
         rtol = self._cut(rtol)
         empty = torch.zeros_like(rows[..., :0, :], dtype=torch.float64)
         return numerical_rank(_singular_values(compress([rows], empty)), rtol)

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_shape, check_tensor
+from ssmbook._checks import check_alike, check_flags, check_shape, check_tensor
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -48,9 +48,7 @@ def check_options(reset: Tensor | None, x: Tensor, dims: int, **flags: bool) -> 
     """Refuse flags but True and False, and reset masks but booleans of the shape of time and everything
     before it: that of ``x`` without its ``dims`` last dimensions.
     """
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise TypeError(f"{name} must be True or False; got {flag!r}")
+    check_flags(**flags)
     if reset is None:
         return
     if not isinstance(reset, Tensor) or reset.dtype != torch.bool:

@@ -8,6 +8,8 @@ from torch import Tensor
 from ._ops import diagonal
 from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
+SHAPES = "a: ... T D, b: ... T D, state: ... D"
+
 
 @outside_autocast
 def diagonal_scan(
@@ -39,8 +41,7 @@ def diagonal_scan(
     >>> h.flatten().tolist(), end.item()
     ([1.0, 1.5, 1.75], 1.75)
     """
-    shapes = "a: ... T D, b: ... T D, state: ... D"
-    check_arguments(shapes, a, b, state, single=("state",), complex_ok=True)
+    check_arguments(SHAPES, a, b, state, single=("state",), complex_ok=True)
     check_options(reset, b, 1, log=log, reverse=reverse)
     if log and a.is_complex():
         raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
@@ -58,6 +59,8 @@ def diagonal_scan_naive(
     a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`diagonal_scan` as it is written, one step at a time."""
+    check_arguments(SHAPES, a, b, state, single=("state",), complex_ok=True)
+    check_options(None, b, 1, log=log)
     h = b.new_zeros((*b.shape[:-2], b.shape[-1])) if state is None else state
     out = []
     for a_t, b_t in zip((a.exp() if log else a).unbind(-2), b.unbind(-2), strict=True):

@@ -9,12 +9,13 @@ import math
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_integer, check_shape
+from ssmbook._checks import check_integer, check_room
 
 from ._engine import WIDE
 from ._ops import dense
 from ._powers import choose, lags_by_powers
 from ._transients import STEPS, warn_of_transient
+from ._validate import check_arguments
 
 
 def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
@@ -57,21 +58,25 @@ def lti_kernel(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     >>> lti_kernel(turn, torch.eye(2), torch.eye(2), 4)[:, 0].tolist()  # first rows of I, the turn, …
     [[1.0, 0.0], [0.0, -1.0], [-1.0, 0.0], [0.0, 1.0]]
     """
-    sizes = check_shape("A", A, "N N", complex_ok=True)
-    check_shape("B", B, "N d", sizes, complex_ok=True)
-    check_shape("C", C, "p N", sizes, complex_ok=True)
-    check_alike(A=A, B=B, C=C)
-    check_integer("n", n, low=0)
+    check_arguments("A: N N, B: N d, C: p N", A, B, C, complex_ok=True)
+    n = _checked_length(n, B, C)
     return lags(A, B, C, n)
 
 
 def lti_kernel_naive(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """The kernel of :func:`lti_kernel` as it is written, one power of A at a time; A, B, C may be batches."""
+    check_arguments("A: ... N N, B: ... N d, C: ... p N", A, B, C, complex_ok=True)
     column, kernel = B, []
-    for _ in range(n):
+    for _ in range(_checked_length(n, B, C)):
         kernel.append(C @ column)
         column = A @ column
     return torch.stack(kernel, -3) if kernel else A.new_zeros((*A.shape[:-2], 0, C.shape[-2], B.shape[-1]))
+
+
+def _checked_length(n: int, B: Tensor, C: Tensor) -> int:
+    n = check_integer("n", n, low=0)
+    check_room("n", n, C.shape[-2], B.shape[-1])
+    return n
 
 
 def scalar_powers(lam: Tensor, n: int) -> Tensor:
@@ -97,11 +102,8 @@ def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     >>> diagonal_kernel(lam, one, one, 4).flatten().tolist()
     [1.0, 0.5, 0.25, 0.125]
     """
-    sizes = check_shape("lam", lam, "N", complex_ok=True)
-    check_shape("B", B, "N d", sizes, complex_ok=True)
-    check_shape("C", C, "p N", sizes, complex_ok=True)
-    check_alike(lam=lam, B=B, C=C)
-    check_integer("n", n, low=0)
+    check_arguments("lam: N, B: N d, C: p N", lam, B, C, complex_ok=True)
+    n = _checked_length(n, B, C)
     N, p, d = lam.shape[0], C.shape[0], B.shape[1]
     if n == 0:
         return lam.new_zeros((0, p, d))
@@ -117,8 +119,9 @@ def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
 
 def diagonal_kernel_naive(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """The kernel of :func:`diagonal_kernel` as it is written, one power of lam at a time."""
+    check_arguments("lam: N, B: N d, C: p N", lam, B, C, complex_ok=True)
     column, kernel = B, []
-    for _ in range(n):
+    for _ in range(_checked_length(n, B, C)):
         kernel.append(C @ column)
         column = lam[:, None] * column
     return torch.stack(kernel) if kernel else lam.new_zeros((0, C.shape[0], B.shape[1]))

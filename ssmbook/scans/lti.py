@@ -7,12 +7,15 @@ import math
 import torch
 from torch import Tensor
 
+from ssmbook._checks import check_choice
+
 from ._engine import loops_for
 from ._ops import dense, transformed
 from ._powers import choose, is_calm, is_finite, krylov, lags_by_powers
 from ._transients import warn_of_states
-from ._validate import check_arguments, one_step, outside_autocast
+from ._validate import HALF, check_arguments, one_step, outside_autocast, widen
 
+SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
 QUICK = (
     8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of matrix products
@@ -34,7 +37,8 @@ def lti_scan(
     before they decay and would be less exact than the recurrence, float32 is worked in float64 or it is the
     recurrence, whatever ``method`` says; ``TransientPeakWarning`` where the recurrence is off as well. Input
     or powers of A that are not finite go by the recurrence too, which keeps NaN and infinity out of earlier
-    times. Under ``torch.compile`` and ``torch.export`` it is always the recurrence.
+    times. Under ``torch.compile`` and ``torch.export`` it is always the recurrence. float16 and bfloat16 are
+    computed, and their states kept, in float32.
 
     Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`dao2024transformers` (chunked).
     Introduced in *scans*.
@@ -44,9 +48,11 @@ def lti_scan(
     >>> y.flatten().tolist(), lti_scan(A, B, C, torch.ones(1, 1), state)[0].item()  # and on from there
     ([1.0, 1.5, 1.75], 1.875)
     """
-    check_arguments("A: N N, B: N d, C: p N, x: ... T d, state: ... N", A, B, C, x, state, complex_ok=True)
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
+    check_choice("method", method, METHODS)
+    if x.dtype in HALF:
+        y, state = lti_scan(*widen(A, B, C, x, state), method)
+        return y.to(x.dtype), state
     T = x.shape[-2]
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:
@@ -76,6 +82,7 @@ def lti_scan_naive(
     """The recurrence of :func:`lti_scan` as it is written, one step at a time (``method`` is not looked
     at).
     """
+    check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
     h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     y = []
     for x_t in x.unbind(-2):

@@ -76,6 +76,7 @@ def selective_scan_naive(
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`selective_scan` as it is written, one step at a time."""
+    check_arguments(SHAPES, x, delta, A, B, C, D, state, single=("A", "D", "state"))
     h = x.new_zeros((*x.shape[:-2], *A.shape)) if state is None else state
     y = []
     for x_t, delta_t, B_t, C_t in zip(

@@ -107,6 +107,7 @@ def ssd_scan_naive(
     x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`ssd_scan` as it is written, one step at a time."""
+    check_arguments(SHAPES, x, log_a, B, C, state, single=("log_a", "state"))
     h = x.new_zeros((*x.shape[:-3], *x.shape[-2:], B.shape[-1])) if state is None else state
     y = []
     for x_t, log_a_t, B_t, C_t in zip(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_finite, check_matrices, check_tensor
+from ssmbook._checks import as_real, check_matrices
+from ssmbook.numerics import in_single
 
 
 def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """``delta`` as a real tensor of shape () or the batch shape (any shape when the system is unbatched)."""
     real = standard.dtype.to_real()
-    if isinstance(delta, (int, float)) and not isinstance(delta, bool):
-        delta = torch.tensor(float(delta), dtype=real, device=standard.device)
-    check_tensor("delta", delta)
+    delta = as_real("delta", delta, like=standard.real)
     if delta.dtype != real:
         raise TypeError(f"delta must have the real dtype of the system, {real}; got {delta.dtype}")
     if delta.device != standard.device:
         raise ValueError(f"delta must be on the device of the system, {standard.device}; got {delta.device}")
-    check_finite("delta", delta)
     if bool((delta < 0).any()):
         raise ValueError(f"delta must be at least 0; got {float(delta.min())}")
     if delta.ndim and batch and delta.shape != batch:
@@ -29,7 +27,7 @@ def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 
 def _scaled(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
     """delta A and delta B, checked."""
-    check_matrices(A, B)
+    check_matrices(A=A, B=B)
     step = _as_step(delta, A, A.shape[:-2])[..., None, None]
     return step * A, step * B
 
@@ -56,6 +54,7 @@ def _exp_and_phi1(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return both[..., :N, :N], both[..., :N, N:]
 
 
+@in_single
 def zoh(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Zero-order hold: the exact step for an input held constant over ``delta``, for singular A as well.
 
@@ -88,6 +87,7 @@ def euler(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tupl
     return torch.eye(A.shape[-1], dtype=A.dtype, device=A.device) + Z, step_B
 
 
+@in_single
 def mixed_euler(
     A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,6 +105,7 @@ def mixed_euler(
     return _in_range(torch.linalg.matrix_exp(Z), step_B)
 
 
+@in_single
 def bilinear(
     A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:

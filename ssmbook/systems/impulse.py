@@ -23,7 +23,7 @@ def impulse_response(system: System, n: int) -> torch.Tensor:
     [1.0, 0.5, 0.25]
     """
     A, B, C, D = check_system(system)
-    check_integer("n", n, low=0)
+    n = check_integer("n", n, low=0)
     M = lti_kernel_naive(A, B, C, n)
     if D is None or n == 0:
         return M

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
+from numbers import Number, Real
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_positive, check_shape, check_tensor
+from ssmbook._checks import (
+    as_real,
+    check_finite,
+    check_integer,
+    check_like,
+    check_positive,
+    check_shape,
+    check_tensor,
+)
 from ssmbook.systems.response import spectral_radius
 from ssmbook.systems.system import System
 
 
 def _cast(tensor: torch.Tensor, dtype, device) -> torch.Tensor:
     """Hand over what was built in float64 in the dtype asked for: the entries are then correctly rounded."""
+    check_like(dtype=dtype, device=device, complex_ok=True)
     dtype = dtype or torch.get_default_dtype()
     if tensor.is_complex() and not dtype.is_complex:
         dtype = dtype.to_complex()
     return tensor.to(dtype=dtype, device=device)
 
 
-def _even(N: int) -> None:
-    check_integer("N", N, low=2)
+def _even(N: int) -> int:
+    N = check_integer("N", N, low=2)
     if N % 2:
         raise ValueError(f"N must be even, two real states to each complex mode; got {N}")
+    return N
 
 
 def hippo_legs(
@@ -37,7 +48,7 @@ def hippo_legs(
     >>> A.diagonal().tolist(), B.shape
     ([-1.0, -2.0, -3.0], torch.Size([3, 1]))
     """
-    check_integer("N", N, low=1)
+    N = check_integer("N", N, low=1)
     n = torch.arange(N, dtype=torch.float64)
     root = torch.sqrt(2 * n + 1)
     A = 0.0 - torch.tril(torch.outer(root, root), diagonal=-1) - torch.diag(n + 1)  # 0 - x: no -0.0 in print
@@ -50,7 +61,7 @@ def legs_normal_part(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, 
     Returns S (N, N), P (N, 1), B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
     Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
     """
-    check_integer("N", N, low=1)
+    N = check_integer("N", N, low=1)
     n = torch.arange(N, dtype=torch.float64)
     root = torch.sqrt(2 * n + 1)
     lower = torch.tril(torch.outer(root, root), diagonal=-1) / 2
@@ -71,7 +82,7 @@ def s4d_legs(
     >>> lam.shape, [round(value, 4) for value in lam.real.tolist()]
     (torch.Size([2]), [-0.5, -0.5])
     """
-    _even(N)
+    N = _even(N)
     S, _, B = legs_normal_part(N, dtype=torch.float64)
     skew = S + torch.eye(N, dtype=torch.float64) / 2
     # i * skew is Hermitian: eigh keeps the basis unitary, which a general eigensolver does not promise
@@ -96,7 +107,7 @@ def s4d_lin(
     >>> s4d_lin(4)
     tensor([-0.5000+0.0000j, -0.5000+3.1416j])
     """
-    _even(N)
+    N = _even(N)
     m = torch.arange(N // 2, dtype=torch.float64)
     return _cast(torch.complex(torch.full_like(m, -0.5), math.pi * m), dtype, device)
 
@@ -142,8 +153,8 @@ def random_stable(
     >>> system, round(system.spectral_radius().item(), 6)
     (System(N=4, d=2, p=3, float64), 0.9)
     """
-    for name, size in (("N", N), ("d", d), ("p", p)):
-        check_integer(name, size, low=1)
+    N, d, p = (check_integer(name, size, low=1) for name, size in (("N", N), ("d", d), ("p", p)))
+    check_like(generator=generator)
     if check_positive("rho", rho) > 1:
         raise ValueError(f"rho must lie in (0, 1] for a stable system; got {rho}")
     A, B, C = (
@@ -171,7 +182,8 @@ def random_orthogonal(
     >>> torch.allclose(A.mT @ A, 0.81 * torch.eye(3), atol=1e-6)
     True
     """
-    check_integer("N", N, low=1)
+    N = check_integer("N", N, low=1)
+    check_like(generator=generator)
     rho = check_positive("rho", rho, zero_ok=True)
     Q, R = torch.linalg.qr(torch.randn((N, N), generator=generator, dtype=torch.float64))
     # QR alone is not Haar: its signs follow the algorithm, so they are tied to those of R
@@ -196,9 +208,12 @@ def rotation(
     """
     rho = check_positive("rho", rho, zero_ok=True)
     if not isinstance(theta, torch.Tensor):
-        theta = torch.tensor(float(theta), dtype=dtype or torch.get_default_dtype(), device=device)
+        theta = _cast(as_real("theta", theta), dtype, device)
     elif dtype is not None or device is not None:
-        raise TypeError("dtype and device must be left out when theta is a tensor: its own are kept")
+        got = f"dtype {dtype}, device {device}"
+        raise TypeError(
+            f"dtype and device must be left out beside a tensor theta, whose own are kept; got {got}"
+        )
     check_tensor("theta", theta)
     check_finite("theta", theta)
     cos, sin = torch.cos(theta), torch.sin(theta)
@@ -220,8 +235,10 @@ def jordan_block(
     >>> jordan_block(2, 0.5).tolist()
     [[0.5, 1.0], [0.0, 0.5]]
     """
-    check_integer("N", N, low=1)
-    value = torch.tensor(lam, dtype=torch.complex128 if isinstance(lam, complex) else torch.float64)
+    N = check_integer("N", N, low=1)
+    if isinstance(lam, bool) or not isinstance(lam, Number):
+        raise TypeError(f"lam must be a number; got {type(lam).__name__}")
+    value = torch.tensor(lam, dtype=torch.float64 if isinstance(lam, Real) else torch.complex128)
     check_finite("lam", value)
     A = value * torch.eye(N, dtype=value.dtype) + torch.diag(torch.ones(N - 1, dtype=value.dtype), 1)
     return _cast(A, dtype, device)

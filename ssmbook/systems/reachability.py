@@ -20,7 +20,7 @@ def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     >>> controllability_matrix(A, B).tolist()  # the input fills the second state, which moves to the first
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    check_matrices(A, B)
+    check_matrices(A=A, B=B)
     N, blocks = A.shape[-1], [B]
     for _ in range(N - 1):
         blocks.append(A @ blocks[-1])
@@ -37,7 +37,7 @@ def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     >>> observability_matrix(A, C).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    check_matrices(A, None, C)
+    check_matrices(A=A, C=C)
     return controllability_matrix(A.mT, C.mT).mT
 
 
@@ -81,7 +81,7 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
     >>> int(controllability_rank(0.5 * torch.eye(2), torch.ones(2, 1)))  # two equal states move as one
     1
     """
-    check_matrices(A, B, batched=False)
+    check_matrices(A=A, B=B, batched=False)
     rtol = tolerance(rtol, A.dtype)
     A, B = double(A), double(B)
     decided = _staircase(A, B, rtol, _norm(A), _norm(B))[1]
@@ -98,7 +98,7 @@ def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None =
     >>> int(observability_rank(A, C))  # the second state is never shown
     1
     """
-    check_matrices(A, None, C, batched=False)
+    check_matrices(A=A, C=C, batched=False)
     return controllability_rank(A.mT, C.mT, rtol=rtol)
 
 
@@ -113,7 +113,7 @@ def minimal_realization(
     in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or
     batched system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
     """
-    check_matrices(A, B, C, batched=False)
+    check_matrices(A=A, B=B, C=C, batched=False)
     rtol = tolerance(rtol, A.dtype)
     dtype, form = A.dtype, standard_form(double(A), double(B), double(C), dtype=A.dtype)
     A, B, C, _ = minimal_states(form.A, form.B, form.C, rtol)

@@ -25,9 +25,9 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     n = sizes["n"]
     if rows is None:
         rows = (n + 1) // 2 if cols is None else n + 1 - cols
-    check_integer("rows", rows, low=0, high=n)
+    rows = check_integer("rows", rows, low=0, high=n)
     cols = (n + 1 - rows if n else 0) if cols is None else cols
-    check_integer("cols", cols, low=0, high=n)
+    cols = check_integer("cols", cols, low=0, high=n)
     if rows and cols and rows + cols > n + 1:
         raise ValueError(f"rows + cols must be at most n + 1 = {n + 1}; got {rows} + {cols}")
     lag = torch.arange(rows, device=M.device)[:, None] + torch.arange(cols, device=M.device)
@@ -83,7 +83,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     U, S, Vh = torch.linalg.svd(H, full_matrices=False)
     report = rank_report(S, tolerance(rtol, M.dtype))
     order = report.rank if order is None else order
-    check_integer("order", order, low=0)
+    order = check_integer("order", order, low=0)
     if order > report.rank:
         raise ValueError(f"order must be at most the rank of the Hankel matrix, {report.rank}; got {order}")
     root = S[:order].sqrt()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_finite, check_shape
+from ssmbook.numerics import in_single
 
 
+@in_single
 def spectral_radius(A: torch.Tensor) -> torch.Tensor:
     """rho, the largest modulus of an eigenvalue of A.
 

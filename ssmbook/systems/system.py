@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_matrices, check_tensor
+from ssmbook._checks import check_choice, check_matrices
 from ssmbook.systems import foreign, response
 from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
 from ssmbook.systems.lags import lag_operators
@@ -41,9 +41,7 @@ class System:
     __slots__ = ("A", "B", "C", "D")
 
     def __init__(self, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None):
-        for name, tensor in (("B", B), ("C", C)):
-            check_tensor(name, tensor, complex_ok=True)
-        check_matrices(A, B, C, D)
+        check_matrices(A=A, B=B, C=C, D=D)
         self._hold(A, B, C, D)
 
     def _hold(self, A, B, C, D) -> None:
@@ -164,9 +162,7 @@ class System:
         >>> decay.discretize(1.0).lags(3).flatten()  # held inputs: e^(-tau) (1 - 1/e)
         tensor([0.6321, 0.2325, 0.0855])
         """
-        if method not in _DISCRETIZATIONS:
-            raise ValueError(f"method must be one of {', '.join(_DISCRETIZATIONS)}; got {method!r}")
-        A, B = _DISCRETIZATIONS[method](self.A, self.B, step)
+        A, B = _DISCRETIZATIONS[check_choice("method", method, _DISCRETIZATIONS)](self.A, self.B, step)
         batch = A.shape[:-2]
         C, D = (None if part is None else part.expand(*batch, *part.shape[-2:]) for part in (self.C, self.D))
         return System._trusted(A, B, C, D)

@@ -153,7 +153,7 @@ def test_inputs_that_cannot_be_read(build, ids):
         (
             torch.full((5, 24), torch.nan),
             ValueError,
-            "the input of layers.0.self_attn must be finite; got 120",
+            "inputs, the input of layers.0.self_attn, must be finite; got 120",
         ),
     ]
     for inputs, error, words in refused:

@@ -171,5 +171,5 @@ def test_activations_that_are_not_numbers(build, ids):
     model = build("llama")
     with torch.no_grad():
         model.layers[0].mlp.down_proj.weight[0, 0] = torch.inf
-    with pytest.raises(ValueError, match="the input of layers.1.self_attn must be finite"):
+    with pytest.raises(ValueError, match="inputs, the input of layers.1.self_attn, must be finite"):
         lens.report(model, ids(16), permuted=False)

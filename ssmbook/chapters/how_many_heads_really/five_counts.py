@@ -41,7 +41,7 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
     prop-plateau, thm-sink-count. Introduced in *how-many-heads-really*.
     """
     n, visible, rows, size = _target(M, H, steps)
-    check_integer("starts", starts, low=1)
+    starts = check_integer("starts", starts, low=1)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
 
     def features(logits):
@@ -99,7 +99,7 @@ def half_plane_floor(M, directions=100_000) -> float:
     """
     check_shape("M", M, "n p d")
     check_finite("M", M)
-    check_integer("directions", directions, low=1)
+    directions = check_integer("directions", directions, low=1)
     flat = M.detach().double().flatten(1)
     _, sigma, axes = torch.linalg.svd(flat, full_matrices=False)
     k = int((sigma > 1e-10 * sigma.amax()).sum()) if sigma.numel() else 0
@@ -140,7 +140,7 @@ def jordan_pair(rho, epsilon, n) -> LagHeads:
     Result ``LagHeads`` in float64. Raises ``TypeError``/``ValueError`` for a bad n or epsilon. Source:
     prop-border-rank. Introduced in *how-many-heads-really*.
     """
-    check_integer("n", n, low=1)
+    n = check_integer("n", n, low=1)
     if not 0 < abs(epsilon) < math.inf:
         raise ValueError(f"epsilon must be finite and not 0; got {epsilon}")
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
@@ -197,8 +197,8 @@ def _target(M, H, steps):
     """The length, the causal mask, the visible blocks as rows of total norm one, and that norm."""
     n = check_shape("M", M, "n p d")["n"]
     check_finite("M", M)
-    check_integer("H", H, low=1)
-    check_integer("steps", steps, low=1)
+    H = check_integer("H", H, low=1)
+    steps = check_integer("steps", steps, low=1)
     position = torch.arange(n, device=M.device)
     visible = position[:, None] >= position
     rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)

@@ -75,7 +75,7 @@ def clock_frame(theta: float, n: int = 20, lengths=(5, 20, 200)):
     at theta. Returns the figure. Raises ``TypeError``/``ValueError`` for n < 1. Introduced in
     *interaction-rank-gap*.
     """
-    check_integer("n", n, low=1)
+    n = check_integer("n", n, low=1)
     dots, direction = lag_dots(theta, n), best_line(theta, n)
     feet = (dots @ direction)[:, None] * direction
     fig, (plane, values) = figure(ncols=2, size="slider")

@@ -44,7 +44,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
     """
     m = len(weights)
     check_integer("len(weights)", m, low=2)
-    check_integer("asked", asked, low=0, high=m - 1)
+    asked = check_integer("asked", asked, low=0, high=m - 1)
     weights = [float(weight) for weight in weights]
     fig, panels = figure(ncols=2, size=(7.0, 2.5))
     for ax, title in zip(panels, ("a head keeps the strip", "a state is a bucket"), strict=True):

@@ -80,7 +80,7 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
     plain = head.H == 1 and head.causal and head.bias is None and not head.alibi and not head.sink
     if not plain:
         raise ValueError(f"head must be one causal head without bias, ALiBi or sink; got {head}")
-    check_integer("distance", distance, low=1)
+    distance = check_integer("distance", distance, low=1)
     Q = (head.W_K[0].mT @ head.W_Q[0]).detach() / math.sqrt(head.head_width)
     check_finite("head", Q)
     U, sigma, Vh = torch.linalg.svd(Q)
@@ -102,7 +102,7 @@ def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch
     sizes = check_shape("keys", keys, "m c")
     check_shape("values", values, "... m r", {"m": sizes["m"]})
     check_alike(keys=keys, values=values)
-    check_integer("asked", asked, low=0, high=sizes["m"] - 1)
+    asked = check_integer("asked", asked, low=0, high=sizes["m"] - 1)
     slot = keys.expand(*values.shape[:-1], sizes["c"])
     pairs = torch.cat([slot, torch.zeros_like(slot), values], dim=-1)
     question = torch.cat([torch.zeros_like(keys[0]), keys[asked], values.new_zeros(values.shape[-1])])
@@ -116,8 +116,8 @@ def recall_head(c: int, r: int, beta: float, *, dtype=torch.float64, device=None
     ``Attention`` with d = 2c + r, p = r. Raises TypeError/ValueError for bad sizes or beta. Introduced in
     *trade-off*.
     """
-    check_integer("c", c, low=1)
-    check_integer("r", r, low=1)
+    c = check_integer("c", c, low=1)
+    r = check_integer("r", r, low=1)
     beta, width = float(as_real("beta", beta)), max(c, r)
     head = Attention(2 * c + r, r, H=1, head_width=width, dtype=dtype, device=device)
     with torch.no_grad():
@@ -136,8 +136,8 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
     for malformed arguments. Introduced in *trade-off*.
     """
     m = check_shape("keys", keys, "m c")["m"]
-    check_integer("m", m, low=1)
-    check_integer("r", r, low=1)
+    m = check_integer("m", m, low=1)
+    r = check_integer("r", r, low=1)
     wanted = torch.eye(m * r, dtype=keys.dtype, device=keys.device).reshape(m * r, m, r)
     total = 0.0
     with torch.no_grad():

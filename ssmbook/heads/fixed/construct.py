@@ -46,7 +46,7 @@ def heads_from_ssm(
     M = exact.lags(n)
     k = decide(span, rtol).rank
     if H is not None:
-        check_integer("H", H, low=0, high=k)
+        H = check_integer("H", H, low=0, high=k)
     if H is not None and H < k:
         best = LagOperator(M).best_heads(H)
         return FactorizedOperator(best.alpha.to(system.dtype), best.V.to(system.dtype))

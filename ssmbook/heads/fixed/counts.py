@@ -135,7 +135,7 @@ def spectrum_report(system: System, n: int, rtol=None) -> SpectrumReport:
 def scaled_span(system: System, n: int, rtol=None):
     """Return rows that span the lags M_tau / scale, the tolerance used, and scale (p, d) > 0, of rank one."""
     *matrices, skip = check_real(system).double()
-    check_integer("n", n, low=0)
+    n = check_integer("n", n, low=0)
     form, rtol = standard_form(*matrices, skip, dtype=system.dtype), tolerance(rtol, system.dtype)
     return _form_span(form, n, skip, rtol), rtol, form.scale
 
@@ -212,7 +212,7 @@ def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     1
     """
     *matrices, D = check_real(system).double()
-    check_integer("n", n, low=0)
+    n = check_integer("n", n, low=0)
     form, rtol = standard_form(*matrices, D, dtype=system.dtype), tolerance(rtol, system.dtype)
     skip = D is not None and bool(D.any())
     inputs = _first_step(form.A, form.B, rtol) if skip else form.B

@@ -98,7 +98,7 @@ def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None =
     >>> print(count)
     2 heads (exact, over the rationals)
     """
-    check_integer("n", n, low=0)
+    n = check_integer("n", n, low=0)
     system = rational_system(A, B, C, D)
     size, skip = len(system[0]), any(any(row) for row in system[3])
     decided = min(n, size + int(skip))

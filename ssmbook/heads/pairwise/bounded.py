@@ -12,9 +12,10 @@ from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.pairwise.count import PairwiseHeads, pairwise_head_count
+from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, system_first
 
-_DIRECTIONS, _RANK = 4096, 1e-10
+_DIRECTIONS, _MARGIN = 4096, 1e-10
 
 
 @system_first
@@ -70,8 +71,7 @@ def bounded_head_count(p: int, d: int) -> Count:
     >>> print(bounded_head_count(3, 5), bounded_head_count(16, 16), sep="; ")
     7 heads (nonsingular bilinear maps); 16 to 30 heads (nonsingular bilinear maps)
     """
-    check_integer("p", p, low=1)
-    check_integer("d", d, low=1)
+    p, d = check_integer("p", p, low=1), check_integer("d", d, low=1)
     low = max(p, d)
     while any(math.comb(low, j) % 2 for j in range(max(low - p + 1, 0), d)):
         low += 1
@@ -79,7 +79,9 @@ def bounded_head_count(p: int, d: int) -> Count:
 
 
 @system_first
-def every_input_head_count(system: System | torch.Tensor, n: int | None = None) -> Count:
+def every_input_head_count(
+    system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
+) -> Count:
     """Return how few heads with coefficients that read the input are a system for *every* input.
 
     Locally bounded coefficients that serve almost every input count here too: softmax with any logits.
@@ -87,30 +89,31 @@ def every_input_head_count(system: System | torch.Tensor, n: int | None = None) 
     (proved for p or d at most 2, and where the lags span all p x d matrices); at most k, and at most p # d.
     Outputs and inputs that no lag uses do not count in p and d.
 
-    A real `System` and n, or lag operators M (n, p, d) alone, in float64. Returns a `Count`. Raises as
-    `pairwise_head_count`. Source: thm-strong-form, prop-bounded-heads. Introduced in
-    *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d) alone; ``rtol`` the rank tolerance (1e-10 in float64).
+    Worked in float64. Returns a `Count`. Raises as `pairwise_head_count`. Source:
+    thm-strong-form, prop-bounded-heads. Introduced in *how-many-heads-really*.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> print(every_input_head_count(turn, 8))
     2 heads (nonsingular bilinear maps)
     """
     M = lags_of(system, n)
-    almost = pairwise_head_count(M)
+    rtol = tolerance(rtol, M.dtype)
+    almost = pairwise_head_count(M, rtol=rtol)
     if almost == 0:
         return Count(0, 0, "the zero system")
-    E = _span(M)
+    E = _span(M, rtol)
     every = bounded_head_count(*E.shape[1:])
     low = max(almost.value, every.low) if _always_onto(E) else almost.value
     return Count(low, max(low, min(len(E), every.high)), "nonsingular bilinear maps")
 
 
-def _span(M) -> np.ndarray:
+def _span(M, rtol) -> np.ndarray:
     """A basis (k, p', d') of the lags' span, without outputs that are idle and inputs that are not read."""
-    rows, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), _RANK)
+    rows, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)
     E = rows.reshape(-1, *M.shape[1:])
     for axis in (1, 2):
-        used, _ = span_coordinates(np.moveaxis(E, axis, 2).reshape(-1, E.shape[axis]), _RANK)
+        used, _ = span_coordinates(np.moveaxis(E, axis, 2).reshape(-1, E.shape[axis]), rtol)
         E = np.moveaxis(np.moveaxis(E, axis, 2) @ used.T, 2, axis)
     return E
 
@@ -128,7 +131,7 @@ def _always_onto(E) -> bool:
     angles = np.arange(_DIRECTIONS) * np.pi / _DIRECTIONS
     rows = np.einsum("mp,bpd->mbd", np.stack([np.cos(angles), np.sin(angles)], 1), E)
     least = np.linalg.svd(rows, compute_uv=False)[:, d - 1].min() if k >= d else 0.0
-    return bool(least > np.linalg.norm(E) * np.pi / _DIRECTIONS + _RANK)
+    return bool(least > np.linalg.norm(E) * np.pi / _DIRECTIONS + _MARGIN)
 
 
 def _algebras(p, d) -> tuple[int, ...]:

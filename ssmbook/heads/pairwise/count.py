@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
@@ -67,7 +67,9 @@ def pairwise_head_count(
     """
     M = lags_of(system, n)
     n, p, d = M.shape
-    check_integer("draws", draws, low=1)
+    draws = check_integer("draws", draws, low=1)
+    check_flags(exact=exact)
+    check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     rtol = tolerance(rtol, M.dtype)
     rows = M.detach().double().cpu().flatten(1).numpy()
@@ -78,7 +80,7 @@ def pairwise_head_count(
         basis, _ = span_coordinates(rows, rtol)
         k = basis.shape[0]
         X = torch.randn(draws, d, generator=generator, dtype=torch.float64).numpy()
-        count, spectrum = _generic_rank(basis.reshape(k, p, d), X, 10 * rtol)
+        count, spectrum = _generic_rank(basis.reshape(k, p, d), X, max(rtol, min(10 * rtol, 0.1)))
     evidence = PairwiseCertificate(-(-k // d) if d else 0, min(k, p), k, exact, spectrum)
     return Count(count, count, "rational rank" if exact else "rank at random tokens", evidence)
 
@@ -195,6 +197,7 @@ def pairwise_heads_from_ssm(
     >>> len(heads.V), torch.allclose(heads(x), heads.target(x))  # W has rank six
     (2, True)
     """
+    check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     M = lags_of(system, n)
     count = pairwise_head_count(M, rtol=rtol, generator=generator).value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_integer, check_like, check_number
 from ssmbook.heads.rank_limited.count import LagHeads
 
 
@@ -22,7 +22,8 @@ def jordan_lags(
     >>> jordan_lags(0.5, 3)[2].tolist()
     [[0.25, 1.0], [0.0, 0.25]]
     """
-    check_integer("n", n, low=0)
+    n, rho = check_integer("n", n, low=0), check_number("rho", rho)
+    check_like(dtype=dtype, device=device)
     tau = torch.arange(n, dtype=dtype, device=device)
     power = torch.as_tensor(rho, dtype=dtype, device=device) ** tau
     slope = torch.where(
@@ -52,9 +53,9 @@ def jordan_approximation(
     >>> len(near.V), near.relative_error < 0.01, near.coefficients.abs().max().item() > 100
     (2, True, True)
     """
-    check_integer("n", n, low=1)
-    if not 0 < abs(epsilon) < float("inf"):
-        raise ValueError(f"epsilon must be finite and not 0; got {epsilon}")
+    n, rho = check_integer("n", n, low=1), check_number("rho", rho)
+    epsilon = check_number("epsilon", epsilon, "finite and not 0", lambda e: 0 < abs(e) < float("inf"))
+    check_like(dtype=dtype, device=device)
     options = {"dtype": dtype, "device": device}
     V = torch.tensor([[[1, -1 / epsilon], [0, 0]], [[0, 1 / epsilon], [0, 1]]], **options)
     sizes = V.flatten(1).norm(dim=1)

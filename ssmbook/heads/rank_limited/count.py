@@ -79,7 +79,7 @@ def rank_limited_head_count(
     3 heads (value maps of rank at most 1)
     """
     M, behind = lags_of(system, n), _arrays(system_behind(system))
-    check_integer("r", r, low=1)
+    r = check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
     compact = (
@@ -140,7 +140,7 @@ def rank_limited_lower_bounds(
     (2, 3)
     """
     M, behind = lags_of(system, n), _arrays(system_behind(system))
-    check_integer("r", r, low=1)
+    r = check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
     bounds = lower_bounds(lags, matrices, r, rtol)
     bounds["tensor rank"] = max(bounds["tensor rank"], _algebra(lags, behind, r)[0])

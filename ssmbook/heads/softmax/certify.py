@@ -86,7 +86,7 @@ def trust(M: torch.Tensor, rtol: float | None, lag_rtol: float | None) -> tuple[
     """
     if lag_rtol is None:
         lag_rtol = 1e-12 if M.dtype == torch.float64 else tolerance(None, M.dtype)
-    check_rtol(lag_rtol, "lag_rtol")
+    lag_rtol = check_rtol(lag_rtol, "lag_rtol")
     return tolerance(rtol, M.dtype), lag_rtol
 
 

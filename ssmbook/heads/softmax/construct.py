@@ -78,7 +78,7 @@ def softmax_heads_from_ssm(
     >>> len(heads.V), heads.relative_error < 1e-10
     (2, True)
     """
-    check_integer("n", n, low=1)
+    n = check_integer("n", n, low=1)
     exact = check_real(system).double()
     M = exact.lags(n)
     rows, exponents = lag_rows(M, tuple(exact))
@@ -114,7 +114,7 @@ def _check_heads(H, certificate):
     """Refuse a number of heads that is neither k nor k + 1, and k where no separating U was found."""
     if H is None:
         return
-    check_integer("H", H, low=0)
+    H = check_integer("H", H, low=0)
     k = certificate.k
     if H not in ((k, k + 1) if k else (0,)):
         raise ValueError(f"H must be {f'{k} or {k + 1}' if k else 0}; got {H}")

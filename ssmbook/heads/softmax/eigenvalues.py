@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.linalg import eig, schur
 
+from ssmbook._checks import check_rtol
 from ssmbook.heads._target import check_real
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.heads.softmax.certify import certify
@@ -81,6 +82,7 @@ def verdict_of_poles(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     """
     if check_real(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
+    rtol = check_rtol(rtol)
     report = spectrum_report(system, system.N)
     exact = system.detach().to("cpu", torch.float64)
     modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), rtol, _noise(exact))

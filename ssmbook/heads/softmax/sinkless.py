@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
@@ -55,6 +55,7 @@ class SinklessPlateau:
     def blocks(self, M: torch.Tensor) -> torch.Tensor:
         """Return the optimal operator (n, n, p, d) for the lags M (n, p, d) it was computed from."""
         check_shape("M", M, "n p d", dict(zip("npd", self.corrections.shape, strict=True)))
+        check_alike(**{"the plateau": self.corrections, "M": M})
         visible = _visible(M.shape[0], M.device)[..., None, None]
         return toeplitz(M, dim=-3) + visible * self.corrections[:, None]
 
@@ -153,7 +154,7 @@ def sinkless_heads(
     certificate = count.evidence.certificate
     k = certificate.k
     if H is not None:
-        check_integer("H", H, low=k, high=k + 1 if k else 0)
+        H = check_integer("H", H, low=k, high=k + 1 if k else 0)
     H = count.high if H is None else H
     if H == k > 0 and certificate.kind != "separating":
         raise ValueError(f"H = {k} is not certified for this operator: {certificate.reason}; ask for {k + 1}")

@@ -1,0 +1,569 @@
+"""A valid call of every public function: the table that the test of the doors asks. A new function is a line.
+
+Sequences are short and sizes differ, so that no wrong shape fits by accident.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from torch import Tensor
+
+from ssmbook import display, gradients, heads, lens, maps, numerics, operators, scans, systems
+from ssmbook.systems import System
+
+ROOMS = (operators, scans, systems, maps, heads, gradients, display, lens)
+
+
+@dataclasses.dataclass
+class Door:
+    """A valid call, and what it takes beyond the rule.
+
+    carries: NaN, infinity and meta come out where they went in. complex: complex tensors are welcome. loose:
+    arguments taken entry by entry, in any number of dimensions. accepts: "argument kind" pairs that are right
+    answers, said in the docstring. called: what messages call an argument of another name.
+    """
+
+    function: Callable
+    arguments: dict[str, Any]
+    carries: bool = False
+    complex: bool = False
+    loose: tuple[str, ...] = ()
+    accepts: tuple[str, ...] = ()
+    called: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def __call__(self, /, **changed):
+        return self.function(**{**self.arguments, **changed})
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.arguments.items() if isinstance(value, Tensor)}
+
+    def optional(self, name: str) -> bool:
+        parameter = inspect.signature(self.function).parameters.get(name)
+        return parameter is not None and parameter.default is None
+
+
+def door(
+    function, /, *, carries=False, complex=False, loose="", accepts=(), called=None, **arguments
+) -> Door:
+    return Door(function, arguments, carries, complex, tuple(loose.split()), tuple(accepts), called or {})
+
+
+def method(bound, /, **arguments) -> Door:
+    """The door of a method: what it belongs to is its first argument."""
+    made = door(bound.__func__, **arguments)
+    made.arguments["self"] = bound.__self__
+    return made
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def cube(x: Tensor) -> Tensor:
+    return x**3
+
+
+n, p, d, N, H = 5, 3, 2, 4, 2
+A, B, C, D = 0.3 * draw(N, N), draw(N, d), draw(p, N), draw(p, d)
+SYSTEM = System(A, B, C, D)
+M = SYSTEM.lags(n)
+LAM = torch.complex(-draw(N).abs(), draw(N, seed=1))
+RATES = -draw(d, N).abs()
+x, alpha, V = draw(n, d), draw(H, n, n), draw(H, p, d)
+q, k = draw(H, n, 3), draw(H, n, 3, seed=1)
+DENSE = operators.DenseOperator(draw(n, n, p, d))
+COVARIANCES = {
+    "time_covariance": torch.eye(n, dtype=torch.float64),
+    "channel_covariance": 2 * torch.eye(d).double(),
+}
+ANY_DTYPE = ["time_covariance other dtype", "channel_covariance other dtype"]
+W_i, A_i, B_i, C_i = draw(n, p, d), 0.3 * draw(n, N, N), draw(n, N, d), draw(n, p, N)
+AXES = plt.figure().gca()
+WIDTHS = {"d": 3, "p": 2}
+HEADS = {"H": 2, "head_width": 3}
+
+OPERATORS = {
+    "DenseOperator": door(lambda W: operators.DenseOperator(W), W=DENSE.W, carries=True),
+    "FactorizedOperator": door(operators.FactorizedOperator, alpha=alpha, V=V, carries=True),
+    "LagOperator": door(operators.LagOperator, M=M, n=7, carries=True),
+    "PointwiseOperator": door(operators.PointwiseOperator, W=W_i, carries=True),
+    "RecurrentOperator": door(operators.RecurrentOperator, A=A_i, B=B_i, C=C_i, D=W_i, carries=True),
+    "ModalOperator": door(
+        lambda log_decay, B, C, D=None: operators.ModalOperator(log_decay, B, C, D),
+        log_decay=-draw(n, N).abs(),
+        B=B_i,
+        C=C_i,
+        D=W_i,
+        carries=True,
+    ),
+    "DiagonalOperator": door(
+        operators.DiagonalOperator, channels=operators.DenseOperator(draw(3, n, n, 1, 1))
+    ),
+    "SumOperator": door(
+        lambda W: operators.SumOperator(W, DENSE.to(getattr(W, "dtype", torch.float64))),
+        W=operators.PointwiseOperator(W_i),
+        called={"W": "term 0"},
+    ),
+    "ComposedOperator": door(
+        operators.ComposedOperator, outer=DENSE, inner=operators.PointwiseOperator(draw(n, d, 4))
+    ),
+    "TransposedOperator": door(operators.TransposedOperator, operand=operators.PointwiseOperator(W_i)),
+}
+
+
+def then(make: Callable, method: str) -> Callable:
+    """What ``make`` makes, asked for one of its methods."""
+    return functools.wraps(make)(lambda **parts: getattr(make(**parts), method)())
+
+
+def seeded(make: Callable) -> Callable:
+    """``make`` with the same random numbers at each call."""
+    return functools.wraps(make)(
+        lambda **given: make(**{"generator": torch.Generator().manual_seed(0), **given})
+    )
+
+
+def methods_of_operators() -> dict[str, Door]:
+    """What an operator of each kind is asked with tensors and numbers, and what decides from its entries."""
+    found = {}
+    for name, made in OPERATORS.items():
+        W = made()
+        asked = {
+            "apply": method(W.apply, x=draw(W.n, W.d), carries=True),
+            "coefficients": method(W.coefficients, V=draw(4, W.p, W.d), carries=True),
+            "row": method(W.row, i=1),
+            "column": method(W.column, j=1),
+            "best_heads": method(W.best_heads, H=1),
+            "leading_value_maps": method(W.leading_value_maps, H=1),
+            "interaction_rank": method(W.interaction_rank, rtol=1e-3, joint=True),
+            "rank_report": method(W.rank_report, rtol=1e-3, joint=True),
+            "spectrum": method(W.spectrum, joint=True),
+            "row_rank": method(W.row_rank, i=1, rtol=1e-3),
+            "column_rank": method(W.column_rank, j=1, rtol=1e-3),
+        }
+        found |= {f"{name}.{asks}": ask for asks, ask in asked.items()}
+        if made.tensors():
+            called = dict.fromkeys(made.arguments, "W|V|alpha|M")
+            for asks in ("spectrum", "span_matrix", "block_norms"):
+                carries = asks == "block_norms"
+                found[f"{asks} of {name}"] = Door(
+                    then(made.function, asks),
+                    made.arguments,
+                    carries=carries,
+                    called=made.called if carries else called,
+                )
+    colors = {**COVARIANCES, "accepts": ANY_DTYPE}
+    found |= {
+        "floor": method(DENSE.floor, H=2, **colors),
+        "epsilon_heads": method(DENSE.epsilon_heads, eps=0.1, **colors),
+        "spectrum_bounds": method(DENSE.spectrum_bounds, size=3, seed=1, **colors),
+        "SpectrumBounds.floor": method(DENSE.spectrum_bounds().floor, H=1),
+        "SpectrumBounds.epsilon_heads": method(DENSE.spectrum_bounds().epsilon_heads, eps=0.1),
+        "SpectrumBounds.rank": method(DENSE.spectrum_bounds().rank, rtol=1e-3),
+        "past_future_rank": method(OPERATORS["RecurrentOperator"]().past_future_rank, rtol=1e-3),
+        "lag_coefficients": method(OPERATORS["LagOperator"]().lag_coefficients, V=V, carries=True),
+    }
+    return found
+
+
+OPERATOR_FUNCTIONS = {
+    "default_rtol": door(operators.default_rtol, dtype=torch.float64),
+    "jacobian_operator": door(operators.jacobian_operator, F=cube, x=x),
+    "numerical_rank": door(
+        operators.numerical_rank, singular_values=torch.tensor([3.0, 1.0]).double(), rtol=1e-3, scale=2.0
+    ),
+    "operator_span": door(operators.operator_span, W=DENSE, rtol=1e-3),
+    "path_operator": door(operators.path_operator, F=cube, x=x, points=4, rtol=0.1, max_points=64),
+    "rank_report": door(
+        operators.rank_report,
+        spectrum=torch.tensor([3.0, 1.0]).double(),
+        rtol=1e-3,
+        scale=2.0,
+        called={"spectrum": "spectrum|singular_values"},
+    ),
+    "secant_operator": door(operators.secant_operator, y=draw(n, p), x=x),
+    "phi_1": door(numerics.phi_1, z=draw(3), carries=True, complex=True, loose="z"),
+}
+
+RESET = torch.tensor([True, False, True, False, False])
+SELECTIVE = {
+    "x": x, "delta": draw(n, d, seed=1).abs(), "A": RATES, "B": draw(n, N), "C": draw(n, N, seed=1),
+    "D": draw(d), "state": draw(d, N),
+}  # fmt: skip
+SSD = {
+    "x": draw(n, H, 3), "log_a": -draw(n, H).abs(), "B": draw(n, H, N), "C": draw(n, H, N, seed=1),
+    "state": draw(H, 3, N),
+}  # fmt: skip
+LTI = {"A": A, "B": B, "C": C, "x": x, "state": draw(N)}
+DIAGONAL = {"a": draw(n, d).sigmoid(), "b": x, "state": draw(d)}
+
+
+def one_step(arguments: dict, *fixed: str) -> dict:
+    """The arguments of a step: the first token of each, under its name with _t."""
+    return {k if k in fixed else f"{k}_t": v if k in fixed else v[0] for k, v in arguments.items()}
+
+
+def without_t(arguments: dict) -> dict:
+    return {name: name.removesuffix("_t") for name in arguments}
+
+
+def step(function, arguments: dict, complex: bool = False) -> Door:
+    return Door(function, arguments, carries=True, complex=complex, called=without_t(arguments))
+
+
+NAIVE = {"carries": True}
+KERNEL = {"A": A, "B": B, "C": C, "n": 3}
+DIAGONAL_KERNEL = {"lam": draw(N), "B": B, "C": C, "n": 3}
+SCANS = {
+    "diagonal_kernel": door(scans.diagonal_kernel, **DIAGONAL_KERNEL, carries=True, complex=True),
+    "diagonal_kernel_naive": door(scans.diagonal_kernel_naive, **DIAGONAL_KERNEL, carries=True, complex=True),
+    "diagonal_scan": door(
+        scans.diagonal_scan, **DIAGONAL, log=False, reverse=True, reset=RESET, carries=True, complex=True
+    ),
+    "diagonal_scan_naive": door(scans.diagonal_scan_naive, **DIAGONAL, log=True, carries=True, complex=True),
+    "diagonal_step": step(scans.diagonal_step, {**one_step(DIAGONAL, "state"), "log": False}, complex=True),
+    "lti_kernel": door(scans.lti_kernel, **KERNEL, carries=True, complex=True),
+    "lti_kernel_naive": door(scans.lti_kernel_naive, **KERNEL, carries=True, complex=True),
+    "lti_scan": door(scans.lti_scan, **LTI, method="chunked", carries=True, complex=True),
+    "lti_scan_naive": door(scans.lti_scan_naive, **LTI, carries=True, complex=True),
+    "lti_step": step(scans.lti_step, one_step(LTI, "A", "B", "C", "state"), complex=True),
+    "selective_scan": door(scans.selective_scan, **SELECTIVE, reverse=True, reset=RESET, carries=True),
+    "selective_scan_naive": door(scans.selective_scan_naive, **SELECTIVE, carries=True),
+    "selective_step": step(scans.selective_step, one_step(SELECTIVE, "A", "D", "state")),
+    "ssd_scan": door(scans.ssd_scan, **SSD, reverse=False, reset=RESET, carries=True),
+    "ssd_scan_naive": door(scans.ssd_scan_naive, **SSD, carries=True),
+    "ssd_step": step(scans.ssd_step, one_step(SSD, "state")),
+}
+
+STEP = {"A": A, "B": B, "delta": torch.tensor(0.1).double()}
+SYSTEMS = {
+    "System": door(System, A=A, B=B, C=C, D=D, complex=True, accepts=["all meta"]),
+    "System.lags": method(SYSTEM.lags, n=3),
+    "System.response": method(SYSTEM.response, angles=draw(3)),
+    "System.discretize": method(
+        SYSTEM.discretize, step=torch.tensor(0.1).double(), method="zoh", called={"step": "delta"}
+    ),
+    "System.minimal": method(SYSTEM.minimal, rtol=1e-3),
+    "bilinear": door(systems.bilinear, **STEP, complex=True),
+    "euler": door(systems.euler, **STEP, complex=True),
+    "mixed_euler": door(systems.mixed_euler, **STEP, complex=True),
+    "zoh": door(systems.zoh, **STEP, complex=True),
+    "controllability_matrix": door(systems.controllability_matrix, A=A, B=B, complex=True),
+    "controllability_rank": door(systems.controllability_rank, A=A, B=B, rtol=1e-3, complex=True),
+    "observability_matrix": door(systems.observability_matrix, A=A, C=C, complex=True),
+    "observability_rank": door(systems.observability_rank, A=A, C=C, rtol=1e-3, complex=True),
+    "hankel_matrix": door(systems.hankel_matrix, M=M, rows=3, cols=3, complex=True, carries=True),
+    "ho_kalman": door(systems.ho_kalman, M=M, order=1, rtol=1e-3, complex=True),
+    "mcmillan_degree": door(systems.mcmillan_degree, M=M, rtol=1e-3, complex=True),
+    "impulse_response": door(systems.impulse_response, system=SYSTEM, n=4),
+    "hippo_legs": door(systems.hippo_legs, N=4),
+    "is_stable": door(systems.is_stable, A=A, complex=True),
+    "spectral_radius": door(systems.spectral_radius, A=A, complex=True),
+    "jordan_block": door(systems.jordan_block, N=3, lam=0.5),
+    "mass_on_spring": door(systems.mass_on_spring, mass=1.0, damping=0.5, stiffness=2.0),
+    "phi1": door(systems.phi1, z=draw(3), carries=True, complex=True, loose="z"),
+    "random_orthogonal": door(seeded(systems.random_orthogonal), N=3, rho=0.5),
+    "random_stable": door(seeded(systems.random_stable), N=3, d=2, p=1, rho=0.5),
+    "real_modes": door(systems.real_modes, lam=LAM, complex=True),
+    "rotation": door(systems.rotation, theta=0.5, rho=0.9),
+    "rotation of a tensor": door(systems.rotation, theta=draw(3), loose="theta"),
+    "s4d_legs": door(systems.s4d_legs, N=4),
+    "s4d_lin": door(systems.s4d_lin, N=4),
+}
+
+MAPS = {
+    "Attention": door(
+        seeded(maps.Attention),
+        **WIDTHS,
+        **HEADS,
+        causal=True,
+        bias=draw(2, 6),
+        alibi=True,
+        sink=True,
+        dtype=torch.float64,
+        accepts=["half"],  # it has a dtype of its own
+    ),
+    "Convolution": door(seeded(maps.Convolution), **WIDTHS, width=3),
+    "DeltaNet": door(seeded(maps.DeltaNet), **WIDTHS, **HEADS),
+    "DiagonalSSM": door(seeded(maps.DiagonalSSM), d=3, N=4, pairs=True),
+    "FeedForward": door(seeded(maps.FeedForward), **WIDTHS, width=4, activation="tanh"),
+    "GLA": door(seeded(maps.GLA), **WIDTHS, **HEADS, temperature=2.0),
+    "Gated": door(seeded(maps.Gated), map=maps.FeedForward(3, 2, width=4), gate="both"),
+    "Hybrid": door(
+        lambda maps_, mode: maps.Hybrid([maps_], mode=mode),
+        maps_=maps.FeedForward(3, 2, width=4),
+        mode="sum",
+        called={"maps_": "maps"},
+    ),
+    "KAN": door(seeded(maps.KAN), **WIDTHS, grid=3, reach=2.0),
+    "LTISSM": door(maps.LTISSM, system=SYSTEM),
+    "LTISSM.random": door(seeded(maps.LTISSM.random), **WIDTHS, N=4, rho=0.5, skip=True),
+    "LinearAttention": door(
+        seeded(maps.LinearAttention), **WIDTHS, **HEADS, normalized=True, feature_map="elu+1"
+    ),
+    "RNN": door(seeded(maps.RNN), **WIDTHS, N=4, activation="tanh"),
+    "Residual": door(maps.Residual, map=maps.FeedForward(3, 3, width=4)),
+    "RetNet": door(seeded(maps.RetNet), **WIDTHS, **HEADS),
+    "SSD": door(seeded(maps.SSD), **WIDTHS, **HEADS, N=4, groups=2),
+    "SelectiveSSM": door(seeded(maps.SelectiveSSM), d=3, N=4, discretization="zoh"),
+    "zoo": door(seeded(maps.zoo), d=3, p=2, n=5, **HEADS, N=4),
+}
+PAIR = {"q": q, "k": k, "carries": True}
+MAP_FUNCTIONS = {
+    "activate": door(maps.activate, name="silu", z=x, carries=True, loose="z", called={"name": "activation"}),
+    "secant_slope": door(
+        maps.secant_slope, name="gelu", z=x, carries=True, loose="z", called={"name": "activation"}
+    ),
+    "alibi_bias": door(maps.alibi_bias, H=2, n=3),
+    "causal_mask": door(maps.causal_mask, n=3),
+    "distances": door(maps.distances, n=3),
+    "decay_matrix": door(maps.decay_matrix, log_a=draw(n), carries=True),
+    "delta_coefficients": door(maps.delta_coefficients, **PAIR, beta=draw(H, n)),
+    "linear_coefficients": door(maps.linear_coefficients, **PAIR, normalized=True),
+    "scalar_decay_coefficients": door(maps.scalar_decay_coefficients, **PAIR, log_a=draw(H, n)),
+    "selective_coefficients": door(
+        maps.selective_coefficients, delta=x.abs(), A=RATES, B_bar=draw(n, d, N), C=draw(n, N), carries=True
+    ),
+    "softmax_coefficients": door(
+        maps.softmax_coefficients, **PAIR, causal=True, bias=draw(H, n, n), sink=True
+    ),
+    "vector_decay_coefficients": door(maps.vector_decay_coefficients, **PAIR, log_a=draw(H, n, 3)),
+    "draw_steps": door(
+        seeded(lambda shape, low, high, **like: maps.draw_steps(shape, low=low, high=high, **like)),
+        shape=3, low=0.1, high=0.2,
+    ),
+    "inverse_softplus": door(maps.inverse_softplus, a=x.abs(), loose="a", accepts=["all meta", "a meta"]),
+}  # fmt: skip
+
+
+# Their operator does not depend on the tokens.
+FREE_OF_X = {"convolution", "LTI SSM", "LTI SSM with skip", "S4D", "S4D, real"}
+
+
+def methods_of_maps() -> dict[str, Door]:
+    found = {}
+    for name, made in maps.zoo(3, 3, 6).items():
+        found[f"{name}: forward"] = method(made.forward, x=draw(n, 3), carries=True)
+        free = ["x nan"] if name in FREE_OF_X else []
+        found[f"{name}: interaction"] = method(made.interaction, x=draw(n, 3), carries=True, accepts=free)
+        if isinstance(made, maps.RecurrentMap):
+            state = made.initial_state()
+            free = ["half"] if "S4D" in name else []  # its state is kept in float32
+            found[f"{name}: step"] = method(made.step, x_t=draw(3), state=state, carries=True, accepts=free)
+            found[f"{name}: run"] = method(made.run, x=draw(n, 3), state=state, carries=True, accepts=free)
+        if isinstance(made, maps.HeadMap):
+            found[f"{name}: coefficients"] = method(made.coefficients, x=draw(n, 3), carries=True)
+    return found
+
+
+EXACT = {"A": [[1, 1], [0, 2]], "B": [[1], [1]], "C": [[1, 0]]}
+ON_SYSTEM = {"system": SYSTEM, "n": n}
+PLAIN = SYSTEM.replace(D=None)
+STILL = torch.cat([M[:1], 0 * M[1:]])
+BLOCKS = torch.stack([V[0], 0 * V[0], 0 * V[0], V[0]]).unflatten(0, (2, 2))
+STACK = {"alpha": draw(2, H, n, n).tril(), "V": draw(2, H, p, p)}
+PAIRWISE = heads.pairwise_heads_from_ssm(SYSTEM, n)
+SMALL = System(A, B, C[:2])
+
+
+def on_lags(function, M=M, **arguments) -> Door:
+    """The same function of lag operators, which stand in for the system."""
+    return door(function, system=M, **arguments)
+
+
+HEAD_FUNCTIONS = {
+    "diagonal_ssm_by_gates": door(heads.diagonal_ssm_by_gates, lam=draw(3), n=4),
+    "eigenvalue_test": door(heads.eigenvalue_test, system=PLAIN, rtol=1e-7),
+    "epsilon_head_count": door(
+        heads.epsilon_head_count, **ON_SYSTEM, eps=0.1, **COVARIANCES, accepts=ANY_DTYPE
+    ),
+    "epsilon_head_count of lags": on_lags(heads.epsilon_head_count, eps=0.1),
+    "every_input_head_count": door(heads.every_input_head_count, **ON_SYSTEM, rtol=1e-9),
+    "every_input_head_count of lags": on_lags(heads.every_input_head_count, rtol=1e-9),
+    "exact_head_count": door(heads.exact_head_count, **EXACT, n=3),
+    "exact_minimal_degree": door(heads.exact_minimal_degree, **EXACT),
+    "exact_modal_head_count": door(heads.exact_modal_head_count, **EXACT),
+    "exact_modal_residues": door(heads.exact_modal_residues, **EXACT),
+    "bounded_head_count": door(heads.bounded_head_count, p=3, d=2),
+    "bounded_heads": door(heads.bounded_heads, **ON_SYSTEM),
+    "bounded_heads of lags": on_lags(heads.bounded_heads),
+    "head_count": door(heads.head_count, **ON_SYSTEM, rtol=1e-3),
+    "head_count of lags": on_lags(heads.head_count, rtol=1e-3),
+    "head_count_bound": door(heads.head_count_bound, **ON_SYSTEM, rtol=1e-3),
+    "head_floor": door(heads.head_floor, **ON_SYSTEM, **COVARIANCES, accepts=ANY_DTYPE),
+    "head_floor of lags": on_lags(heads.head_floor),
+    "least_positive_multiple": door(heads.least_positive_multiple, polynomial=[2.0, 1.0]),
+    "heads_from_ssm": door(heads.heads_from_ssm, **ON_SYSTEM, H=2, rtol=1e-9),
+    "jordan_approximation": door(heads.jordan_approximation, rho=0.5, epsilon=0.1, n=3),
+    "jordan_lags": door(heads.jordan_lags, rho=0.5, n=3),
+    "minimal_polynomial_degree": door(heads.minimal_polynomial_degree, system=PLAIN, rtol=1e-9),
+    "modal_residues": door(heads.modal_residues, system=PLAIN, rtol=1e-9),
+    "one_head_coefficients": door(
+        heads.one_head_coefficients, system=System(A, B, C[:1]), V=draw(1, d), x=x, rtol=1e-5
+    ),
+    "one_head_witness": door(heads.one_head_witness, **ON_SYSTEM, V=draw(p, d), rtol=1e-9),
+    "one_head_witness of lags": on_lags(heads.one_head_witness, V=draw(p, d)),
+    "pairwise_head_count": door(heads.pairwise_head_count, **ON_SYSTEM, rtol=1e-9, draws=2, exact=False),
+    "pairwise_head_count of lags": on_lags(heads.pairwise_head_count, rtol=1e-9),
+    "pairwise_heads_from_ssm": door(heads.pairwise_heads_from_ssm, **ON_SYSTEM, rtol=1e-9),
+    "PairwiseHeads.coefficients": method(PAIRWISE.coefficients, x=x),
+    "PairwiseHeads.target": method(PAIRWISE.target, x=x),
+    "PairwiseHeads": method(PAIRWISE.__call__, x=x),
+    "rank_limited_head_count": door(heads.rank_limited_head_count, **ON_SYSTEM, r=1, rtol=1e-9),
+    "rank_limited_head_count of lags": on_lags(heads.rank_limited_head_count, r=1, rtol=1e-9),
+    "rank_limited_lower_bounds": door(heads.rank_limited_lower_bounds, **ON_SYSTEM, r=1, rtol=1e-9),
+    "residual_depth_span": door(heads.residual_depth_span, L=2, H=2, p=3, n=4, shared=True),
+    "residual_stack_operator": door(heads.residual_stack_operator, **STACK),
+    "sinkless_heads": door(heads.sinkless_heads, system=SYSTEM.replace(A=0 * A), n=3, rtol=1e-9),
+    "sinkless_heads of blocks": on_lags(heads.sinkless_heads, BLOCKS, accepts=["system without a dimension"]),
+    "sinkless_plateau": door(heads.sinkless_plateau, **ON_SYSTEM),
+    "sinkless_reach": door(heads.sinkless_reach, **ON_SYSTEM, rtol=1e-9, lag_rtol=1e-9),
+    "sinkless_reach of blocks": on_lags(heads.sinkless_reach, BLOCKS, accepts=["system without a dimension"]),
+    "SinklessPlateau.blocks": method(heads.sinkless_plateau(SYSTEM, n).blocks, M=M, carries=True),
+    "softmax_head_count": door(heads.softmax_head_count, system=SYSTEM, n=3, rtol=1e-9, lag_rtol=1e-9),
+    "softmax_head_count of lags": on_lags(heads.softmax_head_count, M[:3]),
+    "softmax_heads_from_ssm": door(heads.softmax_heads_from_ssm, system=SYSTEM, n=3),
+}
+
+ROW = {"x": x, "W_Q": draw(3, d), "W_K": draw(3, d, seed=1), "target": -2, "bias": draw(n), "sink": 0.5}
+TAU = torch.arange(3)
+GRADIENTS = {
+    "alibi_bound": door(gradients.alibi_bound, B=1.0, slope=0.5, distance=TAU),
+    "diagonalizable_bound": door(gradients.diagonalizable_bound, system=SYSTEM, tau=TAU),
+    "dilution_bound": door(gradients.dilution_bound, B=1.0, n=TAU + 1),
+    "fit_log_slope": door(
+        gradients.fit_log_slope,
+        distances=torch.arange(6),
+        norms=draw(6).exp(),
+        skip_polynomial=0.5,
+        envelope=False,
+        confidence=0.9,
+    ),
+    "gate_preactivation_for_hold": door(gradients.gate_preactivation_for_hold, a=0.5, A=-1.0, T=10.0),
+    "gradient_profile": door(gradients.gradient_profile, F=cube, x=x, target=-2),
+    "jacobian_blocks": door(gradients.jacobian_blocks, F=cube, x=x, target=-2),
+    "jordan_envelope": door(gradients.jordan_envelope, rho=0.9, m=2, tau=TAU),
+    "lru_parameter_for_hold": door(gradients.lru_parameter_for_hold, a=0.5, T=10.0),
+    "pole_sensitivity": door(gradients.pole_sensitivity, lam=0.5, normalized=True),
+    "pole_sensitivity of tensors": door(gradients.pole_sensitivity, lam=draw(3).tanh(), loose="lam"),
+    "decay_window": door(gradients.decay_window, system=SYSTEM, rtol=1e-9),
+    "power_norms": door(gradients.power_norms, A=A, n=3, complex=True),
+    "required_margin": door(gradients.required_margin, alpha=0.5, n=TAU + 2),
+    "required_margin of tensors": door(gradients.required_margin, alpha=x.sigmoid(), n=3, loose="alpha"),
+    "selective_log_attenuation": door(gradients.selective_log_attenuation, A=RATES, delta=x.abs()),
+    "sigma2_lower_bound": door(gradients.sigma2_lower_bound, alpha=0.5, V=draw(p, d)),
+    "softmax_jacobian_block": door(
+        gradients.softmax_jacobian_block,
+        alpha=torch.tensor(0.5).double(),
+        V=draw(p, d),
+        v_j=draw(p),
+        y_i=draw(p, seed=1),
+        g_i=draw(d),
+    ),
+    "softmax_jacobian_row": door(gradients.softmax_jacobian_row, **ROW, V=draw(p, d)),
+    "softmax_row_weights": door(gradients.softmax_row_weights, **ROW),
+    "stacked_pole_kernel": door(gradients.stacked_pole_kernel, rho=0.9, L=2, tau=TAU),
+    "transient_peak": door(gradients.transient_peak, A=A, max_steps=100, complex=True),
+    "weight_from_margin": door(gradients.weight_from_margin, margin=0.5, n=TAU + 2),
+    "weight_from_margin of tensors": door(gradients.weight_from_margin, margin=x, n=3, loose="margin"),
+}
+
+DISPLAY = {
+    "block_heatmap": door(display.block_heatmap, W=DENSE.W, ax=AXES, colorbar=False, vmax=1.0),
+    "block_heatmap_alt": door(display.block_heatmap_alt, W=DENSE.W),
+    "figure": door(display.figure, ncols=1, nrows=1, size="wide"),
+    "kronecker_picture": door(lambda alpha, V: display.kronecker_picture((alpha, V)), alpha=alpha, V=V),
+    "label_line": door(
+        display.label_line,
+        ax=AXES,
+        x=0.5,
+        y=0.5,
+        text="word",
+        accepts=["text unknown", "text number", "text none"],
+    ),
+    "number": door(
+        display.number,
+        value=0.5,
+        digits=3,
+        accepts=["value word", "value flag", "value none", "value nan", "value list"],
+    ),
+    "span_spectrum": door(
+        display.span_spectrum,
+        W=DENSE.W,
+        ax=AXES,
+        rtol=1e-3,
+        label="word",
+        color="blue",
+        accepts=["label unknown", "label number"],
+    ),
+    "span_spectrum_alt": door(display.span_spectrum_alt, W=DENSE.W, rtol=1e-3),
+}
+
+LAYER = maps.Attention(**WIDTHS, **HEADS, dtype=torch.float64).eval()
+LENS = {
+    "layers": door(lens.layers, model=LAYER, unknown="skip"),
+    "operator": door(
+        lens.operator, layer=LAYER, inputs=draw(n, 3), part="core", called={"inputs": "inputs|x"}
+    ),
+    "report": door(lens.report, model=LAYER, inputs=draw(8, 3), called={"inputs": "inputs|x"}),
+    "measurement": door(lens.measurement, name="minilm"),
+    "compare": door(lens.compare, before=lens.measurement("minilm"), after=lens.measurement("minilm")),
+}
+
+# Names that take no argument to refuse: constants, results and warnings, base classes, a decorator.
+WITHOUT_A_DOOR = {
+    operators: {"InteractionOperator", "RankReport", "Spectral", "SpectrumBounds"},
+    scans: {"TransientPeakWarning"},
+    systems: set(),
+    maps: {"HeadMap", "KeySideMap", "RecurrentMap", "SequenceMap"},
+    heads: {
+        "Count", "EigenvalueTest", "ExactCertificate", "HeadCountTieWarning", "LagHeads", "OneHeadWitness",
+        "PairwiseCertificate", "PositiveMultiple", "SinklessPlateau", "SinklessReach", "SoftmaxCertificate",
+        "SoftmaxHeads", "SpectrumReport",
+    },
+    gradients: {"DecayWindow", "LogSlope"},
+    display: {
+        "COLORS", "DIVERGING", "FAMILIES", "LINES", "SEQUENTIAL", "SIZES", "Slider", "Table", "show", "table",
+        "use_style",
+    },
+    lens: {"Call", "Frozen", "FrozenMap", "LayerReport", "MixingLayer", "Reading", "Report", "register"},
+}  # fmt: skip
+
+TABLES = {
+    operators: {**OPERATORS, **OPERATOR_FUNCTIONS, **methods_of_operators()},
+    scans: SCANS,
+    systems: SYSTEMS,
+    maps: {**MAPS, **MAP_FUNCTIONS, **methods_of_maps()},
+    heads: HEAD_FUNCTIONS,
+    gradients: GRADIENTS,
+    display: DISPLAY,
+    lens: LENS,
+}
+
+
+@pytest.fixture
+def tables():
+    return TABLES
+
+
+@pytest.fixture
+def without_a_door():
+    return WITHOUT_A_DOOR
+
+
+def pytest_generate_tests(metafunc):
+    if "door" in metafunc.fixturenames:
+        named = {
+            f"{room.__name__.split('.')[-1]}.{name}": door
+            for room, table in TABLES.items()
+            for name, door in table.items()
+        }
+        metafunc.parametrize("door", named.values(), ids=named)

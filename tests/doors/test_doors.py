@@ -1,0 +1,256 @@
+"""Every public function is asked with every wrong value of every argument, and refuses it by name.
+
+The rule stands in ``ssmbook/_checks.py``. A wrong value ends in a ``TypeError`` or ``ValueError`` that names
+the argument and says what came, or it is one that the rule takes, and the answer is right.
+"""
+
+import copy
+import dataclasses
+import inspect
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ssmbook.heads import Count, head_count
+from ssmbook.operators import InteractionOperator, LagOperator, RankReport
+from ssmbook.systems import System
+
+NAN, INF = float("nan"), float("inf")
+
+
+def poisoned(t, value):
+    t = t.clone()
+    t.view(-1)[-1] = value
+    return t
+
+
+FLOATING = {
+    "integer": lambda t: t.real.long(),
+    "complex": lambda t: t.to(torch.complex128),
+    "nan": lambda t: poisoned(t, NAN),
+    "infinity": lambda t: poisoned(t, INF),
+    "without a dimension": lambda t: t[0],
+    "list": lambda t: t.tolist(),
+    "array": lambda t: t.detach().numpy(),
+    "meta": lambda t: t.to("meta"),
+    "sparse": lambda t: t.to_sparse(),
+    "float8": lambda t: t.real.to(torch.float8_e4m3fn),
+    "other dtype": lambda t: t.to(torch.complex64 if t.is_complex() else torch.float32),
+    "none": lambda t: None,
+}
+INTEGERS = {"float": lambda t: t.double(), **{k: FLOATING[k] for k in ("list", "array", "meta", "none")}}
+MASK = {"float": lambda t: t.double(), **{k: FLOATING[k] for k in ("without a dimension", "list", "meta")}}
+COUNT = {
+    "fraction": lambda n: 2.5,
+    "flag": lambda n: True,
+    "word": lambda n: "3",
+    "none": lambda n: None,
+    "far below": lambda n: -(10**9),
+    "tensor of several": lambda n: torch.tensor([n, n]),
+    "numpy": np.int64,
+    "tensor": torch.tensor,
+}
+NUMBER = {
+    "word": lambda x: "x",
+    "flag": lambda x: True,
+    "none": lambda x: None,
+    "nan": lambda x: NAN,
+    "list": lambda x: [x, x],
+    "numpy": np.float64,
+}
+FLAG = {"word": lambda x: "no", "number": lambda x: 1, "none": lambda x: None}
+WORD = {"unknown": lambda x: "no such", "number": lambda x: 3, "none": lambda x: None}
+OTHER = {"tensor": lambda x: torch.zeros(2, 2), "word": lambda x: "A", "none": lambda x: None}
+OPTIONS = {
+    "dtype": {"integers": torch.int64, "word": "float32"},
+    "device": {"unknown": "gpu"},
+    "generator": {"seed": 0},
+}
+SAME = {"numpy", "tensor"}  # the same number in another dress: the same answer
+
+
+def kinds(value):
+    if isinstance(value, torch.Tensor):
+        if value.dtype == torch.bool:
+            return MASK
+        return FLOATING if value.is_floating_point() or value.is_complex() else INTEGERS
+    for kind, wrong in ((bool, FLAG), (int, COUNT), (float, NUMBER), (str, WORD)):
+        if isinstance(value, kind):
+            return wrong
+    return OTHER
+
+
+def wrong_values(door):
+    for name, value in door.arguments.items():
+        for kind, make in kinds(value).items() if name != "self" else ():
+            number = isinstance(value, torch.Tensor) and value.dim() == 0
+            if not (number and kind in ("without a dimension", "list")):
+                yield name, kind, make(value)
+    for name in OPTIONS.keys() & inspect.signature(door.function).parameters:
+        for kind, value in OPTIONS[name].items():
+            yield name, kind, value
+
+
+def leaves(value):
+    """The tensors, numbers and words that a result is made of."""
+    if isinstance(value, InteractionOperator):
+        value = value.to_dense()
+    if isinstance(value, nn.Module):
+        value = list(value.state_dict().values())
+    if isinstance(value, Count):
+        value = (value.low, value.high)
+    if isinstance(value, RankReport):
+        value = (value.rank, value.spectrum)
+    if isinstance(value, (tuple, list, System)):
+        for part in value:
+            yield from leaves(part)
+    elif isinstance(value, dict):
+        yield from leaves(list(value.values()))
+    elif dataclasses.is_dataclass(value):
+        yield from leaves([getattr(value, field.name) for field in dataclasses.fields(value)])
+    elif isinstance(value, (torch.Tensor, int, float, str)):
+        yield value
+
+
+def tensors(value):
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def sound(value):
+    """Whether there is neither NaN nor infinity; -inf is the logit of what is not seen."""
+    return not any(bool((t.isnan() | t.real.isposinf()).any()) for t in tensors(value))
+
+
+def same(first, second):
+    pairs = zip(leaves(first), leaves(second), strict=True)
+    return all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b or (a != a and b != b) for a, b in pairs
+    )
+
+
+def taken_by_the_rule(door, name, kind, answer):
+    """Whether this value is one the rule takes, and the answer a right one."""
+    if f"{name} {kind}" in door.accepts:
+        return True
+    if kind == "none":
+        return door.optional(name)
+    if kind in SAME:
+        return same(answer, door())
+    if kind in ("nan", "infinity"):
+        return door.carries and (kind == "infinity" or not sound(answer))
+    if kind == "meta":
+        return door.carries and all(t.is_meta for t in tensors(answer))
+    if kind == "complex":
+        return door.complex or door.arguments[name].is_complex()
+    if kind == "without a dimension":
+        return name in door.loose
+    return kind == "other dtype" and sum(t.dtype != torch.int64 for t in door.tensors().values()) == 1
+
+
+def outcome(door, name, kind, value):
+    """What is wrong with the answer to a wrong value; None where nothing is."""
+    try:
+        answer = door(**{name: value})
+    except (TypeError, ValueError) as error:
+        says = str(error)
+        names = door.called.get(name, "M|W" if name == "system" else name)
+        named = re.search(rf"(?<!\w)({name}|{names})(?!\w)", says)
+        ours = named and "got" in says and "invalid combination" not in says
+        return None if ours else f"{type(error).__name__}: {says}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None if taken_by_the_rule(door, name, kind, answer) else "accepted"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wrong_values_are_refused_by_name(door):
+    wrong = {}
+    for name, kind, value in wrong_values(door):
+        found = outcome(door, name, kind, value)
+        if found:
+            wrong[f"{name}, {kind}"] = found[:200]
+    assert not wrong, "\n".join(f"{where}: {found}" for where, found in wrong.items())
+
+
+def test_every_public_function_has_a_valid_call(tables, without_a_door):
+    for room, table in tables.items():
+        doors = {re.split(r" of |: ", name)[0] for name in table}
+        missing = set(room.__all__) - doors - without_a_door[room]
+        assert not missing, (
+            f"no valid call of {sorted(missing)} of {room.__name__} in the table of conftest.py"
+        )
+        assert not doors & without_a_door[room]
+        functions = [name for name in without_a_door[room] if inspect.isfunction(getattr(room, name))]
+        assert set(functions) <= {"show", "table", "use_style", "register"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_valid_calls_are_answered_in_numbers_and_leave_their_arguments(door):
+    before = {name: t.clone() for name, t in door.tensors().items()}
+    assert sound(door())
+    assert all(torch.equal(t, before[name]) for name, t in door.tensors().items())
+
+
+def moves(door, where):
+    """Whether all that a door is made of can be elsewhere."""
+    return where not in door.accepts and hasattr(door.arguments.get("self", torch.empty(0)), "to")
+
+
+def changed(value, *to):
+    """A tensor, or what is made of tensors, in another dtype or on another device."""
+    if isinstance(value, nn.Module):
+        return copy.deepcopy(value).to(*to)
+    if isinstance(value, torch.Tensor):
+        return value if to[0] != "meta" and not value.is_floating_point() else value.to(*to)
+    return value.to(*to) if hasattr(value, "to") else value
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_carries_numbers_works_out_shapes_on_meta(door):
+    if not (door.carries and moves(door, "all meta")):
+        return
+    answer = door(**{name: changed(value, "meta") for name, value in door.arguments.items()})
+    assert all(t.is_meta for t in tensors(answer))
+    assert [t.shape for t in tensors(answer)] == [t.shape for t in tensors(door())]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_half_precision_is_computed_in_single(door):
+    """The answer for bfloat16 is that for the same numbers in float64, to the digits that it has."""
+    half = {name: changed(value, torch.bfloat16) for name, value in door.arguments.items()}
+    if not moves(door, "half") or all(half[name] is value for name, value in door.arguments.items()):
+        return
+    wide = {name: changed(value, torch.float64) for name, value in half.items()}
+    for got, wanted in zip(leaves(door(**half)), leaves(door(**wide)), strict=True):
+        if isinstance(got, torch.Tensor):
+            torch.testing.assert_close(got.double(), wanted.double(), rtol=0.05, atol=0.05)
+        elif not isinstance(got, str):
+            assert got == pytest.approx(wanted, rel=0.05, abs=0.05, nan_ok=True)
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that says it is on a device without float64."""
+
+    device = property(lambda self: torch.device("mps"))
+
+
+def test_ranks_ask_for_a_device_with_float64():
+    M = torch.ones(3, 2, 2)
+    W = LagOperator(M.as_subclass(Elsewhere))
+    asked = {
+        "W": (
+            W.spectrum,
+            W.interaction_rank,
+            lambda: W.row_rank(0),
+            W.past_future_rank,
+            lambda: W.best_heads(1),
+        ),
+        "M": (lambda: head_count(M.as_subclass(Elsewhere)),),
+    }
+    for name, questions in asked.items():
+        for question in questions:
+            with pytest.raises(TypeError, match=f"^{name} must be on a device with float64, .*; got mps"):
+                question()
