@@ -67,17 +67,17 @@ def zoo(
     sizes = _Sizes(*(check_integer(name, size, low=int(name != "n")) for name, size in asked))
     where = torch.device("cpu") if generator is None else generator.device
     seed = int(torch.randint(2**31, (), generator=generator, device=where))
-    like = {"dtype": dtype, "device": device}
+    place = torch.empty(0, device=device).device
+    drawn = torch.device("cpu") if place.type == "meta" else place  # no generator draws on meta
+    like = {"dtype": dtype, "device": drawn}
     return {
-        name: build(sizes, {"generator": _generator(seed, name, device), **like})
+        name: build(sizes, {"generator": _generator(seed, name, drawn), **like}).to(place)
         for name, build in _FACTORIES.items()
     }
 
 
-def _generator(seed: int, name: str, device) -> torch.Generator:
-    # On meta nothing is drawn: any generator will do.
-    where = "cpu" if device is None or torch.device(device).type == "meta" else device
-    return torch.Generator(where).manual_seed(seed + (zlib.crc32(name.encode()) << 31))
+def _generator(seed: int, name: str, device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed + (zlib.crc32(name.encode()) << 31))
 
 
 def _relative_bias(s, like):

@@ -18,6 +18,7 @@ from torch import Tensor
 AVAILABLE = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
 WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 BLOCK = 32  # steps between the states that a selective scan keeps for its backward pass
+STEPS = 16  # steps of a time-invariant system that are taken as one matrix
 PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 
 
@@ -68,7 +69,12 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def carried(state: Tensor | None, like: Tensor) -> Tensor:
     """A fresh copy of a state in the wide dtype, for a loop to write into; zeros if there is none."""
     carry = torch.zeros(like.shape, dtype=wide(like.dtype), device=like.device)
-    return carry if state is None else carry.copy_(state)
+    return carry if state is None else carry.copy_(state.detach())
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """The numbers of a tensor in double precision, without gaps: a view where they are so already."""
+    return tensor.to(wide(tensor.dtype)).contiguous().numpy(force=True)
 
 
 def run(loop, *arguments) -> None:
@@ -78,12 +84,14 @@ def run(loop, *arguments) -> None:
     """
     arrays = [_rows(*a) if isinstance(a, tuple) else a for a in arguments]
     split = [isinstance(a, tuple) for a in arguments]
-    first = next(a for a, rows in zip(arrays, split, strict=True) if rows)
-    size = max(a.size for a, rows in zip(arrays, split, strict=True) if rows)
-    n = max(1, min(torch.get_num_threads(), len(first), size // PARALLEL))
+    if torch.get_num_threads() == 1:
+        loop(*arrays)
+        return
+    shared = [a for a, rows in zip(arrays, split, strict=True) if rows]
+    n = max(1, min(torch.get_num_threads(), len(shared[0]), max(a.size for a in shared) // PARALLEL))
     parts = [
         [a[low:high] if rows else a for a, rows in zip(arrays, split, strict=True)]
-        for low, high in itertools.pairwise(len(first) * k // n for k in range(n + 1))
+        for low, high in itertools.pairwise(len(shared[0]) * k // n for k in range(n + 1))
     ]
     others = [threading.Thread(target=loop, args=part) for part in parts[1:]]
     for thread in others:

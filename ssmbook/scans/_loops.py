@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from ._engine import BLOCK
+from ._engine import BLOCK, STEPS
 
 
 def compiled(function=None, *, fastmath=("contract",)):
@@ -67,6 +67,19 @@ def _exponential(z):
     return implementation
 
 
+def decayed(power, rest, h):
+    """exp(z) h for a number ``h`` in double precision, from the two parts of exp(z)."""
+    raise NotImplementedError
+
+
+@overload(decayed, jit_options={"fastmath": {"contract"}})
+def _decayed(power, rest, h):
+    """Where ``h`` is infinite one product decides: the sign of the other may differ."""
+    if power == numba.float32:
+        return lambda power, rest, h: (np.float64(power) + rest) * h
+    return lambda power, rest, h: power * h + rest * (h if abs(h) < np.inf else 0)
+
+
 @compiled
 def diagonal(a, b, log, reverse, state, h):
     """h_t = a_t h_{t-1} + b_t on (R, T, D), with exp(a_t) for a_t if ``log``.
@@ -82,7 +95,7 @@ def diagonal(a, b, log, reverse, state, h):
                 for c in range(D):
                     power[c], rest[c] = exponential(a[i, t, c])
                 for c in range(D):
-                    state[i, c] = (power[c] * state[i, c] + rest[c] * state[i, c]) + b[i, t, c]
+                    state[i, c] = decayed(power[c], rest[c], state[i, c]) + b[i, t, c]
                     h[i, t, c] = state[i, c]
             else:
                 for c in range(D):
@@ -109,7 +122,7 @@ def diagonal_backward(a, h, state, d_h, log, reverse, g, d_a, d_b):
                 for c in range(D):
                     power[c], rest[c] = exponential(a[i, t, c])
                 for c in range(D):
-                    g[i, c] = power[c] * g[i, c] + rest[c] * g[i, c]
+                    g[i, c] = decayed(power[c], rest[c], g[i, c])
                     d_a[i, t, c] = g[i, c] * before[c]
             else:
                 for c in range(D):
@@ -141,7 +154,7 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
                     _decay(delta[i, t], A[n], reset[i, t : t + 1], power, rest)
                 B_n, C_n = np.float64(B[i, t, n]), np.float64(C[i, t, n])
                 for c in range(d):
-                    state[i, n, c] = (power[c] * state[i, n, c] + rest[c] * state[i, n, c]) + u[c] * B_n
+                    state[i, n, c] = decayed(power[c], rest[c], state[i, n, c]) + u[c] * B_n
                     out[c] += state[i, n, c] * C_n
             for c in range(d):
                 y[i, t, c] = out[c]
@@ -177,7 +190,7 @@ def _states(x, delta, A, B, weighted, reset, before, h, u, power, rest):
             if n == m:
                 _decay(delta[t], A[m], reset[t : t + 1], power[t, m], rest[t, m])
             for c in range(h.shape[2]):
-                h[t + 1, n, c] = (power[t, m, c] * h[t, n, c] + rest[t, m, c] * h[t, n, c]) + u[t, c] * B_n
+                h[t + 1, n, c] = decayed(power[t, m, c], rest[t, m, c], h[t, n, c]) + u[t, c] * B_n
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
@@ -211,7 +224,7 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
                 d_B[i, t, n], d_C[i, t, n] = sum_B, sum_C
                 for c in range(d):
                     d_u[c] += g[i, n, c] * B_n
-                    g[i, n, c] = power[s, m, c] * g[i, n, c] + rest[s, m, c] * g[i, n, c]
+                    g[i, n, c] = decayed(power[s, m, c], rest[s, m, c], g[i, n, c])
                 for c in range(d):
                     change = g[i, n, c] * h[s, n, c]  # the gradient of Delta_t A
                     clock[c] += change * A[m, c]
@@ -239,3 +252,87 @@ def dense(A, u, reverse, state, h):
             for k in range(N):
                 state[i, k] = moved[k]
                 h[i, t, k] = moved[k]
+
+
+@compiled(fastmath=("contract", "reassoc", "nsz"))
+def product(X, Y):
+    """The matrix product, for matrices too small for a call of a library."""
+    Z = np.zeros((X.shape[0], Y.shape[1]), X.dtype)
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            for k in range(Y.shape[1]):
+                Z[i, k] += X[i, j] * Y[j, k]
+    return Z
+
+
+@compiled
+def calm(A, T, limit):
+    """Whether A, A^2, A^4, ... up to A^T have squared Frobenius norms of at most ``limit``: all have, after
+    one of at most 1.
+    """
+    steps = 1
+    while True:
+        size = 0.0
+        for entry in A.flat:
+            size += abs(entry) ** 2
+        if steps >= T or size <= 1 or not size <= limit:
+            return size <= limit
+        A, steps = product(A, A), 2 * steps
+
+
+@compiled
+def _block(A, B, C, steps):
+    """The matrix (rows filled up to a multiple of four) that takes a state and ``steps`` inputs, side by
+    side, to the state after them and their outputs; ``steps`` is a power of two.
+    """
+    (N, d), p = B.shape, C.shape[0]
+    rows = N + steps * d
+    M = np.zeros((rows + -rows % 4, N + steps * p), A.dtype)
+    into, out, power, reach = B, C, A, 1
+    for s in range(steps):
+        lag = product(out, B).T
+        for t in range(steps - s):
+            M[N + t * d : N + (t + 1) * d, N + (s + t) * p : N + (s + t + 1) * p] = lag
+        t = steps - 1 - s
+        M[N + t * d : N + (t + 1) * d, :N] = into.T
+        into, out = product(A, into), product(out, A)
+        M[:N, N + s * p : N + (s + 1) * p] = out.T
+    while reach < steps:
+        power, reach = product(power, power), 2 * reach
+    M[:N, :N] = power.T
+    return M
+
+
+@compiled
+def blocks(A, B, C, x, state, y):
+    """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T, d) and (R, T, p), several steps at a time as one matrix,
+    which is right for a calm A: one step waits for the one before it, a matrix has work for every lane.
+
+    A, B, C and ``state`` (R, N), in double precision; ``state`` comes in as h_0 and goes out as h_T.
+    """
+    (R, T, d), (p, N) = x.shape, C.shape
+    many, one = _block(A, B, C, STEPS), _block(A, B, C, 1)
+    given, found = np.zeros(len(many), state.dtype), np.empty(many.shape[1], state.dtype)
+    for i in range(R):
+        x_i, y_i, t = x[i].reshape(T * d), y[i].reshape(T * p), 0
+        given[:N] = state[i]
+        for M, steps in ((many, STEPS), (one, 1)):
+            while t + steps <= T:
+                given[N : N + steps * d] = x_i[t * d : (t + steps) * d]
+                _times(given, M, found)
+                given[:N] = found[:N]
+                y_i[t * p : (t + steps) * p] = found[N : N + steps * p]
+                t += steps
+        state[i] = given[:N]
+
+
+@compiled
+def _times(z, M, found):
+    """``found`` = z M, four rows of M at a time."""
+    for k in range(M.shape[1]):
+        found[k] = 0
+    for r in range(0, len(M), 4):
+        z0, z1, z2, z3 = z[r], z[r + 1], z[r + 2], z[r + 3]
+        for k in range(M.shape[1]):
+            pair = M[r, k] * z0 + M[r + 1, k] * z1
+            found[k] += pair + (M[r + 2, k] * z2 + M[r + 3, k] * z3)

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from . import _blocks
-from ._engine import BLOCK, carried, kernels_for, loops_for, run
+from ._engine import BLOCK, array, carried, kernels_for, loops_for, run
 
 PIECE = 256  # steps whose states are in memory at once where there is no compiled loop
 
@@ -68,6 +68,15 @@ def transformed() -> bool:
         return False
     others = torch._C._functorch.get_interpreter_stack() or ()
     return forward_ad._current_level >= 0 or any(t.key() != TransformType.Vmap for t in others)
+
+
+def watched(*tensors: Tensor) -> bool:
+    """Whether something records, traces or transforms what is done with tensors, so that it has to be done by
+    operations of PyTorch.
+    """
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None
+    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)
+    return bool(modes) or not plain or transformed() or torch.compiler.is_compiling()
 
 
 def _differentiated_again() -> bool:
@@ -300,8 +309,8 @@ def _dense(A, u, state, reverse):
     if not loops:
         return _blocks.dense(A, u, state, reverse)
     h, end = _like_states(A, u, state, reverse)
-    carry, matrix = carried(state, end), carried(A, A).numpy()
-    run(loops.dense, matrix, (u, 2), reverse, (carry, 1), (h, 2))
+    carry = carried(state, end)
+    run(loops.dense, array(A), (u, 2), reverse, (carry, 1), (h, 2))
     return h, end.copy_(carry)
 
 

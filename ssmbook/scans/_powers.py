@@ -19,7 +19,7 @@ from ._validate import HALF
 
 # Up to here (times the root of N, as for an orthogonal A) the lags by powers are as good as the recurrence.
 PLAIN = 2.0
-CALM = 4.0  # the largest norm of a power, in units of that of an orthogonal matrix, that calls for no look
+CALM = 4.0  # norms of powers, in units of that of an orthogonal matrix, that call for no look
 # In the wide dtype powers may lose that much more, and this share of it is used.
 ROOM = 2e-3
 
@@ -111,15 +111,6 @@ def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None)
     if cost <= ROOM * torch.finfo(A.dtype).eps / torch.finfo(wide).eps:
         return Route(powers, True, True)
     return Route([A], False, True)
-
-
-def is_calm(A: Tensor, T: int) -> bool:
-    """Whether A, A^2, A^4, ... stay near the size of an orthogonal matrix up to A^T: then :func:`choose`
-    would find nothing to warn of.
-    """
-    with torch.no_grad():
-        size = value_of(torch.stack(squarings(A.to(widest(A.dtype)), T)).abs().square().sum((-2, -1)))
-    return size is not None and size <= CALM**2 * A.shape[-1]
 
 
 def cost_of_powers(powers: list[Tensor], B: Tensor, C: Tensor, state: Tensor | None = None) -> Tensor:

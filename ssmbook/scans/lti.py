@@ -9,17 +9,16 @@ from torch import Tensor
 
 from ssmbook._checks import check_choice
 
-from ._engine import loops_for
-from ._ops import dense, transformed
-from ._powers import choose, is_calm, is_finite, krylov, lags_by_powers
+from ._engine import array, carried, loops_for, run
+from ._ops import dense, watched
+from ._powers import CALM, choose, is_finite, krylov, lags_by_powers
 from ._transients import warn_of_states
 from ._validate import HALF, check_arguments, one_step, outside_autocast, widen
 
 SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
-QUICK = (
-    8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of matrix products
-)
+QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of products
+SMALL = 64  # up to so many states the compiled loops are ahead of PyTorch's products
 
 
 @outside_autocast
@@ -58,8 +57,10 @@ def lti_scan(
     if T == 0:
         return (x @ B.mT) @ C.mT, state.clone()
     traced = torch.compiler.is_compiling()  # values cannot be looked at
-    if traced or not state.numel() or method == "auto" and _is_quick(A, x):
+    if traced or not state.numel():
         return _recurrence([A], B, C, x, state)
+    if method == "auto" and (found := _compiled(A, B, C, x, state)):
+        return found
     route = choose(A, B, C, T, state)
     powers = [A] if route is None else route.powers
     stepwise = method == "recurrence" or method == "auto" and T < 64 or len(powers) == 1 or not is_finite(x)
@@ -70,10 +71,25 @@ def lti_scan(
     return y.to(x.dtype), h.to(x.dtype)
 
 
-def _is_quick(A: Tensor, x: Tensor) -> bool:
-    """Whether the compiled recurrence is the fastest route, and nothing about A calls for a closer look."""
-    T, work = x.shape[-2], math.prod(x.shape[:-1]) * (A.shape[0] + 4) ** 2
-    return bool(loops_for(x)) and work <= QUICK and not transformed() and is_calm(A, T)
+def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
+    """The scan by a compiled loop, in blocks of steps where these pay and no gradient is wanted; None where
+    another route is faster or A calls for a closer look.
+    """
+    (p, N), (T, d) = C.shape, x.shape[-2:]
+    rows, loops = math.prod(x.shape[:-2]), loops_for(x)
+    in_blocks, quick = p * d <= N <= SMALL and rows * T >= 16 * N, rows * T * (N + 4) ** 2 <= QUICK
+    if not loops or not (in_blocks or quick) or watched(A, B, C, x, state):
+        return None
+    given = [array(t) for t in (A, B, C)]
+    if not loops.calm(given[0], T, CALM**2 * N):
+        return None
+    wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
+    if in_blocks and not wanted:
+        y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
+        run(loops.blocks, *given, (x, 2), (end, 1), (y, 2))
+        if 0 * end.sum() == 0:  # every value that is not finite reaches the end
+            return y, end.to(x.dtype)
+    return _recurrence([A], B, C, x, state) if quick else None
 
 
 def lti_scan_naive(

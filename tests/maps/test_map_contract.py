@@ -85,3 +85,13 @@ def test_matrices_are_drawn_with_variance_one_over_what_they_sum_over(name):
         if leaf.startswith("W_") or leaf == "K":
             summed = W.shape[-1] * (W.shape[0] if leaf in ("W_O", "K") else 1)  # over heads, over steps
             assert abs(W.std() * summed**0.5 - 1) < 5 / (2 * W.numel()) ** 0.5, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_meta_shapes_alone_are_had(name):
+    x = torch.empty(2, 5, D, dtype=torch.float64, device="meta")
+    m, twin = zoo(D, P, LENGTH, device="meta")[name], make(name)
+    assert all(t.is_meta for t in m.state_dict().values())
+    y = m(x)
+    assert y.is_meta and y.shape == twin(torch.zeros(2, 5, D, dtype=torch.float64)).shape
+    assert m.interaction(x).to_dense().is_meta

@@ -11,7 +11,20 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ssmbook.scans import _engine, _ops, diagonal_scan, lti_scan, selective_scan, ssd_scan
+from ssmbook.scans import (
+    TransientPeakWarning,
+    _engine,
+    _ops,
+    diagonal_scan,
+    diagonal_scan_naive,
+    lti,
+    lti_scan,
+    lti_scan_naive,
+    selective_scan,
+    selective_scan_naive,
+    ssd_scan,
+    ssd_scan_naive,
+)
 
 numba_here = pytest.mark.skipif(not _engine.AVAILABLE, reason="Numba is not installed or switched off")
 
@@ -110,6 +123,81 @@ def test_the_exponential_has_the_digits_of_its_dtype_and_more_near_zero(dtype):
     power, rest = np.empty_like(z), np.empty_like(z)
     parts(z, power, rest)
     np.testing.assert_array_equal(power + rest, [np.nan, np.inf, 0, 1, 1, 0, np.inf])
+
+
+@pytest.fixture(
+    params=[True, False] if _engine.AVAILABLE else [False], ids=lambda on: "loops" if on else "torch"
+)
+def engine(request, monkeypatch):
+    if not request.param:
+        monkeypatch.setattr(_engine, "_loops", lambda: None)
+
+
+NAIVE = {
+    "diagonal": diagonal_scan_naive,
+    "complex": diagonal_scan_naive,
+    "logarithms": lambda *t: diagonal_scan_naive(*t, log=True),
+    "selective": selective_scan_naive,
+    "lti": lti_scan_naive,
+    "ssd": ssd_scan_naive,
+}
+INFINITE = {  # where to put an infinite number: argument, entry
+    "diagonal": [(0, (0, 2, 1)), (1, (1, 1, 2)), (2, (0, 1))],
+    "complex": [(1, (1, 1, 2)), (2, (0, 1))],
+    "logarithms": [(0, (0, 2, 1)), (1, (1, 1, 2)), (2, (0, 1))],
+    "selective": [(0, (0, 2, 1)), (6, (0, 1, 2))],
+    "lti": [(3, (0, 60, 1)), (4, (1, 2))],
+    "ssd": [(0, (0, 2, 1, 0)), (4, (0, 1, 2, 1))],
+}
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", list(NAIVE))
+def test_infinite_decays_inputs_and_states_go_where_the_naive_loop_takes_them(name, dtype, value, engine):
+    scan, arguments, _ = scans(70 if name == "lti" else 40, dtype)[name]
+    states = {"ssd": draw(2, 2, 3, 4, dtype=dtype), "complex": draw(2, 3, dtype=dtype.to_complex())}
+    arguments += [states[name]] if name in states else []
+    for place, entry in INFINITE[name]:
+        given = [t.clone() for t in arguments]
+        given[place][entry] = value
+        got, wanted = with_gradients(scan, given), with_gradients(NAIVE[name], given)
+        room = 1e-4 if dtype == torch.float32 else 1e-11
+        torch.testing.assert_close(got, wanted, rtol=room, atol=room, equal_nan=True)
+        with torch.no_grad():
+            torch.testing.assert_close(scan(*given), tuple(wanted[:2]), rtol=room, atol=room, equal_nan=True)
+
+
+@numba_here
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    "N, d, p, T, batch", [(1, 1, 1, 64, ()), (4, 2, 2, 333, (3,)), (16, 2, 3, 300, (2, 2))]
+)
+def test_blocks_of_a_time_invariant_system_are_the_recurrence(N, d, p, T, batch, dtype):
+    """Also where the last block is not full."""
+    A, B, C = 0.99 * torch.linalg.qr(draw(N, N))[0], draw(N, d), draw(p, N)
+    given = [t.to(dtype) for t in (A, B, C, draw(*batch, T, d), draw(*batch, N))]
+    found = lti._compiled(*given)
+    wide = [t.to(_engine.wide(dtype)) for t in given]
+    for got, wanted in zip(found, lti_scan_naive(*wide), strict=True):
+        assert got.dtype == dtype
+        assert (got - wanted).abs().max() <= 2 * torch.finfo(dtype).eps * N * wanted.abs().max()
+
+
+@numba_here
+def test_blocks_are_left_to_systems_that_are_calm_and_to_calls_without_a_gradient(monkeypatch):
+    runs, run = [], _engine.run
+    monkeypatch.setattr(lti, "run", lambda loop, *given: (runs.append(loop.__name__), run(loop, *given)))
+    A, x = 0.5 * torch.eye(4), torch.ones(200, 1)
+    B, C = torch.ones(4, 1), torch.ones(1, 4)
+    lti_scan(A, B, C, x)
+    assert runs == ["blocks"]
+    with pytest.warns(TransientPeakWarning):
+        lti_scan(0.9 * torch.eye(4) + 40 * torch.ones(3).diag(1), B, C, x)
+    lti_scan(A.requires_grad_(), B, C, x)
+    torch.func.vmap(lti_scan, (None, None, None, 0))(A.detach(), B, C, x.expand(2, 200, 1))
+    torch.func.jvp(lambda x: lti_scan(A.detach(), B, C, x)[0], (x,), (x,))
+    assert runs == ["blocks"]
 
 
 @pytest.mark.parametrize("name", KINDS)
