@@ -2,10 +2,11 @@
 
 On a CPU with Numba (``pip install "ssmbook[fast]"``) a scan is the loop that its naive twin writes down,
 compiled, its state carried in double precision; the first call compiles it, later processes find it compiled.
-On a card with Triton (``"ssmbook[cuda]"``; builds of PyTorch for a card bring it) the diagonal scan is the
-same loop as a kernel, and the others stand on it; that kernel is checked in an interpreter and not yet timed
-on a card. Everywhere else, and with ``SSMBOOK_NUMBA=0`` in the environment, it is a block form in torch: the
-same numbers, to 1e-6 of the largest in float32 and 1e-13 in float64, several times slower than the loop.
+On a card with Triton (``"ssmbook[cuda]"``; builds of PyTorch for a card bring it) the diagonal and the
+selective scan are the same loops as kernels, checked in an interpreter and not yet timed on a card; the
+others are matrix products there. Everywhere else, and with ``SSMBOOK_NUMBA=0`` in the environment, it is a
+block form in torch: the same numbers, to 1e-6 of the largest in float32 and 1e-13 in float64, several times
+slower than the loop.
 """
 
 from ._transients import TransientPeakWarning

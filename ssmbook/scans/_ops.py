@@ -214,6 +214,9 @@ def _like_y(x, delta, A, B, C, state, weighted, reset):
 )
 def _selective(x, delta, A, B, C, state, weighted, reset):
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps."""
+    kernels = kernels_for(x)
+    if kernels:
+        return kernels.selective(x, delta, A, B, C, state, reset)
     y, end, kept = _like_y(x, delta, A, B, C, state, weighted, reset)
     carry, given = carried(state, end), _data(x, delta, A, B, C, weighted, reset)
     run(loops_for(x).selective, *given, (carry, 2), (y, 2), (kept, 3))
@@ -237,6 +240,9 @@ def _like_inputs(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
 )
 def _selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
     """The gradients of x, delta, A, B, C and the initial state."""
+    kernels = kernels_for(x)
+    if kernels:
+        return kernels.selective_backward(x, delta, A, B, C, reset, kept, d_y, d_end)
     given = x, delta, A, B, C, weighted, reset
     d_x, d_delta, d_A, d_B, d_C, d_state = _like_inputs(*given, kept, d_y, d_end)
     g, sums = carried(d_end, d_end), carried(None, x.new_empty((*x.shape[:-2], *A.shape)))
@@ -290,7 +296,8 @@ def _in_pieces(x, delta, A, B, C, state, weighted, reset):
 def selective(x, delta, A, B, C, state, weighted: bool, reset) -> tuple[Tensor, Tensor]:
     """y (..., T, d), T > 0, and the final state (..., N, d)."""
     given = x, delta, A, B, C, state, weighted, reset
-    if x.is_meta or loops_for(x) and not transformed():
+    compiled = loops_for(x) or weighted and not torch.compiler.is_compiling() and kernels_for(state)
+    if x.is_meta or compiled and not transformed():
         return _selective(*given)[:2]
     return (_in_full if transformed() or torch.compiler.is_compiling() else _in_pieces)(*given)
 

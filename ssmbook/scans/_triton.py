@@ -1,9 +1,10 @@
-"""The diagonal recurrence on a card, by Triton: the loop of :mod:`ssmbook.scans._loops`, one program for a
-block of channels.
+"""The diagonal recurrence and the selective scan on a card, by Triton: the loops of
+:mod:`ssmbook.scans._loops`, one program for a block of channels.
 
-Where batch and channels alone give too few programs, time is cut into parts as well: each part is run from
-zero and leaves its product of decays and its last value, the recurrence of these gives the value before every
-part, and all parts are run again from there.
+Of the selective scan a program holds all states of its channels. In the diagonal recurrence, where batch and
+channels alone give too few programs, time is cut into parts as well: each part is run from zero and leaves
+its product of decays and its last value, the recurrence of these gives the value before every part, and all
+parts are run again from there.
 """
 
 import torch
@@ -12,10 +13,12 @@ import triton.language as tl
 from torch import Tensor
 
 from ._blocks import GROWTH
+from ._engine import BLOCK
 
 CHANNELS = 32  # that a program runs side by side
 PROGRAMS = 1024  # enough to keep a card busy
 SHORTEST = 64  # steps of a part
+TILE = 1024  # states that a program of the selective scan holds
 
 
 @triton.jit
@@ -74,6 +77,94 @@ def _backward(
     tl.store(product + spot, kept, mask=here)
 
 
+@triton.jit
+def _step(
+    x, delta, B, reset, rates, h, row, t, T, D, N, c, n,
+    RESET: tl.constexpr,
+):  # fmt: skip
+    """h = exp(Delta A) h + B u, u = Delta x, for a tile of states and channels; and all that made it."""
+    at = (row * T + t) * D + c
+    step = tl.load(delta + at, mask=c < D, other=0.0).to(tl.float64)
+    value = tl.load(x + at, mask=c < D, other=0.0).to(tl.float64)
+    into = tl.load(B + (row * T + t) * N + n, mask=n < N, other=0.0).to(tl.float64)
+    decay = tl.exp(step[None, :] * rates)
+    if RESET:
+        decay = tl.where(tl.load(reset + row * T + t) != 0, 0.0, decay)
+    return decay * h + into[:, None] * (step * value)[None, :], decay, step, value, into
+
+
+@triton.jit
+def _selective(
+    x, delta, A, B, C, reset, start, y, end, kept, T, D, N, K,
+    RESET: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """y_t = C_t h_t, and of every ``BLOCK`` steps the states before them; all states in double."""
+    row, c, n = (
+        tl.program_id(0).to(tl.int64),
+        tl.program_id(1) * WIDTH + tl.arange(0, WIDTH),
+        tl.arange(0, STATES),
+    )
+    tile, here = n[:, None] * D + c[None, :], (n < N)[:, None] & (c < D)[None, :]
+    rates = tl.load(A + tile, mask=here, other=0.0).to(tl.float64)
+    h = tl.load(start + row * N * D + tile, mask=here, other=0.0)
+    for t in range(T):
+        if t % BLOCK == 0:
+            tl.store(kept + (row * K + t // BLOCK) * N * D + tile, h.to(kept.dtype.element_ty), mask=here)
+        h, _, _, _, _ = _step(x, delta, B, reset, rates, h, row, t, T, D, N, c, n, RESET)
+        out_of = tl.load(C + (row * T + t) * N + n, mask=n < N, other=0.0).to(tl.float64)
+        out = tl.sum(out_of[:, None] * h, 0)
+        tl.store(y + (row * T + t) * D + c, out.to(y.dtype.element_ty), mask=c < D)
+    tl.store(end + row * N * D + tile, h, mask=here)
+
+
+@triton.jit
+def _selective_backward(
+    x, delta, A, B, C, reset, kept, d_y, g_end, d_x, d_delta, d_A, d_B, d_C, d_state, scratch, T, D, N, K,
+    RESET: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradients, block by block from the last, whose states are made again and put into ``scratch``."""
+    row, c, n = (
+        tl.program_id(0).to(tl.int64),
+        tl.program_id(1) * WIDTH + tl.arange(0, WIDTH),
+        tl.arange(0, STATES),
+    )
+    tile, here = n[:, None] * D + c[None, :], (n < N)[:, None] & (c < D)[None, :]
+    rates = tl.load(A + tile, mask=here, other=0.0).to(tl.float64)
+    g = tl.load(g_end + row * N * D + tile, mask=here, other=0.0)
+    change_A = tl.zeros((STATES, WIDTH), tl.float64)
+    part = (tl.program_id(1) * tl.num_programs(0) + row) * T  # sums over the channels of this program
+    for back in range(tl.cdiv(T, BLOCK)):
+        block = tl.cdiv(T, BLOCK) - 1 - back
+        first, steps = block * BLOCK, tl.minimum(BLOCK, T - block * BLOCK)
+        h = tl.load(kept + (row * K + block) * N * D + tile, mask=here, other=0.0).to(tl.float64)
+        tl.debug_barrier()
+        for s in range(steps):
+            tl.store(scratch + (row * BLOCK + s) * N * D + tile, h, mask=here)
+            h, _, _, _, _ = _step(x, delta, B, reset, rates, h, row, first + s, T, D, N, c, n, RESET)
+        tl.debug_barrier()
+        for s in range(steps):
+            t = first + steps - 1 - s
+            before = tl.load(scratch + (row * BLOCK + t - first) * N * D + tile, mask=here, other=0.0)
+            h, decay, step, value, into = _step(
+                x, delta, B, reset, rates, before, row, t, T, D, N, c, n, RESET
+            )
+            at, of = (row * T + t) * D + c, (row * T + t) * N + n
+            out_of = tl.load(C + of, mask=n < N, other=0.0).to(tl.float64)
+            d_out = tl.load(d_y + at, mask=c < D, other=0.0).to(tl.float64)
+            g += out_of[:, None] * d_out[None, :]
+            tl.store(d_B + (part + t) * N + n, tl.sum(g * (step * value)[None, :], 1), mask=n < N)
+            tl.store(d_C + (part + t) * N + n, tl.sum(h * d_out[None, :], 1), mask=n < N)
+            d_u = tl.sum(g * into[:, None], 0)
+            g = decay * g
+            change = g * before
+            change_A += change * step[None, :]
+            clock = tl.sum(change * rates, 0) + d_u * value
+            tl.store(d_x + at, (d_u * step).to(d_x.dtype.element_ty), mask=c < D)
+            tl.store(d_delta + at, clock.to(d_delta.dtype.element_ty), mask=c < D)
+    tl.store(d_A + row * N * D + tile, change_A, mask=here)
+    tl.store(d_state + row * N * D + tile, g, mask=here)
+
+
 def diagonal(a: Tensor, b: Tensor, state: Tensor | None, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
     """h (..., T, D) and the final state (..., D), real, not empty."""
     a, b = a.contiguous(), b.contiguous()
@@ -118,3 +209,49 @@ def _launch(kernel, data: tuple[Tensor, ...], first: Tensor, like: Tensor, **fla
             ends, _ = diagonal(product, last, first, False, False)
             return run(torch.cat((first.unsqueeze(1), ends[:, :-1]), 1), L, False)[0][:, -1]
     return run(first.unsqueeze(1), T, False)[0][:, 0]
+
+
+def selective(x, delta, A, B, C, state, reset) -> tuple[Tensor, Tensor, Tensor]:
+    """y (..., T, d), the final state (..., N, d), and the states before every block of steps; not empty."""
+    y, (N, D), K = (
+        torch.empty_like(x, memory_format=torch.contiguous_format),
+        A.shape,
+        x.shape[-2] // BLOCK + 2,
+    )
+    kept, start = x.new_zeros((*x.shape[:-2], K, N, D)), state.to(torch.float64).contiguous()
+    end = torch.empty_like(start)
+    _launch_tiles(_selective, (x, delta, A, B, C), reset, (start, y, end, kept), K)
+    return y, end.to(state.dtype), kept
+
+
+def selective_backward(x, delta, A, B, C, reset, kept, d_y, d_end) -> tuple[Tensor, ...]:
+    """The gradients of x, delta, A, B, C and the initial state."""
+    (N, D), (T, batch) = A.shape, (x.shape[-2], x.shape[:-2])
+    d_x, d_delta = (x.new_empty(x.shape) for _ in range(2))
+    d_A, d_state = (x.new_empty((*batch, N, D), dtype=torch.float64) for _ in range(2))
+    parts = triton.cdiv(D, _tile(N)[1])
+    d_B, d_C = (x.new_empty((parts, *batch, T, N), dtype=torch.float64) for _ in range(2))
+    scratch = x.new_empty((*batch, BLOCK, N, D), dtype=torch.float64)
+    given = kept.contiguous(), d_y.contiguous(), d_end.to(torch.float64).contiguous()
+    found = d_x, d_delta, d_A, d_B, d_C, d_state
+    _launch_tiles(_selective_backward, (x, delta, A, B, C), reset, (*given, *found, scratch), kept.shape[-3])
+    sums = d_A.sum_to_size(A.shape), d_B.sum(0), d_C.sum(0), d_state
+    return d_x, d_delta, *(t.to(x.dtype) for t in sums)
+
+
+def _tile(N: int) -> tuple[int, int]:
+    """How many states (a power of two) and channels a program holds."""
+    states = triton.next_power_of_2(N)
+    return states, max(1, min(CHANNELS, TILE // states))
+
+
+def _launch_tiles(kernel, inputs, reset: Tensor | None, others, K: int) -> None:
+    inputs = [t.contiguous() for t in inputs]
+    x, N = inputs[0], inputs[2].shape[0]
+    (states, width), (T, D) = _tile(N), x.shape[-2:]
+    mask = x if reset is None else reset.to(torch.int8).contiguous()
+    with torch.cuda.device_of(x):
+        kernel[x.numel() // (T * D), triton.cdiv(D, width)](
+            *inputs, mask, *others, T, D, N, K,
+            RESET=reset is not None, STATES=states, WIDTH=width, BLOCK=BLOCK,
+        )  # fmt: skip

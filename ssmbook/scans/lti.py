@@ -32,11 +32,13 @@ def lti_scan(
     differentiable in everything.
 
     method: "recurrence" one step at a time, compiled on a CPU with Numba; "chunked" a kernel inside each
-    chunk and the state between chunks; "auto" picks by sizes. Chunks take powers of A. Where these grow
-    before they decay and would be less exact than the recurrence, float32 is worked in float64 or it is the
-    recurrence, whatever ``method`` says; ``TransientPeakWarning`` where the recurrence is off as well. Input
-    or powers of A that are not finite go by the recurrence too, which keeps NaN and infinity out of earlier
-    times. Under ``torch.compile`` and ``torch.export`` it is always the recurrence. float16 and bfloat16 are
+    chunk and the state between chunks: all matrix products, so on a card too; "auto" picks by sizes, and on
+    a CPU with Numba takes few states in blocks of 16 steps, by a compiled loop, where no gradient is wanted.
+    Chunks and blocks take powers of A. Where these grow before they decay and would be less exact than the
+    recurrence, float32 is worked in float64 or it is the recurrence, whatever ``method`` says;
+    ``TransientPeakWarning`` where the recurrence is off as well. Input or powers of A that are not finite go
+    by the recurrence too, which keeps NaN and infinity out of earlier times. Under ``torch.compile`` and
+    ``torch.export`` it is always the recurrence. float16 and bfloat16 are
     computed, and their states kept, in float32.
 
     Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`dao2024transformers` (chunked).

@@ -35,9 +35,9 @@ def selective_scan(
 
     Dtype and device of the inputs; float16 and bfloat16 are computed, and their states kept, in float32, and
     A and D may be float32 beside them. Memory beyond inputs and outputs is that of one state every 32 steps,
-    also for the backward pass, which makes the others again; without Numba, that of 256 states.
-    Differentiable in every argument, any number of times; forward mode and gradients of gradients hold
-    every state. Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2024mamba`.
+    also for the backward pass, which makes the others again; without Numba and Triton, that of 256 states.
+    Differentiable in every argument, any number of times; forward mode and gradients of gradients hold every
+    state. Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2024mamba`.
     Introduced in *scans*.
 
     >>> n, d, N = 16, 2, 4

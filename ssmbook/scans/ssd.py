@@ -33,10 +33,10 @@ def ssd_scan(
     H, P) and the final state (..., H, P, N). ``reverse`` runs from the last step to the first; ``reset``
     (..., T), boolean, is true at the steps that forget the state before them.
 
-    On a CPU with Numba this is one loop, as :func:`selective_scan`; elsewhere chunks of 64 steps are matrix
-    products in the input's dtype, the states between chunks a :func:`diagonal_scan`. float16 and bfloat16 are
-    computed, and their states kept, in float32, and log_a may be float32 beside them. Differentiable in every
-    argument, any number of times. Raises ``ValueError`` / ``TypeError`` naming the
+    On a CPU with Numba this is one loop, as :func:`selective_scan`; elsewhere, on a card too, chunks of 64
+    steps are matrix products in the input's dtype, the states between chunks a :func:`diagonal_scan`. float16
+    and bfloat16 are computed, and their states kept, in float32, and log_a may be float32 beside them.
+    Differentiable in every argument, any number of times. Raises ``ValueError`` / ``TypeError`` naming the
     argument. After :cite:`dao2024transformers`. Introduced in *scans*.
 
     >>> x, log_a = torch.ones(4, 1, 1), torch.full((4, 1), 0.5).log()

@@ -57,6 +57,9 @@ def others(dtype) -> None:
     delta, A, keys = x.abs(), -torch.rand(3, 4, **new), torch.randn(2, T, 4, **new)
     arguments = x, delta, A, keys, keys.flip(1), x[0, 0], torch.randn(2, 3, 4, **new)
     compare(scans.selective_scan, scans.selective_scan_naive, arguments, dtype)
+    compare(scans.selective_scan, scans.selective_scan_naive, arguments[:5], dtype)
+    long = [torch.cat([t] * 2, 1) if t.dim() == 3 and t.shape[1] == T else t for t in arguments[:5]]
+    compare(scans.selective_scan, scans.selective_scan_naive, long, dtype)  # more than a block of steps
     heads, keys = torch.randn(2, T, 2, 3, **new), torch.randn(2, T, 2, 4, **new)
     arguments = heads, -torch.rand(2, T, 2, **new), keys, keys.flip(1)
     compare(scans.ssd_scan, scans.ssd_scan_naive, arguments, dtype)
@@ -77,6 +80,15 @@ def resets(dtype) -> None:
     mask[:, 33] = True
     h, _ = scans.diagonal_scan(a, b, reset=mask)
     torch.testing.assert_close(h[:, 33:], scans.diagonal_scan_naive(a[:, 33:], b[:, 33:], 0 * b[:, 0])[0])
+    A = -torch.rand(3, 5, **new).to(dtype)
+    keys = torch.randn(2, 40, 5, **new).to(dtype)
+    leaves = [t.clone().requires_grad_() for t in (b, a, A, keys, keys)]
+    y, _ = scans.selective_scan(*leaves, reset=mask)
+    parts = [[t[:, of] if t.dim() == 3 else t for t in leaves] for of in (slice(33), slice(33, None))]
+    wanted = torch.cat([scans.selective_scan_naive(*part)[0] for part in parts], 1)
+    torch.testing.assert_close(y, wanted)
+    got, wanted = (torch.autograd.grad((out * b).sum(), leaves) for out in (y, wanted))
+    torch.testing.assert_close(got, wanted)
 
 
 def watched() -> list[int]:
@@ -100,6 +112,7 @@ def watched() -> list[int]:
 def main() -> None:
     parts = watched()
     _triton.PROGRAMS, _triton.SHORTEST, _triton.CHANNELS = 16, 8, 8
+    _triton.TILE = 8  # two channels beside four states: the last program is not full
     for dtype in (torch.float64, torch.float32):
         for T, D in ((1, 3), (33, 9)):
             diagonal(T, D, dtype)

@@ -12,7 +12,6 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ssmbook.scans import (
-    TransientPeakWarning,
     _engine,
     _ops,
     diagonal_scan,
@@ -143,7 +142,7 @@ NAIVE = {
 }
 INFINITE = {  # where to put an infinite number: argument, entry
     "diagonal": [(0, (0, 2, 1)), (1, (1, 1, 2)), (2, (0, 1))],
-    "complex": [(1, (1, 1, 2)), (2, (0, 1))],
+    "complex": [(2, (0, 1))],
     "logarithms": [(0, (0, 2, 1)), (1, (1, 1, 2)), (2, (0, 1))],
     "selective": [(0, (0, 2, 1)), (6, (0, 1, 2))],
     "lti": [(3, (0, 60, 1)), (4, (1, 2))],
@@ -181,7 +180,8 @@ def test_blocks_of_a_time_invariant_system_are_the_recurrence(N, d, p, T, batch,
     wide = [t.to(_engine.wide(dtype)) for t in given]
     for got, wanted in zip(found, lti_scan_naive(*wide), strict=True):
         assert got.dtype == dtype
-        assert (got - wanted).abs().max() <= 2 * torch.finfo(dtype).eps * N * wanted.abs().max()
+        room = torch.finfo(dtype).eps + 8 * N * torch.finfo(torch.float64).eps
+        assert (got - wanted).abs().max() <= room * wanted.abs().max()
 
 
 @numba_here
@@ -192,8 +192,7 @@ def test_blocks_are_left_to_systems_that_are_calm_and_to_calls_without_a_gradien
     B, C = torch.ones(4, 1), torch.ones(1, 4)
     lti_scan(A, B, C, x)
     assert runs == ["blocks"]
-    with pytest.warns(TransientPeakWarning):
-        lti_scan(0.9 * torch.eye(4) + 40 * torch.ones(3).diag(1), B, C, x)
+    lti_scan(0.9 * torch.eye(4) + 40 * torch.ones(3).diag(1), B, C, x)
     lti_scan(A.requires_grad_(), B, C, x)
     torch.func.vmap(lti_scan, (None, None, None, 0))(A.detach(), B, C, x.expand(2, 200, 1))
     torch.func.jvp(lambda x: lti_scan(A.detach(), B, C, x)[0], (x,), (x,))

@@ -44,6 +44,19 @@ for kernel, log, reverse, summary, kind, one in itertools.product(
     kinds = {name: f"*{kind}" for name in kernel.arg_names} | dict.fromkeys("TDL", "i32")
     kinds |= dict.fromkeys(("start", "end", "product"), "*fp64") | dict.fromkeys(known, "constexpr")
     print(len(compile(ASTSource(kernel, kinds, known), target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
+
+doubles = "start", "end", "g_end", "d_A", "d_B", "d_C", "d_state", "scratch"
+for kernel, reset, kind, one in itertools.product(
+    (_triton._selective, _triton._selective_backward), (False, True), ("fp32", "fp64"), (False, True)
+):
+    if one and (reset or kind == "fp64"):
+        continue
+    known = {"RESET": reset, "STATES": 1 if one else 16, "WIDTH": 32, "BLOCK": 32}
+    known |= dict.fromkeys("TDNK", 1) if one else {}
+    kinds = {name: f"*{kind}" for name in kernel.arg_names} | dict.fromkeys("TDNK", "i32")
+    kinds |= dict.fromkeys([name for name in doubles if name in kinds], "*fp64") | {"reset": "*i8"}
+    kinds |= dict.fromkeys(known, "constexpr")
+    print(len(compile(ASTSource(kernel, kinds, known), target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
 """
 
 
@@ -51,7 +64,7 @@ def test_kernels_compile_for_a_card(tmp_path):
     """Also for lengths and widths of one, which Triton takes for constants."""
     pytest.importorskip("triton", minversion="3.9")  # how a kernel is named to its compiler has changed
     sizes = run("-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path)).split()
-    assert len(sizes) == 32 and all(int(size) > 1000 for size in sizes)
+    assert len(sizes) == 42 and all(int(size) > 1000 for size in sizes)
 
 
 def test_no_kernel_is_loaded_on_a_cpu():
