@@ -114,6 +114,25 @@ class FrozenMap(InteractionOperator):
         super().__init__(like, batch, n, p, d)
         self.stages = tuple(stages)
 
+    @classmethod
+    def around(
+        cls,
+        W: InteractionOperator,
+        W_in: Tensor,
+        taps: Tensor,
+        slope: Tensor | float,
+        gate: Tensor,
+        W_out: Tensor,
+    ) -> FrozenMap:
+        """In projection, short convolution with the slopes of what follows it, core, gate, out projection."""
+        stages = (
+            lambda x: x @ W_in.mT,
+            lambda v: depthwise(v, taps) * slope,
+            W.apply,
+            lambda s: (s * gate) @ W_out.mT,
+        )
+        return cls(stages, W_in, W.batch_shape, W.n, W_out.shape[0], W_in.shape[1])
+
     def _apply(self, x):
         batch = shared_batch(W=self.batch_shape, x=x.shape[:-2])
         for stage in self.stages:

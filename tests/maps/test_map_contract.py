@@ -34,7 +34,7 @@ class TestEveryRecurrentMap(RecurrentMapContract):
 
 
 def test_the_zoo_is_what_the_contracts_run_through():
-    assert (len(NAMES), len(RECURRENT)) == (26, 14)
+    assert len(NAMES) >= 26 and len(RECURRENT) >= 14
 
 
 @pytest.mark.parametrize("name", NAMES)

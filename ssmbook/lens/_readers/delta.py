@@ -67,13 +67,7 @@ def _mixer(module, W, x, y, core_y, z, convolution) -> Frozen:
     heads = core_y.unflatten(-1, (-1, module.head_v_dim))
     scale = torch.rsqrt(heads.square().mean(-1, keepdim=True) + module.norm.variance_epsilon)
     gate = (module.norm.weight * scale * functional.silu(z)).flatten(-2)
-    stages = (
-        lambda x: x @ W_in.mT,
-        lambda v: depthwise(v, taps) * slope,
-        W.apply,
-        lambda s: (s * gate) @ out.W.mT,
-    )
-    mixer = FrozenMap(stages, x, W.batch_shape, W.n, out.W.shape[0], x.shape[-1])
+    mixer = FrozenMap.around(W, W_in, taps, slope, gate, out.W)
     return Frozen(mixer, x, y, out.b.expand_as(y), casts=True)
 
 

@@ -54,12 +54,7 @@ def _channels(unit: nn.Module, u: Tensor) -> ModalOperator:
 def _mixer(module, W, x, y, gate: Tensor) -> Frozen:
     project, out = linear("linear_x", module.linear_x), linear("linear_out", module.linear_out)
     taps, bias = module.conv_1d.weight.squeeze(1), module.conv_1d.bias
-    stages = (
-        lambda x: depthwise(x @ project.W.mT, taps),
-        W.apply,
-        lambda s: (s * gate) @ out.W.mT,
-    )
-    mixer = FrozenMap(stages, x, W.batch_shape, W.n, out.W.shape[0], x.shape[-1])
+    mixer = FrozenMap.around(W, project.W, taps, 1.0, gate, out.W)
     biased = depthwise(project.b.expand_as(gate), taps) + bias
     offset = (W.apply(biased) * gate) @ out.W.mT + out.b
     return Frozen(mixer, x, y, offset, casts=True)

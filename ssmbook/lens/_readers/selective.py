@@ -65,13 +65,7 @@ def _mixer(module, W, x, y, inner: Tensor, gate: Tensor) -> Frozen:
     bias = 0 if module.conv1d.bias is None else module.conv1d.bias
     slope = secant_slope(module.activation, depthwise(inner, taps) + bias)
     W_in = project.W[:channels]
-    stages = (
-        lambda x: x @ W_in.mT,
-        lambda v: depthwise(v, taps) * slope,
-        W.apply,
-        lambda s: (s * gate) @ out.W.mT,
-    )
-    mixer = FrozenMap(stages, x, W.batch_shape, W.n, out.W.shape[0], x.shape[-1])
+    mixer = FrozenMap.around(W, W_in, taps, slope, gate, out.W)
     biased = depthwise(project.b[:channels].expand_as(inner), taps) + bias
     offset = (W.apply(biased * slope) * gate) @ out.W.mT + out.b
     return Frozen(mixer, x, y, offset, casts=True)

@@ -63,13 +63,7 @@ def _mixer(module, W, x, y, core_y, gate, convolution) -> Frozen:
     mean_square = (core_y * gate).unflatten(-1, (groups, -1)).square().mean(-1, keepdim=True)
     scale = torch.rsqrt(mean_square + module.norm.variance_epsilon).expand(*[-1] * gate.ndim, inner // groups)
     gate = gate * module.norm.weight * scale.flatten(-2)
-    stages = (
-        lambda x: x @ W_in.mT,
-        lambda v: depthwise(v, taps) * slope,
-        W.apply,
-        lambda s: (s * gate) @ out.W.mT,
-    )
-    mixer = FrozenMap(stages, x, W.batch_shape, W.n, out.W.shape[0], x.shape[-1])
+    mixer = FrozenMap.around(W, W_in, taps, slope, gate, out.W)
     biased = (depthwise(b_in.expand_as(slope), taps) + bias) * slope
     offset = (W.apply(biased) * gate) @ out.W.mT + out.b
     return Frozen(mixer, x, y, offset, casts=True)
