@@ -139,8 +139,9 @@ def _heading(slide):
 def claim(caption):
     """The first sentence of a caption; one that fills more than two lines ends at a comma or parenthesis."""
     sentence = re.match(r".*?[.:?](?= [A-Z]|$)|.*", caption)[0]
-    ends = [found.start() for found in re.finditer(r"[,;] | \(", sentence[:LONG])]
-    return sentence[: ends[-1]] if len(sentence) > LONG and ends else sentence
+    heads = [sentence[: found.start()] for found in re.finditer(r"[,;] | \(", sentence[:LONG])]
+    whole = [head for head in heads if head.count("(") == head.count(")")]
+    return whole[-1] if len(sentence) > LONG and whole else sentence
 
 
 def _linked(slide, words):
