@@ -134,7 +134,7 @@ def test_no_text_of_a_slide_is_small():
 def test_the_heading_of_a_figure_is_its_claim_in_two_lines_at_most(book):
     assert claim("The floor. And more.") == "The floor."
     assert (
-        claim(f"Heads against states, medians (of {'many ' * 30}draws). More.")
+        claim(f"Heads against states, medians (few, or {'many ' * 30}draws). More.")
         == "Heads against states, medians"
     )
     for docname in CHAPTERS:
