@@ -39,3 +39,12 @@ def test_the_short_dtypes_are_ranked_in_float64(kind):
     wanted = dense_singular_values(W.to(torch.float64))
     found = W.spectrum()[..., : wanted.shape[-1]]
     assert torch.allclose(found, wanted[..., : found.shape[-1]], rtol=0, atol=1e-6 * float(wanted.max()))
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_no_kind_gives_more_value_maps_than_there_can_be(kind, n):
+    W, _ = kind.operator(n=n)
+    most = min(n * n, W.p * W.d)
+    assert W.leading_value_maps(most).shape == (most, W.p, W.d)
+    with pytest.raises(ValueError, match=f"H must be between 0 and {most}; got {most + 1}"):
+        W.leading_value_maps(most + 1)

@@ -127,6 +127,8 @@ def test_lags_are_those_of_scipy(name):
     np.testing.assert_allclose(
         found, scipy.signal.lfilter(*FILTERS[name], np.eye(1, 40)[0])[:, None], atol=1e-10
     )
+    ratio = scipy.signal.TransferFunction(*FILTERS[name], dt=1)  # has no matrices, and is asked for them
+    np.testing.assert_allclose(lags(System.from_scipy(ratio), 40)[:, :, 0].numpy(), found, atol=1e-10)
 
 
 @pytest.mark.parametrize("singular", [False, True])
