@@ -86,6 +86,9 @@ def test_spectrum_tolerance():
     assert display.span_spectrum_alt(W).endswith("rank 2")
     assert display.span_spectrum_alt(W, rtol=1e-4).endswith("of size 1.00: rank 1")
     assert display.span_spectrum_alt(0 * W) == "2 operator-span singular values, all 0: rank 0"
+    _, ax = display.figure()
+    display.span_spectrum(1e6 * W, ax, rtol=1e-4)  # the cut moves with the largest value
+    assert [len(line.get_ydata()) for line in ax.get_lines()[:2]] == [1, 1]
     # Rounded to float32, the rotation keeps its rank: the cut follows the type.
     assert display.span_spectrum_alt(rotation(20, dtype=torch.float32)).endswith("rank 2")
     with pytest.raises(ValueError, match="rtol must be a number in"):

@@ -48,3 +48,13 @@ def test_no_kind_gives_more_value_maps_than_there_can_be(kind, n):
     assert W.leading_value_maps(most).shape == (most, W.p, W.d)
     with pytest.raises(ValueError, match=f"H must be between 0 and {most}; got {most + 1}"):
         W.leading_value_maps(most + 1)
+
+
+def test_tokens_are_counted_from_zero_to_the_last(kind):
+    W, _ = kind.operator(n=5)
+    for call in (W.row, W.column):
+        for outside in (-1, 5):
+            with pytest.raises(ValueError, match=f"[ij] must be between 0 and 4; got {outside}"):
+                call(outside)
+        with pytest.raises(TypeError, match="[ij] must be an int"):
+            call(1.5)
