@@ -152,3 +152,12 @@ def test_agrees_needs_cases():
         agrees(abs, abs, [], "hint")
     assert agrees(abs, abs, [(-1,), (2.5,)], "hint") is None
     assert agrees(lambda x: x, abs, [(1,), (-1,)], "hint") == "hint"
+
+
+def test_an_answer_that_fails_on_a_later_case_makes_no_known_mistake():
+    def answer(n):
+        return {1: 0.0, 2: 0.0}[n]
+
+    mistakes = [(lambda n: 0.0, "you forget n")]
+    assert agrees(answer, float, [(1,), (2,)], "wrong", mistakes=mistakes) == "you forget n"
+    assert "you forget n" not in agrees(answer, float, [(1,), (2,), (3,)], "wrong", mistakes=mistakes)

@@ -111,6 +111,7 @@ def test_alibi_slopes_halve():
     assert torch.equal(-bias[:, 3, 2], torch.tensor([2.0**-h for h in range(1, 9)], dtype=F64))
     assert torch.equal(bias[:, 3, 0], 3 * bias[:, 3, 2])
     assert torch.equal(bias, bias.mT)
+    assert alibi_bias(8, 0).shape == (8, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "silu", "gelu", "identity"])
