@@ -12,7 +12,7 @@ from ._checks import as_real, check_dtype, check_finite, check_rtol, check_tenso
 # Below this modulus phi_1 is summed as a series: expm1(z)/z is fine there, but its derivatives cancel.
 _SERIES_RADIUS = 1.0
 _SERIES_TERMS = 20
-HALF = {torch.float16, torch.bfloat16}
+HALF = (torch.float16, torch.bfloat16)
 
 
 def default_rtol(dtype: torch.dtype) -> float:
@@ -160,7 +160,7 @@ def in_single(function):
         # A `System` has a dtype too.
         given = [getattr(value, "dtype", None) for value in (*args, *kwargs.values())]
         dtypes = {dtype for dtype in given if isinstance(dtype, torch.dtype) and dtype.is_floating_point}
-        if len(dtypes) != 1 or not dtypes <= HALF:
+        if len(dtypes) != 1 or not dtypes <= set(HALF):
             return function(*args, **kwargs)
         (half,) = dtypes
         result = function(*map(single, args), **{name: single(value) for name, value in kwargs.items()})

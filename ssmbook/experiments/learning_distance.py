@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_choice, check_integer, check_number
 
 LAYERS = ("LTI", "selective", "attention")
 OPTIMIZERS = ("SGD", "Adam")
@@ -26,8 +26,7 @@ def flagged_tokens(
 
     S, batch, T >= 1. Raises ``TypeError``/``ValueError`` otherwise. Introduced in *gradient-flow*.
     """
-    for name, value in (("S", S), ("batch", batch), ("T", T)):
-        check_integer(name, value, low=1)
+    S, batch, T = (check_integer(*given, low=1) for given in (("S", S), ("batch", batch), ("T", T)))
     v = torch.randn(S, batch, T + 1, generator=generator)
     f = torch.zeros(T + 1)
     f[0] = 1.0
@@ -45,10 +44,8 @@ def start(
     Returns name -> (S, …) leaves. Raises ``ValueError`` for an unknown layer or rho outside (0, 1).
     Introduced in *gradient-flow*.
     """
-    if layer not in LAYERS:
-        raise ValueError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}")
-    if not 0 < rho < 1:
-        raise ValueError(f"rho must lie in (0, 1); got {rho}")
+    check_choice("layer", layer, LAYERS)
+    rho = check_number("rho", rho, "a number in (0, 1)", lambda value: 0 < value < 1)
     decay = -math.log(rho)
     found = {
         "B": 0.5 * torch.randn(S, N, 3, generator=generator),
@@ -97,8 +94,7 @@ def train(
     NaN where training diverged, and "weight" (seeds,), what the layer keeps of the flagged token before
     training. Raises ``TypeError``/``ValueError`` for malformed arguments. Introduced in *gradient-flow*.
     """
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {optimizer!r}")
+    check_choice("optimizer", optimizer, OPTIMIZERS)
     steps = check_integer("steps", steps, low=0)
     generator = torch.Generator().manual_seed(seed)
     parameters = start(layer, seeds, rho=rho, generator=generator)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import check_alike, check_finite, check_integer, check_rtol, check_shape
 from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.systems import System, random_stable
@@ -61,13 +61,10 @@ def draw_teacher(
     Raises ``TypeError``/``ValueError`` for arguments outside these ranges, ``ValueError`` when ``attempts``
     draws found none. Source: thm-head-floor. Introduced in *head-count*.
     """
-    for name, value in (("d", d), ("p", p), ("n", n), ("attempts", attempts)):
-        check_integer(name, value, low=1)
+    counts = (("d", d), ("p", p), ("n", n), ("attempts", attempts))
+    d, p, n, attempts = (check_integer(*count, low=1) for count in counts)
     k = check_integer("k", k, low=1, high=min(n, p * d))
-    if isinstance(least_share, bool) or not isinstance(least_share, (int, float)):
-        raise TypeError(f"least_share must be a number; got {type(least_share).__name__}")
-    if not 0 <= least_share < 1:
-        raise ValueError(f"least_share must lie in [0, 1); got {least_share}")
+    least_share = check_rtol(least_share, "least_share")
     best = 0.0
     for _ in range(attempts):
         system = random_stable(k, d, p, rho=rho, generator=generator, dtype=torch.float64)

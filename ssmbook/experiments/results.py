@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
+from ssmbook._checks import check_choice
 from ssmbook.experiments._runs import Results
 
 FOLDER = resources.files("ssmbook.experiments") / "measured"
@@ -17,7 +18,6 @@ def measurement(name: str) -> Results:
     holds the numbers by job, ``command`` how to make them again, ``settings``, ``versions`` and ``machine``
     what made these. Raises ``ValueError`` for another name. Introduced in *learning-heads*.
     """
-    if name not in KNOWN:
-        raise ValueError(f"name must be one of {', '.join(KNOWN)}; got {name!r}")
+    check_choice("name", name, KNOWN)
     with resources.as_file(FOLDER / f"{name}.json") as path:
         return Results.load(path)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_choice, check_finite, check_integer, check_shape
 
 CLASSES = ("softmax", "sink", "rank one")
 
@@ -108,10 +108,8 @@ def fit_class(
     """
     n, p, d = (check_shape("M", M, "n p d")[letter] for letter in "npd")
     check_finite("M", M)
-    for name, value in (("H", H), ("seeds", seeds)):
-        check_integer(name, value, low=1)
-    if kind not in CLASSES:
-        raise ValueError(f"kind must be one of {', '.join(CLASSES)}; got {kind!r}")
+    H, seeds = check_integer("H", H, low=1), check_integer("seeds", seeds, low=1)
+    check_choice("kind", kind, CLASSES)
     position = torch.arange(n)
     visible = position[:, None] >= position
     rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)

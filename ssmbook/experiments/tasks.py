@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_choice, check_integer
 from ssmbook.maps import SSD, Attention, SelectiveSSM
 from ssmbook.scans import diagonal_scan
 
@@ -30,13 +30,12 @@ def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = N
     """
     L = check_integer("L", L, low=1)
     batch = check_integer("batch", batch, low=1)
+    check_choice("task", task, TASKS)
     if task == "rotation":
         turns = torch.randint(TURNS, (batch, L), generator=generator)
         return turns, turns.cumsum(1) % TURNS
     if task == "recall":
         return _recall(L, batch, generator)
-    if task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}; got {task!r}")
     symbols = torch.randint(SYMBOLS, (batch, L), generator=generator)
     tokens = symbols
     if task == "selective copying":
@@ -110,8 +109,7 @@ def build(
     and as many as fit. Attention has a learned bias for each distance up to ``longest`` beside its content,
     not counted. Raises ``ValueError`` for an unknown model. Introduced in *tasks*.
     """
-    if model not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}; got {model!r}")
+    check_choice("model", model, MODELS)
     generator = torch.Generator().manual_seed(seed)
     kinds = ("SSD", "attention") if model == "hybrid" else (model, model)
     mixers = [_mixer(kind, d, longest, generator) for kind in kinds]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 
+def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
+    """Number of singular values above rtol times the largest. Introduced in *interaction-operator*."""
+    return int((sigma > rtol * sigma.max(initial=0.0)).sum())
+
+
 def span_coordinates(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
     """Return an orthonormal basis (k, q) of the numerical row space of rows (m, q) and all singular values.
 
@@ -16,4 +21,4 @@ def span_coordinates(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndar
         return np.zeros((0, rows.shape[1])), np.zeros(min(rows.shape))
     triangle = np.linalg.qr(rows / scale, mode="r") if rows.shape[0] > rows.shape[1] else rows / scale
     _, sigma, right = np.linalg.svd(triangle, full_matrices=False)
-    return right[: int((sigma > rtol * sigma[0]).sum())], sigma * scale
+    return right[: numerical_rank(sigma, rtol)], sigma * scale

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_alike, check_flags, check_shape, check_tensor
-
-HALF = (torch.float16, torch.bfloat16)
+from ssmbook.numerics import HALF
 
 
 def check_arguments(patterns: str, *tensors: Tensor | None, single=(), complex_ok: bool = False) -> None:

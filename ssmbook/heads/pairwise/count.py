@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
-from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._coordinates import numerical_rank, span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.exact import rational_matrix
@@ -90,7 +90,7 @@ def _generic_rank(basis, X, rtol):
     best, spectrum = 0, np.zeros(0)
     for x in X:
         sigma = np.linalg.svd(basis @ x, compute_uv=False) if basis.size else np.zeros(0)
-        rank = int((sigma > rtol * sigma.max(initial=0.0)).sum())
+        rank = numerical_rank(sigma, rtol)
         if rank >= best:
             best, spectrum = rank, sigma / sigma.max(initial=np.finfo(float).tiny)
     return best, torch.from_numpy(spectrum)

@@ -6,10 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-
-def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
-    """Number of singular values above rtol times the largest. Introduced in *interaction-operator*."""
-    return int((sigma > rtol * max(sigma.max(initial=0.0), np.finfo(float).tiny)).sum())
+from ssmbook.heads._coordinates import numerical_rank
 
 
 def joint_ranks(matrices: np.ndarray, rtol: float) -> tuple[int, int]:

@@ -9,13 +9,12 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_integer
-from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._coordinates import numerical_rank, span_coordinates
 from ssmbook.heads._target import lags_of, system_behind
 from ssmbook.heads.count import Count
 from ssmbook.heads.rank_limited.algebra import algebra_behind, placed_heads
 from ssmbook.heads.rank_limited.bounds import (
     lower_bounds,
-    numerical_rank,
     pencil_modes,
     rank_one_elements,
 )
