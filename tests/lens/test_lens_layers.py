@@ -128,7 +128,7 @@ def test_without_a_mixing_layer():
         lens.layers(nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 3, 2)))
     with pytest.raises(TypeError, match="model must be a torch.nn.Module; got str"):
         lens.layers("gpt2")
-    with pytest.raises(ValueError, match="unknown must be 'refuse' or 'skip'; got 'ignore'"):
+    with pytest.raises(ValueError, match="unknown must be one of refuse, skip; got 'ignore'"):
         lens.layers(nn.Linear(3, 3), unknown="ignore")
     with pytest.raises(ValueError, match=r"can read; got GRU \(the model itself\)"):
         lens.operator(nn.GRU(3, 3), torch.zeros(4, 3))

@@ -127,7 +127,7 @@ def test_bad_sizes_and_radii_are_refused_by_name():
         (lambda: systems.hippo_legs(2.0), "N must be an int"),
         (lambda: systems.real_modes(torch.ones(2)), "lam must be complex"),
         (lambda: systems.rotation(torch.tensor(1.0), dtype=F64), "dtype and device"),
-        (lambda: systems.mass_on_spring("1", 0.0, 1.0), "mass must be a Python number"),
+        (lambda: systems.mass_on_spring("1", 0.0, 1.0), "mass must be finite and positive; got str"),
     ]:
         with pytest.raises(TypeError, match=words):
             call()
