@@ -10,6 +10,7 @@ from ssmbook.chapters.gradient_flow import figures as flow
 from ssmbook.chapters.learning_heads import figures as learning
 from ssmbook.chapters.tasks import figures as tasks
 from ssmbook.chapters.trained_layers import figures as trained
+from ssmbook.experiments import _language, language
 from ssmbook.experiments.results import measurement
 
 
@@ -62,16 +63,80 @@ def test_heads_needed_of_a_trained_layer():
         assert all(a >= b for a, b in zip(norm, floor, strict=True))
 
 
+def jobs_of_the_tasks():
+    """task -> model -> job at the first length of each task, and all jobs by name."""
+    run = measurement("tasks")
+    jobs = {name: job for name, job in run.results.items() if name != "controls"}
+    found = {}
+    for task, lengths in run.settings["lengths"].items():
+        found[task] = {model: jobs[f"{task} {lengths[0]}, {model}"] for model in run.settings["models"]}
+    return run, found, jobs
+
+
 def test_accuracies_of_the_tasks():
-    found, guessing = {}, {"rotation": 1 / 3, "recall": 1 / 8}
-    for name, job in measurement("tasks").results.items():
-        if name != "controls":
-            found.setdefault(job["task"], {})[job["model"]] = job
+    run, found, _ = jobs_of_the_tasks()
+    guessing = run.results["controls"]["guessing"]
     fig = tasks.accuracies(found, guessing)
     for ax, (task, models) in zip(fig.axes, found.items(), strict=True):
         (chance, _), *rows = lines(ax)
         assert chance == [guessing[task]] * 2
-        wanted = [job[key] for job in models.values() for key in ("accuracy", "beyond")]
-        assert [x for x, _ in rows] == wanted
-    assert min(found["rotation"]["rotating SSM"]["accuracy"]) > 0.95
-    assert min(found["recall"]["attention"]["accuracy"]) > 0.95
+        assert [x for x, _ in rows] == [job["right"][place] for job in models.values() for place in (1, 2)]
+
+
+def test_every_task_was_run_with_every_model_and_its_control():
+    run, found, jobs = jobs_of_the_tasks()
+    assert set(found) == {"copying", "selective copying", "recall", "rotation"}
+    guessing = run.results["controls"]["guessing"]
+    for job in jobs.values():
+        assert job["tested"] == [job["L"] // 2, job["L"], 2 * job["L"], 4 * job["L"]]
+        assert all(len(right) == (1 if job["shuffled"] else run.settings["seeds"]) for right in job["right"])
+        if job["shuffled"]:
+            assert abs(job["right"][1][0] - guessing[job["task"]]) < 0.1
+    assert run.settings["seeds"] >= 4
+    assert sum(job["shuffled"] for job in jobs.values()) == 4 * len(run.settings["models"])
+    assert min(found["rotation"]["rotating SSM"]["right"][1]) > 0.95
+    for task in ("copying", "selective copying", "recall"):
+        assert min(found[task]["attention"]["right"][1]) > 0.9
+
+
+def test_copying_against_the_length():
+    run, _, jobs = jobs_of_the_tasks()
+    lengths = sorted(run.settings["lengths"]["copying"])
+    found = {model: {L: jobs[f"copying {L}, {model}"] for L in lengths} for model in run.settings["models"]}
+    (_, chance), *drawn = lines(tasks.by_length(found, 1 / 8).axes[0])
+    assert chance == [1 / 8] * 2
+    middles = [(x, y) for x, y in drawn if len(set(x)) == len(lengths) and list(x) == lengths]
+    wanted = [[median(job["right"][1]) for job in by_length.values()] for by_length in found.values()]
+    for rows in wanted:
+        assert (lengths, rows) in [(list(x), list(y)) for x, y in middles]
+
+
+def test_small_models_before_and_after():
+    run = measurement("language")
+    models = run.settings["models"]
+    fig = trained.small_models(run.results, models)
+    for ax, model in zip(fig.axes, models, strict=True):
+        drawn = [y for _, y in lines(ax)]
+        for part in ("untrained", "trained"):
+            for eps in ("0.1", "0.01"):
+                rows = [
+                    [
+                        median(layer["counts"][eps])
+                        for layer in run.results[f"{model}, seed {seed}"][part]["layers"]
+                    ]
+                    for seed in range(run.settings["seeds"])
+                ]
+                assert [median(layer) for layer in zip(*rows, strict=True)] in drawn
+
+
+@pytest.mark.parametrize("model", ["attention", "selective SSM", "SSD", "hybrid"])
+def test_the_kept_weights_are_those_that_were_measured(model):
+    run, net = measurement("language"), language.trained(model)
+    size = sum(each.numel() for each in net.parameters())
+    job = run.results[f"{model}, seed 0"]
+    assert size == job["parameters"] and abs(size / 40_000 - 1) < 0.02
+    windows = _language._windows(language.manual().held_out, run.settings["n"])
+    with torch.no_grad():
+        bits = float(language.bits(net, windows))
+    assert abs(bits - job["held out"]) < 1e-3 and job["held out"] < 3 < 4.5 < job["untrained"]["bits"]
+    assert run.results[f"{model}, shuffled text"]["trained"]["bits"] > 4.5

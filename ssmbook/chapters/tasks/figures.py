@@ -23,7 +23,7 @@ def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str
     found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed). Seeds that
     diverged are left out. Returns the figure. Introduced in *tasks*.
     """
-    fig, axes = figure(ncols=len(found), size=(7.2, 3.0), sharey=True)
+    fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     fig.stacks = (2,)
     for ax, (task, models) in zip(axes, found.items(), strict=True):
         ax.axvline(guessing[task], color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)

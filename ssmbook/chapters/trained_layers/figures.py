@@ -80,7 +80,7 @@ def small_models(jobs: Mapping[str, Mapping], models: Sequence[str]):
     jobs: of the experiment "language". Blue leaves 10 % of the energy, orange 1 %. Returns the figure.
     Introduced in *trained-layers*.
     """
-    fig, axes = figure(ncols=len(models), size=(7.2, 2.9), sharey=True)
+    fig, axes = figure(ncols=len(models), size=(7.0, 2.9), sharey=True)
     fig.stacks = (2,)
     for ax, model in zip(axes, models, strict=True):
         for eps, hue in (("0.1", "blue"), ("0.01", "orange")):
