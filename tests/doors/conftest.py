@@ -142,13 +142,20 @@ def methods_of_operators() -> dict[str, Door]:
             "row": method(W.row, i=1),
             "column": method(W.column, j=1),
             "best_heads": method(W.best_heads, H=1),
-            "leading_value_maps": method(W.leading_value_maps, H=1),
-            "interaction_rank": method(W.interaction_rank, rtol=1e-3, joint=True),
-            "rank_report": method(W.rank_report, rtol=1e-3, joint=True),
-            "spectrum": method(W.spectrum, joint=True),
-            "row_rank": method(W.row_rank, i=1, rtol=1e-3),
-            "column_rank": method(W.column_rank, j=1, rtol=1e-3),
         }
+        # The same code for every kind: one is asked.
+        asked |= (
+            {}
+            if name != "DenseOperator"
+            else {
+                "leading_value_maps": method(W.leading_value_maps, H=1),
+                "interaction_rank": method(W.interaction_rank, rtol=1e-3, joint=True),
+                "rank_report": method(W.rank_report, rtol=1e-3, joint=True),
+                "spectrum": method(W.spectrum, joint=True),
+                "row_rank": method(W.row_rank, i=1, rtol=1e-3),
+                "column_rank": method(W.column_rank, j=1, rtol=1e-3),
+            }
+        )
         found |= {f"{name}.{asks}": ask for asks, ask in asked.items()}
         if made.tensors():
             called = dict.fromkeys(made.arguments, "W|V|alpha|M")
