@@ -281,7 +281,7 @@ def calm(A, T, limit):
 
 
 @compiled
-def _block(A, B, C, steps):
+def step_matrix(A, B, C, steps):
     """The matrix (rows filled up to a multiple of four) that takes a state and ``steps`` inputs, side by
     side, to the state after them and their outputs; ``steps`` is a power of two.
     """
@@ -290,40 +290,54 @@ def _block(A, B, C, steps):
     M = np.zeros((rows + -rows % 4, N + steps * p), A.dtype)
     into, out, power, reach = B, C, A, 1
     for s in range(steps):
-        lag = product(out, B).T
+        lag, last = product(out, B), steps - 1 - s
         for t in range(steps - s):
-            M[N + t * d : N + (t + 1) * d, N + (s + t) * p : N + (s + t + 1) * p] = lag
-        t = steps - 1 - s
-        M[N + t * d : N + (t + 1) * d, :N] = into.T
+            _transposed(lag, M, N + t * d, N + (s + t) * p)
+        _transposed(into, M, N + last * d, 0)
         into, out = product(A, into), product(out, A)
-        M[:N, N + s * p : N + (s + 1) * p] = out.T
+        _transposed(out, M, 0, N + s * p)
     while reach < steps:
         power, reach = product(power, power), 2 * reach
-    M[:N, :N] = power.T
+    _transposed(power, M, 0, 0)
     return M
 
 
 @compiled
-def blocks(A, B, C, x, state, y):
+def _transposed(part, M, row, column):
+    """Write the transpose of ``part`` into M from (row, column) on: slices take ten seconds to compile."""
+    for j in range(part.shape[0]):
+        for k in range(part.shape[1]):
+            M[row + k, column + j] = part[j, k]
+
+
+@compiled
+def blocks(many, one, x, state, y):
     """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T, d) and (R, T, p), several steps at a time as one matrix,
     which is right for a calm A: one step waits for the one before it, a matrix has work for every lane.
 
-    A, B, C and ``state`` (R, N), in double precision; ``state`` comes in as h_0 and goes out as h_T.
+    ``many`` and ``one``: the :func:`step_matrix` of several steps and of one. ``state`` (R, N), in double
+    precision, comes in as h_0 and goes out as h_T.
     """
-    (R, T, d), (p, N) = x.shape, C.shape
-    many, one = _block(A, B, C, STEPS), _block(A, B, C, 1)
+    (R, T, d), p, N = x.shape, y.shape[2], state.shape[1]
     given, found = np.zeros(len(many), state.dtype), np.empty(many.shape[1], state.dtype)
     for i in range(R):
-        x_i, y_i, t = x[i].reshape(T * d), y[i].reshape(T * p), 0
-        given[:N] = state[i]
-        for M, steps in ((many, STEPS), (one, 1)):
+        for k in range(N):
+            given[k] = state[i, k]
+        t = 0
+        for M, steps in ((many, (many.shape[1] - N) // p), (one, 1)):
             while t + steps <= T:
-                given[N : N + steps * d] = x_i[t * d : (t + steps) * d]
+                for s in range(steps):
+                    for k in range(d):
+                        given[N + s * d + k] = x[i, t + s, k]
                 _times(given, M, found)
-                given[:N] = found[:N]
-                y_i[t * p : (t + steps) * p] = found[N : N + steps * p]
+                for k in range(N):
+                    given[k] = found[k]
+                for s in range(steps):
+                    for k in range(p):
+                        y[i, t + s, k] = found[N + s * p + k]
                 t += steps
-        state[i] = given[:N]
+        for k in range(N):
+            state[i, k] = given[k]
 
 
 @compiled

@@ -79,7 +79,7 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
     """
     (p, N), (T, d) = C.shape, x.shape[-2:]
     rows, loops = math.prod(x.shape[:-2]), loops_for(x)
-    in_blocks, quick = p * d <= N <= SMALL and rows * T >= 16 * N, rows * T * (N + 4) ** 2 <= QUICK
+    in_blocks, quick = 0 < p * d <= N <= SMALL and rows * T >= 16 * N, rows * T * (N + 4) ** 2 <= QUICK
     if not loops or not (in_blocks or quick) or watched(A, B, C, x, state):
         return None
     given = [array(t) for t in (A, B, C)]
@@ -88,7 +88,8 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
     if in_blocks and not wanted:
         y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
-        run(loops.blocks, *given, (x, 2), (end, 1), (y, 2))
+        steps = (loops.step_matrix(*given, s) for s in (loops.STEPS, 1))
+        run(loops.blocks, *steps, (x, 2), (end, 1), (y, 2))
         if 0 * end.sum() == 0:  # every value that is not finite reaches the end
             return y, end.to(x.dtype)
     return _recurrence([A], B, C, x, state) if quick else None
