@@ -208,7 +208,7 @@ class SlidesIndex(SphinxDirective):
         self.env.note_dependency(str(root / PLAN))
         up = "../" * self.env.docname.count("/") + FOLDER
         link = '<a class="reference internal" href="{}/{}.html">{}</a>'
-        lines = ["| Lecture | |", "| --- | --- |"]
+        lines = ["| Lecture | For whom |", "| --- | --- |"]
         for lecture in read_plan(root)["lectures"]:
             lines.append(f"| {link.format(up, lecture['name'], lecture['title'])} | {lecture['for']} |")
         lines += ["", "| Chapter | Slides |", "| --- | --- |"]
