@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from ._engine import BLOCK, STEPS
+from ._engine import BLOCK
 
 
 def compiled(function=None, *, fastmath=("contract",)):

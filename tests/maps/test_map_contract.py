@@ -95,3 +95,12 @@ def test_on_meta_shapes_alone_are_had(name):
     y = m(x)
     assert y.is_meta and y.shape == twin(torch.zeros(2, 5, D, dtype=torch.float64)).shape
     assert m.interaction(x).to_dense().is_meta
+
+
+@pytest.mark.parametrize("name", ["S4D", "S4D, real", "selective SSM, zoh", "selective SSM, Euler"])
+def test_steps_are_drawn_log_uniformly_between_a_thousandth_and_a_tenth(name):
+    m = zoo(120, 120, LENGTH, generator=torch.Generator().manual_seed(2))[name]
+    steps = m.log_delta.exp() if hasattr(m, "log_delta") else torch.nn.functional.softplus(m.b_delta)
+    assert len(steps) == 120 and steps.min() > 0.999e-3 and steps.max() < 0.1001
+    thirds = torch.histc(steps.log10(), 3, -3, -1)
+    assert thirds.min() > 40 - 25 and abs(steps.log10().mean() + 2) < 0.3
