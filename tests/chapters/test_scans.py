@@ -26,3 +26,14 @@ def test_blocks_below_the_diagonal_have_the_rank_of_the_state():
     singular = np.linalg.svd(m[8:16, :8].numpy(), compute_uv=False)
     assert singular[2] > 1e-3 > 1e-12 > singular[3]
     assert "diagonal have rank 8, blocks below it rank 3" in alt
+
+
+def test_cost_curves_are_the_counts_and_the_legend_names_them():
+    costs = {"multiplications": {"loop": [4, 8], "tree": [8, 24]}, "depth": {"loop": [4, 8], "tree": [2, 3]}}
+    fig = figures.cost_curves([4, 8], costs)
+    for ax, curves in zip(fig.axes, costs.values(), strict=True):
+        assert [list(line.get_ydata()) for line in ax.get_lines()] == list(curves.values())
+    (legend,) = fig.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["loop", "tree"]
+    drawn = fig.axes[0].get_lines()
+    assert [h.get_marker() for h in legend.legend_handles] == [line.get_marker() for line in drawn]

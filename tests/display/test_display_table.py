@@ -67,11 +67,11 @@ def test_text_is_aligned():
 
 
 def test_html_has_scoped_titles_and_escapes():
-    soup = BeautifulSoup(display.table(ROWS, HEADER, caption="A & B")._repr_html_(), "html.parser")
+    soup = BeautifulSoup(display.table(ROWS, HEADER, caption='A & "B"')._repr_html_(), "html.parser")
     assert [th.text for th in soup.find_all("th", scope="col")] == HEADER
     assert [th.text for th in soup.find_all("th", scope="row")] == ["softmax <1>", "rotation, ρ"]
     assert [td.text for td in soup.find_all("td")] == ["1", "0.500", "12", "1.00e-07"]
-    assert soup.caption.text == "A & B" and soup.div["aria-label"] == "A & B" and soup.div["tabindex"] == "0"
+    assert soup.caption.text == soup.div["aria-label"] == 'A & "B"' and soup.div["tabindex"] == "0"
     assert {cell["style"] for cell in soup.find_all("td")} == {"text-align:right"}
 
 

@@ -82,6 +82,25 @@ def test_forward_mode_without_a_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_tangent_goes_through_a_backward_pass_that_records_nothing(name):
+    """Forward mode over reverse mode, by hand: a Hessian times a vector, as two backward passes give it."""
+    scan, arguments = cases(20)[name]
+    vectors = [draw(*t.shape, seed=9) for t in arguments]
+    leaves = [t.detach().requires_grad_() for t in arguments]
+
+    def gradients(inputs, graph):
+        y = scan(*inputs)[0]
+        return torch.autograd.grad(y.square().sum(), inputs, create_graph=graph)
+
+    wanted = torch.autograd.grad(gradients(leaves, True), leaves, vectors)
+    with torch.autograd.forward_ad.dual_level():
+        duals = [torch.autograd.forward_ad.make_dual(*pair) for pair in zip(leaves, vectors, strict=True)]
+        got = [torch.autograd.forward_ad.unpack_dual(g).tangent for g in gradients(duals, False)]
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_vmap_equals_a_loop(name):
     scan, arguments = cases()[name]
     many = [torch.stack([t, 0.5 * t, 0.9 * t], 1) for t in arguments]
