@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_choice
 
-from ._engine import array, carried, loops_for, run
+from ._engine import STEPS, array, carried, loops_for, run
 from ._ops import dense, watched
 from ._powers import CALM, choose, is_finite, krylov, lags_by_powers
 from ._transients import warn_of_states
@@ -88,7 +88,7 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
     if in_blocks and not wanted:
         y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
-        steps = (loops.step_matrix(*given, s) for s in (loops.STEPS, 1))
+        steps = (loops.step_matrix(*given, s) for s in (STEPS, 1))
         run(loops.blocks, *steps, (x, 2), (end, 1), (y, 2))
         if 0 * end.sum() == 0:  # every value that is not finite reaches the end
             return y, end.to(x.dtype)
