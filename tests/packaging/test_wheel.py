@@ -45,7 +45,7 @@ def library_files():
     return {
         name
         for name in tracked("ssmbook")
-        if "/_book/" not in name and name.endswith((".py", ".json", "py.typed"))
+        if "/_book/" not in name and name.endswith((".py", ".json", ".safetensors", "py.typed"))
     }
 
 
