@@ -183,7 +183,8 @@ def state_rectangles(layers):
     """Draw the states of layers as rectangles of unit squares, values down and keys across.
 
     layers: title -> (values, keys, parts, heads), where the state consists of ``parts`` rectangles of equal
-    height, one below the other, and makes ``heads`` heads. Returns ``fig, alt``. Introduced in *head-count*.
+    height, one below the other, and makes ``heads`` heads; one key is a column of states. Returns ``fig,
+    alt``. Introduced in *head-count*.
     """
     widest = max(keys for _, keys, _, _ in layers.values())
     tallest = max(values for values, _, _, _ in layers.values())
@@ -201,7 +202,8 @@ def state_rectangles(layers):
         ax.grid(False)
         states, plural = values * keys, "" if heads == 1 else "s"
         ax.set_title(f"{title}\n{states} states, {heads} head{plural}", fontsize=10)
-        ax.text(0, values + 0.2, "keys →" if keys > 1 else "one key", va="top", fontsize=9.5)
-        ax.set_ylabel("← values")
+        if keys > 1:
+            ax.text(0, values + 0.2, "keys →", va="top", fontsize=9.5)
+        ax.set_ylabel("← values" if keys > 1 else "← states")
         words.append(f"{title}, {values} by {keys}: {states} states and {heads} head{plural}")
     return fig, f"States as rectangles of values by keys. {'; '.join(words)}."
