@@ -13,18 +13,8 @@ import ssmbook
 from ssmbook._book.api import kind, public_modules, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = (
-    "operators",
-    "scans",
-    "systems",
-    "maps",
-    "heads",
-    "gradients",
-    "lens",
-    "display",
-    "exercises",
-    "testing",
-)
+# All folders but the one whose functions belong to a command.
+SHOWN = tuple(name for name in ssmbook.__all__ if name not in ("System", "__version__", "experiments"))
 # Functions and classes of these folders without an example of their own, and why.
 WITHOUT_EXAMPLE = {
     "display.show": "what it does is seen in a notebook only",
