@@ -1,7 +1,9 @@
-"""For all tests: one hypothesis profile, and exercises that nobody has answered yet.
+"""For all tests: one hypothesis profile, exercises that nobody has answered yet, and no figure left open.
 
 The same examples on every machine, and no deadline on a busy one.
 """
+
+import sys
 
 import pytest
 from hypothesis import settings
@@ -16,3 +18,10 @@ settings.load_profile("book")
 def no_wrong_answer_so_far(monkeypatch):
     """A grader tells its formula at the second wrong answer: no test inherits those of another."""
     monkeypatch.setattr(_grader, "_MISSES", {})
+
+
+@pytest.fixture(autouse=True)
+def no_figure_left_open():
+    """Tests count the open figures: those of an earlier test, or of a fixture that lives longer, are none."""
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")

@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from ssmbook import display, gradients, heads, lens, maps, numerics, operators, scans, systems
@@ -86,7 +86,7 @@ COVARIANCES = {
 }
 ANY_DTYPE = ["time_covariance other dtype", "channel_covariance other dtype"]
 W_i, A_i, B_i, C_i = draw(n, p, d), 0.3 * draw(n, N, N), draw(n, N, d), draw(n, p, N)
-AXES = plt.figure().gca()
+AXES = Figure().gca()
 WIDTHS = {"d": 3, "p": 2}
 HEADS = {"H": 2, "head_width": 3}
 
