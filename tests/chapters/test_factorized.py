@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.chapters.factorized import figures
 from ssmbook.chapters.two_ways_to_mix.figures import operator_as_heads
-
-f64 = torch.float64
 
 
 @pytest.mark.parametrize("phi", [0.2, 1.0, 1.4, 1.8, 2.4, 3.0])
@@ -30,7 +29,7 @@ def test_the_line_is_the_best_of_all_directions_and_the_dot_what_it_misses(phi):
 
 
 def test_shares_missed_are_tails_over_all_inputs_together():
-    blocks = torch.randn(3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=f64)
+    blocks = torch.randn(3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=F64)
     own = figures.missed(torch.linalg.svdvals(blocks))
     for H, share in enumerate(own):
         left_over = 0.0
@@ -51,7 +50,7 @@ def test_the_thick_lines_are_the_medians_of_the_thin_ones():
 
 
 def test_the_row_of_features_stands_over_the_row_of_softmax():
-    exact, near = torch.tensor([0.5, 0.2, 0.3], dtype=f64), torch.tensor([0.4, 0.4, 0.2], dtype=f64)
+    exact, near = torch.tensor([0.5, 0.2, 0.3], dtype=F64), torch.tensor([0.4, 0.4, 0.2], dtype=F64)
     left, right = figures.feature_row(exact, near, [1, 6, 15], [0.5, 0.2, 0.1], 1, 8).axes
     assert [bar.get_height() for bar in left.patches] == exact.tolist()
     assert left.get_lines()[0].get_ydata().tolist() == near.tolist()
@@ -63,5 +62,5 @@ def test_the_row_of_features_stands_over_the_row_of_softmax():
 
 @pytest.mark.parametrize(("n", "article"), [(4, "a 4"), (8, "an 8")])
 def test_a_table_has_its_article(n, article):
-    alpha, V = torch.ones(2, n, n, dtype=f64).tril(), torch.eye(2, dtype=f64).expand(2, 2, 2)
+    alpha, V = torch.ones(2, n, n, dtype=F64).tril(), torch.eye(2, dtype=F64).expand(2, 2, 2)
     assert f"each {article} by {n} table" in operator_as_heads(alpha, V)[1]

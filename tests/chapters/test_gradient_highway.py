@@ -6,10 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.chapters.gradient_highway import figures
-
-F64 = torch.float64
 
 
 def points(line):

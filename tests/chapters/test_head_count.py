@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from helpers import F64, like
 
 from ssmbook.chapters.head_count import figures
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
-
-f64 = torch.float64
-
-
-def like(seed):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
 
 
 def shown(ax):
@@ -39,7 +34,7 @@ def test_the_tiles_on_the_left_are_the_table_times_the_tiles_on_the_right(k, p, 
 @pytest.mark.parametrize(("poles", "rank"), [(1, 1), (2, 2), (2, 3), (3, 1)])
 def test_the_framed_block_counts_states_and_the_tall_table_heads(poles, rank):
     R = torch.randn(poles, 3, rank, **like(2)) @ torch.randn(poles, rank, 3, **like(3))
-    z = torch.tensor([0.9, -0.6, 0.3], dtype=f64)[:poles]
+    z = torch.tensor([0.9, -0.6, 0.3], dtype=F64)[:poles]
     W = LagOperator(torch.einsum("st,spd->tpd", z[:, None] ** torch.arange(9), R)).to_dense()
     fig, alt = figures.two_ranks(W, cut=4)
     left, right = fig.axes
@@ -84,7 +79,7 @@ def test_students_of_one_count_stand_side_by_side_around_it():
 def test_the_slider_shows_lags_and_outputs_of_the_best_heads():
     M = random_stable(4, 2, 3, rho=0.9, **like(4)).lags(7)
     best = LagOperator(M).best_heads(1).to_dense()[:, 0]
-    y, near = (LagOperator(lags).apply(torch.ones(7, 2, dtype=f64))[:, 0] for lags in (M, best))
+    y, near = (LagOperator(lags).apply(torch.ones(7, 2, dtype=F64))[:, 0] for lags in (M, best))
     left, middle, right = figures.approximation(M, best, y, near, "H = 1", 0.25).axes
     np.testing.assert_allclose(shown(left), M.flatten(1))
     np.testing.assert_allclose(shown(middle), best.flatten(1))

@@ -5,23 +5,22 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 from scipy.optimize import nnls
 
 from ssmbook.chapters.how_many_heads_really import figures
 from ssmbook.heads import softmax_head_count
 from ssmbook.systems import System, rotation
 
-f64 = torch.float64
-
 
 def turning(n, theta=0.7):
-    eye = torch.eye(2, dtype=f64)
-    return System(rotation(theta, dtype=f64), eye, eye).lags(n)
+    eye = torch.eye(2, dtype=F64)
+    return System(rotation(theta, dtype=F64), eye, eye).lags(n)
 
 
 def test_the_dots_of_the_flip_are_its_lags_and_every_row_has_length_one():
     lags = [(-0.5) ** tau for tau in range(9)]
-    c = torch.tensor([[max(m, 0) + 0.1, max(-m, 0) + 0.1] for m in lags], dtype=f64).T
+    c = torch.tensor([[max(m, 0) + 0.1, max(-m, 0) + 0.1] for m in lags], dtype=F64).T
     lag = torch.arange(9)[:, None] - torch.arange(9)
     alpha = (c[0] / (2 * c[0].sum()))[lag.clamp(min=0)].tril()
     fig, alt = figures.flip_heads(c, alpha)

@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.chapters.interaction_operator import figures
 from ssmbook.operators import DenseOperator
 
-f64 = torch.float64
-
 
 def blocks(n, p, d, H, seed=0):
     """A causal operator (n, n, p, d) that is a sum of H heads."""
-    new = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+    new = {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
     return torch.einsum("hij,hpd->ijpd", torch.randn(H, n, n, **new).tril(), torch.randn(H, p, d, **new))
 
 

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.chapters.interaction_rank_gap import figures
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
-
-f64 = torch.float64
 
 
 def points(line):
@@ -23,7 +22,7 @@ def turn(theta):
 
 
 def share(theta, n):
-    eye = torch.eye(2, dtype=f64)
+    eye = torch.eye(2, dtype=F64)
     sigma2 = LagOperator(System(torch.from_numpy(turn(theta)), eye, eye).lags(n)).spectrum() ** 2
     return float(sigma2[1:].sum() / sigma2.sum())
 

@@ -3,17 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from helpers import F64, like
 from matplotlib.colors import to_hex
 
 from ssmbook import maps
 from ssmbook.chapters.zoo import figures
 from ssmbook.display import COLORS, FAMILIES
-
-f64 = torch.float64
-
-
-def draws(seed):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
 
 
 def shown(ax):
@@ -21,7 +16,7 @@ def shown(ax):
 
 
 def test_only_the_value_side_turns_the_value():
-    new = draws(0)
+    new = like(0)
     v, b = torch.randn(3, **new), torch.randn(5, **new)
     G, A = torch.randn(5, 5, **new), torch.randn(3, 3, **new)
     fig, alt = figures.sides(v, b, G, A)
@@ -59,7 +54,7 @@ def test_the_ruler_puts_every_mark_at_its_count_in_the_color_of_its_family():
 
 @pytest.mark.parametrize("name", ["attention", "RNN", "gated SSD"])
 def test_the_tour_shows_the_spectrum(name):
-    x = torch.randn(9, 3, **draws(1))
+    x = torch.randn(9, 3, **like(1))
     W = maps.zoo(3, 3, 9, **{"generator": torch.Generator().manual_seed(0)})[name].interaction(x)
     left, right = figures.layer(name, W, 9).axes
     heights = [bar.get_height() for bar in right.patches]
@@ -71,7 +66,7 @@ def test_the_tour_shows_the_spectrum(name):
 
 
 def test_coefficients_count_the_negative_ones():
-    tables = {"a": -torch.ones(4, 4, dtype=f64).tril(), "b": torch.ones(4, 4, dtype=f64).tril()}
+    tables = {"a": -torch.ones(4, 4, dtype=F64).tril(), "b": torch.ones(4, 4, dtype=F64).tril()}
     fig, alt = figures.coefficients(tables)
     assert "a: 100 %" in alt and "b: 0 %" in alt
     assert all(np.allclose(shown(ax), t) for ax, t in zip(fig.axes, tables.values(), strict=True))

@@ -1,12 +1,11 @@
 """Graders of *head-count* and *interaction-rank-gap*: a natural mistake gets its own sentence, no formula."""
 
 import torch
+from helpers import F64
 
 from ssmbook.chapters.head_count import graders as count
 from ssmbook.chapters.interaction_rank_gap import graders as gap
 from ssmbook.exercises import check
-
-f64 = torch.float64
 
 
 def best_heads(M, H):
@@ -80,17 +79,17 @@ def test_lonely_token(each_mistake):
     assert check("interaction-rank-gap/lonely-token", lonely_token)
 
     def with_basis(V, M):
-        eye = torch.eye(V.shape[1], dtype=f64)
+        eye = torch.eye(V.shape[1], dtype=F64)
         return next((x for x in eye if M.any() and gap._off(V, M, x) > 1e-9), None)
 
     def always(V, M):
         return lonely_token(V, M) if lonely_token(V, M) is not None else torch.ones(V.shape[1])
 
     def random(V, M):
-        token = torch.randn(V.shape[1], generator=torch.Generator().manual_seed(2), dtype=f64)
+        token = torch.randn(V.shape[1], generator=torch.Generator().manual_seed(2), dtype=F64)
         return None if lonely_token(V, M) is None else token
 
-    first = torch.eye(3, dtype=f64)[0]
+    first = torch.eye(3, dtype=F64)[0]
     mistakes = [
         (with_basis, "their sum does not"),
         (always, "there every token agrees, return None"),
@@ -103,7 +102,7 @@ def test_lonely_token(each_mistake):
 
 def reached(V, M):
     """By trying: least squares on random inputs, every output within the span of what is visible."""
-    x = torch.randn(len(M), V.shape[1], generator=torch.Generator().manual_seed(5), dtype=f64)
+    x = torch.randn(len(M), V.shape[1], generator=torch.Generator().manual_seed(5), dtype=F64)
     for i in range(len(M)):
         seen, wanted = (x[: i + 1] @ V.T).T, sum(M[i - j] @ x[j] for j in range(i + 1))
         left = seen @ torch.linalg.lstsq(seen, wanted[:, None], driver="gelsd", rcond=1e-9).solution

@@ -5,8 +5,6 @@ import torch
 from ssmbook.chapters.gates_and_depth import graders
 from ssmbook.exercises import _grader, check
 
-f64 = torch.float64
-
 
 def by_rank(m):
     """The ratio table r lambda^tau has rank one in every Hankel matrix of two columns."""

@@ -9,8 +9,6 @@ from ssmbook.chapters.gradient_highway import graders as highway
 from ssmbook.chapters.trade_off import graders as trade
 from ssmbook.exercises import check
 
-F64 = torch.float64
-
 
 def lanes(x, W_Q, W_K, V):  # by autograd: another route than the closed form
     def last(x):

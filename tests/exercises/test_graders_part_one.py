@@ -1,6 +1,7 @@
 """Graders of Part I: right answers pass, each natural mistake gets its own sentence, and formulas wait."""
 
 import torch
+from helpers import F64
 
 from ssmbook.chapters.interaction_operator import graders as counting
 from ssmbook.chapters.two_ways_to_mix import graders as mixing
@@ -8,19 +9,17 @@ from ssmbook.chapters.zoo import graders as zoo
 from ssmbook.exercises import check
 from ssmbook.operators import DenseOperator
 
-f64 = torch.float64
-
 
 def window(n, w):
     lag = torch.arange(n)[:, None] - torch.arange(n)[None, :]
-    return ((lag >= 0) & (lag < w)).to(f64) / w
+    return ((lag >= 0) & (lag < w)).to(F64) / w
 
 
 def test_window(each_mistake):
     for answer in (window, lambda n, w: window(n, w).numpy(), lambda n, w: window(n, w).tolist()):
         assert check("two-ways-to-mix/window", answer)
     each_mistake("two-ways-to-mix/window", mixing.WINDOW_MISTAKES)
-    average = check("two-ways-to-mix/window", lambda n, w: 0.5 * torch.eye(n, dtype=f64))
+    average = check("two-ways-to-mix/window", lambda n, w: 0.5 * torch.eye(n, dtype=F64))
     assert "entry (0, 0) is 0.5, wanted 1" in average.hint
 
 
@@ -99,7 +98,7 @@ def test_nearest_heads(each_mistake):
 
 def test_path(each_mistake):
     def many_steps(F, x):
-        ts = (torch.arange(400, dtype=f64) + 0.5) / 400  # the midpoint rule
+        ts = (torch.arange(400, dtype=F64) + 0.5) / 400  # the midpoint rule
         return sum(counting._jacobian(F, t * x) for t in ts) / 400
 
     assert check("interaction-operator/path", many_steps)
@@ -113,7 +112,7 @@ def test_selective_table(each_mistake):
 def test_delta_table(each_mistake):
     def by_recurrence(q, k, beta):  # feed unit values: what comes out is the table
         n, r = k.shape
-        S, rows = torch.zeros(n, r, dtype=f64), []
+        S, rows = torch.zeros(n, r, dtype=F64), []
         for i in range(n):
             S = S - beta[i] * torch.outer(S @ k[i], k[i])
             S[i] += beta[i] * k[i]

@@ -3,10 +3,9 @@
 import math
 
 import torch
+from helpers import F64, rotation
 
 from ssmbook.exercises import check
-
-F64 = torch.float64
 
 
 def counted_layers(n, H):
@@ -41,11 +40,6 @@ def test_a_rounded_logarithm_is_one_layer_too_many():
     assert not verdict and "n = 125, H = 4, 3 layers suffice; got 4" in verdict.hint
 
 
-def turn(angle):
-    c, s = math.cos(angle), math.sin(angle)
-    return torch.tensor([[c, -s], [s, c]], dtype=F64)
-
-
 def positive_rotation(theta, n, slack=0.25):
     angles, arc = theta * torch.arange(n, dtype=F64), (n - 1) * abs(theta)
     if arc < math.pi:
@@ -53,7 +47,7 @@ def positive_rotation(theta, n, slack=0.25):
         at = [middle - half, middle + half]
     else:
         at = [0.0, 2 * math.pi / 3, 4 * math.pi / 3]
-    V = torch.stack([turn(a) for a in at])
+    V = torch.stack([rotation(a) for a in at])
     alpha = torch.linalg.pinv(V[:, :, 0].T) @ torch.stack([angles.cos(), angles.sin()])
     alpha += 2.0 * (len(at) == 3)
     size = 2 * alpha.sum(1)

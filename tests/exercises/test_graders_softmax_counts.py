@@ -1,12 +1,11 @@
 """Graders of *how-many-heads-really*: right answers pass, each mistake gets its own sentence."""
 
 import torch
+from helpers import F64
 
 from ssmbook.chapters.how_many_heads_really import graders
 from ssmbook.exercises import check
 from ssmbook.heads import pairwise_head_count, sinkless_plateau
-
-f64 = torch.float64
 
 
 def test_plateau(each_mistake):
@@ -14,7 +13,7 @@ def test_plateau(each_mistake):
         n = len(M)
         visible = [(i, j) for i in range(n) for j in range(i + 1)]
         wanted = torch.stack([M[i - j].flatten() for i, j in visible])
-        basis = torch.zeros(len(visible), 1 + n * (n - 1) // 2, dtype=f64)
+        basis = torch.zeros(len(visible), 1 + n * (n - 1) // 2, dtype=F64)
         column = 1
         for row, (_, j) in enumerate(visible):
             if j == 0:

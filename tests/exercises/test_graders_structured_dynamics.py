@@ -1,17 +1,16 @@
 """Graders of *structured-dynamics*: a natural mistake gets its own sentence, no formula at first."""
 
 import torch
+from helpers import F64
 
 from ssmbook.chapters.structured_dynamics import graders
 from ssmbook.exercises import check
 from ssmbook.systems import ho_kalman
 
-f64 = torch.float64
-
 
 def series(Z):
     """phi(Z) by its power series: another route than the block exponential."""
-    total, term = torch.eye(len(Z), dtype=f64), torch.eye(len(Z), dtype=f64)
+    total, term = torch.eye(len(Z), dtype=F64), torch.eye(len(Z), dtype=F64)
     for m in range(1, 60):
         term = term @ Z / (m + 1)
         total = total + term
@@ -20,12 +19,12 @@ def series(Z):
 
 def held(A, B, delta):
     Z = delta * A
-    return torch.eye(len(A), dtype=f64) + Z @ series(Z), series(Z) @ B * delta
+    return torch.eye(len(A), dtype=F64) + Z @ series(Z), series(Z) @ B * delta
 
 
 def by_inverse(A, B, delta):
     A_bar = (delta * A).matrix_exp()
-    return A_bar, torch.linalg.solve(A, (A_bar - torch.eye(len(A), dtype=f64)) @ B)
+    return A_bar, torch.linalg.solve(A, (A_bar - torch.eye(len(A), dtype=F64)) @ B)
 
 
 def test_hold_names_part_and_mistake(each_mistake):
@@ -46,7 +45,7 @@ def test_translate(each_mistake):
         return C @ torch.linalg.inv(series(delta * A))
 
     def through_inverse(A, B, C, delta):
-        Z, one = delta * A, torch.eye(len(A), dtype=f64)
+        Z, one = delta * A, torch.eye(len(A), dtype=F64)
         return C @ torch.linalg.inv(torch.linalg.solve(Z, Z.matrix_exp() - one))
 
     assert check(name, right)
@@ -59,5 +58,5 @@ def test_realize(each_mistake):
     name = "structured-dynamics/realize"
     assert check(name, ho_kalman)
     each_mistake(name, graders.REALIZE_MISTAKES)
-    other = check(name, lambda M, N: ho_kalman(M, N).replace(A=0 * torch.eye(N, dtype=f64)))
+    other = check(name, lambda M, N: ho_kalman(M, N).replace(A=0 * torch.eye(N, dtype=F64)))
     assert "does not answer as the hidden one does: entry" in other.hint

@@ -4,12 +4,11 @@ import math
 
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.experiments.counted_scans import ALGORITHMS
 from ssmbook.experiments.counting import Machine, Traffic, count, measured
 from ssmbook.scans import diagonal_scan_naive
-
-F64 = torch.float64
 
 
 def problem(T, D, decay=None):

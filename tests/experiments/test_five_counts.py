@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import F64, randn
 
 from ssmbook.chapters.how_many_heads_really.five_counts import (
     cone_error,
@@ -19,17 +20,11 @@ from ssmbook.heads import jordan_approximation, jordan_lags, sinkless_plateau, s
 from ssmbook.operators import DenseOperator
 from ssmbook.systems import System
 
-F64 = torch.float64
-
 
 def rotation_lags(theta, n, rho=1.0):
     turn = theta * torch.arange(n, dtype=F64)
     rows = torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()], dim=1)
     return (rho ** torch.arange(n, dtype=F64))[:, None, None] * rows.reshape(n, 2, 2)
-
-
-def rand(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 def operator_error(fit, M):
@@ -48,7 +43,7 @@ def operator_error(fit, M):
 
 @pytest.mark.parametrize("sink", [True, False])
 def test_the_curve_ends_at_the_error_of_the_heads_returned(sink):
-    M = rand(7, 3, 2)
+    M = randn(7, 3, 2)
     fit = fit_softmax_heads(M, 3, sink=sink, steps=60)
     assert operator_error(fit, M) == pytest.approx(float(fit.curve[-1]), rel=1e-8)
     assert (fit.curve.diff() <= 0).all() and len(fit.curve) == len(fit.largest)
@@ -79,7 +74,7 @@ def test_two_sink_heads_stay_above_the_half_plane_floor_and_three_do_not():
 def test_half_plane_floor_against_cones_of_two(rho):
     M = rotation_lags(0.7, 11, rho)
     floor = half_plane_floor(M)
-    assert min(cone_error(M, rand(2, 2, 2, seed=s)) for s in range(200)) >= floor
+    assert min(cone_error(M, randn(2, 2, 2, seed=s)) for s in range(200)) >= floor
     angles = torch.arange(0, 2 * math.pi, 0.02)
     nearly = []
     for phi in angles.tolist():  # two generators that are almost opposite

@@ -5,34 +5,29 @@ from functools import partial
 
 import pytest
 import torch
+from helpers import F64, randn
 
 from ssmbook import gradients
 from ssmbook.experiments import gradient_flow as flow
 from ssmbook.maps import RNN, Attention
 from ssmbook.systems import System
 
-F64 = torch.float64
-
-
-def rand(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
 
 @pytest.mark.parametrize("distance", [1, 5, 12])
 def test_matching_head_gives_the_logit_to_the_answer_alone(distance):
-    x = flow.place_match(rand(13, 4), distance)
-    alpha = flow.matching_head(rand(4, 4, seed=1), logit=3.0).coefficients(x)[0, -1]
+    x = flow.place_match(randn(13, 4), distance)
+    alpha = flow.matching_head(randn(4, 4, seed=1), logit=3.0).coefficients(x)[0, -1]
     want = torch.ones(13, dtype=F64)
     want[-1 - distance] = math.exp(3.0)
     assert torch.allclose(alpha, want / want.sum(), rtol=1e-12)
-    assert flow.matching_head(rand(4, 4, seed=1), logit=3.0)(x).shape == (13, 4)
+    assert flow.matching_head(randn(4, 4, seed=1), logit=3.0)(x).shape == (13, 4)
 
 
 @pytest.mark.guards("prop-alibi")
 def test_a_bias_is_added_per_distance():
     bias = -0.25 * torch.arange(13, dtype=F64)
-    head = flow.matching_head(rand(4, 4), logit=3.0, bias=bias)
-    alpha = head.coefficients(flow.place_match(rand(13, 4), 7))
+    head = flow.matching_head(randn(4, 4), logit=3.0, bias=bias)
+    alpha = head.coefficients(flow.place_match(randn(13, 4), 7))
     logits = bias.flip(0).clone()
     logits[-8] += 3.0
     assert torch.allclose(alpha[0, -1], torch.softmax(logits, 0), rtol=1e-12)
@@ -41,9 +36,9 @@ def test_a_bias_is_added_per_distance():
 @pytest.mark.guards("thm-gradient-highway")
 @pytest.mark.guards("prop-sigma2-highway")
 def test_the_matched_gradient_does_not_know_the_distance():
-    V = torch.linalg.qr(rand(4, 4, seed=2)).Q
+    V = torch.linalg.qr(randn(4, 4, seed=2)).Q
     head = flow.matching_head(V, logit=float(gradients.required_margin(0.9, 129)))
-    filler = rand(129, 4, seed=3)
+    filler = randn(129, 4, seed=3)
     norms = flow.placed_profile(head, lambda tau: flow.place_match(filler, tau), [1, 2, 17, 64, 128])
     assert float(norms.max() / norms.min()) < 1.1
     assert bool((norms >= 0.9 * (1 - 1e-9)).all())
@@ -53,14 +48,14 @@ def test_the_matched_gradient_does_not_know_the_distance():
 @pytest.mark.parametrize("z", [-6.0, 0.0, 1.0])
 def test_the_gated_reader_fades_by_its_steps(z):
     layer = flow.gated_reader(3, pre_activation=z, generator=torch.Generator().manual_seed(1), dtype=F64)
-    filler = rand(21, 3, seed=4)
+    filler = randn(21, 3, seed=4)
     norms = flow.placed_profile(layer, lambda tau: flow.place_source(filler, tau), [1, 6, 20])
     passed = math.log1p(math.exp(z)) * torch.tensor([0.0, 5.0, 19.0], dtype=F64)
     assert torch.allclose(norms, norms[0] * torch.exp(-passed), rtol=1e-10)
 
 
 def test_placing_marks_its_tokens_and_leaves_the_filler_alone():
-    filler = rand(6, 3)
+    filler = randn(6, 3)
     assert flow.place_source(filler, 3)[:, 0].tolist() == [0, 1, 1, 1]
     assert flow.place_match(filler, 3)[:, :2].tolist() == [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [1, 0]]
     kept = filler.clone()
@@ -70,7 +65,7 @@ def test_placing_marks_its_tokens_and_leaves_the_filler_alone():
 
 def test_transport_norms_are_the_norms_of_the_products():
     layer = RNN(2, 2, N=4, generator=torch.Generator().manual_seed(5), dtype=F64)
-    x = rand(9, 2, seed=6)
+    x = randn(9, 2, seed=6)
     slopes = 1 - torch.tanh(layer._pre_activations(x)) ** 2
     logs = flow.transport_norms(slopes.detach(), layer.A.detach())
     product = torch.eye(4, dtype=F64)
@@ -80,8 +75,8 @@ def test_transport_norms_are_the_norms_of_the_products():
 
 
 def test_linear_recurrence_has_the_lag_operators_for_gradient():
-    A, B, C = rand(4, 4) / 3, rand(4, 2, seed=1), rand(3, 4, seed=2)
-    blocks = gradients.jacobian_blocks(flow.linear_recurrence(System(A, B, C)), rand(11, 2, seed=3))
+    A, B, C = randn(4, 4) / 3, randn(4, 2, seed=1), randn(3, 4, seed=2)
+    blocks = gradients.jacobian_blocks(flow.linear_recurrence(System(A, B, C)), randn(11, 2, seed=3))
     for tau in range(11):
         assert torch.allclose(blocks[10 - tau], C @ torch.linalg.matrix_power(A, tau) @ B, rtol=1e-10)
 
@@ -89,8 +84,8 @@ def test_linear_recurrence_has_the_lag_operators_for_gradient():
 @pytest.mark.guards("prop-sigma2-highway")
 @pytest.mark.parametrize("seed", range(4))
 def test_lanes_hold_under_attack_and_agree_with_autograd(seed):
-    weights = [rand(3, 4, seed=10 * seed + k) for k in range(3)]
-    x = flow.attack_lane(rand(6, 4, seed=seed + 99), weights, steps=80)
+    weights = [randn(3, 4, seed=10 * seed + k) for k in range(3)]
+    x = flow.attack_lane(randn(6, 4, seed=seed + 99), weights, steps=80)
     found = flow.lanes(x, *weights)
     assert float(found.lower.min()) >= 1 - 1e-9 and float(found.upper.max()) <= 1 + 1e-9
     assert float(found.bend.max()) < 1e-9
@@ -107,7 +102,7 @@ def test_the_closed_form_is_autograd_of_the_books_head(options, target):
     generator = torch.Generator().manual_seed(7)
     layer = Attention(4, 3, H=1, head_width=2, **options, generator=generator, dtype=F64)
     layer.requires_grad_(False)
-    x = 2 * rand(11, 4, seed=8)
+    x = 2 * randn(11, 4, seed=8)
     bias = layer.relative_bias(11)[0, target] if layer.alibi else None
     weights = layer.W_Q[0], layer.W_K[0], layer.W_O[0] @ layer.W_V[0]
     formula = gradients.softmax_jacobian_row(x, *weights, target, bias=bias, sink=0.0 if layer.sink else None)
@@ -137,8 +132,8 @@ def test_the_price_of_a_pole_is_the_sum_of_its_squared_derivatives(s):
 def test_highway_input_keeps_its_share_of_every_singular_value(n, c, rank):
     """Also where equal weights would do (c < 1/n) and where V has rank one: no second lane is needed."""
     for seed in range(5):
-        W_Q, W_K = rand(2, 5, seed=1 + 7 * seed), rand(2, 5, seed=2 + 7 * seed)
-        V = rand(4, rank, seed=3 + 7 * seed) @ rand(rank, 5, seed=4 + 7 * seed)
+        W_Q, W_K = randn(2, 5, seed=1 + 7 * seed), randn(2, 5, seed=2 + 7 * seed)
+        V = randn(4, rank, seed=3 + 7 * seed) @ randn(rank, 5, seed=4 + 7 * seed)
         generator = torch.Generator().manual_seed(seed)
         x = flow.highway_input(W_K.T @ W_Q / 2**0.5, n, c, generator=generator)
         sigma = torch.linalg.svdvals(V)
@@ -159,7 +154,7 @@ def _head(first, others, W_Q, W_K, V):
 
 def test_rnn_slopes_are_derivative_and_chord():
     layer = RNN(2, 2, N=4, generator=torch.Generator().manual_seed(5), dtype=F64)
-    x = torch.cat([torch.zeros(1, 2, dtype=F64), rand(9, 2, seed=6)])  # a first step at z = 0
+    x = torch.cat([torch.zeros(1, 2, dtype=F64), randn(9, 2, seed=6)])  # a first step at z = 0
     z = layer._pre_activations(x).detach()
     tangent, chord = flow.rnn_slopes(layer, x)
     assert torch.allclose(tangent, torch.cosh(z) ** -2, rtol=1e-12)
@@ -170,19 +165,19 @@ def test_rnn_slopes_are_derivative_and_chord():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: flow.matching_head(rand(3, 4), logit=1.0),
-        lambda: flow.matching_head(rand(1, 1), logit=1.0),
-        lambda: flow.matching_head(rand(3, 3), logit=math.nan),
-        lambda: flow.place_match(rand(5, 3), 5),
-        lambda: flow.place_match(rand(5, 3), 0),
-        lambda: flow.place_source(rand(5, 1), 2),
+        lambda: flow.matching_head(randn(3, 4), logit=1.0),
+        lambda: flow.matching_head(randn(1, 1), logit=1.0),
+        lambda: flow.matching_head(randn(3, 3), logit=math.nan),
+        lambda: flow.place_match(randn(5, 3), 5),
+        lambda: flow.place_match(randn(5, 3), 0),
+        lambda: flow.place_source(randn(5, 1), 2),
         lambda: flow.gated_reader(3, pre_activation=math.inf),
-        lambda: flow.placed_profile(lambda x: x, lambda tau: rand(4, 2), []),
-        lambda: flow.linear_recurrence(System(rand(3, 3), rand(2, 1), rand(1, 3))),
+        lambda: flow.placed_profile(lambda x: x, lambda tau: randn(4, 2), []),
+        lambda: flow.linear_recurrence(System(randn(3, 3), randn(2, 1), randn(1, 3))),
         lambda: flow.highway_input(torch.zeros(3, 3, dtype=F64), 5, 0.5),
-        lambda: flow.highway_input(rand(3, 3), 5, 1.0),
-        lambda: flow.rnn_slopes(RNN(2, 2, N=3, activation="relu", dtype=F64), rand(4, 2)),
-        lambda: flow.transport_norms(rand(5, 3), rand(4, 4)),
+        lambda: flow.highway_input(randn(3, 3), 5, 1.0),
+        lambda: flow.rnn_slopes(RNN(2, 2, N=3, activation="relu", dtype=F64), randn(4, 2)),
+        lambda: flow.transport_norms(randn(5, 3), randn(4, 4)),
     ],
 )
 def test_bad_input_is_refused(call):

@@ -4,12 +4,11 @@ import math
 
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.experiments import _data
 from ssmbook.experiments._learning_heads import TEACHERS, _class_systems, conditioned_system
 from ssmbook.heads import head_count, head_floor, softmax_head_count
-
-F64 = torch.float64
 
 
 @pytest.mark.parametrize(("k", "rho", "condition"), TEACHERS[::3])

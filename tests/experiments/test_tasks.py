@@ -5,25 +5,22 @@ import math
 
 import pytest
 import torch
+from helpers import gen
 
 from ssmbook.chapters.tasks import figures
 from ssmbook.experiments import tasks
 from ssmbook.experiments._runs import plain
 
 
-def new(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
 def test_copying_asks_for_the_symbols_in_order():
-    tokens, answers = tasks.draw("copying", 5, 7, generator=new())
+    tokens, answers = tasks.draw("copying", 5, 7, generator=gen())
     assert tokens.shape == answers.shape == (7, 10)
     assert torch.equal(answers[:, 5:], tokens[:, :5]) and (answers[:, :5] == -1).all()
     assert (tokens[:, 5:] == tasks.ANSWER).all()
 
 
 def test_selective_copying_skips_the_blanks():
-    tokens, answers = tasks.draw("selective copying", 5, 7, generator=new())
+    tokens, answers = tasks.draw("selective copying", 5, 7, generator=gen())
     for row, wanted in zip(tokens, answers, strict=True):
         told = row[:10]
         assert (told == tasks.BLANK).sum() == 5
@@ -31,7 +28,7 @@ def test_selective_copying_skips_the_blanks():
 
 
 def test_recall_answers_each_key_once_with_its_value():
-    tokens, answers = tasks.draw("recall", 4, 6, generator=new())
+    tokens, answers = tasks.draw("recall", 4, 6, generator=gen())
     assert tokens.shape == (6, 24)
     for row, wanted in zip(tokens.tolist(), answers.tolist(), strict=True):
         told = {(row[i], row[i + 1]): row[i + 2] for i in range(0, 12, 3)}
@@ -41,7 +38,7 @@ def test_recall_answers_each_key_once_with_its_value():
 
 
 def test_rotation_asks_for_the_position_so_far():
-    turns, answers = tasks.draw("rotation", 9, 5, generator=new())
+    turns, answers = tasks.draw("rotation", 9, 5, generator=gen())
     position = torch.zeros(5, dtype=torch.int64)
     for i in range(9):
         position = (position + turns[:, i]) % 3
@@ -49,8 +46,8 @@ def test_rotation_asks_for_the_position_so_far():
 
 
 def test_the_rotating_layer_is_its_recurrence():
-    layer = tasks.RotatingSSM(6, N=5, generator=new()).double()
-    x = torch.randn(2, 11, 6, generator=new(1), dtype=torch.float64)
+    layer = tasks.RotatingSSM(6, N=5, generator=gen()).double()
+    x = torch.randn(2, 11, 6, generator=gen(1), dtype=torch.float64)
     state, outputs = torch.zeros(2, 5, dtype=torch.complex128), []
     for x_t in x.unbind(1):
         decay = torch.nn.functional.softplus(x_t @ layer.decay.mT + layer.shift)
@@ -62,7 +59,7 @@ def test_the_rotating_layer_is_its_recurrence():
 
 def test_every_model_is_causal_and_of_one_size():
     sizes = []
-    tokens, _ = tasks.draw("copying", 4, 2, generator=new())
+    tokens, _ = tasks.draw("copying", 4, 2, generator=gen())
     changed = tokens.clone()
     changed[:, -1] = 0
     for name in tasks.MODELS:

@@ -5,6 +5,7 @@ import math
 import matplotlib
 import pytest
 import torch
+from helpers import F64, like, tokens
 
 from ssmbook.chapters.trade_off import figures
 from ssmbook.chapters.trade_off import reach as bench
@@ -13,22 +14,14 @@ from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward, RetNet
 from ssmbook.systems import System
 
-F64 = torch.float64
-
-
-def settings(seed=0):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
-
-
-def rand(*shape, seed=1):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
 
 def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
-    ssm = LTISSM.random(3, 2, N=4, rho=0.9, **settings())
+    ssm = LTISSM.random(3, 2, N=4, rho=0.9, **like())
     norms = torch.linalg.matrix_norm(ssm.system.lags(8).detach(), 2)
     for seed in range(3):
-        kept = bench.retained_fraction(ssm, rand(5, 3, seed=seed), rand(5, 3, seed=9), rand(5, 6, 3, seed=8))
+        kept = bench.retained_fraction(
+            ssm, tokens(5, 3, seed=seed), tokens(5, 3, seed=9), tokens(5, 6, 3, seed=8)
+        )
         share = norms[7] / norms[[1, 2, 4, 7]].max()
         assert kept.shape == (5,) and torch.allclose(kept, share.expand(5), rtol=1e-9)
     typical, best = bench.reach(ssm, 3, 7, generator=torch.Generator().manual_seed(0))
@@ -36,7 +29,7 @@ def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
 
 
 def taps(width, **values):
-    layer = Convolution(1, 1, width=width, **settings())
+    layer = Convolution(1, 1, width=width, **like())
     with torch.no_grad():
         layer.K.zero_()
         for lag, value in values.items():
@@ -62,29 +55,29 @@ def test_a_small_denominator_is_not_rewarded():
 
 @pytest.mark.guards("def-reach")
 def test_the_share_does_not_depend_on_the_units_of_the_output():
-    head = Attention(3, 3, H=1, head_width=3, **settings())
-    x = rand(6, 3), rand(6, 3, seed=2), rand(6, 9, 3, seed=3)
+    head = Attention(3, 3, H=1, head_width=3, **like())
+    x = tokens(6, 3), tokens(6, 3, seed=2), tokens(6, 9, 3, seed=3)
     shares = [bench.retained_fraction(lambda tokens, s=s: s * head(tokens), *x) for s in (1e-12, 1.0, 1e12)]
     assert torch.allclose(shares[0], shares[1], rtol=1e-9) and torch.allclose(shares[2], shares[1], rtol=1e-9)
     assert bool(((shares[1] >= 0) & (shares[1] <= 1)).all())
 
 
 def test_retention_keeps_its_decay_exactly():
-    layer = RetNet(3, 3, H=1, head_width=3, decay=[0.7], **settings())
+    layer = RetNet(3, 3, H=1, head_width=3, decay=[0.7], **like())
     typical, best = bench.reach(layer, 3, 11, generator=torch.Generator().manual_seed(0))
     assert typical == pytest.approx(0.7**10) == best
 
 
 def test_no_mixing_and_no_sight_keep_nothing():
     generator = torch.Generator().manual_seed(0)
-    for layer in (FeedForward(3, 3, width=4, **settings()), Convolution(3, 3, width=3, **settings())):
+    for layer in (FeedForward(3, 3, width=4, **like()), Convolution(3, 3, width=3, **like())):
         assert bench.reach(layer, 3, 3, generator=generator) == (0.0, 0.0)
-    assert bench.reach(Convolution(3, 3, width=3, **settings()), 3, 2, generator=generator)[0] > 0
-    assert bench.reach(Convolution(3, 3, width=3, **settings()), 3, 1, generator=generator) == (1.0, 1.0)
+    assert bench.reach(Convolution(3, 3, width=3, **like()), 3, 2, generator=generator)[0] > 0
+    assert bench.reach(Convolution(3, 3, width=3, **like()), 3, 1, generator=generator) == (1.0, 1.0)
 
 
 def test_typical_is_at_most_best_and_the_generator_decides():
-    head = Attention(3, 3, H=1, head_width=3, **settings())
+    head = Attention(3, 3, H=1, head_width=3, **like())
     first, again = (bench.reach(head, 3, 20, generator=torch.Generator().manual_seed(4)) for _ in range(2))
     assert first == again and first[0] < 0.3 and first[1] == 1.0
 
@@ -92,7 +85,7 @@ def test_typical_is_at_most_best_and_the_generator_decides():
 @pytest.mark.parametrize("distance", [1, 2, 9, 200])
 def test_highway_tokens_give_the_weight_they_promise(distance):
     for seed in range(4):
-        head = Attention(4, 4, H=1, head_width=2, **settings(seed))
+        head = Attention(4, 4, H=1, head_width=2, **like(seed))
         x = bench.highway_tokens(head, distance)
         assert x.shape == (distance + 1, 4) and bool((x[1:-1] == 0).all())
         assert float(head.coefficients(x)[0, -1, 0].detach()) >= 1 - 2 / (distance + 2)
@@ -102,7 +95,7 @@ def test_highway_tokens_give_the_weight_they_promise(distance):
 
 
 def test_recall_reads_the_slots():
-    keys, values = torch.eye(3, 4, dtype=F64), rand(2, 3, 5)
+    keys, values = torch.eye(3, 4, dtype=F64), tokens(2, 3, 5)
     x = bench.recall_tokens(keys, values, 1)
     assert x.shape == (2, 4, 13)
     assert torch.equal(x[0, :3, :4], keys) and torch.equal(x[:, :3, 8:], values)
@@ -116,8 +109,8 @@ def test_recall_reads_the_slots():
 @pytest.mark.parametrize("m", [1, 3])
 def test_the_share_missed_is_that_of_a_sample(m):
     c, r = 2, 2
-    keys, values = rand(m, c), rand(20_000, m, r, seed=3)
-    layer = LTISSM.random(2 * c + r, r, N=3, rho=0.9, **settings())
+    keys, values = tokens(m, c), tokens(20_000, m, r, seed=3)
+    layer = LTISSM.random(2 * c + r, r, N=3, rho=0.9, **like())
     with torch.no_grad():
         answers = torch.stack([layer(bench.recall_tokens(keys, values, t))[:, -1] for t in range(m)], dim=1)
     sampled = float((answers - values).pow(2).mean())
@@ -130,33 +123,33 @@ def test_the_share_missed_is_that_of_a_sample(m):
 
 
 def test_a_residual_layer_can_be_undone():
-    layer, u = LTISSM.random(3, 3, N=4, rho=0.7, **settings()), rand(6, 3)
+    layer, u = LTISSM.random(3, 3, N=4, rho=0.7, **like()), tokens(6, 3)
     before = layer.system.lags(6).detach().clone()
     x = bench.undo_residual(layer, u)
     assert torch.allclose(x + layer(x).detach(), u, atol=1e-9)
     assert torch.equal(layer.system.lags(6).detach(), before)
     with pytest.raises(TypeError, match="layer must be an LTISSM with p = d"):
-        bench.undo_residual(LTISSM.random(3, 2, N=4, **settings()), u)
+        bench.undo_residual(LTISSM.random(3, 2, N=4, **like()), u)
 
 
 def test_bad_input_is_named():
-    head = Attention(3, 3, H=1, head_width=2, **settings())
-    with pytest.raises(ValueError, match="target must have shape"):
-        bench.retained_fraction(head, rand(3), rand(4), rand(2, 3))
-    with pytest.raises(ValueError, match="gap must have the batch shape of source"):
-        bench.retained_fraction(head, rand(2, 3), rand(2, 3), rand(2, 3))
+    head = Attention(3, 3, H=1, head_width=2, **like())
+    with pytest.raises(ValueError, match="target must"):
+        bench.retained_fraction(head, tokens(3), tokens(4), tokens(2, 3))
+    with pytest.raises(ValueError, match="gap must"):
+        bench.retained_fraction(head, tokens(2, 3), tokens(2, 3), tokens(2, 3))
     with pytest.raises(ValueError, match="distance must be at least 1; got 0"):
         bench.reach(head, 3, 0)
     with pytest.raises(TypeError, match="head must be an Attention"):
-        bench.highway_tokens(RetNet(3, 3, H=1, head_width=3, **settings()), 4)
+        bench.highway_tokens(RetNet(3, 3, H=1, head_width=3, **like()), 4)
     with pytest.raises(ValueError, match="one causal head without bias, ALiBi or sink"):
-        bench.highway_tokens(Attention(3, 3, H=1, head_width=2, sink=True, **settings()), 4)
+        bench.highway_tokens(Attention(3, 3, H=1, head_width=2, sink=True, **like()), 4)
     with torch.no_grad():
         head.W_Q.zero_()
     with pytest.raises(ValueError, match="other than 0; got 0"):
         bench.highway_tokens(head, 4)
     with pytest.raises(ValueError, match="asked must be between 0 and 2; got 3"):
-        bench.recall_tokens(torch.eye(3, dtype=F64), rand(3, 2), 3)
+        bench.recall_tokens(torch.eye(3, dtype=F64), tokens(3, 2), 3)
     with pytest.raises(ValueError, match="places must hold at least one map"):
         figures.plane({})
     with pytest.raises(ValueError, match=r"places\['a'\] must hold reaches in \[0, 1\]"):

@@ -4,16 +4,11 @@ import math
 
 import pytest
 import torch
+from helpers import F64, gen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import gradients
-
-F64 = torch.float64
-
-
-def gen(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def head(W_Q, W_K, V, bias=None, sink=None):
@@ -208,23 +203,23 @@ def test_bad_arguments_are_refused_by_name():
         (
             lambda: gradients.sigma2_lower_bound(torch.tensor(0.5), V),
             TypeError,
-            "alpha must have the dtype of V",
+            "alpha must",
         ),
-        (lambda: gradients.sigma2_lower_bound(0.5, V[0]), ValueError, "V must have shape"),
-        (lambda: gradients.softmax_jacobian_block(0.5, V, v[:1], v, x[0]), ValueError, "v_j must have shape"),
+        (lambda: gradients.sigma2_lower_bound(0.5, V[0]), ValueError, "V must"),
+        (lambda: gradients.softmax_jacobian_block(0.5, V, v[:1], v, x[0]), ValueError, "v_j must"),
         (
             lambda: gradients.softmax_jacobian_block(0.5, V, v[None], v, x[0]),
             ValueError,
-            "v_j must have the batch",
+            "v_j must",
         ),
-        (lambda: gradients.softmax_jacobian_row(x, W_Q, W_K, V[:, :2]), ValueError, "V must have shape"),
-        (lambda: gradients.softmax_row_weights(x, W_Q, W_K[:1]), ValueError, "W_K must have shape"),
-        (lambda: gradients.softmax_row_weights(x, W_Q.float(), W_K), TypeError, "W_Q must have the dtype"),
-        (lambda: gradients.softmax_row_weights(x, W_Q, W_K, bias=v), ValueError, "bias must have shape"),
+        (lambda: gradients.softmax_jacobian_row(x, W_Q, W_K, V[:, :2]), ValueError, "V must"),
+        (lambda: gradients.softmax_row_weights(x, W_Q, W_K[:1]), ValueError, "W_K must"),
+        (lambda: gradients.softmax_row_weights(x, W_Q.float(), W_K), TypeError, "W_Q must"),
+        (lambda: gradients.softmax_row_weights(x, W_Q, W_K, bias=v), ValueError, "bias must"),
         (
             lambda: gradients.softmax_row_weights(x, W_Q, W_K, sink=math.inf),
             ValueError,
-            "sink must be finite",
+            "sink must",
         ),
         (lambda: gradients.softmax_row_weights(x, W_Q, W_K, 4), ValueError, "target must be"),
     ]

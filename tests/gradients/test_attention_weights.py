@@ -4,16 +4,11 @@ import math
 
 import pytest
 import torch
+from helpers import F64, gen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import gradients
-
-F64 = torch.float64
-
-
-def gen(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.guards("prop-margin")
@@ -104,19 +99,19 @@ def test_alibi_decays_at_the_rate_of_its_slope_even_when_matched():
 def test_bad_arguments_are_refused_by_name():
     column, pair = torch.rand(2, 1), torch.tensor([3, 4])  # no pair of equal shapes, though they broadcast
     bad = [
-        (lambda: gradients.weight_from_margin(column, pair), ValueError, "n must be a number or"),
-        (lambda: gradients.dilution_bound(column, pair), ValueError, "n must be a number or"),
-        (lambda: gradients.alibi_bound(column, 0.1, pair), ValueError, "B must be a number or"),
-        (lambda: gradients.alibi_bound(0.1, column, pair), ValueError, "slope must be a number or"),
+        (lambda: gradients.weight_from_margin(column, pair), ValueError, "n must"),
+        (lambda: gradients.dilution_bound(column, pair), ValueError, "n must"),
+        (lambda: gradients.alibi_bound(column, 0.1, pair), ValueError, "B must"),
+        (lambda: gradients.alibi_bound(0.1, column, pair), ValueError, "slope must"),
         (lambda: gradients.required_margin(1.0, 5), ValueError, "alpha must lie in \\(0.0, 1.0\\)"),
         (lambda: gradients.required_margin(0.5, 1), ValueError, "n must be at least 2"),
-        (lambda: gradients.required_margin(0.5, 2.5), TypeError, "n must be an int"),
+        (lambda: gradients.required_margin(0.5, 2.5), TypeError, "n must"),
         (
             lambda: gradients.required_margin(torch.rand(3), torch.tensor([3, 4])),
             ValueError,
-            "n must be a number or",
+            "n must",
         ),
-        (lambda: gradients.weight_from_margin(math.nan, 4), ValueError, "margin must be finite"),
+        (lambda: gradients.weight_from_margin(math.nan, 4), ValueError, "margin must"),
         (lambda: gradients.dilution_bound(-1.0, 4), ValueError, "B must lie in \\[0.0, inf\\)"),
         (lambda: gradients.dilution_bound(1.0, 0), ValueError, "n must be at least 1"),
         (lambda: gradients.alibi_bound(1.0, -0.1, 3), ValueError, "slope must lie"),

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from helpers import F64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -12,7 +13,6 @@ from scipy.optimize import minimize
 from ssmbook.heads import bounded_head_count, bounded_heads, every_input_head_count
 from ssmbook.systems import System, random_stable
 
-F64 = torch.float64
 ALGEBRAS = (1, 2, 4, 8)
 
 
@@ -137,7 +137,7 @@ def test_bad_input_is_named():
         bounded_heads(torch.zeros(3, 5, 6, dtype=F64), algebra=4)
     with pytest.raises(ValueError, match="algebra must be one of .* got 3"):
         bounded_heads(torch.zeros(3, 2, 2, dtype=F64), algebra=3)
-    with pytest.raises(ValueError, match="M must be finite"):
+    with pytest.raises(ValueError, match="M must"):
         bounded_heads(torch.full((2, 2, 2), float("inf"), dtype=F64))
     with pytest.raises(ValueError, match="p, d >= 1"):
         bounded_heads(torch.zeros(2, 0, 2, dtype=F64))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
+from helpers import EYE, F64, random_system
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,16 +22,7 @@ from ssmbook.heads import (
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
 
-DOUBLE = torch.float64
-EYE = torch.eye(2, dtype=DOUBLE)
 quick = settings(max_examples=40, deadline=None)
-
-
-def random_system(N, d, p, rho, seed):
-    generator = torch.Generator().manual_seed(seed)
-    A = torch.randn(N, N, generator=generator, dtype=DOUBLE)
-    A = A * (rho / torch.linalg.eigvals(A).abs().max())
-    return (A, *(torch.randn(*s, generator=generator, dtype=DOUBLE) for s in ((N, d), (p, N), (p, d))))
 
 
 def floats(*matrices):
@@ -43,7 +35,7 @@ def floats(*matrices):
 def test_modal_residues_rebuild_the_lags_and_their_span_is_k(N, d, p, repeated, seed):
     A, B, C, D = random_system(N, d, p, 0.9, seed)
     if repeated:
-        A = torch.kron(torch.eye(2, dtype=DOUBLE), A)
+        A = torch.kron(torch.eye(2, dtype=F64), A)
         B, C = torch.cat([B, B.flip(0)]), torch.cat([C, C.flip(1)], 1)
     for skip in (None, D):
         lam, R = modal_residues(System(A, B, C, skip))
@@ -83,7 +75,7 @@ def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
              for (lam, m), R in residues.items() if m <= tau),
             start=0 * next(iter(residues.values())),
         )  # fmt: skip
-        assert torch.equal(torch.tensor(rebuilt.tolist(), dtype=DOUBLE), lags[tau])
+        assert torch.equal(torch.tensor(rebuilt.tolist(), dtype=F64), lags[tau])
 
 
 def test_complex_pairs_counted_by_exact_residues():
@@ -144,14 +136,14 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
 
 
 def test_no_states_have_no_modes():
-    zero = lambda *shape: torch.zeros(*shape, dtype=DOUBLE)  # noqa: E731
+    zero = lambda *shape: torch.zeros(*shape, dtype=F64)  # noqa: E731
     lam, R = modal_residues(System(zero(0, 0), zero(0, 2), zero(2, 0)))
     assert lam.shape == (0,) and R.shape == (0, 2, 2)
     assert exact_modal_head_count([], [], [[], []]) == 0 and exact_modal_residues([], [], [[], []]) == {}
 
 
 def test_defective_systems_are_refused_by_the_float_modal_form():
-    A = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=DOUBLE)
+    A = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=F64)
     with pytest.raises(ValueError, match="A must be diagonalizable"):
         modal_residues(System(A, EYE, EYE))
     assert head_count(System(A, EYE, EYE), 9) == 2

@@ -6,17 +6,12 @@ import math
 
 import pytest
 import torch
+from helpers import F64, randn
 
 from ssmbook.exercises import check
 from ssmbook.heads import residual_depth_span, residual_stack_operator
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.systems import System
-
-DOUBLE = torch.float64
-
-
-def randn(*shape, seed):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
 
 
 def stack(L, H, p, n, *, shared=False):
@@ -81,14 +76,14 @@ def test_bad_input_is_named():
     for arguments in ((-1, 1, 2), (1, -1, 2), (1, 1, 0)):
         with pytest.raises(ValueError, match="must be at least"):
             residual_depth_span(*arguments)
-    with pytest.raises(TypeError, match="L must be an int"):
+    with pytest.raises(TypeError, match="L must"):
         residual_depth_span(1.0, 1, 2)
     alpha, V = stack(2, 1, 3, 4)
-    with pytest.raises(ValueError, match="V must have shape"):
+    with pytest.raises(ValueError, match="V must"):
         residual_stack_operator(alpha, V[:1])
-    with pytest.raises(ValueError, match="V must have shape"):
+    with pytest.raises(ValueError, match="V must"):
         residual_stack_operator(alpha, V[..., :2])
-    with pytest.raises(TypeError, match="V must have the dtype"):
+    with pytest.raises(TypeError, match="V must"):
         residual_stack_operator(alpha, V.float())
 
 
@@ -96,14 +91,14 @@ def test_bad_input_is_named():
 @pytest.mark.parametrize("n", [2, 5, 16, 33])
 @pytest.mark.parametrize("kind", ["nilpotent", "growing", "rotation", "zero"])
 def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
-    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=DOUBLE)
+    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=F64)
     A = {
-        "nilpotent": torch.diag(torch.ones(2, dtype=DOUBLE), 1),
+        "nilpotent": torch.diag(torch.ones(2, dtype=F64), 1),
         "growing": 1.1 * randn(3, 3, seed=6),
         "rotation": turn,
         "zero": 0 * turn,
     }[kind]
-    steps, ones = [2**layer for layer in range((n - 1).bit_length())], torch.ones(n, n, dtype=DOUBLE)
+    steps, ones = [2**layer for layer in range((n - 1).bit_length())], torch.ones(n, n, dtype=F64)
     alpha = torch.stack([ones.tril(-step).triu(-step) for step in steps])[:, None]
     V = torch.stack([torch.linalg.matrix_power(A, step) for step in steps])[:, None]
     B, C = randn(len(A), 4, seed=7), randn(2, len(A), seed=8)
@@ -115,8 +110,8 @@ def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
 
 @pytest.mark.guards("prop-doubling-heads")
 def test_a_register_needs_all_of_its_layers():
-    register = torch.diag(torch.ones(7, dtype=DOUBLE), -1)
-    eye = torch.eye(8, dtype=DOUBLE)
+    register = torch.diag(torch.ones(7, dtype=F64), -1)
+    eye = torch.eye(8, dtype=F64)
     k = LagOperator(System(register, eye, eye).lags(8)).interaction_rank()
     assert residual_depth_span(2, 1, 8) < k == residual_depth_span(3, 1, 8)
 
@@ -149,9 +144,9 @@ def test_lengths_coefficients_and_maps_out_of_range_are_named():
     with pytest.raises(ValueError, match="n must be at least 1"):
         residual_depth_span(1, 1, 2, n=0)
     alpha, V = torch.ones(1, 1, 3, 3).tril(), torch.ones(1, 1, 2, 2)
-    with pytest.raises(ValueError, match="alpha must be finite"):
+    with pytest.raises(ValueError, match="alpha must"):
         residual_stack_operator(alpha / 0, V)
-    with pytest.raises(ValueError, match="V must be finite"):
+    with pytest.raises(ValueError, match="V must"):
         residual_stack_operator(alpha, V * float("nan"))
     with pytest.raises(ValueError, match="alpha must be causal"):
         residual_stack_operator(alpha.mT, V)

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -14,8 +15,6 @@ from ssmbook.heads import eigenvalue_test, least_positive_multiple, softmax_head
 from ssmbook.heads.softmax.eigenvalues import verdict_of_poles
 from ssmbook.heads.softmax.positive import positive_weights
 from ssmbook.systems import System
-
-F64 = torch.float64
 
 # Pairs r exp(+-i theta) and negative poles as factors with integer coefficients, from z^0 up.
 FACTORS = [

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 import sympy
 import torch
+from helpers import EYE, F64, like, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,21 +17,9 @@ from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
 
-f64 = torch.float64
-EYE = torch.eye(2, dtype=f64)
-
-
-def rotation(theta):
-    c, s = math.cos(theta), math.sin(theta)
-    return torch.tensor([[c, -s], [s, c]], dtype=f64)
-
 
 def clock(theta=0.7, rho=1.0, n=12):
     return System(rho * rotation(theta), EYE, EYE).lags(n)
-
-
-def like(seed):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
 
 
 def reached(M, V, seed=0, n=None):
@@ -65,7 +54,7 @@ def test_planted_heads_never_span_more_than_their_number(data, H, p, d):
 @pytest.mark.parametrize("H", [1, 2, 3, 4])
 def test_no_coefficients_and_value_maps_come_closer_than_the_tail(H):
     layer = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like(3))
-    W = layer.interaction(torch.zeros(15, 3, dtype=f64))
+    W = layer.interaction(torch.zeros(15, 3, dtype=F64))
     dense, floor = W.to_dense(), (W.spectrum()[H:] ** 2).sum()
     best = W.best_heads(H)
     assert floor > 1e-8
@@ -156,7 +145,7 @@ def test_d_plus_one_tokens_decide_over_finite_fields(q, p, d):
 def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
     for r in range(min(p, d) + 1):
         V = torch.randn(p, r, **like(r)) @ torch.randn(r, d, **like(r + 50))
-        scale = torch.tensor([1.0, -3.0, 0.0, 1e-30, 1e30], dtype=f64)[:, None, None]
+        scale = torch.tensor([1.0, -3.0, 0.0, 1e-30, 1e30], dtype=F64)[:, None, None]
         assert one_head_witness(scale[:3] * V, V=V) is None
         assert one_head_witness(scale[3:4] * V, V=1e20 * V) is None
         if p * d == 1 and r == 1:
@@ -174,9 +163,9 @@ def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
 
 @pytest.mark.guards("thm-single-head")
 def test_the_sum_of_the_basis_is_needed():
-    V, M = EYE, torch.diag(torch.tensor([1.0, 2.0], dtype=f64))[None]
+    V, M = EYE, torch.diag(torch.tensor([1.0, 2.0], dtype=F64))[None]
     token = one_head_witness(M, V=V).token
-    torch.testing.assert_close(token.abs(), torch.full((2,), math.sqrt(0.5), dtype=f64))
+    torch.testing.assert_close(token.abs(), torch.full((2,), math.sqrt(0.5), dtype=F64))
 
 
 @pytest.mark.guards("thm-single-head")
@@ -196,7 +185,7 @@ def test_every_layer_with_one_head_fails_on_its_witness(seed):
         layer.requires_grad_(False)
         V = layer.interaction(torch.randn(n, 2, **like(1))).V[0]
         lag, token, gap = one_head_witness(M, V=V)
-        lonely = torch.zeros(n, 2, dtype=f64)
+        lonely = torch.zeros(n, 2, dtype=F64)
         lonely[0] = token
         missed = (layer(lonely) - LagOperator(M).apply(lonely))[lag].norm()
         assert missed >= gap - 1e-12 and gap > 0.5

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook.heads.rank_limited.algebra import Algebra, algebra_behind, placed_heads
 from ssmbook.heads.rank_limited.count import rank_limited_head_count, rank_limited_lower_bounds
 from ssmbook.systems import System
 
-F64 = torch.float64
 pytestmark = pytest.mark.guards("prop-rank-one-count")
 
 HALF, QUARTER = np.array([[0.5]]), np.array([[-0.25]])

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from helpers import F64, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,16 +19,12 @@ from ssmbook.heads.rank_limited.count import (
 )
 from ssmbook.systems import System
 
-F64 = torch.float64
-
-
-def turn(theta):
-    return torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]], dtype=F64)
-
 
 def modal_system(real, pairs, p, d, seed=0):
     g = torch.Generator().manual_seed(seed)
-    A = torch.block_diag(*[torch.tensor([[v]], dtype=F64) for v in real], *[r * turn(t) for r, t in pairs])
+    A = torch.block_diag(
+        *[torch.tensor([[v]], dtype=F64) for v in real], *[r * rotation(t) for r, t in pairs]
+    )
     return A, torch.randn(len(A), d, generator=g, dtype=F64), torch.randn(p, len(A), generator=g, dtype=F64)
 
 
@@ -78,11 +75,11 @@ def test_bounds_are_ordered_and_the_construction_is_the_system(seed, N, p, d, n,
 def test_rotation_needs_three_rank_one_heads(theta):
     eye = torch.eye(2, dtype=F64)
     for n in (2, 3, 12):
-        M = System(0.9 * turn(theta), eye, eye).lags(n)
+        M = System(0.9 * rotation(theta), eye, eye).lags(n)
         assert check(M, 1) == (3, 3) and check(M, 2) == (2, 2)
         elements, discriminant = elements_of(M)
         assert len(elements) == 0 and discriminant < -0.5
-    assert check(System(0.9 * turn(theta), eye, eye).lags(1), 1) == (2, 2)
+    assert check(System(0.9 * rotation(theta), eye, eye).lags(1), 1) == (2, 2)
     half = System(-0.9 * eye, eye, eye).lags(5)
     assert check(half, 1) == (2, 2) and check(half, 2) == (1, 1)
 
@@ -147,7 +144,7 @@ def test_every_lower_bound_is_the_reason_somewhere():
     row = torch.zeros(4, 4, 1, dtype=F64)
     row[range(4), range(4), 0] = 1
     assert rank_limited_lower_bounds(row, r=2)["span"] == 4
-    pair = System(turn(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)).lags(4)
+    pair = System(rotation(0.7), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)).lags(4)
     bounds = rank_limited_lower_bounds(pair, r=1)
     assert bounds.pop("tensor rank") == 3 and max(bounds.values()) == 2
     wide = torch.zeros(2, 2, 3, dtype=F64)
@@ -159,7 +156,9 @@ def test_every_lower_bound_is_the_reason_somewhere():
         and rank_limited_lower_bounds(wide, r=3)["rows"] == 1
     )
     # k = 2 in a 3 x 3 core: no algebra, but a non-real pencil eigenvalue rules three rank-one heads out.
-    pencil = torch.stack([torch.eye(3, dtype=F64), torch.block_diag(turn(1.0), 2 * torch.eye(1, dtype=F64))])
+    pencil = torch.stack(
+        [torch.eye(3, dtype=F64), torch.block_diag(rotation(1.0), 2 * torch.eye(1, dtype=F64))]
+    )
     bounds = rank_limited_lower_bounds(pencil, r=1)
     assert bounds.pop("tensor rank") == 4 and max(bounds.values()) == 3
     pencil[1] = torch.diag(torch.tensor([1.0, 2, 3], dtype=F64))
@@ -204,9 +203,9 @@ def test_zero_system_and_bad_input():
     assert torch.allclose(dense[3, 1], M[2]) and dense[1, 3].abs().max() == 0
     with pytest.raises(ValueError, match="r must be at least 1"):
         rank_limited_head_count(M, r=0)
-    with pytest.raises(TypeError, match="r must be an int"):
+    with pytest.raises(TypeError, match="r must"):
         rank_limited_head_count(M, r=1.5)
-    with pytest.raises(ValueError, match="M must be finite"):
+    with pytest.raises(ValueError, match="M must"):
         rank_limited_head_count(M / 0, r=1)
     with pytest.raises(TypeError, match="n must be given beside a System"):
         rank_limited_head_count(System(*modal_system([0.5], [], 3, 3)), r=1)
@@ -344,11 +343,11 @@ def test_scale_units_and_lonely_candidates():
 
 def test_bad_lags_ranks_and_foreign_systems_are_named():
     eye = torch.eye(2, dtype=F64)
-    M = System(0.9 * turn(0.7), eye, eye).lags(6)
-    with pytest.raises(ValueError, match="M must have shape"):
+    M = System(0.9 * rotation(0.7), eye, eye).lags(6)
+    with pytest.raises(ValueError, match="M must"):
         rank_limited_lower_bounds(M[0], r=1)
     with pytest.raises(ValueError, match="r must be at least 1"):
         rank_limited_lower_bounds(M, r=0)
     with pytest.raises(TypeError, match="n must be left out beside lag operators"):
         rank_limited_head_count(M, len(M), r=1)
-    assert rank_limited_head_count(System(0.9 * turn(0.7), eye, eye), len(M), r=1) == 3
+    assert rank_limited_head_count(System(0.9 * rotation(0.7), eye, eye), len(M), r=1) == 3

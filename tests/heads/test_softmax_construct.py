@@ -4,30 +4,12 @@ import math
 
 import pytest
 import torch
+from helpers import F64, random_system, rotation, toeplitz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.softmax.construct import softmax_heads_from_ssm
 from ssmbook.systems import System
-
-F64 = torch.float64
-
-
-def toeplitz(M):
-    steps = torch.arange(M.shape[0])
-    lag = steps[:, None] - steps
-    return torch.where((lag >= 0)[..., None, None], M[lag.clamp(min=0)], torch.zeros((), dtype=M.dtype))
-
-
-def turn(theta):
-    return torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]], dtype=F64)
-
-
-def random_system(seed, N, p, d, radius=0.95):
-    g = torch.Generator().manual_seed(seed)
-    A = torch.randn(N, N, generator=g, dtype=F64)
-    A = A * (radius / torch.linalg.eigvals(A).abs().max())
-    return A, torch.randn(N, d, generator=g, dtype=F64), torch.randn(p, N, generator=g, dtype=F64)
 
 
 def check_heads(heads, M, tolerance=1e-10):
@@ -48,7 +30,7 @@ def check_heads(heads, M, tolerance=1e-10):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 15))
 def test_built_heads_are_the_system(seed, N, p, d, n):
-    A, B, C = random_system(seed, N, p, d)
+    A, B, C, _ = random_system(N, d, p, 0.95, seed)
     D = torch.ones(p, d, dtype=F64) if seed % 3 == 0 else None
     heads = softmax_heads_from_ssm(System(A, B, C, D), n)
     assert heads.H in (heads.certificate.k, heads.certificate.k + 1)
@@ -63,27 +45,27 @@ def test_built_heads_are_the_system(seed, N, p, d, n):
 )
 def test_rotation_heads(theta, n, wanted):
     eye = torch.eye(2, dtype=F64)
-    heads = softmax_heads_from_ssm(System(0.9 * turn(theta), eye, eye), n, rtol=1e-8)
+    heads = softmax_heads_from_ssm(System(0.9 * rotation(theta), eye, eye), n, rtol=1e-8)
     assert heads.H == wanted
-    check_heads(heads, System(0.9 * turn(theta), eye, eye).lags(n))
+    check_heads(heads, System(0.9 * rotation(theta), eye, eye).lags(n))
 
 
 @pytest.mark.guards("thm-sink-count")
 def test_one_head_more_is_always_available_and_k_only_when_certified():
     eye = torch.eye(2, dtype=F64)
-    M = System(0.9 * turn(0.7), eye, eye).lags(5)
-    check_heads(softmax_heads_from_ssm(System(0.9 * turn(0.7), eye, eye), 5, H=3), M)
-    check_heads(softmax_heads_from_ssm(System(0.9 * turn(0.7), eye, eye), 5, H=2), M)
+    M = System(0.9 * rotation(0.7), eye, eye).lags(5)
+    check_heads(softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 5, H=3), M)
+    check_heads(softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 5, H=2), M)
     with pytest.raises(ValueError, match="H = 2 is not certified"):
-        softmax_heads_from_ssm(System(0.9 * turn(0.7), eye, eye), 6, H=2)
+        softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 6, H=2)
     with pytest.raises(ValueError, match="H must be 2 or 3; got 4"):
-        softmax_heads_from_ssm(System(0.9 * turn(0.7), eye, eye), 5, H=4)
+        softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 5, H=4)
 
 
 @pytest.mark.guards("thm-sink-count")
 def test_large_systems_to_ten_digits():
     for seed in range(2):
-        A, B, C = random_system(seed, 32, 8, 8, radius=0.98)
+        A, B, C, _ = random_system(32, 8, 8, 0.98, seed)
         heads = softmax_heads_from_ssm(System(A, B, C), 512)
         assert heads.H == 33 and heads.relative_error < 1e-10
         alpha = heads.coefficients()
@@ -96,7 +78,7 @@ def test_large_systems_to_ten_digits():
 @pytest.mark.parametrize("radius", [0.3, 1.0, 1.5])
 def test_fast_and_unstable_systems(radius):
     for seed in range(4):
-        A, B, C = random_system(seed, 6, 3, 3, radius=radius)
+        A, B, C, _ = random_system(6, 3, 3, radius, seed)
         check_heads(softmax_heads_from_ssm(System(A, B, C), 60), System(A, B, C).lags(60))
     defective = torch.diag(torch.ones(5, dtype=F64), 1) + 0.9 * torch.eye(6, dtype=F64)
     heads = softmax_heads_from_ssm(System(defective, B, C), 60)
@@ -124,7 +106,7 @@ def test_rank_that_was_cut_too_early_is_refused_with_the_spectrum():
 
 
 def test_dtype_follows_and_nothing_is_changed():
-    A, B, C = (t.float() for t in random_system(3, 3, 2, 2))
+    A, B, C, _ = (t.float() for t in random_system(3, 2, 2, 0.95, 3))
     copies = [t.clone() for t in (A, B, C)]
     heads = softmax_heads_from_ssm(System(A, B, C), 7)
     assert heads.logits.dtype == heads.V.dtype == torch.float32
@@ -133,7 +115,7 @@ def test_dtype_follows_and_nothing_is_changed():
 
 
 def test_bad_input_is_named():
-    A, B, C = random_system(0, 3, 2, 2)
+    A, B, C, _ = random_system(3, 2, 2, 0.95, 0)
     with pytest.raises(ValueError, match="n must be"):
         softmax_heads_from_ssm(System(A, B, C), 0)
     with pytest.raises(TypeError, match="system must be real"):

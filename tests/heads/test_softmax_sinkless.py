@@ -2,22 +2,15 @@
 
 import pytest
 import torch
+from helpers import F64, toeplitz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.softmax.sinkless import sinkless_heads, sinkless_plateau, sinkless_reach
 
-F64 = torch.float64
-
 
 def lags(seed, n, p, d):
     return torch.randn(n, p, d, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
-
-def toeplitz(M):
-    steps = torch.arange(M.shape[0])
-    lag = steps[:, None] - steps
-    return torch.where((lag >= 0)[..., None, None], M[lag.clamp(min=0)], torch.zeros((), dtype=M.dtype))
 
 
 def blocks_of(alpha, V):
@@ -142,7 +135,7 @@ def test_no_gradient_descent_falls_below_the_plateau():
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="W must be causal"):
         sinkless_reach(torch.ones(3, 3, 2, 2, dtype=F64))
-    with pytest.raises(ValueError, match="M must be finite"):
+    with pytest.raises(ValueError, match="M must"):
         sinkless_reach(torch.full((3, 2, 2), float("nan"), dtype=F64))
     with pytest.raises(ValueError, match="n >= 1"):
         sinkless_plateau(torch.zeros(0, 2, 2, dtype=F64))

@@ -4,18 +4,13 @@ import math
 
 import pytest
 import torch
+from helpers import F64, like
 from scipy.optimize import lsq_linear, minimize
 
 from ssmbook.chapters.how_many_heads_really.five_counts import cone_error, half_plane_floor
 from ssmbook.heads import bounded_heads, every_input_head_count, pairwise_head_count, softmax_heads_from_ssm
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
-
-F64 = torch.float64
-
-
-def like(seed):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
 
 
 def turns_of_space():

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from helpers import F64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,12 +24,11 @@ from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
 from ssmbook.systems._units import standard_form
 
-DOUBLE = torch.float64
 many = settings(max_examples=60, deadline=None)
 
 
 def in_other_units(A, B, C, exponents):
-    S = 10.0 ** torch.as_tensor(exponents, dtype=DOUBLE)
+    S = 10.0 ** torch.as_tensor(exponents, dtype=F64)
     return S[:, None] * A / S, S[:, None] * B, C / S
 
 
@@ -54,12 +54,12 @@ def rational_systems(draw):
 @pytest.mark.guards("thm-head-count")
 @pytest.mark.parametrize("s", [1e-5, 1e-10, 1e-13, 1e-15, 1e-50, 1e-150, 1e13, 1e150])
 def test_two_modes_in_units_that_differ(s):
-    A = torch.diag(torch.tensor([0.9, -0.5], dtype=DOUBLE))
-    B, C = torch.tensor([[1.0], [s]], dtype=DOUBLE), torch.tensor([[1.0, 1 / s]], dtype=DOUBLE)
+    A = torch.diag(torch.tensor([0.9, -0.5], dtype=F64))
+    B, C = torch.tensor([[1.0], [s]], dtype=F64), torch.tensor([[1.0, 1 / s]], dtype=F64)
     report = spectrum_report(System(A, B, C), 12)
     assert report.rank == head_count_bound(System(A, B, C), 12) == 1 and report.degree == 2
     assert minimal_polynomial_degree(System(A, B, C)) == System(A, B, C).minimal().N == 2
-    B = torch.tensor([[1.0, 1.0], [s, -s]], dtype=DOUBLE)
+    B = torch.tensor([[1.0, 1.0], [s, -s]], dtype=F64)
     report = spectrum_report(System(A, B, C), 12)
     assert report.rank == head_count_bound(System(A, B, C), 12) == 2 and report.smallest_kept > 0.1
     # The numbers alone cannot tell 1e-15 of a column from a rounding error: the report says so.
@@ -92,7 +92,7 @@ def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
     rng = np.random.default_rng(seed)
     N, n = int(rng.integers(1, 16)), int(rng.integers(1, 40))
     g = torch.Generator().manual_seed(seed)
-    A, B, C, _ = systems.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=DOUBLE)
+    A, B, C, _ = systems.random_stable(N, 2, 3, rho=0.9, generator=g, dtype=F64)
     scaled = []
     for _ in range(2):
         S = torch.from_numpy(np.ldexp(1.0, rng.integers(-498, 499, N)))
@@ -156,7 +156,7 @@ def test_a_delay_whose_ends_never_meet_is_no_silent_head(spread):
 @pytest.mark.guards("thm-head-count")
 def test_an_unreached_state_and_its_rounding_errors_in_other_units():
     A, B, C = ([[2.0, 1], [0, 2]], [[-2.0], [0]], [[1.0, 2], [-1, -1], [-2, 2]])
-    system = [torch.tensor(m, dtype=DOUBLE) for m in (A, B, C)]
+    system = [torch.tensor(m, dtype=F64) for m in (A, B, C)]
     for seed in range(40):
         exponents = np.random.default_rng(seed).uniform(-150, 150, 2)
         report = spectrum_report(System(*in_other_units(*there_and_back(*system, seed), exponents)), 8)
@@ -182,15 +182,15 @@ def test_units_alone_raise_hardly_any_warning(spread):
 
 
 def test_a_faint_chain_in_plain_units_is_no_rounding_error():
-    A = 0.9 * torch.eye(10, dtype=DOUBLE) + torch.diag(torch.full((9,), 0.01, dtype=DOUBLE), -1)
-    B, C = torch.eye(10, dtype=DOUBLE)[:, :1], torch.eye(10, dtype=DOUBLE)
+    A = 0.9 * torch.eye(10, dtype=F64) + torch.diag(torch.full((9,), 0.01, dtype=F64), -1)
+    B, C = torch.eye(10, dtype=F64)[:, :1], torch.eye(10, dtype=F64)
     report = spectrum_report(System(A, B, C), 30)
     assert report.rank == 10 and not report.foreign and report.other is None
 
 
 def test_a_count_that_rounding_errors_decide_is_warned_about():
-    A = torch.tensor([[0.5, 0.0], [1e-17, 0.5]], dtype=DOUBLE)
-    B, C = torch.tensor([[1.0], [0.0]], dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
+    A = torch.tensor([[0.5, 0.0], [1e-17, 0.5]], dtype=F64)
+    B, C = torch.tensor([[1.0], [0.0]], dtype=F64), torch.eye(2, dtype=F64)
     report = spectrum_report(System(A, B, C), 9)
     assert (report.rank, report.other) == (1, 2) and report.near_tie
     with pytest.warns(HeadCountTieWarning, match="entries of rounding size decide between 1 and 2"):
@@ -229,9 +229,9 @@ def test_modal_residues_in_any_units(spread):
 
 
 def test_no_states_no_paths_and_zero_matrices():
-    none = torch.zeros(0, 0, dtype=DOUBLE), torch.zeros(0, 2, dtype=DOUBLE), torch.zeros(3, 0, dtype=DOUBLE)
+    none = torch.zeros(0, 0, dtype=F64), torch.zeros(0, 2, dtype=F64), torch.zeros(3, 0, dtype=F64)
     assert standard_form(*none).scale.shape == (3, 2)
-    A, B, C = torch.ones(2, 2, dtype=DOUBLE).tril(), torch.eye(2, dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)
+    A, B, C = torch.ones(2, 2, dtype=F64).tril(), torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)
     # Input into state 1 alone, output from state 0 alone, and no way from 1 to 0.
     assert len(standard_form(A, B[:, 1:], C[:1]).A) == 0 and head_count(System(A, B[:, 1:], C[:1]), 5) == 0
     assert head_count(System(0 * A, B, C), 5) == head_count(System(A, B, C), 1) == 1

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
+from helpers import F64
 from torch import nn
 
 from ssmbook import lens, maps
 from ssmbook.lens import _capture, _readers
 from ssmbook.operators import FactorizedOperator
-
-F64 = torch.float64
 
 
 def named(model):

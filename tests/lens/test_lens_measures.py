@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import F64, randn
 
 from ssmbook import lens
 from ssmbook.gradients import gradient_profile, jacobian_blocks
@@ -10,7 +11,6 @@ from ssmbook.lens._capture import capture
 from ssmbook.maps import Attention, SelectiveSSM
 from ssmbook.operators import DenseOperator, FactorizedOperator
 
-F64 = torch.float64
 N = 12
 
 
@@ -18,10 +18,6 @@ def reading(model, place, text):
     layer = lens.layers(model)[place]
     calls, _ = capture(model, {layer.name: layer.module}, text)
     return layer, calls[layer.name], _layers.read(layer, calls[layer.name])
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 @pytest.mark.guards("prop-sigma2-highway")
@@ -113,10 +109,10 @@ def test_counts_are_the_fewest_heads_of_the_dense_blocks(build, ids):
 
 
 def test_planted_heads_are_counted():
-    V = random(4, 5, 6)
-    alpha = random(4, 9, 9, seed=1).tril()
+    V = randn(4, 5, 6)
+    alpha = randn(4, 9, 9, seed=1).tril()
     alpha[2] = 0.5 * alpha[0] - alpha[1]
-    x = random(9, 6, seed=2)
+    x = randn(9, 6, seed=2)
     W = FactorizedOperator(torch.cat([alpha[:3], alpha[:1]]), torch.cat([V[:3], V[:1]]))
     read = lens.Reading(lens.Frozen(W, x, W.apply(x)))
     found = _measure.measure([read], gradient=False)
@@ -142,7 +138,7 @@ def test_head_statistics_by_their_definitions():
     assert found["states"].tolist() == mixing.past_future_rank().tolist() == [0, 1, 1, 1]
     assert float(found["outside"][1]) == 0 and 0.2 < float(found["outside"][3]) < 0.4
     assert "outside" not in _measure.head_statistics(DenseOperator(alpha[:3, ..., None, None]), softmax=True)
-    both_ways = DenseOperator(random(1, n, n, 1, 1))
+    both_ways = DenseOperator(randn(1, n, n, 1, 1))
     assert "states" not in _measure.head_statistics(both_ways, softmax=False)
 
 
@@ -227,7 +223,7 @@ def test_wide_layers_are_summed_up_by_quantiles(build, ids):
 
 
 def test_a_layer_that_writes_nothing_has_no_heads_to_count():
-    W = FactorizedOperator(torch.zeros(2, 9, 9, dtype=F64), random(2, 3, 3))
-    x = random(9, 3)
+    W = FactorizedOperator(torch.zeros(2, 9, 9, dtype=F64), randn(2, 3, 3))
+    x = randn(9, 3)
     found = _measure.measure([lens.Reading(lens.Frozen(W, x, W.apply(x)))], gradient=False)
     assert found.rank == [0] and found.counts["0.001"] == [0] and found.spectrum == []

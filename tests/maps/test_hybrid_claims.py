@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import F64, like, tokens
 
 from ssmbook.chapters.trade_off.reach import (
     highway_tokens,
@@ -16,33 +17,23 @@ from ssmbook.gradients import fit_log_slope, jacobian_blocks
 from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Hybrid, Residual
 from ssmbook.systems import System
 
-F64 = torch.float64
-
-
-def settings(seed=0):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
-
-
-def rand(*shape, seed=1):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
 
 def norm(J):
     return torch.linalg.matrix_norm(J.detach(), 2)
 
 
 def one_head(d=4, seed=0, head_width=3):
-    return Attention(d, d, H=1, head_width=head_width, **settings(seed))
+    return Attention(d, d, H=1, head_width=head_width, **like(seed))
 
 
 @pytest.mark.guards("prop-hybrid-sum")
 @pytest.mark.parametrize("n", [3, 17])
 def test_the_span_of_a_sum_lies_between_difference_and_sum(n):
-    x = rand(n, 4)
+    x = tokens(n, 4)
     layers = {
-        "two heads": Attention(4, 4, H=2, head_width=3, **settings()),
-        "SSM": LTISSM.random(4, 4, N=5, rho=0.9, **settings(1)),
-        "gla": GLA(4, 4, H=1, head_width=3, **settings(2)),
+        "two heads": Attention(4, 4, H=2, head_width=3, **like()),
+        "SSM": LTISSM.random(4, 4, N=5, rho=0.9, **like(1)),
+        "gla": GLA(4, 4, H=1, head_width=3, **like(2)),
     }
     for one in layers.values():
         for two in layers.values():
@@ -59,10 +50,10 @@ def test_the_span_of_a_sum_lies_between_difference_and_sum(n):
 @pytest.mark.guards("prop-hybrid-sum")
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
 def test_the_gradient_of_a_sum_stays_over_its_floor(scale):
-    head, ssm = one_head(seed=3), LTISSM.random(4, 4, N=5, rho=0.9, **settings(4))
+    head, ssm = one_head(seed=3), LTISSM.random(4, 4, N=5, rho=0.9, **like(4))
     V = head.value_maps()[0].detach()
     for seed in range(8):
-        x = scale * rand(21, 4, seed=seed)
+        x = scale * tokens(21, 4, seed=seed)
         J = norm(jacobian_blocks(Hybrid([head, ssm], mode="sum"), x))[:-1]
         M, alpha = ssm.system.lags(21).detach().flip(0)[:-1], head.coefficients(x)[0, -1, :-1].detach()
         floor = torch.linalg.svdvals(alpha[:, None, None] * V + M)[:, 1]
@@ -75,7 +66,7 @@ def test_a_sum_is_safe_beyond_the_promised_distance_and_may_have_a_hole_before()
     head, n = one_head(seed=5, head_width=4), 60
     V = head.value_maps()[0].detach()
     sigma = torch.linalg.svdvals(V)
-    x = torch.cat([rand(n - 1, 4), torch.zeros(1, 4, dtype=F64)])  # weight 1/n on every token
+    x = torch.cat([tokens(n - 1, 4), torch.zeros(1, 4, dtype=F64)])  # weight 1/n on every token
     hole, c = 30, float(sigma[1]) / n
     rho, eye = 0.8, torch.eye(4, dtype=F64)
     ssm = LTISSM(System(rho * eye, eye, -V / (n * rho**hole)))
@@ -87,11 +78,11 @@ def test_a_sum_is_safe_beyond_the_promised_distance_and_may_have_a_hole_before()
 
 @pytest.mark.guards("prop-hybrid-stack")
 def test_the_span_of_a_stack_is_at_most_the_product():
-    x = rand(20, 4)
+    x = tokens(20, 4)
     pool = [
         one_head(seed=1),
-        LTISSM.random(4, 4, N=2, **settings(2)),
-        Convolution(4, 4, width=3, **settings(3)),
+        LTISSM.random(4, 4, N=2, **like(2)),
+        Convolution(4, 4, width=3, **like(3)),
     ]
     for one in pool:
         for two in pool:
@@ -105,7 +96,7 @@ def test_the_span_of_a_stack_is_at_most_the_product():
 @pytest.mark.guards("prop-hybrid-stack")
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_stack_without_attention_decays_at_the_slowest_rate(layers):
-    parts = [Residual(LTISSM.random(2, 2, N=2, rho=0.8, **settings(seed))) for seed in range(layers)]
+    parts = [Residual(LTISSM.random(2, 2, N=2, rho=0.8, **like(seed))) for seed in range(layers)]
     J = norm(jacobian_blocks(Hybrid(parts, mode="stack"), torch.zeros(301, 2, dtype=F64))).flip(0)
     slope = fit_log_slope(torch.arange(301), J, window=(200, 300)).slope
     assert math.log(0.8) - 0.02 <= slope <= math.log(0.85)
@@ -115,7 +106,7 @@ def test_a_stack_without_attention_decays_at_the_slowest_rate(layers):
 @pytest.mark.parametrize("head_width", [1, 3])
 def test_one_attention_layer_gives_a_stack_a_highway(head_width):
     head, eye = one_head(seed=7, head_width=head_width), torch.eye(4, dtype=F64)
-    low, high = (LTISSM.random(4, 4, N=5, rho=rho, **settings(seed)) for rho, seed in ((0.9, 8), (0.85, 9)))
+    low, high = (LTISSM.random(4, 4, N=5, rho=rho, **like(seed)) for rho, seed in ((0.9, 8), (0.85, 9)))
     with torch.no_grad():
         low.C.mul_(0.5 / norm(low.system.lags(300)).sum())
     stack = Hybrid([Residual(low), Residual(head), Residual(high)], mode="stack")
@@ -131,10 +122,10 @@ def test_one_attention_layer_gives_a_stack_a_highway(head_width):
 @pytest.mark.parametrize("m", [2, 3, 9])
 def test_linear_maps_miss_all_but_the_mean(m):
     c, r = 5, 2
-    keys = torch.nn.functional.normalize(rand(m, c), dim=1)
+    keys = torch.nn.functional.normalize(tokens(m, c), dim=1)
     pick = torch.cat([torch.zeros(r, 2 * c, dtype=F64), torch.eye(r, dtype=F64)], dim=1)
     mean = LTISSM(System(torch.eye(r, dtype=F64), pick, torch.eye(r, dtype=F64) / m))
-    for layer, tight in ((mean, True), (LTISSM.random(2 * c + r, r, N=30, rho=0.95, **settings()), False)):
+    for layer, tight in ((mean, True), (LTISSM.random(2 * c + r, r, N=30, rho=0.95, **like()), False)):
         share = recall_missed(layer, keys, r)
         assert share >= 1 - 1 / m - 1e-12
         assert not tight or abs(share - (1 - 1 / m)) < 1e-12
@@ -144,8 +135,8 @@ def test_linear_maps_miss_all_but_the_mean(m):
 @pytest.mark.parametrize("N", [1, 4, 11])
 def test_no_read_out_of_N_numbers_misses_less_than_the_rest(N):
     m, r = 5, 2
-    L = rand(N, m * r, seed=N)
-    values = rand(40_000, m * r, seed=2)
+    L = tokens(N, m * r, seed=N)
+    values = tokens(40_000, m * r, seed=2)
     read_out = torch.linalg.lstsq(values @ L.mT, values).solution  # the best for these very samples
     share = float((values - values @ L.mT @ read_out).pow(2).mean())
     assert share >= max(0.0, 1 - N / (m * r)) - 0.02
@@ -158,7 +149,7 @@ def test_no_read_out_of_N_numbers_misses_less_than_the_rest(N):
 @pytest.mark.parametrize("beta", [0.5, 20.0])
 def test_one_head_recalls_within_its_bound(m, beta):
     c, r = 6, 3
-    keys, values = torch.nn.functional.normalize(rand(m, c), dim=1), rand(m, r, seed=5)
+    keys, values = torch.nn.functional.normalize(tokens(m, c), dim=1), tokens(m, r, seed=5)
     mu = max(0.0, float((keys @ keys.mT - 2 * torch.eye(m, dtype=F64)).max()))
     head = recall_head(c, r, beta)
     bound = 2 * m * math.exp(-beta * (1 - mu)) * float(values.norm(dim=1).max())

@@ -4,33 +4,16 @@ import math
 
 import pytest
 import torch
+from helpers import F64, future, like, randn, rank
 from torch.nn import functional
 
 from ssmbook import maps
 from ssmbook.operators import FactorizedOperator, LagOperator, PointwiseOperator
 from ssmbook.systems import System
 
-F64 = torch.float64
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * len(shape)), dtype=F64)
-
-
-def like(seed=0):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
-
 
 def close(a, b, tol=1e-10):
     torch.testing.assert_close(a, b, rtol=tol, atol=tol)
-
-
-def rank(matrix):
-    return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
-
-
-def future(n):
-    return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
 @pytest.mark.guards("prop-siso")
@@ -45,14 +28,14 @@ def test_channels_and_states_bound_the_rank(N, p, d):
 @pytest.mark.guards("prop-siso")
 @pytest.mark.parametrize("A", [torch.zeros(3, 3), torch.eye(3), torch.diag(torch.ones(2), 1)])
 def test_degenerate_states_stay_within_the_bounds(A):
-    system = maps.LTISSM(System(A.to(F64), random(3, 2), random(2, 3)))
+    system = maps.LTISSM(System(A.to(F64), randn(3, 2), randn(2, 3)))
     degree = {0.0: 1, 3.0: 1, 2.0: 3}[float(A.sum())]  # of the minimal polynomial
     assert system.interaction(torch.zeros(9, 2, dtype=F64)).interaction_rank() == degree <= 3
 
 
 @pytest.mark.guards("prop-siso")
 def test_a_skip_can_pass_the_bound_by_the_states():
-    A, B, C, D = 0.5 * torch.eye(1, dtype=F64), random(1, 2), random(2, 1), random(2, 2)
+    A, B, C, D = 0.5 * torch.eye(1, dtype=F64), randn(1, 2), randn(2, 1), randn(2, 2)
     with_skip = maps.LTISSM(System(A, B, C, D)).interaction(torch.zeros(9, 2, dtype=F64))
     assert with_skip.interaction_rank() == 2  # one state: the proposition says "without skip"
 
@@ -60,7 +43,7 @@ def test_a_skip_can_pass_the_bound_by_the_states():
 @pytest.mark.guards("prop-siso")
 @pytest.mark.parametrize(("n", "kernel_rank", "d"), [(12, 2, 5), (12, 5, 5), (3, 3, 5), (1, 1, 4)])
 def test_scalar_models_side_by_side_count_their_kernels(n, kernel_rank, d):
-    kernels = random(n, kernel_rank) @ random(kernel_rank, d)
+    kernels = randn(n, kernel_rank) @ randn(kernel_rank, d)
     W = LagOperator(torch.diag_embed(kernels))
     assert W.interaction_rank() == rank(kernels) == kernel_rank
     s4d = maps.DiagonalSSM(d, N=4, **like())
@@ -122,7 +105,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_each_row_of_the_table_is_the_layer(name):
     make, row = ROWS[name]
-    layer, x = make(), random(11, 3)
+    layer, x = make(), randn(11, 3)
     queries = None if name == "SSD" else x @ layer.W_Q[0].mT
     keys = None if name == "SSD" else x @ layer.W_K[0].mT
     G, b, c = row(layer, x, queries, keys)
@@ -143,11 +126,11 @@ def test_each_row_of_the_table_is_the_layer(name):
 @pytest.mark.guards("prop-zoo-factorized")
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_heads_add_up_and_the_value_side_does_not(heads):
-    x, many = random(16, 4), {"H": heads, "head_width": 4}
+    x, many = randn(16, 4), {"H": heads, "head_width": 4}
     for make in (maps.RetNet, maps.GLA, maps.DeltaNet):
         assert make(4, 4, **many, **like()).interaction(x).interaction_rank() == heads
     # The same recurrence with its matrix on the left, the side of the values, is no single head.
-    G, b, c = 0.5 * random(16, 4, 4), random(16, 5), random(16, 5, seed=1)
+    G, b, c = 0.5 * randn(16, 4, 4), randn(16, 5), randn(16, 5, seed=1)
     blocks = torch.zeros(16, 16, 4, 4, dtype=F64)
     for j in range(16):
         carried = torch.eye(4, dtype=F64)
@@ -158,8 +141,8 @@ def test_heads_add_up_and_the_value_side_does_not(heads):
 
 
 def gated(H, n, p, d, seed=0):
-    alpha = random(H, n, n, seed=seed).tril()
-    return random(n, p, seed=seed), FactorizedOperator(alpha, random(H, p, d, seed=seed))
+    alpha = randn(H, n, n, seed=seed).tril()
+    return randn(n, p, seed=seed), FactorizedOperator(alpha, randn(H, p, d, seed=seed))
 
 
 @pytest.mark.guards("prop-output-gate")
@@ -192,7 +175,7 @@ def test_the_last_row_of_a_time_invariant_target_holds_every_lag(seed):
     rows = target.row(11).flatten(1)
     tail = torch.linalg.svdvals(rows)[k - 1] ** 2
     for trial in range(30):
-        g, V = random(3, seed=trial), random(k - 1, 3, 3, seed=trial)
+        g, V = randn(3, seed=trial), randn(k - 1, 3, 3, seed=trial)
         Q = torch.linalg.qr((g[:, None] * V).flatten(1).mT).Q
         assert (rows - rows @ Q @ Q.mT).square().sum() >= tail * (1 - 1e-10)
 
@@ -201,7 +184,7 @@ def test_the_last_row_of_a_time_invariant_target_holds_every_lag(seed):
 @pytest.mark.parametrize(("H", "r", "p", "d"), [(1, 1, 1, 1), (3, 2, 5, 4), (2, 4, 3, 3)])
 def test_gluing_heads_is_adding_them(H, r, p, d):
     n = 7
-    alpha, W_V, W_O, x = random(H, n, n), random(H, r, d), random(p, H * r), random(n, d)
+    alpha, W_V, W_O, x = randn(H, n, n), randn(H, r, d), randn(p, H * r), randn(n, d)
     glued = torch.cat([alpha[h] @ x @ W_V[h].mT for h in range(H)], dim=-1) @ W_O.mT
     V = torch.stack([W_O[:, h * r : (h + 1) * r] @ W_V[h] for h in range(H)])
     close(FactorizedOperator(alpha, V).apply(x), glued)
@@ -210,18 +193,18 @@ def test_gluing_heads_is_adding_them(H, r, p, d):
 @pytest.mark.guards("prop-value-rank")
 @pytest.mark.parametrize(("H", "r", "p", "d"), [(3, 1, 4, 4), (4, 2, 2, 3), (9, 2, 2, 3)])
 def test_independent_tables_give_the_span_of_the_value_maps(H, r, p, d):
-    V = random(H, p, r) @ random(H, r, d, seed=1)
+    V = randn(H, p, r) @ randn(H, r, d, seed=1)
     assert all(rank(V_h) == min(r, p, d) for V_h in V)
     width = rank(V.flatten(1))
-    assert FactorizedOperator(random(H, 5, 5), V).interaction_rank() == width == min(H, p * d)
-    tied = FactorizedOperator(random(1, 5, 5).expand(H, 5, 5), V)
+    assert FactorizedOperator(randn(H, 5, 5), V).interaction_rank() == width == min(H, p * d)
+    tied = FactorizedOperator(randn(1, 5, 5).expand(H, 5, 5), V)
     assert tied.interaction_rank() == 1  # dependent tables: only an inequality
 
 
 @pytest.mark.guards("prop-value-rank")
 def test_a_wide_block_needs_every_head_and_ties_their_tables():
     H, r, n = 3, 2, 5
-    U, c = random(6, 6), random(n, n)
+    U, c = randn(6, 6), randn(n, n)
     left, _, right = torch.linalg.svd(U)
     # V_h of rank 2 that sum to U; each head must then follow c.
     s = torch.linalg.svdvals(U)
@@ -234,7 +217,7 @@ def test_a_wide_block_needs_every_head_and_ties_their_tables():
     close(solved, c.flatten().expand(H, -1))
     for h in range(H):
         others = [g for g in range(H) if g != h]
-        assert rank(torch.einsum("g,gpd->pd", random(H - 1), V[others])) == r * (H - 1) < rank(U)
+        assert rank(torch.einsum("g,gpd->pd", randn(H - 1), V[others])) == r * (H - 1) < rank(U)
 
 
 def head_recurrence(phi, psi, W_O, W_V, x):
@@ -248,7 +231,7 @@ def head_recurrence(phi, psi, W_O, W_V, x):
 @pytest.mark.guards("prop-linear-recurrence")
 @pytest.mark.parametrize(("n", "N", "r"), [(1, 1, 1), (9, 2, 1), (9, 3, 2)])
 def test_factorized_coefficients_run_in_a_state_of_n_by_r_numbers(n, N, r):
-    phi, psi, W_O, W_V, x = random(n, N), random(n, N, seed=1), random(4, r), random(r, 3), random(n, 3)
+    phi, psi, W_O, W_V, x = randn(n, N), randn(n, N, seed=1), randn(4, r), randn(r, 3), randn(n, 3)
     head = FactorizedOperator((phi @ psi.mT).tril()[None], (W_O @ W_V)[None])
     close(head_recurrence(phi, psi, W_O, W_V, x), head.apply(x))
 
@@ -257,9 +240,9 @@ def test_factorized_coefficients_run_in_a_state_of_n_by_r_numbers(n, N, r):
 @pytest.mark.parametrize("r", [1, 2])
 def test_past_to_future_maps_have_the_rank_of_the_cut_times_the_value_rank(r):
     n, N = 9, 3
-    V = random(4, r) @ random(r, 3)
-    low = (random(n, N) @ random(N, n)).tril()
-    softmax = random(n, n).masked_fill(future(n), -math.inf).softmax(-1)
+    V = randn(4, r) @ randn(r, 3)
+    low = (randn(n, N) @ randn(N, n)).tril()
+    softmax = randn(n, n).masked_fill(future(n), -math.inf).softmax(-1)
     for alpha, cut in ((low, N), (softmax, n // 2), (torch.diag(torch.ones(n - 1, dtype=F64), -1), 1)):
         dense = FactorizedOperator(alpha[None], V[None]).to_dense()
         widest = 0

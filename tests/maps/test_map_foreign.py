@@ -5,6 +5,7 @@ import pytest
 import scipy.linalg
 import scipy.signal
 import torch
+from helpers import F64, close, gen, tokens
 from torch.nn import functional
 
 from ssmbook.maps import (
@@ -18,22 +19,6 @@ from ssmbook.maps import (
     causal_mask,
     softmax_coefficients,
 )
-
-F64 = torch.float64
-
-
-def gen(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def randn(*shape, seed=1):
-    return torch.randn(*shape, generator=gen(seed), dtype=F64)
-
-
-def close(got, wanted, tol=1e-12):
-    got, wanted = got.detach(), wanted.detach()
-    assert got.shape == wanted.shape
-    assert float((got - wanted).abs().max()) <= tol * float(wanted.abs().max())
 
 
 def heads_of(m, x):
@@ -49,14 +34,14 @@ def joined(m, mixed):
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 def test_attention_is_scaled_dot_product_attention(causal, batch_shape):
     m = Attention(5, 3, H=2, head_width=4, causal=causal, generator=gen(), dtype=F64)
-    x = randn(*batch_shape, 7, 5)
+    x = tokens(*batch_shape, 7, 5)
     q, k, v = heads_of(m, x)
     close(m(x), joined(m, functional.scaled_dot_product_attention(q, k, v, is_causal=causal)))
 
 
 def test_attention_with_alibi_is_sdpa_with_the_slopes_as_mask():
     m = Attention(5, 3, H=8, head_width=4, alibi=True, generator=gen(), dtype=F64)
-    x = randn(2, 7, 5)
+    x = tokens(2, 7, 5)
     i, j = np.indices((7, 7))
     slopes = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
     mask = np.where(j <= i, -slopes[:, None, None] * (i - j), -np.inf)
@@ -66,9 +51,9 @@ def test_attention_with_alibi_is_sdpa_with_the_slopes_as_mask():
 
 
 def test_attention_with_learned_bias_is_sdpa_with_that_mask():
-    bias = randn(2, 9, seed=4)
+    bias = tokens(2, 9, seed=4)
     m = Attention(5, 3, H=2, head_width=4, bias=bias, alibi=True, generator=gen(), dtype=F64)
-    x = randn(7, 5)
+    x = tokens(7, 5)
     i, j = np.indices((7, 7))
     mask = bias[:, abs(i - j)] + alibi_bias(2, 7, dtype=F64)
     q, k, v = heads_of(m, x)
@@ -81,7 +66,7 @@ def test_attention_with_learned_bias_is_sdpa_with_that_mask():
 @pytest.mark.parametrize("causal", [True, False])
 def test_sink_is_sdpa_with_one_zero_token_in_front(causal):
     m = Attention(5, 3, H=2, head_width=4, causal=causal, sink=True, generator=gen(), dtype=F64)
-    x = randn(2, 7, 5)
+    x = tokens(2, 7, 5)
     q, k, v = heads_of(m, x)
     seen = functional.pad(causal_mask(7) if causal else torch.ones(7, 7).bool(), (1, 0), value=True)
     k, v = functional.pad(k, (0, 0, 1, 0)), functional.pad(v, (0, 0, 1, 0))
@@ -91,7 +76,7 @@ def test_sink_is_sdpa_with_one_zero_token_in_front(causal):
 
 
 def test_softmax_coefficients_survive_huge_logits():
-    q = 1e3 * randn(2, 6, 3)
+    q = 1e3 * tokens(2, 6, 3)
     for sink in (False, True):
         alpha = softmax_coefficients(q, q, sink=sink)
         assert torch.isfinite(alpha).all()
@@ -105,7 +90,7 @@ def test_rnn_is_torch_rnn(activation):
         m.C.copy_(torch.eye(5))
     foreign = torch.nn.RNN(3, 5, nonlinearity=activation, bias=False, batch_first=True, dtype=F64)
     foreign.load_state_dict({"weight_ih_l0": m.B.detach(), "weight_hh_l0": m.A.detach()})
-    x, h = randn(2, 7, 3), randn(2, 5, seed=2)
+    x, h = tokens(2, 7, 3), tokens(2, 5, seed=2)
     y, last = foreign(x)
     close(m(x), y)
     close(m.run(x)[1], last[0])
@@ -116,7 +101,7 @@ def test_rnn_is_torch_rnn(activation):
 @pytest.mark.parametrize("width", [1, 3, 9])
 def test_convolution_is_conv1d_with_flipped_taps(width):
     m = Convolution(4, 3, width=width, generator=gen(), dtype=F64)
-    x = randn(2, 7, 4)
+    x = tokens(2, 7, 4)
     kernel = m.K.flip(0).permute(1, 2, 0)
     foreign = functional.conv1d(functional.pad(x.mT, (width - 1, 0)), kernel)
     close(m(x), foreign.mT)
@@ -125,7 +110,7 @@ def test_convolution_is_conv1d_with_flipped_taps(width):
 @pytest.mark.parametrize("skip", [False, True])
 def test_lti_ssm_is_dlsim(skip):
     m = LTISSM.random(3, 2, N=5, rho=0.95, skip=skip, generator=gen(), dtype=F64)
-    x = randn(11, 3)
+    x = tokens(11, 3)
     A, B, C = (w.detach().numpy() for w in (m.A, m.B, m.C))
     D = m.D.detach().numpy() if skip else np.zeros((2, 3))
     _, y, _ = scipy.signal.dlsim((A, B, C @ A, C @ B + D, 1), x.numpy())
@@ -137,7 +122,7 @@ def test_lti_ssm_is_dlsim(skip):
 @pytest.mark.parametrize("channel", [0, 2])
 def test_diagonal_ssm_is_cont2discrete_and_dlsim(channel):
     m = DiagonalSSM(3, N=4, generator=gen(), dtype=F64)
-    x = randn(13, 3)
+    x = tokens(13, 3)
     decay, frequency = m.log_decay.detach().exp()[channel], m.frequency.detach()[channel]
     blocks = [np.array([[-a, -w], [w, -a]]) for a, w in zip(decay.tolist(), frequency.tolist(), strict=True)]
     A, B = scipy.linalg.block_diag(*blocks), np.array([[1.0], [0], [1], [0]])
@@ -151,7 +136,7 @@ def test_diagonal_ssm_is_cont2discrete_and_dlsim(channel):
 @pytest.mark.parametrize("wide", [1.0, 1e3])
 def test_selective_zero_order_hold_is_the_matrix_exponential(wide):
     m = SelectiveSSM(2, N=3, discretization="zoh", generator=gen(), dtype=F64)
-    x = wide * randn(4, 2)
+    x = wide * tokens(4, 2)
     delta, A, B_bar, _ = (t.detach() for t in m.selection(x))
     B = x @ m.W_B.detach().mT
     for i in range(4):
@@ -171,7 +156,7 @@ def test_euler_tends_to_zero_order_hold_as_steps_shrink():
         )
         for m in (zoh, euler):
             torch.nn.init.constant_(m.b_delta, shift)
-        x = randn(7, 3)
+        x = tokens(7, 3)
         kept = zoh(x) - zoh.D * x
         gaps.append(float((kept - (euler(x) - euler.D * x)).norm() / kept.norm()))
     assert gaps[0] > 1e-2

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from helpers import F64, close
 from torch.nn import functional
 
 from ssmbook.maps import SSD, SelectiveSSM
 
 transformers = pytest.importorskip("transformers")
-F64 = torch.float64
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +31,6 @@ def short_convolution(conv1d, x):
     width, n = taps.shape[-1], x.shape[-2]
     padded = functional.pad(x, (0, 0, width - 1, 0))
     return functional.silu(sum(padded[:, s : s + n] * taps[:, s] for s in range(width)) + conv1d.bias)
-
-
-def close(got, wanted, tol):
-    assert got.shape == wanted.shape
-    assert got.dtype == wanted.dtype == F64
-    assert float((got - wanted).abs().max()) <= tol * float(wanted.abs().max())
 
 
 @torch.no_grad()

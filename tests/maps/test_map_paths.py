@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import F64, close, like, tokens
 
 from ssmbook.maps import (
     GLA,
@@ -18,31 +19,15 @@ from ssmbook.maps import (
 )
 from ssmbook.operators import jacobian_operator, path_operator
 
-F64 = torch.float64
-
-
-def settings(seed=0):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
-
-
-def tokens(*shape, seed=1):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
-
-def close(got, wanted, tol=1e-12):
-    got, wanted = got.detach(), wanted.detach()
-    assert got.shape == wanted.shape
-    assert float((got - wanted).abs().max()) <= tol * float(wanted.abs().max())
-
 
 @pytest.mark.parametrize(
     "m",
     [
-        Convolution(3, 2, width=3, **settings()),
-        LTISSM.random(3, 2, N=4, skip=True, **settings()),
-        DiagonalSSM(3, N=4, **settings()),
-        DiagonalSSM(3, N=3, pairs=False, **settings()),
-        RNN(3, 2, N=4, activation="identity", **settings()),
+        Convolution(3, 2, width=3, **like()),
+        LTISSM.random(3, 2, N=4, skip=True, **like()),
+        DiagonalSSM(3, N=4, **like()),
+        DiagonalSSM(3, N=3, pairs=False, **like()),
+        RNN(3, 2, N=4, activation="identity", **like()),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -55,19 +40,19 @@ def test_linear_map_has_one_operator(m):
 
 @pytest.mark.parametrize("activation", ["tanh", "silu", "gelu"])
 def test_feed_forward_secant_is_its_path_operator(activation):
-    m = FeedForward(3, 2, width=5, activation=activation, **settings())
+    m = FeedForward(3, 2, width=5, activation=activation, **like())
     x = tokens(2, 4, 3)
     close(path_operator(m, x, points=40).to_dense(), m.interaction(x).to_dense(), tol=1e-10)
 
 
 def test_relu_recurrence_secant_is_its_jacobian():
-    m = RNN(3, 2, N=5, activation="relu", **settings())
+    m = RNN(3, 2, N=5, activation="relu", **like())
     x = tokens(6, 3)
     close(jacobian_operator(m, x).to_dense(), m.interaction(x).to_dense())
 
 
 def constant_gate_delta_net():
-    m = DeltaNet(3, 2, H=2, head_width=3, **settings())
+    m = DeltaNet(3, 2, H=2, head_width=3, **like())
     torch.nn.init.zeros_(m.W_beta)
     torch.nn.init.constant_(m.b_beta, 0.4)
     return m
@@ -76,14 +61,14 @@ def constant_gate_delta_net():
 @pytest.mark.parametrize(
     ("m", "degree"),
     [
-        (LinearAttention(3, 2, H=2, head_width=3, feature_map="identity", **settings()), 3),
-        (RetNet(3, 2, H=2, head_width=3, **settings()), 3),
+        (LinearAttention(3, 2, H=2, head_width=3, feature_map="identity", **like()), 3),
+        (RetNet(3, 2, H=2, head_width=3, **like()), 3),
         (
-            LinearAttention(3, 2, H=1, head_width=3, feature_map="identity", normalized=True, **settings()),
+            LinearAttention(3, 2, H=1, head_width=3, feature_map="identity", normalized=True, **like()),
             1,
         ),
         (constant_gate_delta_net(), 2),
-        (RNN(3, 2, N=4, activation="relu", **settings()), 1),
+        (RNN(3, 2, N=4, activation="relu", **like()), 1),
     ],
     ids=["linear attention", "RetNet", "normalized linear attention", "DeltaNet", "ReLU RNN"],
 )
@@ -96,7 +81,7 @@ def test_homogeneous_map_has_path_operator_jacobian_over_degree(m, degree):
 
 
 def test_frozen_and_path_operator_of_softmax_differ_and_both_give_y():
-    m = Attention(4, 3, H=1, head_width=3, **settings())
+    m = Attention(4, 3, H=1, head_width=3, **like())
     x = tokens(7, 4)
     frozen, path = m.interaction(x), path_operator(m, x, rtol=1e-12)
     close(path.apply(x), m(x), tol=1e-10)
@@ -107,9 +92,9 @@ def test_frozen_and_path_operator_of_softmax_differ_and_both_give_y():
 @pytest.mark.parametrize(
     "m",
     [
-        FeedForward(3, 2, width=5, **settings()),
-        KAN(3, 2, grid=5, **settings()),
-        RNN(3, 2, N=4, **settings()),
+        FeedForward(3, 2, width=5, **like()),
+        KAN(3, 2, grid=5, **like()),
+        RNN(3, 2, N=4, **like()),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -131,7 +116,7 @@ def test_kan_edges_are_the_piecewise_linear_functions_of_their_slopes():
 
 @pytest.mark.parametrize("temperature", [1.0, 16.0])
 def test_gla_memory_forgets_as_defined(temperature):
-    m = GLA(3, 2, H=2, head_width=4, temperature=temperature, **settings())
+    m = GLA(3, 2, H=2, head_width=4, temperature=temperature, **like())
     torch.nn.init.constant_(m.b_a, -0.7)
     x = tokens(6, 3)
     y = torch.zeros(6, 2, dtype=F64)
@@ -146,7 +131,7 @@ def test_gla_memory_forgets_as_defined(temperature):
 
 
 def test_retnet_default_decays_are_the_published_ones():
-    m = RetNet(3, 2, H=3, head_width=4, **settings())
+    m = RetNet(3, 2, H=3, head_width=4, **like())
     assert m.decay.tolist() == [31 / 32, 63 / 64, 127 / 128]
     alpha = m.coefficients(tokens(1, 3).expand(6, 3))
     close(alpha[:, 5, 2] / alpha[:, 5, 5], m.decay**3)

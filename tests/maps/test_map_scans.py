@@ -2,28 +2,24 @@
 
 import pytest
 import torch
+from helpers import like, tokens
 
 from ssmbook.maps import GLA, LTISSM, SSD, DiagonalSSM, LinearAttention, RetNet, SelectiveSSM
 
-F64 = torch.float64
 D = 3
 
 
-def settings():
-    return {"generator": torch.Generator().manual_seed(0), "dtype": F64}
-
-
 def heads():
-    return {"H": 3, "head_width": 2, **settings()}
+    return {"H": 3, "head_width": 2, **like()}
 
 
 MAPS = {
-    "LTI": lambda: LTISSM.random(D, 2, N=5, rho=0.95, **settings()),
-    "LTI with skip": lambda: LTISSM.random(D, 2, N=5, rho=0.95, skip=True, **settings()),
-    "S4D": lambda: DiagonalSSM(D, N=6, **settings()),
-    "S4D, real": lambda: DiagonalSSM(D, N=5, pairs=False, **settings()),
-    "selective, zoh": lambda: SelectiveSSM(D, N=5, discretization="zoh", **settings()),
-    "selective, Euler": lambda: SelectiveSSM(D, N=5, discretization="euler", **settings()),
+    "LTI": lambda: LTISSM.random(D, 2, N=5, rho=0.95, **like()),
+    "LTI with skip": lambda: LTISSM.random(D, 2, N=5, rho=0.95, skip=True, **like()),
+    "S4D": lambda: DiagonalSSM(D, N=6, **like()),
+    "S4D, real": lambda: DiagonalSSM(D, N=5, pairs=False, **like()),
+    "selective, zoh": lambda: SelectiveSSM(D, N=5, discretization="zoh", **like()),
+    "selective, Euler": lambda: SelectiveSSM(D, N=5, discretization="euler", **like()),
     "SSD": lambda: SSD(D, 2, N=5, **heads()),
     "SSD, groups": lambda: SSD(D, 2, N=5, groups=3, **heads()),
     "RetNet": lambda: RetNet(D, 2, **heads()),
@@ -32,10 +28,6 @@ MAPS = {
     "linear attention": lambda: LinearAttention(D, 2, **heads()),
     "linear attention, normalized": lambda: LinearAttention(D, 2, normalized=True, **heads()),
 }
-
-
-def tokens(*shape, seed=1):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 def assert_near(got, wanted, rtol=1e-12):

@@ -25,7 +25,7 @@ def test_a_tolerance_is_the_callers_or_that_of_the_real_dtype():
     assert tolerance(None, torch.complex64) == default_rtol(torch.float32) == 16 * 2.0**-23
     assert str(tolerance(0, torch.float64)) == "0.0" and tolerance(1e-3, torch.float32) == 1e-3
     for bad, error in ((1.0, ValueError), (-1e-9, ValueError), (float("nan"), ValueError), ("0", TypeError)):
-        with pytest.raises(error, match="rtol must be a number in"):
+        with pytest.raises(error, match="rtol must"):
             tolerance(bad, torch.float64)
 
 

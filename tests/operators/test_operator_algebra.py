@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import F64, close
 
 from ssmbook.operators import (
     DenseOperator,
@@ -12,13 +13,7 @@ from ssmbook.operators import (
     SumOperator,
 )
 
-F64 = torch.float64
 BATCHES = [(), (2,), (3, 2), (0,)]
-
-
-def close(a, b, tol=1e-12):
-    assert a.shape == b.shape and a.dtype == b.dtype
-    assert torch.allclose(a, b, rtol=tol, atol=tol)
 
 
 INDICES = [

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers import F64, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,12 +19,6 @@ from ssmbook.operators import (
     RecurrentOperator,
 )
 from ssmbook.operators.sketch import RowSketch, ScaledRows
-
-F64 = torch.float64
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 def counts(values, cut):
@@ -83,7 +78,7 @@ def test_bounds_hold_the_spectrum_of_every_kind(dense_spectrum, kind, batch, siz
 @pytest.mark.parametrize("which", [(True, False), (False, True), (True, True)])
 def test_bounds_hold_for_inputs_of_any_second_moments(dense_spectrum, kind, which, size):
     W, random = kind.operator()
-    roots = random(5, 5), random(kind.d, kind.d)
+    roots = randn(5, 5), randn(kind.d, kind.d)
     time, channel = (root @ root.mT if given else None for root, given in zip(roots, which, strict=True))
     bounds = W.spectrum_bounds(size, time_covariance=time, channel_covariance=channel)
     sigma = dense_spectrum(W, time, channel)
@@ -105,7 +100,7 @@ SPECTRA = {
 }
 
 
-def with_spectrum(sigma, seed, fill=random):
+def with_spectrum(sigma, seed, fill=randn):
     rows = torch.linalg.qr(fill(400, len(sigma), seed=seed)).Q * sigma
     V = torch.linalg.qr(fill(36, len(sigma), seed=seed + 1)).Q
     return DenseOperator((rows @ V.mT).reshape(20, 20, 6, 6))
@@ -115,10 +110,10 @@ def spikes(rows, columns, seed):
     """Rows that a random sum of rows may cancel: few entries, nearly all of them in a few places."""
     generator = torch.Generator().manual_seed(seed)
     places = torch.randperm(rows, generator=generator)[:columns]
-    return 1e-3 * random(rows, columns, seed=seed) + torch.eye(rows, dtype=F64)[:, places]
+    return 1e-3 * randn(rows, columns, seed=seed) + torch.eye(rows, dtype=F64)[:, places]
 
 
-@pytest.mark.parametrize("fill", [random, spikes])
+@pytest.mark.parametrize("fill", [randn, spikes])
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("size", [None, 2, 10, 35])
 def test_bounds_hold_on_adversarial_spectra(name, size, fill):
@@ -139,8 +134,8 @@ def test_bounds_hold_on_adversarial_spectra(name, size, fill):
 )
 def test_bounds_hold_whatever_is_drawn(dense_spectrum, width, rank, size, decay, seed):
     sigma = decay ** torch.arange(min(rank, width), dtype=F64)
-    rows = random(49, len(sigma), seed=seed) * sigma
-    channels = (rows @ random(len(sigma), width, seed=seed + 1)).mT.reshape(width, 7, 7, 1, 1)
+    rows = randn(49, len(sigma), seed=seed) * sigma
+    channels = (rows @ randn(len(sigma), width, seed=seed + 1)).mT.reshape(width, 7, 7, 1, 1)
     W = DiagonalOperator(DenseOperator(channels))
     assert_certified(W.spectrum_bounds(size, seed=seed), dense_spectrum(W))
 
@@ -159,11 +154,11 @@ def test_bounds_do_not_depend_on_the_order_of_sizes():
 def attention(H, width, n):
     """Softmax heads of a layer: alpha from queries and keys, value maps of rank ``width``."""
     d = H * width
-    x, queries, keys, out = (random(*shape, seed=k) for k, shape in enumerate([(n, d), *[(H, d, width)] * 3]))
+    x, queries, keys, out = (randn(*shape, seed=k) for k, shape in enumerate([(n, d), *[(H, d, width)] * 3]))
     scores = (x @ queries) @ (x @ keys).mT / (d * width**0.5)
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
     return FactorizedOperator(
-        scores.masked_fill(future, -math.inf).softmax(-1), out @ random(H, width, d, seed=9)
+        scores.masked_fill(future, -math.inf).softmax(-1), out @ randn(H, width, d, seed=9)
     )
 
 
@@ -198,8 +193,8 @@ def test_a_selective_layer_without_its_cubes(dtype):
 
 def test_the_bounds_of_a_wide_layer_come_from_a_sketch():
     # 2,100 channels: wider than what is taken in all directions by default.
-    rows = random(576, 3, seed=1) * torch.tensor([1.0, 0.3, 1e-3], dtype=F64)
-    channels = rows @ torch.linalg.qr(random(2100, 3, seed=2)).Q.mT
+    rows = randn(576, 3, seed=1) * torch.tensor([1.0, 0.3, 1e-3], dtype=F64)
+    channels = rows @ torch.linalg.qr(randn(2100, 3, seed=2)).Q.mT
     W = DiagonalOperator(DenseOperator(channels.mT.reshape(2100, 24, 24, 1, 1)))
     bounds = W.spectrum_bounds()
     assert bounds.missing and bounds.energies.shape == (256,)
@@ -208,7 +203,7 @@ def test_the_bounds_of_a_wide_layer_come_from_a_sketch():
 
 
 def test_best_heads_of_a_wide_layer_build_no_square_of_its_width():
-    W = FactorizedOperator(random(3, 4, 4), random(3, 260, 260))
+    W = FactorizedOperator(randn(3, 4, 4), randn(3, 260, 260))
     # 67,600 wide: a basis of all its directions would fill 36 gigabytes.
     for H in (2, 3, 5):
         heads = W.best_heads(H)
@@ -241,7 +236,7 @@ def test_bounds_are_seeded_and_refuse_what_they_must():
 
 
 def test_bands_are_read_alike_whatever_their_size(monkeypatch):
-    W = ModalOperator(-random(9, 3).abs(), random(2, 9, 3, 2), random(9, 2, 3), random(9, 2, 2))
+    W = ModalOperator(-randn(9, 3).abs(), randn(2, 9, 3, 2), randn(9, 2, 3), randn(9, 2, 2))
     whole = W.spectrum()
     for band, entries in ((1, 2**22), (4, 1), (32, 30)):
         monkeypatch.setattr("ssmbook.operators.modal._BAND", band)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import F64, future, randn, rank
 
 from ssmbook.operators import (
     DenseOperator,
@@ -15,12 +16,6 @@ from ssmbook.operators import (
     secant_operator,
 )
 
-F64 = torch.float64
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * len(shape)), dtype=F64)
-
 
 def close(a, b, tol=1e-10):
     torch.testing.assert_close(a, b, rtol=tol, atol=tol)
@@ -28,14 +23,6 @@ def close(a, b, tol=1e-10):
 
 def same_map(W, x, y, tol=1e-9):
     close(W.apply(x), y, tol)
-
-
-def rank(matrix):
-    return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
-
-
-def future(n):
-    return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
 def running_gate(x):
@@ -57,7 +44,7 @@ CAUSAL = [running_gate, running_softmax, running_maximum]
 @pytest.mark.parametrize("F", CAUSAL)
 @pytest.mark.parametrize(("n", "scale"), [(1, 1.0), (7, 1e-6), (7, 3.0)])
 def test_the_path_operator_is_exact_and_causal(F, n, scale):
-    x = scale * random(n, 3)
+    x = scale * randn(n, 3)
     W = path_operator(F, x, rtol=1e-11)
     same_map(W, x, F(x), 1e-8 * scale)
     assert (W.to_dense()[future(n)] == 0).all()
@@ -66,7 +53,7 @@ def test_the_path_operator_is_exact_and_causal(F, n, scale):
 @pytest.mark.guards("thm-path-operator")
 @pytest.mark.parametrize("F", CAUSAL)
 def test_its_rows_do_not_know_the_future(F):
-    x, other = random(7, 3), random(7, 3, seed=1)
+    x, other = randn(7, 3), randn(7, 3, seed=1)
     other[:4] = x[:4]
     here, there = (path_operator(F, z, 64).to_dense() for z in (x, other))
     close(here[:4], there[:4])
@@ -107,7 +94,7 @@ def one_and_a_half(x):
 @pytest.mark.guards("prop-homogeneous")
 @pytest.mark.parametrize(("F", "r"), [(cubic, 3), (quadratic, 2), (torch.relu, 1), (one_and_a_half, 1.5)])
 def test_the_jacobian_over_the_degree_is_the_path_operator(F, r):
-    x = random(5, 3)
+    x = randn(5, 3)
     jacobian = jacobian_operator(F, x)
     close(F(1.7 * x), 1.7**r * F(x))
     same_map(jacobian * (1 / r), x, F(x))
@@ -117,7 +104,7 @@ def test_the_jacobian_over_the_degree_is_the_path_operator(F, r):
 
 @pytest.mark.guards("prop-homogeneous")
 def test_degree_zero_and_inhomogeneous_maps_are_outside_the_rule():
-    x = random(5, 3)
+    x = randn(5, 3)
     unit = jacobian_operator(lambda z: z / z.norm(dim=-1, keepdim=True), x)
     assert unit.apply(x).abs().max() < 1e-12
     mixed = jacobian_operator(lambda z: z + z**2, x).apply(x)
@@ -128,12 +115,12 @@ def test_degree_zero_and_inhomogeneous_maps_are_outside_the_rule():
 @pytest.mark.guards("prop-non-uniqueness")
 @pytest.mark.parametrize(("n", "d", "p"), [(2, 1, 1), (1, 3, 2), (6, 3, 4)])
 def test_two_operators_at_one_input_differ_by_what_annihilates_it(n, d, p):
-    x, y = random(n, d), random(n, p)
-    secant, noise = secant_operator(y, x).to_dense(), random(n, n, p, d)
+    x, y = randn(n, d), randn(n, p)
+    secant, noise = secant_operator(y, x).to_dense(), randn(n, n, p, d)
     N = noise - torch.einsum("ijpe,je,ld->ilpd", noise, x, x) / x.square().sum()
     same_map(DenseOperator(secant + N), x, y)
     assert N.abs().max() > 0.1
-    z = random(n, d, seed=3)
+    z = randn(n, d, seed=3)
     difference = path_operator(running_gate, z, 64) + -1 * secant_operator(running_gate(z), z)
     assert difference.apply(z).abs().max() < 1e-9
 
@@ -147,8 +134,8 @@ def test_a_single_number_determines_its_operator():
 @pytest.mark.guards("prop-non-uniqueness")
 @pytest.mark.parametrize(("rank_x", "rank_y"), [(1, 1), (1, 3), (4, 2), (3, 3)])
 def test_the_secant_operator_has_the_product_of_the_ranks(rank_x, rank_y):
-    x = random(6, rank_x) @ random(rank_x, 4, seed=1)
-    y = random(6, rank_y, seed=2) @ random(rank_y, 3, seed=3)
+    x = randn(6, rank_x) @ randn(rank_x, 4, seed=1)
+    y = randn(6, rank_y, seed=2) @ randn(rank_y, 3, seed=3)
     secant = secant_operator(y, x)
     same_map(secant, x, y)
     assert secant.interaction_rank() == rank_x * rank_y
@@ -156,12 +143,12 @@ def test_the_secant_operator_has_the_product_of_the_ranks(rank_x, rank_y):
 
 @pytest.mark.guards("prop-non-uniqueness")
 def test_a_linear_map_is_read_off_from_inputs_of_one_token():
-    W = random(4, 4, 2, 3)
+    W = randn(4, 4, 2, 3)
     F = DenseOperator(W).apply
     inputs = torch.eye(12, dtype=F64).reshape(12, 4, 3)
     columns = torch.stack([F(one) for one in inputs]).reshape(4, 3, 4, 2).permute(2, 0, 3, 1)
     close(columns, W)
-    for X in (random(4, 3), 100 * random(4, 3, seed=5)):
+    for X in (randn(4, 3), 100 * randn(4, 3, seed=5)):
         close(path_operator(F, X).to_dense(), W)
 
 
@@ -170,10 +157,10 @@ def rearranged_spectrum(W):
 
 
 KRONECKER = {
-    "generic": lambda: random(5, 5, 2, 3),
-    "planted": lambda: FactorizedOperator(random(3, 6, 6), random(3, 3, 2)).to_dense(),
+    "generic": lambda: randn(5, 5, 2, 3),
+    "planted": lambda: FactorizedOperator(randn(3, 6, 6), randn(3, 3, 2)).to_dense(),
     "one block": lambda: torch.zeros(4, 4, 2, 2, dtype=F64).index_put_(
-        (torch.tensor(3), torch.tensor(1)), random(2, 2)
+        (torch.tensor(3), torch.tensor(1)), randn(2, 2)
     ),
     "equal singular values": lambda: FactorizedOperator(
         torch.eye(4, dtype=F64).reshape(4, 2, 2), torch.eye(4, dtype=F64).reshape(4, 2, 2)
@@ -199,12 +186,12 @@ def test_the_best_heads_miss_the_tail_of_the_spectrum(name):
 
 @pytest.mark.guards("thm-kronecker")
 def test_no_other_heads_do_better():
-    W = DenseOperator(random(5, 5, 2, 3))
+    W = DenseOperator(randn(5, 5, 2, 3))
     rows = W.to_dense().flatten(0, 1).flatten(1)
     best = W.best_heads(2)
     missed = (W.to_dense() - best.to_dense()).square().sum()
     for seed in range(200):
-        nearby = best.V.flatten(1) + 10.0 ** -(seed % 5) * random(2, 6, seed=seed)
+        nearby = best.V.flatten(1) + 10.0 ** -(seed % 5) * randn(2, 6, seed=seed)
         Q = torch.linalg.qr(nearby.mT).Q
         assert (rows - rows @ Q @ Q.mT).square().sum() >= missed * (1 - 1e-12)
 
@@ -212,7 +199,7 @@ def test_no_other_heads_do_better():
 @pytest.mark.guards("prop-lag-optimum")
 @pytest.mark.parametrize(("n", "p", "d"), [(1, 2, 2), (9, 2, 3), (6, 1, 4)])
 def test_the_best_heads_of_a_time_invariant_target_are_kernels(n, p, d):
-    M = random(n, p, d)
+    M = randn(n, p, d)
     dense = DenseOperator(LagOperator(M).to_dense())  # nothing tells this one that it is causal
     for H in range(1, min(n**2, p * d) + 1):
         heads = dense.best_heads(H)
@@ -226,17 +213,17 @@ def test_the_best_heads_of_a_time_invariant_target_are_kernels(n, p, d):
 
 @pytest.mark.guards("prop-lag-optimum")
 def test_a_causal_target_has_causal_best_heads_even_if_it_varies():
-    W = random(6, 6, 2, 3)
+    W = randn(6, 6, 2, 3)
     W[future(6)] = 0
     heads = DenseOperator(W).best_heads(3)
     assert (heads.alpha[:, future(6)] == 0).all()
-    acausal = DenseOperator(random(6, 6, 2, 3)).best_heads(3)
+    acausal = DenseOperator(randn(6, 6, 2, 3)).best_heads(3)
     assert acausal.alpha[:, future(6)].abs().min() > 0  # the hypothesis is needed
 
 
 @pytest.mark.guards("prop-gauge")
 def test_every_gauge_keeps_the_operator():
-    alpha, V, G = random(2, 4, 6, 6), random(4, 3, 2), random(4, 4) + 2 * torch.eye(4, dtype=F64)
+    alpha, V, G = randn(2, 4, 6, 6), randn(4, 3, 2), randn(4, 4) + 2 * torch.eye(4, dtype=F64)
     new_V = torch.einsum("hg,gpd->hpd", G, V)
     new_alpha = torch.einsum("gh,bgij->bhij", torch.linalg.inv(G), alpha)
     close(FactorizedOperator(new_alpha, new_V).to_dense(), FactorizedOperator(alpha, V).to_dense())
@@ -244,7 +231,7 @@ def test_every_gauge_keeps_the_operator():
 
 @pytest.mark.guards("prop-gauge")
 def test_at_full_span_every_other_pair_is_a_gauge_away():
-    alpha, V = random(3, 5, 5), random(3, 2, 2)
+    alpha, V = randn(3, 5, 5), randn(3, 2, 2)
     W = FactorizedOperator(alpha, V)
     assert W.interaction_rank() == 3
     best = W.best_heads(3)
@@ -256,9 +243,9 @@ def test_at_full_span_every_other_pair_is_a_gauge_away():
 
 @pytest.mark.guards("prop-gauge")
 def test_below_full_span_pairs_exist_that_no_gauge_connects():
-    A, V = random(1, 4, 4), random(1, 2, 2)
-    one = FactorizedOperator(torch.cat([A, 0 * A]), torch.cat([V, random(1, 2, 2, seed=1)]))
-    two = FactorizedOperator(torch.cat([A, 0 * A]), torch.cat([V, random(1, 2, 2, seed=2)]))
+    A, V = randn(1, 4, 4), randn(1, 2, 2)
+    one = FactorizedOperator(torch.cat([A, 0 * A]), torch.cat([V, randn(1, 2, 2, seed=1)]))
+    two = FactorizedOperator(torch.cat([A, 0 * A]), torch.cat([V, randn(1, 2, 2, seed=2)]))
     close(one.to_dense(), two.to_dense())
     assert rank(torch.cat([one.V, two.V]).flatten(1)) == 3  # V' is not even in the span of V
 
@@ -272,7 +259,7 @@ def common_error(W, V):
 @pytest.mark.guards("thm-nearest-heads")
 @pytest.mark.parametrize("H", [0, 1, 2, 5])
 def test_the_best_common_heads_miss_the_tail_of_the_mean_gram_matrix(H):
-    W = FactorizedOperator(random(40, 3, 4, 4), random(40, 3, 2, 3) * random(40, 1, 1, 1).exp())
+    W = FactorizedOperator(randn(40, 3, 4, 4), randn(40, 3, 2, 3) * randn(40, 1, 1, 1).exp())
     rows = W.to_dense().flatten(-2)
     gram = torch.einsum("bijv,bijw->vw", rows, rows) / 40
     floor = torch.linalg.eigvalsh(gram).flip(0)[H:].clamp(min=0).sum()
@@ -282,5 +269,5 @@ def test_the_best_common_heads_miss_the_tail_of_the_mean_gram_matrix(H):
     separate = W.spectrum()[:, H:].square().sum(-1).mean()
     assert separate <= floor * (1 + 1e-12)
     for seed in range(50):
-        other = V + 10.0 ** -(seed % 4) * random(H, 2, 3, seed=seed)
+        other = V + 10.0 ** -(seed % 4) * randn(H, 2, 3, seed=seed)
         assert common_error(W, other) >= floor * (1 - 1e-10)

@@ -2,26 +2,21 @@
 
 import pytest
 import torch
+from helpers import F64, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.operators import jacobian_operator, path_operator
 from ssmbook.operators.quadrature import relative_noise
 
-F64 = torch.float64
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * len(shape)), dtype=F64)
-
 
 def mlp(activation, seed=0):
-    W1, W2 = random(9, 3, seed=seed), random(2, 9, seed=seed + 1)
+    W1, W2 = randn(9, 3, seed=seed), randn(2, 9, seed=seed + 1)
     return lambda x: activation(x.cumsum(-2) @ W1.mT) @ W2.mT
 
 
 def test_gauss_legendre_is_exact_for_polynomials_up_to_its_degree():
-    x = random(3, 2)
+    x = randn(3, 2)
     for degree in range(1, 9):
         W = path_operator(lambda x, r=degree: x.pow(r), x, 4)
         assert torch.allclose(W.apply(x), x.pow(degree), rtol=1e-12)
@@ -30,7 +25,7 @@ def test_gauss_legendre_is_exact_for_polynomials_up_to_its_degree():
 
 
 def test_the_ray_is_bisected_until_the_identity_holds():
-    x = 8 * random(4, 3)
+    x = 8 * randn(4, 3)
     F = mlp(torch.tanh)
     for rtol in (1e-3, 1e-6, 1e-11):
         W = path_operator(F, x, 4, rtol=rtol)
@@ -44,12 +39,12 @@ def rms_like(eps):
 
 
 def biased_relu(x):
-    bias = random(12, seed=3)
-    return torch.relu(x @ random(12, x.shape[-1]).mT + bias) - torch.relu(bias)
+    bias = randn(12, seed=3)
+    return torch.relu(x @ randn(12, x.shape[-1]).mT + bias) - torch.relu(bias)
 
 
 def layer_norm(x):
-    return torch.nn.functional.layer_norm(x, x.shape[-1:]) @ random(4, x.shape[-1]).mT
+    return torch.nn.functional.layer_norm(x, x.shape[-1:]) @ randn(4, x.shape[-1]).mT
 
 
 STEEP = {
@@ -67,7 +62,7 @@ STEEP = {
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("name", STEEP)
 def test_by_default_it_reproduces_maps_that_sixteen_nodes_do_not(name, scale, batch):
-    F, x = STEEP[name], scale * random(*batch, 5, 6)
+    F, x = STEEP[name], scale * randn(*batch, 5, 6)
     if name == "many kinks":
         x = x[..., :2, :]  # the elements of a batch share their panels, and each kink wants twenty
     y = F(x)
@@ -78,7 +73,7 @@ def test_by_default_it_reproduces_maps_that_sixteen_nodes_do_not(name, scale, ba
 @settings(max_examples=30, deadline=None)
 @given(at=st.floats(0.01, 0.99), jump=st.floats(0.1, 10.0), scale=st.floats(0.1, 30.0))
 def test_a_kink_anywhere_on_the_ray_is_found(at, jump, scale):
-    x = scale * random(2, 2).abs()
+    x = scale * randn(2, 2).abs()
     F = lambda z: z + jump * torch.relu(z - at * x)  # noqa: E731
     W = path_operator(F, x)
     assert torch.allclose(
@@ -99,7 +94,7 @@ HIDDEN = [
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_what_autograd_does_not_see_is_reported_with_its_size(hidden, batch):
-    x = random(*batch, 3, 4)
+    x = randn(*batch, 3, 4)
     message = r"max_points = 1024: \d+ nodes leave ‖F\(x\) − W x‖ ≈ .* against a tolerance of"
     with pytest.raises(ValueError, match=message) as refusal:
         path_operator(lambda x: hidden(x) + 0.1 * x, x)
@@ -109,7 +104,7 @@ def test_what_autograd_does_not_see_is_reported_with_its_size(hidden, batch):
 
 
 def test_every_batch_element_is_held_to_its_own_size():
-    small, large = 1e-9 * random(3, 2), random(3, 2)
+    small, large = 1e-9 * randn(3, 2), randn(3, 2)
     F = lambda x: x + 1e-12 * torch.tanh(1e9 * x.detach())  # noqa: E731
     assert path_operator(F, large).n == 3
     with pytest.raises(ValueError, match="‖F"):
@@ -120,12 +115,12 @@ def half_single(x):
     """A mixer in float64 with a norm in float32 inside: stacking may change its last float32 digits."""
     mixed = (torch.tril(x @ x.mT) @ x).float()
     together = mixed if x.ndim == 2 else mixed * (1 + 1e-7)
-    return (together * torch.rsqrt(together.square().mean(-1, keepdim=True) + 1e-5)).double() @ random(4, 4)
+    return (together * torch.rsqrt(together.square().mean(-1, keepdim=True) + 1e-5)).double() @ randn(4, 4)
 
 
 @pytest.mark.parametrize("scale", [0.3, 3.0])
 def test_a_float32_part_inside_a_float64_map_is_accepted(scale):
-    x = scale * random(2, 6, 4)
+    x = scale * randn(2, 6, 4)
     W = path_operator(half_single, x)
     assert W.dtype == F64
     assert torch.linalg.matrix_norm(W.apply(x) - half_single(x)).max() <= 5e-4 * half_single(x).norm()
@@ -139,7 +134,7 @@ def test_a_float32_part_inside_a_float64_map_is_accepted(scale):
 @pytest.mark.parametrize("rounding", [0.0, 1e-8])
 def test_a_map_that_vanishes_at_x_is_judged_by_its_size_half_way(rounding):
     # Zero at X and at X/4, not at X/2: a tolerance relative to those zeros would be nothing.
-    x = random(3, 2)
+    x = randn(3, 2)
     x = x / x.norm()
 
     def F(z):
@@ -154,14 +149,14 @@ def test_a_map_that_vanishes_at_x_is_judged_by_its_size_half_way(rounding):
 @pytest.mark.parametrize("extract", [path_operator, jacobian_operator])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_a_map_that_works_in_place_leaves_x_alone(extract, batch):
-    x = random(*batch, 4, 3)
+    x = randn(*batch, 4, 3)
     kept = x.clone()
     W = extract(lambda z: z.mul_(2), x)
     assert torch.equal(x, kept) and torch.allclose(W @ x, 2 * x)
 
 
 def test_the_rounding_of_a_map_is_measured_and_not_its_steepness():
-    x = random(4, 3)
+    x = randn(4, 3)
     eps = torch.finfo(F64).eps
     smooth = [torch.tanh, lambda x: torch.sin(2000 * x), lambda x: torch.relu(x - 0.3) * 1e6, lambda x: 0 * x]
     assert [relative_noise(F, x) for F in smooth] == [eps] * 4
@@ -177,7 +172,7 @@ def test_the_rounding_of_a_map_is_measured_and_not_its_steepness():
 
 
 def test_what_the_random_directions_cannot_see_is_found_in_the_end():
-    x = random(5, 4)
+    x = randn(5, 4)
     probes = torch.linalg.qr(torch.randn(20, 16, generator=torch.Generator().manual_seed(0), dtype=F64)).Q
     unseen = torch.linalg.qr(probes, mode="complete").Q[:, -1].reshape(5, 4)
 
@@ -204,6 +199,6 @@ def test_the_mixer_of_another_library_with_its_float32_norm():
         return mixer(x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
 
     for scale in (1.0, 30.0):
-        x = scale * random(5, 8)
+        x = scale * randn(5, 8)
         W = path_operator(F, x)
         assert (W.apply(x) - F(x)).norm() <= 5e-4 * F(x).norm()

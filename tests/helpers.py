@@ -1,0 +1,64 @@
+"""What many tests make: seeded draws, rotations, random systems; and what many ask."""
+
+import math
+
+import torch
+
+F64 = torch.float64
+EYE = torch.eye(2, dtype=F64)
+
+
+def gen(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def like(seed=0):
+    """The options of what draws: a generator of its own, in float64."""
+    return {"generator": gen(seed), "dtype": F64}
+
+
+def randn(*shape, seed=0):
+    return torch.randn(shape, **like(seed))
+
+
+def tokens(*shape, seed=1):
+    """Inputs: not the numbers that ``like()`` gives to parameters."""
+    return randn(*shape, seed=seed)
+
+
+def rotation(theta, rho=1.0):
+    c, s = math.cos(theta), math.sin(theta)
+    return rho * torch.tensor([[c, -s], [s, c]], dtype=F64)
+
+
+def random_system(N, d, p, rho, seed, batch=()):
+    """(A, B, C, D) with the spectral radius rho, drawn in this order from one generator."""
+    generator = gen(seed)
+    A, B, C, D = (
+        torch.randn(*batch, *shape, generator=generator, dtype=F64)
+        for shape in ((N, N), (N, d), (p, N), (p, d))
+    )
+    return A * (rho / torch.linalg.eigvals(A).abs().amax(-1))[..., None, None], B, C, D
+
+
+def toeplitz(M):
+    """(n, n, p, d) of the lag operators (n, p, d): M_{i-j} at (i, j), 0 in the future."""
+    steps = torch.arange(M.shape[0])
+    lag = steps[:, None] - steps
+    return torch.where((lag >= 0)[..., None, None], M[lag.clamp(min=0)], torch.zeros((), dtype=M.dtype))
+
+
+def future(n):
+    return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+def rank(matrix):
+    return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
+
+
+def close(got, wanted, tol=1e-12):
+    """One shape and dtype, and no error above ``tol`` times the largest entry."""
+    got, wanted = got.detach(), wanted.detach()
+    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+    largest = float(wanted.abs().max()) if wanted.numel() else 0.0
+    assert torch.allclose(got, wanted, rtol=0.0, atol=tol * largest)
