@@ -80,6 +80,21 @@ def test_the_torch_form_agrees_with_the_loops(name, T, dtype, monkeypatch):
 
 @numba_here
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("T", [1, 32, 33])
+def test_the_loops_stay_inside_their_arrays(name, T, monkeypatch):
+    """Compiled code reads past the end of an array without a word; run by Python, every index is checked."""
+    scan, arguments, _ = scans(T)[name]
+    compiled, loops = with_gradients(scan, arguments), _engine._loops()
+    for loop, value in list(vars(loops).items()):
+        if hasattr(value, "py_func"):
+            monkeypatch.setattr(loops, loop, value.py_func)
+    monkeypatch.setattr(loops, "exponential", lambda z: (np.exp(z), 0.0))
+    monkeypatch.setattr(loops, "decayed", lambda power, rest, h: (power + rest) * h)
+    torch.testing.assert_close(with_gradients(scan, arguments), compiled, rtol=1e-12, atol=1e-12)
+
+
+@numba_here
+@pytest.mark.parametrize("name", KINDS)
 def test_two_threads_give_what_one_gives(name, monkeypatch):
     """Rows are independent: to the last bit. Five rows do not divide into two equal parts."""
     scan, arguments, _ = scans(400, batch=5)[name]
