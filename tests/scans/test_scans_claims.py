@@ -113,6 +113,19 @@ def test_rosetta_matrix_rounds_once_and_leaves_out_the_half_precision_transform(
     assert narrow["bfloat16"].min() > 1e-2
 
 
+def test_attention_heads_are_built_in_double_precision_and_applied_to_rounded_tables():
+    A, B, C = (torch.tensor([[value]], dtype=F64) for value in (0.5, 2.0, 3.0))
+    x = torch.tensor([[1.0], [-1.0], [2.0]], dtype=F64)
+    torch.testing.assert_close(
+        rosetta.heads(A, B, C, x).flatten(), torch.tensor([6, -3, 10.5], dtype=F64), rtol=1e-14, atol=0
+    )
+    # at the tolerance of bfloat16 these three poles are too few for exact heads, which are then refused
+    A = torch.diag(torch.tensor([0.9, 0.8, 0.7])) + torch.diag(torch.tensor([0.1, 0.1]), 1)
+    system = [t.bfloat16() for t in (A, torch.eye(3), torch.eye(3), rand(60, 3))]
+    assert rosetta.heads(*system).dtype == torch.float32
+    assert 2**-14 < rosetta.relative_error(rosetta.heads, *system) < 2**-7
+
+
 def test_relative_error_names_bad_input():
     with pytest.raises(ValueError, match="n must"):
         rosetta.relative_error(rosetta.recurrence, rand(2, 2), rand(2, 1), rand(1, 2), rand(0, 1))

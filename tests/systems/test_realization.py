@@ -141,6 +141,15 @@ def test_ho_kalman_is_balanced_over_its_window_and_truncates():
         systems.ho_kalman(M, N + 1)
 
 
+def test_ho_kalman_of_an_odd_number_of_lags_uses_them_all():
+    """Five lags of a = 1/2 are a Hankel matrix of two rows and three columns: an outer product."""
+    found = systems.ho_kalman(0.5 ** torch.arange(5, dtype=F64).reshape(5, 1, 1))
+    rows, columns = 1 + 0.25, 1 + 0.25 + 0.0625
+    sigma = math.sqrt(rows * columns)
+    assert float(found.B) ** 2 * columns == pytest.approx(sigma, rel=1e-12)
+    assert float(found.C) ** 2 * rows == pytest.approx(sigma, rel=1e-12)
+
+
 def test_ho_kalman_of_zero_short_complex_and_single_precision():
     zero = systems.ho_kalman(torch.zeros(8, 3, 2, dtype=F64))
     assert (zero.N, zero.d, zero.p) == (0, 2, 3)

@@ -147,6 +147,24 @@ def test_many_channels_there_and_back(singular):
     torch.testing.assert_close(lags(back, 30), lags(system, 30), atol=1e-11, rtol=0)
 
 
+@pytest.mark.parametrize("smallest, N", [(1e-7, 2), (1e-9, 3)])
+def test_a_matrix_that_half_the_digits_invert_needs_no_more_states(smallest, N):
+    foreign = (np.diag([0.5, smallest]), np.ones((2, 1)), np.array([[1.0, -1.0]]), np.array([[2.0]]), True)
+    found = System.from_scipy(foreign)
+    assert found.N == N
+    wanted = [2.0] + [0.5**tau - smallest**tau for tau in range(9)]
+    np.testing.assert_allclose(found.lags(10).flatten().numpy(), wanted, atol=1e-8)
+
+
+def test_one_real_system_at_a_time_goes_to_scipy():
+    with pytest.raises(
+        ValueError, match=r"system must be one system, without a batch; got batch shape \(2,\)"
+    ):
+        random_system(batch=(2,)).to_scipy()
+    with pytest.raises(TypeError, match="system must be real"):
+        random_system(dtype=torch.complex128).to_scipy()
+
+
 def test_a_continuous_system_keeps_its_matrices():
     A, B, C, D = np.diag([-1.0, -2.0]), np.ones((2, 1)), np.ones((1, 2)), np.array([[3.0]])
     for given in (scipy.signal.StateSpace(A, B, C, D), (A, B, C, D), (A, B, C, D, None)):
