@@ -30,14 +30,17 @@ def best_head(W):
 
 
 def turning_state(theta):
-    """Draw the turning state's operator beside its best single head. Returns the figure."""
+    """Draw the turning state's operator beside its best head, lines between blocks. Returns the figure."""
     W = turning_blocks(theta)
     head, missed = best_head(W)
     fig, axes = figure(ncols=2, size="slider")
-    titles = ("a state that turns", f"the best head misses {missed:.3f}")
+    titles = ("a state that turns", f"the best head misses {missed:.3f} of it")
     for ax, operator, title in zip(axes, (W, head), titles, strict=True):
         picture = operator.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH)
         ax.imshow(picture.numpy(), cmap=DIVERGING, norm=Normalize(-1, 1), interpolation="nearest")
+        for edge in range(1, LENGTH):
+            ax.axhline(2 * edge - 0.5, color=COLORS["gray"], lw=0.6, ls="-")
+            ax.axvline(2 * edge - 0.5, color=COLORS["gray"], lw=0.6, ls="-")
         ax.set(xticks=[], yticks=[], title=title, xlabel="input →", ylabel="← output")
         ax.grid(False)
         ax.spines[:].set_visible(True)
