@@ -59,7 +59,7 @@ def test_a_rectangle_has_a_square_for_every_state():
         assert len(ax.patches) == values * keys
         hues = [ax.patches[row * keys].get_facecolor() for row in range(values)]
         assert sum(a != b for a, b in zip(hues, hues[1:], strict=False)) == parts - 1
-    assert "apart, 4 by 3: 12 states and 4 heads" in alt
+    assert "apart, 4 by 3: 12 states and 4 heads" in alt and "full, a column: 6 states and 6 heads" in alt
 
 
 def test_students_of_one_count_stand_side_by_side_around_it():
@@ -86,4 +86,4 @@ def test_the_slider_shows_lags_and_outputs_of_the_best_heads():
     assert left.get_images()[0].get_clim() == middle.get_images()[0].get_clim()
     for line, values in zip(right.get_lines(), (y, near), strict=True):
         np.testing.assert_allclose(line.get_ydata(), values)
-    assert "0.25 of the energy missing" in right.get_title()
+    assert "misses 0.25 of the energy" in right.get_title()

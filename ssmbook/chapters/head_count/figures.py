@@ -128,8 +128,7 @@ def approximation(M, best, y, y_best, title, missing):
     """Draw lags M (n, p, d) beside those of their approximation, and one output y (n,) with y_best over it.
 
     Rows of the pictures are lags, columns the p d entries of M_tau; ``missing`` is the share of the energy
-    that the right title names. Returns the figure. Introduced in
-    *head-count*.
+    that the right title names. Returns the figure. Introduced in *head-count*.
     """
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
@@ -147,7 +146,7 @@ def approximation(M, best, y, y_best, title, missing):
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set(
         xlabel="position i",
-        title=f"one output; {missing:.3g} of the energy missing",
+        title=f"misses {missing:.3g} of the energy",
         ylim=(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low),
     )
     return fig
@@ -183,8 +182,8 @@ def state_rectangles(layers):
     """Draw the states of layers as rectangles of unit squares, values down and keys across.
 
     layers: title -> (values, keys, parts, heads), where the state consists of ``parts`` rectangles of equal
-    height, one below the other, and makes ``heads`` heads; one key is a column of states. Returns ``fig,
-    alt``. Introduced in *head-count*.
+    height, one below the other, and makes ``heads`` heads; with one key it is a column of states. Returns
+    ``fig, alt``. Introduced in *head-count*.
     """
     widest = max(keys for _, keys, _, _ in layers.values())
     tallest = max(values for values, _, _, _ in layers.values())
@@ -205,5 +204,6 @@ def state_rectangles(layers):
         if keys > 1:
             ax.text(0, values + 0.2, "keys →", va="top", fontsize=9.5)
         ax.set_ylabel("← values" if keys > 1 else "← states")
-        words.append(f"{title}, {values} by {keys}: {states} states and {heads} head{plural}")
+        shape = f"{values} by {keys}" if keys > 1 else "a column"
+        words.append(f"{title}, {shape}: {states} states and {heads} head{plural}")
     return fig, f"States as rectangles of values by keys. {'; '.join(words)}."
