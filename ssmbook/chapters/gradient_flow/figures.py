@@ -23,7 +23,7 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     jobs: label -> job of the experiment; predicted: label -> distance, marked on the lower edge. Returns the
     figure. Introduced in *gradient-flow*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     styles = zip(COLORS.values(), LINES.values(), strict=False)
     for (name, job), (color, line) in zip(jobs.items(), styles, strict=False):
         middle = [median(errors) for errors in job["error"]]
@@ -45,7 +45,7 @@ def kept_at_first(job: Mapping, critical: float, title: str):
     job: of the experiment; critical: the weight at the line. Returns the figure. Introduced in
     *gradient-flow*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     ax.loglog(job["T"], job["weight"], color=COLORS["gray"], ls="-", lw=1.5)
     for T, weight, errors in zip(job["T"], job["weight"], job["error"], strict=True):
         share = sum(error < FAILED for error in errors) / len(errors)

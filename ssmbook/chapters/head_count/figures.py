@@ -157,7 +157,7 @@ def epsilon_counts(N, counts, title):
 
     counts: name -> list of counts, one for each N. Returns the figure. Introduced in *head-count*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
     hues = ("blue", "orange", "green", "purple")

@@ -151,7 +151,7 @@ def divergence(path, families):
     ``path`` is a pair (coefficient, error) of equal-length arrays, ``families`` maps a label to such a pair.
     Introduced in *how-many-heads-really*.
     """
-    fig, ax = figure()
+    fig, ax = figure(size="panel")
     for (name, pair), style in zip(families.items(), ("dashed", "dotted"), strict=False):
         ax.loglog(*pair, color=COLORS["orange"], linestyle=LINES[style])
         middle = len(pair[0]) // 2
@@ -168,7 +168,7 @@ def tails(survivals, bound):
     ``survivals`` maps a label to samples of |coefficient|; ``bound`` is drawn as a dashed vertical line.
     Introduced in *how-many-heads-really*.
     """
-    fig, ax = figure()
+    fig, ax = figure(size="panel")
     sides = ({"ha": "left", "dx": 12, "dy": 0}, {"ha": "right", "dx": -8, "dy": -4})
     for color, side, (name, samples) in zip(("blue", "green"), sides, survivals.items(), strict=True):
         ordered = np.sort(np.asarray(samples))

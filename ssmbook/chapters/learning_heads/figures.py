@@ -19,7 +19,7 @@ def students(teacher: Mapping, title: str):
     teacher: a job of the experiment, with k, floor, H, trained and untrained. Returns the figure. Introduced
     in *learning-heads*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     k = teacher["k"]
     ax.semilogy(teacher["H"][:k], teacher["floor"][:k], color=COLORS["gray"], ls="-", lw=3)
     for H, before, after in zip(teacher["H"], teacher["untrained"], teacher["trained"], strict=True):
@@ -59,7 +59,7 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     jobs: those named "data m"; law: for each job the predicted error at each H. Returns the figure.
     Introduced in *learning-heads*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     for job, wanted, hue in zip(jobs, law, HUES, strict=False):
         ax.semilogy(job["H"], wanted, color=COLORS[hue], linestyle="-", lw=1.3)
         middle = [median(errors) for errors in job["trained"]]
@@ -82,7 +82,7 @@ def arrivals(steps, found, law, sigma, shown=(1, 2, 4, 8, 15)):
     steps (R,); found, law (R, H) as lists; sigma (H,): the teacher's. Returns the figure. Introduced in
     *learning-heads*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     for r, hue in zip(shown, COLORS.values(), strict=False):
         ax.semilogx(steps, [row[r - 1] for row in found], color=hue, ls="-")
         ax.semilogx(steps[::2], [row[r - 1] for row in law][::2], "o", color=hue, mfc="none", ms=4)

@@ -13,7 +13,7 @@ def wire(lengths: list[int], numbers: list[int]):
     lengths: steps a device; numbers: numbers in each device's message. Returns a figure. Introduced in
     *past-one-machine*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     begin, last, whole = 0, len(lengths) - 1, sum(lengths)
     for device, (steps, sent) in enumerate(zip(lengths, numbers, strict=True)):
         end, color = begin + steps, COLORS[NARROW[device % len(NARROW)]]
@@ -23,7 +23,7 @@ def wire(lengths: list[int], numbers: list[int]):
             x = end + whole * (0.012 + 0.025 * lengths[1 : device + 1].count(0))  # beside the one before
             ax.plot([end, x, x], [device, device, last - 0.2], "-", lw=1.6, color=color)
             ax.plot([x] * (last - device), [r - 0.16 for r in range(device + 1, last + 1)], "v", color=color)
-            ax.text(x + 0.012 * whole, device - 0.08, f"{sent} numbers to all later ones", va="bottom")
+            ax.text(x + 0.012 * whole, device - 0.08, f"{sent} numbers", va="bottom")
         begin = end
     words = [f"device {r}: {steps} steps" for r, steps in enumerate(lengths)]
     ax.set(xlabel="time t", xlim=(0, 1.01 * whole), ylim=(last + 0.4, -0.6), yticks=range(last + 1))
@@ -39,7 +39,7 @@ def received(counts: dict[str, int], limits: tuple[float, float]):
 
     Returns a figure of slider size. Introduced in *past-one-machine*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     for place, ((name, count), color) in enumerate(zip(counts.items(), NARROW, strict=False)):
         ax.barh(place, count, height=0.36, color=COLORS[color])
         ax.text(limits[0] * 1.15, place - 0.24, f"{name}: {count:,}", fontsize=9.5, va="bottom")

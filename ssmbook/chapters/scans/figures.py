@@ -12,7 +12,7 @@ def scan_rungs(T: int, rung: int):
 
     Returns a figure of slider size. Introduced in *scans*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     reach = 2**rung
     for t in range(T):
         first = max(0, t - reach + 1)
@@ -34,18 +34,18 @@ def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: 
     errors: dtype name -> (forms, columns), NaN or zero for an empty cell. Returns a figure. Introduced in
     *scans*.
     """
-    fig, axes = figure(ncols=len(errors), size=(7.0, 3.6), sharey=True)
+    fig, axes = figure(ncols=len(errors), size=(7.0, 3.6))
     for ax, (name, table) in zip(axes, errors.items(), strict=True):
         table = table / torch.finfo(getattr(torch, name)).eps
         picture = ax.imshow(table.log10(), vmin=-1, vmax=2, aspect="auto")
         ax.grid(False)
-        ax.set(title=f"{name}: unit {torch.finfo(getattr(torch, name)).eps:.1e}", xticks=range(len(columns)))
+        ax.set(title=f"{name}\nunit {torch.finfo(getattr(torch, name)).eps:.1e}", xticks=range(len(columns)))
         ax.set_xticklabels(columns, rotation=90)
         for row, column in (~(table > 0)).nonzero().tolist():
             ax.text(column, row, "–", ha="center", va="center", fontsize=9)
-    axes[0].set(yticks=range(len(forms)))
-    axes[0].set_yticklabels(forms)
-    bar = fig.colorbar(picture, ax=axes, ticks=[-1, 0, 1, 2], label="largest error, in units of rounding")
+        ax.set(yticks=range(len(forms)))
+        ax.set_yticklabels(forms)
+    bar = fig.colorbar(picture, ax=ax, ticks=[-1, 0, 1, 2], label="largest error, in units of rounding")
     bar.ax.set_yticklabels(["0.1", "1", "10", "100"])
     return fig
 
@@ -55,12 +55,13 @@ def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
 
     costs: name of a counter -> algorithm -> one integer a length. Returns a figure. Introduced in *scans*.
     """
-    fig, axes = figure(ncols=len(costs), size=(7.0, 3.9))
+    fig, axes = figure(nrows=len(costs), size=(3.6, 7.0), sharex=True)
     names = list(next(iter(costs.values())))
     for ax, (title, curves) in zip(axes, costs.items(), strict=True):
         for name, mark in zip(names, "osv^xD", strict=False):
             ax.loglog(lengths, curves[name], marker=mark, ms=4)
-        ax.set(title={"words": "words moved", "depth": "longest chain"}.get(title, title), xlabel="length T")
+        ax.set(title={"words": "words moved", "depth": "longest chain"}.get(title, title))
+    ax.set(xlabel="length T")
     fig.legend(axes[0].get_lines(), names, ncols=len(names) // 2, loc="outside lower center")
     return fig
 
@@ -88,7 +89,7 @@ def clock_bars(names: list[str], ratios: list[float]):
 
     Returns a figure and its alternative text. Introduced in *scans*.
     """
-    fig, ax = figure(size=(7.0, 2.2))
+    fig, ax = figure(size=(3.6, 1.9))
     colors = [COLORS["gray"]] * (len(names) - 1) + [COLORS["blue"]]
     ax.barh(names, ratios, color=colors, height=0.6)
     for row, ratio in enumerate(ratios):
@@ -105,7 +106,7 @@ def chunk_blocks(m: torch.Tensor, Q: int):
 
     Returns a figure and its alternative text. Introduced in *scans*.
     """
-    fig, ax = figure(size="square")
+    fig, ax = figure(size="panel")
     size = m.abs() / m.abs().max()
     ax.imshow(size.sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     ranks = {"on": set(), "below": set()}

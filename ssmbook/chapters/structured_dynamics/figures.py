@@ -18,10 +18,10 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
     time, position: (T,); marks: label -> (time, position). Returns a figure. Introduced in
     *structured-dynamics*.
     """
-    fig, ax = figure()
+    fig, ax = figure(size="panel")
     ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
     ax.plot(time, position)
-    spots = {"dx": -9, "dy": -12, "ha": "right"}, {"dx": 9, "dy": -26}
+    spots = {"dx": 4, "dy": 11}, {"dx": 8, "dy": -8}
     for spot, (words, (t, q)) in zip(spots, marks.items(), strict=True):
         ax.plot(t, q, "o", color=COLORS["orange"], ms=8)
         label_line(ax, t, q, words.replace("-", "−"), color=COLORS["orange"], **spot)
@@ -35,7 +35,7 @@ def hankel_spectra(spectra: dict[str, torch.Tensor]):
     spectra: name -> (m,), descending; drawn relative to their first values. Returns a figure. Introduced in
     *structured-dynamics*.
     """
-    fig, ax = figure()
+    fig, ax = figure(size="panel")
     spots = ((5.3, 1e-9, "right"), (12, 4.0, "left"), (8.2, 1e-7, "left"))
     for (name, sigma), mark, (x, y, side) in zip(spectra.items(), ("s", "^", "o"), spots, strict=True):
         ax.semilogy(range(1, len(sigma) + 1), (sigma / sigma[0]).clamp(min=1e-17), marker=mark)
@@ -65,12 +65,12 @@ def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. The names stand above the axes,
     where no curve runs. Returns a figure of slider size. Introduced in *structured-dynamics*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size=(3.6, 3.4))
     for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
         position = (M.flatten() / delta).clamp(-2, 2)
         ax.plot(delta * torch.arange(1, len(M) + 1), position, linestyle=style, label=name)
     ax.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.8, 0.8), xlim=(0, 10))
-    ax.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    fig.legend(ncols=2, loc="outside upper center", fontsize=9, columnspacing=1, handlelength=1.8)
     return fig
 
 
@@ -143,7 +143,7 @@ def cut_rank_curves(ranks: dict[str, list[int]]):
 
     ranks: name -> n integers. Returns a figure. Introduced in *structured-dynamics*.
     """
-    fig, ax = figure()
+    fig, ax = figure(size="panel")
     for name, values in ranks.items():
         ax.plot(range(len(values)), values)
         spot = len(values) // 2

@@ -45,7 +45,7 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
     found: model -> length -> job of the experiment; guess: the accuracy of chance. Returns the figure.
     Introduced in *tasks*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     for (model, jobs), (hue, line, height) in zip(found.items(), STYLES, strict=True):
         rows = [[share for share in job["right"][1] if share is not None] for job in jobs.values()]
@@ -65,7 +65,7 @@ def clock(right: Sequence[float], angle: float):
 
     right (n,): shares. Returns the figure. Introduced in *tasks*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     ax.axhline(1 / 3, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     label_line(ax, len(right), 1 / 3, "chance", color=COLORS["gray"], dx=-40, dy=9)
     ax.plot(range(1, len(right) + 1), right, color=COLORS["blue"], linestyle="-")

@@ -22,17 +22,17 @@ GROUPS = {
 }
 """What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""
 _LABELS = {  # name in the plane -> points to the right and up of its best reach (or typical: below)
-    "attention": (-18, 9, "center"),
-    "selective SSM, zoh": (8, 9, "center"),
-    "gated SSD, both sides": (0, 22, "center"),
-    "hybrid, stack": (6, 9, "center"),
+    "attention": (-22, 9, "center"),
+    "selective SSM, zoh": (0, 9, "center"),
+    "gated SSD, both sides": (2, 35, "center"),
+    "hybrid, stack": (22, 22, "right"),
     "hybrid, sum": (-7, -1, "right"),
     "RetNet": (-7, -2, "right"),
     "S4D": (7, 0, "left"),
     "LTI SSM": (-7, 0, "right"),
     "RNN": (-6, 10, "center"),
     "convolution": (0, 10, "center"),
-    "feed-forward": (2, 10, "left"),
+    "feed-forward": (-4, 22, "left"),
 }
 
 
@@ -98,7 +98,7 @@ def plane(places: Mapping[str, Sequence[float]]):
     Introduced in *trade-off*.
     """
     _check(places)
-    fig, ax = figure(size=(4.6, 4.8))
+    fig, ax = figure(size=(3.6, 4.4))
     for name, across in _side_by_side(places).items():
         typical, best = (max(share, FLOOR) for share in places[name][2:])
         color = COLORS[GROUPS[group_of(name)][0]]
@@ -110,7 +110,7 @@ def plane(places: Mapping[str, Sequence[float]]):
             label_line(ax, across, best, name, color=color, dx=dx, dy=dy, ha=side, fontsize=9)
     ax.set_xscale("log", base=2)
     ax.set(xticks=(1, 2, 4, 8, 16), xticklabels=("1", "2", "4", "8", "16"), xlim=(0.75, 24))
-    ax.set(yscale="log", ylim=(FLOOR / 1.6, 4.5), xlabel="span: matrices in one output", ylabel="reach at 64")
+    ax.set(yscale="log", ylim=(FLOOR / 1.6, 9), xlabel="span: matrices in one output", ylabel="reach at 64")
     _mark_floor(ax.set_yticks)
     for height, (group, (color, _)) in enumerate(GROUPS.items()):
         label_line(ax, 0.8, 1.1e-3 / 2.1**height, group, color=COLORS[color], dx=0, fontsize=9)
@@ -149,7 +149,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]],
     ``fig, alt``. Raises ``TypeError``/``ValueError`` for fewer than 2 distances. Introduced in *trade-off*.
     """
     check_integer("len(distances)", len(distances), low=2)
-    fig, ax = figure(size=(4.6, 3.8))
+    fig, ax = figure(size=(3.6, 3.4))
     ends = []
     for (name, values), line in zip(shares.items(), [*LINES.values()] * 2, strict=False):
         color = COLORS[GROUPS[group_of(name)][0]]
@@ -194,7 +194,7 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
     ``TypeError``/``ValueError`` for fewer than 2 distances. Introduced in *trade-off*.
     """
     check_integer("len(distances)", len(distances), low=2)
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
     shifts = {"floor": -10, "hybrid": 10} if weight == 1 else {"floor": -7, "hybrid": 7}
     for name, values, color, line in (*curves, ("hybrid", hybrid, "blue", "solid")):
@@ -215,7 +215,7 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     meet. Raises ``TypeError``/``ValueError`` for fewer than 2 counts. Introduced in *trade-off*.
     """
     check_integer("len(counts)", len(counts), low=2)
-    fig, ax = figure()
+    fig, ax = figure(size="panel")
     placed = []
     for (name, shares), color, line in zip(lines.items(), COLORS, LINES.values(), strict=False):
         ax.plot(counts, shares, marker="o", color=COLORS[color], linestyle=line)
@@ -224,8 +224,8 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     height = None
     for end, name, color in sorted(placed, key=lambda entry: -entry[0]):
         height = end if height is None else min(end, height - 0.085 * top)
-        label_line(ax, counts[-1], height, name, color=color, dx=9)
+        label_line(ax, counts[-1], height, name, color=color, dx=7, fontsize=9)
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts, [str(count) for count in counts])
-    ax.set(xlim=(counts[0] * 0.9, counts[-1] * 3.2), xlabel="pairs to remember", ylabel="share missed")
+    ax.set(xlim=(counts[0] * 0.9, counts[-1] * 14), xlabel="pairs to remember", ylabel="share missed")
     return fig

@@ -15,7 +15,7 @@ def needed(report: Report, eps: str = "0.1"):
     eps: the share of the energy given up, a key of ``Measures.counts``. Returns the figure. Introduced in
     *trained-layers*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     places = range(len(report.layers))
     ax.plot(places, [layer.H for layer in report.layers], color=COLORS["gray"], ls="-", lw=3)
     label_line(ax, places[-1], report.layers[-1].H, "has", color=COLORS["gray"])
@@ -35,7 +35,7 @@ def spectra(layer: LayerReport, title: str):
 
     Returns the figure. Introduced in *trained-layers*.
     """
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size="panel")
     for part, hue, fill in (("permuted", "orange", "none"), ("trained", "blue", None)):
         values = getattr(layer, part).spectrum
         face = COLORS[hue] if fill is None else fill
@@ -51,7 +51,7 @@ def reach(report: Report, shown=(0, 1, 5)):
 
     shown: places of layers. Returns the figure. Introduced in *trained-layers*.
     """
-    fig, ax = figure(size="wide")
+    fig, ax = figure(size="panel")
     for place, hue, line in zip(shown, ("blue", "orange", "green"), LINES.values(), strict=False):
         found = report.layers[place].trained.gradient
         norm, floor = (
