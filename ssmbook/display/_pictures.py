@@ -206,7 +206,7 @@ def kronecker_picture(F: Any) -> tuple[Figure, str]:
         width_ratios=ratios,
         squeeze=False,
     )
-    fig.stacks = ()  # four columns make one term
+    fig.stacks = tuple(range(4, 4 * per_row, 4))  # four columns make one term
     if shown < len(V):
         fig.suptitle(f"the first {shown} of {len(V)} terms")
     for ax in axes.flat:

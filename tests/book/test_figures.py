@@ -1,9 +1,11 @@
 """The figure pack: every figure of the pages, at twice their density, with caption and address."""
 
+import base64
 import struct
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ssmbook._book.built import soup
@@ -11,6 +13,7 @@ from ssmbook._book.edition import with_notebook
 from ssmbook._book.figures import DENSITY, captions, dense, named
 from ssmbook._book.notebooks import execute, read
 from ssmbook._book.stable_form import KERNEL
+from ssmbook.display._png import PIXELS, panels, pixel_size
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAW = """import matplotlib.pyplot as plt
@@ -46,3 +49,14 @@ def test_every_figure_of_the_pages_is_in_it_with_number_caption_and_address(buil
             assert len(words[name].partition(".** ")[2]) > 20
         found += len(there)
     assert found > 20
+
+
+@pytest.mark.parametrize("docname", with_notebook(ROOT))
+def test_on_a_phone_no_letter_shrinks_below_eleven_pixels(docname):
+    """The smallest letters are 12 pixels high as drawn; a page of 390 pixels leaves 366 for a picture."""
+    for cell in read(ROOT / f"{docname}.ipynb").cells:
+        for output in cell.get("outputs", []):
+            png = output.get("data", {}).get("image/png")
+            for panel in panels(base64.b64decode(png)) if png else []:
+                width = pixel_size(panel)[0] / PIXELS
+                assert 12 * min(1, 366 / width) >= 11, f"cell {cell.id}: a panel {width:g} pixels wide"

@@ -130,7 +130,7 @@ def operator_as_heads(alpha, V):
     top = float(W.abs().max())
     ratios = [2.6, 0.35, 1.7, 0.3, 0.6, 0.3, 1.7, 0.3, 0.6]
     fig, axes = figure(ncols=9, size=(7.0, 2.75), width_ratios=ratios)
-    fig.stacks = (1,)
+    fig.stacks = (1, 5)
     parts = [W, "=", alpha[0], "⊗", V[0], "+", alpha[1], "⊗", V[1]]
     titles = ["$W$", "", "$A_1$", "", "$V_1$", "", "$A_2$", "", "$V_2$"]
     for ax, part, title in zip(axes, parts, titles, strict=True):
