@@ -224,8 +224,8 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     height = None
     for end, name, color in sorted(placed, key=lambda entry: -entry[0]):
         height = end if height is None else min(end, height - 0.085 * top)
-        label_line(ax, counts[-1], height, name, color=color, dx=7, fontsize=9)
+        label_line(ax, counts[-1], height, name.replace(": ", ":\n"), color=color, dx=7, fontsize=9)
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts, [str(count) for count in counts])
-    ax.set(xlim=(counts[0] * 0.9, counts[-1] * 14), xlabel="pairs to remember", ylabel="share missed")
+    ax.set(xlim=(counts[0] * 0.9, counts[-1] * 6), xlabel="pairs to remember", ylabel="share missed")
     return fig
