@@ -24,7 +24,7 @@ class InteractionOperator(Spectral, ABC):
     ``n``, ``p``, ``d``, ``dtype`` and ``device`` are attributes. ``apply``, ``row``, ``to_dense`` and
     ``block_norms`` carry gradients; ranks, spectra and best heads are detached and computed in float64.
 
-    A kind must define ``_apply``, ``_scaled`` and ``_mapped``; it overrides ``row``, ``rows``, ``column``,
+    A kind must define ``_apply``, ``_scaled`` and ``_mapped``; it overrides ``_row``, ``rows``, ``_column``,
     ``to_dense``, ``_span_blocks``, ``block_norms`` or ``coefficients`` where its structure makes them
     cheaper, and ``_plus``, ``_after`` and ``_transposed`` where it survives. Introduced in
     *interaction-operator*.
@@ -69,7 +69,9 @@ class InteractionOperator(Spectral, ABC):
         Raises ``TypeError``/``ValueError`` for an index outside 0 … n−1. Introduced in
         *interaction-operator*.
         """
-        i = check_integer("i", i, low=0, high=self.n - 1)
+        return self._row(check_integer("i", i, low=0, high=self.n - 1))
+
+    def _row(self, i: int) -> torch.Tensor:
         # W is linear in x, so the transpose that a row needs is the vector-Jacobian product of apply.
         _, pull = torch.func.vjp(lambda x: self._apply(x)[..., i, :], self._zeros(self.n, self.d))
         units = torch.eye(self.p, dtype=self.dtype, device=self.device)
@@ -79,7 +81,7 @@ class InteractionOperator(Spectral, ABC):
     def rows(self) -> Iterator[torch.Tensor]:
         """Yield ``row(0)``, ``row(1)``, … in turn, so that only one row of blocks is held at a time."""
         for i in range(self.n):
-            yield self.row(i)
+            yield self._row(i)
 
     def column(self, j: int) -> torch.Tensor:
         """Return the blocks W_ij of one input token over i, shape (..., n, p, d).
@@ -87,7 +89,9 @@ class InteractionOperator(Spectral, ABC):
         Raises ``TypeError``/``ValueError`` for an index outside 0 … n−1. Introduced in
         *interaction-operator*.
         """
-        j = check_integer("j", j, low=0, high=self.n - 1)
+        return self._column(check_integer("j", j, low=0, high=self.n - 1))
+
+    def _column(self, j: int) -> torch.Tensor:
         parts = []
         for b in range(self.d):
             x = self._zeros(self.n, self.d)
@@ -118,10 +122,10 @@ class InteractionOperator(Spectral, ABC):
         i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
         i, j = (_tokens(given, self.n) for given in (i, j))
         if isinstance(i, int):
-            return self.row(i)[..., j, :, :]
+            return self._row(i)[..., j, :, :]
         if isinstance(j, int):
-            return self.column(j)[..., i, :, :]
-        rows = [self.row(k)[..., j, :, :] for k in i]
+            return self._column(j)[..., i, :, :]
+        rows = [self._row(k)[..., j, :, :] for k in i]
         return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(j), self.p, self.d)
 
     @property

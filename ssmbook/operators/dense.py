@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_integer, check_shape
+from .._checks import check_shape
 from .base import InteractionOperator
 
 
@@ -28,12 +28,10 @@ class DenseOperator(InteractionOperator):
     def _apply(self, x):
         return torch.einsum("...ijpd,...jd->...ip", self.W, x)
 
-    def row(self, i: int) -> torch.Tensor:
-        i = check_integer("i", i, low=0, high=self.n - 1)
+    def _row(self, i):
         return self.W[..., i, :, :, :]
 
-    def column(self, j: int) -> torch.Tensor:
-        j = check_integer("j", j, low=0, high=self.n - 1)
+    def _column(self, j):
         return self.W[..., :, j, :, :]
 
     def to_dense(self) -> torch.Tensor:

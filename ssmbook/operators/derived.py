@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_integer
 from .base import InteractionOperator, check_addable, check_composable
 from .shapes import shared_batch
 
@@ -37,15 +36,15 @@ class SumOperator(InteractionOperator):
     def _apply(self, x):
         return sum(term._apply(x) for term in self.terms)
 
-    def row(self, i: int) -> torch.Tensor:
-        return sum(term.row(i) for term in self.terms)
+    def _row(self, i):
+        return sum(term._row(i) for term in self.terms)
 
     def rows(self) -> Iterator[torch.Tensor]:
         for parts in zip(*(term.rows() for term in self.terms), strict=True):
             yield sum(parts)
 
-    def column(self, j: int) -> torch.Tensor:
-        return sum(term.column(j) for term in self.terms)
+    def _column(self, j):
+        return sum(term._column(j) for term in self.terms)
 
     def to_dense(self) -> torch.Tensor:
         return sum(term.to_dense() for term in self.terms)
@@ -124,11 +123,11 @@ class TransposedOperator(InteractionOperator):
         _, pull = torch.func.vjp(self.operand._apply, x.new_zeros(*batch, self.n, self.p))
         return pull(x.expand(*batch, *x.shape[-2:]))[0]
 
-    def row(self, i: int) -> torch.Tensor:
-        return self.operand.column(check_integer("i", i, low=0, high=self.n - 1)).mT
+    def _row(self, i):
+        return self.operand._column(i).mT
 
-    def column(self, j: int) -> torch.Tensor:
-        return self.operand.row(check_integer("j", j, low=0, high=self.n - 1)).mT
+    def _column(self, j):
+        return self.operand._row(j).mT
 
     def to_dense(self) -> torch.Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT

@@ -47,15 +47,15 @@ class DiagonalOperator(InteractionOperator):
         """Blocks (..., d, n, 1, 1) of the channels as numbers (..., n, d)."""
         return blocks[..., 0, 0].mT
 
-    def row(self, i: int) -> torch.Tensor:
-        return torch.diag_embed(self._values(self.channels.row(i)))
+    def _row(self, i):
+        return torch.diag_embed(self._values(self.channels._row(i)))
 
     def rows(self) -> Iterator[torch.Tensor]:
         for row in self.channels.rows():
             yield torch.diag_embed(self._values(row))
 
-    def column(self, j: int) -> torch.Tensor:
-        return torch.diag_embed(self._values(self.channels.column(j)))
+    def _column(self, j):
+        return torch.diag_embed(self._values(self.channels._column(j)))
 
     def to_dense(self) -> torch.Tensor:
         return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))

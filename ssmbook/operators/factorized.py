@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_finite, check_integer, check_shape
+from .._checks import check_alike, check_finite, check_shape
 from .base import InteractionOperator
 from .dense import DenseOperator
 from .ranks import compress
@@ -36,12 +36,10 @@ class FactorizedOperator(InteractionOperator):
         values = torch.einsum("...hpd,...jd->...hjp", self.V, x)
         return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
 
-    def row(self, i: int) -> torch.Tensor:
-        i = check_integer("i", i, low=0, high=self.n - 1)
+    def _row(self, i):
         return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
 
-    def column(self, j: int) -> torch.Tensor:
-        j = check_integer("j", j, low=0, high=self.n - 1)
+    def _column(self, j):
         return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
 
     def to_dense(self) -> torch.Tensor:

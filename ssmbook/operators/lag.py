@@ -65,14 +65,12 @@ class LagOperator(InteractionOperator):
         parts = windows.split(max(1, tokens), dim=-3)
         return torch.cat([torch.einsum("...idl,...lpd->...ip", part, taps) for part in parts], dim=-2)
 
-    def row(self, i: int) -> torch.Tensor:
-        i = check_integer("i", i, low=0, high=self.n - 1)
+    def _row(self, i):
         seen = self.M[..., : i + 1, :, :].flip(-3)
         after = self.n - 1 - i
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, self.n - after - seen.shape[-3], after))
 
-    def column(self, j: int) -> torch.Tensor:
-        j = check_integer("j", j, low=0, high=self.n - 1)
+    def _column(self, j):
         seen = self.M[..., : self.n - j, :, :]
         return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_integer, check_shape
+from .._checks import check_shape
 from .base import InteractionOperator
 
 
@@ -27,13 +27,11 @@ class PointwiseOperator(InteractionOperator):
     def _apply(self, x):
         return torch.einsum("...ipd,...id->...ip", self.W, x)
 
-    def row(self, i: int) -> torch.Tensor:
-        i = check_integer("i", i, low=0, high=self.n - 1)
+    def _row(self, i):
         return torch.nn.functional.pad(self.W[..., i : i + 1, :, :], (0, 0, 0, 0, i, self.n - 1 - i))
 
-    def column(self, j: int) -> torch.Tensor:
-        j = check_integer("j", j, low=0, high=self.n - 1)
-        return self.row(j)
+    def _column(self, j):
+        return self._row(j)
 
     def to_dense(self) -> torch.Tensor:
         return torch.diag_embed(self.W.movedim(-3, -1)).movedim((-2, -1), (-4, -3))

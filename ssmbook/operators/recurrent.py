@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_alike, check_finite, check_integer, check_shape
+from .._checks import check_alike, check_finite, check_shape
 from .base import InteractionOperator
 from .ranks import triangle
 from .shapes import shared_batch
@@ -64,8 +64,7 @@ class RecurrentOperator(InteractionOperator):
         y = torch.einsum("...tps,...ts->...tp", self.C, states)
         return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
 
-    def row(self, i: int) -> torch.Tensor:
-        i = check_integer("i", i, low=0, high=self.n - 1)
+    def _row(self, i):
         carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
         for j in range(i, -1, -1):
             blocks.append(carry @ self.B[..., j, :, :])

@@ -266,8 +266,8 @@ class Spectral:
         if time_covariance is None and channel_covariance is None:
             return self
         return self.to(torch.float64)._colored(
-            _root("time_covariance", time_covariance, self, self.n),
-            _root("channel_covariance", channel_covariance, self, self.d),
+            covariance_root("time_covariance", time_covariance, self.n, self.device),
+            covariance_root("channel_covariance", channel_covariance, self.d, self.device),
         )
 
     def _colored(self, time: torch.Tensor | None, channel: torch.Tensor | None):
@@ -320,13 +320,13 @@ def _singular_values(matrix: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _root(name: str, covariance, W, size: int):
-    """Return the square root (size, size) of a covariance in float64; None stays None."""
+def covariance_root(name: str, covariance, size: int, device):
+    """The square root (size, size) of a covariance in float64 on ``device``; None stays None."""
     if covariance is None:
         return None
     check_shape(name, covariance, f"{size} {size}")
     check_finite(name, covariance)
-    covariance = covariance.to(device=W.device, dtype=torch.float64)
+    covariance = covariance.to(device=device, dtype=torch.float64)
     if not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=1e-12 * float(covariance.abs().max())):
         raise ValueError(f"{name} must be symmetric; got entries that differ from their mirror image")
     values, vectors = torch.linalg.eigh(covariance)
