@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from ssmbook._files import say
 from ssmbook.experiments._runs import SIZES, Experiment, run
 
 NAMES = ("learning-heads", "gradient-flow", "tasks", "language")
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     path = given.out or Path(f"{given.name}-{given.size}.json")
     try:
-        run(experiment(given.name), given.size, path, overwrite=given.overwrite, say=_say)
+        run(experiment(given.name), given.size, path, overwrite=given.overwrite, say=say)
     except KeyboardInterrupt:
         print(f"\nstopped: what is done is kept in {path}, the same command goes on", file=sys.stderr)
         return INTERRUPTED
@@ -48,11 +49,6 @@ def main(arguments: list[str] | None = None) -> int:
         return REFUSED
     print(path)
     return 0
-
-
-def _say(line: str) -> None:
-    live = sys.stderr.isatty()
-    print(f"\r\033[K{line}" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,63 @@ from __future__ import annotations
 
 import torch
 
+from ssmbook._checks import check_finite, check_shape
 from ssmbook.operators import LagOperator
 
 F64 = torch.float64
 
 
-def adam(loss, parameters, *, steps, lr):
-    """Adam with cosine decay on a sum of losses (S,), entry by entry: no student sees another."""
-    parameters = [each.requires_grad_() for each in parameters]
-    optimizer = torch.optim.Adam(parameters, lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+def adam(loss, parameters, *, steps, lr, marks=()):
+    """Adam with cosine decay on a sum of losses (S,), entry by entry: no student sees another.
+
+    In place; returns the losses (R, S) at the marked steps.
+    """
+    optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters], lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
+    history = []
+    for step in range(steps + (steps in marks)):
+        missed = loss()
+        if step in marks:
+            history.append(missed.detach())
+        if step < steps:
+            optimizer.zero_grad()
+            missed.sum().backward()
+            optimizer.step()
+            schedule.step()
+    return torch.stack(history) if history else None
+
+
+def descend(model, loss, *, steps, rate):
+    """AdamW with warm-up and cosine decay, gradients cut to norm 1, in place; returns every loss."""
+    descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
+    losses = []
     for _ in range(steps):
-        optimizer.zero_grad()
-        loss().sum().backward()
-        optimizer.step()
+        missed = loss()
+        descent.zero_grad()
+        missed.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
         schedule.step()
-    return [each.detach() for each in parameters]
+        losses.append(missed.detach())
+    return losses
+
+
+def target_sizes(M):
+    """The sizes n, p, d of a system's lags, checked: it must have energy to be compared with."""
+    sizes = check_shape("M", M, "n p d")
+    check_finite("M", M)
+    if not M.any():
+        raise ValueError("M must not be the zero system: the error is relative to its energy")
+    return sizes
+
+
+def visible_rows(M):
+    """The causal mask (n, n), the blocks it lets through as rows of total norm one, and that norm."""
+    position = torch.arange(target_sizes(M)["n"], device=M.device)
+    visible = position[:, None] >= position
+    rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)
+    return visible, rows / rows.norm(), rows.norm()
 
 
 def _dense(M):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import platform
-import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -15,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ssmbook import __version__
+from ssmbook._files import plain, progress, read_json, write_json
 from ssmbook.experiments.weights import save
 
 FORMAT = "ssmbook.experiments/1"
@@ -49,24 +47,12 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Write the file in one step: what was there stays whole until it is replaced."""
-        text = json.dumps({"format": FORMAT, **plain(asdict(self))}, indent=1, ensure_ascii=False)
-        text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(path.suffix + ".part")
-        fresh.write_text(text + "\n", "utf-8")
-        fresh.replace(path)
+        write_json(path, {"format": FORMAT, **asdict(self)})
 
     @classmethod
     def load(cls, path: Path) -> Results:
         """Read a file; ``ValueError`` for one that holds no results in this format."""
-        try:
-            given = json.loads(Path(path).read_text("utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} must hold results of an experiment; it is no JSON") from error
-        found = given.pop("format", None) if isinstance(given, dict) else None
-        if found != FORMAT:
-            raise ValueError(f"{path} must hold results of format {FORMAT}; got {found}")
-        return cls(**given)
+        return cls(**read_json(path, FORMAT, "results of an experiment"))
 
     def made_as(self, other: Results) -> bool:
         """Whether two files come from the same experiment, settings and versions."""
@@ -77,19 +63,6 @@ class Results:
 def versions() -> dict[str, str]:
     """The versions that made the numbers."""
     return {"ssmbook": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def plain(value):
-    """What JSON holds: tensors as lists, floats to six digits, None for what is not finite."""
-    if isinstance(value, dict):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, torch.Tensor):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
 
 
 def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=lambda line: None) -> Results:
@@ -124,7 +97,6 @@ def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=l
 def _keep(tensors: dict | None, path: Path, job: str, command: str) -> None:
     """Write the weights that a job hands over beside the results, with the command that makes them again."""
     if tensors is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         file = path.with_name(
             f"{path.name.split('.')[0]}-{job.replace(', ', '-').replace(' ', '-')}.safetensors"
         )
@@ -145,14 +117,3 @@ def _gather(found: Results, path: Path, jobs: dict) -> None:
         if each == path and not set(jobs) - set(before.results):
             raise ValueError(f"{path} is finished: nothing was overwritten (--overwrite replaces it)")
         found.results.update(before.results)
-
-
-def progress(spent: float, done: int, total: int, name: str) -> str:
-    """One line: a bar, the time spent, the time left, what is being done."""
-    bar = "█" * round(20 * done / max(total, 1))
-    left = f", about {_clock(spent / done * (total - done))} left" if 0 < done < total else ""
-    return f"[{bar:<20}] {done} of {total} in {_clock(spent)}{left}{': ' + name if name else ''}"
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ssmbook._checks import check_choice
+from ssmbook.experiments._data import descend
 from ssmbook.experiments.results import FOLDER
 from ssmbook.experiments.tasks import sized
 from ssmbook.experiments.weights import load
@@ -50,8 +52,7 @@ def build(model: str, *, d: int = 32, layers: int = 4, parameters: int = 40_000,
     first. All have as many parameters as fit into ``parameters``. Raises ``ValueError`` for an unknown model.
     Introduced in *trained-layers*.
     """
-    if model not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}; got {model!r}")
+    check_choice("model", model, MODELS)
     generator = torch.Generator().manual_seed(seed)
     kinds = [("SSD", "attention")[place % 2] if model == "hybrid" else model for place in range(layers)]
     return sized([_mixer(kind, d, generator) for kind in kinds], d, CHARACTERS, parameters, seed)
@@ -87,18 +88,12 @@ def train(
     Introduced in *trained-layers*.
     """
     generator = torch.Generator().manual_seed(seed)
-    descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
-    losses = []
-    for _ in range(steps):
+
+    def loss():
         start = torch.randint(len(text) - n, (batch,), generator=generator)
-        loss = bits(model, text[start[:, None] + torch.arange(n + 1)])
-        descent.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        descent.step()
-        schedule.step()
-        losses.append(loss.detach())
+        return bits(model, text[start[:, None] + torch.arange(n + 1)])
+
+    losses = descend(model, loss, steps=steps, rate=rate)
     return [float(part.mean()) for part in torch.stack(losses).tensor_split(10)]
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_rtol, check_shape
+from ssmbook._checks import check_alike, check_integer, check_rtol, check_shape
+from ssmbook.experiments._data import adam, target_sizes
 from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
+from ssmbook.operators.spectra import covariance_root
 from ssmbook.systems import System, random_stable
 
 
@@ -90,13 +92,13 @@ def population_error(
 
     alpha (..., H, n, n), V (..., H, p, d), H = 0 allowed; M (n, p, d), not zero; the inputs have second
     moments E x_i x_j^T = time_covariance[i, j] * channel_covariance, (n, n) and (d, d), symmetric positive
-    definite (``None``: the identity). Then the error is ||(W' - W)(L_t ⊗ L_x)||_F^2 over that of W,
+    semidefinite (``None``: the identity). Then the error is ||(W' - W)(L_t ⊗ L_x)||_F^2 over that of W,
     Sigma = L L^T. One dtype and device; result (...), differentiable in alpha and V.
 
     Raises ``TypeError``/``ValueError`` for dtypes, devices, shapes, a zero system, a covariance that is not
-    positive definite. Source: thm-head-floor. Introduced in *head-count*.
+    positive semidefinite. Source: thm-head-floor. Introduced in *head-count*.
     """
-    sizes = _target(M)
+    sizes = target_sizes(M)
     sizes = check_shape("alpha", alpha, "... H n n", sizes)
     check_shape("V", V, "... H p d", sizes)
     check_alike(M=M, alpha=alpha, V=V)
@@ -106,12 +108,12 @@ def population_error(
         )
     target = LagOperator(M).to_dense()
     missed = torch.einsum("...hij,...hpd->...ijpd", alpha, V) - target
-    if channel_covariance is not None:
-        L_x = _cholesky("channel_covariance", channel_covariance, M, sizes["d"])
-        missed, target = missed @ L_x, target @ L_x
-    if time_covariance is not None:
-        L_t = _cholesky("time_covariance", time_covariance, M, sizes["n"])
-        missed, target = (torch.einsum("...ijpd,jl->...ilpd", W, L_t) for W in (missed, target))
+    L_x = covariance_root("channel_covariance", channel_covariance, sizes["d"], M.device)
+    L_t = covariance_root("time_covariance", time_covariance, sizes["n"], M.device)
+    if L_x is not None:
+        missed, target = missed @ L_x.to(M), target @ L_x.to(M)
+    if L_t is not None:
+        missed, target = (torch.einsum("...ijpd,jl->...ilpd", W, L_t.to(M)) for W in (missed, target))
     return missed.square().sum((-4, -3, -2, -1)) / target.square().sum()
 
 
@@ -139,7 +141,7 @@ def train_heads(
     Raises ``TypeError``/``ValueError`` for bad arguments or a zero system. Source: thm-head-floor.
     Introduced in *head-count*.
     """
-    sizes = _target(M)
+    sizes = target_sizes(M)
     H = _students(heads, seeds)
     for name, value, low in (("steps", steps, 0), ("records", records, 2)):
         check_integer(name, value, low=low)
@@ -157,28 +159,16 @@ def train_heads(
     V = scale * torch.randn(S, mask.shape[1], width, generator=generator, dtype=torch.float64).to(M)
     V = V * has_head.to(M)
     marks = torch.linspace(0, steps, records).round().long().unique()
-    history = _adam(alpha, V, rows / unit, mask, steps, lr, set(marks.tolist()))
+    history = _fitted(alpha, V, rows / unit, mask, steps=steps, lr=lr, marks=set(marks.tolist()))
     alpha, V = alpha.detach().unflatten(2, (n, n)), V.detach().unflatten(2, (sizes["p"], sizes["d"])) * unit
     numbers = torch.arange(seeds).repeat(S // seeds)
     return TrainedHeads(H, numbers, alpha, V, history[-1], marks, history)
 
 
-def _adam(alpha, V, rows, mask, steps, lr, marks):
+def _fitted(alpha, V, rows, mask, **training):
     """Adam in place on alpha (S, H, n^2), V (S, H, p d); returns the relative errors at the marked steps."""
     energy = rows.square().sum()
-    optimizer = torch.optim.Adam([alpha.requires_grad_(True), V.requires_grad_(True)], lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
-    history = []
-    for step in range(steps + 1):
-        error = ((alpha * mask).mT @ V - rows).square().sum((1, 2)) / energy
-        if step in marks:
-            history.append(error.detach())
-        if step < steps:
-            optimizer.zero_grad()
-            error.sum().backward()
-            optimizer.step()
-            schedule.step()
-    return torch.stack(history)
+    return adam(lambda: ((alpha * mask).mT @ V - rows).square().sum((1, 2)) / energy, [alpha, V], **training)
 
 
 def _students(heads, seeds):
@@ -190,21 +180,3 @@ def _students(heads, seeds):
         raise ValueError(f"heads must hold different head counts, at least one; got {heads}")
     seeds = check_integer("seeds", seeds, low=1)
     return torch.tensor(heads).repeat_interleave(seeds)
-
-
-def _target(M):
-    sizes = check_shape("M", M, "n p d")
-    check_finite("M", M)
-    if not M.any():
-        raise ValueError("M must not be the zero system: the error is relative to its energy")
-    return sizes
-
-
-def _cholesky(name, covariance, M, size):
-    check_shape(name, covariance, f"{size} {size}")
-    check_alike(M=M, **{name: covariance})
-    check_finite(name, covariance)
-    factor, info = torch.linalg.cholesky_ex(covariance)
-    if int(info) or not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=0.0):
-        raise ValueError(f"{name} must be symmetric positive definite")
-    return factor

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from ssmbook._checks import check_choice, check_finite, check_integer, check_shape
+from ssmbook.experiments._data import visible_rows
 
 CLASSES = ("softmax", "sink", "rank one")
 
@@ -106,16 +107,10 @@ def fit_class(
     zero system or an unknown kind. Source: thm-no-sink, thm-sink-count, prop-rank-limited. Introduced in
     *learning-heads*.
     """
-    n, p, d = (check_shape("M", M, "n p d")[letter] for letter in "npd")
-    check_finite("M", M)
+    visible, rows, _ = visible_rows(M)
+    p, d = M.shape[1:]
     H, seeds = check_integer("H", H, low=1), check_integer("seeds", seeds, low=1)
     check_choice("kind", kind, CLASSES)
-    position = torch.arange(n)
-    visible = position[:, None] >= position
-    rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)
-    if not rows.any():
-        raise ValueError("M must not be the zero system: the error is relative to its energy")
-    rows = rows / rows.norm()
     if kind == "rank one":
         target = torch.linalg.qr(rows).R.mT if len(rows) > p * d else rows.mT  # same span, fewer columns
         start = torch.randn(seeds, H * (p + d), generator=generator, dtype=torch.float64)

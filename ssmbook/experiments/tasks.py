@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_integer
+from ssmbook.experiments._data import descend
 from ssmbook.maps import SSD, Attention, SelectiveSSM
 from ssmbook.scans import diagonal_scan
 
@@ -182,18 +183,12 @@ def train(
     another, a control that nothing can learn. Introduced in *tasks*.
     """
     generator = torch.Generator().manual_seed(seed)
-    descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
-    losses = []
-    for _ in range(steps):
+
+    def loss():
         tokens, answers = draw(task, L, batch, generator=generator)
         answers = answers.roll(1, 0) if shuffled else answers
-        loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), answers.flatten(), ignore_index=-1)
-        descent.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        descent.step()
-        schedule.step()
-        losses.append(float(loss.detach()))
+        return nn.functional.cross_entropy(model(tokens).flatten(0, 1), answers.flatten(), ignore_index=-1)
+
+    losses = [float(each) for each in descend(model, loss, steps=steps, rate=rate)]
     tail = losses[-max(1, steps // 10) :]
     return sum(tail) / len(tail) if tail else float("nan")

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ssmbook._files import replace
+
 DTYPES = {"F16": "<f2", "F32": "<f4"}
 NAMES = {torch.float16: "F16", torch.float32: "F32"}
 
@@ -28,9 +30,7 @@ def save(weights: dict[str, Tensor], path: Path, notes: dict[str, str]) -> None:
         parts.append(data)
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
-    fresh = path.with_suffix(path.suffix + ".part")
-    fresh.write_bytes(struct.pack("<Q", len(head)) + head + b"".join(parts))
-    fresh.replace(path)
+    replace(path, struct.pack("<Q", len(head)) + head + b"".join(parts))
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from .._files import progress, say
 from ._layers import layers as find_layers
 from ._layers import unknown_mixers, unknown_words
 from ._load import load_model, model_folder, package_version, read_ids, tokenize, weights_digest, windows
@@ -149,15 +150,7 @@ def _measure(given, model, texts, left, result: Report) -> int:
 
 
 def _progress(start: float, done: int, total: int, name: str) -> None:
-    spent = time.monotonic() - start
-    left = f", about {_clock(spent / done * (total - done))} left" if 0 < done < total else ""
-    words = f"{done} of {total} layers in {_clock(spent)}{left}{': ' + name if name else ''}"
-    end = "\n" if done == total or not sys.stderr.isatty() else ""
-    print(f"\r\033[K{words}" if sys.stderr.isatty() else words, end=end, file=sys.stderr, flush=True)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    say(progress(time.monotonic() - start, done, total, name), last=done == total)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from ..display import COLORS, LINES, figure, number
-from ._report import LayerReport
+from ._measure import LayerReport
 
 
 def layer_figure(layer: LayerReport):

@@ -6,7 +6,7 @@ from html import escape
 
 from ..display._png import encode, pixel_size, render
 from ._figure import panel_figures
-from ._report import LayerReport, Report
+from ._measure import LayerReport
 from ._table import counts_table, row, short
 
 _CSS = """
@@ -53,7 +53,7 @@ _CAPTION = (
 )
 
 
-def page(report: Report) -> str:
+def page(report) -> str:
     """Return the whole document."""
     title = f"{report.model} under the lens"
     layers = "".join(_layer(layer, place) for place, layer in enumerate(report.layers))
@@ -69,7 +69,7 @@ def page(report: Report) -> str:
     )
 
 
-def _settings(report: Report) -> str:
+def _settings(report) -> str:
     facts = {**report.settings, **report.versions}
     facts["epsilons"] = ", ".join(f"{100 * eps:g} %" for eps in report.settings["epsilons"])
     items = "".join(
@@ -79,7 +79,7 @@ def _settings(report: Report) -> str:
     return f"<details><summary>Settings and versions</summary>\n<dl>{items}</dl>\n</details>\n{notes}"
 
 
-def _counts(report: Report) -> str:
+def _counts(report) -> str:
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in counts_table(report).header)
     body = ""
     for place, layer in enumerate(report.layers):

@@ -129,15 +129,16 @@ def operator(layer: MixingLayer | nn.Module, inputs: Any, part: str = "core") ->
     (batch, n), hidden states (n, d) or (batch, n, d), or its keyword arguments; ``part``: "core" (W_ij
     without gates, norms and short convolution) or "mixer" (hidden state to hidden state). The layer is copied
     to float64 and run on what it received inside the model; the model itself is left as it was. Returns a
-    ``Frozen``: ``W``, ``x``, ``y``, ``offset``, ``notes``; unbatched when the inputs were. Exact to 1e-10
+    ``Frozen``: ``W``, ``x``, ``y``, ``offset``, ``notes``; unbatched when the inputs were, so that ranks of
+    one text (n,) are ints and those of a batch (1, n) tensors (1,), as for every operator. Exact to 1e-10
     relative to the largest output, or 1e-5 where the layer casts to float32 inside; otherwise refused with
     the miss (``ValueError``). Raises ``TypeError``/``ValueError`` for bad inputs. Introduced in
     *trained-layers*.
 
     >>> from ssmbook.maps import SSD
-    >>> layer, x = SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4)
-    >>> operator(layer, x).W.interaction_rank()
-    tensor([2])
+    >>> layer, x = SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(16, 4)
+    >>> operator(layer, x).W.interaction_rank(), operator(layer, x[None]).W.interaction_rank()
+    (2, tensor([2]))
     """
     check_choice("part", part, PARTS)
     layer = as_layer(layer)

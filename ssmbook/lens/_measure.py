@@ -67,6 +67,35 @@ class Measures:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer: what it is, its numbers, and those of the same layer with permuted weights.
+
+    ``miss``: the largest relative miss of y == W x + offset over the texts; ``permuted``: ``None`` when not
+    asked for. Introduced in *trained-layers*.
+
+    >>> layer = measurement("minilm").layers[0]
+    >>> layer.n, layer.H, layer.miss < 1e-10
+    (256, 12, True)
+    """
+
+    name: str
+    kind: str
+    family: str
+    n: int
+    p: int
+    d: int
+    H: int
+    miss: float
+    trained: Measures
+    permuted: Measures | None = None
+
+    @classmethod
+    def from_dict(cls, given: dict) -> LayerReport:
+        parts = {key: Measures(**given[key]) if given[key] else None for key in ("trained", "permuted")}
+        return cls(**{**given, **parts})
+
+
 def measure(readings: Sequence[Reading], seed: int = 0, gradient: bool = True) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     operators = [reading.core.W for reading in readings]
@@ -216,7 +245,8 @@ def gradient_against(reading: Reading, seed: int = 0) -> dict[str, list] | None:
         pairs = [(i, *head_gradients(reading.softmax, x, i)) for i in targets(n)]
         norm = _mean([binned(norms, i) for i, norms, _ in pairs])
         floor = _mean([binned(floors, i) for i, _, floors in pairs])
-        ratio = min(float((a / b)[b > _NO_FLOOR * b.nan_to_num().max()].min()) for _, a, b in pairs)
+        least = [(a / b)[b > _NO_FLOOR * b.nan_to_num().max()].min() for _, a, b in pairs]
+        (ratio,) = _numbers(torch.stack(least).min()[None])
         return {"distance": edges, "norm": norm, "floor": floor, "ratio": ratio, "exact": True}
     if reading.F is None:
         return None

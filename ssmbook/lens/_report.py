@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -17,11 +15,12 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._checks import check_choice, check_integer
+from .._files import read_json, write_json
 from ._capture import Call, capture, check_inputs
 from ._frozen import check_frozen
 from ._layers import MixingLayer, read
 from ._layers import layers as find_layers
-from ._measure import EPSILONS, Measures, measure, permute_weights
+from ._measure import EPSILONS, LayerReport, measure, permute_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,35 +28,6 @@ if TYPE_CHECKING:
     from ..display import Table
 
 FORMAT = "ssmbook.lens/1"
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """One layer: what it is, its numbers, and those of the same layer with permuted weights.
-
-    ``miss``: the largest relative miss of y == W x + offset over the texts; ``permuted``: ``None`` when not
-    asked for. Introduced in *trained-layers*.
-
-    >>> layer = measurement("minilm").layers[0]
-    >>> layer.n, layer.H, layer.miss < 1e-10
-    (256, 12, True)
-    """
-
-    name: str
-    kind: str
-    family: str
-    n: int
-    p: int
-    d: int
-    H: int
-    miss: float
-    trained: Measures
-    permuted: Measures | None = None
-
-    @classmethod
-    def from_dict(cls, given: dict) -> LayerReport:
-        parts = {key: Measures(**given[key]) if given[key] else None for key in ("trained", "permuted")}
-        return cls(**{**given, **parts})
 
 
 @dataclass
@@ -103,24 +73,12 @@ class Report:
 
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON, in one step: a file that was there stays whole until it is replaced."""
-        path = Path(path)
-        fresh = path.with_suffix(path.suffix + ".part")
-        text = json.dumps(_finite(self.to_dict()), indent=1, ensure_ascii=False)
-        # a list of numbers on one line: fewer lines, and a change shows where it is
-        text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
-        fresh.write_text(text + "\n", "utf-8")
-        fresh.replace(path)
+        write_json(Path(path), self.to_dict())
 
     @classmethod
     def from_json(cls, path: str | Path) -> Report:
         """Read a report; ``ValueError`` for a file that is none or of another format."""
-        try:
-            given = json.loads(Path(path).read_text("utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"path must hold a report of the lens; got {path}, which is no JSON") from error
-        found = given.pop("format", None) if isinstance(given, dict) else None
-        if found != FORMAT:
-            raise ValueError(f"path must hold a report of format {FORMAT}; got {found} in {path}")
+        given = read_json(Path(path), FORMAT, "a report of the lens")
         return cls(**{**given, "layers": [LayerReport.from_dict(layer) for layer in given["layers"]]})
 
     def to_html(self, path: str | Path) -> None:
@@ -183,6 +141,9 @@ def compare(before: Report, after: Report) -> Table:
     """
     from ._table import comparison
 
+    for name, given in (("before", before), ("after", after)):
+        if not isinstance(given, Report):
+            raise TypeError(f"{name} must be a Report; got {type(given).__name__}")
     return comparison(before, after)
 
 
@@ -244,15 +205,6 @@ def versions() -> dict[str, str]:
     with suppress(metadata.PackageNotFoundError):
         found["transformers"] = metadata.version("transformers")
     return found
-
-
-def _finite(value):
-    """JSON knows no nan: what was not measured becomes null."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and value != value else value
 
 
 def measurement(name: str) -> Report:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from statistics import median, median_high
 
 from ..display import Table, number, table
-from ._measure import Measures
-from ._report import LayerReport, Report
+from ._measure import LayerReport, Measures
 
 
-def counts_table(report: Report) -> Table:
+def counts_table(report) -> Table:
     """One row a layer: what it is, then its numbers as trained and, in brackets, with permuted weights."""
     header = ["layer", "family", "heads", *titles(report)]
     words = "Heads that leave at most that share of the energy, upper medians over the texts"
@@ -18,7 +17,7 @@ def counts_table(report: Report) -> Table:
     return table(rows, header, align="ll" + "r" * (len(header) - 2), caption=words + beside)
 
 
-def titles(report: Report) -> list[str]:
+def titles(report) -> list[str]:
     """What ``values`` lists."""
     shares = [f"{100 * eps:g}\N{NO-BREAK SPACE}% left" for eps in report.settings["epsilons"]]
     tokens = [f"{share}, on these tokens" for share in shares[:2]]
@@ -37,7 +36,7 @@ def values(measures: Measures) -> list[str]:
     ]
 
 
-def row(report: Report, layer: LayerReport) -> list[str]:
+def row(report, layer: LayerReport) -> list[str]:
     """The cells of one layer."""
     cells = values(layer.trained)
     if layer.permuted is not None:
@@ -53,11 +52,8 @@ def short(value: float | None) -> str:
     return number(None if value is None else float(value), 2)
 
 
-def comparison(before: Report, after: Report) -> Table:
+def comparison(before, after) -> Table:
     """The layers that two reports share, before → after."""
-    for name, given in (("before", before), ("after", after)):
-        if not isinstance(given, Report):
-            raise TypeError(f"{name} must be a Report; got {type(given).__name__}")
     n, m = before.settings["tokens"], after.settings["tokens"]
     if n != m:
         raise ValueError(f"after must be a report on {n} tokens, as before; got {m}")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import F64, like
 
-from ssmbook.experiments.learning_heads import _adam, draw_teacher, population_error, train_heads
+from ssmbook.experiments.learning_heads import _fitted, draw_teacher, population_error, train_heads
 from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
@@ -106,8 +106,9 @@ def test_students_do_not_see_each_other():
 def test_one_student_of_a_batch_alone():
     rows, mask = torch.randn(9, 4, **like(1)), torch.ones(5, 3, 9, dtype=F64)
     alpha, V = torch.randn(5, 3, 9, **like(2)), torch.randn(5, 3, 4, **like(3))
-    together = _adam(alpha.clone(), V.clone(), rows, mask, 60, 0.1, {0, 30, 60})
-    alone = _adam(alpha[2:3].clone(), V[2:3].clone(), rows, mask[:1], 60, 0.1, {0, 30, 60})
+    how = {"steps": 60, "lr": 0.1, "marks": {0, 30, 60}}
+    together = _fitted(alpha.clone(), V.clone(), rows, mask, **how)
+    alone = _fitted(alpha[2:3].clone(), V[2:3].clone(), rows, mask[:1], **how)
     torch.testing.assert_close(together[:, 2:3], alone, rtol=1e-8, atol=0.0)
 
 

@@ -59,7 +59,7 @@ def test_a_saved_hybrid(folder, numbers, tmp_path, capsys):
     assert run(folder, "--ids", numbers, "--tokens", 16, "--out", out) == 0
     said = capsys.readouterr()
     assert "4 x 16 tokens, 2 layers: about 0." in said.err and " GB of memory at the peak" in said.err
-    assert "0 of 2 layers in 0:00: layers.0.mamba" in said.err and "about 0:0" in said.err
+    assert "0 of 2 in 0:00: layers.0.mamba" in said.err and "about 0:0" in said.err
     assert "layers.1.self_attn" in said.out and sorted(os.listdir(out)) == ["report.html", "report.json"]
     found = lens.Report.from_json(out / "report.json")
     assert found.model == str(folder) and len(found.layers) == 2

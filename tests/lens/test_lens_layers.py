@@ -55,6 +55,16 @@ def test_the_maps_of_the_book_stand_under_the_lens_too():
         assert torch.equal(frozen.W.to_dense(), layer.module.interaction(frozen.x).to_dense())
 
 
+@pytest.mark.parametrize("family", ["bert", "jamba", "mamba2", "recurrent_gemma", "qwen3_next"])
+def test_an_operator_is_batched_as_the_inputs_were(build, ids, family):
+    model, text = build(family), ids(9)
+    for layer in lens.layers(model):
+        alone, batch = lens.operator(layer, text), lens.operator(layer, text[None])
+        rank = alone.W.interaction_rank()
+        assert alone.W.batch_shape == () and isinstance(rank, int)
+        assert batch.W.batch_shape == (1,) and batch.W.interaction_rank().tolist() == [rank]
+
+
 class GatedMixer(nn.Module):
     """A mixer that no reader knows: y_i = sigmoid(w . x_i) times the mean of the tokens so far."""
 

@@ -77,10 +77,10 @@ def test_files_that_are_no_report(tmp_path):
     with pytest.raises(ValueError, match="hold a report of the lens; got .*report.json, which is no JSON"):
         lens.Report.from_json(path)
     path.write_text('{"format": "ssmbook.lens/0"}', "utf-8")
-    with pytest.raises(ValueError, match="report of format ssmbook.lens/1; got ssmbook.lens/0"):
+    with pytest.raises(ValueError, match="report of the lens of format ssmbook.lens/1; got ssmbook.lens/0"):
         lens.Report.from_json(path)
     path.write_text("[3]", "utf-8")
-    with pytest.raises(ValueError, match="report of format ssmbook.lens/1; got None"):
+    with pytest.raises(ValueError, match="report of the lens of format ssmbook.lens/1; got None"):
         lens.Report.from_json(path)
 
 

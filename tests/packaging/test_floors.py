@@ -6,7 +6,7 @@ from pathlib import Path
 import ssmbook
 
 FLOORS = (
-    {"_checks"},
+    {"_checks", "_files"},
     {"numerics"},
     {"operators", "scans", "display"},
     {"systems"},

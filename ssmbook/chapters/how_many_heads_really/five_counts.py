@@ -11,6 +11,7 @@ from scipy.optimize import nnls
 
 from ssmbook import heads
 from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook.experiments._data import visible_rows
 from ssmbook.heads import LagHeads, jordan_lags
 
 
@@ -40,7 +41,8 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, a zero system. Source:
     prop-plateau, thm-sink-count. Introduced in *how-many-heads-really*.
     """
-    n, visible, rows, size = _target(M, H, steps)
+    visible, rows, size = visible_rows(M)
+    n, H, steps = len(M), check_integer("H", H, low=1), check_integer("steps", steps, low=1)
     starts = check_integer("starts", starts, low=1)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
 
@@ -71,7 +73,8 @@ def fit_rank_one_heads(M, H, *, steps=800, generator=None) -> HeadFit:
     Raises as ``fit_softmax_heads``. Source: prop-rank-limited, prop-border-rank. Introduced in
     *how-many-heads-really*.
     """
-    _, visible, rows, size = _target(M, H, steps)
+    visible, rows, size = visible_rows(M)
+    H, steps = check_integer("H", H, low=1), check_integer("steps", steps, low=1)
     p, d = M.shape[1:]
     start = _normal((H, p + d), generator)
 
@@ -191,20 +194,6 @@ def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tenso
     else:
         c = c.exp().tril() / c.exp().tril().sum(-1, keepdim=True)
     return torch.einsum("hij,hpd->ijpd", c, _normal((k, p, d), generator))
-
-
-def _target(M, H, steps):
-    """The length, the causal mask, the visible blocks as rows of total norm one, and that norm."""
-    n = check_shape("M", M, "n p d")["n"]
-    check_finite("M", M)
-    H = check_integer("H", H, low=1)
-    steps = check_integer("steps", steps, low=1)
-    position = torch.arange(n, device=M.device)
-    visible = position[:, None] >= position
-    rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)
-    if not rows.any():
-        raise ValueError("M must not be the zero system: it needs no heads")
-    return n, visible, rows / rows.norm(), rows.norm()
 
 
 def _normal(shape, generator):
