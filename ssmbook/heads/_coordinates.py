@@ -6,7 +6,7 @@ import numpy as np
 
 
 def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
-    """Number of singular values above rtol times the largest. Introduced in *interaction-operator*."""
+    """Number of singular values above rtol times the largest."""
     return int((sigma > rtol * sigma.max(initial=0.0)).sum())
 
 
@@ -14,7 +14,6 @@ def span_coordinates(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndar
     """Return an orthonormal basis (k, q) of the numerical row space of rows (m, q) and all singular values.
 
     k counts singular values above rtol times the largest.
-    Introduced in *how-many-heads-really*.
     """
     scale = np.abs(rows).max(initial=0.0)
     if scale == 0:

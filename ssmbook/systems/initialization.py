@@ -58,8 +58,8 @@ def hippo_legs(
 def legs_normal_part(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """HiPPO-LegS as normal plus rank one: A = S - P P^T with S = -I/2 + a skew matrix, P_n = sqrt(n + 1/2).
 
-    Returns S (N, N), P (N, 1), B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
-    Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
+    Returns S (N, N), P (N, 1), B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1. Source:
+    {cite}`gu2022efficiently`.
     """
     N = check_integer("N", N, low=1)
     n = torch.arange(N, dtype=torch.float64)

@@ -110,8 +110,8 @@ def minimal_realization(
     A (N, N), B (N, d), C (p, N) -> (A, B, C) with N' <= N states, same dtype, worked in float64. The states
     are first given units in which they compare, so those of the input do not matter; both changes of basis
     are orthonormal in those. ``rtol``: what counts as zero there, by default as for every head count (1e-10
-    in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or
-    batched system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched
+    system. Source: {cite}`kailath1980linear`.
     """
     check_matrices(A=A, B=B, C=C, batched=False)
     rtol = tolerance(rtol, A.dtype)

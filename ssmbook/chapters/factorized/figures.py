@@ -32,7 +32,6 @@ def turning(phi):
     """Draw the rotations R(θ), |θ| < φ, with their best common V, and the share it misses against φ.
 
     Left, parts along I and J; right, the closed form with the share found at φ. Returns the figure.
-    Introduced in *factorized*.
     """
     share, (a, b) = missed_by_one(phi)
     theta = turning_angles(phi, 60)
@@ -49,7 +48,7 @@ def turning(phi):
 
 
 def describe_turning(phi):
-    """Say where the best common V lies and what it misses. Introduced in *factorized*."""
+    """Say where the best common V lies and what it misses."""
     share, (a, b) = missed_by_one(phi)
     best = "I" if abs(a) > abs(b) else "J"
     return f"Angles within ±{phi}: the best common V lies along {best} and misses {share:.3f} of the energy."
@@ -65,7 +64,7 @@ def common_heads(shares):
     """Draw the share missed by H heads, each input's own and common to all, a panel for each kind of layer.
 
     shares: name -> list of pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
-    Thin lines are draws, thick ones medians. Returns ``fig, alt``. Introduced in *factorized*.
+    Thin lines are draws, thick ones medians. Returns ``fig, alt``.
     """
     fig, axes = figure(ncols=len(shares), sharey=True)
     words = []
@@ -87,8 +86,7 @@ def feature_row(exact, near, states, misplaced, chosen, needed):
     """Draw one row of a softmax table beside its features' row, and the misplaced share against the states.
 
     exact, near (n,): rows of weights; states (D,), misplaced (D,): one entry for each degree, ``chosen`` the
-    index of the one in ``near``; ``needed``: states of the exact table. Returns the figure. Introduced in
-    *factorized*.
+    index of the one in ``near``; ``needed``: states of the exact table. Returns the figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     left.bar(range(len(exact)), exact, width=1.0, color=COLORS["gray"], alpha=0.45)

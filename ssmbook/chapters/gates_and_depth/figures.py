@@ -13,9 +13,9 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 def gate_strip(lam, n):
     """Return a figure of one decaying channel as two gates around a running sum, and its alternative text.
 
-    Colors are logarithms of the entries. lam a decay in (0, 1), n >= 2 tokens. Four (n, n)
-    tables: diag(lam^i), the ones on and below the diagonal, diag(lam^-j), and their
-    product lam^(i-j); the extreme entry of each is printed. Introduced in *gates-and-depth*.
+    Colors are logarithms of the entries. lam a decay in (0, 1), n >= 2 tokens. Four (n, n) tables:
+    diag(lam^i), the ones on and below the diagonal, diag(lam^-j), and their product lam^(i-j); the extreme
+    entry of each is printed.
     """
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
@@ -48,9 +48,9 @@ def gate_strip(lam, n):
 def depth_frame(W, ranks, goal):
     """Return a figure of the operator W of the first layers of a stack beside the rank after each layer.
 
-    ``W`` as for ``block_heatmap``; ``ranks`` the interaction rank after 0, 1, ... layers, of which W has
-    the last; ``goal`` the rank of the system, a dashed line. The axes leave room for ``goal`` and for up to
-    four layers. Introduced in *gates-and-depth*.
+    ``W`` as for ``block_heatmap``; ``ranks`` the interaction rank after 0, 1, ... layers, of which W has the
+    last; ``goal`` the rank of the system, a dashed line. The axes leave room for ``goal`` and for up to four
+    layers.
     """
     fig, (picture, bars) = figure(ncols=2, size="slider")
     block_heatmap(W, picture, colorbar=False)

@@ -21,7 +21,7 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     """Draw the error after training against the distance (median, least to largest of the seeds).
 
     jobs: label -> job of the experiment; predicted: label -> distance, marked on the lower edge. Returns the
-    figure. Introduced in *gradient-flow*.
+    figure.
     """
     fig, ax = figure(size="panel")
     styles = zip(COLORS.values(), LINES.values(), strict=False)
@@ -42,8 +42,7 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
 def kept_at_first(job: Mapping, critical: float, title: str):
     """Draw what a layer keeps of the flagged token before training; filled where training then succeeded.
 
-    job: of the experiment; critical: the weight at the line. Returns the figure. Introduced in
-    *gradient-flow*.
+    job: of the experiment; critical: the weight at the line. Returns the figure.
     """
     fig, ax = figure(size="panel")
     ax.loglog(job["T"], job["weight"], color=COLORS["gray"], ls="-", lw=1.5)

@@ -43,7 +43,6 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
     """Draw a recurrence as a chain of steps beside a head as one arc; returns ``fig, alt``.
 
     distance: steps between the first and the last token; keep: factor of each step; weight: of the arc.
-    Introduced in *gradient-highway*.
     """
     fig, (chain, arc) = figure(ncols=2, size=(7.0, 2.3))
     names = ["0", "1", "…", f"{distance - 1:,}", f"{distance:,}"]
@@ -75,7 +74,7 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
 def bracket(t: float, sigma_2: float) -> torch.Tensor:
     """The bracket V + (v_0 - y_1) g^T of two tokens, x_0 = 0 and x_1 = e_1: (2, 2), float64.
 
-    V = diag(1, sigma_2), and t is the logit of x_1 with itself. Introduced in *gradient-highway*.
+    V = diag(1, sigma_2), and t is the logit of x_1 with itself.
     """
     alpha = 1 / (1 + math.exp(t))
     return torch.diag(torch.tensor([1 - (1 - alpha) * t, sigma_2], dtype=torch.float64))
@@ -85,7 +84,7 @@ def two_lanes(t: float):
     """Draw where the derivative of two tokens sends the unit circle, for value maps of rank two and one.
 
     Returns the figure. t: logit of the asking token with itself. Dashed: V alone; solid: V and the moving
-    weights. Introduced in *gradient-highway*.
+    weights.
     """
     turn = np.linspace(0, 2 * np.pi, 121)
     circle = np.stack([np.cos(turn), np.sin(turn)])
@@ -118,10 +117,10 @@ def two_lanes_alt(t: float) -> str:
 def reach_lines(curves: Mapping[str, tuple], band: tuple, *, low: float = 1e-12, high: float = 30.0):
     """Draw gradient against distance, both on log axes: linear systems left, one softmax head right.
 
-    curves: for each of "ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi",
-    "random tokens" a triple of tensors (m,): distances, measured norms, law or bound (or None). band: two
-    tensors (m,) beside "random tokens". On these axes a power is a straight line and an exponential bends
-    down. Returns the figure; raises ValueError for other names. Introduced in *gradient-highway*.
+    curves: for each of "ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random
+    tokens" a triple of tensors (m,): distances, measured norms, law or bound (or None). band: two tensors
+    (m,) beside "random tokens". On these axes a power is a straight line and an exponential bends down.
+    Returns the figure; raises ValueError for other names.
     """
     fig, axes = _panels(curves, _REACH, low, high)
     for ax in axes:
@@ -135,10 +134,9 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple, *, low: float = 1e-12,
 def flow_panels(curves: Mapping[str, tuple], *, low: float = 1e-24, high: float = 1e5):
     """Draw transients and a recurrent network left, a selective model right, norms on a log axis.
 
-    curves: for each of "Jordan block", "non-normal", "tanh RNN", "gate held", "gate open" a triple of
-    tensors (m,): distances, measured norms, law or bound. Measurements are lines (dots when few), laws and
-    bounds black and dashed. Returns the figure; raises ValueError for other names. Introduced in
-    *gradient-highway-deeper*.
+    curves: for each of "Jordan block", "non-normal", "tanh RNN", "gate held", "gate open" a triple of tensors
+    (m,): distances, measured norms, law or bound. Measurements are lines (dots when few), laws and bounds
+    black and dashed. Returns the figure; raises ValueError for other names.
     """
     fig, axes = _panels(curves, _FLOW, low, high)
     for ax in axes:

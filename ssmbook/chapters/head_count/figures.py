@@ -14,7 +14,7 @@ def heads_as_kernels(M, c, V, shown=8):
     """Draw the first ``shown`` lags as a column of tiles: a table of coefficients times a column of maps.
 
     M (n, p, d), c (n, k) and V (k, p, d) with M_τ = Σ_h c_h(τ) V_h, on the CPU; each part has its own scale,
-    blue is positive, orange negative. Returns ``fig, alt``. Introduced in *head-count*.
+    blue is positive, orange negative. Returns ``fig, alt``.
     """
     (k, p, d), shown = V.shape, min(shown, len(M))
     fig, axes = figure(ncols=5, size=(3.6, 5.0), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
@@ -65,7 +65,7 @@ def two_ranks(W, cut):
     """Draw a causal W (n, n, p, d) as a block matrix, its past–future block framed, and as the tall table.
 
     The frame holds the blocks i >= cut >= j, whose rank counts states; the rows of the tall table are the
-    blocks with j <= i, and its rank counts heads. Returns ``fig, alt``. Introduced in *head-count*.
+    blocks with j <= i, and its rank counts heads. Returns ``fig, alt``.
     """
     n, _, p, d = W.shape
     matrix, table = W.transpose(1, 2).reshape(n * p, n * d), W[torch.ones(n, n).tril().bool()].flatten(1)
@@ -98,7 +98,6 @@ def error_curve(floor, heads, error, steps, history, least=1e-16):
 
     floor (K,): relative errors for H = 0 … K-1; heads (S,), error (S,): of the students; steps (R,), history
     (R, S). Values below ``least`` are drawn there; students of one H stand side by side. Returns the figure.
-    Introduced in *head-count*.
     """
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
     clear = floor > least
@@ -128,7 +127,7 @@ def approximation(M, best, y, y_best, title, missing):
     """Draw lags M (n, p, d) beside those of their approximation, and one output y (n,) with y_best over it.
 
     Rows of the pictures are lags, columns the p d entries of M_tau; ``missing`` is the share of the energy
-    that the right title names. Returns the figure. Introduced in *head-count*.
+    that the right title names. Returns the figure.
     """
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
@@ -155,7 +154,7 @@ def approximation(M, best, y, y_best, title, missing):
 def epsilon_counts(N, counts, title):
     """Draw the counts of several families against the number of states N on logarithmic axes, with k = N.
 
-    counts: name -> list of counts, one for each N. Returns the figure. Introduced in *head-count*.
+    counts: name -> list of counts, one for each N. Returns the figure.
     """
     fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
@@ -183,7 +182,7 @@ def state_rectangles(layers):
 
     layers: title -> (values, keys, parts, heads), where the state consists of ``parts`` rectangles of equal
     height, one below the other, and makes ``heads`` heads; with one key it is a column of states. Returns
-    ``fig, alt``. Introduced in *head-count*.
+    ``fig, alt``.
     """
     widest = max(keys for _, keys, _, _ in layers.values())
     tallest = max(values for values, _, _, _ in layers.values())

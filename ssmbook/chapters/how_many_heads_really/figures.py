@@ -14,7 +14,7 @@ def flip_heads(c, alpha):
 
     c (2, n) tensor, the coefficients of value +1 and of value -1 by lag; alpha (n, n) the weights of a head
     with a sink. Left: both heads as bars of their sign, dots at the sum. Right: the first rows as bars of
-    length one, what the sink takes in gray. Introduced in *how-many-heads-really*.
+    length one, what the sink takes in gray.
     """
     fig, (bars, rows) = figure(ncols=2, size="wide")
     up, down, lags = c[0].numpy(), -c[1].numpy(), np.arange(min(8, c.shape[1]))
@@ -59,7 +59,7 @@ def certificate_frame(M, certificate):
     M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
     of ``softmax_head_count``. Left: one dot for each lag, the value maps as arrows, and their cone: just
     wider than the arc of the lags, or the whole plane. Right: <U, M_tau> for each lag, or the weights of the
-    sum that is zero. Raises ``ValueError`` for any other certificate. Introduced in *how-many-heads-really*.
+    sum that is zero. Raises ``ValueError`` for any other certificate.
     """
     if certificate.kind not in _KINDS:
         raise ValueError(f"certificate must be one of {', '.join(_KINDS)}; got {certificate.kind}")
@@ -86,9 +86,8 @@ def certificate_frame(M, certificate):
 def sink_value_maps(points):
     """Return unit value maps whose open cone contains points that turn steadily on a circle.
 
-    ``points`` (n, 2) array -> (2, 2) or (3, 2) array. Two maps just outside the ends of an arc
-    shorter than pi; otherwise three at equal distances, which fill the plane. Introduced in
-    *how-many-heads-really*.
+    ``points`` (n, 2) array -> (2, 2) or (3, 2) array. Two maps just outside the ends of an arc shorter than
+    pi; otherwise three at equal distances, which fill the plane.
     """
     angles = np.unwrap(np.arctan2(points[:, 1], points[:, 0]))
     middle, arc = (angles[0] + angles[-1]) / 2, abs(angles[-1] - angles[0])
@@ -115,8 +114,7 @@ def fit_curves(panels):
     """Return a figure of fitting errors on logarithmic axes, panel by panel, with their floors.
 
     ``panels`` maps a title to (curves, floors): ``curves`` maps a label to (steps,) errors, ``floors`` a
-    label to a number drawn as a dashed line. The panels share their vertical axis. Introduced in
-    *how-many-heads-really*.
+    label to a number drawn as a dashed line. The panels share their vertical axis.
     """
     fig, axes = figure(ncols=len(panels), size="wide", sharey=True)
     lowest = 1.0
@@ -149,7 +147,6 @@ def divergence(path, families):
     """Return a figure of error against the largest coefficient: an optimizer's path beside explicit families.
 
     ``path`` is a pair (coefficient, error) of equal-length arrays, ``families`` maps a label to such a pair.
-    Introduced in *how-many-heads-really*.
     """
     fig, ax = figure(size="panel")
     for (name, pair), style in zip(families.items(), ("dashed", "dotted"), strict=False):
@@ -166,7 +163,6 @@ def tails(survivals, bound):
     """Return a figure of P(|coefficient| > t) for two constructions, a slope of -1 and a proved bound.
 
     ``survivals`` maps a label to samples of |coefficient|; ``bound`` is drawn as a dashed vertical line.
-    Introduced in *how-many-heads-really*.
     """
     fig, ax = figure(size="panel")
     sides = ({"ha": "left", "dx": 12, "dy": 0}, {"ha": "right", "dx": -8, "dy": -4})

@@ -39,7 +39,7 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
     ``starts`` starts; the error is relative to the energy of the system. Result ``HeadFit`` in float64.
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, a zero system. Source:
-    prop-plateau, thm-sink-count. Introduced in *how-many-heads-really*.
+    prop-plateau, thm-sink-count.
     """
     visible, rows, size = visible_rows(M)
     n, H, steps = len(M), check_integer("H", H, low=1), check_integer("steps", steps, low=1)
@@ -70,8 +70,7 @@ def fit_rank_one_heads(M, H, *, steps=800, generator=None) -> HeadFit:
     coefficient with value maps of unit norm, which must diverge where no best approximation exists.
     Result ``HeadFit`` in float64.
 
-    Raises as ``fit_softmax_heads``. Source: prop-rank-limited, prop-border-rank. Introduced in
-    *how-many-heads-really*.
+    Raises as ``fit_softmax_heads``. Source: prop-rank-limited, prop-border-rank.
     """
     visible, rows, size = visible_rows(M)
     H, steps = check_integer("H", H, low=1), check_integer("steps", steps, low=1)
@@ -98,7 +97,7 @@ def half_plane_floor(M, directions=100_000) -> float:
     computed in float64.
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, and for another rank.
-    Source: thm-sink-count. Introduced in *how-many-heads-really*.
+    Source: thm-sink-count.
     """
     check_shape("M", M, "n p d")
     check_finite("M", M)
@@ -122,7 +121,6 @@ def cone_error(M, V) -> float:
     energy of M: what sink softmax heads with these value maps can approach. Result a float, in float64.
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity. Source: thm-sink-count.
-    Introduced in *how-many-heads-really*.
     """
     sizes = check_shape("M", M, "n p d")
     check_shape("V", V, "H p d", {"p": sizes["p"], "d": sizes["d"]})
@@ -141,7 +139,7 @@ def jordan_pair(rho, epsilon, n) -> LagHeads:
     A = [[rho, 1], [epsilon^2, rho]] in place of [[rho, 1], [0, rho]]: the error is O(epsilon^2), the
     coefficients (value maps of unit norm) are O(1 / epsilon). rho real, epsilon real and not 0, n >= 1.
     Result ``LagHeads`` in float64. Raises ``TypeError``/``ValueError`` for a bad n or epsilon. Source:
-    prop-border-rank. Introduced in *how-many-heads-really*.
+    prop-border-rank.
     """
     n = check_integer("n", n, low=1)
     if not 0 < abs(epsilon) < math.inf:
@@ -182,7 +180,7 @@ def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tenso
 
     k, n, p, d >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it),
     True takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not
-    such ints. Source: thm-exact-reach. Introduced in *how-many-heads-really*.
+    such ints. Source: thm-exact-reach.
     """
     for name, value in (("k", k), ("n", n), ("p", p), ("d", d)):
         check_integer(name, value, low=1)

@@ -11,9 +11,8 @@ from ssmbook.display import COLORS, DIVERGING, block_heatmap, figure, number
 def block_matrices(named, *, alike=False):
     """Draw operators (n, n, p, d), {title: tensor}, as block matrices side by side; each has its own scale.
 
-    With ``alike`` each block has, so that only its pattern is seen. Blue is positive, orange negative; a
-    gray grid parts the blocks. Returns ``fig, alt``; the words count the independent matrices of each.
-    Introduced in *interaction-operator*.
+    With ``alike`` each block has, so that only its pattern is seen. Blue is positive, orange negative; a gray
+    grid parts the blocks. Returns ``fig, alt``; the words count the independent matrices of each.
     """
     fig, axes = figure(ncols=len(named), size=(7.0, 0.5 + 7.0 / len(named)))
     words = []
@@ -48,8 +47,8 @@ def independent(W) -> int:
 def tall_table(W, H):
     """Draw the blocks of a causal W (n, n, p, d) as rows of one tall table, equal to coefficients times maps.
 
-    The rows are those with j <= i, in order; the H maps are the first right singular vectors. Returns
-    ``fig, alt``. Introduced in *interaction-operator*.
+    The rows are those with j <= i, in order; the H maps are the first right singular vectors. Returns ``fig,
+    alt``.
     """
     n, _, p, d = W.shape
     rows = W.detach()[torch.ones(n, n).tril().bool()].reshape(-1, p * d)
@@ -82,7 +81,7 @@ def tall_table(W, H):
 def best_heads(W, H):
     """Draw the block norms of the operator ``W`` and of what its best ``H`` heads miss, with its share.
 
-    Returns the figure. Introduced in *interaction-operator*.
+    Returns the figure.
     """
     fig, axes = figure(ncols=2, size="slider")
     top = float(W.block_norms().detach().max())

@@ -18,8 +18,7 @@ def two_tokens(theta):
     """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach.
 
     Left two generic tokens, in the middle nearly parallel ones, on the right x_1 = 0, with the distance from
-    the line of x_0 where the target cannot be reached. Returns ``fig, alt``. Introduced in
-    *interaction-rank-gap*.
+    the line of x_0 where the target cannot be reached. Returns ``fig, alt``.
     """
     first = torch.tensor([1.0, 0.2], dtype=torch.float64)
     seconds = {"generic": (-0.5, 0.9), "nearly parallel": (0.8, 0.38), "one token": (0.0, 0.0)}
@@ -72,8 +71,7 @@ def clock_frame(theta: float, n: int = 20, lengths=(5, 20, 200)):
 
     Left: n dots √(n−τ) (cos θτ, sin θτ), as far out as their lag is frequent, the line of the best single
     head, and in gray what that misses. Right: the missed share against the angle for several lengths, marked
-    at theta. Returns the figure. Raises ``TypeError``/``ValueError`` for n < 1. Introduced in
-    *interaction-rank-gap*.
+    at theta. Returns the figure. Raises ``TypeError``/``ValueError`` for n < 1.
     """
     n = check_integer("n", n, low=1)
     dots, direction = lag_dots(theta, n), best_line(theta, n)

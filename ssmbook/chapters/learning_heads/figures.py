@@ -16,8 +16,7 @@ HUES = ("blue", "orange", "green", "purple")
 def students(teacher: Mapping, title: str):
     """Draw the students of one teacher over the floor (gray), beside the untrained ones (crosses).
 
-    teacher: a job of the experiment, with k, floor, H, trained and untrained. Returns the figure. Introduced
-    in *learning-heads*.
+    teacher: a job of the experiment, with k, floor, H, trained and untrained. Returns the figure.
     """
     fig, ax = figure(size="panel")
     k = teacher["k"]
@@ -36,7 +35,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
     """Draw for each system the best error of every class against H; a vertical line where the count says 0.
 
     curves: system -> class -> job; counts: system -> class -> count, None where there is none. Returns the
-    figure. Introduced in *learning-heads*.
+    figure.
     """
     fig, axes = figure(ncols=len(curves), size=(7.0, 3.2), sharey=True)
     for ax, (system, found) in zip(axes, curves.items(), strict=True):
@@ -57,7 +56,6 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     """Draw the errors on m noisy sequences against H (median, least to largest), and the law (lines).
 
     jobs: those named "data m"; law: for each job the predicted error at each H. Returns the figure.
-    Introduced in *learning-heads*.
     """
     fig, ax = figure(size="panel")
     for job, wanted, hue in zip(jobs, law, HUES, strict=False):
@@ -79,8 +77,7 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
 def arrivals(steps, found, law, sigma, shown=(1, 2, 4, 8, 15)):
     """Draw how some singular values of the student grow step by step (lines) beside their law (dots).
 
-    steps (R,); found, law (R, H) as lists; sigma (H,): the teacher's. Returns the figure. Introduced in
-    *learning-heads*.
+    steps (R,); found, law (R, H) as lists; sigma (H,): the teacher's. Returns the figure.
     """
     fig, ax = figure(size="panel")
     for r, hue in zip(shown, COLORS.values(), strict=False):

@@ -10,8 +10,7 @@ NARROW = ("blue", "orange", "green", "purple")
 def wire(lengths: list[int], numbers: list[int]):
     """Draw slices of time on devices, and the message that each sends down to all later ones.
 
-    lengths: steps a device; numbers: numbers in each device's message. Returns a figure. Introduced in
-    *past-one-machine*.
+    lengths: steps a device; numbers: numbers in each device's message. Returns a figure.
     """
     fig, ax = figure(size="panel")
     begin, last, whole = 0, len(lengths) - 1, sum(lengths)
@@ -37,7 +36,7 @@ def wire(lengths: list[int], numbers: list[int]):
 def received(counts: dict[str, int], limits: tuple[float, float]):
     """Draw how many numbers the last device receives, one bar a way of sending, on a scale of powers of ten.
 
-    Returns a figure of slider size. Introduced in *past-one-machine*.
+    Returns a figure of slider size.
     """
     fig, ax = figure(size="panel")
     for place, ((name, count), color) in enumerate(zip(counts.items(), NARROW, strict=False)):

@@ -50,8 +50,8 @@ def turning_state(theta):
 def gradients(distances, state, asked, random):
     """Draw what a token that many steps back still moves, by a state and by a head.
 
-    Four sequences of one length: the head asks for the token, or sees random ones (medians). Returns
-    ``fig, alt``. Introduced in *one-hour*.
+    Four sequences of one length: the head asks for the token, or sees random ones (medians). Returns ``fig,
+    alt``.
     """
     fig, ax = figure(size="panel")
     names = ("head that asks", "random tokens", "state, 0.9")

@@ -10,7 +10,7 @@ from ssmbook.display import COLORS, SEQUENTIAL, figure, label_line
 def scan_rungs(T: int, rung: int):
     """Draw a doubling scan of T entries after ``rung`` passes: the span of inputs each entry has seen.
 
-    Returns a figure of slider size. Introduced in *scans*.
+    Returns a figure of slider size.
     """
     fig, ax = figure(size="panel")
     reach = 2**rung
@@ -31,8 +31,7 @@ def scan_rungs(T: int, rung: int):
 def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: list[str]):
     """Draw log10 of relative errors in units of each dtype's rounding, one panel for each dtype.
 
-    errors: dtype name -> (forms, columns), NaN or zero for an empty cell. Returns a figure. Introduced in
-    *scans*.
+    errors: dtype name -> (forms, columns), NaN or zero for an empty cell. Returns a figure.
     """
     fig, axes = figure(ncols=len(errors), size=(7.0, 3.6))
     for ax, (name, table) in zip(axes, errors.items(), strict=True):
@@ -53,7 +52,7 @@ def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: 
 def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
     """Draw multiplications, words moved and depth against the length, each algorithm named on its line.
 
-    costs: name of a counter -> algorithm -> one integer a length. Returns a figure. Introduced in *scans*.
+    costs: name of a counter -> algorithm -> one integer a length. Returns a figure.
     """
     fig, axes = figure(nrows=len(costs), size=(3.6, 7.0), sharex=True)
     names = list(next(iter(costs.values())))
@@ -69,7 +68,7 @@ def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
 def block_length_trade(lengths: list[int], words: list[float], depth: list[int], chosen: int):
     """Draw words moved and depth against the block length, with the chosen one marked.
 
-    Returns a figure of slider size. Introduced in *scans*.
+    Returns a figure of slider size.
     """
     fig, axes = figure(ncols=2, size="slider")
     here = lengths.index(chosen)
@@ -87,7 +86,7 @@ def block_length_trade(lengths: list[int], words: list[float], depth: list[int],
 def clock_bars(names: list[str], ratios: list[float]):
     """Draw how many times as long as the last of them each form takes, on a log scale.
 
-    Returns a figure and its alternative text. Introduced in *scans*.
+    Returns a figure and its alternative text.
     """
     fig, ax = figure(size=(3.6, 1.9))
     colors = [COLORS["gray"]] * (len(names) - 1) + [COLORS["blue"]]
@@ -104,7 +103,7 @@ def clock_bars(names: list[str], ratios: list[float]):
 def chunk_blocks(m: torch.Tensor, Q: int):
     """Draw the sizes of a causal table m (T, T) in chunks of Q, each block with its numerical rank.
 
-    Returns a figure and its alternative text. Introduced in *scans*.
+    Returns a figure and its alternative text.
     """
     fig, ax = figure(size="panel")
     size = m.abs() / m.abs().max()

@@ -15,8 +15,7 @@ from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
     """Draw position over time with the push of one second shaded and the marked points named.
 
-    time, position: (T,); marks: label -> (time, position). Returns a figure. Introduced in
-    *structured-dynamics*.
+    time, position: (T,); marks: label -> (time, position). Returns a figure.
     """
     fig, ax = figure(size="panel")
     ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
@@ -32,8 +31,7 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
 def hankel_spectra(spectra: dict[str, torch.Tensor]):
     """Draw Hankel singular values on a logarithmic axis, each system named beside its curve.
 
-    spectra: name -> (m,), descending; drawn relative to their first values. Returns a figure. Introduced in
-    *structured-dynamics*.
+    spectra: name -> (m,), descending; drawn relative to their first values. Returns a figure.
     """
     fig, ax = figure(size="panel")
     spots = ((5.3, 1e-9, "right"), (12, 4.0, "left"), (8.2, 1e-7, "left"))
@@ -47,8 +45,8 @@ def hankel_spectra(spectra: dict[str, torch.Tensor]):
 def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
     """Draw the answer to a kick of momentum 1 beside the poles that make it.
 
-    M: (n, 1, 1), lag operators at steps of ``delta`` seconds; poles: (2,) complex. Returns a figure of
-    slider size. Introduced in *structured-dynamics*.
+    M: (n, 1, 1), lag operators at steps of ``delta`` seconds; poles: (2,) complex. Returns a figure of slider
+    size.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta)
@@ -63,7 +61,7 @@ def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the answers of several step rules to one kick over each other.
 
     lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. The names stand above the axes,
-    where no curve runs. Returns a figure of slider size. Introduced in *structured-dynamics*.
+    where no curve runs. Returns a figure of slider size.
     """
     fig, ax = figure(size=(3.6, 3.4))
     for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
@@ -78,7 +76,6 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
     """Draw |factor of one step| over the plane of z = delta lambda for several rules, with modes on top.
 
     factors: name -> function of a complex tensor, elementwise; modes: (m,) complex. Returns a figure.
-    Introduced in *structured-dynamics*.
     """
     extent = (-3.0, 1.0, -2.2, 2.2)
     plane = torch.meshgrid(torch.linspace(*extent[:2], 120), torch.linspace(*extent[2:], 121), indexing="xy")
@@ -98,7 +95,7 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
 def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
     """Draw the gap 1 - phi(-u) between its bounds, and what either form writes into a state as delta grows.
 
-    u, gap: (m,); start: the range of u to shade. Returns a figure. Introduced in *structured-dynamics*.
+    u, gap: (m,); start: the range of u to shade. Returns a figure.
     """
     fig, (left, right) = figure(ncols=2)
     left.axvspan(*start, color=COLORS["gray"], alpha=0.2, lw=0)
@@ -120,7 +117,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     """Draw the imaginary parts of modes, and beside them where one exact step puts them, with a ring.
 
     modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle; delta: the
-    step. Returns a figure. Introduced in *structured-dynamics*.
+    step. Returns a figure.
     """
     fig, (left, right) = figure(ncols=2, size=(7.0, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
@@ -141,7 +138,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
 def cut_rank_curves(ranks: dict[str, list[int]]):
     """Draw the rank of the cut at every token, each operator named beside its curve.
 
-    ranks: name -> n integers. Returns a figure. Introduced in *structured-dynamics*.
+    ranks: name -> n integers. Returns a figure.
     """
     fig, ax = figure(size="panel")
     for name, values in ranks.items():
@@ -164,7 +161,7 @@ def past_and_future(table: torch.Tensor, m: int):
     """Draw a causal table with the cut at token m outlined, and the cut as wires from past to future.
 
     table: (n, n), the scalar blocks W_ij; the cut holds i >= m and j <= m. Its singular vectors are the
-    wires: as many as its rank. Returns (figure, alternative text). Introduced in *structured-dynamics*.
+    wires: as many as its rank. Returns (figure, alternative text).
     """
     n, cut = len(table), table[m:, : m + 1]
     U, S, Vh = torch.linalg.svd(cut)

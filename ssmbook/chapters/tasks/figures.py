@@ -21,7 +21,7 @@ def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str
     """Draw the accuracy of every seed: filled at the length of training, open at twice that length.
 
     found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed). Seeds that
-    diverged are left out. Returns the figure. Introduced in *tasks*.
+    diverged are left out. Returns the figure.
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     fig.stacks = (2,)
@@ -43,7 +43,6 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
     """Draw the share right at the length of training against that length: median and range of the seeds.
 
     found: model -> length -> job of the experiment; guess: the accuracy of chance. Returns the figure.
-    Introduced in *tasks*.
     """
     fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -63,7 +62,7 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
 def clock(right: Sequence[float], angle: float):
     """Draw the share of right positions against the number of turns for a clock of ``angle`` degrees a turn.
 
-    right (n,): shares. Returns the figure. Introduced in *tasks*.
+    right (n,): shares. Returns the figure.
     """
     fig, ax = figure(size="panel")
     ax.axhline(1 / 3, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)

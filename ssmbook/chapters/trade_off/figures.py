@@ -40,7 +40,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
     """Draw recall as a strip of pairs with arcs from the question, beside a state of fixed size.
 
     weights (m,): what the question ``asked`` gives to each of the m pairs, drawn as the width of its arc;
-    state: numbers in the bucket. Returns ``fig, alt``. Introduced in *trade-off*.
+    state: numbers in the bucket. Returns ``fig, alt``.
     """
     m = len(weights)
     check_integer("len(weights)", m, low=2)
@@ -92,10 +92,9 @@ def group_of(name: str) -> str:
 def plane(places: Mapping[str, Sequence[float]]):
     """Draw every map in the plane of span and reach; returns ``fig, alt``.
 
-    places: name -> (k of the whole table, k in one output, typical reach, best reach); a reach lies in
-    [0, 1] and is drawn at 1e-5 when smaller. Across: k in one output, maps of one k side by side. Up: open
-    mark typical, filled mark best, colored by group. Raises ``ValueError`` for no map or a reach outside.
-    Introduced in *trade-off*.
+    places: name -> (k of the whole table, k in one output, typical reach, best reach); a reach lies in [0, 1]
+    and is drawn at 1e-5 when smaller. Across: k in one output, maps of one k side by side. Up: open mark
+    typical, filled mark best, colored by group. Raises ``ValueError`` for no map or a reach outside.
     """
     _check(places)
     fig, ax = figure(size=(3.6, 4.4))
@@ -145,8 +144,8 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]],
     """Draw the typical share kept against distance, both axes logarithmic, a labeled line per map.
 
     distances (m,); shares: name -> (m,) in [0, 1]; what falls below ``low`` leaves the picture. A power of
-    the distance is a straight line, an exponential bends down; dotted, one over the distance. Returns
-    ``fig, alt``. Raises ``TypeError``/``ValueError`` for fewer than 2 distances. Introduced in *trade-off*.
+    the distance is a straight line, an exponential bends down; dotted, one over the distance. Returns ``fig,
+    alt``. Raises ``TypeError``/``ValueError`` for fewer than 2 distances.
     """
     check_integer("len(distances)", len(distances), low=2)
     fig, ax = figure(size=(3.6, 3.4))
@@ -191,7 +190,7 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
 
     weight: the state space model's share in this frame, 0 to 1; distances (m,); hybrid, floor, alone (m,):
     ||J|| of the hybrid, the proven floor, ||J|| of the weighted SSM; nonpositive values are left out. Raises
-    ``TypeError``/``ValueError`` for fewer than 2 distances. Introduced in *trade-off*.
+    ``TypeError``/``ValueError`` for fewer than 2 distances.
     """
     check_integer("len(distances)", len(distances), low=2)
     fig, ax = figure(size="panel")
@@ -212,7 +211,7 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     """Return a figure of the share missed against the number of pairs, a labeled line per entry.
 
     counts (m,): pairs; lines: name -> shares (m,). Labels at the right end are pushed apart where they would
-    meet. Raises ``TypeError``/``ValueError`` for fewer than 2 counts. Introduced in *trade-off*.
+    meet. Raises ``TypeError``/``ValueError`` for fewer than 2 counts.
     """
     check_integer("len(counts)", len(counts), low=2)
     fig, ax = figure(size="panel")

@@ -20,7 +20,7 @@ def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, g
     batch shapes: T is the distance. Returns (...), same dtype, in [0, 1]: ||dy_target/dx_source||_2 with the
     gap over the largest such norm with its first t - 1 tokens, t = 1, 2, 4, ... and T; 0 where all are 0. So
     a norm that happens to be small without the gap rewards nobody. Raises TypeError/ValueError for malformed
-    arguments. Source: def-reach. Introduced in *trade-off*.
+    arguments. Source: def-reach.
     """
     d = check_shape("source", source, "... d")["d"]
     check_shape("target", target, "... d", {"d": d})
@@ -50,8 +50,7 @@ def reach(
     F: (..., n, d) -> (..., n, p). Typical: the median of :func:`retained_fraction` over ``draws`` random
     sources, targets and gaps, all entries standard normal. Best: the largest over ``tries`` random sources
     and targets whose gap repeats one token, zero at the first try, else normal times a size uniform in [0,
-    largest]: a *lower* bound on what some input keeps. Raises TypeError/ValueError for bad sizes. Introduced
-    in *trade-off*.
+    largest]: a *lower* bound on what some input keeps. Raises TypeError/ValueError for bad sizes.
     """
     for name, value in {"d": d, "distance": distance, "draws": draws, "tries": tries}.items():
         check_integer(name, value, low=1)
@@ -70,10 +69,10 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
     """Tokens under which one softmax head looks ``distance`` back: s a, then zeros, then s b.
 
     head: one causal head without bias, ALiBi or sink, W_K^T W_Q not 0. With Q = W_K^T W_Q / sqrt(head_width)
-    and its leading singular triple (u, sigma, v): a = sqrt(2/sigma) u, b = v / sqrt(2 sigma), so that a^T Q
-    b = 1 and b^T Q b <= 1/2; s^2 = 2 log(distance + 2). Then the last token gives the first a weight of at
+    and its leading singular triple (u, sigma, v): a = sqrt(2/sigma) u, b = v / sqrt(2 sigma), so that a^T Q b
+    = 1 and b^T Q b <= 1/2; s^2 = 2 log(distance + 2). Then the last token gives the first a weight of at
     least 1 - 2/(distance + 2). Returns (distance + 1, d), dtype and device of the head. Raises
-    TypeError/ValueError outside. Introduced in *trade-off*.
+    TypeError/ValueError outside.
     """
     if not isinstance(head, Attention):
         raise TypeError(f"head must be an Attention; got {type(head).__name__}")
@@ -97,7 +96,7 @@ def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch
     """m pairs and a question, as tokens of three slots: (key, nothing, value), then (nothing, key, nothing).
 
     keys (m, c), values (..., m, r), asked in 0 ... m - 1: whose value is wanted. Returns (..., m + 1, 2c +
-    r), same dtype. Raises TypeError/ValueError for malformed arguments. Introduced in *trade-off*.
+    r), same dtype. Raises TypeError/ValueError for malformed arguments.
     """
     sizes = check_shape("keys", keys, "m c")
     check_shape("values", values, "... m r", {"m": sizes["m"]})
@@ -113,8 +112,7 @@ def recall_head(c: int, r: int, beta: float, *, dtype=torch.float64, device=None
     """One softmax head, set by hand, that answers :func:`recall_tokens`: logit beta q . k of their slots.
 
     c: key width; r: value width, the output width; beta: the logit of a match between unit keys. Returns an
-    ``Attention`` with d = 2c + r, p = r. Raises TypeError/ValueError for bad sizes or beta. Introduced in
-    *trade-off*.
+    ``Attention`` with d = 2c + r, p = r. Raises TypeError/ValueError for bad sizes or beta.
     """
     c = check_integer("c", c, low=1)
     r = check_integer("r", r, low=1)
@@ -133,7 +131,7 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
 
     layer: d = 2c + r, p = r, whose answer to :func:`recall_tokens` is affine in the values once the keys are
     fixed (linear maps, recurrences whose gates read the keys alone); keys (m, c). Raises TypeError/ValueError
-    for malformed arguments. Introduced in *trade-off*.
+    for malformed arguments.
     """
     m = check_shape("keys", keys, "m c")["m"]
     m = check_integer("m", m, low=1)
@@ -153,7 +151,7 @@ def undo_residual(layer: LTISSM, u: torch.Tensor) -> torch.Tensor:
 
     layer: p = d, I + M_0 invertible; u (n, d). Returns (n, d), same dtype, detached. It may be very large:
     the inverse system need not be stable. Raises TypeError/ValueError for malformed arguments,
-    torch.linalg.LinAlgError for a singular I + M_0. Introduced in *trade-off*.
+    torch.linalg.LinAlgError for a singular I + M_0.
     """
     if not isinstance(layer, LTISSM) or layer.p != layer.d:
         raise TypeError(f"layer must be an LTISSM with p = d; got {layer}")

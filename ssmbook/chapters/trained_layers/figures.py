@@ -12,8 +12,7 @@ from ssmbook.lens import LayerReport, Report
 def needed(report: Report, eps: str = "0.1"):
     """Draw for every layer the heads it has, those that would do, and those with its weights permuted.
 
-    eps: the share of the energy given up, a key of ``Measures.counts``. Returns the figure. Introduced in
-    *trained-layers*.
+    eps: the share of the energy given up, a key of ``Measures.counts``. Returns the figure.
     """
     fig, ax = figure(size="panel")
     places = range(len(report.layers))
@@ -33,7 +32,7 @@ def needed(report: Report, eps: str = "0.1"):
 def spectra(layer: LayerReport, title: str):
     """Draw the singular values of one layer, trained and permuted, relative to the largest.
 
-    Returns the figure. Introduced in *trained-layers*.
+    Returns the figure.
     """
     fig, ax = figure(size="panel")
     for part, hue, fill in (("permuted", "orange", "none"), ("trained", "blue", None)):
@@ -49,7 +48,7 @@ def spectra(layer: LayerReport, title: str):
 def reach(report: Report, shown=(0, 1, 5)):
     """Draw the median over heads of the gradient against distance (lines) and of its σ₂ bound (dots).
 
-    shown: places of layers. Returns the figure. Introduced in *trained-layers*.
+    shown: places of layers. Returns the figure.
     """
     fig, ax = figure(size="panel")
     for place, hue, line in zip(shown, ("blue", "orange", "green"), LINES.values(), strict=False):
@@ -68,7 +67,7 @@ def layer_counts(jobs: Mapping[str, Mapping], model: str, part: str, eps: str) -
     """Return the heads of every layer of a language model, medians over the texts: (layers, seeds).
 
     jobs: of the experiment "language"; part: "untrained" or "trained"; eps: the share of energy left, "0.1"
-    or "0.01". Introduced in *trained-layers*.
+    or "0.01".
     """
     seeds = [job[part]["layers"] for name, job in jobs.items() if name.startswith(f"{model}, seed")]
     return [[median(layer["counts"][eps]) for layer in each] for each in zip(*seeds, strict=True)]
@@ -78,7 +77,6 @@ def small_models(jobs: Mapping[str, Mapping], models: Sequence[str]):
     """Draw the heads of each layer before training (open, dashed) and after (filled, with the seeds' range).
 
     jobs: of the experiment "language". Blue leaves 10 % of the energy, orange 1 %. Returns the figure.
-    Introduced in *trained-layers*.
     """
     fig, axes = figure(ncols=len(models), size=(7.0, 2.9), sharey=True)
     fig.stacks = (2,)

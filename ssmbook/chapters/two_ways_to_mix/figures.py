@@ -19,7 +19,7 @@ def memory(a):
     """Draw how an average with memory 0 < a < 1 weighs its past: the table, and one row against the lag.
 
     Both panels are relative to the newest token's weight, on scales that do not move with a. Returns the
-    figure. Introduced in *two-ways-to-mix*.
+    figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     lag = torch.arange(24)[:, None] - torch.arange(24)[None, :]
@@ -45,7 +45,7 @@ def hundredth(a) -> int:
 def two_tables(tables, letters):
     """Draw two n by n tables of weights, {title: table}, between n letters, the last row of each framed.
 
-    Returns ``fig, alt``. Introduced in *two-ways-to-mix*.
+    Returns ``fig, alt``.
     """
     fig, axes = figure(ncols=2, size=(7.0, 3.5))
     for ax, (title, table) in zip(axes, tables.items(), strict=True):
@@ -74,8 +74,8 @@ def plane_of_lags(theta, n=20):
     """Draw the n lag operators of the rotation by theta in the plane of I and J, and the best single head.
 
     A dot stands at √(n−τ) (cos θτ, sin θτ): lag τ occurs n−τ times. The line holds what one head can make,
-    the gray segments are what it misses; the second panel has the missed share of the energy for every
-    angle. Returns the figure. Introduced in *two-ways-to-mix*.
+    the gray segments are what it misses; the second panel has the missed share of the energy for every angle.
+    Returns the figure.
     """
     dots, direction = lag_dots(theta, n), best_line(theta, n)
     feet = (dots @ direction)[:, None] * direction
@@ -124,7 +124,7 @@ def operator_as_heads(alpha, V):
     """Draw the operator of two heads as one block matrix, equal to A_1 ⊗ V_1 + A_2 ⊗ V_2.
 
     ``alpha`` (2, n, n), ``V`` (2, p, d), on the CPU; blue is positive, orange negative, one scale. Returns
-    ``fig, alt``. Introduced in *two-ways-to-mix*.
+    ``fig, alt``.
     """
     W = torch.einsum("hij,hpd->ipjd", alpha, V).flatten(2).flatten(0, 1)
     top = float(W.abs().max())
@@ -157,7 +157,7 @@ def operator_as_heads(alpha, V):
 def costs(lengths, explicit, implicit, crossing):
     """Draw the multiplications of both ways against the length, and where they cross.
 
-    Three sequences of one length, and a length. Returns ``fig, alt``. Introduced in *two-ways-to-mix*.
+    Three sequences of one length, and a length. Returns ``fig, alt``.
     """
     fig, ax = figure(size="panel")
     for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):

@@ -65,7 +65,7 @@ def family_of(name) -> str:
 def sides(v, b, G, A):
     """Draw what one token wrote into the state, and what a recurrence on either side makes of it.
 
-    ``v`` (p,), ``b`` (m,), ``G`` (m, m), ``A`` (p, p). Returns ``fig, alt``. Introduced in *zoo*.
+    ``v`` (p,), ``b`` (m,), ``G`` (m, m), ``A`` (p, p). Returns ``fig, alt``.
     """
     written = v[:, None] * b[None, :]
     parts = {"written: v bᵀ": written, "key side: v bᵀ G": written @ G, "value side: A v bᵀ": A @ written}
@@ -98,7 +98,7 @@ def _angle(v, part) -> float:
 def coefficients(tables):
     """Draw four tables of coefficients (n, n), {name: tensor}, each on its own scale.
 
-    Returns ``fig, alt``. Introduced in *zoo*.
+    Returns ``fig, alt``.
     """
     fig, axes = figure(ncols=len(tables), size=(7.0, 2.2))
     fig.stacks = (2,)  # two and two where the page is narrow
@@ -116,7 +116,7 @@ def coefficients(tables):
 def ruler(counts, ceiling):
     """Draw {layer: (k, k in one output)} family by family, in two columns; a dashed line at the ceiling pd.
 
-    The filled mark counts the whole table, the ring one output. Returns ``fig, alt``. Introduced in *zoo*.
+    The filled mark counts the whole table, the ring one output. Returns ``fig, alt``.
     """
     fig, axes = figure(ncols=2, size=(7.0, 4.25))  # legible on one slide
     for ax, families in zip(axes, (list(FAMILY)[:3], list(FAMILY)[3:]), strict=True):
@@ -165,7 +165,7 @@ def _ruler_words(counts, ceiling):
 def layer(name, W, top):
     """Draw the block norms of one layer's operator and its spectrum, ``top`` values of it, in family color.
 
-    Returns the figure. Introduced in *zoo*.
+    Returns the figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     block_heatmap(W.to_dense().detach(), left, colorbar=False)

@@ -22,9 +22,9 @@ class Algebra:
     """A system with B and C of rank N, and the exact Jordan structure of its A.
 
     roots: (eigenvalue, multiplicity) of every real eigenvalue and of one of each pair, t in all, to float64;
-    cyclic: the dimension of a space spanned by A^a e, N if every eigenvalue has one Jordan block; defect:
-    the number of invariant polynomials of A that are no product of different real linear factors, 0 if A is
-    diagonalizable over the reals. Introduced in *head-count-deeper*.
+    cyclic: the dimension of a space spanned by A^a e, N if every eigenvalue has one Jordan block; defect: the
+    number of invariant polynomials of A that are no product of different real linear factors, 0 if A is
+    diagonalizable over the reals.
     """
 
     A: np.ndarray
@@ -59,7 +59,7 @@ def algebra_behind(lags: np.ndarray, system) -> Algebra | None:
     """The algebra that lags (n, p, d) span, found in a system's A or in the lags; None if there is none.
 
     ``system``: A, B, C, D as arrays, or None. A skip, a B or C that may have a rank below N, lags that are
-    not exactly M_0 X^tau: None. Introduced in *head-count-deeper*.
+    not exactly M_0 X^tau: None.
     """
     found = _from_lags(lags) if system is None else _from_system(*system)
     if found is None:
@@ -202,7 +202,7 @@ def placed_heads(E: np.ndarray, F: np.ndarray, extra: int = 1) -> np.ndarray | N
 
     With X = E^-1 F, columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m different real eigenvalues s,
     with eigenvectors (X - s)^-1 sum_i g_i u_i for any g, where no eigenvalue of X has more Jordan blocks than
-    ``extra``. None where rounding prevails. Introduced in *head-count-deeper*.
+    ``extra``. None where rounding prevails.
     """
     X = np.linalg.solve(E, F)
     m, size = len(X), np.linalg.norm(X, 2)

@@ -10,10 +10,7 @@ from ssmbook.heads._coordinates import numerical_rank
 
 
 def joint_ranks(matrices: np.ndarray, rtol: float) -> tuple[int, int]:
-    """Ranks of the matrices (k, p, d) side by side and stacked: p', d'.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """Ranks of the matrices (k, p, d) side by side and stacked: p', d'."""
     if len(matrices) == 0:
         return 0, 0
     return tuple(
@@ -26,7 +23,7 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     """Every lower bound by name for lags (n, p, d) and an orthonormal basis of their span (k, p, d).
 
     Ranks and eigenvalues are those of every tensor within 10 rtol of the lags: what a construction may miss
-    them by. Introduced in *how-many-heads-really*.
+    them by.
     """
     slack = 10 * rtol * np.linalg.norm(lags)
     columns, rows = (
@@ -154,10 +151,7 @@ def _rank_two(pair, lag):
 
 
 def rank_one_elements(matrices: np.ndarray, tol: float, rtol: float):
-    """Unit rank-one elements (m, p, d) of a span with a 2 x 2 core, k = 2, and its discriminant, or None.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """Unit rank-one elements (m, p, d) of a span with a 2 x 2 core, k = 2, and its discriminant, or None."""
     if len(matrices) != 2 or joint_ranks(matrices, rtol) != (2, 2):
         return None
     left = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)[0][:, :2]
@@ -180,7 +174,6 @@ def pencil_modes(matrices: np.ndarray, rtol: float):
     """Modes: values (m,), columns (p, m), rows (m, d) with every element = columns diag rows, or None.
 
     Jennrich's simultaneous diagonalization of two random elements; it needs p' = d' and simple eigenvalues.
-    Introduced in *how-many-heads-really*.
     """
     columns, rows = joint_ranks(matrices, rtol)
     found = _pencil(matrices, columns) if columns == rows and columns > 0 else None

@@ -54,10 +54,7 @@ class SoftmaxCertificate:
 
 
 def counted(certificate: SoftmaxCertificate) -> Count:
-    """The number of heads a certificate proves, k to k + 1 where it is open.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """The number of heads a certificate proves, k to k + 1 where it is open."""
     k = certificate.k
     low, high = {"separating": (k, k), "dependency": (k + 1, k + 1), "zero": (0, 0)}.get(
         certificate.kind, (k, k + 1)
@@ -66,10 +63,7 @@ def counted(certificate: SoftmaxCertificate) -> Count:
 
 
 def shaped(certificate, M):
-    """The certificate with U a matrix, in the dtype and on the device of M.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """The certificate with U a matrix, in the dtype and on the device of M."""
     U, weights = certificate.U, certificate.weights
     return replace(
         certificate,
@@ -80,10 +74,7 @@ def shaped(certificate, M):
 
 
 def trust(M: torch.Tensor, rtol: float | None, lag_rtol: float | None) -> tuple[float, float]:
-    """The rank tolerance and the accuracy of the lags, from the dtype of M where None.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """The rank tolerance and the accuracy of the lags, from the dtype of M where None."""
     if lag_rtol is None:
         lag_rtol = 1e-12 if M.dtype == torch.float64 else tolerance(None, M.dtype)
     lag_rtol = check_rtol(lag_rtol, "lag_rtol")
@@ -93,7 +84,7 @@ def trust(M: torch.Tensor, rtol: float | None, lag_rtol: float | None) -> tuple[
 def certify(rows: np.ndarray, rtol: float, lag_rtol: float) -> SoftmaxCertificate:
     """Decide whether one functional is positive on every row of a float64 array (m, q); U, weights flat.
 
-    Used for lags and, without a sink, for every block W_ij. Introduced in *how-many-heads-really*.
+    Used for lags and, without a sink, for every block W_ij.
     """
     basis, spectrum = span_coordinates(rows, rtol)
     unit, nonzero = lp.unit_rows(rows)

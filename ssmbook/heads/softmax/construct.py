@@ -152,10 +152,7 @@ def _sink_heads(coefficients, exponents, V, error, M, certificate):
 
 
 def regular_simplex(k: int) -> np.ndarray:
-    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centered at 0.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """Return the k + 1 unit vertices (k + 1, k) of a regular simplex centered at 0."""
     centered = np.eye(k + 1) - 1 / (k + 1)
     left, sigma, _ = np.linalg.svd(centered)
     return left[:, :k] * sigma[:k] / np.sqrt(k / (k + 1))
@@ -164,8 +161,7 @@ def regular_simplex(k: int) -> np.ndarray:
 def full_simplex(Z: np.ndarray):
     """Return positive coefficients (m, k + 1) and generators (k + 1, k) whose product is Z (m, k).
 
-    The generators sum to 0, so adding a constant to all coefficients of a row changes nothing. Introduced in
-    *how-many-heads-really*.
+    The generators sum to 0, so adding a constant to all coefficients of a row changes nothing.
     """
     k = Z.shape[1]
     if k == 0:
@@ -180,8 +176,7 @@ def slice_simplex(Z: np.ndarray, u: np.ndarray):
     """Return positive coefficients (m, k) and k generators around the slice <u, .> = 1 of rows Z (m, k).
 
     Needs <u, z> > 0 for every row: the points z/<u, z> lie in a hyperplane off 0; a simplex there, stretched
-    to their shape, holds them with barycentric coordinates at least 1/(10 k). Introduced in
-    *how-many-heads-really*.
+    to their shape, holds them with barycentric coordinates at least 1/(10 k).
     """
     k = Z.shape[1]
     frame = np.linalg.qr(np.column_stack([u, np.eye(k)]))[0]

@@ -76,10 +76,7 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
 
 
 def verdict_of_poles(system: System, rtol: float = 1e-7) -> EigenvalueTest:
-    """The eigenvalue test with the interval for n0 that needs no linear program.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """The eigenvalue test with the interval for n0 that needs no linear program."""
     if check_real(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
     rtol = check_rtol(rtol)

@@ -17,8 +17,7 @@ _DENSE = 2000
 def unit_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows (m, q) divided by their norms, and those norms' positivity mask (m,); zero rows stay zero.
 
-    A power of two is taken out first, so norms neither underflow nor overflow. Introduced in
-    *how-many-heads-really*.
+    A power of two is taken out first, so norms neither underflow nor overflow.
     """
     largest = np.abs(rows).max(axis=1, initial=0.0)
     nonzero = largest > 0
@@ -31,7 +30,7 @@ def widest_margin(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Solve max t, <u, z> >= t for every row z of Z (m, k), |u|_inf <= 1, by cutting planes.
 
     Returns u (k,), the dual weights lambda (m,) >= 0 with sum 1, and the indices of the rows that entered:
-    the working set, far fewer than m. Introduced in *how-many-heads-really*.
+    the working set, far fewer than m.
     """
     m, k = Z.shape
     working = np.unique(
@@ -77,7 +76,6 @@ def balanced(Z: np.ndarray, sweeps: int = 10) -> np.ndarray:
     """Return a k x k matrix T that makes the unit rows of Z T nearly isotropic (Tyler's fixed point).
 
     Signs <u, z> survive any invertible T; a balanced cone is wider, so the program sees a larger margin.
-    Introduced in *how-many-heads-really*.
     """
     k = Z.shape[1]
     T = np.eye(k)
@@ -96,7 +94,6 @@ def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None
     """Return weights (m,), sum 1, zero off some rows and positive on them, with sum lambda z = 0; or None.
 
     Maximizes the least weight, then removes the residual by the relative correction lambda (1 + Z y).
-    Introduced in *how-many-heads-really*.
     """
     m, k = Z.shape
     rows = np.arange(m) if m <= _DENSE else np.union1d(working, np.linspace(0, m - 1, _DENSE).astype(int))
@@ -116,10 +113,7 @@ def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None
 
 
 def polished(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return nearly the same weights, sum 1, with sum lambda z pushed to rounding.
-
-    Introduced in *how-many-heads-really*.
-    """
+    """Return nearly the same weights, sum 1, with sum lambda z pushed to rounding."""
     for _ in range(3):
         gram = Z.T @ (weights[:, None] * Z)
         step = np.linalg.lstsq(gram, -(weights @ Z), rcond=None)[0]
@@ -132,7 +126,7 @@ def dependency_radius(Z: np.ndarray, weights: np.ndarray) -> float:
 
     For unit u, sum lambda |<u,z>| is at least both sigma_min(diag(lambda) Z) and the least eigenvalue of Z^T
     diag(lambda) Z; its negative part is half of it up to the residual r = sum lambda z. So some row has <u,
-    z> <= -(bound - |r|)/2, for every u. Introduced in *how-many-heads-really*.
+    z> <= -(bound - |r|)/2, for every u.
     """
     if (weights < 0).any() or weights.sum() > 1 + 1e-9:
         return -np.inf

@@ -76,7 +76,7 @@ def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveM
 def positive_weights(points: Sequence[Sequence[Fraction]]) -> list[Fraction] | None:
     """Return weights >= 0 with sum 1 and sum_i weight_i point_i = 0 over the rationals, or None.
 
-    None is a proof that some u has <u, point_i> > 0 for all i. Introduced in *how-many-heads-really*.
+    None is a proof that some u has <u, point_i> > 0 for all i.
     """
     program = _PhaseOne(len(points[0]))
     for point in points:

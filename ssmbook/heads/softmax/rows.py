@@ -19,7 +19,7 @@ def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
     state is zero then, and where no input reaches an output through a state all are: what is left of them is
     rounding. Lags at the end that are zero or close to the least number of M's dtype may have faded: they are
     taken from the system, by a recurrence that keeps the state at order one. A zero lag before others that
-    are not stays zero. Introduced in *how-many-heads-really*.
+    are not stays zero.
     """
     rows = M.detach().double().cpu().flatten(1).numpy()
     if system is not None and System(*system).minimal().N == 0:
