@@ -1,8 +1,8 @@
 """The grader of the page *past-one-machine*: the right answer passes, what one writes by mistake does not."""
 
-import pytest
 import torch
 
+from ssmbook.chapters.past_one_machine import graders
 from ssmbook.exercises import check
 
 NAME = "past-one-machine/gradients"
@@ -16,37 +16,18 @@ def right(P, early, last):
     return g
 
 
-def of_its_own_slice(P, early, last):
-    """The gradients at the starts."""
-    g = torch.empty_like(P)
-    for r in range(len(P) - 1, -1, -1):
-        last = early[r] + P[r] * last
-        g[r] = last
-    return g
-
-
-def without_the_loss_at_the_end(P, early, last):
-    return right(P, early, 0 * last)
-
-
-def without_products(P, early, last):
-    return right(torch.ones_like(P), early, last)
-
-
-def forward_in_time(P, early, last):
-    return right(P.flip(0), early.flip(0), last).flip(0)
-
-
 def test_the_recurrence_backwards_passes():
     assert check(NAME, right)
 
 
-@pytest.mark.parametrize(
-    "answer", [of_its_own_slice, without_the_loss_at_the_end, without_products, forward_in_time]
-)
-def test_mistakes_do_not(answer):
-    verdict = check(NAME, answer)
-    assert not verdict and "start of slice r + 1" in verdict.hint
+def test_each_mistake_gets_its_sentence(each_mistake):
+    assert check(NAME, graders._by_hand)
+    each_mistake(NAME, graders.GRADIENT_MISTAKES)
+
+
+def test_another_wrong_answer_is_told_its_first_wrong_entry():
+    verdict = check(NAME, lambda P, early, last: 2 * right(P, early, last))
+    assert not verdict and "the end of slice r is the start of slice r + 1: entry (0, 0) is" in verdict.hint
 
 
 def test_what_is_no_function_is_named():
