@@ -78,6 +78,8 @@ def test_nothing_a_learner_types_raises(name, answer):
 def test_hints_name_types_shapes_and_failures():
     hint = check("toy-chapter/trace", lambda matrix: 1 / 0).hint
     assert hint == "your function failed on a tensor (3, 3) with ZeroDivisionError: division by zero"
+    hint = agrees(lambda n, matrix: 1 / 0, float, [(2, torch.eye(3))], "")
+    assert hint == "your function failed on 2, a tensor (3, 3) with ZeroDivisionError: division by zero"
     assert check("toy-chapter/trace", 3).hint == "expected a function; got int"
     assert (
         check("toy-chapter/trace", lambda m: m).hint
@@ -95,6 +97,7 @@ def test_failure_texts_hold_no_addresses():
 
 
 def test_unknown_names_list_the_known():
+    grader("toy-chapters/other")(lambda answer: None)  # of another chapter, and not listed
     with pytest.raises(
         ValueError,
         match="one of toy-chapter/careless, toy-chapter/trace, toy-chapter/width; got 'toy-chapter/no'",
@@ -152,6 +155,8 @@ def test_agrees_needs_cases():
         agrees(abs, abs, [], "hint")
     assert agrees(abs, abs, [(-1,), (2.5,)], "hint") is None
     assert agrees(lambda x: x, abs, [(1,), (-1,)], "hint") == "hint"
+    assert agrees(lambda x: x, lambda x: 0.0, [(9e-10,), (-9e-10,)], "hint") is None
+    assert agrees(lambda x: x, lambda x: 0.0, [(1.1e-9,)], "hint") == "hint"
 
 
 def test_an_answer_that_fails_on_a_later_case_makes_no_known_mistake():

@@ -139,6 +139,15 @@ def test_the_price_of_a_pole_near_one_is_cubic_and_quadratic_when_normalized():
     assert torch.allclose(squared, torch.full((3,), 0.25, dtype=F64), rtol=1e-2)
 
 
+def test_tensors_of_one_shape_go_together_entry_by_entry():
+    a, A, T = (torch.tensor(pair, dtype=F64) for pair in ([0.5, 0.9], [-1.0, -0.2], [10.0, 500.0]))
+    z = gradients.gate_preactivation_for_hold(a, A, T)
+    kept = [math.exp(float(A[i] * T[i]) * math.log1p(math.exp(z[i]))) for i in range(2)]
+    assert kept == pytest.approx([0.5, 0.9], rel=1e-12)
+    margins = gradients.required_margin(a, torch.tensor([2, 11]))
+    assert margins.tolist() == pytest.approx([0.0, math.log(90)], rel=1e-12)
+
+
 def test_batches_and_empty_gaps():
     A = -torch.ones(3, 2, dtype=F64)
     delta = torch.rand(4, 7, 3, generator=torch.Generator().manual_seed(0), dtype=F64)

@@ -191,6 +191,15 @@ def test_a_skip_that_cancels_lag_zero_adds_no_head():
 
 
 @pytest.mark.guards("prop-what-k-is")
+def test_a_small_skip_that_nothing_cancels_adds_a_head():
+    """M_0 = G + 1e-6 E_22 and M_tau = G / 2^tau: what is small is not what is left of a cancellation."""
+    eye, G = torch.eye(2, dtype=F64), torch.tensor([[1.0, 1.0], [1.0, 0.0]], dtype=F64)
+    D = torch.diag(torch.tensor([0.0, 1e-6], dtype=F64))
+    assert head_count(System(0.5 * eye, eye, G, D), 5) == 2
+    assert head_count(System(0.5 * eye, eye, G), 5) == 1
+
+
+@pytest.mark.guards("prop-what-k-is")
 def test_doubled_real_modes_are_told_apart_from_distinct_ones():
     # Krylov growth cannot see this recurrence end: its rounding noise grows like a binomial coefficient.
     A = torch.diag(torch.linspace(0.05, 0.95, 32, dtype=F64).repeat(2))

@@ -351,3 +351,12 @@ def test_bad_lags_ranks_and_foreign_systems_are_named():
     with pytest.raises(TypeError, match="n must be left out beside lag operators"):
         rank_limited_head_count(M, len(M), r=1)
     assert rank_limited_head_count(System(0.9 * rotation(0.7), eye, eye), len(M), r=1) == 3
+
+
+@pytest.mark.guards("prop-rank-limited")
+def test_modes_far_below_the_largest_count_where_the_tolerance_asks_for_them():
+    """Three modes of rank one, of 2 x 4, one of relative size 1e-12; there are six elementary matrices."""
+    A, B, C = modal_system([0.9, 0.5, -0.4], [], 2, 4)
+    system = System(A, B * torch.tensor([[1.0], [3e-12], [1.0]], dtype=F64), C)
+    assert rank_limited_head_count(system, 10, r=1) == 2
+    assert rank_limited_head_count(system, 10, r=1, rtol=1e-13) == 3

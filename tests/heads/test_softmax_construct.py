@@ -56,6 +56,9 @@ def test_one_head_more_is_always_available_and_k_only_when_certified():
     M = System(0.9 * rotation(0.7), eye, eye).lags(5)
     check_heads(softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 5, H=3), M)
     check_heads(softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 5, H=2), M)
+    M = System(0.9 * rotation(0.7), eye, eye).lags(6)
+    check_heads(softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 6, H=3), M)
+    assert softmax_heads_from_ssm(System(eye, eye, 0 * eye), 6, H=0).H == 0
     with pytest.raises(ValueError, match="H = 2 is not certified"):
         softmax_heads_from_ssm(System(0.9 * rotation(0.7), eye, eye), 6, H=2)
     with pytest.raises(ValueError, match="H must be 2 or 3; got 4"):

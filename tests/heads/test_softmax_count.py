@@ -288,3 +288,15 @@ def test_a_program_that_fails_leaves_the_shapes(monkeypatch):
     monkeypatch.setattr(lp, "_margin_program", lambda Z: None)
     u, weights, _ = lp.widest_margin(np.eye(5, 3))
     assert u.shape == (3,) and weights.shape == (5,)
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_a_small_lag_may_leave_the_span_by_a_rounding_of_the_large_one():
+    """1e-11 of the largest lag is no direction, and 1e-8 of the small lag that has it."""
+    M = torch.tensor([[[1.0, 0.0]], [[1e-3, 1e-11]]], dtype=F64)
+    count = softmax_head_count(M)
+    assert count == 1 and count.evidence.kind == "separating"
+    assert 1e-9 < count.evidence.residual < 1e-7
+    M[1, 0, 1] = 9e-11  # 1e-7 of its own lag, and still below the tolerance of the rank
+    M[1, 0, 0] = 1e-4
+    assert softmax_head_count(M).evidence.kind == "undecided"

@@ -114,9 +114,9 @@ def test_kan_edges_are_the_piecewise_linear_functions_of_their_slopes():
     close(m(x), wanted)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 16.0])
-def test_gla_memory_forgets_as_defined(temperature):
-    m = GLA(3, 2, H=2, head_width=4, temperature=temperature, **like())
+@pytest.mark.parametrize("given, temperature", [({"temperature": 1.0}, 1.0), ({}, 16.0)])
+def test_gla_memory_forgets_as_defined(given, temperature):
+    m = GLA(3, 2, H=2, head_width=4, **given, **like())
     torch.nn.init.constant_(m.b_a, -0.7)
     x = tokens(6, 3)
     y = torch.zeros(6, 2, dtype=F64)
