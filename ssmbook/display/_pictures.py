@@ -213,10 +213,12 @@ def kronecker_picture(F: Any) -> tuple[Figure, str]:
         ax.axis("off")
     for h in range(shown):
         sign, left, times, right = axes[h // per_row, 4 * (h % per_row) : 4 * (h % per_row) + 4]
-        _symbol(sign, "W =" if h == 0 else "+")
-        _matrix(left, alpha[h], np.abs(alpha).max(), f"$A_{h + 1}$")
-        _symbol(times, "⊗")
-        _matrix(right, V[h], np.abs(V).max(), f"$V_{h + 1}$")
+        _symbol(sign, "W =" if h == 0 else "+", 13)
+        _symbol(times, "⊗", 13)
+        for ax, name, values in ((left, "A", alpha), (right, "V", V)):
+            ax.axis("on")
+            signed(ax, values[h], np.abs(values).max())
+            ax.set_title(f"${name}_{h + 1}$")
     return fig, _kronecker_alt(alpha, V, shown)
 
 
@@ -248,16 +250,28 @@ def _kronecker_alt(alpha: np.ndarray, V: np.ndarray, shown: int) -> str:
     )
 
 
-def _matrix(ax, values, top, title) -> None:
-    ax.axis("on")
-    ax.imshow(values, cmap=DIVERGING, norm=Normalize(-(top or 1.0), top or 1.0), interpolation="nearest")
-    ax.set_title(title)
+def signed(ax: Axes, values: Any, top: float | None = None, aspect: str | None = None) -> None:
+    """Show a table on a symmetric scale, its own or up to ``top``: blue positive, framed, without ticks."""
+    values = np.asarray(values)
+    top = (float(np.nanmax(np.abs(values))) if top is None else top) or 1.0
+    ax.imshow(values, cmap=DIVERGING, norm=Normalize(-top, top), aspect=aspect, interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     _box(ax)
 
 
-def _symbol(ax, text) -> None:
-    ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=13, transform=ax.transAxes)
+def equation(axes, parts, titles, *, sign_size: float, title_size: float, **scale) -> None:
+    """Show tables as ``signed`` does and the signs between them (str), panel by panel."""
+    for ax, part, title in zip(axes, parts, titles, strict=True):
+        if isinstance(part, str):
+            ax.axis("off")
+            _symbol(ax, part, sign_size)
+        else:
+            signed(ax, part, **scale)
+            ax.set_title(title, fontsize=title_size)
+
+
+def _symbol(ax, text, points) -> None:
+    ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=points, transform=ax.transAxes)
 
 
 def _box(ax) -> None:

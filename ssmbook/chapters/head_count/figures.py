@@ -8,6 +8,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line, number
+from ssmbook.display._pictures import equation, signed
 
 
 def heads_as_kernels(M, c, V, shown=8):
@@ -21,13 +22,7 @@ def heads_as_kernels(M, c, V, shown=8):
     fig.stacks = ()
     parts = (tiles(M[:shown]), "=", c[:shown], "×", tiles(V))
     titles = ("lags $M_τ$", "", "coefficients\n$c_h(τ)$", "", "value\nmaps $V_h$")
-    for ax, part, title in zip(axes, parts, titles, strict=True):
-        if isinstance(part, str):
-            ax.axis("off")
-            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=14, transform=ax.transAxes)
-            continue
-        _signed(ax, part)
-        ax.set_title(title, fontsize=9.5)
+    equation(axes, parts, titles, aspect="auto", sign_size=14, title_size=9.5)
     for ax, count, word in ((axes[0], shown, "τ = {}"), (axes[4], k, "{}")):
         ax.spines[:].set_visible(False)
         ax.set_yticks([(p + 1) * t + (p - 1) / 2 for t in range(count)])
@@ -50,17 +45,6 @@ def tiles(matrices):
     return torch.cat([matrices, gap], 1).flatten(0, 1)[:-1]
 
 
-def _signed(ax, table):
-    """Show a signed table on a symmetric scale of its own, framed, without ticks."""
-    top = float(table.nan_to_num().abs().max())
-    ax.imshow(
-        table.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest", aspect="auto"
-    )
-    ax.set(xticks=[], yticks=[])
-    ax.grid(False)
-    ax.spines[:].set_visible(True)
-
-
 def two_ranks(W, cut):
     """Draw a causal W (n, n, p, d) as a block matrix, its past–future block framed, and as the tall table.
 
@@ -72,9 +56,8 @@ def two_ranks(W, cut):
     states = rank(matrix[cut * p :, : (cut + 1) * d])
     heads = rank(table)
     fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
-    _signed(left, matrix)
-    _signed(right, table)
-    left.set_aspect("equal")
+    signed(left, matrix)
+    signed(right, table, aspect="auto")
     corner, size = (-0.5, cut * p - 0.5), ((cut + 1) * d, (n - cut) * p)
     left.add_patch(Rectangle(corner, *size, fill=False, edgecolor=COLORS["black"], lw=2, clip_on=False))
     left.set(title=f"future × past: rank {states}", xlabel="past: input tokens →", ylabel="← future: outputs")

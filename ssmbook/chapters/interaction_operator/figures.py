@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from matplotlib.colors import Normalize
 
-from ssmbook.display import COLORS, DIVERGING, block_heatmap, figure, number
+from ssmbook.display import COLORS, block_heatmap, figure, number
+from ssmbook.display._pictures import equation, signed
 
 
 def block_matrices(named, *, alike=False):
@@ -21,15 +21,11 @@ def block_matrices(named, *, alike=False):
         k = independent(W)
         if alike:
             W = W / W.abs().amax(dim=(2, 3), keepdim=True).clamp(min=1e-300)
-        top = float(W.abs().max())
-        picture = W.transpose(1, 2).reshape(n * p, n * d).numpy()
-        ax.imshow(picture, cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
+        signed(ax, W.transpose(1, 2).reshape(n * p, n * d))
         for i in range(1, n):
             ax.axhline(i * p - 0.5, color=COLORS["gray"], lw=0.4, ls="-")
             ax.axvline(i * d - 0.5, color=COLORS["gray"], lw=0.4, ls="-")
-        ax.set(xticks=[], yticks=[], title=title, xlabel=f"{k} independent matri{'x' if k == 1 else 'ces'}")
-        ax.grid(False)
-        ax.spines[:].set_visible(True)
+        ax.set(title=title, xlabel=f"{k} independent matri{'x' if k == 1 else 'ces'}")
         words.append(f"{title}, {k}")
     n, _, p, d = next(iter(named.values())).shape
     return fig, (
@@ -58,17 +54,7 @@ def tall_table(W, H):
     fig.stacks = ()
     parts = (rows, "=", coefficients, "×", maps)
     titles = (f"{len(rows)} blocks,\n{p * d} numbers each", "", "coeffi-\ncients", "", f"{H} value\nmaps")
-    for ax, part, title in zip(axes, parts, titles, strict=True):
-        if isinstance(part, str):
-            ax.axis("off")
-            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=14, transform=ax.transAxes)
-            continue
-        top = float(part.abs().max())
-        ax.imshow(part.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
-        ax.set(xticks=[], yticks=[])
-        ax.set_title(title, fontsize=9)
-        ax.grid(False)
-        ax.spines[:].set_visible(True)
+    equation(axes, parts, titles, sign_size=14, title_size=9)
     missed = float((rows - coefficients @ maps).norm() / rows.norm())
     alt = (
         f"A table of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a table "

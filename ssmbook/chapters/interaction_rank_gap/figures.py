@@ -7,7 +7,7 @@ import math
 import torch
 
 from ssmbook._checks import check_integer
-from ssmbook.chapters.two_ways_to_mix.figures import best_line, lag_dots, missed
+from ssmbook.chapters.two_ways_to_mix.figures import best_single_head, missed
 from ssmbook.display import COLORS, LINES, figure, label_line, number
 from ssmbook.systems import rotation
 
@@ -74,16 +74,8 @@ def clock_frame(theta: float, n: int = 20, lengths=(5, 20, 200)):
     at theta. Returns the figure. Raises ``TypeError``/``ValueError`` for n < 1.
     """
     n = check_integer("n", n, low=1)
-    dots, direction = lag_dots(theta, n), best_line(theta, n)
-    feet = (dots @ direction)[:, None] * direction
     fig, (plane, values) = figure(ncols=2, size="slider")
-    reach = 1.12 * math.sqrt(n)
-    plane.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"], ls="-")
-    for dot, foot in zip(dots, feet, strict=True):
-        plane.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], ls="-", lw=1)
-    plane.plot(*dots.T, "o", color=COLORS["blue"], ls="none", ms=5)
-    plane.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
-    plane.set(xlabel="part along I", ylabel="part along J")
+    best_single_head(plane, theta, n)
     plane.set_title(f"{n} tokens: misses {missed(theta, n):.3f}")
     grid = torch.linspace(0, math.pi, 181, dtype=torch.float64)
     for length, color, line in zip(lengths, ("green", "orange", "blue"), LINES.values(), strict=False):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from matplotlib.colors import Normalize
 
-from ssmbook.display import COLORS, DIVERGING, FAMILIES, figure, label_line
+from ssmbook.display import COLORS, FAMILIES, figure, label_line
+from ssmbook.display._pictures import signed
 from ssmbook.systems import System, rotation
 
 LENGTH, RHO = 8, 0.93
@@ -36,14 +36,11 @@ def turning_state(theta):
     fig, axes = figure(ncols=2, size="slider")
     titles = ("a state that turns", f"the best head misses {missed:.3f} of it")
     for ax, operator, title in zip(axes, (W, head), titles, strict=True):
-        picture = operator.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH)
-        ax.imshow(picture.numpy(), cmap=DIVERGING, norm=Normalize(-1, 1), interpolation="nearest")
+        signed(ax, operator.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH), top=1.0)
         for edge in range(1, LENGTH):
             ax.axhline(2 * edge - 0.5, color=COLORS["gray"], lw=0.6, ls="-")
             ax.axvline(2 * edge - 0.5, color=COLORS["gray"], lw=0.6, ls="-")
-        ax.set(xticks=[], yticks=[], title=title, xlabel="input →", ylabel="← output")
-        ax.grid(False)
-        ax.spines[:].set_visible(True)
+        ax.set(title=title, xlabel="input →", ylabel="← output")
     return fig
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, DIVERGING, SEQUENTIAL, figure, label_line, number
+from ssmbook.display import COLORS, SEQUENTIAL, figure, label_line, number
+from ssmbook.display._pictures import equation
 from ssmbook.display._style import readable
 
 LAGS = 120
@@ -77,29 +77,39 @@ def plane_of_lags(theta, n=20):
     the gray segments are what it misses; the second panel has the missed share of the energy for every angle.
     Returns the figure.
     """
-    dots, direction = lag_dots(theta, n), best_line(theta, n)
-    feet = (dots @ direction)[:, None] * direction
     fig, (left, right) = figure(ncols=2, size="slider")
-    reach = 1.12 * math.sqrt(n)
-    left.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"])
-    for dot, foot in zip(dots, feet, strict=True):
-        left.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle="-", linewidth=1)
+    dots = best_single_head(left, theta, n)
     # The dots fill a disc, so the corners are free; words to the left of lag 0 are, unless dots lie there.
     key = {"transform": left.transAxes, "color": readable(COLORS["orange"]), "fontsize": 9.5}
     left.text(0.02, 0.03, "— one head", **key)
     flat = missed(theta, n) < 0.02 or abs(math.cos(theta)) < 0.02
-    left.plot(*dots.T, "o", color=COLORS["blue"], linestyle="none", markersize=5)
     for tau in (0, 1) if abs(math.sin(theta)) > 0.2 else (0,):
         dx, dy = (4, -11) if flat and tau == 0 else (-5, -1)
         label_line(left, *dots[tau], f"lag {tau}", dx=dx, dy=dy, ha="right")
-    left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="part along I")
-    left.set(ylabel="part along J", xticks=[], yticks=[], title=f"one head misses {missed(theta, n):.3f}")
+    left.set_title(f"one head misses {missed(theta, n):.3f}")
     angles = torch.linspace(0, math.pi, 201, dtype=torch.float64)
     right.plot(angles, [missed(t, n) for t in angles.tolist()], color=COLORS["orange"])
     right.plot(theta, missed(theta, n), "o", color=COLORS["orange"], markersize=7)
     right.set(ylim=(0, 0.55), xlabel="angle θ", title="share of the energy missed")
     right.set(xticks=[0, math.pi / 2, math.pi], xticklabels=["0", "π/2", "π"])
     return fig
+
+
+def best_single_head(ax, theta, n):
+    """Draw the n lag operators in the plane of I and J, the line of one head, and what it misses of each.
+
+    Returns the dots (n, 2).
+    """
+    dots, direction = lag_dots(theta, n), best_line(theta, n)
+    feet = (dots @ direction)[:, None] * direction
+    reach = 1.12 * math.sqrt(n)
+    ax.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"], linestyle="-")
+    for dot, foot in zip(dots, feet, strict=True):
+        ax.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle="-", linewidth=1)
+    ax.plot(*dots.T, "o", color=COLORS["blue"], linestyle="none", markersize=5)
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    ax.set(xlabel="part along I", ylabel="part along J")
+    return dots
 
 
 def lag_dots(theta, n):
@@ -133,16 +143,7 @@ def operator_as_heads(alpha, V):
     fig.stacks = (1, 5)
     parts = [W, "=", alpha[0], "⊗", V[0], "+", alpha[1], "⊗", V[1]]
     titles = ["$W$", "", "$A_1$", "", "$V_1$", "", "$A_2$", "", "$V_2$"]
-    for ax, part, title in zip(axes, parts, titles, strict=True):
-        if isinstance(part, str):
-            ax.axis("off")
-            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=15, transform=ax.transAxes)
-        else:
-            ax.imshow(part.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
-            ax.set(xticks=[], yticks=[])
-            ax.set_title(title, fontsize=12)
-            ax.grid(False)
-            ax.spines[:].set_visible(True)
+    equation(axes, parts, titles, top=top, sign_size=15, title_size=12)
     n, (p, d) = alpha.shape[-1], V.shape[1:]
     article = "an" if str(n).startswith("8") else "a"
     share = torch.linalg.svdvals(torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)) ** 2

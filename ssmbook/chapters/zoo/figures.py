@@ -7,6 +7,7 @@ import math
 from matplotlib.colors import Normalize
 
 from ssmbook.display import COLORS, DIVERGING, FAMILIES, block_heatmap, figure
+from ssmbook.display._pictures import signed
 from ssmbook.display._style import readable
 
 REASONS = {
@@ -74,11 +75,10 @@ def sides(v, b, G, A):
     fig, axes = figure(ncols=3, size=(7.0, 2.5))
     top = max(float(part.abs().max()) for part in parts.values())
     for ax, (title, part), words, hue in zip(axes, parts.items(), below, hues, strict=True):
-        ax.imshow(part.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
-        ax.set(xticks=[], yticks=[], title=title, ylabel="value entries")
+        signed(ax, part, top)
+        ax.set(title=title, ylabel="value entries")
         ax.set_xlabel(f"key entries\n{words}", color=COLORS[hue])
-        ax.grid(False)
-        ax.spines[:].set(visible=True, color=COLORS[hue], linewidth=1.5)
+        ax.spines[:].set(color=COLORS[hue], linewidth=1.5)
     turned = {title: _angle(v, part) for title, part in parts.items()}
     alt = (
         f"Three tables of {len(v)} value entries by {len(b)} key entries. Angle between the columns and v: "
