@@ -124,6 +124,8 @@ def approximation(M, best, y, y_best, title, missing):
     middle.set_yticklabels([])
     right.plot(y, color=COLORS["gray"], linestyle="-", lw=3)
     right.plot(y_best, color=COLORS["orange"], linestyle="-", lw=1.5)
+    for place, name, color in ((0.03, "target", "gray"), (0.25, "heads", "orange")):
+        right.text(place, 0.04, name, color=COLORS[color], transform=right.transAxes)
     low, high = float(y.min()), float(y.max())
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set(
