@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.rank_limited.border import jordan_approximation, jordan_lags
-from ssmbook.heads.rank_limited.bounds import rank_one_elements
+from ssmbook.heads.rank_limited.bounds import _certain_pairs, rank_one_elements
 from ssmbook.heads.rank_limited.count import (
     _span,
     rank_limited_head_count,
@@ -360,3 +360,14 @@ def test_modes_far_below_the_largest_count_where_the_tolerance_asks_for_them():
     system = System(A, B * torch.tensor([[1.0], [3e-12], [1.0]], dtype=F64), C)
     assert rank_limited_head_count(system, 10, r=1) == 2
     assert rank_limited_head_count(system, 10, r=1, rtol=1e-13) == 3
+
+
+@pytest.mark.parametrize("slack, certain", [(1e-9, 2), (0.01, 2), (0.0288, 0), (0.2, 0)])
+def test_discs_that_reach_the_real_axis_through_others_keep_no_pair_off_it(slack, certain):
+    """Pairs at 0.1i and 0.3i: discs of radius 4 slack 1.3 / (1 - slack), 0.15 at 0.0288, where the outer pair
+    stays off the axis and the inner one, which it meets, does not.
+    """
+    X = torch.block_diag(0.1 * rotation(math.pi / 2), 0.3 * rotation(math.pi / 2)).numpy()
+    assert _certain_pairs(np.eye(4), X, slack) == certain
+    far = torch.block_diag(0.1 * rotation(math.pi / 2), 0.9 * rotation(math.pi / 2)).numpy()
+    assert _certain_pairs(np.eye(4), far, 0.0288) == 1

@@ -7,6 +7,7 @@ from torch import nn
 
 from ssmbook import lens, maps
 from ssmbook.lens import _capture, _readers
+from ssmbook.lens._readers.attention import is_projected
 from ssmbook.operators import FactorizedOperator
 
 
@@ -130,6 +131,15 @@ def test_a_layer_that_does_more_than_its_kind_is_refused(build, ids):
     module.v_proj.register_forward_hook(lambda m, args, result: result * (1 + 1e-6 * result.abs()))
     with pytest.raises(ValueError, match="layers.0.self_attn .core. must be read exactly"):
         lens.operator(lens.layers(model)[0], ids(9))
+
+
+@pytest.mark.parametrize("missing", ["q_proj", "k_proj", "v_proj", "o_proj"])
+def test_projections_make_attention_only_together(missing):
+    projections = {name: nn.Linear(3, 3) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
+    layer = nn.ModuleDict(projections)
+    assert is_projected(layer)
+    del layer[missing]
+    assert not is_projected(layer)
 
 
 def test_without_a_mixing_layer():

@@ -97,6 +97,7 @@ def test_one_figure_a_layer_with_its_numbers_in_words(found):
     for place, layer in enumerate(found.layers):
         fig, alt = found.figure(place)
         assert len(fig.axes) == 3 and found.figure(layer.name)[1] == alt
+        assert fig.get_suptitle() == f"{layer.name}: {layer.family}, {layer.H} heads"
         assert f"{layer.trained.common['0.1']} for 10 %" in alt and alt.startswith(layer.name)
         solid = fig.axes[0].get_lines()[0].get_ydata()
         energy = torch.tensor(layer.trained.spectrum).square()

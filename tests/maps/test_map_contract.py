@@ -37,6 +37,14 @@ def test_the_zoo_is_what_the_contracts_run_through():
     assert len(NAMES) >= 26 and len(RECURRENT) >= 14
 
 
+def test_maps_that_differ_in_one_option_are_what_their_names_say():
+    maps = zoo(D, P, LENGTH, dtype=torch.float64)
+    assert [maps[name].frequency is None for name in ("S4D", "S4D, real")] == [False, True]
+    assert [maps[f"selective SSM, {rule}"].discretization for rule in ("zoh", "Euler")] == ["zoh", "euler"]
+    sums = maps["linear attention, normalized"].coefficients(torch.ones(LENGTH, D).double()).sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_name_the_argument_what_came_and_what_was_wanted(name):
     m = make(name)
