@@ -56,6 +56,12 @@ def test_every_cell_ran_without_complaint(notebook):
             assert output.get("name") != "stderr", cell.source
 
 
+def test_printed_lines_fit_the_page(notebook):
+    """A box of output is 80 letters wide; what is longer scrolls out of sight."""
+    said = [o for cell in code_cells(notebook) for o in cell.outputs if o.output_type == "stream"]
+    assert [line for o in said for line in o.text.splitlines() if len(line) > 80] == []
+
+
 def test_no_widget_state_is_stored(notebook):
     assert "widgets" not in notebook.metadata
 
