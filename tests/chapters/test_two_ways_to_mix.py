@@ -61,6 +61,9 @@ def test_one_operator_equals_its_two_heads():
     )
     assert np.allclose(whole, np.kron(A_1, V_1) + np.kron(A_2, V_2))
     assert "5 by 5 blocks of size 2 by 3" in alt
+    lines = [points(line) for line in fig.axes[0].get_lines()]
+    assert sorted(y[0, 1] for y in lines if np.ptp(y[:, 1]) == 0) == [1.5, 3.5, 5.5, 7.5]  # p = 2
+    assert sorted(x[0, 0] for x in lines if np.ptp(x[:, 0]) == 0) == [2.5, 5.5, 8.5, 11.5]  # d = 3
     assert {ax.get_images()[0].get_clim() for ax in fig.axes if ax.get_images()} == {
         (-abs(whole).max(), abs(whole).max())
     }

@@ -145,6 +145,9 @@ def operator_as_heads(alpha, V):
     titles = ["$W$", "", "$A_1$", "", "$V_1$", "", "$A_2$", "", "$V_2$"]
     equation(axes, parts, titles, top=top, sign_size=15, title_size=12)
     n, (p, d) = alpha.shape[-1], V.shape[1:]
+    for edge in range(1, n):  # a line round each block of W
+        axes[0].axhline(p * edge - 0.5, color=COLORS["gray"], lw=0.5, ls="-")
+        axes[0].axvline(d * edge - 0.5, color=COLORS["gray"], lw=0.5, ls="-")
     article = "an" if str(n).startswith("8") else "a"
     share = torch.linalg.svdvals(torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)) ** 2
     alt = (
