@@ -10,10 +10,8 @@ import shutil
 from pathlib import Path
 
 import yaml
-from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
 
+from ssmbook._book import lists
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML
 from ssmbook._book.deck import FOLDER, Deck, Slide, copy_reveal, render
@@ -200,23 +198,23 @@ def add_button(app, pagename, templatename, context, doctree):
                 group["buttons"].append(button)
 
 
-class SlidesIndex(SphinxDirective):
+class SlidesIndex(lists.Index):
     """A list of the decks, each with a link to it."""
 
     def run(self):
-        root = Path(self.env.srcdir)
-        self.env.note_dependency(str(root / PLAN))
+        self.made_of([self.root / PLAN])
         up = "../" * self.env.docname.count("/") + FOLDER
-        link = '<a class="reference internal" href="{}/{}.html">{}</a>'
-        lines = ["| Lecture | For whom |", "| --- | --- |"]
-        for lecture in read_plan(root)["lectures"]:
-            lines.append(f"| {link.format(up, lecture['name'], lecture['title'])} | {lecture['for']} |")
-        lines += ["", "| Chapter | Slides |", "| --- | --- |"]
-        for docname in chapters_of(root):
-            lines.append(f"| {{doc}}`/{docname}` | {link.format(up, name_of(docname), 'slides')} |")
-        holder = nodes.container(classes=["slides-index"])
-        self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)
-        return [holder]
+        link = f'<a class="reference internal" href="{up}/{{}}.html">{{}}</a>'
+        lectures = [
+            lists.row((link.format(lecture["name"], lecture["title"]), lecture["for"]))
+            for lecture in read_plan(self.root)["lectures"]
+        ]
+        chapters = [
+            lists.row((f"{{doc}}`/{page}`", link.format(name_of(page), "slides")))
+            for page in chapters_of(self.root)
+        ]
+        tables = lists.table(("Lecture", "For whom"), lectures), lists.table(("Chapter", "Slides"), chapters)
+        return self.shown([*tables[0], "", *tables[1]], "slides-index")
 
 
 def setup(app):

@@ -5,18 +5,13 @@ Exercises, solutions and the names of graders are read from the sources, as the 
 
 import re
 from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
+from functools import partial
 
 from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
+from ssmbook._book import lists
 from ssmbook._book.claims import page_file, page_names, sources
 from ssmbook._book.verification import escape
-
-logger = logging.getLogger(__name__)
 
 SOLUTION = "solution-"
 HEADER = ("Stars", "Exercise and its grader", "Solution")
@@ -119,30 +114,20 @@ def row(exercise, page):
     link = f'<a class="reference internal" href="{up}{exercise.docname}.html#{SOLUTION}{exercise.label}">'
     grader = f"<br>``{exercise.grader}``" if exercise.grader else ""
     title = f"{{numref}}`{exercise.label}` {escape(exercise.title)}{grader}"
-    return f"| {'★' * exercise.stars} | {title} | {link}solution</a> |"
+    return lists.row(("★" * exercise.stars, title, f"{link}solution</a>"))
 
 
-class SolutionsIndex(SphinxDirective):
+class SolutionsIndex(lists.Index):
     """Every exercise of the book: its stars, its place, its solution and its grader."""
 
     def run(self):
-        root = Path(self.env.srcdir)
-        pages = [str(page) for page in self.config.external_site_map if str(page).startswith("chapters/")]
-        for path in [page_file(root, page) for page in pages] + grader_files(root):
-            self.env.note_dependency(str(path))
-        exercises, problems = collect(root, pages)
-        for problem in problems:
-            logger.warning("%s", problem, location=self.env.docname, type="solutions")
+        self.made_of([page_file(self.root, page) for page in self.chapters] + grader_files(self.root))
+        exercises, problems = collect(self.root, self.chapters)
+        self.warn(problems, "solutions")
         counts = [sum(exercise.stars == stars for exercise in exercises) for stars in (1, 2, 3)]
         text = "{} exercises: {} with one star, {} with two, {} with three.".format(len(exercises), *counts)
-        lines = [text]
-        for chapter, members in groupby(exercises, key=lambda exercise: exercise.docname):
-            lines += ["", f"**{{doc}}`/{chapter}`**", ""]
-            lines += ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
-            lines += [row(exercise, self.env.docname) for exercise in members]
-        holder = nodes.container(classes=["verification-index", "solutions-index"])  # one look for both
-        self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)
-        return [holder]
+        lines = [text, *lists.by_chapter(exercises, HEADER, partial(row, page=self.env.docname))]
+        return self.shown(lines, "verification-index", "solutions-index")  # one look for both
 
 
 def anchor_solutions(app, doctree):

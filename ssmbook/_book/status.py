@@ -12,10 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective, nodes
 from sphinx_external_toc.parsing import parse_toc_yaml
 
+from ssmbook._book import lists
 from ssmbook._book.built import HTML
 from ssmbook._book.notebooks import book_root, read
 
@@ -35,21 +34,18 @@ def contents(path):
     return len(code), figures, sum(text.startswith("Slider ") for text in plain), exercises
 
 
-class ChapterStatus(SphinxDirective):
+class ChapterStatus(lists.Index):
     """Every notebook of the book in a table, in the book's order."""
 
     def run(self):
-        root = Path(self.env.srcdir)
-        lines = ["| " + " | ".join(HEADER) + " |", "| --- |" + " ---: |" * (len(HEADER) - 2) + " --- |"]
-        for docname in map(str, parse_toc_yaml(root / "_toc.yml")):
-            path = root / f"{docname}.ipynb"
-            if path.is_file():
-                self.env.note_dependency(str(path))
-                cells = [f"{{doc}}`/{docname}`", *map(str, contents(path)), PLACE.format(docname)]
-                lines.append("| " + " | ".join(cells) + " |")
-        holder = nodes.container(classes=["chapter-status"])
-        self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)
-        return [holder]
+        pages = map(str, parse_toc_yaml(self.root / "_toc.yml"))
+        paths = {page: self.root / f"{page}.ipynb" for page in pages}
+        found = {page: path for page, path in paths.items() if path.is_file()}
+        self.made_of(found.values())
+        lines = [lists.row(HEADER), "| --- |" + " ---: |" * (len(HEADER) - 2) + " --- |"]
+        for page, path in found.items():
+            lines.append(lists.row((f"{{doc}}`/{page}`", *map(str, contents(path)), PLACE.format(page))))
+        return self.shown(lines, "chapter-status")
 
 
 def runs(report):

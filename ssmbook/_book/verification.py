@@ -1,17 +1,12 @@
 """Sphinx extension: the directive ``{verification-index}``, and an anchor on every checking cell."""
 
 from collections import Counter
-from itertools import groupby
-from pathlib import Path
+from functools import partial
 
 from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
+from ssmbook._book import lists
 from ssmbook._book.claims import CHECKS, collect, watched
-
-logger = logging.getLogger(__name__)
 
 HEADER = ("Statement", "Whose, where", "Proof", "Checked by", "Guarded by")
 
@@ -39,14 +34,8 @@ def row(claim, docname_of_page):
         f"cell {check.number}</a> {code(check.line)}"
         for check in claim.checks
     ]
-    cells = (
-        statement,
-        f"{claim.origin or '—'}<br>{claim.depth}",
-        proof,
-        "<br>".join(checks) or "—",
-        guarding(claim.guards),
-    )
-    return "| " + " | ".join(cells) + " |"
+    whose = f"{claim.origin or '—'}<br>{claim.depth}"
+    return lists.row((statement, whose, proof, "<br>".join(checks) or "—", guarding(claim.guards)))
 
 
 def guarding(tests):
@@ -56,35 +45,17 @@ def guarding(tests):
     return "<br>".join(f"{n} in ``{escape(file)}``" for file, n in zip(files, counts, strict=True)) or "—"
 
 
-def tables(claims, docname):
-    """One table for each chapter under the chapter's name, in reading order."""
-    lines = []
-    for chapter, members in groupby(claims, key=lambda claim: claim.docname):
-        lines += ["", f"**{{doc}}`/{chapter}`**", ""]
-        lines += ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
-        lines += [row(claim, docname) for claim in members]
-    return lines
-
-
-class VerificationIndex(SphinxDirective):
+class VerificationIndex(lists.Index):
     """Every statement of the book: where it is proved, which cells check it, which tests guard it."""
 
     def run(self):
-        root = Path(self.env.srcdir)
-        pages = [str(page) for page in self.config.external_site_map if str(page).startswith("chapters/")]
-        for path in watched(root, pages):
-            self.env.note_dependency(str(path))
-        claims, problems = collect(root, pages)
-        for problem in problems:
-            logger.warning("%s", problem, location=self.env.docname, type="verification")
-        holder = nodes.container(classes=["verification-index"])
-        counted = (
-            f"{len(claims)} statements, {sum(bool(c.checks) for c in claims)} of them checked by cells, "
-        )
-        counted += f"{sum(bool(c.guards) for c in claims)} guarded by unit tests."
-        text = [counted, *tables(claims, self.env.docname)]
-        self.state.nested_parse(StringList(text, source=self.env.docname), self.content_offset, holder)
-        return [holder]
+        self.made_of(watched(self.root, self.chapters))
+        claims, problems = collect(self.root, self.chapters)
+        self.warn(problems, "verification")
+        counts = len(claims), sum(bool(c.checks) for c in claims), sum(bool(c.guards) for c in claims)
+        text = "{} statements, {} of them checked by cells, {} guarded by unit tests.".format(*counts)
+        line = partial(row, docname_of_page=self.env.docname)
+        return self.shown([text, *lists.by_chapter(claims, HEADER, line)], "verification-index")
 
 
 def anchor_checks(app, doctree):
