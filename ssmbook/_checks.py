@@ -120,6 +120,39 @@ def check_alike(**tensors: torch.Tensor) -> None:
             )
 
 
+def check_tensors(
+    sizes: Mapping[str, int] | None = None,
+    *,
+    finite: bool = False,
+    one_batch: bool = False,
+    **given: tuple[torch.Tensor, str],
+) -> dict[str, int]:
+    """Hold tensors, each with its pattern, to shapes that share their letters, one dtype and device.
+
+    ``finite``: and to finite entries; ``one_batch``: those of a pattern with ``...`` to the batch shape of
+    the first. Returns the sizes of the letters; ``sizes`` binds some beforehand.
+    """
+    bound, batches = dict(sizes or {}), {}
+    for name, (value, pattern) in given.items():
+        bound = check_shape(name, value, pattern, bound)
+        if pattern.startswith("..."):
+            batches[name] = tuple(value.shape[: value.ndim - len(pattern.split()) + 1])
+    check_alike(**{name: value for name, (value, _) in given.items()})
+    if one_batch:
+        check_batches(**batches)
+    for name, (value, _) in given.items() if finite else ():
+        check_finite(name, value)
+    return bound
+
+
+def check_batches(**shapes: tuple[int, ...]) -> None:
+    """Refuse batch shapes that are not that of the first."""
+    (first, wanted), *others = shapes.items()
+    for name, shape in others:
+        if shape != wanted:
+            raise ValueError(f"{name} must have the batch shape of {first}, {wanted}; got {shape}")
+
+
 def check_matrices(*, batched: bool = True, **matrices) -> None:
     """Hold A (N, N), B (N, d), C (p, N), D (p, d) or None to one dtype, device, batch shape, and finite."""
     patterns = {"A": "N N", "B": "N d", "C": "p N", "D": "p d"}
@@ -129,10 +162,8 @@ def check_matrices(*, batched: bool = True, **matrices) -> None:
         pattern = ("... " if batched else "") + patterns[name]
         sizes = check_shape(name, value, pattern, sizes, complex_ok=True)
     check_alike(**given)
+    check_batches(**{name: tuple(value.shape[:-2]) for name, value in given.items()})
     for name, value in given.items():
-        if value.shape[:-2] != given["A"].shape[:-2]:
-            wanted, got = tuple(given["A"].shape[:-2]), tuple(value.shape[:-2])
-            raise ValueError(f"{name} must have the batch shape of A, {wanted}; got {got}")
         check_finite(name, value, meta_ok=True)
 
 

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook._checks import (
-    check_alike,
     check_choice,
     check_finite,
     check_flags,
     check_positive,
     check_shape,
+    check_tensors,
 )
 from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, check_axes, figure
 from ssmbook.display._table import number
@@ -226,11 +226,7 @@ def _factors(F) -> tuple[np.ndarray, np.ndarray]:
     if not (isinstance(F, tuple) and len(F) == 2 or hasattr(F, "alpha") and hasattr(F, "V")):
         raise TypeError(f"F must have alpha and V, or be that pair of tensors; got {type(F).__name__}")
     alpha, V = F if isinstance(F, tuple) else (F.alpha, F.V)
-    H = check_shape("alpha", alpha, "H n n")["H"]
-    check_shape("V", V, "H p d", {"H": H})
-    check_alike(alpha=alpha, V=V)
-    check_finite("alpha", alpha)
-    check_finite("V", V)
+    check_tensors(alpha=(alpha, "H n n"), V=(V, "H p d"), finite=True)
     if min(alpha.numel(), V.numel()) == 0:
         raise ValueError(
             f"alpha and V must hold at least one entry; got {tuple(alpha.shape)} and {tuple(V.shape)}"

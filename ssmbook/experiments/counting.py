@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ssmbook._checks import check_alike, check_integer, check_shape
+from ssmbook._checks import check_integer, check_tensors
 
 
 class Machine:
@@ -138,10 +138,7 @@ def count(algorithm: Callable, a: Tensor, b: Tensor, **options: Any) -> tuple[Te
     a: (T,) decays; b: (T, D) inputs, T >= 1, one real dtype, on the CPU. Returns h (T, D) and the
     ``Machine``. Raises ``ValueError``/``TypeError`` naming the argument. Introduced in *scans*.
     """
-    sizes = check_shape("a", a, "T")
-    check_shape("b", b, "T D", sizes)
-    check_alike(a=a, b=b)
-    check_integer("T", sizes["T"], low=1)
+    check_integer("T", check_tensors(a=(a, "T"), b=(b, "T D"))["T"], low=1)
     machine = Machine()
     slow_a, slow_b = machine.slow(a), machine.slow(b)
     h = machine.empty(*b.shape, like=slow_b)

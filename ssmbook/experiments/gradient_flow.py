@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 
 from ssmbook import gradients
-from ssmbook._checks import as_real, check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import as_real, check_finite, check_integer, check_shape, check_tensors
 from ssmbook.maps import RNN, Attention, SelectiveSSM
+from ssmbook.maps.activations import secant_slope
 from ssmbook.systems.system import System, check_system, system_first
 
 QUESTION, ANSWER = 0, 1  # the two coordinates of a token that queries and keys read
@@ -211,9 +212,7 @@ def transport_norms(slopes: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     products taken from the last token back, rescaled at every step so that nothing underflows. Raises
     TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
     """
-    sizes = check_shape("slopes", slopes, "n N")
-    check_shape("A", A, "N N", sizes)
-    check_alike(slopes=slopes, A=A)
+    sizes = check_tensors(slopes=(slopes, "n N"), A=(A, "N N"))
     product, log_scale, logs = torch.eye(sizes["N"], dtype=A.dtype, device=A.device), A.new_zeros(()), []
     for slope in slopes.flip(0):
         product = product @ (slope[:, None] * A)
@@ -234,11 +233,5 @@ def rnn_slopes(net: RNN, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if net.activation != "tanh":
         raise ValueError(f"net must have the activation tanh; got {net.activation!r}")
     with torch.no_grad():
-        h, tangent, chord = net.initial_state(), [], []
-        for u_t in (x @ net.B.mT).unbind(0):
-            z = net.A @ h + u_t
-            h = torch.tanh(z)
-            tangent.append(1 - h**2)
-            chord.append(torch.where(z == 0, 1.0, h / torch.where(z == 0, 1.0, z)))
-        empty = x.new_empty((0, net.N))
-        return (torch.stack(tangent), torch.stack(chord)) if tangent else (empty, empty)
+        z = net._pre_activations(x)
+        return 1 - torch.tanh(z) ** 2, secant_slope("tanh", z)

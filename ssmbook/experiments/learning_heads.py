@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook._checks import check_alike, check_integer, check_rtol, check_shape
+from ssmbook._checks import check_integer, check_rtol, check_tensors
 from ssmbook.experiments._data import adam, target_sizes
 from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
@@ -99,13 +99,8 @@ def population_error(
     positive semidefinite. Source: thm-head-floor. Introduced in *head-count*.
     """
     sizes = target_sizes(M)
-    sizes = check_shape("alpha", alpha, "... H n n", sizes)
-    check_shape("V", V, "... H p d", sizes)
-    check_alike(M=M, alpha=alpha, V=V)
-    if alpha.shape[:-3] != V.shape[:-3]:
-        raise ValueError(
-            f"alpha and V must have one batch shape; got {tuple(alpha.shape[:-3])} and {tuple(V.shape[:-3])}"
-        )
+    heads = {"alpha": (alpha, "... H n n"), "V": (V, "... H p d")}
+    check_tensors(M=(M, "n p d"), **heads, one_batch=True)
     target = LagOperator(M).to_dense()
     missed = torch.einsum("...hij,...hpd->...ijpd", alpha, V) - target
     L_x = covariance_root("channel_covariance", channel_covariance, sizes["d"], M.device)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_alike, check_integer, check_shape
+from ssmbook._checks import check_integer, check_tensors
 from ssmbook.heads import heads_from_ssm
 from ssmbook.numerics import toeplitz
 from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive
@@ -107,9 +107,8 @@ def relative_error(form: Callable, A: Tensor, B: Tensor, C: Tensor, x: Tensor) -
     compared. The result of the form is rounded to that dtype. Raises ``ValueError``/``TypeError`` naming the
     argument. Introduced in *scans*.
     """
-    sizes = check_shape("C", C, "p N", check_shape("B", B, "N d", check_shape("A", A, "N N")))
-    check_integer("n", check_shape("x", x, "n d", sizes)["n"], low=1)
-    check_alike(A=A, B=B, C=C, x=x)
+    sizes = check_tensors(A=(A, "N N"), B=(B, "N d"), C=(C, "p N"), x=(x, "n d"))
+    check_integer("n", sizes["n"], low=1)
     truth = lti_scan_naive(A.double(), B.double(), C.double(), x.double())[0]
     got = form(A, B, C, x).to(x.dtype).double()
     return float((got - truth).abs().max() / truth.abs().max())

@@ -6,23 +6,24 @@ import math
 
 import torch
 
-from ssmbook._checks import as_count, as_real, check_alike, check_finite, check_integer, check_shape, together
+from ssmbook._checks import (
+    as_count,
+    as_real,
+    check_alike,
+    check_finite,
+    check_integer,
+    check_shape,
+    check_tensors,
+    together,
+)
 from ssmbook.numerics import in_single
 
 
 def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:
     """Checks of one head's arguments; returns (i, d_k)."""
-    sizes = check_shape("x", x, "... n d")
-    sizes = check_shape("W_Q", W_Q, "d_k d", {"d": sizes["d"], "n": sizes["n"]})
-    check_shape("W_K", W_K, "d_k d", sizes)
+    given = {"x": (x, "... n d"), "W_Q": (W_Q, "d_k d"), "W_K": (W_K, "d_k d")}
+    sizes = check_tensors(**given | ({} if bias is None else {"bias": (bias, "n")}), finite=True)
     target = check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
-    given = {"x": x, "W_Q": W_Q, "W_K": W_K}
-    if bias is not None:
-        check_shape("bias", bias, "n", sizes)
-        given["bias"] = bias
-    check_alike(**given)
-    for name, value in given.items():
-        check_finite(name, value)
     return range(sizes["n"])[target], sizes["d_k"]
 
 
@@ -72,19 +73,10 @@ def softmax_jacobian_block(
     >>> softmax_jacobian_block(0.25, torch.eye(2), zero, zero, zero).tolist()  # logits that do not move
     [[0.25, 0.0], [0.0, 0.25]]
     """
-    sizes = check_shape("V", V, "p d")
-    check_shape("v_j", v_j, "... p", sizes)
-    check_shape("y_i", y_i, "... p", sizes)
-    check_shape("g_i", g_i, "... d", sizes)
+    check_shape("V", V, "p d")
     alpha = as_real("alpha", alpha, low=0.0, high=1.0, open_ends=False, like=V)
-    check_alike(V=V, v_j=v_j, y_i=y_i, g_i=g_i, alpha=alpha)
-    check_finite("V", V)
-    for name, value in (("v_j", v_j), ("y_i", y_i), ("g_i", g_i)):
-        check_finite(name, value)
-        if value.shape[:-1] != alpha.shape:
-            raise ValueError(
-                f"{name} must have the batch shape of alpha, {tuple(alpha.shape)}; got {tuple(value.shape)}"
-            )
+    vectors = {"v_j": (v_j, "... p"), "y_i": (y_i, "... p"), "g_i": (g_i, "... d")}
+    check_tensors(V=(V, "p d"), alpha=(alpha, "..."), **vectors, finite=True, one_batch=True)
     return alpha[..., None, None] * (V + (v_j - y_i)[..., :, None] * g_i[..., None, :])
 
 
@@ -113,9 +105,7 @@ def softmax_jacobian_row(
     """
     alpha = softmax_row_weights(x, W_Q, W_K, target, bias=bias, sink=sink)
     i, d_k = alpha.shape[-1] - 1, W_Q.shape[0]
-    check_shape("V", V, "p d", {"d": x.shape[-1]})
-    check_alike(x=x, V=V)
-    check_finite("V", V)
+    check_tensors(x=(x, "... n d"), V=(V, "p d"), finite=True)
     seen = x[..., : i + 1, :]
     values = seen @ V.mT
     y = torch.einsum("...j,...jp->...p", alpha, values)

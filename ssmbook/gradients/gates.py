@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import as_real, check_alike, check_finite, check_flags, check_shape, together
+from ssmbook._checks import as_real, check_flags, check_tensors, together
 
 
 def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
@@ -19,11 +19,7 @@ def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Ten
     >>> selective_log_attenuation(torch.tensor([[-1.0, -2.0]]), torch.full((3, 1), 0.5)).tolist()
     [[-1.5, -3.0]]
     """
-    sizes = check_shape("A", A, "d N")
-    check_shape("delta", delta, "... T d", sizes)
-    check_alike(A=A, delta=delta)
-    check_finite("A", A)
-    check_finite("delta", delta)
+    check_tensors(A=(A, "d N"), delta=(delta, "... T d"), finite=True)
     if bool((A >= 0).any()):
         raise ValueError(f"A must be negative; got {float(A.max())}")
     if bool((delta < 0).any()):

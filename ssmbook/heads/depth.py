@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_flags, check_integer, check_shape
+from ssmbook._checks import check_flags, check_integer, check_tensors
 from ssmbook.operators import FactorizedOperator
 
 
@@ -53,11 +53,7 @@ def residual_stack_operator(alpha: torch.Tensor, V: torch.Tensor) -> FactorizedO
     >>> residual_stack_operator(alpha, V).interaction_rank()  # 2 ** 3 paths through three layers
     8
     """
-    sizes = check_shape("alpha", alpha, "L H n n")
-    sizes = check_shape("V", V, "L H p p", {"L": sizes["L"], "H": sizes["H"]}) | {"n": sizes["n"]}
-    check_alike(alpha=alpha, V=V)
-    check_finite("alpha", alpha)
-    check_finite("V", V)
+    sizes = check_tensors(alpha=(alpha, "L H n n"), V=(V, "L H p p"), finite=True)
     if alpha.triu(1).any():
         raise ValueError("alpha must be causal, zero above the diagonal; got a non-zero entry with j > i")
     skip_alpha = torch.eye(sizes["n"], dtype=alpha.dtype, device=alpha.device).unsqueeze(0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_rtol, check_shape
+from ssmbook._checks import check_rtol, check_shape, check_tensors
 from ssmbook.heads._target import lags_of
 from ssmbook.numerics import in_single
 from ssmbook.operators import LagOperator
@@ -54,12 +54,7 @@ def one_head_coefficients(
     """
     n = check_shape("x", x, "... n d")["n"]
     M = lags_of(system, None if isinstance(system, torch.Tensor) else n)
-    sizes = dict(zip("Lpd", M.shape, strict=True))
-    check_shape("V", V, "p d", sizes)
-    check_shape("x", x, "... n d", {"d": sizes["d"]})
-    check_alike(M=M, V=V, x=x)
-    check_finite("V", V)
-    check_finite("x", x)
+    sizes = check_tensors(M=(M, "L p d"), V=(V, "p d"), x=(x, "... n d"), finite=True)
     if n > sizes["L"]:
         raise ValueError(f"x must have at most as many tokens as M has lags, {sizes['L']}; got n = {n}")
     if x.numel() == 0 or V.numel() == 0 or M.numel() == 0:
@@ -97,9 +92,7 @@ def one_head_witness(
     1
     """
     M = lags_of(system, n)
-    check_shape("V", V, "p d", {"p": M.shape[1], "d": M.shape[2]})
-    check_alike(M=M, V=V)
-    check_finite("V", V)
+    check_tensors(M=(M, "n p d"), V=(V, "p d"), finite=True)
     rtol = check_rtol(rtol)
     if M.numel() == 0:
         return None

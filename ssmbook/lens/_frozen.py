@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_alike, check_finite, check_shape
+from .._checks import check_finite, check_shape, check_tensors
 from ..operators import DiagonalOperator, FactorizedOperator, InteractionOperator
 from ..operators.shapes import shared_batch
 
@@ -149,9 +149,8 @@ class FrozenMap(InteractionOperator):
 
 def check_frozen(name: str, frozen: Frozen) -> float:
     """Return the miss of y == W x + offset, or refuse the layer with it (``ValueError``)."""
-    check_shape("x", frozen.x, "... n d", {"n": frozen.W.n, "d": frozen.W.d})
-    check_shape("y", frozen.y, "... n p", {"n": frozen.W.n, "p": frozen.W.p})
-    check_alike(x=frozen.x, y=frozen.y)
+    sizes = {"n": frozen.W.n, "p": frozen.W.p, "d": frozen.W.d}
+    check_tensors(sizes, x=(frozen.x, "... n d"), y=(frozen.y, "... n p"))
     check_finite(f"the input of {name}", frozen.x)
     check_finite(f"the output of {name}", frozen.y)
     miss = frozen.miss()

@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_alike, check_flags, check_integer, check_like, check_shape, check_tensor
+from .._checks import (
+    check_alike,
+    check_flags,
+    check_integer,
+    check_like,
+    check_shape,
+    check_tensor,
+    check_tensors,
+)
 from ..numerics import in_single
 
 
@@ -203,11 +211,8 @@ def selective_coefficients(delta: Tensor, A: Tensor, B_bar: Tensor, C: Tensor) -
             [0.3679, 1.0000, 0.0000],
             [0.1353, 0.3679, 1.0000]])
     """
-    size = check_shape("A", A, "d N")
-    size = check_shape("delta", delta, "... n d", size)
-    check_shape("B_bar", B_bar, "... n d N", size)
-    check_shape("C", C, "... n N", size)
-    check_alike(delta=delta, A=A, B_bar=B_bar, C=C)
+    selected = {"delta": (delta, "... n d"), "B_bar": (B_bar, "... n d N"), "C": (C, "... n N")}
+    check_tensors(A=(A, "d N"), **selected)
     elapsed = segment_sums(delta.mT)
     states = zip(A.unbind(-1), B_bar.unbind(-1), C.unbind(-1), strict=True)
     alpha = sum(

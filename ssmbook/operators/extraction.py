@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .._checks import check_alike, check_finite, check_integer, check_rtol, check_shape
+from .._checks import check_finite, check_integer, check_rtol, check_shape, check_tensors
 from .dense import DenseOperator
 from .pullback import check_stackable, separate_pullback, value
 from .quadrature import RayIntegral, relative_noise
@@ -120,15 +120,7 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
     >>> torch.allclose(W @ x, y, atol=1e-5)
     True
     """
-    sizes = check_shape("x", x, "... n d")
-    check_shape("y", y, "... n p", {"n": sizes["n"]})
-    check_alike(x=x, y=y)
-    if y.shape[:-2] != x.shape[:-2]:
-        raise ValueError(
-            f"y must have the batch shape of x, {tuple(x.shape[:-2])}; got {tuple(y.shape[:-2])}"
-        )
-    check_finite("x", x)
-    check_finite("y", y)
+    check_tensors(x=(x, "... n d"), y=(y, "... n p"), finite=True, one_batch=True)
     largest = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(*x.shape[:-2], 1, 1)
     # Scaled by its largest entry first, so that squares neither overflow nor vanish.
     norm = largest * torch.linalg.matrix_norm(x / torch.where(largest == 0, 1.0, largest), keepdim=True)

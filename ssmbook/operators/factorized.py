@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_finite, check_shape
+from .._checks import check_alike, check_finite, check_shape, check_tensors
 from .base import InteractionOperator
 from .dense import DenseOperator
 from .ranks import compress
@@ -25,9 +25,7 @@ class FactorizedOperator(InteractionOperator):
     """
 
     def __init__(self, alpha: torch.Tensor, V: torch.Tensor) -> None:
-        sizes = check_shape("alpha", alpha, "... H n n")
-        sizes = check_shape("V", V, "... H p d", {"H": sizes["H"], "n": sizes["n"]})
-        check_alike(alpha=alpha, V=V)
+        sizes = check_tensors(alpha=(alpha, "... H n n"), V=(V, "... H p d"))
         batch = shared_batch(alpha=alpha.shape[:-3], V=V.shape[:-3])
         super().__init__(alpha, batch, sizes["n"], sizes["p"], sizes["d"])
         self.alpha, self.V, self.H = alpha, V, sizes["H"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from .._checks import check_alike, check_finite, check_shape
+from .._checks import check_finite, check_tensors
 
 _MEANT = "F must map (..., n, d) to (..., n, p), each batch element by itself and alike on each call"
 
@@ -28,12 +28,7 @@ def value(F: Callable, x: torch.Tensor) -> torch.Tensor:
 
 def check_result(x: torch.Tensor, y) -> None:
     """Hold F(x) to the tokens, batch shape, dtype and device of x."""
-    check_shape("F(x)", y, "... n p", {"n": x.shape[-2]})
-    if y.shape[:-2] != x.shape[:-2]:
-        raise ValueError(
-            f"F(x) must have the batch shape of x, {tuple(x.shape[:-2])}; got {tuple(y.shape[:-2])}"
-        )
-    check_alike(x=x, **{"F(x)": y})
+    check_tensors(x=(x, "... n d"), **{"F(x)": (y, "... n p")}, one_batch=True)
 
 
 class Pullback:

@@ -13,6 +13,7 @@ from ssmbook import heads
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.experiments._data import visible_rows
 from ssmbook.heads import LagHeads, jordan_lags
+from ssmbook.heads.rank_limited.border import unit_heads
 
 
 class HeadFit(NamedTuple):
@@ -62,20 +63,19 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
     return _fitted(curve, size * largest, alpha, size * V, visible, M.shape)
 
 
-def fit_rank_one_heads(M, H, *, steps=800, generator=None) -> HeadFit:
+def fit_rank_one_heads(M, H, *, steps=800) -> HeadFit:
     """Fit H heads with value maps a b^T of rank one to a system, the coefficients by least squares.
 
-    M (n, p, d) real floating, the lags; H >= 1 and steps >= 1 ints; ``generator`` a torch.Generator on
-    the CPU (default: seed 0). L-BFGS in float64 over the directions a_h, b_h; ``largest`` is the largest
-    coefficient with value maps of unit norm, which must diverge where no best approximation exists.
-    Result ``HeadFit`` in float64.
+    M (n, p, d) real floating, the lags; H >= 1 and steps >= 1 ints. L-BFGS in float64 over the directions
+    a_h, b_h, from one random start; ``largest`` is the largest coefficient with value maps of unit norm,
+    which must diverge where no best approximation exists. Result ``HeadFit`` in float64.
 
     Raises as ``fit_softmax_heads``. Source: prop-rank-limited, prop-border-rank.
     """
     visible, rows, size = visible_rows(M)
     H, steps = check_integer("H", H, low=1), check_integer("steps", steps, low=1)
     p, d = M.shape[1:]
-    start = _normal((H, p + d), generator)
+    start = _normal((H, p + d), torch.Generator().manual_seed(0))
 
     def maps(directions):
         a, b = directions[:, :p], directions[:, p:]
@@ -146,12 +146,8 @@ def jordan_pair(rho, epsilon, n) -> LagHeads:
         raise ValueError(f"epsilon must be finite and not 0; got {epsilon}")
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
     top, bottom = torch.stack([signs**2, signs / epsilon], 1), torch.stack([signs * epsilon, signs**2], 1)
-    V = torch.stack([top, bottom], 1) / 2
-    sizes = V.flatten(1).norm(dim=1)
-    coefficients = (rho + epsilon * signs)[:, None] ** torch.arange(n, dtype=torch.float64) * sizes[:, None]
-    made = LagHeads(V / sizes[:, None, None], coefficients, math.nan)
-    target = jordan_lags(rho, n)
-    return LagHeads(made.V, coefficients, float((made.lags() - target).norm() / target.norm()))
+    V, poles = torch.stack([top, bottom], 1) / 2, rho + epsilon * signs
+    return unit_heads(V, poles[:, None] ** torch.arange(n, dtype=torch.float64), jordan_lags(rho, n))
 
 
 def counts_by_class(system, n) -> list[str]:
@@ -175,15 +171,14 @@ def counts_by_class(system, n) -> list[str]:
     return [count.short for count in counts]
 
 
-def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tensor:
-    """Return a causal W (n, n, p, d) with equal row sums and a span of dimension k: reachable without a sink.
+def equal_row_operator(k, n, *, signed, generator=None) -> torch.Tensor:
+    """Return a causal W (n, n, 2, 3) with equal row sums and a span of dimension k: reachable without a sink.
 
-    k, n, p, d >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it),
+    k, n >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it),
     True takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not
     such ints. Source: thm-exact-reach.
     """
-    for name, value in (("k", k), ("n", n), ("p", p), ("d", d)):
-        check_integer(name, value, low=1)
+    k, n = check_integer("k", k, low=1), check_integer("n", n, low=1)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     c = _normal((k, n, n), generator)
     if signed:
@@ -191,11 +186,10 @@ def equal_row_operator(k, n, *, signed, p=2, d=3, generator=None) -> torch.Tenso
         c = c + torch.diag_embed(1 - c.sum(-1))
     else:
         c = c.exp().tril() / c.exp().tril().sum(-1, keepdim=True)
-    return torch.einsum("hij,hpd->ijpd", c, _normal((k, p, d), generator))
+    return torch.einsum("hij,hpd->ijpd", c, _normal((k, 2, 3), generator))
 
 
 def _normal(shape, generator):
-    generator = torch.Generator().manual_seed(0) if generator is None else generator
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 

@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import as_real, check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import as_real, check_finite, check_integer, check_shape, check_tensors
 from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, SequenceMap
 from ssmbook.operators import LagOperator
+
+# Random inputs of which the typical reach is the median; the largest tokens tried for the best.
+DRAWS, LARGEST = 32, 8.0
 
 
 def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, gap: torch.Tensor):
@@ -22,14 +25,8 @@ def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, g
     a norm that happens to be small without the gap rewards nobody. Raises TypeError/ValueError for malformed
     arguments. Source: def-reach.
     """
-    d = check_shape("source", source, "... d")["d"]
-    check_shape("target", target, "... d", {"d": d})
-    check_shape("gap", gap, "... m d", {"d": d})
-    check_alike(source=source, target=target, gap=gap)
-    for name, shape in (("target", target.shape[:-1]), ("gap", gap.shape[:-2])):
-        if shape != source.shape[:-1]:
-            wanted = tuple(source.shape[:-1])
-            raise ValueError(f"{name} must have the batch shape of source, {wanted}; got {tuple(shape)}")
+    tokens = {"source": (source, "... d"), "target": (target, "... d"), "gap": (gap, "... m d")}
+    check_tensors(**tokens, one_batch=True)
     distance = gap.shape[-2] + 1
     nearer = [2**e for e in range((distance - 1).bit_length())]  # the powers of two below the distance
     widths = torch.stack([_width(F, source, gap[..., : t - 1, :], target) for t in (*nearer, distance)])
@@ -43,23 +40,22 @@ def _width(F, source, gap, target):
 
 
 def reach(
-    F: Callable, d: int, distance: int, *, draws=32, tries=96, largest=8.0, generator=None, device=None
+    F: Callable, d: int, distance: int, *, tries: int = 96, generator: torch.Generator | None = None
 ) -> tuple[float, float]:
     """The share of a gradient that crosses ``distance`` tokens: (typical, best), both in [0, 1], in float64.
 
-    F: (..., n, d) -> (..., n, p). Typical: the median of :func:`retained_fraction` over ``draws`` random
+    F: (..., n, d) -> (..., n, p). Typical: the median of :func:`retained_fraction` over 32 random
     sources, targets and gaps, all entries standard normal. Best: the largest over ``tries`` random sources
     and targets whose gap repeats one token, zero at the first try, else normal times a size uniform in [0,
-    largest]: a *lower* bound on what some input keeps. Raises TypeError/ValueError for bad sizes.
+    8]: a *lower* bound on what some input keeps. Raises TypeError/ValueError for bad sizes.
     """
-    for name, value in {"d": d, "distance": distance, "draws": draws, "tries": tries}.items():
+    for name, value in {"d": d, "distance": distance, "tries": tries}.items():
         check_integer(name, value, low=1)
-    largest = float(as_real("largest", largest, low=0.0, open_ends=False))
-    like = {"generator": generator, "dtype": torch.float64, "device": device}
-    source, target = torch.randn(2, draws, d, **like)
-    typical = retained_fraction(F, source, target, torch.randn(draws, distance - 1, d, **like)).median()
+    like = {"generator": generator, "dtype": torch.float64}
+    source, target = torch.randn(2, DRAWS, d, **like)
+    typical = retained_fraction(F, source, target, torch.randn(DRAWS, distance - 1, d, **like)).median()
     source, target, token = torch.randn(3, tries, d, **like)
-    token = token * (largest * torch.rand(tries, 1, **like))
+    token = token * (LARGEST * torch.rand(tries, 1, **like))
     token[0] = 0
     best = retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1)).max()
     return float(typical), float(best)
@@ -98,9 +94,7 @@ def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch
     keys (m, c), values (..., m, r), asked in 0 ... m - 1: whose value is wanted. Returns (..., m + 1, 2c +
     r), same dtype. Raises TypeError/ValueError for malformed arguments.
     """
-    sizes = check_shape("keys", keys, "m c")
-    check_shape("values", values, "... m r", {"m": sizes["m"]})
-    check_alike(keys=keys, values=values)
+    sizes = check_tensors(keys=(keys, "m c"), values=(values, "... m r"))
     asked = check_integer("asked", asked, low=0, high=sizes["m"] - 1)
     slot = keys.expand(*values.shape[:-1], sizes["c"])
     pairs = torch.cat([slot, torch.zeros_like(slot), values], dim=-1)
@@ -108,21 +102,21 @@ def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch
     return torch.cat([pairs, question.expand(*values.shape[:-2], 1, -1)], dim=-2)
 
 
-def recall_head(c: int, r: int, beta: float, *, dtype=torch.float64, device=None) -> Attention:
+def recall_head(c: int, r: int, beta: float) -> Attention:
     """One softmax head, set by hand, that answers :func:`recall_tokens`: logit beta q . k of their slots.
 
     c: key width; r: value width, the output width; beta: the logit of a match between unit keys. Returns an
-    ``Attention`` with d = 2c + r, p = r. Raises TypeError/ValueError for bad sizes or beta.
+    ``Attention`` with d = 2c + r, p = r, in float64. Raises TypeError/ValueError for bad sizes or beta.
     """
     c = check_integer("c", c, low=1)
     r = check_integer("r", r, low=1)
     beta, width = float(as_real("beta", beta)), max(c, r)
-    head = Attention(2 * c + r, r, H=1, head_width=width, dtype=dtype, device=device)
+    head = Attention(2 * c + r, r, H=1, head_width=width, dtype=torch.float64)
     with torch.no_grad():
         for weight, first, size in ((head.W_K, 0, c), (head.W_Q, c, c), (head.W_V, 2 * c, r)):
-            weight.zero_()[0, :size, first : first + size] = torch.eye(size, dtype=dtype, device=device)
+            weight.zero_()[0, :size, first : first + size] = torch.eye(size, dtype=head.W_K.dtype)
         head.W_Q.mul_(beta * math.sqrt(width))  # the layer divides by sqrt(head_width)
-        head.W_O.zero_()[0, :, :r] = torch.eye(r, dtype=dtype, device=device)
+        head.W_O.zero_()[0, :, :r] = torch.eye(r, dtype=head.W_K.dtype)
     return head
 
 

@@ -58,10 +58,13 @@ def jordan_approximation(
     check_like(dtype=dtype, device=device)
     options = {"dtype": dtype, "device": device}
     V = torch.tensor([[[1, -1 / epsilon], [0, 0]], [[0, 1 / epsilon], [0, 1]]], **options)
-    sizes = V.flatten(1).norm(dim=1)
-    tau = torch.arange(n, **options)
     poles = torch.tensor([rho, rho + epsilon], **options)
-    heads = LagHeads(V / sizes[:, None, None], poles[:, None] ** tau * sizes[:, None], float("nan"))
-    target = jordan_lags(rho, n, **options)
-    error = float((heads.lags() - target).norm() / target.norm())
-    return LagHeads(heads.V, heads.coefficients, error)
+    return unit_heads(V, poles[:, None] ** torch.arange(n, **options), jordan_lags(rho, n, **options))
+
+
+def unit_heads(V: torch.Tensor, coefficients: torch.Tensor, lags: torch.Tensor) -> LagHeads:
+    """The heads with value maps of norm one, their sizes in the coefficients, judged by the lags."""
+    sizes = V.flatten(1).norm(dim=1)
+    V, coefficients = V / sizes[:, None, None], coefficients * sizes[:, None]
+    missed = torch.einsum("hn,hpd->npd", coefficients, V) - lags
+    return LagHeads(V, coefficients, float(missed.norm() / lags.norm()))

@@ -83,7 +83,7 @@ def softmax_heads_from_ssm(
     M = exact.lags(n)
     rows, exponents = lag_rows(M, tuple(exact))
     certificate = certify(rows, *trust(M, rtol, None))
-    _check_heads(H, certificate)
+    check_heads(H, certificate)
     made = _made(rows, exponents, certificate, H, trust(M, rtol, None)[0])
     fine = max(rows.shape) * np.finfo(float).eps
     if made[3] > _FAITHFUL and rtol is None:
@@ -110,7 +110,7 @@ def _made(rows, exponents, certificate, H, rtol):
     return made
 
 
-def _check_heads(H, certificate):
+def check_heads(H, certificate):
     """Refuse a number of heads that is neither k nor k + 1, and k where no separating U was found."""
     if H is None:
         return

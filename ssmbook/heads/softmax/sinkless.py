@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_integer, check_shape
+from ssmbook._checks import check_alike, check_finite, check_shape
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, trust
-from ssmbook.heads.softmax.construct import SoftmaxHeads, full_simplex, slice_simplex
+from ssmbook.heads.softmax.construct import SoftmaxHeads, check_heads, full_simplex, slice_simplex
 from ssmbook.numerics import toeplitz
 from ssmbook.systems.system import System, system_first
 
@@ -152,12 +152,8 @@ def sinkless_heads(
             f"{count.evidence.spread:.1e}"
         )
     certificate = count.evidence.certificate
-    k = certificate.k
-    if H is not None:
-        H = check_integer("H", H, low=k, high=k + 1 if k else 0)
-    H = count.high if H is None else H
-    if H == k > 0 and certificate.kind != "separating":
-        raise ValueError(f"H = {k} is not certified for this operator: {certificate.reason}; ask for {k + 1}")
+    check_heads(H, certificate)
+    k, H = certificate.k, count.high if H is None else int(H)
     visible = _visible(W.shape[0], W.device).cpu().numpy()
     rows = W.double().cpu().flatten(2).numpy()[visible]
     basis, _ = span_coordinates(rows, trust(W, rtol, None)[0])
