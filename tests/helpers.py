@@ -4,6 +4,8 @@ import math
 
 import torch
 
+from ssmbook.systems import System
+
 F64 = torch.float64
 EYE = torch.eye(2, dtype=F64)
 
@@ -39,6 +41,30 @@ def random_system(N, d, p, rho, seed, batch=()):
         for shape in ((N, N), (N, d), (p, N), (p, d))
     )
     return A * (rho / torch.linalg.eigvals(A).abs().amax(-1))[..., None, None], B, C, D
+
+
+def clock(theta=0.7, rho=1.0, n=12):
+    """The lags of a state that turns and fades, seen whole."""
+    return System(rotation(theta, rho), EYE, EYE).lags(n)
+
+
+def fewest_layers(n, H):
+    """The layers of H heads that n tokens take: (1 + H)^L >= n."""
+    L = 0
+    while (1 + H) ** L < n:
+        L += 1
+    return L
+
+
+def wide_layers(A, n, H, L):
+    """L residual layers whose lags are the powers of A, lags written in base 1 + H."""
+    alpha, V = A.new_zeros(L, H, n, n), A.new_zeros(L, H, *A.shape)
+    for layer in range(L):
+        for h in range(H):
+            places = (h + 1) * (1 + H) ** layer
+            alpha[layer, h] = A.new_ones(n, n).tril(-places).triu(-places)
+            V[layer, h] = torch.linalg.matrix_power(A, places)
+    return alpha, V
 
 
 def toeplitz(M):

@@ -3,40 +3,23 @@
 import math
 
 import torch
-from helpers import F64, rotation
+from helpers import F64, fewest_layers, rotation, wide_layers
 
 from ssmbook.exercises import check
-
-
-def counted_layers(n, H):
-    layers = 0
-    while (1 + H) ** layers < n:
-        layers += 1
-    return layers
 
 
 def logarithm_layers(n, H):  # log(125) / log(5) is 3.0000000000000004
     return math.ceil(math.log(n) / math.log(1 + H))
 
 
-def wide_layers(number):
-    def answer(A, n, H):
-        L = number(n, H)
-        alpha, V = A.new_zeros(L, H, n, n), A.new_zeros(L, H, *A.shape)
-        for layer in range(L):
-            for h in range(H):
-                places = (h + 1) * (1 + H) ** layer
-                alpha[layer, h] = A.new_ones(n, n).tril(-places).triu(-places)
-                V[layer, h] = torch.linalg.matrix_power(A, places)
-        return alpha, V
-
-    return answer
+def answered(number):
+    return lambda A, n, H: wide_layers(A, n, H, number(n, H))
 
 
 def test_a_rounded_logarithm_is_one_layer_too_many():
-    assert logarithm_layers(125, 4) == 4 and counted_layers(125, 4) == 3
-    assert check("gates-and-depth/layers", wide_layers(counted_layers))
-    verdict = check("gates-and-depth/layers", wide_layers(logarithm_layers))
+    assert logarithm_layers(125, 4) == 4 and fewest_layers(125, 4) == 3
+    assert check("gates-and-depth/layers", answered(fewest_layers))
+    verdict = check("gates-and-depth/layers", answered(logarithm_layers))
     assert not verdict and "n = 125, H = 4, 3 layers suffice; got 4" in verdict.hint
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import sympy
 import torch
-from helpers import EYE, F64, like, rotation
+from helpers import EYE, F64, clock, like, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +15,6 @@ from ssmbook import maps
 from ssmbook.heads.fixed.exact import exact_head_count
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator
-from ssmbook.systems import System
-
-
-def clock(theta=0.7, rho=1.0, n=12):
-    return System(rho * rotation(theta), EYE, EYE).lags(n)
 
 
 def reached(M, V, seed=0, n=None):

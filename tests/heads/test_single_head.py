@@ -4,17 +4,12 @@ import math
 
 import pytest
 import torch
-from helpers import EYE, F64, like, rotation
+from helpers import EYE, F64, clock, like, rotation
 from scipy.optimize import lsq_linear
 
 from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
-
-
-def clock(theta=0.7, rho=1.0, n=12):
-    return System(rho * rotation(theta), EYE, EYE).lags(n)
-
 
 # ------------------------------------------------------------------ prop-locally-bounded
 
