@@ -54,6 +54,16 @@ SENTENCES = [
     ),
     (
         ValueError,
+        "y must have the batch shape of x, (2,); got ()",
+        lambda: _checks.check_tensors(x=(x[:, None], "... n d"), y=(x, "... m d"), one_batch=True),
+    ),
+    (
+        ValueError,
+        "y must be finite; got 6 non-finite of 6 entries",
+        lambda: _checks.check_tensors(x=(x, "n d"), y=(x / 0, "n d"), finite=True),
+    ),
+    (
+        ValueError,
         "x must hold values; got a tensor on the device meta, a shape without them",
         lambda: _checks.check_values("x", x.to("meta")),
     ),
