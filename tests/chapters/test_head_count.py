@@ -87,3 +87,11 @@ def test_the_slider_shows_lags_and_outputs_of_the_best_heads():
     for line, values in zip(right.get_lines(), (y, near), strict=True):
         np.testing.assert_allclose(line.get_ydata(), values)
     assert "misses 0.25 of the energy" in right.get_title()
+
+
+def test_families_of_systems_end_in_their_last_count():
+    N, counts = [1, 2, 4, 8], {"full": [1, 2, 4, 8], "channels": [1, 2, 3, 3]}
+    (ax,) = figures.epsilon_counts(N, counts, "title").axes
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.get_lines()]
+    assert drawn == [(N, N), *((N, values) for values in counts.values())]
+    assert [text.get_text() for text in ax.texts] == ["N", "full: 8", "channels: 3"]

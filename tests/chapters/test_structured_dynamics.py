@@ -61,3 +61,12 @@ def test_rules_and_modes_show_the_numbers_they_are_given():
     stepped = np.exp(0.1 * lam.numpy())
     assert np.allclose(right.get_lines()[1].get_xydata(), np.stack([stepped.real, stepped.imag], 1))
     assert to_rgba(left.get_lines()[0].get_color()) == to_rgba(COLORS["blue"])
+
+
+def test_hankel_spectra_are_drawn_relative_to_their_first_values():
+    spectra = {name: top * 0.1 ** torch.arange(5.0) for name, top in (("a", 1.0), ("b", 7.0), ("c", 0.02))}
+    (ax,) = figures.hankel_spectra(spectra).axes
+    for line in ax.get_lines():
+        assert np.allclose(line.get_xdata(), range(1, 6))
+        assert np.allclose(line.get_ydata(), 0.1 ** np.arange(5.0))
+    assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]

@@ -67,3 +67,13 @@ def test_one_operator_equals_its_two_heads():
     assert {ax.get_images()[0].get_clim() for ax in fig.axes if ax.get_images()} == {
         (-abs(whole).max(), abs(whole).max())
     }
+
+
+@pytest.mark.parametrize(("a", "lag"), [(0.5, 7), (0.9, 44), (0.999, None)])
+def test_a_dot_marks_the_first_weight_of_a_hundredth_if_it_is_drawn(a, lag):
+    right = figures.memory(a).axes[1]
+    assert np.allclose(right.get_lines()[0].get_ydata(), a ** np.arange(figures.LAGS + 1.0))
+    dots = [points(line) for line in right.get_lines() if line.get_marker() == "o"]
+    assert [text.get_text() for text in right.texts] == (["1 %"] if lag is None else ["1 %", f"lag {lag}"])
+    assert len(dots) == (lag is not None) and all(np.allclose(dot, [[lag, a**lag]]) for dot in dots)
+    assert lag is None or a**lag <= 0.01 < a ** (lag - 1)

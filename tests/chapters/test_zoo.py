@@ -52,6 +52,14 @@ def test_the_ruler_puts_every_mark_at_its_count_in_the_color_of_its_family():
     assert f"{len(counts)} layers" in alt
 
 
+def test_the_words_of_the_ruler_name_a_count_or_a_range_for_each_family():
+    names = [name for names in figures.FAMILY.values() for name in names]
+    words = figures.ruler({name: (3, 1) for name in names}, 16)[1]
+    assert "key side 3; " in words and " to " not in words
+    words = figures.ruler({name: (7 if name == "attention" else 3, 1) for name in names}, 16)[1]
+    assert "key side 3 to 7; " in words and words.count(" to ") == 1
+
+
 @pytest.mark.parametrize("name", ["attention", "RNN", "gated SSD"])
 def test_the_tour_shows_the_spectrum(name):
     x = torch.randn(9, 3, **like(1))

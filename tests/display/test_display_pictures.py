@@ -56,6 +56,9 @@ def test_heatmap_words_for_other_patterns():
     assert display.block_heatmap_alt(full).endswith(
         "largest 3.00, first at i = 1, j = 0; 0 of 4 blocks are 0"
     )
+    some = torch.ones(3, 3, 1, 1)
+    some[0, 2] = 0
+    assert display.block_heatmap_alt(some).endswith("1 of 9 blocks are 0")  # causal only where all j > i are
     assert display.block_heatmap_alt(torch.zeros(4, 4, 1, 1)) == "4 by 4 heat map of block norms, all 0"
     assert display.block_heatmap_alt(torch.ones(1, 1, 1, 1)).endswith("0 of 1 blocks are 0")
 

@@ -114,6 +114,16 @@ def test_a_narrow_page_gets_the_panels_one_below_the_other():
     assert right.tobytes() == whole.crop((cut, 0, whole.width, whole.height)).tobytes()
 
 
+def test_the_page_of_stacked_panels_is_as_wide_as_the_widest():
+    fig, axes = display.figure(ncols=2, width_ratios=(1, 2))
+    for ax in axes:
+        ax.plot([0, 1])
+    png = render("fig", fig, dpi=96, limit=FIGURE_BYTES)
+    whole, narrow = (Image.open(io.BytesIO(data)) for data in (png, stacked(png)))
+    cut = int(whole.info["ssmbook-cuts"])
+    assert cut < whole.width - cut == narrow.width
+
+
 def test_a_single_panel_with_its_color_bar_is_not_cut():
     fig, ax = display.figure(size="panel")
     fig.colorbar(ax.imshow(np.eye(3)), ax=ax)

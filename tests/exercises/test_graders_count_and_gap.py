@@ -1,5 +1,6 @@
 """Graders of *head-count* and *interaction-rank-gap*: a natural mistake gets its own sentence, no formula."""
 
+import numpy as np
 import torch
 from helpers import F64
 
@@ -42,6 +43,13 @@ def test_two_ranks(each_mistake):
     assert check("head-count/two-ranks", two_ranks)
     each_mistake("head-count/two-ranks", count.RANKS_MISTAKES)
     assert "entry (1) is 7, wanted" in check("head-count/two-ranks", lambda W: (two_ranks(W)[0], 7)).hint
+
+    def mixed(W):
+        n, _, p, d = W.shape
+        cuts = [W[m:, : m + 1].numpy().reshape((n - m) * p, (m + 1) * d) for m in range(n)]
+        return max(int(np.linalg.matrix_rank(cut, rtol=1e-9)) for cut in cuts), two_ranks(W)[1]
+
+    assert "your cut mixes rows and columns" in check("head-count/two-ranks", mixed).hint
 
 
 def modes(R):

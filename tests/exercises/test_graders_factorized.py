@@ -47,6 +47,15 @@ def test_common_count(each_mistake):
     each_mistake("factorized/common-count", graders.COMMON_MISTAKES)
     assert "your number is 7, wanted" in check("factorized/common-count", lambda blocks, eps: 7).hint
 
+    def above(blocks, eps):
+        values = torch.linalg.eigvalsh(blocks.reshape(-1, 9).T @ blocks.reshape(-1, 9))
+        return int((values > eps**2 * values[-1]).sum())
+
+    assert (
+        "you count singular values above eps times the largest"
+        in check("factorized/common-count", above).hint
+    )
+
 
 def gauge(V, V_new):
     """By the normal equations."""

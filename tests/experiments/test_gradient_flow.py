@@ -8,6 +8,7 @@ import torch
 from helpers import F64, randn
 
 from ssmbook import gradients
+from ssmbook.experiments import _gradient_flow
 from ssmbook.experiments import gradient_flow as flow
 from ssmbook.maps import RNN, Attention
 from ssmbook.systems import System
@@ -183,3 +184,17 @@ def test_rnn_slopes_are_derivative_and_chord():
 def test_bad_input_is_refused(call):
     with pytest.raises((ValueError, TypeError)):
         call()
+
+
+def test_the_run_of_one_layer_at_growing_distances():
+    given = {"grid": [2, 3], "seeds": 2, "batch": 4}
+    found = _gradient_flow._reach(given, "LTI", 0.9, "SGD", 3)
+    assert (found["layer"], found["rho"], found["steps"]) == ("LTI", 0.9, 3)
+    assert found["T"] == [2, 3] and found["error"].shape == (2, 2) and len(found["weight"]) == 2
+
+
+def test_the_law_of_attention_is_no_decay_and_that_of_alibi_its_slope():
+    law, _ = _gradient_flow._attention(torch.Generator().manual_seed(0))
+    assert law == 0
+    law, fitted = _gradient_flow._attention(torch.Generator().manual_seed(0), alibi=True)
+    assert law == -(2.0**-8)  # the slope of the one head

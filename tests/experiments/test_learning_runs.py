@@ -7,7 +7,7 @@ import torch
 from helpers import F64
 
 from ssmbook.experiments import _data
-from ssmbook.experiments._learning_heads import TEACHERS, _class_systems, conditioned_system
+from ssmbook.experiments._learning_heads import TEACHERS, _class_systems, _spectrum, conditioned_system
 from ssmbook.heads import head_count, head_floor, softmax_head_count
 
 
@@ -72,3 +72,11 @@ def test_the_systems_for_the_classes_count_differently():
         name: (head_count(M).value, softmax_head_count(M).value) for name, M in _class_systems().items()
     }
     assert counts == {"rotation": (2, 3), "positive poles": (3, 3), "turn and pole": (3, 3)}
+
+
+def test_the_poles_of_s4d_are_learned_over_their_floor():
+    given = {"spectrum": {"N": 6, "d": 2, "n": 12, "H": 2, "steps": 3}, "seeds": 2}
+    found = _spectrum(given)
+    assert found["states"] == 6 and found["floor"][0] == 1 and found["floor"][-1] < 1e-12
+    for way in ("population", "samples"):
+        assert (found[way]["error"] >= found["floor"][2]).all()

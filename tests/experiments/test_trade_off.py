@@ -80,6 +80,7 @@ def test_typical_is_at_most_best_and_the_generator_decides():
     head = Attention(3, 3, H=1, head_width=3, **like())
     first, again = (bench.reach(head, 3, 20, generator=torch.Generator().manual_seed(4)) for _ in range(2))
     assert first == again and first[0] < 0.3 and first[1] == 1.0
+    assert all(type(share) is float for share in first)
 
 
 @pytest.mark.parametrize("distance", [1, 2, 9, 200])
@@ -130,6 +131,13 @@ def test_a_residual_layer_can_be_undone():
     assert torch.equal(layer.system.lags(6).detach(), before)
     with pytest.raises(TypeError, match="layer must be an LTISSM with p = d"):
         bench.undo_residual(LTISSM.random(3, 2, N=4, **like()), u)
+
+
+def test_a_head_that_is_not_finite_has_no_highway():
+    head = Attention(3, 3, H=1, head_width=3, **like())
+    torch.nn.init.constant_(head.W_Q, math.inf)
+    with pytest.raises(ValueError, match="head must be finite"):
+        bench.highway_tokens(head, 5)
 
 
 def test_bad_input_is_named():

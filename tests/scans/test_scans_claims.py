@@ -130,7 +130,7 @@ def test_relative_error_names_bad_input():
     with pytest.raises(ValueError, match="n must"):
         rosetta.relative_error(rosetta.recurrence, rand(2, 2), rand(2, 1), rand(1, 2), rand(0, 1))
     with pytest.raises(TypeError, match="x must"):
-        rosetta.relative_error(rosetta.recurrence, rand(2, 2), rand(2, 1), rand(1, 2), rand(3, 1).float())
+        rosetta.relative_error(rosetta.narrow_state, rand(2, 2), rand(2, 1), rand(1, 2), rand(3, 1).float())
 
 
 def test_the_pointwise_operator_loses_the_gradient_of_the_gates_and_ours_does_not():

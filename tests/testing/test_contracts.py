@@ -6,6 +6,7 @@ import torch
 from ssmbook.maps import SelectiveSSM, SequenceMap
 from ssmbook.operators import InteractionOperator
 from ssmbook.testing import MapContract, OperatorContract, RecurrentMapContract
+from ssmbook.testing._contract import same
 
 
 class Total(InteractionOperator):
@@ -165,6 +166,24 @@ def test_a_broken_map_is_caught_by_its_law(name):
     held = type("Held", (MapContract,), {"make": lambda self, **new: kind(4, 3, **new)})
     with pytest.raises(AssertionError, match=rf"(?m)^{law}\w*\(.*\): ."):
         held().check()
+
+
+class WearsOut(Sum):
+    def _forward(self, x):
+        y = super()._forward(x)
+        self.V.data.mul_(0.9)
+        return y
+
+
+def test_a_map_that_changes_its_parameters_is_told_so():
+    held = type("Held", (MapContract,), {"make": lambda self, **new: WearsOut(4, 3, **new)})
+    with pytest.raises(AssertionError, match="a parameter was changed"):
+        held().check()
+
+
+def test_what_is_no_tensor_is_told_so():
+    with pytest.raises(AssertionError, match="y must be a tensor; got float"):
+        same("y", 3.0, torch.tensor(3.0))
 
 
 def forgets(self, x_t, state):
