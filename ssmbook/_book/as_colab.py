@@ -17,8 +17,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ssmbook._book.install_cell import repository
-from ssmbook._book.notebooks import ONE_THREAD, NotebookError, book_root, execute, read
+from ssmbook._book.notebooks import ONE_THREAD, execute, read
 from ssmbook._book.release import in_the_making, tag
+from ssmbook._book.root import NotebookError, book_root
 from ssmbook._book.stable_form import IMAGES, normalize
 
 REQUIREMENTS = "tests/colab/requirements.txt"

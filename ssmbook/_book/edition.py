@@ -20,8 +20,9 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.claims import page_file
 from ssmbook._book.install_cell import TAG, install_source, repository
-from ssmbook._book.notebooks import book_root, read
+from ssmbook._book.notebooks import read
 from ssmbook._book.plain_markdown import markdown, title
+from ssmbook._book.root import book_root
 from ssmbook._book.site import EDITION_BRANCH, pages_address
 from ssmbook._book.stable_form import KERNEL, LANGUAGE
 

@@ -13,8 +13,9 @@ from nbformat.v4 import new_code_cell
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.edition import with_notebook
 from ssmbook._book.install_cell import repository
-from ssmbook._book.notebooks import book_root, execute, read
+from ssmbook._book.notebooks import execute, read
 from ssmbook._book.plain_markdown import markdown
+from ssmbook._book.root import book_root
 from ssmbook._book.site import pages_address
 
 TARGET = "_build/figures"

@@ -14,24 +14,12 @@ import sys
 from pathlib import Path
 
 from ssmbook._book.install_cell import with_install_cell
+from ssmbook._book.root import NotebookError, book_root
 from ssmbook._book.stable_form import is_stable, normalize
 
 TIMEOUT_SECONDS = 600
 TEXT_FOLDER = ".text"
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-
-
-class NotebookError(Exception):
-    """A notebook that cannot be executed, converted or written; the message is meant for its author."""
-
-
-def book_root(start="."):
-    """The folder that holds ``chapters/``, looked for from ``start`` upwards."""
-    start = Path(start).resolve()
-    for folder in (start, *start.parents):
-        if (folder / "chapters").is_dir():
-            return folder
-    raise NotebookError(f"No chapters/ folder found in {start} or above it: run this inside the repository.")
 
 
 def all_notebooks(root):

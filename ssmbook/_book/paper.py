@@ -19,7 +19,7 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 from ssmbook._book.browser import QUIET, install
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.install_cell import repository
-from ssmbook._book.notebooks import book_root
+from ssmbook._book.root import book_root
 from ssmbook._book.site import pages_address
 
 TARGET = (

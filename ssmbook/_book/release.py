@@ -12,6 +12,7 @@ import re
 import sys
 
 from ssmbook import __version__
+from ssmbook._book.root import book_root
 
 PLACE = "ssmbook/__init__.py"
 HISTORY = "CHANGELOG.md"
@@ -63,8 +64,6 @@ def bump(root, new):
 
 
 def main(arguments):
-    from ssmbook._book.notebooks import book_root
-
     if arguments:
         bump(book_root(), arguments[0])
         print(f"This is now version {arguments[0]}, in the making. Say in {HISTORY} what it brings.")

@@ -15,8 +15,8 @@ from ssmbook._book import lists
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML
 from ssmbook._book.deck import FOLDER, Deck, Slide, copy_reveal, render
-from ssmbook._book.notebooks import book_root
 from ssmbook._book.plain_markdown import title
+from ssmbook._book.root import book_root
 
 PLAN = "chapters/slides.yml"
 # Minutes of an item in a chapter's deck, where the plan does not say others.

@@ -16,7 +16,8 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 
 from ssmbook._book import lists
 from ssmbook._book.built import HTML
-from ssmbook._book.notebooks import book_root, read
+from ssmbook._book.notebooks import read
+from ssmbook._book.root import book_root
 
 MARK = "<!-- freshness -->"  # stands in the footer of every page (_config.yml: extra_footer)
 PAGE = "chapters/appendix/status"
