@@ -95,3 +95,4 @@ def test_families_of_systems_end_in_their_last_count():
     drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.get_lines()]
     assert drawn == [(N, N), *((N, values) for values in counts.values())]
     assert [text.get_text() for text in ax.texts] == ["N", "full: 8", "channels: 3"]
+    assert [text.xy for text in ax.texts] == [(8, 8), (8, 8), (8, 3)]

@@ -88,3 +88,16 @@ def test_fits_share_an_axis_and_show_every_curve():
     assert np.allclose(drawn[0], [1, 0.5, 0.4]) and np.allclose(drawn[1], [1, 0.1, 1e-7])
     assert np.allclose(drawn[2], 0.2) and np.allclose(left.get_lines()[1].get_ydata(), 0.3)
     assert [ax.get_title() for ax in (left, right)] == ["left", "right"]
+
+
+def test_tails_are_shares_above_beside_a_slope_of_minus_one():
+    samples = {"cauchy": 1 / (1 - np.arange(2000) / 2000), "bounded": np.linspace(0, 40, 2000)}
+    (ax,) = figures.tails(samples, 30.0).axes
+    one, other, slope, bound = (np.asarray(line.get_xydata(), dtype=float) for line in ax.get_lines())
+    for (t, above), values in zip((one.T, other.T), samples.values(), strict=True):
+        assert np.allclose(above, [(values > x).mean() for x in t]) and t[0] < 0.011
+    assert (
+        np.allclose(slope[:, 0] * slope[:, 1], slope[0, 0] * slope[0, 1]) and slope[-1, 0] > 100 * slope[0, 0]
+    )
+    assert (bound[:, 0] == 30).all()
+    assert [text.get_text() for text in ax.texts] == [*samples, "slope −1", "proved bound"]

@@ -56,6 +56,8 @@ def test_heatmap_words_for_other_patterns():
     assert display.block_heatmap_alt(full).endswith(
         "largest 3.00, first at i = 1, j = 0; 0 of 4 blocks are 0"
     )
+    eye[2, 0] = 1
+    assert display.block_heatmap_alt(eye).endswith("5 of 9 blocks are 0 (all j > i among them: causal)")
     some = torch.ones(3, 3, 1, 1)
     some[0, 2] = 0
     assert display.block_heatmap_alt(some).endswith("1 of 9 blocks are 0")  # causal only where all j > i are

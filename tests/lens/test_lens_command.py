@@ -61,6 +61,7 @@ def test_a_saved_hybrid(folder, numbers, tmp_path, capsys):
     assert "4 x 16 tokens, 2 layers: about 0." in said.err and " GB of memory at the peak" in said.err
     assert "0 of 2 in 0:00: layers.0.mamba" in said.err and "about 0:0" in said.err
     assert "layers.1.self_attn" in said.out and sorted(os.listdir(out)) == ["report.html", "report.json"]
+    assert f"{out / 'report.html'} and report.json" in said.err
     found = lens.Report.from_json(out / "report.json")
     assert found.model == str(folder) and len(found.layers) == 2
     assert found.settings["text"] == "ids.txt" and found.settings["texts"] == 4
