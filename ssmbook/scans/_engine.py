@@ -83,10 +83,9 @@ def run(loop, *arguments) -> None:
     The rows are shared among as many threads as PyTorch may use, where there is work for more than one.
     """
     arrays = [_rows(*a) if isinstance(a, tuple) else a for a in arguments]
-    split = [isinstance(a, tuple) for a in arguments]
     if torch.get_num_threads() == 1:
-        loop(*arrays)
-        return
+        return loop(*arrays)
+    split = [isinstance(a, tuple) for a in arguments]
     shared = [a for a, rows in zip(arrays, split, strict=True) if rows]
     n = max(1, min(torch.get_num_threads(), len(shared[0]), max(a.size for a in shared) // PARALLEL))
     parts = [
@@ -103,6 +102,5 @@ def run(loop, *arguments) -> None:
 
 def _rows(tensor: Tensor, dims: int) -> np.ndarray:
     """All batch dimensions as one, in memory without gaps: a view where ``tensor`` is so already."""
-    batch = tensor.dim() - dims
-    rows = tensor.contiguous().view(math.prod(tensor.shape[:batch]), *tensor.shape[batch:])
-    return rows.numpy(force=True)
+    rows = tensor.contiguous().numpy(force=True)
+    return rows.reshape(math.prod(rows.shape[:-dims]), *rows.shape[-dims:])

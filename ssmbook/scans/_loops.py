@@ -46,12 +46,12 @@ def _exponential(z):
         return lambda z: (np.exp(z), 0 * z)
     single = z == numba.float32
     real, whole, digits, degree = (np.float32, np.int32, 23, 7) if single else (np.float64, np.int64, 52, 13)
-    low, high, beyond = map(real, (-87.9, 88.37, 89) if single else (-709, 709.4, 710))  # 0, ..., infinity
+    low, high, beyond = map(real, (-104, 88.37, 89) if single else (-746, 709.4, 710))  # 0, ..., infinity
     # log 2 as a number with trailing zeros, whose multiples are exact, and the rest of it
     log2, tail = (0.693359375, -2.12194440e-4) if single else (0.69314718036912382, 1.9082149292705877e-10)
     log2, tail, per_log2 = real(log2), real(tail), real(1 / math.log(2))
     first, *others = (real(1 / math.factorial(k)) for k in range(degree, 0, -1))
-    others, bias, shift = tuple(others), whole(127 if single else 1023), whole(digits)
+    others, bias, shift, one = tuple(others), whole(127 if single else 1023), whole(digits), whole(1)
 
     def implementation(z):
         z = low if z < low else z
@@ -61,7 +61,11 @@ def _exponential(z):
         series = first
         for coefficient in others:
             series = series * r + coefficient
-        power = whole((whole(k) + bias) << shift).view(real)  # 2^k, written into the bits of a float
+        half = (
+            whole(k) >> one
+        )  # of 2^k, for 2^k may be subnormal; powers are written into the bits of a float
+        rest = whole(k) - half
+        power = whole((half + bias) << shift).view(real) * whole((rest + bias) << shift).view(real)
         return power, series * r * power
 
     return implementation
@@ -80,54 +84,61 @@ def _decayed(power, rest, h):
     return lambda power, rest, h: power * h + rest * (h if abs(h) < np.inf else 0)
 
 
-@compiled
-def diagonal(a, b, log, reverse, state, h):
-    """h_t = a_t h_{t-1} + b_t on (R, T, D), with exp(a_t) for a_t if ``log``.
+@functools.cache
+def diagonal(log, reverse, turn):
+    """The loop of h_t = a_t h_{t-1} + b_t on (R, T, D), with exp(a_t) for a_t if ``log``.
 
-    ``state`` (R, D), in double precision, comes in as h_0 and goes out as h_T.
+    ``state`` (R, D), in double precision, comes in as h_0 and goes out as h_T. ``turn`` runs through channels
+    from the last to the first.
     """
-    R, T, D = b.shape
-    power, rest = np.empty(D, a.dtype), np.empty(D, a.dtype)
-    for i in range(R):
-        for step in range(T):
-            t = T - 1 - step if reverse else step
-            if log:
-                for c in range(D):
-                    power[c], rest[c] = exponential(a[i, t, c])
-                for c in range(D):
-                    state[i, c] = decayed(power[c], rest[c], state[i, c]) + b[i, t, c]
-                    h[i, t, c] = state[i, c]
-            else:
-                for c in range(D):
-                    state[i, c] = a[i, t, c] * state[i, c] + b[i, t, c]
+
+    @compiled
+    def loop(a, b, state, h):
+        R, T, D = b.shape
+        power, rest = np.empty(D, a.dtype), np.empty(D, a.dtype)
+        for i in range(R):
+            for step in range(T):
+                t = T - 1 - step if reverse else step
+                if log:
+                    for k in range(D):
+                        c = np.uintp(D - 1 - k if turn else k)
+                        power[k], rest[k] = exponential(a[i, t, c])
+                for k in range(D):
+                    c = np.uintp(D - 1 - k if turn else k)
+                    kept = decayed(power[k], rest[k], state[i, c]) if log else a[i, t, c] * state[i, c]
+                    state[i, c] = kept + b[i, t, c]
                     h[i, t, c] = state[i, c]
 
+    return loop
 
-@compiled
-def diagonal_backward(a, h, state, d_h, log, reverse, g, d_a, d_b):
-    """g_t = d_t + a_{t+1} g_{t+1}: the gradients of :func:`diagonal` by the same loop, run the other way.
+
+@functools.cache
+def diagonal_backward(log, reverse, turn):
+    """The loop of g_t = d_t + a_{t+1} g_{t+1}: the gradients of :func:`diagonal`, the other way.
 
     ``g`` (R, D), in double precision, comes in as the gradient of h_T and goes out as that of h_0.
     """
-    R, T, D = h.shape
-    power, rest = np.empty(D, a.dtype), np.empty(D, a.dtype)
-    for i in range(R):
-        for step in range(T):
-            t = step if reverse else T - 1 - step
-            before = h[i, t + 1 if reverse else t - 1] if step < T - 1 else state[i]
-            for c in range(D):
-                g[i, c] += d_h[i, t, c]
-                d_b[i, t, c] = g[i, c]
-            if log:
-                for c in range(D):
-                    power[c], rest[c] = exponential(a[i, t, c])
-                for c in range(D):
-                    g[i, c] = decayed(power[c], rest[c], g[i, c])
-                    d_a[i, t, c] = g[i, c] * before[c]
-            else:
-                for c in range(D):
-                    d_a[i, t, c] = g[i, c] * np.conj(before[c])
-                    g[i, c] = g[i, c] * np.conj(a[i, t, c])
+
+    @compiled
+    def loop(a, h, state, d_h, g, d_a, d_b):
+        R, T, D = h.shape
+        power, rest = np.empty(D, a.dtype), np.empty(D, a.dtype)
+        for i in range(R):
+            for step in range(T):
+                t = step if reverse else T - 1 - step
+                before = h[i, t + 1 if reverse else t - 1] if step < T - 1 else state[i]
+                if log:
+                    for k in range(D):
+                        c = np.uintp(D - 1 - k if turn else k)
+                        power[k], rest[k] = exponential(a[i, t, c])
+                for k in range(D):
+                    c = np.uintp(D - 1 - k if turn else k)
+                    total = g[i, c] + d_h[i, t, c]
+                    d_b[i, t, c] = total
+                    g[i, c] = decayed(power[k], rest[k], total) if log else total * np.conj(a[i, t, c])
+                    d_a[i, t, c] = (g[i, c] if log else total) * np.conj(before[c])
+
+    return loop
 
 
 @compiled
@@ -254,68 +265,12 @@ def dense(A, u, reverse, state, h):
                 h[i, t, k] = moved[k]
 
 
-@compiled(fastmath=("contract", "reassoc", "nsz"))
-def product(X, Y):
-    """The matrix product, for matrices too small for a call of a library."""
-    Z = np.zeros((X.shape[0], Y.shape[1]), X.dtype)
-    for i in range(X.shape[0]):
-        for j in range(X.shape[1]):
-            for k in range(Y.shape[1]):
-                Z[i, k] += X[i, j] * Y[j, k]
-    return Z
-
-
-@compiled
-def calm(A, T, limit):
-    """Whether A, A^2, A^4, ... up to A^T have squared Frobenius norms of at most ``limit``: all have, after
-    one of at most 1.
-    """
-    steps = 1
-    while True:
-        size = 0.0
-        for entry in A.flat:
-            size += abs(entry) ** 2
-        if steps >= T or size <= 1 or not size <= limit:
-            return size <= limit
-        A, steps = product(A, A), 2 * steps
-
-
-@compiled
-def step_matrix(A, B, C, steps):
-    """The matrix (rows filled up to a multiple of four) that takes a state and ``steps`` inputs, side by
-    side, to the state after them and their outputs; ``steps`` is a power of two.
-    """
-    (N, d), p = B.shape, C.shape[0]
-    rows = N + steps * d
-    M = np.zeros((rows + -rows % 4, N + steps * p), A.dtype)
-    into, out, power, reach = B, C, A, 1
-    for s in range(steps):
-        lag, last = product(out, B), steps - 1 - s
-        for t in range(steps - s):
-            _transposed(lag, M, N + t * d, N + (s + t) * p)
-        _transposed(into, M, N + last * d, 0)
-        into, out = product(A, into), product(out, A)
-        _transposed(out, M, 0, N + s * p)
-    while reach < steps:
-        power, reach = product(power, power), 2 * reach
-    _transposed(power, M, 0, 0)
-    return M
-
-
-@compiled
-def _transposed(part, M, row, column):
-    """Write the transpose of ``part`` into M from (row, column) on: slices take ten seconds to compile."""
-    for j in range(part.shape[0]):
-        for k in range(part.shape[1]):
-            M[row + k, column + j] = part[j, k]
-
-
 @compiled
 def blocks(many, one, x, state, y):
     """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T, d) and (R, T, p), several steps at a time as one matrix,
     which is right for a calm A: one step waits for the one before it, a matrix has work for every lane.
 
-    ``many`` and ``one``: the :func:`step_matrix` of several steps and of one. ``state`` (R, N), in double
+    ``many`` and ``one``: the matrices (see ``lti``) of several steps and of one. ``state`` (R, N), in double
     precision, comes in as h_0 and goes out as h_T.
     """
     (R, T, d), p, N = x.shape, y.shape[2], state.shape[1]

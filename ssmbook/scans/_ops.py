@@ -21,39 +21,61 @@ PIECE = 256  # steps whose states are in memory at once where there is no compil
 _library = torch.library.Library("ssmbook", "FRAGMENT")
 
 
-def _operation(schema: str, fake):
-    """Register the decorated function as the operation of this schema, ``fake`` for its shapes."""
+class Operation:
+    """An operation of PyTorch, ``torch.ops.ssmbook.NAME``, with its rules for shapes, gradients and ``vmap``.
 
-    def register(function):
-        name = schema.partition("(")[0]
-        _library.define(schema)
-        _library.impl(name, function, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"ssmbook::{name}", fake, lib=_library)
-        return getattr(torch.ops.ssmbook, name).default
-
-    return register
-
-
-def _gradients(operation, setup, backward) -> None:
-    torch.library.register_autograd(operation.name(), backward, setup_context=setup, lib=_library)
-
-
-def _vmap(operation, shared: tuple[int, ...] = (), apart: bool = False) -> None:
-    """The rule for ``vmap``: the mapped dimension is one more batch dimension. Every element is a call of its
-    own if ``apart``, or where an argument is mapped that has no batch dimensions (at the places ``shared``).
+    Where nothing watches it is called past PyTorch's dispatcher, which takes as long as a scan of a hundred
+    thousand numbers.
     """
 
-    def rule(info, in_dims, *args):
-        n, pairs = info.batch_size, list(zip(args, in_dims, strict=True))
-        if apart or any(in_dims[i] is not None for i in shared):
+    def __init__(self, schema: str, function, like, keep=None, gradients=None, shared=()):
+        """``like`` gives results without their numbers; ``keep`` and ``gradients`` are ``setup_context`` and
+        ``backward`` of an autograd function; arguments at the places ``shared`` have no batch dimensions.
+        """
+        name = schema.partition("(")[0]
+        self.function, self.keep, self.gradients, self.shared = function, keep, gradients, shared
+        _library.define(schema)
+        _library.impl(name, function, "CompositeExplicitAutograd")
+        self.registered = getattr(torch.ops.ssmbook, name).default
+        torch.library.register_fake(self.registered, like, lib=_library)
+        torch.library.register_vmap(self.registered, self._mapped, lib=_library)
+        if gradients:
+            torch.library.register_autograd(self.registered, gradients, setup_context=keep, lib=_library)
+
+    def __call__(self, *given):
+        tensors = [t for t in given if isinstance(t, Tensor)]
+        if watched(*tensors):
+            return self.registered(*given)
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return _Recorded.apply(self, *given) if recorded else self.function(*given)
+
+    def _mapped(self, info, in_dims, *given):
+        """The mapped dimension is one more batch dimension; every element is a call of its own where an
+        argument is mapped that has none.
+        """
+        n, pairs = info.batch_size, list(zip(given, in_dims, strict=True))
+        if any(in_dims[i] is not None for i in self.shared):
             each = ([t if dim is None else t.select(dim, k) for t, dim in pairs] for k in range(n))
-            outputs = tuple(map(torch.stack, zip(*(operation(*given) for given in each), strict=True)))
+            outputs = tuple(map(torch.stack, zip(*(self(*given) for given in each), strict=True)))
         else:
-            given = [t if i in shared else _mapped_first(t, dim, n) for i, (t, dim) in enumerate(pairs)]
-            outputs = operation(*given)
+            outputs = self(
+                *(t if i in self.shared else _mapped_first(t, dim, n) for i, (t, dim) in enumerate(pairs))
+            )
         return outputs, (0,) * len(outputs)
 
-    torch.library.register_vmap(operation.name(), rule, lib=_library)
+
+class _Recorded(torch.autograd.Function):
+    """An operation with its gradients, past the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, operation, *given):
+        ctx.gradients, output = operation.gradients, operation.function(*given)
+        operation.keep(ctx, given, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, *changes):
+        return None, *ctx.gradients(ctx, *changes)
 
 
 def _mapped_first(t, dim: int | None, size: int):
@@ -74,9 +96,13 @@ def watched(*tensors: Tensor) -> bool:
     """Whether something records, traces or transforms what is done with tensors, so that it has to be done by
     operations of PyTorch.
     """
-    modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None
-    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)
-    return bool(modes) or not plain or transformed() or torch.compiler.is_compiling()
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return True
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    if forward_ad._current_level >= 0 or torch._C._dispatch_tls_is_dispatch_key_included("VmapMode"):
+        return True
+    return not all(type(t) in (Tensor, torch.nn.Parameter) and not t.is_meta for t in tensors)
 
 
 def _differentiated_again() -> bool:
@@ -92,24 +118,27 @@ def _earlier(h: Tensor, state: Tensor | None) -> Tensor:
 # --- h_t = a_t h_{t-1} + b_t --------------------------------------------------------------------------------
 
 
+def _turn(h, backwards: bool) -> bool:
+    """Whether channels are to run backwards, as time does: memory comes up to four times as fast where many
+    numbers lie between one step and the next.
+    """
+    return backwards and h.shape[-1] > 64
+
+
 def _like_h(a, b, state, log, reverse):
     return b.new_empty(b.shape), b.new_empty((*b.shape[:-2], b.shape[-1]))
 
 
-@_operation(
-    "diagonal(Tensor a, Tensor b, Tensor? state, bool log, bool reverse) -> (Tensor, Tensor)", _like_h
-)
-def _diagonal(a, b, state, log, reverse):
-    kernels = kernels_for(b)
+def _h(a, b, state, log, reverse):
+    kernels, loops = kernels_for(b), loops_for(b)
     if kernels:
         return kernels.diagonal(a, b, state, log, reverse)
     h, end = _like_h(a, b, state, log, reverse)
-    loops = loops_for(b)
     if loops:
         carry = carried(state, end)
-        run(loops.diagonal, (a, 2), (b, 2), log, reverse, (carry, 1), (h, 2))
-        end.copy_(carry)
-    elif b.numel():
+        run(loops.diagonal(log, reverse, _turn(b, reverse)), (a, 2), (b, 2), (carry, 1), (h, 2))
+        return h, carry.to(b.dtype)
+    if b.numel():
         _blocks.scan_into(a, b, h, state, log, reverse)
         end.copy_(h.select(-2, 0 if reverse else -1))
     return h, end
@@ -119,23 +148,18 @@ def _like_gradients(a, h, state, d_h, d_end, log, reverse):
     return h.new_empty(h.shape), h.new_empty(h.shape), d_end.new_empty(d_end.shape)
 
 
-@_operation(
-    "diagonal_backward(Tensor a, Tensor h, Tensor? state, Tensor d_h, Tensor d_end, bool log, bool reverse)"
-    " -> (Tensor, Tensor, Tensor)",
-    _like_gradients,
-)
-def _diagonal_backward(a, h, state, d_h, d_end, log, reverse):
+def _gradients_of_h(a, h, state, d_h, d_end, log, reverse):
     """The gradients of a, b and the initial state."""
     kernels, loops = kernels_for(h), loops_for(h)
     if kernels:
         return kernels.diagonal_backward(a, h, state, d_h, d_end, log, reverse)
     if not loops:
         return _diagonal_adjoint(a, h, state, d_h, d_end, log, reverse)
-    d_a, d_b, d_state = _like_gradients(a, h, state, d_h, d_end, log, reverse)
     g, state = carried(d_end, d_end), torch.zeros_like(d_end) if state is None else state
-    rows = (a, 2), (h, 2), (state, 1), (d_h, 2), log, reverse, (g, 1), (d_a, 2), (d_b, 2)
-    run(loops.diagonal_backward, *rows)
-    return d_a, d_b, d_state.copy_(g)
+    d_a, d_b = h.new_empty(h.shape), h.new_empty(h.shape)
+    loop = loops.diagonal_backward(log, reverse, _turn(h, not reverse))
+    run(loop, (a, 2), (h, 2), (state, 1), (d_h, 2), (g, 1), (d_a, 2), (d_b, 2))
+    return d_a, d_b, g.to(d_end.dtype)
 
 
 def _diagonal_adjoint(a, h, state, d_h, d_end, log, reverse):
@@ -163,9 +187,15 @@ def _diagonal_gradients(ctx, d_h, d_end):
     return d_a, d_b, None if state is None else d_state, None, None
 
 
-_gradients(_diagonal, _keep_for_diagonal, _diagonal_gradients)
-_vmap(_diagonal)
-_vmap(_diagonal_backward)
+_diagonal = Operation(
+    "diagonal(Tensor a, Tensor b, Tensor? state, bool log, bool reverse) -> (Tensor, Tensor)",
+    *(_h, _like_h, _keep_for_diagonal, _diagonal_gradients),
+)
+_diagonal_backward = Operation(
+    "diagonal_backward(Tensor a, Tensor h, Tensor? state, Tensor d_h, Tensor d_end, bool log, bool reverse)"
+    " -> (Tensor, Tensor, Tensor)",
+    *(_gradients_of_h, _like_gradients),
+)
 
 
 class _Diagonal(torch.autograd.Function):
@@ -207,12 +237,7 @@ def _like_y(x, delta, A, B, C, state, weighted, reset):
     return x.new_empty(x.shape), state.new_empty(state.shape), kept
 
 
-@_operation(
-    "selective(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor state, bool weighted,"
-    " Tensor? reset) -> (Tensor, Tensor, Tensor)",
-    _like_y,
-)
-def _selective(x, delta, A, B, C, state, weighted, reset):
+def _y(x, delta, A, B, C, state, weighted, reset):
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps."""
     kernels = kernels_for(x)
     if kernels:
@@ -233,12 +258,7 @@ def _like_inputs(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
     return tuple(t.new_empty(t.shape) for t in (x, delta, A, B, C, d_end))
 
 
-@_operation(
-    "selective_backward(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, bool weighted, Tensor? reset,"
-    " Tensor kept, Tensor d_y, Tensor d_end) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _like_inputs,
-)
-def _selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
+def _gradients_of_y(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
     """The gradients of x, delta, A, B, C and the initial state."""
     kernels = kernels_for(x)
     if kernels:
@@ -275,9 +295,17 @@ def _selective_gradients(ctx, d_y, d_end, _):
     return *pull((d_y, d_end)), None, None
 
 
-_gradients(_selective, _keep_for_selective, _selective_gradients)
-_vmap(_selective, shared=(2,))
-_vmap(_selective_backward, apart=True)
+_selective = Operation(
+    "selective(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor state, bool weighted,"
+    " Tensor? reset) -> (Tensor, Tensor, Tensor)",
+    *(_y, _like_y, _keep_for_selective, _selective_gradients, (2,)),
+)
+_selective_backward = Operation(
+    "selective_backward(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, bool weighted, Tensor? reset,"
+    " Tensor kept, Tensor d_y, Tensor d_end) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    *(_gradients_of_y, _like_inputs),
+    shared=range(10),  # the gradient of A is a sum over the batch
+)
 
 
 def _in_pieces(x, delta, A, B, C, state, weighted, reset):
@@ -309,8 +337,7 @@ def _like_states(A, u, state, reverse):
     return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
 
 
-@_operation("dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)", _like_states)
-def _dense(A, u, state, reverse):
+def _states(A, u, state, reverse):
     """All states (..., T, N) and the last one, for one A (N, N)."""
     loops = loops_for(u)
     if not loops:
@@ -339,8 +366,10 @@ def _dense_gradients(ctx, d_h, d_end):
     return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
 
 
-_gradients(_dense, _keep_for_dense, _dense_gradients)
-_vmap(_dense, shared=(0,))
+_dense = Operation(
+    "dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)",
+    *(_states, _like_states, _keep_for_dense, _dense_gradients, (0,)),
+)
 
 
 def dense(A, u, state, reverse: bool = False) -> tuple[Tensor, Tensor]:

@@ -47,9 +47,12 @@ def value_of(t: Tensor) -> float | None:
         return None
 
 
-def is_finite(t: Tensor) -> bool:
-    """Whether every entry is finite, found in one read; a sum that overflows answers no."""
-    return value_of((0 * t.detach().sum()).abs()) == 0
+def is_finite(t: Tensor) -> bool | None:
+    """Whether every entry is finite, found in one read (a sum that overflows answers no); None where values
+    cannot be looked at.
+    """
+    value = value_of((0 * t.detach().sum()).abs())
+    return None if value is None else value == 0
 
 
 def widest(dtype: torch.dtype) -> torch.dtype:

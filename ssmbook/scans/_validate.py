@@ -28,8 +28,9 @@ def check_arguments(patterns: str, *tensors: Tensor | None, single=(), complex_o
             batch = got if batch is None else batch
             if got != batch:
                 raise ValueError(f"{name} must have batch shape {batch}; got {got}")
-        mixed = name in single and x.dtype in HALF and tensor.dtype == torch.float32
-        check_alike(**{first: x[:0].float() if mixed else x, name: tensor})
+        if tensor.dtype != x.dtype or tensor.device != x.device:
+            mixed = name in single and x.dtype in HALF and tensor.dtype == torch.float32
+            check_alike(**{first: x[:0].float() if mixed else x, name: tensor})
 
 
 def one_step(dim: int, **tensors: Tensor) -> list[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,16 +84,44 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
     if not loops or not (in_blocks or quick) or watched(A, B, C, x, state):
         return None
     given = [array(t) for t in (A, B, C)]
-    if not loops.calm(given[0], T, CALM**2 * N):
+    if not _calm(given[0], T):
         return None
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
     if in_blocks and not wanted:
         y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
-        steps = (loops.step_matrix(*given, s) for s in (STEPS, 1))
+        steps = (_step_matrix(*given, s) for s in (STEPS, 1))
         run(loops.blocks, *steps, (x, 2), (end, 1), (y, 2))
         if 0 * end.sum() == 0:  # every value that is not finite reaches the end
             return y, end.to(x.dtype)
     return _recurrence([A], B, C, x, state) if quick else None
+
+
+def _calm(A: np.ndarray, T: int) -> bool:
+    """Whether A, A^2, A^4, ... up to A^T have norms of at most ``CALM``: all have, after one of at most 1."""
+    limit, steps = CALM**2 * len(A), 1
+    while True:
+        size = np.vdot(A, A).real
+        if steps >= T or size <= 1 or not size <= limit:
+            return size <= limit
+        A, steps = A @ A, 2 * steps
+
+
+def _step_matrix(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> np.ndarray:
+    """The matrix (rows filled up to a multiple of four) that takes a state and ``steps`` inputs, side by
+    side, to the state after them and their outputs; ``steps`` is a power of two.
+    """
+    (N, d), p, width, k = B.shape, len(C), steps * B.shape[1], 1
+    M = np.zeros((N + width + -(N + width) % 4, N + steps * p), A.dtype)
+    into, out, power = M[N : N + width, :N], M[:N, N:], A.T
+    into[width - d :], out[:, :p] = B.T, power @ C.T
+    while k < steps:
+        into[width - 2 * k * d : width - k * d] = into[width - k * d :] @ power
+        out[:, k * p : 2 * k * p] = power @ out[:, : k * p]
+        power, k = power @ power, 2 * k
+    M[:N, :N], lags = power, into @ C.T  # from the highest to the lowest
+    for s in range(1, steps + 1):
+        M[N : N + s * d, N + (s - 1) * p : N + s * p] = lags[width - s * d :]
+    return M
 
 
 def lti_scan_naive(

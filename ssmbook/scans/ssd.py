@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from ._engine import loops_for, wide
 from ._ops import diagonal, selective
+from ._powers import is_finite
 from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
 CHUNK = 64
@@ -90,17 +91,8 @@ def _chunked(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     before = torch.cat((state.flatten(-2).unsqueeze(-2), h[..., :-1, :]), -2).unflatten(-1, state.shape[-2:])
     y = y + sums.to(x.dtype).exp().unsqueeze(-1) * (C @ before.mT)
     y, end = y.flatten(-3, -2)[..., :T, :].transpose(-3, -2), end.unflatten(-1, state.shape[-2:])
-    return (y, end) if _finite(y, end) else ssd_scan_naive(*given)
-
-
-def _finite(*tensors: Tensor) -> bool:
-    """Whether every entry is finite, found in one read (a sum that overflows answers no); yes where values
-    cannot be looked at (``torch.compile``, ``vmap``).
-    """
-    try:
-        return torch.compiler.is_compiling() or all(t.detach().sum().isfinite().item() for t in tensors)
-    except RuntimeError:
-        return True
+    spoiled = not torch.compiler.is_compiling() and False in map(is_finite, (y, end))
+    return ssd_scan_naive(*given) if spoiled else (y, end)
 
 
 def ssd_scan_naive(

@@ -182,6 +182,31 @@ def test_infinite_decays_inputs_and_states_go_where_the_naive_loop_takes_them(na
             torch.testing.assert_close(scan(*given), tuple(wanted[:2]), rtol=room, atol=room, equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    "dtype, logarithms",
+    [(torch.float32, (-87, -88, -95, -101)), (torch.float64, (-708, -709, -730, -741))],
+    ids=["float32", "float64"],
+)
+def test_subnormal_decays_are_not_zero(dtype, logarithms, engine):
+    """What is infinite stays so, and what is as large as numbers go comes back from there."""
+    for size in (torch.inf, torch.finfo(dtype).max / 8):
+        z = torch.tensor(logarithms, dtype=dtype).expand(1, -1)
+        h, zero, one = torch.full_like(z, size), torch.zeros_like(z), torch.ones_like(z)[:, :1]
+        wanted = (z.to(torch.float64).exp() * h).to(dtype)
+        for got, _ in (
+            diagonal_scan(z, zero, h[0], log=True),
+            selective_scan(zero, -torch.ones_like(z), -z.mT, one, one, state=h.mT),
+            ssd_scan(
+                zero.unsqueeze(-1),
+                z,
+                one.expand_as(z)[..., None],
+                one.expand_as(z)[..., None],
+                h.mT[..., None],
+            ),
+        ):
+            torch.testing.assert_close(got.flatten(), wanted.flatten(), rtol=0.1, atol=0)
+
+
 @numba_here
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize(
@@ -256,13 +281,13 @@ def operations():
     rows = (b, a, -A.abs(), draw(2, 40, 3, seed=2), draw(2, 40, 3, seed=3), draw(2, 3, 3))
     mask = draw(2, 40) > 1
     return {
-        "diagonal": (_ops._diagonal, (a, b, state, False, False)),
-        "diagonal without a state": (_ops._diagonal, (-a, b, None, True, True)),
-        "dense": (_ops._dense, (A, u, state, False)),
-        "dense, reverse": (_ops._dense, (A, u, None, True)),
-        **({"selective": (_ops._selective, (*rows, True, mask))} if _engine.AVAILABLE else {}),
+        "diagonal": (_ops._diagonal.registered, (a, b, state, False, False)),
+        "diagonal without a state": (_ops._diagonal.registered, (-a, b, None, True, True)),
+        "dense": (_ops._dense.registered, (A, u, state, False)),
+        "dense, reverse": (_ops._dense.registered, (A, u, None, True)),
+        **({"selective": (_ops._selective.registered, (*rows, True, mask))} if _engine.AVAILABLE else {}),
         **(
-            {"shared rates": (_ops._selective, (*rows[:2], -A[:1], *rows[3:], False, None))}
+            {"shared rates": (_ops._selective.registered, (*rows[:2], -A[:1], *rows[3:], False, None))}
             if _engine.AVAILABLE
             else {}
         ),
@@ -287,7 +312,7 @@ import torch
 from ssmbook.scans import _engine, diagonal_scan
 h, _ = diagonal_scan(torch.full((2, 40, 3), 0.5), torch.ones(2, 40, 3))
 loops = _engine._loops()
-print(h[0, 1, 0].item(), loops and sum(loops.diagonal.stats.cache_hits.values()))
+print(h[0, 1, 0].item(), loops and sum(loops.diagonal(False, False, False).stats.cache_hits.values()))
 """
 
 
