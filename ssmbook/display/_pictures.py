@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -264,6 +265,15 @@ def equation(axes, parts, titles, *, sign_size: float, title_size: float, **scal
         else:
             signed(ax, part, **scale)
             ax.set_title(title, fontsize=title_size)
+
+
+def medians(ax: Axes, places, rows, color: str, linestyle: Any = "none") -> list[float]:
+    """Draw the median of each row with bars to its least and its largest entry; returns the medians."""
+    middle = [median(row) for row in rows]
+    low, high = [min(row) for row in rows], [max(row) for row in rows]
+    bars = np.array([np.subtract(middle, low), np.subtract(high, middle)])
+    ax.errorbar(list(places), middle, bars, fmt="o", color=color, linestyle=linestyle, ms=5, capsize=3)
+    return middle
 
 
 def _symbol(ax, text, points) -> None:

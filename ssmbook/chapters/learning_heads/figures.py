@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.display._pictures import medians
 
 LEAST = 1e-12  # smaller errors are drawn on this line
 HUES = ("blue", "orange", "green", "purple")
@@ -60,10 +60,7 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     fig, ax = figure(size="panel")
     for job, wanted, hue in zip(jobs, law, HUES, strict=False):
         ax.semilogy(job["H"], wanted, color=COLORS[hue], linestyle="-", lw=1.3)
-        middle = [median(errors) for errors in job["trained"]]
-        spread = [[m - min(e), max(e) - m] for m, e in zip(middle, job["trained"], strict=True)]
-        bars = list(zip(*spread, strict=True))
-        ax.errorbar(job["H"], middle, bars, fmt="o", color=COLORS[hue], ms=5, capsize=3)
+        middle = medians(ax, job["H"], job["trained"], COLORS[hue])
         label_line(ax, job["H"][-1], middle[-1], f"{job['m']} sequences", color=COLORS[hue])
     floor = jobs[0]["floor"]
     k = jobs[0]["k"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.display._pictures import medians
 
 # color and line of each model, and by how many points its label moves
 STYLES = (
@@ -48,10 +48,7 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     for (model, jobs), (hue, line, height) in zip(found.items(), STYLES, strict=True):
         rows = [[share for share in job["right"][1] if share is not None] for job in jobs.values()]
-        middle = [median(row) for row in rows]
-        bars = [[m - min(r) for m, r in zip(middle, rows, strict=True)]]
-        bars += [[max(r) - m for m, r in zip(middle, rows, strict=True)]]
-        ax.errorbar(list(jobs), middle, bars, fmt="o", color=COLORS[hue], linestyle=line, ms=5, capsize=3)
+        middle = medians(ax, jobs, rows, COLORS[hue], line)
         label_line(ax, list(jobs)[-1], middle[-1], model, color=COLORS[hue], dy=height)
     lengths = list(jobs)
     ax.set(xlabel="symbols to copy", ylabel="share right", ylim=(0, 1.08))

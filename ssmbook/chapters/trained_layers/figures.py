@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.display._pictures import medians
 from ssmbook.lens import LayerReport, Report
 
 
@@ -84,12 +85,9 @@ def small_models(jobs: Mapping[str, Mapping], models: Sequence[str]):
         for eps, hue in (("0.1", "blue"), ("0.01", "orange")):
             before, after = (layer_counts(jobs, model, part, eps) for part in ("untrained", "trained"))
             places = range(1, len(after) + 1)
-            old, new = ([median(layer) for layer in each] for each in (before, after))
+            old = [median(layer) for layer in before]
             ax.plot(places, old, "o", color=COLORS[hue], mfc="none", linestyle=LINES["dashed"], ms=5)
-            ends = list(
-                zip(*[(m - min(r), max(r) - m) for m, r in zip(new, after, strict=True)], strict=True)
-            )
-            ax.errorbar(places, new, ends, fmt="o", color=COLORS[hue], linestyle="-", ms=5, capsize=3)
+            medians(ax, places, after, COLORS[hue], "-")
         ax.set(title=model, xlabel="layer", xticks=list(places))
     axes[0].set(ylabel="heads", ylim=(0, axes[0].get_ylim()[1]))
     axes[2].tick_params(labelleft=True)  # where the page is narrow a new row begins here
