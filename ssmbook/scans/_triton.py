@@ -78,6 +78,15 @@ def _backward(
 
 
 @triton.jit
+def _place(A, D, N, STATES: tl.constexpr, WIDTH: tl.constexpr):
+    """The row, channels and states of a program, where they lie, which of them there are, and their rates."""
+    row, n = tl.program_id(0).to(tl.int64), tl.arange(0, STATES)
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    tile, here = n[:, None] * D + c[None, :], (n < N)[:, None] & (c < D)[None, :]
+    return row, c, n, tile, here, tl.load(A + tile, mask=here, other=0.0).to(tl.float64)
+
+
+@triton.jit
 def _step(
     x, delta, B, reset, rates, h, row, t, T, D, N, c, n,
     RESET: tl.constexpr,
@@ -99,13 +108,7 @@ def _selective(
     RESET: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y_t = C_t h_t, and of every ``BLOCK`` steps the states before them; all states in double."""
-    row, c, n = (
-        tl.program_id(0).to(tl.int64),
-        tl.program_id(1) * WIDTH + tl.arange(0, WIDTH),
-        tl.arange(0, STATES),
-    )
-    tile, here = n[:, None] * D + c[None, :], (n < N)[:, None] & (c < D)[None, :]
-    rates = tl.load(A + tile, mask=here, other=0.0).to(tl.float64)
+    row, c, n, tile, here, rates = _place(A, D, N, STATES, WIDTH)
     h = tl.load(start + row * N * D + tile, mask=here, other=0.0)
     for t in range(T):
         if t % BLOCK == 0:
@@ -123,13 +126,7 @@ def _selective_backward(
     RESET: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradients, block by block from the last, whose states are made again and put into ``scratch``."""
-    row, c, n = (
-        tl.program_id(0).to(tl.int64),
-        tl.program_id(1) * WIDTH + tl.arange(0, WIDTH),
-        tl.arange(0, STATES),
-    )
-    tile, here = n[:, None] * D + c[None, :], (n < N)[:, None] & (c < D)[None, :]
-    rates = tl.load(A + tile, mask=here, other=0.0).to(tl.float64)
+    row, c, n, tile, here, rates = _place(A, D, N, STATES, WIDTH)
     g = tl.load(g_end + row * N * D + tile, mask=here, other=0.0)
     change_A = tl.zeros((STATES, WIDTH), tl.float64)
     part = (tl.program_id(1) * tl.num_programs(0) + row) * T  # sums over the channels of this program
@@ -213,11 +210,7 @@ def _launch(kernel, data: tuple[Tensor, ...], first: Tensor, like: Tensor, **fla
 
 def selective(x, delta, A, B, C, state, reset) -> tuple[Tensor, Tensor, Tensor]:
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps; not empty."""
-    y, (N, D), K = (
-        torch.empty_like(x, memory_format=torch.contiguous_format),
-        A.shape,
-        x.shape[-2] // BLOCK + 2,
-    )
+    y, (N, D), K = x.new_empty(x.shape), A.shape, x.shape[-2] // BLOCK + 2
     kept, start = x.new_zeros((*x.shape[:-2], K, N, D)), state.to(torch.float64).contiguous()
     end = torch.empty_like(start)
     _launch_tiles(_selective, (x, delta, A, B, C), reset, (start, y, end, kept), K)
