@@ -72,6 +72,12 @@ def test_no_kernel_is_loaded_on_a_cpu():
     assert run("-c", code + "print('ssmbook.scans._triton' in sys.modules)") == "False\n"
 
 
+def test_with_triton_a_card_gets_the_kernels(monkeypatch):
+    monkeypatch.setattr(_engine.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "ssmbook.scans._triton", kernels := object())
+    assert _engine._kernels.__wrapped__() is kernels
+
+
 def test_without_triton_a_card_gets_the_form_in_torch(monkeypatch):
     monkeypatch.setattr(_engine.importlib.util, "find_spec", lambda name: None)
     assert _engine._kernels.__wrapped__() is None
