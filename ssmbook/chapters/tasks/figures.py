@@ -57,7 +57,7 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
 
 
 def clock(right: Sequence[float], angle: float):
-    """Draw the share of right positions against the number of turns for a clock of ``angle`` degrees a turn.
+    """Draw the share of right positions after each token for a clock of ``angle`` degrees a third.
 
     right (n,): shares. Returns the figure.
     """
@@ -65,5 +65,5 @@ def clock(right: Sequence[float], angle: float):
     ax.axhline(1 / 3, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     label_line(ax, len(right), 1 / 3, "chance", color=COLORS["gray"], dx=-40, dy=9)
     ax.plot(range(1, len(right) + 1), right, color=COLORS["blue"], linestyle="-")
-    ax.set(xlabel="turns so far", ylabel="share right", ylim=(0, 1.08), title=f"{angle:g} degrees a turn")
+    ax.set(xlabel="tokens so far", ylabel="share right", ylim=(0, 1.08), title=f"{angle:g} degrees a third")
     return fig
