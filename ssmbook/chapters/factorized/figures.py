@@ -78,6 +78,7 @@ def common_heads(shares):
             label_line(ax, 1, float(middle[kind, 1]), label, dx=dx, dy=dy)
             words.append(f"{name}, {label} value maps: one head misses {number(float(middle[kind, 1]))}")
         ax.set(title=name, xlabel="heads H", xticks=range(found.shape[-1]), ylim=(0, 1.02))
+        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
     axes[0].set_ylabel("share of energy missed")
     return fig, "Share missed by heads, medians of the draws. " + "; ".join(words) + "."
 

@@ -47,6 +47,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
                 ax.plot([count], [LEAST / 4], "^", color=COLORS[hue], ms=7, clip_on=False)
         ax.set(title=system, xlabel="heads H", ylim=(LEAST / 4, 3))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
     axes[0].set_ylabel("least error over energy")
     axes[0].legend(loc="lower left", fontsize=9)
     return fig
