@@ -13,7 +13,9 @@ from ssmbook._book.edition import with_notebook
 from ssmbook._book.figures import DENSITY, captions, dense, named
 from ssmbook._book.notebooks import execute, read
 from ssmbook._book.stable_form import KERNEL
-from ssmbook.display._png import PIXELS, panels, pixel_size
+from ssmbook.display._png import FIGURE_DPI, PIXELS, panels, pixel_size
+from ssmbook.display._slider import FRAME_DPI
+from ssmbook.display._style import SMALLEST_PT
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAW = """import matplotlib.pyplot as plt
@@ -52,11 +54,13 @@ def test_every_figure_of_the_pages_is_in_it_with_number_caption_and_address(buil
 
 
 @pytest.mark.parametrize("docname", with_notebook(ROOT))
-def test_on_a_phone_no_letter_shrinks_below_eleven_pixels(docname):
-    """The smallest letters are 12 pixels high as drawn; a page of 390 pixels leaves 366 for a picture."""
+def test_on_a_phone_no_letter_is_lower_than_twelve_pixels(docname):
+    """A page of 390 pixels leaves 372 for a picture; a slider's frames are drawn a little larger."""
     for cell in read(ROOT / f"{docname}.ipynb").cells:
         for output in cell.get("outputs", []):
-            png = output.get("data", {}).get("image/png")
-            for panel in panels(base64.b64decode(png)) if png else []:
+            data = output.get("data", {})
+            dpi = FRAME_DPI if "ssm-slider" in data.get("text/html", "") else FIGURE_DPI
+            for panel in panels(base64.b64decode(data["image/png"])) if "image/png" in data else []:
                 width = pixel_size(panel)[0] / PIXELS
-                assert 12 * min(1, 366 / width) >= 11, f"cell {cell.id}: a panel {width:g} pixels wide"
+                letters = SMALLEST_PT / 72 * dpi / PIXELS * min(1, 372 / width)
+                assert letters >= 12, f"cell {cell.id}: a panel {width:g} pixels wide"
