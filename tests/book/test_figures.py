@@ -54,13 +54,13 @@ def test_every_figure_of_the_pages_is_in_it_with_number_caption_and_address(buil
 
 
 @pytest.mark.parametrize("docname", with_notebook(ROOT))
-def test_on_a_phone_no_letter_is_lower_than_twelve_pixels(docname):
-    """A page of 390 pixels leaves 372 for a picture; a slider's frames are drawn a little larger."""
+def test_on_a_phone_no_letter_is_lower_than_eleven_pixels(docname):
+    """A page of 390 pixels leaves 342 for a picture; a slider's frames are drawn a little larger."""
     for cell in read(ROOT / f"{docname}.ipynb").cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             dpi = FRAME_DPI if "ssm-slider" in data.get("text/html", "") else FIGURE_DPI
             for panel in panels(base64.b64decode(data["image/png"])) if "image/png" in data else []:
                 width = pixel_size(panel)[0] / PIXELS
-                letters = SMALLEST_PT / 72 * dpi / PIXELS * min(1, 372 / width)
-                assert letters >= 12, f"cell {cell.id}: a panel {width:g} pixels wide"
+                letters = SMALLEST_PT / 72 * dpi / PIXELS * min(1, 342 / width)
+                assert letters >= 11, f"cell {cell.id}: a panel {width:g} pixels wide"
