@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ssmbook._files import say
+from ssmbook._commands import say
 from ssmbook.experiments._runs import SIZES, Experiment, run
 
 NAMES = ("learning-heads", "gradient-flow", "tasks", "language")

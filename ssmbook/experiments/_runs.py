@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ssmbook import __version__
-from ssmbook._files import plain, progress, read_json, write_json
+from ssmbook._commands import plain, progress, read_json, write_json
 from ssmbook.experiments.weights import save
 
 FORMAT = "ssmbook.experiments/1"

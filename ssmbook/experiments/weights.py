@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook._files import replace
+from ssmbook._commands import replace
 
 DTYPES = {"F16": "<f2", "F32": "<f4"}
 NAMES = {torch.float16: "F16", torch.float32: "F32"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from .._files import progress, say
+from .._commands import progress, say
 from ._layers import layers as find_layers
 from ._layers import unknown_mixers, unknown_words
 from ._load import load_model, model_folder, package_version, read_ids, tokenize, weights_digest, windows

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._checks import check_choice, check_integer
-from .._files import read_json, write_json
+from .._commands import read_json, write_json
 from ._capture import Call, capture, check_inputs
 from ._frozen import check_frozen
 from ._layers import MixingLayer, read

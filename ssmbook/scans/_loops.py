@@ -61,9 +61,8 @@ def _exponential(z):
         series = first
         for coefficient in others:
             series = series * r + coefficient
-        half = (
-            whole(k) >> one
-        )  # of 2^k, for 2^k may be subnormal; powers are written into the bits of a float
+        # 2^k in two halves, for it may be subnormal; powers are written into the bits of a float
+        half = whole(k) >> one
         rest = whole(k) - half
         power = whole((half + bias) << shift).view(real) * whole((rest + bias) << shift).view(real)
         return power, series * r * power

@@ -91,7 +91,7 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
         y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
         steps = (_step_matrix(*given, s) for s in (STEPS, 1))
         run(loops.blocks, *steps, (x, 2), (end, 1), (y, 2))
-        if 0 * end.sum() == 0:  # every value that is not finite reaches the end
+        if 0 * (end.sum() + C.sum()) == 0:  # what is not finite reaches the end, but for C
             return y, end.to(x.dtype)
     return _recurrence([A], B, C, x, state) if quick else None
 
@@ -106,6 +106,7 @@ def _calm(A: np.ndarray, T: int) -> bool:
         A, steps = A @ A, 2 * steps
 
 
+@np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
 def _step_matrix(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> np.ndarray:
     """The matrix (rows filled up to a multiple of four) that takes a state and ``steps`` inputs, side by
     side, to the state after them and their outputs; ``steps`` is a power of two.

@@ -6,7 +6,7 @@ from pathlib import Path
 import ssmbook
 
 FLOORS = (
-    {"_checks", "_files"},
+    {"_checks", "_commands"},
     {"numerics"},
     {"operators", "scans", "display"},
     {"systems"},

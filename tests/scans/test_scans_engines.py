@@ -155,6 +155,18 @@ NAIVE = {
     "lti": lti_scan_naive,
     "ssd": ssd_scan_naive,
 }
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("place", [1, 2])
+def test_infinite_weights_of_a_system_pass_without_a_warning(place):
+    """Its steps are put together by NumPy, which warns of what PyTorch computes."""
+    system = [torch.tensor([[0.5, 0.1], [0.0, 0.4]]), torch.ones(2, 1), torch.ones(1, 2)]
+    system[place][0, 0] = torch.inf
+    x = torch.ones(64, 1)
+    torch.testing.assert_close(lti_scan(*system, x)[0], lti_scan_naive(*system, x)[0], equal_nan=True)
+
+
 INFINITE = {  # where to put an infinite number: argument, entry
     "diagonal": [(0, (0, 2, 1)), (1, (1, 1, 2)), (2, (0, 1))],
     "complex": [(2, (0, 1))],
