@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import as_real, check_matrices
+from ssmbook._checks import as_real, check_alike, check_matrices
 from ssmbook.numerics import in_single
 
 
 def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """``delta`` as a real tensor of shape () or the batch shape (any shape when the system is unbatched)."""
-    real = standard.dtype.to_real()
-    delta = as_real("delta", delta, like=standard.real)
-    if delta.dtype != real:
-        raise TypeError(f"delta must have the real dtype of the system, {real}; got {delta.dtype}")
-    if delta.device != standard.device:
-        raise ValueError(f"delta must be on the device of the system, {standard.device}; got {delta.device}")
-    if bool((delta < 0).any()):
-        raise ValueError(f"delta must be at least 0; got {float(delta.min())}")
+    delta = as_real("delta", delta, low=0.0, open_ends=False, like=standard.real)
+    check_alike(**{"the real part of the system": standard.real, "delta": delta})
     if delta.ndim and batch and delta.shape != batch:
         raise ValueError(
             f"delta must have shape () or {tuple(batch)}, the system's batch; got {tuple(delta.shape)}"

@@ -16,13 +16,6 @@ def read(system) -> tuple[np.ndarray | None, ...]:
     return A, B, C, D if D.any() else None
 
 
-def write(A, B, C, D, dt):
-    """The scipy ``StateSpace`` of arrays in the book's convention: see `System.to_scipy`."""
-    from scipy.signal import StateSpace
-
-    return StateSpace(A, B, C @ A, C @ B if D is None else C @ B + D, dt=dt)
-
-
 def _parts(system):
     """A, B, C, D as two-dimensional float64 arrays, and whether the system runs in discrete time."""
     if isinstance(system, (tuple, list)):

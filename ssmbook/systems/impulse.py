@@ -6,7 +6,7 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook.scans import lti_kernel_naive
-from ssmbook.systems.system import System, check_system, system_first
+from ssmbook.systems.system import System, check_system, system_first, with_skip
 
 
 @system_first
@@ -24,7 +24,4 @@ def impulse_response(system: System, n: int) -> torch.Tensor:
     """
     A, B, C, D = check_system(system)
     n = check_integer("n", n, low=0)
-    M = lti_kernel_naive(A, B, C, n)
-    if D is None or n == 0:
-        return M
-    return torch.cat((M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]), dim=-3)
+    return with_skip(lti_kernel_naive(A, B, C, n), D)

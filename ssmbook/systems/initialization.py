@@ -55,20 +55,6 @@ def hippo_legs(
     return _cast(A, dtype, device), _cast(root[:, None], dtype, device)
 
 
-def legs_normal_part(N: int, *, dtype=None, device=None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """HiPPO-LegS as normal plus rank one: A = S - P P^T with S = -I/2 + a skew matrix, P_n = sqrt(n + 1/2).
-
-    Returns S (N, N), P (N, 1), B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1. Source:
-    {cite}`gu2022efficiently`.
-    """
-    N = check_integer("N", N, low=1)
-    n = torch.arange(N, dtype=torch.float64)
-    root = torch.sqrt(2 * n + 1)
-    lower = torch.tril(torch.outer(root, root), diagonal=-1) / 2
-    S = lower.T - lower - torch.eye(N, dtype=torch.float64) / 2
-    return tuple(_cast(t, dtype, device) for t in (S, root[:, None] / math.sqrt(2), root[:, None]))
-
-
 def s4d_legs(
     N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,13 +69,13 @@ def s4d_legs(
     (torch.Size([2]), [-0.5, -0.5])
     """
     N = _even(N)
-    S, _, B = legs_normal_part(N, dtype=torch.float64)
-    skew = S + torch.eye(N, dtype=torch.float64) / 2
+    A, B = hippo_legs(N, dtype=torch.float64)
+    # A = -I/2 + skew - P P^T with P = B / sqrt(2): all but the last, of rank one, is the normal part
+    skew = (A.tril(-1) - A.tril(-1).mT) / 2
     # i * skew is Hermitian: eigh keeps the basis unitary, which a general eigensolver does not promise
     values, vectors = torch.linalg.eigh(1j * skew.to(torch.complex128))
-    pairs = slice(
-        0, N // 2
-    )  # skew v = -i values v: negative values are the positive frequencies, largest first
+    # skew v = -i values v: negative values are the positive frequencies, largest first
+    pairs = slice(0, N // 2)
     lam = torch.complex(torch.full((N // 2,), -0.5, dtype=torch.float64), -values[pairs]).flip(0)
     rotated = (vectors[:, pairs].mH @ B.to(torch.complex128)).flip(0)
     return _cast(lam, dtype, device), _cast(rotated, dtype, device)

@@ -6,7 +6,6 @@ import torch
 
 from ssmbook._checks import check_matrices
 from ssmbook.numerics import RankReport, double, rank_report, tolerance
-from ssmbook.systems._units import standard_form
 
 
 def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
@@ -100,24 +99,6 @@ def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None =
     """
     check_matrices(A=A, C=C, batched=False)
     return controllability_rank(A.mT, C.mT, rtol=rtol)
-
-
-def minimal_realization(
-    A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same lag operators with the fewest states: drop what is not reached, then what is not seen.
-
-    A (N, N), B (N, d), C (p, N) -> (A, B, C) with N' <= N states, same dtype, worked in float64. The states
-    are first given units in which they compare, so those of the input do not matter; both changes of basis
-    are orthonormal in those. ``rtol``: what counts as zero there, by default as for every head count (1e-10
-    in float64). A zero system comes back with N' = 0. Raises TypeError/ValueError for a malformed or batched
-    system. Source: {cite}`kailath1980linear`.
-    """
-    check_matrices(A=A, B=B, C=C, batched=False)
-    rtol = tolerance(rtol, A.dtype)
-    dtype, form = A.dtype, standard_form(double(A), double(B), double(C), dtype=A.dtype)
-    A, B, C, _ = minimal_states(form.A, form.B, form.C, rtol)
-    return tuple(tensor.to(dtype) for tensor in form.restore(A, B, C))
 
 
 def minimal_states(A, B, C, rtol: float):

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_choice, check_matrices
+from ssmbook._checks import check_choice, check_integer, check_matrices
+from ssmbook.numerics import tolerance
+from ssmbook.scans import lti_kernel_naive
+from ssmbook.scans.kernels import lags
 from ssmbook.systems import foreign, response
+from ssmbook.systems._units import standard_form
 from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
-from ssmbook.systems.lags import lag_operators
-from ssmbook.systems.reachability import minimal_realization
+from ssmbook.systems.reachability import minimal_states
 
 if TYPE_CHECKING:
     from scipy.signal import StateSpace
@@ -134,7 +137,19 @@ class System:
         >>> system.lags(3).flatten()
         tensor([1.0000, 0.5000, 0.2500])
         """
-        return lag_operators(*self, n)
+        n = check_integer("n", n, low=0)
+        A, B, C, D = self
+        M = lags(A, B, C, n)
+        if not M.is_meta and not torch.isfinite(M).all():
+            M = lti_kernel_naive(A, B, C, n)  # no power of A overflows here that B never excites
+        M = with_skip(M, D)
+        if n == 0 or M.is_meta:
+            return M
+        finite = torch.isfinite(M).flatten(-2).all(-1).reshape(-1, n).all(0)
+        if not finite.all():
+            first = int((~finite).nonzero()[0])
+            raise ValueError(f"n must stay below the lag where M overflows {M.dtype}, {first}; got n = {n}")
+        return M
 
     def response(self, angles: Tensor) -> Tensor:
         """The frequency response D + sum over tau of M_tau e^(-i w tau), at each angle w: (..., m, p, d).
@@ -178,7 +193,12 @@ class System:
         >>> twice.minimal()
         System(N=1, d=1, p=1, float32)
         """
-        return System._trusted(*minimal_realization(self.A, self.B, self.C, rtol=rtol), self.D)
+        check_system(self, batched=False)
+        rtol = tolerance(rtol, self.dtype)
+        *matrices, _ = self.double()
+        form = standard_form(*matrices, dtype=self.dtype)
+        A, B, C, _ = minimal_states(form.A, form.B, form.C, rtol)
+        return System._trusted(*(part.to(self.dtype) for part in form.restore(A, B, C)), self.D)
 
     def spectral_radius(self) -> Tensor:
         """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""
@@ -222,14 +242,24 @@ class System:
         is taken. In float64. Raises ``ValueError`` for a batch of systems, ``TypeError`` for complex ones.
         """
         check_system(self, batched=False, complex_ok=False)
+        from scipy.signal import StateSpace
+
         moved = self.detach().to("cpu", torch.float64)
-        return foreign.write(*(None if part is None else part.numpy() for part in moved), dt)
+        A, B, C, D = (None if part is None else part.numpy() for part in moved)
+        return StateSpace(A, B, C @ A, C @ B if D is None else C @ B + D, dt=dt)
 
     @property
     def T(self) -> System:
         """The transposed system (A^T, C^T, B^T, D^T): inputs and outputs change places."""
         A, B, C, D = self
         return System._trusted(A.mT, C.mT, B.mT, None if D is None else D.mT)
+
+
+def with_skip(M: Tensor, D: Tensor | None) -> Tensor:
+    """Lags (..., n, p, d) of A, B and C with the skip D (..., p, d) in the first."""
+    if D is None or M.shape[-3] == 0:
+        return M
+    return torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
 
 
 def check_system(system, *, batched: bool = True, complex_ok: bool = True) -> System:

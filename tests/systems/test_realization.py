@@ -263,7 +263,7 @@ def test_malformed_arguments_are_refused_by_name():
         (lambda: systems.ho_kalman(M, 1.0), TypeError, "order must"),
         (lambda: systems.mcmillan_degree(M, rtol=-1.0), ValueError, "rtol must be"),
         (lambda: systems.controllability_rank(A.expand(2, 3, 3), B), ValueError, "A must"),
-        (lambda: System(A[None], B[None], C[None]).minimal(), ValueError, "A must"),
+        (lambda: System(A[None], B[None], C[None]).minimal(), ValueError, "system must"),
         (lambda: systems.spectral_radius(A[:2]), ValueError, "A must"),
     ]
     for call, error, words in bad:
