@@ -9,14 +9,11 @@ import torch
 from ssmbook._checks import (
     as_count,
     as_real,
-    check_alike,
-    check_finite,
     check_integer,
     check_shape,
     check_tensors,
     together,
 )
-from ssmbook.numerics import in_single
 
 
 def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:
@@ -66,8 +63,10 @@ def softmax_jacobian_block(
     alpha (...), V (p, d), v_j = V x_j (..., p), y_i (..., p), g_i = W_K^T W_Q x_i / sqrt(d_k) (..., d) ->
     (..., p, d), same dtype. A sink changes nothing but y_i, to which it adds weight and no value; rotary
     positions replace g_i by g_ij. Proof: y_i = sum_l alpha_il v_l, and moving x_j moves v_j and one logit,
-    s_ij, by g_i . dx_j; the softmax gives d alpha_il = alpha_il (1_{l=j} - alpha_ij) ds_ij. Raises
-    TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
+    s_ij, by g_i . dx_j; the softmax gives d alpha_il = alpha_il (1_{l=j} - alpha_ij) ds_ij. What joins V in
+    the bracket has rank one: the norm is at least alpha_ij sigma_2(V), whatever the tokens
+    (prop-sigma2-highway). Raises TypeError/ValueError for malformed arguments. Introduced in
+    *gradient-highway*.
 
     >>> zero = torch.zeros(2)
     >>> softmax_jacobian_block(0.25, torch.eye(2), zero, zero, zero).tolist()  # logits that do not move
@@ -117,29 +116,6 @@ def softmax_jacobian_row(
     query_path = torch.einsum("...jp,...jk->...pk", weighted, seen @ W_K.mT) @ W_Q / math.sqrt(d_k)
     own = blocks[..., i, :, :] + query_path
     return torch.cat([blocks[..., :i, :, :], own[..., None, :, :]], dim=-3)
-
-
-@in_single
-def sigma2_lower_bound(alpha: float | torch.Tensor, V: torch.Tensor) -> torch.Tensor:
-    """The sigma_2 highway: ||dy_i/dx_j||_2 >= alpha_ij sigma_2(V) for every j < i, whatever the tokens.
-
-    alpha (...) in [0, 1], V (p, d) -> (...), in the dtype of V. No margin is asked for. Proof: the bracket
-    of :func:`softmax_jacobian_block` is V less a matrix of rank one, and that has norm at least sigma_2(V)
-    (Eckart and Young). Tight: tokens exist that reach it. Zero when V has rank one, where chosen tokens still
-    pass c ||V|| (thm-gradient-highway). Not a bound for j = i, whose change has any rank up to d_k. Raises
-    TypeError/ValueError for malformed arguments. Source: {cite}`eckart1936approximation`. Introduced in
-    *gradient-highway*.
-
-    >>> sigma2_lower_bound(0.5, torch.diag(torch.tensor([3.0, 2.0])))
-    tensor(1.)
-    """
-    check_shape("V", V, "p d")
-    check_finite("V", V)
-    alpha = as_real("alpha", alpha, low=0.0, high=1.0, open_ends=False, like=V)
-    check_alike(V=V, alpha=alpha)
-    spectrum = torch.linalg.svdvals(V) if V.numel() else V.new_zeros((0,))
-    second = spectrum[1] if len(spectrum) > 1 else V.new_zeros(())
-    return alpha * second
 
 
 def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:

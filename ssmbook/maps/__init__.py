@@ -12,7 +12,6 @@ from .coefficients import (
     distances,
     linear_coefficients,
     scalar_decay_coefficients,
-    selective_coefficients,
     softmax_coefficients,
     vector_decay_coefficients,
 )
@@ -64,7 +63,6 @@ __all__ = [
     "linear_coefficients",
     "scalar_decay_coefficients",
     "secant_slope",
-    "selective_coefficients",
     "softmax_coefficients",
     "vector_decay_coefficients",
     "zoo",

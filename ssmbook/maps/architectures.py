@@ -69,19 +69,11 @@ def zoo(
     seed = int(torch.randint(2**31, (), generator=generator, device=where))
     place = torch.empty(0, device=device).device
     drawn = torch.device("cpu") if place.type == "meta" else place  # no generator draws on meta
-    like = {"dtype": dtype, "device": drawn}
-    return {
-        name: build(sizes, {"generator": _generator(seed, name, drawn), **like}).to(place)
-        for name, build in _FACTORIES.items()
-    }
-
-
-def _generator(seed: int, name: str, device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(seed + (zlib.crc32(name.encode()) << 31))
-
-
-def _relative_bias(s, like):
-    return Attention(s.d, s.p, bias=torch.randn(s.H, s.n, **like), **s.head, **like)
+    found = {}
+    for name, build in _FACTORIES.items():
+        own = torch.Generator(drawn).manual_seed(seed + (zlib.crc32(name.encode()) << 31))
+        found[name] = build(sizes, {"generator": own, "dtype": dtype, "device": drawn}).to(place)
+    return found
 
 
 def _lti(d, p, s, like, **options):
@@ -103,7 +95,9 @@ _FACTORIES = {
     "RNN": lambda s, like: RNN(s.d, s.p, N=s.N, **like),
     "attention": lambda s, like: Attention(s.d, s.p, **s.head, **like),
     "attention, not causal": lambda s, like: Attention(s.d, s.p, causal=False, **s.head, **like),
-    "attention, relative bias": _relative_bias,
+    "attention, relative bias": lambda s, like: Attention(
+        s.d, s.p, bias=torch.randn(s.H, s.n, **like), **s.head, **like
+    ),
     "attention, ALiBi": lambda s, like: Attention(s.d, s.p, alibi=True, **s.head, **like),
     "attention, sink": lambda s, like: Attention(s.d, s.p, sink=True, **s.head, **like),
     "linear attention": lambda s, like: LinearAttention(s.d, s.p, feature_map="identity", **s.head, **like),

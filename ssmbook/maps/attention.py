@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_finite, check_flags, check_shape
-from .base import draw
 from .coefficients import alibi_bias, distances, softmax_coefficients
 from .key_side import HeadMap, per_head
 
@@ -48,8 +47,7 @@ class Attention(HeadMap):
         super().__init__(d, p, H=H, head_width=head_width, causal=causal, **like)
         check_flags(alibi=alibi, sink=sink)
         self.alibi, self.sink = alibi, sink
-        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
-        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self._draw_queries_and_keys(like)
         self.bias = None
         if bias is not None:
             check_shape("bias", bias, "H L", {"H": H})
@@ -88,7 +86,7 @@ class Attention(HeadMap):
             name: row.unflatten(0, (H, width)) for name, row in zip(("W_Q", "W_K", "W_V"), rows, strict=True)
         }
         found["W_O"] = out.unflatten(1, (H, width)).transpose(0, 1)
-        core.load_state_dict({name: value.detach() for name, value in found.items()})
+        core.load_state_dict(found)
         return core
 
     def _check(self, x: Tensor) -> None:

@@ -13,7 +13,6 @@ from .._checks import (
     check_like,
     check_shape,
     check_tensor,
-    check_tensors,
 )
 from ..numerics import in_single
 
@@ -128,15 +127,11 @@ def decay_matrix(log_a: Tensor) -> Tensor:
             [0.5000, 1.0000, 0.0000],
             [0.1250, 0.2500, 1.0000]])
     """
-    check_shape("log_a", log_a, "... n")
-    return segment_sums(log_a).exp().tril()
-
-
-def segment_sums(a: Tensor) -> Tensor:
-    """Sums between two tokens, a_{j+1} + ... + a_i for j <= i and 0 above: (..., n) -> (..., n, n)."""
-    later = causal_mask(a.shape[-1], a.device).tril(-1).mT
+    n = check_shape("log_a", log_a, "... n")["n"]
+    later = causal_mask(n, log_a.device).tril(-1).mT
     # row j of this layout runs along i, which is the fast direction to sum in
-    return torch.where(later, a[..., None, :], 0.0).cumsum(-1).mT
+    sums = torch.where(later, log_a[..., None, :], 0.0).cumsum(-1).mT
+    return sums.exp().tril()
 
 
 def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
@@ -196,30 +191,6 @@ def delta_coefficients(q: Tensor, k: Tensor, beta: Tensor) -> Tensor:
         erase, (q @ k.mT).tril(), upper=False, left=False, unitriangular=True
     )
     return reads * beta[..., None, :]
-
-
-def selective_coefficients(delta: Tensor, A: Tensor, B_bar: Tensor, C: Tensor) -> Tensor:
-    """Selective SSM, a coefficient per channel: alpha^c_ij = sum_N C_i[N] exp(A[c, N] Delta) B_bar_j[c, N].
-
-    Delta is the time that passes in channel c between j and i: delta_{j+1} + ... + delta_i. delta: (..., n,
-    d); A: (d, N); B_bar: (..., n, d, N); C: (..., n, N). Returns (..., d, n, n) (`gu2024mamba`).
-    Raises as ``softmax_coefficients``. Introduced in *zoo*.
-
-    >>> delta, B_bar, C = torch.ones(3, 1), torch.ones(3, 1, 1), torch.ones(3, 1)
-    >>> selective_coefficients(delta, torch.tensor([[-1.0]]), B_bar, C)[0]
-    tensor([[1.0000, 0.0000, 0.0000],
-            [0.3679, 1.0000, 0.0000],
-            [0.1353, 0.3679, 1.0000]])
-    """
-    selected = {"delta": (delta, "... n d"), "B_bar": (B_bar, "... n d N"), "C": (C, "... n N")}
-    check_tensors(A=(A, "d N"), **selected)
-    elapsed = segment_sums(delta.mT)
-    states = zip(A.unbind(-1), B_bar.unbind(-1), C.unbind(-1), strict=True)
-    alpha = sum(
-        C_m[..., None, :, None] * B_m.mT[..., None, :] * torch.exp(A_m[:, None, None] * elapsed)
-        for A_m, B_m, C_m in states
-    )
-    return alpha.tril()
 
 
 def _check_pair(first: str, a: Tensor, second: str, b: Tensor) -> dict[str, int]:

@@ -37,9 +37,7 @@ class DeltaNet(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        self.key_width = head_width
-        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
-        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self._draw_queries_and_keys(like)
         self.W_beta = draw(H, 1, d, fan_in=d, **like)
         self.b_beta = nn.Parameter(self.W_beta.new_zeros(H))
 

@@ -41,9 +41,8 @@ class GLA(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        self.temperature, self.key_width = check_positive("temperature", temperature), head_width
-        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
-        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self.temperature = check_positive("temperature", temperature)
+        self._draw_queries_and_keys(like)
         self.W_a = draw(H, head_width, d, fan_in=d, **like)
         self.b_a = nn.Parameter(self.W_a.new_zeros(H, head_width))
 

@@ -40,10 +40,15 @@ class HeadMap(SequenceMap):
         SequenceMap.__init__(self, d, p, causal=causal)
         H = check_integer("H", H, low=1)
         head_width = check_integer("head_width", head_width, low=1)
-        self.H, self.head_width = H, head_width
+        self.H, self.head_width, self.key_width = H, head_width, head_width
         like = {"generator": generator, "dtype": dtype, "device": device}
         self.W_V = draw(H, head_width, d, fan_in=d, **like)
         self.W_O = draw(H, p, head_width, fan_in=H * head_width, **like)
+
+    def _draw_queries_and_keys(self, like: dict) -> None:
+        """Parameters ``W_Q`` and ``W_K`` (H, head_width, d), as wide as the values."""
+        self.W_Q = draw(self.H, self.head_width, self.d, fan_in=self.d, **like)
+        self.W_K = draw(self.H, self.head_width, self.d, fan_in=self.d, **like)
 
     @abstractmethod
     def _coefficients(self, x: Tensor) -> Tensor: ...
@@ -82,8 +87,6 @@ class KeySideMap(HeadMap, RecurrentMap):
     >>> layer.initial_state().shape  # a memory (key width, head width) in each head
     torch.Size([2, 3, 3])
     """
-
-    key_width: int
 
     @abstractmethod
     def _read_write(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .._checks import check_choice, check_flags
-from .base import draw, zero_state
+from .base import zero_state
 from .coefficients import linear_coefficients, safe_reciprocal
 from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -49,9 +49,8 @@ class LinearAttention(KeySideMap):
         super().__init__(d, p, H=H, head_width=head_width, **like)
         check_choice("feature_map", feature_map, _FEATURES)
         check_flags(normalized=normalized)
-        self.normalized, self.feature_map, self.key_width = normalized, feature_map, head_width
-        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
-        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self.normalized, self.feature_map = normalized, feature_map
+        self._draw_queries_and_keys(like)
 
     def _read_write(self, x: Tensor):
         phi = _FEATURES[self.feature_map]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import draw
 from .coefficients import scalar_decay_coefficients
 from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -40,7 +39,6 @@ class RetNet(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        self.key_width = head_width
         if decay is not None and (isinstance(decay, str) or not hasattr(decay, "__len__")):
             raise TypeError(f"decay must be a sequence of numbers, one per head; got {type(decay).__name__}")
         decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else [float(g) for g in decay]
@@ -49,8 +47,7 @@ class RetNet(KeySideMap):
         if not all(0 < gamma <= 1 for gamma in decay):
             raise ValueError(f"decay must lie in (0, 1]; got {decay}")
         self.register_buffer("decay", torch.tensor(decay, dtype=self.W_V.dtype, device=device))
-        self.W_Q = draw(H, head_width, d, fan_in=d, **like)
-        self.W_K = draw(H, head_width, d, fan_in=d, **like)
+        self._draw_queries_and_keys(like)
 
     def _read_write(self, x: Tensor):
         return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x)

@@ -80,9 +80,7 @@ class SelectiveSSM(RecurrentMap):
         low, W_B, W_C = x_proj.weight.split([dt_proj.in_features, N, N])
         core = cls(d, N=N, discretization="euler", dtype=log_A.dtype, device=log_A.device)
         found = {"W_delta": dt_proj.weight @ low, "b_delta": dt_proj.bias, "W_B": W_B, "W_C": W_C}
-        core.load_state_dict(
-            {name: value.detach() for name, value in (found | {"log_A": log_A, "D": D}).items()}
-        )
+        core.load_state_dict(found | {"log_A": log_A, "D": D})
         return core
 
     def selection(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -81,7 +81,7 @@ class SSD(KeySideMap):
         found = {"W_V": u.unflatten(0, (H, r)), "W_delta": step[:, None], "b_delta": b_delta, "log_A": log_A}
         found |= {"W_B": B.unflatten(0, (groups, N)), "W_C": C.unflatten(0, (groups, N))}
         found["W_O"] = torch.eye(inner, **like).unflatten(1, (H, r)).transpose(0, 1)
-        core.load_state_dict({name: value.detach() for name, value in found.items()})
+        core.load_state_dict(found)
         return core
 
     def _read_write(self, x: Tensor):

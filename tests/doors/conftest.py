@@ -336,9 +336,6 @@ MAP_FUNCTIONS = {
     "delta_coefficients": door(maps.delta_coefficients, **PAIR, beta=draw(H, n)),
     "linear_coefficients": door(maps.linear_coefficients, **PAIR, normalized=True),
     "scalar_decay_coefficients": door(maps.scalar_decay_coefficients, **PAIR, log_a=draw(H, n)),
-    "selective_coefficients": door(
-        maps.selective_coefficients, delta=x.abs(), A=RATES, B_bar=draw(n, d, N), C=draw(n, N), carries=True
-    ),
     "softmax_coefficients": door(
         maps.softmax_coefficients, **PAIR, causal=True, bias=draw(H, n, n), sink=True
     ),
@@ -466,7 +463,6 @@ GRADIENTS = {
     "required_margin": door(gradients.required_margin, alpha=0.5, n=TAU + 2),
     "required_margin of tensors": door(gradients.required_margin, alpha=x.sigmoid(), n=3, loose="alpha"),
     "selective_log_attenuation": door(gradients.selective_log_attenuation, A=RATES, delta=x.abs()),
-    "sigma2_lower_bound": door(gradients.sigma2_lower_bound, alpha=0.5, V=draw(p, d)),
     "softmax_jacobian_block": door(
         gradients.softmax_jacobian_block,
         alpha=torch.tensor(0.5).double(),

@@ -19,7 +19,6 @@ from ssmbook.maps import (
     linear_coefficients,
     scalar_decay_coefficients,
     secant_slope,
-    selective_coefficients,
     softmax_coefficients,
     vector_decay_coefficients,
 )
@@ -167,11 +166,6 @@ def test_inverse_softplus():
             "log_a must be a floating-point",
         ),
         (lambda q: alibi_bias(0, 3), ValueError, "H must be at least 1"),
-        (
-            lambda q: selective_coefficients(q, q[0], q, q),
-            ValueError,
-            r"delta must have shape \(\.\.\., n, d\)",
-        ),
     ],
 )
 def test_bad_input(call, error, message):
