@@ -96,11 +96,11 @@ def close(answer: object, wanted: object, hint: str, *, rtol: float = 1e-6, atol
     >>> close(2.0, 2.0, "twice one") is None
     True
     """
-    wanted = torch.as_tensor(wanted)
+    wanted = _tensor(wanted)
     shape = tuple(wanted.shape)
     expected = f"a tensor of shape {shape}" if shape else "a number"
     try:
-        answer = torch.as_tensor(answer).detach()
+        answer = _tensor(answer).detach()
     except (TypeError, ValueError, RuntimeError):
         return f"expected {expected}; got {type(answer).__name__}"
     if tuple(answer.shape) != shape:
@@ -117,6 +117,7 @@ def agrees(
     hint: str,
     *,
     mistakes: Iterable[tuple[Callable, str]] = (),
+    parts: tuple[str, ...] = (),
     rtol: float = 1e-6,
     atol: float = 1e-9,
 ) -> str | None:
@@ -124,8 +125,9 @@ def agrees(
 
     Tensors among the arguments are cloned for the learner. A non-function, an exception and a wrong shape
     are named. An answer that does on every case what a function of ``mistakes`` does is told that mistake's
-    sentence; another one ``hint``, followed by its first wrong entry where ``mistakes`` are given. ``cases``
-    must not be empty (``ValueError``).
+    sentence; another one ``hint``, followed by its first wrong entry where ``mistakes`` are given. ``parts``
+    names the results of a function that returns several: each is judged by itself. ``cases`` must not be
+    empty (``ValueError``).
 
     >>> agrees(lambda x: x + x, lambda x: x**2, [(2.0,), (3.0,)], "square it")
     'square it'
@@ -142,10 +144,11 @@ def agrees(
         except Exception as error:  # any failure of the learner's function is a wrong answer
             return f"your function failed on {_arguments(arguments)} with {_describe(error)}"
         right = wanted(*arguments)
-        problem = close(result, right, hint, rtol=rtol, atol=atol)
+        problem = _differs(result, right, hint, parts, rtol, atol)
         if problem == hint:
-            known = (say for wrong, say in mistakes if _same(answer, wrong, cases, rtol, atol))
-            return next(known, f"{hint}: {first_wrong(result, right, rtol, atol)}" if mistakes else hint)
+            known = (say for wrong, say in mistakes if _same(answer, wrong, cases, parts, rtol, atol))
+            place = f"{_case(arguments)}{_where(result, right, parts, rtol, atol)}"
+            return next(known, f"{hint}: {place}" if mistakes else hint)
         if problem:
             return f"on {_arguments(arguments)}, {problem}"
     return None
@@ -157,7 +160,7 @@ def first_wrong(answer: object, wanted: object, rtol: float = 1e-6, atol: float 
     >>> first_wrong(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
     'entry (1) is 2, wanted 3'
     """
-    answer, wanted = (torch.as_tensor(t).detach().cpu() for t in (answer, wanted))
+    answer, wanted = (_tensor(t).detach().cpu() for t in (answer, wanted))
     dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)
     answer, wanted = answer.to(dtype), wanted.to(dtype)
     places = (~torch.isclose(answer, wanted, rtol=rtol, atol=atol)).nonzero().tolist()
@@ -165,27 +168,73 @@ def first_wrong(answer: object, wanted: object, rtol: float = 1e-6, atol: float 
         raise ValueError("answer must differ from wanted; got the same")
     place = tuple(places[0])
     where = f"entry ({', '.join(map(str, place))})" if place else "your number"
-    return f"{where} is {answer[place].item():.4g}, wanted {wanted[place].item():.4g}"
+    got, right = answer[place].item(), wanted[place].item()
+    digits = 4 if f"{got:.4g}" != f"{right:.4g}" else 17  # two equal numbers would say nothing
+    return f"{where} is {got:.{digits}g}, wanted {right:.{digits}g}"
+
+
+def _tensor(value) -> torch.Tensor:
+    """As a tensor; Python's numbers keep their double precision."""
+    found = torch.as_tensor(value)
+    plain = found.is_floating_point() and not hasattr(value, "dtype")
+    return torch.as_tensor(value, dtype=torch.float64) if plain else found
 
 
 def _run(function: Callable, arguments: tuple):
     return function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
-def _same(answer: Callable, wrong: Callable, cases: list[tuple], rtol: float, atol: float) -> bool:
+def _differs(result, right, hint: str, parts: tuple[str, ...], rtol: float, atol: float) -> str | None:
+    """``close``, for each part where a function returns several; a wrong form is named before a number."""
+    if not parts:
+        return close(result, right, hint, rtol=rtol, atol=atol)
+    several = isinstance(result, tuple | list)
+    if not several or len(result) != len(parts):
+        came = len(result) if several else type(result).__name__
+        return f"expected {len(parts)} results, {', '.join(parts)}; got {came}"
+    found = [close(one, other, hint, rtol=rtol, atol=atol) for one, other in zip(result, right, strict=True)]
+    forms = (
+        f"{part}: {problem}"
+        for part, problem in zip(parts, found, strict=True)
+        if problem != hint and problem
+    )
+    return next(forms, hint if hint in found else None)
+
+
+def _where(result, right, parts: tuple[str, ...], rtol: float, atol: float) -> str:
+    """The first wrong entry; of several parts also which are right."""
+    if not parts:
+        return first_wrong(result, right, rtol, atol)
+    each = zip(parts, result, right, strict=True)
+    wrong = [part for part, one, other in each if close(one, other, "wrong", rtol=rtol, atol=atol)]
+    good = "".join(f"{part} is right; " for part in parts if part not in wrong)
+    at = parts.index(wrong[0])
+    return f"{good}in {wrong[0]} {first_wrong(result[at], right[at], rtol, atol)}"
+
+
+def _same(answer: Callable, wrong: Callable, cases: list[tuple], parts, rtol: float, atol: float) -> bool:
     """Whether the answer makes exactly this mistake, on every case."""
     try:
-        return not any(
-            close(_run(answer, case), _run(wrong, case), "different", rtol=rtol, atol=atol) for case in cases
-        )
+        pairs = ((_run(answer, case), _run(wrong, case)) for case in cases)
+        return not any(_differs(*pair, "different", parts, rtol, atol) for pair in pairs)
     except Exception:  # an answer that fails on a later case makes another mistake
         return False
 
 
 def _arguments(arguments: tuple) -> str:
-    return ", ".join(
-        f"a tensor {tuple(a.shape)}" if isinstance(a, torch.Tensor) else repr(a) for a in arguments
-    )
+    return ", ".join(map(_argument, arguments))
+
+
+def _case(arguments: tuple) -> str:
+    """The case in words, where it has no tensor and no function: a number alone says little."""
+    plain = not any(isinstance(a, torch.Tensor) or callable(a) for a in arguments)
+    return f"for {_arguments(arguments)} " if plain else ""
+
+
+def _argument(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {tuple(value.shape)}"
+    return "a function" if callable(value) else repr(value)
 
 
 def _describe(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Graders: right answers pass, wrong ones get a hint, nothing a learner types raises."""
 
+import math
 import sys
 import textwrap
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from ssmbook import chapters
-from ssmbook.exercises import Verdict, _grader, agrees, check, close, grader
+from ssmbook.exercises import Verdict, _grader, agrees, check, close, first_wrong, grader
 
 GRADERS = '''
 """Graders of a chapter that exists only in this test."""
@@ -166,3 +167,45 @@ def test_an_answer_that_fails_on_a_later_case_makes_no_known_mistake():
     mistakes = [(lambda n: 0.0, "you forget n")]
     assert agrees(answer, float, [(1,), (2,)], "wrong", mistakes=mistakes) == "you forget n"
     assert "you forget n" not in agrees(answer, float, [(1,), (2,), (3,)], "wrong", mistakes=mistakes)
+
+
+def test_the_first_wrong_entry_is_shown_with_the_digits_it_takes():
+    assert first_wrong([1.0, 2.0], [1.0, 3.0]) == "entry (1) is 2, wanted 3"
+    assert first_wrong(2.00001, 2.0) == "your number is 2.0000100000000001, wanted 2"
+
+
+def test_plain_numbers_are_compared_in_double_precision():
+    assert close(1 + 1e-8, 1.0, "hint", rtol=1e-9) == "hint" and close(1.0, 1 + 1e-10, "hint") is None
+    assert close([1 + 1e-8], torch.ones(1), "hint", rtol=1e-9, atol=0) == "hint"
+
+
+def test_plain_arguments_are_named_with_the_wrong_number():
+    mistakes = [(lambda n: 0.0, "you forget n")]
+    answer = agrees(lambda n: n if n < 3 else 1.0, float, [(2,), (3,)], "wrong", mistakes=mistakes)
+    assert answer == "wrong: for 3 your number is 1, wanted 3"
+    of_tensors = agrees(torch.sum, torch.trace, [(torch.ones(2, 2),)], "wrong", mistakes=mistakes)
+    assert of_tensors == "wrong: your number is 4, wanted 2"
+    assert agrees(lambda F: 1.0, lambda F: F(2.0), [(math.sqrt,)], "wrong", mistakes=mistakes) == (
+        f"wrong: your number is 1, wanted {2**0.5:.4g}"
+    )
+    fails = agrees(lambda F, x: F.no, lambda F, x: x, [(math.sqrt, 2)], "wrong")
+    assert fails.startswith("your function failed on a function, 2 with AttributeError")
+
+
+def test_parts_are_judged_one_by_one():
+    def judged(answer):
+        mistakes = [(lambda x: (x.sum(), x), "you do not double")]
+        wanted = lambda x: (x.sum(), 2 * x)  # noqa: E731
+        cases = [(torch.tensor([1.0, 2.0]),), (torch.ones(3),)]
+        return agrees(answer, wanted, cases, "wrong", mistakes=mistakes, parts=("total", "twice"))
+
+    assert judged(lambda x: (x.sum(), x + x)) is None
+    assert judged(lambda x: [x.sum().item(), (x + x).tolist()]) is None
+    assert judged(lambda x: (x.sum(), x)) == "you do not double"
+    assert judged(lambda x: (x.sum(), 3 * x)) == "wrong: total is right; in twice entry (0) is 3, wanted 2"
+    assert judged(lambda x: (0.0, 2 * x)) == "wrong: twice is right; in total your number is 0, wanted 3"
+    assert judged(lambda x: (0.0, x)) == "wrong: in total your number is 0, wanted 3"
+    assert judged(lambda x: (x, x)) == "on a tensor (2,), total: expected a number; got shape (2,)"
+    assert judged(lambda x: (0.0, "x")) == "on a tensor (2,), twice: expected a tensor of shape (2,); got str"
+    assert judged(lambda x: x) == "on a tensor (2,), expected 2 results, total, twice; got Tensor"
+    assert judged(lambda x: (x, x, x)) == "on a tensor (2,), expected 2 results, total, twice; got 3"
