@@ -66,7 +66,7 @@ def check(name: str, answer: object) -> Verdict:
     listing the known ones. Introduced in *two-ways-to-mix*.
 
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
-    ✗ two-ways-to-mix/window: the table is not the moving average: entry (0, 0) is 1, wanted 0.3333
+    ✗ two-ways-to-mix/window: the table is not the moving average: for 5, 3 entry (0, 0) is 1, wanted 0.3333
     """
     grade = _find(name)
     try:
