@@ -175,6 +175,90 @@ def test_wrong_values_are_refused_by_name(door):
     assert not wrong, "\n".join(f"{where}: {found}" for where, found in wrong.items())
 
 
+# Where the numbers of each name begin, and where a function's begin elsewhere: sizes at one, lengths and
+# counts at none.
+LEAST = dict.fromkeys("H L cols i j n order rows seed shape".split(), 0) | dict.fromkeys(
+    "N d digits draws grid groups head_width m max_steps ncols nrows p points r size width".split(), 1
+)
+LAYERS = "Attention DeltaNet GLA LinearAttention RetNet SSD alibi_bias zoo".split()
+ELSEWHERE = {
+    **{f"{layer} H": 1 for layer in LAYERS},
+    "LagOperator n": 5,  # the lags it is given
+    "jordan_approximation n": 1,
+    "path_operator max_points": 4,  # the points it begins with
+    "required_margin n": 2,
+    "residual_depth_span n": 1,
+    "s4d_legs N": 2,
+    "s4d_lin N": 2,
+    "sinkless_heads n": 1,
+    "sinkless_plateau n": 1,
+    "sinkless_reach n": 1,
+    "softmax_heads_from_ssm n": 1,
+    "stacked_pole_kernel L": 1,
+    "weight_from_margin n": 2,
+}
+# From where to where numbers are taken: a round bracket leaves the end itself out.
+ENDS = {
+    **dict.fromkeys(("rtol", "lag_rtol"), "[0, 1)"),
+    **dict.fromkeys("B damping delta eps scale skip_polynomial slope step stiffness".split(), "[0, inf)"),
+    **dict.fromkeys("T low mass reach temperature vmax".split(), "(0, inf)"),
+    **dict.fromkeys(("a", "confidence"), "(0, 1)"),
+    "lam": "(-1, 1)",
+    "required_margin alpha": "(0, 1)",
+    "alpha": "[0, 1]",
+    "rho": "[0, inf)",
+    "high": "[0.1, inf)",  # not below ``low``
+    "random_stable rho": "(0, 1]",
+    "jordan_approximation rho": "(-inf, inf)",
+    "jordan_block lam": "(-inf, inf)",
+    "jordan_lags rho": "(-inf, inf)",
+    "gate_preactivation_for_hold A": "(-inf, inf)",
+}
+RANGE = r"be at least|be between|lie in|be a number in|be finite|keep|hold at least"
+
+
+def refused(door, name, value):
+    """Whether a number is refused as out of its range; a number that fits no other argument is not."""
+    given = door.arguments[name]
+    if isinstance(given, torch.Tensor):
+        value = torch.tensor(value, dtype=given.dtype)
+    try:
+        door(**{name: value})
+    except ValueError as error:
+        says = str(error)
+        assert re.match(r"\w+ must ", says), f"{name} = {value}: {says}"
+        return bool(re.match(rf"({name}|delta|M) must ({RANGE})\b", says))
+    return False
+
+
+def numbers(door, kind):
+    for name, value in door.arguments.items():
+        scalar = isinstance(value, torch.Tensor) and value.dim() == 0 and value.is_floating_point()
+        if not isinstance(value, bool) and (isinstance(value, kind) or kind is float and scalar):
+            yield name, f"{door.function.__name__} {name}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_counts_begin_where_the_rule_says(door):
+    for name, place in numbers(door, int):
+        if name != "target":  # a place counted from either end
+            least = ELSEWHERE.get(place, LEAST.get(name))
+            found = [refused(door, name, value) for value in (least - 1, least)]
+            assert found == [True, False], f"{place} does not begin at {least}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_end_where_the_rule_says(door):
+    for name, place in numbers(door, float):
+        if place in ENDS or name in ENDS:
+            span = ENDS.get(place, ENDS.get(name))
+            low, high = map(float, span[1:-1].split(","))
+            for end, beyond, closed in ((low, -1e-9, span[0] == "["), (high, 1e-9, span[-1] == "]")):
+                if abs(end) < INF:
+                    found = [refused(door, name, value) for value in (end - beyond, end, end + beyond)]
+                    assert found == [False, not closed, True], f"{place} does not end at {end} as {span}"
+
+
 def test_every_public_function_has_a_valid_call(tables, without_a_door):
     for room, table in tables.items():
         doors = {re.split(r" of |: ", name)[0] for name in table}

@@ -61,11 +61,11 @@ def rank_limited_head_count(
 
     Class: real coefficients independent of the input, equality of operators. For r = 1 the count is the real
     tensor (CP) rank of M. ``low`` is the largest of ``rank_limited_lower_bounds``; ``high`` belongs to the
-    ``evidence``, a ``LagHeads`` verified to 10 rtol: the best of several bases of the span with each
-    matrix cut into ceil(rank/r) parts, the p'd' elementary matrices, and the modes — one head a real mode,
-    three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank <= r.
-    Where B and C have rank N and there is no skip, the Jordan structure of A, in exact arithmetic, settles r
-    = 1: 2 N - t for n >= N, t poles and pairs, where each has one Jordan block.
+    ``evidence``, a ``LagHeads`` verified to 10 rtol or 1e-12: the best of several bases of the span with
+    each matrix cut into ceil(rank/r) parts, the p'd' elementary matrices, and the modes — one head a real
+    mode, three (r = 1) or two a complex pair. The count is k iff the span has a basis of matrices of rank
+    <= r. Where B and C have rank N and there is no skip, the Jordan structure of A, in exact arithmetic,
+    settles r = 1: 2 N - t for n >= N, t poles and pairs, where each has one Jordan block.
 
     A real `System` and n, or lag operators M (n, p, d) alone; ``r`` an int >= 1; ``rtol`` the rank tolerance
     (1e-10 in float64). A System lends its modes where its lags alone do not show them. V and coefficients
@@ -80,6 +80,7 @@ def rank_limited_head_count(
     M, behind = lags_of(system, n), _arrays(system_behind(system))
     r = check_integer("r", r, low=1)
     lags, matrices, rtol = _span(M, rtol)
+    close = max(10 * rtol, 1e-12)  # rtol may be 0: rounding is no error
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
     compact = (
         np.linalg.qr(lags.reshape(len(lags), -1), mode="r").reshape(-1, *lags.shape[1:])
@@ -88,15 +89,15 @@ def rank_limited_head_count(
     )
     lower = max(lower_bounds(lags, matrices, r, rtol).values())
     found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, behind, rtol)]
-    if min(len(f[0]) for f in found if f[2] <= 10 * rtol) > lower:
+    if min(len(f[0]) for f in found if f[2] <= close) > lower:
         exact, parts = _algebra(lags, behind, r)
         lower, found = max(lower, exact), found + [_fitted(V, compact) for V in parts]
     # Fewer heads than the bound may come close, where no best approximation exists; they are not the lags.
-    fair = (f for f in found if f[2] <= 10 * rtol and len(f[0]) >= lower)
+    fair = (f for f in found if f[2] <= close and len(f[0]) >= lower)
     ranked = sorted(fair, key=lambda f: (len(f[0]), f[2]))
     # The lags themselves may lose a digit that their factor kept: take the first that keeps ten.
     fits = (_fitted(f[0], lags) for f in ranked)
-    V, coefficients, error = next((f for f in fits if f[2] <= 10 * rtol), _fitted(ranked[0][0], lags))
+    V, coefficients, error = next((f for f in fits if f[2] <= close), _fitted(ranked[0][0], lags))
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
 
