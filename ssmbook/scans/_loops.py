@@ -153,15 +153,19 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
     u, out, power, rest = np.empty(d), np.empty(d), np.empty(d, x.dtype), np.empty(d, x.dtype)
     for i in range(R):
         for t in range(T):
-            _enter(x[i, t], delta[i, t], weighted, u)
+            if t % BLOCK == 0:
+                _copy(state[i], kept[i, t // BLOCK])
             for c in range(d):
+                u[c] = np.float64(delta[i, t, c]) * x[i, t, c] if weighted else np.float64(x[i, t, c])
                 out[c] = 0.0
+            forget = reset.shape[1] > 0 and reset[i, t]
             for n in range(B.shape[2]):
-                if t % BLOCK == 0:
+                if n < len(A):
                     for c in range(d):
-                        kept[i, t // BLOCK, n, c] = state[i, n, c]
-                if n < A.shape[0]:
-                    _decay(delta[i, t], A[n], reset[i, t : t + 1], power, rest)
+                        power[c], rest[c] = exponential(delta[i, t, c] * A[n, c])
+                    if forget:
+                        for c in range(d):
+                            power[c] = rest[c] = 0
                 B_n, C_n = np.float64(B[i, t, n]), np.float64(C[i, t, n])
                 for c in range(d):
                     state[i, n, c] = decayed(power[c], rest[c], state[i, n, c]) + u[c] * B_n
@@ -171,36 +175,31 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
 
 
 @compiled
-def _enter(x, delta, weighted, u):
+def _copy(source, target):
+    """Number by number: for ``target[:] = source`` Numba compiles a message on unequal shapes too, in ten
+    seconds.
+    """
+    for n in range(len(source)):
+        for c in range(source.shape[1]):
+            target[n, c] = source[n, c]
+
+
+@compiled
+def _advance(x, delta, A, B, weighted, reset, before, after, u, decay):
+    """All states ``after`` a step, from those ``before`` it; what enters; exp(Delta A) in its two parts."""
     for c in range(x.size):
         u[c] = np.float64(delta[c]) * x[c] if weighted else np.float64(x[c])
-
-
-@compiled
-def _decay(delta, rates, reset, power, rest):
-    """exp(Delta A) of one step and state, in its two parts; zero at a reset."""
     forget = reset.size > 0 and reset[0]
-    for c in range(delta.size):
-        power[c], rest[c] = exponential(delta[c] * rates[c])
-    if forget:
-        for c in range(delta.size):
-            power[c] = rest[c] = 0
-
-
-@compiled
-def _states(x, delta, A, B, weighted, reset, before, h, u, power, rest):
-    """The states of one block, h (steps + 1, N, d), from the one before it; what enters, and the decays."""
-    for n in range(h.shape[1]):
-        for c in range(h.shape[2]):
-            h[0, n, c] = before[n, c]
-    for t in range(x.shape[0]):
-        _enter(x[t], delta[t], weighted, u[t])
-        for n in range(h.shape[1]):
-            m, B_n = min(n, A.shape[0] - 1), np.float64(B[t, n])
-            if n == m:
-                _decay(delta[t], A[m], reset[t : t + 1], power[t, m], rest[t, m])
-            for c in range(h.shape[2]):
-                h[t + 1, n, c] = decayed(power[t, m, c], rest[t, m, c], h[t, n, c]) + u[t, c] * B_n
+    for n in range(B.size):
+        m, B_n = min(n, len(A) - 1), np.float64(B[n])
+        if n == m:
+            for c in range(x.size):
+                decay[0, m, c], decay[1, m, c] = exponential(delta[c] * A[m, c])
+            if forget:
+                for c in range(x.size):
+                    decay[0, m, c] = decay[1, m, c] = 0
+        for c in range(x.size):
+            after[n, c] = decayed(decay[0, m, c], decay[1, m, c], before[n, c]) + u[c] * B_n
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
@@ -211,17 +210,18 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
     ``d_A`` (R, N or 1, d); both in double precision.
     """
     R, T, d = x.shape
-    h, u, shape = np.empty((BLOCK + 1, B.shape[2], d)), np.empty((BLOCK, d)), (BLOCK, *A.shape)
-    power, rest, d_u, step = np.empty(shape, x.dtype), np.empty(shape, x.dtype), np.empty(d), np.empty(d)
-    out, clock = np.empty(d), np.empty(d)
+    h, decay = np.empty((BLOCK + 1, B.shape[2], d)), np.empty((BLOCK, 2, *A.shape), x.dtype)
+    u, d_u, step, out, clock = np.empty((BLOCK, d)), np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     for i in range(R):
         for t in range(T - 1, -1, -1):
-            s, of = t % BLOCK, slice(t - t % BLOCK, t + 1)
+            s = t % BLOCK
             if s == BLOCK - 1 or t == T - 1:
-                before = kept[i, t // BLOCK]
-                _states(
-                    x[i, of], delta[i, of], A, B[i, of], weighted, reset[i, of], before, h, u, power, rest
-                )
+                _copy(kept[i, t // BLOCK], h[0])
+                for r, k in enumerate(range(t - s, t + 1)):
+                    _advance(
+                        *(x[i, k], delta[i, k], A, B[i, k], weighted, reset[i, k : k + 1]),
+                        *(h[r], h[r + 1], u[r], decay[r]),
+                    )
             for c in range(d):
                 step[c], out[c], d_u[c], clock[c] = delta[i, t, c], d_y[i, t, c], 0.0, 0.0
             for n in range(B.shape[2]):
@@ -234,7 +234,7 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
                 d_B[i, t, n], d_C[i, t, n] = sum_B, sum_C
                 for c in range(d):
                     d_u[c] += g[i, n, c] * B_n
-                    g[i, n, c] = decayed(power[s, m, c], rest[s, m, c], g[i, n, c])
+                    g[i, n, c] = decayed(decay[s, 0, m, c], decay[s, 1, m, c], g[i, n, c])
                 for c in range(d):
                     change = g[i, n, c] * h[s, n, c]  # the gradient of Delta_t A
                     clock[c] += change * A[m, c]
