@@ -1,13 +1,6 @@
 """Figures, operator pictures, sliders and tables, all with words and numbers that a test can compare."""
 
-from ssmbook.display import _needed  # noqa: F401
-from ssmbook.display._pictures import (
-    block_heatmap,
-    block_heatmap_alt,
-    kronecker_picture,
-    span_spectrum,
-    span_spectrum_alt,
-)
+from ssmbook.display._pictures import block_heatmap, span_spectrum
 from ssmbook.display._show import show
 from ssmbook.display._slider import Slider
 from ssmbook.display._style import (
@@ -33,14 +26,11 @@ __all__ = [
     "Slider",
     "Table",
     "block_heatmap",
-    "block_heatmap_alt",
     "figure",
-    "kronecker_picture",
     "label_line",
     "number",
     "show",
     "span_spectrum",
-    "span_spectrum_alt",
     "table",
     "use_style",
 ]

@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import ipywidgets
 import matplotlib.pyplot as plt
@@ -37,8 +38,8 @@ class Slider:
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
     type="range">`` in the built page; its ``text/plain`` form lists every value with its alternative text,
     so the notebook test checks all numbers. Attributes: ``value_texts``, ``alts``, ``frames`` (PNG bytes),
-    ``index`` (of the live slider), ``widget``. Raises ``ValueError``/``TypeError`` for what breaks these
-    rules. Introduced in *two-ways-to-mix*.
+    ``widget``. Raises ``ValueError``/``TypeError`` for what breaks these rules. Introduced in
+    *two-ways-to-mix*.
 
     >>> def draw(rho):
     ...     fig, ax = figure(size="slider")
@@ -77,7 +78,6 @@ class Slider:
         ]
         self.size = _common_size(self.frames, self.value_texts)
         self.name = name or hashlib.sha256(repr(self).encode()).hexdigest()[:8]
-        self._widget = None
 
     def __repr__(self) -> str:
         head = f"Slider {self.label}: {len(self.values)} values, starts at {self.value_texts[self.start]}"
@@ -86,24 +86,9 @@ class Slider:
         ]
         return "\n".join([head, *lines])
 
-    @property
+    @cached_property
     def widget(self) -> ipywidgets.VBox:
         """The live form: a ``SelectionSlider`` above an ``HTML`` widget with the frame and its alt text."""
-        if self._widget is None:
-            self._widget = self._build_widget()
-        return self._widget
-
-    @property
-    def index(self) -> int:
-        """Index of the value at which the live slider stands."""
-        return self.widget.children[0].index
-
-    @index.setter
-    def index(self, index: int) -> None:
-        index = check_integer("index", index, low=0, high=len(self.values) - 1)
-        self.widget.children[0].index = index
-
-    def _build_widget(self) -> ipywidgets.VBox:
         slider = ipywidgets.SelectionSlider(
             options=[(text, i) for i, text in enumerate(self.value_texts)],
             index=self.start,

@@ -50,9 +50,6 @@ LINES = {
 SIZES = {
     "panel": (3.6, 3.0),
     "wide": (7.0, 3.3),
-    "tall": (7.0, 4.8),
-    "half": (4.4, 3.2),
-    "square": (4.6, 4.2),
     "slider": (6.0, 3.0),
 }
 """Figure sizes in inches; the text column is PAGE_WIDTH inches wide, a phone as wide as one panel."""

@@ -7,6 +7,7 @@ import math
 import numbers
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ssmbook._checks import check_integer
@@ -74,51 +75,40 @@ def table(
     rotation      2
     decay         1
     """
-    return Table(rows, header, align=align, digits=digits, caption=caption)
+    if isinstance(header, str) or not isinstance(header, Iterable):
+        raise TypeError(f"header must be a sequence of titles; got {header!r}")
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
+        raise TypeError(f"rows must be a sequence of rows; got {type(rows).__name__}")
+    header, rows = [str(title) for title in header], [list(row) for row in rows]
+    if not header:
+        raise ValueError("header must name at least one column; got none")
+    for i, row in enumerate(rows):
+        if len(row) != len(header):
+            raise ValueError(f"rows[{i}] must have {len(header)} cells, as header has; got {len(row)}")
+    if align is None:
+        columns = zip(*rows, strict=True) if rows else [()] * len(header)
+        align = "".join("l" if any(isinstance(cell, str) for cell in column) else "r" for column in columns)
+    if len(align) != len(header) or set(align) - set(_ALIGN):
+        raise ValueError(f"align must be {len(header)} letters out of l, r, c; got {align!r}")
+    return Table(header, [[number(cell, digits) for cell in row] for row in rows], align, caption)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """What ``table`` returns: cells as text, in the forms plain text, HTML and Markdown.
 
     Introduced in *interaction-operator*.
 
-    >>> print(table([["rotation", 2]], ["system", "heads"]))
+    >>> print(Table(["system", "heads"], [["rotation", "2"]], align="lr"))
     system    heads
     --------  -----
     rotation      2
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Sequence],
-        header: Sequence[str],
-        *,
-        align: str | None = None,
-        digits: int = 3,
-        caption: str | None = None,
-    ):
-        if isinstance(header, str) or not isinstance(header, Iterable):
-            raise TypeError(f"header must be a sequence of titles; got {header!r}")
-        if isinstance(rows, str) or not isinstance(rows, Iterable):
-            raise TypeError(f"rows must be a sequence of rows; got {type(rows).__name__}")
-        self.header = [str(title) for title in header]
-        self.caption = caption
-        rows = [list(row) for row in rows]
-        if not self.header:
-            raise ValueError("header must name at least one column; got none")
-        for i, row in enumerate(rows):
-            if len(row) != len(self.header):
-                raise ValueError(
-                    f"rows[{i}] must have {len(self.header)} cells, as header has; got {len(row)}"
-                )
-        self.cells = [[number(cell, digits) for cell in row] for row in rows]
-        self.align = self._numeric_right(rows) if align is None else align
-        if len(self.align) != len(self.header) or set(self.align) - set(_ALIGN):
-            raise ValueError(f"align must be {len(self.header)} letters out of l, r, c; got {align!r}")
-
-    def _numeric_right(self, rows) -> str:
-        columns = zip(*rows, strict=True) if rows else [()] * len(self.header)
-        return "".join("l" if any(isinstance(cell, str) for cell in column) else "r" for column in columns)
+    header: list[str]
+    cells: list[list[str]]
+    align: str
+    caption: str | None = None
 
     def __repr__(self) -> str:
         widths = [max(map(_width, column)) for column in zip(self.header, *self.cells, strict=True)]
@@ -152,11 +142,9 @@ class Table:
 
     def _repr_markdown_(self) -> str:
         rule = {"l": ":--", "r": "--:", "c": ":-:"}
-        lines = [self.header, [rule[letter] for letter in self.align]]
-        lines += self.cells
-        text = "\n".join(
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-        )
+        lines = [self.header, [rule[letter] for letter in self.align], *self.cells]
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+        text = "\n".join(lines)
         return f"{self.caption}\n\n{text}" if self.caption else text
 
 

@@ -100,14 +100,26 @@ def close(answer: object, wanted: object, hint: str, *, rtol: float = 1e-6, atol
     shape = tuple(wanted.shape)
     expected = f"a tensor of shape {shape}" if shape else "a number"
     try:
-        answer = _tensor(answer).detach()
+        answer = _tensor(answer)
     except (TypeError, ValueError, RuntimeError):
         return f"expected {expected}; got {type(answer).__name__}"
     if tuple(answer.shape) != shape:
         return f"expected {expected}; got shape {tuple(answer.shape)}"
-    dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)
-    answer, wanted = answer.to("cpu", dtype), wanted.to("cpu", dtype)
-    return None if torch.allclose(answer, wanted, rtol=rtol, atol=atol, equal_nan=False) else hint
+    return hint if bool(_wrong(answer, wanted, rtol, atol).any()) else None
+
+
+def judged(answer: object, judge: Callable, cases: Iterable[tuple]) -> str | None:
+    """Return the first hint of ``judge(answer, *case)`` over the cases, None if there is none.
+
+    For an exercise with many right answers; ``judge`` returns None for a right one. Tensors are cloned for
+    the learner's function; what is no function is named.
+
+    >>> judged(abs, lambda answer, x: None if answer(x) > 0 else f"not positive at {x}", [(-1,), (0,)])
+    'not positive at 0'
+    """
+    if not callable(answer):
+        return f"expected a function; got {type(answer).__name__}"
+    return next(filter(None, (judge(_on_clones(answer), *case) for case in cases)), None)
 
 
 def agrees(
@@ -132,45 +144,40 @@ def agrees(
     >>> agrees(lambda x: x + x, lambda x: x**2, [(2.0,), (3.0,)], "square it")
     'square it'
     """
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    cases = list(cases)
+    cases, mistakes = list(cases), list(mistakes)
     if not cases:
         raise ValueError("cases must hold at least one tuple of arguments; got none")
-    mistakes = list(mistakes)
-    for arguments in cases:
+
+    def compared(answer, *arguments):
         try:
-            result = _run(answer, arguments)
+            result = answer(*arguments)
         except Exception as error:  # any failure of the learner's function is a wrong answer
             return f"your function failed on {_arguments(arguments)} with {_describe(error)}"
         right = wanted(*arguments)
         problem = _differs(result, right, hint, parts, rtol, atol)
-        if problem == hint:
-            known = (say for wrong, say in mistakes if _same(answer, wrong, cases, parts, rtol, atol))
-            place = f"{_case(arguments)}{_where(result, right, parts, rtol, atol)}"
-            return next(known, f"{hint}: {place}" if mistakes else hint)
-        if problem:
-            return f"on {_arguments(arguments)}, {problem}"
-    return None
+        if problem != hint:
+            return problem and f"on {_arguments(arguments)}, {problem}"
+        known = (say for wrong, say in mistakes if _same(answer, wrong, cases, parts, rtol, atol))
+        place = f"{_case(arguments)}{_where(result, right, parts, rtol, atol)}"
+        return next(known, f"{hint}: {place}" if mistakes else hint)
+
+    return judged(answer, compared, cases)
 
 
-def first_wrong(answer: object, wanted: object, rtol: float = 1e-6, atol: float = 1e-9) -> str:
-    """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333".
-
-    >>> first_wrong(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
-    'entry (1) is 2, wanted 3'
-    """
-    answer, wanted = (_tensor(t).detach().cpu() for t in (answer, wanted))
-    dtype = torch.promote_types(torch.promote_types(answer.dtype, wanted.dtype), torch.float64)
-    answer, wanted = answer.to(dtype), wanted.to(dtype)
-    places = (~torch.isclose(answer, wanted, rtol=rtol, atol=atol)).nonzero().tolist()
-    if not places:
-        raise ValueError("answer must differ from wanted; got the same")
-    place = tuple(places[0])
+def first_wrong(answer, wanted, rtol: float = 1e-6, atol: float = 1e-9) -> str:
+    """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333"."""
+    place = tuple(_wrong(answer, wanted, rtol, atol).nonzero()[0].tolist())
     where = f"entry ({', '.join(map(str, place))})" if place else "your number"
-    got, right = answer[place].item(), wanted[place].item()
+    got, right = (_tensor(each)[place].item() for each in (answer, wanted))
     digits = 4 if f"{got:.4g}" != f"{right:.4g}" else 17  # two equal numbers would say nothing
     return f"{where} is {got:.{digits}g}, wanted {right:.{digits}g}"
+
+
+def _wrong(answer, wanted, rtol: float, atol: float) -> torch.Tensor:
+    """Which entries of an answer are not the wanted ones, in the dtype of both and float64 at least."""
+    pair = [_tensor(each).detach().cpu() for each in (answer, wanted)]
+    dtype = torch.promote_types(torch.promote_types(pair[0].dtype, pair[1].dtype), torch.float64)
+    return ~torch.isclose(*(each.to(dtype) for each in pair), rtol=rtol, atol=atol)
 
 
 def _tensor(value) -> torch.Tensor:
@@ -180,8 +187,8 @@ def _tensor(value) -> torch.Tensor:
     return torch.as_tensor(value, dtype=torch.float64) if plain else found
 
 
-def _run(function: Callable, arguments: tuple):
-    return function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments))
+def _on_clones(function: Callable) -> Callable:
+    return lambda *arguments: function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
 def _differs(result, right, hint: str, parts: tuple[str, ...], rtol: float, atol: float) -> str | None:
@@ -193,11 +200,8 @@ def _differs(result, right, hint: str, parts: tuple[str, ...], rtol: float, atol
         came = len(result) if several else type(result).__name__
         return f"expected {len(parts)} results, {', '.join(parts)}; got {came}"
     found = [close(one, other, hint, rtol=rtol, atol=atol) for one, other in zip(result, right, strict=True)]
-    forms = (
-        f"{part}: {problem}"
-        for part, problem in zip(parts, found, strict=True)
-        if problem != hint and problem
-    )
+    named = zip(parts, found, strict=True)
+    forms = (f"{part}: {problem}" for part, problem in named if problem not in (None, hint))
     return next(forms, hint if hint in found else None)
 
 
@@ -214,8 +218,9 @@ def _where(result, right, parts: tuple[str, ...], rtol: float, atol: float) -> s
 
 def _same(answer: Callable, wrong: Callable, cases: list[tuple], parts, rtol: float, atol: float) -> bool:
     """Whether the answer makes exactly this mistake, on every case."""
+    wrong = _on_clones(wrong)
     try:
-        pairs = ((_run(answer, case), _run(wrong, case)) for case in cases)
+        pairs = ((answer(*case), wrong(*case)) for case in cases)
         return not any(_differs(*pair, "different", parts, rtol, atol) for pair in pairs)
     except Exception:  # an answer that fails on a later case makes another mistake
         return False

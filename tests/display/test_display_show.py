@@ -90,13 +90,13 @@ def test_small_text_is_refused_also_when_only_a_wide_figure_makes_it_small(publi
 
 
 def test_noise_is_quantized_until_it_fits_and_refused_when_it_cannot():
-    fig, ax = display.figure(size="half")
+    fig, ax = display.figure(size="panel")
     ax.imshow(np.random.default_rng(0).random((40, 40, 3)))
     png = render("fig", fig, dpi=130, limit=FIGURE_BYTES)
     assert len(png) <= FIGURE_BYTES
-    fig, ax = display.figure(size="tall")
+    fig, ax = display.figure(size="slider")
     ax.imshow(np.random.default_rng(0).random((900, 900, 3)))
-    with pytest.raises(ValueError, match="fig must fit 60,000 bytes as a PNG; got .* at 910 x 624 pixels"):
+    with pytest.raises(ValueError, match="fig must fit 60,000 bytes as a PNG; got .* at 780 x 390 pixels"):
         render("fig", fig, dpi=130, limit=60_000)
 
 

@@ -107,8 +107,8 @@ def test_style_uses_the_bundled_font_on_white():
 def test_figure_shapes_and_no_pyplot_state():
     import matplotlib.pyplot as plt
 
-    fig, axes = display.figure(3, 2, "tall", sharex=True)
-    assert axes.shape == (2, 3) and tuple(fig.get_size_inches()) == display.SIZES["tall"]
+    fig, axes = display.figure(3, 2, "slider", sharex=True)
+    assert axes.shape == (2, 3) and tuple(fig.get_size_inches()) == display.SIZES["slider"]
     assert tuple(display.figure(size=(3, 2))[0].get_size_inches()) == (3, 2)
     assert plt.get_fignums() == []
     with pytest.raises(ValueError, match="size must be one of panel, wide.*got 'huge'"):

@@ -480,10 +480,8 @@ GRADIENTS = {
 }
 
 DISPLAY = {
-    "block_heatmap": door(display.block_heatmap, W=DENSE.W, ax=AXES, colorbar=False, vmax=1.0),
-    "block_heatmap_alt": door(display.block_heatmap_alt, W=DENSE.W),
+    "block_heatmap": door(display.block_heatmap, W=DENSE.W, ax=AXES, vmax=1.0),
     "figure": door(display.figure, ncols=1, nrows=1, size="wide"),
-    "kronecker_picture": door(lambda alpha, V: display.kronecker_picture((alpha, V)), alpha=alpha, V=V),
     "label_line": door(
         display.label_line,
         ax=AXES,
@@ -498,16 +496,7 @@ DISPLAY = {
         digits=3,
         accepts=["value word", "value flag", "value none", "value nan", "value list"],
     ),
-    "span_spectrum": door(
-        display.span_spectrum,
-        W=DENSE.W,
-        ax=AXES,
-        rtol=1e-3,
-        label="word",
-        color="blue",
-        accepts=["label unknown", "label number"],
-    ),
-    "span_spectrum_alt": door(display.span_spectrum_alt, W=DENSE.W, rtol=1e-3),
+    "span_spectrum": door(display.span_spectrum, W=DENSE.W, ax=AXES, rtol=1e-3),
 }
 
 LAYER = maps.Attention(**WIDTHS, **HEADS, dtype=torch.float64).eval()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ssmbook import chapters
-from ssmbook.exercises import Verdict, _grader, agrees, check, close, first_wrong, grader
+from ssmbook.exercises import Verdict, _grader, agrees, check, close, grader
+from ssmbook.exercises._grader import first_wrong
 
 GRADERS = '''
 """Graders of a chapter that exists only in this test."""

@@ -110,20 +110,3 @@ def test_a_floor_loads_only_what_it_needs(floors, unwanted):
     loaded = set(result.stdout.split())
     assert loaded.issuperset(f"ssmbook.{floor}" for floor in floors)
     assert not unwanted & loaded
-
-
-@pytest.mark.parametrize("module", sorted(DRAWS))
-def test_display_says_what_to_install(module):
-    hidden = (  # no finder finds it, as if it were not installed
-        "import sys\n"
-        "def hide(find):\n"
-        f"    return lambda name, *rest: None if name.split('.')[0] == {module!r} else find(name, *rest)\n"
-        "sys.meta_path = [type('Hiding', (), {'find_spec': staticmethod(hide(finder.find_spec))})\n"
-        "                 for finder in sys.meta_path]\n"
-    )
-    result = run_python(hidden + "import ssmbook.display")
-    package = {"PIL": "pillow"}.get(module, module.lower())
-    last = result.stderr.strip().splitlines()[-1]
-    assert last == (
-        f"ModuleNotFoundError: ssmbook.display needs packages that are not installed: pip install {package}"
-    )

@@ -2,13 +2,14 @@
 
 import torch
 
-from ssmbook.exercises import agrees, grader
+from ssmbook.chapters._graded import f64, no_pair, seeded
+from ssmbook.exercises import agrees, grader, judged
 from ssmbook.operators import FactorizedOperator
 
 
 def _heads(H: int, distinct: int, seed: int, scale: float = 1.0):
     """H heads whose value maps span ``distinct`` dimensions."""
-    like = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
+    like = seeded(seed)
     V = torch.einsum("hg,gpd->hpd", torch.randn(H, distinct, **like), torch.randn(distinct, 3, 4, **like))
     return scale * torch.randn(H, 6, 6, **like).tril(), V
 
@@ -35,22 +36,22 @@ def _cases():
 )
 def grade_fewest_heads(answer):
     """A function (alpha (H, n, n), V (H, p, d)) -> the same operator's pair with the fewest heads."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    for alpha, V in _cases():
-        W, given = FactorizedOperator(alpha, V), f"{len(V)} heads"
-        result = answer(alpha.clone(), V.clone())
-        if not isinstance(result, tuple) or len(result) != 2:
-            return f"return the pair (alpha, V); got {type(result).__name__}"
-        fewer = FactorizedOperator(*result)
-        dense = W.to_dense()
-        if fewer.to_dense().shape != dense.shape:
-            return f"the operator must stay one of n = {W.n}, p = {W.p}, d = {W.d}; got {fewer}"
-        if not torch.allclose(fewer.to_dense(), dense, rtol=1e-7, atol=1e-9 * float(dense.abs().max())):
-            return f"on {given} your pair gives another operator: compare the sums of alpha^h_ij V_h"
-        if fewer.H != W.interaction_rank():
-            found = f"on {given} you return {fewer.H} and {W.interaction_rank()} are enough"
-            return f"{found}: {_kept(fewer.H, alpha, V)}"
+    return judged(answer, _fewer, _cases())
+
+
+def _fewer(answer, alpha, V):
+    """What is wrong with the heads an answer returns for (alpha, V)."""
+    W, given, heads = FactorizedOperator(alpha, V), f"{len(V)} heads", answer(alpha, V)
+    if problem := no_pair(heads):
+        return problem
+    fewer, dense = FactorizedOperator(*heads), W.to_dense()
+    if fewer.to_dense().shape != dense.shape:
+        return f"the operator must stay one of n = {W.n}, p = {W.p}, d = {W.d}; got {fewer}"
+    if not torch.allclose(fewer.to_dense(), dense, rtol=1e-7, atol=1e-9 * float(dense.abs().max())):
+        return f"on {given} your pair gives another operator: compare the sums of alpha^h_ij V_h"
+    if fewer.H != W.interaction_rank():
+        found = f"on {given} you return {fewer.H} and {W.interaction_rank()} are enough"
+        return f"{found}: {_kept(fewer.H, alpha, V)}"
     return None
 
 
@@ -63,12 +64,12 @@ def _kept(H, alpha, V):
     return "value maps may be dependent, and so may tables"
 
 
-def _spread_blocks(seed: int, samples: int = 5):
-    """Blocks (samples, 4, 4, 3, 3) that share three strong directions and lean on them differently."""
-    like = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
-    V = torch.linalg.qr(torch.randn(9, 9, **like)).Q * torch.logspace(0, -2, 9, dtype=torch.float64)[:, None]
-    weights = torch.randn(samples, 16, 9, **like) * (1 + 3 * torch.rand(samples, 1, 9, **like))
-    return (weights @ V).reshape(samples, 4, 4, 3, 3)
+def _spread_blocks(seed: int):
+    """Blocks (5, 4, 4, 3, 3) that share three strong directions and lean on them differently."""
+    like = seeded(seed)
+    V = torch.linalg.qr(torch.randn(9, 9, **like)).Q * torch.logspace(0, -2, 9, dtype=f64)[:, None]
+    weights = torch.randn(5, 16, 9, **like) * (1 + 3 * torch.rand(5, 1, 9, **like))
+    return (weights @ V).reshape(5, 4, 4, 3, 3)
 
 
 def _common_cases():
@@ -118,8 +119,7 @@ COMMON_MISTAKES = [
 )
 def grade_common_count(answer):
     """A function (blocks (s, n, n, p, d), eps) -> the fewest common heads that miss at most the share eps."""
-    cases = _common_cases()
-    return agrees(answer, _common_count, cases, "not the count", mistakes=COMMON_MISTAKES)
+    return agrees(answer, _common_count, _common_cases(), "not the count", mistakes=COMMON_MISTAKES)
 
 
 def _gauge(V, V_new):
@@ -128,8 +128,8 @@ def _gauge(V, V_new):
 
 def _gauge_cases():
     for seed, (H, p, d) in enumerate(((3, 3, 4), (4, 2, 3), (2, 1, 5), (1, 2, 2), (6, 2, 3))):
-        like = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
-        V, G = torch.randn(H, p, d, **like), torch.randn(H, H, **like) + 2 * torch.eye(H, dtype=torch.float64)
+        like = seeded(seed)
+        V, G = torch.randn(H, p, d, **like), torch.randn(H, H, **like) + 2 * torch.eye(H, dtype=f64)
         yield V, torch.einsum("hg,gpd->hpd", G, V)
 
 

@@ -53,7 +53,7 @@ def depth_frame(W, ranks, goal):
     layers.
     """
     fig, (picture, bars) = figure(ncols=2, size="slider")
-    block_heatmap(W, picture, colorbar=False)
+    block_heatmap(W, picture)
     bars.bar(range(len(ranks)), ranks, color=[*["#A9CDF0"] * (len(ranks) - 1), COLORS["blue"]])
     bars.axhline(goal, color=COLORS["orange"], linestyle=LINES["dashed"])
     label_line(bars, -0.6, goal, f"the system: {goal}", color=COLORS["orange"], dx=2, dy=8)

@@ -2,8 +2,10 @@
 
 import torch
 
-from ssmbook.exercises import agrees, grader
+from ssmbook.chapters._graded import f64, seeded
+from ssmbook.exercises import agrees, grader, judged
 from ssmbook.heads import residual_stack_operator
+from ssmbook.operators import LagOperator
 
 _CASES = ((4, 2, 1), (5, 7, 1), (3, 9, 2), (3, 10, 2), (2, 16, 3), (2, 1, 2), (3, 2, 4), (2, 125, 4))
 
@@ -26,48 +28,36 @@ def _layers_problem(V, A, H):
 )
 def grade_layers(answer):
     """A function (A, n, H) -> alpha (L, H, n, n), V (L, H, N, N): residual layers with lags A^tau."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    for N, n, H in _CASES:
-        A = torch.randn(N, N, generator=torch.Generator().manual_seed(N + n), dtype=torch.float64) / N**0.5
-        alpha, V = (torch.as_tensor(part).detach().to(torch.float64) for part in answer(A.clone(), n, H))
-        where = f"at N = {N}, n = {n}, H = {H}"
-        if alpha.ndim != 4 or alpha.shape[1:] != (H, n, n) or V.shape != (len(alpha), H, N, N):
-            shapes = f"{tuple(alpha.shape)}, {tuple(V.shape)}"
-            return f"{where}, expected alpha (L, H, n, n) and V (L, H, N, N); got {shapes}"
-        if (1 + H) ** max(len(alpha) - 1, 0) >= n and len(alpha):
-            return f"{where}, {len(alpha) - 1} layers suffice; got {len(alpha)}"
-        if alpha.triu(1).any():
-            return f"{where}, a head reads a later token: keep alpha lower triangular"
-        lags = torch.stack([torch.linalg.matrix_power(A, tau) for tau in range(n)])
-        lag = torch.arange(n)[:, None] - torch.arange(n)
-        wanted = lags[lag.clamp(min=0)] * (lag >= 0)[:, :, None, None]
-        error = float((residual_stack_operator(alpha, V).to_dense() - wanted).abs().max())
-        if not error < 1e-8:
-            lag = int(
-                (residual_stack_operator(alpha, V).to_dense() - wanted)
-                .abs()
-                .amax((1, 2, 3))
-                .gt(1e-8)
-                .nonzero()[0]
-            )
-            known = _layers_problem(V, A, H)
-            return (
-                f"{where}, {known}"
-                if known
-                else f"{where}, output {lag} is the first one off: by {error:.1e}"
-            )
-    return None
+    return judged(answer, _layers_hint, _CASES)
+
+
+def _layers_hint(answer, N, n, H):
+    A, where = torch.randn(N, N, **seeded(N + n)) / N**0.5, f"at N = {N}, n = {n}, H = {H}"
+    alpha, V = (torch.as_tensor(part).detach().to(f64) for part in answer(A, n, H))
+    if alpha.ndim != 4 or alpha.shape[1:] != (H, n, n) or V.shape != (len(alpha), H, N, N):
+        shapes = f"{tuple(alpha.shape)}, {tuple(V.shape)}"
+        return f"{where}, expected alpha (L, H, n, n) and V (L, H, N, N); got {shapes}"
+    if (1 + H) ** max(len(alpha) - 1, 0) >= n and len(alpha):
+        return f"{where}, {len(alpha) - 1} layers suffice; got {len(alpha)}"
+    if alpha.triu(1).any():
+        return f"{where}, a head reads a later token: keep alpha lower triangular"
+    lags = torch.stack([torch.linalg.matrix_power(A, tau) for tau in range(n)])
+    wanted = LagOperator(lags).to_dense()
+    errors = (residual_stack_operator(alpha, V).to_dense() - wanted).abs().amax((1, 2, 3))
+    if bool((errors < 1e-8).all()):
+        return None
+    first = int((~(errors < 1e-8)).nonzero()[0])
+    known = _layers_problem(V, A, H)
+    return f"{where}, {known or f'output {first} is the first one off: by {float(errors.max()):.1e}'}"
+
+
+def _constant(rows):
+    return torch.allclose(rows, rows[:1].expand_as(rows), rtol=1e-9, atol=0)
 
 
 def _one_head(m):
     ratio = m / m[:, :1]
-    step = ratio[1:] / ratio[:-1]
-    return torch.allclose(step, step[:1].expand_as(step), rtol=1e-9, atol=0)
-
-
-def _geometric(m):
-    return torch.allclose(m[1:] / m[:-1], (m[1:] / m[:-1])[:1].expand(len(m) - 1, -1), rtol=1e-9, atol=0)
+    return _constant(ratio[1:] / ratio[:-1])
 
 
 def _positive_only(m):
@@ -75,36 +65,30 @@ def _positive_only(m):
     return bool(logs.isfinite().all()) and bool(logs.diff(n=2, dim=0).abs().max() < 1e-9)
 
 
-def _equal_channels(m):
-    ratio = m / m[:, :1]
-    return torch.allclose(ratio, ratio[:1].expand_as(ratio), rtol=1e-9, atol=0)
-
-
-def _neighbors_only(m):
-    return _one_head(m[:, :2])
-
-
 ONE_HEAD_MISTAKES = [
     (
-        _geometric,
+        lambda m: _constant(m[1:] / m[:-1]),
         "you ask each channel to be a power; a common factor c(tau) is allowed, so compare channels",
     ),
     (
         _positive_only,
         "you take logarithms of the ratio: it may be negative, or alternate, and still be r lambda^tau",
     ),
-    (_equal_channels, "you ask for a constant ratio; the ratio of two channels may be r lambda^tau"),
-    (_neighbors_only, "you compare the first two channels only"),
+    (
+        lambda m: _constant(m / m[:, :1]),
+        "you ask for a constant ratio; the ratio of two channels may be r lambda^tau",
+    ),
+    (lambda m: _one_head(m[:, :2]), "you compare the first two channels only"),
 ]
 
 
 def _one_head_cases():
-    tau = torch.arange(9, dtype=torch.float64)[:, None]
-    c = 0.5 + torch.rand(9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    lam = torch.tensor([0.9, 0.7, 0.4], dtype=torch.float64)
+    tau = torch.arange(9, dtype=f64)[:, None]
+    c = 0.5 + torch.rand(9, 1, **seeded(0))
+    lam = torch.tensor([0.9, 0.7, 0.4], dtype=f64)
     two_poles = torch.cat([0.8**tau, 0.8**tau, 0.9**tau + 0.5**tau], 1)
-    signed = torch.tensor([0.9, -0.7], dtype=torch.float64)
-    sizes = torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
+    signed = torch.tensor([0.9, -0.7], dtype=f64)
+    sizes = torch.tensor([1.0, 2.0, -3.0], dtype=f64)
     return [
         (c * lam**tau,),
         (two_poles,),
@@ -147,10 +131,10 @@ CHUNK_MISTAKES = [
 
 
 def _chunk_cases():
-    draw = torch.Generator().manual_seed(3)
-    decays = torch.tensor([1.0, 0.9, 0.1], dtype=torch.float64)
+    like = seeded(3)
+    decays = torch.tensor([1.0, 0.9, 0.1], dtype=f64)
     shapes = ((7, 3), (8, 4), (5, 9), (700, 32))
-    return [(decays, torch.randn(n, 3, generator=draw, dtype=torch.float64), L) for n, L in shapes]
+    return [(decays, torch.randn(n, 3, **like), L) for n, L in shapes]
 
 
 @grader(

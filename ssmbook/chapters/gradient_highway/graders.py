@@ -4,10 +4,9 @@ import math
 
 import torch
 
+from ssmbook.chapters._graded import seeded
 from ssmbook.exercises import agrees, grader
 from ssmbook.gradients import softmax_jacobian_row, softmax_row_weights
-
-f64 = torch.float64
 
 
 def _ratios(x, W_Q, W_K, V):
@@ -58,7 +57,7 @@ LANES_MISTAKES = [
 
 
 def _case(n: int, d: int, p: int, d_k: int, seed: int, scale: float = 1.0):
-    like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+    like = seeded(seed)
     x, W_Q = torch.randn(n, d, **like), scale * torch.randn(d_k, d, **like)
     return x, W_Q, torch.randn(d_k, d, **like), torch.randn(p, d, **like)
 
@@ -107,12 +106,8 @@ HELD_MISTAKES = [
 )
 def grade_held(answer):
     """A function (z (T,), A < 0) -> number: the share of a state that a gap of T tokens keeps."""
-    cases = []
-    for seed, (T, offset, A) in enumerate(
-        ((1, 0.0, -1.0), (7, -2.0, -0.5), (40, -4.0, -1.0), (5, 3.0, -0.1))
-    ):
-        like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
-        cases.append((torch.randn(T, **like) + offset, A))
+    sizes = ((1, 0.0, -1.0), (7, -2.0, -0.5), (40, -4.0, -1.0), (5, 3.0, -0.1))
+    cases = [(torch.randn(T, **seeded(seed)) + offset, A) for seed, (T, offset, A) in enumerate(sizes)]
     return agrees(answer, _held, cases, "the share kept is wrong", mistakes=HELD_MISTAKES, atol=1e-12)
 
 

@@ -2,22 +2,17 @@
 
 import torch
 
-from ssmbook.exercises import agrees, close, grader
+from ssmbook.chapters._graded import f64, rank, seeded
+from ssmbook.exercises import agrees, close, grader, judged
 from ssmbook.experiments.learning_heads import population_error
 from ssmbook.heads import head_floor
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
 
-f64 = torch.float64
-
-
-def _like(seed):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
-
 
 def _cases():
     for seed, (N, d, p, n) in enumerate(((5, 3, 2, 12), (4, 2, 2, 30), (9, 2, 3, 6), (3, 1, 4, 8))):
-        M = random_stable(N, d, p, rho=0.9, **_like(seed)).lags(n)
+        M = random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(n)
         for H in (1, 2, min(n, p * d), 0):
             yield M, H
 
@@ -45,7 +40,7 @@ BEST_MISTAKES = [
 def _shortfall(answer, M, H):
     """What is wrong with the heads an answer returns for (M, H), judged by their error alone."""
     n, p, d = M.shape
-    c, V = (torch.as_tensor(part) for part in answer(M.clone(), H))
+    c, V = (torch.as_tensor(part) for part in answer(M, H))
     for name, given, shape in (("c", c, (H, n)), ("V", V, (H, p, d))):
         if tuple(given.shape) != shape:
             return f"{name} must have shape {shape} for H = {H}; got {tuple(given.shape)}"
@@ -68,13 +63,7 @@ def _shortfall(answer, M, H):
 )
 def grade_best_heads(answer):
     """A function (M (n, p, d), H) -> kernels c (H, n), value maps V (H, p, d), judged by its error alone."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    return next(filter(None, (_shortfall(answer, M, H) for M, H in _cases())), None)
-
-
-def _rank(matrix) -> int:
-    return int(torch.linalg.matrix_rank(matrix, rtol=1e-9))
+    return judged(answer, _shortfall, _cases())
 
 
 def _cut(W, rows, columns):
@@ -84,16 +73,16 @@ def _cut(W, rows, columns):
 def _two_ranks(W, past=1, cuts=range):
     n = len(W)
     states = max(
-        [_rank(_cut(W, slice(m, None), slice(0, m + past))) for m in cuts(n) if m + past > 0], default=0
+        [rank(_cut(W, slice(m, None), slice(0, m + past))) for m in cuts(n) if m + past > 0], default=0
     )
-    return torch.tensor([states, _rank(W.flatten(2).flatten(0, 1))])
+    return states, rank(W.flatten(2).flatten(0, 1))
 
 
 def _without_transpose(W):
     n = len(W)
     blocks = [W[m:, : m + 1] for m in range(n)]
-    states = max(_rank(b.reshape(b.shape[0] * b.shape[2], b.shape[1] * b.shape[3])) for b in blocks)
-    return torch.tensor([states, _two_ranks(W)[1]])
+    states = max(rank(b.reshape(b.shape[0] * b.shape[2], b.shape[1] * b.shape[3])) for b in blocks)
+    return states, _two_ranks(W)[1]
 
 
 RANKS_MISTAKES = [
@@ -110,11 +99,11 @@ RANKS_MISTAKES = [
         "you cut in the middle alone: the state must be wide enough for every cut",
     ),
     (
-        lambda W: _two_ranks(W).flip(0),
+        lambda W: _two_ranks(W)[::-1],
         "you have the two numbers in the wrong order: states first, then heads",
     ),
     (
-        lambda W: torch.tensor([_rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]]),
+        lambda W: (rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]),
         "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "
         "outputs from m on",
     ),
@@ -123,14 +112,14 @@ RANKS_MISTAKES = [
 
 def _tables():
     """Causal tables: two poles, one head whose early cuts are the widest, a delay, random, no memory."""
-    R = torch.randn(2, 2, 3, **_like(1))
+    R = torch.randn(2, 2, 3, **seeded(1))
     two = torch.einsum("st,spd->tpd", torch.tensor([0.9, -0.5], dtype=f64)[:, None] ** torch.arange(8), R)
     delay = torch.zeros(5, 2, 2, dtype=f64)
     delay[3] = torch.eye(2, dtype=f64)
     early = torch.zeros(9, 9, 2, 2, dtype=f64)
-    early[2:5, :3] = torch.randn(3, 3, 1, 1, **_like(2)) * torch.randn(2, 2, **_like(3))
+    early[2:5, :3] = torch.randn(3, 3, 1, 1, **seeded(2)) * torch.randn(2, 2, **seeded(3))
     causal = torch.ones(6, 6, dtype=f64).tril()[:, :, None, None]
-    loose = causal * torch.randn(6, 6, 1, 2, **_like(4))
+    loose = causal * torch.randn(6, 6, 1, 2, **seeded(4))
     memoryless = torch.diag_embed(torch.ones(4, dtype=f64))[:, :, None, None] * torch.ones(2, 2, dtype=f64)
     return [LagOperator(two).to_dense(), early, LagOperator(delay).to_dense(), loose, memoryless]
 
@@ -148,28 +137,28 @@ def grade_two_ranks(answer):
 
 
 def _from_modes(R):
-    return torch.tensor([sum(_rank(r) for r in R), _rank(R.flatten(1))])
+    return sum(rank(r) for r in R), rank(R.flatten(1))
 
 
 MODES_MISTAKES = [
     (
-        lambda R: torch.tensor([len(R), int(_from_modes(R)[1])]),
+        lambda R: (len(R), _from_modes(R)[1]),
         "your N counts every pole once: a pole with a residue of rank r needs r states",
     ),
     (
-        lambda R: torch.tensor([int(_from_modes(R)[0]), len(R)]),
+        lambda R: (_from_modes(R)[0], len(R)),
         "your k counts poles: residues that are combinations of others need no head of their own",
     ),
     (
-        lambda R: torch.tensor([int(_from_modes(R)[0])] * 2),
+        lambda R: [_from_modes(R)[0]] * 2,
         "your k counts states: the rank inside a residue makes states, not heads",
     ),
     (
-        lambda R: torch.tensor([int(_from_modes(R)[0]), _rank(R.sum(0))]),
+        lambda R: (_from_modes(R)[0], rank(R.sum(0))),
         "your k is the rank of one matrix: it is the number of independent ones",
     ),
     (
-        lambda R: torch.tensor([_rank(R.transpose(0, 1).flatten(1)), int(_from_modes(R)[1])]),
+        lambda R: (rank(R.transpose(0, 1).flatten(1)), _from_modes(R)[1]),
         "your N is the rank of all residues together: two poles share no state, even with equal residues",
     ),
 ]
@@ -181,7 +170,7 @@ MODES_MISTAKES = [
 )
 def grade_modes(answer):
     """A function (residues R (ν, p, d) of simple poles) -> (N, k), the states and the heads."""
-    planted = [torch.randn(3, 4, r, **_like(r)) @ torch.randn(3, r, 3, **_like(9)) for r in (1, 2, 3)]
+    planted = [torch.randn(3, 4, r, **seeded(r)) @ torch.randn(3, r, 3, **seeded(9)) for r in (1, 2, 3)]
     equal = planted[1][:1].expand(3, 4, 3).clone()
     tied = torch.cat([planted[0][:2], planted[0][:2].sum(0, keepdim=True)])
     cases = [(R,) for R in (*planted, equal, tied, torch.ones(5, 1, 1, dtype=f64))]

@@ -4,18 +4,15 @@ import math
 
 import torch
 
-from ssmbook.exercises import agrees, grader
+from ssmbook.chapters._graded import f64, rank, seeded
+from ssmbook.exercises import agrees, grader, judged
 
 _CASES = ((0.7, 2), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30))
 
 
 def _rotation_lags(theta, n):
-    turn = theta * torch.arange(n, dtype=torch.float64)
+    turn = theta * torch.arange(n, dtype=f64)
     return torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()], dim=1).reshape(n, 2, 2)
-
-
-def _fewest(theta, n):
-    return 2 if (n - 1) * abs(theta) < math.pi else 3
 
 
 @grader(
@@ -25,30 +22,27 @@ def _fewest(theta, n):
 )
 def grade_rotation(answer):
     """A function (theta, n >= 2) -> alpha (H, n) by lag, positive, V (H, 2, 2), as few heads as possible."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    for theta, n in _CASES:
-        alpha, V = (torch.as_tensor(part).detach().to(torch.float64) for part in answer(theta, n))
-        H, where = _fewest(theta, n), f"at theta = {theta}, n = {n}"
-        if V.ndim != 3 or tuple(V.shape[1:]) != (2, 2) or tuple(alpha.shape) != (len(V), n):
-            return (
-                f"{where}, expected alpha (H, n) and V (H, 2, 2); got {tuple(alpha.shape)}, {tuple(V.shape)}"
-            )
-        if not (alpha > 0).all():
-            return f"{where}, a coefficient is not positive: no finite logit gives it"
-        if not (alpha.sum(1) < 1).all():
-            return f"{where}, the coefficients of a head sum to 1 or more: nothing is left for the sink"
-        error = float((torch.einsum("hn,hpd->npd", alpha, V) - _rotation_lags(theta, n)).abs().max())
-        if not error < 1e-8:
-            return f"{where}, the heads miss a lag operator by {error:.1e}"
-        if len(V) != H:
-            return f"{where}, {H} heads suffice; got {len(V)}"
-    return None
+    return judged(answer, _rotation_hint, _CASES)
+
+
+def _rotation_hint(answer, theta, n):
+    alpha, V = (torch.as_tensor(part).detach().to(f64) for part in answer(theta, n))
+    H, where = 2 if (n - 1) * abs(theta) < math.pi else 3, f"at theta = {theta}, n = {n}"
+    if V.ndim != 3 or V.shape[1:] != (2, 2) or alpha.shape != (len(V), n):
+        return f"{where}, expected alpha (H, n) and V (H, 2, 2); got {tuple(alpha.shape)}, {tuple(V.shape)}"
+    if not (alpha > 0).all():
+        return f"{where}, a coefficient is not positive: no finite logit gives it"
+    if not (alpha.sum(1) < 1).all():
+        return f"{where}, the coefficients of a head sum to 1 or more: nothing is left for the sink"
+    error = float((torch.einsum("hn,hpd->npd", alpha, V) - _rotation_lags(theta, n)).abs().max())
+    if not error < 1e-8:
+        return f"{where}, the heads miss a lag operator by {error:.1e}"
+    return None if len(V) == H else f"{where}, {H} heads suffice; got {len(V)}"
 
 
 def _missed(M, *, rows="length", mean="weighted", energy="visible"):
     """The plateau over the energy; the keywords make the natural mistakes."""
-    S, length = M.double().cumsum(0).flatten(1), torch.arange(1.0, len(M) + 1, dtype=torch.float64)
+    S, length = M.double().cumsum(0).flatten(1), torch.arange(1.0, len(M) + 1, dtype=f64)
     weight = 1 / length
     center = {"weighted": weight @ S / weight.sum(), "plain": S.mean(0), "last": S[-1]}[mean]
     squares = (S - center).square().sum(1)
@@ -89,34 +83,27 @@ def grade_plateau(answer):
     return agrees(answer, _missed, cases, "not the plateau", mistakes=PLATEAU_MISTAKES)
 
 
-def _lags(n, p, d, rank=None):
-    """Random lags, of interaction rank ``rank`` where it is given."""
-    draw = torch.Generator().manual_seed(n + 10 * p + 100 * d)
-    M = torch.randn(rank or n, p, d, generator=draw, dtype=torch.float64)
-    mix = torch.randn(n, rank, generator=draw, dtype=torch.float64) if rank else None
-    return M if mix is None else torch.einsum("nr,rpd->npd", mix, M)
-
-
-def _rank(rows):
-    return int(torch.linalg.matrix_rank(rows, rtol=1e-9))
+def _lags(n, p, d, span=None):
+    """Random lags, of interaction rank ``span`` where it is given."""
+    like = seeded(n + 10 * p + 100 * d)
+    M = torch.randn(span or n, p, d, **like)
+    return torch.einsum("nr,rpd->npd", torch.randn(n, span, **like), M) if span else M
 
 
 def _pairwise(M):
-    draw = torch.Generator().manual_seed(1)
-    tokens = torch.randn(3, M.shape[2], generator=draw, dtype=torch.float64)
-    return max(_rank(M.double() @ x) for x in tokens)
+    return max(rank(M.double() @ x) for x in torch.randn(3, M.shape[2], **seeded(1)))
 
 
 PAIRWISE_MISTAKES = [
-    (lambda M: _rank(M.flatten(1)), "that is k: apply the lags to a token first, then count"),
-    (lambda M: _rank(M[:, :, 0]), "you feed the first unit vector, and some systems do not hear it"),
-    (lambda M: _rank(M.sum(2)), "you feed the token of ones, and some systems do not hear it"),
+    (lambda M: rank(M.flatten(1)), "that is k: apply the lags to a token first, then count"),
+    (lambda M: rank(M[:, :, 0]), "you feed the first unit vector, and some systems do not hear it"),
+    (lambda M: rank(M.sum(2)), "you feed the token of ones, and some systems do not hear it"),
     (
         lambda M: M.shape[1],
         "that is p, the most there can be; lags that map a token into fewer dimensions need fewer",
     ),
     (
-        lambda M: _rank(M.transpose(0, 1).flatten(1)),
+        lambda M: rank(M.transpose(0, 1).flatten(1)),
         "that is the dimension all lags reach with all tokens together; one token at a time may reach less",
     ),
 ]
@@ -129,12 +116,10 @@ def _pairwise_cases():
     deaf[:, :, 0] = 0
     silent = (4 * _lags(7, 3, 4)).round()  # whole numbers: the token of ones gives zeros, not rounding
     silent[:, :, 0] = -silent[:, :, 1:].sum(2)
-    skew = torch.zeros(
-        3, 4, 3, dtype=torch.float64
-    )  # the cross products: one token at a time reaches a plane
+    skew = torch.zeros(3, 4, 3, dtype=f64)  # the cross products: one token at a time reaches a plane
     for tau, (a, b) in enumerate(((1, 2), (2, 0), (0, 1))):
         skew[tau, a, b], skew[tau, b, a] = -1.0, 1.0
-    return [(M,) for M in (_lags(6, 4, 3, rank=2), rows, columns, deaf, silent, skew)]
+    return [(M,) for M in (_lags(6, 4, 3, span=2), rows, columns, deaf, silent, skew)]
 
 
 @grader(

@@ -72,8 +72,8 @@ def best_heads(W, H):
     fig, axes = figure(ncols=2, size="slider")
     top = float(W.block_norms().detach().max())
     rest = W - W.best_heads(H)
-    block_heatmap(W, axes[0], colorbar=False, vmax=top)
-    block_heatmap(rest, axes[1], colorbar=False, vmax=top)
+    block_heatmap(W, axes[0], vmax=top)
+    block_heatmap(rest, axes[1], vmax=top)
     axes[0].set_title("target W")
     axes[1].set_title(f"missed with H = {H}: {share_missed(W, H):.3f}")
     for ax in axes:

@@ -4,15 +4,14 @@ import math
 
 import torch
 
+from ssmbook.chapters._graded import f64, heads_agree, seeded
 from ssmbook.exercises import agrees, grader
 from ssmbook.operators import path_operator, secant_operator
-
-f64 = torch.float64
 
 
 def _planted(k: int, scale: float = 1.0, weakest: float = 1.0) -> torch.Tensor:
     """Blocks (5, 5, 3, 4) whose span has dimension ``k``, the weakest direction ``weakest`` of the first."""
-    like = {"generator": torch.Generator().manual_seed(k), "dtype": f64}
+    like = seeded(k)
     tables, value_maps = (torch.linalg.qr(torch.randn(m, k, **like)).Q for m in (25, 12))
     sizes = scale * torch.logspace(0, math.log10(weakest), k, dtype=f64)
     return ((tables * sizes) @ value_maps.T).reshape(5, 5, 3, 4)
@@ -76,16 +75,15 @@ SPAN_MISTAKES = [
 )
 def grade_span(answer):
     """A function ((n, n, p, d) tensor, rtol) -> dimension of the span of its n² blocks."""
-    cases = [case for case, _ in _cases()]
-    return agrees(answer, _span, cases, "not the count", mistakes=SPAN_MISTAKES)
+    return agrees(answer, _span, [case for case, _ in _cases()], "not the count", mistakes=SPAN_MISTAKES)
 
 
 def _span(W, rtol):
     return _count(torch.linalg.svdvals(_tall(W)), rtol)
 
 
-def _nearest(W, H, rows=_tall, sizes=True):
-    U, S, Vh = torch.linalg.svd(rows(W), full_matrices=False)
+def _nearest(W, H, sizes=True):
+    U, S, Vh = torch.linalg.svd(_tall(W), full_matrices=False)
     return ((U[:, :H] * (S[:H] if sizes else 1.0)) @ Vh[:H]).reshape(W.shape)
 
 
@@ -93,12 +91,6 @@ def _first_blocks(W, H):
     """Project on the span of the first H blocks in reading order: heads, and not the best."""
     Q = torch.linalg.qr(_tall(W)[:H].T).Q
     return (_tall(W) @ Q @ Q.T).reshape(W.shape)
-
-
-def _of_the_block_matrix(W, H):
-    n, _, p, d = W.shape
-    low = _nearest(_block_matrix(W), H, rows=lambda matrix: matrix)
-    return low.reshape(n, p, n, d).transpose(1, 2)
 
 
 HEADS_MISTAKES = [
@@ -121,36 +113,15 @@ HEADS_MISTAKES = [
 )
 def grade_heads(answer):
     """A function (W (n, n, p, d), H) -> (alpha (H, n, n), V (H, p, d)), the best H heads."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    cases = [(_random_blocks(n, p, d, seed), H) for seed, (n, p, d, H) in enumerate(_SIZES)]
-    for W, H in cases:
-        heads = answer(W.clone(), H)
-        if not isinstance(heads, tuple) or len(heads) != 2:
-            return f"return the pair (alpha, V); got {type(heads).__name__}"
-        n, _, p, d = W.shape
-        shapes = [tuple(torch.as_tensor(part).shape) for part in heads]
-        if shapes != [(H, n, n), (H, p, d)]:
-            return f"alpha must have shape {(H, n, n)} and V {(H, p, d)}; got {shapes[0]} and {shapes[1]}"
-
-    def assembled(W, H):
-        alpha, V = (torch.as_tensor(part).to(f64) for part in answer(W, H))
-        return torch.einsum("hij,hpd->ijpd", alpha, V)
-
+    sizes = ((4, 2, 2, 1), (5, 3, 2, 2), (3, 2, 4, 3))
+    cases = [(torch.randn(n, n, p, d, **seeded(seed)), H) for seed, (n, p, d, H) in enumerate(sizes)]
     hint = "alpha and V are right in shape and not the nearest; in the blocks of their sum"
-    return agrees(assembled, _nearest, cases, hint, mistakes=HEADS_MISTAKES)
-
-
-_SIZES = [(4, 2, 2, 1), (5, 3, 2, 2), (3, 2, 4, 3)]
-
-
-def _random_blocks(n, p, d, seed):
-    return torch.randn(n, n, p, d, generator=torch.Generator().manual_seed(seed), dtype=f64)
+    return heads_agree(answer, _nearest, cases, lambda W, H: (H, *W.shape[1:]), hint, mistakes=HEADS_MISTAKES)
 
 
 def _maps():
     """Three maps, each with the point at which it is asked."""
-    like = {"generator": torch.Generator().manual_seed(3), "dtype": f64}
+    like = seeded(3)
     A, points = torch.randn(2, 2, **like), [torch.randn(n, 2, **like) for n in (1, 4, 3)]
     maps = (
         lambda x: x**3,

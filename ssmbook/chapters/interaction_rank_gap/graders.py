@@ -2,13 +2,9 @@
 
 import torch
 
-from ssmbook.exercises import agrees, grader
-
-f64 = torch.float64
-
-
-def _like(seed):
-    return {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+from ssmbook.chapters._graded import f64, rank, seeded
+from ssmbook.exercises import agrees, grader, judged
+from ssmbook.systems import System, rotation
 
 
 def _shares(a: float, b: float, n: int, weigh=True):
@@ -62,15 +58,15 @@ def _off(V, M, x) -> float:
 
 def _lonely_cases():
     """Pairs (V, M): every basis vector agrees, only the kernel tells, generic, and two multiples."""
-    turn = torch.linalg.qr(torch.randn(3, 3, **_like(0))).Q
+    turn = torch.linalg.qr(torch.randn(3, 3, **seeded(0))).Q
     eye = torch.eye(3, dtype=f64)
-    v, w, m = torch.randn(3, 4, **_like(1))
-    V = torch.randn(2, 3, **_like(2))
+    v, w, m = torch.randn(3, 4, **seeded(1))
+    V = torch.randn(2, 3, **seeded(2))
     return [
         (eye, torch.diag(torch.tensor([1.0, 2.0, 2.0], dtype=f64))),
         (turn, turn @ torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=f64))),
         (torch.outer(v[:3], w), torch.outer(v[:3], m)),
-        (V, torch.randn(2, 3, **_like(3))),
+        (V, torch.randn(2, 3, **seeded(3))),
         (V, -3 * V),
         (torch.zeros(2, 2, dtype=f64), torch.zeros(2, 2, dtype=f64)),
     ]
@@ -83,16 +79,14 @@ def _lonely_cases():
 )
 def grade_lonely_token(answer):
     """A function (V, M), both (p, d) -> a token (d,) with Mx not on the line of Vx, or None if M = cV."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    return next(filter(None, (_lonely_hint(answer, V, M) for V, M in _lonely_cases())), None)
+    return judged(answer, _lonely_hint, _lonely_cases())
 
 
 def _lonely_hint(answer, V, M):
     """What is wrong with the token an answer returns for one pair."""
     ratio = (V * M).sum() / (V * V).sum().clamp(min=1e-300)
     multiple = torch.allclose(M, ratio * V, rtol=0, atol=1e-12)
-    x = answer(V.clone(), M.clone())
+    x = answer(V, M)
     if x is None:
         if multiple:
             return None
@@ -108,7 +102,7 @@ def _lonely_hint(answer, V, M):
         return "a token must be finite and not zero"
     if _off(V, M, x) > 1e-6:
         return None
-    if int(torch.linalg.matrix_rank(V)) == 1:
+    if rank(V) == 1:
         return (
             "Vx and Mx lie on one line for almost every x here: only where Vx = 0 does the head fall silent"
         )
@@ -117,12 +111,12 @@ def _lonely_hint(answer, V, M):
     return f"Mx is a multiple of Vx at your token {[round(t, 3) for t in x.tolist()]}"
 
 
-def _hole(V, M, images=True, early=-2, rank=torch.linalg.matrix_rank):
+def _hole(V, M, images=True, early=-2):
     """Whether one head with value map V has the outputs of the lags M for almost every input."""
-    r = int(rank(V, rtol=1e-9))
-    inside = not images or int(rank(torch.cat([V, *M], 1), rtol=1e-9)) == r
+    r = rank(V)
+    inside = not images or rank(torch.cat([V, *M], 1)) == r
     rows = [torch.stack([V.flatten(), lag.flatten()]) for lag in M[: max(0, r + early + 1)]]
-    return torch.tensor(inside and all(int(rank(row, rtol=1e-9)) == 1 for row in rows))
+    return inside and all(rank(row) == 1 for row in rows)
 
 
 HOLE_MISTAKES = [
@@ -143,13 +137,12 @@ HOLE_MISTAKES = [
 
 
 def _hole_cases():
-    c, s = torch.tensor(0.7).double().cos(), torch.tensor(0.7).double().sin()
-    turn, eye = torch.tensor([[c, -s], [s, c]]), torch.eye(2, dtype=f64)
-    clock = torch.stack([torch.linalg.matrix_power(turn, t) for t in range(6)])
-    left, right = torch.randn(4, 3, **_like(4)), torch.randn(3, 5, **_like(5))
-    inside = left @ torch.randn(6, 3, 5, **_like(6))
+    turn, eye = rotation(0.7, dtype=f64), torch.eye(2, dtype=f64)
+    clock = System(turn, eye, eye).lags(6)
+    left, right = torch.randn(4, 3, **seeded(4)), torch.randn(3, 5, **seeded(5))
+    inside = left @ torch.randn(6, 3, 5, **seeded(6))
     later = torch.cat([torch.tensor([2.0, -1.0]).double()[:, None, None] * (left @ right), inside[2:]])
-    line = left[:, :1] @ torch.randn(6, 1, 5, **_like(7))
+    line = left[:, :1] @ torch.randn(6, 1, 5, **seeded(7))
     singular = torch.diag(torch.tensor([1.0, 0.0], dtype=f64))
     return [
         (eye, clock),
@@ -159,8 +152,8 @@ def _hole_cases():
         (left @ right, inside),
         (left @ right, later),
         (left[:, :1] @ right[:1], line),
-        (left @ right, later + 0.1 * torch.randn(6, 4, 5, **_like(8))),
-        (left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **_like(9))])),
+        (left @ right, later + 0.1 * torch.randn(6, 4, 5, **seeded(8))),
+        (left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **seeded(9))])),
     ]
 
 
@@ -171,5 +164,4 @@ def _hole_cases():
 )
 def grade_hole(answer):
     """A function (V (p, d), M (n, p, d)) -> bool: one head with free coefficients, almost every input."""
-    cases = _hole_cases()
-    return agrees(answer, _hole, cases, "a case is decided wrongly", mistakes=HOLE_MISTAKES)
+    return agrees(answer, _hole, _hole_cases(), "a case is decided wrongly", mistakes=HOLE_MISTAKES)

@@ -2,15 +2,14 @@
 
 import torch
 
+from ssmbook.chapters._graded import f64, seeded
 from ssmbook.exercises import agrees, grader
 from ssmbook.systems import System, hankel_matrix, impulse_response, mass_on_spring, phi1, random_stable, zoh
-
-f64 = torch.float64
 
 
 def _flows():
     """Continuous-time systems with an invertible A, each with its step."""
-    new = {"generator": torch.Generator().manual_seed(0), "dtype": f64}
+    new = seeded(0)
     yield mass_on_spring(1.0, 0.4, 4.0, dtype=f64), 0.3
     yield System(torch.randn(3, 3, **new), torch.randn(3, 2, **new), torch.randn(2, 3, **new)), 0.7
 
@@ -134,15 +133,13 @@ def grade_translate(answer):
 
 
 def _delay(N: int):
-    A = torch.diag(torch.ones(N - 1, dtype=torch.float64), 1)
-    eye = torch.eye(N, dtype=torch.float64)
-    return System(A, eye[:, -1:], eye[:1])
+    eye = torch.eye(N, dtype=f64)
+    return System(eye.roll(1, 1).triu(), eye[:, -1:], eye[:1])
 
 
 def _systems():
     for seed, (N, d, p) in enumerate(((1, 1, 1), (2, 1, 3), (3, 2, 2), (5, 3, 1))):
-        generator = torch.Generator().manual_seed(seed)
-        yield random_stable(N, d, p, rho=0.9, generator=generator, dtype=torch.float64)
+        yield random_stable(N, d, p, rho=0.9, **seeded(seed))
     yield _delay(3)
 
 

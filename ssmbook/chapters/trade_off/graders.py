@@ -2,16 +2,14 @@
 
 import torch
 
+from ssmbook.chapters._graded import f64, seeded
 from ssmbook.exercises import agrees, grader
 from ssmbook.maps import LTISSM
-
-f64 = torch.float64
 
 
 def _cases():
     for seed, (n, weight) in enumerate(((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002))):
-        generator = torch.Generator().manual_seed(seed)
-        like = {"generator": generator, "dtype": f64}
+        like = seeded(seed)
         M = LTISSM.random(4, 3, N=5, rho=0.8, **like).system.lags(n).detach()
         yield M, torch.randn(3, 4, **like), weight
     V = torch.eye(2, dtype=f64)
@@ -146,6 +144,6 @@ def grade_state(answer):
     """A function (K (m, c), v (m, r)) -> the best answers (m, r) of a linear state."""
     cases = []
     for seed, (m, c, r) in enumerate(((3, 5, 2), (8, 4, 3), (12, 5, 1))):
-        like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+        like = seeded(seed)
         cases.append((torch.randn(m, c, **like), torch.randn(m, r, **like)))
     return agrees(answer, _best_answers, cases, "the answers are not the best ones", mistakes=STATE_MISTAKES)

@@ -2,22 +2,19 @@
 
 import torch
 
+from ssmbook.chapters._graded import f64, heads_agree, seeded, summed
 from ssmbook.exercises import agrees, grader
-
-f64 = torch.float64
-
-
-def _window(n: int, w: int) -> torch.Tensor:
-    weights = torch.zeros(n, n, dtype=f64)
-    for i in range(n):
-        for j in range(max(0, i - w + 1), i + 1):
-            weights[i, j] = 1 / w
-    return weights
+from ssmbook.operators import LagOperator
+from ssmbook.systems import System, rotation
 
 
 def _band(n, w, keep):
     lag = torch.arange(n)[:, None] - torch.arange(n)[None, :]
-    return keep(lag).to(f64)
+    return keep(lag).to(f64) / w
+
+
+def _window(n, w):
+    return _band(n, w, lambda lag: (lag >= 0) & (lag < w))
 
 
 WINDOW_MISTAKES = [
@@ -26,12 +23,12 @@ WINDOW_MISTAKES = [
         "your rows sum to 1, and here the first rows sum to less: a token before the first counts as 0",
     ),
     (
-        lambda n, w: _band(n, w, lambda lag: (lag >= 0) & (lag <= w)) / w,
+        lambda n, w: _band(n, w, lambda lag: (lag >= 0) & (lag <= w)),
         "your window holds w + 1 tokens: the token itself is one of the w",
     ),
     (lambda n, w: _window(n, w).T, "your table is transposed: rows are outputs, and the past is to the left"),
     (
-        lambda n, w: _band(n, w, lambda lag: lag.abs() < w) / w,
+        lambda n, w: _band(n, w, lambda lag: lag.abs() < w),
         "your outputs see their future: entries above the diagonal are 0",
     ),
     (lambda n, w: w * _window(n, w), "that is the moving sum: the average divides by w"),
@@ -70,7 +67,7 @@ MISSED_MISTAKES = [
 
 
 def _lags(n, p, d, seed):
-    return torch.randn(n, p, d, generator=torch.Generator().manual_seed(seed), dtype=f64)
+    return torch.randn(n, p, d, **seeded(seed))
 
 
 @grader(
@@ -93,23 +90,15 @@ def _fading_heads(theta, rho, n):
 
 
 def _of_fading(theta, rho, n):
-    """The operator (n, n, 2, 2) by matrix powers: another way than that of the two heads."""
-    A = rho * torch.linalg.matrix_exp(torch.tensor([[0.0, -theta], [theta, 0]], dtype=f64))
-    W = torch.zeros(n, n, 2, 2, dtype=f64)
-    for i in range(n):
-        for j in range(i + 1):
-            W[i, j] = torch.linalg.matrix_power(A, i - j)
-    return W
-
-
-def _assembled(alpha, V):
-    return torch.einsum("hij,hpd->ijpd", alpha, V)
+    """The operator (n, n, 2, 2) by the powers of A: another way than that of the two heads."""
+    eye = torch.eye(2, dtype=f64)
+    return LagOperator(System(rotation(theta, rho=rho, dtype=f64), eye, eye).lags(n)).to_dense()
 
 
 def _upper_too(theta, rho, n):
     tau = torch.arange(n, dtype=f64)[:, None] - torch.arange(n, dtype=f64)[None, :]
     alpha = rho**tau * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)])
-    return _assembled(alpha, _fading_heads(theta, rho, n)[1])
+    return summed(alpha, _fading_heads(theta, rho, n)[1])
 
 
 FADING_MISTAKES = [
@@ -129,21 +118,7 @@ FADING_MISTAKES = [
 )
 def grade_fading(answer):
     """A function (theta, rho, n) -> (alpha (2, n, n), V (2, 2, 2)): two heads that turn and fade."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
     cases = [(0.7, 0.9, 6), (0.3, 1.0, 5), (2.0, 0.5, 1), (-1.1, 0.8, 7)]
-    for case in cases:
-        heads = answer(*case)
-        if not isinstance(heads, tuple) or len(heads) != 2:
-            return f"return the pair (alpha, V); got {type(heads).__name__}"
-        shapes = [tuple(torch.as_tensor(part).shape) for part in heads]
-        if shapes != [(2, case[2], case[2]), (2, 2, 2)]:
-            wanted = f"alpha must have shape (2, {case[2]}, {case[2]}) and V (2, 2, 2)"
-            return f"{wanted}; got {shapes[0]} and {shapes[1]}"
-
-    def assembled(theta, rho, n):
-        alpha, V = (torch.as_tensor(part).to(f64) for part in answer(theta, rho, n))
-        return _assembled(alpha, V)
-
     hint = "the two heads do not add up to the system; in the blocks of the sum"
-    return agrees(assembled, _of_fading, cases, hint, mistakes=FADING_MISTAKES, rtol=1e-5, atol=1e-6)
+    how = {"mistakes": FADING_MISTAKES, "rtol": 1e-5, "atol": 1e-6}
+    return heads_agree(answer, _of_fading, cases, lambda theta, rho, n: (2, n, 2, 2), hint, **how)

@@ -168,7 +168,7 @@ def layer(name, W, top):
     Returns the figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
-    block_heatmap(W.to_dense().detach(), left, colorbar=False)
+    block_heatmap(W.to_dense().detach(), left)
     left.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output", title=name)
     sigma = W.spectrum()[:top] / W.spectrum()[0]
     right.bar(range(1, len(sigma) + 1), sigma, color=COLORS[FAMILIES[family_of(name)]])

@@ -2,41 +2,34 @@
 
 import torch
 
-from ssmbook.exercises import agrees, grader
+from ssmbook.chapters._graded import f64, rank, seeded
+from ssmbook.exercises import agrees, grader, judged
 from ssmbook.testing import MapContract
 
-f64 = torch.float64
 
-
-def _selective_table(delta, A, B, C):
+def _selective_table(delta, A, B, C, own_step=False):
+    """The table by the state itself; with ``own_step`` a token's own step decays it."""
     n = len(delta)
     table = torch.zeros(n, n, dtype=delta.dtype)
     for j in range(n):
         h = delta[j] * B[j]
         for i in range(j, n):
-            h = h if i == j else torch.exp(delta[i] * A) * h
-            table[i, j] = C[i] @ h
-    return table
-
-
-def _own_step_decays(delta, A, B, C):
-    table = torch.zeros(len(delta), len(delta), dtype=f64)
-    for j in range(len(delta)):
-        h = delta[j] * B[j]
-        for i in range(j, len(delta)):
-            h = torch.exp(delta[i] * A) * h
+            h = torch.exp(delta[i] * A) * h if i > j or own_step else h
             table[i, j] = C[i] @ h
     return table
 
 
 SELECTIVE_MISTAKES = [
-    (_own_step_decays, "a token's own step decays it in your table; it decays by the steps after its own"),
+    (
+        lambda *case: _selective_table(*case, own_step=True),
+        "a token's own step decays it in your table; it decays by the steps after its own",
+    ),
     (
         lambda delta, A, B, C: _selective_table(delta, A, B, C) / delta,
         "your tokens enter with B_j alone: they enter with their step, delta_j B_j",
     ),
     (
-        lambda delta, A, B, C: _selective_table(delta, A, B, C).T,
+        lambda *case: _selective_table(*case).T,
         "your table is transposed: the first index is that of the output",
     ),
     (
@@ -51,12 +44,12 @@ SELECTIVE_MISTAKES = [
 
 
 def _case(n: int, N: int, seed: int, scale: float = 1.0):
-    like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+    like = seeded(seed)
     delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
     return delta, A, torch.randn(n, N, **like), torch.randn(n, N, **like)
 
 
-def _gradients(table, case):
+def _gradients(table, *case):
     """Gradients by delta, A, B and C of the entries of ``table(*case)``, each with a weight of its own."""
     leaves = [t.clone().requires_grad_() for t in case]
     entries = torch.as_tensor(table(*leaves)).to(f64)
@@ -67,9 +60,9 @@ def _gradients(table, case):
     return [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True)]
 
 
-def _gradient_hint(answer, case):
+def _gradient_hint(answer, *case):
     for name, found, wanted in zip(
-        ("delta", "A", "B", "C"), _gradients(answer, case), _gradients(_selective_table, case), strict=True
+        ("delta", "A", "B", "C"), _gradients(answer, *case), _gradients(_selective_table, *case), strict=True
     ):
         if not found.isfinite().all():
             return (
@@ -91,7 +84,7 @@ def grade_selective_table(answer):
     cases = [_case(1, 3, 0), _case(7, 1, 1), _case(9, 4, 2), _case(8, 2, 3, scale=400.0)]
     hint = "not the table of the channel"
     problem = agrees(answer, _selective_table, cases, hint, mistakes=SELECTIVE_MISTAKES)
-    return problem or next(filter(None, (_gradient_hint(answer, case) for case in cases)), None)
+    return problem or judged(answer, _gradient_hint, cases)
 
 
 def _delta_table(q, k, beta, *, writes=True, erases=True, own=False, old_first=True):
@@ -134,7 +127,7 @@ DELTA_MISTAKES = [
 
 
 def _delta_case(n: int, r: int, seed: int):
-    like = {"generator": torch.Generator().manual_seed(seed), "dtype": f64}
+    like = seeded(seed)
     k = torch.nn.functional.normalize(torch.randn(n, r, **like))
     return torch.randn(n, r, **like), k, torch.rand(n, **like)
 
@@ -149,30 +142,26 @@ def grade_delta_table(answer):
     return agrees(answer, _delta_table, cases, "not DeltaNet's table", mistakes=DELTA_MISTAKES)
 
 
-def _rank(rows) -> int:
-    return int(torch.linalg.matrix_rank(rows, rtol=1e-10))
-
-
 def _row_rank(W):
-    return max(_rank(row.flatten(1)) for row in W)
+    return max(rank(row.flatten(1)) for row in W)
 
 
 ROW_MISTAKES = [
-    (lambda W: _rank(W.flatten(0, 1).flatten(1)), "that is k, of the whole table: count within each output"),
+    (lambda W: rank(W.flatten(0, 1).flatten(1)), "that is k, of the whole table: count within each output"),
     (
-        lambda W: max(_rank(column.flatten(1)) for column in W.transpose(0, 1)),
+        lambda W: max(rank(column.flatten(1)) for column in W.transpose(0, 1)),
         "you look down the columns: an output is a row, W[i]",
     ),
     (
-        lambda W: max(_rank(row.transpose(0, 1).flatten(1)) for row in W),
+        lambda W: max(rank(row.transpose(0, 1).flatten(1)) for row in W),
         "that is the rank of a row as one wide matrix; asked is how many of its blocks are independent",
     ),
-    (lambda W: _rank(W[-1].flatten(1)), "you count in the last output; another may hold more"),
+    (lambda W: rank(W[-1].flatten(1)), "you count in the last output; another may hold more"),
 ]
 
 
 def _row_case(kind: str):
-    like = {"generator": torch.Generator().manual_seed(7), "dtype": f64}
+    like = seeded(7)
     tables, maps = torch.randn(3, 6, 6, **like).tril(), torch.randn(3, 2, 3, **like)
     gates = torch.randn(6, 2, **like)
     W = torch.einsum("hij,hpd->ijpd", tables[:2], maps[:2])
