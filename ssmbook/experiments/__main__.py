@@ -7,17 +7,17 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from ssmbook._checks import check_choice
 from ssmbook._commands import say
 from ssmbook.experiments._runs import SIZES, Experiment, run
+from ssmbook.experiments.results import NAMES
 
-NAMES = ("learning-heads", "gradient-flow", "tasks", "language")
 INTERRUPTED, REFUSED = 130, 2
 
 
 def experiment(name: str) -> Experiment:
     """The experiment of this name; its module is loaded when it is asked for."""
-    if name not in NAMES:
-        raise ValueError(f"NAME must be one of {', '.join(NAMES)}; got {name!r}")
+    check_choice("NAME", name, NAMES)
     return import_module(f"ssmbook.experiments._{name.replace('-', '_')}").EXPERIMENT
 
 

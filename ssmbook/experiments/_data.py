@@ -63,11 +63,6 @@ def visible_rows(M):
     return visible, rows / rows.norm(), rows.norm()
 
 
-def _dense(M):
-    """The operator of the lags as one matrix (n p, n d)."""
-    return LagOperator(M).to_dense().permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
-
-
 def _matrix(alpha, V):
     """The operator of each student, (S, n p, n d)."""
     W = torch.einsum("shij,shpd->sipjd", alpha, V)
@@ -83,7 +78,7 @@ def train_on_data(M, H, m, *, noise, seeds, steps, seed):
     generator = torch.Generator().manual_seed(seed)
     new = {"generator": generator, "dtype": F64}
     n, p, d = M.shape
-    W = _dense(M)
+    W = LagOperator(M).to_block_matrix()
     W = W * (n * p) ** 0.5 / W.norm()  # outputs of variance one on the average
     x = torch.randn(seeds, m, n * d, **new)
     y = x @ W.mT + noise**0.5 * torch.randn(seeds, m, n * p, **new)

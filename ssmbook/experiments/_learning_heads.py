@@ -57,9 +57,10 @@ EXPERIMENT = Experiment("learning-heads", settings, jobs)
 
 
 def conditioned_system(k, d, p, n, *, rho, condition, least_share=1e-4, generator=None):
-    """A, B, C with k states whose poles have radius rho at most, by eigenvectors of a given condition number.
+    """A system of k states whose poles have radius rho at most, by eigenvectors of a given condition number.
 
-    Drawn until the last head carries ``least_share`` of the energy: a weaker one is legal but trains slowly.
+    Drawn until, on n tokens, the last head carries ``least_share`` of the energy: a weaker one is legal but
+    trains slowly.
     """
     for _ in range(500):
         modes = torch.linspace(1.0, 0.6, k, dtype=F64)
@@ -70,19 +71,10 @@ def conditioned_system(k, d, p, n, *, rho, condition, least_share=1e-4, generato
         P = U * torch.logspace(0, math.log10(condition), k, dtype=F64) @ V
         A = P @ torch.block_diag(*blocks) @ torch.linalg.inv(P)
         B, C = (torch.randn(shape, generator=generator, dtype=F64) for shape in ((k, d), (p, k)))
-        M = lags(A, B, C, n)
-        if float(heads.head_floor(M)[k - 1]) >= least_share:
-            return A, B, C, M
+        system = systems.System(A, B, C)
+        if float(heads.head_floor(system, n)[k - 1]) >= least_share:
+            return system
     raise ValueError(f"least_share must be within reach; got {least_share} for k = {k}")
-
-
-def lags(A, B, C, n):
-    """M_tau = C A^tau B for tau < n."""
-    M, block = [], B
-    for _ in range(n):
-        M.append(C @ block)
-        block = A @ block
-    return torch.stack(M)
 
 
 def _trained(M, k, given, seed):
@@ -102,15 +94,16 @@ def _teacher(given, i):
     k, rho, condition = given["teachers"][i]
     generator = torch.Generator().manual_seed(100 + i)
     sizes = (k, given["d"], given["p"], given["n"])
-    *_, M = conditioned_system(*sizes, rho=rho, condition=condition, generator=generator)
-    return {"rho": rho, "condition": condition, **_trained(M, k, given, seed=i)}
+    teacher = conditioned_system(*sizes, rho=rho, condition=condition, generator=generator)
+    trained = _trained(teacher.lags(given["n"]), k, given, seed=i)
+    return {"rho": rho, "condition": condition, **trained}
 
 
 def _shuffled(given):
     """A teacher of three states whose lags have their entries shuffled: the structure goes, the count too."""
     generator = torch.Generator().manual_seed(102)
     sizes = (3, given["d"], given["p"], given["n"])
-    *_, M = conditioned_system(*sizes, rho=0.8, condition=1, generator=generator)
+    M = conditioned_system(*sizes, rho=0.8, condition=1, generator=generator).lags(given["n"])
     shuffled = M.flatten()[torch.randperm(M.numel(), generator=generator)].reshape(M.shape)
     return _trained(shuffled, min(given["n"], M[0].numel()), given, seed=50)
 
@@ -123,9 +116,9 @@ def _class_systems():
     C = torch.tensor([[1.0, -0.3, 0.4], [0.2, 1.0, 0.6]], dtype=F64)
     positive = torch.diag(torch.tensor([0.95, 0.8, 0.5], dtype=F64))
     return {
-        "rotation": lags(turn, eye, eye, 20),
-        "positive poles": lags(positive, B, C, 20),
-        "turn and pole": lags(torch.block_diag(turn, pole), B, C, 20),
+        "rotation": systems.System(turn, eye, eye).lags(20),
+        "positive poles": systems.System(positive, B, C).lags(20),
+        "turn and pole": systems.System(torch.block_diag(turn, pole), B, C).lags(20),
     }
 
 
@@ -148,7 +141,8 @@ def _pairwise(given):
 
 def _on_data(given, m):
     generator = torch.Generator().manual_seed(21)
-    *_, M = conditioned_system(4, 3, 3, 16, rho=0.9, condition=1, least_share=1e-3, generator=generator)
+    teacher = conditioned_system(4, 3, 3, 16, rho=0.9, condition=1, least_share=1e-3, generator=generator)
+    M = teacher.lags(16)
     options = {"seeds": given["seeds"], "steps": given["data_steps"], "noise": 0.1, "seed": m}
     return {"k": 4, "floor": heads.head_floor(M), **train_on_data(M, list(range(7)), m, **options)}
 
@@ -161,7 +155,7 @@ def _spectrum(given):
     A = systems.real_modes((poles / 16).exp())
     B = torch.randn(size["N"], size["d"], generator=generator, dtype=F64)
     C = torch.randn(size["d"], size["N"], generator=generator, dtype=F64) / size["N"] ** 0.5
-    M = lags(A, B, C, size["n"])
+    M = systems.System(A, B, C).lags(size["n"])
     floor = heads.head_floor(M)
     run = train_plain(M, size["H"], seeds=given["seeds"], steps=size["steps"], seed=31)
     return {"states": size["N"], "floor": floor, **run}

@@ -21,11 +21,10 @@ def recurrence(a: Slow, b: Slow, h: Slow) -> None:
 def table(a: Slow, b: Slow, h: Slow) -> None:
     """The explicit way: write the table of weights a_{j+1} ... a_i to slow memory, then multiply by it."""
     T, machine = len(b.value), b.machine
-    one = torch.ones(1, 1, dtype=b.value.dtype)
     weights = machine.empty(T, T, like=b)
     row = None
     for i in range(T):
-        end = Fast(machine, one, torch.zeros(1, 1, dtype=torch.int64))
+        end = machine.constant(b.value.new_ones(1, 1))
         row = end if row is None else join([a.load(i) * row, end], 1)
         weights.store((slice(i, i + 1), slice(0, i + 1)), row)
     row = None
@@ -107,15 +106,14 @@ def chunked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
 def _chunk_table(a: Slow, start: int, stop: int, carried: bool) -> tuple[Fast, Fast | None]:
     """The weights inside one chunk, (Q, Q), and those of the state before it, (Q,)."""
     machine, Q = a.machine, stop - start
-    zero = torch.zeros(1, Q, dtype=a.value.dtype)
     rows, through, row = [], [], None
     for i in range(Q):
-        one = Fast(machine, torch.ones(1, 1, dtype=zero.dtype), torch.zeros(1, 1, dtype=torch.int64))
+        one = machine.constant(a.value.new_ones(1, 1))
         decay = a.load(slice(start + i, start + i + 1)) if i or carried else None
         row = one if row is None else join([decay * row, one], 1)
         if carried:
             through.append(through[-1] * decay if through else decay)
-        rest = Fast(machine, zero[:, i + 1 :], torch.zeros(1, Q - i - 1, dtype=torch.int64))
+        rest = machine.constant(a.value.new_zeros(1, Q - i - 1))
         rows.append(join([row, rest], 1))
     return join(rows), join(through) if carried else None
 
@@ -126,20 +124,16 @@ def fourier(a: Slow, b: Slow, h: Slow) -> None:
     if not bool((a.value[1:] == a.value[-1]).all()):
         raise ValueError("a must be constant: a Fourier transform knows nothing of decays that change")
     size = 1 << (2 * T - 1).bit_length() if T > 1 else 2
-    kernel, power = _one(a), a.load(slice(T - 1, T))
+    kernel, power = a.machine.constant(a.value.new_ones(1)), a.load(slice(T - 1, T))
     while len(kernel.value) < T:
         kernel = join([kernel, power * kernel])
         power = power * power
     columns = join([kernel[:T, None], b.load(slice(0, T))], 1)
-    padded = join([columns, columns.constant(columns.value.new_zeros(size - T, D + 1))])
+    padded = join([columns, a.machine.constant(columns.value.new_zeros(size - T, D + 1))])
     spectrum = _transform(Fast(a.machine, padded.value.to(torch.complex128), padded.depth), -1)
     padded = columns = kernel = None
     back = _transform(spectrum[:, :1] * spectrum[:, 1:], +1)[:T].real()
-    h.store(slice(0, T), back * back.constant(torch.full((1, 1), 1 / size, dtype=b.value.dtype)))
-
-
-def _one(a: Slow) -> Fast:
-    return Fast(a.machine, torch.ones(1, dtype=a.value.dtype), torch.zeros(1, dtype=torch.int64))
+    h.store(slice(0, T), back * a.machine.constant(b.value.new_full((1, 1), 1 / size)))
 
 
 def _transform(x: Fast, sign: int) -> Fast:
@@ -149,7 +143,7 @@ def _transform(x: Fast, sign: int) -> Fast:
         return x
     even, odd = _transform(x[0::2], sign), _transform(x[1::2], sign)
     angle = sign * 2 * math.pi / n * torch.arange(n // 2, dtype=torch.float64)
-    turned = odd.constant(torch.polar(torch.ones_like(angle), angle)[:, None]) * odd
+    turned = odd.machine.constant(torch.polar(torch.ones_like(angle), angle)[:, None]) * odd
     return join([even + turned, even - turned])
 
 

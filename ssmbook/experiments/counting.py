@@ -44,6 +44,10 @@ class Machine:
         """Room in slow memory, filled with NaN so that nothing unwritten is read unnoticed."""
         return self.slow(torch.full(shape, torch.nan, dtype=like.value.dtype))
 
+    def constant(self, value: Tensor) -> Fast:
+        """A constant of the program in fast memory, free but for the room it takes."""
+        return Fast(self, value, torch.zeros(value.shape, dtype=torch.int64))
+
     def _hold(self, words: int) -> None:
         self._live += words
         self.peak = max(self.peak, self._live)
@@ -70,10 +74,6 @@ class Slow:
     def blocks(self, n: int, L: int) -> Slow:
         """The first n L rows as n blocks of L: the same memory, seen differently."""
         return Slow(self.machine, *(t[: n * L].unflatten(0, (n, L)) for t in (self.value, self.depth)))
-
-    def rows(self, start: int) -> Slow:
-        """The rows from ``start`` on: the same memory."""
-        return Slow(self.machine, self.value[start:], self.depth[start:])
 
 
 class Fast:
@@ -112,10 +112,6 @@ class Fast:
 
     def __getitem__(self, index) -> Fast:
         return Fast(self.machine, self.value[index], self.depth[index])
-
-    def constant(self, value: Tensor) -> Fast:
-        """A constant of the program, free but for the room it takes."""
-        return Fast(self.machine, value, torch.zeros(value.shape, dtype=torch.int64))
 
     def real(self) -> Fast:
         """The real part."""

@@ -138,9 +138,7 @@ def place_match(filler: torch.Tensor, distance: int) -> torch.Tensor:
     distance < n. Returns (n, d), same dtype. Raises TypeError/ValueError outside. Introduced in
     *gradient-highway*.
     """
-    sizes = check_shape("filler", filler, "n d")
-    check_integer("d", sizes["d"], low=2)
-    distance = check_integer("distance", distance, low=1, high=sizes["n"] - 1)
+    distance = _distance(filler, distance)
     x = filler.clone()
     x[:, :2] = 0
     x[-1, QUESTION] = 1
@@ -155,7 +153,6 @@ def gated_reader(
     pre_activation: float,
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
 ) -> SelectiveSSM:
     """A selective SSM with A = -1 and step softplus(``pre_activation``) on flagged tokens, log 2 on others.
 
@@ -165,7 +162,7 @@ def gated_reader(
     """
     d = check_integer("d", d, low=2)
     value = float(as_real("pre_activation", pre_activation))
-    layer = SelectiveSSM(d, N=1, generator=generator, dtype=dtype, device=device)
+    layer = SelectiveSSM(d, N=1, generator=generator, dtype=dtype)
     with torch.no_grad():
         layer.b_delta.zero_()
         layer.W_delta.zero_()[:, 0] = value
@@ -179,14 +176,17 @@ def place_source(filler: torch.Tensor, distance: int) -> torch.Tensor:
     first because its own step would also forget a past. 1 <= distance < n. Returns (distance + 1, d), same
     dtype. Raises TypeError/ValueError outside. Introduced in *gradient-highway*.
     """
-    sizes = check_shape("filler", filler, "n d")
-    check_integer("d", sizes["d"], low=2)
-    distance = check_integer("distance", distance, low=1, high=sizes["n"] - 1)
-    x = filler[-1 - distance :].clone()
+    x = filler[-1 - _distance(filler, distance) :].clone()
     x[:, 0] = 1
     x[0] = 0
     x[0, 1] = 1
     return x
+
+
+def _distance(filler, distance) -> int:
+    sizes = check_shape("filler", filler, "n d")
+    check_integer("d", sizes["d"], low=2)
+    return check_integer("distance", distance, low=1, high=sizes["n"] - 1)
 
 
 def placed_profile(F: Callable, place: Callable, distances: Sequence[int]) -> torch.Tensor:

@@ -8,7 +8,7 @@ from ssmbook._checks import check_choice
 from ssmbook.experiments._runs import Results
 
 FOLDER = resources.files("ssmbook.experiments") / "measured"
-KNOWN = ("gradient-flow", "language", "learning-heads", "tasks")
+NAMES = ("gradient-flow", "language", "learning-heads", "tasks")
 
 
 def measurement(name: str) -> Results:
@@ -18,6 +18,6 @@ def measurement(name: str) -> Results:
     holds the numbers by job, ``command`` how to make them again, ``settings``, ``versions`` and ``machine``
     what made these. Raises ``ValueError`` for another name. Introduced in *learning-heads*.
     """
-    check_choice("name", name, KNOWN)
+    check_choice("name", name, NAMES)
     with resources.as_file(FOLDER / f"{name}.json") as path:
         return Results.load(path)

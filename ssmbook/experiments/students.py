@@ -11,19 +11,19 @@ from ssmbook._checks import check_choice, check_finite, check_integer, check_sha
 from ssmbook.experiments._data import visible_rows
 
 CLASSES = ("softmax", "sink", "rank one")
+MEMORY = 12  # steps that L-BFGS remembers
 
 
 def minimize(
-    objective: Callable, start: torch.Tensor, *, steps: int = 400, memory: int = 12
+    objective: Callable, start: torch.Tensor, *, steps: int = 400
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """L-BFGS for many problems at once: each has its own history, direction and step length.
 
     objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched; ``steps`` >= 0
     iterations at most. Backtracks to Armijo's condition; a problem whose line search fails restarts from its
     gradient, then stays. Returns the points (S, P), values (S,), and history (R, S) of the values, R at most
-    steps + 1.
-    Raises ``TypeError``/``ValueError`` for malformed arguments or a start that is not finite. Introduced in
-    *learning-heads*.
+    steps + 1. Raises ``TypeError``/``ValueError`` for malformed arguments or a start that is not finite.
+    Introduced in *learning-heads*.
     """
     check_shape("start", start, "S P")
     check_finite("start", start)
@@ -39,7 +39,7 @@ def minimize(
             direction = direction / slope.norm(dim=1, keepdim=True).clamp_min(1e-300)
         moved = _backtrack(objective, x, value, direction, (direction * slope).sum(1))
         new_value, new_slope = _with_gradient(objective, moved)
-        pairs = [*pairs[1 - memory :], (moved - x, new_slope - slope)]
+        pairs = [*pairs[1 - MEMORY :], (moved - x, new_slope - slope)]
         stuck, still = still, (moved == x).all(1)
         for s, y in pairs:  # a failed search forgets, and goes on from the gradient
             s[still], y[still] = 0.0, 0.0

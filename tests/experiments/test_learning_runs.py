@@ -14,8 +14,9 @@ from ssmbook.heads import head_count, head_floor, softmax_head_count
 @pytest.mark.parametrize(("k", "rho", "condition"), TEACHERS[::3])
 def test_a_teacher_has_the_count_and_the_radius_asked_for(k, rho, condition):
     g = torch.Generator().manual_seed(k)
-    A, _, _, M = conditioned_system(k, 4, 3, 20, rho=rho, condition=condition, generator=g)
-    assert math.isclose(float(torch.linalg.eigvals(A).abs().max()), rho, rel_tol=1e-9)
+    system = conditioned_system(k, 4, 3, 20, rho=rho, condition=condition, generator=g)
+    M = system.lags(20)
+    assert math.isclose(float(torch.linalg.eigvals(system.A).abs().max()), rho, rel_tol=1e-9)
     assert head_count(M).value == k and float(head_floor(M)[k - 1]) >= 1e-4
 
 
@@ -51,7 +52,7 @@ def test_heads_arrive_when_the_law_says():
 
 def test_with_much_data_the_error_is_floor_plus_parameters_times_noise():
     g = torch.Generator().manual_seed(2)
-    *_, M = conditioned_system(2, 2, 2, 6, rho=0.8, condition=1, least_share=0.05, generator=g)
+    M = conditioned_system(2, 2, 2, 6, rho=0.8, condition=1, least_share=0.05, generator=g).lags(6)
     run = _data.train_on_data(M, [1, 2], 2000, noise=0.5, seeds=4, steps=400, seed=3)
     floor = head_floor(M)
     for H, free, errors in zip(run["H"], run["free"], run["trained"], strict=True):

@@ -109,7 +109,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 def test_an_unknown_experiment(capsys):
     assert command.main(["chess"]) == command.REFUSED
-    assert "NAME must be one of learning-heads, gradient-flow" in capsys.readouterr().err
+    assert "NAME must be one of gradient-flow, language" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", command.NAMES)
