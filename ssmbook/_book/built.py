@@ -14,21 +14,9 @@ from ssmbook._book.moved import MARK
 
 HTML = Path("_build/html")
 STATEMENTS = ("definition", "theorem", "lemma", "proposition", "corollary")
-# Tag -> attribute that makes a browser fetch something as soon as the page opens.
-FETCHED = {
-    "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src",
-    "embed": "src", "object": "data", "track": "src", "input": "src",
-}  # fmt: skip
-FETCHED_LINKS = {
-    "stylesheet",
-    "icon",
-    "shortcut",
-    "preload",
-    "prefetch",
-    "modulepreload",
-    "preconnect",
-    "dns-prefetch",
-}
+# What a browser fetches as soon as the page opens: tags with an address, and relations of links.
+FETCHED = "script img iframe source video audio embed object track input".split()
+FETCHED_LINKS = set("stylesheet icon shortcut preload prefetch modulepreload preconnect dns-prefetch".split())
 
 
 def pages(html):
@@ -53,13 +41,10 @@ def leaves_the_site(address):
 
 def fetched(page):
     """(tag, address) of everything that the browser fetches by itself when it opens the page."""
-    for tag, attribute in FETCHED.items():
-        for node in page.find_all(tag):
-            if node.get(attribute):
-                yield tag, node[attribute]
-            for candidate in node.get("srcset", "").split(","):
-                if candidate.strip():
-                    yield tag, candidate.split()[0]
+    for node in page.find_all(FETCHED):
+        address = node.get("data" if node.name == "object" else "src")
+        more = (candidate.split()[0] for candidate in node.get("srcset", "").split(",") if candidate.strip())
+        yield from ((node.name, found) for found in (address, *more) if found)
     for node in page.find_all("link"):
         if FETCHED_LINKS & set(node.get("rel", [])):
             yield "link", node.get("href", "")

@@ -9,29 +9,23 @@ two mixing matrices, two value maps, no more and no fewer.
 from pathlib import Path
 
 import matplotlib
-import numpy as np
+import torch
 
+from ssmbook.chapters.preface.figures import LENGTH, turning_blocks
 from ssmbook.display import DIVERGING
 
 TARGET = Path("chapters/assets/card.png")
-LENGTH, RHO, THETA = 8, 0.93, 0.55
+THETA = 0.55
 INK = "#1b1f24"
 
 
 def operators():
     """The block matrix, the two mixing matrices and the two value maps."""
-    lag = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))
-    fade = np.where(lag >= 0, RHO ** np.abs(lag), 0.0)
-    mixing = fade * np.cos(lag * THETA), fade * np.sin(lag * THETA)
-    values = np.eye(2), np.array([[0.0, -1.0], [1.0, 0.0]])
-    turn = np.array([[np.cos(THETA), -np.sin(THETA)], [np.sin(THETA), np.cos(THETA)]])
-    blocks = [
-        [fade[i, j] * np.linalg.matrix_power(turn, max(i - j, 0)) for j in range(LENGTH)]
-        for i in range(LENGTH)
-    ]
-    whole = np.block(blocks)
-    assert np.allclose(whole, sum(np.kron(a, v) for a, v in zip(mixing, values, strict=True)))
-    return whole, mixing, values
+    W = turning_blocks(THETA)
+    mixing = W[..., 0].movedim(-1, 0)  # the first columns of the blocks
+    values = torch.tensor([[[1.0, 0], [0, 1]], [[0, -1], [1, 0]]], dtype=W.dtype)
+    assert torch.allclose(W, torch.einsum("hij,hpd->ijpd", mixing, values))
+    return W.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH), mixing, values
 
 
 def panel(figure, box, matrix, title):

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 PROVED_KINDS = ("theorem", "lemma", "proposition", "corollary")
 KINDS = ("definition", *PROVED_KINDS)
@@ -13,7 +14,7 @@ PROOF_OF = "proof-of-"
 GUARDS = "guards"
 SENTENCES = "chapters/statements.yml"
 
-_FENCE = re.compile(r"^[ >]*(?P<fence>`{3,}|:{3,})\{prf:(?P<kind>[a-z]+)\}[ \t]*(?P<title>.*)$")
+_FENCE = re.compile(r"^[ >]*(?P<fence>`{3,}|:{3,})\{(?P<name>[a-z:-]+)\}[ \t]*(?P<title>.*)$")
 _OPTION = re.compile(r"^[ >]*:?(?P<key>[a-z]+):[ \t]*(?P<value>.*)$")
 
 
@@ -55,12 +56,15 @@ class Claim:
 
 
 def directives(text):
-    """(kind, title, options) of every ``{prf:…}`` directive in a MyST text, in order."""
+    """(name, title, options, text) of every directive in a MyST text, in order."""
     lines = text.splitlines()
     for index, line in enumerate(lines):
         match = _FENCE.match(line)
         if match:
-            yield match["kind"], match["title"].strip(), _options(lines[index + 1 :])
+            inside = list(
+                takewhile(lambda line, end=match["fence"]: line.strip(" >") != end, lines[index + 1 :])
+            )
+            yield match["name"], match["title"].strip(), _options(inside), "\n".join(inside)
 
 
 def _options(lines):
@@ -151,7 +155,8 @@ def sentences(root):
 
 
 def _read_markdown(text, docname, claims):
-    for kind, title, options in directives(text):
+    for name, title, options, _ in directives(text):
+        kind = name.removeprefix("prf:")
         if kind in KINDS:
             label, classes = options.get("label", ""), options.get("class", "").split()
             claims.append(Claim(kind, title, label, classes, docname))

@@ -4,7 +4,6 @@ python -m ssmbook._book.notebooks execute                       # every notebook
 python -m ssmbook._book.notebooks execute chapters/a/b.ipynb    # one of them
 python -m ssmbook._book.notebooks to-text chapters/a/b.ipynb    # writes .text/a/b.md (md:myst)
 python -m ssmbook._book.notebooks from-text chapters/a/b.ipynb  # .text/a/b.md -> notebook, executed
-python -m ssmbook._book.notebooks check                         # is every notebook in the stable form?
 """
 
 import argparse
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from ssmbook._book.install_cell import with_install_cell
 from ssmbook._book.root import NotebookError, book_root
-from ssmbook._book.stable_form import is_stable, normalize
+from ssmbook._book.stable_form import normalize
 
 TIMEOUT_SECONDS = 600
 TEXT_FOLDER = ".text"
@@ -81,27 +80,18 @@ def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS, kernel_name="python
     return notebook
 
 
-def command_execute(path, root, timeout):
-    notebook_path, _ = pair(path, root)
+def command_execute(notebook_path, text_path, root, timeout):
     notebook = with_install_cell(read(notebook_path), root)
     write(execute(notebook, notebook_path.parent, notebook_path.name, timeout), notebook_path)
 
 
-def command_normalize(path, root, timeout):
-    notebook_path, _ = pair(path, root)
+def command_normalize(notebook_path, text_path, root, timeout):
     write(with_install_cell(read(notebook_path), root), notebook_path)
 
 
-def command_check(path, root, timeout):
-    notebook_path, _ = pair(path, root)
-    if not is_stable(read(notebook_path)):
-        raise NotebookError(f"{notebook_path} is not in the stable form: run `make notebooks ONLY={path}`.")
-
-
-def command_to_text(path, root, timeout):
+def command_to_text(notebook_path, text_path, root, timeout):
     import jupytext
 
-    notebook_path, text_path = pair(path, root)
     notebook = normalize(read(notebook_path))
     for cell in notebook.cells:
         # A computed alt text comes back with the outputs: keep it out of what people edit.
@@ -114,12 +104,11 @@ def command_to_text(path, root, timeout):
     jupytext.write(notebook, text_path, fmt="md:myst")
 
 
-def command_from_text(path, root, timeout, run=True):
+def command_from_text(notebook_path, text_path, root, timeout, run=True):
     import jupytext
 
-    notebook_path, text_path = pair(path, root)
     if not text_path.is_file():
-        raise NotebookError(f"{text_path} does not exist: write it, or start with `to-text {path}`.")
+        raise NotebookError(f"{text_path} does not exist: write it, or start with `to-text`.")
     notebook = with_install_cell(jupytext.read(text_path, fmt="md:myst"), root)
     notebook_path.parent.mkdir(parents=True, exist_ok=True)
     if run:
@@ -130,7 +119,6 @@ def command_from_text(path, root, timeout, run=True):
 COMMANDS = {
     "execute": (command_execute, "run notebooks in a fresh kernel and write them in the stable form"),
     "normalize": (command_normalize, "write notebooks in the stable form without running them"),
-    "check": (command_check, "fail if a notebook is not in the stable form"),
     "to-text": (command_to_text, "chapters/x.ipynb -> .text/x.md (jupytext md:myst)"),
     "from-text": (command_from_text, ".text/x.md -> chapters/x.ipynb, executed and in the stable form"),
 }
@@ -159,7 +147,7 @@ def main(arguments=None):
         root = book_root(options.paths[0] if options.paths else ".")
         for path in options.paths or all_notebooks(root):
             try:
-                function(path, root, options.timeout, **extra)
+                function(*pair(path, root), root, options.timeout, **extra)
                 print(f"{options.command}: {path}")
             except NotebookError as error:
                 failures += 1

@@ -10,15 +10,13 @@ from functools import partial
 from docutils import nodes
 
 from ssmbook._book import lists
-from ssmbook._book.claims import page_file, page_names, sources
+from ssmbook._book.claims import directives, page_file, page_names, sources
 from ssmbook._book.verification import escape
 
 SOLUTION = "solution-"
 HEADER = ("Stars", "Exercise and its grader", "Solution")
 
-_FENCE = re.compile(r"^(?:`{3,}|:{3,})\{(?P<kind>exercise|solution-start|solution-end)\}[ \t]*(?P<title>.*)$")
-_LABEL = re.compile(r"^:label:[ \t]*(?P<label>\S+)")
-_STARS = re.compile(r"^(?P<stars>★{1,3}) (?P<title>.+)$")
+_STARS = re.compile(r"(?P<stars>★{1,3}) (?P<title>.+)")
 _CHECK = re.compile(r"""\bcheck\(\s*["'](?P<name>[a-z0-9/-]+)["']""")
 _GRADER = re.compile(r"""^@grader\(\s*["'](?P<name>[^"']+)["']""", re.M)
 
@@ -40,40 +38,28 @@ def collect(root, docnames=None):
     """(exercises, problems): every exercise in the order of the book; one sentence for each thing wrong."""
     exercises, problems = [], []
     for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
-        current = solving = None  # the exercise being read, and the one being solved
+        solving = None  # the exercise that is being solved
         for kind, text, _ in cells:
-            for line in text.splitlines() if kind == "markdown" else ():
-                fence, label = _FENCE.match(line), _LABEL.match(line)
-                if fence and fence["kind"] == "exercise":
-                    current = _opened(fence["title"].strip(), docname)
-                    exercises.append(current)
-                elif fence and fence["kind"] == "solution-start":
-                    current, solving = None, _named(fence["title"].strip(), exercises)
+            if kind == "code" and solving and _CHECK.search(text):
+                solving.graded = _CHECK.search(text)["name"]
+            for name, title, options, inside in directives(text) if kind == "markdown" else ():
+                if name == "exercise":
+                    exercises.append(_exercise(title, options.get("label", ""), docname, inside))
+                elif name == "solution-start":
+                    solving = next((each for each in exercises if each.label == title), None)
                     if solving:
                         solving.solutions += 1
                     else:
-                        problems.append(f"{docname}: a solution of {fence['title']!r}, which is no exercise.")
-                elif fence:
+                        problems.append(f"{docname}: a solution of {title!r}, which is no exercise.")
+                elif name == "solution-end":
                     solving = None
-                elif current and label and not current.label:
-                    current.label = label["label"]
-                elif current and line.startswith(("```", ":::")):
-                    current = None
-                elif current and _CHECK.search(line):
-                    current.grader = _CHECK.search(line)["name"]
-            if kind == "code" and solving and _CHECK.search(text):
-                solving.graded = _CHECK.search(text)["name"]
     return exercises, problems + list(_problems(exercises, graders(root)))
 
 
-def _opened(title, docname):
-    stars = _STARS.match(title)
-    found = (stars["title"], "", docname, len(stars["stars"])) if stars else (title, "", docname)
-    return Exercise(*found)
-
-
-def _named(label, exercises):
-    return next((exercise for exercise in exercises if exercise.label == label), None)
+def _exercise(title, label, docname, text):
+    stars, check = _STARS.fullmatch(title), _CHECK.search(text)
+    words, count = (stars["title"], len(stars["stars"])) if stars else (title, 0)
+    return Exercise(words, label, docname, count, grader=check["name"] if check else "")
 
 
 def graders(root):

@@ -116,9 +116,14 @@ def test_options_of_both_forms():
         "````{prf:theorem} A\n---\nlabel: thm-a\nclass: ours\n---\nlabel: no\n````\n"
         "> :::{prf:lemma} B\n> :label: lem-b\n"
     )
-    assert list(directives(text)) == [
-        ("theorem", "A", {"label": "thm-a", "class": "ours"}),
-        ("lemma", "B", {"label": "lem-b"}),
+    assert list(directives(text + "> Text.\n> :::\n")) == [
+        (
+            "prf:theorem",
+            "A",
+            {"label": "thm-a", "class": "ours"},
+            text.partition("\n")[2].partition("\n```")[0],
+        ),
+        ("prf:lemma", "B", {"label": "lem-b"}, "> :label: lem-b\n> Text."),
     ]
 
 

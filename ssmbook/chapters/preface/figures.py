@@ -6,6 +6,7 @@ import torch
 
 from ssmbook.display import COLORS, FAMILIES, figure, label_line
 from ssmbook.display._pictures import signed
+from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
 
 LENGTH, RHO = 8, 0.93
@@ -15,11 +16,8 @@ LENGTH, RHO = 8, 0.93
 def turning_blocks(theta):
     """The operator (n, n, 2, 2) of a state that turns by ``theta`` and shrinks at each token."""
     eye = torch.eye(2, dtype=torch.float64)
-    M = System(RHO * rotation(torch.tensor(theta, dtype=torch.float64)), eye, eye).lags(LENGTH)
-    W = torch.zeros(LENGTH, LENGTH, 2, 2, dtype=torch.float64)
-    for tau in range(LENGTH):
-        W.diagonal(-tau).copy_(M[tau][..., None])
-    return W
+    system = System(rotation(theta, rho=RHO, dtype=torch.float64), eye, eye)
+    return LagOperator(system.lags(LENGTH)).to_dense()
 
 
 def best_head(W):
