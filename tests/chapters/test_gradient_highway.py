@@ -80,8 +80,6 @@ def test_curves_are_drawn_on_log_axes_as_given():
     assert slopes == pytest.approx([0, -1, -2, -3], abs=1e-9)  # a power is a straight line
     band = right.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == pytest.approx(1e-9) and band[:, 1].max() == pytest.approx(1.024)
-    with pytest.raises(ValueError, match="curves must have the names"):
-        figures.reach_lines({}, (stops, stops))
 
 
 def test_measurements_lie_over_laws_in_the_panels_of_the_companion():

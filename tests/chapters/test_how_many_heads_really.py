@@ -73,12 +73,6 @@ def test_a_frame_shows_lags_cone_and_certificate(n):
     assert path.contains_point((0.1, -1.0)) == (n == 6)
 
 
-def test_frames_ask_for_one_of_two_certificates():
-    undecided = softmax_head_count(turning(5, math.pi / 4)).evidence
-    with pytest.raises(ValueError, match="certificate must be one of separating, dependency; got undecided"):
-        figures.certificate_frame(turning(5), undecided)
-
-
 def test_fits_share_an_axis_and_show_every_curve():
     curves = {"H = 2": torch.tensor([1.0, 0.5, 0.4]), "H = 3": torch.tensor([1.0, 0.1, 1e-7])}
     panels = {"left": ({"H = 2": curves["H = 2"]}, {"plateau": 0.3}), "right": (curves, {"floor": 0.2})}

@@ -46,11 +46,6 @@ def test_the_clock_frame(theta):
             assert value == pytest.approx(share(angle, n), abs=1e-12)
 
 
-def test_the_clock_frame_wants_a_token():
-    with pytest.raises(ValueError, match="n must be"):
-        figures.clock_frame(0.7, 0)
-
-
 @pytest.mark.parametrize("theta", [0.7, 1.9])
 def test_the_parallelogram_ends_in_the_target(theta):
     fig, alt = figures.two_tokens(theta)

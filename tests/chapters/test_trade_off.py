@@ -33,9 +33,6 @@ def test_arcs_are_as_wide_as_the_weights():
     said = [text.get_text() for ax in fig.axes for text in ax.texts]
     assert said.count("? κ2") == 2 and "weight 0.900: answers v2" in said and "48 numbers" in said
     assert "weight 0.900" in alt and "48 numbers" in alt
-    for bad in (-1, 4):
-        with pytest.raises(ValueError, match="asked must be"):
-            figures.strip_and_bucket(weights, bad)
 
 
 def test_each_map_stands_at_its_span_and_its_two_reaches():
@@ -81,5 +78,3 @@ def test_a_power_is_straight_and_an_exponential_bends_down():
     assert (np.diff(np.diff(exponential[:, 1]) / np.diff(exponential[:, 0])) < -0.1).all()
     assert len(cut) == 2 and np.allclose(law, power)  # a share of zero has no place on the axis
     assert "attention 3.1e-02" in alt and sorted(t.get_text() for t in ax.texts) == sorted(shares)
-    with pytest.raises(ValueError, match="distances"):
-        figures.reach_lines([1], {"a": [1.0]})

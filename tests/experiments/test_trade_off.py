@@ -158,10 +158,6 @@ def test_bad_input_is_named():
         bench.highway_tokens(head, 4)
     with pytest.raises(ValueError, match="asked must be between 0 and 2; got 3"):
         bench.recall_tokens(torch.eye(3, dtype=F64), tokens(3, 2), 3)
-    with pytest.raises(ValueError, match="places must hold at least one map"):
-        figures.plane({})
-    with pytest.raises(ValueError, match=r"places\['a'\] must hold reaches in \[0, 1\]"):
-        figures.plane({"a": (1, 1, 0.1, 1.5)})
 
 
 def test_figures_draw_what_they_are_given():

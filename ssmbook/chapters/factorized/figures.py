@@ -7,7 +7,6 @@ import torch
 from ssmbook.display import COLORS, LINES, figure, label_line, number
 
 f64 = torch.float64
-PLANE = torch.tensor([[[1.0, 0], [0, 1]], [[0, -1], [1, 0]]], dtype=f64) / 2**0.5  # I and J, of length 1
 
 
 def turning_angles(phi, samples=400):

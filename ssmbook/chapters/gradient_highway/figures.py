@@ -115,15 +115,15 @@ def two_lanes_alt(t: float) -> str:
     )
 
 
-def reach_lines(curves: Mapping[str, tuple], band: tuple, *, low: float = 1e-12, high: float = 30.0):
+def reach_lines(curves: Mapping[str, tuple], band: tuple):
     """Draw gradient against distance, both on log axes: linear systems left, one softmax head right.
 
     curves: for each of "ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random
     tokens" a triple of tensors (m,): distances, measured norms, law or bound (or None). band: two tensors
     (m,) beside "random tokens". On these axes a power is a straight line and an exponential bends down.
-    Returns the figure; raises ValueError for other names.
+    Returns the figure.
     """
-    fig, axes = _panels(curves, _REACH, low, high)
+    fig, axes = _panels(curves, _REACH, (1e-12, 30.0))
     for ax in axes:
         ax.set(xscale="log", xlim=(0.9, 1200))
     tau = np.asarray(curves["random tokens"][0], dtype=float)
@@ -132,26 +132,23 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple, *, low: float = 1e-12,
     return fig
 
 
-def flow_panels(curves: Mapping[str, tuple], *, low: float = 1e-24, high: float = 1e5):
+def flow_panels(curves: Mapping[str, tuple]):
     """Draw transients and a recurrent network left, a selective model right, norms on a log axis.
 
     curves: for each of "Jordan block", "non-normal", "tanh RNN", "gate held", "gate open" a triple of tensors
     (m,): distances, measured norms, law or bound. Measurements are lines (dots when few), laws and bounds
-    black and dashed. Returns the figure; raises ValueError for other names.
+    black and dashed. Returns the figure.
     """
-    fig, axes = _panels(curves, _FLOW, low, high)
+    fig, axes = _panels(curves, _FLOW, (1e-24, 1e5))
     for ax in axes:
         ax.set_xlim(0, 1060)
     return fig
 
 
-def _panels(curves, panels, low, high):
-    wanted = [name for labels in panels.values() for name in labels]
-    if set(curves) != set(wanted):
-        raise ValueError(f"curves must have the names {', '.join(wanted)}; got {', '.join(curves)}")
+def _panels(curves, panels, ylim):
     fig, axes = figure(ncols=2, sharey=True)
     for ax, (title, labels) in zip(axes, panels.items(), strict=True):
-        ax.set(title=title, yscale="log", ylim=(low, high), xlabel=r"distance $\tau$")
+        ax.set(title=title, yscale="log", ylim=ylim, xlabel=r"distance $\tau$")
         ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
         for (name, label), hue in zip(labels.items(), _HUES, strict=False):
             _draw(ax, name, curves[name], label, COLORS[hue])

@@ -9,15 +9,16 @@ from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line, number
 from ssmbook.display._pictures import equation, signed
+from ssmbook.numerics import numerical_rank
 
 
-def heads_as_kernels(M, c, V, shown=8):
-    """Draw the first ``shown`` lags as a column of tiles: a table of coefficients times a column of maps.
+def heads_as_kernels(M, c, V):
+    """Draw the first eight lags as a column of tiles: a table of coefficients times a column of maps.
 
     M (n, p, d), c (n, k) and V (k, p, d) with M_τ = Σ_h c_h(τ) V_h, on the CPU; each part has its own scale,
     blue is positive, orange negative. Returns ``fig, alt``.
     """
-    (k, p, d), shown = V.shape, min(shown, len(M))
+    (k, p, d), shown = V.shape, min(8, len(M))
     fig, axes = figure(ncols=5, size=(3.6, 5.0), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
     fig.stacks = ()
     parts = (tiles(M[:shown]), "=", c[:shown], "×", tiles(V))
@@ -72,8 +73,7 @@ def two_ranks(W, cut):
 
 def rank(matrix) -> int:
     """Singular values above 1e-10 of the largest."""
-    sigma = torch.linalg.svdvals(matrix)
-    return int((sigma > 1e-10 * sigma[0]).sum())
+    return numerical_rank(torch.linalg.svdvals(matrix), 1e-10)
 
 
 def error_curve(floor, heads, error, steps, history, least=1e-16):

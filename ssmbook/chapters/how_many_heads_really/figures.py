@@ -6,8 +6,6 @@ import numpy as np
 
 from ssmbook.display import COLORS, LINES, figure, label_line
 
-_KINDS = ("separating", "dependency")
-
 
 def flip_heads(c, alpha):
     """Return a figure of two positive heads whose difference alternates, and its alternative text.
@@ -59,10 +57,8 @@ def certificate_frame(M, certificate):
     M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
     of ``softmax_head_count``. Left: one dot for each lag, the value maps as arrows, and their cone: just
     wider than the arc of the lags, or the whole plane. Right: <U, M_tau> for each lag, or the weights of the
-    sum that is zero. Raises ``ValueError`` for any other certificate.
+    sum that is zero.
     """
-    if certificate.kind not in _KINDS:
-        raise ValueError(f"certificate must be one of {', '.join(_KINDS)}; got {certificate.kind}")
     points = _plane(M)
     fig, (plane, bars) = figure(ncols=2, size="slider")
     _draw_cone(plane, sink_value_maps(points))

@@ -6,6 +6,7 @@ import torch
 
 from ssmbook.display import COLORS, block_heatmap, figure, number
 from ssmbook.display._pictures import equation, signed
+from ssmbook.numerics import numerical_rank
 
 
 def block_matrices(named, *, alike=False):
@@ -36,8 +37,7 @@ def block_matrices(named, *, alike=False):
 
 def independent(W) -> int:
     """The number of independent matrices among the blocks of a tensor (n, n, p, d)."""
-    sigma = torch.linalg.svdvals(W.flatten(0, 1).flatten(1))
-    return int((sigma > 1e-10 * sigma[0]).sum())
+    return numerical_rank(torch.linalg.svdvals(W.flatten(0, 1).flatten(1)), 1e-10)
 
 
 def tall_table(W, H):

@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from ssmbook._checks import check_integer
 from ssmbook.chapters.two_ways_to_mix.figures import best_single_head, missed
 from ssmbook.display import COLORS, LINES, figure, label_line, number
 from ssmbook.systems import rotation
@@ -66,23 +65,22 @@ def _arrow(ax, tip, name, color, below=False):
     label_line(ax, x, y, name, color=COLORS[color], dx=0, dy=-10 if below else 9, ha="center")
 
 
-def clock_frame(theta: float, n: int = 20, lengths=(5, 20, 200)):
+def clock_frame(theta: float):
     """Draw the clock's lag operators in the plane of I and J with the best single head, and what it misses.
 
-    Left: n dots √(n−τ) (cos θτ, sin θτ), as far out as their lag is frequent, the line of the best single
+    Left: 20 dots √(n−τ) (cos θτ, sin θτ), as far out as their lag is frequent, the line of the best single
     head, and in gray what that misses. Right: the missed share against the angle for several lengths, marked
-    at theta. Returns the figure. Raises ``TypeError``/``ValueError`` for n < 1.
+    at theta. Returns the figure.
     """
-    n = check_integer("n", n, low=1)
     fig, (plane, values) = figure(ncols=2, size="slider")
-    best_single_head(plane, theta, n)
-    plane.set_title(f"{n} tokens: misses {missed(theta, n):.3f}")
+    best_single_head(plane, theta, 20)
+    plane.set_title(f"20 tokens: misses {missed(theta, 20):.3f}")
     grid = torch.linspace(0, math.pi, 181, dtype=torch.float64)
-    for length, color, line in zip(lengths, ("green", "orange", "blue"), LINES.values(), strict=False):
+    for length, color, line in zip((5, 20, 200), ("green", "orange", "blue"), LINES.values(), strict=False):
         curve = [missed(t, length) for t in grid.tolist()]
         values.plot(grid, curve, color=COLORS[color], ls=line)
         values.plot(theta, missed(theta, length), "o", color=COLORS[color], ms=6)
-        up = 8 if length == max(lengths) else -9
+        up = 8 if length == 200 else -9
         label_line(values, 1.2, curve[69], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center")
     values.set(ylim=(-0.02, 0.58), xlabel="angle θ", title="share of the energy missed")
     values.set_xticks((0, math.pi / 2, math.pi), ("0", "π/2", "π"))

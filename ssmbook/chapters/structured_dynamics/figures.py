@@ -10,6 +10,7 @@ import torch
 from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
+from ssmbook.numerics import numerical_rank
 
 
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
@@ -166,7 +167,7 @@ def past_and_future(table: torch.Tensor, m: int):
     """
     n, cut = len(table), table[m:, : m + 1]
     U, S, Vh = torch.linalg.svd(cut)
-    N = int((S > 1e-10 * S[0]).sum())
+    N = numerical_rank(S, 1e-10)
     fig, (left, right) = figure(ncols=2)
     top = float(table.abs().max())
     left.imshow(table, cmap=DIVERGING, vmin=-top, vmax=top)

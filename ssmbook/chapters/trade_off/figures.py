@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ssmbook._checks import check_integer
 from ssmbook.display import COLORS, LINES, figure, label_line
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
@@ -42,10 +41,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
     weights (m,): what the question ``asked`` gives to each of the m pairs, drawn as the width of its arc;
     state: numbers in the bucket. Returns ``fig, alt``.
     """
-    m = len(weights)
-    check_integer("len(weights)", m, low=2)
-    asked = check_integer("asked", asked, low=0, high=m - 1)
-    weights = [float(weight) for weight in weights]
+    m, weights = len(weights), [float(weight) for weight in weights]
     fig, panels = figure(ncols=2, size=(7.0, 2.5))
     for ax, title in zip(panels, ("a head keeps the strip", "a state is a bucket"), strict=True):
         ax.set(xlim=(-0.6, m + 0.6), ylim=(-1.9, 1.7), title=title)
@@ -57,24 +53,15 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
     strip, bucket = panels
     for t, weight in enumerate(weights):
         if weight > 1e-3:
-            bow = {
-                "arrowstyle": "-|>",
-                "connectionstyle": "arc3,rad=0.45",
-                "color": COLORS["blue"],
-                "lw": 4 * weight,
-            }
-            strip.annotate("", (t, 0.3), (m, 0.3), arrowprops=bow)
+            bow = {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.45", "color": COLORS["blue"]}
+            strip.annotate("", (t, 0.3), (m, 0.3), arrowprops=bow | {"lw": 4 * weight})
     answer = f"weight {weights[asked]:.3f}: answers v{asked + 1}"
     label_line(strip, m / 2, -1.1, answer, color=COLORS["blue"], dx=0, ha="center", fontsize=9)
     down = {"arrowstyle": "-|>", "color": COLORS["gray"], "lw": 1}
     for t in range(m):
         bucket.annotate("", (m / 2 + (t - m / 2) / 4, -0.95), (t, -0.3), arrowprops=down)
-    bucket.plot(
-        [m / 2 - 1, m / 2 - 0.8, m / 2 + 0.8, m / 2 + 1],
-        [-0.9, -1.75, -1.75, -0.9],
-        "-",
-        color=COLORS["orange"],
-    )
+    sides = [m / 2 + x for x in (-1, -0.8, 0.8, 1)]
+    bucket.plot(sides, [-0.9, -1.75, -1.75, -0.9], "-", color=COLORS["orange"])
     label_line(bucket, m / 2, -1.4, f"{state} numbers", color=COLORS["orange"], dx=0, ha="center", fontsize=9)
     alt = (
         f"Two panels of {m} pairs and a question for pair {asked + 1}. The head's arc to that pair has "
@@ -94,9 +81,8 @@ def plane(places: Mapping[str, Sequence[float]]):
 
     places: name -> (k of the whole table, k in one output, typical reach, best reach); a reach lies in [0, 1]
     and is drawn at 1e-5 when smaller. Across: k in one output, maps of one k side by side. Up: open mark
-    typical, filled mark best, colored by group. Raises ``ValueError`` for no map or a reach outside.
+    typical, filled mark best, colored by group.
     """
-    _check(places)
     fig, ax = figure(size=(3.6, 4.4))
     for name, across in _side_by_side(places).items():
         typical, best = (max(share, FLOOR) for share in places[name][2:])
@@ -110,7 +96,9 @@ def plane(places: Mapping[str, Sequence[float]]):
     ax.set_xscale("log", base=2)
     ax.set(xticks=(1, 2, 4, 8, 16), xticklabels=("1", "2", "4", "8", "16"), xlim=(0.75, 24))
     ax.set(yscale="log", ylim=(FLOOR / 1.6, 9), xlabel="span: matrices in one output", ylabel="reach at 64")
-    _mark_floor(ax.set_yticks)
+    ticks = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1)
+    ax.set_yticks(ticks, ("less", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"), minor=False)
+    ax.set_yticks((), minor=True)
     for height, (group, (color, _)) in enumerate(GROUPS.items()):
         label_line(ax, 0.8, 1.1e-3 / 2.1**height, group, color=COLORS[color], dx=0, fontsize=9)
     return fig, _plane_alt(places)
@@ -140,19 +128,18 @@ def _side_by_side(places) -> dict[str, float]:
     return across
 
 
-def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]], *, low: float = 1e-5):
+def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]]):
     """Draw the typical share kept against distance, both axes logarithmic, a labeled line per map.
 
-    distances (m,); shares: name -> (m,) in [0, 1]; what falls below ``low`` leaves the picture. A power of
-    the distance is a straight line, an exponential bends down; dotted, one over the distance. Returns ``fig,
-    alt``. Raises ``TypeError``/``ValueError`` for fewer than 2 distances.
+    distances (m,); shares: name -> (m,) in [0, 1]; what falls below 1e-5 leaves the picture. A power of the
+    distance is a straight line, an exponential bends down; dotted, one over the distance. Returns ``fig,
+    alt``.
     """
-    check_integer("len(distances)", len(distances), low=2)
     fig, ax = figure(size=(3.6, 3.4))
     ends = []
     for (name, values), line in zip(shares.items(), [*LINES.values()] * 2, strict=False):
         color = COLORS[GROUPS[group_of(name)][0]]
-        seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if float(v) >= low]
+        seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if float(v) >= FLOOR]
         ax.plot(*zip(*seen, strict=True), color=color, linestyle=line, lw=1.6)
         ends.append((*seen[-1], name, color))
     ax.plot(distances, [1 / t for t in distances], linestyle=LINES["dotted"], color=COLORS["black"], lw=1)
@@ -163,7 +150,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]],
         label_line(ax, t, height, name, color=color, dx=6, fontsize=9)
     for t, share, name, color in (end for end in ends if end[0] != distances[-1]):
         label_line(ax, t, share, name, color=color, dx=6, fontsize=9)
-    ax.set(xscale="log", yscale="log", xlim=(1, distances[-1] * 12), ylim=(low, 1.6))
+    ax.set(xscale="log", yscale="log", xlim=(1, distances[-1] * 12), ylim=(FLOOR, 1.6))
     ax.set(xlabel="distance in tokens", ylabel="share of the gradient kept, typical")
     ax.set_xticks([t for t in distances if t <= distances[-1]][::2], [str(t) for t in distances[::2]])
     ax.minorticks_off()
@@ -171,28 +158,12 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]],
     return fig, f"Typical share kept at distance {distances[-1]}, lines from distance {distances[0]}: {last}."
 
 
-def _check(places):
-    if not places:
-        raise ValueError("places must hold at least one map; got none")
-    for name, (_, _, *shares) in places.items():
-        if not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"places[{name!r}] must hold reaches in [0, 1]; got {shares}")
-
-
-def _mark_floor(set_ticks):
-    ticks = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1)
-    set_ticks(ticks, ("less", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"), minor=False)
-    set_ticks((), minor=True)
-
-
 def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
     """Return a figure of the gradient of a sum hybrid against distance, over its floor and beside its SSM.
 
     weight: the state space model's share in this frame, 0 to 1; distances (m,); hybrid, floor, alone (m,):
-    ||J|| of the hybrid, the proven floor, ||J|| of the weighted SSM; nonpositive values are left out. Raises
-    ``TypeError``/``ValueError`` for fewer than 2 distances.
+    ||J|| of the hybrid, the proven floor, ||J|| of the weighted SSM; nonpositive values are left out.
     """
-    check_integer("len(distances)", len(distances), low=2)
     fig, ax = figure(size="panel")
     curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
     shifts = {"floor": -10, "hybrid": 10} if weight == 1 else {"floor": -7, "hybrid": 7}
@@ -211,9 +182,8 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     """Return a figure of the share missed against the number of pairs, a labeled line per entry.
 
     counts (m,): pairs; lines: name -> shares (m,). Labels at the right end are pushed apart where they would
-    meet. Raises ``TypeError``/``ValueError`` for fewer than 2 counts.
+    meet.
     """
-    check_integer("len(counts)", len(counts), low=2)
     fig, ax = figure(size="panel")
     placed = []
     for (name, shares), color, line in zip(lines.items(), COLORS, LINES.values(), strict=False):
