@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch.func import functional_call
 
-from ..maps import RecurrentMap, SequenceMap
+from ..maps import SequenceMap
 from ._contract import Contract, draws, law, refuses, same
 
 LENGTH = 9
@@ -198,10 +198,6 @@ class RecurrentMapContract(MapContract):
     """
 
     cases: ClassVar[dict[str, list]] = MapContract.cases | {"cut": [0, 1, 4, 9]}
-
-    def make(self, **new: Any) -> RecurrentMap:
-        """Return the map that is held to the laws. Introduced in *zoo*."""
-        raise NotImplementedError("say how the map is made: def make(self, **new)")
 
     def test_steps_make_the_whole(self, batch, n):
         m = self.map()

@@ -56,11 +56,7 @@ class OperatorContract(Contract):
         raise NotImplementedError("say how the operator is made: def make(self, random, batch, n)")
 
     def operator(
-        self,
-        batch: tuple[int, ...] = (),
-        n: int = 5,
-        dtype: torch.dtype = torch.float64,
-        seed: int = 0,
+        self, batch: tuple[int, ...] = (), n: int = 5, dtype: torch.dtype = torch.float64, seed: int = 0
     ) -> tuple[InteractionOperator, Callable]:
         """Return an operator and more random numbers of its dtype. Introduced in *zoo*."""
         random = draws(dtype, seed)

@@ -1,5 +1,7 @@
 """Graders of the chapter *factorized*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, no_pair, seeded
@@ -92,10 +94,7 @@ def _above(blocks, eps):
 
 
 COMMON_MISTAKES = [
-    (
-        lambda blocks, eps: _common_count(blocks, eps, power=1),
-        "you add up singular values: the energy is the sum of their squares",
-    ),
+    (partial(_common_count, power=1), "you add up singular values: the energy is the sum of their squares"),
     (
         lambda blocks, eps: max(_common_count(one[None], eps) for one in blocks),
         "you count each input by itself: one set of value maps has to serve them all",

@@ -1,5 +1,7 @@
 """Graders of the chapter *gates-and-depth*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, seeded
@@ -119,12 +121,9 @@ def _by_steps(decays, x, L, *, hand_on=True, late=0):
 
 
 CHUNK_MISTAKES = [
+    (partial(_by_steps, hand_on=False), "each of your chunks starts from nothing: hand the last output on"),
     (
-        lambda decays, x, L: _by_steps(decays, x, L, hand_on=False),
-        "each of your chunks starts from nothing: hand the last output on",
-    ),
-    (
-        lambda decays, x, L: _by_steps(decays, x, L, late=1),
+        partial(_by_steps, late=1),
         "what you hand on is one step too young: token i of a chunk sees it decayed by lambda^(i+1)",
     ),
 ]

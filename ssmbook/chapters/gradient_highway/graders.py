@@ -100,10 +100,7 @@ HELD_MISTAKES = [
 ]
 
 
-@grader(
-    "gradient-highway/held",
-    formula="sum the steps softplus(z_l), multiply by A and take exp once",
-)
+@grader("gradient-highway/held", formula="sum the steps softplus(z_l), multiply by A and take exp once")
 def grade_held(answer):
     """A function (z (T,), A < 0) -> number: the share of a state that a gap of T tokens keeps."""
     sizes = ((1, 0.0, -1.0), (7, -2.0, -0.5), (40, -4.0, -1.0), (5, 3.0, -0.1))

@@ -1,5 +1,7 @@
 """Graders of the chapter *head-count*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
@@ -27,11 +29,11 @@ def _svd_heads(M, H, weight=True, out=True):
 
 BEST_MISTAKES = [
     (
-        lambda M, H: _svd_heads(M, H, weight=False),
+        partial(_svd_heads, weight=False),
         "your value maps are those of lags that all count alike: lag τ stands n − τ times in the table",
     ),
     (
-        lambda M, H: _svd_heads(M, H, out=False),
+        partial(_svd_heads, out=False),
         "your value maps are right and your kernels are not: the weight √(n − τ) is still in them",
     ),
 ]
@@ -91,17 +93,14 @@ RANKS_MISTAKES = [
         "your cut mixes rows and columns: bring (i, j, p, d) into the order (i, p, j, d) first",
     ),
     (
-        lambda W: _two_ranks(W, past=0),
+        partial(_two_ranks, past=0),
         "your past ends before the cut: without a skip token m reaches output m through the state too",
     ),
     (
-        lambda W: _two_ranks(W, cuts=lambda n: [n // 2]),
+        partial(_two_ranks, cuts=lambda n: [n // 2]),
         "you cut in the middle alone: the state must be wide enough for every cut",
     ),
-    (
-        lambda W: _two_ranks(W)[::-1],
-        "you have the two numbers in the wrong order: states first, then heads",
-    ),
+    (lambda W: _two_ranks(W)[::-1], "you have the two numbers in the wrong order: states first, then heads"),
     (
         lambda W: (rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]),
         "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "

@@ -1,6 +1,7 @@
 """Graders of the chapter *how-many-heads-really*."""
 
 import math
+from functools import partial
 
 import torch
 
@@ -53,22 +54,16 @@ def _missed(M, *, rows="length", mean="weighted", energy="visible"):
 
 PLATEAU_MISTAKES = [
     (
-        lambda M: _missed(M, mean="plain"),
+        partial(_missed, mean="plain"),
         "your common row sum is the plain mean of the partial sums: row i counts with weight 1 / (i + 1)",
     ),
+    (partial(_missed, mean="last"), "your common row sum is the last partial sum; another one misses less"),
     (
-        lambda M: _missed(M, mean="last"),
-        "your common row sum is the last partial sum; another one misses less",
-    ),
-    (
-        lambda M: _missed(M, rows="whole"),
+        partial(_missed, rows="whole"),
         "a row spreads what it misses over its i + 1 blocks: the squared error of row i is divided by i + 1",
     ),
-    (
-        lambda M: _missed(M, energy="lags"),
-        "your energy counts each lag once; lag tau stands in n - tau blocks",
-    ),
-    (lambda M: _missed(M, energy=None), "that is the error itself; asked is its share of the energy"),
+    (partial(_missed, energy="lags"), "your energy counts each lag once; lag tau stands in n - tau blocks"),
+    (partial(_missed, energy=None), "that is the error itself; asked is its share of the energy"),
 ]
 
 

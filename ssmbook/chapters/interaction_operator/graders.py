@@ -1,6 +1,7 @@
 """Graders of the chapter *interaction-operator*."""
 
 import math
+from functools import partial
 
 import torch
 
@@ -49,10 +50,7 @@ SPAN_MISTAKES = [
         lambda W, rtol: _count(torch.linalg.svdvals(_block_matrix(W)), rtol),
         "that is the rank of W as one big matrix, not the number of independent blocks",
     ),
-    (
-        _by_gram,
-        "a Gram matrix squares the singular values, and the weak direction falls under the cut",
-    ),
+    (_by_gram, "a Gram matrix squares the singular values, and the weak direction falls under the cut"),
     (
         lambda W, rtol: _count(torch.linalg.svdvals(_tall(W).float()), rtol),
         "in single precision rounding noise counts as directions, and 1e-30 of them as none",
@@ -95,7 +93,7 @@ def _first_blocks(W, H):
 
 HEADS_MISTAKES = [
     (
-        lambda W, H: _nearest(W, H, sizes=False),
+        partial(_nearest, sizes=False),
         "your heads have the right maps and tables of size one: the singular values are missing",
     ),
     (
@@ -123,11 +121,7 @@ def _maps():
     """Three maps, each with the point at which it is asked."""
     like = seeded(3)
     A, points = torch.randn(2, 2, **like), [torch.randn(n, 2, **like) for n in (1, 4, 3)]
-    maps = (
-        lambda x: x**3,
-        lambda x: torch.tanh(x.cumsum(-2) @ A.T),
-        lambda x: x.cumsum(-2) * x.sin(),
-    )
+    maps = (lambda x: x**3, lambda x: torch.tanh(x.cumsum(-2) @ A.T), lambda x: x.cumsum(-2) * x.sin())
     return list(zip(maps, points, strict=True))
 
 
@@ -136,10 +130,7 @@ def _jacobian(F, x):
 
 
 PATH_MISTAKES = [
-    (
-        _jacobian,
-        "that is the Jacobian at X: average it over the points tX with t from 0 to 1",
-    ),
+    (_jacobian, "that is the Jacobian at X: average it over the points tX with t from 0 to 1"),
     (
         lambda F, x: _jacobian(F, x / 2),
         "you take the derivative at X/2 only: one point does not make the integral",

@@ -1,5 +1,7 @@
 """Graders of the chapter *interaction-rank-gap*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
@@ -120,19 +122,13 @@ def _hole(V, M, images=True, early=-2):
 
 
 HOLE_MISTAKES = [
+    (partial(_hole, early=-1000), "you forget the early lags: token 0 alone has nothing to combine"),
+    (partial(_hole, images=False), "you forget the images: no coefficients leave the image of V"),
     (
-        lambda V, M: _hole(V, M, early=-1000),
-        "you forget the early lags: token 0 alone has nothing to combine",
-    ),
-    (lambda V, M: _hole(V, M, images=False), "you forget the images: no coefficients leave the image of V"),
-    (
-        lambda V, M: _hole(V, M, early=10**6),
+        partial(_hole, early=10**6),
         "you ask for multiples of V at every lag: after r tokens coefficients reach any target",
     ),
-    (
-        lambda V, M: _hole(V, M, early=-1),
-        "you ask one lag too much: r tokens span the image, so output r − 1 is free",
-    ),
+    (partial(_hole, early=-1), "you ask one lag too much: r tokens span the image, so output r − 1 is free"),
 ]
 
 

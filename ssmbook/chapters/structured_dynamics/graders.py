@@ -1,5 +1,7 @@
 """Graders of the chapter *structured-dynamics* and of its deeper page."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, seeded
@@ -153,15 +155,12 @@ def _balanced(M, N, *, power: float = 0.5, lag: int = 1, turned: bool = False):
 
 
 REALIZE_MISTAKES = [
+    (partial(_balanced, lag=0), "your A is the identity: the table that gives A must start one lag later"),
     (
-        lambda M, N: _balanced(M, N, lag=0),
-        "your A is the identity: the table that gives A must start one lag later",
-    ),
-    (
-        lambda M, N: _balanced(M, N, power=1.0),
+        partial(_balanced, power=1.0),
         "the singular values are in O and in R: the product O R is then not the Hankel matrix",
     ),
-    (lambda M, N: _balanced(M, N, turned=True), "your A is transposed: O stands left of it, R right of it"),
+    (partial(_balanced, turned=True), "your A is transposed: O stands left of it, R right of it"),
 ]
 
 

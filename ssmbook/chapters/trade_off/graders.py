@@ -136,10 +136,7 @@ STATE_MISTAKES = [
 ]
 
 
-@grader(
-    "trade-off/state",
-    formula="S = (pinv(K) v)^T is the best state, so the answers are K pinv(K) v",
-)
+@grader("trade-off/state", formula="S = (pinv(K) v)^T is the best state, so the answers are K pinv(K) v")
 def grade_state(answer):
     """A function (K (m, c), v (m, r)) -> the best answers (m, r) of a linear state."""
     cases = []

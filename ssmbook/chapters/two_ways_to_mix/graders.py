@@ -1,5 +1,7 @@
 """Graders of the chapter *two-ways-to-mix*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, heads_agree, seeded, summed
@@ -58,10 +60,7 @@ MISSED_MISTAKES = [
         lambda M, H: _missed(M, H, lambda n: torch.arange(n, 0, -1, dtype=f64)),
         "a row that stands m times is worth one row times the root of m, and you multiply by m",
     ),
-    (
-        lambda M, H: _missed(M, H, power=1),
-        "energy is a sum of squares: square the singular values before you add them",
-    ),
+    (partial(_missed, power=1), "energy is a sum of squares: square the singular values before you add them"),
     (lambda M, H: 1 - _missed(M, H), "that is the share the heads keep; asked is the share they miss"),
 ]
 

@@ -1,5 +1,7 @@
 """Graders of the chapter *zoo*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
@@ -108,19 +110,13 @@ def _delta_table(q, k, beta, *, writes=True, erases=True, own=False, old_first=T
 
 DELTA_MISTAKES = [
     (
-        lambda q, k, beta: _delta_table(q, k, beta, writes=False),
+        partial(_delta_table, writes=False),
         "your tokens write with k_j alone: they write with strength beta_j",
     ),
+    (partial(_delta_table, erases=False), "nothing is erased in your table: that is linear attention"),
+    (partial(_delta_table, own=True), "your token erases itself: it meets the erasures of later tokens only"),
     (
-        lambda q, k, beta: _delta_table(q, k, beta, erases=False),
-        "nothing is erased in your table: that is linear attention",
-    ),
-    (
-        lambda q, k, beta: _delta_table(q, k, beta, own=True),
-        "your token erases itself: it meets the erasures of later tokens only",
-    ),
-    (
-        lambda q, k, beta: _delta_table(q, k, beta, old_first=False),
+        partial(_delta_table, old_first=False),
         "your erasures stand in the wrong order: that of token j + 1 comes first, next to k_j",
     ),
 ]
