@@ -185,13 +185,12 @@ def _copy(source, target):
 
 
 @compiled
-def _advance(x, delta, A, B, weighted, reset, before, after, u, decay):
+def _advance(x, delta, A, B, weighted, forget, before, after, u, decay):
     """All states ``after`` a step, from those ``before`` it; what enters; exp(Delta A) in its two parts."""
     for c in range(x.size):
         u[c] = np.float64(delta[c]) * x[c] if weighted else np.float64(x[c])
-    forget = reset.size > 0 and reset[0]
     for n in range(B.size):
-        m, B_n = min(n, len(A) - 1), np.float64(B[n])
+        m, B_n = n if n < len(A) else 0, np.float64(B[n])
         if n == m:
             for c in range(x.size):
                 decay[0, m, c], decay[1, m, c] = exponential(delta[c] * A[m, c])
@@ -217,15 +216,16 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
             s = t % BLOCK
             if s == BLOCK - 1 or t == T - 1:
                 _copy(kept[i, t // BLOCK], h[0])
-                for r, k in enumerate(range(t - s, t + 1)):
+                for r in range(s + 1):
+                    k = t - s + r
+                    forget = reset.shape[1] > 0 and reset[i, k]
                     _advance(
-                        *(x[i, k], delta[i, k], A, B[i, k], weighted, reset[i, k : k + 1]),
-                        *(h[r], h[r + 1], u[r], decay[r]),
+                        x[i, k], delta[i, k], A, B[i, k], weighted, forget, h[r], h[r + 1], u[r], decay[r]
                     )
             for c in range(d):
                 step[c], out[c], d_u[c], clock[c] = delta[i, t, c], d_y[i, t, c], 0.0, 0.0
             for n in range(B.shape[2]):
-                m, B_n, C_n = min(n, A.shape[0] - 1), np.float64(B[i, t, n]), np.float64(C[i, t, n])
+                m, B_n, C_n = n if n < len(A) else 0, np.float64(B[i, t, n]), np.float64(C[i, t, n])
                 sum_B, sum_C = 0.0, 0.0
                 for c in range(d):
                     g[i, n, c] += out[c] * C_n
