@@ -11,7 +11,7 @@ from ssmbook import heads, systems
 from ssmbook.experiments._data import train_on_data, train_pairwise, train_plain
 from ssmbook.experiments._runs import Experiment
 from ssmbook.experiments.learning_heads import train_heads
-from ssmbook.experiments.students import CLASSES, fit_class
+from ssmbook.experiments.students import CLASSES, class_systems, fit_class
 
 F64 = torch.float64
 # k states, spectral radius, condition number of the eigenvectors
@@ -43,7 +43,7 @@ def jobs(given: dict) -> dict:
     """One job for each teacher, class, size of the data, and for the hidden spectrum."""
     found = {f"teacher {i}": partial(_teacher, given, i) for i in range(len(given["teachers"]))}
     found["shuffled target"] = partial(_shuffled, given)
-    for name in _class_systems():
+    for name in class_systems():
         for kind in CLASSES:
             found[f"{kind}, {name}"] = partial(_class, given, name, kind)
     found["pairwise"] = partial(_pairwise, given)
@@ -108,22 +108,8 @@ def _shuffled(given):
     return _trained(shuffled, min(given["n"], M[0].numel()), given, seed=50)
 
 
-def _class_systems():
-    """Systems whose classes count differently: a rotation, positive poles, a rotation beside one pole."""
-    turn, pole = systems.rotation(torch.tensor(0.7, dtype=F64)), torch.tensor([[0.9]], dtype=F64)
-    eye = torch.eye(2, dtype=F64)
-    B = torch.tensor([[1.0, 0.2], [0.3, 1.0], [0.5, -0.4]], dtype=F64)
-    C = torch.tensor([[1.0, -0.3, 0.4], [0.2, 1.0, 0.6]], dtype=F64)
-    positive = torch.diag(torch.tensor([0.95, 0.8, 0.5], dtype=F64))
-    return {
-        "rotation": systems.System(turn, eye, eye).lags(20),
-        "positive poles": systems.System(positive, B, C).lags(20),
-        "turn and pole": systems.System(torch.block_diag(turn, pole), B, C).lags(20),
-    }
-
-
 def _class(given, name, kind):
-    M = _class_systems()[name]
+    M = class_systems()[name].lags(20)
     k = int(torch.linalg.matrix_rank(M.flatten(1)))
     H = list(range(1, k + 3))
     generator = torch.Generator().manual_seed(7)

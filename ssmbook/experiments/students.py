@@ -9,9 +9,27 @@ import torch
 
 from ssmbook._checks import check_choice, check_finite, check_integer, check_shape
 from ssmbook.experiments._data import visible_rows
+from ssmbook.systems import System, rotation
 
 CLASSES = ("softmax", "sink", "rank one")
 MEMORY = 12  # steps that L-BFGS remembers
+
+
+def class_systems() -> dict[str, System]:
+    """Three systems on which the classes of coefficients count differently: name -> `System`, float64.
+
+    A rotation by 0.7, three positive poles, the rotation beside one positive pole; two outputs each.
+    Introduced in *learning-heads*.
+    """
+    new = {"dtype": torch.float64}
+    turn, eye = rotation(torch.tensor(0.7, **new)), torch.eye(2, **new)
+    B = torch.tensor([[1.0, 0.2], [0.3, 1.0], [0.5, -0.4]], **new)
+    C = torch.tensor([[1.0, -0.3, 0.4], [0.2, 1.0, 0.6]], **new)
+    return {
+        "rotation": System(turn, eye, eye),
+        "positive poles": System(torch.diag(torch.tensor([0.95, 0.8, 0.5], **new)), B, C),
+        "turn and pole": System(torch.block_diag(turn, torch.full((1, 1), 0.9, **new)), B, C),
+    }
 
 
 def minimize(

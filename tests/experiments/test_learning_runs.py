@@ -7,7 +7,8 @@ import torch
 from helpers import F64
 
 from ssmbook.experiments import _data
-from ssmbook.experiments._learning_heads import TEACHERS, _class_systems, _spectrum, conditioned_system
+from ssmbook.experiments._learning_heads import TEACHERS, _spectrum, conditioned_system
+from ssmbook.experiments.students import class_systems
 from ssmbook.heads import head_count, head_floor, softmax_head_count
 
 
@@ -69,9 +70,8 @@ def test_the_pairwise_students_see_the_lags_they_are_asked_for():
 
 def test_the_systems_for_the_classes_count_differently():
     """Free coefficients need k heads; softmax with a sink as many only where a positive pole is."""
-    counts = {
-        name: (head_count(M).value, softmax_head_count(M).value) for name, M in _class_systems().items()
-    }
+    lags = {name: system.lags(20) for name, system in class_systems().items()}
+    counts = {name: (head_count(M).value, softmax_head_count(M).value) for name, M in lags.items()}
     assert counts == {"rotation": (2, 3), "positive poles": (3, 3), "turn and pole": (3, 3)}
 
 
