@@ -1,21 +1,195 @@
 """Graders of the chapter *gradient-flow*."""
 
 import math
+from functools import partial
 
-from ssmbook.exercises import grader
+import torch
+
+from ssmbook.exercises import agrees, grader
+from ssmbook.experiments import learning_distance as distance
+from ssmbook.gradients import fit_log_slope
+from ssmbook.operators import LagOperator
+
+f64 = torch.float64
 
 
-@grader("gradient-flow/start-for")
+def _start(T, c):
+    return math.log(math.log(1 / c) / T)
+
+
+START_MISTAKES = [
+    (lambda T, c: c ** (1 / T), "that is the pole: the layer stores the nu with exp(-exp(nu)) = pole"),
+    (lambda T, c: math.log(1 / c) / T, "that is what a step takes from the logarithm: nu is its logarithm"),
+    (lambda T, c: math.log(1 / T), "your nu does not know c: a larger share asks for a slower pole"),
+]
+
+
+@grader("gradient-flow/start-for", formula="Solve exp(-exp(nu) T) = c: nu = log(log(1 / c) / T)")
 def grade_start_for(answer):
     """A function (T, c) -> nu with exp(-exp(nu)) ** T = c: the start at which T steps keep the share c."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    for T in (1, 7, 100, 20_000):
-        for c in (0.5, 0.005, 1e-9):
-            got, wanted = answer(T, c), math.log(math.log(1 / c) / T)
-            if not isinstance(got, (int, float)) or not math.isclose(got, wanted, rel_tol=1e-9, abs_tol=1e-9):
-                return (
-                    f"for T = {T}, c = {c} the parameter is {wanted:.6g}; got {got!r}. "
-                    "Solve exp(-exp(ν) T) = c, and take care not to round the pole to 1 on the way"
-                )
-    return None
+    cases = [(T, c) for T in (1, 7, 100, 20_000) for c in (0.5, 0.005, 1e-9)]
+    return agrees(answer, _start, cases, "not the start", mistakes=START_MISTAKES, rtol=1e-9)
+
+
+class _Lags:
+    """y_i = sum_tau M_tau x_{i - tau}: the norms of its derivatives are those of the lags."""
+
+    def __init__(self, M):
+        self.M = M
+
+    def __call__(self, x):
+        return torch.einsum("ijpd,jd->ip", LagOperator(self.M).to_dense().to(x), x)
+
+    def norms(self, x):
+        return torch.linalg.matrix_norm(self.M, ord=2)
+
+
+class _Neuron:
+    """h_i = tanh(w h_{i - 1} + x_i): what is handed on depends on the tokens."""
+
+    def __init__(self, w):
+        self.w = w
+
+    def __call__(self, x):
+        h = [torch.zeros_like(x[0])]
+        for token in x:
+            h.append(torch.tanh(self.w * h[-1] + token))
+        return torch.stack(h[1:])
+
+    def norms(self, x):
+        """The chain rule by hand: 1 - h_j^2, times w (1 - h_l^2) for every l after j."""
+        slopes = 1 - self(x)[:, 0].square().flip(0)
+        return slopes * torch.cat([slopes.new_ones(1), self.w * slopes[:-1]]).cumprod(0)
+
+
+def _wanted_slope(F, x, near, far):
+    return fit_log_slope(torch.arange(len(x)), F.norms(x), window=(near, far)).slope
+
+
+def _slope(F, x, near, far, *, order=2, curve=torch.log, output=lambda y: y):
+    """The slope by autograd, with another norm, logarithm or output where one is given."""
+    blocks = torch.autograd.functional.jacobian(lambda x: output(F(x)[-1]), x).transpose(0, 1).flip(0)
+    norms = torch.linalg.matrix_norm(blocks, ord=order)[near : far + 1]
+    tau = torch.arange(near, far + 1, dtype=f64)
+    line = torch.stack([tau, torch.ones_like(tau)], 1)
+    return torch.linalg.lstsq(line, curve(norms)[:, None]).solution[0, 0]
+
+
+def _two_ends(F, x, near, far):
+    logs = F.norms(x).log()
+    return (logs[far] - logs[near]) / (far - near)
+
+
+def _impulse(F, x, near, far):
+    """The response to a small impulse in silence: a derivative at zero tokens."""
+    return _slope(F, torch.zeros_like(x), near, far)
+
+
+SLOPE_MISTAKES = [
+    (
+        lambda *given: -_slope(*given),
+        "your slope is that along positions: the distance runs the other way",
+    ),
+    (
+        partial(_slope, curve=torch.log10),
+        "your logarithm is to base 10: the laws are in natural ones",
+    ),
+    (
+        partial(_slope, curve=lambda norms: norms),
+        "your line goes through the norms, and the law is about their logarithms",
+    ),
+    (
+        partial(_slope, order="fro"),
+        "your norm is that of Frobenius; asked for is the largest singular value",
+    ),
+    (
+        partial(_slope, output=lambda y: y.sum(0, keepdim=True)),
+        "you differentiate the sum of an output's entries, which may cancel: the derivative is a matrix",
+    ),
+    (
+        lambda F, x, near, far: _slope(F, x, 0, len(x) - 1),
+        "your line goes through all distances; asked for are those from near to far",
+    ),
+    (
+        lambda F, x, near, far: _slope(F, x, near, far - 1),
+        "your line leaves the distance far out",
+    ),
+    (_two_ends, "your line goes through two of the points: fit it to all of them by least squares"),
+    (_impulse, "you measure at zero tokens: right for linear layers, others answer for the x they are given"),
+]
+
+
+def _slope_cases():
+    """Two poles, near and far (no straight line); one pole; a neuron, which is not linear."""
+    new = {"generator": torch.Generator().manual_seed(4), "dtype": f64}
+    B, C = torch.randn(2, 3, **new), torch.randn(2, 2, **new)
+    tau = torch.arange(41, dtype=f64)[:, None]
+    two = torch.einsum("ps,ts,sd->tpd", C, torch.tensor([0.95, 0.7], dtype=f64) ** tau, B)
+    one = 0.9 ** tau[:, :, None] * torch.randn(2, 2, **new)
+    yield _Lags(two), torch.randn(41, 3, **new), 1, 10
+    yield _Lags(two), torch.randn(41, 3, **new), 10, 39
+    yield _Lags(one), torch.randn(41, 2, **new), 0, 40
+    yield _Neuron(0.9), torch.randn(25, 1, **new), 2, 20
+
+
+@grader(
+    "gradient-flow/slope",
+    formula="Take the Jacobian of the last output by x, the largest singular value of its block at each "
+    "position, flip the order, and fit a line to the logarithms at the distances near, ..., far",
+)
+def grade_slope(answer):
+    """A function (F, x (n, d), near, far) -> slope of log ||dy_last/dx_(last - tau)||_2 from near to far."""
+    hint = "the slope is not that of the layer's gradient"
+    return agrees(answer, _wanted_slope, _slope_cases(), hint, mistakes=SLOPE_MISTAKES)
+
+
+def _expected_error(B, C, nu, T):
+    """E (answer - v_0)^2, from the layer's answers to single values: it is linear in them."""
+    parameters = {"B": B[None, None], "C": B.new_full((1, 1), C), "nu": nu[None, None]}
+    v = torch.cat([B.new_zeros(1, T + 1), torch.eye(T + 1, dtype=B.dtype)])[None]
+    f = (torch.arange(T + 1) == 0).to(B).expand_as(v)
+    alone, *answers = distance.answer("LTI", parameters, torch.stack([f * v, (1 - f) * v, f], -1))[0]
+    response = torch.stack(answers) - alone
+    return alone.square() + (response - torch.eye(T + 1, dtype=B.dtype)[0]).square().sum()
+
+
+def _by_autograd(B, C, nu, T):
+    B, nu = B.clone().requires_grad_(), torch.tensor(nu, dtype=B.dtype, requires_grad=True)
+    return torch.autograd.grad(_expected_error(B, C, nu, T), (B, nu))
+
+
+def _signals(B, C, nu, T, *, asked=1.0, others=1.0, flag=1.0, late=0, twice=2.0, chain=True):
+    """The derivatives in closed form, each of their terms with a switch."""
+    lam, age = math.exp(-math.exp(nu)), T + late
+    w, t = lam**age, torch.arange(T, dtype=B.dtype)
+    number, silence, read = C * B[0] * w - asked, others * C * B[1], flag * C * B[2] * w
+    by_B = torch.stack([number * w, silence * (lam ** (2 * t)).sum(), read * w])
+    by_log = age * w * (B[0] * number + B[2] * read) + B[1] * silence * (t * lam ** (2 * t)).sum()
+    return twice * C * by_B, twice * C * by_log * (math.log(lam) if chain else 1 / lam)
+
+
+SIGNALS_MISTAKES = [
+    (partial(_signals, twice=1.0), "yours are the derivatives of half the squared error"),
+    (
+        partial(_signals, chain=False),
+        "you differentiate by the pole, and the layer stores nu: one more factor",
+    ),
+    (partial(_signals, others=0.0), "your layer hears the flagged token alone: the T distractions err too"),
+    (partial(_signals, flag=0.0), "the flag is a number as well: what B_2 reads of it is in the answer"),
+    (partial(_signals, asked=0.0), "yours is the power of the answer: where is the number asked for?"),
+    (partial(_signals, late=1), "the flagged token is T steps back, not T + 1"),
+]
+
+
+@grader(
+    "gradient-flow/signals",
+    formula="With w = lambda^T the expected squared error is (C B_0 w - 1)^2 + (C B_2 w)^2 + (C B_1)^2 times "
+    "the sum of lambda^(2t) over t < T, and lambda^t has the derivative t lambda^t log(lambda) by nu",
+)
+def grade_signals(answer):
+    """A function (B (3,), C, nu, T) -> derivatives (by_B (3,), by_nu) of the expected squared error."""
+    new = {"generator": torch.Generator().manual_seed(5), "dtype": f64}
+    starts = ((0.7, 0.9, 6), (-0.4, 0.8, 1), (1.3, 0.98, 45), (0.5, 0.5, 3))
+    cases = [(torch.randn(3, **new), C, math.log(-math.log(rho)), T) for C, rho, T in starts]
+    parts = ("by_B", "by_nu")
+    return agrees(answer, _by_autograd, cases, "not the signals", mistakes=SIGNALS_MISTAKES, parts=parts)
