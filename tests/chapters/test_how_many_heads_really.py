@@ -95,3 +95,14 @@ def test_tails_are_shares_above_beside_a_slope_of_minus_one():
     )
     assert (bound[:, 0] == 30).all()
     assert [text.get_text() for text in ax.texts] == [*samples, "slope −1", "proved bound"]
+
+
+def test_the_path_of_an_optimizer_stands_beside_the_families():
+    path = np.array([1.0, 10.0, 100.0]), np.array([1e-1, 1e-2, 1e-3])
+    families = {"one pole": (np.array([2.0, 20.0, 200.0]), np.array([0.3, 0.03, 0.003])), "pair": path}
+    (ax,) = figures.divergence(path, families).axes
+    drawn = [line.get_xydata().T for line in ax.get_lines()]
+    assert np.array_equal(drawn, [families["one pole"], path, path])
+    assert [line.get_linestyle() == "None" for line in ax.get_lines()] == [False, False, True]
+    said = {text.get_text(): text.xy for text in ax.texts}
+    assert said == {"one pole": (20, 0.03), "pair": (10, 1e-2), "two heads, fitted": (100, 1e-3)}

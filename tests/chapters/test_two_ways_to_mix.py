@@ -77,3 +77,32 @@ def test_a_dot_marks_the_first_weight_of_a_hundredth_if_it_is_drawn(a, lag):
     assert [text.get_text() for text in right.texts] == (["1 %"] if lag is None else ["1 %", f"lag {lag}"])
     assert len(dots) == (lag is not None) and all(np.allclose(dot, [[lag, a**lag]]) for dot in dots)
     assert lag is None or a**lag <= 0.01 < a ** (lag - 1)
+
+
+def test_two_tables_stand_with_their_letters_and_framed_last_rows():
+    letters = ["a", "b", "a", "c", "b"]
+    average = torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None]
+    softmax = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)).tril()
+    fig, alt = figures.two_tables({"average": average, "softmax": softmax}, letters)
+    for ax, (title, table) in zip(fig.axes, (("average", average), ("softmax", softmax)), strict=True):
+        assert np.array_equal(ax.get_images()[0].get_array(), table.numpy()) and ax.get_title() == title
+        assert ax.get_images()[0].get_clim()[0] == 0
+        (frame,) = ax.patches
+        assert frame.get_xy() == (-0.5, 3.5) and (frame.get_width(), frame.get_height()) == (5, 1)
+        for axis in (ax.xaxis, ax.yaxis):
+            assert [label.get_text() for label in axis.get_ticklabels()] == letters
+            assert list(axis.get_ticklocs()) == list(range(5))
+    assert "Two 5 by 5 weight tables" in alt and "0.20 on the main one" in alt
+    row = softmax[-1].tolist()
+    assert f"{row[1]:.2f} on each of the 2 letters b, {row[0]:.3f} elsewhere" in alt
+
+
+def test_costs_cross_where_the_line_stands():
+    lengths = [1, 10, 100]
+    fig, alt = figures.costs(lengths, [2, 200, 20_000], [40, 400, 4000], 20)
+    table, state, crossing = (points(line) for line in fig.axes[0].get_lines())
+    assert table.tolist() == [[1, 2], [10, 200], [100, 20_000]]
+    assert state.tolist() == [[1, 40], [10, 400], [100, 4000]] and (crossing[:, 0] == 20).all()
+    said = {text.get_text(): text.xy for text in fig.axes[0].texts}
+    assert said == {"table": (100, 20_000), "state": (100, 4000), "n = 20": (20, 2)}
+    assert "crossing at n = 20" in alt

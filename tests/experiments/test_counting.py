@@ -7,7 +7,15 @@ import torch
 from helpers import F64
 
 from ssmbook.experiments.counted_scans import ALGORITHMS
-from ssmbook.experiments.counting import Machine, Traffic, count, measured
+from ssmbook.experiments.counting import (
+    Machine,
+    Traffic,
+    count,
+    kept_for_backward,
+    measured,
+    measured_ratios,
+    written_backward,
+)
 from ssmbook.scans import diagonal_scan_naive
 
 
@@ -143,3 +151,27 @@ def test_measured_times_are_there():
         machine, results = measured(memory_kept=kept)
         assert machine["threads"] == 1 and len(results["diagonal"]) == 16
         assert machine["memory kept by malloc"] is kept
+
+
+def test_the_backward_pass_writes_and_keeps_what_the_chain_rule_asks_for():
+    a, b = (torch.rand(7, generator=torch.Generator().manual_seed(s), dtype=F64) for s in (0, 1))
+    # The gradient of the sum is one number; a product writes two gradients and keeps both factors.
+    assert written_backward(torch.mul, a, b) == 1 + 2 * 7 and kept_for_backward(torch.mul, a, b) == 2 * 7
+    assert written_backward(torch.exp, a) == 1 + 7 and kept_for_backward(torch.exp, a) == 7
+    assert written_backward(torch.add, a, b) == 1 and kept_for_backward(torch.add, a, b) == 0
+    assert kept_for_backward(lambda x: x.exp().exp(), a) == 2 * 7
+
+
+def test_ratios_are_times_over_ours_and_of_two_layouts_the_better():
+    times = {
+        "ours": 2.0,
+        "naive twin": 30.0,
+        "mambapy (B,T,D,1)": 8.0,
+        "mambapy (B,T,1,D)": 6.0,
+        "other": 1.0,
+    }
+    results = {"diagonal": {"forward": times, "backward": {"ours": 4.0, "indexed loop": 1.0}}}
+    rows = measured_ratios(results, ("backward", "forward"))
+    assert rows == [["backward", None, None, None, 0.25], ["forward", 15.0, 3.0, None, None]]
+    with pytest.raises(KeyError):
+        measured_ratios(results, ("sideways",))

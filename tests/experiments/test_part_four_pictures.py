@@ -140,3 +140,51 @@ def test_the_kept_weights_are_those_that_were_measured(model):
         bits = float(language.bits(net, windows))
     assert abs(bits - job["held out"]) < 1e-3 and job["held out"] < 3 < 4.5 < job["untrained"]["bits"]
     assert run.results[f"{model}, shuffled text"]["trained"]["bits"] > 4.5
+
+
+def test_classes_end_below_their_counts():
+    jobs = {
+        "softmax": {"H": [1, 2, 3], "trained": [[0.5, 0.4], [0.2, 0.3], [1e-15, 0.1]]},
+        "rank one": {"H": [1, 2, 3], "trained": [[0.6], [0.1], [0.02]]},
+    }
+    counts = {"turn": {"softmax": 3, "rank one": None}, "flip": {"softmax": 2, "rank one": 1}}
+    fig = learning.classes({"turn": jobs, "flip": jobs}, counts)
+    least = learning.LEAST
+    best = [([1, 2, 3], [0.4, 0.2, least]), ([1, 2, 3], [0.6, 0.1, 0.02])]
+    mark = least / 4
+    assert lines(fig.axes[0]) == [best[0], ([3], [mark]), best[1]]
+    assert lines(fig.axes[1]) == [best[0], ([2], [mark]), best[1], ([1], [mark])]
+    assert [ax.get_title() for ax in fig.axes] == ["turn", "flip"]
+    assert [text.get_text() for text in fig.axes[0].get_legend().get_texts()] == list(jobs)
+    assert fig.axes[1].get_legend() is None
+
+
+def test_errors_on_data_stand_over_their_law_and_the_floor_ends_at_k():
+    errors = [[0.9, 0.8, 0.7], [0.5, 0.6, 0.4], [0.3, 0.1, 0.2]]
+    jobs = [{"H": [0, 1, 2], "trained": errors, "m": m, "floor": [1.0, 0.2, 0.0], "k": 2} for m in (10, 100)]
+    law = [[1.0, 0.6, 0.4], [0.9, 0.5, 0.3]]
+    (ax,) = learning.data(jobs, law).axes
+    drawn = lines(ax)
+    assert [([0, 1, 2], row) in drawn for row in law] == [True, True]
+    assert drawn.count(([0, 1, 2], [0.8, 0.5, 0.2])) == 2
+    assert drawn[-1] == ([0, 1], [1.0, 0.2])
+    said = {text.get_text(): text.xy for text in ax.texts}
+    assert said == {"10 sequences": (2, 0.2), "100 sequences": (2, 0.2), "floor": (1, 0.2)}
+
+
+def test_singular_values_arrive_beside_their_law():
+    steps, sigma = [10, 20, 40, 80, 160], [3.0, 2.0, 1.0]
+    found, law = ([[value * (t + shift) / 160 for value in sigma] for t in steps] for shift in (0, 1))
+    (ax,) = learning.arrivals(steps, found, law, sigma, shown=(1, 3)).axes
+    wanted = []
+    for r in (0, 2):
+        wanted += [(steps, [row[r] for row in found]), (steps[::2], [row[r] for row in law[::2]])]
+    assert lines(ax) == wanted
+    assert [(text.get_text(), text.xy) for text in ax.texts] == [("1", (160, 3.0)), ("3", (160, 1.0))]
+
+
+def test_the_clock_is_drawn_from_the_first_token_over_chance():
+    (ax,) = tasks.clock([1.0, 0.5, 0.25], 118.5).axes
+    (_, chance), drawn = lines(ax)
+    assert chance == [1 / 3] * 2 and drawn == ([1, 2, 3], [1.0, 0.5, 0.25])
+    assert "118.5 degrees" in ax.get_title() and [text.get_text() for text in ax.texts] == ["chance"]
