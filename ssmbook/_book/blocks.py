@@ -57,9 +57,8 @@ class Book:
                         self.places.setdefault(node["id"], []).append((docname, index))
 
     def title(self, docname):
-        return (
-            next(element for _, element in self.blocks[docname] if element.name == "h1").get_text().strip("#")
-        )
+        heading = next(element for _, element in self.blocks[docname] if element.name == "h1")
+        return heading.get_text().strip("# \n")
 
     def place(self, label):
         """(docname, index) of the one block that bears the label."""

@@ -97,9 +97,8 @@ def render(deck):
 
 def _opening(deck):
     pages = [f'<a href="../{docname}.html">{html.escape(title)}</a>' for docname, title in deck.pages]
-    notes = [
-        f"{deck.minutes} minutes in all. Press S for these notes in a window of their own, ? for the keys."
-    ]
+    keys = "Press S for these notes in a window of their own, ? for the keys."
+    notes = [f"{deck.minutes} minutes in all. {keys}"]
     return (
         '<section class="opening">\n'
         f"<h1>{html.escape(deck.title)}</h1>\n<p>{html.escape(deck.subtitle)}</p>\n"
@@ -167,11 +166,10 @@ def _body(slide):
             image["data-text"] = f"{SMALLEST_PT / 72 * FRAME_DPI / PIXELS:.2f}"
         return str(figure)
     if slide.kind == "output":
-        outputs = [prepared(output, slide.docname) for output in first.select(".cell_output")]
-        return "\n".join(
-            map(str, [*outputs, *(prepared(rest, slide.docname) for rest in slide.elements[1:])])
-        )
-    return "\n".join(str(prepared(element, slide.docname)) for element in slide.elements)
+        shown = [*first.select(".cell_output"), *slide.elements[1:]]
+    else:
+        shown = slide.elements
+    return "\n".join(str(prepared(element, slide.docname)) for element in shown)
 
 
 def prepared(element, docname, keep_ids=False):
@@ -206,6 +204,5 @@ def _formula(text, options):
 
 
 def _notes(lines):
-    return (
-        '<aside class="notes">\n' + "\n".join(f"<p>{html.escape(line)}</p>" for line in lines) + "\n</aside>"
-    )
+    paragraphs = "\n".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return f'<aside class="notes">\n{paragraphs}\n</aside>'

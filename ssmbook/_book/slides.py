@@ -15,7 +15,7 @@ from ssmbook._book import lists
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML
 from ssmbook._book.deck import FOLDER, Deck, Slide, copy_reveal, render
-from ssmbook._book.plain_markdown import title
+from ssmbook._book.plain_markdown import title as box_title
 from ssmbook._book.root import book_root
 
 PLAN = "chapters/slides.yml"
@@ -96,8 +96,8 @@ def chapter_deck(book, docname, plan):
             pair, answer = question_and_answer(book, docname, index, notes)
             slides += pair
             done.add(answer)
-        elif kind == "exercise" and not title(element)[1].startswith("★ "):
-            at_home.append(" ".join(title(element)))
+        elif kind == "exercise" and not box_title(element)[1].startswith("★ "):
+            at_home.append(" ".join(box_title(element)))
         elif kind in ("figure", "slider", "statement", "takeaway", "exercise"):
             slides.append(block_slide(book, docname, index, notes))
         elif element.name in ("ul", "ol") and heading.endswith((SUMMARY, LIMITS)):
@@ -105,25 +105,14 @@ def chapter_deck(book, docname, plan):
         elif element.name == "ul" and GOALS in book.blocks[docname][index - 1][1].get_text():
             slides.append(Slide("list", [element], docname, heading=GOALS, minutes=OTHERWISE))
     if at_home:
-        slides.append(
-            Slide(
-                "point",
-                text="\n".join(f"- {name}" for name in at_home),
-                heading="To take home",
-                minutes=OTHERWISE,
-            )
-        )
-    return Deck(
-        name_of(docname),
-        book.title(docname),
-        "One chapter of Heads and States",
-        slides,
-        named(book, [docname]),
-    )
+        text = "\n".join(f"- {name}" for name in at_home)
+        slides.append(Slide("point", text=text, heading="To take home", minutes=OTHERWISE))
+    name, title = name_of(docname), book.title(docname)
+    return Deck(name, title, "One chapter of Heads and States", slides, named(book, [docname]))
 
 
 def named(book, docnames):
-    return [(docname, book.title(docname).strip()) for docname in docnames]
+    return [(docname, book.title(docname)) for docname in docnames]
 
 
 def lecture_deck(book, lecture, plan):
@@ -147,10 +136,8 @@ def lecture_deck(book, lecture, plan):
             raise SlidesError(f"{PLAN}: {name} has a slide with none of point, ask, show, prove: {item}")
     shown = list(dict.fromkeys(slide.docname for slide in slides if slide.docname))
     deck = Deck(name, lecture["title"], lecture["for"], slides, named(book, shown))
-    if deck.minutes != lecture["minutes"]:
-        raise SlidesError(
-            f"{PLAN}: the slides of {name} take {deck.minutes} minutes, not {lecture['minutes']}"
-        )
+    if (wanted := lecture["minutes"]) != deck.minutes:
+        raise SlidesError(f"{PLAN}: the slides of {name} take {deck.minutes} minutes, not {wanted}")
     return deck
 
 

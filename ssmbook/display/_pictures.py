@@ -127,6 +127,13 @@ def signed(ax: Axes, values: Any, top: float | None = None, aspect: str | None =
     _box(ax)
 
 
+def part_blocks(ax: Axes, n: int, p: int, d: int, width: float) -> None:
+    """Draw the lines between the n by n blocks (p, d) of a picture."""
+    for edge in range(1, n):
+        ax.axhline(p * edge - 0.5, color=COLORS["gray"], lw=width, ls="-")
+        ax.axvline(d * edge - 0.5, color=COLORS["gray"], lw=width, ls="-")
+
+
 def equation(axes, parts, titles, *, sign_size: float, title_size: float, **scale) -> None:
     """Show tables as ``signed`` does and the signs between them (str), panel by panel."""
     for ax, part, title in zip(axes, parts, titles, strict=True):

@@ -124,15 +124,10 @@ def panels(png: bytes) -> list[bytes]:
     """Return the panels of a picture, from left to right, as PNG bytes."""
     picture = Image.open(io.BytesIO(png))
     cuts = [int(x) for x in picture.info.get(CUTS, "").split()]
-    edges = [0, *cuts, picture.width]
-    return (
-        [
-            _bytes(picture.crop((left, 0, right, picture.height)))
-            for left, right in zip(edges, edges[1:], strict=False)
-        ]
-        if cuts
-        else [png]
-    )
+    if not cuts:
+        return [png]
+    edges = zip([0, *cuts], [*cuts, picture.width], strict=True)
+    return [_bytes(picture.crop((left, 0, right, picture.height))) for left, right in edges]
 
 
 def stacked(png: bytes) -> bytes | None:

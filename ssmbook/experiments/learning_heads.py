@@ -19,13 +19,12 @@ from ssmbook.systems import System, random_stable
 class TrainedHeads:
     """What a batched training run leaves behind (introduced in *head-count*).
 
-    heads, seeds (S,) int64: head count and seed of each student. alpha (S, H, n, n), V (S, H, p, d): their
+    heads (S,) int64: head count of each student. alpha (S, H, n, n), V (S, H, p, d): their
     parameters, zero for the heads a student does not have, H the largest head count. error (S,): relative
     population error at the end. steps (R,) int64, history (R, S): the same error on the way, step 0 first.
     """
 
     heads: torch.Tensor
-    seeds: torch.Tensor
     alpha: torch.Tensor
     V: torch.Tensor
     error: torch.Tensor
@@ -147,8 +146,7 @@ def train_heads(
     marks = torch.linspace(0, steps, 40).round().long().unique()
     history = _fitted(alpha, V, rows / unit, mask, steps=steps, lr=0.1, marks=set(marks.tolist()))
     alpha, V = alpha.detach().unflatten(2, (n, n)), V.detach().unflatten(2, (sizes["p"], sizes["d"])) * unit
-    numbers = torch.arange(seeds).repeat(S // seeds)
-    return TrainedHeads(H, numbers, alpha, V, history[-1], marks, history)
+    return TrainedHeads(H, alpha, V, history[-1], marks, history)
 
 
 def _fitted(alpha, V, rows, mask, **training):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.display import COLORS, block_heatmap, figure, number
-from ssmbook.display._pictures import equation, signed
+from ssmbook.display import block_heatmap, figure, number
+from ssmbook.display._pictures import equation, part_blocks, signed
 from ssmbook.numerics import numerical_rank
 
 
@@ -23,9 +23,7 @@ def block_matrices(named, *, alike=False):
         if alike:
             W = W / W.abs().amax(dim=(2, 3), keepdim=True).clamp(min=1e-300)
         signed(ax, W.transpose(1, 2).reshape(n * p, n * d))
-        for i in range(1, n):
-            ax.axhline(i * p - 0.5, color=COLORS["gray"], lw=0.4, ls="-")
-            ax.axvline(i * d - 0.5, color=COLORS["gray"], lw=0.4, ls="-")
+        part_blocks(ax, n, p, d, 0.4)
         ax.set(title=title, xlabel=f"{k} independent matri{'x' if k == 1 else 'ces'}")
         words.append(f"{title}, {k}")
     n, _, p, d = next(iter(named.values())).shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook.display import COLORS, FAMILIES, figure, label_line
-from ssmbook.display._pictures import signed
+from ssmbook.display._pictures import part_blocks, signed
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
 
@@ -35,9 +35,7 @@ def turning_state(theta):
     titles = ("a state that turns", f"the best head misses {missed:.3f} of it")
     for ax, operator, title in zip(axes, (W, head), titles, strict=True):
         signed(ax, operator.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH), top=1.0)
-        for edge in range(1, LENGTH):
-            ax.axhline(2 * edge - 0.5, color=COLORS["gray"], lw=0.6, ls="-")
-            ax.axvline(2 * edge - 0.5, color=COLORS["gray"], lw=0.6, ls="-")
+        part_blocks(ax, LENGTH, 2, 2, 0.6)
         ax.set(title=title, xlabel="input →", ylabel="← output")
     return fig
 

@@ -8,8 +8,9 @@ import torch
 from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, SEQUENTIAL, figure, label_line, number
-from ssmbook.display._pictures import equation
+from ssmbook.display._pictures import equation, part_blocks
 from ssmbook.display._style import readable
+from ssmbook.operators import FactorizedOperator
 
 LAGS = 120
 """Lags that the picture of a memory shows."""
@@ -51,11 +52,8 @@ def two_tables(tables, letters):
     for ax, (title, table) in zip(axes, tables.items(), strict=True):
         n = len(table)
         ax.imshow(table.numpy(), cmap=SEQUENTIAL, vmin=0)
-        ax.add_patch(
-            Rectangle(
-                (-0.5, n - 1.5), n, 1, fill=False, edgecolor=COLORS["orange"], linewidth=2, clip_on=False
-            )
-        )
+        frame = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
+        ax.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **frame))
         ax.grid(False)
         ax.set(title=title, xticks=range(n), yticks=range(n), xlabel="input →", ylabel="← output")
         ax.set(xticklabels=letters, yticklabels=letters)
@@ -145,15 +143,12 @@ def operator_as_heads(alpha, V):
     titles = ["$W$", "", "$A_1$", "", "$V_1$", "", "$A_2$", "", "$V_2$"]
     equation(axes, parts, titles, top=top, sign_size=15, title_size=12)
     n, (p, d) = alpha.shape[-1], V.shape[1:]
-    for edge in range(1, n):  # a line round each block of W
-        axes[0].axhline(p * edge - 0.5, color=COLORS["gray"], lw=0.5, ls="-")
-        axes[0].axvline(d * edge - 0.5, color=COLORS["gray"], lw=0.5, ls="-")
+    part_blocks(axes[0], n, p, d, 0.5)
     article = "an" if str(n).startswith("8") else "a"
-    share = torch.linalg.svdvals(torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)) ** 2
     alt = (
         f"A block matrix W of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. It equals the "
         f"sum of two terms, each {article} {n} by {n} table of numbers times one {p} by {d} matrix. The best "
-        f"single term misses {number(float(share[1:].sum() / share.sum()))} of its energy."
+        f"single term misses {number(FactorizedOperator(alpha, V).floor(1))} of its energy."
     )
     return fig, alt
 
