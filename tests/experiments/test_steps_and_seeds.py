@@ -51,9 +51,9 @@ def test_as_many_steps_are_made_as_were_asked_for(name, steps):
 
 DRAWN = {
     "draw_teacher": lambda g: learning_heads.draw_teacher(2, 2, 2, 5, generator=g).A,
-    "conditioned_system": lambda g: conditioned_system(
-        2, 2, 2, 5, rho=0.8, condition=1, least_share=0.0, generator=g
-    )[0],
+    "conditioned_system": lambda g: (
+        conditioned_system(2, 2, 2, 5, rho=0.8, condition=1, least_share=0.0, generator=g).A
+    ),
     "flagged_tokens": lambda g: learning_distance.flagged_tokens(2, 3, 4, generator=g)[0],
     "start": lambda g: learning_distance.start("LTI", 2, generator=g)["B"],
     "highway_input": lambda g: gradient_flow.highway_input(randn(3, 3), 4, 0.5, generator=g),
