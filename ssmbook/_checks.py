@@ -125,6 +125,7 @@ def check_tensors(
     *,
     finite: bool = False,
     one_batch: bool = False,
+    complex_ok: bool = False,
     **given: tuple[torch.Tensor, str],
 ) -> dict[str, int]:
     """Hold tensors, each with its pattern, to shapes that share their letters, one dtype and device.
@@ -134,7 +135,7 @@ def check_tensors(
     """
     bound, batches = dict(sizes or {}), {}
     for name, (value, pattern) in given.items():
-        bound = check_shape(name, value, pattern, bound)
+        bound = check_shape(name, value, pattern, bound, complex_ok=complex_ok)
         if pattern.startswith("..."):
             batches[name] = tuple(value.shape[: value.ndim - len(pattern.split()) + 1])
     check_alike(**{name: value for name, (value, _) in given.items()})
@@ -153,16 +154,30 @@ def check_batches(**shapes: tuple[int, ...]) -> None:
             raise ValueError(f"{name} must have the batch shape of {first}, {wanted}; got {shape}")
 
 
+def shared_batch(**shapes) -> torch.Size:
+    """Return the batch shape that arguments share, by name: each has that shape or is unbatched, ``()``.
+
+    Sizes that merely would broadcast, such as ``(1,)`` against ``(3,)``, are refused.
+    """
+    owner, batch = "", torch.Size()
+    for name, shape in shapes.items():
+        shape = torch.Size(shape)
+        if len(shape) == 0:
+            continue
+        if owner and shape != batch:
+            raise ValueError(
+                f"{name} must have the batch shape of {owner}, {tuple(batch)}, or none; got {tuple(shape)}"
+            )
+        owner, batch = name, shape
+    return batch
+
+
 def check_matrices(*, batched: bool = True, **matrices) -> None:
     """Hold A (N, N), B (N, d), C (p, N), D (p, d) or None to one dtype, device, batch shape, and finite."""
     patterns = {"A": "N N", "B": "N d", "C": "p N", "D": "p d"}
     given = {name: value for name, value in matrices.items() if name != "D" or value is not None}
-    sizes: dict[str, int] = {}
-    for name, value in given.items():
-        pattern = ("... " if batched else "") + patterns[name]
-        sizes = check_shape(name, value, pattern, sizes, complex_ok=True)
-    check_alike(**given)
-    check_batches(**{name: tuple(value.shape[:-2]) for name, value in given.items()})
+    shapes = {name: (value, ("... " if batched else "") + patterns[name]) for name, value in given.items()}
+    check_tensors(one_batch=batched, complex_ok=True, **shapes)
     for name, value in given.items():
         check_finite(name, value, meta_ok=True)
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_finite, check_shape, check_tensors
+from .._checks import check_finite, check_shape, check_tensors, shared_batch
 from ..operators import DiagonalOperator, FactorizedOperator, InteractionOperator
-from ..operators.shapes import shared_batch
 
 EXACT, ROUNDED = 1e-10, 1e-5
 

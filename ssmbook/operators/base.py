@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from .._checks import check_alike, check_integer, check_shape
-from .shapes import shared_batch
+from .._checks import check_alike, check_integer, check_shape, shared_batch
 from .spectra import Spectral
 
 

@@ -111,7 +111,7 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
         # overflows.
         rows.unit = rows.largest
         sketch = RowSketch(rows, 2 * size, complete, seed)
-    sigma = sketch.singular_values()
+    sigma = torch.linalg.svdvals(sketch.sums)
     if complete:
         bounds = _assembled(W, sketch, sigma, sketch.gram, None)
         low, high = (torch.as_tensor(bound) for bound in bounds.rank())
@@ -128,7 +128,7 @@ def _assembled(W, sketch: RowSketch, sigma: torch.Tensor, gram: torch.Tensor, ca
     width, alive = W._width, (sketch.energy > 0).to(torch.float64)[..., None]
     energy = torch.where(sketch.energy > 0, sketch.energy, 1.0)[..., None]
     sigma = sigma / energy.sqrt() - 2 * _EPS * (10 * width + sketch.crowd**1.5)
-    values = torch.linalg.eigvalsh(gram) if gram.numel() else gram.diagonal(0, -2, -1)
+    values = torch.linalg.eigvalsh(gram)
     energies = values.flip(-1).clamp_min(0) / energy
     rounding = alive * 2 * _EPS * (sketch.tallest + sketch.blocks + 10 * width)
     pad = max(sigma.shape[-1], energies.shape[-1])

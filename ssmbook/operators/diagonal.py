@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_alike, check_integer, check_shape
+from .._checks import check_alike, check_integer, check_shape, shared_batch
 from .base import InteractionOperator
 from .pointwise import PointwiseOperator
 from .ranks import leading_row_directions
-from .shapes import shared_batch
 
 
 class DiagonalOperator(InteractionOperator):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from .._checks import check_finite, check_integer, check_rtol, check_shape, check_tensors
@@ -139,7 +138,7 @@ def _check_no_offset(F, x, y):
         return
     size, noise = float(offset.abs().max()), 1e3 * torch.finfo(x.dtype).eps * float(y.abs().max())
     if size > noise:
-        where = np.unravel_index(int(offset.abs().argmax()), tuple(offset.shape))
+        where = torch.unravel_index(offset.abs().argmax(), offset.shape)
         at = f"(token, channel) = ({where[-2]}, {where[-1]})"
         raise ValueError(
             f"F(0) must be 0 for y = W x to be possible; got an offset of norm "

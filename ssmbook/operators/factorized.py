@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_finite, check_shape, check_tensors
+from .._checks import check_alike, check_finite, check_shape, check_tensors, shared_batch
 from .base import InteractionOperator
 from .dense import DenseOperator
 from .ranks import compress
-from .shapes import shared_batch
 
 
 class FactorizedOperator(InteractionOperator):
@@ -74,7 +73,7 @@ class FactorizedOperator(InteractionOperator):
         # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
         alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
         with torch.no_grad():
-            triangle = torch.linalg.qr(V.mT, mode="r").R if V.numel() else V.mT
+            triangle = torch.linalg.qr(V.mT, mode="r").R
             coordinates = torch.einsum("...gh,...hij->...gij", triangle, alpha)
             norms = torch.linalg.vector_norm(coordinates, dim=-3)
         if torch.is_grad_enabled() and (alpha.requires_grad or V.requires_grad):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_integer, check_room, check_shape
+from .._checks import check_alike, check_integer, check_room, check_shape, shared_batch
 from ..numerics import toeplitz
 from .base import InteractionOperator
 from .pointwise import PointwiseOperator
-from .shapes import shared_batch
 
 # Above this many (token, lag) pairs the FFT takes over from the direct sum.
 _DIRECT_PAIRS = 2**16
@@ -82,19 +81,11 @@ class LagOperator(InteractionOperator):
         check_room("n", *self.batch_shape, self.n, self.n)
         return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
 
-    def lag_coefficients(self, V: torch.Tensor) -> torch.Tensor:
-        """Return c_h(tau) = ⟨M_tau, V_h⟩, (..., H, L), for value maps ``V`` (H, p, d) or (..., H, p, d).
-
-        They are ``coefficients(V)`` without its n² entries: alpha^h_ij = c_h(i−j). Raises as
-        ``coefficients``. Introduced in *head-count*.
-        """
+    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
         check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
         check_alike(W=self._standard, V=V)
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
-        return torch.einsum("...lpd,...hpd->...hl", self.M, V)
-
-    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
-        return toeplitz(self.lag_coefficients(V), self.n)
+        return toeplitz(torch.einsum("...lpd,...hpd->...hl", self.M, V), self.n)
 
     def _span_blocks(self):
         tau = torch.arange(self.L, dtype=torch.float64, device=self.device)

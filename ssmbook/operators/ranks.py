@@ -38,9 +38,7 @@ def compress(blocks: Iterable[torch.Tensor], like: torch.Tensor, name: str = "W"
 def triangle(matrix: torch.Tensor) -> torch.Tensor:
     """Return a matrix with the singular values and row space of another, and no more rows than columns."""
     rows, width = matrix.shape[-2:]
-    if rows <= width or matrix.numel() == 0:
-        return matrix[..., :width, :]
-    return torch.linalg.qr(matrix, mode="r").R
+    return matrix if rows <= width else torch.linalg.qr(matrix, mode="r").R
 
 
 def tail_energies(spectrum: torch.Tensor) -> torch.Tensor:
@@ -62,8 +60,7 @@ def leading_row_directions(matrix: torch.Tensor, count: int) -> torch.Tensor:
     positive, so that ties among entries do not make a page depend on the machine.
     """
     width = matrix.shape[-1]
-    basis = torch.linalg.svd(matrix, full_matrices=False).Vh if matrix.numel() else matrix[..., :0, :]
-    basis = basis[..., :count, :]
+    basis = torch.linalg.svd(matrix, full_matrices=False).Vh[..., :count, :]
     missing = min(count, width) - basis.shape[-2]
     if missing > 0:
         # Columns of zeros become orthonormal ones by QR: no basis of all width² numbers is built.

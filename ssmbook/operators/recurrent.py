@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_alike, check_finite, check_shape
+from .._checks import check_finite, check_tensors, shared_batch
 from .base import InteractionOperator
 from .ranks import triangle
-from .shapes import shared_batch
 
 
 class RecurrentOperator(InteractionOperator):
@@ -34,15 +33,12 @@ class RecurrentOperator(InteractionOperator):
         self, A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, D: torch.Tensor | None = None
     ) -> None:
         name, pattern = self._states
-        sizes = check_shape(name, A, pattern)
-        batches = {name: A.shape[: A.dim() - len(pattern.split()) + 1]}
-        given = {name: A, "B": B, "C": C} | ({} if D is None else {"D": D})
-        for other, wanted in (("B", "... n N d"), ("C", "... n p N"), ("D", "... n p d")):
-            if other in given:
-                sizes = check_shape(other, given[other], wanted, sizes)
-                batches[other] = given[other].shape[:-3]
-        check_alike(**given)
-        super().__init__(A, shared_batch(**batches), sizes["n"], sizes["p"], sizes["d"])
+        given = {name: (A, pattern), "B": (B, "... n N d"), "C": (C, "... n p N")}
+        given |= {} if D is None else {"D": (D, "... n p d")}
+        sizes = check_tensors(**given)
+        own = {each: value.dim() - len(letters.split()) + 1 for each, (value, letters) in given.items()}
+        batch = shared_batch(**{each: given[each][0].shape[:dims] for each, dims in own.items()})
+        super().__init__(A, batch, sizes["n"], sizes["p"], sizes["d"])
         self.A, self.B, self.C, self.D, self.N = A, B, C, D, sizes["N"]
 
     def _push(self, t: int, state: torch.Tensor) -> torch.Tensor:

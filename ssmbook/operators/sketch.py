@@ -89,9 +89,6 @@ class RowSketch:
         sign = torch.randint(2, (count, 1), generator=generator).to(block) * 2 - 1
         self.sums.index_add_(-2, where.to(block.device), block[..., fresh:, :] * sign)
 
-    def singular_values(self) -> torch.Tensor:
-        return torch.linalg.svdvals(self.sums) if self.sums.numel() else self.sums.diagonal(0, -2, -1)
-
     def directions(self, count: int) -> torch.Tensor:
         """Return the ``count`` leading right singular vectors of SR as columns (..., width, count)."""
         return torch.linalg.svd(self.sums, full_matrices=False).Vh[..., :count, :].mT

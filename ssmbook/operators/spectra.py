@@ -80,7 +80,7 @@ class Spectral:
         [5.657]
         """
         check_flags(joint=joint)
-        return _singular_values(_joined(self._reduced()) if joint else self._reduced())
+        return torch.linalg.svdvals(_joined(self._reduced()) if joint else self._reduced())
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
         """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``."""
@@ -211,7 +211,7 @@ class Spectral:
         """
         check_wide("W", self)
         rtol = self._cut(rtol)
-        spectra = [_singular_values(block) for block in self._cuts()]
+        spectra = [torch.linalg.svdvals(block) for block in self._cuts()]
         largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
         if not largest:
             return plain(torch.zeros(self.batch_shape, dtype=torch.int64, device=self.device))
@@ -284,7 +284,7 @@ class Spectral:
         check_wide("W", self)
         rtol = self._cut(rtol)
         empty = torch.zeros_like(rows[..., :0, :], dtype=torch.float64)
-        return numerical_rank(_singular_values(compress([rows], empty)), rtol)
+        return numerical_rank(torch.linalg.svdvals(compress([rows], empty)), rtol)
 
 
 def operator_span(W: Spectral, rtol: float | None = None) -> torch.Tensor:
@@ -302,7 +302,7 @@ def operator_span(W: Spectral, rtol: float | None = None) -> torch.Tensor:
     if not isinstance(W, Spectral):
         raise TypeError(f"W must be an InteractionOperator; got {type(W).__name__}")
     matrix = _joined(W._reduced())
-    k = numerical_rank(_singular_values(matrix), W._cut(rtol))
+    k = numerical_rank(torch.linalg.svdvals(matrix), W._cut(rtol))
     return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
 
 
@@ -310,14 +310,6 @@ def _joined(matrix: torch.Tensor) -> torch.Tensor:
     """One small matrix with the rows of a whole batch of them."""
     width = matrix.shape[-1]
     return compress([matrix.reshape(-1, width)], matrix.new_zeros(0, width))
-
-
-def _singular_values(matrix: torch.Tensor) -> torch.Tensor:
-    return (
-        torch.linalg.svdvals(matrix)
-        if matrix.numel()
-        else matrix.new_zeros(*matrix.shape[:-2], min(matrix.shape[-2:]))
-    )
 
 
 def covariance_root(name: str, covariance, size: int, device):

@@ -176,7 +176,6 @@ def methods_of_operators() -> dict[str, Door]:
         "SpectrumBounds.epsilon_heads": method(DENSE.spectrum_bounds().epsilon_heads, eps=0.1),
         "SpectrumBounds.rank": method(DENSE.spectrum_bounds().rank, rtol=1e-3),
         "past_future_rank": method(OPERATORS["RecurrentOperator"]().past_future_rank, rtol=1e-3),
-        "lag_coefficients": method(OPERATORS["LagOperator"]().lag_coefficients, V=V, carries=True),
     }
     return found
 
