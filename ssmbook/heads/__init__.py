@@ -8,11 +8,9 @@ from ssmbook.heads.fixed.counts import (
     SpectrumReport,
     head_count,
     head_count_bound,
-    minimal_polynomial_degree,
 )
 from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
 from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
-from ssmbook.heads.fixed.modal import modal_residues
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads.gates import diagonal_ssm_by_gates
 from ssmbook.heads.pairwise.bounded import bounded_head_count, bounded_heads, every_input_head_count
@@ -74,8 +72,6 @@ __all__ = [
     "jordan_approximation",
     "jordan_lags",
     "least_positive_multiple",
-    "minimal_polynomial_degree",
-    "modal_residues",
     "one_head_coefficients",
     "one_head_witness",
     "pairwise_head_count",

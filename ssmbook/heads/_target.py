@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from ssmbook._checks import check_finite, check_shape, check_values, check_wide
+from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, check_system
 
 
@@ -36,6 +38,14 @@ def check_real(system: System) -> System:
     return system
 
 
-def system_behind(system: System | Tensor) -> tuple[torch.Tensor, ...] | None:
-    """The matrices of a `System`, or None for lag operators."""
-    return tuple(system) if isinstance(system, System) else None
+def arrays(system: System) -> tuple[np.ndarray | None, ...]:
+    """A, B, C and D (or None) of a `System` as float64 arrays."""
+    return tuple(None if part is None else part.detach().double().cpu().numpy() for part in system)
+
+
+def lag_span(M: Tensor, rtol: float | None) -> tuple[np.ndarray, np.ndarray, float]:
+    """Lags (n, p, d) and an orthonormal basis (k, p, d) of their span as arrays, and the tolerance in use."""
+    rtol, lags = tolerance(rtol, M.dtype), M.detach().double().cpu().numpy()
+    n, p, d = lags.shape
+    basis, _ = span_coordinates(lags.reshape(n, p * d), rtol)
+    return lags, basis.reshape(len(basis), p, d), rtol

@@ -407,8 +407,6 @@ HEAD_FUNCTIONS = {
     "heads_from_ssm": door(heads.heads_from_ssm, **ON_SYSTEM, H=2, rtol=1e-9),
     "jordan_approximation": door(heads.jordan_approximation, rho=0.5, epsilon=0.1, n=3),
     "jordan_lags": door(heads.jordan_lags, rho=0.5, n=3),
-    "minimal_polynomial_degree": door(heads.minimal_polynomial_degree, system=PLAIN, rtol=1e-9),
-    "modal_residues": door(heads.modal_residues, system=PLAIN, rtol=1e-9),
     "one_head_coefficients": door(
         heads.one_head_coefficients, system=System(A, B, C[:1]), V=draw(1, d), x=x, rtol=1e-5
     ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
-from helpers import EYE, F64, random_system
+from helpers import F64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,35 +17,12 @@ from ssmbook.heads import (
     exact_modal_head_count,
     exact_modal_residues,
     head_count,
-    modal_residues,
 )
-from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
-
-quick = settings(max_examples=40, deadline=None)
 
 
 def floats(*matrices):
     return tuple(None if m is None else m.double() for m in matrices)
-
-
-@pytest.mark.guards("prop-what-k-is")
-@quick
-@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.integers(0, 10**6))
-def test_modal_residues_rebuild_the_lags_and_their_span_is_k(N, d, p, repeated, seed):
-    A, B, C, D = random_system(N, d, p, 0.9, seed)
-    if repeated:
-        A = torch.kron(torch.eye(2, dtype=F64), A)
-        B, C = torch.cat([B, B.flip(0)]), torch.cat([C, C.flip(1)], 1)
-    for skip in (None, D):
-        lam, R = modal_residues(System(A, B, C, skip))
-        assert len(lam) <= N + 1
-        # Not lam ** tau: torch's complex 0 ** 0 is NaN, and the skip is a mode of eigenvalue 0.
-        powers = torch.cat([torch.ones_like(lam).unsqueeze(0), lam.expand(2 * N + 2, -1)]).cumprod(0)
-        M = System(A, B, C, skip).lags(2 * N + 3)
-        assert (torch.einsum("ts,spd->tpd", powers, R) - M).abs().max() < 1e-9 * M.abs().max()
-        k = torch.linalg.matrix_rank(R.flatten(1), rtol=1e-10)
-        assert k == spectrum_report(System(A, B, C, skip), 2 * N + 3).rank
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -136,14 +113,4 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
 
 
 def test_no_states_have_no_modes():
-    zero = lambda *shape: torch.zeros(*shape, dtype=F64)  # noqa: E731
-    lam, R = modal_residues(System(zero(0, 0), zero(0, 2), zero(2, 0)))
-    assert lam.shape == (0,) and R.shape == (0, 2, 2)
     assert exact_modal_head_count([], [], [[], []]) == 0 and exact_modal_residues([], [], [[], []]) == {}
-
-
-def test_defective_systems_are_refused_by_the_float_modal_form():
-    A = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=F64)
-    with pytest.raises(ValueError, match="A must be diagonalizable"):
-        modal_residues(System(A, EYE, EYE))
-    assert head_count(System(A, EYE, EYE), 9) == 2

@@ -10,13 +10,10 @@ from helpers import F64, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssmbook.heads._target import lag_span
 from ssmbook.heads.rank_limited.border import jordan_approximation, jordan_lags
 from ssmbook.heads.rank_limited.bounds import _certain_pairs, rank_one_elements
-from ssmbook.heads.rank_limited.count import (
-    _span,
-    rank_limited_head_count,
-    rank_limited_lower_bounds,
-)
+from ssmbook.heads.rank_limited.count import rank_limited_head_count, rank_limited_lower_bounds
 from ssmbook.systems import System
 
 
@@ -30,7 +27,7 @@ def modal_system(real, pairs, p, d, seed=0):
 
 def elements_of(M):
     """The rank-one matrices in the span of M, and the discriminant that counts them."""
-    elements, discriminant = rank_one_elements(_span(M, None)[1], 1e-9, 1e-10)
+    elements, discriminant = rank_one_elements(lag_span(M, None)[1], 1e-9, 1e-10)
     return torch.from_numpy(elements), discriminant
 
 
@@ -131,9 +128,8 @@ def test_two_dimensional_spans_by_their_discriminant():
         assert check(M, 1) == ((2, 2) if real else (3, 3))
         seen.add(real)
     assert seen == {True, False}
-    assert (
-        rank_one_elements(_span(torch.randn(3, 3, 3, generator=g, dtype=F64), None)[1], 1e-9, 1e-10) is None
-    )
+    _, larger, _ = lag_span(torch.randn(3, 3, 3, generator=g, dtype=F64), None)
+    assert rank_one_elements(larger, 1e-9, 1e-10) is None
 
 
 @pytest.mark.guards("prop-rank-limited")

@@ -37,7 +37,8 @@ class SpectrumReport(RankReport):
     A `RankReport` of rows that span the lag operators, rank being k, in units in which the largest singular
     value is about one. smallest_kept, largest_dropped: the closest calls on either side, over every
     decision made (singular values, merged eigenvalues, Krylov growth). method: "modal", "krylov", "lags" or
-    "zero". degree: length of the shortest recurrence seen (0 where not computed). other: the count where
+    "zero". degree: length of the shortest recurrence seen (0 where not computed), of a system without a skip
+    the degree nu of its minimal polynomial. other: the count where
     entries of rounding size are read the other way, as zeros or as numbers, if that changes it. foreign:
     whether there are such entries in units of the states other than those given. Introduced in *head-count*.
 
@@ -182,19 +183,6 @@ def decide(found: SpanRows, rtol: float) -> SpectrumReport:
     kept = min(found.kept, float(spectrum[count - 1]) if count else float("inf"))
     dropped = max(found.dropped, float(spectrum[count]) if count < len(spectrum) else 0.0)
     return SpectrumReport(count, spectrum, rtol, rtol, kept, dropped, found.method, found.degree)
-
-
-@system_first
-def minimal_polynomial_degree(system: System, rtol: float | None = None) -> int:
-    """Return nu, the degree of the minimal polynomial of the minimal realization: the shortest recurrence.
-
-    A real `System`, whose skip plays no part; rtol as in `head_count`. Result an ``int`` between 0 and N.
-    Raises as `head_count`. Source: prop-what-k-is. Introduced in *head-count*.
-
-    >>> minimal_polynomial_degree(System(0.5 * torch.eye(3), torch.eye(3), torch.eye(3)))  # A - I/2 = 0
-    1
-    """
-    return scaled_span(check_real(system).replace(D=None), system.N, rtol)[0].degree
 
 
 @system_first

@@ -103,10 +103,11 @@ def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None =
     size, skip = len(system[0]), any(any(row) for row in system[3])
     decided = min(n, size + int(skip))
     lags = _lags(*system, decided)
-    basis, relations = _pivots(lags)
-    minor, _ = _pivots([list(column) for column in zip(*(lags[tau] for tau in basis), strict=True)])
+    basis, relations = pivots(lags)
+    minor, _ = pivots([list(column) for column in zip(*(lags[tau] for tau in basis), strict=True)])
     determinant = _determinant([[lags[tau][entry] for entry in minor] for tau in basis])
-    recurrence = tuple(-c for c in _characteristic(system[0])) if decided < n else ()
+    last = rational_matrix(system[0], (size, size)).charpoly()[1:] if decided < n else ()
+    recurrence = tuple(-from_qq(c) for c in last)
     minor, basis = tuple(minor), tuple(basis)
     evidence = ExactCertificate(system, n, decided, basis, minor, determinant, relations, recurrence)
     return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
@@ -125,7 +126,7 @@ def exact_minimal_degree(A: Matrix, B: Matrix, C: Matrix) -> int:
     system = rational_system(A, B, C, None)
     size = len(system[0])
     lags = _lags(*system, 2 * size)
-    return len(_pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
+    return len(pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
 
 
 def rational_system(A, B, C, D) -> tuple[Rows, Rows, Rows, Rows]:
@@ -173,32 +174,37 @@ def _lags(A, B, C, D, count) -> list[list[Fraction]]:
     return lags
 
 
-def _pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:
+def pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:
     """First-come basis among vectors (lists of fractions), and the coefficients of every other one on it."""
     if not vectors or not vectors[0]:
         return [], {i: () for i in range(len(vectors))}
     columns = list(zip(*vectors, strict=True))
-    reduced, pivots = rational_matrix(columns, (len(columns), len(vectors))).rref()
+    reduced, basis = rational_matrix(columns).rref()
     table = reduced.to_list()
-    others = (i for i in range(len(vectors)) if i not in pivots)
-    return list(pivots), {i: tuple(_from_qq(table[r][i]) for r in range(len(pivots))) for i in others}
+    others = (i for i in range(len(vectors)) if i not in basis)
+    return list(basis), {i: tuple(from_qq(table[r][i]) for r in range(len(basis))) for i in others}
 
 
-def _characteristic(A) -> list[Fraction]:
-    """Coefficients c_1 … c_N of the characteristic polynomial x^N + c_1 x^(N-1) + … + c_N."""
-    polynomial = rational_matrix(A, (len(A), len(A))).charpoly()
-    return [_from_qq(c) for c in polynomial[1:]]
+def characteristic(A):
+    """The characteristic polynomial of a ``DomainMatrix``, a sympy ``Poly`` in z over the same field."""
+    from sympy import Poly, Symbol
+
+    return Poly(A.charpoly(), Symbol("z"), domain=A.domain)
 
 
-def rational_matrix(rows, shape):
-    """A sympy ``DomainMatrix`` over the rationals from rows of fractions; the first call loads sympy."""
+def rational_matrix(rows, shape=None):
+    """A sympy ``DomainMatrix`` over the rationals from rows of fractions; the first call loads sympy.
+
+    ``shape``: what empty rows do not tell.
+    """
     from sympy import QQ
     from sympy.polys.matrices import DomainMatrix
 
+    shape = (len(rows), len(rows[0])) if shape is None else shape
     return DomainMatrix([[QQ(x.numerator, x.denominator) for x in row] for row in rows], shape, QQ)
 
 
-def _from_qq(x) -> Fraction:
+def from_qq(x) -> Fraction:
     return Fraction(int(x.numerator), int(x.denominator))
 
 

@@ -7,7 +7,7 @@ roots of f. Importing this module loads no sympy; calling it does.
 from __future__ import annotations
 
 from ssmbook.heads.count import Count
-from ssmbook.heads.fixed.exact import Matrix, rational_matrix, rational_system
+from ssmbook.heads.fixed.exact import Matrix, characteristic, rational_matrix, rational_system
 
 
 def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = None) -> dict:
@@ -83,18 +83,13 @@ def _shaped(A, B, C, D):
 
 def _factors(a):
     """Irreducible monic factors of the characteristic polynomial with their multiplicities."""
-    import sympy
-
-    polynomial = sympy.Poly(a.charpoly(), sympy.Symbol("z"), domain=sympy.QQ)
-    return [(factor.monic(), multiplicity) for factor, multiplicity in polynomial.factor_list()[1]]
+    return [(factor.monic(), multiplicity) for factor, multiplicity in characteristic(a).factor_list()[1]]
 
 
 def _projected(factor, multiplicity, a, b):
     """P b for the spectral projector P of the roots of a factor of the characteristic polynomial of a."""
-    import sympy
-
     power = factor**multiplicity
-    rest = sympy.Poly(a.convert_to(factor.domain).charpoly(), factor.gen, domain=factor.domain).quo(power)
+    rest = characteristic(a.convert_to(factor.domain)).quo(power)
     if rest.degree() == 0:
         return b
     projector = rest * rest.invert(power)

@@ -9,10 +9,9 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook.heads._coordinates import span_coordinates
-from ssmbook.heads._target import lags_of
+from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.pairwise.count import PairwiseHeads, pairwise_head_count
-from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, system_first
 
 _DIRECTIONS, _MARGIN = 4096, 1e-10
@@ -98,7 +97,6 @@ def every_input_head_count(
     2 heads (nonsingular bilinear maps)
     """
     M = lags_of(system, n)
-    rtol = tolerance(rtol, M.dtype)
     almost = pairwise_head_count(M, rtol=rtol)
     if almost == 0:
         return Count(0, 0, "the zero system")
@@ -110,8 +108,7 @@ def every_input_head_count(
 
 def _span(M, rtol) -> np.ndarray:
     """A basis (k, p', d') of the lags' span, without outputs that are idle and inputs that are not read."""
-    rows, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)
-    E = rows.reshape(-1, *M.shape[1:])
+    _, E, rtol = lag_span(M, rtol)
     for axis in (1, 2):
         used, _ = span_coordinates(np.moveaxis(E, axis, 2).reshape(-1, E.shape[axis]), rtol)
         E = np.moveaxis(np.moveaxis(E, axis, 2) @ used.T, 2, axis)

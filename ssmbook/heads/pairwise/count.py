@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
-from ssmbook.heads._coordinates import numerical_rank, span_coordinates
-from ssmbook.heads._target import lags_of
+from ssmbook.heads._coordinates import numerical_rank
+from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.exact import rational_matrix
-from ssmbook.numerics import toeplitz, tolerance
+from ssmbook.numerics import toeplitz
 from ssmbook.systems.system import System, system_first
 
 
@@ -66,21 +66,19 @@ def pairwise_head_count(
     2 heads (rank at random tokens)
     """
     M = lags_of(system, n)
-    n, p, d = M.shape
+    _, p, d = M.shape
     draws = check_integer("draws", draws, low=1)
     check_flags(exact=exact)
     check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    rtol = tolerance(rtol, M.dtype)
-    rows = M.detach().double().cpu().flatten(1).numpy()
+    lags, basis, rtol = lag_span(M, rtol)
     if exact:
-        k, count = _exact_ranks(rows.reshape(n, p, d), draws, generator)
+        k, count = _exact_ranks(lags, draws, generator)
         spectrum = torch.empty(0, dtype=torch.float64)
     else:
-        basis, _ = span_coordinates(rows, rtol)
-        k = basis.shape[0]
+        k = len(basis)
         X = torch.randn(draws, d, generator=generator, dtype=torch.float64).numpy()
-        count, spectrum = _generic_rank(basis.reshape(k, p, d), X, max(rtol, min(10 * rtol, 0.1)))
+        count, spectrum = _generic_rank(basis, X, max(rtol, min(10 * rtol, 0.1)))
     evidence = PairwiseCertificate(-(-k // d) if d else 0, min(k, p), k, exact, spectrum)
     return Count(count, count, "rational rank" if exact else "rank at random tokens", evidence)
 
@@ -99,7 +97,7 @@ def _generic_rank(basis, X, rtol):
 def _exact_ranks(lags, draws, generator):
     """Ranks over Q of the lags, and of the lags applied to random integer vectors."""
     n, p, d = lags.shape
-    exact = [[Fraction(float(v)) for v in row] for row in lags.reshape(n, -1)]
+    exact = [[Fraction(v) for v in row] for row in lags.reshape(n, p * d).tolist()]
     k = rational_matrix(exact, (n, p * d)).rank() if n else 0
     count = 0
     for x in torch.randint(-999, 1000, (draws, d), generator=generator).tolist():
@@ -138,7 +136,7 @@ class PairwiseHeads:
         direction = x / torch.where(size > 0, size, 1)
         images = torch.einsum("hpd,...nd->...nph", self.V, direction)
         targets = torch.einsum("tpd,...nd->...npt", self.M[:n], direction)
-        by_lag = _least_norm(images, targets)
+        by_lag = torch.linalg.pinv(images, rtol=torch.finfo(images.dtype).eps) @ targets
         steps = torch.arange(n, device=x.device)
         lag = steps[:, None] - steps
         picked = by_lag.movedim(-2, -3).movedim(-2, -1)
@@ -164,14 +162,6 @@ class PairwiseHeads:
                 f"x must have at most as many tokens as there are lags, {self.M.shape[0]}; got {n}"
             )
         return n
-
-
-def _least_norm(images, targets):
-    """images^+ targets over the last two dimensions, by SVD; directions at rounding level are dropped."""
-    left, sigma, right = torch.linalg.svd(images, full_matrices=False)
-    floor = torch.finfo(images.dtype).eps * sigma[..., :1]
-    inverse = torch.where(sigma > floor, 1 / torch.where(sigma > floor, sigma, 1), 0)
-    return right.mT @ (inverse[..., :, None] * (left.mT @ targets))
 
 
 @system_first
@@ -201,16 +191,17 @@ def pairwise_heads_from_ssm(
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     M = lags_of(system, n)
     count = pairwise_head_count(M, rtol=rtol, generator=generator).value
-    rtol = tolerance(rtol, M.dtype)
-    basis, _ = span_coordinates(M.detach().double().cpu().flatten(1).numpy(), rtol)
-    X = torch.randn(16, M.shape[2], generator=generator, dtype=torch.float64).numpy()
+    _, basis, _ = lag_span(M, rtol)
+    k, p, d = basis.shape
+    basis = basis.reshape(k, p * d)
+    X = torch.randn(16, d, generator=generator, dtype=torch.float64).numpy()
     best, chosen = -1.0, np.zeros((0, basis.shape[1]))
     for _ in range(5 if count else 0):
         anywhere = torch.randn(count, basis.shape[1], generator=generator, dtype=torch.float64).numpy()
         V = anywhere @ basis.T @ basis  # the projection depends on the span only, not on its basis
-        images = np.einsum("hpd,md->mph", V.reshape(-1, *M.shape[1:]), X)
+        images = np.einsum("hpd,md->mph", V.reshape(count, p, d), X)
         sigma = np.linalg.svd(images, compute_uv=False)
         score = float(np.median(sigma[:, -1] / sigma[:, 0]))
         best, chosen = max((best, chosen), (score, V), key=lambda pair: pair[0])
-    V = torch.from_numpy(chosen.reshape(count, *M.shape[1:])).to(M)
+    V = torch.from_numpy(chosen.reshape(count, p, d)).to(M)
     return PairwiseHeads(M.detach(), V)

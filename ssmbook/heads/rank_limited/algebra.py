@@ -13,6 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from ssmbook.heads.fixed.exact import characteristic, from_qq, rational_matrix
+
 LARGEST = 12  # states: beyond them exact polynomials take seconds
 ROUNDING = 100 * np.finfo(float).eps
 
@@ -65,8 +67,8 @@ def algebra_behind(lags: np.ndarray, system) -> Algebra | None:
     if found is None:
         return None
     exact, A, B, C = found
-    A_exact = _matrix(exact)
-    polynomial = _characteristic(A_exact)
+    A_exact = rational_matrix(exact)
+    polynomial = characteristic(A_exact)
     roots, cyclic = _roots(polynomial), _cyclic(A_exact)
     if cyclic == len(A):
         defect = int(any(root.imag or multiplicity > 1 for root, multiplicity in roots))
@@ -95,33 +97,20 @@ def _from_lags(lags):
     sigma = np.linalg.svd(lags[0], compute_uv=False)
     if sigma[-1] <= ROUNDING * p * sigma[0]:
         return None
-    exact = [_matrix([[Fraction(float(entry)) for entry in row] for row in lag]) for lag in lags]
+    exact = [rational_matrix([[Fraction(float(entry)) for entry in row] for row in lag]) for lag in lags]
     step = exact[0].inv() * exact[1]
     if any(exact[tau] * step != exact[tau + 1] for tau in range(1, n - 1)):
         return None
-    rows = [[Fraction(int(x.numerator), int(x.denominator)) for x in row] for row in step.to_list()]
+    rows = [[from_qq(x) for x in row] for row in step.to_list()]
     A = np.array([[float(entry) for entry in row] for row in rows])
     return rows, A, np.eye(p), lags[0]
-
-
-def _matrix(rows):
-    from ssmbook.heads.fixed.exact import rational_matrix
-
-    return rational_matrix(rows, (len(rows), len(rows[0])))
-
-
-def _characteristic(A):
-    """The characteristic polynomial of a matrix of rationals, for exact questions."""
-    from sympy import Poly, Symbol
-
-    return Poly(A.charpoly(), Symbol("z"), domain="QQ")
 
 
 def _cyclic(A) -> int:
     """The largest dimension of span{e, A e, A^2 e, ...} over a few integer vectors e, exact."""
     rng, size, best = np.random.default_rng(0), A.shape[0], 0
     for e in rng.integers(-3, 4, (3, size)):
-        vector = _matrix([[Fraction(int(x))] for x in e])
+        vector = rational_matrix([[Fraction(int(x))] for x in e])
         columns = []
         for _ in range(size):
             columns.append(vector.to_list_flat())

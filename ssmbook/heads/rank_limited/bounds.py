@@ -7,16 +7,21 @@ from fractions import Fraction
 import numpy as np
 
 from ssmbook.heads._coordinates import numerical_rank
+from ssmbook.heads.fixed.exact import pivots
 
 
-def joint_ranks(matrices: np.ndarray, rtol: float) -> tuple[int, int]:
-    """Ranks of the matrices (k, p, d) side by side and stacked: p', d'."""
-    if len(matrices) == 0:
-        return 0, 0
-    return tuple(
-        numerical_rank(np.linalg.svd(np.concatenate(list(matrices), axis=axis), compute_uv=False), rtol)
-        for axis in (1, 0)
-    )
+def _sides(matrices: np.ndarray):
+    """Columns (p, .) of the matrices (k, p, d) side by side, rows (., d) of them stacked, and their sizes."""
+    k, p, d = matrices.shape
+    columns, sigma, _ = np.linalg.svd(np.moveaxis(matrices, 1, 0).reshape(p, k * d), full_matrices=False)
+    _, tau, rows = np.linalg.svd(matrices.reshape(k * p, d), full_matrices=False)
+    return columns, sigma, rows, tau
+
+
+def frames(matrices: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal bases (p, p') and (d, d') of the joint column and row spaces of matrices (k, p, d)."""
+    columns, sigma, rows, tau = _sides(matrices)
+    return columns[:, : numerical_rank(sigma, rtol)], rows[: numerical_rank(tau, rtol)].T
 
 
 def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) -> dict[str, int]:
@@ -26,9 +31,9 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     them by.
     """
     slack = 10 * rtol * np.linalg.norm(lags)
-    columns, rows = (
-        _certain_rank(np.moveaxis(lags, axis, 0).reshape(lags.shape[axis], -1), slack) for axis in (1, 2)
-    )
+    # The least rank within a Frobenius distance of slack counts the singular values above it.
+    _, sigma, _, tau = _sides(lags)
+    columns, rows = int((sigma > slack).sum()), int((tau > slack).sum())
     largest = int((np.linalg.svd(lags, compute_uv=False) > slack).sum(1).max(initial=0))
     tensor_rank = max(len(matrices), columns, rows, _beyond_unfoldings(lags, matrices, columns, rows, slack))
     return {
@@ -40,11 +45,6 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     }
 
 
-def _certain_rank(matrix, slack):
-    """The least rank within a Frobenius distance ``slack`` of a matrix."""
-    return int((np.linalg.svd(matrix, compute_uv=False) > slack).sum()) if matrix.size else 0
-
-
 def _beyond_unfoldings(lags, matrices, columns, rows, slack):
     """A lower bound of the tensor rank that the three unfoldings do not see; 0 where nothing applies."""
     k, m = len(matrices), columns
@@ -52,7 +52,8 @@ def _beyond_unfoldings(lags, matrices, columns, rows, slack):
         return 0
     turning = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, m))
     bound = m + 1 if turning else 0
-    found = _pencil(matrices, m)
+    left, _, right, _ = _sides(matrices)
+    found = _pencil(left[:, :m].T @ matrices @ right[:m].T)
     if k == m and found is not None and _is_algebra(found[0], found[2]):
         bound = max(bound, m + turning)
     if k == m == 2 and not turning and _exact_double_root(lags):
@@ -65,8 +66,7 @@ def _pencils(lags, k, m):
 
     Weights of norm one see the strong directions of the span, others, as large as 1/sigma, all alike.
     """
-    left = np.linalg.svd(np.moveaxis(lags, 1, 0).reshape(lags.shape[1], -1), full_matrices=False)[0][:, :m]
-    right = np.linalg.svd(lags.reshape(-1, lags.shape[2]), full_matrices=False)[2][:m]
+    left, _, right, _ = _sides(lags)
     directions, sigma, _ = np.linalg.svd(lags.reshape(len(lags), -1), full_matrices=False)
     rng = np.random.default_rng(0)
     for draw in rng.standard_normal((8, 2, k)):
@@ -74,7 +74,7 @@ def _pencils(lags, k, m):
             weights = draw / size
             weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
             pair = np.tensordot(weights @ directions[:, :k].T, lags, 1)
-            yield left.T @ pair @ right.T
+            yield left[:, :m].T @ pair @ right[:m].T
 
 
 def _certain_pairs(E, F, slack) -> int:
@@ -102,13 +102,10 @@ def _certain_pairs(E, F, slack) -> int:
     return int((~real & (values.imag > 0)).sum())
 
 
-def _pencil(matrices, m):
-    """Two well-conditioned elements of the span in its m x m core, and the core of every basis matrix."""
-    left = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)[0][:, :m]
-    right = np.linalg.svd(np.concatenate(list(matrices), axis=0), full_matrices=False)[2][:m]
-    core = left.T @ matrices @ right.T
+def _pencil(core):
+    """Two well-conditioned combinations of a core (k, m, m), and the core; None where none is."""
     rng = np.random.default_rng(0)
-    draws = [np.tensordot(rng.standard_normal(len(matrices)), core, 1) for _ in range(8)]
+    draws = [np.tensordot(rng.standard_normal(len(core)), core, 1) for _ in range(8)]
     draws.sort(key=np.linalg.cond)
     return (draws[0], draws[1], core) if np.linalg.cond(draws[0]) < 1e6 else None
 
@@ -129,34 +126,20 @@ def _exact_double_root(lags):
     """Whether 2 x 2 lags, as the rationals they are, span two dimensions with discriminant exactly zero."""
     if lags.shape[1:] != (2, 2) or len(lags) > 256:
         return False
-    exact = [[Fraction(float(v)) for v in lag.ravel()] for lag in lags]
-    pair = next(((e, f) for i, e in enumerate(exact) for f in exact[i + 1 :] if not _parallel(e, f)), None)
-    if pair is None or not all(_rank_two(pair, lag) for lag in exact):
+    exact = [[Fraction(v) for v in lag] for lag in lags.reshape(-1, 4).tolist()]
+    basis, _ = pivots(exact)
+    if len(basis) != 2:
         return False
-    (a, b, c, d), (e, f, g, h) = pair
+    (a, b, c, d), (e, f, g, h) = (exact[i] for i in basis)
     return (a * h + d * e - b * g - c * f) ** 2 == 4 * (a * d - b * c) * (e * h - f * g)
-
-
-def _parallel(e, f):
-    return all(e[i] * f[j] == e[j] * f[i] for i in range(4) for j in range(i))
-
-
-def _rank_two(pair, lag):
-    """Whether lag is an exact combination of the two, by Cramer on the first invertible minor."""
-    e, f = pair
-    i, j = next((i, j) for i in range(4) for j in range(i) if e[i] * f[j] != e[j] * f[i])
-    minor = e[i] * f[j] - e[j] * f[i]
-    x, y = (lag[i] * f[j] - lag[j] * f[i]) / minor, (e[i] * lag[j] - e[j] * lag[i]) / minor
-    return all(x * e[q] + y * f[q] == lag[q] for q in range(4))
 
 
 def rank_one_elements(matrices: np.ndarray, tol: float, rtol: float):
     """Unit rank-one elements (m, p, d) of a span with a 2 x 2 core, k = 2, and its discriminant, or None."""
-    if len(matrices) != 2 or joint_ranks(matrices, rtol) != (2, 2):
+    left, right = frames(matrices, rtol)
+    if (len(matrices), left.shape[1], right.shape[1]) != (2, 2, 2):
         return None
-    left = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)[0][:, :2]
-    right = np.linalg.svd(np.concatenate(list(matrices), axis=0), full_matrices=False)[2][:2]
-    E, F = left.T @ matrices @ right.T
+    E, F = left.T @ matrices @ right
     a, c = np.linalg.det(E), np.linalg.det(F)
     b = np.linalg.det(E + F) - a - c
     discriminant = float(b * b - 4 * a * c)
@@ -175,14 +158,12 @@ def pencil_modes(matrices: np.ndarray, rtol: float):
 
     Jennrich's simultaneous diagonalization of two random elements; it needs p' = d' and simple eigenvalues.
     """
-    columns, rows = joint_ranks(matrices, rtol)
-    found = _pencil(matrices, columns) if columns == rows and columns > 0 else None
+    left, right = frames(matrices, rtol)
+    found = _pencil(left.T @ matrices @ right) if left.shape[1] == right.shape[1] > 0 else None
     if found is None:
         return None
     E, F, _ = found
     values, vectors = np.linalg.eig(np.linalg.solve(E, F))
     if np.linalg.cond(vectors) > 1e8:
         return None
-    left = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)[0][:, :columns]
-    right = np.linalg.svd(np.concatenate(list(matrices), axis=0), full_matrices=False)[2][:columns]
-    return values, left @ E @ vectors, np.linalg.solve(vectors, right.astype(complex))
+    return values, left @ E @ vectors, np.linalg.solve(vectors, right.T.astype(complex))

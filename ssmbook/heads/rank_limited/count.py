@@ -9,16 +9,12 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_integer
-from ssmbook.heads._coordinates import numerical_rank, span_coordinates
-from ssmbook.heads._target import lags_of, system_behind
+from ssmbook.heads._coordinates import numerical_rank
+from ssmbook.heads._target import arrays, lag_span, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.rank_limited.algebra import algebra_behind, placed_heads
-from ssmbook.heads.rank_limited.bounds import (
-    lower_bounds,
-    pencil_modes,
-    rank_one_elements,
-)
-from ssmbook.numerics import toeplitz, tolerance
+from ssmbook.heads.rank_limited.bounds import frames, lower_bounds, pencil_modes, rank_one_elements
+from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
 from ssmbook.systems.system import System, system_first
 
@@ -77,16 +73,13 @@ def rank_limited_head_count(
     >>> print(rank_limited_head_count(turn, 8, r=1))  # two where a head may have any rank
     3 heads (value maps of rank at most 1)
     """
-    M, behind = lags_of(system, n), _arrays(system_behind(system))
+    M, behind = lags_of(system, n), arrays(system) if isinstance(system, System) else None
     r = check_integer("r", r, low=1)
-    lags, matrices, rtol = _span(M, rtol)
+    lags, matrices, rtol = lag_span(M, rtol)
     close = max(10 * rtol, 1e-12)  # rtol may be 0: rounding is no error
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
-    compact = (
-        np.linalg.qr(lags.reshape(len(lags), -1), mode="r").reshape(-1, *lags.shape[1:])
-        if len(lags)
-        else lags
-    )
+    n, p, d = lags.shape
+    compact = np.linalg.qr(lags.reshape(n, p * d), mode="r").reshape(-1, p, d)
     lower = max(lower_bounds(lags, matrices, r, rtol).values())
     found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, behind, rtol)]
     if min(len(f[0]) for f in found if f[2] <= close) > lower:
@@ -113,13 +106,6 @@ def _algebra(lags, behind, r):
         return -(-algebra.lower_bound // r), []
 
 
-def _arrays(behind):
-    """A, B, C, D of a system as float64 arrays; None stays None."""
-    if behind is None:
-        return None
-    return tuple(None if m is None else m.detach().double().cpu().numpy() for m in behind)
-
-
 @system_first
 def rank_limited_lower_bounds(
     system: System | torch.Tensor, n: int | None = None, *, r: int, rtol: float | None = None
@@ -139,20 +125,12 @@ def rank_limited_lower_bounds(
     >>> bounds["span"], bounds["tensor rank"]
     (2, 3)
     """
-    M, behind = lags_of(system, n), _arrays(system_behind(system))
+    M, behind = lags_of(system, n), arrays(system) if isinstance(system, System) else None
     r = check_integer("r", r, low=1)
-    lags, matrices, rtol = _span(M, rtol)
+    lags, matrices, rtol = lag_span(M, rtol)
     bounds = lower_bounds(lags, matrices, r, rtol)
     bounds["tensor rank"] = max(bounds["tensor rank"], _algebra(lags, behind, r)[0])
     return bounds
-
-
-def _span(M, rtol):
-    """The lags and an orthonormal basis of their span as float64 arrays, and the tolerance in use."""
-    rtol = tolerance(rtol, M.dtype)
-    lags = M.detach().double().cpu().numpy()
-    basis, _ = span_coordinates(lags.reshape(len(lags), lags.shape[1] * lags.shape[2]), rtol)
-    return lags, basis.reshape(-1, *lags.shape[1:]), rtol
 
 
 def _candidates(lags, matrices, r, system, rtol):
@@ -160,7 +138,7 @@ def _candidates(lags, matrices, r, system, rtol):
     yield _split(matrices, r, rtol)
     if len(matrices) == 0:
         return
-    left, right = _frames(matrices, rtol)
+    left, right = frames(matrices, rtol)
     yield np.einsum("pa,db->abpd", left, right).reshape(-1, *lags.shape[1:])
     yield _split(_pivoted(lags, len(matrices)), r, rtol)
     found = rank_one_elements(matrices, 1e-9, rtol)
@@ -169,10 +147,7 @@ def _candidates(lags, matrices, r, system, rtol):
     placed = _placed(left, matrices, right)
     if placed is not None:
         yield placed
-    for modes in (
-        pencil_modes(matrices, rtol),
-        None if system is None else _system_modes(*system),
-    ):
+    for modes in (pencil_modes(matrices, rtol), None if system is None else _system_modes(*system)):
         if modes is not None:
             yield _modal_heads(*modes, r, rtol)
 
@@ -205,13 +180,6 @@ def _split(matrices, r, rtol):
             part = slice(start, min(start + r, rank))
             parts.append(((left[:, part] * sigma[part]) @ right[part])[None])
     return np.concatenate(parts)
-
-
-def _frames(matrices, rtol):
-    """Orthonormal bases (p, p') and (d, d') of the joint column and row spaces."""
-    columns, sigma, _ = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)
-    _, tau, rows = np.linalg.svd(np.concatenate(list(matrices), axis=0), full_matrices=False)
-    return columns[:, : numerical_rank(sigma, rtol)], rows[: numerical_rank(tau, rtol)].T
 
 
 def _pivoted(lags, k):

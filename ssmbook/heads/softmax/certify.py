@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import torch
@@ -88,64 +89,50 @@ def certify(rows: np.ndarray, rtol: float, lag_rtol: float) -> SoftmaxCertificat
     """
     basis, spectrum = span_coordinates(rows, rtol)
     unit, nonzero = lp.unit_rows(rows)
-    k = basis.shape[0]
-    known = {"k": k, "spectrum": torch.from_numpy(spectrum)}
+    k = len(basis)
+    certificate = partial(SoftmaxCertificate, k=k, spectrum=torch.from_numpy(spectrum))
     if k == 0:
-        return SoftmaxCertificate(
-            "zero", margin=0.0, exact=True, residual=0.0, reason="every lag is zero", **known
-        )
+        return certificate("zero", margin=0.0, exact=True, residual=0.0, reason="every lag is zero")
     Z = unit @ basis.T
-    known["residual"] = float(np.linalg.norm(unit - Z @ basis, axis=1).max())
+    residual = float(np.linalg.norm(unit - Z @ basis, axis=1).max())
+    certificate = partial(certificate, residual=residual)
     if not nonzero.all():
-        weights = torch.zeros(len(rows), dtype=torch.float64)
-        weights[int(np.argmin(nonzero))] = 1.0
-        reason = f"lag {int(np.argmin(nonzero))} is exactly zero"
-        return SoftmaxCertificate(
-            "dependency", margin=0.0, exact=True, weights=weights, reason=reason, **known
-        )
-    if known["residual"] > max(_SPAN_TOLERANCE, 10 * rtol):
-        reason = f"a lag leaves the span of the {k} leading directions by {known['residual']:.1e} of its norm"
-        return SoftmaxCertificate("undecided", margin=float("nan"), exact=False, reason=reason, **known)
-    return _decided(Z, rows, basis, known, lag_rtol)
+        zero = int(np.argmin(nonzero))
+        weights = torch.nn.functional.one_hot(torch.tensor(zero), len(rows)).double()
+        reason = f"lag {zero} is exactly zero"
+        return certificate("dependency", margin=0.0, exact=True, weights=weights, reason=reason)
+    if residual > max(_SPAN_TOLERANCE, 10 * rtol):
+        reason = f"a lag leaves the span of the {k} leading directions by {residual:.1e} of its norm"
+        return certificate("undecided", margin=float("nan"), exact=False, reason=reason)
+    return _decided(Z, unit, rows, basis, certificate, lag_rtol, lag_rtol + residual)
 
 
-def _decided(Z, rows, basis, known, lag_rtol):
+def _decided(Z, unit, rows, basis, certificate, least_margin, least_radius):
     """Try the program as it is, then in balanced coordinates; keep the first verified answer."""
-    unit, _ = lp.unit_rows(rows)
     best = -np.inf
-    for T in (np.eye(known["k"]), lp.balanced(Z)):
+    for T in (np.eye(Z.shape[1]), lp.balanced(Z)):
         turned, _ = lp.unit_rows(Z @ T)
         u, weights, working = lp.widest_margin(turned)
         U, margin = _separation(T @ u, unit, basis)
         best = max(best, margin)
-        if margin > lag_rtol:
+        if margin > least_margin:
             reason = f"one U has <U, M_tau> > 0 on every lag, with relative margin at least {margin:.1e}"
-            return SoftmaxCertificate("separating", margin=margin, exact=True, U=U, reason=reason, **known)
+            return certificate("separating", margin=margin, exact=True, U=U, reason=reason)
         inner = lp.positive_dependency(turned, working)
         if inner is not None:
             inner = lp.polished(Z, inner / np.linalg.norm(Z @ T, axis=1))
             radius = lp.dependency_radius(Z, inner)
-            if radius > lag_rtol + known["residual"]:
-                reason = (
-                    f"0 lies inside the hull of the normalized lags, {radius:.1e} or more from its boundary"
-                )
-                found = {
-                    "margin": radius,
-                    "exact": False,
-                    "weights": torch.from_numpy(inner),
-                    "reason": reason,
-                }
-                return SoftmaxCertificate("dependency", **found, **known)
+            if radius > least_radius:
+                reason = f"0 lies in the hull of the normalized lags, {radius:.1e} or more from its boundary"
+                inner = torch.from_numpy(inner)
+                return certificate("dependency", margin=radius, exact=False, weights=inner, reason=reason)
         exact = _exact_dependency(rows, weights)
         if exact is not None:
             reason = "a non-negative combination of the lags given is exactly zero over the rationals"
-            return SoftmaxCertificate(
-                "dependency", margin=0.0, exact=True, weights=exact, reason=reason, **known
-            )
-    reason = (
-        f"best margin {best:.1e} is below the trusted accuracy {lag_rtol:.1e} and no dependency was proved"
-    )
-    return SoftmaxCertificate("undecided", margin=best, exact=False, reason=reason, **known)
+            return certificate("dependency", margin=0.0, exact=True, weights=exact, reason=reason)
+    reason = f"best margin {best:.1e} is below the trusted accuracy {least_margin:.1e}"
+    reason += " and no dependency was proved"
+    return certificate("undecided", margin=best, exact=False, reason=reason)
 
 
 def _separation(u, unit, basis):
@@ -164,7 +151,7 @@ def _exact_dependency(rows, weights):
     support = np.flatnonzero(weights > 1e-9)
     if not 2 <= support.size <= _EXACT_SUPPORT:
         return None
-    found = positive_weights([[Fraction(float(value)) for value in rows[t]] for t in support])
+    found = positive_weights([[Fraction(value) for value in row] for row in rows[support].tolist()])
     if found is None:
         return None
     largest = max(found)

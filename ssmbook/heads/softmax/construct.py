@@ -81,7 +81,7 @@ def softmax_heads_from_ssm(
     n = check_integer("n", n, low=1)
     exact = check_real(system).double()
     M = exact.lags(n)
-    rows, exponents = lag_rows(M, tuple(exact))
+    rows, exponents = lag_rows(M, exact)
     certificate = certify(rows, *trust(M, rtol, None))
     check_heads(H, certificate)
     made = _made(rows, exponents, certificate, H, trust(M, rtol, None)[0])

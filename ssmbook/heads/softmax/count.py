@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from ssmbook.heads._target import lags_of, system_behind
+from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.counts import head_count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, shaped, trust
@@ -46,9 +46,9 @@ def softmax_head_count(
     >>> print(softmax_head_count(System(-0.5 * one, one, one), 8))  # it changes sign, and no weight may
     2 heads (eigenvalue)
     """
-    M, behind = lags_of(system, n), system_behind(system)
+    M, behind = lags_of(system, n), system if isinstance(system, System) else None
     tolerances = trust(M, rtol, lag_rtol)
-    test = verdict_of_poles(system) if behind is not None and system.D is None else None
+    test = verdict_of_poles(system) if behind is not None and behind.D is None else None
     if test is not None and _decides(test, M, system.N):
         return _by_eigenvalues(test, M[: system.N + 1])
     certificate = certify(lag_rows(M, behind)[0], *tolerances)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ssmbook.heads._target import arrays
 from ssmbook.scans import lti_kernel
 from ssmbook.systems.system import System
 
@@ -12,48 +13,47 @@ from ssmbook.systems.system import System
 _CANCELLED = 1e-12
 
 
-def lag_rows(M: torch.Tensor, system=None) -> tuple[np.ndarray, np.ndarray]:
+def lag_rows(M: torch.Tensor, system: System | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return float64 rows (n, p d) and integer exponents (n,) with rows * 2^exponents = vec M_tau.
 
-    M (n, p, d), of ``system`` (A, B, C, D) where that is known. A lag all of which cancels in C times the
-    state is zero then, and where no input reaches an output through a state all are: what is left of them is
-    rounding. Lags at the end that are zero or close to the least number of M's dtype may have faded: they are
-    taken from the system, by a recurrence that keeps the state at order one. A zero lag before others that
-    are not stays zero.
+    M (n, p, d), of ``system`` where that is known. A lag all of which cancels in C times the state is zero
+    then, and where no input reaches an output through a state all are: what is left of them is rounding. Lags
+    at the end that are zero or close to the least number of M's dtype may have faded: they are taken from the
+    system, by a recurrence that keeps the state at order one. A zero lag before others that are not stays
+    zero.
     """
     rows = M.detach().double().cpu().flatten(1).numpy()
-    if system is not None and System(*system).minimal().N == 0:
+    exponents = np.zeros(len(rows), dtype=int)
+    if system is None:
+        return rows, exponents
+    matrices = arrays(system)
+    if system.minimal().N == 0:
         rows = np.zeros_like(rows)
-        rows[:1] = 0 if system[3] is None else system[3].detach().double().cpu().flatten().numpy()
-        return rows, np.zeros(len(rows), dtype=int)
-    if system is not None:
-        rows = np.where(_all_cancelled(rows, *system)[:, None], 0.0, rows)
+        rows[:1] = 0 if system.D is None else matrices[3].ravel()
+        return rows, exponents
+    rows = np.where(_all_cancelled(rows, *matrices)[:, None], 0.0, rows)
     faint = np.abs(rows).max(1, initial=0.0) < torch.finfo(M.dtype).tiny / torch.finfo(M.dtype).eps ** 2
     strong = np.flatnonzero(~faint)
     first = int(strong[-1]) + 1 if len(strong) else 0
-    exponents = np.zeros(len(rows), dtype=int)
-    if system is None or first == len(rows):
+    if first == len(rows):
         return rows, exponents
-    parts = (None if m is None else m.detach().double().cpu().numpy() for m in system)
-    found, powers = _recurrence(len(rows), *parts)
-    rows = rows.copy()
+    found, powers = _recurrence(len(rows), *matrices)
     rows[first:], exponents[first:] = found[first:], powers[first:]
     nonzero = rows.any(axis=1)
     exponents[~nonzero] = exponents[nonzero].min(initial=0)
     return rows, exponents
 
 
-def _all_cancelled(rows, A, B, C, D=None):
+def _all_cancelled(rows, A, B, C, D):
     """Which lags are no larger than what rounding leaves of the products C A^tau B that sum up to them."""
-    A, B, C = (m.detach().double().cpu() for m in (A, B, C))
-    states = lti_kernel(A, B, torch.eye(len(A), dtype=A.dtype), len(rows))
-    terms = (C.abs() @ states.abs()).flatten(1)
+    states = lti_kernel(*map(torch.from_numpy, (A, B, np.eye(len(A)))), len(rows)).numpy()
+    terms = (np.abs(C) @ np.abs(states)).reshape(rows.shape)
     if D is not None and len(terms):
-        terms[0] += D.detach().double().cpu().abs().flatten()
-    return np.abs(rows).max(1, initial=0.0) <= _CANCELLED * terms.numpy().max(1, initial=0.0)
+        terms[0] += np.abs(D).ravel()
+    return np.abs(rows).max(1, initial=0.0) <= _CANCELLED * terms.max(1, initial=0.0)
 
 
-def _recurrence(n, A, B, C, D=None):
+def _recurrence(n, A, B, C, D):
     """Rows C X_tau with X_(tau+1) = A X_tau, both freed of powers of two at every step."""
     rows, exponents = np.zeros((n, C.shape[0] * B.shape[1])), np.zeros(n, dtype=int)
     state, exponent = B, 0

@@ -13,7 +13,13 @@ from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, trust
-from ssmbook.heads.softmax.construct import SoftmaxHeads, check_heads, full_simplex, slice_simplex
+from ssmbook.heads.softmax.construct import (
+    SoftmaxHeads,
+    check_heads,
+    full_simplex,
+    regular_simplex,
+    slice_simplex,
+)
 from ssmbook.numerics import toeplitz
 from ssmbook.systems.system import System, system_first
 
@@ -166,10 +172,10 @@ def sinkless_heads(
 
 def _leveled_simplex(Z, visible):
     """The k + 1 generators, linear parts of the coefficients shifted by T/(i + 1): row sums stay equal."""
-    if Z.shape[1] == 0:
-        return full_simplex(Z)
-    _, generators = full_simplex(Z)
     k = Z.shape[1]
+    if k == 0:
+        return full_simplex(Z)
+    generators = regular_simplex(k)
     linear = Z @ generators.T * (k / (k + 1))
     length = np.nonzero(visible)[0] + 1.0
     return linear + 1.1 * (-(linear.min(1)) * length).max() / length[:, None], generators
