@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,28 +35,35 @@ class Call:
     def x(self) -> Tensor:
         return self.args[self.place] if isinstance(self.place, int) else self.kwargs[self.place]
 
-    def with_x(self, x: Tensor) -> Call:
-        """The same call with other hidden states."""
-        if isinstance(self.place, int):
-            args = (*self.args[: self.place], x, *self.args[self.place + 1 :])
-            return Call(args, self.kwargs, self.place, self.single)
-        return Call(self.args, {**self.kwargs, self.place: x}, self.place, self.single)
+    def run(self, module: nn.Module, x: Tensor | None = None) -> Any:
+        """What a module returns for this call, or for the same one with other hidden states."""
+        args, kwargs = self.args, self.kwargs
+        if isinstance(self.place, str):
+            kwargs = kwargs if x is None else {**kwargs, self.place: x}
+        elif x is not None:
+            args = (*args[: self.place], x, *args[self.place + 1 :])
+        return module(*args, **kwargs)
 
     def to(self, dtype: torch.dtype) -> Call:
         """The same call with every floating-point tensor in another dtype."""
-        return Call(_cast(self.args, dtype), _cast(self.kwargs, dtype), self.place, self.single)
+
+        def cast(value):
+            return value.to(dtype) if value.is_floating_point() else value
+
+        return replace(self, args=_changed(self.args, cast), kwargs=_changed(self.kwargs, cast))
 
     def one(self, tensor: Tensor) -> Tensor:
         """Drop the batch dimension where the text came without one."""
         return tensor[0] if self.single else tensor
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:
+def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A tensor, or tuples, lists and dicts of them, with each tensor changed."""
     if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
+        return change(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(_cast(part, dtype) for part in value)
-    return {key: _cast(part, dtype) for key, part in value.items()} if isinstance(value, dict) else value
+        return type(value)(_changed(part, change) for part in value)
+    return {key: _changed(part, change) for key, part in value.items()} if isinstance(value, dict) else value
 
 
 def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) -> Call:
@@ -66,17 +74,10 @@ def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) ->
     for place, value in places:
         if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3:
             check_finite(f"inputs, the input of {name or 'the layer'},", value)
-            return Call(_detach(tuple(args)), _detach(kept), place, single)
+            args, kept = _changed(tuple(args), Tensor.detach), _changed(kept, Tensor.detach)
+            return Call(args, kept, place, single)
     where = f"inputs must reach {name or 'the layer'} as hidden states (batch, n, d)"
     raise ValueError(f"{where}; got the arguments {[k for k, _ in places]}")
-
-
-def _detach(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach()
-    if isinstance(value, (tuple, list)):
-        return type(value)(_detach(part) for part in value)
-    return {key: _detach(part) for key, part in value.items()} if isinstance(value, dict) else value
 
 
 @torch.no_grad()
@@ -89,16 +90,14 @@ def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple
     kwargs, single = check_inputs(model, inputs)
     calls: dict[str, Call] = {}
 
-    def remember(name):
-        def hook(module, args, given):
-            if name in calls:
-                raise ValueError(f"{name} must be called once in a forward pass; got a second call")
-            calls[name] = _as_call(name, args, given, single)
-
-        return hook
+    def remember(name, module, args, given):
+        if name in calls:
+            raise ValueError(f"{name} must be called once in a forward pass; got a second call")
+        calls[name] = _as_call(name, args, given, single)
 
     hooks = [
-        module.register_forward_pre_hook(remember(name), with_kwargs=True) for name, module in modules.items()
+        module.register_forward_pre_hook(partial(remember, name), with_kwargs=True)
+        for name, module in modules.items()
     ]
     try:
         with eager_attention(model) as notes:

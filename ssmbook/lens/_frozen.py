@@ -113,25 +113,6 @@ class FrozenMap(InteractionOperator):
         super().__init__(like, batch, n, p, d)
         self.stages = tuple(stages)
 
-    @classmethod
-    def around(
-        cls,
-        W: InteractionOperator,
-        W_in: Tensor,
-        taps: Tensor,
-        slope: Tensor | float,
-        gate: Tensor,
-        W_out: Tensor,
-    ) -> FrozenMap:
-        """In projection, short convolution with the slopes of what follows it, core, gate, out projection."""
-        stages = (
-            lambda x: x @ W_in.mT,
-            lambda v: depthwise(v, taps) * slope,
-            W.apply,
-            lambda s: (s * gate) @ W_out.mT,
-        )
-        return cls(stages, W_in, W.batch_shape, W.n, W_out.shape[0], W_in.shape[1])
-
     def _apply(self, x):
         batch = shared_batch(W=self.batch_shape, x=x.shape[:-2])
         for stage in self.stages:
@@ -144,6 +125,31 @@ class FrozenMap(InteractionOperator):
 
     def _mapped(self, change):
         raise TypeError("a mixer read by the lens keeps its gates in its stages: it is not moved or cast")
+
+
+def convolved(
+    W: InteractionOperator,
+    x: Tensor,
+    y: Tensor,
+    project: Linear,
+    convolution: tuple,
+    gate: Tensor,
+    out: Linear,
+) -> Frozen:
+    """The mixer around a core: in projection, short convolution, slopes of what follows it, core, gate, out.
+
+    ``convolution``: taps (c, w), bias (c,) or 0, and slopes (..., n, c) of the activation behind it.
+    """
+    taps, bias, slope = convolution
+    stages = (
+        lambda x: x @ project.W.mT,
+        lambda v: depthwise(v, taps) * slope,
+        W.apply,
+        lambda s: (s * gate) @ out.W.mT,
+    )
+    mixer = FrozenMap(stages, project.W, W.batch_shape, W.n, len(out.W), project.W.shape[1])
+    entered = (depthwise(project.b.expand(*x.shape[:-1], -1), taps) + bias) * slope
+    return Frozen(mixer, x, y, (W.apply(entered) * gate) @ out.W.mT + out.b, casts=True)
 
 
 def check_frozen(name: str, frozen: Frozen) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -62,9 +62,6 @@ class Measures:
     def shared(self) -> dict[str, int]:
         """Heads common to the texts; of a wide layer the most that one text needs."""
         return self.common or {eps: max(counts) for eps, counts in self.counts.items()}
-
-    def to_dict(self) -> dict:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

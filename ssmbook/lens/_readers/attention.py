@@ -91,7 +91,7 @@ def weights_of(result, n: int) -> Tensor:
 def _read(module: nn.Module, call: Call, heads: Heads) -> Reading:
     query = [heads.query] if heads.gated else []
     with watched(heads.out, *query) as seen:
-        result = module(*call.args, **call.kwargs)
+        result = call.run(module)
     alpha = call.one(weights_of(result, call.x.shape[-2])).to(call.x.dtype)
     (z,), y = seen[heads.out]
     x, z, y = call.one(call.x), call.one(z), call.one(y)
@@ -99,8 +99,7 @@ def _read(module: nn.Module, call: Call, heads: Heads) -> Reading:
     bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
 
     def weights(x):
-        answer = module(*(moved := call.with_x(x[None])).args, **moved.kwargs)
-        return weights_of(answer, x.shape[-2])[0].to(x.dtype)
+        return weights_of(call.run(module, x[None]), x.shape[-2])[0].to(x.dtype)
 
     if not heads.gated:
         offset = torch.einsum("...ihr,hpr->...ip", bias, heads.W_O) + heads.b_O

@@ -9,7 +9,7 @@ from torch.nn import functional
 from ...maps.activations import secant_slope
 from ...maps.coefficients import decay_matrix
 from .._capture import Call, watched
-from .._frozen import Frozen, FrozenMap, Reading, depthwise, diagonal_heads, linear
+from .._frozen import Frozen, Linear, Reading, convolved, depthwise, diagonal_heads, linear
 
 _PARTS = ("in_proj_qkvz", "in_proj_ba", "conv1d", "A_log", "dt_bias", "norm", "out_proj")
 # What the layer adds below the root of a key's squared length.
@@ -22,7 +22,7 @@ def is_gated_delta(module: nn.Module) -> bool:
 
 def read_gated_delta(module: nn.Module, call: Call) -> Reading:
     with watched(module.in_proj_qkvz, module.in_proj_ba, module.norm, module.out_proj) as seen:
-        module(*call.args, **call.kwargs)
+        call.run(module)
     x, y = call.one(call.x), call.one(seen[module.out_proj][1])
     mixed, steps = seen[module.in_proj_qkvz][1], seen[module.in_proj_ba][1]
     q, k, v, z, b, a = (call.one(t) for t in module.fix_query_key_value_ordering(mixed, steps))
@@ -35,8 +35,8 @@ def read_gated_delta(module: nn.Module, call: Call) -> Reading:
     core_y = seen[module.norm][0][0].reshape(*x.shape[:-1], values)
     return Reading(
         core=Frozen(W, u, core_y, casts=True),
-        mixer=_mixer(module, W, x, y, core_y, z, (taps[2 * keys :], slope[..., 2 * keys :])),
-        F=lambda x: module(*(moved := call.with_x(x[None])).args, **moved.kwargs)[0],
+        mixer=_mixer(module, W, x, y, core_y, z, (taps[2 * keys :], 0.0, slope[..., 2 * keys :])),
+        F=lambda x: call.run(module, x[None])[0],
     )
 
 
@@ -62,17 +62,18 @@ def _coefficients(module, q: Tensor, k: Tensor, b: Tensor, a: Tensor) -> Tensor:
 
 def _mixer(module, W, x, y, core_y, z, convolution) -> Frozen:
     """In projection of the values, short convolution with its slopes, core, norm and gate held, out."""
-    taps, slope = convolution
-    W_in, out = _value_rows(module), linear("out_proj", module.out_proj)
+    out = linear("out_proj", module.out_proj)
     heads = core_y.unflatten(-1, (-1, module.head_v_dim))
     scale = torch.rsqrt(heads.square().mean(-1, keepdim=True) + module.norm.variance_epsilon)
     gate = (module.norm.weight * scale * functional.silu(z)).flatten(-2)
-    mixer = FrozenMap.around(W, W_in, taps, slope, gate, out.W)
-    return Frozen(mixer, x, y, out.b.expand_as(y), casts=True)
+    return convolved(W, x, y, _values(module), convolution, gate, out)
 
 
-def _value_rows(module) -> Tensor:
+def _values(module) -> Linear:
     """The rows of in_proj_qkvz that make the values: each key head's q, k, v and z stand together."""
     width = module.num_v_heads // module.num_k_heads * module.head_v_dim
-    groups = linear("in_proj_qkvz", module.in_proj_qkvz).W.unflatten(0, (module.num_k_heads, -1))
-    return groups[:, 2 * module.head_k_dim :][:, :width].flatten(0, 1)
+    groups = (
+        part.unflatten(0, (module.num_k_heads, -1)) for part in linear("in_proj_qkvz", module.in_proj_qkvz)
+    )
+    start = 2 * module.head_k_dim
+    return Linear(*(part[:, start : start + width].flatten(0, 1) for part in groups))

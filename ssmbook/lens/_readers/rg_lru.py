@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from ...operators import DiagonalOperator, ModalOperator
 from .._capture import Call, watched
-from .._frozen import Frozen, FrozenMap, Reading, depthwise, linear
+from .._frozen import Frozen, Reading, convolved, linear
 
 # The exponent of the recurrence gate (Griffin's c).
 _EXPONENT = 8.0
@@ -21,16 +21,18 @@ def is_rg_lru(module: nn.Module) -> bool:
 def read_rg_lru(module: nn.Module, call: Call) -> Reading:
     parts = (module.linear_y, module.rg_lru, module.linear_out)
     with watched(*parts) as seen:
-        module(*call.args, **call.kwargs)
+        call.run(module)
     given, core_y = seen[module.rg_lru]
     u, core_y = call.one(given[0]), call.one(core_y)
     W = DiagonalOperator(_channels(module.rg_lru, u))
     gate = module.act_fn(call.one(seen[module.linear_y][1]))
     x, y = call.one(call.x), call.one(seen[module.linear_out][1])
+    project, out = linear("linear_x", module.linear_x), linear("linear_out", module.linear_out)
+    taps = module.conv_1d.weight.squeeze(1)
     return Reading(
         core=Frozen(W, u, core_y, casts=True),
-        mixer=_mixer(module, W, x, y, gate),
-        F=lambda x: module(*(moved := call.with_x(x[None])).args, **moved.kwargs)[0][0],
+        mixer=convolved(W, x, y, project, (taps, module.conv_1d.bias, 1.0), gate, out),
+        F=lambda x: call.run(module, x[None])[0][0],
     )
 
 
@@ -49,12 +51,3 @@ def _channels(unit: nn.Module, u: Tensor) -> ModalOperator:
     first = torch.arange(u.shape[-2], device=u.device)[:, None] == 0
     entered = (enter * torch.where(first, 1.0, normalized)).mT[..., None, None]
     return ModalOperator(log_a.mT[..., None], entered, torch.ones_like(entered))
-
-
-def _mixer(module, W, x, y, gate: Tensor) -> Frozen:
-    project, out = linear("linear_x", module.linear_x), linear("linear_out", module.linear_out)
-    taps, bias = module.conv_1d.weight.squeeze(1), module.conv_1d.bias
-    mixer = FrozenMap.around(W, project.W, taps, 1.0, gate, out.W)
-    biased = depthwise(project.b.expand_as(gate), taps) + bias
-    offset = (W.apply(biased) * gate) @ out.W.mT + out.b
-    return Frozen(mixer, x, y, offset, casts=True)

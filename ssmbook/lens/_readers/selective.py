@@ -9,7 +9,7 @@ from torch.nn import functional
 from ...maps.activations import secant_slope
 from ...operators import DiagonalOperator, ModalOperator
 from .._capture import Call, watched
-from .._frozen import Frozen, FrozenMap, Reading, depthwise, linear
+from .._frozen import Frozen, Linear, Reading, convolved, depthwise, linear
 
 _NORMS = ("dt_layernorm", "b_layernorm", "c_layernorm")
 _PARTS = ("in_proj", "conv1d", "x_proj", "dt_proj", "out_proj", "A_log", "D")
@@ -22,7 +22,7 @@ def is_selective(module: nn.Module) -> bool:
 def read_selective(module: nn.Module, call: Call) -> Reading:
     norms = [getattr(module, name) for name in _NORMS if hasattr(module, name)]
     with watched(module.in_proj, module.x_proj, module.out_proj, *norms) as seen:
-        module(*call.args, **call.kwargs)
+        call.run(module)
     x, y = call.one(call.x), call.one(seen[module.out_proj][1])
     u = call.one(seen[module.x_proj][0][0])
     selected = [call.one(part) for part in _selected(module, seen, norms)]
@@ -36,7 +36,7 @@ def read_selective(module: nn.Module, call: Call) -> Reading:
         # where the gate is exactly zero the output says nothing of the core: nothing is compared there
         core=Frozen(W, u, torch.where(gate == 0, W.apply(u), core_y), casts=True),
         mixer=_mixer(module, W, x, y, inner, gate),
-        F=lambda x: module(*(moved := call.with_x(x[None])).args, **moved.kwargs)[0],
+        F=lambda x: call.run(module, x[None])[0],
     )
 
 
@@ -64,8 +64,5 @@ def _mixer(module, W, x, y, inner: Tensor, gate: Tensor) -> Frozen:
     taps, channels = module.conv1d.weight.squeeze(1), inner.shape[-1]
     bias = 0 if module.conv1d.bias is None else module.conv1d.bias
     slope = secant_slope(module.activation, depthwise(inner, taps) + bias)
-    W_in = project.W[:channels]
-    mixer = FrozenMap.around(W, W_in, taps, slope, gate, out.W)
-    biased = depthwise(project.b[:channels].expand_as(inner), taps) + bias
-    offset = (W.apply(biased * slope) * gate) @ out.W.mT + out.b
-    return Frozen(mixer, x, y, offset, casts=True)
+    project = Linear(project.W[:channels], project.b[:channels])
+    return convolved(W, x, y, project, (taps, bias, slope), gate, out)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from ...maps.activations import secant_slope
 from ...maps.coefficients import scalar_decay_coefficients
 from .._capture import Call, watched
-from .._frozen import Frozen, FrozenMap, Reading, depthwise, diagonal_heads, linear
+from .._frozen import Frozen, Linear, Reading, convolved, depthwise, diagonal_heads, linear
 
 _PARTS = ("in_proj", "conv1d", "out_proj", "A_log", "dt_bias", "D", "norm", "num_heads", "n_groups")
 
@@ -20,7 +20,7 @@ def is_ssd(module: nn.Module) -> bool:
 
 def read_ssd(module: nn.Module, call: Call) -> Reading:
     with watched(module.in_proj, module.norm, module.out_proj) as seen:
-        module(*call.args, **call.kwargs)
+        call.run(module)
     x, y, projected = call.one(call.x), call.one(seen[module.out_proj][1]), call.one(seen[module.in_proj][1])
     core_y, gate = (call.one(part) for part in seen[module.norm][0])
     inner, H = core_y.shape[-1], module.num_heads
@@ -34,7 +34,7 @@ def read_ssd(module: nn.Module, call: Call) -> Reading:
     return Reading(
         core=Frozen(W, u, core_y.to(u.dtype), casts=True),
         mixer=_mixer(module, W, x, y, core_y, gate, (taps[:inner], bias[:inner], slope[..., :inner])),
-        F=lambda x: module(*(moved := call.with_x(x[None])).args, **moved.kwargs)[0],
+        F=lambda x: call.run(module, x[None])[0],
     )
 
 
@@ -55,15 +55,11 @@ def _coefficients(module, B: Tensor, C: Tensor, step: Tensor) -> Tensor:
 
 def _mixer(module, W, x, y, core_y, gate, convolution) -> Frozen:
     """In projection, short convolution with its slopes, core, gate and root mean square held, out."""
-    taps, bias, slope = convolution
     inner, groups = core_y.shape[-1], module.n_groups
     project, out = linear("in_proj", module.in_proj), linear("out_proj", module.out_proj)
-    W_in, b_in = project.W[inner : 2 * inner], project.b[inner : 2 * inner]
+    project = Linear(project.W[inner : 2 * inner], project.b[inner : 2 * inner])
     gate = functional.silu(gate)
     mean_square = (core_y * gate).unflatten(-1, (groups, -1)).square().mean(-1, keepdim=True)
     scale = torch.rsqrt(mean_square + module.norm.variance_epsilon).expand(*[-1] * gate.ndim, inner // groups)
     gate = gate * module.norm.weight * scale.flatten(-2)
-    mixer = FrozenMap.around(W, W_in, taps, slope, gate, out.W)
-    biased = (depthwise(b_in.expand_as(slope), taps) + bias) * slope
-    offset = (W.apply(biased) * gate) @ out.W.mT + out.b
-    return Frozen(mixer, x, y, offset, casts=True)
+    return convolved(W, x, y, project, convolution, gate, out)
