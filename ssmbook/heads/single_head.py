@@ -99,9 +99,8 @@ def one_head_witness(
     (lags, size), (V, _) = _unit(M), _unit(V)
     tokens, values = _deciding_tokens(V, rtol)
     images = torch.einsum("tpd,ad->tap", lags, tokens)
-    along = torch.einsum("tap,ap->ta", images, values) / values.square().sum(-1).clamp_min(
-        torch.finfo(V.dtype).tiny
-    )
+    squares = values.square().sum(-1).clamp_min(torch.finfo(V.dtype).tiny)
+    along = torch.einsum("tap,ap->ta", images, values) / squares
     gaps = torch.linalg.vector_norm(images - along.unsqueeze(-1) * values, dim=-1)
     norms = torch.linalg.matrix_norm(lags).unsqueeze(-1)
     gaps = torch.where(gaps > rtol * norms, gaps, 0.0)

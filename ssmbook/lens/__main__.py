@@ -63,7 +63,8 @@ def run(given: argparse.Namespace) -> int:
     folder = model_folder(given.model)
     model = load_model(folder, given.device)
     found = find_layers(model, unknown="skip")
-    ids = windows(*_words(given, folder), given.tokens, given.texts).to(given.device)
+    words = tokenize(folder, given.text) if given.text is not None else ([], read_ids(given.ids), [])
+    ids = windows(*words, given.tokens, given.texts).to(given.device)
     texts = split_texts(model, ids)
     result = begin(
         model, texts, given.model, seed=given.seed, permuted=not given.no_permuted,
@@ -80,10 +81,6 @@ def run(given: argparse.Namespace) -> int:
     result, left = resumed(given, result, wanted)
     _announce(model, left, texts)
     return _measure(given, model, texts, left, result)
-
-
-def _words(given, folder: Path) -> tuple[list[int], list[int], list[int]]:
-    return tokenize(folder, given.text) if given.text is not None else ([], read_ids(given.ids), [])
 
 
 def _digest(ids: torch.Tensor) -> str:

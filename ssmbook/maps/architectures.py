@@ -84,10 +84,6 @@ def _gated(s, like, gate):
     return Gated(SSD(s.d, s.p, N=s.N, **s.head, **like), gate=gate, generator=like["generator"])
 
 
-def _hybrid(first, second, mode):
-    return lambda s, like: Hybrid([first(s, like), second(s, like)], mode=mode)
-
-
 _FACTORIES = {
     "feed-forward": lambda s, like: FeedForward(s.d, s.p, width=s.d + s.p, **like),
     "KAN": lambda s, like: KAN(s.d, s.p, grid=5, **like),
@@ -117,14 +113,10 @@ _FACTORIES = {
     "gated SSD": lambda s, like: _gated(s, like, "output"),
     "gated SSD, both sides": lambda s, like: _gated(s, like, "both"),
     "residual attention": lambda s, like: Residual(Attention(s.d, s.d, **s.head, **like)),
-    "hybrid, sum": _hybrid(
-        lambda s, like: Attention(s.d, s.p, **s.head, **like),
-        lambda s, like: _lti(s.d, s.p, s, like),
-        mode="sum",
+    "hybrid, sum": lambda s, like: Hybrid(
+        [Attention(s.d, s.p, **s.head, **like), _lti(s.d, s.p, s, like)], mode="sum"
     ),
-    "hybrid, stack": _hybrid(
-        lambda s, like: _lti(s.d, s.d, s, like),
-        lambda s, like: Attention(s.d, s.p, **s.head, **like),
-        mode="stack",
+    "hybrid, stack": lambda s, like: Hybrid(
+        [_lti(s.d, s.d, s, like), Attention(s.d, s.p, **s.head, **like)], mode="stack"
     ),
 }

@@ -98,12 +98,8 @@ class Hybrid(SequenceMap):
             raise ValueError("maps must hold at least one map; got none")
         check_choice("mode", mode, ("sum", "stack"))
         widths = [(m.d, m.p) for m in maps]
-        fits = (
-            len(set(widths)) == 1
-            if mode == "sum"
-            else all(a.p == b.d for a, b in zip(maps, maps[1:], strict=False))
-        )
-        if not fits:
+        pairs = zip(widths, widths[1:], strict=False)
+        if not all(a == b if mode == "sum" else a[1] == b[0] for a, b in pairs):
             raise ValueError(f"maps must fit together for mode {mode!r}; got (d, p) = {widths}")
         super().__init__(maps[0].d, maps[-1].p, causal=all(m.causal for m in maps))
         self.mode, self.maps = mode, nn.ModuleList(maps)

@@ -61,10 +61,8 @@ class SpectrumBounds:
         """Return bounds on ``W.epsilon_heads(eps)``, the fewest heads that miss at most ``eps``."""
         check_eps(eps)
         low, high = ((curve > eps).sum(-1) for curve in self._floors())
-        unknown = high == self.energies.shape[-1] + 1
-        return plain(low.clamp(max=self.limit)), plain(
-            high.masked_fill(unknown, self.limit).clamp(max=self.limit)
-        )
+        high = high.masked_fill(high == self.energies.shape[-1] + 1, self.limit)
+        return plain(low.clamp(max=self.limit)), plain(high.clamp(max=self.limit))
 
     def rank(self, rtol: float | None = None) -> tuple[int, int] | tuple[torch.Tensor, torch.Tensor]:
         """Return bounds on ``W.interaction_rank(rtol)``."""

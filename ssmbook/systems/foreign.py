@@ -10,18 +10,10 @@ _LARGEST_CONDITION = 1e8
 
 def read(system) -> tuple[np.ndarray | None, ...]:
     """A, B, C, D in the book's convention, float64, D None where it is zero: see `System.from_scipy`."""
-    A, B, C, D, discrete = _parts(system)
-    if discrete:
-        A, B, C, D = _read_after(A, B, C, D)
-    return A, B, C, D if D.any() else None
-
-
-def _parts(system):
-    """A, B, C, D as two-dimensional float64 arrays, and whether the system runs in discrete time."""
     if isinstance(system, (tuple, list)):
         if len(system) not in (4, 5):
             raise TypeError(f"system must hold (A, B, C, D) or (A, B, C, D, dt); got {len(system)} parts")
-        matrices, dt = system[:4], system[4] if len(system) == 5 else None
+        *matrices, dt = system if len(system) == 5 else (*system, None)
     else:
         if not all(hasattr(system, name) for name in "ABCD") and hasattr(system, "to_ss"):
             system = system.to_ss()
@@ -31,9 +23,11 @@ def _parts(system):
                 f"system must be a StateSpace or a tuple (A, B, C, D[, dt]); got {type(system).__name__}"
             )
         matrices, dt = (system.A, system.B, system.C, system.D), getattr(system, "dt", None)
+    A, B, C, D = (np.atleast_2d(np.asarray(matrix, dtype=float)) for matrix in matrices)
     # dt is None in scipy, 0 in python-control, for continuous time; True stands for an unnamed step
-    discrete = dt is not None and dt != 0
-    return *(np.atleast_2d(np.asarray(matrix, dtype=float)) for matrix in matrices), discrete
+    if dt is not None and dt != 0:
+        A, B, C, D = _read_after(A, B, C, D)
+    return A, B, C, D if D.any() else None
 
 
 def _read_after(A, B, C, D):

@@ -51,9 +51,8 @@ def _modal_rows(values, vectors, inverse, B, C, n, rtol):
     labels, kept, dropped = cluster(values, rtol)
     left, right = C.to(values.dtype) @ vectors, inverse @ B.to(values.dtype)
     terms = torch.einsum("as,sb->sab", left, right).flatten(1)
-    weight = torch.linalg.vector_norm(
-        inverse, dim=1
-    )  # the rounding noise of a residue is in proportion to it
+    # The rounding noise of a residue is in proportion to its weight.
+    weight = torch.linalg.vector_norm(inverse, dim=1)
     count = int(labels.max()) + 1
     weights = weight.new_zeros(count).scatter_reduce(0, labels, weight, "amax")
     nodes = values.new_zeros(count).index_add(0, labels, values) / torch.bincount(labels)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_integer, check_like, check_number
+from ssmbook._checks import check_integer, check_number
 from ssmbook.heads.rank_limited.count import LagHeads
 
 
-def jordan_lags(
-    rho: float, n: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
-) -> torch.Tensor:
+def jordan_lags(rho: float, n: int) -> torch.Tensor:
     """Return the lags (n, 2, 2) of a Jordan block with B = C = I.
 
     M_tau = [[rho^tau, tau rho^(tau-1)], [0, rho^tau]].
 
-    rho a real number, n >= 0 an ``int``. Tensor rank 3 and border rank 2 for n >= 2. Raises
+    rho a real number, n >= 0 an ``int``. Result float64. Tensor rank 3 and border rank 2 for n >= 2. Raises
     ``TypeError``/``ValueError`` for a bad n. Source: prop-border-rank, `desilva2008tensor`.
     Introduced in *how-many-heads-really*.
 
@@ -23,29 +21,17 @@ def jordan_lags(
     [[0.25, 1.0], [0.0, 0.25]]
     """
     n, rho = check_integer("n", n, low=0), check_number("rho", rho)
-    check_like(dtype=dtype, device=device)
-    tau = torch.arange(n, dtype=dtype, device=device)
-    power = torch.as_tensor(rho, dtype=dtype, device=device) ** tau
-    slope = torch.where(
-        tau > 0, tau * torch.as_tensor(rho, dtype=dtype, device=device) ** (tau - 1).clamp(min=0), 0
-    )
-    zero = torch.zeros_like(tau)
+    tau = torch.arange(n, dtype=torch.float64)
+    power, slope, zero = rho**tau, tau * rho ** (tau - 1).clamp(min=0), torch.zeros_like(tau)
     return torch.stack([torch.stack([power, slope], -1), torch.stack([zero, power], -1)], -2)
 
 
-def jordan_approximation(
-    rho: float,
-    epsilon: float,
-    n: int,
-    *,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
-) -> LagHeads:
+def jordan_approximation(rho: float, epsilon: float, n: int) -> LagHeads:
     """Return two rank-one heads for the Jordan block with error O(epsilon), coefficients O(1/epsilon).
 
     Poles rho and rho + epsilon in place of the double pole: A^tau = rho^tau R_1 + (rho + epsilon)^tau R_2
     with R_1 = [[1, -1/epsilon], [0, 0]] and R_2 = [[0, 1/epsilon], [0, 1]]. V (2, 2, 2) has unit norm,
-    coefficients (2, n) carry the size. rho real, epsilon real and not 0, n >= 1. Raises
+    coefficients (2, n) carry the size, float64. rho real, epsilon real and not 0, n >= 1. Raises
     ``TypeError``/``ValueError`` for a bad n or epsilon. Source: prop-border-rank,
     `desilva2008tensor`. Introduced in *how-many-heads-really*.
 
@@ -55,11 +41,9 @@ def jordan_approximation(
     """
     n, rho = check_integer("n", n, low=1), check_number("rho", rho)
     epsilon = check_number("epsilon", epsilon, "finite and not 0", lambda e: 0 < abs(e) < float("inf"))
-    check_like(dtype=dtype, device=device)
-    options = {"dtype": dtype, "device": device}
-    V = torch.tensor([[[1, -1 / epsilon], [0, 0]], [[0, 1 / epsilon], [0, 1]]], **options)
-    poles = torch.tensor([rho, rho + epsilon], **options)
-    return unit_heads(V, poles[:, None] ** torch.arange(n, **options), jordan_lags(rho, n, **options))
+    V = torch.tensor([[[1, -1 / epsilon], [0, 0]], [[0, 1 / epsilon], [0, 1]]], dtype=torch.float64)
+    poles = torch.tensor([rho, rho + epsilon], dtype=torch.float64)
+    return unit_heads(V, poles[:, None] ** torch.arange(n), jordan_lags(rho, n))
 
 
 def unit_heads(V: torch.Tensor, coefficients: torch.Tensor, lags: torch.Tensor) -> LagHeads:

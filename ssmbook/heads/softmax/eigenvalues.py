@@ -82,7 +82,9 @@ def verdict_of_poles(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     rtol = check_rtol(rtol)
     report = spectrum_report(system, system.N)
     exact = system.detach().to("cpu", torch.float64)
-    modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), rtol, _noise(exact))
+    # Rounding errors in the minimal matrix have the size of those of all states, not of its own.
+    noise = 10 * system.N * np.finfo(float).eps * float(ldexp(*standard_form(*exact).step))
+    modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), rtol, noise)
     k, nu = report.rank, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)
     known = {"k": k, "nu": nu, "independent": k == nu, "modes": pairs}
@@ -143,12 +145,6 @@ def _doubt(report, nu, nearly_real) -> str:
     return "a pole too close to the positive axis to call real" if nearly_real else ""
 
 
-def _noise(system: System) -> float:
-    """The size of rounding errors in the minimal matrix: that of all states, not its own."""
-    form = standard_form(*system)
-    return 10 * system.N * np.finfo(float).eps * float(ldexp(*form.step))
-
-
 def _modes(A, rtol, noise):
     """One (eigenvalue, index, doubtful) a cluster, conjugates merged; doubtful: real by tolerance only."""
     values, radius = _eigenvalues(A, rtol)
@@ -157,12 +153,8 @@ def _modes(A, rtol, noise):
     left, modes = list(range(len(values))), []
     while left:
         first = values[left[0]]
-        near = [
-            s
-            for s in left
-            if min(abs(values[s] - first), abs(values[s] - first.conjugate()))
-            <= max(radius[s], radius[left[0]])
-        ]
+        apart = np.minimum(np.abs(values - first), np.abs(values - first.conjugate()))
+        near = [s for s in left if apart[s] <= max(radius[s], radius[left[0]])]
         left = [s for s in left if s not in near]
         members = values[near]
         real = np.abs(members.imag).max() <= radius[near].max()

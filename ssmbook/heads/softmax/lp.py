@@ -33,9 +33,7 @@ def widest_margin(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     the working set, far fewer than m.
     """
     m, k = Z.shape
-    working = np.unique(
-        np.concatenate([np.arange(min(m, 2 * k + 2)), np.linspace(0, m - 1, 2 * k).astype(int)])
-    )
+    working = np.union1d(np.arange(min(m, 2 * k + 2)), np.linspace(0, m - 1, 2 * k).astype(int))
     for _ in range(100):
         result = _margin_program(Z[working])
         if result is None:
@@ -72,7 +70,7 @@ def _solved(*program, **rest):
     return linprog(*program, method="highs", **rest)
 
 
-def balanced(Z: np.ndarray, sweeps: int = 10) -> np.ndarray:
+def balanced(Z: np.ndarray) -> np.ndarray:
     """Return a k x k matrix T that makes the unit rows of Z T nearly isotropic (Tyler's fixed point).
 
     Signs <u, z> survive any invertible T; a balanced cone is wider, so the program sees a larger margin.
@@ -82,7 +80,7 @@ def balanced(Z: np.ndarray, sweeps: int = 10) -> np.ndarray:
     # The transition is early, the tail nearly one direction: geometric spacing sees both.
     sample = np.unique(np.geomspace(1, Z.shape[0], _DENSE).astype(int)) - 1
     Z = Z[sample]
-    for _ in range(sweeps):
+    for _ in range(10):
         rows, _ = unit_rows(Z @ T)
         values, vectors = np.linalg.eigh(rows.T @ rows * (k / rows.shape[0]))
         T = T @ (vectors / np.sqrt(np.maximum(values, 1e-12)))

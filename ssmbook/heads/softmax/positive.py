@@ -128,9 +128,7 @@ class _PhaseOne:
 
     def _prices(self):
         rows = [row for row, b in zip(self.inverse, self.basis, strict=True) if b is None]
-        return [sum(column, Fraction(0)) for column in zip(*rows, strict=True)] or [Fraction(0)] * len(
-            self.value
-        )
+        return [sum((row[i] for row in rows), Fraction(0)) for i in range(len(self.value))]
 
     def _pivot(self, entering):
         column = [*self.points[entering], Fraction(1)]

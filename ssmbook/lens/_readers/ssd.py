@@ -48,9 +48,7 @@ def _coefficients(module, B: Tensor, C: Tensor, step: Tensor) -> Tensor:
     delta = functional.softplus(step + module.dt_bias).clamp(*module.time_step_limit).mT
     log_a = -module.A_log.exp()[:, None] * delta
     alpha = scalar_decay_coefficients(C, delta[..., None] * B, log_a)
-    return alpha + module.D[:, None, None] * torch.eye(
-        alpha.shape[-1], dtype=alpha.dtype, device=alpha.device
-    )
+    return alpha + module.D[:, None, None] * torch.eye(alpha.shape[-1]).to(alpha)
 
 
 def _mixer(module, W, x, y, core_y, gate, convolution) -> Frozen:
