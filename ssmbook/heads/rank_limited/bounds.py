@@ -32,10 +32,11 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     """
     slack = 10 * rtol * np.linalg.norm(lags)
     # The least rank within a Frobenius distance of slack counts the singular values above it.
-    _, sigma, _, tau = _sides(lags)
+    left, sigma, right, tau = _sides(lags)
     columns, rows = int((sigma > slack).sum()), int((tau > slack).sum())
+    beyond = _beyond_unfoldings(lags, matrices, left[:, :columns], right[:rows], slack)
     largest = int((np.linalg.svd(lags, compute_uv=False) > slack).sum(1).max(initial=0))
-    tensor_rank = max(len(matrices), columns, rows, _beyond_unfoldings(lags, matrices, columns, rows, slack))
+    tensor_rank = max(len(matrices), columns, rows, beyond)
     return {
         "span": len(matrices),
         "columns": -(-columns // r),
@@ -45,12 +46,15 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     }
 
 
-def _beyond_unfoldings(lags, matrices, columns, rows, slack):
-    """A lower bound of the tensor rank that the three unfoldings do not see; 0 where nothing applies."""
-    k, m = len(matrices), columns
-    if k < 2 or m < 2 or columns != rows:
+def _beyond_unfoldings(lags, matrices, left, right, slack):
+    """A lower bound of the tensor rank that the three unfoldings do not see; 0 where nothing applies.
+
+    ``left`` (p, columns), ``right`` (rows, d): orthonormal bases of what the lags write and read.
+    """
+    k, m = len(matrices), left.shape[1]
+    if k < 2 or m < 2 or m != len(right):
         return 0
-    turning = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, m))
+    turning = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, left, right))
     bound = m + 1 if turning else 0
     left, _, right, _ = _sides(matrices)
     found = _pencil(left[:, :m].T @ matrices @ right[:m].T)
@@ -61,12 +65,11 @@ def _beyond_unfoldings(lags, matrices, columns, rows, slack):
     return bound
 
 
-def _pencils(lags, k, m):
-    """Pairs E, F of combinations of the lags in an m x m core of them, and the norm of their weights.
+def _pencils(lags, k, left, right):
+    """Pairs E, F of combinations of the lags in an m x m core of them.
 
     Weights of norm one see the strong directions of the span, others, as large as 1/sigma, all alike.
     """
-    left, _, right, _ = _sides(lags)
     directions, sigma, _ = np.linalg.svd(lags.reshape(len(lags), -1), full_matrices=False)
     rng = np.random.default_rng(0)
     for draw in rng.standard_normal((8, 2, k)):
@@ -74,7 +77,7 @@ def _pencils(lags, k, m):
             weights = draw / size
             weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
             pair = np.tensordot(weights @ directions[:, :k].T, lags, 1)
-            yield left[:, :m].T @ pair @ right[:m].T
+            yield left.T @ pair @ right.T
 
 
 def _certain_pairs(E, F, slack) -> int:
