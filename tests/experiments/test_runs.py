@@ -36,6 +36,15 @@ def test_interrupted_and_resumed(tmp_path):
     assert Results.load(path).results["a"] == {"value": [1.0, None]}  # JSON knows no NaN
 
 
+def test_a_file_says_what_made_it(tmp_path):
+    path = tmp_path / "four.json"
+    run(counted([]), "small", path)
+    kept = Results.load(path)
+    assert (kept.experiment, kept.size, kept.settings["value"]) == ("four", "small", 1.0)
+    assert kept.command == "python -m ssmbook.experiments four --size small"
+    assert set(kept.versions) == {"ssmbook", "torch", "python"}
+
+
 def test_a_finished_file_is_replaced_only_when_told(tmp_path):
     path, calls = tmp_path / "four.json", []
     run(counted(calls), "small", path)

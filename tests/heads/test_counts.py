@@ -318,3 +318,29 @@ def test_what_is_no_system_and_a_length_beside_lags_are_named():
         head_count(System(EYE, EYE, EYE))
     with pytest.raises(TypeError, match="n must be left out beside lag operators"):
         head_count(torch.zeros(3, 2, 2), 3)
+
+
+@pytest.mark.guards("prop-what-k-is")
+@pytest.mark.parametrize("poles", [(0.0, 0.5), (0.0, 0.0), (0.9, 0.5)])
+def test_a_skip_of_zeros_is_no_skip(poles):
+    A = torch.diag(torch.tensor(poles, dtype=F64))
+    A[0, 1] = 1
+    for n in (1, 2, 5):
+        plain, skipped = (spectrum_report(System(A, EYE, EYE, D), n) for D in (None, 0 * EYE))
+        assert str(plain) == str(skipped) and torch.equal(plain.spectrum, skipped.spectrum)
+        assert (plain.degree, plain.method) == (skipped.degree, skipped.method)
+
+
+def test_the_closest_calls_are_those_of_the_spectrum_and_of_the_poles():
+    # Two poles 1e-9 apart, and one far away: the closest decision is between the two.
+    eye = torch.eye(3, dtype=F64)
+    far = System(torch.diag(torch.tensor([0.5, 0.5 + 1e-9, -0.8], dtype=F64)), eye, eye)
+    report = spectrum_report(far, 10)
+    assert report.near_tie and report.smallest_kept == pytest.approx(1e-9 / 0.8, rel=1e-6)
+    # Two lags that differ by 4e-10 e: their rows (1, 0, 0, 1 + e) have the singular values 2 and e / sqrt(2).
+    M = torch.stack([EYE, EYE + 4e-10 * torch.diag(torch.tensor([1.0, -1.0], dtype=F64))])
+    count = head_count(M)
+    report = count.evidence
+    assert count == 2 and report.near_tie
+    assert report.smallest_kept == pytest.approx(2e-10, rel=1e-5) == float(report.spectrum[1])
+    assert head_count(M, rtol=1e-9).evidence.largest_dropped == pytest.approx(2e-10, rel=1e-5)

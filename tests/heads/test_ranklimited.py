@@ -367,3 +367,19 @@ def test_discs_that_reach_the_real_axis_through_others_keep_no_pair_off_it(slack
     assert _certain_pairs(np.eye(4), X, slack) == certain
     far = torch.block_diag(0.1 * rotation(math.pi / 2), 0.9 * rotation(math.pi / 2)).numpy()
     assert _certain_pairs(np.eye(4), far, 0.0288) == 1
+
+
+@pytest.mark.guards("prop-rank-limited")
+def test_rounding_makes_no_certain_pair_of_a_double_eigenvalue():
+    """E X is exact for integers; of X, with one real eigenvalue twice, rounding makes a pair where E is close
+    to singular, as with neighbors of Fibonacci's.
+    """
+    made, a, b = 0, 13, 8
+    for _ in range(14):
+        a, b = a + b, a
+        E = np.array([[a, b], [b, a - b]], dtype=float)
+        for X in ([[1, 1], [0, 1]], [[3, 1], [-1, 1]], [[2, -1], [1, 4]], [[5, 4], [-1, 1]]):
+            F = E @ np.array(X, dtype=float)
+            made += int(np.linalg.eigvals(np.linalg.solve(E, F)).imag.any())
+            assert _certain_pairs(E, F, 0.0) == 0
+    assert made > 3

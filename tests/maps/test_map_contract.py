@@ -45,6 +45,29 @@ def test_maps_that_differ_in_one_option_are_what_their_names_say():
     torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
+def test_attention_without_a_query_shows_its_mask_bias_and_sink():
+    """With all logits 0 a row is what its name adds: nothing, a slope of the distance, a sink, the future."""
+    maps, position = zoo(D, P, LENGTH, dtype=torch.float64), torch.arange(LENGTH).double()
+    found = {}
+    for name, m in maps.items():
+        if name.startswith("attention"):
+            torch.nn.init.zeros_(m.W_Q)
+            found[name] = m.coefficients(torch.ones(LENGTH, D, dtype=torch.float64)).detach()
+    seen = torch.ones(LENGTH, LENGTH, dtype=torch.float64).tril()
+    even = (seen / (position + 1)[:, None]).expand(2, -1, -1)
+    torch.testing.assert_close(found["attention"], even)
+    torch.testing.assert_close(found["attention, not causal"], torch.full_like(even, 1 / LENGTH))
+    torch.testing.assert_close(found["attention, sink"], (seen / (position + 2)[:, None]).expand(2, -1, -1))
+    nearer = (
+        torch.exp(-torch.tensor([2.0**-4, 2.0**-8])[:, None, None] * (position[:, None] - position)) * seen
+    )
+    torch.testing.assert_close(found["attention, ALiBi"], nearer / nearer.sum(-1, keepdim=True))
+    odds = found["attention, relative bias"] / found["attention, relative bias"][..., :1]
+    by_lag = maps["attention, relative bias"].bias.detach()
+    assert by_lag.shape == (2, LENGTH) and by_lag.std() > 0.1
+    torch.testing.assert_close(odds[:, -1].log(), by_lag.flip(1) - by_lag[:, -1:])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_name_the_argument_what_came_and_what_was_wanted(name):
     m = make(name)
