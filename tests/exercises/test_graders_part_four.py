@@ -1,4 +1,4 @@
-"""Graders of Part IV: right answers pass, right-looking ones that are wrong are told why."""
+"""Graders of *learning-heads* and *gradient-flow*: right answers pass, wrong ones are told why."""
 
 import cmath
 import math
@@ -149,20 +149,6 @@ def test_free_numbers():
     assert "expected a number; got shape (2,)" in told(name, lambda alpha, V: torch.ones(2))
 
 
-def heads_used(alpha, V, eps, power=2):
-    flat = torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)
-    energy = torch.linalg.svdvals(flat)[: len(alpha)] ** power
-    return int((energy.flip(0).cumsum(0).flip(0) / energy.sum() > eps).sum())
-
-
-def test_heads_used():
-    assert check("trained-layers/heads-used", heads_used)  # from the table itself, not from its factors
-    verdict = check("trained-layers/heads-used", lambda *given: heads_used(*given, power=1))
-    assert not verdict and "squares of singular values" in verdict.hint
-    norms = lambda alpha, V, eps: len(alpha)  # noqa: E731
-    assert not check("trained-layers/heads-used", norms)
-
-
 def test_start_for():
     name = "gradient-flow/start-for"
 
@@ -238,16 +224,3 @@ def test_signals():
     by_B = told(name, lambda *given: (-signals(*given)[0], signals(*given)[1]))
     assert by_B.startswith("not the signals: by_nu is right; in by_B entry (0) is ")
     assert "by_B: expected a tensor of shape (3,)" in told(name, lambda *given: (0.0, 0.0))
-
-
-def positions(turns, dtype=torch.float64, third=2 * math.pi / 3):
-    angle = turns.to(dtype) * third
-    state = torch.polar(torch.ones_like(angle), angle).cumprod(0)
-    return (torch.angle(state) * 3 / (2 * math.pi)).round().long() % 3
-
-
-def test_a_clock():
-    assert check("tasks/clock", positions)
-    verdict = check("tasks/clock", lambda turns: positions(turns, third=2.094))
-    assert not verdict and "nearest third of the circle" in verdict.hint
-    assert not check("tasks/clock", lambda turns: positions(turns)[:1])
