@@ -1,5 +1,7 @@
 """The pictures of the chapter *scans*, read back and held to numbers had by another route."""
 
+import itertools
+
 import numpy as np
 import torch
 
@@ -37,3 +39,32 @@ def test_cost_curves_are_the_counts_and_the_legend_names_them():
     assert [text.get_text() for text in legend.get_texts()] == ["loop", "tree"]
     drawn = fig.axes[0].get_lines()
     assert [h.get_marker() for h in legend.legend_handles] == [line.get_marker() for line in drawn]
+
+
+def test_tick_labels_of_the_errors_stand_clear_of_each_other():
+    """Nine columns and eight rows in three panels: no two labels of an axis share a point of the page."""
+    errors = {name: torch.rand(8, 9) + 0.1 for name in ("float64", "float32", "bfloat16")}
+    errors["float64"][0] = torch.nan
+    forms = [
+        "recurrence",
+        "convolution",
+        "Fourier",
+        "associative scan",
+        "chunked",
+        "matrix",
+        "heads",
+        "narrow",
+    ]
+    columns = [f"{rho}, {n}" for rho in (0.9, 0.99, 0.999) for n in (63, 255, 1023)]
+    fig = figures.rosetta_heatmap(errors, forms, columns)
+    fig.canvas.draw()
+    for ax, (name, table) in zip(fig.axes, errors.items(), strict=False):
+        for axis, wanted in ((ax.xaxis, columns if name == "bfloat16" else []), (ax.yaxis, forms)):
+            labels = [tick.label1 for tick in axis.get_major_ticks() if tick.label1.get_visible()]
+            assert [label.get_text() for label in labels] == wanted
+            boxes = [label.get_window_extent() for label in labels]
+            assert not any(one.overlaps(two) for one, two in itertools.pairwise(boxes))
+        unit = torch.finfo(getattr(torch, name)).eps
+        shown = torch.tensor(np.ma.filled(ax.get_images()[0].get_array(), np.nan))
+        torch.testing.assert_close(10**shown * unit, table.to(shown.dtype), rtol=1e-5, atol=0, equal_nan=True)
+        assert [text.get_text() for text in ax.texts] == ["–"] * int(table.isnan().sum())

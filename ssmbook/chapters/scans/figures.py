@@ -33,19 +33,22 @@ def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: 
 
     errors: dtype name -> (forms, columns), NaN or zero for an empty cell. Returns a figure.
     """
-    fig, axes = figure(ncols=len(errors), size=(7.0, 3.6))
+    fig, axes = figure(nrows=len(errors), size=(3.6, 7.4), sharex=True)
     for ax, (name, table) in zip(axes, errors.items(), strict=True):
-        table = table / torch.finfo(getattr(torch, name)).eps
-        picture = ax.imshow(table.log10(), vmin=-1, vmax=2, aspect="auto")
+        unit = torch.finfo(getattr(torch, name)).eps
+        table = table / unit
+        picture = ax.imshow(table.log10(), cmap=SEQUENTIAL, vmin=-1, vmax=2, aspect="auto")
         ax.grid(False)
-        ax.set(title=f"{name}\nunit {torch.finfo(getattr(torch, name)).eps:.1e}", xticks=range(len(columns)))
-        ax.set_xticklabels(columns, rotation=90)
+        ax.set(title=f"{name}, unit {unit:.1e}", xticks=range(len(columns)), yticks=range(len(forms)))
+        ax.set_yticklabels(forms)
         for row, column in (~(table > 0)).nonzero().tolist():
             ax.text(column, row, "–", ha="center", va="center", fontsize=9)
-        ax.set(yticks=range(len(forms)))
-        ax.set_yticklabels(forms)
-    bar = fig.colorbar(picture, ax=ax, ticks=[-1, 0, 1, 2], label="largest error, in units of rounding")
-    bar.ax.set_yticklabels(["0.1", "1", "10", "100"])
+    ax.set_xticklabels(columns, rotation=90)
+    ax.set_xlabel("ρ, length")
+    bar = fig.colorbar(
+        picture, ax=axes, ticks=[-1, 0, 1, 2], location="bottom", label="largest error, in units of rounding"
+    )
+    bar.ax.set_xticklabels(["0.1", "1", "10", "100"])
     return fig
 
 

@@ -1,8 +1,10 @@
 """Graders of the chapter *scans*."""
 
+import math
 from functools import partial
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ssmbook.exercises import agrees, grader
 from ssmbook.scans import diagonal_scan_naive
@@ -88,3 +90,101 @@ def grade_backward(answer):
 
 def _key(a, state, h, d):
     return len(h), float(d.sum()), float(a.sum())
+
+
+class Products(TorchDispatchMode):
+    """Counts what PyTorch multiplies inside the ``with`` block: ``numbers``, and the ``rounds`` they take."""
+
+    ONCE = ("mul", "addcmul", "square", "div", "addcdiv")  # a product for every number of the result
+    ALONG = ("prod", "cumprod")  # one for every number that goes in, a chain along the dimension
+    TABLES = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot")  # as long as the dimension that is summed
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = self.rounds = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__.removesuffix("_")
+        if name in self.ONCE:
+            self._add(out.numel(), 1)
+        elif name in self.ALONG:
+            self._add(args[0].numel(), args[0].shape[args[1]] if len(args) > 1 else args[0].numel())
+        elif name in self.TABLES:
+            self._add(out.numel() * args[-2].shape[-1], 1)
+        return out
+
+    def _add(self, numbers, rounds):
+        self.numbers, self.rounds = self.numbers + numbers, self.rounds + rounds
+
+
+def _tree(a, b, *, swapped=False, lost=False, own=False, once=False):
+    """Join pairs, scan their ends by the same function, fill in between; with the mistake asked for."""
+    if len(b) < 2:
+        return b
+    n = len(b) // 2
+    (a_1, b_1), (a_2, b_2) = (a[::2], b[::2]), (a[1::2], b[1::2])
+    joined = b_1[:n] + a_1[:n] * b_2 if swapped else a_2 * b_1[:n] + b_2
+    gates = a_2 if lost else a_2 * a_1[:n]
+    ends = joined if once else _tree(gates, joined, swapped=swapped, lost=lost, own=own)
+    before = torch.cat((ends, 0 * b[:1]) if own else (0 * b[:1], ends))[: len(b_1)]
+    h = torch.empty_like(b)
+    h[::2], h[1::2] = a_1 * before + b_1, ends
+    return h
+
+
+TREE_MISTAKES = [
+    (
+        partial(_tree, swapped=True),
+        "you compose early after late: the gate of the late step acts on what came before it",
+    ),
+    (
+        partial(_tree, lost=True),
+        "a state passes a pair through both its gates, and you take those of the late steps alone",
+    ),
+    (
+        partial(_tree, own=True),
+        "a place between starts from the end of the pair before it, and you take that of its own pair",
+    ),
+    (
+        partial(_tree, once=True),
+        "you join neighbors and stop: the ends of pairs follow the same recurrence, half as long",
+    ),
+]
+
+
+def _price(answer, T=1024):
+    """What is too dear about a right answer, if anything."""
+    draw = torch.Generator().manual_seed(1)
+    a, b = torch.rand(2, T, 1, generator=draw, dtype=torch.float64)
+    with Products() as made:
+        answer(a, b)
+    if made.numbers < T - 1:
+        return f"right, and of its products {made.numbers} were PyTorch's: no others can be counted"
+    rounds = 5 * math.ceil(math.log2(T))
+    if made.rounds > rounds:
+        return f"right, with {made.rounds} products one after the other at {T} steps; {rounds} are allowed"
+    if made.numbers > 4 * T:
+        return f"right, with {made.numbers / T:.1f} multiplications a step; 4 are allowed"
+    return None
+
+
+@grader(
+    "scans/tree",
+    formula="Join each even place with the odd one after it: gate a_2 a_1, write a_2 b_1 + b_2; the function "
+    "itself scans the pairs, which gives the odd places; an even place takes its own step from there",
+)
+def grade_tree(answer):
+    """A function (a (T, D), b (T, D)) -> h (T, D) from zero, in few products and few rounds of them."""
+    draw = torch.Generator().manual_seed(0)
+    cases = []
+    for T in (1, 2, 3, 8, 37, 64):
+        a, b = 2 * torch.rand(2, T, 3, generator=draw, dtype=torch.float64) - 1
+        a[T // 2, 0] = 0.0
+        cases.append((a, b))
+
+    def loop(a, b):
+        return diagonal_scan_naive(a, b)[0]
+
+    problem = agrees(answer, loop, cases, "not the states of the loop", mistakes=TREE_MISTAKES)
+    return problem or _price(answer)
