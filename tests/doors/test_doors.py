@@ -315,6 +315,27 @@ def test_half_precision_is_computed_in_single(door):
             assert got == pytest.approx(wanted, rel=0.05, abs=0.05, nan_ok=True)
 
 
+# What is float64 whatever came: spectra and what is read off them, certificates, layers under the lens.
+WIDE = set(
+    "controllability_rank head_floor mcmillan_degree observability_rank operator sinkless_heads spectrum "
+    "operators.DenseOperator.rank_report softmax_heads_from_ssm span_matrix spectrum_bounds".split()
+)
+SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_results_have_the_dtype_of_what_came(door, request):
+    single = {name: changed(value, torch.float32) for name, value in door.arguments.items()}
+    if not moves(door, "half") or all(single[name] is value for name, value in door.arguments.items()):
+        return
+    got, wide = ([t.dtype for t in tensors(answer)] for answer in (door(**single), door()))
+    name = request.node.callspec.id
+    if WIDE & {name, *re.split("[. ]", name)}:
+        assert torch.float64 in got
+    else:
+        assert got == [SINGLE.get(dtype, dtype) for dtype in wide]
+
+
 class Elsewhere(torch.Tensor):
     """A tensor that says it is on a device without float64."""
 

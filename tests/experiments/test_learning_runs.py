@@ -41,6 +41,8 @@ def test_heads_arrive_when_the_law_says():
     lags = torch.zeros(6, 2, 2, dtype=F64)
     lags[0, 0, 0], lags[1, 1, 1] = 1.0, 0.6
     run = _data.train_plain(lags, 3, seeds=2, steps=700, seed=0, records=200)
+    for way in ("population", "samples"):
+        assert run[way]["spectrum"].shape == (len(run["steps"]), 3)
     s0 = run["scale"] ** 2 * (1 + 36 / 4) / 4
     for r in (0, 1):
         s = float(run["sigma"][r])

@@ -29,6 +29,7 @@ def test_gradients_of_softmax_heads_are_those_of_autograd(family, target, build,
     layer, call, read = reading(model, place, ids(N))
     softmax, x = read.softmax, read.core.x
     sizes, floors = _gradient.head_gradients(softmax, x, target)
+    assert not (sizes.requires_grad or floors.requires_grad)
     others = torch.arange(N) != target
     for h in range(read.heads):
 
