@@ -20,6 +20,8 @@ OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what i
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 IMAGE = re.compile(r"<img\b[^>]*>")
 TOGGLE = '<summary><span class="toctree-toggle"'
+FORMULA = re.compile(r'([(“]*)(<span class="math [^>]*>[^<]*</span>)([^\s<&]*)')
+UNBROKEN = '<span class="unbroken">'
 SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
 
 
@@ -81,15 +83,21 @@ def size(png, dense):
     return f'width="{width}" height="{height}"'
 
 
+def unbroken(found):
+    """A formula and the brackets and stops that touch it, in one box: browsers would part them."""
+    return f"{UNBROKEN}{found[0]}</span>" if found[1] or found[3] else found[0]
+
+
 def finish_pages(app, exception):
-    """Pictures get their size, and what unfolds a chapter's companion pages a name; a page is light until a
-    script says otherwise ("auto" means neither).
+    """Pictures get their size, formulas keep their stops, and what unfolds a chapter's companion pages gets a
+    name; a page is light until a script says otherwise ("auto" means neither).
     """
     if exception is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         finished = IMAGE.sub(lambda found, page=page: with_size(found[0], page.parent), text)
+        finished = finished if UNBROKEN in finished else FORMULA.sub(unbroken, finished)
         finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
         if finished != text:

@@ -20,6 +20,8 @@ SETTLED = """async () => {
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
   await document.fonts.ready;
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const late = [...document.images].filter((one) => !one.complete);  // a phone gets a form of its own
+  await Promise.all(late.map((one) => one.decode().catch(() => {})));
 }"""
 FACTS = """() => {
   const text = (node) => node.textContent.trim().slice(0, 80);
@@ -40,6 +42,8 @@ FACTS = """() => {
     errors: all("mjx-merror, [data-mjx-error]").map(text),
     width: document.documentElement.scrollWidth - innerWidth,
     outside: all("article *:not(mjx-container *)").filter(sticksOut).map((n) => n.outerHTML.slice(0, 120)),
+    pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
+      [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
     shift: window.shift,
   };
 }"""

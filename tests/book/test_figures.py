@@ -1,11 +1,9 @@
 """The figure pack: every figure of the pages, at twice their density, with caption and address."""
 
-import base64
 import struct
 from pathlib import Path
 
 import nbformat
-import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ssmbook._book.built import soup
@@ -13,9 +11,6 @@ from ssmbook._book.edition import with_notebook
 from ssmbook._book.figures import DENSITY, captions, dense, named
 from ssmbook._book.notebooks import execute, read
 from ssmbook._book.stable_form import KERNEL
-from ssmbook.display._png import FIGURE_DPI, PIXELS, panels, pixel_size
-from ssmbook.display._slider import FRAME_DPI
-from ssmbook.display._style import SMALLEST_PT
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAW = """import matplotlib.pyplot as plt
@@ -51,16 +46,3 @@ def test_every_figure_of_the_pages_is_in_it_with_number_caption_and_address(buil
             assert len(words[name].partition(".** ")[2]) > 20
         found += len(there)
     assert found > 20
-
-
-@pytest.mark.parametrize("docname", with_notebook(ROOT))
-def test_on_a_phone_no_letter_is_lower_than_eleven_pixels(docname):
-    """A page of 390 pixels leaves 342 for a picture; a slider's frames are drawn a little larger."""
-    for cell in read(ROOT / f"{docname}.ipynb").cells:
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            dpi = FRAME_DPI if "ssm-slider" in data.get("text/html", "") else FIGURE_DPI
-            for panel in panels(base64.b64decode(data["image/png"])) if "image/png" in data else []:
-                width = pixel_size(panel)[0] / PIXELS
-                letters = SMALLEST_PT / 72 * dpi / PIXELS * min(1, 342 / width)
-                assert letters >= 11, f"cell {cell.id}: a panel {width:g} pixels wide"

@@ -150,3 +150,17 @@ def test_everything_that_unfolds_has_a_name(built):
     for path in chapters(built):
         for node in soup(path).find_all("summary"):
             assert node.get("aria-label") or node.get_text(strip=True), f"{path.name}: {node}"
+
+
+def test_a_formula_stands_in_one_box_with_the_sign_after_it(built):
+    parted = []
+    for path in chapters(built):
+        for formula in soup(path).select("article span.math"):
+            after = formula.next_sibling
+            if (
+                isinstance(after, str)
+                and after[:1] in set(".,;:!?)")
+                and formula.parent.get("class") != ["unbroken"]
+            ):
+                parted.append((path.name, formula.get_text()[:60]))
+    assert not parted

@@ -7,6 +7,9 @@ import pytest
 
 from ssmbook._book.claims import page_names
 from ssmbook._book.visit import FACTS, SCREENS, VIEWS, turn, visited
+from ssmbook.display._png import FIGURE_DPI
+from ssmbook.display._slider import FRAME_DPI
+from ssmbook.display._style import SMALLEST_PT
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(ROOT), "search"]
@@ -114,6 +117,13 @@ def test_every_formula_is_typeset(facts, name, view):
 def test_nothing_sticks_out_of_the_window(facts, name, view):
     assert facts["width"] <= 0
     assert not facts["outside"]
+
+
+@each_page("phone")
+def test_on_a_phone_no_letter_of_a_picture_is_lower_than_twelve_pixels(facts, name, view):
+    for of_slider, scale in facts["pictures"]:
+        height = SMALLEST_PT / 72 * (FRAME_DPI if of_slider else FIGURE_DPI) * scale
+        assert round(height, 1) >= 12
 
 
 @each_page(*SCREENS)

@@ -121,7 +121,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle; delta: the
     step. Returns a figure.
     """
-    fig, (left, right) = figure(ncols=2, size=(7.0, 3.1), width_ratios=(1, 1.35))
+    fig, (left, right) = figure(ncols=2, size=(6.7, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
     right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["gray"], lw=1)
     colors = (COLORS["blue"], COLORS["orange"], COLORS["green"])
