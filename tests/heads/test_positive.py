@@ -186,7 +186,7 @@ def test_bad_polynomials_are_named(bad, error, words):
 @pytest.mark.guards("prop-eigenvalue-test")
 @pytest.mark.parametrize("turns", [3, 6, 7, 13, 29, 49, 57, 98, 103, 107, 161])
 def test_a_turn_by_a_whole_part_of_pi_closes_when_it_is_back(turns):
-    """Of a turn by pi / k the multiple of least degree is 1 + z^k: k more tokens than one need the sink."""
+    """Of a turn by pi / k the least multiple is 1 + z^k: from k + 1 tokens on it needs one head more."""
     theta, eye = math.pi / turns, torch.eye(2, dtype=F64)
     A = [[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]]
     test = verdict_of_poles(System(torch.tensor(A, dtype=F64), eye, eye))
