@@ -164,6 +164,8 @@ def test_figures_draw_what_they_are_given():
     fig = figures.mix_frame(0.5, [1, 2, 3], [1.0, 0.5, 0.5], [0.4, -0.1, 0.4], [1.0, 1e-9, 1e-12])
     assert isinstance(fig, matplotlib.figure.Figure)
     assert [len(line.get_xdata()) for line in fig.axes[0].lines] == [1, 2, 3]
+    gone = figures.mix_frame(0.5, [1, 2, 3], [1.0, 0.5, 0.5], [0.0] * 3, [1e-8] * 3).axes[0]
+    assert len(gone.lines) == 1 and [text.get_text() for text in gone.texts] == ["hybrid"]
     fig = figures.recall([2, 4], {"up": [0.0, 1.0], "near": [0.0, 0.99]})
     high, low = (text.xy[1] for text in fig.axes[0].texts)
     assert high == 1.0 and low == pytest.approx(1.0 - 0.085)

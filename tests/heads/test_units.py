@@ -20,7 +20,7 @@ from ssmbook.heads import (
 )
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
-from ssmbook.systems._units import standard_form
+from ssmbook.systems._units import _step_unit, standard_form
 
 many = settings(max_examples=60, deadline=None)
 
@@ -222,3 +222,14 @@ def test_no_states_no_paths_and_zero_matrices():
     # Input into state 1 alone, output from state 0 alone, and no way from 1 to 0.
     assert len(standard_form(A, B[:, 1:], C[:1]).A) == 0 and head_count(System(A, B[:, 1:], C[:1]), 5) == 0
     assert head_count(System(0 * A, B, C), 5) == head_count(System(A, B, C), 1) == 1
+
+
+def test_the_step_of_a_chain_is_the_steepest_way_to_a_lag():
+    """Lags of sizes 1, 2^1, 2^10 and no cycle: a step of 2^5 makes none of them larger than the first."""
+    nowhere = -np.inf
+    a = np.full((3, 3), nowhere)
+    a[1, 0], a[2, 1] = 1, 9
+    b, c = np.array([[0], [nowhere], [nowhere]]), np.zeros((1, 3))
+    assert _step_unit(a, b, c) == 5
+    assert _step_unit(a[:2, :2], b[:2], c[:, :2]) == 1
+    assert _step_unit(a[:1, :1], b[:1], c[:, :1]) == 0

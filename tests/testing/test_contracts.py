@@ -175,8 +175,16 @@ class WearsOut(Sum):
         return y
 
 
-def test_a_map_that_changes_its_parameters_is_told_so():
-    held = type("Held", (MapContract,), {"make": lambda self, **new: WearsOut(4, 3, **new)})
+class WearsOutWhenRead(Sum):
+    def _interaction(self, x):
+        W = super()._interaction(x).detach()
+        self.V.data.mul_(0.9)
+        return W
+
+
+@pytest.mark.parametrize("kind", [WearsOut, WearsOutWhenRead])
+def test_a_map_that_changes_its_parameters_is_told_so(kind):
+    held = type("Held", (MapContract,), {"make": lambda self, **new: kind(4, 3, **new)})
     with pytest.raises(AssertionError, match="a parameter was changed"):
         held().check()
 
