@@ -184,6 +184,10 @@ def test_the_grader_knows_right_from_wrong():
         low = torch.linalg.matrix_norm(a * V + M, 2) < a * torch.linalg.svdvals(V)[1] / 2
         return int(low.nonzero().max()) + 1 if low.any() else 0
 
+    def unweighted(M, V, a):  # a is forgotten in the sum
+        low = torch.linalg.svdvals(V + M)[:, 1] < a * torch.linalg.svdvals(V)[1] / 2
+        return int(low.nonzero().max()) + 1 if low.any() else 0
+
     assert check("trade-off/safe-distance", right)
-    for wrong in (first_good, norms, lambda M, V, a: 0, 3):
+    for wrong in (first_good, norms, unweighted, lambda M, V, a: right(M, V, 1.0), lambda M, V, a: 0, 3):
         assert not check("trade-off/safe-distance", wrong)

@@ -16,6 +16,7 @@ def _cases():
     M = torch.zeros(12, 2, 2, dtype=f64)
     M[5] = -V  # a hole far out: nothing before it is safe
     yield M, V, 1.0
+    yield M / 2, V, 0.5  # and one that only the weighted head has
     yield torch.zeros_like(M), V, 1.0  # safe from the start
     M = M.clone()
     M[7] = torch.tensor([[3.0, 0.0], [0.0, -1.0]], dtype=f64)  # a large norm hides the hole
