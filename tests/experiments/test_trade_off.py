@@ -146,8 +146,9 @@ def test_bad_input_is_named():
         bench.retained_fraction(head, tokens(3), tokens(4), tokens(2, 3))
     with pytest.raises(ValueError, match="gap must"):
         bench.retained_fraction(head, tokens(2, 3), tokens(2, 3), tokens(2, 3))
-    with pytest.raises(ValueError, match="distance must be at least 1; got 0"):
-        bench.reach(head, 3, 0)
+    for call in (lambda: bench.reach(head, 3, 0), lambda: bench.highway_tokens(head, 0)):
+        with pytest.raises(ValueError, match="distance must be at least 1; got 0"):
+            call()
     with pytest.raises(TypeError, match="head must be an Attention"):
         bench.highway_tokens(RetNet(3, 3, H=1, head_width=3, **like()), 4)
     with pytest.raises(ValueError, match="one causal head without bias, ALiBi or sink"):

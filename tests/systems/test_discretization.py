@@ -190,3 +190,10 @@ def test_malformed_systems_are_refused_by_name():
         systems.bilinear(2 * A, B, 1.0)
     with pytest.raises(TypeError, match="z must be"):
         systems.phi1(torch.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_step_on_another_device_is_named(rule):
+    A, B = system(3, 2, seed=0)
+    with pytest.raises(ValueError, match="delta must be on the device"):
+        RULES[rule](A.to("meta"), B.to("meta"), torch.tensor(0.1, dtype=F64))
