@@ -25,7 +25,7 @@ _LABELS = {  # name in the plane -> points to the right and up of its best reach
     "selective SSM, zoh": (0, 9, "center"),
     "gated SSD, both sides": (2, 35, "center"),
     "hybrid, stack": (22, 22, "right"),
-    "hybrid, sum": (-7, -1, "right"),
+    "hybrid, sum": (0, -96, "center"),
     "RetNet": (-7, -2, "right"),
     "S4D": (7, 0, "left"),
     "LTI SSM": (-7, 0, "right"),
