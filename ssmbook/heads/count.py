@@ -11,8 +11,8 @@ from typing import Any
 class Count:
     """The least number of heads that equal a system, as far as it is known, with what proves it.
 
-    low, high: the number lies between them, both included; ``math.inf`` stands for *no number of heads is
-    enough*. method: how it was found, in a few words. evidence: the certificate (a rank report, a
+    low, high: the number lies between them, both included; ``math.inf`` says that no number of heads is
+    enough. method: how it was found, in a few words. evidence: the certificate (a rank report, a
     separating functional, a construction, ...). Where low == high the count is settled: ``count.value``,
     ``int(count)``, ``count == 5`` and ``range(count)`` then work, and printing gives one sentence. An open
     count compares equal to nothing.

@@ -172,7 +172,7 @@ def tails(survivals, bound):
         label_line(ax, grid[place], above[place], name, **side)
     t = np.geomspace(10, 1e4, 50)
     ax.loglog(t, 6 / t, color=COLORS["gray"], linestyle=LINES["dotted"])
-    label_line(ax, 300, 6 / 300, "slope −1", dx=4, dy=12)
+    label_line(ax, 2000, 6 / 2000, "slope −1", dx=4, dy=8)
     ax.axvline(bound, color=COLORS["orange"], linestyle=LINES["dashed"])
     label_line(ax, bound, 2e-5, "proved bound", dx=4)
     ax.set(xlabel="t", ylabel="share above t", ylim=(8e-6, 1.5))
