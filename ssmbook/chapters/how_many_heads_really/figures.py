@@ -161,15 +161,15 @@ def tails(survivals, bound):
     ``survivals`` maps a label to samples of |coefficient|; ``bound`` is drawn as a dashed vertical line.
     """
     fig, ax = figure(size="panel")
-    sides = ({"ha": "left", "dx": 12, "dy": 0}, {"ha": "right", "dx": -8, "dy": -4})
-    for color, side, (name, samples) in zip(("blue", "green"), sides, survivals.items(), strict=True):
+    looks = ("blue", 1e-3), ("green", 3e-2)  # and the share that stands beside the name
+    for (color, share), (name, samples) in zip(looks, survivals.items(), strict=True):
         ordered = np.sort(np.asarray(samples))
         grid = np.geomspace(1e-2, ordered[-1], 300)
         above = 1 - np.searchsorted(ordered, grid, side="right") / len(ordered)
         grid, above = grid[above > 0], above[above > 0]
         ax.loglog(grid, above, color=COLORS[color], linestyle=LINES["solid"])
-        place = int(np.argmax(above < 0.03))
-        label_line(ax, grid[place], above[place], name, **side)
+        place = int(np.argmax(above < share))
+        label_line(ax, grid[place], above[place], name, ha="right", dx=-8, dy=-4)
     t = np.geomspace(10, 1e4, 50)
     ax.loglog(t, 6 / t, color=COLORS["gray"], linestyle=LINES["dotted"])
     label_line(ax, 2000, 6 / 2000, "slope −1", dx=4, dy=8)
