@@ -12,9 +12,9 @@ import pathlib
 
 import torch
 
-from . import diagonal, first_call, layers, operators, systems
-from .goals import goals
-from .timing import machine, measured, steady_memory
+from benchmarks import diagonal, first_call, layers, operators, systems
+from benchmarks.goals import goals
+from benchmarks.timing import machine, measured, steady_memory
 
 SUITES = {
     "diagonal": diagonal.run,

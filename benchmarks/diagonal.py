@@ -6,9 +6,8 @@ import shutil
 
 import torch
 
+from benchmarks.timing import interleaved, table
 from ssmbook.scans import diagonal_scan, diagonal_scan_naive
-
-from .timing import interleaved, table
 
 SHAPES = ((1, 4096, 64), (8, 1024, 256), (1, 65536, 16), (4, 2048, 1024))
 BACKWARD_FLOOR = 8 / 3  # eight streams of memory against the three of one product

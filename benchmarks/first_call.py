@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from .timing import table
+from benchmarks.timing import table
 
 CODE = """
 import time, torch

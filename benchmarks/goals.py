@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .diagonal import BACKWARD_FLOOR, SHAPES
-from .timing import table
+from benchmarks.diagonal import BACKWARD_FLOOR, SHAPES
+from benchmarks.timing import table
 
 SMALLEST, LARGEST = (
     min(SHAPES, key=lambda s: s[0] * s[1] * s[2]),

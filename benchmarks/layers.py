@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks.timing import interleaved, table
 from ssmbook.scans import selective_scan, selective_scan_naive, ssd_scan, ssd_scan_naive
-
-from .timing import interleaved, table
 
 SELECTIVE = ((1, 2048, 64, 16), (4, 1024, 256, 16))
 SSD = ((1, 2048, 8, 64, 64), (2, 4096, 4, 32, 16))

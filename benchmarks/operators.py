@@ -12,10 +12,9 @@ import time
 
 import torch
 
+from benchmarks.timing import table
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import FactorizedOperator
-
-from .timing import table
 
 
 def attention(quick: bool) -> dict:

@@ -6,10 +6,9 @@ import math
 
 import torch
 
+from benchmarks.timing import interleaved, table
 from ssmbook.maps import SelectiveSSM
 from ssmbook.scans import diagonal_kernel, lti_kernel, lti_scan, lti_scan_naive, selective_scan
-
-from .timing import interleaved, table
 
 N = 64
 

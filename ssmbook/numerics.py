@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ._checks import as_real, check_dtype, check_finite, check_rtol, check_tensor
+from ssmbook._checks import as_real, check_dtype, check_finite, check_rtol, check_tensor
 
 # Below this modulus phi_1 is summed as a series: expm1(z)/z is fine there, but its derivatives cancel.
 _SERIES_RADIUS = 1.0

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .counting import Fast, Slow, join
+from ssmbook.experiments.counting import Fast, Slow, join
 
 
 def recurrence(a: Slow, b: Slow, h: Slow) -> None:

@@ -3,10 +3,10 @@
 Transformers is needed only to load its models; the layers are recognized by the parts they are made of.
 """
 
-from ._capture import Call
-from ._frozen import Frozen, FrozenMap, Reading
-from ._layers import MixingLayer, layers, operator, register
-from ._report import LayerReport, Report, compare, measurement, report
+from ssmbook.lens._capture import Call
+from ssmbook.lens._frozen import Frozen, FrozenMap, Reading
+from ssmbook.lens._layers import MixingLayer, layers, operator, register
+from ssmbook.lens._report import LayerReport, Report, compare, measurement, report
 
 __all__ = [
     "Call",

@@ -10,12 +10,20 @@ from pathlib import Path
 
 import torch
 
-from .._commands import progress, say
-from ._layers import layers as find_layers
-from ._layers import unknown_mixers, unknown_words
-from ._load import load_model, model_folder, package_version, read_ids, tokenize, weights_digest, windows
-from ._memory import bytes_free, bytes_needed, gigabytes
-from ._report import Report, begin, chosen, compare, measured, split_texts
+from ssmbook._commands import progress, say
+from ssmbook.lens._layers import layers as find_layers
+from ssmbook.lens._layers import unknown_mixers, unknown_words
+from ssmbook.lens._load import (
+    load_model,
+    model_folder,
+    package_version,
+    read_ids,
+    tokenize,
+    weights_digest,
+    windows,
+)
+from ssmbook.lens._memory import bytes_free, bytes_needed, gigabytes
+from ssmbook.lens._report import Report, begin, chosen, compare, measured, split_texts
 
 INTERRUPTED, REFUSED = 130, 2
 

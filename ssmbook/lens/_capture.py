@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_finite, check_tensor
+from ssmbook._checks import check_finite, check_tensor
 
 # States of earlier calls: a layer is read on the whole text at once.
 _STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")

@@ -7,8 +7,8 @@ from statistics import median
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from ..display import COLORS, LINES, figure, number
-from ._measure import LayerReport
+from ssmbook.display import COLORS, LINES, figure, number
+from ssmbook.lens._measure import LayerReport
 
 
 def layer_figure(layer: LayerReport):

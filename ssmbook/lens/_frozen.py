@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_finite, check_shape, check_tensors, shared_batch
-from ..operators import DiagonalOperator, FactorizedOperator, InteractionOperator
+from ssmbook._checks import check_finite, check_shape, check_tensors, shared_batch
+from ssmbook.operators import DiagonalOperator, FactorizedOperator, InteractionOperator
 
 EXACT, ROUNDED = 1e-10, 1e-5
 

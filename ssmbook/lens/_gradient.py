@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ._frozen import Softmax
+from ssmbook.lens._frozen import Softmax
 
 # Weights below this are zeros of float32: no gradient passes them.
 _NO_WEIGHT = 1e-30

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from ..display._png import encode, pixel_size, render
-from ._figure import panel_figures
-from ._measure import LayerReport
-from ._table import counts_table, row, short
+from ssmbook.display._png import encode, pixel_size, render
+from ssmbook.lens._figure import panel_figures
+from ssmbook.lens._measure import LayerReport
+from ssmbook.lens._table import counts_table, row, short
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --soft: #f3f4f6; --line: #c9cdd3;

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._checks import check_choice
-from ._capture import Call, capture
-from ._frozen import Frozen, Reading, check_frozen
-from ._readers import FAMILIES, Family
+from ssmbook._checks import check_choice
+from ssmbook.lens._capture import Call, capture
+from ssmbook.lens._frozen import Frozen, Reading, check_frozen
+from ssmbook.lens._readers import FAMILIES, Family
 
 PARTS = ("core", "mixer")
 # Modules that mix tokens are called so; layers of these names without a reader are reported.

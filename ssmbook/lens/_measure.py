@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..operators import (
+from ssmbook.lens._frozen import Reading
+from ssmbook.lens._gradient import binned, distance_bins, head_gradients, probed_gradients, targets
+from ssmbook.operators import (
     DenseOperator,
     DiagonalOperator,
     FactorizedOperator,
@@ -17,9 +19,7 @@ from ..operators import (
     default_rtol,
     numerical_rank,
 )
-from ..operators.ranks import tail_energies
-from ._frozen import Reading
-from ._gradient import binned, distance_bins, head_gradients, probed_gradients, targets
+from ssmbook.operators.ranks import tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
 # Heads are listed one by one up to here; wider layers are summed up by quantiles.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
-from ._layers import MixingLayer
-from ._readers.attention import heads_of
+from ssmbook.lens._layers import MixingLayer
+from ssmbook.lens._readers.attention import heads_of
 
 _FLOAT64 = 8
 # Python with torch and transformers loaded.

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .. import __version__
-from .._checks import check_choice, check_integer
-from .._commands import read_json, write_json
-from ._capture import Call, capture, check_inputs
-from ._frozen import check_frozen
-from ._layers import MixingLayer, read
-from ._layers import layers as find_layers
-from ._measure import EPSILONS, LayerReport, measure, permute_weights
+from ssmbook import __version__
+from ssmbook._checks import check_choice, check_integer
+from ssmbook._commands import read_json, write_json
+from ssmbook.lens._capture import Call, capture, check_inputs
+from ssmbook.lens._frozen import check_frozen
+from ssmbook.lens._layers import MixingLayer, read
+from ssmbook.lens._layers import layers as find_layers
+from ssmbook.lens._measure import EPSILONS, LayerReport, measure, permute_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..display import Table
+    from ssmbook.display import Table
 
 FORMAT = "ssmbook.lens/1"
 
@@ -50,13 +50,13 @@ class Report:
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
-        from ._table import counts_table
+        from ssmbook.lens._table import counts_table
 
         return counts_table(self)
 
     def figure(self, layer: int | str) -> tuple[Figure, str]:
         """Return ``fig, alt`` of one layer, by its place or its name (``ValueError`` if there is none)."""
-        from ._figure import layer_figure
+        from ssmbook.lens._figure import layer_figure
 
         return layer_figure(self[layer])
 
@@ -83,7 +83,7 @@ class Report:
 
     def to_html(self, path: str | Path) -> None:
         """Write the report as one page that needs no other file and asks no other host."""
-        from ._html import page
+        from ssmbook.lens._html import page
 
         Path(path).write_text(page(self), "utf-8")
 
@@ -139,7 +139,7 @@ def compare(before: Report, after: Report) -> Table:
     >>> "12 → 12" in str(compare(found, found))  # the rank of its first layer, before and after
     True
     """
-    from ._table import comparison
+    from ssmbook.lens._table import comparison
 
     for name, given in (("before", before), ("after", after)):
         if not isinstance(given, Report):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import median, median_high
 
-from ..display import Table, number, table
-from ._measure import LayerReport, Measures
+from ssmbook.display import Table, number, table
+from ssmbook.lens._measure import LayerReport, Measures
 
 
 def counts_table(report) -> Table:

@@ -1,10 +1,10 @@
 """Sequence maps, each with its own interaction operator in closed form."""
 
-from .activations import activate, secant_slope
-from .architectures import zoo
-from .attention import Attention
-from .base import RecurrentMap, SequenceMap
-from .coefficients import (
+from ssmbook.maps.activations import activate, secant_slope
+from ssmbook.maps.architectures import zoo
+from ssmbook.maps.attention import Attention
+from ssmbook.maps.base import RecurrentMap, SequenceMap
+from ssmbook.maps.coefficients import (
     alibi_bias,
     causal_mask,
     decay_matrix,
@@ -15,21 +15,21 @@ from .coefficients import (
     softmax_coefficients,
     vector_decay_coefficients,
 )
-from .combined import Gated, Hybrid, Residual
-from .convolution import Convolution
-from .delta_net import DeltaNet
-from .diagonal import DiagonalSSM
-from .feed_forward import FeedForward
-from .gla import GLA
-from .kan import KAN
-from .key_side import HeadMap, KeySideMap
-from .linear_attention import LinearAttention
-from .lti import LTISSM
-from .retnet import RetNet
-from .rnn import RNN
-from .selective import SelectiveSSM
-from .ssd import SSD
-from .timescales import draw_steps, inverse_softplus
+from ssmbook.maps.combined import Gated, Hybrid, Residual
+from ssmbook.maps.convolution import Convolution
+from ssmbook.maps.delta_net import DeltaNet
+from ssmbook.maps.diagonal import DiagonalSSM
+from ssmbook.maps.feed_forward import FeedForward
+from ssmbook.maps.gla import GLA
+from ssmbook.maps.kan import KAN
+from ssmbook.maps.key_side import HeadMap, KeySideMap
+from ssmbook.maps.linear_attention import LinearAttention
+from ssmbook.maps.lti import LTISSM
+from ssmbook.maps.retnet import RetNet
+from ssmbook.maps.rnn import RNN
+from ssmbook.maps.selective import SelectiveSSM
+from ssmbook.maps.ssd import SSD
+from ssmbook.maps.timescales import draw_steps, inverse_softplus
 
 __all__ = [
     "Attention",

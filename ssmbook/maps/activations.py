@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_choice, check_tensor
+from ssmbook._checks import check_choice, check_tensor
 
 # Below this modulus tanh(z)/z is a continued fraction in z^2, cut where the next level adds 1e-20.
 _FRACTION_RADIUS = 1.0

@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 import torch
 
-from .._checks import check_integer, check_like
-from .attention import Attention
-from .base import SequenceMap
-from .combined import Gated, Hybrid, Residual
-from .convolution import Convolution
-from .delta_net import DeltaNet
-from .diagonal import DiagonalSSM
-from .feed_forward import FeedForward
-from .gla import GLA
-from .kan import KAN
-from .linear_attention import LinearAttention
-from .lti import LTISSM
-from .retnet import RetNet
-from .rnn import RNN
-from .selective import SelectiveSSM
-from .ssd import SSD
+from ssmbook._checks import check_integer, check_like
+from ssmbook.maps.attention import Attention
+from ssmbook.maps.base import SequenceMap
+from ssmbook.maps.combined import Gated, Hybrid, Residual
+from ssmbook.maps.convolution import Convolution
+from ssmbook.maps.delta_net import DeltaNet
+from ssmbook.maps.diagonal import DiagonalSSM
+from ssmbook.maps.feed_forward import FeedForward
+from ssmbook.maps.gla import GLA
+from ssmbook.maps.kan import KAN
+from ssmbook.maps.linear_attention import LinearAttention
+from ssmbook.maps.lti import LTISSM
+from ssmbook.maps.retnet import RetNet
+from ssmbook.maps.rnn import RNN
+from ssmbook.maps.selective import SelectiveSSM
+from ssmbook.maps.ssd import SSD
 
 
 class _Sizes(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_finite, check_flags, check_shape
-from .coefficients import alibi_bias, distances, softmax_coefficients
-from .key_side import HeadMap, per_head
+from ssmbook._checks import check_finite, check_flags, check_shape
+from ssmbook.maps.coefficients import alibi_bias, distances, softmax_coefficients
+from ssmbook.maps.key_side import HeadMap, per_head
 
 
 class Attention(HeadMap):

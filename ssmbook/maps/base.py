@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import (
+from ssmbook._checks import (
     check_alike,
     check_flags,
     check_integer,
@@ -17,7 +17,7 @@ from .._checks import (
     check_shape,
     check_tensor,
 )
-from ..operators import InteractionOperator
+from ssmbook.operators import InteractionOperator
 
 
 class SequenceMap(nn.Module, ABC):

@@ -6,15 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import (
-    check_alike,
-    check_flags,
-    check_integer,
-    check_like,
-    check_shape,
-    check_tensor,
-)
-from ..numerics import in_single
+from ssmbook._checks import check_alike, check_flags, check_integer, check_like, check_shape, check_tensor
+from ssmbook.numerics import in_single
 
 
 def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:

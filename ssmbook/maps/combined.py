@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_choice
-from ..operators import InteractionOperator, PointwiseOperator
-from .base import SequenceMap, draw
+from ssmbook._checks import check_choice
+from ssmbook.maps.base import SequenceMap, draw
+from ssmbook.operators import InteractionOperator, PointwiseOperator
 
 GATES = ("output", "input", "both")
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_integer
-from ..operators import LagOperator
-from .base import RecurrentMap, draw, zero_state
+from ssmbook._checks import check_integer
+from ssmbook.maps.base import RecurrentMap, draw, zero_state
+from ssmbook.operators import LagOperator
 
 
 class Convolution(RecurrentMap):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .base import draw
-from .coefficients import delta_coefficients
-from .key_side import KeySideMap, outer, per_head
+from ssmbook.maps.base import draw
+from ssmbook.maps.coefficients import delta_coefficients
+from ssmbook.maps.key_side import KeySideMap, outer, per_head
 
 
 class DeltaNet(KeySideMap):

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_flags, check_integer
-from ..numerics import phi_1, single
-from ..operators import DiagonalOperator, LagOperator
-from ..scans import diagonal_scan
-from .base import RecurrentMap, draw, zero_state
-from .timescales import draw_steps
+from ssmbook._checks import check_flags, check_integer
+from ssmbook.maps.base import RecurrentMap, draw, zero_state
+from ssmbook.maps.timescales import draw_steps
+from ssmbook.numerics import phi_1, single
+from ssmbook.operators import DiagonalOperator, LagOperator
+from ssmbook.scans import diagonal_scan
 
 
 class DiagonalSSM(RecurrentMap):

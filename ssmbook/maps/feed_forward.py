@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._checks import check_integer
-from ..operators import PointwiseOperator
-from .activations import activate, check_activation, secant_slope
-from .base import SequenceMap, draw
+from ssmbook._checks import check_integer
+from ssmbook.maps.activations import activate, check_activation, secant_slope
+from ssmbook.maps.base import SequenceMap, draw
+from ssmbook.operators import PointwiseOperator
 
 
 class FeedForward(SequenceMap):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .._checks import check_positive
-from ..scans import diagonal_scan
-from .base import draw
-from .coefficients import vector_decay_coefficients
-from .key_side import KeySideMap, outer, per_head
+from ssmbook._checks import check_positive
+from ssmbook.maps.base import draw
+from ssmbook.maps.coefficients import vector_decay_coefficients
+from ssmbook.maps.key_side import KeySideMap, outer, per_head
+from ssmbook.scans import diagonal_scan
 
 
 class GLA(KeySideMap):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._checks import check_integer, check_positive
-from ..operators import PointwiseOperator
-from .base import SequenceMap, draw
+from ssmbook._checks import check_integer, check_positive
+from ssmbook.maps.base import SequenceMap, draw
+from ssmbook.operators import PointwiseOperator
 
 
 class KAN(SequenceMap):

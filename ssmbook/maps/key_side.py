@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .._checks import check_integer
-from ..operators import FactorizedOperator
-from ..scans import ssd_scan
-from .base import RecurrentMap, SequenceMap, draw, zero_state
+from ssmbook._checks import check_integer
+from ssmbook.maps.base import RecurrentMap, SequenceMap, draw, zero_state
+from ssmbook.operators import FactorizedOperator
+from ssmbook.scans import ssd_scan
 
 
 class HeadMap(SequenceMap):

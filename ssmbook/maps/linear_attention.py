@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_choice, check_flags
-from .base import zero_state
-from .coefficients import linear_coefficients, safe_reciprocal
-from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
+from ssmbook._checks import check_choice, check_flags
+from ssmbook.maps.base import zero_state
+from ssmbook.maps.coefficients import linear_coefficients, safe_reciprocal
+from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
 _FEATURES = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 1}
 

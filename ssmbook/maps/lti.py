@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_flags, check_integer, check_like, check_positive
-from ..operators import LagOperator
-from ..scans import lti_scan
-from ..systems.system import System, check_system, system_first
-from .base import RecurrentMap, zero_state
+from ssmbook._checks import check_flags, check_integer, check_like, check_positive
+from ssmbook.maps.base import RecurrentMap, zero_state
+from ssmbook.operators import LagOperator
+from ssmbook.scans import lti_scan
+from ssmbook.systems.system import System, check_system, system_first
 
 
 class LTISSM(RecurrentMap):

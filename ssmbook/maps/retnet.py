@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .coefficients import scalar_decay_coefficients
-from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
+from ssmbook.maps.coefficients import scalar_decay_coefficients
+from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
 
 class RetNet(KeySideMap):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .._checks import check_integer
-from ..operators import RecurrentOperator
-from .activations import activate, check_activation, secant_slope
-from .base import RecurrentMap, draw, stack_tokens, zero_state
+from ssmbook._checks import check_integer
+from ssmbook.maps.activations import activate, check_activation, secant_slope
+from ssmbook.maps.base import RecurrentMap, draw, stack_tokens, zero_state
+from ssmbook.operators import RecurrentOperator
 
 
 class RNN(RecurrentMap):

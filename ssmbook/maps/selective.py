@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .._checks import check_choice, check_integer
-from ..numerics import phi_1
-from ..operators import DiagonalOperator, ModalOperator
-from ..scans import diagonal_scan, selective_scan
-from .base import RecurrentMap, draw, zero_state
-from .timescales import draw_steps, inverse_softplus
+from ssmbook._checks import check_choice, check_integer
+from ssmbook.maps.base import RecurrentMap, draw, zero_state
+from ssmbook.maps.timescales import draw_steps, inverse_softplus
+from ssmbook.numerics import phi_1
+from ssmbook.operators import DiagonalOperator, ModalOperator
+from ssmbook.scans import diagonal_scan, selective_scan
 
 DISCRETIZATIONS = ("zoh", "euler")
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .._checks import check_integer
-from .base import draw
-from .coefficients import scalar_decay_coefficients
-from .key_side import KeySideMap, outer, per_head, scalar_decay_mix
-from .timescales import draw_steps, inverse_softplus
+from ssmbook._checks import check_integer
+from ssmbook.maps.base import draw
+from ssmbook.maps.coefficients import scalar_decay_coefficients
+from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
+from ssmbook.maps.timescales import draw_steps, inverse_softplus
 
 
 class SSD(KeySideMap):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .._checks import as_real, check_integer, check_like, check_positive, check_tensor
+from ssmbook._checks import as_real, check_integer, check_like, check_positive, check_tensor
 
 
 def draw_steps(

@@ -1,18 +1,18 @@
 """The interaction operator W_ij(X) as an object: kinds, ranks, best heads, extraction from any callable."""
 
-from ..numerics import RankReport, default_rtol, numerical_rank, rank_report
-from .base import InteractionOperator
-from .bounds import SpectrumBounds
-from .dense import DenseOperator
-from .derived import ComposedOperator, SumOperator, TransposedOperator
-from .diagonal import DiagonalOperator
-from .extraction import jacobian_operator, path_operator, secant_operator
-from .factorized import FactorizedOperator
-from .lag import LagOperator
-from .modal import ModalOperator
-from .pointwise import PointwiseOperator
-from .recurrent import RecurrentOperator
-from .spectra import Spectral, operator_span
+from ssmbook.numerics import RankReport, default_rtol, numerical_rank, rank_report
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.bounds import SpectrumBounds
+from ssmbook.operators.dense import DenseOperator
+from ssmbook.operators.derived import ComposedOperator, SumOperator, TransposedOperator
+from ssmbook.operators.diagonal import DiagonalOperator
+from ssmbook.operators.extraction import jacobian_operator, path_operator, secant_operator
+from ssmbook.operators.factorized import FactorizedOperator
+from ssmbook.operators.lag import LagOperator
+from ssmbook.operators.modal import ModalOperator
+from ssmbook.operators.pointwise import PointwiseOperator
+from ssmbook.operators.recurrent import RecurrentOperator
+from ssmbook.operators.spectra import Spectral, operator_span
 
 __all__ = [
     "ComposedOperator",

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from .._checks import check_alike, check_integer, check_shape, shared_batch
-from .spectra import Spectral
+from ssmbook._checks import check_alike, check_integer, check_shape, shared_batch
+from ssmbook.operators.spectra import Spectral
 
 
 class InteractionOperator(Spectral, ABC):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .._checks import check_eps, check_integer, check_rtol
-from ..numerics import plain
-from .sketch import RowSketch, ScaledRows, capture
+from ssmbook._checks import check_eps, check_integer, check_rtol
+from ssmbook.numerics import plain
+from ssmbook.operators.sketch import RowSketch, ScaledRows, capture
 
 # Up to this width the energies are taken in all directions; beyond it, by default, in this many.
 _COMPLETE_WIDTH = 2048

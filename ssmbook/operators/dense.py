@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_shape
-from .base import InteractionOperator
+from ssmbook._checks import check_shape
+from ssmbook.operators.base import InteractionOperator
 
 
 class DenseOperator(InteractionOperator):

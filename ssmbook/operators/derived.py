@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import shared_batch
-from .base import InteractionOperator, check_addable, check_composable
+from ssmbook._checks import shared_batch
+from ssmbook.operators.base import InteractionOperator, check_addable, check_composable
 
 
 class SumOperator(InteractionOperator):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_alike, check_integer, check_shape, shared_batch
-from .base import InteractionOperator
-from .pointwise import PointwiseOperator
-from .ranks import leading_row_directions
+from ssmbook._checks import check_alike, check_integer, check_shape, shared_batch
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.pointwise import PointwiseOperator
+from ssmbook.operators.ranks import leading_row_directions
 
 
 class DiagonalOperator(InteractionOperator):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from .._checks import check_finite, check_integer, check_rtol, check_shape, check_tensors
-from .dense import DenseOperator
-from .pullback import check_stackable, separate_pullback, value
-from .quadrature import RayIntegral, relative_noise
+from ssmbook._checks import check_finite, check_integer, check_rtol, check_shape, check_tensors
+from ssmbook.operators.dense import DenseOperator
+from ssmbook.operators.pullback import check_stackable, separate_pullback, value
+from ssmbook.operators.quadrature import RayIntegral, relative_noise
 
 
 def path_operator(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_finite, check_shape, check_tensors, shared_batch
-from .base import InteractionOperator
-from .dense import DenseOperator
-from .ranks import compress
+from ssmbook._checks import check_alike, check_finite, check_shape, check_tensors, shared_batch
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.dense import DenseOperator
+from ssmbook.operators.ranks import compress
 
 
 class FactorizedOperator(InteractionOperator):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .._checks import check_alike, check_integer, check_room, check_shape, shared_batch
-from ..numerics import toeplitz
-from .base import InteractionOperator
-from .pointwise import PointwiseOperator
+from ssmbook._checks import check_alike, check_integer, check_room, check_shape, shared_batch
+from ssmbook.numerics import toeplitz
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.pointwise import PointwiseOperator
 
 # Above this many (token, lag) pairs the FFT takes over from the direct sum.
 _DIRECT_PAIRS = 2**16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .recurrent import RecurrentOperator
+from ssmbook.operators.recurrent import RecurrentOperator
 
 # Tokens whose rows are made together: one matrix product reaches back to all the tokens before them.
 _BAND = 32

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from .._checks import check_finite, check_tensors
+from ssmbook._checks import check_finite, check_tensors
 
 _MEANT = "F must map (..., n, d) to (..., n, p), each batch element by itself and alike on each call"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .pullback import Pullback, value
+from ssmbook.operators.pullback import Pullback, value
 
 # Inputs that go through the callable in one call.
 _NODES_AT_ONCE = 32

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from .._checks import check_finite
+from ssmbook._checks import check_finite
 
 # Entries gathered before a QR step: enough to make one worth its call, few enough to stay in cache.
 _PART_ENTRIES = 2**17

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_finite, check_tensors, shared_batch
-from .base import InteractionOperator
-from .ranks import triangle
+from ssmbook._checks import check_finite, check_tensors, shared_batch
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.ranks import triangle
 
 
 class RecurrentOperator(InteractionOperator):

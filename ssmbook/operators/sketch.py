@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .._checks import check_finite
+from ssmbook._checks import check_finite
 
 # Columns of a Gram matrix computed at a time: what lies above the diagonal panel is not needed.
 _PANEL = 256

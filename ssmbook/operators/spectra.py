@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from .._checks import check_eps, check_finite, check_flags, check_integer, check_shape, check_wide
-from ..numerics import RankReport, numerical_rank, plain, rank_report, tolerance
-from .bounds import SpectrumBounds, spectrum_bounds
-from .ranks import compress, leading_row_directions, tail_energies
+from ssmbook._checks import check_eps, check_finite, check_flags, check_integer, check_shape, check_wide
+from ssmbook.numerics import RankReport, numerical_rank, plain, rank_report, tolerance
+from ssmbook.operators.bounds import SpectrumBounds, spectrum_bounds
+from ssmbook.operators.ranks import compress, leading_row_directions, tail_energies
 
 if TYPE_CHECKING:
-    from .factorized import FactorizedOperator
+    from ssmbook.operators.factorized import FactorizedOperator
 
 
 class Spectral:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch.func import functional_call
 
-from ..maps import SequenceMap
-from ._contract import Contract, draws, law, refuses, same
+from ssmbook.maps import SequenceMap
+from ssmbook.testing._contract import Contract, draws, law, refuses, same
 
 LENGTH = 9
 _DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

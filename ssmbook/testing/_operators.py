@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from ..operators import DenseOperator, InteractionOperator, operator_span
-from ._contract import Contract, draws, law, refuses, same
+from ssmbook.operators import DenseOperator, InteractionOperator, operator_span
+from ssmbook.testing._contract import Contract, draws, law, refuses, same
 
 
 def _rearranged(W: InteractionOperator) -> torch.Tensor:

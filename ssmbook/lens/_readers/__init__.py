@@ -7,14 +7,21 @@ from typing import NamedTuple
 
 from torch import nn
 
-from .._capture import Call
-from .._frozen import Reading
-from .attention import is_bert, is_gpt2, is_projected, read_bert, read_gpt2, read_projected
-from .delta import is_gated_delta, read_gated_delta
-from .maps import is_map, read_map
-from .rg_lru import is_rg_lru, read_rg_lru
-from .selective import is_selective, read_selective
-from .ssd import is_ssd, read_ssd
+from ssmbook.lens._capture import Call
+from ssmbook.lens._frozen import Reading
+from ssmbook.lens._readers.attention import (
+    is_bert,
+    is_gpt2,
+    is_projected,
+    read_bert,
+    read_gpt2,
+    read_projected,
+)
+from ssmbook.lens._readers.delta import is_gated_delta, read_gated_delta
+from ssmbook.lens._readers.maps import is_map, read_map
+from ssmbook.lens._readers.rg_lru import is_rg_lru, read_rg_lru
+from ssmbook.lens._readers.selective import is_selective, read_selective
+from ssmbook.lens._readers.ssd import is_ssd, read_ssd
 
 
 class Family(NamedTuple):

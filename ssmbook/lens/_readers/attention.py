@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ...operators import FactorizedOperator
-from .._capture import Call, watched
-from .._frozen import Frozen, FrozenMap, Reading, Softmax, linear
+from ssmbook.lens._capture import Call, watched
+from ssmbook.lens._frozen import Frozen, FrozenMap, Reading, Softmax, linear
+from ssmbook.operators import FactorizedOperator
 
 _OUT = ("o_proj", "out_proj")
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...maps.activations import secant_slope
-from ...maps.coefficients import decay_matrix
-from .._capture import Call, watched
-from .._frozen import Frozen, Linear, Reading, convolved, depthwise, diagonal_heads, linear
+from ssmbook.lens._capture import Call, watched
+from ssmbook.lens._frozen import Frozen, Linear, Reading, convolved, depthwise, diagonal_heads, linear
+from ssmbook.maps.activations import secant_slope
+from ssmbook.maps.coefficients import decay_matrix
 
 _PARTS = ("in_proj_qkvz", "in_proj_ba", "conv1d", "A_log", "dt_bias", "norm", "out_proj")
 # What the layer adds below the root of a key's squared length.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from ...maps import SequenceMap
-from .._capture import Call
-from .._frozen import Frozen, Reading
+from ssmbook.lens._capture import Call
+from ssmbook.lens._frozen import Frozen, Reading
+from ssmbook.maps import SequenceMap
 
 
 def is_map(module: nn.Module) -> bool:

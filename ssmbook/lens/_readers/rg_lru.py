@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...operators import DiagonalOperator, ModalOperator
-from .._capture import Call, watched
-from .._frozen import Frozen, Reading, convolved, linear
+from ssmbook.lens._capture import Call, watched
+from ssmbook.lens._frozen import Frozen, Reading, convolved, linear
+from ssmbook.operators import DiagonalOperator, ModalOperator
 
 # The exponent of the recurrence gate (Griffin's c).
 _EXPONENT = 8.0

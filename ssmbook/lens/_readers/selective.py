@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...maps.activations import secant_slope
-from ...operators import DiagonalOperator, ModalOperator
-from .._capture import Call, watched
-from .._frozen import Frozen, Linear, Reading, convolved, depthwise, linear
+from ssmbook.lens._capture import Call, watched
+from ssmbook.lens._frozen import Frozen, Linear, Reading, convolved, depthwise, linear
+from ssmbook.maps.activations import secant_slope
+from ssmbook.operators import DiagonalOperator, ModalOperator
 
 _NORMS = ("dt_layernorm", "b_layernorm", "c_layernorm")
 _PARTS = ("in_proj", "conv1d", "x_proj", "dt_proj", "out_proj", "A_log", "D")

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...maps.activations import secant_slope
-from ...maps.coefficients import scalar_decay_coefficients
-from .._capture import Call, watched
-from .._frozen import Frozen, Linear, Reading, convolved, depthwise, diagonal_heads, linear
+from ssmbook.lens._capture import Call, watched
+from ssmbook.lens._frozen import Frozen, Linear, Reading, convolved, depthwise, diagonal_heads, linear
+from ssmbook.maps.activations import secant_slope
+from ssmbook.maps.coefficients import scalar_decay_coefficients
 
 _PARTS = ("in_proj", "conv1d", "out_proj", "A_log", "dt_bias", "D", "norm", "num_heads", "n_groups")
 
