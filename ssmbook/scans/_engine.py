@@ -18,7 +18,6 @@ from torch import Tensor
 AVAILABLE = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
 WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 BLOCK = 32  # steps between the states that a selective scan keeps for its backward pass
-STEPS = 16  # steps of a time-invariant system that are taken as one matrix
 PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 
 

@@ -265,30 +265,29 @@ def dense(A, u, reverse, state, h):
 
 
 @compiled
-def blocks(many, one, x, state, y):
-    """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T, d) and (R, T, p), several steps at a time as one matrix,
+def blocks(many, one, T, x, state, y):
+    """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T d) and (R, T p), several steps at a time as one matrix,
     which is right for a calm A: one step waits for the one before it, a matrix has work for every lane.
 
     ``many`` and ``one``: the matrices (see ``lti``) of several steps and of one. ``state`` (R, N), in double
     precision, comes in as h_0 and goes out as h_T.
     """
-    (R, T, d), p, N = x.shape, y.shape[2], state.shape[1]
+    d, p, N = x.shape[1] // T, y.shape[1] // T, state.shape[1]
     given, found = np.zeros(len(many), state.dtype), np.empty(many.shape[1], state.dtype)
-    for i in range(R):
+    for i in range(len(x)):
         for k in range(N):
             given[k] = state[i, k]
         t = 0
-        for M, steps in ((many, (many.shape[1] - N) // p), (one, 1)):
+        for M in (many, one):
+            steps = (M.shape[1] - N) // p
             while t + steps <= T:
-                for s in range(steps):
-                    for k in range(d):
-                        given[N + s * d + k] = x[i, t + s, k]
+                for k in range(steps * d):
+                    given[np.uintp(N + k)] = x[i, np.uintp(t * d + k)]
                 _times(given, M, found)
                 for k in range(N):
                     given[k] = found[k]
-                for s in range(steps):
-                    for k in range(p):
-                        y[i, t + s, k] = found[N + s * p + k]
+                for k in range(steps * p):
+                    y[i, np.uintp(t * p + k)] = found[np.uintp(N + k)]
                 t += steps
         for k in range(N):
             state[i, k] = given[k]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_choice
 
-from ._engine import STEPS, array, carried, loops_for, run
+from ._engine import array, carried, loops_for, run
 from ._ops import dense, watched
 from ._powers import CALM, choose, is_finite, krylov, lags_by_powers
 from ._transients import warn_of_states
@@ -20,6 +20,7 @@ SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
 QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of products
 SMALL = 64  # up to so many states the compiled loops are ahead of PyTorch's products
+STEPS = 16  # fewest steps that are taken as one matrix; as many as states where these are more
 
 
 @outside_autocast
@@ -34,7 +35,7 @@ def lti_scan(
 
     method: "recurrence" one step at a time, compiled on a CPU with Numba; "chunked" a kernel inside each
     chunk and the state between chunks: all matrix products, so on a card too; "auto" picks by sizes, and on
-    a CPU with Numba takes few states in blocks of 16 steps, by a compiled loop, where no gradient is wanted.
+    a CPU with Numba takes few states in blocks of steps, by a compiled loop, where no gradient is wanted.
     Chunks and blocks take powers of A. Where these grow before they decay and would be less exact than the
     recurrence, float32 is worked in float64 or it is the recurrence, whatever ``method`` says;
     ``TransientPeakWarning`` where the recurrence is off as well. Input or powers of A that are not finite go
@@ -74,6 +75,7 @@ def lti_scan(
     return y.to(x.dtype), h.to(x.dtype)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
 def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
     """The scan by a compiled loop, in blocks of steps where these pay and no gradient is wanted; None where
     another route is faster or A calls for a closer look.
@@ -89,9 +91,9 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
     if in_blocks and not wanted:
         y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
-        steps = (_step_matrix(*given, s) for s in (STEPS, 1))
-        run(loops.blocks, *steps, (x, 2), (end, 1), (y, 2))
-        if 0 * (end.sum() + C.sum()) == 0:  # what is not finite reaches the end, but for C
+        matrices = _step_matrices(*given, max(STEPS, 1 << (N - 1).bit_length()))
+        run(loops.blocks, *matrices, T, (x.flatten(-2), 1), (end, 1), (y.flatten(-2), 1))
+        if np.isfinite(end.numpy().sum() + given[2].sum()):  # what is not finite reaches the end, but for C
             return y, end.to(x.dtype)
     return _recurrence([A], B, C, x, state) if quick else None
 
@@ -106,23 +108,21 @@ def _calm(A: np.ndarray, T: int) -> bool:
         A, steps = A @ A, 2 * steps
 
 
-@np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
-def _step_matrix(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> np.ndarray:
-    """The matrix (rows filled up to a multiple of four) that takes a state and ``steps`` inputs, side by
-    side, to the state after them and their outputs; ``steps`` is a power of two.
+def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> list[np.ndarray]:
+    """The matrices that take a state and the inputs of ``steps`` steps (a power of two), or of one, side by
+    side, to the state after them and their outputs; zero rows fill them up to a multiple of four.
     """
-    (N, d), p, width, k = B.shape, len(C), steps * B.shape[1], 1
-    M = np.zeros((N + width + -(N + width) % 4, N + steps * p), A.dtype)
-    into, out, power = M[N : N + width, :N], M[:N, N:], A.T
-    into[width - d :], out[:, :p] = B.T, power @ C.T
-    while k < steps:
-        into[width - 2 * k * d : width - k * d] = into[width - k * d :] @ power
-        out[:, k * p : 2 * k * p] = power @ out[:, : k * p]
-        power, k = power @ power, 2 * k
-    M[:N, :N], lags = power, into @ C.T  # from the highest to the lowest
-    for s in range(1, steps + 1):
-        M[N : N + s * d, N + (s - 1) * p : N + s * p] = lags[width - s * d :]
-    return M
+    (N, d), p, start = B.shape, len(C), np.concatenate((A.T, B.T))
+    heights = (N + steps * d, steps * p), (N + d, p)
+    M, one = matrices = [np.zeros((rows + -rows % 4, N + columns), A.dtype) for rows, columns in heights]
+    one[: N + d, :N], one[: N + d, N:] = start, start @ C.T
+    M[: N + d, : N + p] = one[: N + d]
+    while N + p < M.shape[1]:  # twice as many steps: the second half, and what reaches it through the state
+        M[N + d : N + 2 * d, :N], M[N + d : N + 2 * d, N + p : N + 2 * p] = M[N : N + d, :N], M[N : N + d, N : N + p]
+        later = M[: N + d, :N] @ M[:N, : N + p]
+        M[: N + d, :N], M[: N + d, N + p : N + 2 * p] = later[:, :N], later[:, N:]
+        d, p = 2 * d, 2 * p
+    return matrices
 
 
 def lti_scan_naive(
