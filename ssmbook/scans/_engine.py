@@ -18,6 +18,7 @@ from torch import Tensor
 AVAILABLE = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
 WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 BLOCK = 32  # steps between the states that a selective scan keeps for its backward pass
+LARGE = 1 << 22  # bytes from which NumPy asks for large pages
 PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 
 
@@ -74,6 +75,13 @@ def carried(state: Tensor | None, like: Tensor) -> Tensor:
 def array(tensor: Tensor) -> np.ndarray:
     """The numbers of a tensor in double precision, without gaps: a view where they are so already."""
     return tensor.to(wide(tensor.dtype)).contiguous().numpy(force=True)
+
+
+def roomy(fresh: Tensor) -> Tensor:
+    """An empty tensor, as ``fresh`` is; where it is large, in memory that NumPy gives, which asks for large
+    pages: to get a page from the system may take longer than a scan of the numbers on it.
+    """
+    return torch.from_numpy(np.empty_like(fresh.numpy())) if fresh.nbytes >= LARGE else fresh
 
 
 def run(loop, *arguments) -> None:

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from . import _blocks
-from ._engine import BLOCK, array, carried, kernels_for, loops_for, run
+from ._engine import BLOCK, array, carried, kernels_for, loops_for, roomy, run
 
 PIECE = 256  # steps whose states are in memory at once where there is no compiled loop
 
@@ -135,7 +135,7 @@ def _h(a, b, state, log, reverse):
         return kernels.diagonal(a, b, state, log, reverse)
     h, end = _like_h(a, b, state, log, reverse)
     if loops:
-        carry = carried(state, end)
+        h, carry = roomy(h), carried(state, end)
         run(loops.diagonal(log, reverse, _turn(b, reverse)), (a, 2), (b, 2), (carry, 1), (h, 2))
         return h, carry.to(b.dtype)
     if b.numel():
@@ -156,7 +156,7 @@ def _gradients_of_h(a, h, state, d_h, d_end, log, reverse):
     if not loops:
         return _diagonal_adjoint(a, h, state, d_h, d_end, log, reverse)
     g, state = carried(d_end, d_end), torch.zeros_like(d_end) if state is None else state
-    d_a, d_b = h.new_empty(h.shape), h.new_empty(h.shape)
+    d_a, d_b = roomy(h.new_empty(h.shape)), roomy(h.new_empty(h.shape))
     loop = loops.diagonal_backward(log, reverse, _turn(h, not reverse))
     run(loop, (a, 2), (h, 2), (state, 1), (d_h, 2), (g, 1), (d_a, 2), (d_b, 2))
     return d_a, d_b, g.to(d_end.dtype)
@@ -242,7 +242,7 @@ def _y(x, delta, A, B, C, state, weighted, reset):
     kernels = kernels_for(x)
     if kernels:
         return kernels.selective(x, delta, A, B, C, state, reset)
-    y, end, kept = _like_y(x, delta, A, B, C, state, weighted, reset)
+    y, end, kept = map(roomy, _like_y(x, delta, A, B, C, state, weighted, reset))
     carry, given = carried(state, end), _data(x, delta, A, B, C, weighted, reset)
     run(loops_for(x).selective, *given, (carry, 2), (y, 2), (kept, 3))
     kept[..., -(-x.shape[-2] // BLOCK) :, :, :] = 0
@@ -264,7 +264,7 @@ def _gradients_of_y(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
     if kernels:
         return kernels.selective_backward(x, delta, A, B, C, reset, kept, d_y, d_end)
     given = x, delta, A, B, C, weighted, reset
-    d_x, d_delta, d_A, d_B, d_C, d_state = _like_inputs(*given, kept, d_y, d_end)
+    d_x, d_delta, d_A, d_B, d_C, d_state = map(roomy, _like_inputs(*given, kept, d_y, d_end))
     g, sums = carried(d_end, d_end), carried(None, x.new_empty((*x.shape[:-2], *A.shape)))
     given = *_data(*given), (kept, 3), (d_y, 2), (g, 2)
     run(loops_for(x).selective_backward, *given, (d_x, 2), (d_delta, 2), (sums, 2), (d_B, 2), (d_C, 2))
@@ -342,7 +342,7 @@ def _states(A, u, state, reverse):
     loops = loops_for(u)
     if not loops:
         return _blocks.dense(A, u, state, reverse)
-    h, end = _like_states(A, u, state, reverse)
+    h, end = map(roomy, _like_states(A, u, state, reverse))
     carry = carried(state, end)
     run(loops.dense, array(A), (u, 2), reverse, (carry, 1), (h, 2))
     return h, end.copy_(carry)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_choice
 
-from ._engine import array, carried, loops_for, run
+from ._engine import array, carried, loops_for, roomy, run
 from ._ops import dense, watched
 from ._powers import CALM, choose, is_finite, krylov, lags_by_powers
 from ._transients import warn_of_states
@@ -90,7 +90,7 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
         return None
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
     if in_blocks and not wanted:
-        y, end = x.new_empty((*x.shape[:-1], p)), carried(state, state)
+        y, end = roomy(x.new_empty((*x.shape[:-1], p))), carried(state, state)
         matrices = _step_matrices(*given, max(STEPS, 1 << (N - 1).bit_length()))
         run(loops.blocks, *matrices, T, (x.flatten(-2), 1), (end, 1), (y.flatten(-2), 1))
         if np.isfinite(end.numpy().sum() + given[2].sum()):  # what is not finite reaches the end, but for C
@@ -118,7 +118,8 @@ def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> l
     one[: N + d, :N], one[: N + d, N:] = start, start @ C.T
     M[: N + d, : N + p] = one[: N + d]
     while N + p < M.shape[1]:  # twice as many steps: the second half, and what reaches it through the state
-        M[N + d : N + 2 * d, :N], M[N + d : N + 2 * d, N + p : N + 2 * p] = M[N : N + d, :N], M[N : N + d, N : N + p]
+        M[N + d : N + 2 * d, :N] = M[N : N + d, :N]
+        M[N + d : N + 2 * d, N + p : N + 2 * p] = M[N : N + d, N : N + p]
         later = M[: N + d, :N] @ M[:N, : N + p]
         M[: N + d, :N], M[: N + d, N + p : N + 2 * p] = later[:, :N], later[:, N:]
         d, p = 2 * d, 2 * p

@@ -251,6 +251,18 @@ def test_blocks_are_left_to_systems_that_are_calm_and_to_calls_without_a_gradien
     assert runs == ["blocks"]
 
 
+@numba_here
+@pytest.mark.parametrize("name", KINDS)
+def test_large_results_lie_in_memory_from_numpy(name, monkeypatch):
+    scan, arguments, _ = scans()[name]
+    wanted, given, from_numpy = with_gradients(scan, arguments), [], torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", lambda array: (given.append(array.size), from_numpy(array))[1])
+    assert not scan(*arguments)[0].isnan().any() and not given
+    monkeypatch.setattr(_engine, "LARGE", 0)
+    assert not scan(*arguments)[0].isnan().any() and given
+    torch.testing.assert_close(with_gradients(scan, arguments), wanted, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_one_graph_for_every_length(name):
     """``torch.compile`` in one graph with its gradients, and ``torch.export`` with a dynamic length."""
