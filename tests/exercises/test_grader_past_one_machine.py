@@ -22,7 +22,13 @@ def test_the_recurrence_backwards_passes():
 
 def test_each_mistake_gets_its_sentence(each_mistake):
     assert check(NAME, graders._by_hand)
-    each_mistake(NAME, graders.GRADIENT_MISTAKES)
+    wrong = [
+        lambda P, early, last: early + P * right(P, early, last),
+        lambda P, early, last: right(P.flip(0), early.flip(0), last).flip(0),
+        lambda P, early, last: right(P**0, early, last),
+        lambda P, early, last: right(P, early, 0 * last),
+    ]
+    each_mistake(NAME, graders.GRADIENT_MISTAKES, wrong)
 
 
 def test_another_wrong_answer_is_told_its_first_wrong_entry():

@@ -2,24 +2,31 @@
 
 import numpy as np
 import torch
-from helpers import F64
+from helpers import F64, rank
 
 from ssmbook.chapters.head_count import graders as count
 from ssmbook.chapters.interaction_rank_gap import graders as gap
 from ssmbook.exercises import check
 
 
-def best_heads(M, H):
+def best_heads(M, H, times=lambda n, tau: n - tau, scale=lambda n, tau: 1):
     """By the Gram matrix of all blocks, one row for every pair: another route to the same heads."""
     n = len(M)
-    rows = torch.cat([M[: n - i].flatten(1) for i in range(n)])
-    V = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, :H].T
-    return V @ M.flatten(1).T, V.reshape(H, *M.shape[1:])
+    gram = sum(times(n, tau) * torch.outer(lag.flatten(), lag.flatten()) for tau, lag in enumerate(M))
+    V = torch.linalg.eigh(gram).eigenvectors.flip(1)[:, :H].T
+    c = [scale(n, tau) * (V @ lag.flatten()) for tau, lag in enumerate(M)]
+    return torch.stack(c, 1), V.reshape(H, *M.shape[1:])
+
+
+BEST = [
+    lambda M, H: best_heads(M, H, times=lambda n, tau: 1),
+    lambda M, H: best_heads(M, H, scale=lambda n, tau: (n - tau) ** 0.5),
+]
 
 
 def test_best_heads(each_mistake):
     assert check("head-count/best-heads", best_heads)
-    each_mistake("head-count/best-heads", count.BEST_MISTAKES)
+    each_mistake("head-count/best-heads", count.BEST_MISTAKES, BEST)
     other = check(
         "head-count/best-heads", lambda M, H: (torch.zeros(H, len(M)), torch.zeros(H, *M.shape[1:]))
     )
@@ -28,51 +35,76 @@ def test_best_heads(each_mistake):
     assert "c must have shape (1, 12) for H = 1; got (12, 1)" in turned.hint
 
 
-def two_ranks(W):
+def two_ranks(W, cuts=lambda n: [(range(m, n), range(m + 1)) for m in range(n)]):
+    """The widest block of the cuts, each (outputs, inputs), and the rank of all visible blocks."""
+    n = len(W)
+    blocks = [torch.cat([torch.cat([W[i, j] for j in past], 1) for i in future]) for future, past in cuts(n)]
+    heads = torch.stack([W[i, j].flatten() for i in range(n) for j in range(i + 1)])
+    return max(rank(block) for block in blocks), rank(heads)
+
+
+def mixed(W):
     n, _, p, d = W.shape
-    states = 0
-    for m in range(n):
-        rows = [[W[i, j] for j in range(m + 1)] for i in range(m, n)]
-        block = torch.cat([torch.cat(row, 1) for row in rows])
-        states = max(states, int(torch.linalg.matrix_rank(block, rtol=1e-9)))
-    rows = torch.stack([W[i, j].flatten() for i in range(n) for j in range(i + 1)])
-    return states, int(torch.linalg.matrix_rank(rows, rtol=1e-9))
+    cuts = [W[m:, : m + 1].numpy().reshape((n - m) * p, (m + 1) * d) for m in range(n)]
+    return max(int(np.linalg.matrix_rank(cut, rtol=1e-9)) for cut in cuts), two_ranks(W)[1]
+
+
+RANKS = [
+    mixed,
+    lambda W: two_ranks(W, lambda n: [(range(m, n), range(m)) for m in range(1, n)]),
+    lambda W: two_ranks(W, lambda n: [(range(n // 2, n), range(n // 2 + 1))]),
+    lambda W: list(reversed(two_ranks(W))),
+    lambda W: two_ranks(W, lambda n: [(range(n), range(n))]),
+]
 
 
 def test_two_ranks(each_mistake):
     assert check("head-count/two-ranks", two_ranks)
-    each_mistake("head-count/two-ranks", count.RANKS_MISTAKES)
+    each_mistake("head-count/two-ranks", count.RANKS_MISTAKES, RANKS)
     assert "entry (1) is 7, wanted" in check("head-count/two-ranks", lambda W: (two_ranks(W)[0], 7)).hint
 
-    def mixed(W):
-        n, _, p, d = W.shape
-        cuts = [W[m:, : m + 1].numpy().reshape((n - m) * p, (m + 1) * d) for m in range(n)]
-        return max(int(np.linalg.matrix_rank(cut, rtol=1e-9)) for cut in cuts), two_ranks(W)[1]
 
-    assert "your cut mixes rows and columns" in check("head-count/two-ranks", mixed).hint
+def above(rows):
+    return int((torch.linalg.svdvals(rows) > 1e-9).sum())
 
 
 def modes(R):
-    left = torch.linalg.svdvals(R) > 1e-9
-    return int(left.sum()), int((torch.linalg.svdvals(R.flatten(1)) > 1e-9).sum())
+    return above(R), above(R.flatten(1))
+
+
+MODES = [
+    lambda R: (R.shape[0], modes(R)[1]),
+    lambda R: (modes(R)[0], R.shape[0]),
+    lambda R: (modes(R)[0], modes(R)[0]),
+    lambda R: (modes(R)[0], above(sum(R))),
+    lambda R: (above(torch.cat(list(R), 1)), modes(R)[1]),
+]
 
 
 def test_modes(each_mistake):
     assert check("head-count/modes", modes)
-    each_mistake("head-count/modes", count.MODES_MISTAKES)
+    each_mistake("head-count/modes", count.MODES_MISTAKES, MODES)
     assert "shape" in check("head-count/modes", lambda R: 3).hint
 
 
-def diagonal_gap(a, b, n):
+def diagonal_gap(a, b, n, times=lambda n, tau: n - tau):
     """The smaller eigenvalue in closed form, from three sums."""
-    S = [sum((n - t) * z**t for t in range(n)) for z in (a * a, b * b, a * b)]
+    S = [sum(times(n, t) * z**t for t in range(n)) for z in (a * a, b * b, a * b)]
     half = (((S[0] - S[1]) / 2) ** 2 + S[2] ** 2) ** 0.5
-    return 0.5 - half / (S[0] + S[1])
+    return max(0.0, 0.5 - half / (S[0] + S[1]))
+
+
+GAP = [
+    lambda *given: diagonal_gap(*given) ** 0.5,
+    lambda *given: diagonal_gap(*given, times=lambda n, tau: 1),
+    lambda *given: diagonal_gap(*given) / (1 - diagonal_gap(*given)),
+    lambda *given: 1 - diagonal_gap(*given),
+]
 
 
 def test_diagonal_gap(each_mistake):
     assert check("interaction-rank-gap/diagonal-gap", diagonal_gap)
-    each_mistake("interaction-rank-gap/diagonal-gap", gap.GAP_MISTAKES)
+    each_mistake("interaction-rank-gap/diagonal-gap", gap.GAP_MISTAKES, GAP)
     assert "your number is 0.25, wanted" in check("interaction-rank-gap/diagonal-gap", lambda *_: 0.25).hint
 
 
@@ -108,6 +140,23 @@ def test_lonely_token(each_mistake):
     each_mistake("interaction-rank-gap/lonely-token", mistakes)
 
 
+def by_rules(V, M, stays=True, multiples=lambda r, n: r - 1):
+    """The two rules by projections: lags stay in the image of V, the first ones are multiples of V."""
+    U, S, _ = torch.linalg.svd(V)
+    r = int((S > 1e-9).sum())
+    inside = all(float((U[:, r:].T @ lag).abs().sum()) < 1e-9 for lag in M) or not stays
+    along = [lag - (lag * V).sum() / (V * V).sum() * V for lag in M[: max(0, multiples(r, len(M)))]]
+    return inside and all(float(off.abs().max()) < 1e-9 for off in along)
+
+
+HOLE = [
+    lambda V, M: by_rules(V, M, multiples=lambda r, n: 0),
+    lambda V, M: by_rules(V, M, stays=False),
+    lambda V, M: by_rules(V, M, multiples=lambda r, n: n),
+    lambda V, M: by_rules(V, M, multiples=lambda r, n: r),
+]
+
+
 def reached(V, M):
     """By trying: least squares on random inputs, every output within the span of what is visible."""
     x = torch.randn(len(M), V.shape[1], generator=torch.Generator().manual_seed(5), dtype=F64)
@@ -121,4 +170,4 @@ def reached(V, M):
 
 def test_hole(each_mistake):
     assert check("interaction-rank-gap/hole", reached)
-    each_mistake("interaction-rank-gap/hole", gap.HOLE_MISTAKES)
+    each_mistake("interaction-rank-gap/hole", gap.HOLE_MISTAKES, HOLE)

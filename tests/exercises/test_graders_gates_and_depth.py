@@ -6,28 +6,45 @@ from ssmbook.chapters.gates_and_depth import graders
 from ssmbook.exercises import _grader, check
 
 
-def by_rank(m):
-    """The ratio table r lambda^tau has rank one in every Hankel matrix of two columns."""
-    ratio = m / m[:, :1]
-    tables = torch.stack([ratio[:-1], ratio[1:]], dim=1).permute(2, 0, 1)  # (d, n - 1, 2)
+def powers(m):
+    """Whether each column is r lambda^tau: its Hankel matrix of two columns has rank one."""
+    tables = torch.stack([m[:-1], m[1:]], dim=1).permute(2, 0, 1)  # (d, n - 1, 2)
     sigma = torch.linalg.svdvals(tables)
     return bool((sigma[:, 1] < 1e-9 * sigma[:, 0]).all())
 
 
+def by_rank(m):
+    return powers(m / m[:, :1])
+
+
+ONE_HEAD = [
+    powers,
+    lambda m: by_rank(m) and bool((m / m[:, :1] > 0).all()),
+    lambda m: int(torch.linalg.matrix_rank(m)) == 1,
+    lambda m: by_rank(m[:, :2]),
+]
+
+
 def test_one_head(each_mistake):
     assert check("gates-and-depth/one-head", by_rank)
-    each_mistake("gates-and-depth/one-head", graders.ONE_HEAD_MISTAKES)
+    each_mistake("gates-and-depth/one-head", graders.ONE_HEAD_MISTAKES, ONE_HEAD)
     assert "your number is 0, wanted 1" in check("gates-and-depth/one-head", lambda m: False).hint
 
 
 def test_chunks(each_mistake):
-    def by_table(decays, x, L):  # channel by channel, without a state or a gate
-        lag = torch.arange(len(x))[:, None] - torch.arange(len(x))
-        tables = decays[:, None, None] ** lag.clamp(min=0) * (lag >= 0)
+    def by_table(decays, x, L, seen=lambda crossed: crossed >= 0, saved=0):
+        """Channel by channel, without a state or a gate; ``crossed`` counts chunks' ends in between."""
+        i = torch.arange(len(x))
+        lag, crossed = i[:, None] - i, i[:, None] // L - i // L
+        steps = lag - saved * crossed
+        tables = decays[:, None, None] ** steps.clamp(min=0) * ((lag >= 0) & seen(crossed))
         return torch.einsum("dij,jd->id", tables, x)
 
+    apart = lambda *given: by_table(*given, seen=lambda crossed: crossed == 0)  # noqa: E731
+    young = lambda *given: by_table(*given, saved=1)  # noqa: E731
+
     assert check("gates-and-depth/chunks", by_table)
-    each_mistake("gates-and-depth/chunks", graders.CHUNK_MISTAKES)
+    each_mistake("gates-and-depth/chunks", graders.CHUNK_MISTAKES, [apart, young])
 
     def whole(decays, x, L):
         i = torch.arange(len(x), dtype=x.dtype)[:, None]

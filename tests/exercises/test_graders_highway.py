@@ -10,21 +10,42 @@ from ssmbook.chapters.trade_off import graders as trade
 from ssmbook.exercises import check
 
 
-def lanes(x, W_Q, W_K, V):  # by autograd: another route than the closed form
-    def last(x):
-        return torch.softmax((x @ W_K.mT) @ (W_Q @ x[-1]) / d, 0) @ x @ V.mT
+def lanes(x, W_Q, W_K, V, width=None, order=2, over=1, by_weight=True):
+    """By autograd: another route than the closed form."""
 
-    d = math.sqrt(len(W_Q))
-    J = torch.func.jacrev(last)(x)[:, :-1].movedim(1, 0)
-    alpha = torch.softmax((x @ W_K.mT) @ (W_Q @ x[-1]) / d, 0)[:-1]
-    return torch.linalg.matrix_norm(J, ord=2) / alpha / torch.linalg.svdvals(V)[1]
+    def weights(x):
+        return torch.softmax((x @ W_K.mT) @ (W_Q @ x[-1]) / math.sqrt(width or len(W_Q)), 0)
+
+    J = torch.func.jacrev(lambda x: weights(x) @ x @ V.mT)(x)[:, :-1].movedim(1, 0)
+    norms = torch.linalg.matrix_norm(J, ord=order) / torch.linalg.svdvals(V)[over]
+    return norms / weights(x)[:-1] if by_weight else norms
 
 
-def held(z, A):
+LANES = [
+    lambda *given: lanes(*given, width=1),
+    lambda x, *given: lanes(x, *given, width=x.shape[1]),
+    lambda x, W_Q, W_K, V: lanes(x, W_K, W_Q, V),
+    lambda x, W_Q, W_K, V: lanes(x, 0 * W_Q, W_K, V),
+    lambda *given: lanes(*given, order="fro"),
+    lambda *given: lanes(*given, over=0),
+    lambda *given: lanes(*given, by_weight=False),
+]
+
+
+def held(z, A, step=lambda z: math.log1p(math.exp(z))):
     share = 1.0
-    for step in torch.log1p(torch.exp(z)).tolist():
-        share *= math.exp(A * step)
+    for entry in z.tolist():
+        share *= math.exp(A * step(entry))
     return share
+
+
+HELD = [
+    lambda z, A: held(z, A, step=lambda z: z),
+    lambda z, A: held(z.mean()[None], A),
+    lambda z, A: held(z.mean().expand_as(z), A),
+    lambda z, A: 1 / held(z, A),
+    lambda z, A: held(z, A, step=math.exp),
+]
 
 
 def margin(n, c):
@@ -35,19 +56,54 @@ def margin(n, c):
     return low
 
 
-def safe(M, V, a):
-    floor = float(torch.linalg.svdvals(V)[1]) * a / 2
+MARGIN = [
+    lambda n, c: margin(n + 1, c),
+    lambda n, c: margin(n, c / (1 + c)),
+    lambda n, c: margin(2, c),
+    lambda n, c: margin(n, c) / math.log(2),
+]
+
+
+def sigma(A, which=1):
+    return float(torch.linalg.svdvals(A)[which])
+
+
+def is_safe(M, V, a, tau):
+    return sigma(a * V + M[tau]) >= a * sigma(V) / 2
+
+
+def safe(M, V, a, is_safe=is_safe):
     T = len(M)
-    while T and float(torch.linalg.svdvals(a * V + M[T - 1])[1]) >= floor:
+    while T and is_safe(M, V, a, T - 1):
         T -= 1
     return T
 
 
-def share(a):
-    T, t, largest = len(a), 1, float(a[-1])
-    while t < T:
+def first_safe(M, V, a):
+    return next((tau for tau in range(len(M)) if is_safe(M, V, a, tau)), len(M))
+
+
+SAFE = [
+    first_safe,
+    lambda *given: safe(*given, lambda M, V, a, tau: sigma(a * V + M[tau], 0) >= a * sigma(V) / 2),
+    lambda *given: safe(*given, lambda M, V, a, tau: sigma(M[tau], 0) <= a * sigma(V) / 2),
+    lambda *given: max(0, safe(*given) - 1),
+]
+
+
+def share(a, last=True):
+    T, t, largest = len(a), 1, float(a[-1]) if last else 0.0
+    while t < T or (t == T and not last):
         largest, t = max(largest, float(a[t - 1])), 2 * t
     return float(a[-1]) / largest if largest else 0.0
+
+
+SHARE = [
+    lambda a: a.tolist()[-1] / a.tolist()[0],
+    lambda a: a.tolist()[-1] / max(a.tolist()),
+    lambda a: share(a, last=False),
+    lambda a: a.tolist()[-1],
+]
 
 
 def state(K, v):
@@ -55,22 +111,29 @@ def state(K, v):
     return Q @ Q.mT @ v
 
 
+STATE = [
+    lambda K, v: torch.einsum("ic,jc,jr->ir", K, K, v),
+    lambda K, v: v,
+    lambda K, v: torch.ones_like(K[:, :1]) @ v.sum(0, keepdim=True) / len(v),
+    lambda K, v: torch.stack([((K @ key).exp() @ v) / (K @ key).exp().sum() for key in K]),
+]
+
+
 CATALOGUES = {
-    "gradient-highway/lanes": (lanes, highway.LANES_MISTAKES),
-    "gradient-highway/held": (held, highway.HELD_MISTAKES),
-    "gradient-highway/margin": (margin, highway.MARGIN_MISTAKES),
-    "trade-off/safe-distance": (safe, trade.SAFE_MISTAKES),
-    "trade-off/share": (share, trade.SHARE_MISTAKES),
-    "trade-off/state": (state, trade.STATE_MISTAKES),
+    "gradient-highway/lanes": (lanes, highway.LANES_MISTAKES, LANES),
+    "gradient-highway/held": (held, highway.HELD_MISTAKES, HELD),
+    "gradient-highway/margin": (margin, highway.MARGIN_MISTAKES, MARGIN),
+    "trade-off/safe-distance": (safe, trade.SAFE_MISTAKES, SAFE),
+    "trade-off/share": (share, trade.SHARE_MISTAKES, SHARE),
+    "trade-off/state": (state, trade.STATE_MISTAKES, STATE),
 }
 
 
 @pytest.mark.parametrize("name", CATALOGUES)
 def test_right_answers_pass_and_each_mistake_gets_its_own_sentence(name, each_mistake):
-    right, mistakes = CATALOGUES[name]
+    right, mistakes, anew = CATALOGUES[name]
     assert check(name, right)
-    assert len(mistakes) >= 4
-    each_mistake(name, mistakes)
+    each_mistake(name, mistakes, anew)
 
 
 def test_an_unknown_mistake_is_shown_its_first_wrong_entry():
