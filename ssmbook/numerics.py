@@ -178,7 +178,7 @@ def phi_1(z: torch.Tensor) -> torch.Tensor:
 
     It is the factor between the Euler and the zero-order-hold input. ``z`` (...), real or complex; returns
     the same shape, dtype and device, accurate to rounding near 0 too, as are its derivatives; NaN stays NaN.
-    Raises ``TypeError`` for a non-tensor or an integer dtype. Source: {cite}`gu2022efficiently`.
+    Raises ``TypeError`` for a non-tensor or an integer dtype. Source: `gu2022efficiently`.
     Introduced in *structured-dynamics*.
 
     >>> phi1(torch.tensor([0.0, 1.0]))

@@ -16,13 +16,13 @@ from sphinx.errors import SphinxError
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
-# What is left alone: examples, code, roles, citations in either form, and *words* in emphasis.
+# What is left alone: examples, code, roles, citations, and *words* in emphasis.
 _EXAMPLE = r"(?m:^ *>>> )(?s:.*?)(?=\n *\n|\Z)"
 _KEPT = re.compile(
-    rf"({_EXAMPLE}|``[^`]+``|:[a-z:]+:`[^`]+`|\{{cite\}}`[^`]+`|`[^`]+`"
+    rf"({_EXAMPLE}|``[^`]+``|:[a-z:]+:`[^`]+`|`[^`]+`"
     r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
-_CITED = re.compile(r"\{cite\}`([^`]+)`|`([a-z]+[0-9]{4}[a-z]+)`")
+_CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
 _CHAPTER = re.compile(r"([Ii]ntroduced)\s+in\s+\*([a-z0-9-]+)\*")
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
@@ -94,7 +94,7 @@ def rest(text, chapters):
         if index % 2 == 0:
             parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\])", r"\\\1", part))
         elif _CITED.fullmatch(part):
-            parts[index] = ":cite:`{}`".format("".join(_CITED.fullmatch(part).groups("")))
+            parts[index] = f":cite:{part}"
         elif part[0] == "`" and part[1] != "`":
             parts[index] = f"`{part}`"
     return "".join(parts)

@@ -174,7 +174,7 @@ def alibi_bound(
     B >= 0 and slope >= 0, numbers; distance >= 0, an int or integer tensor. Returns float64 of the shape of
     distance. Proof: alpha_ij <= e^{s_ij - s_ii} for the nearest competitor, j = i itself. It says something
     once slope times distance exceeds 2B. Raises TypeError/ValueError outside. Source:
-    {cite}`press2022train`. Introduced in *gradient-highway*.
+    `press2022train`. Introduced in *gradient-highway*.
 
     >>> alibi_bound(B=0.0, slope=0.5, distance=torch.tensor([0, 10]))
     tensor([1.0000, 0.0067], dtype=torch.float64)

@@ -14,7 +14,7 @@ def selective_log_attenuation(A: torch.Tensor, delta: torch.Tensor) -> torch.Ten
     the reading one. Returns (..., d, N), same dtype: log of dh_{j+T}/dh_j, whatever the inputs, B and C. It
     is the state's own path: a short convolution that lets the source into later Deltas adds others, and the
     source's dh_j/dx_j holds dDelta and dB. Raises TypeError/ValueError for malformed arguments, A >= 0 or
-    negative steps. Source: {cite}`gu2024mamba`. Introduced in *gradient-highway*.
+    negative steps. Source: `gu2024mamba`. Introduced in *gradient-highway*.
 
     >>> selective_log_attenuation(torch.tensor([[-1.0, -2.0]]), torch.full((3, 1), 0.5)).tolist()
     [[-1.5, -3.0]]
@@ -56,7 +56,7 @@ def lru_parameter_for_hold(a: float | torch.Tensor, T: float | torch.Tensor) -> 
     """The LRU parameter nu, lam = exp(-exp(nu)), that keeps the fraction a over T: log log(1/a) - log T.
 
     Arguments, result and errors of :func:`gate_preactivation_for_hold`. Source:
-    {cite}`orvieto2023resurrecting`. Introduced in *gradient-highway*.
+    `orvieto2023resurrecting`. Introduced in *gradient-highway*.
 
     >>> nu = lru_parameter_for_hold(a=0.5, T=100)
     >>> torch.exp(-torch.exp(nu)) ** 100
@@ -75,7 +75,7 @@ def pole_sensitivity(lam: float | torch.Tensor, *, normalized: bool = False) -> 
     derivative of the scaling included: 1/(1 - lam^2)^2. So a pole near 1 costs (1 - rho)^{-3}, or (1 -
     rho)^{-2} normalized. Proof: dh/dlam = sum_tau tau lam^{tau-1} x_{t-tau}; sum the squares. Returns
     float64 or the dtype of a tensor lam. Raises TypeError/ValueError outside. Source:
-    {cite}`zucchet2024recurrent`. Introduced in *gradient-highway*.
+    `zucchet2024recurrent`. Introduced in *gradient-highway*.
 
     >>> pole_sensitivity(torch.tensor([0.0, 0.9]))  # a pole near 1 moves the state most
     tensor([  1.0000, 263.8867])

@@ -136,7 +136,7 @@ class Spectral:
         ``time_covariance`` (n, n) and ``channel_covariance`` (d, d), symmetric positive semidefinite, for
         inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``: white; any floating
         dtype). A zero operator has floor 0. Raises ``ValueError``/``TypeError`` for a bad ``H`` or
-        covariance, and as ``span_matrix``. Source: {cite}`eckart1936approximation`. Introduced in
+        covariance, and as ``span_matrix``. Source: `eckart1936approximation`. Introduced in
         *head-count*.
 
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))

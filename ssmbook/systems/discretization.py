@@ -56,7 +56,7 @@ def zoh(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tuple[
     d), real or complex; delta a number or a real tensor of the batch shape (any shape when A and B are
     unbatched), at least 0. Returns (A_bar, B_bar) of those shapes, in the dtype of A. Raises
     TypeError/ValueError for wrong shapes, mixed dtypes, non-finite entries, a negative or overflowing step.
-    Source: {cite}`gu2022efficiently`. Introduced in *structured-dynamics*.
+    Source: `gu2022efficiently`. Introduced in *structured-dynamics*.
 
     >>> A_bar, B_bar = zoh(torch.tensor([[-2.0]]), torch.ones(1, 1), 0.5)
     >>> f"{A_bar.item():.4f} {B_bar.item():.4f}"  # e^(-1) and (1 - e^(-1)) / 2
@@ -71,7 +71,7 @@ def euler(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tupl
     """Forward Euler: A_bar = I + delta A, B_bar = delta B; unstable once some |1 + delta lam| > 1.
 
     Shapes, dtypes and errors of :func:`zoh`. Mamba's code does not do this to A: see :func:`mixed_euler`.
-    Source: {cite}`gu2021combining`. Introduced in *structured-dynamics*.
+    Source: `gu2021combining`. Introduced in *structured-dynamics*.
 
     >>> A_bar, B_bar = euler(torch.tensor([[-2.0]]), torch.ones(1, 1), 0.5)
     >>> A_bar.item(), B_bar.item()
@@ -89,7 +89,7 @@ def mixed_euler(
 
     It keeps the poles of the zero-order hold and drops the factor phi_1(delta A) from the input: for an
     eigenvalue z of delta A with Re z <= 0 that is off by at most |z|/2. Shapes, dtypes and errors of
-    :func:`zoh`. Source: {cite}`gu2024mamba` (its code). Introduced in *structured-dynamics*.
+    :func:`zoh`. Source: `gu2024mamba` (its code). Introduced in *structured-dynamics*.
 
     >>> A_bar, B_bar = mixed_euler(torch.tensor([[-2.0]]), torch.ones(1, 1), 0.5)
     >>> f"{A_bar.item():.4f} {B_bar.item():.4f}"
@@ -107,7 +107,7 @@ def bilinear(
 
     It maps the left half plane onto the unit disk, so a stable system stays stable at every step; C is left
     alone. Shapes, dtypes and errors of :func:`zoh`; ValueError also when 2/delta is an eigenvalue of A.
-    Source: {cite}`gu2021combining`. Introduced in *structured-dynamics*.
+    Source: `gu2021combining`. Introduced in *structured-dynamics*.
 
     >>> A_bar, B_bar = bilinear(torch.tensor([[-2.0]]), torch.ones(1, 1), 0.5)
     >>> f"{A_bar.item():.4f} {B_bar.item():.4f}"

@@ -16,7 +16,7 @@ def impulse_response(system: System, n: int) -> torch.Tensor:
     A `System`, real or complex, batches too -> M (..., n, p, d), same dtype and device. Lag 0 is C B: the
     state has already seen the token it is read at. This is the naive form of `System.lags`, kept as its
     reference. Raises TypeError for what is no System, ValueError for n < 0; an unstable A overflows to inf.
-    Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    Source: `kailath1980linear`. Introduced in *structured-dynamics*.
 
     >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
     >>> impulse_response(system, 3).flatten().tolist()

@@ -42,7 +42,7 @@ def hippo_legs(
     """HiPPO-LegS: A_nk = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it; B_n = sqrt(2n+1).
 
     Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
-    Source: {cite}`gu2020hippo`. Introduced in *structured-dynamics*.
+    Source: `gu2020hippo`. Introduced in *structured-dynamics*.
 
     >>> A, B = hippo_legs(3)
     >>> A.diagonal().tolist(), B.shape
@@ -61,7 +61,7 @@ def s4d_legs(
     """S4D-LegS: eigenvalues of HiPPO-LegS's normal part, one of each conjugate pair, and B in that basis.
 
     Returns lam (N/2,), real part -1/2 and growing positive imaginary part, and B (N/2, 1), complex; N real
-    states come back by :func:`real_modes`. ValueError for odd N. Source: {cite}`gu2022parameterization`.
+    states come back by :func:`real_modes`. ValueError for odd N. Source: `gu2022parameterization`.
     Introduced in *structured-dynamics*.
 
     >>> lam, B = s4d_legs(4)
@@ -87,7 +87,7 @@ def s4d_lin(
     """S4D-Lin: lam_m = -1/2 + i pi m for m = 0, ..., N/2 - 1, one of each conjugate pair.
 
     Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the real pole -1/2,
-    twice). ValueError for odd N. Source: {cite}`gu2022parameterization`. Introduced in
+    twice). ValueError for odd N. Source: `gu2022parameterization`. Introduced in
     *structured-dynamics*.
 
     >>> s4d_lin(4)

@@ -13,7 +13,7 @@ def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
 
     A (..., N, N), B (..., N, d) -> (..., N, N d), same dtype. For looking at: its columns line up with the
     leading eigenvector, so ask :func:`controllability_rank` for the rank. Raises TypeError/ValueError for a
-    malformed system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    malformed system. Source: `kailath1980linear`. Introduced in *structured-dynamics*.
 
     >>> A, B = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[0.0], [1.0]])
     >>> controllability_matrix(A, B).tolist()  # the input fills the second state, which moves to the first
@@ -30,7 +30,7 @@ def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     """[C; CA; ...; C A^{N-1}]: its null space is what the output never shows.
 
     A (..., N, N), C (..., p, N) -> (..., N p, N), same dtype. Raises TypeError/ValueError for a malformed
-    system. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    system. Source: `kailath1980linear`. Introduced in *structured-dynamics*.
 
     >>> A, C = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> observability_matrix(A, C).tolist()
@@ -75,7 +75,7 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
     singular values of every staircase step relative to ||B||_2 (first) or ||A||_2 (later), cut at ``rtol``,
     by default as for every rank (1e-10 in float64). Worked in float64. The answer depends on the units of
     the states: scale them first. Raises TypeError/ValueError for a malformed or batched system. Source:
-    {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    `kailath1980linear`. Introduced in *structured-dynamics*.
 
     >>> int(controllability_rank(0.5 * torch.eye(2), torch.ones(2, 1)))  # two equal states move as one
     1

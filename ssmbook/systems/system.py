@@ -34,7 +34,7 @@ class System:
     = system`` takes it apart, ``system.replace(C=...)`` makes another.
 
     Raises ``TypeError`` for what is no tensor and for mixed dtypes, ``ValueError`` for shapes, devices and
-    non-finite entries. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+    non-finite entries. Source: `kailath1980linear`. Introduced in *structured-dynamics*.
 
     >>> A = torch.tensor([[0.5, 0.0], [0.0, -0.5]])
     >>> System(A, B=torch.ones(2, 1), C=torch.ones(1, 2))
@@ -187,7 +187,7 @@ class System:
 
         One system; in its dtype, worked in float64, in units in which the states compare. ``rtol``: what
         counts as zero there, by default as for every head count. A zero system comes back with N = 0. Raises
-        ``ValueError`` for a batch. Source: {cite}`kailath1980linear`. Introduced in *structured-dynamics*.
+        ``ValueError`` for a batch. Source: `kailath1980linear`. Introduced in *structured-dynamics*.
 
         >>> twice = System(0.5 * torch.eye(2), torch.ones(2, 1), torch.ones(1, 2))  # one state, kept twice
         >>> twice.minimal()
