@@ -1,15 +1,19 @@
 """The runner of the edition: what it compares, and where it lets git look."""
 
+import ast
 import copy
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from ssmbook._book.as_colab import differences, redirect
+from ssmbook._book.as_colab import REQUIREMENTS, differences, redirect
 from ssmbook._book.install_cell import repository
+from ssmbook._book.notebooks import read
 from ssmbook._book.release import in_the_making, tag
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,3 +69,28 @@ def test_git_finds_this_checkout_at_the_published_address(tmp_path):
     command = ["git", "ls-remote", url, name]
     found = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
     assert found.split()[0] == head.stdout.strip()
+
+
+def imported(source):
+    """The packages that a cell imports; its lines for the shell are left out."""
+    code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith(("!", "%")))
+    for node in ast.walk(ast.parse(code)) if "pip install" not in source else ():
+        named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        named += [node.module] if isinstance(node, ast.ImportFrom) else []
+        yield from (name.partition(".")[0] for name in named)
+
+
+def test_colab_has_every_package_that_a_chapter_imports():
+    there = set(re.findall(r"^[a-z]+", (ROOT / REQUIREMENTS).read_text(encoding="utf-8"), re.MULTILINE))
+    there |= {"ssmbook", "sympy", *sys.stdlib_module_names}  # installed by the first cell; comes with PyTorch
+    pages = sorted((ROOT / "chapters").rglob("*.ipynb"))
+    cells = {
+        (page.name, cell.source) for page in pages for cell in read(page).cells if cell.cell_type == "code"
+    }
+    missing = {(page, name) for page, source in cells for name in imported(source) if name not in there}
+    assert len(cells) > 300 and not missing
+    assert list(imported("!ls\nimport numpy.fft, os\nfrom scipy.signal import lti")) == [
+        "numpy",
+        "os",
+        "scipy",
+    ]

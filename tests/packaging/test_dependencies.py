@@ -71,7 +71,7 @@ def test_the_books_own_versions_are_admitted():
             assert pin[2] in bounds[pin[1]], line
 
 
-def test_the_weekly_workflow_runs_both_ends():
+def test_the_weekly_workflow_runs_both_ends_and_once_without_compiled_loops():
     workflow = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["library"]
     matrix = job["strategy"]["matrix"]
@@ -83,8 +83,10 @@ def test_the_weekly_workflow_runs_both_ends():
     runs = {(run["os"], run["python"], run["versions"]) for run in matrix["include"]}
     assert {system for system, _, _ in runs} | set(matrix["os"]) == {"ubuntu-latest", "macos-latest"}
     assert matrix["versions"] == ["newest"] and ("ubuntu-latest", oldest, "lowest") in runs
+    assert matrix["extra"] == ["[fast]"] and {run["extra"] for run in matrix["include"]} == {"", "[fast]"}
     script = " ".join(step.get("run", "") + str(step.get("env", "")) for step in job["steps"])
     assert f"--constraint {LOWEST}" in script and "pytest tests" in script
+    assert '-e ".${{ matrix.extra }}"' in script
 
 
 def run_python(code):
