@@ -102,30 +102,42 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
     size = check_integer("size", size, low=1)
     seed = check_integer("seed", seed, low=0)
     size, complete = min(size, width), size >= width
-    rows = ScaledRows(W)
-    sketch = RowSketch(rows, 2 * size, complete, seed)
+    rows, buckets = ScaledRows(W), 0 if complete else 2 * size
+    sketch = RowSketch(rows, buckets, complete, seed)
     if not bool(torch.isfinite(sketch.energy).all()):
         # The first entries are smaller than others by a hundred orders: no square of a ratio to the largest
         # overflows.
         rows.unit = rows.largest
-        sketch = RowSketch(rows, 2 * size, complete, seed)
-    sigma = torch.linalg.svdvals(sketch.sums)
+        sketch = RowSketch(rows, buckets, complete, seed)
+    gram = sketch.gram
     if complete:
-        bounds = _assembled(W, sketch, sigma, sketch.gram, None)
-        low, high = (torch.as_tensor(bound) for bound in bounds.rank())
-        if bool((low == high).all()):
+        bounds = _assembled(W, sketch, gram, None)
+        if _settled(bounds):
             return bounds
-        # Small singular values drown in the rounding of a Gram matrix: measure what the large ones leave.
-        size = min(size, 2 * int(low.max()) + 10) if low.numel() else 0
+        # Small singular values drown in the rounding of a Gram matrix: sums of rows hold them from below, and
+        # what the large ones leave is measured.
+        sketch = RowSketch(rows, 2 * size, False, seed)
+        bounds = _assembled(W, sketch, gram, None)
+        if _settled(bounds):
+            return bounds
+        size = (
+            min(size, 2 * int(torch.as_tensor(bounds.rank()[0]).max()) + 10) if sketch.energy.numel() else 0
+        )
     kept, left = capture(rows, sketch.directions(size))
-    return _assembled(W, sketch, sigma, sketch.gram if complete else kept, (kept, left))
+    return _assembled(W, sketch, kept if gram is None else gram, (kept, left))
 
 
-def _assembled(W, sketch: RowSketch, sigma: torch.Tensor, gram: torch.Tensor, captured) -> SpectrumBounds:
-    """The bounds from singular values of SR, a Gram matrix and what a second pass captured and left."""
+def _settled(bounds: SpectrumBounds) -> bool:
+    """Whether the bounds on the rank are one."""
+    low, high = map(torch.as_tensor, bounds.rank())
+    return bool((low == high).all())
+
+
+def _assembled(W, sketch: RowSketch, gram: torch.Tensor, captured) -> SpectrumBounds:
+    """The bounds from sums of rows, a Gram matrix and what a second pass captured and left."""
     width, alive = W._width, (sketch.energy > 0).to(torch.float64)[..., None]
     energy = torch.where(sketch.energy > 0, sketch.energy, 1.0)[..., None]
-    sigma = sigma / energy.sqrt() - 2 * _EPS * (10 * width + sketch.crowd**1.5)
+    sigma = torch.linalg.svdvals(sketch.sums) / energy.sqrt() - 2 * _EPS * (10 * width + sketch.crowd**1.5)
     values = torch.linalg.eigvalsh(gram)
     energies = values.flip(-1).clamp_min(0) / energy
     rounding = alive * 2 * _EPS * (sketch.tallest + sketch.blocks + 10 * width)

@@ -50,9 +50,9 @@ class RowSketch:
     """One pass over the rows R of an operator.
 
     ``energy`` (...): ‖R‖²; ``gram`` (..., width, width): RᵀR, if asked for; ``sums`` (..., m, width): SR with
-    at most ``buckets`` rows, S having orthonormal rows: each row of R goes, with a random sign, into one
-    bucket, and a bucket is divided by the root of its size. ``rows``, ``blocks``, ``tallest``, ``crowd``: how
-    many rows there were, in how many blocks, the most of one block, and of one bucket.
+    at most ``buckets`` rows (none for 0), S having orthonormal rows: each row of R goes, with a random sign,
+    into one bucket, and a bucket is divided by the root of its size. ``rows``, ``blocks``, ``tallest``,
+    ``crowd``: how many rows there were, in how many blocks, the most of one block, and of one bucket.
     """
 
     def __init__(self, rows: ScaledRows, buckets: int, with_gram: bool, seed: int) -> None:
@@ -68,11 +68,12 @@ class RowSketch:
             self.energy += _energy(block)
             if with_gram:
                 _add_gram(self.gram, block)
-            self._drop(block, generator)
+            if buckets:
+                self._drop(block, generator)
             self.rows, self.blocks = self.rows + block.shape[-2], self.blocks + 1
             self.tallest = max(self.tallest, block.shape[-2])
         # Buckets fill in turn: the sizes differ by one at most, and those waiting are one short.
-        full = -(-self.rows // buckets)
+        full = -(-self.rows // max(buckets, 1))
         sizes = torch.full((self.sums.shape[-2],), float(full), **like)
         sizes[self._waiting.to(W.device)] -= 1
         self.crowd = full
