@@ -87,6 +87,21 @@ def test_digits_align_and_empty():
 
 
 @pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: display.table(ROWS, "map"), "header"),
+        (lambda: display.table(ROWS, 3), "header"),
+        (lambda: display.table("map", HEADER), "rows"),
+        (lambda: display.table(3, HEADER), "rows"),
+        (lambda: display.number(torch.ones(2)), "value"),
+    ],
+)
+def test_what_is_no_table_and_no_number(call, name):
+    with pytest.raises(TypeError, match=f"{name} must be"):
+        call()
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (([[1, 2]], ["a"]), r"rows\[0\] must have 1 cells, as header has; got 2"),

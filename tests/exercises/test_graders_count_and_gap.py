@@ -136,6 +136,8 @@ def test_lonely_token(each_mistake):
         (random, "only where Vx = 0 does the head fall silent"),
         (lambda V, M: first, "try sums of tokens"),
         (lambda V, M: V[:, 0][:1], "expected a token of shape (3,); got (1,)"),
+        (lambda V, M: 0 * V[0], "a token must be finite and not zero"),
+        (lambda V, M: 1 - first, "Mx is a multiple of Vx at your token [0.0, 1.0, 1.0]"),
     ]
     each_mistake("interaction-rank-gap/lonely-token", mistakes)
 

@@ -29,7 +29,15 @@ def test_fewest_heads(each_mistake):
         (value_maps_alone, "you reduced the value maps alone, and tables may be dependent too"),
         (tables_alone, "you reduced the tables alone, and value maps may be dependent too"),
     ]
+    with_zeros = lambda alpha, V: (torch.cat([alpha, 0 * alpha]), torch.cat([V, 0 * V]))  # noqa: E731
+    kept.append((with_zeros, "value maps may be dependent, and so may tables"))
     each_mistake("factorized/fewest-heads", kept)
+    for answer, words in (
+        (lambda alpha, V: alpha, "return the pair (alpha, V); got Tensor"),
+        (lambda alpha, V: (alpha, V.mT), "the operator must stay one of n = 6, p = 3, d = 4; got"),
+        (lambda alpha, V: (alpha, 2 * V), "on 1 heads your pair gives another operator"),
+    ):
+        assert words in check("factorized/fewest-heads", answer).hint
 
 
 def energies(blocks):

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from helpers import F64, fewest_layers, rotation, wide_layers
 
@@ -46,6 +47,19 @@ def test_the_rotation_is_asked_for_two_tokens_or_more():
 
     assert check("how-many-heads-really/rotation", answer)
     assert min(lengths) == 2 and len(lengths) >= 8
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda alpha, V: (alpha[0], V), "expected alpha (H, n) and V (H, 2, 2); got (2,), (2, 2, 2)"),
+        (lambda alpha, V: (3 * alpha, V / 3), "the coefficients of a head sum to 1 or more"),
+        (lambda alpha, V: (alpha.repeat(2, 1), V.repeat(2, 1, 1) / 2), "2 heads suffice; got 4"),
+    ],
+)
+def test_heads_that_are_no_sink_heads_fail(answer, words):
+    verdict = check("how-many-heads-really/rotation", lambda *case: answer(*positive_rotation(*case)))
+    assert not verdict and words in verdict.hint
 
 
 def test_value_maps_inside_the_arc_fail():

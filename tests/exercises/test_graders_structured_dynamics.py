@@ -86,5 +86,7 @@ def test_realize(each_mistake):
     same = lambda M, N: ho_kalman(M, N).replace(A=torch.eye(N, dtype=F64))  # noqa: E731
     turned = lambda M, N: ho_kalman(M, N).replace(A=ho_kalman(M, N).A.T)  # noqa: E731
     each_mistake(name, graders.REALIZE_MISTAKES, [same, twice, turned])
+    larger = check(name, lambda M, N: tuple(M.new_ones(size) for size in ((2, 2), (2, 1), (1, 2))))
+    assert "ValueError: A must have shape (1, 1); got (2, 2)" in larger.hint
     other = check(name, lambda M, N: ho_kalman(M, N).replace(A=0 * torch.eye(N, dtype=F64)))
     assert "does not answer as the hidden one does: entry" in other.hint

@@ -41,6 +41,12 @@ def operator_error(fit, M):
     return wrong / energy
 
 
+@pytest.mark.parametrize("epsilon", [0.0, math.inf, -math.inf, math.nan])
+def test_a_pair_of_poles_stands_apart_by_a_finite_distance(epsilon):
+    with pytest.raises(ValueError, match="epsilon"):
+        jordan_pair(0.5, epsilon, 5)
+
+
 @pytest.mark.parametrize("sink", [True, False])
 def test_the_curve_ends_at_the_error_of_the_heads_returned(sink):
     M = randn(7, 3, 2)

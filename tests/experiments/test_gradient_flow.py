@@ -175,6 +175,7 @@ def test_rnn_slopes_are_derivative_and_chord():
         lambda: flow.gated_reader(3, pre_activation=math.inf),
         lambda: flow.placed_profile(lambda x: x, lambda tau: randn(4, 2), []),
         lambda: flow.linear_recurrence(System(randn(3, 3), randn(2, 1), randn(1, 3))),
+        lambda: flow.linear_recurrence(System(*(randn(2, 2) for _ in "ABCD"))),
         lambda: flow.highway_input(torch.zeros(3, 3, dtype=F64), 5, 0.5),
         lambda: flow.highway_input(randn(3, 3), 5, 1.0),
         lambda: flow.rnn_slopes(RNN(2, 2, N=3, activation="relu", dtype=F64), randn(4, 2)),

@@ -19,6 +19,8 @@ def test_a_teacher_has_the_count_and_the_radius_asked_for(k, rho, condition):
     M = system.lags(20)
     assert math.isclose(float(torch.linalg.eigvals(system.A).abs().max()), rho, rel_tol=1e-9)
     assert head_count(M).value == k and float(head_floor(M)[k - 1]) >= 1e-4
+    with pytest.raises(ValueError, match="least_share"):
+        conditioned_system(k, 4, 3, 20, rho=rho, condition=condition, least_share=1.1, generator=g)
 
 
 def test_the_step_on_samples_is_the_gradient_of_their_error():

@@ -34,6 +34,8 @@ def test_floors_and_students_before_training_are_the_committed_ones(name):
         assert same(found["trained"], kept["untrained"])
     elif name == "spectrum":
         assert same(found["sigma"], kept["sigma"], rel=1e-4)
+        for way in ("population", "samples"):  # the start and the first step
+            assert same(found[way]["spectrum"][0], kept[way]["spectrum"][0], rel=1e-4)
     else:
         assert torch.as_tensor(found["trained"]).shape == torch.tensor(kept["trained"]).shape
 

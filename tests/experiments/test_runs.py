@@ -85,6 +85,17 @@ def test_processes_share_the_jobs(tmp_path, monkeypatch):
     assert list(Results.load(path).results) == list("abcd")
 
 
+def test_what_other_processes_finished_is_put_together(tmp_path, monkeypatch):
+    path, calls = tmp_path / "four.json", []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in (0, 1, 0):  # the last call does what the first two left
+        monkeypatch.setenv("RANK", str(rank))
+        run(counted(calls), "small", path)
+    monkeypatch.delenv("WORLD_SIZE")
+    run(counted(calls), "small", path)
+    assert sorted(calls) == list(Results.load(path).results) == list("abcd")
+
+
 def test_a_file_of_something_else(tmp_path):
     path = tmp_path / "four.json"
     for text, words in (("no", "no JSON"), ("{}", "format")):

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -285,9 +286,17 @@ def test_a_skip_is_part_of_the_system_and_leaves_the_poles_out_of_it():
 
 
 def test_a_program_that_fails_leaves_the_shapes(monkeypatch):
-    monkeypatch.setattr(lp, "_margin_program", lambda Z: None)
+    monkeypatch.setattr(lp, "_solved", lambda *program, **rest: SimpleNamespace(status=4))
     u, weights, _ = lp.widest_margin(np.eye(5, 3))
     assert u.shape == (3,) and weights.shape == (5,)
+
+
+def test_weights_that_prove_nothing_have_no_radius():
+    Z = np.concatenate([np.eye(2), -np.eye(2)])
+    assert lp.dependency_radius(Z, np.full(4, 0.25)) > 0.1
+    assert lp.dependency_radius(Z, np.array([0.5, 0.5, 0.5, -0.5])) == -np.inf
+    assert lp.dependency_radius(Z, np.full(4, 0.5)) == -np.inf
+    assert lp.dependency_radius(Z[:1], np.ones(1)) == -np.inf  # fewer lags than directions
 
 
 @pytest.mark.guards("thm-sink-count")

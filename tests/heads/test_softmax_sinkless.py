@@ -139,6 +139,10 @@ def test_bad_input_is_named():
         sinkless_reach(torch.full((3, 2, 2), float("nan"), dtype=F64))
     with pytest.raises(ValueError, match="n >= 1"):
         sinkless_plateau(torch.zeros(0, 2, 2, dtype=F64))
+    with pytest.raises(ValueError, match="W must have n >= 1"):
+        sinkless_reach(torch.zeros(0, 0, 2, 2, dtype=F64))
+    with pytest.raises(TypeError, match="n must be left out"):
+        sinkless_reach(torch.zeros(3, 3, 2, 2, dtype=F64), 3)
     with pytest.raises(TypeError, match="system must be a System; got list"):
         sinkless_plateau([1.0])
 

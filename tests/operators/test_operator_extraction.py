@@ -135,6 +135,10 @@ def test_empty_sequences_and_unbatched_scalars():
         assert W.to_dense().shape == (*batch, 0, 0, 3, 3) and torch.equal(
             torch.as_tensor(W.interaction_rank()), torch.zeros(batch, dtype=torch.int64)
         )
+        W = jacobian_operator(lambda x: x[..., :0], torch.zeros(*batch, 2, 3, dtype=F64))
+        assert W.to_dense().shape == (*batch, 2, 2, 0, 3)
+        W = jacobian_operator(lambda x: 0 * x.detach(), torch.ones(*batch, 2, 3, dtype=F64))
+        assert W.to_dense().shape == (*batch, 2, 2, 3, 3) and not W.to_dense().any()
         assert (
             secant_operator(torch.zeros(*batch, 0, 2, dtype=F64), torch.zeros(*batch, 0, 3, dtype=F64)).n == 0
         )

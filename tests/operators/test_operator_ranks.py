@@ -111,8 +111,16 @@ def test_the_zero_operator_has_rank_zero_and_no_heads():
         LagOperator(torch.zeros(0, 2, 3, dtype=torch.float64), 4),
     ):
         assert W.interaction_rank() == 0 and operator_span(W).shape == (0, 2, 3)
+        assert repr(W).startswith(f"{type(W).__name__}(batch_shape=(), n=4, p=2, d=3, dtype=torch.float64")
         assert W.best_heads(0).H == 0 and bool((W.best_heads(2).to_dense() == 0).all())
         assert bool((W.apply(torch.ones(4, 3, dtype=torch.float64)) == 0).all())
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_without_a_past_there_is_no_memory(n):
+    W = DenseOperator(torch.ones(n, n, 2, 3, dtype=torch.float64))
+    assert W.past_future_rank() == 0
+    assert W.coefficients(torch.ones(5, 2, 3, dtype=torch.float64)).shape == (5, n, n)
 
 
 @pytest.mark.parametrize("theta", [0.3, math.pi / 2, math.pi])
