@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +11,18 @@ from pathlib import Path
 import torch
 
 _CHAPTERS = "ssmbook.chapters"
-_GRADERS: dict[str, Callable] = {}
-_FORMULAS: dict[str, str] = {}
+_GRADERS: dict[str, _Grader] = {}
 _MISSES: dict[str, int] = {}  # wrong answers so far, by exercise: the second one is told the formula
+
+
+@dataclass(frozen=True)
+class _Grader:
+    """What is registered under a name: the function of the chapter, and what is made of it."""
+
+    function: Callable
+    grade: Callable
+    formula: str
+    mistakes: Mapping[str, Callable]
 
 
 @dataclass(frozen=True)
@@ -35,26 +44,47 @@ class Verdict:
         return f"✓ {self.name}: correct" if self.correct else f"✗ {self.name}: {self.hint}"
 
 
-def grader(name: str, *, formula: str = "") -> Callable[[Callable], Callable]:
+def grader(
+    name: str,
+    *,
+    right: Callable | None = None,
+    judge: Callable | None = None,
+    formula: str = "",
+    **options: object,
+) -> Callable[[Callable], Callable]:
     """Register the decorated function as the grader of the exercise ``name``, "chapter-name/exercise-id".
 
     The function takes the learner's answer (anything) and returns None if it is correct, else a hint (str)
-    that says what is wrong; ``formula`` says how it is done, and follows the hint from the second wrong
-    answer on. It lives in ``ssmbook/chapters/<chapter_name>/graders.py``. Raises ``ValueError`` for a
-    malformed name or one that is taken.
+    that says what is wrong. With ``right`` or ``judge`` it takes nothing and gives the cases instead: on them
+    the answer ``agrees`` with ``right``, whose ``options`` go along, and is then ``judged``. ``formula`` says
+    how it is done, and follows the hint from the second wrong answer on. The function lives in
+    ``ssmbook/chapters/<chapter_name>/graders.py``. Raises ``ValueError`` for a malformed name or one that is
+    taken.
     """
     _check_name(name)
 
     def register(function: Callable) -> Callable:
-        taken = _GRADERS.get(name)
-        if taken and (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
+        taken = _GRADERS[name].function if name in _GRADERS else function
+        if (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
             raise ValueError(
                 f"name must be new; {name!r} is graded by {taken.__module__}.{taken.__qualname__}"
             )
-        _GRADERS[name], _FORMULAS[name] = function, formula
+        grade = _on_cases(function, right, judge, options) if right or judge else function
+        _GRADERS[name] = _Grader(function, grade, formula, options.get("mistakes", {}))
         return function
 
     return register
+
+
+def _on_cases(cases: Callable, right: Callable | None, judge: Callable | None, options: dict) -> Callable:
+    """What grades an answer on the cases, by what is ``right`` and then by the ``judge``."""
+
+    def grade(answer):
+        given = list(cases())
+        problem = agrees(answer, right, given, **options) if right else None
+        return problem or (judged(answer, judge, given) if judge else None)
+
+    return grade
 
 
 def check(name: str, answer: object) -> Verdict:
@@ -68,20 +98,20 @@ def check(name: str, answer: object) -> Verdict:
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
     ✗ two-ways-to-mix/window: the table is not the moving average: for 5, 3 entry (0, 0) is 1, wanted 0.3333
     """
-    grade = _find(name)
+    found = _find(name)
     try:
-        hint = grade(answer)
+        hint = found.grade(answer)
     except Exception as error:  # the learner's code may fail in any way: a wrong answer, not a broken book
         hint = f"your answer failed with {_describe(error)}"
-    return Verdict(name, hint is None, _with_formula(name, hint))
+    return Verdict(name, hint is None, _with_formula(name, hint, found.formula))
 
 
-def _with_formula(name: str, hint: str | None) -> str:
+def _with_formula(name: str, hint: str | None, formula: str) -> str:
     """The hint to a wrong answer; from the second one on with the formula."""
     if hint is None:
         return ""
     _MISSES[name] = _MISSES.get(name, 0) + 1
-    return f"{hint}. {_FORMULAS[name]}" if _FORMULAS[name] and _MISSES[name] > 1 else hint
+    return f"{hint}. {formula}" if formula and _MISSES[name] > 1 else hint
 
 
 def close(answer: object, wanted: object, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) -> str | None:
@@ -128,7 +158,7 @@ def agrees(
     cases: Iterable[tuple],
     hint: str,
     *,
-    mistakes: Iterable[tuple[Callable, str]] = (),
+    mistakes: Mapping[str, Callable] | None = None,
     parts: tuple[str, ...] = (),
     rtol: float = 1e-6,
     atol: float = 1e-9,
@@ -136,15 +166,15 @@ def agrees(
     """Return None if a function gives what ``wanted`` gives for every argument tuple, else what is wrong.
 
     Tensors among the arguments are cloned for the learner. A non-function, an exception and a wrong shape
-    are named. An answer that does on every case what a function of ``mistakes`` does is told that mistake's
-    sentence; another one ``hint``, followed by its first wrong entry where ``mistakes`` are given. ``parts``
-    names the results of a function that returns several: each is judged by itself. ``cases`` must not be
-    empty (``ValueError``).
+    are named. An answer that does on every case what a function of ``mistakes`` does is told the sentence
+    under which it stands; another one ``hint``, followed by its first wrong entry where ``mistakes`` are
+    given. ``parts`` names the results of a function that returns several: each is judged by itself. ``cases``
+    must not be empty (``ValueError``).
 
     >>> agrees(lambda x: x + x, lambda x: x**2, [(2.0,), (3.0,)], "square it")
     'square it'
     """
-    cases, mistakes = list(cases), list(mistakes)
+    cases = list(cases)
     if not cases:
         raise ValueError("cases must hold at least one tuple of arguments; got none")
 
@@ -157,7 +187,8 @@ def agrees(
         problem = _differs(result, right, hint, parts, rtol, atol)
         if problem != hint:
             return problem and f"on {_arguments(arguments)}, {problem}"
-        known = (say for wrong, say in mistakes if _same(answer, wrong, cases, parts, rtol, atol))
+        catalogue = (mistakes or {}).items()
+        known = (say for say, wrong in catalogue if _same(answer, wrong, cases, parts, rtol, atol))
         place = f"{_case(arguments)}{_where(result, right, parts, rtol, atol)}"
         return next(known, f"{hint}: {place}" if mistakes else hint)
 
@@ -255,7 +286,7 @@ def _check_name(name) -> None:
         raise ValueError(f'name must read "chapter-name/exercise-id"; got {name!r}')
 
 
-def _find(name: str) -> Callable:
+def _find(name: str) -> _Grader:
     _check_name(name)
     chapter = name.partition("/")[0]
     chapters = _chapters()

@@ -1,14 +1,26 @@
 """Graders of the chapters: the natural mistakes fail, and every answer that the exercise asks for passes."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from ssmbook._book.solutions import graders
 from ssmbook.chapters.zoo.graders import grade_own_map
-from ssmbook.exercises import check
+from ssmbook.exercises import _grader, check
 from ssmbook.maps import LinearAttention, SequenceMap
 from ssmbook.operators import FactorizedOperator
 from ssmbook.testing import MapContract
+
+ROOT = Path(__file__).resolve().parents[2]
+CATALOGUES = sorted(name for name in graders(ROOT) if _grader._find(name).mistakes)
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_each_mistake_gets_its_own_sentence(name, each_mistake):
+    assert len(_grader._find(name).mistakes) >= 3
+    each_mistake(name)
 
 
 def selective(delta, A, B, C, bound):

@@ -15,12 +15,19 @@ from ssmbook.exercises._grader import first_wrong
 GRADERS = '''
 """Graders of a chapter that exists only in this test."""
 import torch
-from ssmbook.exercises import agrees, close, grader
+from ssmbook.exercises import close, grader
 
-@grader("toy-chapter/trace")
-def trace(answer):
-    cases = [(torch.eye(3),), (torch.arange(4.0).reshape(2, 2),)]
-    return agrees(answer, torch.trace, cases, "sum the entries with i = j")
+@grader("toy-chapter/trace", right=torch.trace, hint="sum the entries with i = j")
+def trace_cases():
+    return [(torch.eye(3),), (torch.arange(4.0).reshape(2, 2),)]
+
+@grader("toy-chapter/root", judge=lambda root, x: None if root(x) ** 2 == x else f"not a root of {x}")
+def root_cases():
+    return [(4.0,), (9.0,)]
+
+@grader("toy-chapter/square", right=abs, judge=lambda square, x: str(square(x)), hint="square it")
+def square_cases():
+    return [(1.0,)]
 
 @grader("toy-chapter/width")
 def width(answer):
@@ -55,6 +62,14 @@ def test_wrong_answers_get_the_hint():
     assert not verdict
     assert repr(verdict) == "✗ toy-chapter/width: count the columns of the value map"
     assert check("toy-chapter/trace", lambda matrix: matrix.sum() + 1).hint == "sum the entries with i = j"
+
+
+def test_a_judge_is_asked_about_each_case_after_what_is_right():
+    assert check("toy-chapter/root", lambda x: -(x**0.5))
+    assert check("toy-chapter/root", lambda x: 2.0).hint == "not a root of 9.0"
+    assert check("toy-chapter/root", 2.0).hint == "expected a function; got float"
+    assert check("toy-chapter/square", lambda x: 2 * x).hint == "square it"
+    assert check("toy-chapter/square", lambda x: x**2).hint == "1.0"
 
 
 def test_in_place_answers_do_not_harm_the_reference():
@@ -102,7 +117,7 @@ def test_unknown_names_list_the_known():
     grader("toy-chapters/other")(lambda answer: None)  # of another chapter, and not listed
     with pytest.raises(
         ValueError,
-        match="one of toy-chapter/careless, toy-chapter/trace, toy-chapter/width; got 'toy-chapter/no'",
+        match="one of toy-chapter/careless, toy-chapter/root, .*, toy-chapter/width; got 'toy-chapter/no'",
     ):
         check("toy-chapter/no", 1)
     with pytest.raises(
@@ -165,7 +180,7 @@ def test_an_answer_that_fails_on_a_later_case_makes_no_known_mistake():
     def answer(n):
         return {1: 0.0, 2: 0.0}[n]
 
-    mistakes = [(lambda n: 0.0, "you forget n")]
+    mistakes = {"you forget n": lambda n: 0.0}
     assert agrees(answer, float, [(1,), (2,)], "wrong", mistakes=mistakes) == "you forget n"
     assert "you forget n" not in agrees(answer, float, [(1,), (2,), (3,)], "wrong", mistakes=mistakes)
 
@@ -181,7 +196,7 @@ def test_plain_numbers_are_compared_in_double_precision():
 
 
 def test_plain_arguments_are_named_with_the_wrong_number():
-    mistakes = [(lambda n: 0.0, "you forget n")]
+    mistakes = {"you forget n": lambda n: 0.0}
     answer = agrees(lambda n: n if n < 3 else 1.0, float, [(2,), (3,)], "wrong", mistakes=mistakes)
     assert answer == "wrong: for 3 your number is 1, wanted 3"
     of_tensors = agrees(torch.sum, torch.trace, [(torch.ones(2, 2),)], "wrong", mistakes=mistakes)
@@ -195,7 +210,7 @@ def test_plain_arguments_are_named_with_the_wrong_number():
 
 def test_parts_are_judged_one_by_one():
     def judged(answer):
-        mistakes = [(lambda x: (x.sum(), x), "you do not double")]
+        mistakes = {"you do not double": lambda x: (x.sum(), x)}
         wanted = lambda x: (x.sum(), 2 * x)  # noqa: E731
         cases = [(torch.tensor([1.0, 2.0]),), (torch.ones(3),)]
         return agrees(answer, wanted, cases, "wrong", mistakes=mistakes, parts=("total", "twice"))

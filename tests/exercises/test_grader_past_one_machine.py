@@ -28,7 +28,7 @@ def test_each_mistake_gets_its_sentence(each_mistake):
         lambda P, early, last: right(P**0, early, last),
         lambda P, early, last: right(P, early, 0 * last),
     ]
-    each_mistake(NAME, graders.GRADIENT_MISTAKES, wrong)
+    each_mistake(NAME, anew=wrong)
 
 
 def test_another_wrong_answer_is_told_its_first_wrong_entry():

@@ -60,7 +60,7 @@ RANKS = [
 
 def test_two_ranks(each_mistake):
     assert check("head-count/two-ranks", two_ranks)
-    each_mistake("head-count/two-ranks", count.RANKS_MISTAKES, RANKS)
+    each_mistake("head-count/two-ranks", anew=RANKS)
     assert "entry (1) is 7, wanted" in check("head-count/two-ranks", lambda W: (two_ranks(W)[0], 7)).hint
 
 
@@ -83,7 +83,7 @@ MODES = [
 
 def test_modes(each_mistake):
     assert check("head-count/modes", modes)
-    each_mistake("head-count/modes", count.MODES_MISTAKES, MODES)
+    each_mistake("head-count/modes", anew=MODES)
     assert "shape" in check("head-count/modes", lambda R: 3).hint
 
 
@@ -104,7 +104,7 @@ GAP = [
 
 def test_diagonal_gap(each_mistake):
     assert check("interaction-rank-gap/diagonal-gap", diagonal_gap)
-    each_mistake("interaction-rank-gap/diagonal-gap", gap.GAP_MISTAKES, GAP)
+    each_mistake("interaction-rank-gap/diagonal-gap", anew=GAP)
     assert "your number is 0.25, wanted" in check("interaction-rank-gap/diagonal-gap", lambda *_: 0.25).hint
 
 
@@ -130,15 +130,15 @@ def test_lonely_token(each_mistake):
         return None if lonely_token(V, M) is None else token
 
     first = torch.eye(3, dtype=F64)[0]
-    mistakes = [
-        (with_basis, "their sum does not"),
-        (always, "there every token agrees, return None"),
-        (random, "only where Vx = 0 does the head fall silent"),
-        (lambda V, M: first, "try sums of tokens"),
-        (lambda V, M: V[:, 0][:1], "expected a token of shape (3,); got (1,)"),
-        (lambda V, M: 0 * V[0], "a token must be finite and not zero"),
-        (lambda V, M: 1 - first, "Mx is a multiple of Vx at your token [0.0, 1.0, 1.0]"),
-    ]
+    mistakes = {
+        "their sum does not": with_basis,
+        "there every token agrees, return None": always,
+        "only where Vx = 0 does the head fall silent": random,
+        "try sums of tokens": lambda V, M: first,
+        "expected a token of shape (3,); got (1,)": lambda V, M: V[:, 0][:1],
+        "a token must be finite and not zero": lambda V, M: 0 * V[0],
+        "Mx is a multiple of Vx at your token [0.0, 1.0, 1.0]": lambda V, M: 1 - first,
+    }
     each_mistake("interaction-rank-gap/lonely-token", mistakes)
 
 
@@ -172,4 +172,4 @@ def reached(V, M):
 
 def test_hole(each_mistake):
     assert check("interaction-rank-gap/hole", reached)
-    each_mistake("interaction-rank-gap/hole", gap.HOLE_MISTAKES, HOLE)
+    each_mistake("interaction-rank-gap/hole", anew=HOLE)

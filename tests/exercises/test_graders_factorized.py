@@ -2,7 +2,6 @@
 
 import torch
 
-from ssmbook.chapters.factorized import graders
 from ssmbook.exercises import check
 
 
@@ -25,12 +24,12 @@ def tables_alone(alpha, V):
 
 def test_fewest_heads(each_mistake):
     assert check("factorized/fewest-heads", lambda alpha, V: tables_alone(*value_maps_alone(alpha, V)))
-    kept = [
-        (value_maps_alone, "you reduced the value maps alone, and tables may be dependent too"),
-        (tables_alone, "you reduced the tables alone, and value maps may be dependent too"),
-    ]
     with_zeros = lambda alpha, V: (torch.cat([alpha, 0 * alpha]), torch.cat([V, 0 * V]))  # noqa: E731
-    kept.append((with_zeros, "value maps may be dependent, and so may tables"))
+    kept = {
+        "you reduced the value maps alone, and tables may be dependent too": value_maps_alone,
+        "you reduced the tables alone, and value maps may be dependent too": tables_alone,
+        "value maps may be dependent, and so may tables": with_zeros,
+    }
     each_mistake("factorized/fewest-heads", kept)
     for answer, words in (
         (lambda alpha, V: alpha, "return the pair (alpha, V); got Tensor"),
@@ -76,7 +75,7 @@ def common_count(blocks, eps):
 
 def test_common_count(each_mistake):
     assert check("factorized/common-count", common_count)
-    each_mistake("factorized/common-count", graders.COMMON_MISTAKES, COMMON)
+    each_mistake("factorized/common-count", anew=COMMON)
     assert "your number is 7, wanted" in check("factorized/common-count", lambda blocks, eps: 7).hint
 
 
@@ -91,7 +90,7 @@ def test_gauge(each_mistake):
     inverse = lambda V, V_new: torch.linalg.inv(gauge(V, V_new))  # noqa: E731
     products = lambda V, V_new: torch.einsum("hpd,gpd->hg", V_new, V)  # noqa: E731
     wrong = [lambda *given: gauge(*given).T, inverse, products]
-    each_mistake("factorized/gauge", graders.GAUGE_MISTAKES, wrong)
+    each_mistake("factorized/gauge", anew=wrong)
     assert (
         "entry (0, 0) is 0, wanted"
         in check("factorized/gauge", lambda V, _: torch.zeros(len(V), len(V))).hint

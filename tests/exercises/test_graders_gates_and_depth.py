@@ -27,7 +27,7 @@ ONE_HEAD = [
 
 def test_one_head(each_mistake):
     assert check("gates-and-depth/one-head", by_rank)
-    each_mistake("gates-and-depth/one-head", graders.ONE_HEAD_MISTAKES, ONE_HEAD)
+    each_mistake("gates-and-depth/one-head", anew=ONE_HEAD)
     assert "your number is 0, wanted 1" in check("gates-and-depth/one-head", lambda m: False).hint
 
 

@@ -3,12 +3,9 @@
 import cmath
 import math
 
-import pytest
 import torch
 from helpers import F64
 
-from ssmbook.chapters.gradient_flow import graders as flow
-from ssmbook.chapters.learning_heads import graders as learning
 from ssmbook.exercises import _grader, check
 from ssmbook.operators import LagOperator
 
@@ -19,21 +16,6 @@ def told(name, answer):
     verdict = check(name, answer)
     assert not verdict
     return verdict.hint
-
-
-@pytest.mark.parametrize(
-    ("name", "catalogue"),
-    [
-        ("gradient-flow/start-for", flow.START_MISTAKES),
-        ("gradient-flow/slope", flow.SLOPE_MISTAKES),
-        ("gradient-flow/signals", flow.SIGNALS_MISTAKES),
-        ("learning-heads/worth-training", learning.WORTH_MISTAKES),
-        ("learning-heads/step", learning.STEP_MISTAKES),
-        ("learning-heads/free-numbers", learning.FREE_MISTAKES),
-    ],
-)
-def test_each_mistake_gets_its_own_sentence(name, catalogue, each_mistake):
-    each_mistake(name, catalogue)
 
 
 def worth_training(floor, n, p, d, m, noise, misfit=True):

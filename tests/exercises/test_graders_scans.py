@@ -27,7 +27,7 @@ def in_three(stacked):
 def test_backward(each_mistake):
     assert check(NAME, right)
     assert check(NAME, in_three(graders._by_hand))
-    each_mistake(NAME, [(in_three(wrong), words) for wrong, words in graders.BACKWARD_MISTAKES])
+    each_mistake(NAME, {words: in_three(wrong) for words, wrong in graders.BACKWARD_MISTAKES.items()})
 
 
 def test_the_wrong_part_is_named():
@@ -91,7 +91,7 @@ def pairs_alone(a, b):
 def test_tree(each_mistake):
     assert check(TREE, two_sweeps)
     each_mistake(TREE, graders.TREE_MISTAKES)
-    each_mistake(TREE, [(pairs_alone, graders.TREE_MISTAKES[-1][1])])
+    each_mistake(TREE, {list(graders.TREE_MISTAKES)[-1]: pairs_alone})
     assert "not the states of the loop: entry (0, 0) is" in check(TREE, lambda a, b: 2 * b).hint
     assert "expected a function" in check(TREE, 3).hint
 

@@ -3,7 +3,6 @@
 import torch
 from helpers import F64
 
-from ssmbook.chapters.how_many_heads_really import graders
 from ssmbook.exercises import check
 from ssmbook.heads import pairwise_head_count, sinkless_plateau
 
@@ -47,7 +46,7 @@ def test_plateau(each_mistake):
 
     assert check("how-many-heads-really/plateau", by_least_squares)
     assert check("how-many-heads-really/plateau", lambda M: sinkless_plateau(M).relative)
-    each_mistake("how-many-heads-really/plateau", graders.PLATEAU_MISTAKES, PLATEAU)
+    each_mistake("how-many-heads-really/plateau", anew=PLATEAU)
     assert "your number is 0.5, wanted" in check("how-many-heads-really/plateau", lambda M: 0.5).hint
 
 
@@ -66,7 +65,7 @@ PAIRWISE = [
 
 def test_pairwise(each_mistake):
     assert check("how-many-heads-really/pairwise", lambda M: pairwise_head_count(M).value)
-    each_mistake("how-many-heads-really/pairwise", graders.PAIRWISE_MISTAKES, PAIRWISE)
+    each_mistake("how-many-heads-really/pairwise", anew=PAIRWISE)
     assert "your number is 7, wanted" in check("how-many-heads-really/pairwise", lambda M: 7).hint
 
 

@@ -45,8 +45,7 @@ def test_hold_names_part_and_mistake(each_mistake):
     parts = graders.HOLD_MISTAKES
     wrong_A = [lambda *c, f=f: (f(*c), held(*c)[1]) for f in WRONG_A]
     wrong_B = [lambda *c, f=f: (held(*c)[0], f(*c)) for f in WRONG_B]
-    catalogue = [*parts["A_bar"], *parts["B_bar"], (by_inverse, graders.SINGULAR)]
-    each_mistake(name, catalogue, [*wrong_A, *wrong_B, by_inverse])
+    each_mistake(name, [*parts["A_bar"], *parts["B_bar"], graders.SINGULAR], [*wrong_A, *wrong_B, by_inverse])
     assert check(name, wrong_B[0]).hint.startswith("A_bar is right; B_bar: ")
     assert not check(name, 3) and not check(name, lambda A, B, delta: A)
 
@@ -68,7 +67,7 @@ def test_translate(each_mistake):
         lambda A, B, C, delta: right(A, B, C, 1.0),
         through_inverse,
     ]
-    each_mistake(name, [*graders.TRANSLATE_MISTAKES, (through_inverse, graders.SINGULAR)], wrong)
+    each_mistake(name, [*graders.TRANSLATE_MISTAKES, graders.SINGULAR], wrong)
     assert "not those of the mixed form" in check(name, lambda A, B, C, delta: 2 * C).hint
     assert not check(name, None)
 

@@ -83,8 +83,7 @@ def test_copiers_copy(copier):
 
 
 def test_copiers_that_do_not(each_mistake):
-    sentences = [say for _, say in graders.COPIER_MISTAKES]
-    each_mistake("tasks/copier", list(zip(COPIERS, sentences, strict=True)))
+    each_mistake("tasks/copier", dict(zip(graders.COPIER_MISTAKES, COPIERS, strict=True)))
     each_mistake("tasks/copier", graders.COPIER_MISTAKES)
     real = check("tasks/copier", lambda L: (torch.linspace(0.5, 0.9, L), torch.ones(L)))
     assert "all your poles are real" in real.hint and "entry (1) is 0.5, wanted 1" in real.hint
@@ -131,9 +130,8 @@ def test_look(each_mistake):
     assert check("tasks/look", lambda tokens: places(tokens, pair_of))
     assert check("tasks/look", softened)
     assert check("tasks/look", lambda tokens: places(tokens, pair_of).bool())
-    sentences = [say for _, say in graders.LOOK_MISTAKES]
     mine = [lambda tokens, wrong=wrong: places(tokens, wrong) for wrong in LOOKS]
-    each_mistake("tasks/look", list(zip(mine, sentences, strict=True)))
+    each_mistake("tasks/look", dict(zip(graders.LOOK_MISTAKES, mine, strict=True)))
     each_mistake("tasks/look", graders.LOOK_MISTAKES)
 
 

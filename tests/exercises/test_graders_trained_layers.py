@@ -17,9 +17,8 @@ def heads_used(alpha, V, eps):
     return FactorizedOperator(alpha, V).epsilon_heads(eps)
 
 
-def test_heads_used(each_mistake):
+def test_heads_used():
     assert check(USED, heads_used)
-    each_mistake(USED, graders.USED_MISTAKES)
     assert "not the count of sum_h alpha^h ⊗ V_h: your number is" in check(USED, lambda *given: 1.5).hint
 
 
@@ -57,12 +56,8 @@ def test_read(each_mistake):
     assert check(READ, in_numbers)
     assert check(READ, by_probing)
     for place, name in enumerate(("ALPHA", "MAPS", "OFFSET")):
-        catalogue = getattr(graders, f"{name}_MISTAKES")
-        mine = [
-            (spoiled(place, lambda layer, x, right, wrong=wrong: wrong(layer, x)), say)
-            for wrong, say in catalogue
-        ]
-        each_mistake(READ, mine)
+        for say, wrong in getattr(graders, f"{name}_MISTAKES").items():
+            each_mistake(READ, {say: spoiled(place, lambda layer, x, right, wrong=wrong: wrong(layer, x))})
 
 
 def test_read_knows_mistakes_made_by_another_route(each_mistake):
@@ -76,7 +71,7 @@ def test_read_knows_mistakes_made_by_another_route(each_mistake):
         return torch.stack([rows.T @ value for rows, value in pairs])
 
     sentences = {say.partition(":")[0].partition(",")[0]: say for part in ("ALPHA", "MAPS", "OFFSET")
-                 for _, say in getattr(graders, f"{part}_MISTAKES")}  # fmt: skip
+                 for say in getattr(graders, f"{part}_MISTAKES")}  # fmt: skip
     mine = {
         "your scores are not divided by the root of a head's width": (
             0, lambda layer, x, a: (scores(a) * (x.shape[1] / len(a)) ** 0.5).softmax(-1)
@@ -86,7 +81,7 @@ def test_read_knows_mistakes_made_by_another_route(each_mistake):
         "the bias of the values is missing": (2, lambda layer, x, offset: layer.out_proj.bias),
         "you give none": (2, lambda layer, x, offset: 0 * offset),
     }  # fmt: skip
-    each_mistake(READ, [(spoiled(place, wrong), sentences[key]) for key, (place, wrong) in mine.items()])
+    each_mistake(READ, {sentences[key]: spoiled(place, wrong) for key, (place, wrong) in mine.items()})
 
 
 def test_read_names_the_part_and_its_first_wrong_entry():
@@ -141,8 +136,8 @@ def test_merge_knows_mistakes_made_by_another_route(each_mistake):
     def centered(alpha, V, x, k):
         return merged(alpha, V, x - x.mean(0), k)
 
-    sentences = [say for _, say in graders.MERGE_MISTAKES]
-    each_mistake(MERGE, list(zip((cut, blind, centered), (*sentences[:2], sentences[3]), strict=True)))
+    sentences = list(graders.MERGE_MISTAKES)
+    each_mistake(MERGE, dict(zip((*sentences[:2], sentences[3]), (cut, blind, centered), strict=True)))
 
 
 def test_what_merging_leaves_is_what_the_count_says():

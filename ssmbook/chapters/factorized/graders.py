@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, no_pair, seeded
-from ssmbook.exercises import agrees, grader, judged
+from ssmbook.exercises import grader
 from ssmbook.operators import FactorizedOperator
 
 
@@ -24,21 +24,6 @@ def _canceling():
 def _repeated_table():
     alpha, V = _heads(4, 4, 8)
     return alpha[[0, 1, 1, 0]], V
-
-
-def _cases():
-    yield from (_heads(1, 1, 0), _heads(5, 3, 1), _heads(4, 4, 2), _heads(6, 1, 3, scale=1e-20))
-    yield from (_repeated_table(), _canceling())
-
-
-@grader(
-    "factorized/fewest-heads",
-    formula="The rows vec W_ij are the product of the n² x H matrix of tables and the H x pd matrix of value "
-    "maps: take the singular value decomposition of that product, keep what is above a relative tolerance",
-)
-def grade_fewest_heads(answer):
-    """A function (alpha (H, n, n), V (H, p, d)) -> the same operator's pair with the fewest heads."""
-    return judged(answer, _fewer, _cases())
 
 
 def _fewer(answer, alpha, V):
@@ -66,6 +51,18 @@ def _kept(H, alpha, V):
     return "value maps may be dependent, and so may tables"
 
 
+@grader(
+    "factorized/fewest-heads",
+    judge=_fewer,
+    formula="The rows vec W_ij are the product of the n² x H matrix of tables and the H x pd matrix of value "
+    "maps: take the singular value decomposition of that product, keep what is above a relative tolerance",
+)
+def fewest_heads_cases():
+    """For a function (alpha (H, n, n), V (H, p, d)) -> the same operator's pair with the fewest heads."""
+    yield from (_heads(1, 1, 0), _heads(5, 3, 1), _heads(4, 4, 2), _heads(6, 1, 3, scale=1e-20))
+    yield from (_repeated_table(), _canceling())
+
+
 def _spread_blocks(seed: int):
     """Blocks (5, 4, 4, 3, 3) that share three strong directions and lean on them differently."""
     like = seeded(seed)
@@ -74,18 +71,10 @@ def _spread_blocks(seed: int):
     return (weights @ V).reshape(5, 4, 4, 3, 3)
 
 
-def _common_cases():
-    return [(_spread_blocks(seed), eps) for seed, eps in enumerate((0.3, 0.03, 0.003, 3e-4, 0.1, 0.01, 0.7))]
-
-
-def _tail_count(sizes, eps):
-    """The fewest leading sizes whose remainder is at most eps of the sum."""
-    left = torch.cat([sizes.flip(0).cumsum(0).flip(0), sizes.new_zeros(1)])
-    return int((left > eps * sizes.sum()).sum())
-
-
 def _common_count(blocks, eps, power=2):
-    return _tail_count(torch.linalg.svdvals(blocks.flatten(0, 2).flatten(1)) ** power, eps)
+    """The fewest leading sizes whose remainder is at most eps of the sum."""
+    sizes = torch.linalg.svdvals(blocks.flatten(0, 2).flatten(1)) ** power
+    return int((sizes.flip(0).cumsum(0) > eps * sizes.sum()).sum())
 
 
 def _above(blocks, eps):
@@ -93,66 +82,56 @@ def _above(blocks, eps):
     return int((sigma > eps * sigma[0]).sum())
 
 
-COMMON_MISTAKES = [
-    (partial(_common_count, power=1), "you add up singular values: the energy is the sum of their squares"),
-    (
-        lambda blocks, eps: max(_common_count(one[None], eps) for one in blocks),
-        "you count each input by itself: one set of value maps has to serve them all",
-    ),
-    (
-        lambda blocks, eps: _common_count(blocks.mean(0, keepdim=True), eps),
-        "you count the average operator: averaging cancels what coefficients of either sign could keep",
-    ),
-    (_above, "you count singular values above eps times the largest: what may be missed is a sum of many"),
-    (
-        lambda blocks, eps: max(_common_count(blocks, eps) - 1, 0),
-        "one head too few: what is left after yours is still more than eps",
-    ),
-]
-
-
 @grader(
     "factorized/common-count",
+    right=_common_count,
+    hint="not the count",
+    mistakes={
+        "you add up singular values: the energy is the sum of their squares": partial(_common_count, power=1),
+        "you count each input by itself: one set of value maps has to serve them all": (
+            lambda blocks, eps: max(_common_count(one[None], eps) for one in blocks)
+        ),
+        "you count the average operator: averaging cancels what coefficients of either sign could keep": (
+            lambda blocks, eps: _common_count(blocks.mean(0, keepdim=True), eps)
+        ),
+        "you count singular values above eps times the largest: what may be missed is a sum of many": _above,
+        "one head too few: what is left after yours is still more than eps": (
+            lambda blocks, eps: max(_common_count(blocks, eps) - 1, 0)
+        ),
+    },
     formula="Stack the rows vec W_ij(X) of all inputs, square their singular values, and take the smallest H "
     "whose tail, from H + 1 on, is at most eps of the sum",
 )
-def grade_common_count(answer):
-    """A function (blocks (s, n, n, p, d), eps) -> the fewest common heads that miss at most the share eps."""
-    return agrees(answer, _common_count, _common_cases(), "not the count", mistakes=COMMON_MISTAKES)
+def common_count_cases():
+    """For a function (blocks (s, n, n, p, d), eps) -> the fewest common heads that miss at most eps."""
+    return [(_spread_blocks(seed), eps) for seed, eps in enumerate((0.3, 0.03, 0.003, 3e-4, 0.1, 0.01, 0.7))]
 
 
 def _gauge(V, V_new):
     return torch.linalg.lstsq(V.flatten(1).T, V_new.flatten(1).T).solution.T
 
 
-def _gauge_cases():
+@grader(
+    "factorized/gauge",
+    right=_gauge,
+    hint="G does not make V_new from V",
+    mistakes={
+        "yours is the transpose: row h of G says what the new head h is made of": (
+            lambda V, V_new: _gauge(V, V_new).T
+        ),
+        "yours is the inverse: it makes the old value maps from the new ones": (
+            lambda V, V_new: _gauge(V_new, V)
+        ),
+        "inner products are coordinates in an orthonormal basis alone, and the value maps are not one": (
+            lambda V, V_new: V_new.flatten(1) @ V.flatten(1).T
+        ),
+    },
+    formula="Write every value map as a row of p d numbers: V' = G V is a linear system for the rows of G; "
+    "torch.linalg.lstsq(V.T, V'.T).solution.T solves it",
+)
+def gauge_cases():
+    """For a function (V (H, p, d), V_new (H, p, d)) -> G (H, H) with V_new_h = sum_g G_hg V_g."""
     for seed, (H, p, d) in enumerate(((3, 3, 4), (4, 2, 3), (2, 1, 5), (1, 2, 2), (6, 2, 3))):
         like = seeded(seed)
         V, G = torch.randn(H, p, d, **like), torch.randn(H, H, **like) + 2 * torch.eye(H, dtype=f64)
         yield V, torch.einsum("hg,gpd->hpd", G, V)
-
-
-GAUGE_MISTAKES = [
-    (
-        lambda V, V_new: _gauge(V, V_new).T,
-        "yours is the transpose: row h of G says what the new head h is made of",
-    ),
-    (
-        lambda V, V_new: _gauge(V_new, V),
-        "yours is the inverse: it makes the old value maps from the new ones",
-    ),
-    (
-        lambda V, V_new: V_new.flatten(1) @ V.flatten(1).T,
-        "inner products are coordinates in an orthonormal basis alone, and the value maps are not one",
-    ),
-]
-
-
-@grader(
-    "factorized/gauge",
-    formula="Write every value map as a row of p d numbers: V' = G V is a linear system for the rows of G; "
-    "torch.linalg.lstsq(V.T, V'.T).solution.T solves it",
-)
-def grade_gauge(answer):
-    """A function (V (H, p, d), V_new (H, p, d)) -> G (H, H) with V_new_h = sum_g G_hg V_g."""
-    return agrees(answer, _gauge, _gauge_cases(), "G does not make V_new from V", mistakes=GAUGE_MISTAKES)

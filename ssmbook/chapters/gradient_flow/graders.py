@@ -5,30 +5,32 @@ from functools import partial
 
 import torch
 
-from ssmbook.exercises import agrees, grader
+from ssmbook.chapters._graded import f64, seeded
+from ssmbook.exercises import grader
 from ssmbook.experiments import learning_distance as distance
 from ssmbook.gradients import fit_log_slope
 from ssmbook.operators import LagOperator
-
-f64 = torch.float64
 
 
 def _start(T, c):
     return math.log(math.log(1 / c) / T)
 
 
-START_MISTAKES = [
-    (lambda T, c: c ** (1 / T), "that is the pole: the layer stores the nu with exp(-exp(nu)) = pole"),
-    (lambda T, c: math.log(1 / c) / T, "that is what a step takes from the logarithm: nu is its logarithm"),
-    (lambda T, c: math.log(1 / T), "your nu does not know c: a larger share asks for a slower pole"),
-]
-
-
-@grader("gradient-flow/start-for", formula="Solve exp(-exp(nu) T) = c: nu = log(log(1 / c) / T)")
-def grade_start_for(answer):
-    """A function (T, c) -> nu with exp(-exp(nu)) ** T = c: the start at which T steps keep the share c."""
-    cases = [(T, c) for T in (1, 7, 100, 20_000) for c in (0.5, 0.005, 1e-9)]
-    return agrees(answer, _start, cases, "not the start", mistakes=START_MISTAKES, rtol=1e-9)
+@grader(
+    "gradient-flow/start-for",
+    right=_start,
+    hint="not the start",
+    rtol=1e-9,
+    mistakes={
+        "that is the pole: the layer stores the nu with exp(-exp(nu)) = pole": lambda T, c: c ** (1 / T),
+        "that is what a step takes from the logarithm: nu is its logarithm": lambda T, c: math.log(1 / c) / T,
+        "your nu does not know c: a larger share asks for a slower pole": lambda T, c: math.log(1 / T),
+    },
+    formula="Solve exp(-exp(nu) T) = c: nu = log(log(1 / c) / T)",
+)
+def start_for_cases():
+    """For a function (T, c) -> nu with exp(-exp(nu)) ** T = c: at that start T steps keep the share c."""
+    return [(T, c) for T in (1, 7, 100, 20_000) for c in (0.5, 0.005, 1e-9)]
 
 
 class _Lags:
@@ -80,48 +82,38 @@ def _two_ends(F, x, near, far):
     return (logs[far] - logs[near]) / (far - near)
 
 
-def _impulse(F, x, near, far):
-    """The response to a small impulse in silence: a derivative at zero tokens."""
-    return _slope(F, torch.zeros_like(x), near, far)
-
-
-SLOPE_MISTAKES = [
-    (
-        lambda *given: -_slope(*given),
-        "your slope is that along positions: the distance runs the other way",
-    ),
-    (
-        partial(_slope, curve=torch.log10),
-        "your logarithm is to base 10: the laws are in natural ones",
-    ),
-    (
-        partial(_slope, curve=lambda norms: norms),
-        "your line goes through the norms, and the law is about their logarithms",
-    ),
-    (
-        partial(_slope, order="fro"),
-        "your norm is that of Frobenius; asked for is the largest singular value",
-    ),
-    (
-        partial(_slope, output=lambda y: y.sum(0, keepdim=True)),
-        "you differentiate the sum of an output's entries, which may cancel: the derivative is a matrix",
-    ),
-    (
-        lambda F, x, near, far: _slope(F, x, 0, len(x) - 1),
-        "your line goes through all distances; asked for are those from near to far",
-    ),
-    (
-        lambda F, x, near, far: _slope(F, x, near, far - 1),
-        "your line leaves the distance far out",
-    ),
-    (_two_ends, "your line goes through two of the points: fit it to all of them by least squares"),
-    (_impulse, "you measure at zero tokens: right for linear layers, others answer for the x they are given"),
-]
-
-
-def _slope_cases():
-    """Two poles, near and far (no straight line); one pole; a neuron, which is not linear."""
-    new = {"generator": torch.Generator().manual_seed(4), "dtype": f64}
+@grader(
+    "gradient-flow/slope",
+    right=_wanted_slope,
+    hint="the slope is not that of the layer's gradient",
+    mistakes={
+        "your slope is that along positions: the distance runs the other way": lambda *given: -_slope(*given),
+        "your logarithm is to base 10: the laws are in natural ones": partial(_slope, curve=torch.log10),
+        "your line goes through the norms, and the law is about their logarithms": (
+            partial(_slope, curve=lambda norms: norms)
+        ),
+        "your norm is that of Frobenius; asked for is the largest singular value": (
+            partial(_slope, order="fro")
+        ),
+        "you differentiate the sum of an output's entries, which may cancel: the derivative is a matrix": (
+            partial(_slope, output=lambda y: y.sum(0, keepdim=True))
+        ),
+        "your line goes through all distances; asked for are those from near to far": (
+            lambda F, x, near, far: _slope(F, x, 0, len(x) - 1)
+        ),
+        "your line leaves the distance far out": lambda F, x, near, far: _slope(F, x, near, far - 1),
+        "your line goes through two of the points: fit it to all of them by least squares": _two_ends,
+        "you measure at zero tokens: right for linear layers, others answer for the x they are given": (
+            lambda F, x, near, far: _slope(F, torch.zeros_like(x), near, far)
+        ),
+    },
+    formula="Take the Jacobian of the last output by x, the largest singular value of its block at each "
+    "position, flip the order, and fit a line to the logarithms at the distances near, ..., far",
+)
+def slope_cases():
+    """For a function (F, x (n, d), near, far) -> slope of log ||dy_last/dx_(last - tau)||_2 in between."""
+    # Two poles, near and far (no straight line); one pole; a neuron, which is not linear.
+    new = seeded(4)
     B, C = torch.randn(2, 3, **new), torch.randn(2, 2, **new)
     tau = torch.arange(41, dtype=f64)[:, None]
     two = torch.einsum("ps,ts,sd->tpd", C, torch.tensor([0.95, 0.7], dtype=f64) ** tau, B)
@@ -130,17 +122,6 @@ def _slope_cases():
     yield _Lags(two), torch.randn(41, 3, **new), 10, 39
     yield _Lags(one), torch.randn(41, 2, **new), 0, 40
     yield _Neuron(0.9), torch.randn(25, 1, **new), 2, 20
-
-
-@grader(
-    "gradient-flow/slope",
-    formula="Take the Jacobian of the last output by x, the largest singular value of its block at each "
-    "position, flip the order, and fit a line to the logarithms at the distances near, ..., far",
-)
-def grade_slope(answer):
-    """A function (F, x (n, d), near, far) -> slope of log ||dy_last/dx_(last - tau)||_2 from near to far."""
-    hint = "the slope is not that of the layer's gradient"
-    return agrees(answer, _wanted_slope, _slope_cases(), hint, mistakes=SLOPE_MISTAKES)
 
 
 def _expected_error(B, C, nu, T):
@@ -168,28 +149,26 @@ def _signals(B, C, nu, T, *, asked=1.0, others=1.0, flag=1.0, late=0, twice=2.0,
     return twice * C * by_B, twice * C * by_log * (math.log(lam) if chain else 1 / lam)
 
 
-SIGNALS_MISTAKES = [
-    (partial(_signals, twice=1.0), "yours are the derivatives of half the squared error"),
-    (
-        partial(_signals, chain=False),
-        "you differentiate by the pole, and the layer stores nu: one more factor",
-    ),
-    (partial(_signals, others=0.0), "your layer hears the flagged token alone: the T distractions err too"),
-    (partial(_signals, flag=0.0), "the flag is a number as well: what B_2 reads of it is in the answer"),
-    (partial(_signals, asked=0.0), "yours is the power of the answer: where is the number asked for?"),
-    (partial(_signals, late=1), "the flagged token is T steps back, not T + 1"),
-]
-
-
 @grader(
     "gradient-flow/signals",
+    right=_by_autograd,
+    hint="not the signals",
+    parts=("by_B", "by_nu"),
+    mistakes={
+        "yours are the derivatives of half the squared error": partial(_signals, twice=1.0),
+        "you differentiate by the pole, and the layer stores nu: one more factor": (
+            partial(_signals, chain=False)
+        ),
+        "your layer hears the flagged token alone: the T distractions err too": partial(_signals, others=0.0),
+        "the flag is a number as well: what B_2 reads of it is in the answer": partial(_signals, flag=0.0),
+        "yours is the power of the answer: where is the number asked for?": partial(_signals, asked=0.0),
+        "the flagged token is T steps back, not T + 1": partial(_signals, late=1),
+    },
     formula="With w = lambda^T the expected squared error is (C B_0 w - 1)^2 + (C B_2 w)^2 + (C B_1)^2 times "
     "the sum of lambda^(2t) over t < T, and lambda^t has the derivative t lambda^t log(lambda) by nu",
 )
-def grade_signals(answer):
-    """A function (B (3,), C, nu, T) -> derivatives (by_B (3,), by_nu) of the expected squared error."""
-    new = {"generator": torch.Generator().manual_seed(5), "dtype": f64}
+def signals_cases():
+    """For a function (B (3,), C, nu, T) -> derivatives (by_B (3,), by_nu) of the expected squared error."""
+    new = seeded(5)
     starts = ((0.7, 0.9, 6), (-0.4, 0.8, 1), (1.3, 0.98, 45), (0.5, 0.5, 3))
-    cases = [(torch.randn(3, **new), C, math.log(-math.log(rho)), T) for C, rho, T in starts]
-    parts = ("by_B", "by_nu")
-    return agrees(answer, _by_autograd, cases, "not the signals", mistakes=SIGNALS_MISTAKES, parts=parts)
+    return [(torch.randn(3, **new), C, math.log(-math.log(rho)), T) for C, rho, T in starts]

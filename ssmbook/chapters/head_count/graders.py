@@ -5,18 +5,11 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
-from ssmbook.exercises import agrees, close, grader, judged
+from ssmbook.exercises import close, grader
 from ssmbook.experiments.learning_heads import population_error
 from ssmbook.heads import head_floor
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
-
-
-def _cases():
-    for seed, (N, d, p, n) in enumerate(((5, 3, 2, 12), (4, 2, 2, 30), (9, 2, 3, 6), (3, 1, 4, 8))):
-        M = random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(n)
-        for H in (1, 2, min(n, p * d), 0):
-            yield M, H
 
 
 def _svd_heads(M, H, weight=True, out=True):
@@ -27,16 +20,14 @@ def _svd_heads(M, H, weight=True, out=True):
     return V @ (M.flatten(1) if out else rows).T, V.reshape(H, *M.shape[1:])
 
 
-BEST_MISTAKES = [
-    (
-        partial(_svd_heads, weight=False),
-        "your value maps are those of lags that all count alike: lag τ stands n − τ times in the table",
+BEST_MISTAKES = {
+    "your value maps are those of lags that all count alike: lag τ stands n − τ times in the table": (
+        partial(_svd_heads, weight=False)
     ),
-    (
-        partial(_svd_heads, out=False),
-        "your value maps are right and your kernels are not: the weight √(n − τ) is still in them",
+    "your value maps are right and your kernels are not: the weight √(n − τ) is still in them": (
+        partial(_svd_heads, out=False)
     ),
-]
+}
 
 
 def _shortfall(answer, M, H):
@@ -52,7 +43,7 @@ def _shortfall(answer, M, H):
         return None
     missed = f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible"
     made = torch.einsum("ht,hpd->tpd", c.double(), V.double())
-    for wrong, sentence in BEST_MISTAKES:
+    for sentence, wrong in BEST_MISTAKES.items():
         if torch.allclose(made, torch.einsum("ht,hpd->tpd", *wrong(M, H))):
             return f"{missed}; {sentence}"
     return missed
@@ -60,12 +51,15 @@ def _shortfall(answer, M, H):
 
 @grader(
     "head-count/best-heads",
+    judge=_shortfall,
     formula="Take the value maps from the singular value decomposition of the rows √(n − τ) vec M_τ; the "
     "kernels are projections of the lags themselves, c_h(τ) = <M_τ, V_h>",
 )
-def grade_best_heads(answer):
-    """A function (M (n, p, d), H) -> kernels c (H, n), value maps V (H, p, d), judged by its error alone."""
-    return judged(answer, _shortfall, _cases())
+def best_heads_cases():
+    """For a function (M (n, p, d), H) -> kernels c (H, n), value maps V (H, p, d)."""
+    for seed, (N, d, p, n) in enumerate(((5, 3, 2, 12), (4, 2, 2, 30), (9, 2, 3, 6), (3, 1, 4, 8))):
+        M = random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(n)
+        yield from ((M, H) for H in (1, 2, min(n, p * d), 0))
 
 
 def _cut(W, rows, columns):
@@ -74,9 +68,7 @@ def _cut(W, rows, columns):
 
 def _two_ranks(W, past=1, cuts=range):
     n = len(W)
-    states = max(
-        [rank(_cut(W, slice(m, None), slice(0, m + past))) for m in cuts(n) if m + past > 0], default=0
-    )
+    states = max((rank(_cut(W, slice(m, None), slice(0, m + past))) for m in cuts(n)), default=0)
     return states, rank(W.flatten(2).flatten(0, 1))
 
 
@@ -85,28 +77,6 @@ def _without_transpose(W):
     blocks = [W[m:, : m + 1] for m in range(n)]
     states = max(rank(b.reshape(b.shape[0] * b.shape[2], b.shape[1] * b.shape[3])) for b in blocks)
     return states, _two_ranks(W)[1]
-
-
-RANKS_MISTAKES = [
-    (
-        _without_transpose,
-        "your cut mixes rows and columns: bring (i, j, p, d) into the order (i, p, j, d) first",
-    ),
-    (
-        partial(_two_ranks, past=0),
-        "your past ends before the cut: without a skip token m reaches output m through the state too",
-    ),
-    (
-        partial(_two_ranks, cuts=lambda n: [n // 2]),
-        "you cut in the middle alone: the state must be wide enough for every cut",
-    ),
-    (lambda W: _two_ranks(W)[::-1], "you have the two numbers in the wrong order: states first, then heads"),
-    (
-        lambda W: (rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]),
-        "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "
-        "outputs from m on",
-    ),
-]
 
 
 def _tables():
@@ -125,52 +95,62 @@ def _tables():
 
 @grader(
     "head-count/two-ranks",
+    right=_two_ranks,
+    hint="the pair (states, heads) is not right",
+    mistakes={
+        "your cut mixes rows and columns: bring (i, j, p, d) into the order (i, p, j, d) first": (
+            _without_transpose
+        ),
+        "your past ends before the cut: without a skip token m reaches output m through the state too": (
+            partial(_two_ranks, past=0)
+        ),
+        "you cut in the middle alone: the state must be wide enough for every cut": (
+            partial(_two_ranks, cuts=lambda n: [n // 2])
+        ),
+        "you have the two numbers in the wrong order: states first, then heads": (
+            lambda W: _two_ranks(W)[::-1]
+        ),
+        "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "
+        "outputs from m on": lambda W: (rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]),
+    },
     formula="States: the largest rank of W[m:, :m + 1] as a matrix with rows (i, p) and columns (j, d). "
     "Heads: the rank of W as a matrix with rows (i, j) and columns (p, d)",
 )
-def grade_two_ranks(answer):
-    """A function W (n, n, p, d), causal -> (states, heads)."""
-    cases = [(W,) for W in _tables()]
-    hint = "the pair (states, heads) is not right"
-    return agrees(answer, _two_ranks, cases, hint, mistakes=RANKS_MISTAKES)
+def two_ranks_cases():
+    """For a function W (n, n, p, d), causal -> (states, heads)."""
+    return [(W,) for W in _tables()]
 
 
 def _from_modes(R):
     return sum(rank(r) for r in R), rank(R.flatten(1))
 
 
-MODES_MISTAKES = [
-    (
-        lambda R: (len(R), _from_modes(R)[1]),
-        "your N counts every pole once: a pole with a residue of rank r needs r states",
-    ),
-    (
-        lambda R: (_from_modes(R)[0], len(R)),
-        "your k counts poles: residues that are combinations of others need no head of their own",
-    ),
-    (
-        lambda R: [_from_modes(R)[0]] * 2,
-        "your k counts states: the rank inside a residue makes states, not heads",
-    ),
-    (
-        lambda R: (_from_modes(R)[0], rank(R.sum(0))),
-        "your k is the rank of one matrix: it is the number of independent ones",
-    ),
-    (
-        lambda R: (rank(R.transpose(0, 1).flatten(1)), _from_modes(R)[1]),
-        "your N is the rank of all residues together: two poles share no state, even with equal residues",
-    ),
-]
-
-
 @grader(
     "head-count/modes",
+    right=_from_modes,
+    hint="the pair (N, k) is not right",
+    mistakes={
+        "your N counts every pole once: a pole with a residue of rank r needs r states": (
+            lambda R: (len(R), _from_modes(R)[1])
+        ),
+        "your k counts poles: residues that are combinations of others need no head of their own": (
+            lambda R: (_from_modes(R)[0], len(R))
+        ),
+        "your k counts states: the rank inside a residue makes states, not heads": (
+            lambda R: [_from_modes(R)[0]] * 2
+        ),
+        "your k is the rank of one matrix: it is the number of independent ones": (
+            lambda R: (_from_modes(R)[0], rank(R.sum(0)))
+        ),
+        "your N is the rank of all residues together: two poles share no state, even with equal residues": (
+            lambda R: (rank(R.transpose(0, 1).flatten(1)), _from_modes(R)[1])
+        ),
+    },
     formula="N is the sum of the ranks of the R_s, k the rank of the table with rows vec R_s",
 )
-def grade_modes(answer):
-    """A function (residues R (ν, p, d) of simple poles) -> (N, k), the states and the heads."""
+def modes_cases():
+    """For a function (residues R (ν, p, d) of simple poles) -> (N, k), the states and the heads."""
     planted = [torch.randn(3, 4, r, **seeded(r)) @ torch.randn(3, r, 3, **seeded(9)) for r in (1, 2, 3)]
     equal = planted[1][:1].expand(3, 4, 3).clone()
     tied = torch.cat([planted[0][:2], planted[0][:2].sum(0, keepdim=True)])
-    cases = [(R,) for R in (*planted, equal, tied, torch.ones(5, 1, 1, dtype=f64))]
-    return agrees(answer, _from_modes, cases, "the pair (N, k) is not right", mistakes=MODES_MISTAKES)
+    return [(R,) for R in (*planted, equal, tied, torch.ones(5, 1, 1, dtype=f64))]

@@ -6,24 +6,12 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
-from ssmbook.exercises import agrees, grader, judged
-
-_CASES = ((0.7, 2), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30))
+from ssmbook.exercises import grader
 
 
 def _rotation_lags(theta, n):
     turn = theta * torch.arange(n, dtype=f64)
     return torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()], dim=1).reshape(n, 2, 2)
-
-
-@grader(
-    "how-many-heads-really/rotation",
-    formula="Two maps just outside the ends of an arc shorter than pi, three at equal distances otherwise; "
-    "three sum to zero, so a constant may be added to all their coefficients",
-)
-def grade_rotation(answer):
-    """A function (theta, n >= 2) -> alpha (H, n) by lag, positive, V (H, 2, 2), as few heads as possible."""
-    return judged(answer, _rotation_hint, _CASES)
 
 
 def _rotation_hint(answer, theta, n):
@@ -41,6 +29,17 @@ def _rotation_hint(answer, theta, n):
     return None if len(V) == H else f"{where}, {H} heads suffice; got {len(V)}"
 
 
+@grader(
+    "how-many-heads-really/rotation",
+    judge=_rotation_hint,
+    formula="Two maps just outside the ends of an arc shorter than pi, three at equal distances otherwise; "
+    "three sum to zero, so a constant may be added to all their coefficients",
+)
+def rotation_cases():
+    """For a function (theta, n >= 2) -> alpha (H, n) by lag, positive, V (H, 2, 2), the fewest heads."""
+    return [(0.7, 2), (0.7, 5), (0.7, 6), (0.1, 20), (-0.4, 8), (-2.5, 3), (3.0, 2), (1.0, 30)]
+
+
 def _missed(M, *, rows="length", mean="weighted", energy="visible"):
     """The plateau over the energy; the keywords make the natural mistakes."""
     S, length = M.double().cumsum(0).flatten(1), torch.arange(1.0, len(M) + 1, dtype=f64)
@@ -52,30 +51,26 @@ def _missed(M, *, rows="length", mean="weighted", energy="visible"):
     return (squares @ (weight if rows == "length" else torch.ones_like(weight))) / share
 
 
-PLATEAU_MISTAKES = [
-    (
-        partial(_missed, mean="plain"),
-        "your common row sum is the plain mean of the partial sums: row i counts with weight 1 / (i + 1)",
-    ),
-    (partial(_missed, mean="last"), "your common row sum is the last partial sum; another one misses less"),
-    (
-        partial(_missed, rows="whole"),
-        "a row spreads what it misses over its i + 1 blocks: the squared error of row i is divided by i + 1",
-    ),
-    (partial(_missed, energy="lags"), "your energy counts each lag once; lag tau stands in n - tau blocks"),
-    (partial(_missed, energy=None), "that is the error itself; asked is its share of the energy"),
-]
-
-
 @grader(
     "how-many-heads-really/plateau",
+    right=_missed,
+    hint="not the plateau",
+    mistakes={
+        "your common row sum is the plain mean of the partial sums: row i counts with weight 1 / (i + 1)": (
+            partial(_missed, mean="plain")
+        ),
+        "your common row sum is the last partial sum; another one misses less": partial(_missed, mean="last"),
+        "a row spreads what it misses over its i + 1 blocks: the squared error of row i is divided "
+        "by i + 1": partial(_missed, rows="whole"),
+        "your energy counts each lag once; lag tau stands in n - tau blocks": partial(_missed, energy="lags"),
+        "that is the error itself; asked is its share of the energy": partial(_missed, energy=None),
+    },
     formula="Sum |S_i - mean|^2 / (i + 1) over i with S_i = M_0 + ... + M_i and their mean with weights "
     "1 / (i + 1), and divide by the sum of (n - tau) |M_tau|^2",
 )
-def grade_plateau(answer):
-    """A function (M (n, p, d)) -> share of the energy that softmax without a sink must miss."""
-    cases = [(_lags(n, p, d),) for n, p, d in ((2, 1, 1), (5, 2, 3), (9, 3, 2))]
-    return agrees(answer, _missed, cases, "not the plateau", mistakes=PLATEAU_MISTAKES)
+def plateau_cases():
+    """For a function (M (n, p, d)) -> share of the energy that softmax without a sink must miss."""
+    return [(_lags(n, p, d),) for n, p, d in ((2, 1, 1), (5, 2, 3), (9, 3, 2))]
 
 
 def _lags(n, p, d, span=None):
@@ -89,23 +84,26 @@ def _pairwise(M):
     return max(rank(M.double() @ x) for x in torch.randn(3, M.shape[2], **seeded(1)))
 
 
-PAIRWISE_MISTAKES = [
-    (lambda M: rank(M.flatten(1)), "that is k: apply the lags to a token first, then count"),
-    (lambda M: rank(M[:, :, 0]), "you feed the first unit vector, and some systems do not hear it"),
-    (lambda M: rank(M.sum(2)), "you feed the token of ones, and some systems do not hear it"),
-    (
-        lambda M: M.shape[1],
-        "that is p, the most there can be; lags that map a token into fewer dimensions need fewer",
-    ),
-    (
-        lambda M: rank(M.transpose(0, 1).flatten(1)),
-        "that is the dimension all lags reach with all tokens together; one token at a time may reach less",
-    ),
-]
-
-
-def _pairwise_cases():
-    """Dense lags, one row space (all hear one token entry), one column space, deaf to the simplest tokens."""
+@grader(
+    "how-many-heads-really/pairwise",
+    right=_pairwise,
+    hint="not the count",
+    mistakes={
+        "that is k: apply the lags to a token first, then count": lambda M: rank(M.flatten(1)),
+        "you feed the first unit vector, and some systems do not hear it": lambda M: rank(M[:, :, 0]),
+        "you feed the token of ones, and some systems do not hear it": lambda M: rank(M.sum(2)),
+        "that is p, the most there can be; lags that map a token into fewer dimensions need fewer": (
+            lambda M: M.shape[1]
+        ),
+        "that is the dimension all lags reach with all tokens together; one token at a time may reach less": (
+            lambda M: rank(M.transpose(0, 1).flatten(1))
+        ),
+    },
+    formula="The rank of the n x p table with rows M_tau x, for a random token x",
+)
+def pairwise_cases():
+    """For a function (M (n, p, d)) -> the largest dimension of span{M_tau x} over tokens x."""
+    # Dense lags, one row space (all hear one token entry), one column space, deaf to the simplest tokens.
     rows, columns = _lags(9, 3, 1), _lags(9, 1, 4)
     deaf = _lags(8, 3, 4)
     deaf[:, :, 0] = 0
@@ -115,12 +113,3 @@ def _pairwise_cases():
     for tau, (a, b) in enumerate(((1, 2), (2, 0), (0, 1))):
         skew[tau, a, b], skew[tau, b, a] = -1.0, 1.0
     return [(M,) for M in (_lags(6, 4, 3, span=2), rows, columns, deaf, silent, skew)]
-
-
-@grader(
-    "how-many-heads-really/pairwise",
-    formula="The rank of the n x p table with rows M_tau x, for a random token x",
-)
-def grade_pairwise(answer):
-    """A function (M (n, p, d)) -> the largest dimension of span{M_tau x} over tokens x."""
-    return agrees(answer, _pairwise, _pairwise_cases(), "not the count", mistakes=PAIRWISE_MISTAKES)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
-from ssmbook.exercises import agrees, grader, judged
+from ssmbook.exercises import grader
 from ssmbook.systems import System, rotation
 
 
@@ -18,36 +18,28 @@ def _shares(a: float, b: float, n: int, weigh=True):
     return energy / energy.sum()
 
 
-def _diagonal_gap(a: float, b: float, n: int) -> float:
-    return float(_shares(a, b, n)[1])
-
-
-GAP_MISTAKES = [
-    (
-        lambda a, b, n: float(_shares(a, b, n)[1].sqrt()),
-        "yours is the square root of the answer: the share is one of the energy, not of the norm",
-    ),
-    (
-        lambda a, b, n: float(_shares(a, b, n, weigh=False)[1]),
-        "right for n = 1: have you counted how often a lag occurs",
-    ),
-    (
-        lambda a, b, n: float(_shares(a, b, n)[1] / _shares(a, b, n)[0]),
-        "you divide by the larger eigenvalue: the energy is the sum of both",
-    ),
-    (lambda a, b, n: float(_shares(a, b, n)[0]), "that is what one head has: what does it miss"),
-]
-
-
 @grader(
     "interaction-rank-gap/diagonal-gap",
+    right=lambda a, b, n: float(_shares(a, b, n)[1]),
+    hint="that is not the share missed",
+    mistakes={
+        "yours is the square root of the answer: the share is one of the energy, not of the norm": (
+            lambda a, b, n: float(_shares(a, b, n)[1].sqrt())
+        ),
+        "right for n = 1: have you counted how often a lag occurs": (
+            lambda a, b, n: float(_shares(a, b, n, weigh=False)[1])
+        ),
+        "you divide by the larger eigenvalue: the energy is the sum of both": (
+            lambda a, b, n: float(_shares(a, b, n)[1] / _shares(a, b, n)[0])
+        ),
+        "that is what one head has: what does it miss": lambda a, b, n: float(_shares(a, b, n)[0]),
+    },
     formula="Lag τ is diag(a^τ, b^τ) and occurs n − τ times; the smaller eigenvalue of the 2 x 2 Gram matrix "
     "over its trace is the share (n = 1 and a = b give 0, and 0^0 is 1)",
 )
-def grade_diagonal_gap(answer):
-    """A function (a, b, n) -> share of the energy that one head misses of A = diag(a, b), B = C = I."""
-    cases = [(0.9, 0.5, 20), (0.9, -0.9, 7), (0.3, 0.3, 12), (1.0, 0.0, 5), (-0.7, 0.2, 1), (1.1, 0.99, 40)]
-    return agrees(answer, _diagonal_gap, cases, "that is not the share missed", mistakes=GAP_MISTAKES)
+def diagonal_gap_cases():
+    """For a function (a, b, n) -> share of the energy that one head misses of A = diag(a, b), B = C = I."""
+    return [(0.9, 0.5, 20), (0.9, -0.9, 7), (0.3, 0.3, 12), (1.0, 0.0, 5), (-0.7, 0.2, 1), (1.1, 0.99, 40)]
 
 
 def _off(V, M, x) -> float:
@@ -56,32 +48,6 @@ def _off(V, M, x) -> float:
     if v.norm() > 1e-9 * torch.linalg.matrix_norm(V, 2) * x.norm():
         m = m - (v @ m) / (v @ v) * v
     return float(m.norm() / (torch.linalg.matrix_norm(M, 2) * x.norm()))
-
-
-def _lonely_cases():
-    """Pairs (V, M): every basis vector agrees, only the kernel tells, generic, and two multiples."""
-    turn = torch.linalg.qr(torch.randn(3, 3, **seeded(0))).Q
-    eye = torch.eye(3, dtype=f64)
-    v, w, m = torch.randn(3, 4, **seeded(1))
-    V = torch.randn(2, 3, **seeded(2))
-    return [
-        (eye, torch.diag(torch.tensor([1.0, 2.0, 2.0], dtype=f64))),
-        (turn, turn @ torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=f64))),
-        (torch.outer(v[:3], w), torch.outer(v[:3], m)),
-        (V, torch.randn(2, 3, **seeded(3))),
-        (V, -3 * V),
-        (torch.zeros(2, 2, dtype=f64), torch.zeros(2, 2, dtype=f64)),
-    ]
-
-
-@grader(
-    "interaction-rank-gap/lonely-token",
-    formula="Take a basis b_1, …, b_d whose last d − r vectors span the kernel of V, and try its vectors and "
-    "the sum b_1 + … + b_r",
-)
-def grade_lonely_token(answer):
-    """A function (V, M), both (p, d) -> a token (d,) with Mx not on the line of Vx, or None if M = cV."""
-    return judged(answer, _lonely_hint, _lonely_cases())
 
 
 def _lonely_hint(answer, V, M):
@@ -105,12 +71,32 @@ def _lonely_hint(answer, V, M):
     if _off(V, M, x) > 1e-6:
         return None
     if rank(V) == 1:
-        return (
-            "Vx and Mx lie on one line for almost every x here: only where Vx = 0 does the head fall silent"
-        )
+        on_a_line = "Vx and Mx lie on one line for almost every x here"
+        return f"{on_a_line}: only where Vx = 0 does the head fall silent"
     if int((x != 0).sum()) == 1:
         return "your token is a multiple of a basis vector, and Mx is a multiple of Vx: try sums of tokens"
     return f"Mx is a multiple of Vx at your token {[round(t, 3) for t in x.tolist()]}"
+
+
+@grader(
+    "interaction-rank-gap/lonely-token",
+    judge=_lonely_hint,
+    formula="Take a basis b_1, …, b_d whose last d − r vectors span the kernel of V, and try its vectors and "
+    "the sum b_1 + … + b_r",
+)
+def lonely_token_cases():
+    """For a function (V, M), both (p, d) -> a token (d,) with Mx not on the line of Vx, or None if M = cV."""
+    # Every basis vector agrees, only the kernel tells, generic, and two multiples.
+    turn = torch.linalg.qr(torch.randn(3, 3, **seeded(0))).Q
+    eye = torch.eye(3, dtype=f64)
+    v, w, m = torch.randn(3, 4, **seeded(1))
+    V = torch.randn(2, 3, **seeded(2))
+    yield eye, torch.diag(torch.tensor([1.0, 2.0, 2.0], dtype=f64))
+    yield turn, turn @ torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=f64))
+    yield torch.outer(v[:3], w), torch.outer(v[:3], m)
+    yield V, torch.randn(2, 3, **seeded(3))
+    yield V, -3 * V
+    yield torch.zeros(2, 2, 2, dtype=f64)
 
 
 def _hole(V, M, images=True, early=-2):
@@ -121,18 +107,25 @@ def _hole(V, M, images=True, early=-2):
     return inside and all(rank(row) == 1 for row in rows)
 
 
-HOLE_MISTAKES = [
-    (partial(_hole, early=-1000), "you forget the early lags: token 0 alone has nothing to combine"),
-    (partial(_hole, images=False), "you forget the images: no coefficients leave the image of V"),
-    (
-        partial(_hole, early=10**6),
-        "you ask for multiples of V at every lag: after r tokens coefficients reach any target",
-    ),
-    (partial(_hole, early=-1), "you ask one lag too much: r tokens span the image, so output r − 1 is free"),
-]
-
-
-def _hole_cases():
+@grader(
+    "interaction-rank-gap/hole",
+    right=_hole,
+    hint="a case is decided wrongly",
+    mistakes={
+        "you forget the early lags: token 0 alone has nothing to combine": partial(_hole, early=-1000),
+        "you forget the images: no coefficients leave the image of V": partial(_hole, images=False),
+        "you ask for multiples of V at every lag: after r tokens coefficients reach any target": (
+            partial(_hole, early=10**6)
+        ),
+        "you ask one lag too much: r tokens span the image, so output r − 1 is free": (
+            partial(_hole, early=-1)
+        ),
+    },
+    formula="With r the rank of V: the image of every M_τ lies in that of V, and for τ <= r − 2 M_τ is a "
+    "multiple of V",
+)
+def hole_cases():
+    """For a function (V (p, d), M (n, p, d)) -> bool: one head with free coefficients, almost every input."""
     turn, eye = rotation(0.7, dtype=f64), torch.eye(2, dtype=f64)
     clock = System(turn, eye, eye).lags(6)
     left, right = torch.randn(4, 3, **seeded(4)), torch.randn(3, 5, **seeded(5))
@@ -140,24 +133,12 @@ def _hole_cases():
     later = torch.cat([torch.tensor([2.0, -1.0]).double()[:, None, None] * (left @ right), inside[2:]])
     line = left[:, :1] @ torch.randn(6, 1, 5, **seeded(7))
     singular = torch.diag(torch.tensor([1.0, 0.0], dtype=f64))
-    return [
-        (eye, clock),
-        (eye, torch.cat([eye[None], -2 * eye[None], clock[2:]])),
-        (turn, clock),
-        (singular, clock),
-        (left @ right, inside),
-        (left @ right, later),
-        (left[:, :1] @ right[:1], line),
-        (left @ right, later + 0.1 * torch.randn(6, 4, 5, **seeded(8))),
-        (left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **seeded(9))])),
-    ]
-
-
-@grader(
-    "interaction-rank-gap/hole",
-    formula="With r the rank of V: the image of every M_τ lies in that of V, and for τ <= r − 2 M_τ is a "
-    "multiple of V",
-)
-def grade_hole(answer):
-    """A function (V (p, d), M (n, p, d)) -> bool: one head with free coefficients, almost every input."""
-    return agrees(answer, _hole, _hole_cases(), "a case is decided wrongly", mistakes=HOLE_MISTAKES)
+    yield eye, clock
+    yield eye, torch.cat([eye[None], -2 * eye[None], clock[2:]])
+    yield turn, clock
+    yield singular, clock
+    yield left @ right, inside
+    yield left @ right, later
+    yield left[:, :1] @ right[:1], line
+    yield left @ right, later + 0.1 * torch.randn(6, 4, 5, **seeded(8))
+    yield left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **seeded(9))])

@@ -4,14 +4,8 @@ from functools import partial
 
 import torch
 
-from ssmbook.exercises import agrees, grader
-
-
-def _cases():
-    for seed, (R, D) in enumerate(((1, 1), (2, 3), (5, 2), (8, 4))):
-        generator = torch.Generator().manual_seed(seed)
-        P, early = torch.randn(2, R, D, generator=generator, dtype=torch.float64)
-        yield P, early, torch.randn(D, generator=generator, dtype=torch.float64)
+from ssmbook.chapters._graded import seeded
+from ssmbook.exercises import grader
 
 
 def _by_autograd(P, early, last):
@@ -36,32 +30,30 @@ def _by_hand(P, early, last, *, starts=False, forward=False, bare=False):
     return torch.stack(found if forward else found[::-1])
 
 
-GRADIENT_MISTAKES = [
-    (
-        partial(_by_hand, starts=True),
-        "those are the gradients at the slices' starts, and asked are their ends",
-    ),
-    (
-        partial(_by_hand, forward=True),
-        "`last` belongs to the end of the last slice, and you begin with the first",
-    ),
-    (
-        partial(_by_hand, bare=True),
-        "what a start does to its slice's end is the product of that slice's gates",
-    ),
-    (
-        lambda P, early, last: _by_hand(P, early, 0 * last),
-        "the loss at the state after all slices is left out: it is the gradient at the last end",
-    ),
-]
-
-
 @grader(
     "past-one-machine/gradients",
+    right=_by_autograd,
+    hint="not the gradients at the ends, where the end of slice r is the start of slice r + 1",
+    mistakes={
+        "those are the gradients at the slices' starts, and asked are their ends": (
+            partial(_by_hand, starts=True)
+        ),
+        "`last` belongs to the end of the last slice, and you begin with the first": (
+            partial(_by_hand, forward=True)
+        ),
+        "what a start does to its slice's end is the product of that slice's gates": (
+            partial(_by_hand, bare=True)
+        ),
+        "the loss at the state after all slices is left out: it is the gradient at the last end": (
+            lambda P, early, last: _by_hand(P, early, 0 * last)
+        ),
+    },
     formula="The last end has `last`; the end of slice r is the start of slice r + 1, which has "
     "early[r + 1] + P[r + 1] * (the gradient at the end of slice r + 1)",
 )
-def grade_gradients(answer):
-    """A function (P (R, D), early (R, D), last (D,)) -> gradients at the slices' ends (R, D)."""
-    hint = "not the gradients at the ends, where the end of slice r is the start of slice r + 1"
-    return agrees(answer, _by_autograd, list(_cases()), hint, mistakes=GRADIENT_MISTAKES)
+def gradients_cases():
+    """For a function (P (R, D), early (R, D), last (D,)) -> gradients at the slices' ends (R, D)."""
+    for seed, (R, D) in enumerate(((1, 1), (2, 3), (5, 2), (8, 4))):
+        like = seeded(seed)
+        P, early = torch.randn(2, R, D, **like)
+        yield P, early, torch.randn(D, **like)

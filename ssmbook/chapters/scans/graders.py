@@ -6,21 +6,30 @@ from functools import partial
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ssmbook.chapters._graded import f64, seeded
 from ssmbook.exercises import agrees, grader
 from ssmbook.scans import diagonal_scan_naive
-
-PARTS = ("a", "b", "state")
 
 
 def _cases():
     for seed, (T, D) in enumerate(((1, 1), (2, 3), (16, 2), (37, 1), (63, 4))):
-        generator = torch.Generator().manual_seed(seed)
-        a = torch.rand(T, D, generator=generator, dtype=torch.float64)
-        b, state = torch.randn(2, T, D, generator=generator, dtype=torch.float64)
-        yield a, b, state[0]
-    generator = torch.Generator().manual_seed(9)
-    b = torch.randn(40, 2, generator=generator, dtype=torch.float64)
-    yield (torch.arange(40) % 7 != 0).to(b.dtype)[:, None].expand(40, 2).clone(), b, b[0]
+        like = seeded(seed)
+        a, (b, state) = torch.rand(T, D, **like), torch.randn(2, T, D, **like)
+        yield _case(a, b, state[0])
+    b = torch.randn(40, 2, **seeded(9))
+    yield _case((torch.arange(40) % 7 != 0).to(f64)[:, None].expand(40, 2).clone(), b, b[0])
+
+
+def _case(a, b, state):
+    h, _ = diagonal_scan_naive(a, b, state)
+    return a, state, h, torch.linspace(-1, 2, h.numel(), dtype=h.dtype).view_as(h)
+
+
+def _by_autograd(a, state, h, d, part=slice(3)):
+    """The gradients through the loop, stacked; b is what a step adds to what it keeps."""
+    b = h - a * torch.cat((state[None], h[:-1]))
+    leaves = [t.clone().requires_grad_() for t in (a, b, state)]
+    return _stacked(torch.autograd.grad(diagonal_scan_naive(*leaves)[0], leaves, d)[part])
 
 
 def _stacked(gradients):
@@ -38,19 +47,17 @@ def _by_hand(a, state, h, d, *, own_gate=False, local=False, late=False, bare=Fa
     return _stacked((by_a, by_b, g[0] if bare else a[0] * g[0]))
 
 
-BACKWARD_MISTAKES = [
-    (
-        partial(_by_hand, own_gate=True),
-        "h_t goes on through the gate of the next step: your recurrence backwards in time takes its own",
+BACKWARD_MISTAKES = {
+    "h_t goes on through the gate of the next step: your recurrence backwards in time takes its own": (
+        partial(_by_hand, own_gate=True)
     ),
-    (partial(_by_hand, local=True), "h_t is felt in every later output, and you count its own alone"),
-    (
-        partial(_by_hand, late=True),
-        "the gate a_t multiplied the state before its step; you take the state after it",
+    "h_t is felt in every later output, and you count its own alone": partial(_by_hand, local=True),
+    "the gate a_t multiplied the state before its step; you take the state after it": (
+        partial(_by_hand, late=True)
     ),
-    (partial(_by_hand, bare=True), "the initial state enters through the gate a_0, and you leave that out"),
-    (partial(_by_hand, swapped=True), "the order is a, b, state: you give the gradient of b first"),
-]
+    "the initial state enters through the gate a_0, and you leave that out": partial(_by_hand, bare=True),
+    "the order is a, b, state: you give the gradient of b first": partial(_by_hand, swapped=True),
+}
 
 
 @grader(
@@ -62,34 +69,20 @@ def grade_backward(answer):
     """A function (a (T, D), state (D,), h (T, D), d (T, D)) -> gradients of a, b and state, stacked."""
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
-    wanted, cases = {}, []
-    for a, b, state in _cases():
-        leaves = [t.clone().requires_grad_() for t in (a, b, state)]
-        h, _ = diagonal_scan_naive(*leaves)
-        d = torch.linspace(-1, 2, h.numel(), dtype=h.dtype).view_as(h)
-        cases.append((a, state, h.detach(), d))
-        wanted[_key(*cases[-1])] = torch.autograd.grad(h, leaves, d)
 
-    def right(*case, part=slice(3)):
-        return _stacked(wanted[_key(*case)][part])
+    def found(*case, part=slice(3)):
+        return _stacked(tuple(answer(*case))[part])
 
-    hint = "these are not the gradients of the loop"
-    problem = agrees(lambda *case: _stacked(answer(*case)), right, cases, hint, mistakes=BACKWARD_MISTAKES)
+    cases, hint = list(_cases()), "these are not the gradients of the loop"
+    problem = agrees(found, _by_autograd, cases, hint, mistakes=BACKWARD_MISTAKES)
     if problem is None or not problem.startswith(hint):
         return problem
-    for i, name in enumerate(PARTS):
-        part = slice(i, i + 1)
-        wrong = f"the gradient of {name} is not that of the loop"
-        problem = agrees(
-            lambda *case, p=part: _stacked(answer(*case)[p]), partial(right, part=part), cases, wrong
-        )
+    for i, name in enumerate(("a", "b", "state")):
+        alone = [partial(function, part=slice(i, i + 1)) for function in (found, _by_autograd)]
+        problem = agrees(*alone, cases, f"the gradient of {name} is not that of the loop")
         if problem:
             return problem
     return hint
-
-
-def _key(a, state, h, d):
-    return len(h), float(d.sum()), float(a.sum())
 
 
 class Products(TorchDispatchMode):
@@ -133,30 +126,25 @@ def _tree(a, b, *, swapped=False, lost=False, own=False, once=False):
     return h
 
 
-TREE_MISTAKES = [
-    (
-        partial(_tree, swapped=True),
-        "you compose early after late: the gate of the late step acts on what came before it",
+TREE_MISTAKES = {
+    "you compose early after late: the gate of the late step acts on what came before it": (
+        partial(_tree, swapped=True)
     ),
-    (
-        partial(_tree, lost=True),
-        "a state passes a pair through both its gates, and you take those of the late steps alone",
+    "a state passes a pair through both its gates, and you take those of the late steps alone": (
+        partial(_tree, lost=True)
     ),
-    (
-        partial(_tree, own=True),
-        "a place between starts from the end of the pair before it, and you take that of its own pair",
+    "a place between starts from the end of the pair before it, and you take that of its own pair": (
+        partial(_tree, own=True)
     ),
-    (
-        partial(_tree, once=True),
-        "you join neighbors and stop: the ends of pairs follow the same recurrence, half as long",
+    "you join neighbors and stop: the ends of pairs follow the same recurrence, half as long": (
+        partial(_tree, once=True)
     ),
-]
+}
 
 
 def _price(answer, T=1024):
     """What is too dear about a right answer, if anything."""
-    draw = torch.Generator().manual_seed(1)
-    a, b = torch.rand(2, T, 1, generator=draw, dtype=torch.float64)
+    a, b = torch.rand(2, T, 1, **seeded(1))
     with Products() as made:
         answer(a, b)
     if made.numbers < T - 1:
@@ -176,12 +164,10 @@ def _price(answer, T=1024):
 )
 def grade_tree(answer):
     """A function (a (T, D), b (T, D)) -> h (T, D) from zero, in few products and few rounds of them."""
-    draw = torch.Generator().manual_seed(0)
-    cases = []
-    for T in (1, 2, 3, 8, 37, 64):
-        a, b = 2 * torch.rand(2, T, 3, generator=draw, dtype=torch.float64) - 1
-        a[T // 2, 0] = 0.0
-        cases.append((a, b))
+    like = seeded(0)
+    cases = [tuple(2 * torch.rand(2, T, 3, **like) - 1) for T in (1, 2, 3, 8, 37, 64)]
+    for a, _ in cases:
+        a[len(a) // 2, 0] = 0.0
 
     def loop(a, b):
         return diagonal_scan_naive(a, b)[0]

@@ -22,28 +22,20 @@ SINGULAR = (
 )
 
 HOLD_MISTAKES = {
-    "A_bar": [
-        (
-            lambda A, B, delta: torch.eye(len(A), dtype=f64) + delta * A,
-            "this is Euler's step along the slope",
+    "A_bar": {
+        "this is Euler's step along the slope": lambda A, B, delta: torch.eye(len(A), dtype=f64) + delta * A,
+        "this is the exponential entry by entry; the matrix exponential is meant": (
+            lambda A, B, delta: (delta * A).exp()
         ),
-        (
-            lambda A, B, delta: (delta * A).exp(),
-            "this is the exponential entry by entry; the matrix exponential is meant",
+        "this is a step of length 1, whatever delta is": lambda A, B, delta: A.matrix_exp(),
+    },
+    "B_bar": {
+        "this is the mixed form: the state stands still while the push lasts": lambda A, B, delta: delta * B,
+        "it is too large or too small by the factor delta": lambda A, B, delta: zoh(A, B, delta)[1] / delta,
+        "the whole push arrives at the start of the step; it is held all through the step": (
+            lambda A, B, delta: delta * (delta * A).matrix_exp() @ B
         ),
-        (lambda A, B, delta: A.matrix_exp(), "this is a step of length 1, whatever delta is"),
-    ],
-    "B_bar": [
-        (
-            lambda A, B, delta: delta * B,
-            "this is the mixed form: the state stands still while the push lasts",
-        ),
-        (lambda A, B, delta: zoh(A, B, delta)[1] / delta, "it is too large or too small by the factor delta"),
-        (
-            lambda A, B, delta: delta * (delta * A).matrix_exp() @ B,
-            "the whole push arrives at the start of the step; it is held all through the step",
-        ),
-    ],
+    },
 }
 
 
@@ -90,17 +82,15 @@ def _factor(A, power: int):
     return (vectors @ torch.diag(phi1(values) ** power) @ torch.linalg.inv(vectors)).real
 
 
-TRANSLATE_MISTAKES = [
-    (lambda A, B, C, delta: C, "C is unchanged: the library's B_bar still holds the factor that C must undo"),
-    (
-        lambda A, B, C, delta: C @ _factor(delta * A, 1),
-        "this is the way back: it reads zero-order hold's weights in the mixed form",
+TRANSLATE_MISTAKES = {
+    "C is unchanged: the library's B_bar still holds the factor that C must undo": lambda A, B, C, delta: C,
+    "this is the way back: it reads zero-order hold's weights in the mixed form": (
+        lambda A, B, C, delta: C @ _factor(delta * A, 1)
     ),
-    (
-        lambda A, B, C, delta: C @ _factor(A, -1),
-        "the factor belongs to a step of length 1; here the step is delta",
+    "the factor belongs to a step of length 1; here the step is delta": (
+        lambda A, B, C, delta: C @ _factor(A, -1)
     ),
-]
+}
 
 
 @grader(
@@ -125,7 +115,7 @@ def grade_translate(answer):
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
     cases = [(flow.A, flow.B, flow.C, delta) for flow, delta in _flows()]
-    mistakes = [(told(wrong), sentence) for wrong, sentence in TRANSLATE_MISTAKES]
+    mistakes = {sentence: told(wrong) for sentence, wrong in TRANSLATE_MISTAKES.items()}
     hint = "the lag operators of zero-order hold with your C are not those of the mixed form"
     problem = agrees(found, wanted, cases, hint, mistakes=mistakes)
     flow, _ = FREE_MASS
@@ -134,15 +124,11 @@ def grade_translate(answer):
     return None
 
 
-def _delay(N: int):
-    eye = torch.eye(N, dtype=f64)
-    return System(eye.roll(1, 1).triu(), eye[:, -1:], eye[:1])
-
-
 def _systems():
     for seed, (N, d, p) in enumerate(((1, 1, 1), (2, 1, 3), (3, 2, 2), (5, 3, 1))):
         yield random_stable(N, d, p, rho=0.9, **seeded(seed))
-    yield _delay(3)
+    eye = torch.eye(3, dtype=f64)
+    yield System(eye.roll(1, 1).triu(), eye[:, -1:], eye[:1])  # a delay
 
 
 def _balanced(M, N, *, power: float = 0.5, lag: int = 1, turned: bool = False):
@@ -154,14 +140,13 @@ def _balanced(M, N, *, power: float = 0.5, lag: int = 1, turned: bool = False):
     return System(A.T.contiguous() if turned else A, reach[:, :d], see[:p])
 
 
-REALIZE_MISTAKES = [
-    (partial(_balanced, lag=0), "your A is the identity: the table that gives A must start one lag later"),
-    (
-        partial(_balanced, power=1.0),
-        "the singular values are in O and in R: the product O R is then not the Hankel matrix",
+REALIZE_MISTAKES = {
+    "your A is the identity: the table that gives A must start one lag later": partial(_balanced, lag=0),
+    "the singular values are in O and in R: the product O R is then not the Hankel matrix": (
+        partial(_balanced, power=1.0)
     ),
-    (partial(_balanced, turned=True), "your A is transposed: O stands left of it, R right of it"),
-]
+    "your A is transposed: O stands left of it, R right of it": partial(_balanced, turned=True),
+}
 
 
 @grader(
@@ -173,12 +158,8 @@ def grade_realize(answer):
     """A function (M (n, p, d), N) -> A (N, N), B (N, d), C (p, N), or a `System`, judged on later lags."""
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
-    shown, cases = {}, []
-    for system in _systems():
-        N = system.N
-        M = impulse_response(system, 4 * N)
-        shown[tuple(M.shape)] = M
-        cases.append((M[: 2 * N], N))
+    lags = [(impulse_response(system, 4 * system.N), system.N) for system in _systems()]
+    cases, shown = [(M[: 2 * N], N) for M, N in lags], {tuple(M.shape): M for M, _ in lags}
 
     def answered(realize):
         def lags(M, N):
@@ -193,6 +174,6 @@ def grade_realize(answer):
     def wanted(M, N):
         return shown[(4 * N, *M.shape[1:])]
 
-    mistakes = [(answered(wrong), sentence) for wrong, sentence in REALIZE_MISTAKES]
+    mistakes = {sentence: answered(wrong) for sentence, wrong in REALIZE_MISTAKES.items()}
     hint = "your system does not answer as the hidden one does"
     return agrees(answered(answer), wanted, cases, hint, mistakes=mistakes, rtol=1e-6, atol=1e-8)

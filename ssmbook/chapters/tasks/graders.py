@@ -5,10 +5,9 @@ from functools import partial
 
 import torch
 
-from ssmbook.exercises import agrees, grader
+from ssmbook.chapters._graded import f64
+from ssmbook.exercises import agrees, grader, judged
 from ssmbook.experiments import tasks
-
-f64 = torch.float64
 
 
 def _turned(turns, nearest=torch.round):
@@ -16,18 +15,16 @@ def _turned(turns, nearest=torch.round):
     return nearest(torch.angle(state) * 3 / (2 * math.pi)).long()
 
 
-CLOCK_MISTAKES = [
-    (_turned, "your positions run from -1 to 1: an angle below zero belongs to position 2"),
-    (
-        lambda turns: _turned(turns, torch.floor) % 3,
-        "you round down, and an angle a hair below a third counts as the third before it",
+CLOCK_MISTAKES = {
+    "your positions run from -1 to 1: an angle below zero belongs to position 2": _turned,
+    "you round down, and an angle a hair below a third counts as the third before it": (
+        lambda turns: _turned(turns, torch.floor) % 3
     ),
-    (
-        lambda turns: _turned(torch.cat([0 * turns[:1], turns[:-1]])) % 3,
-        "you say where the clock stood before each token turned it",
+    "you say where the clock stood before each token turned it": (
+        lambda turns: _turned(torch.cat([0 * turns[:1], turns[:-1]])) % 3
     ),
-    (lambda turns: -_turned(turns) % 3, "your clock turns the other way round"),
-]
+    "your clock turns the other way round": lambda turns: -_turned(turns) % 3,
+}
 
 
 @grader(
@@ -54,22 +51,19 @@ def _copier(L, *, whole=2 * math.pi, ends=False, summed=False, late=0):
     return poles, poles**-late / (1 if summed else L)
 
 
-COPIER_MISTAKES = [
-    (
-        partial(_copier, ends=True),
-        "your first and last pole are one: a circle cut into L parts ends where it began",
+COPIER_MISTAKES = {
+    "your first and last pole are one: a circle cut into L parts ends where it began": (
+        partial(_copier, ends=True)
     ),
-    (
-        partial(_copier, whole=math.pi),
-        "your poles fill half of the circle, and after L steps half of them point the other way",
+    "your poles fill half of the circle, and after L steps half of them point the other way": (
+        partial(_copier, whole=math.pi)
     ),
-    (
-        partial(_copier, summed=True),
-        "right in time and L times too large: each of the poles brings the whole symbol",
+    "right in time and L times too large: each of the poles brings the whole symbol": (
+        partial(_copier, summed=True)
     ),
-    (partial(_copier, late=1), "your symbols come one token late"),
-    (partial(_copier, late=-1), "your symbols come one token early"),
-]
+    "your symbols come one token late": partial(_copier, late=1),
+    "your symbols come one token early": partial(_copier, late=-1),
+}
 
 
 def _weights(copier, L):
@@ -104,12 +98,9 @@ def _form_of_copier(copier, L):
 )
 def grade_copier(answer):
     """A function L -> (poles (N,), read (N,)), N <= L, with weight 1 at distance L and none up to 2L - 1."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    lengths = (1, 2, 3, 5, 8, 16)
-    for problem in (_form_of_copier(answer, L) for L in lengths):
-        if problem:
-            return problem
+    cases = [(L,) for L in (1, 2, 3, 5, 8, 16)]
+    if problem := judged(answer, _form_of_copier, cases):
+        return problem
 
     def wanted(L):
         return torch.eye(2 * L, dtype=f64)[L]
@@ -117,8 +108,7 @@ def grade_copier(answer):
     hint = "that does not copy; of its weights, counted from distance 0"
     if bool((answer(16)[0].to(torch.complex128).imag == 0).all()):
         hint = f"all your poles are real, they fade or flip in place, and {hint}"
-    mistakes = [(partial(_weights, wrong), say) for wrong, say in COPIER_MISTAKES]
-    cases = [(L,) for L in lengths]
+    mistakes = {say: partial(_weights, wrong) for say, wrong in COPIER_MISTAKES.items()}
     return agrees(partial(_weights, answer), wanted, cases, hint, mistakes=mistakes, atol=1e-4)
 
 
@@ -132,31 +122,20 @@ def _found(tokens, *, own=False, one=False, accidental=False, early=False):
     return same & (lag >= (0 if own else 1)) & ((lag % 3 == early) | accidental)
 
 
-LOOK_MISTAKES = [
-    (partial(_found, one=True), "your head compares one symbol, and other keys have the same one"),
-    (
-        partial(_found, accidental=True),
-        "your head also finds the key where none was told, across the border of two pairs, and of that only "
-        "the distance tells",
+LOOK_MISTAKES = {
+    "your head compares one symbol, and other keys have the same one": partial(_found, one=True),
+    "your head also finds the key where none was told, across the border of two pairs, and of that only "
+    "the distance tells": partial(_found, accidental=True),
+    "your head finds the end of the key, and the value stands one token further on": (
+        partial(_found, early=True)
     ),
-    (
-        partial(_found, early=True),
-        "your head finds the end of the key, and the value stands one token further on",
-    ),
-    (partial(_found, own=True), "your head also finds the question itself, which holds the same key"),
-]
+    "your head also finds the question itself, which holds the same key": partial(_found, own=True),
+}
 
 
-def _look_cases():
-    """Sequences of 1, 4, 8 and 64 pairs, each with the answers."""
-    draw = torch.Generator().manual_seed(0)
-    drawn = (tasks.draw("recall", L, 1, generator=draw) for L in (1, 4, 8, 64))
-    return [(tokens[0], answers[0]) for tokens, answers in drawn]
-
-
-def _form_of_table(alpha, tokens):
+def _form_of_table(look, tokens):
     """What is wrong with the form of the rows that are read, those of the questions, if anything."""
-    n, asked = len(tokens), (tokens == tasks.ANSWER).nonzero()[:, 0]
+    alpha, n, asked = look(tokens), len(tokens), (tokens == tasks.ANSWER).nonzero()[:, 0]
     if not isinstance(alpha, torch.Tensor) or tuple(alpha.shape) != (n, n):
         found = tuple(alpha.shape) if isinstance(alpha, torch.Tensor) else type(alpha).__name__
         return f"for {n} tokens return a tensor {(n, n)}; got {found}"
@@ -185,25 +164,22 @@ def _shares(look, tokens):
 )
 def grade_look(answer):
     """A function tokens (n,) -> table (n, n) of a causal head that answers recall, at any number of pairs."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
-    cases = _look_cases()
-    for tokens, _ in cases:
-        problem = _form_of_table(answer(tokens.clone()), tokens)
-        if problem:
-            return problem
-    answers = {len(tokens): each[each >= 0] for tokens, each in cases}
+    draw = torch.Generator().manual_seed(0)
+    drawn = [tasks.draw("recall", L, 1, generator=draw) for L in (1, 4, 8, 64)]
+    runs = [(tokens[0],) for tokens, _ in drawn]
+    if problem := judged(answer, _form_of_table, runs):
+        return problem
+    answers = {tokens.shape[1]: each[each >= 0] for tokens, each in drawn}
 
     def wanted(tokens):
         return torch.nn.functional.one_hot(answers[len(tokens)], tasks.VOCABULARY).to(f64)
 
-    shares, runs = partial(_shares, answer), [(tokens,) for tokens, _ in cases]
+    shares = partial(_shares, answer)
     if agrees(lambda tokens: shares(tokens) > 0.5, wanted, runs, "wrong") is None:
         return None
     hint = "not the answers; of the weight that question q gives to symbol s"
-    mistakes = [
-        (partial(_shares, partial(wrong, accidental=across)), say)  # each with the other mistake and without
-        for wrong, say in LOOK_MISTAKES
-        for across in (wrong.keywords.get("accidental", False), True)
-    ]
-    return agrees(shares, wanted, runs, hint, mistakes=mistakes)
+    alone, both = {}, {}  # each mistake without and with that of the borders
+    for say, wrong in LOOK_MISTAKES.items():
+        alone[say], both[say] = partial(_shares, wrong), partial(_shares, partial(wrong, accidental=True))
+    problem = agrees(shares, wanted, runs, hint, mistakes=alone)
+    return agrees(shares, wanted, runs, hint, mistakes=both) if problem.startswith(hint) else problem

@@ -3,27 +3,8 @@
 import torch
 
 from ssmbook.chapters._graded import f64, seeded
-from ssmbook.exercises import agrees, grader
+from ssmbook.exercises import grader
 from ssmbook.maps import LTISSM
-
-
-def _cases():
-    for seed, (n, weight) in enumerate(((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002))):
-        like = seeded(seed)
-        M = LTISSM.random(4, 3, N=5, rho=0.8, **like).system.lags(n).detach()
-        yield M, torch.randn(3, 4, **like), weight
-    V = torch.eye(2, dtype=f64)
-    M = torch.zeros(12, 2, 2, dtype=f64)
-    M[5] = -V  # a hole far out: nothing before it is safe
-    yield M, V, 1.0
-    yield M / 2, V, 0.5  # and one that only the weighted head has
-    yield torch.zeros_like(M), V, 1.0  # safe from the start
-    M = M.clone()
-    M[7] = torch.tensor([[3.0, 0.0], [0.0, -1.0]], dtype=f64)  # a large norm hides the hole
-    yield M, V, 1.0
-    M = M.clone()
-    M[-1] = -V  # never safe
-    yield M, V, 1.0
 
 
 def _bad(M, V, a):
@@ -55,27 +36,39 @@ def _by_weyl(M, V, a):
     return _after_last(a * sigma - torch.linalg.matrix_norm(M, ord=2) < a * sigma / 2)
 
 
-def _last_bad(M, V, a):
-    bad = _bad(M, V, a)
-    return int(bad.nonzero().max()) if bad.any() else 0
-
-
-SAFE_MISTAKES = [
-    (_first_safe, "your distance is the first safe one, and a later lag may fall again"),
-    (_by_norm, "a large norm can hide a hole: look at the second singular value"),
-    (_by_weyl, "safe, but not the smallest: you used the norm of M, which is only a bound"),
-    (_last_bad, "that is the last distance that is not safe, one too early"),
-]
-
-
 @grader(
     "trade-off/safe-distance",
+    right=_safe_from,
+    hint="the distance is wrong",
+    mistakes={
+        "your distance is the first safe one, and a later lag may fall again": _first_safe,
+        "a large norm can hide a hole: look at the second singular value": _by_norm,
+        "safe, but not the smallest: you used the norm of M, which is only a bound": _by_weyl,
+        "that is the last distance that is not safe, one too early": (
+            lambda M, V, a: max(_safe_from(M, V, a) - 1, 0)
+        ),
+    },
     formula="take the second singular value of a * V + M[tau] for every tau; the answer is one more than the "
     "last tau where it is below half of a * sigma_2(V), 0 if there is none",
 )
-def grade_safe_distance(answer):
-    """A function (M (n, p, d), V (p, d), a) -> int: the distance from which the sum's floor stays up."""
-    return agrees(answer, _safe_from, _cases(), "the distance is wrong", mistakes=SAFE_MISTAKES)
+def safe_distance_cases():
+    """For a function (M (n, p, d), V (p, d), a) -> int: the distance from which the sum's floor stays up."""
+    for seed, (n, weight) in enumerate(((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002))):
+        like = seeded(seed)
+        M = LTISSM.random(4, 3, N=5, rho=0.8, **like).system.lags(n).detach()
+        yield M, torch.randn(3, 4, **like), weight
+    V = torch.eye(2, dtype=f64)
+    M = torch.zeros(12, 2, 2, dtype=f64)
+    M[5] = -V  # a hole far out: nothing before it is safe
+    yield M, V, 1.0
+    yield M / 2, V, 0.5  # and one that only the weighted head has
+    yield torch.zeros_like(M), V, 1.0  # safe from the start
+    M = M.clone()
+    M[7] = torch.tensor([[3.0, 0.0], [0.0, -1.0]], dtype=f64)  # a large norm hides the hole
+    yield M, V, 1.0
+    M = M.clone()
+    M[-1] = -V  # never safe
+    yield M, V, 1.0
 
 
 def _looked_at(T):
@@ -87,61 +80,50 @@ def _share(a, at=_looked_at):
     return a[-1] / largest if largest > 0 else a[-1]
 
 
-SHARE_MISTAKES = [
-    (
-        lambda a: a[-1] / a[0],
-        "you compare with the nearest distance alone: a tiny a_1 would make the share large",
-    ),
-    (
-        lambda a: a[-1] / a.max(),
-        "you look at every distance; the definition looks at the powers of two and at T",
-    ),
-    (
-        lambda a: _share(a, lambda T: [t for t in _looked_at(T) if t & (t - 1) == 0]),
-        "a share is at most 1: T itself belongs to the distances, also when it is no power of two",
-    ),
-    (lambda a: a[-1], "that is a norm and not a share: over what?"),
-]
+@grader(
+    "trade-off/share",
+    right=_share,
+    hint="the share is wrong",
+    mistakes={
+        "you compare with the nearest distance alone: a tiny a_1 would make the share large": (
+            lambda a: a[-1] / a[0]
+        ),
+        "you look at every distance; the definition looks at the powers of two and at T": (
+            lambda a: a[-1] / a.max()
+        ),
+        "a share is at most 1: T itself belongs to the distances, also when it is no power of two": (
+            lambda a: _share(a, lambda T: [t for t in _looked_at(T) if t & (t - 1) == 0])
+        ),
+        "that is a norm and not a share: over what?": lambda a: a[-1],
+    },
+    formula="divide a_T by the largest of a_1, a_2, a_4, ... and a_T; where that is 0 the share is 0",
+)
+def share_cases():
+    """For a function (a (T,)) -> the share kept at distance T."""
+    rows = ((3.0,), (1e-9, 0.5, 7.0, 0.2), (1.0, 2.0, 9.0, 3.0, 0.5, 4.0), (1.0, 1.0, 5.0))
+    return [(torch.tensor(row, dtype=f64),) for row in rows]
 
 
 @grader(
-    "trade-off/share",
-    formula="divide a_T by the largest of a_1, a_2, a_4, ... and a_T; where that is 0 the share is 0",
+    "trade-off/state",
+    right=lambda K, v: K @ torch.linalg.pinv(K) @ v,
+    hint="the answers are not the best ones",
+    mistakes={
+        "that is linear attention, which answers with the other values too: the keys overlap": (
+            lambda K, v: K @ K.mT @ v
+        ),
+        "exact answers need as many numbers in the state as values, and c is too small for that": (
+            lambda K, v: v
+        ),
+        "that is the average: the state may read the keys": lambda K, v: v.mean(0).expand_as(v),
+        "softmax keeps all pairs: a linear state answers with a product of one matrix and the question": (
+            lambda K, v: torch.softmax(K @ K.mT, dim=-1) @ v
+        ),
+    },
+    formula="S = (pinv(K) v)^T is the best state, so the answers are K pinv(K) v",
 )
-def grade_share(answer):
-    """A function (a (T,)) -> the share kept at distance T."""
-    rows = ((3.0,), (1e-9, 0.5, 7.0, 0.2), (1.0, 2.0, 9.0, 3.0, 0.5, 4.0), (1.0, 1.0, 5.0))
-    cases = [(torch.tensor(row, dtype=f64),) for row in rows]
-    return agrees(answer, _share, cases, "the share is wrong", mistakes=SHARE_MISTAKES)
-
-
-def _best_answers(K, v):
-    return K @ torch.linalg.pinv(K) @ v
-
-
-def _of_attention(K, v):
-    return K @ K.mT @ v
-
-
-STATE_MISTAKES = [
-    (_of_attention, "that is linear attention, which answers with the other values too: the keys overlap"),
-    (
-        lambda K, v: v,
-        "exact answers need as many numbers in the state as values, and c is too small for that",
-    ),
-    (lambda K, v: v.mean(0).expand_as(v), "that is the average: the state may read the keys"),
-    (
-        lambda K, v: torch.softmax(K @ K.mT, dim=-1) @ v,
-        "softmax keeps all pairs: a linear state answers with a product of one matrix and the question",
-    ),
-]
-
-
-@grader("trade-off/state", formula="S = (pinv(K) v)^T is the best state, so the answers are K pinv(K) v")
-def grade_state(answer):
-    """A function (K (m, c), v (m, r)) -> the best answers (m, r) of a linear state."""
-    cases = []
+def state_cases():
+    """For a function (K (m, c), v (m, r)) -> the best answers (m, r) of a linear state."""
     for seed, (m, c, r) in enumerate(((3, 5, 2), (8, 4, 3), (12, 5, 1))):
         like = seeded(seed)
-        cases.append((torch.randn(m, c, **like), torch.randn(m, r, **like)))
-    return agrees(answer, _best_answers, cases, "the answers are not the best ones", mistakes=STATE_MISTAKES)
+        yield torch.randn(m, c, **like), torch.randn(m, r, **like)

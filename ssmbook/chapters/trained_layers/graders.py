@@ -4,9 +4,8 @@ from functools import partial
 
 import torch
 
-from ssmbook.exercises import agrees, grader
-
-f64 = torch.float64
+from ssmbook.chapters._graded import f64, no_pair, seeded
+from ssmbook.exercises import agrees, grader, judged
 
 
 def _heads_used(alpha, V, eps, *, power=2, left=lambda tail: tail):
@@ -22,62 +21,46 @@ def _by_size(alpha, V, eps):
     return int((energy.flip(0).cumsum(0).flip(0) / energy.sum() > eps).sum())
 
 
-USED_MISTAKES = [
-    (
-        partial(_heads_used, power=1),
-        "you add singular values, and an energy is a sum of their squares",
-    ),
-    (
-        _by_size,
-        "you add the energies of the heads one by one, and heads that resemble one another share a direction",
-    ),
-    (
-        partial(_heads_used, left=torch.sqrt),
-        "eps is a share of the energy, and you compare it with a share of the norm",
-    ),
-    (
-        lambda alpha, V, eps: _heads_used(alpha, V, eps) + 1,
-        "one head too many: with H heads the values from the one after them on are left",
-    ),
-]
-
-
-def _used_cases():
-    new = {"generator": torch.Generator().manual_seed(0), "dtype": f64}
+@grader(
+    "trained-layers/heads-used",
+    right=_heads_used,
+    hint="not the count of sum_h alpha^h ⊗ V_h",
+    mistakes={
+        "you add singular values, and an energy is a sum of their squares": partial(_heads_used, power=1),
+        "you add the energies of the heads one by one, and heads that resemble one another share a "
+        "direction": _by_size,
+        "eps is a share of the energy, and you compare it with a share of the norm": (
+            partial(_heads_used, left=torch.sqrt)
+        ),
+        "one head too many: with H heads the values from the one after them on are left": (
+            lambda alpha, V, eps: _heads_used(alpha, V, eps) + 1
+        ),
+    },
+    formula="The eigenvalues of the product of the two Gram matrices are the energies; count the tails above "
+    "eps of the whole",
+)
+def heads_used_cases():
+    """For a function (alpha (H, n, n), V (H, p, d), eps) -> fewest heads that leave eps of the energy."""
+    new = seeded(0)
     for H, n, p, d in ((4, 9, 3, 5), (6, 12, 4, 4), (2, 5, 7, 2)):
         alpha = torch.randn(H, n, n, **new).softmax(-1)
         V = torch.randn(H, p, d, **new) * 2.0 ** -torch.arange(H, dtype=f64)[:, None, None]
         yield from ((alpha, V, eps) for eps in (0.3, 0.1, 0.03, 0.01, 0.001))
 
 
-@grader(
-    "trained-layers/heads-used",
-    formula="The eigenvalues of the product of the two Gram matrices are the energies; count the tails above "
-    "eps of the whole",
-)
-def grade_heads_used(answer):
-    """A function (alpha (H, n, n), V (H, p, d), eps) -> fewest heads that leave eps of the energy or less."""
-    hint = "not the count of sum_h alpha^h ⊗ V_h"
-    return agrees(answer, _heads_used, _used_cases(), hint, mistakes=USED_MISTAKES)
-
-
 def _layer(d, H, seed):
     """An attention layer of PyTorch with biases everywhere, as trained ones have them."""
     layer = torch.nn.MultiheadAttention(d, H, batch_first=True, dtype=f64)
-    draw = torch.Generator().manual_seed(seed)
+    new = seeded(seed)
     with torch.no_grad():
         for part in layer.parameters():
-            part.copy_(torch.randn(part.shape, generator=draw, dtype=f64) / part.shape[-1] ** 0.5)
+            part.copy_(torch.randn(part.shape, **new) / part.shape[-1] ** 0.5)
     return layer.requires_grad_(False)
 
 
 def _layer_cases():
-    sizes = ((4, 1, 3), (6, 2, 5), (12, 3, 7))
-    draw = torch.Generator().manual_seed(9)
-    return [
-        (_layer(d, H, seed), torch.randn(n, d, generator=draw, dtype=f64))
-        for seed, (d, H, n) in enumerate(sizes)
-    ]
+    sizes, new = ((4, 1, 3), (6, 2, 5), (12, 3, 7)), seeded(9)
+    return [(_layer(d, H, seed), torch.randn(n, d, **new)) for seed, (d, H, n) in enumerate(sizes)]
 
 
 def _weights_reported(layer, x):
@@ -121,44 +104,35 @@ def _maps(layer, x, *, woven=False, flipped=False, stacked=False):
     return V.mT if flipped else V
 
 
-ALPHA_MISTAKES = [
-    (
-        partial(_alpha, scale=1.0),
-        "your scores are not divided by the root of a head's width",
+ALPHA_MISTAKES = {
+    "your scores are not divided by the root of a head's width": partial(_alpha, scale=1.0),
+    "your queries and keys are without their biases": partial(_alpha, biased=False),
+    "your columns sum to 1; a token's weights stand in its row": partial(_alpha, dim=-2),
+    "your heads take every H-th row of the projections, and a head owns d / H rows in a run": (
+        partial(_alpha, woven=True)
     ),
-    (partial(_alpha, biased=False), "your queries and keys are without their biases"),
-    (partial(_alpha, dim=-2), "your columns sum to 1; a token's weights stand in its row"),
-    (
-        partial(_alpha, woven=True),
-        "your heads take every H-th row of the projections, and a head owns d / H rows in a run",
+}
+MAPS_MISTAKES = {
+    "your heads cut the output matrix by rows, and a head's values enter through columns": (
+        partial(_maps, stacked=True)
     ),
-]
-MAPS_MISTAKES = [
-    (
-        partial(_maps, stacked=True),
-        "your heads cut the output matrix by rows, and a head's values enter through columns",
+    "your value maps are transposed: V_h stands to the left of a token": partial(_maps, flipped=True),
+    "your value maps take every H-th row, and a head owns d / H rows in a run": partial(_maps, woven=True),
+}
+OFFSET_MISTAKES = {
+    "the bias of the values is missing: rows of alpha sum to 1, so it arrives whole": (
+        lambda layer, x: layer.out_proj.bias
     ),
-    (partial(_maps, flipped=True), "your value maps are transposed: V_h stands to the left of a token"),
-    (
-        partial(_maps, woven=True),
-        "your value maps take every H-th row, and a head owns d / H rows in a run",
+    "the bias of the values passes through the output matrix, and you add it as it is": (
+        lambda layer, x: layer.in_proj_bias[2 * x.shape[1] :] + layer.out_proj.bias
     ),
-]
-OFFSET_MISTAKES = [
-    (
-        lambda layer, x: layer.out_proj.bias,
-        "the bias of the values is missing: rows of alpha sum to 1, so it arrives whole",
-    ),
-    (
-        lambda layer, x: layer.in_proj_bias[2 * x.shape[1] :] + layer.out_proj.bias,
-        "the bias of the values passes through the output matrix, and you add it as it is",
-    ),
-    (lambda layer, x: 0 * x[0], "you give none, and the biases of values and output are not zero"),
-]
+    "you give none, and the biases of values and output are not zero": lambda layer, x: 0 * x[0],
+}
 
 
-def _form_of_reading(found, H, n, d):
+def _form_of_reading(read, layer, x):
     """What is wrong with the form of (alpha, V, offset), if anything."""
+    found, H, (n, d) = read(layer, x), layer.num_heads, x.shape
     if not isinstance(found, tuple) or len(found) != 3:
         return f"return (alpha, V, offset); got {type(found).__name__}"
     if not all(isinstance(part, torch.Tensor) for part in found):
@@ -179,23 +153,17 @@ def _form_of_reading(found, H, n, d):
 )
 def grade_read(answer):
     """A function (layer, x (n, d)) -> alpha (H, n, n), V (H, d, d), offset (d,) of PyTorch's attention."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
     cases = _layer_cases()
-    for layer, x in cases:
-        problem = _form_of_reading(answer(layer, x.clone()), layer.num_heads, *x.shape)
-        if problem:
-            return problem
+    if problem := judged(answer, _form_of_reading, cases):
+        return problem
     parts = (
         ("alpha: not the layer's weights", _weights_reported, ALPHA_MISTAKES),
         ("alpha is right, V is not", _maps_probed, MAPS_MISTAKES),
         ("alpha and V are right, the offset is not", _offset_probed, OFFSET_MISTAKES),
     )
     for place, (hint, wanted, mistakes) in enumerate(parts):
-        problem = agrees(
-            lambda layer, x, place=place: answer(layer, x)[place], wanted, cases, hint, mistakes=mistakes
-        )
-        if problem:
+        found = lambda *case, place=place: answer(*case)[place]  # noqa: E731
+        if problem := agrees(found, wanted, cases, hint, mistakes=mistakes):
             return problem
     return None
 
@@ -215,34 +183,32 @@ def _cut(alpha, V, x, k):
     return alpha[kept], V[kept]
 
 
-MERGE_MISTAKES = [
-    (_cut, "you keep the k largest heads as they are: the best ones are mixtures of all"),
-    (
-        partial(_merged, read=lambda V, x: V),
-        "those are the best for tokens that point everywhere alike: you do not look at x",
+MERGE_MISTAKES = {
+    "you keep the k largest heads as they are: the best ones are mixtures of all": _cut,
+    "those are the best for tokens that point everywhere alike: you do not look at x": (
+        partial(_merged, read=lambda V, x: V)
     ),
-    (
-        partial(_merged, read=lambda V, x: V @ (x.mT @ x)),
-        "you weigh the tokens twice: x^T x holds squares, and the maps are read on x itself",
+    "you weigh the tokens twice: x^T x holds squares, and the maps are read on x itself": (
+        partial(_merged, read=lambda V, x: V @ (x.mT @ x))
     ),
-    (
-        partial(_merged, read=lambda V, x: V @ (x - x.mean(0)).mT),
-        "you take the mean off the tokens, and the layer reads it with the rest",
+    "you take the mean off the tokens, and the layer reads it with the rest": (
+        partial(_merged, read=lambda V, x: V @ (x - x.mean(0)).mT)
     ),
-]
+}
 
 
 def _merge_cases():
-    new = {"generator": torch.Generator().manual_seed(5), "dtype": f64}
+    new = seeded(5)
     for H, n, p, d, k in ((3, 5, 2, 4, 1), (5, 8, 4, 3, 2), (6, 9, 5, 5, 3), (4, 6, 2, 3, 4)):
         alpha, V = torch.randn(H, n, n, **new).softmax(-1), torch.randn(H, p, d, **new)
         yield alpha, V, torch.randn(n, d, **new) @ torch.randn(d, d, **new) + 2 * torch.randn(d, **new), k
 
 
-def _form_of_heads(found, k, n, p, d):
+def _form_of_heads(merge, alpha, V, x, k):
     """What is wrong with the form of (alpha, V), if anything."""
-    if not isinstance(found, tuple) or len(found) != 2:
-        return f"return the pair (alpha, V); got {type(found).__name__}"
+    (_, p, d), n, found = V.shape, len(x), merge(alpha, V, x, k)
+    if problem := no_pair(found):
+        return problem
     if not all(isinstance(part, torch.Tensor) for part in found):
         return f"both must be tensors; got {' and '.join(type(part).__name__ for part in found)}"
     shapes = [tuple(part.shape) for part in found]
@@ -258,14 +224,9 @@ def _form_of_heads(found, k, n, p, d):
 )
 def grade_merge(answer):
     """A function (alpha, V, x, k) -> (alpha (k, n, n), V (k, p, d)), the nearest k heads on the tokens x."""
-    if not callable(answer):
-        return f"expected a function; got {type(answer).__name__}"
     cases = list(_merge_cases())
-    for alpha, V, x, k in cases:
-        found = answer(alpha.clone(), V.clone(), x.clone(), k)
-        problem = _form_of_heads(found, k, len(x), *V.shape[1:])
-        if problem:
-            return problem
+    if problem := judged(answer, _form_of_heads, cases):
+        return problem
 
     def outputs(heads, *case):
         """What the heads' blocks make of the tokens: (n, n, p, n)."""
@@ -273,6 +234,6 @@ def grade_merge(answer):
         return torch.einsum("hij,hpd,md->ijpm", alpha, V, case[2])
 
     hint = "not the nearest k heads; of what block (i, j) makes of the tokens"
-    mistakes = [(partial(outputs, wrong), say) for wrong, say in MERGE_MISTAKES]
+    mistakes = {say: partial(outputs, wrong) for say, wrong in MERGE_MISTAKES.items()}
     wanted = partial(outputs, _merged)
     return agrees(partial(outputs, answer), wanted, cases, hint, mistakes=mistakes, rtol=1e-5, atol=1e-8)

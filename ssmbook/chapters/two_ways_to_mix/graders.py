@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, heads_agree, seeded, summed
-from ssmbook.exercises import agrees, grader
+from ssmbook.exercises import grader
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
 
@@ -19,29 +19,30 @@ def _window(n, w):
     return _band(n, w, lambda lag: (lag >= 0) & (lag < w))
 
 
-WINDOW_MISTAKES = [
-    (
-        lambda n, w: _window(n, w) / _window(n, w).sum(1, keepdim=True),
-        "your rows sum to 1, and here the first rows sum to less: a token before the first counts as 0",
-    ),
-    (
-        lambda n, w: _band(n, w, lambda lag: (lag >= 0) & (lag <= w)),
-        "your window holds w + 1 tokens: the token itself is one of the w",
-    ),
-    (lambda n, w: _window(n, w).T, "your table is transposed: rows are outputs, and the past is to the left"),
-    (
-        lambda n, w: _band(n, w, lambda lag: lag.abs() < w),
-        "your outputs see their future: entries above the diagonal are 0",
-    ),
-    (lambda n, w: w * _window(n, w), "that is the moving sum: the average divides by w"),
-]
-
-
-@grader("two-ways-to-mix/window", formula="Row i holds 1/w at j = i, i-1, ..., i-w+1, as far as those exist")
-def grade_window(answer):
-    """A function (n, w) -> (n, n) table of the moving average over the last w tokens."""
-    cases = [(1, 1), (5, 1), (5, 3), (4, 9), (17, 6)]
-    return agrees(answer, _window, cases, "the table is not the moving average", mistakes=WINDOW_MISTAKES)
+@grader(
+    "two-ways-to-mix/window",
+    right=_window,
+    hint="the table is not the moving average",
+    mistakes={
+        "your rows sum to 1, and here the first rows sum to less: a token before the first counts as 0": (
+            lambda n, w: _window(n, w) / _window(n, w).sum(1, keepdim=True)
+        ),
+        "your window holds w + 1 tokens: the token itself is one of the w": (
+            lambda n, w: _band(n, w, lambda lag: (lag >= 0) & (lag <= w))
+        ),
+        "your table is transposed: rows are outputs, and the past is to the left": (
+            lambda n, w: _window(n, w).T
+        ),
+        "your outputs see their future: entries above the diagonal are 0": (
+            lambda n, w: _band(n, w, lambda lag: lag.abs() < w)
+        ),
+        "that is the moving sum: the average divides by w": lambda n, w: w * _window(n, w),
+    },
+    formula="Row i holds 1/w at j = i, i-1, ..., i-w+1, as far as those exist",
+)
+def window_cases():
+    """For a function (n, w) -> (n, n) table of the moving average over the last w tokens."""
+    return [(1, 1), (5, 1), (5, 3), (4, 9), (17, 6)]
 
 
 def _missed(M, H, repeats=lambda n: torch.arange(n, 0, -1, dtype=f64).sqrt(), power=2):
@@ -51,33 +52,32 @@ def _missed(M, H, repeats=lambda n: torch.arange(n, 0, -1, dtype=f64).sqrt(), po
     return float(sigma[H:].sum() / sigma.sum())
 
 
-MISSED_MISTAKES = [
-    (
-        lambda M, H: _missed(M, H, lambda n: torch.ones(n, dtype=f64)),
-        "you count every lag once: lag τ stands n - τ times in the table",
-    ),
-    (
-        lambda M, H: _missed(M, H, lambda n: torch.arange(n, 0, -1, dtype=f64)),
-        "a row that stands m times is worth one row times the root of m, and you multiply by m",
-    ),
-    (partial(_missed, power=1), "energy is a sum of squares: square the singular values before you add them"),
-    (lambda M, H: 1 - _missed(M, H), "that is the share the heads keep; asked is the share they miss"),
-]
-
-
 def _lags(n, p, d, seed):
     return torch.randn(n, p, d, **seeded(seed))
 
 
 @grader(
     "two-ways-to-mix/missed",
+    right=_missed,
+    hint="not the missed share",
+    mistakes={
+        "you count every lag once: lag τ stands n - τ times in the table": (
+            lambda M, H: _missed(M, H, lambda n: torch.ones(n, dtype=f64))
+        ),
+        "a row that stands m times is worth one row times the root of m, and you multiply by m": (
+            lambda M, H: _missed(M, H, lambda n: torch.arange(n, 0, -1, dtype=f64))
+        ),
+        "energy is a sum of squares: square the singular values before you add them": (
+            partial(_missed, power=1)
+        ),
+        "that is the share the heads keep; asked is the share they miss": lambda M, H: 1 - _missed(M, H),
+    },
     formula="Scale row τ of the n × pd table by the root of n - τ; of its squared singular values add those "
     "after the first H, and divide by the sum of all",
 )
-def grade_missed(answer):
-    """A function (lags (n, p, d), H) -> share of the energy that the best H heads miss."""
-    cases = [(_lags(7, 2, 2, 0), 1), (_lags(9, 3, 2, 1), 2), (_lags(5, 2, 3, 2), 0), (_lags(3, 2, 2, 3), 3)]
-    return agrees(answer, _missed, cases, "not the missed share", mistakes=MISSED_MISTAKES)
+def missed_cases():
+    """For a function (lags (n, p, d), H) -> share of the energy that the best H heads miss."""
+    return [(_lags(7, 2, 2, 0), 1), (_lags(9, 3, 2, 1), 2), (_lags(5, 2, 3, 2), 0), (_lags(3, 2, 2, 3), 3)]
 
 
 def _fading_heads(theta, rho, n):
@@ -100,15 +100,14 @@ def _upper_too(theta, rho, n):
     return summed(alpha, _fading_heads(theta, rho, n)[1])
 
 
-FADING_MISTAKES = [
-    (lambda theta, rho, n: _of_fading(theta, 1.0, n), "your state turns and does not fade: where is rho?"),
-    (_upper_too, "your outputs see their future: the tables are 0 above the diagonal"),
-    (lambda theta, rho, n: _of_fading(-theta, rho, n), "your state turns the other way: mind the sign of J"),
-    (
-        lambda theta, rho, n: _of_fading(theta, 1.0, n) * rho,
-        "you shrink once: after τ steps the factor is rho to the power τ",
+FADING_MISTAKES = {
+    "your state turns and does not fade: where is rho?": lambda theta, rho, n: _of_fading(theta, 1.0, n),
+    "your outputs see their future: the tables are 0 above the diagonal": _upper_too,
+    "your state turns the other way: mind the sign of J": lambda theta, rho, n: _of_fading(-theta, rho, n),
+    "you shrink once: after τ steps the factor is rho to the power τ": (
+        lambda theta, rho, n: _of_fading(theta, 1.0, n) * rho
     ),
-]
+}
 
 
 @grader(

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
-from ssmbook.exercises import agrees, grader, judged
+from ssmbook.exercises import grader
 from ssmbook.testing import MapContract
 
 
@@ -21,36 +21,6 @@ def _selective_table(delta, A, B, C, own_step=False):
     return table
 
 
-SELECTIVE_MISTAKES = [
-    (
-        lambda *case: _selective_table(*case, own_step=True),
-        "a token's own step decays it in your table; it decays by the steps after its own",
-    ),
-    (
-        lambda delta, A, B, C: _selective_table(delta, A, B, C) / delta,
-        "your tokens enter with B_j alone: they enter with their step, delta_j B_j",
-    ),
-    (
-        lambda *case: _selective_table(*case).T,
-        "your table is transposed: the first index is that of the output",
-    ),
-    (
-        lambda delta, A, B, C: _selective_table(delta, A, C, B),
-        "B and C have changed places: C of the output reads, B of the input writes",
-    ),
-    (
-        lambda delta, A, B, C: _selective_table(delta, 0 * A, B, C),
-        "nothing decays in your table: where is exp of A times the time between?",
-    ),
-]
-
-
-def _case(n: int, N: int, seed: int, scale: float = 1.0):
-    like = seeded(seed)
-    delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
-    return delta, A, torch.randn(n, N, **like), torch.randn(n, N, **like)
-
-
 def _gradients(table, *case):
     """Gradients by delta, A, B and C of the entries of ``table(*case)``, each with a weight of its own."""
     leaves = [t.clone().requires_grad_() for t in case]
@@ -63,9 +33,8 @@ def _gradients(table, *case):
 
 
 def _gradient_hint(answer, *case):
-    for name, found, wanted in zip(
-        ("delta", "A", "B", "C"), _gradients(answer, *case), _gradients(_selective_table, *case), strict=True
-    ):
+    pairs = zip(_gradients(answer, *case), _gradients(_selective_table, *case), strict=True)
+    for name, (found, wanted) in zip(("delta", "A", "B", "C"), pairs, strict=True):
         if not found.isfinite().all():
             return (
                 f"the table is right, its gradient by {name} is not finite: above the diagonal the "
@@ -78,15 +47,35 @@ def _gradient_hint(answer, *case):
 
 @grader(
     "zoo/selective-table",
+    right=_selective_table,
+    judge=_gradient_hint,
+    hint="not the table of the channel",
+    mistakes={
+        "a token's own step decays it in your table; it decays by the steps after its own": (
+            partial(_selective_table, own_step=True)
+        ),
+        "your tokens enter with B_j alone: they enter with their step, delta_j B_j": (
+            lambda delta, A, B, C: _selective_table(delta, A, B, C) / delta
+        ),
+        "your table is transposed: the first index is that of the output": (
+            lambda *case: _selective_table(*case).T
+        ),
+        "B and C have changed places: C of the output reads, B of the input writes": (
+            lambda delta, A, B, C: _selective_table(delta, A, C, B)
+        ),
+        "nothing decays in your table: where is exp of A times the time between?": (
+            lambda delta, A, B, C: _selective_table(delta, 0 * A, B, C)
+        ),
+    },
     formula="Entry (i, j) is the sum over states of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j, "
     "and 0 above the diagonal; bound the exponent before you take the exponential",
 )
-def grade_selective_table(answer):
-    """A function (delta (n,), A (N,), B (n, N), C (n, N)) -> table (n, n) of a channel, with gradient."""
-    cases = [_case(1, 3, 0), _case(7, 1, 1), _case(9, 4, 2), _case(8, 2, 3, scale=400.0)]
-    hint = "not the table of the channel"
-    problem = agrees(answer, _selective_table, cases, hint, mistakes=SELECTIVE_MISTAKES)
-    return problem or judged(answer, _gradient_hint, cases)
+def selective_table_cases():
+    """For a function (delta (n,), A (N,), B (n, N), C (n, N)) -> table (n, n) of a channel, with gradient."""
+    for seed, (n, N, scale) in enumerate(((1, 3, 1.0), (7, 1, 1.0), (9, 4, 1.0), (8, 2, 400.0))):
+        like = seeded(seed)
+        delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
+        yield delta, A, torch.randn(n, N, **like), torch.randn(n, N, **like)
 
 
 def _delta_table(q, k, beta, *, writes=True, erases=True, own=False, old_first=True):
@@ -108,76 +97,60 @@ def _delta_table(q, k, beta, *, writes=True, erases=True, own=False, old_first=T
     return table
 
 
-DELTA_MISTAKES = [
-    (
-        partial(_delta_table, writes=False),
-        "your tokens write with k_j alone: they write with strength beta_j",
-    ),
-    (partial(_delta_table, erases=False), "nothing is erased in your table: that is linear attention"),
-    (partial(_delta_table, own=True), "your token erases itself: it meets the erasures of later tokens only"),
-    (
-        partial(_delta_table, old_first=False),
-        "your erasures stand in the wrong order: that of token j + 1 comes first, next to k_j",
-    ),
-]
-
-
-def _delta_case(n: int, r: int, seed: int):
-    like = seeded(seed)
-    k = torch.nn.functional.normalize(torch.randn(n, r, **like))
-    return torch.randn(n, r, **like), k, torch.rand(n, **like)
-
-
 @grader(
     "zoo/delta-table",
+    right=_delta_table,
+    hint="not DeltaNet's table",
+    mistakes={
+        "your tokens write with k_j alone: they write with strength beta_j": (
+            partial(_delta_table, writes=False)
+        ),
+        "nothing is erased in your table: that is linear attention": partial(_delta_table, erases=False),
+        "your token erases itself: it meets the erasures of later tokens only": (
+            partial(_delta_table, own=True)
+        ),
+        "your erasures stand in the wrong order: that of token j + 1 comes first, next to k_j": (
+            partial(_delta_table, old_first=False)
+        ),
+    },
     formula="Entry (i, j) is beta_j k_j G_{j+1} ... G_i q_i for j <= i, with G_l = I - beta_l k_l k_l^T",
 )
-def grade_delta_table(answer):
-    """A function (q (n, r), k (n, r), beta (n,)) -> (n, n) coefficients of one DeltaNet head."""
-    cases = [_delta_case(1, 2, 0), _delta_case(5, 2, 1), _delta_case(8, 3, 2)]
-    return agrees(answer, _delta_table, cases, "not DeltaNet's table", mistakes=DELTA_MISTAKES)
+def delta_table_cases():
+    """For a function (q (n, r), k (n, r), beta (n,)) -> (n, n) coefficients of one DeltaNet head."""
+    for seed, (n, r) in enumerate(((1, 2), (5, 2), (8, 3))):
+        like = seeded(seed)
+        k = torch.nn.functional.normalize(torch.randn(n, r, **like))
+        yield torch.randn(n, r, **like), k, torch.rand(n, **like)
 
 
 def _row_rank(W):
     return max(rank(row.flatten(1)) for row in W)
 
 
-ROW_MISTAKES = [
-    (lambda W: rank(W.flatten(0, 1).flatten(1)), "that is k, of the whole table: count within each output"),
-    (
-        lambda W: max(rank(column.flatten(1)) for column in W.transpose(0, 1)),
-        "you look down the columns: an output is a row, W[i]",
-    ),
-    (
-        lambda W: max(rank(row.transpose(0, 1).flatten(1)) for row in W),
-        "that is the rank of a row as one wide matrix; asked is how many of its blocks are independent",
-    ),
-    (lambda W: rank(W[-1].flatten(1)), "you count in the last output; another may hold more"),
-]
-
-
-def _row_case(kind: str):
-    like = seeded(7)
-    tables, maps = torch.randn(3, 6, 6, **like).tril(), torch.randn(3, 2, 3, **like)
-    gates = torch.randn(6, 2, **like)
-    W = torch.einsum("hij,hpd->ijpd", tables[:2], maps[:2])
-    if kind == "output gate":
-        return W * gates[:, None, :, None]
-    if kind == "input gate":
-        return W * torch.randn(6, 3, **like)[None, :, None, :]
-    if kind == "middle":  # the fourth output has more than the last one
-        W[3] += torch.randn(6, 2, 3, **like)
-    return W
-
-
 @grader(
     "zoo/row-rank",
+    right=_row_rank,
+    hint="not the largest row rank",
+    mistakes={
+        "that is k, of the whole table: count within each output": lambda W: rank(W.flatten(0, 1).flatten(1)),
+        "you look down the columns: an output is a row, W[i]": (
+            lambda W: max(rank(column.flatten(1)) for column in W.transpose(0, 1))
+        ),
+        "that is the rank of a row as one wide matrix; asked is how many of its blocks are independent": (
+            lambda W: max(rank(row.transpose(0, 1).flatten(1)) for row in W)
+        ),
+        "you count in the last output; another may hold more": lambda W: rank(W[-1].flatten(1)),
+    },
     formula="For each i take the rank of the n x pd table with rows vec W_ij, and of these ranks the largest",
 )
-def grade_row_rank(answer):
-    """A function (W (n, n, p, d)) -> largest number of independent blocks within one output."""
-    cases = [(_row_case(kind),) for kind in ("plain", "output gate", "input gate", "middle")]
-    return agrees(answer, _row_rank, cases, "not the largest row rank", mistakes=ROW_MISTAKES)
+def row_rank_cases():
+    """For a function (W (n, n, p, d)) -> largest number of independent blocks within one output."""
+    like = seeded(7)
+    W = torch.einsum("hij,hpd->ijpd", torch.randn(2, 6, 6, **like).tril(), torch.randn(2, 2, 3, **like))
+    more = W.clone()
+    more[3] += torch.randn(6, 2, 3, **like)  # the fourth output has more than the last one
+    gated_output = W * torch.randn(6, 1, 2, 1, **like)
+    return [(W,), (gated_output,), (W * torch.randn(1, 6, 1, 3, **like),), (more,)]
 
 
 @grader("zoo/own-map")
