@@ -161,7 +161,7 @@ def _body(slide):
         image["data-text"] = f"{SMALLEST_PT / 72 * FIGURE_DPI / PIXELS:.2f}"
         return str(image)
     if slide.kind == "slider":
-        figure = prepared(first.select_one("figure"), slide.docname, keep_ids=True)
+        figure = prepared(first.select_one("figure.ssm-slider"), slide.docname, keep_ids=True)
         for image in figure.select("img"):
             image["data-text"] = f"{SMALLEST_PT / 72 * FRAME_DPI / PIXELS:.2f}"
         return str(figure)

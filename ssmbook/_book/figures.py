@@ -1,4 +1,4 @@
-"""The figure pack for lecturers: every figure at twice the density of the page, with its caption.
+"""The figure pack for lecturers: figures and sliders at twice the density of the page, with their captions.
 
 python -m ssmbook._book.figures    # of the built book: runs every notebook again, into _build/figures
 """
@@ -21,8 +21,9 @@ from ssmbook._book.site import pages_address
 TARGET = "_build/figures"
 DENSITY = 2
 # What a notebook would run first if it drew for a wall. Four times the pixels want more bytes and any colors.
-DENSER = f"""from ssmbook.display import _show
-_show.FIGURE_DPI, _show.FIGURE_BYTES = {DENSITY} * _show.FIGURE_DPI, 16 * _show.FIGURE_BYTES"""
+DENSER = f"""from ssmbook.display import _show, _slider
+_show.FIGURE_DPI, _show.FIGURE_BYTES = {DENSITY} * _show.FIGURE_DPI, 16 * _show.FIGURE_BYTES
+_slider.FRAME_DPI, _slider.FRAME_BYTES = {DENSITY} * _slider.FRAME_DPI, 16 * _slider.FRAME_BYTES"""
 LICENSE = "CC BY 4.0: use them, change them, and say where they come from."
 
 

@@ -30,9 +30,10 @@ def contents(path):
     cells = read(path).cells
     code = [cell for cell in cells if cell.cell_type == "code"]
     plain = [str(o.get("data", {}).get("text/plain", "")) for cell in code for o in cell.outputs]
-    figures = sum("figure" in cell.metadata.get("mystnb", {}) for cell in code)
+    sliders = sum(text.startswith("Slider ") for text in plain)
+    figures = sum("figure" in cell.metadata.get("mystnb", {}) for cell in code) - sliders
     exercises = sum(cell.source.count("{exercise}") for cell in cells if cell.cell_type == "markdown")
-    return len(code), figures, sum(text.startswith("Slider ") for text in plain), exercises
+    return len(code), figures, sliders, exercises
 
 
 class ChapterStatus(lists.Index):
