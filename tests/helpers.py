@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 from ssmbook.systems import System
@@ -80,6 +81,16 @@ def future(n):
 
 def rank(matrix):
     return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
+
+
+def points(line):
+    """Where a drawn line goes, (m, 2)."""
+    return np.asarray(line.get_xydata(), dtype=float)
+
+
+def shown(ax):
+    """The numbers behind a picture, NaN where nothing is drawn."""
+    return np.ma.filled(ax.get_images()[0].get_array().astype(float), np.nan)
 
 
 def close(got, wanted, tol=1e-12):

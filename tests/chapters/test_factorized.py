@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, randn
 
 from ssmbook.chapters.factorized import figures
 from ssmbook.chapters.two_ways_to_mix.figures import operator_as_heads
@@ -29,7 +29,7 @@ def test_the_line_is_the_best_of_all_directions_and_the_dot_what_it_misses(phi):
 
 
 def test_shares_missed_are_tails_over_all_inputs_together():
-    blocks = torch.randn(3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=F64)
+    blocks = randn(3, 7, 4, seed=0)
     own = figures.missed(torch.linalg.svdvals(blocks))
     for H, share in enumerate(own):
         left_over = 0.0

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import like
 
 from ssmbook.chapters.gates_and_depth import figures
 from ssmbook.heads import residual_stack_operator
@@ -34,7 +35,7 @@ def test_the_extreme_entry_stands_in_each_panel():
 
 
 def test_a_frame_of_the_stack_shows_the_operator_and_the_ranks():
-    new = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+    new = like(0)
     W = residual_stack_operator(torch.randn(2, 1, 6, 6, **new).tril(), torch.randn(2, 1, 3, 3, **new))
     picture, bars = figures.depth_frame(W, [1, 2, 4], 8).axes
     norms = W.to_dense().square().sum((2, 3)).sqrt().numpy()

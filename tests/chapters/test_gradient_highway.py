@@ -6,13 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, points
 
 from ssmbook.chapters.gradient_highway import figures
-
-
-def points(line):
-    return np.asarray(line.get_xydata(), dtype=float)
 
 
 @pytest.mark.parametrize(("distance", "keep"), [(1024, 0.9), (10, 0.5)])

@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from helpers import F64, like
+from helpers import F64, like, shown
 
 from ssmbook.chapters.head_count import figures
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
-
-
-def shown(ax):
-    return np.asarray(np.ma.filled(ax.get_images()[0].get_array(), np.nan), dtype=float)
 
 
 @pytest.mark.parametrize(("k", "p", "d", "lags"), [(1, 2, 3, 4), (5, 3, 4, 9), (2, 1, 1, 8)])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import F64
+from helpers import like, shown
 
 from ssmbook.chapters.interaction_operator import figures
 from ssmbook.operators import DenseOperator
@@ -11,12 +11,8 @@ from ssmbook.operators import DenseOperator
 
 def blocks(n, p, d, H, seed=0):
     """A causal operator (n, n, p, d) that is a sum of H heads."""
-    new = {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
+    new = like(seed)
     return torch.einsum("hij,hpd->ijpd", torch.randn(H, n, n, **new).tril(), torch.randn(H, p, d, **new))
-
-
-def shown(ax):
-    return np.asarray(ax.get_images()[0].get_array())
 
 
 @pytest.mark.parametrize("H", [1, 3])

@@ -5,15 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, points
 
 from ssmbook.chapters.interaction_rank_gap import figures
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
-
-
-def points(line):
-    return np.asarray(line.get_xydata(), dtype=float)
 
 
 def turn(theta):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import torch
+from helpers import gen
 
 from ssmbook.chapters.scans import figures
 
@@ -16,7 +17,7 @@ def test_bars_are_as_long_as_the_ratios_and_the_words_name_them():
 
 
 def test_blocks_below_the_diagonal_have_the_rank_of_the_state():
-    generator = torch.Generator().manual_seed(0)
+    generator = gen(0)
     B, C = torch.randn(2, 24, 3, generator=generator, dtype=torch.float64)
     i = torch.arange(24)
     m = (C @ B.mT) * 0.9 ** (i[:, None] - i).clamp(min=0).double() * (i[:, None] >= i)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from helpers import gen, points
 
 from ssmbook import maps
 from ssmbook.chapters.trade_off import figures
@@ -17,10 +17,6 @@ PLACES = {
     "LTI SSM": (6, 6, 1e-3, 1e-3),
     "hybrid, stack": (12, 12, 0.03, 1.0),
 }
-
-
-def points(line):
-    return np.asarray(line.get_xydata(), dtype=float)
 
 
 def test_arcs_are_as_wide_as_the_weights():
@@ -58,7 +54,7 @@ def sorted_like(lines):
 
 
 def test_every_map_of_the_zoo_has_a_group_of_its_own_kind():
-    zoo = maps.zoo(4, 4, 9, H=2, head_width=4, N=6, generator=torch.Generator().manual_seed(0))
+    zoo = maps.zoo(4, 4, 9, H=2, head_width=4, N=6, generator=gen(0))
     named = [name for _, names in figures.GROUPS.values() if names for name in names]
     assert set(named) <= set(zoo) and len(named) == len(set(named))
     groups = {name: figures.group_of(name) for name in zoo}

@@ -5,14 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import gen, points, randn
 
 from ssmbook.chapters.two_ways_to_mix import figures
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
-
-
-def points(line):
-    return np.asarray(line.get_xydata(), dtype=float)
 
 
 @pytest.mark.parametrize("theta", [0.0, 0.3, 0.7, 2.2, math.pi])
@@ -53,8 +50,8 @@ def test_memory_shows_the_weights_of_the_recurrence(a):
 
 
 def test_one_operator_equals_its_two_heads():
-    alpha = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    V = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    alpha = randn(2, 5, 5, seed=0)
+    V = randn(2, 2, 3, seed=1)
     fig, alt = figures.operator_as_heads(alpha, V)
     whole, A_1, V_1, A_2, V_2 = (
         np.asarray(ax.get_images()[0].get_array()) for ax in fig.axes if ax.get_images()
@@ -82,7 +79,7 @@ def test_a_dot_marks_the_first_weight_of_a_hundredth_if_it_is_drawn(a, lag):
 def test_two_tables_stand_with_their_letters_and_framed_last_rows():
     letters = ["a", "b", "a", "c", "b"]
     average = torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None]
-    softmax = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)).tril()
+    softmax = torch.rand(5, 5, generator=gen(0)).tril()
     fig, alt = figures.two_tables({"average": average, "softmax": softmax}, letters)
     for ax, (title, table) in zip(fig.axes, (("average", average), ("softmax", softmax)), strict=True):
         assert np.array_equal(ax.get_images()[0].get_array(), table.numpy()) and ax.get_title() == title

@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from helpers import F64, like
+from helpers import F64, gen, like, shown
 from matplotlib.colors import to_hex
 
 from ssmbook import maps
 from ssmbook.chapters.zoo import figures
 from ssmbook.display import COLORS, FAMILIES
-
-
-def shown(ax):
-    return np.asarray(ax.get_images()[0].get_array())
 
 
 def test_only_the_value_side_turns_the_value():
@@ -30,7 +26,7 @@ def test_only_the_value_side_turns_the_value():
 
 def test_every_layer_of_the_zoo_stands_in_one_family_of_the_ruler():
     names = [name for names in figures.FAMILY.values() for name in names]
-    zoo = maps.zoo(4, 4, 8, **{"generator": torch.Generator().manual_seed(0)})
+    zoo = maps.zoo(4, 4, 8, **{"generator": gen(0)})
     assert sorted(names) == sorted([*zoo, figures.ONE_CHANNEL])
     assert list(figures.FAMILY) == list(figures.REASONS) == list(FAMILIES)
 
@@ -63,7 +59,7 @@ def test_the_words_of_the_ruler_name_a_count_or_a_range_for_each_family():
 @pytest.mark.parametrize("name", ["attention", "RNN", "gated SSD"])
 def test_the_tour_shows_the_spectrum(name):
     x = torch.randn(9, 3, **like(1))
-    W = maps.zoo(3, 3, 9, **{"generator": torch.Generator().manual_seed(0)})[name].interaction(x)
+    W = maps.zoo(3, 3, 9, **{"generator": gen(0)})[name].interaction(x)
     left, right = figures.layer(name, W, 9).axes
     heights = [bar.get_height() for bar in right.patches]
     sigma = np.linalg.svd(W.to_dense().detach().reshape(81, 9).numpy(), compute_uv=False)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from helpers import F64, rank
+from helpers import F64, randn, rank
 
 from ssmbook.chapters.head_count import graders as count
 from ssmbook.chapters.interaction_rank_gap import graders as gap
@@ -126,7 +126,7 @@ def test_lonely_token(each_mistake):
         return lonely_token(V, M) if lonely_token(V, M) is not None else torch.ones(V.shape[1])
 
     def random(V, M):
-        token = torch.randn(V.shape[1], generator=torch.Generator().manual_seed(2), dtype=F64)
+        token = randn(V.shape[1], seed=2)
         return None if lonely_token(V, M) is None else token
 
     first = torch.eye(3, dtype=F64)[0]
@@ -161,7 +161,7 @@ HOLE = [
 
 def reached(V, M):
     """By trying: least squares on random inputs, every output within the span of what is visible."""
-    x = torch.randn(len(M), V.shape[1], generator=torch.Generator().manual_seed(5), dtype=F64)
+    x = randn(len(M), V.shape[1], seed=5)
     for i in range(len(M)):
         seen, wanted = (x[: i + 1] @ V.T).T, sum(M[i - j] @ x[j] for j in range(i + 1))
         left = seen @ torch.linalg.lstsq(seen, wanted[:, None], driver="gelsd", rcond=1e-9).solution

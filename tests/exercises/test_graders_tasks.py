@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, gen
 
 from ssmbook.chapters.tasks import graders
 from ssmbook.exercises import check
@@ -77,7 +77,7 @@ def copied(copier, symbols):
 @pytest.mark.parametrize("copier", [ring, lambda L: ring(L, 0.9), lambda L: ring(L, 1.1), half_ring])
 def test_copiers_copy(copier):
     assert check("tasks/copier", copier)
-    tokens, answers = tasks.draw("copying", 7, 3, generator=torch.Generator().manual_seed(0))
+    tokens, answers = tasks.draw("copying", 7, 3, generator=gen(0))
     for row, said in zip(tokens, answers, strict=True):
         torch.testing.assert_close(copied(copier, row[:7].to(F64)), said[7:].to(F64))
 

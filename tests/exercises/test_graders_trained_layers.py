@@ -3,7 +3,7 @@
 import math
 
 import torch
-from helpers import F64
+from helpers import F64, like
 
 from ssmbook.chapters.trained_layers import graders
 from ssmbook.exercises import check
@@ -142,7 +142,7 @@ def test_merge_knows_mistakes_made_by_another_route(each_mistake):
 
 def test_what_merging_leaves_is_what_the_count_says():
     """The heads left out of the count, on the tokens, are the energy that the merged layer misses."""
-    new = {"generator": torch.Generator().manual_seed(3), "dtype": F64}
+    new = like(3)
     layer, x = Attention(4, 4, H=6, head_width=4, **new), torch.randn(11, 4, **new)
     alpha, V = layer.coefficients(x).detach(), layer.value_maps().detach()
     sigma2 = FactorizedOperator(alpha, V @ x.mT).spectrum().square()
