@@ -16,7 +16,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def default_rtol(dtype: torch.dtype) -> float:
-    """Return the relative cut below which a singular value of an operator held in ``dtype`` counts as zero.
+    """Return the share of the largest singular value at which others count as zero, for this ``dtype``.
 
     1e-10 for float64, 16 machine epsilons for shorter types (1.9e-6 for float32): entries rounded once put
     the noise near one epsilon of the largest singular value, so a planted value at 1e-5 of it is kept in
@@ -79,7 +79,7 @@ class RankReport:
     """A rank together with what it rests on, so that a near-tie is seen and not hidden.
 
     ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``rtol``: the
-    cut used; ``threshold``: float or float64 (...), the value that a singular value had to exceed, ``rtol``
+    share used; ``threshold``: float or float64 (...), the value that a singular value had to exceed, ``rtol``
     times the largest (or times the scale given); ``gap``: float or float64 (...), the last singular value
     kept over the first one dropped (infinite when nothing, or an exact zero, was dropped or nothing was
     kept). ``int(report)`` is the rank. Introduced in *interaction-operator*.

@@ -74,7 +74,7 @@ def _heatmap_alt(norms: np.ndarray) -> str:
 
 
 def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
-    """Draw the operator-span singular values on a log axis with the rank cut, and return the alt text.
+    """Draw the operator-span singular values on a log axis, with the threshold of the rank; return alt text.
 
     ``W`` is a tensor (n, n, p, d) or an operator with ``spectrum()`` -> (m,); values at most ``rtol`` times
     the largest (by default 1e-10, for types shorter than float64 16 epsilons) are hollow, do not count, and
@@ -84,14 +84,14 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
     >>> from ssmbook.operators import LagOperator
     >>> fig, ax = figure()
     >>> span_spectrum(LagOperator(torch.ones(4, 1, 1)), ax)
-    '1 operator-span singular values, 1 above the cut at 1.9e-6 of the largest, of size 3.16: rank 1'
+    '1 operator-span singular values, 1 above the threshold, 1.9e-6 of the largest, of size 3.16: rank 1'
     """
     sigma = _operator(W, "spectrum", lambda blocks: torch.linalg.svdvals(blocks.flatten(0, 1).flatten(1)))
     if sigma.ndim != 1 or sigma.size == 0:
         raise ValueError(f"W must be one operator with a spectrum (m,), m >= 1; got {sigma.shape}")
     rtol = tolerance(rtol, getattr(W, "dtype", torch.float64))
     top = float(sigma.max()) or 1.0
-    rank, cut = int((sigma > rtol * top).sum()), f"{rtol:.2g}".replace("e-0", "e-")
+    rank, share = int((sigma > rtol * top).sum()), f"{rtol:.2g}".replace("e-0", "e-")
     shown = np.maximum(sigma, top * 1e-18)
     r = np.arange(1, len(sigma) + 1)
     check_axes(ax)
@@ -99,7 +99,7 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["blue"])
     ax.axhline(rtol * top, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
     ax.annotate(
-        f"rank {rank} above the cut, {cut} $\\sigma_1$",
+        f"rank {rank} above {share} $\\sigma_1$",
         (1.0, rtol * top),
         (-2, 3),
         xycoords=("axes fraction", "data"),
@@ -115,7 +115,7 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
         return f"{values}, all 0: rank 0"
     first, last = number(sigma[0]), number(sigma[rank - 1])
     kept = f"from {first} down to {last}" if rank > 1 else f"of size {first}"
-    return f"{values}, {rank} above the cut at {cut} of the largest, {kept}: rank {rank}"
+    return f"{values}, {rank} above the threshold, {share} of the largest, {kept}: rank {rank}"
 
 
 def signed(ax: Axes, values: Any, top: float | None = None, aspect: str | None = None) -> None:

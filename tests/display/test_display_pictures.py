@@ -78,12 +78,12 @@ def test_shared_scale():
 def test_spectrum_counts_the_rank(wrap):
     _, ax = display.figure(size="panel")
     alt = display.span_spectrum(wrap(rotation()), ax)
-    kept, dropped, cut = ax.get_lines()
+    kept, dropped, threshold = ax.get_lines()
     assert len(kept.get_ydata()) == 2 and len(dropped.get_ydata()) == 2
-    assert cut.get_ydata()[0] == pytest.approx(1e-10 * kept.get_ydata()[0])
+    assert threshold.get_ydata()[0] == pytest.approx(1e-10 * kept.get_ydata()[0])
     expected = torch.linalg.svdvals(rotation().flatten(0, 1).flatten(1))
     assert kept.get_ydata() == pytest.approx(expected[:2].numpy())
-    assert alt.startswith("4 operator-span singular values, 2 above the cut at 1e-10 of the largest, from ")
+    assert alt.startswith("4 operator-span singular values, 2 above the threshold, 1e-10 of the largest, ")
     assert alt.endswith(f"from {expected[0]:.2f} down to {expected[1]:.2f}: rank 2")
     assert "rank 2" in ax.texts[0].get_text()
 
@@ -95,9 +95,9 @@ def test_spectrum_tolerance():
     assert spectrum_alt(W, rtol=1e-4).endswith("of size 1.00: rank 1")
     assert spectrum_alt(0 * W) == "2 operator-span singular values, all 0: rank 0"
     _, ax = display.figure()
-    display.span_spectrum(1e6 * W, ax, rtol=1e-4)  # the cut moves with the largest value
+    display.span_spectrum(1e6 * W, ax, rtol=1e-4)  # the threshold moves with the largest value
     assert [len(line.get_ydata()) for line in ax.get_lines()[:2]] == [1, 1]
-    # Rounded to float32, the rotation keeps its rank: the cut follows the type.
+    # Rounded to float32, the rotation keeps its rank: the threshold follows the type.
     assert spectrum_alt(rotation(20, dtype=torch.float32)).endswith("rank 2")
     with pytest.raises(ValueError, match="rtol must"):
         spectrum_alt(W, rtol=1.5)
