@@ -44,9 +44,27 @@ def random_system(N, d, p, rho, seed, batch=()):
     return A * (rho / torch.linalg.eigvals(A).abs().amax(-1))[..., None, None], B, C, D
 
 
+def in_another_basis(A, B, C, generator):
+    """The same system with its states mixed, and the condition number of the mixing."""
+    T = torch.eye(len(A), dtype=F64) + 0.1 * torch.randn(A.shape, generator=generator, dtype=F64)
+    inverse = torch.linalg.inv(T)
+    return System(T @ A @ inverse, T @ B, C @ inverse), float(torch.linalg.cond(T))
+
+
+def floats(*matrices):
+    """Integer matrices in float64; None stays None."""
+    return tuple(None if m is None else m.double() for m in matrices)
+
+
 def clock(theta=0.7, rho=1.0, n=12):
     """The lags of a state that turns and fades, seen whole."""
     return System(rotation(theta, rho), EYE, EYE).lags(n)
+
+
+def mlp(activation, seed=0):
+    """A map from width 3 to width 2: a hidden layer that reads the running sum."""
+    W1, W2 = randn(9, 3, seed=seed), randn(2, 9, seed=seed + 1)
+    return lambda x: activation(x.cumsum(-2) @ W1.mT) @ W2.mT
 
 
 def fewest_layers(n, H):

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import EYE, F64, random_system, rotation
+from helpers import EYE, F64, floats, random_system, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,10 +42,6 @@ def integer_systems(draw, largest=5):
     B, C = torch.tensor(matrix(N, d)), torch.tensor(matrix(p, N))
     D = torch.tensor(matrix(p, d)) if draw(st.booleans()) else None
     return A, B, C, D
-
-
-def floats(*matrices):
-    return tuple(None if m is None else m.double() for m in matrices)
 
 
 @pytest.mark.guards("thm-rank-gap")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
-from helpers import F64
+from helpers import F64, floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +19,6 @@ from ssmbook.heads import (
     head_count,
 )
 from ssmbook.systems import System
-
-
-def floats(*matrices):
-    return tuple(None if m is None else m.double() for m in matrices)
 
 
 @pytest.mark.guards("prop-what-k-is")

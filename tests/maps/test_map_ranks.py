@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import F64, like, tokens
+from helpers import F64, gen, like, tokens
 
 from ssmbook.maps import (
     GLA,
@@ -137,11 +137,7 @@ def test_equal_tokens_count_once():
 
 @pytest.mark.parametrize("name", HEADS)
 def test_output_gate_widens_the_span_but_not_the_rows(name):
-    m = Gated(
-        HEADS[name](5, 4, H=1, head_width=4, **like()),
-        gate="output",
-        generator=torch.Generator().manual_seed(2),
-    )
+    m = Gated(HEADS[name](5, 4, H=1, head_width=4, **like()), gate="output", generator=gen(2))
     W = m.interaction(tokens(11, 5))
     assert W.interaction_rank() == 4
     assert all(W.row_rank(i) == 1 for i in range(11))
@@ -149,11 +145,7 @@ def test_output_gate_widens_the_span_but_not_the_rows(name):
 
 
 def test_input_gate_widens_the_span_but_not_the_columns():
-    m = Gated(
-        SSD(5, 4, H=1, head_width=4, N=2, **like()),
-        gate="input",
-        generator=torch.Generator().manual_seed(2),
-    )
+    m = Gated(SSD(5, 4, H=1, head_width=4, N=2, **like()), gate="input", generator=gen(2))
     W = m.interaction(tokens(11, 5))
     assert W.interaction_rank() == 5
     assert all(W.column_rank(j) == 1 for j in range(11))

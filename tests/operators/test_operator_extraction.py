@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64, randn
+from helpers import F64, mlp, randn
 
 from ssmbook.operators import RecurrentOperator, jacobian_operator, path_operator, secant_operator
 
@@ -25,11 +25,6 @@ def rms_norm(x):
 def softmax_attention(x):
     hidden = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool, device=x.device).triu(1)
     return (x @ x.mT).masked_fill(hidden, -math.inf).softmax(-1) @ x
-
-
-def mlp(activation, seed=0):
-    W1, W2 = randn(9, 3, seed=seed), randn(2, 9, seed=seed + 1)
-    return lambda x: activation(x.cumsum(-2) @ W1.mT) @ W2.mT
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3), (0,)])

@@ -2,17 +2,12 @@
 
 import pytest
 import torch
-from helpers import F64, randn
+from helpers import F64, mlp, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.operators import jacobian_operator, path_operator
 from ssmbook.operators.quadrature import relative_noise
-
-
-def mlp(activation, seed=0):
-    W1, W2 = randn(9, 3, seed=seed), randn(2, 9, seed=seed + 1)
-    return lambda x: activation(x.cumsum(-2) @ W1.mT) @ W2.mT
 
 
 def test_gauss_legendre_is_exact_for_polynomials_up_to_its_degree():
