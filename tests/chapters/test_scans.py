@@ -4,9 +4,37 @@ import itertools
 
 import numpy as np
 import torch
-from helpers import gen
+from helpers import gen, points
 
 from ssmbook.chapters.scans import figures
+from ssmbook.display import COLORS
+
+
+def test_after_three_passes_an_entry_has_seen_eight_inputs():
+    (ax,) = figures.scan_rungs(12, 3).axes
+    bars = [line.get_xydata() for line in ax.get_lines() if line.get_linewidth() == 5]
+    assert [tuple(bar[:, 1]) for bar in bars] == [(t, t) for t in range(12)]
+    seen = [(round(first + 0.3), round(last - 0.3)) for first, last in (bar[:, 0] for bar in bars)]
+    assert seen == [(max(0, t - 7), t) for t in range(12)]
+    colors = [line.get_color() for line in ax.get_lines()[:12]]
+    assert colors == [COLORS["green"]] * 8 + [COLORS["sky"]] * 4  # finished, and not
+    joints = [line.get_xydata() for line in ax.get_lines()[12:]]  # where the last pass joined two halves
+    assert [joint[0, 0] + 3.5 for joint in joints] == [joint[:, 1].mean() for joint in joints]
+    assert [joint[:, 1].mean() for joint in joints] == list(range(4, 12))
+    assert ax.get_title() == "after 3 passes: 8 of 12 entries finished"
+    assert len(figures.scan_rungs(12, 0).axes[0].get_lines()) == 12
+
+
+def test_the_chosen_block_length_is_marked_on_both_curves():
+    words, depth = [8.0, 4.0, 3.0, 5.0], [2, 4, 8, 16]
+    axes = figures.block_length_trade([2, 4, 8, 16], words, depth, 8).axes
+    for ax, values in zip(axes, (words, depth), strict=True):
+        curve, mark = ax.get_lines()
+        assert points(curve).tolist() == [[L, v] for L, v in zip([2, 4, 8, 16], values, strict=True)]
+        assert points(mark).tolist() == [[8, values[2]]]
+        assert [(text.get_text(), text.xy) for text in ax.texts] == [(f"{values[2]:g}", (8, values[2]))]
+        low, high = ax.get_ylim()
+        assert low < min(values) and max(values) < high
 
 
 def test_bars_are_as_long_as_the_ratios_and_the_words_name_them():

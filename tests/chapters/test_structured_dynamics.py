@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import points
 from matplotlib.colors import to_rgba
 
 from ssmbook import systems
@@ -70,3 +71,62 @@ def test_hankel_spectra_are_drawn_relative_to_their_first_values():
         assert np.allclose(line.get_xdata(), range(1, 6))
         assert np.allclose(line.get_ydata(), 0.1 ** np.arange(5.0))
     assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]
+
+
+def test_the_path_of_the_spring_its_push_and_its_marks():
+    t = torch.linspace(0, 9, 50)
+    marks = {"top": (1.2, 0.5), "-0.1 m": (2.6, -0.1)}
+    (ax,) = figures.spring_path(t, t.sin(), marks).axes
+    path, *dots = (points(line) for line in ax.get_lines())
+    assert np.allclose(path, np.stack([t, t.sin()], 1))
+    assert np.allclose(np.concatenate(dots), list(marks.values()))
+    assert {text.get_text(): text.xy for text in ax.texts} == {"top": (1.2, 0.5), "−0.1 m": (2.6, -0.1)}
+    push = ax.patches[0].get_window_extent().transformed(ax.transData.inverted())
+    assert np.allclose([push.x0, push.x1], [0, 1])
+
+
+def test_a_kick_is_answered_one_step_later_and_poles_stand_where_they_are():
+    M, poles = torch.arange(1.0, 6.0)[:, None, None], torch.tensor([-1 + 2j, -1 - 2j])
+    left, right = figures.kicked_mass(M, 0.5, poles).axes
+    assert np.allclose(points(left.get_lines()[0]).T, [[0.5, 1, 1.5, 2, 2.5], [2, 4, 6, 8, 10]])
+    assert np.allclose(points(right.get_lines()[0]), [[-1, 2], [-1, -2]])
+    assert np.allclose(right.get_lines()[1].get_xdata(), 0)  # the axis that no pole may cross
+
+
+def test_a_step_shrinks_inside_the_drawn_border():
+    modes = torch.tensor([-0.5 + 1j, -2.0 - 1j])
+    rules = {"exact": torch.exp, "Euler": lambda z: 1 + z}
+    fig = figures.stability_maps(rules, modes)
+    assert [ax.get_title() for ax in fig.axes] == list(rules)
+    x, y = np.linspace(-3, 1, 120), np.linspace(-2.2, 2.2, 121)
+    z = torch.from_numpy(x + 1j * y[:, None])
+    for ax, step in zip(fig.axes, rules.values(), strict=True):
+        (picture,) = ax.get_images()
+        assert np.allclose(picture.get_array(), -step(z).abs().log(), atol=1e-3)
+        assert picture.get_extent() == [-3, 1, -2.2, 2.2] and picture.origin == "lower"
+        assert np.allclose(points(ax.get_lines()[0]), [[-0.5, 1], [-2, -1]])
+        border = np.concatenate([path.vertices for path in ax.collections[0].get_paths()])
+        factor = step(torch.from_numpy(border[:, 0] + 1j * border[:, 1])).abs()
+        assert len(border) and np.allclose(factor, 1, atol=0.05)
+
+
+def test_the_gap_lies_between_its_bounds():
+    u = torch.logspace(-3, 2, 30, dtype=torch.float64)
+    gap = 1 - systems.phi1(-u)
+    left, right = figures.mixed_gap(u, gap, (0.001, 1.6)).axes
+    upper, drawn, lower = (points(line) for line in left.get_lines())
+    assert np.allclose(drawn, np.stack([u, gap], 1))
+    assert (lower[:, 1] <= drawn[:, 1] * (1 + 1e-9)).all() and (drawn[:, 1] <= upper[:, 1]).all()
+    assert np.allclose(lower[:, 1], u / (2 + u)) and np.allclose(upper[:, 1], np.fmin(u / 2, u / (1 + u)))
+    assert [line.get_label() for line in left.get_lines()] == ["upper bound", "1 − φ(−u)", "lower bound"]
+    exact, mixed = (points(line) for line in right.get_lines())
+    assert np.allclose(exact[:, 1], 1 - np.exp(-exact[:, 0])) and np.allclose(mixed[:, 0], mixed[:, 1])
+    assert mixed[-1, 0] == exact[-1, 0] == 4
+
+
+def test_ranks_of_cuts_stand_over_their_tokens_beside_their_names():
+    ranks = {"a": [1, 2, 3, 2, 1], "b": [0, 1, 1]}
+    (ax,) = figures.cut_rank_curves(ranks).axes
+    for line, values in zip(ax.get_lines(), ranks.values(), strict=True):
+        assert points(line).tolist() == [list(point) for point in enumerate(values)]
+    assert {text.get_text(): text.xy for text in ax.texts} == {"a": (2, 3), "b": (1, 1)}

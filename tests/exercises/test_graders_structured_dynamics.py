@@ -47,7 +47,8 @@ def test_hold_names_part_and_mistake(each_mistake):
     wrong_B = [lambda *c, f=f: (held(*c)[0], f(*c)) for f in WRONG_B]
     each_mistake(name, [*parts["A_bar"], *parts["B_bar"], graders.SINGULAR], [*wrong_A, *wrong_B, by_inverse])
     assert check(name, wrong_B[0]).hint.startswith("A_bar is right; B_bar: ")
-    assert not check(name, 3) and not check(name, lambda A, B, delta: A)
+    assert "expected a function; got int" in check(name, 3).hint
+    assert not check(name, lambda A, B, delta: A)
 
 
 def test_translate(each_mistake):
@@ -69,7 +70,7 @@ def test_translate(each_mistake):
     ]
     each_mistake(name, [*graders.TRANSLATE_MISTAKES, graders.SINGULAR], wrong)
     assert "not those of the mixed form" in check(name, lambda A, B, C, delta: 2 * C).hint
-    assert not check(name, None)
+    assert "expected a function; got NoneType" in check(name, None).hint
 
 
 def test_realize(each_mistake):
@@ -85,6 +86,7 @@ def test_realize(each_mistake):
     same = lambda M, N: ho_kalman(M, N).replace(A=torch.eye(N, dtype=F64))  # noqa: E731
     turned = lambda M, N: ho_kalman(M, N).replace(A=ho_kalman(M, N).A.T)  # noqa: E731
     each_mistake(name, graders.REALIZE_MISTAKES, [same, twice, turned])
+    assert "expected a function; got NoneType" in check(name, None).hint
     larger = check(name, lambda M, N: tuple(M.new_ones(size) for size in ((2, 2), (2, 1), (1, 2))))
     assert "ValueError: A must have shape (1, 1); got (2, 2)" in larger.hint
     other = check(name, lambda M, N: ho_kalman(M, N).replace(A=0 * torch.eye(N, dtype=F64)))

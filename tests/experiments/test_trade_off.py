@@ -2,7 +2,6 @@
 
 import math
 
-import matplotlib
 import pytest
 import torch
 from helpers import F64, like, tokens
@@ -163,11 +162,17 @@ def test_bad_input_is_named():
 
 def test_figures_draw_what_they_are_given():
     fig = figures.mix_frame(0.5, [1, 2, 3], [1.0, 0.5, 0.5], [0.4, -0.1, 0.4], [1.0, 1e-9, 1e-12])
-    assert isinstance(fig, matplotlib.figure.Figure)
-    assert [len(line.get_xdata()) for line in fig.axes[0].lines] == [1, 2, 3]
+    alone, floor, hybrid = ([tuple(point) for point in line.get_xydata()] for line in fig.axes[0].lines)
+    assert (alone, floor, hybrid) == ([(1, 1.0)], [(1, 0.4), (3, 0.4)], [(1, 1.0), (2, 0.5), (3, 0.5)])
+    ends = {text.get_text(): text.xy for text in fig.axes[0].texts}
+    assert ends == {"SSM alone": (1, 1.0), "floor": (3, 0.4), "hybrid": (3, 0.5)}
+    assert fig.axes[0].get_title() == "weight of the SSM: 0.5"
     gone = figures.mix_frame(0.5, [1, 2, 3], [1.0, 0.5, 0.5], [0.0] * 3, [1e-8] * 3).axes[0]
     assert len(gone.lines) == 1 and [text.get_text() for text in gone.texts] == ["hybrid"]
     fig = figures.recall([2, 4], {"up": [0.0, 1.0], "near": [0.0, 0.99]})
+    drawn = [line.get_xydata().tolist() for line in fig.axes[0].lines]
+    assert drawn == [[[2, 0], [4, 1]], [[2, 0], [4, 0.99]]]
+    assert [text.get_text() for text in fig.axes[0].texts] == ["up", "near"]
     high, low = (text.xy[1] for text in fig.axes[0].texts)
     assert high == 1.0 and low == pytest.approx(1.0 - 0.085)
 

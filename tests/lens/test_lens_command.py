@@ -122,6 +122,11 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     assert "layers.0.mamba" in capsys.readouterr().out
 
 
+def test_a_folder_without_a_model(tmp_path):
+    with pytest.raises(ValueError, match="the folder must hold a model that transformers reads; got"):
+        _load.load_model(tmp_path)
+
+
 def test_python_without_transformers(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match="loads models with transformers: pip install transformers"):
@@ -198,6 +203,17 @@ def test_the_estimate_knows_the_sizes_of_the_core(family, build, ids):
     model = build(family)
     need = [_memory.bytes_needed(model, lens.layers(model), t, n) for t, n in ((1, 16), (4, 16), (4, 64))]
     assert need == sorted(need) and need[0] < need[2]
+    assert _memory.sizes(torch.nn.Linear(2, 3)) == (0, 0, 0)
+
+
+def test_a_machine_that_does_not_say_what_is_free(monkeypatch):
+    assert _memory.bytes_free() > 0
+
+    def unreadable(self, *how):
+        raise OSError
+
+    monkeypatch.setattr(_memory.Path, "read_text", unreadable)
+    assert _memory.bytes_free() is None
 
 
 def test_the_command_as_a_program(folder, numbers):

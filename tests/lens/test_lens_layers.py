@@ -142,6 +142,21 @@ def test_projections_make_attention_only_together(missing):
     assert not is_projected(layer)
 
 
+def test_attention_whose_projections_do_not_fit_is_named():
+    layer = nn.ModuleDict({"q_proj": nn.Linear(6, 6), "k_proj": nn.Linear(6, 6), "v_proj": nn.Linear(6, 6)})
+    layer["o_proj"], layer.head_dim = nn.Linear(7, 6), 2
+    with pytest.raises(ValueError, match="heads of width 2; got 6 rows of values and 7 columns"):
+        _readers.attention.heads_of(layer)
+
+
+def test_a_mixer_is_scaled_and_not_cast(build, ids):
+    (layer, *_), text = lens.layers(build("mamba")), ids(9)
+    mixer = lens.operator(layer, text, part="mixer")
+    torch.testing.assert_close((3 * mixer.W).apply(mixer.x), 3 * mixer.W.apply(mixer.x))
+    with pytest.raises(TypeError, match="not moved or cast"):
+        mixer.W.to(torch.float32)
+
+
 def test_without_a_mixing_layer():
     with pytest.raises(ValueError, match="must hold a layer that mixes tokens; got none in Sequential"):
         lens.layers(nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 3, 2)))

@@ -228,3 +228,4 @@ def test_a_layer_that_writes_nothing_has_no_heads_to_count():
     x = randn(9, 3)
     found = _measure.measure([lens.Reading(lens.Frozen(W, x, W.apply(x)))], gradient=False)
     assert found.rank == [0] and found.counts["0.001"] == [0] and found.spectrum == []
+    assert _measure.gradient_against(lens.Reading(lens.Frozen(W, x, W.apply(x)))) is None  # no function of x

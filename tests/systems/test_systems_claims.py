@@ -1,6 +1,4 @@
-"""The statements of the chapter *structured-dynamics*, its grader and its figures."""
-
-import math
+"""The statements of the chapter *structured-dynamics* and its grader."""
 
 import pytest
 import torch
@@ -9,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmbook import systems
-from ssmbook.chapters.structured_dynamics import figures
 from ssmbook.exercises import check
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import RecurrentOperator
@@ -195,21 +192,3 @@ def test_the_grader_takes_a_right_answer_and_refuses_wrong_ones():
     for wrong in (unshifted, memorized, lambda M, N: M, 3):
         verdict = check(name, wrong)
         assert not verdict and verdict.hint
-
-
-def test_the_figures_are_drawn_from_finished_numbers():
-    t = torch.linspace(0, 9, 50)
-    sigma = torch.logspace(0, -20, 17)
-    lam = torch.complex(-torch.ones(4), torch.arange(4.0))
-    M = t.sin()[:, None, None]
-    drawn = [
-        figures.spring_path(t, t.sin(), {"a": (1.0, 0.5), "b": (2.0, 0.0)}),
-        figures.hankel_spectra({"a": sigma, "b": sigma, "c": sigma}),
-        figures.kicked_mass(M, 0.1, lam[:2]),
-        figures.compared_rules({"a": M, "b": 1e9 * M}, 0.1),
-        figures.stability_maps({"a": torch.exp, "b": lambda z: 1 + z}, lam),
-        figures.mixed_gap(t[1:], 1 - systems.phi1(-t[1:]), (0.001, 1.6)),
-        figures.starting_modes({"a": lam, "b": lam, "c": lam}, torch.polar(t / 10, t / math.pi), 0.1),
-        figures.cut_rank_curves({"a": [1, 2, 1], "b": [1, 1, 1]}),
-    ]
-    assert all(len(fig.axes) >= 1 and all(ax.get_xlabel() for ax in fig.axes) for fig in drawn)

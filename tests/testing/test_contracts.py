@@ -168,14 +168,22 @@ def test_a_broken_map_is_caught_by_its_law(name):
         held().check()
 
 
-class WearsOut(Sum):
+class Worn(Sum):
+    """Beside what wears out there is what stays."""
+
+    def __init__(self, *sizes, **new):
+        super().__init__(*sizes, **new)
+        self.register_buffer("stays", torch.ones(2))
+
+
+class WearsOut(Worn):
     def _forward(self, x):
         y = super()._forward(x)
         self.V.data.mul_(0.9)
         return y
 
 
-class WearsOutWhenRead(Sum):
+class WearsOutWhenRead(Worn):
     def _interaction(self, x):
         W = super()._interaction(x).detach()
         self.V.data.mul_(0.9)
