@@ -1,9 +1,11 @@
 """The one answer that every count of the book gives."""
 
+import inspect
 import math
 
 import pytest
 
+from ssmbook import heads
 from ssmbook.heads.count import Count
 
 
@@ -50,3 +52,12 @@ def test_equal_counts_have_one_hash_that_of_their_number():
 def test_bounds_out_of_order_are_refused(low, high):
     with pytest.raises(ValueError, match="0 <= low <= high"):
         Count(low, high, "")
+
+
+def test_every_count_is_one():
+    """What a system is called with to be counted answers in one form, whatever the class of heads."""
+    counts = [
+        getattr(heads, name) for name in heads.__all__ if name.endswith("_count") or name == "sinkless_reach"
+    ]
+    assert len(counts) == 10
+    assert {inspect.signature(count, eval_str=True).return_annotation for count in counts} == {Count}

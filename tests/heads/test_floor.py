@@ -123,8 +123,9 @@ def test_one_head_on_the_rotation_by_hand():
 def test_epsilon_head_count_is_the_least_h_below_epsilon(size, eps):
     n, p, d, seed = size
     M = random_lags(n, p, d, seed)
-    floors, k = head_floor(M), epsilon_head_count(M, eps=eps)
-    assert floors[k] <= eps and (k == 0 or floors[k - 1] > eps)
+    floors, count = head_floor(M), epsilon_head_count(M, eps=eps)
+    assert floors[count] <= eps and (count == 0 or floors[count.value - 1] > eps)
+    assert count == LagOperator(M).epsilon_heads(eps) and torch.equal(count.evidence, floors)
 
 
 @pytest.mark.guards("prop-epsilon-heads")
@@ -133,6 +134,7 @@ def test_epsilon_counts_of_a_planted_curve():
     for tau, energy in enumerate((0.9, 0.09, 0.009, 0.001)):
         M[tau].view(-1)[tau] = (energy / (4 - tau)) ** 0.5
     assert [epsilon_head_count(M, eps=eps) for eps in (1.0, 0.11, 0.02, 0.002, 1e-4)] == [0, 1, 2, 3, 4]
+    assert str(epsilon_head_count(M, eps=0.02)) == "2 heads (floor at most 0.02)"
 
 
 def test_zero_and_empty_lags_need_no_head():

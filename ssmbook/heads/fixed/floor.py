@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ssmbook._checks import check_eps
 from ssmbook.heads._target import lags_of
+from ssmbook.heads.count import Count
 from ssmbook.operators import LagOperator
 from ssmbook.systems.system import System, system_first
 
@@ -45,17 +47,21 @@ def epsilon_head_count(
     eps: float,
     time_covariance: torch.Tensor | None = None,
     channel_covariance: torch.Tensor | None = None,
-) -> int:
+) -> Count:
     """Return k_eps: the fewest heads whose best relative squared error, `head_floor`, is at most eps.
 
-    Target and covariances as in `head_floor`; eps >= 0 a number. Result an ``int`` between 0 and min(n, p d).
+    Target and covariances as in `head_floor`; eps >= 0 a number. A settled `Count` between 0 and min(n, p d),
+    the curve of `head_floor` its evidence.
 
     Raises ``ValueError`` for a negative or non-finite eps, ``TypeError`` for a non-number, and as
     `head_floor`. Source: prop-epsilon-heads. Introduced in *head-count*.
 
     >>> system = System(torch.diag(torch.tensor([0.9, 0.5, 0.1])), torch.eye(3), torch.eye(3))
-    >>> int(head_count(system, 16)), epsilon_head_count(system, 16, eps=0.01)
-    (3, 2)
+    >>> print(head_count(system, 16), epsilon_head_count(system, 16, eps=0.01), sep="; ")
+    3 heads (spectrum, modal); 2 heads (floor at most 0.01)
     """
+    eps = check_eps(eps)
     inputs = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
-    return LagOperator(lags_of(system, n)).epsilon_heads(eps, **inputs)
+    floor = head_floor(system, n, **inputs)
+    k = int((floor > eps).sum())
+    return Count(k, k, f"floor at most {eps:.3g}", floor)
