@@ -63,6 +63,9 @@ class Slider:
     ):
         values = list(values)
         _check_words(label, name)
+        for role, function in (("draw", draw), ("alt", alt)):
+            if not callable(function):
+                raise TypeError(f"{role} must be a function of the value; got {type(function).__name__}")
         if not 2 <= len(values) <= FRAME_COUNT:
             raise ValueError(f"values must hold 2 to {FRAME_COUNT} values; got {len(values)}")
         start = check_integer("start", start, low=0, high=len(values) - 1)

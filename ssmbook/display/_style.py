@@ -10,11 +10,11 @@ import matplotlib
 from matplotlib import cycler, patheffects
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, is_color_like, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from ssmbook._checks import check_choice, check_integer
+from ssmbook._checks import check_choice, check_integer, check_positive
 
 COLORS = {
     "blue": "#00308F",
@@ -119,14 +119,18 @@ def figure(
 
     ``size`` names an entry of ``SIZES`` or gives (width, height) in inches; ``axes`` is one Axes, or an
     array of them of shape (ncols,), (nrows,) or (nrows, ncols). ``options`` go to ``Figure.subplots``
-    (``sharey=True``, ``width_ratios=…``). Raises ``ValueError`` for an unknown size. Introduced in
-    *two-ways-to-mix*.
+    (``sharey=True``, ``width_ratios=…``). Raises ``ValueError``/``TypeError`` for what is no size.
+    Introduced in *two-ways-to-mix*.
 
     >>> fig, axes = figure(ncols=2)
     >>> len(axes)
     2
     """
     inches = size if isinstance(size, tuple) else SIZES[check_choice("size", size, SIZES)]
+    if len(inches) != 2:
+        raise ValueError(f"size must be (width, height); got {size}")
+    for side in inches:
+        check_positive("size", side)
     ncols, nrows = check_integer("ncols", ncols, low=1), check_integer("nrows", nrows, low=1)
     with matplotlib.rc_context(_STYLE):
         fig = Figure(figsize=inches, layout="constrained")
@@ -148,8 +152,8 @@ def label_line(
     """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
     ``color`` defaults to that of the line drawn last and is darkened until it reads on white (contrast
-    4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``. Introduced
-    in *two-ways-to-mix*.
+    4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``. Raises
+    ``TypeError``/``ValueError`` for a place or a color that is none. Introduced in *two-ways-to-mix*.
 
     >>> fig, ax = figure()
     >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
@@ -163,6 +167,8 @@ def label_line(
             raise ValueError(f"{name} must be finite; got {place}")
     if color is None:
         color = ax.get_lines()[-1].get_color() if ax.get_lines() else COLORS["black"]
+    if not is_color_like(color):
+        raise ValueError(f"color must be a color of matplotlib; got {color!r}")
     options = {"ha": "left", "va": "center", "fontsize": 9.5, "annotation_clip": False, **text_options}
     halo = [patheffects.withStroke(linewidth=2.5, foreground="white")]
     return ax.annotate(

@@ -161,6 +161,8 @@ class RecurrentMap(SequenceMap):
 
 def zero_state(like: Tensor, batch_shape: Sequence[int], *shape: int) -> Tensor:
     """Zeros (*batch_shape, *shape) in the dtype and on the device of ``like``."""
+    if not isinstance(batch_shape, Sequence):
+        raise TypeError(f"batch_shape must be a sequence of ints; got {type(batch_shape).__name__}")
     return like.new_zeros(*(check_integer("batch_shape", size, low=0) for size in batch_shape), *shape)
 
 

@@ -188,6 +188,10 @@ def test_wrong_types_are_named():
         display.Slider(1, [1, 2], draw, words)
     with pytest.raises(TypeError, match="start must be an int; got float"):
         display.Slider("ρ", [1, 2], draw, words, start=0.0)
+    with pytest.raises(TypeError, match="draw must be a function of the value; got NoneType"):
+        display.Slider("ρ", [1, 2], None, words)
+    with pytest.raises(TypeError, match="alt must be a function of the value; got str"):
+        display.Slider("ρ", [1, 2], draw, "words")
     with pytest.raises(TypeError, match=r"draw\(1\) must be a matplotlib Figure; got NoneType"):
         display.Slider("ρ", [1, 2], lambda value: None, words)
     with pytest.raises(TypeError, match=r"alt\(1\) must be a str; got float"):

@@ -113,6 +113,12 @@ def test_figure_shapes_and_no_pyplot_state():
     assert plt.get_fignums() == []
     with pytest.raises(ValueError, match="size must be one of panel, wide.*got 'huge'"):
         display.figure(size="huge")
+    with pytest.raises(ValueError, match=r"size must be \(width, height\); got \(1, 2, 3\)"):
+        display.figure(size=(1, 2, 3))
+    with pytest.raises(ValueError, match="size must be finite and positive; got -1"):
+        display.figure(size=(-1, 2))
+    with pytest.raises(TypeError, match="size must be finite and positive; got str"):
+        display.figure(size=("a", 2))
 
 
 def test_figure_has_the_style_without_use_style_and_leaves_the_defaults():
@@ -132,6 +138,8 @@ def test_label_line_takes_the_color_of_the_last_line_and_darkens_it():
     assert text.get_fontsize() >= 9
     other = display.label_line(ax, 0, 0, "origin", color=display.COLORS["blue"])
     assert other.get_color() == display.COLORS["blue"].lower()
+    with pytest.raises(ValueError, match="color must be a color of matplotlib; got 'mauve'"):
+        display.label_line(ax, 0, 0, "origin", color="mauve")
 
 
 def test_every_family_of_layers_has_a_color_of_its_own():

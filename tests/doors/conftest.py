@@ -359,6 +359,7 @@ def methods_of_maps() -> dict[str, Door]:
         found[f"{name}: interaction"] = method(made.interaction, x=draw(n, 3), carries=True, accepts=free)
         if isinstance(made, maps.RecurrentMap):
             state = made.initial_state()
+            found[f"{name}: initial_state"] = method(made.initial_state, batch_shape=(2,))
             free = ["half"] if "S4D" in name else []  # its state is kept in float32
             found[f"{name}: step"] = method(made.step, x_t=draw(3), state=state, carries=True, accepts=free)
             found[f"{name}: run"] = method(made.run, x=draw(n, 3), state=state, carries=True, accepts=free)
@@ -479,13 +480,15 @@ GRADIENTS = {
 DISPLAY = {
     "block_heatmap": door(display.block_heatmap, W=DENSE.W, ax=AXES, vmax=1.0),
     "figure": door(display.figure, ncols=1, nrows=1, size="wide"),
+    "figure of inches": door(display.figure, size=(3.0, 2.0)),
     "label_line": door(
         display.label_line,
         ax=AXES,
         x=0.5,
         y=0.5,
         text="word",
-        accepts=["text unknown", "text number", "text none"],
+        color="blue",
+        accepts=["text unknown", "text number", "text none", "color none"],
     ),
     "number": door(
         display.number,

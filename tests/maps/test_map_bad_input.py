@@ -87,6 +87,8 @@ def test_sizes_that_no_machine_holds_are_refused_before_memory_is():
 def test_states_and_steps_of_impossible_sizes():
     with pytest.raises(ValueError, match="batch_shape must be at least 0; got -1"):
         SelectiveSSM(4, N=2).initial_state((-1,))
+    with pytest.raises(TypeError, match="batch_shape must be a sequence of ints; got int"):
+        SelectiveSSM(4, N=2).initial_state(3)
     with pytest.raises(ValueError, match="high must be at least low = 1.0; got 0.1"):
         draw_steps(3, low=1.0, high=0.1)
     with pytest.raises(ValueError, match=r"a must lie in \(0.0, inf\); got 0.0"):
