@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from ssmbook import __version__
+
+
+def versions() -> dict[str, str]:
+    """The versions that make the numbers."""
+    return {"ssmbook": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def replace(path: Path, data: bytes) -> None:

@@ -9,10 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
-
-from ssmbook import __version__
-from ssmbook._commands import plain, progress, read_json, write_json
+from ssmbook._commands import plain, progress, read_json, versions, write_json
 from ssmbook.experiments.weights import save
 
 FORMAT = "ssmbook.experiments/1"
@@ -41,7 +38,7 @@ class Results:
     size: str
     settings: dict
     command: str = ""
-    versions: dict[str, str] = field(default_factory=lambda: versions())
+    versions: dict[str, str] = field(default_factory=versions)
     machine: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}, CPU")
     results: dict[str, dict] = field(default_factory=dict)
 
@@ -58,11 +55,6 @@ class Results:
         """Whether two files come from the same experiment, settings and versions."""
         keys = ("experiment", "size", "settings", "versions")
         return all(plain(getattr(self, key)) == plain(getattr(other, key)) for key in keys)
-
-
-def versions() -> dict[str, str]:
-    """The versions that made the numbers."""
-    return {"ssmbook": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=lambda line: None) -> Results:

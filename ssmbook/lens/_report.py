@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -10,12 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
-from ssmbook import __version__
 from ssmbook._checks import check_choice, check_integer
-from ssmbook._commands import read_json, write_json
+from ssmbook._commands import read_json, versions, write_json
 from ssmbook.lens._capture import Call, capture, check_inputs
 from ssmbook.lens._frozen import check_frozen
 from ssmbook.lens._layers import MixingLayer, read
@@ -46,7 +43,7 @@ class Report:
     settings: dict
     layers: list[LayerReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=lambda: versions())
+    versions: dict[str, str] = field(default_factory=lambda: _versions())
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
@@ -199,9 +196,9 @@ def chosen(found: list[MixingLayer], names: Sequence[str] | None) -> list[Mixing
     return [known[name] for name in known if name in set(names)]
 
 
-def versions() -> dict[str, str]:
-    """The versions that made the numbers."""
-    found = {"ssmbook": __version__, "torch": torch.__version__, "python": platform.python_version()}
+def _versions() -> dict[str, str]:
+    """The versions that made the numbers, transformers' among them where it is installed."""
+    found = versions()
     with suppress(metadata.PackageNotFoundError):
         found["transformers"] = metadata.version("transformers")
     return found

@@ -60,6 +60,3 @@ class GLA(KeySideMap):
         rates = log_a[..., None].expand(written.shape)
         memory, _ = diagonal_scan(rates.flatten(-2), written.flatten(-2), log=True)
         return self._read(q, memory.view(written.shape))
-
-    def _update(self, memory, v, k, log_a):
-        return log_a.exp()[..., None] * memory + outer(k, v)

@@ -80,8 +80,8 @@ class KeySideMap(HeadMap, RecurrentMap):
     """Heads with a memory of shape (key width, head_width): written at a key, read by a query.
 
     The recurrence acts on the key side only, so each head's W_ij is a scalar times V_h. Subclasses write
-    ``_read_write`` (queries, keys and gates of any number of tokens), ``_update`` (one step of the memory)
-    and ``_coefficients``. Introduced in *zoo*.
+    ``_read_write`` (queries, keys and gates of any number of tokens), ``_coefficients``, and ``_update``
+    where a step of the memory is more than a decay given as the one gate. Introduced in *zoo*.
 
     >>> layer = RetNet(4, 4, H=2, head_width=3)  # one of its kinds
     >>> layer.initial_state().shape  # a memory (key width, head width) in each head
@@ -92,8 +92,9 @@ class KeySideMap(HeadMap, RecurrentMap):
     def _read_write(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys (..., H, n, key_width) and whatever gates the recurrence takes, (..., H, n, any)."""
 
-    @abstractmethod
-    def _update(self, memory: Tensor, v: Tensor, k: Tensor, *rest: Tensor) -> Tensor: ...
+    def _update(self, memory: Tensor, v: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
+        """One step of the memory: it decays, (..., H, key_width) or (..., H, 1), and takes k v^T in."""
+        return log_a.exp()[..., None] * memory + outer(k, v)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return zero_state(self.W_V, batch_shape, self.H, self.key_width, self.head_width)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from ssmbook._checks import check_integer
 from ssmbook.maps.base import draw
 from ssmbook.maps.coefficients import scalar_decay_coefficients
-from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
+from ssmbook.maps.key_side import KeySideMap, per_head, scalar_decay_mix
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
 
 
@@ -97,6 +97,3 @@ class SSD(KeySideMap):
     def _mix(self, x: Tensor, v: Tensor) -> Tensor:
         C, B, log_a = self._read_write(x)
         return scalar_decay_mix(C, B, log_a.squeeze(-1), v)
-
-    def _update(self, memory, v, k, log_a):
-        return log_a.exp()[..., None] * memory + outer(k, v)

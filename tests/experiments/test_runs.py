@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
+from ssmbook import _commands
 from ssmbook.experiments import __main__ as command
-from ssmbook.experiments import _runs
-from ssmbook.experiments._runs import Experiment, Results, plain, progress, run
+from ssmbook.experiments._runs import SIZES, Experiment, Results, plain, progress, run
 
 
 def counted(calls, fail_at=None, value=1.0):
@@ -60,7 +60,7 @@ def test_a_finished_file_is_replaced_only_when_told(tmp_path):
 
 def test_results_of_another_version(tmp_path, monkeypatch):
     path, calls = tmp_path / "four.json", []
-    monkeypatch.setattr(_runs, "__version__", "0.0.0")
+    monkeypatch.setattr(_commands, "__version__", "0.0.0")
     with pytest.raises(KeyboardInterrupt):
         run(counted(calls, fail_at="d"), "small", path)
     monkeypatch.undo()
@@ -135,6 +135,6 @@ def test_an_unknown_experiment(capsys):
 @pytest.mark.parametrize("name", command.NAMES)
 def test_every_experiment_has_settings_that_json_holds(name):
     found = command.experiment(name)
-    for size in _runs.SIZES:
+    for size in SIZES:
         settings = found.settings(size)
         assert json.loads(json.dumps(settings)) == settings and found.jobs(settings)
