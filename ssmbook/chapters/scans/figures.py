@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.display import COLORS, SEQUENTIAL, figure, label_line
+from ssmbook.display import COLORS, SEQUENTIAL, figure
 
 
 def scan_rungs(T: int, rung: int):
@@ -68,22 +68,21 @@ def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
     return fig
 
 
-def block_length_trade(lengths: list[int], words: list[float], depth: list[int], chosen: int):
-    """Draw words moved and depth against the block length, with the chosen one marked.
+def block_length_trade(lengths: list[int], words: list[float], depth: list[int]):
+    """Draw words moved for each number and the longest chain against the block length.
 
-    Returns a figure of slider size.
+    Returns a figure and its alternative text.
     """
-    fig, axes = figure(ncols=2, size="slider")
-    here = lengths.index(chosen)
-    panels = (("words moved a number", words, "blue"), ("dependent operations", depth, "orange"))
-    for ax, (title, values, color) in zip(axes, panels, strict=True):
+    fig, axes = figure(ncols=2, size=(3.6, 2.4))
+    panels = (("words moved a number", words, "blue", (0, 7)), ("longest chain", depth, "orange", (6, -8)))
+    for ax, (title, values, color, first) in zip(axes, panels, strict=True):
         ax.loglog(lengths, values, "o-", base=2, color=COLORS[color], ms=4)
-        ax.plot(chosen, values[here], "o", ms=10, color=COLORS["black"])
-        label_line(
-            ax, chosen, values[here], f"{values[here]:g}", color=COLORS["black"], dx=0, dy=14, ha="center"
-        )
+        for at, off, ha in ((0, first, "left"), (-1, (0, 7), "right")):
+            place = {"xytext": off, "textcoords": "offset points", "ha": ha}
+            ax.annotate(f"{values[at]:g}", (lengths[at], values[at]), **place)
         ax.set(xlabel="block length L", title=title, ylim=(0.7 * min(values), 1.6 * max(values)))
-    return fig
+    told = (f"{L}: {w:g} and {k}" for L, w, k in zip(lengths, words, depth, strict=True))
+    return fig, f"Words moved a number and chain against the block length. {'; '.join(told)}."
 
 
 def clock_bars(names: list[str], ratios: list[float]):
