@@ -21,6 +21,8 @@ def test_chain_and_arc_carry_their_numbers(distance, keep):
     assert power in alt and any(power in text.get_text() for text in chain.texts)
     steps = [text for text in chain.texts if text.get_text() == f"×{keep:g}"]
     assert [text.xy[0] for text in steps] == [0.5, 1.5, 2.5, 3.5]
+    arrows = [text for text in chain.texts if getattr(text, "arrow_patch", None) is not None]
+    assert [(text.xyann[0], text.xy[0]) for text in arrows] == [(i, i + 1) for i in range(4)]
     bows = [text for text in arc.texts if getattr(text, "arrow_patch", None) is not None]
     assert len(bows) == 1 and bows[0].xy[0] == 4 and bows[0].xyann[0] == 0
     assert any("0.75 σ₂(V)" in text.get_text() for text in arc.texts)

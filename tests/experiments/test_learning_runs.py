@@ -39,6 +39,14 @@ def test_the_step_on_samples_is_the_gradient_of_their_error():
     assert torch.allclose(got, wanted, rtol=1e-10)
 
 
+def test_the_rows_of_single_precision_lags_are_compared_in_double():
+    M = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0))
+    visible, rows, size = _data.visible_rows(M)
+    assert rows.dtype == F64 and math.isclose(float(rows.norm()), 1, rel_tol=1e-14)
+    i, j = visible.nonzero().T
+    torch.testing.assert_close(size * rows, M[i - j].flatten(1).double(), rtol=1e-14, atol=0)
+
+
 def test_heads_arrive_when_the_law_says():
     lags = torch.zeros(6, 2, 2, dtype=F64)
     lags[0, 0, 0], lags[1, 1, 1] = 1.0, 0.6

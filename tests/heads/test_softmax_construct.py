@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from helpers import F64, random_system, rotation, toeplitz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.softmax.construct import softmax_heads_from_ssm
+from ssmbook.heads.softmax.construct import _checked, softmax_heads_from_ssm
 from ssmbook.systems import System
 
 
@@ -125,3 +126,14 @@ def test_bad_input_is_named():
         softmax_heads_from_ssm(System(A, B, C).to(torch.complex128), 4)
     with pytest.raises(TypeError, match="system must be a System; got Tensor"):
         softmax_heads_from_ssm(A, B, C, 4)
+
+
+def test_the_error_of_heads_counts_each_lag_as_often_as_it_occurs():
+    rows, exponents = np.arange(1.0, 16.0).reshape(5, 3), np.array([0, 3, 0, -2, 1])
+    assert _checked(rows, exponents, np.eye(3), rows / 2, np.eye(3))[3] == pytest.approx(0.5)
+    kept = rows * [[1.0], [1.0], [0.0], [1.0], [1.0]]  # lag 2 is missed: it stands three times
+    energy = [
+        (5 - tau) * 4.0**e * row @ row for tau, (e, row) in enumerate(zip(exponents, rows, strict=True))
+    ]
+    missed = (energy[2] / sum(energy)) ** 0.5
+    assert _checked(rows, exponents, np.eye(3), kept, np.eye(3))[3] == pytest.approx(missed)

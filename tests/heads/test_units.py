@@ -20,7 +20,7 @@ from ssmbook.heads import (
 )
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
-from ssmbook.systems._units import _step_unit, standard_form
+from ssmbook.systems._units import _step_unit, rounding_elsewhere, standard_form
 
 many = settings(max_examples=60, deadline=None)
 
@@ -233,3 +233,9 @@ def test_the_step_of_a_chain_is_the_steepest_way_to_a_lag():
     assert _step_unit(a, b, c) == 5
     assert _step_unit(a[:2, :2], b[:2], c[:, :2]) == 1
     assert _step_unit(a[:1, :1], b[:1], c[:, :1]) == 0
+
+
+def test_an_input_in_smaller_units_than_another_is_no_rounding_error():
+    A, C = (torch.tensor(rows, dtype=F64) for rows in ([[0.9, 0.0], [0.0, 0.5]], [[1.0, 1e-9], [1.0, 1.0]]))
+    B = torch.tensor([[1.0, 1e-16], [1.0, 2e-16]], dtype=F64)
+    assert rounding_elsewhere(A, B, C, F64) is None

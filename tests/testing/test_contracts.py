@@ -74,6 +74,10 @@ OPERATORS = {
         "test_rows_columns_and_blocks",
     ),
     "transpose forgets time": ({"_transposed": lambda self: Total(self.V.mT, self.n)}, "test_the_transpose"),
+    "transpose of another rank": (
+        {"interaction_rank": lambda self, **how: InteractionOperator.interaction_rank(self, **how) + 1},
+        "test_the_transpose",
+    ),
     "sum forgets one": ({"_plus": lambda self, other: self}, "test_sums_multiples_and_compositions"),
     "multiple forgets": ({"_scaled": lambda self, factor: self}, "test_"),
     "rows left out": ({"_span_blocks": spoiled(lambda rows: rows[..., 1:, :])}, "test_"),
