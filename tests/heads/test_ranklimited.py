@@ -383,3 +383,12 @@ def test_rounding_makes_no_certain_pair_of_a_double_eigenvalue():
             made += int(np.linalg.eigvals(np.linalg.solve(E, F)).imag.any())
             assert _certain_pairs(E, F, 0.0) == 0
     assert made > 3
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_a_pair_is_certain_until_its_discs_reach_the_real_line(scale):
+    """Eigenvalues ±i/2 of a normal matrix: the radius 2 · 3/2 slack / (scale − slack) is 1/2 at scale / 7."""
+    E = scale * np.eye(2)
+    F = E @ [[0.0, -0.5], [0.5, 0.0]]
+    assert [_certain_pairs(E, F, share * scale / 7) for share in (1e-9, 0.999, 1.001)] == [1, 1, 0]
+    assert _certain_pairs(E, F.T @ F, 1e-9) == 0  # real ones
