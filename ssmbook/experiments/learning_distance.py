@@ -20,14 +20,17 @@ OPTIMIZERS = ("SGD", "Adam")
 
 
 def flagged_tokens(
-    S: int, batch: int, T: int, *, generator: torch.Generator | None = None
+    S: int, batch: int, T: int, *, loud: float = 1.0, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
     """Draw tokens (S, batch, T + 1, 3), the flagged one first, and what is asked for, (S, batch).
 
-    S, batch, T >= 1. Raises ``TypeError``/``ValueError`` otherwise. Introduced in *gradient-flow*.
+    S, batch, T >= 1. ``loud`` >= 0: the standard deviation of the distractions; the flagged number has 1.
+    Raises ``TypeError``/``ValueError`` otherwise. Introduced in *gradient-flow*.
     """
     S, batch, T = (check_integer(*given, low=1) for given in (("S", S), ("batch", batch), ("T", T)))
+    loud = check_number("loud", loud, "a number >= 0", lambda value: 0 <= value < math.inf)
     v = torch.randn(S, batch, T + 1, generator=generator)
+    v[..., 1:] *= loud
     f = torch.zeros(T + 1)
     f[0] = 1.0
     return torch.stack([f * v, (1 - f) * v, f.expand_as(v)], -1), v[..., 0]
@@ -85,11 +88,12 @@ def answer(layer: str, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
 
 def train(
     layer: str, T: int, *, rho: float = 0.9, optimizer: str = "SGD", rate: float | None = None,
-    steps: int = 1000, batch: int = 32, seeds: int = 8, seed: int = 0,
+    steps: int = 1000, batch: int = 32, loud: float = 1.0, seeds: int = 8, seed: int = 0,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Train ``seeds`` layers at once on the dependency at distance T, each on sequences of its own.
 
-    ``rate``: the learning rate (0.05 for SGD, 0.01 for Adam). Gradients above norm 1 are cut to it, layer by
+    ``rate``: the learning rate (0.05 for SGD, 0.01 for Adam). ``loud``: how large the distractions are, as in
+    `flagged_tokens`. Gradients above norm 1 are cut to it, layer by
     layer. Returns "error" (seeds,), the mean squared error on 1,024 new sequences over that of answering 0,
     NaN where training diverged, and "weight" (seeds,), what the layer keeps of the flagged token before
     training. Raises ``TypeError``/``ValueError`` for malformed arguments. Introduced in *gradient-flow*.
@@ -103,13 +107,13 @@ def train(
     kind = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[optimizer]
     descent = kind(parameters.values(), lr=rate)
     for _ in range(steps):
-        x, target = flagged_tokens(seeds, batch, T, generator=generator)
+        x, target = flagged_tokens(seeds, batch, T, loud=loud, generator=generator)
         descent.zero_grad()
         (answer(layer, parameters, x) - target).square().mean(1).sum().backward()
         _cut(parameters)
         descent.step()
     with torch.no_grad():
-        x, target = flagged_tokens(seeds, 1024, T, generator=generator)
+        x, target = flagged_tokens(seeds, 1024, T, loud=loud, generator=generator)
         error = (answer(layer, parameters, x) - target).square().mean(1) / target.square().mean(1)
     return {"error": error, "weight": weight}
 

@@ -51,6 +51,25 @@ def test_the_closed_form_is_the_recurrence(layer):
     assert torch.allclose(distance.answer(layer, parameters, x), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_distractions_are_as_loud_as_asked_for_and_the_flagged_number_stays():
+    drawn = [
+        distance.flagged_tokens(2, 5, 7, loud=loud, generator=torch.Generator().manual_seed(0))
+        for loud in (1.0, 0.1, 0.0)
+    ]
+    for (x, target), loud in zip(drawn, (1.0, 0.1, 0.0), strict=True):
+        assert torch.equal(target, drawn[0][1])
+        assert torch.allclose(x[:, :, 1:, 1], loud * drawn[0][0][:, :, 1:, 1])
+
+
+def test_noise_is_what_stops_adam():
+    """At this distance every start keeps 4e-5 of the number: too little beside loud distractions only."""
+    loud, quiet = (
+        distance.train("LTI", 45, rho=0.8, optimizer="Adam", steps=600, seeds=3, loud=each)["error"]
+        for each in (1.0, 0.0)
+    )
+    assert loud.median() > 0.9 and quiet.max() < 0.1
+
+
 def test_a_short_distance_is_learned_and_a_long_one_is_not():
     near = distance.train("LTI", 4, rho=0.8, steps=300, seeds=2)
     far = distance.train("LTI", 60, rho=0.8, steps=100, seeds=2)
@@ -64,6 +83,7 @@ def test_bad_input():
         ({"rho": 1.0}, "rho must"),
         ({"optimizer": "LBFGS"}, "optimizer must be one of"),
         ({"T": 0}, "T must be"),
+        ({"loud": -1.0}, "loud must be"),
     ):
         with pytest.raises(ValueError, match=words):
             distance.train(**{"layer": "LTI", "T": 3, "steps": 0, "seeds": 1, **given})

@@ -31,11 +31,11 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
         ax.plot(job["T"], middle, "o", color=color, linestyle=line, ms=4)
         ax.fill_between(job["T"], *ends, color=color, alpha=0.15, linewidth=0)
         end = next(i for i, error in enumerate(middle) if error > FAILED)
-        label_line(ax, job["T"][end], 1.07, name, color=color, ha="center", dx=0, rotation=28, va="bottom")
+        label_line(ax, job["T"][end], 1.07, name, color=color, ha="left", dx=-4, rotation=60, va="bottom")
         if name in predicted:
             ax.plot([predicted[name]], [-0.06], "^", color=color, ms=8, clip_on=False)
     _distances(ax)
-    ax.set(ylabel="error after training", ylim=(-0.06, 1.35), xlim=(3.7, 300))
+    ax.set(ylabel="error after training", ylim=(-0.06, 1.5), xlim=(3.7, 300))
     return fig
 
 
