@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
@@ -97,8 +99,11 @@ def error_curve(floor, heads, error, steps, history, least=1e-16):
             steps, history[:, s].clamp(min=least), color=hues[int(heads[s]) % len(hues)], lw=1, ls="-"
         )
     found = [H for H in sorted(set(heads.tolist())) if H >= len(floor) or not clear[H]]
-    for H in sorted(set(heads.tolist()) - set(found)):
-        label_line(right, float(steps[-1]), float(floor[H]), f"H = {H}", color=hues[H % len(hues)])
+    apart, levels = sorted(set(heads.tolist()) - set(found)), floor.log10()
+    for H in apart:  # names of levels less than a decade apart step aside
+        up = sum(math.copysign(3, H_ - H) for H_ in apart if 0 < abs(levels[H_] - levels[H]) < 0.55)
+        color = hues[H % len(hues)]
+        label_line(right, float(steps[-1]), float(floor[H]), f"H = {H}", color=color, dy=up)
     if found:
         label_line(right, float(steps[-1]), least, "H = " + ", ".join(map(str, found)), color=COLORS["gray"])
     right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, float(steps[-1]) * 1.3))
