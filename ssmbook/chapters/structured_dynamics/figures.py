@@ -21,7 +21,7 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
     fig, ax = figure(size="panel")
     ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
     ax.plot(time, position)
-    spots = {"dx": 4, "dy": 11}, {"dx": 8, "dy": -8}
+    spots = {"dx": 2, "dy": 66}, {"dx": 4, "dy": -56}  # beside the swing, not across it
     for spot, (words, (t, q)) in zip(spots, marks.items(), strict=True):
         ax.plot(t, q, "o", color=COLORS["orange"], ms=8)
         label_line(ax, t, q, words.replace("-", "−"), color=COLORS["orange"], **spot)
