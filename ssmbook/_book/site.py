@@ -21,6 +21,7 @@ REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"
 IMAGE = re.compile(r"<img\b[^>]*>")
 TOGGLE = '<summary><span class="toctree-toggle"'
 FORMULA = re.compile(r'([(“]*)(<span class="math [^>]*>[^<]*</span>)([^\s<&]*)')
+SOLUTION_TO = re.compile(r'(<p class="admonition-title">Solution to)(<a [^>]*>) ')
 UNBROKEN = '<span class="unbroken">'
 SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
 
@@ -89,8 +90,9 @@ def unbroken(found):
 
 
 def finish_pages(app, exception):
-    """Pictures get their size, formulas keep their stops, and what unfolds a chapter's companion pages gets a
-    name; a page is light until a script says otherwise ("auto" means neither).
+    """Pictures get their size, formulas keep their stops, the blank before a linked title is not part of the
+    link, and what unfolds a chapter's companion pages gets a name; a page is light until a script says
+    otherwise ("auto" means neither).
     """
     if exception is not None or app.builder.format != "html":
         return
@@ -98,6 +100,7 @@ def finish_pages(app, exception):
         text = page.read_text(encoding="utf-8")
         finished = IMAGE.sub(lambda found, page=page: with_size(found[0], page.parent), text)
         finished = finished if UNBROKEN in finished else FORMULA.sub(unbroken, finished)
+        finished = SOLUTION_TO.sub(r"\1 \2", finished)
         finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
         if finished != text:

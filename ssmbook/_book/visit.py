@@ -6,10 +6,14 @@ VIEWS = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True},
+    "small": {"viewport": {"width": 320, "height": 640}, "color_scheme": "light"},  # the narrowest, or 400 %
     "paper": {"viewport": {"width": 672, "height": 1000}, "color_scheme": "light"},  # A4 within its margins
     "room": {"viewport": {"width": 1280, "height": 720}, "color_scheme": "light"},  # projected
 }
 SCREENS = ("light", "dark", "phone")
+FOLD = """(shut) => {
+  for (const one of document.querySelectorAll(".toggle")) one.classList.toggle("toggle-hidden", shut);
+}"""
 COUNT_SHIFTS = """
 window.shift = 0;
 new PerformanceObserver((list) => {
@@ -35,6 +39,11 @@ FACTS = """() => {
     const box = node.getBoundingClientRect();
     return box.width > 1 && box.height > 1 && box.right > innerWidth + 1 && !scrolls(node);
   };
+  const leavesColumn = (formula) => {
+    const column = formula.closest("p, li, dd, dt, td, th, figcaption, h1, h2, h3, h4");
+    const right = Math.max(0, ...[...formula.getClientRects()].map((box) => box.right));
+    return column && right > column.getBoundingClientRect().right + 1 && !scrolls(formula);
+  };
   return {
     theme: document.documentElement.dataset.theme,
     formulas: all(".math").length,
@@ -42,6 +51,8 @@ FACTS = """() => {
     errors: all("mjx-merror, [data-mjx-error]").map(text),
     width: document.documentElement.scrollWidth - innerWidth,
     outside: all("article *:not(mjx-container *)").filter(sticksOut).map((n) => n.outerHTML.slice(0, 120)),
+    parted: all("span.math mjx-math").filter(leavesColumn).map(text),
+    pushed: all(".pst-scrollable-table-container").filter((n) => n.scrollWidth > n.clientWidth + 1).length,
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
       [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
     shift: window.shift,

@@ -152,6 +152,12 @@ def test_everything_that_unfolds_has_a_name(built):
             assert node.get("aria-label") or node.get_text(strip=True), f"{path.name}: {node}"
 
 
+def test_the_blank_before_an_exercises_title_is_no_part_of_its_link(built):
+    links = [link for path in pages(built) for link in soup(path).select(".solution > .admonition-title a")]
+    assert links and not [link.text for link in links if link.text != link.text.strip()]
+    assert all(link.previous_sibling.endswith(" ") for link in links)
+
+
 def test_a_formula_stands_in_one_box_with_the_sign_after_it(built):
     parted = []
     for path in chapters(built):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ssmbook._book.claims import page_names
-from ssmbook._book.visit import FACTS, SCREENS, VIEWS, turn, visited
+from ssmbook._book.visit import FACTS, FOLD, SCREENS, VIEWS, turn, visited
 from ssmbook.display._png import FIGURE_DPI
 from ssmbook.display._slider import FRAME_DPI
 from ssmbook.display._style import SMALLEST_PT
@@ -80,9 +80,11 @@ def every_view(page, address):
     """What was asked for and said while the page was open, and what is seen and found in each view."""
     visit = visited(page, address)
     seen, found = {}, {}
+    page.evaluate(FOLD, False)  # proofs and solutions are looked at too
     for view in VIEWS:
         turn(page, view)
         seen[view] = page.evaluate(FACTS)
+    page.evaluate(FOLD, True)
     page.evaluate(EMPTY)
     page.evaluate(axe)
     for view in RULES:
@@ -117,6 +119,23 @@ def test_every_formula_is_typeset(facts, name, view):
 def test_nothing_sticks_out_of_the_window(facts, name, view):
     assert facts["width"] <= 0
     assert not facts["outside"]
+
+
+@each_page(*VIEWS)
+def test_a_formula_stays_in_its_column(facts, name, view):
+    assert not facts["parted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        pytest.param(f"chapters/appendix/{name}", view, id=f"{name},{view}")
+        for name in ("notation", "verification")
+        for view in ("phone", "small")
+    ],
+)
+def test_on_a_phone_tables_of_words_are_not_pushed_aside(facts, name, view):
+    assert facts["pushed"] == 0
 
 
 @each_page("phone")
