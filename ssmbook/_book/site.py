@@ -90,9 +90,10 @@ def unbroken(found):
 
 
 def finish_pages(app, exception):
-    """Pictures get their size, formulas keep their stops, the blank before a linked title is not part of the
-    link, and what unfolds a chapter's companion pages gets a name; a page is light until a script says
-    otherwise ("auto" means neither).
+    """Give pictures their size, formulas their stops and what unfolds companion pages a name.
+
+    The blank before a linked title is not part of the link. A page is light until a script says otherwise
+    ("auto" means neither).
     """
     if exception is not None or app.builder.format != "html":
         return

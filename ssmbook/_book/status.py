@@ -51,8 +51,9 @@ class ChapterStatus(lists.Index):
 
 
 def runs(report):
-    """{docname: seconds} of every notebook that a report of pytest (JUnit's XML) says ran without a failure,
-    and the day of the run.
+    """{docname: seconds} of every notebook that ran without a failure, and the day of the run.
+
+    ``report`` is the XML that pytest writes in JUnit's form.
     """
     suite = ElementTree.parse(report).getroot().find("testsuite")
     seconds, failed = {}, set()

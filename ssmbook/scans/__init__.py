@@ -9,12 +9,12 @@ block form in torch: the same numbers, to 1e-6 of the largest in float32 and 1e-
 slower than the loop.
 """
 
-from ._transients import TransientPeakWarning
-from .diagonal import diagonal_scan, diagonal_scan_naive, diagonal_step
-from .kernels import diagonal_kernel, diagonal_kernel_naive, lti_kernel, lti_kernel_naive
-from .lti import lti_scan, lti_scan_naive, lti_step
-from .selective import selective_scan, selective_scan_naive, selective_step
-from .ssd import ssd_scan, ssd_scan_naive, ssd_step
+from ssmbook.scans._transients import TransientPeakWarning
+from ssmbook.scans.diagonal import diagonal_scan, diagonal_scan_naive, diagonal_step
+from ssmbook.scans.kernels import diagonal_kernel, diagonal_kernel_naive, lti_kernel, lti_kernel_naive
+from ssmbook.scans.lti import lti_scan, lti_scan_naive, lti_step
+from ssmbook.scans.selective import selective_scan, selective_scan_naive, selective_step
+from ssmbook.scans.ssd import ssd_scan, ssd_scan_naive, ssd_step
 
 __all__ = [
     "TransientPeakWarning",

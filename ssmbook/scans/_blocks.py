@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from ._engine import wide
+from ssmbook.scans._engine import wide
 
 BLOCK = 16
 LOG2_E = 1 / math.log(

@@ -23,8 +23,9 @@ PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 
 
 def _module(name: str, needs: str):
-    """A module of this folder, or None, with a warning where what it needs is installed and refuses: a Numba
-    may not take the NumPy beside it.
+    """A module of this folder, or None where what it needs refuses.
+
+    A Numba may not take the NumPy beside it; a warning tells it.
     """
     try:
         return importlib.import_module(name, __package__)
@@ -44,8 +45,9 @@ def _kernels():
 
 
 def loops_for(tensor: Tensor):
-    """The compiled loops (only whether there are any, inside ``torch.compile``), or None where none can run:
-    on another device, without Numba, or with ``SSMBOOK_NUMBA=0`` in the environment.
+    """The compiled loops, or None: on another device, without Numba, or with ``SSMBOOK_NUMBA=0``.
+
+    The latter stands in the environment. Inside ``torch.compile``: only whether there are any.
     """
     if tensor.device.type != "cpu":
         return None
@@ -53,9 +55,7 @@ def loops_for(tensor: Tensor):
 
 
 def kernels_for(tensor: Tensor):
-    """The Triton kernels, or None where none can run: elsewhere than on a card, for complex numbers, without
-    Triton.
-    """
+    """The Triton kernels, or None: elsewhere than on a card, for complex numbers, without Triton."""
     if not tensor.is_cuda or tensor.is_complex() or not tensor.numel():
         return None
     return _kernels()
@@ -78,8 +78,9 @@ def array(tensor: Tensor) -> np.ndarray:
 
 
 def roomy(fresh: Tensor) -> Tensor:
-    """An empty tensor, as ``fresh`` is; where it is large, in memory that NumPy gives, which asks for large
-    pages: to get a page from the system may take longer than a scan of the numbers on it.
+    """An empty tensor, as ``fresh`` is; a large one in memory that NumPy gives, which asks for large pages.
+
+    To get a page from the system may take longer than a scan of the numbers on it.
     """
     return torch.from_numpy(np.empty_like(fresh.numpy())) if fresh.nbytes >= LARGE else fresh
 

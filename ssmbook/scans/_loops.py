@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from ._engine import BLOCK
+from ssmbook.scans._engine import BLOCK
 
 
 def compiled(function=None, *, fastmath=("contract",)):
@@ -39,8 +39,9 @@ def exponential(z):
 
 @overload(exponential, jit_options={"fastmath": {"contract"}})
 def _exponential(z):
-    """A Taylor series after z = k log 2 + r, in arithmetic that a processor does in many lanes at once: the
-    library's own exponential is called for one number after the other.
+    """A Taylor series after z = k log 2 + r, in arithmetic that a processor does in many lanes at once.
+
+    The library's own exponential is called for one number after the other.
     """
     if isinstance(z, numba.types.Complex):
         return lambda z: (np.exp(z), 0 * z)
@@ -142,12 +143,12 @@ def diagonal_backward(log, reverse, turn):
 
 @compiled
 def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
-    """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d); u is Delta x if
-    ``weighted``, else x.
+    """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d).
 
-    ``A`` is (N, d), or (1, d) for rates that all states share; ``reset`` (R, T) is true where the past is
-    forgotten, or has no columns. ``state``, in double precision, comes in as h_0 and goes out as h_T;
-    ``kept`` (R, blocks, N, d) takes the state before every block of steps.
+    u is Delta x if ``weighted``, else x. ``A`` is (N, d), or (1, d) for rates that all states share;
+    ``reset`` (R, T) is true where the past is forgotten, or has no columns. ``state``, in double precision,
+    comes in as h_0 and goes out as h_T; ``kept`` (R, blocks, N, d) takes the state before every block of
+    steps.
     """
     R, T, d = x.shape
     u, out, power, rest = np.empty(d), np.empty(d), np.empty(d, x.dtype), np.empty(d, x.dtype)
@@ -176,9 +177,7 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
 
 @compiled
 def _copy(source, target):
-    """Number by number: for ``target[:] = source`` Numba compiles a message on unequal shapes too, in ten
-    seconds.
-    """
+    """Copy number by number: ``target[:] = source`` would take Numba ten seconds more to compile."""
     for n in range(len(source)):
         for c in range(source.shape[1]):
             target[n, c] = source[n, c]
@@ -266,9 +265,9 @@ def dense(A, u, reverse, state, h):
 
 @compiled
 def blocks(many, one, T, x, state, y):
-    """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T d) and (R, T p), several steps at a time as one matrix,
-    which is right for a calm A: one step waits for the one before it, a matrix has work for every lane.
+    """h_t = A h_{t-1} + B x_t, y_t = C h_t on (R, T d) and (R, T p), several steps at a time as one matrix.
 
+    That is right for a calm A: one step waits for the one before it, a matrix has work for every lane.
     ``many`` and ``one``: the matrices (see ``lti``) of several steps and of one. ``state`` (R, N), in double
     precision, comes in as h_0 and goes out as h_T.
     """

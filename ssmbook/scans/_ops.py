@@ -1,8 +1,8 @@
-"""The scans as operations of PyTorch, ``torch.ops.ssmbook.*``: what each computes, by which engine, and its
-rules for shapes (``torch.compile``, ``torch.export``, meta tensors), for gradients and for ``vmap``.
+"""The scans as operations of PyTorch, ``torch.ops.ssmbook.*``.
 
-Gradients are had from a loop, and once more in terms of the operation itself: the second formula serves
-whoever differentiates again.
+What each computes, by which engine, and its rules for shapes (``torch.compile``, ``torch.export``, meta
+tensors), for gradients and for ``vmap``. Gradients are had from a loop, and once more in terms of the
+operation itself: the second formula serves whoever differentiates again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
-from . import _blocks
-from ._engine import BLOCK, array, carried, kernels_for, loops_for, roomy, run
+from ssmbook.scans import _blocks
+from ssmbook.scans._engine import BLOCK, array, carried, kernels_for, loops_for, roomy, run
 
 PIECE = 256  # steps whose states are in memory at once where there is no compiled loop
 
@@ -29,7 +29,9 @@ class Operation:
     """
 
     def __init__(self, schema: str, function, like, keep=None, gradients=None, shared=()):
-        """``like`` gives results without their numbers; ``keep`` and ``gradients`` are ``setup_context`` and
+        """Register the operation that ``function`` computes.
+
+        ``like`` gives results without their numbers; ``keep`` and ``gradients`` are ``setup_context`` and
         ``backward`` of an autograd function; arguments at the places ``shared`` have no batch dimensions.
         """
         name = schema.partition("(")[0]
@@ -50,8 +52,9 @@ class Operation:
         return _Recorded.apply(self, *given) if recorded else self.function(*given)
 
     def _mapped(self, info, in_dims, *given):
-        """The mapped dimension is one more batch dimension; every element is a call of its own where an
-        argument is mapped that has none.
+        """The rule for ``vmap``: the mapped dimension is one more batch dimension.
+
+        Every element is a call of its own where an argument is mapped that has no batch dimensions.
         """
         n, pairs = info.batch_size, list(zip(given, in_dims, strict=True))
         if any(in_dims[i] is not None for i in self.shared):
@@ -93,8 +96,9 @@ def transformed() -> bool:
 
 
 def watched(*tensors: Tensor) -> bool:
-    """Whether something records, traces or transforms what is done with tensors, so that it has to be done by
-    operations of PyTorch.
+    """Whether something records, traces or transforms what is done with tensors.
+
+    Then it has to be done by operations of PyTorch.
     """
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return True
@@ -119,8 +123,9 @@ def _earlier(h: Tensor, state: Tensor | None) -> Tensor:
 
 
 def _turn(h, backwards: bool) -> bool:
-    """Whether channels are to run backwards, as time does: memory comes up to four times as fast where many
-    numbers lie between one step and the next.
+    """Whether channels are to run backwards, as time does.
+
+    Memory comes up to four times as fast so, where many numbers lie between one step and the next.
     """
     return backwards and h.shape[-1] > 64
 

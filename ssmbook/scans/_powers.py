@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._engine import WIDE
-from ._validate import HALF
+from ssmbook.scans._engine import WIDE
+from ssmbook.scans._validate import HALF
 
 # Up to here (times the root of N, as for an orthogonal A) the lags by powers are as good as the recurrence.
 PLAIN = 2.0
@@ -25,8 +25,10 @@ ROOM = 2e-3
 
 
 class Route(NamedTuple):
-    """How far powers of A may be used: ``powers`` A, A^2, A^4, ... in the dtype to work in; whether they are
-    ``sound`` (otherwise A stands alone); whether it is a ``suspect`` whose recurrence may be spoiled as well.
+    """How far powers of A may be used.
+
+    ``powers``: A, A^2, A^4, ... in the dtype to work in; ``sound``: whether they are (otherwise A stands
+    alone); ``suspect``: whether its recurrence may be spoiled as well.
     """
 
     powers: list[Tensor]
@@ -35,9 +37,7 @@ class Route(NamedTuple):
 
 
 def value_of(t: Tensor) -> float | None:
-    """The largest entry, over all samples of a ``vmap``; None where values cannot be looked at (a trace,
-    ``meta``).
-    """
+    """The largest entry, over all samples of a ``vmap``; None where values cannot be looked at."""
     t = t.detach()
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
@@ -48,8 +48,9 @@ def value_of(t: Tensor) -> float | None:
 
 
 def is_finite(t: Tensor) -> bool | None:
-    """Whether every entry is finite, found in one read (a sum that overflows answers no); None where values
-    cannot be looked at.
+    """Whether every entry is finite, found in one read; None where values cannot be looked at.
+
+    A sum that overflows answers no.
     """
     value = value_of((0 * t.detach().sum()).abs())
     return None if value is None else value == 0
@@ -69,9 +70,7 @@ def squarings(A: Tensor, T: int) -> list[Tensor]:
 
 
 def krylov(powers: list[Tensor], B: Tensor, count: int) -> Tensor:
-    """B, AB, A^2 B, ... side by side, (..., N, count d), by doubling: each product doubles how many there
-    are.
-    """
+    """B, AB, A^2 B, ... side by side, (..., N, count d): each product doubles how many there are."""
     columns, d = B, B.shape[-1]
     for power in powers:
         if columns.shape[-1] >= count * d:
@@ -81,8 +80,9 @@ def krylov(powers: list[Tensor], B: Tensor, count: int) -> Tensor:
 
 
 def lags_by_powers(powers: list[Tensor], B: Tensor, C: Tensor, n: int) -> Tensor:
-    """The lags C A^tau B, (..., n, p, d), from A, A^2, A^4, ... (up to an exponent of at least n), at two
-    levels of about sqrt(n).
+    """The lags C A^tau B, (..., n, p, d), from A, A^2, A^4, ..., at two levels of about sqrt(n).
+
+    The powers go up to an exponent of at least n.
     """
     level = ((n - 1).bit_length() + 1) // 2
     inner, p, d = 1 << level, C.shape[-2], B.shape[-1]
@@ -93,10 +93,10 @@ def lags_by_powers(powers: list[Tensor], B: Tensor, C: Tensor, n: int) -> Tensor
 
 
 def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None) -> Route | None:
-    """Decide how lags 0 ... T - 1 of (A, B, C), from ``state`` (..., N) too, may be formed; None where no
-    value can be looked at.
+    """Decide how lags 0 ... T - 1 of (A, B, C), from ``state`` (..., N) too, may be formed.
 
-    A (..., N, N), B (..., N, d), C (..., p, N). Powers that are not finite are not sound.
+    None where no value can be looked at. A (..., N, N), B (..., N, d), C (..., p, N). Powers that are not
+    finite are not sound.
     """
     if torch.compiler.is_compiling():
         return None
@@ -117,8 +117,9 @@ def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None)
 
 
 def cost_of_powers(powers: list[Tensor], B: Tensor, C: Tensor, state: Tensor | None = None) -> Tensor:
-    """The largest rounding error that squaring leaves in a lag, in units of that of the recurrence; NaN where
-    powers are not finite.
+    """The largest rounding error that squaring leaves in a lag, in units of that of the recurrence.
+
+    NaN where powers are not finite.
     """
     eye = torch.eye(B.shape[-2], dtype=B.dtype, device=B.device).expand_as(powers[0])
     P = without_growth(torch.stack([eye, *powers]))
@@ -133,8 +134,9 @@ def cost_of_powers(powers: list[Tensor], B: Tensor, C: Tensor, state: Tensor | N
 
 
 def without_growth(powers: Tensor) -> Tensor:
-    """A^k g^(-k) for the powers k = 0, 1, 2, 4, ...: without what grows to no end, for it is common to both
-    sides (g = 1 for a stable A).
+    """A^k g^(-k) for the powers k = 0, 1, 2, 4, ...: without what grows to no end.
+
+    That is common to both sides (g = 1 for a stable A).
     """
     last = powers[-1].abs()
     trace = (last * last.mT).sum((-2, -1), keepdim=True).clamp(1, torch.finfo(last.dtype).max)

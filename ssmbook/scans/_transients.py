@@ -1,5 +1,6 @@
-"""The warning where the powers of A grow before they decay: what the plain recurrence loses, and poles that
-rounding has pushed outside.
+"""The warning where powers of A grow before they decay.
+
+It tells what the plain recurrence loses, and which poles rounding has pushed outside.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import warnings
 import torch
 from torch import Tensor
 
-from ._blocks import dense as step_by_step
-from ._powers import is_finite, value_of, widest
+from ssmbook.scans._blocks import dense as step_by_step
+from ssmbook.scans._powers import is_finite, value_of, widest
 
 # A recurrence further off than this, relative to its largest value, is worth a word.
 LIMITS = {torch.float32: 1e-3, torch.complex64: 1e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
@@ -23,21 +24,19 @@ OUTERMOST = 8  # eigenvalues looked at
 
 
 class TransientPeakWarning(UserWarning):
-    """The powers of A grow so far before they decay that rounding spoils even the plain recurrence, or has
-    made A unstable.
+    """The powers of A grow so far before they decay that rounding spoils even the plain recurrence.
 
-    The message names the peak max ||A^k||, what is lost, and the spectral radius where rounding may have
-    brought it above one. More digits help, or another form of the same system: a balanced realization,
-    sections of low order in a row. Introduced in *scans*.
+    Or rounding has made A unstable. The message names the peak max ||A^k||, what is lost, and the spectral
+    radius where rounding may have brought it above one. More digits help, or another form of the same system:
+    a balanced realization, sections of low order in a row. Introduced in *scans*.
     """
 
 
 def warn_of_transient(A: Tensor, n: int, values: Tensor, again: Tensor) -> None:
-    """Warn where the recurrence with A over n steps is off by more than the limit of its dtype, or where
-    rounding may have made A unstable.
+    """Warn where the recurrence with A over n steps is off by more than the limit of its dtype.
 
-    What is lost is measured: ``values`` against ``again``, the same by the recurrence in the dtype of A but
-    rounded elsewhere.
+    Or where rounding may have made A unstable. What is lost is measured: ``values`` against ``again``, the
+    same by the recurrence in the dtype of A but rounded elsewhere.
     """
     limit = LIMITS.get(A.dtype)
     if limit is None or not is_finite(A):
@@ -71,8 +70,7 @@ def warn_of_states(A: Tensor, C: Tensor, u: Tensor, state: Tensor, y: Tensor) ->
 
 
 def radius_by_rounding(A: Tensor) -> float | None:
-    """The spectral radius of A where it is above one and a change of A by its rounding error can bring it
-    below (None elsewhere).
+    """The spectral radius of A where it is above one, and only by a rounding error of A; else None.
 
     On the way from a stable matrix to A an eigenvalue crosses the unit circle: there, the distance of A to a
     matrix with that eigenvalue is at most the change. It is looked for where the rays through the outermost
@@ -92,8 +90,9 @@ def radius_by_rounding(A: Tensor) -> float | None:
 
 
 def transient_peak(A: Tensor, n: int) -> float:
-    """The largest ||A^k|| for k < n, one power at a time, up to one of norm below 1 (all later are below the
-    peak then), at most ``STEPS`` of them and fewer of large matrices.
+    """The largest ||A^k|| for k < n, one power at a time, at most ``STEPS`` of them, fewer of large matrices.
+
+    It ends with a power of norm below 1: all later are below the peak then.
     """
     first = power = best = A.detach().to(widest(A.dtype))
     peak = 0.0

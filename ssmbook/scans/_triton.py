@@ -1,10 +1,10 @@
-"""The diagonal recurrence and the selective scan on a card, by Triton: the loops of
-:mod:`ssmbook.scans._loops`, one program for a block of channels.
+"""The diagonal recurrence and the selective scan on a card, by Triton.
 
-Of the selective scan a program holds all states of its channels. In the diagonal recurrence, where batch and
-channels alone give too few programs, time is cut into parts as well: each part is run from zero and leaves
-its product of decays and its last value, the recurrence of these gives the value before every part, and all
-parts are run again from there.
+They are the loops of :mod:`ssmbook.scans._loops`, one program for a block of channels. Of the selective scan
+a program holds all states of its channels. In the diagonal recurrence, where batch and channels alone give
+too few programs, time is cut into parts as well: each part is run from zero and leaves its product of decays
+and its last value, the recurrence of these gives the value before every part, and all parts are run again
+from there.
 """
 
 import torch
@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ._blocks import GROWTH
-from ._engine import BLOCK
+from ssmbook.scans._blocks import GROWTH
+from ssmbook.scans._engine import BLOCK
 
 CHANNELS = 32  # that a program runs side by side
 PROGRAMS = 1024  # enough to keep a card busy

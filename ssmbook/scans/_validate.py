@@ -12,10 +12,10 @@ from ssmbook.numerics import HALF
 
 
 def check_arguments(patterns: str, *tensors: Tensor | None, single=(), complex_ok: bool = False) -> None:
-    """Hold the arguments of a scan to their patterns, as in ``"x: ... T d, A: d N"``, and to one batch shape,
-    dtype and device.
+    """Hold the arguments of a scan to their patterns and to one batch shape, dtype and device.
 
-    D and state may be None. The names in ``single`` may be float32 beside arguments in half precision.
+    Patterns are as in ``"x: ... T d, A: d N"``. D and state may be None. The names in ``single`` may be
+    float32 beside arguments in half precision.
     """
     sizes, batch, (first, *_), (x, *_) = {}, None, patterns.split(":"), tensors
     for entry, tensor in zip(patterns.split(", "), tensors, strict=True):
@@ -45,8 +45,9 @@ def one_step(dim: int, **tensors: Tensor) -> list[Tensor]:
 
 
 def check_options(reset: Tensor | None, x: Tensor, dims: int, **flags: bool) -> None:
-    """Refuse flags but True and False, and reset masks but booleans of the shape of time and everything
-    before it: that of ``x`` without its ``dims`` last dimensions.
+    """Refuse flags but True and False, and reset masks but booleans of the right shape.
+
+    That is the shape of time and everything before it: of ``x`` without its ``dims`` last dimensions.
     """
     check_flags(**flags)
     if reset is None:
@@ -67,8 +68,9 @@ def widen(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
 
 
 def outside_autocast(function):
-    """Run a scan in float32 where autocast is on: half-precision tensors are brought to float32, nothing is
-    cast down.
+    """Run a scan in float32 where autocast is on.
+
+    Half-precision tensors are brought to float32, nothing is cast down.
     """
 
     @functools.wraps(function)

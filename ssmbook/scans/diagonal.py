@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._ops import diagonal
-from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._ops import diagonal
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
 SHAPES = "a: ... T D, b: ... T D, state: ... D"
 
@@ -35,7 +35,7 @@ def diagonal_scan(
     ``ssmbook.scans``). A decay of modulus above one may overflow to infinity as the recurrence itself does;
     NaN stays in its channel and in later times. Raises ``ValueError`` for shapes that differ, other devices
     and complex ``a`` with ``log``; ``TypeError`` for other or mixed dtypes. After
-    :cite:`blelloch1990prefix` and :cite:`martin2018parallelizing`. Introduced in *scans*.
+    `blelloch1990prefix` and `martin2018parallelizing`. Introduced in *scans*.
 
     >>> h, end = diagonal_scan(torch.full((3, 1), 0.5), torch.ones(3, 1))
     >>> h.flatten().tolist(), end.item()

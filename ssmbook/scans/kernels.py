@@ -1,5 +1,6 @@
-"""Convolution kernels of time-invariant systems by two-level powers: A^{iL+j} = A^{iL} A^j costs one
-product.
+"""Convolution kernels of time-invariant systems by two-level powers.
+
+A^{iL+j} = A^{iL} A^j costs one product.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer, check_room
-
-from ._engine import WIDE
-from ._ops import dense
-from ._powers import choose, lags_by_powers
-from ._transients import STEPS, warn_of_transient
-from ._validate import check_arguments
+from ssmbook.scans._engine import WIDE
+from ssmbook.scans._ops import dense
+from ssmbook.scans._powers import choose, lags_by_powers
+from ssmbook.scans._transients import STEPS, warn_of_transient
+from ssmbook.scans._validate import check_arguments
 
 
 def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
-    """The lags C A^tau B for tau = 0 ... n - 1, (..., n, p, d): by two-level powers where these are as exact
-    as the recurrence, else by the recurrence, with a warning where that is off as well.
+    """The lags C A^tau B for tau = 0 ... n - 1, (..., n, p, d).
 
-    A (..., N, N), B (..., N, d), C (..., p, N), one dtype. Powers of float32 are formed in float64.
+    By two-level powers where these are as exact as the recurrence, else by the recurrence, with a warning
+    where that is off as well. A (..., N, N), B (..., N, d), C (..., p, N), one dtype. Powers of float32 are
+    formed in float64.
     """
     route = choose(A, B, C, n)
     if route is None:
@@ -96,7 +97,7 @@ def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     in that dtype (take ``.real`` where conjugate pairs make it real), differentiable in lam, B and C. The
     powers are built at two levels, so only O(N sqrt(n)) of them are formed; no logarithm is taken, so
     lam may be zero or negative. Raises ``ValueError`` / ``TypeError`` naming the argument. After
-    :cite:`gupta2022diagonal`. Introduced in *structured-dynamics*.
+    `gupta2022diagonal`. Introduced in *structured-dynamics*.
 
     >>> lam, one = torch.tensor([0.5]), torch.ones(1, 1)
     >>> diagonal_kernel(lam, one, one, 4).flatten().tolist()

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice
-
-from ._engine import array, carried, loops_for, roomy, run
-from ._ops import dense, watched
-from ._powers import CALM, choose, is_finite, krylov, lags_by_powers
-from ._transients import warn_of_states
-from ._validate import HALF, check_arguments, one_step, outside_autocast, widen
+from ssmbook.scans._engine import array, carried, loops_for, roomy, run
+from ssmbook.scans._ops import dense, watched
+from ssmbook.scans._powers import CALM, choose, is_finite, krylov, lags_by_powers
+from ssmbook.scans._transients import warn_of_states
+from ssmbook.scans._validate import HALF, check_arguments, one_step, outside_autocast, widen
 
 SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
@@ -43,7 +42,7 @@ def lti_scan(
     ``torch.export`` it is always the recurrence. float16 and bfloat16 are
     computed, and their states kept, in float32.
 
-    Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`dao2024transformers` (chunked).
+    Raises ``ValueError`` / ``TypeError`` naming the argument. After `dao2024transformers` (chunked).
     Introduced in *scans*.
 
     >>> A, B, C = torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1)
@@ -77,8 +76,9 @@ def lti_scan(
 
 @np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
 def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
-    """The scan by a compiled loop, in blocks of steps where these pay and no gradient is wanted; None where
-    another route is faster or A calls for a closer look.
+    """The scan by a compiled loop, in blocks of steps where these pay and no gradient is wanted.
+
+    None where another route is faster or A calls for a closer look.
     """
     (p, N), (T, d) = C.shape, x.shape[-2:]
     rows, loops = math.prod(x.shape[:-2]), loops_for(x)
@@ -109,8 +109,10 @@ def _calm(A: np.ndarray, T: int) -> bool:
 
 
 def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> list[np.ndarray]:
-    """The matrices that take a state and the inputs of ``steps`` steps (a power of two), or of one, side by
-    side, to the state after them and their outputs; zero rows fill them up to a multiple of four.
+    """The matrices of ``steps`` steps (a power of two) and of one.
+
+    Each takes a state and the inputs, side by side, to the state after them and the outputs; zero rows fill
+    it up to a multiple of four.
     """
     (N, d), p, start = B.shape, len(C), np.concatenate((A.T, B.T))
     heights = (N + steps * d, steps * p), (N + d, p)
@@ -129,9 +131,7 @@ def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> l
 def lti_scan_naive(
     A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
 ) -> tuple[Tensor, Tensor]:
-    """The recurrence of :func:`lti_scan` as it is written, one step at a time (``method`` is not looked
-    at).
-    """
+    """The recurrence of :func:`lti_scan` as it is written, one step at a time, whatever ``method``."""
     check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
     h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     y = []
@@ -144,8 +144,7 @@ def lti_scan_naive(
 def lti_step(
     A: Tensor, B: Tensor, C: Tensor, x_t: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Take one step of :func:`lti_scan`: from x_t (..., d) and state (..., N) to y_t (..., p) and the next
-    state.
+    """Take one step of :func:`lti_scan`: from x_t (..., d) and state (..., N) to y_t (..., p) and the next.
 
     A: (N, N), B: (N, d), C: (p, N). Raises as :func:`lti_scan` does. Introduced in *scans*.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._ops import selective
-from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._ops import selective
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
 SHAPES = "x: ... T d, delta: ... T d, A: d N, B: ... T N, C: ... T N, D: d, state: ... d N"
 
@@ -24,20 +24,20 @@ def selective_scan(
     reverse: bool = False,
     reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run the selective state space model of Mamba: h_t = exp(Delta_t A) h_{t-1} + Delta_t B_t x_t, y_t =
-    C_t h_t + D x_t.
+    """Run the selective state space model of Mamba.
 
-    x, delta: (..., T, d) inputs and step sizes (used as they are: apply softplus yourself); A: (d, N)
-    rates, negative for a stable system; B, C: (..., T, N); D: (d,) skip or None; state: (..., d, N) initial
-    state, zero if None. Returns y (..., T, d) and the final state (..., d, N). The input term is the Euler
-    form Delta B that Mamba's code uses, not the exact zero-order hold. ``reverse`` runs from the last step
-    to the first; ``reset`` (..., T), boolean, is true at the steps that forget the state before them.
+    h_t = exp(Delta_t A) h_{t-1} + Delta_t B_t x_t, y_t = C_t h_t + D x_t. x, delta: (..., T, d) inputs and
+    step sizes (used as they are: apply softplus yourself); A: (d, N) rates, negative for a stable system; B,
+    C: (..., T, N); D: (d,) skip or None; state: (..., d, N) initial state, zero if None. Returns y (..., T,
+    d) and the final state (..., d, N). The input term is the Euler form Delta B that Mamba's code uses, not
+    the exact zero-order hold. ``reverse`` runs from the last step to the first; ``reset`` (..., T), boolean,
+    is true at the steps that forget the state before them.
 
     Dtype and device of the inputs; float16 and bfloat16 are computed, and their states kept, in float32, and
     A and D may be float32 beside them. Memory beyond inputs and outputs is that of one state every 32 steps,
     also for the backward pass, which makes the others again; without Numba and Triton, that of 256 states.
     Differentiable in every argument, any number of times; forward mode and gradients of gradients hold every
-    state. Raises ``ValueError`` / ``TypeError`` naming the argument. After :cite:`gu2024mamba`.
+    state. Raises ``ValueError`` / ``TypeError`` naming the argument. After `gu2024mamba`.
     Introduced in *scans*.
 
     >>> n, d, N = 16, 2, 4
@@ -96,11 +96,10 @@ def selective_step(
     D: Tensor | None = None,
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Take one step of :func:`selective_scan`: from x_t, delta_t (..., d), B_t, C_t (..., N) and state
-    (..., d, N).
+    """Take one step of :func:`selective_scan`.
 
-    Returns y_t (..., d) and the next state (..., d, N). Raises as :func:`selective_scan` does. Introduced
-    in *scans*.
+    x_t, delta_t: (..., d); B_t, C_t: (..., N); state: (..., d, N). Returns y_t (..., d) and the next state
+    (..., d, N). Raises as :func:`selective_scan` does. Introduced in *scans*.
 
     >>> delta, A, one = torch.ones(1), torch.tensor([[-1.0]]), torch.ones(1)
     >>> y, state = selective_step(one, delta, A, one, one)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._engine import loops_for, wide
-from ._ops import diagonal, selective
-from ._powers import is_finite
-from ._validate import check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._engine import loops_for, wide
+from ssmbook.scans._ops import diagonal, selective
+from ssmbook.scans._powers import is_finite
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast, widen
 
 CHUNK = 64
 SHAPES = "x: ... T H P, log_a: ... T H, B: ... T H N, C: ... T H N, state: ... H P N"
@@ -26,19 +26,18 @@ def ssd_scan(
     reverse: bool = False,
     reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run h_t = a_t h_{t-1} + x_t B_t^T, y_t = h_t C_t for every head, with a scalar decay a_t =
-    exp(log_a_t).
+    """Run h_t = a_t h_{t-1} + x_t B_t^T, y_t = h_t C_t for every head, with a scalar decay a_t.
 
-    x: (..., T, H, P); log_a: (..., T, H) log-decays (positive ones allowed, minus infinity forgets
-    everything); B, C: (..., T, H, N); state: (..., H, P, N) initial state, zero if None. Returns y (..., T,
-    H, P) and the final state (..., H, P, N). ``reverse`` runs from the last step to the first; ``reset``
-    (..., T), boolean, is true at the steps that forget the state before them.
+    a_t = exp(log_a_t). x: (..., T, H, P); log_a: (..., T, H) log-decays (positive ones allowed, minus
+    infinity forgets everything); B, C: (..., T, H, N); state: (..., H, P, N) initial state, zero if None.
+    Returns y (..., T, H, P) and the final state (..., H, P, N). ``reverse`` runs from the last step to the
+    first; ``reset`` (..., T), boolean, is true at the steps that forget the state before them.
 
     On a CPU with Numba this is one loop, as :func:`selective_scan`; elsewhere, on a card too, chunks of 64
     steps are matrix products in the input's dtype, the states between chunks a :func:`diagonal_scan`. float16
     and bfloat16 are computed, and their states kept, in float32, and log_a may be float32 beside them.
     Differentiable in every argument, any number of times. Raises ``ValueError`` / ``TypeError`` naming the
-    argument. After :cite:`dao2024transformers`. Introduced in *scans*.
+    argument. After `dao2024transformers`. Introduced in *scans*.
 
     >>> x, log_a = torch.ones(4, 1, 1), torch.full((4, 1), 0.5).log()
     >>> B = C = torch.ones(4, 1, 1)
@@ -113,11 +112,10 @@ def ssd_scan_naive(
 def ssd_step(
     x_t: Tensor, log_a_t: Tensor, B_t: Tensor, C_t: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Take one step of :func:`ssd_scan`: from x_t (..., H, P), log_a_t (..., H), B_t, C_t (..., H, N) and
-    the state.
+    """Take one step of :func:`ssd_scan`.
 
-    state: (..., H, P, N), zero if None. Returns y_t (..., H, P) and the next state. Raises as
-    :func:`ssd_scan` does. Introduced in *scans*.
+    x_t: (..., H, P); log_a_t: (..., H); B_t, C_t: (..., H, N); state: (..., H, P, N), zero if None. Returns
+    y_t (..., H, P) and the next state. Raises as :func:`ssd_scan` does. Introduced in *scans*.
 
     >>> x, log_a, B = torch.ones(1, 1), torch.tensor([0.5]).log(), torch.ones(1, 1)
     >>> y, state = ssd_step(x, log_a, B, B)

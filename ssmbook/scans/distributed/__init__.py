@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ssmbook import scans
-
-from ._factor import factor_of_logarithms, factor_of_product, summed
-from ._slices import scan_slices
+from ssmbook.scans.distributed._factor import factor_of_logarithms, factor_of_product, summed
+from ssmbook.scans.distributed._slices import scan_slices
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -1,4 +1,4 @@
-"""Compare the scans of all processes with those of one:
+"""Compare the scans of all processes with those of one.
 
     torchrun --nproc-per-node 2 -m ssmbook.scans.distributed --length 1000000
 

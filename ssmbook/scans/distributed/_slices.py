@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ._factor import Factor, wide
-from ._wire import agree, exchange
+from ssmbook.scans.distributed._factor import Factor, wide
+from ssmbook.scans.distributed._wire import agree, exchange
 
 
 class Slices(NamedTuple):
