@@ -15,7 +15,18 @@ from ssmbook.experiments.results import measurement
 
 
 def lines(ax):
-    return [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.get_lines()]
+    """x and y of every line, as far as the axes show them."""
+    drawn = []
+    for line in ax.get_lines():
+        data = list(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        places = line.get_transform().transform(data)
+        inside = [point for point, place in zip(data, places, strict=True) if _shown(ax.bbox, *place)]
+        drawn.append(tuple(list(values) for values in zip(*inside, strict=True)) or ([], []))
+    return drawn
+
+
+def _shown(box, x, y, slack=1e-6):
+    return box.x0 - slack <= x <= box.x1 + slack and box.y0 - slack <= y <= box.y1 + slack
 
 
 def test_an_unknown_measurement():

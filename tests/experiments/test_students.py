@@ -76,6 +76,8 @@ def test_with_a_sink_the_third_head_makes_the_rotation(rotation):
 
 @pytest.mark.guards("prop-rank-limited")
 def test_rank_one_value_maps_need_three_heads_for_a_rotation(rotation):
+    few = torch.stack([torch.eye(2, dtype=F64), torch.zeros(2, 2, dtype=F64)])  # fewer blocks than entries
+    assert [round(float(fit_class(few, H, "rank one", seeds=2).min()), 6) for H in (1, 2)] == [0.5, 0.0]
     errors = [fit_class(rotation, H, "rank one", generator=torch.Generator().manual_seed(0)) for H in (2, 3)]
     assert errors[0].min() > 0.1 and errors[1].max() < 1e-20
 

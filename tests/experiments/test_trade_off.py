@@ -173,6 +173,8 @@ def test_figures_draw_what_they_are_given():
     drawn = [line.get_xydata().tolist() for line in fig.axes[0].lines]
     assert drawn == [[[2, 0], [4, 1]], [[2, 0], [4, 0.99]]]
     assert [text.get_text() for text in fig.axes[0].texts] == ["up", "near"]
+    left, right = figures.recall([4, 8, 256], {"up": [0.0, 0.5, 1.0]}).axes[0].get_xlim()
+    assert left < 4 and right > 256
     high, low = (text.xy[1] for text in fig.axes[0].texts)
     assert high == 1.0 and low == pytest.approx(1.0 - 0.085)
 

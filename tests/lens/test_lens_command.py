@@ -99,6 +99,9 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
     assert run(*same, out) == 0
     assert "1 layers are done" in capsys.readouterr().err
     assert (out / "report.json").read_bytes() == (whole / "report.json").read_bytes()
+    late = tmp_path / "late"  # the second layer is measured first
+    assert run(*same, late, "--layers", 1) == run(*same, late) == 0
+    assert (late / "report.json").read_bytes() == (whole / "report.json").read_bytes()
 
 
 def test_text_is_cut_by_the_models_own_tokenizer(spoken, tmp_path, capsys):
