@@ -42,3 +42,33 @@ def test_a_frame_of_the_stack_shows_the_operator_and_the_ranks():
     assert np.allclose(np.asarray(picture.get_images()[0].get_array()), norms)
     assert [bar.get_height() for bar in bars.patches] == [1, 2, 4]
     assert np.allclose(bars.get_lines()[0].get_ydata(), 8)
+
+
+@pytest.mark.guards("thm-gates")
+def test_the_line_of_two_lags_goes_through_the_pair_that_gates_can_make_and_no_other():
+    tau, c = torch.arange(9, dtype=torch.float64), torch.rand(9, **like(1)) + 0.1
+    pairs = {"gated": (c * 0.9**tau, c * 0.4**tau), "two": (0.9**tau + 0.5**tau, 0.8**tau)}
+    fig, alt = figures.log_ratios(pairs)
+    for ax, (title, (first, second)) in zip(fig.axes, pairs.items(), strict=True):
+        line, dots = (np.asarray(curve.get_ydata()) for curve in ax.get_lines())
+        assert np.allclose(dots, (first / second).log().numpy()) and np.allclose(line[:2], dots[:2])
+        assert np.allclose(np.diff(line, 2), 0)
+        assert np.allclose(dots, line) == (title == "gated")
+        assert f"{title}: {abs(dots[-1] - line[-1]):.2f} off" in alt
+
+
+@pytest.mark.guards("prop-depth-heads")
+@pytest.mark.parametrize("L", [1, 2, 3])
+def test_the_ways_through_a_stack_end_in_as_many_matrices_as_its_rank(L):
+    fig, alt = figures.stack_paths(L)
+    new = like(3)
+    alpha, V = torch.randn(L, 1, 12, 12, **new).tril(), torch.randn(L, 1, 4, 4, **new)
+    for ax, values in zip(fig.axes, (V, V[:1].expand(L, 1, 4, 4).contiguous()), strict=True):
+        rank = residual_stack_operator(alpha, values).interaction_rank()
+        ends = {tuple(text.xy): text.get_text() for text in ax.texts}
+        drawn = {(line.get_xdata()[1], line.get_ydata()[1]) for line in ax.get_lines()}
+        assert {end for end in drawn if end[0] == L} == set(ends) and len(set(ends.values())) == rank
+        assert f"{rank} matrices" in ax.get_title() and f" {rank}" in alt
+        blue = [line for line in ax.get_lines() if line.get_color() == figures.COLORS["blue"]]
+        assert all(np.diff(line.get_ydata()) > 0 for line in blue) and 2 * len(blue) == len(ax.get_lines())
+    assert {text.get_text() for text in fig.axes[0].texts} >= {"I", f"V{'₁₂₃'[L - 1]}"}

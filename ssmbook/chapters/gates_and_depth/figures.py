@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
+
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
@@ -43,6 +46,71 @@ def gate_strip(lam, n):
         f"decaying table, from 1 down to {lam ** (n - 1):.1e}."
     )
     return fig, alt
+
+
+def log_ratios(pairs):
+    """Draw the logarithm of the ratio of two channels at each lag, and the line that the first two lags set.
+
+    pairs: title -> (first, second), positive tensors (n,). Returns ``fig, alt``.
+    """
+    fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
+    words = []
+    for ax, (title, (first, second)) in zip(axes, pairs.items(), strict=True):
+        logs = (first / second).log()
+        line = [float(logs[0] + tau * (logs[1] - logs[0])) for tau in range(len(logs))]
+        ax.plot(line, color=COLORS["orange"], linestyle=LINES["dashed"])
+        ax.plot(logs, "o", color=COLORS["blue"], linestyle="none", ms=4)
+        off = abs(float(logs[-1]) - line[-1])
+        ax.set(title=title, xlabel="lag τ", ylabel="log of the ratio")
+        words.append(f"{title}: {off:.2f} off the line of the first two lags at lag {len(logs) - 1}")
+    return fig, f"Logarithm of the ratio of two channels. {'; '.join(words)}."
+
+
+def stack_paths(L):
+    """Draw the ways through L residual layers of one head: each its own value map, or all the same.
+
+    Blue goes through a head, gray along the skip. Left every way ends in a matrix of its own; right the ways
+    with equally many heads meet. Returns ``fig, alt``.
+    """
+    fig, (tree, merged) = figure(ncols=2, size=(7.0, 3.2))
+    for word in product((0, 1), repeat=L):
+        ends = [0.0]
+        for layer, head in enumerate(word):
+            ends.append(ends[-1] + (head - 0.5) / 2**layer)
+        _way(tree, word, ends)
+        label_line(tree, L, ends[-1], _value_map(word), color=COLORS["black"])
+        _way(merged, word, [sum(word[:layer]) - layer / 2 for layer in range(L + 1)])
+    for m in range(L + 1):
+        power = ("I", "V")[m] if m < 2 else f"V{'⁰¹²³⁴⁵⁶⁷⁸⁹'[m]}"
+        ways = f", {math.comb(L, m)} ways" if 0 < m < L else ""
+        label_line(merged, L, m - L / 2, power + ways, color=COLORS["black"])
+    for ax, title in ((tree, f"own value maps: {2**L} matrices"), (merged, f"one V: {L + 1} matrices")):
+        ax.set(title=title, xticks=range(L + 1), yticks=[], xlim=(-0.1, L + 1), xlabel="layers")
+        ax.grid(False)
+        ax.spines["left"].set_visible(False)
+    return fig, (
+        f"{L} residual layers of one head, {2**L} ways of heads and skips. With their own value maps they "
+        f"end in {2**L} matrices, with one V in {L + 1}, the powers 0 to {L}."
+    )
+
+
+def _way(ax, word, heights):
+    """Draw one way through the layers, blue where it goes through a head."""
+    for layer, head in enumerate(word):
+        color, width = (COLORS["blue"], 2.2) if head else (COLORS["gray"], 1.2)
+        ax.plot(
+            (layer, layer + 1),
+            heights[layer : layer + 2],
+            color=color,
+            linestyle="-",
+            lw=width,
+            zorder=2 + head,
+        )
+
+
+def _value_map(word):
+    """The value map at the end of a way, the last layer first: (1, 0, 1) is V₃V₁."""
+    return "".join(f"V{'₁₂₃₄₅₆₇₈₉'[i]}" for i in reversed(range(len(word))) if word[i]) or "I"
 
 
 def depth_frame(W, ranks, goal):
