@@ -65,3 +65,27 @@ def test_the_parallelogram_ends_in_the_target(theta):
         sides = [(corners[1] @ x_0) / (x_0 @ x_0), (corners[3] @ x_1) / (x_1 @ x_1)]
         assert np.allclose(corners[1], sides[0] * x_0) and np.allclose(corners[3], sides[1] * x_1)
         assert f"{sides[0]:.1f}, {sides[1]:.1f}".replace("-", "−") in ax.get_title()
+
+
+def test_three_tokens_test_a_head():
+    fig, alt = figures.three_tests(0.9, 0.5)
+    off = []
+    for ax, x in zip(fig.axes, ((1, 0), (0, 1), (1, 1)), strict=True):
+        _, gap, token, target = (points(line) for line in ax.get_lines())
+        assert np.allclose(token[1], x) and np.allclose(target[1], np.array([0.9, 0.5]) * x)
+        assert np.allclose(gap[0], target[1]) and abs((gap[1] - gap[0]) @ x) < 1e-12
+        off.append(np.linalg.norm(gap[1] - gap[0]))
+    assert off == pytest.approx([0, 0, 0.4 / math.sqrt(2)])
+    titles = [ax.get_title().splitlines()[1] for ax in fig.axes]
+    assert titles == ["Mx = 0.900 x", "Mx = 0.500 x", f"Mx is off by {off[2]:.3f}"]
+    assert all(title in alt for title in titles)
+
+
+def test_the_price_is_drawn_over_its_bound():
+    sizes, needed = torch.logspace(-2, 0, 5, dtype=F64), torch.rand(5, 7, dtype=F64) + 100
+    fig, alt = figures.price(sizes, needed, 0.7)
+    *dots, bound, ceiling = fig.axes[0].get_lines()
+    assert np.allclose(np.stack([points(line)[:, 1] for line in dots], 1), needed)
+    kept = [(size, math.sin(0.7) / size - 1) for size in sizes.tolist() if size < math.sin(0.7)]
+    assert np.allclose(points(bound), kept)
+    assert np.allclose(points(ceiling)[:, 1], 1) and "1 at ε = 0.322" in alt

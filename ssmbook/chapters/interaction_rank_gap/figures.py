@@ -1,4 +1,4 @@
-"""Figures of the chapter *interaction-rank-gap*: two tokens and a target, the clock and its best head."""
+"""Figures of the chapter *interaction-rank-gap*: tokens and targets, the clock and its best head, a price."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ssmbook.chapters.two_ways_to_mix.figures import best_single_head, missed
 from ssmbook.display import COLORS, LINES, figure, label_line, number
 from ssmbook.systems import rotation
 
-__all__ = ["clock_frame", "missed", "two_tokens"]
+__all__ = ["clock_frame", "missed", "price", "three_tests", "two_tokens"]
 
 
 def two_tokens(theta):
@@ -63,6 +63,56 @@ def _arrow(ax, tip, name, color, below=False):
     ax.plot([0, x], [0, y], color=COLORS[color], ls="-", lw=2)
     ax.plot(x, y, "o", color=COLORS[color], ms=4)
     label_line(ax, x, y, name, color=COLORS[color], dx=0, dy=-10 if below else 9, ha="center")
+
+
+def three_tests(first, second):
+    """Draw what M = diag(first, second) makes of b_1, b_2 and their sum, beside the line of each token.
+
+    In gray the token and its line, all that one head with V = I can say; in orange what M x is off by.
+    Returns ``fig, alt``.
+    """
+    fig, axes = figure(ncols=3, size=(7.0, 2.7))
+    words = []
+    for ax, (name, token) in zip(axes, {"b₁": (1, 0), "b₂": (0, 1), "b₁ + b₂": (1, 1)}.items(), strict=True):
+        x = torch.tensor(token, dtype=torch.float64)
+        target = torch.tensor([first, second], dtype=torch.float64) * x
+        factor = float(target @ x / (x @ x))
+        off = float((target - factor * x).norm())
+        said = f"Mx = {number(factor)} x" if off < 1e-12 else f"Mx is off by {number(off)}"
+        ax.plot(*torch.stack([-0.2 * x, 1.25 * x]).T, color=COLORS["gray"], ls=LINES["dotted"], lw=1.2)
+        ax.plot(*torch.stack([target, factor * x]).T, color=COLORS["orange"], ls="-")
+        for tip, label, color, up in ((x, "x", "gray", 9), (target, "Mx", "blue", -9)):
+            ax.plot(*torch.stack([0 * tip, tip]).T, "o-", color=COLORS[color], lw=2, ms=4, markevery=[1])
+            label_line(ax, *tip, label, color=COLORS[color], dy=up)
+        ax.set(title=f"x = {name}\n{said}", aspect="equal", xlim=(-0.45, 1.45), ylim=(-0.35, 1.35))
+        ax.set(xticks=[], yticks=[])
+        ax.title.set_fontsize(10)
+        ax.spines[:].set_visible(False)
+        ax.grid(False)
+        words.append(f"x = {name}: {said}")
+    return fig, f"M = diag({first:g}, {second:g}) on three tokens. {'; '.join(words)}."
+
+
+def price(sizes, needed, theta):
+    """Draw the largest coefficient that exactness takes against the size ε of all tokens but the first.
+
+    sizes (m,), needed (m, draws); the bound |sin θ| / ε - 1 is drawn where it is positive, and the most that
+    softmax has. Returns ``fig, alt``.
+    """
+    fig, ax = figure(size="panel")
+    ax.loglog(sizes, needed, ".", color=COLORS["blue"], ms=3, alpha=0.25, ls="none")
+    bound = abs(math.sin(theta)) / sizes - 1
+    ax.loglog(sizes[bound > 0], bound[bound > 0], color=COLORS["orange"], ls="-")
+    label_line(ax, sizes[0], bound[0], "|sin θ|/ε − 1", color=COLORS["orange"], dx=2, dy=-38)
+    ax.axhline(1, color=COLORS["black"], ls=LINES["dashed"], lw=1.2)
+    label_line(ax, sizes[0], 1, "softmax: at most 1", color=COLORS["black"], dx=2, dy=8)
+    ax.set(xlabel="size ε of the later tokens", ylabel="largest coefficient")
+    alt = (
+        f"Largest coefficient against ε for {needed.shape[1]} inputs each: from {needed[0].min():.1e} at "
+        f"ε = {sizes[0]:.0e}, none below the bound {bound[0]:.1e}, which is 1 at ε = "
+        f"{abs(math.sin(theta)) / 2:.3f}."
+    )
+    return fig, alt
 
 
 def clock_frame(theta: float):
