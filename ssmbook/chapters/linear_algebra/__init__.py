@@ -1,0 +1,1 @@
+"""The appendix page *linear-algebra*."""

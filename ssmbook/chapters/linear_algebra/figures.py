@@ -1,0 +1,99 @@
+"""Pictures of the appendix page *linear-algebra*: Weyl's inequality, powers of a matrix, half-planes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+
+from ssmbook.display import COLORS, LINES, figure, label_line, number
+from ssmbook.display._style import readable
+
+
+def weyl(P, changes, R, rank_one):
+    """Draw what adding rank one does to an ellipse and to a spectrum.
+
+    P (2, 2), changes (m, 2, 2): left the images of the unit circle under P (gray) and under each P + Q, and
+    the circle of radius σ_2(P), which none of them fits into. R (q, q), rank_one (m, q, q): right the
+    singular values of each R + Q as dots between the neighbors of those of R (bars). Returns ``fig, alt``.
+    """
+    fig, (plane, values) = figure(ncols=2)
+    turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)
+    circle = torch.stack([turn.cos(), turn.sin()])
+    second = float(torch.linalg.svdvals(P)[1])
+    for Q in changes:
+        plane.plot(*((P + Q) @ circle), color=COLORS["blue"], ls="-", lw=1.3)
+    plane.plot(*(P @ circle), color=COLORS["gray"], ls="-", lw=3)
+    plane.plot(*(second * circle), color=COLORS["orange"], ls=LINES["dashed"])
+    plane.set(aspect="equal", title="P gray, P + Q blue, radius σ₂(P) dashed")
+    plane.title.set_fontsize(10)
+    sigma, after = torch.linalg.svdvals(R), torch.linalg.svdvals(R + rank_one)
+    for r, value in enumerate(sigma):
+        low = float(sigma[r + 1]) if r + 1 < len(sigma) else 0.0
+        high = float(sigma[r - 1]) if r else float(after.max())
+        values.plot((r + 1, r + 1), (low, high), color=COLORS["orange"], ls="-", lw=9, alpha=0.35)
+        values.plot([r + 1] * len(after), after[:, r], ".", color=COLORS["blue"], ls="none")
+        values.plot((r + 0.7, r + 1.3), (value, value), color=COLORS["black"], ls="-", lw=1.6)
+    values.set(xlabel="r", ylabel="singular value", title="lines σ of P, dots of P + Q")
+    values.title.set_fontsize(10)
+    least = float(torch.linalg.matrix_norm(P + changes, 2).min())
+    alt = (
+        f"{len(changes)} ellipses of P + Q, Q of rank one: none fits into the circle of radius "
+        f"{number(second)}, the nearest has the half-axis {number(least)}. {len(after)} spectra of "
+        f"{len(sigma)} values, each value between the neighbors of that of P."
+    )
+    return fig, alt
+
+
+def powers(norms, rho, kappa):
+    """Draw the norms (n,) of the powers of a matrix between ρ^τ and κ ρ^τ; returns ``fig, alt``."""
+    fig, ax = figure(size="panel")
+    tau = np.arange(len(norms))
+    for factor, name, dy in ((1.0, "$ρ^τ$", -9), (kappa, "$κρ^τ$", 8)):
+        ax.semilogy(tau, factor * rho**tau, color=COLORS["orange"], ls=LINES["dashed"])
+        label_line(ax, tau[len(tau) // 2], factor * rho ** tau[len(tau) // 2], name, dx=0, dy=dy)
+    ax.semilogy(tau, norms, color=COLORS["blue"], ls="-")
+    top = int(np.argmax(norms))
+    ax.plot(top, norms[top], "o", color=COLORS["blue"])
+    label_line(ax, top, norms[top], f"{norms[top]:.1f}", color=COLORS["blue"], dx=0, dy=11, ha="center")
+    ax.set(xlabel="τ", ylabel=r"$\|A^\tau\|_2$", ylim=(None, 2 * kappa))
+    return fig, (
+        f"Norms of the powers of a matrix with ρ = {rho:.1f}: from 1 up to {norms[top]:.1f} at τ = {top}, "
+        f"then down, between ρ to the τ and {kappa:.0f} times that."
+    )
+
+
+def separate_or_surround(sets):
+    """Draw for each set of vectors (n, 2) a half-plane that holds them, or their hull with zero in it.
+
+    Returns ``fig, alt``.
+    """
+    fig, axes = figure(ncols=len(sets), size=(7.0, 3.2), sharex=True, sharey=True)
+    words = []
+    for ax, m in zip(axes, sets, strict=True):
+        weights, miss = nnls(np.vstack([m.T, np.ones(len(m))]), [0, 0, 1])
+        nearest = m.T @ weights / weights.sum()  # of their convex hull to zero
+        if miss > 1e-9:
+            u = nearest / np.linalg.norm(nearest)
+            across = np.array([-u[1], u[0]])
+            edge = np.stack([-9 * across, 9 * across, 9 * across + 9 * u, 9 * u - 9 * across])
+            ax.fill(*edge.T, color=COLORS["orange"], alpha=0.15, lw=0)
+            ax.plot(*np.stack([0 * u, nearest]).T, color=COLORS["orange"], ls="-", lw=2.4)
+            label_line(ax, *nearest, "u", color=COLORS["orange"], dx=4, dy=-9)
+            said = f"separate: u · m at least {number(float((m @ nearest).min()))}"
+        else:
+            used = m[weights > 1e-12]
+            ax.fill(*used[np.argsort(np.arctan2(*used.T))].T, color=COLORS["green"], alpha=0.15, lw=0)
+            said = "surround: Σ λ m = 0"
+            for point, weight in zip(m, weights, strict=True):
+                text = f"{weight:.2f}" if weight > 1e-12 else "0"
+                label_line(ax, *point, text, color=readable(COLORS["green"]), dx=0, dy=10, ha="center")
+        ax.plot(*m.T, "o", color=COLORS["blue"], ls="none", ms=6)
+        ax.plot(0, 0, "+", color=COLORS["black"], ms=10, mew=1.6)
+        ax.set(title=said, xlim=(-2, 2), ylim=(-1.6, 1.6), aspect="equal", xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        ax.grid(False)
+        words.append(said)
+    return fig, f"{len(sets)} sets of vectors in the plane. {'; '.join(words)}."
