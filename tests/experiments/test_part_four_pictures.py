@@ -199,3 +199,16 @@ def test_the_clock_is_drawn_from_the_first_token_over_chance():
     (_, chance), drawn = lines(ax)
     assert chance == [1 / 3] * 2 and drawn == ([1, 2, 3], [1.0, 0.5, 0.25])
     assert "118.5 degrees" in ax.get_title() and [text.get_text() for text in ax.texts] == ["chance"]
+
+
+def test_fewer_steps_move_the_ends_to_a_larger_weight():
+    jobs = measurement("gradient-flow").results
+    pair = jobs["SGD, LTI 0.9"], jobs["LTI, 250 steps"]
+    powers = jobs["SGD, attention"], jobs["attention, 250 steps"]
+    (ax,) = flow.fewer_steps({"pole": pair, "attention": powers}, 0.01, (1000, 250)).axes
+    drawn = lines(ax)
+    for kept, ends in zip((pair, powers), ((45, 32), (64, 16)), strict=True):
+        assert (kept[0]["T"], kept[0]["weight"]) in drawn
+        assert [([T], [kept[0]["weight"][kept[0]["T"].index(T)]]) in drawn for T in ends] == [True, True]
+    assert [y for x, y in drawn if x == [0, 1]] == [[0.01, 0.01], [0.04, 0.04]]
+    assert [text.get_text() for text in ax.texts] == ["pole", "attention", "1,000 steps", "250 steps"]

@@ -39,6 +39,29 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     return fig
 
 
+def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, steps: tuple[int, int]):
+    """Draw what two layers keep before training, and the last distance that each learned in so many steps.
+
+    jobs: label -> jobs of the experiment, one for each of two ``steps``: filled and open. ``critical`` is the
+    weight that the first number of steps needs (dashed); fewer steps need as many times more. Returns the
+    figure.
+    """
+    fig, ax = figure(size="panel")
+    for (name, pair), hue, at in zip(jobs.items(), ("orange", "blue"), (64, 91), strict=True):
+        ax.semilogy(pair[0]["T"], pair[0]["weight"], color=COLORS[hue], ls="-")
+        for job, face in zip(pair, (COLORS[hue], "white"), strict=True):
+            last = max(T for T, e in zip(job["T"], job["error"], strict=True) if median(e) < FAILED)
+            ax.plot(last, job["weight"][job["T"].index(last)], "o", color=COLORS[hue], mfc=face, ms=8)
+        label_line(ax, at, pair[0]["weight"][pair[0]["T"].index(at)], name, color=COLORS[hue], dx=4, dy=9)
+    for count, place, side in zip(steps, (0, 130), ("left", "right"), strict=True):
+        weight = critical * steps[0] / count
+        ax.axhline(weight, color=COLORS["gray"], ls=LINES["dashed"], lw=1.2)
+        words = {"dx": 3 if side == "left" else -2, "dy": -8 if side == "left" else 8, "ha": side}
+        label_line(ax, place, weight, f"{count:,} steps", color=COLORS["gray"], **words)
+    ax.set(xlabel="distance T", ylabel="kept before training", xlim=(0, 130), ylim=(1e-4, 1))
+    return fig
+
+
 def kept_at_first(job: Mapping, critical: float, title: str):
     """Draw what a layer keeps of the flagged token before training; filled where training then succeeded.
 
