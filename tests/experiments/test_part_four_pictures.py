@@ -212,3 +212,22 @@ def test_fewer_steps_move_the_ends_to_a_larger_weight():
         assert [([T], [kept[0]["weight"][kept[0]["T"].index(T)]]) in drawn for T in ends] == [True, True]
     assert [y for x, y in drawn if x == [0, 1]] == [[0.01, 0.01], [0.04, 0.04]]
     assert [text.get_text() for text in ax.texts] == ["pole", "attention", "1,000 steps", "250 steps"]
+
+
+def test_what_was_trained_at_one_length_is_drawn_at_all():
+    _, found, _ = jobs_of_the_tasks()
+    chosen = {task: {"SSD": found[task]["SSD"]} for task in ("copying", "selective copying")}
+    for ax, models in zip(tasks.by_test(chosen, 1 / 8).axes, chosen.values(), strict=True):
+        job = models["SSD"]
+        (_, chance), *drawn = lines(ax)
+        assert chance == [1 / 8] * 2 and (job["tested"], [median(r) for r in job["right"]]) in drawn
+        starred = [label.get_text() for label in ax.get_xticklabels()]
+        assert starred == ["4", "8*", "16", "32"] and job["L"] == 8
+
+
+def test_only_the_last_model_is_named_and_all_are_drawn():
+    shares = {"one": [0.9, 0.5, 0.3], "two": [0.8, 0.4, 0.3], "turning": [1.0, 0.9, 0.8]}
+    (ax,) = tasks.by_span(shares, ["1–6", "7–12", "13–24"], 1 / 3).axes
+    (_, chance), *drawn = lines(ax)
+    assert chance == [1 / 3] * 2 and [y for _, y in drawn] == list(shares.values())
+    assert [text.get_text() for text in ax.texts] == ["the others", "turning"]

@@ -56,6 +56,44 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
     return fig
 
 
+def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
+    """Draw the share right against the length of the test, a panel for each task: median and range.
+
+    found: task -> model -> job of the experiment, at most five models; guess: the accuracy of chance. The
+    length of training is marked. Returns the figure.
+    """
+    fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
+    for ax, (task, models) in zip(axes, found.items(), strict=True):
+        ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+        for (model, job), (hue, line, _) in zip(models.items(), STYLES, strict=False):
+            middle = medians(ax, job["tested"], job["right"], COLORS[hue], line)
+            label_line(ax, job["tested"][1], middle[1], model, color=COLORS[hue], dx=8)
+        ax.set_xscale("log", base=2)
+        ax.minorticks_off()
+        ax.set(title=task, xlabel="symbols in the test", ylim=(0, 1.08), xticks=job["tested"])
+        ax.set_xticklabels([f"{n}*" if n == job["L"] else n for n in job["tested"]])
+        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
+    axes[0].set_ylabel("share right")
+    return fig
+
+
+def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: float):
+    """Draw the share right in each span of tokens: the last model by its name, all others in gray.
+
+    shares: model -> one share for each of the spans. Returns the figure.
+    """
+    fig, ax = figure(size="panel")
+    ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    *others, turning = shares
+    for model in others:
+        ax.plot(spans, shares[model], "o-", color=COLORS["orange"], lw=1.2, ms=4)
+    label_line(ax, 1, shares[others[0]][1], "the others", color=COLORS["orange"], dy=8)
+    ax.plot(spans, shares[turning], "o-", color=COLORS["blue"])
+    label_line(ax, 1, shares[turning][1], turning, color=COLORS["blue"], dx=0, dy=-12, ha="center")
+    ax.set(xlabel="tokens", ylabel="share right", ylim=(0, 1.08))
+    return fig
+
+
 def clock(right: Sequence[float], angle: float):
     """Draw the share of right positions after each token for a clock of ``angle`` degrees a third.
 
