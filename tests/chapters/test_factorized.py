@@ -65,3 +65,15 @@ def test_the_row_of_features_stands_over_the_row_of_softmax():
 def test_a_table_has_its_article(n, article):
     alpha, V = torch.ones(2, n, n, dtype=F64).tril(), torch.eye(2, dtype=F64).expand(2, 2, 2)
     assert f"each {article} by {n} table" in operator_as_heads(alpha, V)[1]
+
+
+def test_each_value_map_is_the_product_of_its_two_blocks():
+    W_O, W_V = randn(3, 5, 2), randn(3, 2, 4, seed=1)
+    fig, alt = figures.narrow_heads(W_O, W_V)
+    for h in range(3):
+        tall, _, wide, _, product = fig.axes[5 * h : 5 * h + 5]
+        tall, wide, product = (np.asarray(ax.get_images()[0].get_array()) for ax in (tall, wide, product))
+        np.testing.assert_allclose(tall @ wide, product, atol=1e-12)
+        np.testing.assert_allclose(wide, W_V[h])
+    assert "3 value maps of size 5 by 4, of rank 2, 2, 2." in alt
+    assert len({ax.get_images()[0].get_clim() for ax in fig.axes if ax.get_images()}) == 1

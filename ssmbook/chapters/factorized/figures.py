@@ -5,8 +5,29 @@ import math
 import torch
 
 from ssmbook.display import COLORS, LINES, figure, label_line, number
+from ssmbook.display._pictures import equation
 
 f64 = torch.float64
+
+
+def narrow_heads(W_O, W_V):
+    """Draw V_h = W_O^h W_V^h head by head on one scale: the tall block, the wide block, their product.
+
+    W_O (H, p, r), W_V (H, r, d). Returns ``fig, alt``.
+    """
+    V = W_O @ W_V
+    (H, p, r), d = W_O.shape, W_V.shape[2]
+    fig, axes = figure(ncols=5, nrows=H, size=(3.6, 1.2 * H + 0.3), width_ratios=[r, 1.4, d, 1.4, d])
+    top = float(V.abs().max())
+    for h, row in enumerate(axes):
+        titles = [f"$W_O^{h + 1}$", "", f"$W_V^{h + 1}$", "", f"$V_{h + 1}$"]
+        parts = [W_O[h], "·", W_V[h], "=", V[h]]
+        equation(row, parts, titles, top=top, sign_size=15, title_size=11)
+    ranks = ", ".join(str(int(torch.linalg.matrix_rank(each))) for each in V)
+    return fig, (
+        f"{H} products of a {p} by {r} block of W_O and a {r} by {d} block of W_V: {H} value maps of size "
+        f"{p} by {d}, of rank {ranks}."
+    )
 
 
 def turning_angles(phi, samples=400):
