@@ -33,7 +33,8 @@ def weyl(P, changes, R, rank_one):
     for r, value in enumerate(sigma):
         low = float(sigma[r + 1]) if r + 1 < len(sigma) else 0.0
         high = float(sigma[r - 1]) if r else float(after.max())
-        values.plot((r + 1, r + 1), (low, high), color=COLORS["orange"], ls="-", lw=9, alpha=0.35)
+        bar = {"color": COLORS["orange"], "ls": "-", "lw": 9, "alpha": 0.35, "solid_capstyle": "butt"}
+        values.plot((r + 1, r + 1), (low, high), **bar)
         values.plot([r + 1] * len(after), after[:, r], ".", color=COLORS["blue"], ls="none")
         values.plot((r + 0.7, r + 1.3), (value, value), color=COLORS["black"], ls="-", lw=1.6)
     values.set(xlabel="r", ylabel="singular value", title="lines σ of P, dots of P + Q")
