@@ -25,16 +25,17 @@ def test_after_three_passes_an_entry_has_seen_eight_inputs():
     assert len(figures.scan_rungs(12, 0).axes[0].get_lines()) == 12
 
 
-def test_the_chosen_block_length_is_marked_on_both_curves():
-    words, depth = [8.0, 4.0, 3.0, 5.0], [2, 4, 8, 16]
-    axes = figures.block_length_trade([2, 4, 8, 16], words, depth, 8).axes
-    for ax, values in zip(axes, (words, depth), strict=True):
-        curve, mark = ax.get_lines()
-        assert points(curve).tolist() == [[L, v] for L, v in zip([2, 4, 8, 16], values, strict=True)]
-        assert points(mark).tolist() == [[8, values[2]]]
-        assert [(text.get_text(), text.xy) for text in ax.texts] == [(f"{values[2]:g}", (8, values[2]))]
+def test_both_curves_of_the_block_length_name_their_ends():
+    sizes, words, depth = [2, 4, 8, 16], [8.0, 4.0, 3.0, 5.0], [2, 4, 8, 16]
+    fig, alt = figures.block_length_trade(sizes, words, depth)
+    for ax, values in zip(fig.axes, (words, depth), strict=True):
+        (curve,) = ax.get_lines()
+        assert points(curve).tolist() == [[L, v] for L, v in zip(sizes, values, strict=True)]
+        ends = [(f"{values[k]:g}", (sizes[k], values[k])) for k in (0, -1)]
+        assert [(text.get_text(), text.xy) for text in ax.texts] == ends
         low, high = ax.get_ylim()
         assert low < min(values) and max(values) < high
+    assert alt.endswith("2: 8 and 2; 4: 4 and 4; 8: 3 and 8; 16: 5 and 16.")
 
 
 def test_bars_are_as_long_as_the_ratios_and_the_words_name_them():
