@@ -120,9 +120,8 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
         bounds = _assembled(W, sketch, gram, None)
         if _settled(bounds):
             return bounds
-        size = (
-            min(size, 2 * int(torch.as_tensor(bounds.rank()[0]).max()) + 10) if sketch.energy.numel() else 0
-        )
+        low = torch.as_tensor(bounds.rank()[0])
+        size = min(size, 2 * int(low.max()) + 10) if low.numel() else 0
     kept, left = capture(rows, sketch.directions(size))
     return _assembled(W, sketch, kept if gram is None else gram, (kept, left))
 

@@ -42,14 +42,14 @@ def _by_gram(W, rtol):
         "that is the rank of W as one big matrix, not the number of independent blocks": (
             lambda W, rtol: _count(torch.linalg.svdvals(W.transpose(1, 2).flatten(2).flatten(0, 1)), rtol)
         ),
-        "a Gram matrix squares the singular values, and the weak direction falls under the cut": _by_gram,
+        "a Gram matrix squares the singular values: the weak direction is under the threshold": _by_gram,
         "in single precision rounding noise counts as directions, and 1e-30 of them as none": (
             lambda W, rtol: _span(W.float(), rtol)
         ),
-        "the cut is rtol times the largest, and your function does not look at rtol": (
+        "the threshold is rtol times the largest, and your function does not look at rtol": (
             lambda W, rtol: _span(W, 1e-10)
         ),
-        "your cut is absolute: multiplied by a number, W must keep its count": (
+        "your threshold is absolute: multiplied by a number, W must keep its count": (
             lambda W, rtol: int((torch.linalg.svdvals(_tall(W)) > rtol).sum())
         ),
     },
