@@ -98,3 +98,53 @@ def test_tick_labels_of_the_errors_stand_clear_of_each_other():
         shown = torch.tensor(np.ma.filled(ax.get_images()[0].get_array(), np.nan))
         torch.testing.assert_close(10**shown * unit, table.to(shown.dtype), rtol=1e-5, atol=0, equal_nan=True)
         assert [text.get_text() for text in ax.texts] == ["–"] * int(table.isnan().sum())
+
+
+def test_a_block_from_zero_lacks_the_faded_state_before_it():
+    b, decays = np.random.default_rng(0).random(12), {"sum": 1.0, "fading": 0.8}
+    kinds, wanted = {}, {}
+    for name, a in decays.items():
+        reach = np.tril(a ** np.abs(np.subtract.outer(range(12), range(12))))  # the sums in closed form
+        own = [reach[:4, :4] @ b[k : k + 4] for k in (0, 4, 8)]
+        kinds[name] = torch.from_numpy(reach @ b), torch.tensor(np.array(own))
+        wanted[name] = (reach @ b)[7] * a ** np.array([1, 4])  # what the last block lacks, first and last
+    fig, alt = figures.blocks_from_zero(kinds)
+    for ax, (name, a) in zip(fig.axes, decays.items(), strict=True):
+        runs = [line for line in ax.get_lines() if line.get_color() == COLORS["orange"]][::2]
+        (whole,) = [line for line in ax.get_lines() if line.get_color() == COLORS["blue"]]
+        for k, run in enumerate(runs):
+            t, zeroed = points(run).T
+            assert t.tolist() == list(range(4 * k, 4 * k + 4))
+            before = whole.get_ydata()[4 * k - 1] if k else 0.0
+            assert np.allclose(zeroed + before * a ** np.arange(1, 5), whole.get_ydata()[4 * k : 4 * k + 4])
+        first, last = wanted[name]
+        assert f"{name}, {first:.1f} and {last:.1f}" in alt
+        assert ax.get_title() == name
+
+
+def test_a_held_state_stands_over_its_gates_and_writes():
+    gates, writes = torch.tensor([0.0, 1, 0.5, 0]), torch.tensor([4.0, 0, 1, 7])
+    states = torch.tensor([4.0, 4, 3, 7])
+    fig, alt = figures.held_and_wiped(gates, writes, states)
+    top, strip = fig.axes
+    assert [bar.get_height() for bar in top.patches] == states.tolist()
+    said = [(text.get_position()[0], text.get_text()) for text in strip.texts]
+    assert said == [(0, "0"), (0, "+ 4"), (1, "1"), (2, "0.5"), (2, "+ 1"), (3, "0"), (3, "+ 7")]
+    assert np.array_equal(np.asarray(strip.get_images()[0].get_array())[0], gates)
+    assert alt == "States 4, 4, 3, 7 under the gates 0, 1, 0.5, 0."
+
+
+def test_a_bar_is_as_long_as_what_a_form_keeps():
+    fig, alt = figures.kept_numbers({"recurrence": 2, "matrix": 64516})
+    assert [bar.get_width() for bar in fig.axes[0].patches] == [2, 64516]
+    assert [text.get_text() for text in fig.axes[0].texts] == ["2", "64,516"]
+    assert alt.endswith("recurrence 2, matrix 64,516.")
+
+
+def test_a_silent_gradient_lies_flat_below_the_true_one():
+    true, zero = torch.tensor([1.0, 3.0, 2.0]), torch.zeros(3)
+    fig, alt = figures.silent_gradient({"b": (true, true), "a": (zero, true)})
+    drawn = [[line.get_ydata().tolist() for line in ax.get_lines()] for ax in fig.axes]
+    assert drawn == [[[1, 3, 2], [1, 3, 2]], [[1, 3, 2], [0, 0, 0]]]
+    assert all(ax.get_ylim()[0] < 0 and ax.get_ylim()[1] > 3 for ax in fig.axes)
+    assert alt.endswith("b: off by at most 0.00 of 3.00; a: off by at most 3.00 of 3.00.")

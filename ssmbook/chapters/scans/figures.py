@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook.display import COLORS, SEQUENTIAL, figure
+from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line
 
 
 def scan_rungs(T: int, rung: int):
@@ -26,6 +26,97 @@ def scan_rungs(T: int, rung: int):
     ax.set(xticks=range(0, T, 3), yticks=range(0, T, 3))
     ax.set_title(f"after {rung} passes: {min(T, reach)} of {T} entries finished")
     return fig
+
+
+def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
+    """Draw a recurrence and the runs of its blocks from zero; the gap is what came before a block.
+
+    kinds: title -> (all, blocks): the states (T,) and those of each block run from zero (T / L, L). Returns
+    a figure and its alternative text.
+    """
+    fig, axes = figure(ncols=len(kinds), size=(7.0, 2.5))
+    told = []
+    for ax, (title, (states, blocks)) in zip(axes, kinds.items(), strict=True):
+        L = blocks.shape[1]
+        for k, block in enumerate(blocks):
+            time = range(k * L, (k + 1) * L)
+            ax.fill_between(time, block, states[k * L : (k + 1) * L], color=COLORS["gray"], alpha=0.2, lw=0)
+            ax.plot(time, block, "-", color=COLORS["orange"])
+            ax.plot(time[-1], block[-1], "o", color=COLORS["orange"], ms=6)
+        ax.plot(states, "-", color=COLORS["blue"])
+        ax.set(title=title, xlabel="time t", xticks=range(0, len(states) + 1, L), ylim=(0, None))
+        gap = states[-L:] - blocks[-1]
+        told.append(f"{title}, {float(gap[0]):.1f} and {float(gap[-1]):.1f}")
+    states, blocks = next(iter(kinds.values()))
+    middle, end = len(states) // 2, len(states) - 1
+    for at, height, words, hue, dx, dy in (
+        (middle, states[middle], "the state", "blue", -8, 8),
+        (end, blocks[-1, -1], "from zero", "orange", 4, 14),
+    ):
+        label_line(axes[0], at, float(height), words, color=COLORS[hue], dx=dx, dy=dy, ha="right")
+    return fig, f"What the last block, run from zero, lacks where it begins and ends: {'; '.join(told)}."
+
+
+def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tensor):
+    """Draw a state over the strip of its gates, all (T,), and what is written between them.
+
+    Returns a figure and its alternative text.
+    """
+    fig, (top, strip) = figure(nrows=2, size=(3.6, 2.2), sharex=True, height_ratios=(4, 1))
+    time = range(len(states))
+    top.bar(time, states, width=0.86, color=COLORS["sky"])
+    for t in time:
+        place = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
+        top.annotate(f"{float(states[t]):g}", (t, float(states[t])), **place)
+        hue = "white" if gates[t] > 0.6 else "black"
+        strip.text(t, 0, f"{float(gates[t]):g}", ha="center", va="center", color=hue)
+        if writes[t]:
+            strip.text(t, -0.7, f"+ {float(writes[t]):g}", ha="center", va="bottom")
+    strip.imshow(gates[None], cmap=SEQUENTIAL, vmin=0, vmax=1.35, aspect="auto")
+    top.set(ylabel="state", ylim=(0, 1.22 * float(states.max())), yticks=[])
+    strip.set(yticks=[], xticks=time, xlabel="time t", ylabel="gate")
+    strip.spines[:].set_visible(True)
+    for ax in (top, strip):
+        ax.grid(False)
+        ax.tick_params(length=0)
+    told = ", ".join(f"{float(h):g}" for h in states)
+    return fig, f"States {told} under the gates {', '.join(f'{float(a):g}' for a in gates)}."
+
+
+def kept_numbers(counts: dict[str, int]):
+    """Draw how many numbers each form keeps, bars on a logarithmic axis with the count beside each.
+
+    Returns a figure and its alternative text.
+    """
+    fig, ax = figure(size=(3.6, 2.2))
+    ax.barh(list(counts), list(counts.values()), color=COLORS["blue"], height=0.6)
+    for row, count in enumerate(counts.values()):
+        ax.annotate(f"{count:,}", (count, row), (5, 0), textcoords="offset points", va="center")
+    ax.set(xscale="log", xlim=(1, 60 * max(counts.values())), xlabel="numbers kept beside the input")
+    ax.grid(False, axis="y")
+    ax.invert_yaxis()
+    told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    return fig, f"Bars of the numbers that each form keeps: {told}."
+
+
+def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
+    """Draw gradients over time, what autograd returns over the truth, a panel for each input.
+
+    pairs: title -> (found, true), each (T,). Returns a figure and its alternative text.
+    """
+    fig, axes = figure(ncols=len(pairs), size=(7.0, 2.3))
+    told = []
+    for ax, (title, (found, true)) in zip(axes, pairs.items(), strict=True):
+        ax.plot(true, "-", color=COLORS["gray"], lw=6, alpha=0.5)
+        ax.plot(found, "o", linestyle=LINES["dashed"], color=COLORS["orange"])
+        ax.set(title=title, xlabel="time t", ylim=(-0.28 * float(true.max()), 1.15 * float(true.max())))
+        off = float((found - true).abs().max())
+        told.append(f"{title}: off by at most {off:.2f} of {float(true.abs().max()):.2f}")
+        high = int(true.argmax())
+        label_line(ax, high, float(true[high]), "true", color=COLORS["gray"], dx=8, dy=4)
+        middle = len(true) // 2
+        label_line(ax, middle, float(found[middle]), "returned", color=COLORS["orange"], dx=0, dy=-11)
+    return fig, f"Gradients, returned against true: {'; '.join(told)}."
 
 
 def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: list[str]):
