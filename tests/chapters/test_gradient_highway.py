@@ -19,10 +19,12 @@ def test_chain_and_arc_carry_their_numbers(distance, keep):
     size = math.log10(exact.numerator) - math.log10(exact.denominator)
     power = f"{10 ** (size - math.floor(size)):.1f}e{math.floor(size):+03d}"
     assert power in alt and any(power in text.get_text() for text in chain.texts)
-    steps = [text for text in chain.texts if text.get_text() == f"×{keep:g}"]
-    assert [text.xy[0] for text in steps] == [0.5, 1.5, 2.5, 3.5]
+    steps = [text.xy[0] for text in chain.texts if text.get_text() == f"×{keep:g}"]
+    boxes = [text.get_position()[0] for text in chain.texts if text.get_bbox_patch()]
     arrows = [text for text in chain.texts if getattr(text, "arrow_patch", None) is not None]
-    assert [(text.xyann[0], text.xy[0]) for text in arrows] == [(i, i + 1) for i in range(4)]
+    ends = [(text.xyann[0], text.xy[0]) for text in arrows]
+    assert len(boxes) == 5 and ends == list(zip(boxes, boxes[1:], strict=False))
+    assert steps == [(start + end) / 2 for start, end in ends]
     bows = [text for text in arc.texts if getattr(text, "arrow_patch", None) is not None]
     assert len(bows) == 1 and bows[0].xy[0] == 4 and bows[0].xyann[0] == 0
     assert any("0.75 σ₂(V)" in text.get_text() for text in arc.texts)
@@ -58,6 +60,46 @@ def test_the_lane_stays_and_the_other_direction_vanishes():
     assert min(norms) == pytest.approx(0.7, abs=1e-12)
     assert float(figures.bracket(1.27846, 0.0).abs().max()) < 1e-5
     assert "across, the lane stays 0.7" in figures.two_lanes_alt(1.278)
+
+
+def test_the_spread_counts_draws_by_their_power_of_ten():
+    generator = torch.Generator().manual_seed(0)
+    sizes = 10 ** (8 * torch.randn(500, generator=generator, dtype=F64) - 20)
+    fig, alt = figures.spread(sizes, {"recurrence": 1e-45, "asked": 10.0})
+    (ax,) = fig.axes
+    for bar in [patch for patch in ax.patches if patch.get_width() == pytest.approx(1)]:
+        low, high = 10 ** bar.get_x(), 10 ** (bar.get_x() + 1)
+        assert bar.get_height() == sum(low <= size < high for size in sizes.tolist())
+    assert [line.get_xdata()[0] for line in ax.get_lines()] == pytest.approx([-45, 1])
+    ordered = sorted(sizes.tolist())
+    band = next(patch for patch in ax.patches if patch.get_width() > 1.5)
+    inside = [band.get_x() < math.log10(size) < band.get_x() + band.get_width() for size in ordered]
+    assert sum(inside) == 450 and not inside[24] and inside[25]
+    assert f"median {(ordered[249] * ordered[250]) ** 0.5:.0e}" in alt
+
+
+def test_the_tables_of_the_derivative_add_up():
+    generator = torch.Generator().manual_seed(1)
+    V, column, row = (torch.randn(*shape, generator=generator, dtype=F64) for shape in ((3, 4), (3,), (4,)))
+    J = V + column[:, None] * row
+    fig, alt = figures.derivative_parts(J, V, column, row)
+    shown = [np.asarray(ax.images[0].get_array()) for ax in fig.axes if ax.images]
+    assert [table.shape for table in shown] == [(3, 4), (3, 4), (3, 1), (1, 4)]
+    assert np.allclose(shown[0] - shown[1], shown[2] * shown[3])
+    assert len({ax.images[0].norm.vmax for ax in fig.axes if ax.images}) == 1
+    assert "of rank 1" in alt and f"{np.linalg.svd(V)[1][0]:.2f}" in alt
+
+
+def test_each_price_holds_what_it_promises():
+    few, many = ((T, math.log(9 * T), math.log(0.9 ** (-1 / T) - 1), -math.log(9.49 * T)) for T in (8, 512))
+    fig, alt = figures.prices(few, many)
+    drawn = [[bar.get_height() for bar in ax.patches] for ax in fig.axes]
+    assert [len(bars) for bars in drawn] == [1, 8, 1]  # one logit, every token of the gap, one pole
+    kept = math.prod(1 / (1 + math.exp(z)) for z in drawn[1])
+    weight = math.exp(drawn[0][0]) / (math.exp(drawn[0][0]) + 8)
+    assert kept == pytest.approx(0.9) and weight == pytest.approx(0.9)
+    levels = [line.get_ydata()[0] for ax in fig.axes for line in ax.get_lines() if line.get_ydata()[0]]
+    assert levels == list(many[1:]) and f"moves by {math.log(64):.2f}" in alt
 
 
 def triple(tau, power):

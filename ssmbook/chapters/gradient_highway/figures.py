@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ssmbook.display import COLORS, FAMILIES, LINES, figure, label_line
+from ssmbook.display._pictures import equation
 
 _HUES = ("blue", "orange", "green", "purple")
 _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"
@@ -45,18 +46,20 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
     distance: steps between the first and the last token; keep: factor of each step; weight: of the arc.
     """
     fig, (chain, arc) = figure(ncols=2, size=(7.0, 2.3))
-    names = ["0", "1", "…", f"{distance - 1:,}", f"{distance:,}"]
+    names, at = ["0", "1", "…", f"{distance - 1:,}", f"{distance:,}"], [0, 0.9, 1.75, 2.75, 4]
     for ax, title in ((chain, "recurrence: a chain"), (arc, "head: one arc")):
-        ax.set(xlim=(-0.5, 4.5), ylim=(-0.75, 1.25), title=title, xticks=[], yticks=[])
+        ax.set(xlim=(-0.5, 4.6), ylim=(-0.75, 1.25), title=title, xticks=[], yticks=[])
         ax.set_axis_off()
-        for x, name in enumerate(names):
+        for x, name in zip(at, names, strict=True):
             edge = "none" if name == "…" else COLORS["gray"]
             ax.text(x, 0, name, ha="center", va="center", fontsize=9, bbox={"fc": "white", "ec": edge})
     value, key = COLORS[FAMILIES["value side"]], COLORS[FAMILIES["key side"]]
-    arrow = {"arrowstyle": "-|>", "shrinkA": 18, "shrinkB": 18, "lw": 1.6}
-    for x in range(4):
-        chain.annotate("", (x + 1, 0), (x, 0), arrowprops=arrow | {"color": value})
-        label_line(chain, x + 0.5, 0.3, f"×{keep:g}", color=value, dx=0, ha="center", fontsize=9)
+    arrow = {"arrowstyle": "-|>", "lw": 1.6}
+    for start, end, room in zip(at, at[1:], ((11, 11), (11, 8), (8, 22), (22, 22)), strict=False):
+        gap = dict(zip(("shrinkA", "shrinkB"), room, strict=True))  # half a box, and a little air
+        chain.annotate("", (end, 0), (start, 0), arrowprops=arrow | gap | {"color": value})
+        middle = (start + end) / 2
+        label_line(chain, middle, 0.42, f"×{keep:g}", color=value, dx=0, ha="center", fontsize=9)
     bend = {"connectionstyle": "arc3,rad=-0.35", "color": key}
     arc.annotate("", (4, 0.15), (0, 0.15), arrowprops=arrow | bend | {"shrinkA": 2, "shrinkB": 2})
     label_line(arc, 2, 1.0, f"× α = {weight:g}, once", color=key, dx=0, ha="center", fontsize=9)
@@ -69,6 +72,95 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
         f"together {left:.1e}. A head joins them by one arc of weight {weight:g}."
     )
     return fig, alt
+
+
+def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
+    """Draw how often a gradient has which size, on a log axis, and single sizes as named lines.
+
+    sizes (m,): positive norms of as many draws, nine in ten of them shaded; marks: name -> norm. Returns
+    ``fig, alt``.
+    """
+    exponents = sizes.log10()
+    low, middle, high = exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=sizes.dtype)).tolist()
+    fig, ax = figure(size=(3.6, 2.3))
+    bars = np.arange(math.floor(float(exponents.min())), math.ceil(float(exponents.max())) + 1)
+    ax.hist(exponents.numpy(), bins=bars, color=COLORS["purple"], alpha=0.6)
+    tallest = ax.get_ylim()[1]
+    ax.axvspan(low, high, color=COLORS["purple"], alpha=0.15, lw=0)
+    label_line(ax, low, 0.9 * tallest, "random tokens", color=COLORS["purple"], dx=2, fontsize=9)
+    for (name, size), hue in zip(marks.items(), ("orange", "blue"), strict=True):
+        place = math.log10(size)
+        ax.plot((place, place), (0, 0.8 * tallest), color=COLORS[hue], ls="-", lw=2.5)
+        label_line(ax, place, 0.6 * tallest, name, color=COLORS[hue])
+    ticks = range(-50, 1, 10)
+    ax.set(xticks=ticks, xticklabels=[f"$10^{{{e}}}$" if e else "1" for e in ticks])
+    ax.set(xlabel="gradient at the same distance", ylabel=f"of {len(sizes):,} draws")
+    ax.set(xlim=(-50, 14), ylim=(0, tallest))
+    said = ", ".join(f"{name} {size:.2e}" for name, size in marks.items())
+    return fig, (
+        f"Gradients of {len(sizes):,} draws of random tokens, median {10**middle:.0e}, nine in ten from "
+        f"{10**low:.0e} to {10**high:.0e}; {said}."
+    )
+
+
+def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row: torch.Tensor):
+    """Draw a derivative over its weight as V plus a column times a row, entry by entry; ``fig, alt``.
+
+    J, V (p, d), column (p,), row (d,), with J = V + column rowᵀ. The tables share one scale, blue positive.
+    """
+    (p, d), bend = V.shape, torch.outer(column, row)
+    top = float(torch.stack([J.abs(), V.abs(), bend.abs()]).max())
+    fig, axes = figure(ncols=6, size=(3.6, 1.3), width_ratios=[d, 1, d, 1, 1, d])
+    fig.stacks = ()
+    parts = (J, "=", V, "+", column[:, None], row[None])
+    titles = (r"derivative $/\,\alpha$", "", "$V$", "", r"$v_j-y_i$", r"$g_i^{\mathsf{T}}$")
+    equation(axes, parts, titles, sign_size=14, title_size=9.5, top=top)
+    rank = int(torch.linalg.matrix_rank(bend))
+    return fig, (
+        f"A {p} by {d} table, the derivative over its weight, equals V plus a column times a row, of rank "
+        f"{rank}. Norms: {norm(J):.2f}, {norm(V):.2f} and {norm(bend):.2f}."
+    )
+
+
+def norm(matrix: torch.Tensor) -> float:
+    """The largest singular value."""
+    return float(torch.linalg.matrix_norm(matrix, ord=2))
+
+
+def prices(few: tuple, many: tuple):
+    """Draw what softmax, a gate and a pole pay to hold, token by token: ``fig, alt``.
+
+    few, many: each T, margin, pre-activation and ν for T tokens. Bars are for the first, dashed lines for the
+    second. Softmax lifts one logit over those of T competitors, a gate lowers every pre-activation of the
+    gap, a pole has one parameter.
+    """
+    T = few[0]
+    fig, axes = figure(ncols=3, size=(7.0, 2.5))
+    gap = range(1, T + 1)
+    bars = ([0], gap, [T / 2])
+    titles = (
+        "softmax: one logit,\nover all competitors",
+        "gate: every token\nof the gap",
+        "pole: once,\nfor all tokens",
+    )
+    looks = zip(axes, titles, bars, few[1:], many[1:], ("blue", "purple", "orange"), strict=True)
+    for ax, title, places, height, later, hue in looks:
+        color = COLORS[FAMILIES[{"blue": "key side", "purple": "gated or mixed"}.get(hue, "value side")]]
+        ax.bar(places, height, color=color, alpha=0.7, width=0.8)
+        ax.axhline(0, color=COLORS["gray"], lw=1, ls="-")
+        ax.axhline(later, color=color, lw=1.3, ls=LINES["dashed"])
+        above = height > 0
+        up = 9 if above else -9
+        label_line(ax, T / 2, later, f"T = {many[0]:,}", color=color, dx=0, dy=up, ha="center")
+        ax.set(xlim=(-1, T + 1), ylim=(-1.5, 12) if above else (-12, 1.5))
+        ax.set(yticks=(0, 5, 10) if above else (0, -5, -10), xticks=(0, T / 2, T))
+        ax.set_title(title, fontsize=10)
+    axes[0].set(xlabel=f"answer, then {T} others", ylabel="margin")
+    axes[1].set(xlabel=f"source, then {T} tokens", ylabel="pre-activation")
+    axes[2].set(xlabel="one parameter", ylabel="ν", xticks=[])
+    words = zip(("margin", "pre-activation", "ν"), few[1:], many[1:], strict=True)
+    said = "; ".join(f"{name} {a:.2f} and {b:.2f}" for name, a, b in words)
+    return fig, f"Prices for {T} and for {many[0]:,} tokens: {said}. Each moves by {many[1] - few[1]:.2f}."
 
 
 def bracket(t: float, sigma_2: float) -> torch.Tensor:
