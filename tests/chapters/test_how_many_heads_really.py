@@ -106,3 +106,45 @@ def test_the_path_of_an_optimizer_stands_beside_the_families():
     assert [line.get_linestyle() == "None" for line in ax.get_lines()] == [False, False, True]
     said = {text.get_text(): text.xy for text in ax.texts}
     assert said == {"one pole": (20, 0.03), "pair": (10, 1e-2), "two heads, fitted": (100, 1e-3)}
+
+
+def test_the_common_row_sum_is_where_the_weighed_misses_balance():
+    flip, M = torch.tensor([(-0.5) ** tau for tau in range(20)], dtype=F64)[:, None, None], turning(20)
+    fig, alt = figures.row_sums(flip, M)
+    line, plane = fig.axes
+    dots = np.asarray(line.collections[-1].get_offsets())
+    assert np.allclose(dots[:, 1], [(1 - (-0.5) ** (i + 1)) / 1.5 for i in range(9)])
+    # what one number for all rows costs least
+    T = line.get_lines()[0].get_ydata()[0]
+    partial = [(1 - (-0.5) ** (i + 1)) / 1.5 for i in range(20)]
+
+    def missed(value):
+        return sum((S - value) ** 2 / (i + 1) for i, S in enumerate(partial))
+
+    assert missed(T) < min(missed(T - 1e-3), missed(T + 1e-3))
+    energy = sum((20 - tau) * 0.25**tau for tau in range(20))
+    assert f"misses {missed(T) / energy:.4f}" in line.get_title()
+    turned = [sum(complex(math.cos(0.7 * t), math.sin(0.7 * t)) for t in range(i + 1)) for i in range(20)]
+    cross = sum(S / (i + 1) for i, S in enumerate(turned)) / sum(1 / (i + 1) for i in range(20))
+    marked = next(spot for spot in plane.get_lines() if spot.get_marker() == "X")
+    assert np.allclose((marked.get_xdata()[0], marked.get_ydata()[0]), (cross.real, cross.imag))
+    shown = np.asarray(plane.collections[-1].get_offsets()) @ (1, 1j)
+    assert np.allclose(shown, turned[:9])
+    assert f"{cross.real:.3f} I + {cross.imag:.3f} J" in alt
+
+
+@pytest.mark.parametrize(("poles", "count"), [((0.9, -0.5), 2), ((-0.9, -0.5), 3), ((0.9, 0.0), 2)])
+def test_the_shaded_half_plane_holds_all_lags_or_they_surround_zero(poles, count):
+    fig, alt = figures.pole_planes([poles, poles])
+    ax = fig.axes[0]
+    points = np.stack(ax.get_lines()[0].get_data(), axis=1)
+    assert np.allclose(points, [[pole**tau for pole in poles] for tau in range(20)])
+    assert f"{count} heads" in ax.get_title() and f"{count} heads" in alt
+    shaded = ax.patches[0].get_path()
+    if count == 2:
+        assert all(shaded.contains_point(point) for point in points)
+        assert not shaded.contains_point((-0.5, 0.0)) and not shaded.contains_point((-1.0, -1.0))
+    else:
+        assert shaded.contains_point((0.0, 0.0))
+        weights, rest = nnls(np.vstack([points.T, np.ones(20)]), np.array([0.0, 0.0, 1.0]))
+        assert rest < 1e-12 and weights.min() >= 0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from scipy.spatial import ConvexHull
 
 from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.heads import sinkless_plateau, softmax_head_count
 
 
 def flip_heads(c, alpha):
@@ -104,6 +107,75 @@ def _draw_cone(plane, V):
             "", (1.25 * x, 1.25 * y), (0, 0), arrowprops={"arrowstyle": "->", "color": color, "lw": 2}
         )
         label_line(plane, 1.42 * x, 1.42 * y, f"V{'₁₂₃'[h]}", color=color, dx=0, ha="center")
+
+
+def row_sums(flip, turning):
+    """Draw what a constant token gives position by position, and the one answer of rows that sum to one.
+
+    flip (n, 1, 1) and turning (n, 2, 2), in the span of I and J: lags of two systems. Dots are the first nine
+    of their partial sums S_i, the larger the more the row weighs; the common row sum T that costs least is a
+    cross or a line, and what it leaves is gray. Returns ``fig, alt``.
+    """
+    fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
+    area, gray, orange = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["orange"]
+    (sums, T), shown = common_sum(flip[:, 0]), 9
+    places = range(shown)
+    line.vlines(places, T, sums[:shown, 0], color=gray, lw=1.2)
+    line.scatter(places, sums[:shown, 0], s=area[:shown], color=COLORS["blue"], zorder=3)
+    line.axhline(T[0], color=orange, ls="-")
+    label_line(line, shown - 1, T[0], "T", color=orange, dx=0, dy=9, ha="center")
+    line.set(xlabel="position i", ylabel="$S_i$", ylim=(0.4, 1.1), xlim=(-0.5, shown - 0.5))
+    words = [f"flip T = {T[0]:.3f}"]
+    sums, T = common_sum(_plane(turning))
+    for dot in sums[:shown]:
+        plane.plot(*np.stack([T, dot]).T, color=gray, ls="-", lw=1.2)
+    plane.scatter(*sums[:shown].T, s=area[:shown], color=COLORS["blue"], zorder=3)
+    plane.plot(*T, "X", color=orange, ms=9, zorder=4)
+    label_line(plane, *T, "T", color=orange, dx=15, dy=16, ha="center")
+    for i, side in enumerate(("right", "left", "left")):
+        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["blue"], dx=-7 if i == 0 else 6, ha=side)
+    plane.set(xlabel="part along I", ylabel="part along J", aspect="equal", xlim=(-1.6, 2.6))
+    words.append(f"rotation T = {T[0]:.3f} I + {T[1]:.3f} J")
+    missed = [sinkless_plateau(M).relative for M in (flip, turning)]
+    for ax, name, share in zip(fig.axes, ("flip", "rotation by 0.7"), missed, strict=True):
+        ax.set_title(f"{name}: misses {share:.4f}", fontsize=10)
+    said = " and ".join(f"{share:.4f}" for share in missed)
+    return fig, f"Partial sums of two systems around one row sum: {'; '.join(words)}. Missed: {said}."
+
+
+def common_sum(coordinates):
+    """The partial sums (n, c) of the rows and the mean (c,) in which row i weighs 1 / (i + 1)."""
+    sums = np.asarray(coordinates).cumsum(0)
+    return sums, np.average(sums, axis=0, weights=1 / np.arange(1, len(sums) + 1))
+
+
+def pole_planes(pairs, n=20):
+    """Draw the lags of diagonal systems with two poles, and the half-plane or hull that certifies a count.
+
+    Lag τ of the poles (a, b) is the dot (a**τ, b**τ). Shaded, the half-plane of the certificate if there is
+    one; otherwise the convex hull, around zero. Returns ``fig, alt``.
+    """
+    fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
+    words = []
+    for ax, poles in zip(axes, pairs, strict=True):
+        points = np.asarray(poles) ** np.arange(n)[:, None]
+        count = softmax_head_count(torch.diag_embed(torch.from_numpy(points)))
+        if count.evidence.kind == "separating":
+            U = count.evidence.U.diagonal().numpy()
+            edge = 4 * np.array([-U[1], U[0]]) / np.linalg.norm(U)
+            inside = np.stack([edge, edge + 4 * U, -edge + 4 * U, -edge])
+        else:
+            inside = points[ConvexHull(points).vertices]
+        ax.fill(*inside.T, color=COLORS["orange"], alpha=0.15, lw=0)
+        ax.plot(*points.T, "o", color=COLORS["blue"], ms=5)
+        ax.plot(0, 0, "+", color=COLORS["black"], ms=10, mew=1.5)
+        said = "poles " + " and ".join(f"{pole:g}" for pole in poles).replace("-", "−")
+        ax.set_title(f"{said}:\n{count.value} heads", fontsize=10)
+        ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        ax.set(xlabel="power of the first", ylabel="of the second")
+        held = "in a half-plane" if count.evidence.kind == "separating" else "around zero"
+        words.append(f"{said} {held}, {count.value} heads")
+    return fig, f"Lags of diagonal systems: {'; '.join(words)}."
 
 
 def fit_curves(panels):
