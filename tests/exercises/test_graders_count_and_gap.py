@@ -35,6 +35,21 @@ def test_best_heads(each_mistake):
     assert "c must have shape (1, 12) for H = 1; got (12, 1)" in turned.hint
 
 
+WRONG_HALVES = {
+    "; V is right, c is not": lambda c, V: (c.flip(1), V),
+    "; c is right, V is not": lambda c, V: (c, V.flip(1)),
+    "; neither c nor V is right": lambda c, V: (c.flip(1), V.flip(1)),
+    "; c and V are each right alone and not together": lambda c, V: (-2 * c, V),
+    "miss nan of the energy": lambda c, V: (c * torch.nan, V),
+}
+
+
+def test_best_heads_names_the_half_that_fails():
+    for said, spoil in WRONG_HALVES.items():
+        hint = check("head-count/best-heads", lambda M, H, spoil=spoil: spoil(*best_heads(M, H))).hint
+        assert said in hint, hint
+
+
 def two_ranks(W, cuts=lambda n: [(range(m, n), range(m + 1)) for m in range(n)]):
     """The widest block of the cuts, each (outputs, inputs), and the rank of all visible blocks."""
     n = len(W)

@@ -30,6 +30,26 @@ BEST_MISTAKES = {
 }
 
 
+def _left(columns, target):
+    """The share of the target that no combination of the columns reaches."""
+    fit = torch.linalg.lstsq(columns, target, driver="gelsd").solution
+    return (target - columns @ fit).square().sum() / target.square().sum()
+
+
+def _which_half(c, V, M, floor):
+    """Which of kernels and value maps reach the floor with the best partner there is."""
+    root = torch.arange(len(M), 0, -1, dtype=M.dtype).sqrt()[:, None]
+    rows = root * M.flatten(1)
+    halves = {"c": (root * c.T, rows), "V": (V.flatten(1).T, rows.T)}
+    good = [name for name, half in halves.items() if not close(_left(*half), floor, "more", atol=1e-12)]
+    return {
+        (): "neither c nor V is right",
+        ("c",): "c is right, V is not",
+        ("V",): "V is right, c is not",
+        ("c", "V"): "c and V are each right alone and not together: compare signs, scales and order",
+    }[tuple(good)]
+
+
 def _shortfall(answer, M, H):
     """What is wrong with the heads an answer returns for (M, H), judged by their error alone."""
     n, p, d = M.shape
@@ -37,16 +57,19 @@ def _shortfall(answer, M, H):
     for name, given, shape in (("c", c, (H, n)), ("V", V, (H, p, d))):
         if tuple(given.shape) != shape:
             return f"{name} must have shape {shape} for H = {H}; got {tuple(given.shape)}"
+    c, V = c.double(), V.double()
     lag = (torch.arange(n)[:, None] - torch.arange(n)).clamp(min=0)
-    error, floor = population_error(c.double()[:, lag].tril(), V.double(), M), head_floor(M)[H]
+    error, floor = population_error(c[:, lag].tril(), V, M), head_floor(M)[H]
     if not close(error, floor, "more", rtol=1e-6, atol=1e-12):
         return None
     missed = f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible"
-    made = torch.einsum("ht,hpd->tpd", c.double(), V.double())
+    if not error.isfinite():
+        return missed
+    made = torch.einsum("ht,hpd->tpd", c, V)
     for sentence, wrong in BEST_MISTAKES.items():
         if torch.allclose(made, torch.einsum("ht,hpd->tpd", *wrong(M, H))):
             return f"{missed}; {sentence}"
-    return missed
+    return f"{missed}; {_which_half(c, V, M, floor)}"
 
 
 @grader(
