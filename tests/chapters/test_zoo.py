@@ -74,3 +74,30 @@ def test_coefficients_count_the_negative_ones():
     fig, alt = figures.coefficients(tables)
     assert "a: 100 %" in alt and "b: 0 %" in alt
     assert all(np.allclose(shown(ax), t) for ax, t in zip(fig.axes, tables.values(), strict=True))
+
+
+def test_weights_by_position_are_constant_along_diagonals():
+    tau = np.arange(7)
+    kernels = {"identity": np.cos(0.7 * tau), "turn": np.sin(0.7 * tau)}
+    fig, alt = figures.by_position({name: torch.from_numpy(kernel) for name, kernel in kernels.items()})
+    for ax, (name, kernel) in zip(fig.axes, kernels.items(), strict=True):
+        table = sum(np.diag(kernel[lag] * np.ones(7 - lag), -lag) for lag in tau)
+        assert np.allclose(shown(ax), table) and ax.get_title() == name
+    assert "identity, 1.00, 0.76, 0.17; turn, 0.00, 0.64, 0.99." in alt
+
+
+def test_blocks_of_a_row_look_alike_behind_an_output_gate():
+    new = like(3)
+    V, scalars = torch.randn(3, 4, **new), torch.randn(5, 5, **new).tril()
+    head = torch.einsum("ij,pd->ijpd", scalars, V)
+    gated = torch.randn(5, 1, 3, 1, **new) * head
+    fig, alt = figures.block_patterns({"head": head, "gated": gated})
+    plain, gate = (shown(ax).reshape(5, 3, 5, 4).swapaxes(1, 2) for ax in fig.axes)
+    for i in range(5):
+        for picture, first in ((plain, plain[0, 0]), (gate, gate[i, 0])):
+            assert np.allclose(picture[i, : i + 1], first) and not picture[i, i + 1 :].any()
+            assert np.abs(first).max() == 1
+    assert np.allclose(np.outer(plain[0, 0], V), np.outer(V, plain[0, 0]))  # a multiple of V
+    assert not np.allclose(gate[0, 0], gate[1, 0])
+    assert [ax.get_title() for ax in fig.axes] == ["head: k = 1, in a row 1", "gated: k = 3, in a row 1"]
+    assert alt.endswith("head, 1 and 1; gated, 3 and 1.")

@@ -1,13 +1,14 @@
-"""Figures of the chapter *zoo*: the two sides of a state, coefficients of four layers, the ruler, a tour."""
+"""Figures of the chapter *zoo*: the sides of a state, coefficients, patterns of blocks, the ruler, a tour."""
 
 from __future__ import annotations
 
 import math
 
+import torch
 from matplotlib.colors import Normalize
 
 from ssmbook.display import COLORS, DIVERGING, FAMILIES, block_heatmap, figure
-from ssmbook.display._pictures import signed
+from ssmbook.display._pictures import part_blocks, signed
 from ssmbook.display._style import readable
 
 REASONS = {
@@ -111,6 +112,42 @@ def coefficients(tables):
         negative = float((alpha < 0).sum()) / (n * (n + 1) / 2)
         words.append(f"{name}: {100 * negative:.0f} % of the visible entries negative")
     return fig, f"{len(tables)} tables of coefficients, zero above the diagonal. {'; '.join(words)}."
+
+
+def by_position(kernels):
+    """Draw the table of coefficients of each kernel, {name: (n,)}: lag τ on the τ-th diagonal.
+
+    Returns ``fig, alt``.
+    """
+    fig, axes = figure(ncols=len(kernels), size=(7.0, 2.5))
+    words = []
+    for ax, (name, kernel) in zip(axes, kernels.items(), strict=True):
+        lag = torch.arange(len(kernel))[:, None] - torch.arange(len(kernel))
+        signed(ax, kernel[lag.clamp(min=0)].tril())
+        ax.set(title=name, xlabel="input →", ylabel="← output")
+        words.append(f"{name}, {', '.join(f'{float(v):.2f}' for v in kernel[:3])}")
+    return fig, f"Tables with one number on each diagonal; at lags 0, 1, 2: {'; '.join(words)}."
+
+
+def block_patterns(operators):
+    """Draw the blocks of causal operators, {name: (n, n, p, d)}, each over its entry of largest size.
+
+    Blocks that are multiples of each other look alike. Returns ``fig, alt``.
+    """
+    fig, axes = figure(ncols=len(operators), size=(7.0, 3.0))
+    words = []
+    for ax, (name, W) in zip(axes, operators.items(), strict=True):
+        n, _, p, d = W.shape
+        rows = W.flatten(2)
+        largest = rows.gather(2, rows.abs().argmax(2, keepdim=True))
+        patterns = torch.where(largest == 0, 0.0, rows / largest).reshape(W.shape)
+        signed(ax, patterns.transpose(1, 2).reshape(n * p, n * d), 1.0)
+        part_blocks(ax, n, p, d, 0.8)
+        k = int(torch.linalg.matrix_rank(rows.flatten(0, 1), rtol=1e-10))
+        one = int(torch.linalg.matrix_rank(rows, rtol=1e-10).max())
+        ax.set(title=f"{name}: k = {k}, in a row {one}", xlabel="input →", ylabel="← output")
+        words.append(f"{name}, {k} and {one}")
+    return fig, f"Blocks of {n} tokens; independent ones in the table and in a row: {'; '.join(words)}."
 
 
 def ruler(counts, ceiling):
