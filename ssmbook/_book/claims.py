@@ -181,9 +181,12 @@ def _problems(claim):
 
 
 def telling_line(code):
-    """The line of a cell that says most: its first assertion, else the first that is no import or comment."""
+    """The line of a cell that says most: its first assertion, else the first that is no import or comment.
+
+    ``same`` and ``close`` are the names under which some pages know ``torch.testing.assert_close``.
+    """
     lines = [line.strip() for line in code.splitlines() if line.strip()]
-    asserting = [line for line in lines if re.match(r"assert |.*\bassert_(all)?close\(", line)]
+    asserting = [line for line in lines if re.match(r"assert |.*\bassert_(all)?close\(|(same|close)\(", line)]
     saying = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
     return (asserting or saying or lines or [""])[0]
 

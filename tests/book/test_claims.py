@@ -149,6 +149,7 @@ def test_one_telling_line():
     assert telling_line("import a\nfrom b import c\n\n# comment\ny = 2\nz = 3") == "y = 2"
     assert telling_line("y = 2\nfor z in y:\n    assert z > 1, y") == "assert z > 1, y"
     assert telling_line("y = 2\ntorch.testing.assert_close(y, z)") == "torch.testing.assert_close(y, z)"
+    assert telling_line("y = 2\nfor z in y:\n    same(y, z)") == "same(y, z)"
     assert telling_line("import a") == "import a" and telling_line("") == ""
     assert escape("a|b") == r"a\|b" and escape(" ") == "—"
     assert len(code("x" * 100)) < 60 and "|" not in code("a | b").replace(r"\|", "")
