@@ -9,6 +9,7 @@ from matplotlib.colors import to_rgba
 from ssmbook import systems
 from ssmbook.chapters.structured_dynamics import figures
 from ssmbook.display import COLORS
+from ssmbook.operators import RecurrentOperator
 
 
 def spring_table(n, states):
@@ -130,3 +131,46 @@ def test_ranks_of_cuts_stand_over_their_tokens_beside_their_names():
     for line, values in zip(ax.get_lines(), ranks.values(), strict=True):
         assert points(line).tolist() == [list(point) for point in enumerate(values)]
     assert {text.get_text(): text.xy for text in ax.texts} == {"a": (2, 3), "b": (1, 1)}
+
+
+@pytest.mark.parametrize(("j", "i"), [(2, 5), (1, 1)])
+def test_the_strong_way_multiplies_out_to_the_block(j, i):
+    fig, alt = figures.way_through(j, i, 6)
+    (ax,) = fig.axes
+    letters = {text.get_text().strip("$"): text for text in ax.texts}
+    strong = [name for name, text in letters.items() if text.get_color() == COLORS["blue"]]
+    order = sorted(strong, key=lambda name: (letters[name].get_position()[0], "BAC".index(name[0])))
+    new = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+    stacks = {"A": torch.randn(7, 3, 3, **new), "B": torch.randn(7, 3, 2, **new)}
+    stacks["C"] = torch.randn(7, 4, 3, **new)
+    product = torch.eye(2, dtype=torch.float64)
+    for name in order:
+        product = stacks[name[0]][int(name[2:])] @ product
+    W = RecurrentOperator(stacks["A"], stacks["B"], stacks["C"]).to_dense()
+    torch.testing.assert_close(product, W[i, j])
+    thick = [
+        text for text in ax.texts if getattr(text, "arrow_patch", None) and text.arrow_patch.get_lw() > 2
+    ]
+    assert len(thick) == len(order)
+    assert alt.endswith(f"passes {', '.join(name.replace('_', '') for name in order)}.")
+
+
+def test_a_table_of_answers_is_written_out_and_split():
+    see, reach = np.array([[1.0, 0], [0, 1], [1, 1]]), np.array([[1.0, 2, 3], [2, 3, 5]])
+    H = see @ reach
+    fig, alt = figures.hankel_split(*map(torch.from_numpy, (H, see, reach)))
+    answers, _, left, _, right = fig.axes
+    pictures = [np.asarray(ax.get_images()[0].get_array()) for ax in (answers, left, right)]
+    assert np.array_equal(pictures[0], H) and np.array_equal(pictures[1] @ pictures[2], H)
+    written = {text.get_position(): text.get_text() for text in answers.texts}
+    assert written == {(c, r): f"{H[r, c]:g}" for r in range(3) for c in range(3)}
+    assert "3 by 2 times 2 by 3, off by 0.000" in alt
+    assert "off by 1.000" in figures.hankel_split(*map(torch.from_numpy, (H + 1, see, reach)))[1]
+
+
+def test_a_dot_stands_at_each_layers_step_and_gap():
+    steps, gaps = [0.01, 0.05, 0.02], [0.2, 0.9, 0.4]
+    fig, alt = figures.gaps_over_steps(steps, gaps)
+    dots, median = fig.axes[0].get_lines()
+    assert points(dots).tolist() == [list(pair) for pair in zip(steps, gaps, strict=True)]
+    assert set(median.get_ydata()) == {0.4} and "median 0.40" in alt

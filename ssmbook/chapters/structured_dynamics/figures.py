@@ -10,6 +10,7 @@ import torch
 from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
+from ssmbook.display._pictures import equation
 from ssmbook.numerics import numerical_rank
 
 
@@ -115,6 +116,24 @@ def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
     return fig
 
 
+def gaps_over_steps(steps: list[float], gaps: list[float]):
+    """Draw the gap between two forms of a layer against its mean step, one dot a layer, and the median gap.
+
+    Returns (figure, alternative text).
+    """
+    fig, ax = figure(size=(3.6, 2.5))
+    ax.plot(steps, gaps, "o", linestyle="none", color=COLORS["blue"])
+    middle = float(np.median(gaps))
+    ax.axhline(middle, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.2)
+    label_line(ax, 0, middle, f"median {middle:.2f}", dx=3, dy=9, color=COLORS["gray"])
+    ax.set(xlabel="mean step of the tokens", ylabel="gap / size of the output")
+    ax.set(xlim=(0, None), ylim=(0, None))
+    return fig, (
+        f"{len(gaps)} layers with mean steps from {min(steps):.3f} to {max(steps):.3f}: gaps from "
+        f"{min(gaps):.2f} to {max(gaps):.2f}, median {middle:.2f}."
+    )
+
+
 def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: float):
     """Draw the imaginary parts of modes, and beside them where one exact step puts them, with a ring.
 
@@ -135,6 +154,59 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     right.set(xlabel="real part", title="after one step", aspect="equal", ylim=(-0.1, 1.1))
     left.legend(loc="upper left", handletextpad=0.2)
     return fig
+
+
+def way_through(j: int, i: int, last: int):
+    """Draw the recurrence from token j - 1 to ``last`` as a graph, the way from token j to output i strong.
+
+    Returns (figure, alternative text).
+    """
+    fig, ax = figure(size=(3.6, 2.0))
+    way = []
+    for t in range(j - 1, last + 1):
+        for name, (start, end), beside, taken in (
+            (f"A_{t}", ((t - 1, 0), (t, 0)), (t - 0.5, 0.22), j < t <= i),
+            (f"B_{t}", ((t, -1), (t, 0)), (t + 0.2, -0.5), t == j),
+            (f"C_{t}", ((t, 0), (t, 1)), (t + 0.2, 0.5), t == i),
+        ):
+            if name == f"A_{j - 1}":
+                continue  # its token is not drawn
+            color = COLORS["blue"] if taken else "#8A8A8A"
+            arrow = {
+                "arrowstyle": "-|>",
+                "color": color,
+                "lw": 2.4 if taken else 1,
+                "shrinkA": 8,
+                "shrinkB": 8,
+            }
+            ax.annotate("", end, start, arrowprops=arrow)
+            ax.text(*beside, f"${name}$", color=color if taken else "#6E6E6E", ha="center", va="center")
+            way += [name] if taken else []
+        for height, letter in ((-1, "x"), (0, "h"), (1, "y")):
+            ax.text(t, height, f"${letter}_{t}$", ha="center", va="center", fontsize=11)
+    ax.set(xlim=(j - 1.3, last + 0.4), ylim=(-1.25, 1.25))
+    ax.set_axis_off()
+    way.sort(key=lambda name: ("BAC".index(name[0]), name))
+    return fig, f"The way from token {j} to output {i} passes {', '.join(way).replace('_', '')}."
+
+
+def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
+    """Draw a table of whole numbers, written out, as the product of a tall and a wide one.
+
+    H: (m, m); see: (m, N); reach: (N, m). Returns (figure, alternative text).
+    """
+    N, m = reach.shape
+    fig, axes = figure(ncols=5, size=(3.6, 1.6), width_ratios=[m, 0.8, N, 0.8, m])
+    titles = ["answers", "", "seen", "", "reached"]
+    equation(axes, [H, "=", see, "·", reach], titles, sign_size=15, title_size=10.5)
+    for row, values in enumerate(H.tolist()):
+        for column, value in enumerate(values):
+            strong = abs(value) > 0.6 * float(H.max())
+            hue = "white" if strong else "black"
+            axes[0].text(column, row, f"{value:g}", ha="center", va="center", color=hue)
+    off = float((see @ reach - H).abs().max())
+    rows = "; ".join(", ".join(f"{v:g}" for v in row) for row in H.tolist())
+    return fig, f"The table {rows} as {m} by {N} times {N} by {m}, off by {off:.3f} at most."
 
 
 def cut_rank_curves(ranks: dict[str, list[int]]):
