@@ -105,8 +105,13 @@ def _before(ends: Tensor, carry: Tensor | None, reverse: bool) -> Tensor:
     return before
 
 
-def dense(A: Tensor, u: Tensor, state: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+def dense(
+    A: Tensor, u: Tensor, state: Tensor | None, reverse: bool, reset: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """All states h_t = A h_{t-1} + u_t, (..., T, N), and the last one, step by step and out of place."""
-    h = torch.zeros_like(u[..., 0, :]) if state is None else state
-    states = [h := u_t + h @ A.mT for u_t in _steps(u, reverse)]
+    h, states = torch.zeros_like(u[..., 0, :]) if state is None else state, []
+    forgets = [None] * u.shape[-2] if reset is None else _steps(reset.unsqueeze(-1), reverse)
+    for u_t, forget in zip(_steps(u, reverse), forgets, strict=True):
+        h = u_t + (h if forget is None else torch.where(forget, 0, h)) @ A.mT
+        states.append(h)
     return torch.stack(states[::-1] if reverse else states, -2), h.clone()

@@ -146,7 +146,7 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
     """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d).
 
     u is Delta x if ``weighted``, else x. ``A`` is (N, d), or (1, d) for rates that all states share;
-    ``reset`` (R, T) is true where the past is forgotten, or has no columns. ``state``, in double precision,
+    ``reset`` (R, T) is true where the past is forgotten, or None. ``state``, in double precision,
     comes in as h_0 and goes out as h_T; ``kept`` (R, blocks, N, d) takes the state before every block of
     steps.
     """
@@ -159,7 +159,9 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
             for c in range(d):
                 u[c] = np.float64(delta[i, t, c]) * x[i, t, c] if weighted else np.float64(x[i, t, c])
                 out[c] = 0.0
-            forget = reset.shape[1] > 0 and reset[i, t]
+            forget = False
+            if reset is not None:  # where there is none this is not even compiled
+                forget = reset[i, t]
             for n in range(B.shape[2]):
                 if n < len(A):
                     for c in range(d):
@@ -217,7 +219,9 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
                 _copy(kept[i, t // BLOCK], h[0])
                 for r in range(s + 1):
                     k = t - s + r
-                    forget = reset.shape[1] > 0 and reset[i, k]
+                    forget = False
+                    if reset is not None:
+                        forget = reset[i, k]
                     _advance(
                         x[i, k], delta[i, k], A, B[i, k], weighted, forget, h[r], h[r + 1], u[r], decay[r]
                     )
@@ -244,16 +248,20 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
-def dense(A, u, reverse, state, h):
+def dense(A, u, reverse, reset, state, h):
     """h_t = A h_{t-1} + u_t on (R, T, N) for one matrix A (N, N), in double precision.
 
-    ``state`` (R, N), in double precision, comes in as h_0 and goes out as h_T.
+    ``state`` (R, N), in double precision, comes in as h_0 and goes out as h_T; ``reset`` (R, T), or None, is
+    true at the steps before which it is zero.
     """
     R, T, N = u.shape
     moved = np.empty(N, state.dtype)
     for i in range(R):
         for step in range(T):
             t = T - 1 - step if reverse else step
+            if reset is not None:
+                for k in range(N if reset[i, t] else 0):
+                    state[i, k] = 0
             for k in range(N):
                 moved[k] = u[i, t, k]
                 for j in range(N):

@@ -255,8 +255,8 @@ def _y(x, delta, A, B, C, state, weighted, reset):
 
 
 def _data(x, delta, A, B, C, weighted, reset) -> tuple:
-    mask = x.new_empty((*x.shape[:-2], 0), dtype=torch.bool) if reset is None else reset
-    return (x, 2), (delta, 2), A.contiguous().numpy(force=True), (B, 2), (C, 2), weighted, (mask, 1)
+    rates = A.contiguous().numpy(force=True)
+    return (x, 2), (delta, 2), rates, (B, 2), (C, 2), weighted, reset if reset is None else (reset, 1)
 
 
 def _like_inputs(x, delta, A, B, C, weighted, reset, kept, d_y, d_end):
@@ -338,45 +338,49 @@ def selective(x, delta, A, B, C, state, weighted: bool, reset) -> tuple[Tensor, 
 # --- h_t = A h_{t-1} + u_t ----------------------------------------------------------------------------------
 
 
-def _like_states(A, u, state, reverse):
+def _like_states(A, u, state, reverse, reset):
     return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
 
 
-def _states(A, u, state, reverse):
+def _states(A, u, state, reverse, reset):
     """All states (..., T, N) and the last one, for one A (N, N)."""
     loops = loops_for(u)
     if not loops:
-        return _blocks.dense(A, u, state, reverse)
-    h, end = map(roomy, _like_states(A, u, state, reverse))
+        return _blocks.dense(A, u, state, reverse, reset)
+    h, end = map(roomy, _like_states(A, u, state, reverse, reset))
     carry = carried(state, end)
-    run(loops.dense, array(A), (u, 2), reverse, (carry, 1), (h, 2))
+    run(loops.dense, array(A), (u, 2), reverse, reset if reset is None else (reset, 1), (carry, 1), (h, 2))
     return h, end.copy_(carry)
 
 
 def _keep_for_dense(ctx, inputs, output):
-    A, _, state, ctx.reverse = inputs
-    ctx.save_for_backward(A, output[0], state)
+    A, _, state, ctx.reverse, reset = inputs
+    ctx.save_for_backward(A, output[0], state, reset)
 
 
 def _dense_gradients(ctx, d_h, d_end):
-    """g_t = d_t + A^H g_{t+1}: the same operation, run the other way."""
-    A, h, state = ctx.saved_tensors
+    """g_t = d_t + A^H g_{t+1}: the same operation, run the other way. Nothing comes back from a reset."""
+    A, h, state, reset = ctx.saved_tensors
     if ctx.reverse:
-        h, d_h = h.flip(-2), d_h.flip(-2)
+        h, d_h, reset = h.flip(-2), d_h.flip(-2), None if reset is None else reset.flip(-1)
     d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
-    g, _ = dense(A.mH, d_h, None, True)
-    d_A = g.transpose(-2, -1) @ _earlier(h, state).conj()
-    d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
+    g, _ = dense(A.mH, d_h, None, True, None if reset is None else reset.roll(-1, -1))
+    before = _earlier(h, state)
     d_state = None if state is None else g[..., 0, :] @ A.conj()
-    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
+    if reset is not None:
+        before = torch.where(reset.unsqueeze(-1), 0, before)
+        d_state = None if state is None else torch.where(reset[..., :1], 0, d_state)
+    d_A = g.transpose(-2, -1) @ before.conj()
+    d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
+    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None, None
 
 
 _dense = Operation(
-    "dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)",
+    "dense(Tensor A, Tensor u, Tensor? state, bool reverse, Tensor? reset) -> (Tensor, Tensor)",
     *(_states, _like_states, _keep_for_dense, _dense_gradients, (0,)),
 )
 
 
-def dense(A, u, state, reverse: bool = False) -> tuple[Tensor, Tensor]:
+def dense(A, u, state, reverse: bool = False, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
-    return (_blocks.dense if transformed() else _dense)(A, u, state, reverse)
+    return (_blocks.dense if transformed() else _dense)(A, u, state, reverse, reset)

@@ -13,7 +13,7 @@ from ssmbook.scans._engine import array, carried, loops_for, roomy, run
 from ssmbook.scans._ops import dense, watched
 from ssmbook.scans._powers import CALM, choose, is_finite, krylov, lags_by_powers
 from ssmbook.scans._transients import warn_of_states
-from ssmbook.scans._validate import HALF, check_arguments, one_step, outside_autocast, widen
+from ssmbook.scans._validate import HALF, check_arguments, check_options, one_step, outside_autocast, widen
 
 SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
@@ -24,13 +24,22 @@ STEPS = 16  # fewest steps that are taken as one matrix; as many as states where
 
 @outside_autocast
 def lti_scan(
-    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    x: Tensor,
+    state: Tensor | None = None,
+    method: str = "auto",
+    *,
+    reverse: bool = False,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run h_t = A h_{t-1} + B x_t, y_t = C h_t along dim -2 of x, by the route asked for.
 
     A: (N, N), B: (N, d), C: (p, N); x: (..., T, d); state: (..., N) initial state h_0, zero if None; all of
     one dtype (real or complex) and device. Returns y (..., T, p) and the final state (..., N),
-    differentiable in everything.
+    differentiable in everything. ``reverse`` runs from the last step to the first; ``reset`` (..., T),
+    boolean, is true at the steps that forget the state before them (by the recurrence, then).
 
     method: "recurrence" one step at a time, compiled on a CPU with Numba; "chunked" a kernel inside each
     chunk and the state between chunks: all matrix products, so on a card too; "auto" picks by sizes, and on
@@ -52,37 +61,43 @@ def lti_scan(
     """
     check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
     check_choice("method", method, METHODS)
+    check_options(reset, x, 1, reverse=reverse)
     if x.dtype in HALF:
-        y, state = lti_scan(*widen(A, B, C, x, state), method)
+        y, state = lti_scan(*widen(A, B, C, x, state), method, reverse=reverse, reset=reset)
         return y.to(x.dtype), state
+    if reverse:
+        reset = None if reset is None else reset.flip(-1)
+        y, state = lti_scan(A, B, C, x.flip(-2), state, method, reset=reset)
+        return y.flip(-2), state
     T = x.shape[-2]
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:
         return (x @ B.mT) @ C.mT, state.clone()
     traced = torch.compiler.is_compiling()  # values cannot be looked at
     if traced or not state.numel():
-        return _recurrence([A], B, C, x, state)
-    if method == "auto" and (found := _compiled(A, B, C, x, state)):
+        return _recurrence([A], B, C, x, state, reset)
+    if method == "auto" and (found := _compiled(A, B, C, x, state, reset)):
         return found
     route = choose(A, B, C, T, state)
     powers = [A] if route is None else route.powers
+    given = powers, *(t.to(powers[0].dtype) for t in (B, C, x, state))
     stepwise = method == "recurrence" or method == "auto" and T < 64 or len(powers) == 1 or not is_finite(x)
-    run = _recurrence if stepwise else _chunked
-    y, h = run(powers, *(t.to(powers[0].dtype) for t in (B, C, x, state)))
+    y, h = _recurrence(*given, reset) if stepwise or reset is not None else _chunked(*given)
     if route is not None and route.suspect:
         warn_of_states(A, C, x @ B.mT, state, y)
     return y.to(x.dtype), h.to(x.dtype)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
-def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
+def _compiled(A, B, C, x, state, reset=None) -> tuple[Tensor, Tensor] | None:
     """The scan by a compiled loop, in blocks of steps where these pay and no gradient is wanted.
 
     None where another route is faster or A calls for a closer look.
     """
     (p, N), (T, d) = C.shape, x.shape[-2:]
     rows, loops = math.prod(x.shape[:-2]), loops_for(x)
-    in_blocks, quick = 0 < p * d <= N <= SMALL and rows * T >= 16 * N, rows * T * (N + 4) ** 2 <= QUICK
+    in_blocks = 0 < p * d <= N <= SMALL and rows * T >= 16 * N and reset is None
+    quick = rows * T * (N + 4) ** 2 <= QUICK
     if not loops or not (in_blocks or quick) or watched(A, B, C, x, state):
         return None
     given = [array(t) for t in (A, B, C)]
@@ -95,7 +110,7 @@ def _compiled(A, B, C, x, state) -> tuple[Tensor, Tensor] | None:
         run(loops.blocks, *matrices, T, (x.flatten(-2), 1), (end, 1), (y.flatten(-2), 1))
         if np.isfinite(end.numpy().sum() + given[2].sum()):  # what is not finite reaches the end, but for C
             return y, end.to(x.dtype)
-    return _recurrence([A], B, C, x, state) if quick else None
+    return _recurrence([A], B, C, x, state, reset) if quick else None
 
 
 def _calm(A: np.ndarray, T: int) -> bool:
@@ -157,8 +172,8 @@ def lti_step(
     return y.squeeze(-2), state
 
 
-def _recurrence(powers, B, C, x, state):
-    h, end = dense(powers[0], x @ B.mT, state)
+def _recurrence(powers, B, C, x, state, reset=None):
+    h, end = dense(powers[0], x @ B.mT, state, False, reset)
     return h @ C.mT, end
 
 

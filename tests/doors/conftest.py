@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ssmbook import display, gradients, heads, lens, maps, numerics, operators, scans, systems
+from ssmbook.chapters.how_many_heads_really import five_counts
+from ssmbook.chapters.trade_off import reach
 from ssmbook.systems import System
-
-ROOMS = (operators, scans, systems, maps, heads, gradients, display, lens)
 
 
 @dataclasses.dataclass
@@ -238,7 +238,9 @@ SCANS = {
     "diagonal_step": step(scans.diagonal_step, {**one_step(DIAGONAL, "state"), "log": False}, complex=True),
     "lti_kernel": door(scans.lti_kernel, **KERNEL, carries=True, complex=True),
     "lti_kernel_naive": door(scans.lti_kernel_naive, **KERNEL, carries=True, complex=True),
-    "lti_scan": door(scans.lti_scan, **LTI, method="chunked", carries=True, complex=True),
+    "lti_scan": door(
+        scans.lti_scan, **LTI, method="chunked", reverse=True, reset=RESET, carries=True, complex=True
+    ),
     "lti_scan_naive": door(scans.lti_scan_naive, **LTI, carries=True, complex=True),
     "lti_step": step(scans.lti_step, one_step(LTI, "A", "B", "C", "state"), complex=True),
     "selective_scan": door(scans.selective_scan, **SELECTIVE, reverse=True, reset=RESET, carries=True),
@@ -510,11 +512,44 @@ LENS = {
     "compare": door(lens.compare, before=lens.measurement("minilm"), after=lens.measurement("minilm")),
 }
 
+KEYS = torch.nn.functional.normalize(draw(4, 3), dim=1)
+LTI_LAYER = maps.LTISSM.random(2, 2, N=N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+PLAIN_HEAD = {"H": 1, "head_width": 3, "dtype": torch.float64}
+FIVE_COUNTS = {
+    "fit_softmax_heads": door(seeded(five_counts.fit_softmax_heads), M=M, H=2, sink=True, steps=3, starts=1),
+    "fit_rank_one_heads": door(five_counts.fit_rank_one_heads, M=M, H=2, steps=3),
+    "half_plane_floor": door(five_counts.half_plane_floor, M=heads.jordan_lags(0.5, n), directions=50),
+    "cone_error": door(five_counts.cone_error, M=M, V=V, accepts=["M other dtype", "V other dtype"]),
+    "jordan_pair": door(five_counts.jordan_pair, rho=0.5, epsilon=0.1, n=n),
+    "counts_by_class": door(five_counts.counts_by_class, system=SYSTEM, n=3),
+    "equal_row_operator": door(five_counts.equal_row_operator, k=2, n=n, signed=False),
+}
+REACH = {
+    "retained_fraction": door(
+        reach.retained_fraction,
+        F=LTI_LAYER,
+        source=draw(2),
+        target=draw(2, seed=1),
+        gap=draw(3, 2),
+        accepts=["half"],
+    ),
+    "reach": door(seeded(reach.reach), F=LTI_LAYER, d=2, distance=3, tries=2, accepts=["half"]),
+    "highway_tokens": door(reach.highway_tokens, head=maps.Attention(3, 2, **PLAIN_HEAD), distance=4),
+    "recall_tokens": door(reach.recall_tokens, keys=KEYS, values=draw(4, 2), asked=1, carries=True),
+    "recall_head": door(reach.recall_head, c=3, r=2, beta=4.0),
+    "recall_missed": door(
+        reach.recall_missed, layer=reach.recall_head(3, 2, 4.0), keys=KEYS, r=2, called={"keys": "keys|x"}
+    ),
+    "undo_residual": door(reach.undo_residual, layer=LTI_LAYER, u=draw(n, 2), accepts=["half"]),
+}
+
 # Names that take no argument to refuse: constants, results and warnings, base classes, a decorator.
 WITHOUT_A_DOOR = {
     operators: {"InteractionOperator", "RankReport", "Spectral", "SpectrumBounds"},
     scans: {"TransientPeakWarning"},
     systems: set(),
+    five_counts: set(),
+    reach: set(),
     maps: {"HeadMap", "KeySideMap", "RecurrentMap", "SequenceMap"},
     heads: {
         "Count", "EigenvalueTest", "ExactCertificate", "HeadCountTieWarning", "LagHeads", "OneHeadWitness",
@@ -538,6 +573,8 @@ TABLES = {
     gradients: GRADIENTS,
     display: DISPLAY,
     lens: LENS,
+    five_counts: FIVE_COUNTS,
+    reach: REACH,
 }
 
 

@@ -177,12 +177,16 @@ def test_wrong_values_are_refused_by_name(door):
 
 # Where the numbers of each name begin, and where a function's begin elsewhere: sizes at one, lengths and
 # counts at none.
-LEAST = dict.fromkeys("H L cols i j n order rows seed shape".split(), 0) | dict.fromkeys(
-    "N d digits draws grid groups head_width m max_steps ncols nrows p points r size width".split(), 1
+LEAST = dict.fromkeys("H L asked cols i j n order rows seed shape".split(), 0) | dict.fromkeys(
+    "N c d digits directions distance draws grid groups head_width k m max_steps ncols nrows p points r size "
+    "starts steps tries width".split(),
+    1,
 )
 LAYERS = "Attention DeltaNet GLA LinearAttention RetNet SSD alibi_bias zoo".split()
 ELSEWHERE = {
     **{f"{layer} H": 1 for layer in LAYERS},
+    **{f"{name} H": 1 for name in ("fit_rank_one_heads", "fit_softmax_heads")},
+    **{f"{name} n": 1 for name in ("counts_by_class", "equal_row_operator", "jordan_pair")},
     "LagOperator n": 5,  # the lags it is given
     "jordan_approximation n": 1,
     "path_operator max_points": 4,  # the points it begins with
@@ -212,6 +216,7 @@ ENDS = {
     "jordan_approximation rho": "(-inf, inf)",
     "jordan_block lam": "(-inf, inf)",
     "jordan_lags rho": "(-inf, inf)",
+    "jordan_pair rho": "(-inf, inf)",
     "gate_preactivation_for_hold A": "(-inf, inf)",
 }
 RANGE = r"be at least|be between|lie in|be a number in|be finite|keep|hold at least"
@@ -259,10 +264,16 @@ def test_numbers_end_where_the_rule_says(door):
                     assert found == [False, not closed, True], f"{place} does not end at {end} as {span}"
 
 
+def public(room):
+    """The names that a room lists, or the functions of a module that lists none."""
+    own = {name: f for name, f in vars(room).items() if inspect.isfunction(f) and name[0] != "_"}
+    return set(getattr(room, "__all__", [name for name, f in own.items() if f.__module__ == room.__name__]))
+
+
 def test_every_public_function_has_a_valid_call(tables, without_a_door):
     for room, table in tables.items():
         doors = {re.split(r" of |: ", name)[0] for name in table}
-        missing = set(room.__all__) - doors - without_a_door[room]
+        missing = public(room) - doors - without_a_door[room]
         assert not missing, (
             f"no valid call of {sorted(missing)} of {room.__name__} in the table of conftest.py"
         )
@@ -317,8 +328,9 @@ def test_half_precision_is_computed_in_single(door):
 
 # What is float64 whatever came: spectra and what is read off them, certificates, layers under the lens.
 WIDE = set(
-    "controllability_rank head_floor mcmillan_degree observability_rank operator sinkless_heads spectrum "
-    "operators.DenseOperator.rank_report softmax_heads_from_ssm span_matrix spectrum_bounds".split()
+    "controllability_rank fit_rank_one_heads fit_softmax_heads head_floor mcmillan_degree observability_rank "
+    "operator sinkless_heads spectrum operators.DenseOperator.rank_report softmax_heads_from_ssm span_matrix "
+    "spectrum_bounds".split()
 )
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 

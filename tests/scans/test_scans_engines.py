@@ -309,8 +309,9 @@ def operations():
     return {
         "diagonal": (_ops._diagonal.registered, (a, b, state, False, False)),
         "diagonal without a state": (_ops._diagonal.registered, (-a, b, None, True, True)),
-        "dense": (_ops._dense.registered, (A, u, state, False)),
-        "dense, reverse": (_ops._dense.registered, (A, u, None, True)),
+        "dense": (_ops._dense.registered, (A, u, state, False, None)),
+        "dense, reverse": (_ops._dense.registered, (A, u, None, True, None)),
+        "dense, reset": (_ops._dense.registered, (A, u, state, False, u[..., 0] > 0)),
         **({"selective": (_ops._selective.registered, (*rows, True, mask))} if _engine.AVAILABLE else {}),
         **(
             {"shared rates": (_ops._selective.registered, (*rows[:2], -A[:1], *rows[3:], False, None))}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ssmbook.scans import _engine, diagonal_scan, selective_scan, ssd_scan
+from ssmbook.scans import _engine, diagonal_scan, lti_scan, selective_scan, ssd_scan
 
 T, CUTS = 200, (0, 1, 70, 133, 200)
 ENGINES = [False, True] if _engine.AVAILABLE else [False]
@@ -35,7 +35,13 @@ def cases(dtype=torch.float64):
     def selective(x, delta, B, C, **options):
         return selective_scan(x, delta, A, B, C, D, **options)
 
+    M, B_, C_ = draw(4, 4, dtype=dtype) / 3, draw(4, 3, dtype=dtype), draw(2, 4, dtype=dtype)
+
+    def lti(x, **options):
+        return lti_scan(M, B_, C_, x, **options)
+
     return {
+        "lti": (lti, [x], draw(2, 4, dtype=dtype)),
         "diagonal": (diagonal, [a.sigmoid(), x], draw(2, 3, dtype=dtype)),
         "logarithms": (logarithms, [-a.abs(), x], draw(2, 3, dtype=dtype)),
         "selective": (selective, [x, a.abs(), B, C], draw(2, 3, 4, dtype=dtype)),
@@ -136,3 +142,39 @@ def test_what_is_refused():
     half = torch.rand(2, 9, 3).bfloat16()
     with pytest.raises(TypeError, match="A must have the dtype of x"):
         selective_scan(half, half, torch.rand(3, 3).double(), half, half)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_of_a_system_that_forgets(reverse, dtype, engine):
+    """Those of A, B and C too, and again; forward mode agrees; a first step may forget the initial state."""
+    A, B, C = draw(3, 3, dtype=dtype) / 2, draw(3, 2, dtype=dtype), draw(1, 3, dtype=dtype)
+    given = [A, B, C, draw(2, 9, 2, dtype=dtype), draw(2, 3, dtype=dtype)]
+    reset = torch.arange(9) % torch.tensor([[4], [3]]) == torch.tensor([[0], [2]])
+    leaves = [t.clone().requires_grad_() for t in given]
+
+    def run(*t):
+        return lti_scan(*t, reverse=reverse, reset=reset)
+
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True, check_forward_ad=dtype.is_floating_point)
+    assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
+
+
+def test_a_reset_wins_over_what_is_not_finite(engine):
+    """A state that has overflowed is forgotten, not multiplied by zero; ``method`` changes nothing."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    x, reset = torch.ones(3000, 1, dtype=torch.float64), torch.arange(3000) % 1500 == 0
+    for method in ("auto", "recurrence", "chunked"):
+        y, end = lti_scan(2 * one, one, one, x, method=method, reset=reset)
+        assert y[1499].isinf() and end.isinf() and y[1500:1503, 0].tolist() == [1.0, 3.0, 7.0]
+
+
+def test_a_system_that_forgets_under_compile_and_vmap():
+    A, B, C, x = draw(3, 3) / 2, draw(3, 2), draw(1, 3), draw(4, 11, 2)
+    reset = torch.arange(11) == torch.tensor([[3], [5], [0], [10]])
+    wanted = lti_scan(A, B, C, x, reset=reset)[0]
+    torch._dynamo.reset()
+    compiled = torch.compile(lti_scan, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(A, B, C, x, reset=reset)[0], wanted)
+    mapped = torch.func.vmap(lambda x, reset: lti_scan(A, B, C, x, reset=reset)[0])(x, reset)
+    torch.testing.assert_close(mapped, wanted)

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import nnls
 
 from ssmbook import heads
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_number, check_shape
 from ssmbook.experiments._data import visible_rows
 from ssmbook.heads import LagHeads, jordan_lags
 from ssmbook.heads.rank_limited.border import unit_heads
@@ -45,6 +45,8 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
     visible, rows, size = visible_rows(M)
     n, H, steps = len(M), check_integer("H", H, low=1), check_integer("steps", steps, low=1)
     starts = check_integer("starts", starts, low=1)
+    check_flags(sink=sink)
+    check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
 
     def features(logits):
@@ -142,8 +144,8 @@ def jordan_pair(rho, epsilon, n) -> LagHeads:
     prop-border-rank.
     """
     n = check_integer("n", n, low=1)
-    if not 0 < abs(epsilon) < math.inf:
-        raise ValueError(f"epsilon must be finite and not 0; got {epsilon}")
+    rho = check_number("rho", rho)
+    epsilon = check_number("epsilon", epsilon, "finite and not 0", lambda value: 0 < abs(value) < math.inf)
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
     top, bottom = torch.stack([signs**2, signs / epsilon], 1), torch.stack([signs * epsilon, signs**2], 1)
     V, poles = torch.stack([top, bottom], 1) / 2, rho + epsilon * signs
@@ -179,6 +181,8 @@ def equal_row_operator(k, n, *, signed, generator=None) -> torch.Tensor:
     such ints. Source: thm-exact-reach.
     """
     k, n = check_integer("k", k, low=1), check_integer("n", n, low=1)
+    check_flags(signed=signed)
+    check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     c = _normal((k, n, n), generator)
     if signed:

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import as_real, check_finite, check_integer, check_shape, check_tensors
+from ssmbook._checks import (
+    as_real,
+    check_alike,
+    check_finite,
+    check_integer,
+    check_like,
+    check_shape,
+    check_tensors,
+)
 from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, SequenceMap
 from ssmbook.operators import LagOperator
@@ -26,7 +34,7 @@ def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, g
     arguments. Source: def-reach.
     """
     tokens = {"source": (source, "... d"), "target": (target, "... d"), "gap": (gap, "... m d")}
-    check_tensors(**tokens, one_batch=True)
+    check_tensors(**tokens, one_batch=True, finite=True)
     distance = gap.shape[-2] + 1
     nearer = [2**e for e in range((distance - 1).bit_length())]  # the powers of two below the distance
     widths = torch.stack([_width(F, source, gap[..., : t - 1, :], target) for t in (*nearer, distance)])
@@ -51,6 +59,7 @@ def reach(
     """
     for name, value in {"d": d, "distance": distance, "tries": tries}.items():
         check_integer(name, value, low=1)
+    check_like(generator=generator)
     like = {"generator": generator, "dtype": torch.float64}
     source, target = torch.randn(2, DRAWS, d, **like)
     typical = retained_fraction(F, source, target, torch.randn(DRAWS, distance - 1, d, **like)).median()
@@ -76,7 +85,7 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
     if not plain:
         raise ValueError(f"head must be one causal head without bias, ALiBi or sink; got {head}")
     distance = check_integer("distance", distance, low=1)
-    Q = (head.W_K[0].mT @ head.W_Q[0]).detach() / math.sqrt(head.head_width)
+    Q = (head.W_K[0].mT @ head.W_Q[0]).detach().double() / math.sqrt(head.head_width)
     check_finite("head", Q)
     U, sigma, Vh = torch.linalg.svd(Q)
     if float(sigma[0]) == 0:
@@ -85,7 +94,7 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
     x = Q.new_zeros(distance + 1, head.d)
     x[0] = size * torch.sqrt(2 / sigma[0]) * U[:, 0]
     x[-1] = size * Vh[0] / torch.sqrt(2 * sigma[0])
-    return x
+    return x.to(head.W_Q.dtype)
 
 
 def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch.Tensor:
@@ -127,7 +136,10 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
     fixed (linear maps, recurrences whose gates read the keys alone); keys (m, c). Raises TypeError/ValueError
     for malformed arguments.
     """
+    if not isinstance(layer, SequenceMap):
+        raise TypeError(f"layer must be a SequenceMap; got {type(layer).__name__}")
     m = check_shape("keys", keys, "m c")["m"]
+    check_finite("keys", keys)
     m = check_integer("m", m, low=1)
     r = check_integer("r", r, low=1)
     wanted = torch.eye(m * r, dtype=keys.dtype, device=keys.device).reshape(m * r, m, r)
@@ -150,6 +162,9 @@ def undo_residual(layer: LTISSM, u: torch.Tensor) -> torch.Tensor:
     if not isinstance(layer, LTISSM) or layer.p != layer.d:
         raise TypeError(f"layer must be an LTISSM with p = d; got {layer}")
     n = check_shape("u", u, "n d", {"d": layer.d})["n"]
-    blocks = layer.system.lags(n).detach().clone()
-    blocks[:1] += torch.eye(layer.d, dtype=u.dtype, device=u.device)
-    return torch.linalg.solve(LagOperator(blocks, n).to_block_matrix(), u.flatten()).reshape(n, -1)
+    check_alike(layer=layer.A, u=u)
+    check_finite("u", u)
+    blocks = layer.system.lags(n).detach().to(torch.float64, copy=True)
+    blocks[:1] += torch.eye(layer.d, dtype=blocks.dtype, device=u.device)
+    x = torch.linalg.solve(LagOperator(blocks, n).to_block_matrix(), u.double().flatten())
+    return x.to(u.dtype).reshape(n, -1)
