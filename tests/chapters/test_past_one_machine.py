@@ -40,6 +40,15 @@ def test_slices_fill_the_time_and_every_message_reaches_all_later_devices(length
     assert ax.yaxis_inverted()
 
 
+def test_a_longer_message_is_a_thicker_line_and_an_empty_one_is_none():
+    (ax,) = figures.wire([4, 0, 2, 3], [60, 0, 30, 9]).axes
+    sent = [line for line in ax.get_lines() if len(line.get_xdata()) == 3 and line.get_marker() != "v"]
+    assert [tuple(line.get_xydata()[0]) for line in sent] == [(4, 0), (6, 2)]  # devices 0 and 2
+    thick = np.array([line.get_linewidth() for line in sent])
+    assert np.diff(thick) == pytest.approx((30 - 60) / 60)
+    assert [text.get_text() for text in ax.texts] == ["60 numbers", "30 numbers"]
+
+
 def test_a_bar_is_as_long_as_its_count():
     counts = {"all states": 2_000_000, "one state": 640, "two numbers": 2}
     (ax,) = figures.received(counts, (1.0, 1e7)).axes

@@ -10,7 +10,8 @@ NARROW = ("blue", "orange", "green", "purple")
 def wire(lengths: list[int], numbers: list[int]):
     """Draw slices of time on devices, and the message that each sends down to all later ones.
 
-    lengths: steps a device; numbers: numbers in each device's message. Returns a figure.
+    lengths: steps a device; numbers: numbers in each device's message, none where it is 0; the more numbers,
+    the thicker the line. Returns a figure.
     """
     fig, ax = figure(size="panel")
     begin, last, whole = 0, len(lengths) - 1, sum(lengths)
@@ -19,10 +20,14 @@ def wire(lengths: list[int], numbers: list[int]):
         ax.plot([0, whole], [device, device], "-", lw=1, color="#BBBBBB", zorder=1)
         ax.plot([begin, end], [device, device], "-", lw=13, color=color, solid_capstyle="butt")
         if device < last:
-            x = end + whole * (0.012 + 0.025 * lengths[1 : device + 1].count(0))  # beside the one before
-            ax.plot([end, x, x], [device, device, last - 0.2], "-", lw=1.6, color=color)
-            ax.plot([x] * (last - device), [r - 0.16 for r in range(device + 1, last + 1)], "v", color=color)
-            ax.text(x + 0.012 * whole, device - 0.08, f"{sent} numbers", va="bottom")
+            half = whole * sent / 18_000  # of the line's thickness, in steps
+            x = end + half + whole * (0.012 + 0.025 * lengths[1 : device + 1].count(0))  # beside the last
+            if sent:
+                look = {"lw": 1.6 + sent / 60, "solid_joinstyle": "miter", "color": color}
+                ax.plot([end, x, x], [device, device, last - 0.25], "-", **look)
+                below = range(device + 1, last + 1)
+                ax.plot([x] * len(below), [r - 0.16 for r in below], "v", ms=5 + sent / 40, color=color)
+                ax.text(x + half + 0.012 * whole, device - 0.08, f"{sent} numbers", va="bottom")
         begin = end
     words = [f"device {r}: {steps} steps" for r, steps in enumerate(lengths)]
     ax.set(xlabel="time t", xlim=(0, 1.01 * whole), ylim=(last + 0.4, -0.6), yticks=range(last + 1))
