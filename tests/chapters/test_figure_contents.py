@@ -1,0 +1,349 @@
+"""Every figure of every chapter still holds what it held: its words stand in a file of its chapter.
+
+Curves are held to their data elsewhere; here labels, limits, texts, colors and summaries of all that is drawn
+are held to what a reader last agreed to. Wanted changes are written with
+
+    WRITE_FIGURES=1 python -m pytest tests/chapters/test_figure_contents.py
+
+and then read in the diff.
+"""
+
+import difflib
+import inspect
+import os
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from figure_words import describe
+from helpers import EYE, F64, clock, randn, rotation
+from matplotlib import rc_context
+
+from ssmbook import lens
+from ssmbook.display import block_heatmap, figure, span_spectrum, use_style
+from ssmbook.experiments.results import measurement
+from ssmbook.lens._figure import layer_figure
+from ssmbook.operators import DenseOperator
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = Path(__file__).parent / "figure_contents"
+TAU = torch.arange(6, dtype=F64)
+FADE, SLOW = 0.5**TAU, 0.9**TAU
+LAG = (TAU[:, None] - TAU).int()
+COSTS = {"multiplications": {"loop": [4, 8], "tree": [8, 24]}, "depth": {"loop": [4, 8], "tree": [2, 3]}}
+PLACES = {
+    **{"feed-forward": (8, 1, 0.0, 0.0), "attention": (2, 2, 0.03, 1.0), "SSD": (2, 2, 0.04, 1.0)},
+    **{"RetNet": (2, 2, 0.3, 0.6), "LTI SSM": (6, 6, 1e-3, 1e-3), "hybrid, stack": (12, 12, 0.03, 1.0)},
+}
+
+
+def given(*arguments, **options):
+    return arguments, options
+
+
+def toeplitz(lags):
+    """The causal table (6, 6) of six numbers."""
+    return lags[LAG.clamp(min=0)].tril()
+
+
+def causal(*shape, seed=0):
+    """A causal operator (5, 5, *shape), one random block for each pair of times."""
+    return randn(5, 5, *shape, seed=seed) * torch.ones(5, 5, dtype=F64).tril()[..., None, None]
+
+
+def zoo():
+    names = [
+        name for family in import_module("ssmbook.chapters.zoo.figures").FAMILY.values() for name in family
+    ]
+    return {name: (1 + i % 16, 1 + (3 * i) % (1 + i % 16)) for i, name in enumerate(names)}
+
+
+def tasks_by_model():
+    run = measurement("tasks")
+    jobs, models, lengths = run.results, run.settings["models"], run.settings["lengths"]
+    first = {task: {m: jobs[f"{task} {at[0]}, {m}"] for m in models} for task, at in lengths.items()}
+    copied = {m: {L: jobs[f"copying {L}, {m}"] for L in sorted(lengths["copying"])} for m in models}
+    return first, copied, jobs["controls"]["guessing"]
+
+
+def part_four():
+    """The calls that draw committed measurements."""
+    found, copied, guess = tasks_by_model()
+    flow, small, minilm = (
+        measurement("gradient-flow").results,
+        measurement("language"),
+        lens.measurement("minilm"),
+    )
+    pole, attention = flow["SGD, LTI 0.9"], flow["SGD, attention"]
+    pairs = {"pole": (pole, flow["LTI, 250 steps"]), "attention": (attention, flow["attention, 250 steps"])}
+    jobs = measurement("learning-heads").results
+    errors = [[0.9, 0.8, 0.7], [0.5, 0.6, 0.4], [0.3, 0.1, 0.2]]
+    few = [{"H": [0, 1, 2], "trained": errors, "m": m, "floor": [1.0, 0.2, 0.0], "k": 2} for m in (10, 100)]
+    kinds = {
+        "softmax": {"H": [1, 2], "trained": [[0.5], [1e-15]]},
+        "rank one": {"H": [1], "trained": [[0.6]]},
+    }
+    ends = {"softmax": 2, "rank one": None}
+    steps, sigma, rows = [10, 20, 40, 80], [3.0, 2.0], [[0.1, 0.2], [1.0, 0.4], [2.0, 1.0], [3.0, 2.0]]
+    return {
+        "gradient_flow": {
+            "learned": [given({"ρ = 0.9": pole, "attention": attention}, {"ρ = 0.9": 43.7})],
+            "fewer_steps": [given(pairs, 0.01, (1000, 250))],
+            "kept_at_first": [given(pole, 0.01, "linear"), given(attention, 0.01, "attention")],
+        },
+        "learning_heads": {
+            "students": [given(jobs[f"teacher {i}"], f"teacher {i}") for i in (0, 7)],
+            "classes": [
+                given({"turn": kinds, "flip": kinds}, {"turn": ends, "flip": ends | {"rank one": 1}})
+            ],
+            "data": [given(few, [[1.0, 0.6, 0.4], [0.9, 0.5, 0.3]])],
+            "arrivals": [given(steps, rows, rows[::-1], sigma, shown=(1, 2))],
+        },
+        "tasks": {
+            "accuracies": [given(found, guess)],
+            "by_length": [given(copied, guess["copying"])],
+            "by_test": [given({task: {"SSD": found[task]["SSD"]} for task in ("copying", "recall")}, 1 / 8)],
+            "by_span": [
+                given({"one": [0.9, 0.5], "two": [0.8, 0.4], "turning": [1.0, 0.9]}, ["1–6", "7–12"], 1 / 3)
+            ],
+            "clock": [given([1.0, 0.5, 0.25], 116.0), given([1.0, 0.9, 0.7], 124.0)],
+        },
+        "trained_layers": {
+            "needed": [given(minilm)],
+            "spectra": [given(minilm.layers[place], f"layer {place}") for place in (0, 5)],
+            "reach": [given(minilm)],
+            "small_models": [given(small.results, small.settings["models"])],
+        },
+    }
+
+
+@cache
+def calls():
+    """chapter -> figure -> its calls, first and last frame of a slider."""
+    turn, M, spring = clock(n=6), randn(9, 2, 3), SLOW * torch.sin(0.6 * (TAU + 1))
+    facing = SimpleNamespace(kind="separating", U=rotation(0.7), k=2)
+    around = SimpleNamespace(kind="zero", weights=torch.tensor([0.5, 0.3, 0.2], dtype=F64), k=2)
+    modes, circle = torch.complex(-TAU - 1, 3 * TAU), torch.polar(TAU / 9 + 0.3, TAU / 2)
+    named = ("ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random tokens")
+    panels = {
+        "bare": ({"H = 2": SLOW}, {"plateau": 0.3}),
+        "sunk": ({"H = 2": SLOW, "H = 3": FADE**3}, {"floor": 0.2}),
+    }
+    sunk = torch.tensor([[0.5, 0, 0], [0.3, 0.4, 0], [0.2, 0.3, 0.4]], dtype=F64)
+    floor, heads = torch.tensor([1.0, 0.1, 0.01, 0.0]), torch.arange(4).repeat_interleave(2)
+    students = floor[heads] + 1e-12
+    triangle = np.array([[1.0, 0.2], [-0.9, 0.6], [-0.2, -1.0]])
+    shares = {"a": [([1.0, 0.1], [1.0, 0.5]), ([1.0, 0.3], [1.0, 0.9])], "b": [([1.0, 0.0], [1.0, 0.7])]}
+    far = torch.arange(600, dtype=F64)  # names stand far out
+    faded = far, 0.97**far, 2 * 0.97**far
+    flowing = ("Jordan block", "non-normal", "tanh RNN", "gate held", "gate open")
+    return part_four() | {
+        "factorized": {
+            "narrow_heads": [given(randn(2, 3, 2), randn(2, 2, 4, seed=1))],
+            "turning": [given(0.2), given(3.0)],
+            "common_heads": [given(shares)],
+            "feature_row": [given(FADE, SLOW / 4, [1, 6, 15], [0.5, 0.2, 0.1], 1, 8)],
+        },
+        "gates_and_depth": {
+            "gate_strip": [given(0.3, 5)],
+            "log_ratios": [given({"gated": (FADE, SLOW), "two": (FADE + SLOW, SLOW)})],
+            "stack_paths": [given(1), given(3)],
+            "depth_frame": [given(causal(2, 3), [1], 4), given(causal(2, 3, seed=1), [1, 2, 4], 4)],
+        },
+        "gradient_highway": {
+            "paths": [given(), given(10, keep=0.5, weight=0.75)],
+            "spread": [given(10 ** (8 * randn(40) - 20), {"recurrence": 1e-45, "asked": 10.0})],
+            "derivative_parts": [given(randn(2, 3), randn(2, 3, seed=1), randn(2, seed=2), randn(3, seed=3))],
+            "prices": [given((4, 3.0, -5.0, -6.0), (64, 6.0, -8.0, -9.0))],
+            "two_lanes": [given(0), given(3)],
+            "reach_lines": [given(dict.fromkeys(named, faded), faded[1:])],
+            "flow_panels": [given(dict.fromkeys(flowing, faded))],
+        },
+        "head_count": {
+            "heads_as_kernels": [given(randn(9, 2, 3), randn(9, 4), randn(4, 2, 3, seed=1))],
+            "two_ranks": [given(causal(2, 3), 2)],
+            "error_curve": [given(floor, heads, students, TAU, students.expand(6, -1), least=1e-10)],
+            "approximation": [given(M, M / 2, FADE, SLOW, f"H = {H}", 0.25) for H in (0, 5)],
+            "epsilon_counts": [
+                given([1, 2, 4, 8], {"full": [1, 2, 4, 8], "channels": [1, 2, 3, 3]}, "title")
+            ],
+            "state_rectangles": [given({"head": (4, 6, 1, 1), "apart": (4, 3, 4, 4), "full": (6, 1, 1, 6)})],
+        },
+        "how_many_heads_really": {
+            "flip_heads": [given(torch.stack([FADE, SLOW / 4]), sunk)],
+            "certificate_frame": [given(turn[:3], facing), given(turn[:3], around)],
+            "row_sums": [given((-0.5) ** torch.arange(9, dtype=F64)[:, None, None], clock(n=9))],
+            "pole_planes": [given([(0.9, -0.5), (-0.9, -0.5)], n=6)],
+            "fit_curves": [given(panels)],
+            "divergence": [given((FADE, SLOW), {"one pole": (SLOW, FADE), "pair": (FADE, FADE)})],
+            "tails": [
+                given({"cauchy": 1 / np.linspace(1, 1e-4, 50), "bounded": np.linspace(0, 40, 50)}, 30.0)
+            ],
+        },
+        "interaction_operator": {
+            "block_matrices": [
+                given({"one": causal(2, 3), "two": causal(2, 3, seed=1)}, alike=a) for a in (False, True)
+            ],
+            "tall_table": [given(causal(2, 3), 2)],
+            "best_heads": [given(DenseOperator(causal(2, 3)), H) for H in (0, 5)],
+        },
+        "interaction_rank_gap": {
+            "two_tokens": [given(0.7)],
+            "three_tests": [given(0.9, 0.5)],
+            "price": [given(torch.logspace(-2, 0, 5, dtype=F64), randn(5, 3).abs() + 100, 0.7)],
+            "clock_frame": [given(0.0), given(2.2)],
+        },
+        "library": {
+            "block_heatmap": [given(causal(2, 3))],
+            "span_spectrum": [given(causal(2, 3))],
+            "layer_figure": [given(lens.measurement("minilm").layers[0])],
+        },
+        "linear_algebra": {
+            "weyl": [given(EYE + 1, randn(2, 2, 2), randn(3, 3, seed=1), randn(4, 3, 3, seed=2))],
+            "powers": [given((5 * SLOW * TAU + 1).numpy(), 0.9, 20.0)],
+            "separate_or_surround": [given([np.abs(triangle) + 0.1, triangle])],
+        },
+        "past_one_machine": {
+            "wire": [given([5, 3, 0, 2], [10, 20, 30, 40])],
+            "received": [given({"all states": 2_000_000, "one state": n}, (1.0, 1e7)) for n in (2, 640)],
+        },
+        "preface": {
+            "turning_state": [given(0.2), given(3.14)],
+            "gradients": [given([2, 4, 8], [0.8, 0.6, 0.4], [1.0, 0.9, 0.8], [1e-1, 1e-2, 1e-3])],
+        },
+        "scans": {
+            "scan_rungs": [given(12, 0), given(12, 3)],
+            "blocks_from_zero": [
+                given({"sum": (FADE + TAU, SLOW.view(2, 3)), "fading": (SLOW + 1, FADE.view(2, 3))})
+            ],
+            "held_and_wiped": [
+                given(torch.tensor([0, 1, 0.5]), torch.tensor([4.0, 0, 1]), torch.tensor([4.0, 4, 3]))
+            ],
+            "kept_numbers": [given({"recurrence": 2, "matrix": 64516})],
+            "silent_gradient": [given({"b": (SLOW, SLOW), "a": (0 * FADE, FADE)})],
+            "rosetta_heatmap": [
+                given({"float64": FADE.view(2, 3), "float32": SLOW.view(2, 3)}, ["a", "b"], ["c", "d", "e"])
+            ],
+            "cost_curves": [given([4, 8], COSTS)],
+            "block_length_trade": [given([2, 4, 8], [8.0, 4.0, 5.0], [2, 4, 8])],
+            "clock_bars": [given(["loop", "tree", "compiled"], [451.0, 4.8, 1.0])],
+            "chunk_blocks": [given(toeplitz(spring), 3)],
+        },
+        "structured_dynamics": {
+            "spring_path": [given(TAU, spring, {"top": (1.2, 0.5), "-0.1 m": (2.6, -0.1)})],
+            "hankel_spectra": [given({"a": FADE, "b": SLOW, "c": FADE**2})],
+            "kicked_mass": [given(spring[:, None, None], delta, modes[:2]) for delta in (0.1, 0.5)],
+            "compared_rules": [given({"exact": spring, "Euler": 3 * spring}, delta) for delta in (0.1, 0.8)],
+            "stability_maps": [given({"exact": torch.exp, "Euler": lambda z: 1 + z}, modes[:2])],
+            "mixed_gap": [given(FADE, SLOW / 4, (0.001, 1.6))],
+            "gaps_over_steps": [given([0.01, 0.05, 0.02], [0.2, 0.9, 0.4])],
+            "way_through": [given(2, 5, 6)],
+            "hankel_split": [given(TAU[:3] + TAU[:3, None], randn(3, 2), randn(2, 3, seed=1))],
+            "starting_modes": [given({"a": modes, "b": 2 * modes, "c": modes[:3]}, circle, 0.1)],
+            "cut_rank_curves": [given({"a": [1, 2, 3, 2, 1], "b": [0, 1, 1]})],
+            "past_and_future": [given(toeplitz(spring), 2)],
+        },
+        "trade_off": {
+            "strip_and_bucket": [given([0.02, 0.9, 0.0005, 0.0795], 1, state=48)],
+            "plane": [given(PLACES)],
+            "reach_lines": [
+                given([1, 2, 4], {"attention": FADE[:3], "LTI SSM": SLOW[:3], "convolution": [1.0, 0.5, 0.0]})
+            ],
+            "mix_frame": [given(w, [1, 2, 3], SLOW[:3], FADE[:3], w * FADE[:3]) for w in (0, 1)],
+            "recall": [given([2, 4], {"up: one": [0.0, 1.0], "near": [0.0, 0.99]})],
+        },
+        "two_ways_to_mix": {
+            "memory": [given(0.2), given(0.999)],
+            "two_tables": [given({"average": toeplitz(FADE), "softmax": toeplitz(SLOW)}, [*"abacab"])],
+            "plane_of_lags": [given(0.3, 7), given(3.0, 7)],
+            "operator_as_heads": [given(randn(2, 4, 4), randn(2, 2, 3, seed=1))],
+            "costs": [given([1, 10, 100], [2, 200, 20_000], [40, 400, 4000], 20)],
+        },
+        "zoo": {
+            "sides": [given(randn(2), randn(3, seed=1), randn(3, 3, seed=2), randn(2, 2, seed=3))],
+            "coefficients": [given({name: toeplitz(lags) for name, lags in (("a", FADE), ("b", -SLOW))})],
+            "by_position": [given({"identity": FADE, "turn": SLOW})],
+            "block_patterns": [given({"one": causal(2, 3), "two": causal(2, 3, seed=1)})],
+            "ruler": [given(zoo(), 16)],
+            "layer": [
+                given(name, DenseOperator(causal(2, 3)), 6) for name in ("feed-forward", "hybrid, sum")
+            ],
+        },
+    }
+
+
+def on_axes(draw):
+    """A function of the library that draws into given axes, as one that returns a figure."""
+
+    def drawn(W):
+        fig, ax = figure(size="panel")
+        draw(W, ax)
+        return fig
+
+    return drawn
+
+
+def figures_of(chapter):
+    """The public functions of a chapter that return a figure; those of the library that chapters share."""
+    if chapter == "library":
+        return {each.__name__: on_axes(each) for each in (block_heatmap, span_spectrum)} | {
+            "layer_figure": layer_figure
+        }
+    module = import_module(f"ssmbook.chapters.{chapter}.figures")
+    functions = {
+        name: each for name, each in vars(module).items() if inspect.isfunction(each) and name[0] != "_"
+    }
+    own = {name: each for name, each in functions.items() if each.__module__ == module.__name__}
+    return {name: each for name, each in own.items() if "return fig" in inspect.getsource(each)}
+
+
+@pytest.fixture
+def one_sign(monkeypatch):
+    """Singular vectors come with either sign: here the largest entry of a right one is positive."""
+    plain = torch.linalg.svd
+
+    def signed(matrix, full_matrices=True):
+        U, S, Vh = plain(matrix, full_matrices=full_matrices)
+        k = S.shape[-1]
+        sign = Vh[..., :k, :].gather(-1, Vh[..., :k, :].abs().argmax(-1, keepdim=True)).sign()
+        Vh[..., :k, :] *= sign
+        U[..., :k] *= sign.mT
+        return torch.return_types.linalg_svd((U, S, Vh))
+
+    monkeypatch.setattr(torch.linalg, "svd", signed)
+
+
+CHAPTERS = sorted(path.parent.name for path in (ROOT / "ssmbook" / "chapters").glob("*/figures.py"))
+CHAPTERS.append("library")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_figure_has_an_entry(chapter):
+    table, found = calls().get(chapter, {}), figures_of(chapter)
+    missing, gone = sorted(set(found) - set(table)), sorted(set(table) - set(found))
+    assert not missing, f"add {missing} of {chapter}.figures to calls() in {Path(__file__).name}: {__doc__}"
+    assert not gone, f"{gone} in calls() are no figures of {chapter}"
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.usefixtures("one_sign")
+def test_figures_hold_what_they_held(chapter):
+    lines = []
+    with rc_context():
+        use_style()  # as in a notebook
+        for name, each in figures_of(chapter).items():
+            for arguments, options in calls()[chapter].get(name, []):
+                drawn = each(*arguments, **options)
+                lines += [name, *describe(drawn[0] if isinstance(drawn, tuple) else drawn), ""]
+    path, text = WORDS / f"{chapter}.txt", "\n".join(lines)
+    if os.environ.get("WRITE_FIGURES"):
+        path.write_text(text, encoding="utf-8")
+    agreed = path.read_text(encoding="utf-8") if path.exists() else ""
+    changes = list(
+        difflib.unified_diff(agreed.splitlines(), text.splitlines(), "agreed", "drawn", "", "", 30, "")
+    )
+    assert not changes, "\n".join([f"The figures of {chapter} changed.", __doc__, *changes])
