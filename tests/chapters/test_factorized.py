@@ -77,3 +77,23 @@ def test_each_value_map_is_the_product_of_its_two_blocks():
         np.testing.assert_allclose(wide, W_V[h])
     assert "3 value maps of size 5 by 4, of rank 2, 2, 2." in alt
     assert len({ax.get_images()[0].get_clim() for ax in fig.axes if ax.get_images()}) == 1
+
+
+def test_the_prices_of_heads_are_drawn_and_told():
+    heads, span, rank, split, free = (
+        [1, 2, 8, 16],
+        [1, 2, 8, 16],
+        [16, 8, 2, 1],
+        [512] * 4,
+        [256, 512, 2048, 4096],
+    )
+    fig, alt = figures.head_prices(heads, span, rank, split, free)
+    drawn = [[line.get_xydata().tolist() for line in ax.get_lines()] for ax in fig.axes]
+    wanted = [
+        [[list(pair) for pair in zip(heads, values, strict=True)] for values in panel]
+        for panel in ((span, rank), (free, split))
+    ]
+    assert drawn == wanted
+    names = [[text.get_text() for text in ax.texts] for ax in fig.axes]
+    assert names == [["span of the maps", "rank of each"], ["any matrices", "split in H"]]
+    assert "1: 1 and 16; 2: 2 and 8" in alt and alt.endswith("any matrices from 256 to 4,096.")

@@ -30,6 +30,34 @@ def narrow_heads(W_O, W_V):
     )
 
 
+def head_prices(heads, span, rank, split, free):
+    """Draw the span and the rank of the value maps, and what they cost, against the heads of one width.
+
+    ``heads``, ``span``, ``rank``: counts; ``split``, ``free``: parameters of value maps through a head width
+    and of any. Returns ``fig, alt``.
+    """
+    fig, (counts, costs) = figure(ncols=2, size=(7.0, 2.6))
+    panels = (
+        (counts, span, "span of the maps", "blue", (-8, 0, "right"), -1),
+        (counts, rank, "rank of each", "orange", (8, 0, "left"), 0),
+        (costs, free, "any matrices", "blue", (-8, 0, "right"), -1),
+        (costs, split, "split in H", "orange", (0, -10, "right"), -1),
+    )
+    for ax, values, words, color, (dx, dy, ha), at in panels:
+        ax.loglog(heads, values, "o", base=2, linestyle="-", color=COLORS[color])
+        label_line(ax, heads[at], values[at], words, dx=dx, dy=dy, ha=ha)
+    counts.set(xlabel="heads H", ylabel="dimension")
+    costs.set(xlabel="heads H", ylabel="parameters")
+    for ax, ticks in ((counts, span), (costs, free)):
+        ax.set_xticks(heads, [str(H) for H in heads])
+        ax.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+    told = "; ".join(f"{H}: {s} and {r}" for H, s, r in zip(heads, span, rank, strict=True))
+    return fig, (
+        f"Span and rank of the maps of H heads: {told}. Parameters from {split[0]:,} to {split[-1]:,}, "
+        f"of any matrices from {free[0]:,} to {free[-1]:,}."
+    )
+
+
 def turning_angles(phi, samples=400):
     """Midpoints of ``samples`` equal parts of (-φ, φ)."""
     return phi * (2 * torch.arange(samples, dtype=f64) + 1 - samples) / samples
