@@ -94,6 +94,12 @@ def test_highway_tokens_give_the_weight_they_promise(distance):
     assert distance < 200 or float(gap) < 0.3 * float(torch.linalg.matrix_norm(V, 2))
 
 
+def test_typical_is_over_32_inputs_and_best_over_as_many_as_asked():
+    seen = []
+    bench.reach(lambda x: seen.append(x.shape[-3]) or x.cumsum(-2), 2, 3, tries=5)
+    assert (seen[0], seen[-1]) == (32, 5)
+
+
 def test_recall_reads_the_slots():
     keys, values = torch.eye(3, 4, dtype=F64), tokens(2, 3, 5)
     x = bench.recall_tokens(keys, values, 1)

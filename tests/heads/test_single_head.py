@@ -102,6 +102,14 @@ def test_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match="output 3 is not a combination"):
         late = torch.cat([x[:1] * 0, x[:1] * 0, x[2:3], x[3:] * 0])
         one_head_coefficients(M, EYE, late)
+    # The system asks for (3, 4) where the head can give (3, 0): four fifths of it are missed.
+    system, V, x = (
+        torch.tensor([[[3.0, 0], [4, 0]]]),
+        torch.tensor([[1.0, 0], [0, 0]]),
+        torch.tensor([[10.0, 0]]),
+    )
+    with pytest.raises(ValueError, match=r"output 0 .* is off by 0\.8 of its size"):
+        one_head_coefficients(*(t.double() for t in (system, V, x)))
 
 
 def test_dtypes_differ_and_tiny_tokens_are_told_from_exact_failure():

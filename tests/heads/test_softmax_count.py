@@ -284,6 +284,17 @@ def test_a_skip_is_part_of_the_system_and_leaves_the_poles_out_of_it():
             eigenvalue_test(system)
 
 
+def test_the_widest_margin_rests_on_the_rows_nearest_to_it():
+    """Weights of sum one, on rows that touch the margin alone, prove it: Σ w_i z_i bounds every u."""
+    angle = torch.linspace(-1, 0.7, 301, dtype=F64)
+    Z = torch.stack([angle.cos(), angle.sin()], 1).numpy()
+    u, weights, _ = lp.widest_margin(Z)
+    margins = Z @ u
+    assert (weights >= 0).all() and weights.sum() == pytest.approx(1)
+    assert weights[margins > margins.min() + 1e-8].max() == 0
+    assert np.abs(weights @ Z).sum() == pytest.approx(margins.min())  # the best u has entries of at most one
+
+
 def test_a_program_that_fails_leaves_the_shapes(monkeypatch):
     monkeypatch.setattr(lp, "_solved", lambda *program, **rest: SimpleNamespace(status=4))
     u, weights, _ = lp.widest_margin(np.eye(5, 3))

@@ -1,5 +1,6 @@
 """A report in all its forms, and two beside each other."""
 
+import dataclasses
 import json
 import math
 import re
@@ -9,6 +10,7 @@ import torch
 from bs4 import BeautifulSoup
 
 from ssmbook import lens
+from ssmbook.lens import _html
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +131,9 @@ def test_the_page_needs_nothing_else_and_reads_without_a_mouse_or_a_screen(found
     for table in soup.find_all("table"):
         assert table.caption and all(th.has_attr("scope") for th in table.find_all("th"))
         assert table.find_parent(attrs={"tabindex": "0"}) is not None
+    assert [h2.get_text() for h2 in soup.select("h2[id^=layer-]")] == [layer.name for layer in found.layers]
+    nameless = dataclasses.replace(found.layers[0], name="")
+    assert f'<h2 id="layer-7">{nameless.kind}</h2>' in _html._layer(nameless, 7)
     row = soup.table.tbody.tr.get_text(" ", strip=True)
     assert row.startswith("layers.0.mamba selective SSM 80 ")
     assert "Quantiles of the heads" in text and "Head by head" in text

@@ -51,6 +51,11 @@ def test_relu_recurrence_secant_is_its_jacobian():
     close(jacobian_operator(m, x).to_dense(), m.interaction(x).to_dense())
 
 
+def test_a_fresh_delta_net_corrects_half_of_what_it_reads():
+    m = DeltaNet(3, 2, H=2, head_width=3, **like())
+    close(torch.sigmoid(m.b_beta), torch.full((2,), 0.5, dtype=m.b_beta.dtype))
+
+
 def constant_gate_delta_net():
     m = DeltaNet(3, 2, H=2, head_width=3, **like())
     torch.nn.init.zeros_(m.W_beta)

@@ -221,6 +221,14 @@ def test_sums_of_rows_have_orthonormal_coefficients(buckets):
     assert torch.allclose(S @ S.mT, torch.eye(min(buckets, 36), dtype=F64), atol=1e-14)
 
 
+def test_rows_that_come_in_pieces_share_the_buckets(monkeypatch):
+    W = DenseOperator(torch.eye(36, dtype=F64).reshape(6, 6, 6, 6))
+    monkeypatch.setattr(DenseOperator, "_span_blocks", lambda self: iter(torch.eye(36, dtype=F64).split(5)))
+    S = RowSketch(ScaledRows(W), 12, False, seed=3).sums
+    assert torch.allclose(S @ S.mT, torch.eye(12, dtype=F64), atol=1e-14)
+    assert ((S != 0).sum(-1) == 3).all()
+
+
 def test_bounds_are_seeded_and_refuse_what_they_must():
     W = with_spectrum(SPECTRA["slow"], 0)
     assert W.spectrum_bounds(5, seed=3).epsilon_heads(0.1) == W.spectrum_bounds(5, seed=3).epsilon_heads(0.1)

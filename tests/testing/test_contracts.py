@@ -93,6 +93,10 @@ OPERATORS = {
     "detached": ({"_apply": lambda self, x: x.detach().cumsum(-2) @ self.V.mT}, "test_gradients"),
     "stays attached": ({"detach": lambda self: self}, "test_gradients_flow_and_stop"),
     "loses its dtype": ({"_mapped": lambda self, change: self}, "test_dtype"),
+    "fewer heads than asked": (
+        {"best_heads": lambda self, H: InteractionOperator.best_heads(self, min(H, self.p * self.d - 1))},
+        "test_best_heads",
+    ),
     "ranks what is not finite": ({"_span_blocks": spoiled(torch.nan_to_num)}, "test_what_does_not_fit"),
 }
 
@@ -234,6 +238,39 @@ def test_a_broken_step_is_caught_by_its_law(name):
     held = type("Held", (TestSelective,), {"make": lambda self, **new: kind(3, N=2, **new)})
     with pytest.raises(AssertionError, match=rf"(?m)^{law}\w*\(.*\): ."):
         held().check()
+
+
+def careless(takes):
+    """A layer that lets through a state that it should refuse, and goes on as if none had been given."""
+
+    def _check_state(self, state, batch_shape):
+        if not takes(state, self.initial_state(batch_shape)):
+            SelectiveSSM._check_state(self, state, batch_shape)
+
+    def _step(self, x_t, state):
+        wanted = self.initial_state(x_t.shape[:-1])
+        fits = isinstance(state, torch.Tensor) and (state.shape, state.dtype) == (wanted.shape, wanted.dtype)
+        return SelectiveSSM._step(self, x_t, state if fits else wanted)
+
+    return {"_check_state": _check_state, "_step": _step}
+
+
+CARELESS = {
+    "a state without the batch": lambda state, wanted: state is not None and state.dim() < wanted.dim(),
+    "a state that is too small": lambda state, wanted: (
+        state is not None and state.shape[-1] < wanted.shape[-1]
+    ),
+    "a state that is no tensor": lambda state, wanted: state is None,
+    "a state of another dtype": lambda state, wanted: state is not None and state.dtype != wanted.dtype,
+}
+
+
+@pytest.mark.parametrize("said", CARELESS)
+def test_a_layer_that_takes_any_state_is_told_so(said):
+    kind = type("Careless", (SelectiveSSM,), careless(CARELESS[said]))
+    held = type("Held", (TestSelective,), {"make": lambda self, **new: kind(3, N=2, **new)})
+    with pytest.raises(AssertionError, match=said):
+        held().test_a_bad_state_or_token_is_refused()
 
 
 def test_a_contract_asks_how_its_subject_is_made():
