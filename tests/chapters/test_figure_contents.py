@@ -253,6 +253,7 @@ def calls():
             "reach_lines": [
                 given([1, 2, 4], {"attention": FADE[:3], "LTI SSM": SLOW[:3], "convolution": [1.0, 0.5, 0.0]})
             ],
+            "stack_path": [given(0.987, 2.4e-7, 32)],
             "mix_frame": [given(w, [1, 2, 3], SLOW[:3], FADE[:3], w * FADE[:3]) for w in (0, 1)],
             "recall": [given([2, 4], {"up: one": [0.0, 1.0], "near": [0.0, 0.99]})],
         },

@@ -74,3 +74,21 @@ def test_a_power_is_straight_and_an_exponential_bends_down():
     assert (np.diff(np.diff(exponential[:, 1]) / np.diff(exponential[:, 0])) < -0.1).all()
     assert len(cut) == 2 and np.allclose(law, power)  # a share of zero has no place on the axis
     assert "attention 3.1e-02" in alt and sorted(t.get_text() for t in ax.texts) == sorted(shares)
+
+
+def test_the_way_through_a_stack_goes_up_along_the_head_and_up():
+    fig, alt = figures.stack_path(0.987, 2.4e-7, 32)
+    (ax,) = fig.axes
+    way = points(ax.get_lines()[0])
+    steps = np.diff(way, axis=0)
+    assert (np.count_nonzero(steps, axis=1) == 1).all() and (steps >= 0).all()  # up, along, up
+    boxes = [(box.get_y(), box.get_y() + box.get_height()) for box in ax.patches]
+    inside = [sum(low < y < high for low, high in boxes) for y in way[:, 1]]
+    assert len(boxes) == 3 and inside == [0, 1, 1, 0]
+    assert boxes[1][0] < way[1, 1] == way[2, 1] < boxes[1][1]  # it changes the token in the head alone
+    arrows = [text for text in ax.texts if getattr(text, "arrow_patch", None) is not None]
+    along = [text for text in arrows if text.xy[1] == text.xyann[1]]
+    assert [any(low < text.xy[1] < high for low, high in boxes[::2]) for text in along] == [True, True]
+    said = [text.get_text() for text in ax.texts]
+    assert "$V$: 0.99 of the limit" in said and "without the head 2e-07" in said
+    assert "0.99 of the limit" in alt and "2e-07" in alt and "token 32" in alt

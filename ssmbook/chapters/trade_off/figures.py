@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, FAMILIES, LINES, figure, label_line
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
 GROUPS = {
@@ -68,6 +69,39 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
         f"weight {weights[asked]:.3f}; a state pours all pairs into {state} numbers."
     )
     return fig, alt
+
+
+def stack_path(kept: float, lost: float, distance: int):
+    """Draw the way of a gradient through a stack of a head between two state space models; ``fig, alt``.
+
+    kept, lost: what crosses ``distance`` tokens with the head and without it, over the limit. Blue, the way
+    through the doors of lag 0 and along the head; dashed, the way along a state, which decays.
+    """
+    fig, ax = figure(size=(3.6, 2.9))
+    ax.set(xlim=(-1.3, 6.6), ylim=(-1.05, 3.75))
+    ax.set_axis_off()
+    blue, gray = COLORS[FAMILIES["key side"]], COLORS["gray"]
+    for height, name in enumerate(("state space", "attention", "state space")):
+        ax.add_patch(Rectangle((-0.5, 1.2 * height - 0.3), 6.6, 0.8, fc="#F0F0F0", ec=gray))
+        label_line(ax, 2.8, 1.2 * height + 0.3, name, color=gray, dx=0, ha="center", fontsize=9)
+    way = np.array([(0, -0.55), (0, 1.15), (5.6, 1.15), (5.6, 3.0)])
+    ax.plot(*way.T, "-", color=blue, lw=2.2, solid_joinstyle="round")
+    arrow = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", (5.6, 3.25), way[-1] - (0, 0.1), arrowprops=arrow | {"color": blue, "lw": 2.2})
+    for height in (0, 2.4):
+        away = arrow | {"color": COLORS["orange"], "lw": 1.3, "ls": LINES["dashed"]}
+        ax.annotate("", (4.4, height - 0.1), (0.25, height - 0.1), arrowprops=away)
+    label_line(ax, -0.5, 0.1, "$G_{1,0}$", color=blue, ha="right", dx=-4)
+    label_line(ax, 5.6, 2.5, "$G_{2,0}$", color=blue, ha="right", dx=-6)
+    label_line(ax, 2.8, 0.68, f"$V$: {kept:.2f} of the limit", color=blue, dx=0, ha="center", fontsize=9)
+    low = f"without the head {lost:.0e}"
+    label_line(ax, 2.8, -0.55, low, color=COLORS["orange"], dx=0, ha="center", fontsize=9)
+    for x, y, name in ((0, -0.85, "$x_0$"), (5.6, -0.85, "$x_τ$"), (5.6, 3.5, "$y_τ$")):
+        ax.text(x, y, name, ha="center", va="center", fontsize=10)
+    return fig, (
+        f"A stack of a state space model, a head and a state space model. Up at token 0, along the head, up "
+        f"at token {distance}: {kept:.2f} of the limit. Without the head {lost:.0e} crosses as many."
+    )
 
 
 def group_of(name: str) -> str:
