@@ -78,6 +78,8 @@ def part_four():
         measurement("language"),
         lens.measurement("minilm"),
     )
+    sequences = {"copying": ([5, 3, 9, 9], [-1, -1, 5, 3]), "selective copying": ([8, 7, 9], [-1, -1, 7])}
+    sequences |= {"recall": ([1, 2, 3, 1, 2, 9], [-1] * 5 + [3]), "rotation": ([1, 2], [1, 0])}
     pole, attention = flow["SGD, LTI 0.9"], flow["SGD, attention"]
     pairs = {"pole": (pole, flow["LTI, 250 steps"]), "attention": (attention, flow["attention, 250 steps"])}
     jobs = measurement("learning-heads").results
@@ -92,6 +94,8 @@ def part_four():
     return {
         "gradient_flow": {
             "learned": [given({"ρ = 0.9": pole, "attention": attention}, {"ρ = 0.9": 43.7})],
+            "slopes": [given(flow["slopes"])],
+            "ends": [given({"pole": pole, "attention": attention}, {"pole": 43.7, "attention": 99.0})],
             "fewer_steps": [given(pairs, 0.01, (1000, 250))],
             "kept_at_first": [given(pole, 0.01, "linear"), given(attention, 0.01, "attention")],
         },
@@ -104,6 +108,8 @@ def part_four():
             "arrivals": [given(steps, rows, rows[::-1], sigma, shown=(1, 2))],
         },
         "tasks": {
+            "strips": [given(sequences)],
+            "by_pairs": [given(found["recall"], 1 / 8)],
             "accuracies": [given(found, guess)],
             "by_length": [given(copied, guess["copying"])],
             "by_test": [given({task: {"SSD": found[task]["SSD"]} for task in ("copying", "recall")}, 1 / 8)],
@@ -114,6 +120,8 @@ def part_four():
         },
         "trained_layers": {
             "needed": [given(minilm)],
+            "left_over": [given({f"layer {i}": minilm.layers[i].trained.spectrum for i in (0, 3)})],
+            "carried": [given({"one": [toeplitz(SLOW)], "two": [toeplitz(SLOW + FADE)]}, 3)],
             "spectra": [given(minilm.layers[place], f"layer {place}") for place in (0, 5)],
             "reach": [given(minilm)],
             "small_models": [given(small.results, small.settings["models"])],

@@ -1,5 +1,6 @@
 """The pictures of Part IV show the committed results, and the results say what the pages say of them."""
 
+import math
 from statistics import median
 
 import pytest
@@ -65,6 +66,33 @@ def test_learned_distances_and_their_law():
     assert torch.allclose(torch.tensor(dots[0][1], dtype=torch.float64), wanted, rtol=1e-3)
 
 
+def test_slopes_of_gradients_and_their_laws():
+    found = measurement("gradient-flow").results["slopes"]
+    fig, alt = flow.slopes(found)
+    drawn = [line.get_data() for line in fig.axes[0].get_lines()]
+    wanted = [slope for job in found.values() for slope in (*job["measured"], job["law"][0])]
+    assert len(drawn) == len(wanted) == 9 * len(found)
+    for (T, left), slope in zip(drawn, wanted, strict=True):
+        steps = [b / a for a, b in zip(left, left[1:], strict=False)]
+        assert list(T) == list(range(201)) and left[0] == 1
+        assert max(abs(math.log(step) - slope) for step in steps) < 1e-12
+    assert "LTI, ρ = 0.9 -0.1054 (0.0000)" in alt and "attention, ALiBi -0.0039" in alt
+
+
+def test_ends_of_learning_and_their_prediction():
+    found = measurement("gradient-flow").results
+    jobs = {f"rho {rho}": found[f"SGD, selective {rho}"] for rho in (0.8, 0.9)}
+    fig, alt = flow.ends(jobs, {"rho 0.8": 21.0, "rho 0.9": 44.0})
+    drawn = [(line.get_xdata()[0], line.get_marker(), line.get_mfc()) for line in fig.axes[0].get_lines()]
+    for row, (job, mark) in enumerate(zip(jobs.values(), (21.0, 44.0), strict=True)):
+        _, (last, _, filled), (first, _, face), (place, kind, _) = drawn[4 * row : 4 * row + 4]
+        median_of = dict(zip(job["T"], map(median, job["error"]), strict=True))
+        assert median_of[last] < 0.5 < min(error for T, error in median_of.items() if T >= first)
+        assert not [T for T in job["T"] if last < T < first]
+        assert filled != face == "white" and (place, kind) == (mark, "^")
+    assert alt.endswith("rho 0.8 23, 32 and 21; rho 0.9 45, 64 and 44.")
+
+
 def test_heads_needed_of_a_trained_layer():
     report = lens.measurement("minilm")
     has, permuted, as_trained = (y for _, y in lines(trained.needed(report).axes[0]))
@@ -72,6 +100,31 @@ def test_heads_needed_of_a_trained_layer():
     assert len(lines(trained.spectra(report.layers[0], "title").axes[0])[0][0]) == 12
     for (_, norm), (_, floor) in zip(*[iter(lines(trained.reach(report).axes[0]))] * 2, strict=True):
         assert all(a >= b for a, b in zip(norm, floor, strict=True))
+
+
+def test_the_ring_is_the_count_of_a_layer():
+    layers = [lens.measurement("minilm").layers[i].trained for i in (0, 3)]
+    fig, alt = trained.left_over({f"layer {i}": each.spectrum for i, each in enumerate(layers)})
+    (_, level), *drawn = [line.get_data() for line in fig.axes[0].get_lines()]
+    for (H, left), (count, share), found in zip(drawn[::2], drawn[1::2], layers, strict=True):
+        energy = torch.tensor(found.spectrum, dtype=torch.float64).square()
+        kept = torch.cat([torch.zeros(1, dtype=torch.float64), energy.cumsum(0)[:-1]]) / energy.sum()
+        assert list(H) == list(range(12)) and torch.allclose(torch.tensor(left), 1 - kept)
+        assert count[0] == median(found.counts["0.1"]) and share[0] <= level[0] < left[count[0] - 1]
+    assert "so 3" in alt and "so 5" in alt
+
+
+def test_no_more_is_carried_than_there_are_states():
+    turn = torch.arange(16, dtype=torch.float64)
+    lag = (turn[:, None] - turn).clamp(min=0)
+    two = (0.9**lag + 0.5 * 0.3**lag).tril()  # two states
+    fig, alt = trained.carried({"ones": [torch.ones(16, 16).double().tril()], "two": [two, 3 * two]}, 8)
+    (ones, _), *rest = lines(fig.axes[0])
+    assert ones == [1] and [x for x, _ in rest] == [[1, 2]] * 2
+    block = two[8:, :8]
+    squares = torch.linalg.eigvalsh(block @ block.mT)[-2:]
+    assert rest[0][1] == pytest.approx([1, float((squares[0] / squares[1]).sqrt())], rel=1e-6)
+    assert "ones 1," in alt and "two 2," in alt
 
 
 def jobs_of_the_tasks():
@@ -120,6 +173,31 @@ def test_copying_against_the_length():
     wanted = [[median(job["right"][1]) for job in by_length.values()] for by_length in found.values()]
     for rows in wanted:
         assert (lengths, rows) in [(list(x), list(y)) for x, y in middles]
+
+
+def test_a_strip_of_boxes_is_the_sequence_and_its_answers():
+    made = {"copying": ([5, 3, 9, 9], [-1, -1, 5, 3]), "selective copying": ([8, 7, 9], [-1, -1, 7])}
+    made |= {"recall": ([1, 2, 3, 1, 2, 9], [-1] * 5 + [3]), "rotation": ([1, 2], [1, 0])}
+    fig, alt = tasks.strips(made)
+    for ax, (tokens, answers) in zip(fig.axes, made.values(), strict=True):
+        above = [text for text in ax.texts if text.get_position()[1] == 0]
+        below = {text.get_position()[0]: text.get_text() for text in ax.texts if text not in above}
+        said = [text.get_text() for text in above]
+        assert said == [{8: "", 9: "?"}.get(token, str(token)) for token in tokens]
+        assert [box.get_x() + 0.42 for box in ax.patches] == [text.get_position()[0] for text in above]
+        places = [text.get_position()[0] for text in above]
+        wanted = zip(places, answers, strict=True)
+        assert below == {place: str(answer) for place, answer in wanted if answer >= 0}
+    assert "selective copying blank 7 ?, answers 7" in alt and "rotation 1 2, answers 1 0" in alt
+
+
+def test_recall_against_the_pairs_of_the_test():
+    _, found, _ = jobs_of_the_tasks()
+    recall = found["recall"]
+    (_, chance), *drawn = lines(tasks.by_pairs(recall, 1 / 8).axes[0])
+    assert chance == [1 / 8] * 2
+    for job in recall.values():
+        assert ([2, 4, 8, 16], [median(right) for right in job["right"]]) in drawn
 
 
 def test_small_models_before_and_after():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import median
 
@@ -37,6 +38,67 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     _distances(ax)
     ax.set(ylabel="error after training", ylim=(-0.06, 1.5), xlim=(3.7, 300))
     return fig
+
+
+# layer -> what its label says, the color of its line, and where the label stands: distance, points beside
+# and above, turned by so many degrees
+_SLOPES = {
+    "LTI, ρ = 1": ("ρ = 1, held gate, attention", "gray", (80, 0, 9, 0)),
+    "attention, ALiBi": ("ALiBi", "green", (186, 0, -10, 0)),
+    "LTI, ρ = 0.99": ("ρ = 0.99", "blue", (150, -20, -10, 0)),
+    "LTI, poles 0.95 and 0.7": ("0.95 and 0.7", "sky", (98, 38, 4, 0)),
+    "LTI, ρ = 0.9": ("ρ = 0.9", "orange", (48, 24, 4, 0)),
+    "selective, open": ("open gate", "purple", (40, -8, 0, -71)),
+    "LTI, ρ = 0.5": ("ρ = 0.5", "brown", (4, 9, 0, -86)),
+}
+_FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
+
+
+def slopes(found: Mapping[str, Mapping], longest: int = 200, least: float = 1e-3):
+    """Draw fitted slopes of log gradients as lines from one point, and their laws dashed; ``fig, alt``.
+
+    found: the job "slopes" of the experiment, layer -> lists "measured" and "law", one for each draw. Layers
+    with the slope 0 share a label.
+    """
+    fig, ax = figure(size=(3.6, 3.0))
+    T = list(range(longest + 1))
+    looks = _SLOPES | dict.fromkeys(_FLAT, (None, "gray", None))
+    words = []
+    for name, job in found.items():
+        label, hue, place = looks[name]
+        for slope in job["measured"]:
+            ax.semilogy(T, [math.exp(slope * t) for t in T], color=COLORS[hue], ls="-", lw=2.5, alpha=0.5)
+        law = job["law"][0]
+        ax.semilogy(T, [math.exp(law * t) for t in T], color=COLORS["black"], ls=LINES["dashed"], lw=1)
+        if label:
+            at, dx, dy, turned = place
+            where = {"dx": dx, "dy": dy, "ha": "center", "fontsize": 9, "rotation": turned}
+            label_line(ax, at, math.exp(law * at), label, color=COLORS[hue], **where)
+        gap = max(abs(slope - law) for slope in job["measured"])
+        words.append(f"{name} {round(law, 4) + 0.0:.4f} ({gap:.4f})")
+    ax.set(xlabel="distance in tokens", ylabel="left of the gradient", xlim=(0, longest), ylim=(least, 2.5))
+    return fig, f"Slope by the law (largest gap of eight draws): {'; '.join(words)}."
+
+
+def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
+    """Draw the last distance learned (filled), the first that failed (open), the prediction; ``fig, alt``.
+
+    jobs: label -> job of the experiment, from the top; predicted: label -> distance, a triangle.
+    """
+    fig, ax = figure(size=(3.6, 2.9))
+    words = []
+    for row, (name, job) in enumerate(jobs.items()):
+        good = [median(errors) < FAILED for errors in job["error"]]
+        last = max(T for T, learned in zip(job["T"], good, strict=True) if learned)
+        first = min(T for T in job["T"] if T > last)
+        ax.plot((last, first), (row, row), color=COLORS["gray"], ls="-", lw=1.5)
+        for T, face in ((last, COLORS["blue"]), (first, "white")):
+            ax.plot(T, row, "o", color=COLORS["blue"], mfc=face, ms=7)
+        ax.plot(predicted[name], row + 0.42, "^", color=COLORS["orange"], ms=5)
+        words.append(f"{name} {last}, {first} and {predicted[name]:.0f}")
+    _distances(ax)
+    ax.set(yticks=range(len(jobs)), yticklabels=list(jobs), ylim=(len(jobs) - 0.3, -0.7), xlim=(14, 300))
+    return fig, f"Last learned, first failed and predicted distance: {'; '.join(words)}."
 
 
 def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, steps: tuple[int, int]):

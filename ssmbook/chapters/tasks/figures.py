@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from matplotlib.patches import Rectangle
+
 from ssmbook.display import COLORS, LINES, figure, label_line
 from ssmbook.display._pictures import medians
 
@@ -15,6 +17,63 @@ STYLES = (
     ("purple", LINES["dashdot"], -6),
     ("sky", LINES["long"], 0),
 )
+
+
+BLANK, ASK = 8, 9
+_GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every third box
+
+
+def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
+    """Draw one sequence of each of four tasks as a strip of boxes, the answers below; ``fig, alt``.
+
+    examples: task -> tokens and answers (-1 where nothing is asked), as ``ssmbook.experiments.tasks`` draws
+    them. A blank is an empty box, and what asks for an answer a question mark.
+    """
+    fig, axes = figure(ncols=2, nrows=2, size=(7.0, 1.9))
+    words = []
+    for ax, (task, (tokens, answers)) in zip(axes.flat, examples.items(), strict=True):
+        for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
+            place = i + 0.4 * (i // _GROUPS.get(task, len(tokens)))
+            text = {BLANK: "", ASK: "?"}.get(token, str(token))
+            edge = COLORS["orange" if token == ASK else "gray"]
+            face = "#E4E4E4" if token == BLANK else "white"
+            ax.add_patch(Rectangle((place - 0.42, -0.5), 0.84, 1, fc=face, ec=edge))
+            ax.text(place, 0, text, ha="center", va="center", fontsize=9.5)
+            if answer >= 0:
+                ax.text(
+                    place, -1.1, str(answer), ha="center", va="center", color=COLORS["blue"], fontsize=9.5
+                )
+        ax.set(xlim=(-0.6, 19.8), ylim=(-1.7, 0.6))
+        ax.set_title(task, fontsize=10, loc="left")
+        ax.set_axis_off()
+        said = " ".join({BLANK: "blank", ASK: "?"}.get(token, str(token)) for token in tokens)
+        words.append(f"{task} {said}, answers {' '.join(str(a) for a in answers if a >= 0)}")
+    return fig, f"One sequence of each task. {'; '.join(words)}."
+
+
+def by_pairs(found: Mapping[str, Mapping], guess: float):
+    """Draw the share right against the number of pairs in the test: median and range of the seeds.
+
+    found: model -> job of the experiment; guess: the accuracy of chance. The length of training is starred.
+    Returns the figure.
+    """
+    fig, ax = figure(size=(3.6, 2.8))
+    ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    for (model, job), (hue, line, height) in zip(found.items(), STYLES, strict=True):
+        middle = medians(ax, job["tested"], job["right"], COLORS[hue], line)
+        up = -height if middle[-1] > guess + 0.05 else -9  # clear of the dashed line
+        label_line(ax, job["tested"][-1], middle[-1], model, color=COLORS[hue], dx=7, dy=up)
+    _tested(ax, job, "pairs in the test")
+    ax.set(ylabel="share right", ylim=(0, 1.08), xlim=(1.8, 52))
+    return fig
+
+
+def _tested(ax, job, unit):
+    """Mark the lengths of the tests on a logarithmic axis, that of training with a star."""
+    ax.set_xscale("log", base=2)
+    ax.minorticks_off()
+    ax.set(xlabel=unit, xticks=job["tested"])
+    ax.set_xticklabels([f"{n}*" if n == job["L"] else n for n in job["tested"]])
 
 
 def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str, float]):
@@ -68,10 +127,8 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
         for (model, job), (hue, line, _) in zip(models.items(), STYLES, strict=False):
             middle = medians(ax, job["tested"], job["right"], COLORS[hue], line)
             label_line(ax, job["tested"][1], middle[1], model, color=COLORS[hue], dx=8)
-        ax.set_xscale("log", base=2)
-        ax.minorticks_off()
-        ax.set(title=task, xlabel="symbols in the test", ylim=(0, 1.08), xticks=job["tested"])
-        ax.set_xticklabels([f"{n}*" if n == job["L"] else n for n in job["tested"]])
+        _tested(ax, job, "symbols in the test")
+        ax.set(title=task, ylim=(0, 1.08))
         ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
     axes[0].set_ylabel("share right")
     return fig

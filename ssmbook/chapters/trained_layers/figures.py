@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+import torch
+
 from ssmbook.display import COLORS, LINES, figure, label_line
 from ssmbook.display._pictures import medians
 from ssmbook.lens import LayerReport, Report
@@ -28,6 +30,57 @@ def needed(report: Report, eps: str = "0.1"):
     ax.set(xlabel="layer", ylabel="heads", ylim=(0, 13.5), xlim=(-0.2, len(report.layers) - 0.2))
     ax.set(xticks=list(places))
     return fig
+
+
+def left_over(curves: Mapping[str, Sequence[float]], eps: float = 0.1):
+    """Draw the share of the energy that the best H heads leave, and the first H that leaves at most ``eps``.
+
+    curves: two labels -> singular values of an operator, largest first, the curve below and the one above.
+    The count has a ring. Returns ``fig, alt``.
+    """
+    fig, ax = figure(size=(3.6, 2.7))
+    ax.axhline(eps, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    words = []
+    sides = {"blue": (-1, "right"), "orange": (1, "left")}  # where names stand: below or above
+    for (name, values), (hue, (up, side)) in zip(curves.items(), sides.items(), strict=True):
+        left = tails(values)
+        count = next(H for H, share in enumerate(left) if share <= eps)
+        ax.semilogy(range(len(values)), left[:-1], "o-", color=COLORS[hue], ms=4)
+        ax.plot(count, left[count], "o", color=COLORS[hue], mfc="none", ms=10, mew=1.6)
+        near = {"color": COLORS[hue], "dx": 3 * up, "dy": 14 * up, "ha": side}
+        label_line(ax, count, left[count], f"{name}: {count}", **near)
+        words.append(f"{name} {', '.join(f'{share:.3f}' for share in left[1:7])}, so {count}")
+    label_line(ax, len(values), eps, f"{100 * eps:g} %", color=COLORS["gray"], dx=0, dy=8, ha="right")
+    ax.set(xlabel="heads of the best sum", ylabel="share of the energy left", ylim=(1e-3, 1.5))
+    ax.set(xlim=(-0.4, len(values) + 0.4), xticks=range(0, len(values) + 1, 3))
+    said = f"Share of the energy left by 1, 2, … heads, and heads that leave {100 * eps:g} %"
+    return fig, f"{said}: {'; '.join(words)}."
+
+
+def tails(values: Sequence[float]) -> list[float]:
+    """The share of the energy that H = 0, 1, … of the singular values leave, down to 0."""
+    squares = [value**2 for value in values]
+    return [sum(squares[H:]) / sum(squares) for H in range(len(squares) + 1)]
+
+
+def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
+    """Draw the singular values of what joins past and future, over the largest: ``fig, alt``.
+
+    tables: label -> lower triangular tables (n, n), of the heads or channels of a layer; cut: the first token
+    of the future. Values below 1e-12 of the largest are rounding and not drawn.
+    """
+    fig, ax = figure(size=(3.6, 2.7))
+    words = []
+    for (name, each), hue in zip(tables.items(), ("blue", "orange"), strict=True):
+        for table in each:
+            sigma = torch.linalg.svdvals(table[cut:, :cut].detach())
+            sigma = (sigma / sigma[0])[sigma > 1e-12 * sigma[0]].tolist()
+            ax.semilogy(range(1, len(sigma) + 1), sigma, "o-", color=COLORS[hue], ms=4, lw=1.2)
+        label_line(ax, len(sigma), sigma[-1], name, color=COLORS[hue], dx=6)
+        words.append(f"{name} {len(sigma)}, the last {sigma[-1]:.1e} of the first")
+    ax.set(xlabel="numbers carried", ylabel="singular value", ylim=(2e-4, 2), xlim=(0.5, 17))
+    ax.set(xticks=(1, 4, 8, 12))
+    return fig, f"Numbers that past and future share: {'; '.join(words)}."
 
 
 def spectra(layer: LayerReport, title: str):
