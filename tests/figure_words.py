@@ -27,10 +27,10 @@ def describe(fig):
     lines += [f"  {_text(text)}" for text in fig.texts] + [_legend(legend) for legend in fig.legends]
     for place, ax in enumerate(fig.axes):
         aspect = "" if ax.get_aspect() == "auto" else f", aspect {number(ax.get_aspect())}"
+        titles = " ".join(quoted(words) for words in (ax.get_title(), ax.get_title("left")) if words)
+        titles = titles or '""'
         frame = " ".join(side for side, spine in ax.spines.items() if spine.get_visible())
-        lines.append(
-            f"  axes {place}: {quoted(ax.get_title())}{aspect}, frame {frame if ax.axison else 'off'}"
-        )
+        lines.append(f"  axes {place}: {titles}{aspect}, frame {frame if ax.axison else 'off'}")
         lines += [f"    x {_axis(ax.xaxis)}", f"    y {_axis(ax.yaxis)}"]
         lines += [f"    {_image(image)}" for image in ax.get_images()]
         scales = ax.get_xscale(), ax.get_yscale()

@@ -11,6 +11,7 @@ and then read in the diff.
 import difflib
 import inspect
 import os
+import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -152,6 +153,7 @@ def calls():
     return part_four() | {
         "factorized": {
             "narrow_heads": [given(randn(2, 3, 2), randn(2, 2, 4, seed=1))],
+            "head_prices": [given([1, 2, 8], [1, 2, 8], [16, 8, 2], [512] * 3, [256, 512, 2048])],
             "turning": [given(0.2), given(3.0)],
             "common_heads": [given(shares)],
             "feature_row": [given(FADE, SLOW / 4, [1, 6, 15], [0.5, 0.2, 0.1], 1, 8)],
@@ -303,11 +305,13 @@ def figures_of(chapter):
             "layer_figure": layer_figure
         }
     module = import_module(f"ssmbook.chapters.{chapter}.figures")
-    functions = {
-        name: each for name, each in vars(module).items() if inspect.isfunction(each) and name[0] != "_"
+    own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    public = {each.__name__: each for each in own if inspect.isfunction(each) and each.__name__[0] != "_"}
+    return {
+        name: each
+        for name, each in public.items()
+        if re.search(r"return \(?\s*fig\b", inspect.getsource(each))
     }
-    own = {name: each for name, each in functions.items() if each.__module__ == module.__name__}
-    return {name: each for name, each in own.items() if "return fig" in inspect.getsource(each)}
 
 
 @pytest.fixture
