@@ -60,3 +60,24 @@ def test_alike_each_block_is_drawn_at_its_own_scale():
         np.allclose(pattern * np.sign(pattern[0, 0]), patterns[0] * np.sign(patterns[0][0, 0]))
         for pattern in patterns
     )
+
+
+def test_the_tangent_at_the_end_misses_zero_and_the_chord_does_not():
+    t = torch.linspace(0, 1, 101)
+    fig, alt = figures.way_from_zero(t, t**3, 3.0)
+    tangent, chord, curve, _ = (line.get_xydata() for line in fig.axes[0].get_lines())
+    assert tangent.tolist() == [[0, -2], [1, 1]] and chord.tolist() == [[0, 0], [1, 1]]
+    assert np.allclose(curve[:, 1], curve[:, 0] ** 3, atol=1e-6)
+    assert "0 to 1.000, its mean slope. Its slope at X is 3.000" in alt and "misses 0 by -2.000" in alt
+
+
+def test_spectra_end_where_the_independent_matrices_end():
+    named = {"one": blocks(5, 2, 3, 1), "four": blocks(5, 2, 3, 4, seed=1)}
+    fig, alt = figures.spectra_of_one_output(named)
+    for line, (name, W) in zip(fig.axes[0].get_lines(), named.items(), strict=True):
+        sigma = np.linalg.svd(W.reshape(25, 6).numpy(), compute_uv=False)
+        k = {"one": 1, "four": 4}[name]
+        assert line.get_xdata().tolist() == list(range(1, k + 1))
+        assert np.allclose(line.get_ydata(), sigma[:k] / sigma[0])
+    assert [text.get_text() for text in fig.axes[0].texts] == ["one, 1", "four, 4"]
+    assert alt.endswith("independent matrices: one, 1; four, 4.")

@@ -1,10 +1,10 @@
-"""Figures of the chapter *interaction-operator*: block matrices, a tall table, the best heads."""
+"""Figures of *interaction-operator*: block matrices, a tall table, the best heads, a way from zero."""
 
 from __future__ import annotations
 
 import torch
 
-from ssmbook.display import block_heatmap, figure, number
+from ssmbook.display import COLORS, LINES, block_heatmap, figure, label_line, number
 from ssmbook.display._pictures import equation, part_blocks, signed
 from ssmbook.numerics import numerical_rank
 
@@ -83,3 +83,47 @@ def share_missed(W, H) -> float:
     """The share of the energy of ``W`` that its best ``H`` heads miss."""
     energy = W.spectrum() ** 2
     return float(energy[H:].sum() / energy.sum())
+
+
+def way_from_zero(t, values, slope):
+    """Draw one output on the way from 0 to X, its chord, and the tangent at X continued to t = 0.
+
+    ``t``, ``values`` (m,): places in [0, 1] and the output at tX, 0 at t = 0; ``slope``: that at X. Returns
+    ``fig, alt``.
+    """
+    fig, ax = figure(size=(3.6, 2.6))
+    end = float(values[-1])
+    ax.plot([0, 1], [end - slope, end], linestyle=LINES["dashed"], color=COLORS["orange"])
+    ax.plot([0, 1], [0, end], linestyle=LINES["solid"], color=COLORS["gray"])
+    ax.plot(t, values, linestyle=LINES["solid"], color=COLORS["blue"], lw=2.6)
+    ax.plot([0, 1], [0, end], "o", linestyle="none", color=COLORS["black"])
+    middle = len(values) // 2
+    for name, hue, at, height, dx, dy in (
+        ("slope at X", "orange", 0.4, end - 0.6 * slope, 6, -6),
+        ("mean slope", "gray", 0.5, end / 2, -16, 8),
+        ("the output at tX", "blue", 0.5, float(values[middle]), -14, -21),
+    ):
+        side = "right" if dx < 0 else "left"
+        label_line(ax, at, height, name, color=COLORS[hue], dx=dx, dy=dy, ha=side)
+    ax.set(xlabel="t, from 0 to X", ylabel="one entry of the output")
+    return fig, (
+        f"An output that goes from 0 to {end:.3f}, its mean slope. Its slope at X is {slope:.3f}, and the "
+        f"tangent there misses 0 by {end - slope:.3f}."
+    )
+
+
+def spectra_of_one_output(named):
+    """Draw the singular values over the first of several operators (n, n, p, d), as many as are not zero.
+
+    Returns ``fig, alt``.
+    """
+    fig, ax = figure(size=(3.6, 2.6))
+    words = []
+    for name, W in named.items():
+        sigma = torch.linalg.svdvals(W.flatten(0, 1).flatten(1))
+        k = numerical_rank(sigma, 1e-10)
+        ax.semilogy(range(1, k + 1), sigma[:k] / sigma[0], "o", ms=4)
+        label_line(ax, k, float(sigma[k - 1] / sigma[0]), f"{name}, {k}", dx=7 if k > 1 else 0, dy=9 // k)
+        words.append(f"{name}, {k}")
+    ax.set(xlabel="direction", ylabel="size over the first", xlim=(0, 52), ylim=(None, 2.5))
+    return fig, f"Singular values of operators with one output; independent matrices: {'; '.join(words)}."
