@@ -54,6 +54,16 @@ def style():
         yield
 
 
+def test_the_style_brings_its_color_maps():
+    ours = (display.SEQUENTIAL.name, display.DIVERGING.name)
+    kept = {name: matplotlib.colormaps[name] for name in ours if name in matplotlib.colormaps}
+    for name in kept:
+        matplotlib.colormaps.unregister(name)
+    display.use_style()
+    display.use_style()
+    assert set(ours) <= set(matplotlib.colormaps)
+
+
 @pytest.mark.parametrize("name", display.COLORS)
 def test_every_line_color_stands_out_on_white(name):
     color = display.COLORS[name]

@@ -96,6 +96,19 @@ def test_lanes_hold_under_attack_and_agree_with_autograd(seed):
     assert torch.allclose(found.lower * floor, torch.linalg.matrix_norm(blocks, ord=2), rtol=1e-9)
 
 
+def test_the_attack_is_adam_on_the_lane():
+    """Two steps as the algorithm is published, from gradients that are not added up."""
+    weights, x = [randn(3, 4, seed=k) for k in range(3)], randn(6, 4, seed=9)
+    moved, first, second = x.clone(), 0, 0
+    for t in (1, 2):
+        here = moved.requires_grad_()
+        (slope,) = torch.autograd.grad(flow.lanes(here, *weights).lower[0], here)
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+        step = first / (1 - 0.9**t) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
+        moved = (moved - 0.02 * step).detach()
+    torch.testing.assert_close(flow.attack_lane(x, weights, steps=2), moved, rtol=0, atol=1e-12)
+
+
 @pytest.mark.guards("prop-softmax-jacobian")
 @pytest.mark.parametrize("options", [{}, {"sink": True}, {"alibi": True}, {"sink": True, "alibi": True}])
 @pytest.mark.parametrize("target", [0, 5, 10])

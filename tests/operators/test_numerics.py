@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from ssmbook.numerics import default_rtol, rank_report, toeplitz, tolerance
+from ssmbook.numerics import default_rtol, double, rank_report, toeplitz, tolerance
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.int64])
@@ -27,6 +27,11 @@ def test_a_tolerance_is_the_callers_or_that_of_the_real_dtype():
     for bad, error in ((1.0, ValueError), (-1e-9, ValueError), (float("nan"), ValueError), ("0", TypeError)):
         with pytest.raises(error, match="rtol must"):
             tolerance(bad, torch.float64)
+
+
+def test_ranks_are_decided_in_double_precision_complex_or_not():
+    for dtype, wide in ((torch.float32, torch.float64), (torch.complex64, torch.complex128)):
+        assert double(torch.ones(2, dtype=dtype)).dtype == double(torch.ones(2, dtype=wide)).dtype == wide
 
 
 def test_a_report_against_a_scale_of_its_own_counts_from_there():
