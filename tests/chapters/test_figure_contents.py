@@ -199,6 +199,8 @@ def calls():
                 given({"one": causal(2, 3), "two": causal(2, 3, seed=1)}, alike=a) for a in (False, True)
             ],
             "tall_table": [given(causal(2, 3), 2)],
+            "way_from_zero": [given(TAU / 5, (TAU / 5) ** 3, 3.0)],
+            "spectra_of_one_output": [given({"one": causal(1, 1), "six": causal(2, 3)})],
             "best_heads": [given(DenseOperator(causal(2, 3)), H) for H in (0, 5)],
         },
         "interaction_rank_gap": {
