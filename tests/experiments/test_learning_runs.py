@@ -82,7 +82,10 @@ def test_the_pairwise_students_see_the_lags_they_are_asked_for():
 
 def test_the_systems_for_the_classes_count_differently():
     """Free coefficients need k heads; softmax with a sink as many only where a positive pole is."""
-    lags = {name: system.lags(20) for name, system in class_systems().items()}
+    systems = class_systems()
+    poles = torch.linalg.eigvals(systems["positive poles"].A)
+    assert not poles.imag.any() and 0 < poles.real.min() and poles.real.max() < 1
+    lags = {name: system.lags(20) for name, system in systems.items()}
     counts = {name: (head_count(M).value, softmax_head_count(M).value) for name, M in lags.items()}
     assert counts == {"rotation": (2, 3), "positive poles": (3, 3), "turn and pole": (3, 3)}
 

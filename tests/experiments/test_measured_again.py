@@ -5,7 +5,9 @@ import torch
 from helpers import F64
 
 from ssmbook.experiments import _gradient_flow, _learning_heads, _tasks
-from ssmbook.experiments.results import measurement
+from ssmbook.experiments.__main__ import experiment
+from ssmbook.experiments._runs import plain
+from ssmbook.experiments.results import NAMES, measurement
 
 HEADS, FLOW, TASKS = (measurement(name) for name in ("learning-heads", "gradient-flow", "tasks"))
 SHORT = {"steps": 0, "class_steps": 1, "pairwise_steps": 1, "data_steps": 1}
@@ -15,6 +17,14 @@ def same(got, wanted, rel=1e-5):
     got, wanted = (torch.as_tensor(value, dtype=F64) for value in (got, wanted))
     assert got.shape == wanted.shape
     return torch.allclose(got, wanted, rtol=rel, atol=1e-12)
+
+
+def test_the_commands_of_today_would_measure_what_is_committed():
+    for name in NAMES:
+        kept, command = measurement(name), experiment(name)
+        assert plain(command.settings("full")) == plain(kept.settings) and kept.size == "full"
+        small = command.settings("small")
+        assert plain(small) != plain(kept.settings) and set(small) == set(kept.settings)
 
 
 def untrained(run, jobs):

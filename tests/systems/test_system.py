@@ -135,6 +135,7 @@ def test_many_channels_there_and_back(singular):
     system = random_system(N=4, d=3, p=2)
     if singular:
         system = system.replace(A=system.A - torch.outer(system.A[:, 0], torch.eye(4, dtype=F64)[0]))
+    assert system.to_scipy().dt is True
     foreign = system.to_scipy(dt=0.5)
     u = np.random.default_rng(0).standard_normal((25, 3))
     simulated = scipy.signal.dlsim(foreign, u)[1]
