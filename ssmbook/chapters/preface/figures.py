@@ -51,8 +51,9 @@ def gradients(distances, state, asked, random):
     colors = (FAMILIES["key side"], "gray", FAMILIES["value side"])
     for name, hue, values in zip(names, colors, (asked, random, state), strict=True):
         ax.loglog(distances, values, color=COLORS[hue], linestyle="-" if hue != "gray" else "--")
-        place = next(i for i, value in reversed(list(enumerate(values))) if value > 1e-11)
-        label_line(ax, distances[place], values[place], name, dx=-5, dy=-9, ha="right")
+        shown = sum(value > 1e-11 for value in values)
+        place = len(values) // 2 - 1 if hue == "gray" else shown - 1  # clear of the other lines
+        label_line(ax, distances[place], values[place], name, dx=-5, dy=-12, ha="right")
     ax.set(xlabel="distance in tokens", ylabel="derivative", ylim=(1e-12, 20))
     far = distances[-1]
     return fig, (
