@@ -165,6 +165,7 @@ def test_a_table_of_answers_is_written_out_and_split():
     written = {text.get_position(): text.get_text() for text in answers.texts}
     assert written == {(c, r): f"{H[r, c]:g}" for r in range(3) for c in range(3)}
     assert "3 by 2 times 2 by 3, off by 0.000" in alt
+    assert fig.stacks == ()  # one line on a phone too
     assert "off by 1.000" in figures.hankel_split(*map(torch.from_numpy, (H + 1, see, reach)))[1]
 
 

@@ -197,6 +197,7 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
     """
     N, m = reach.shape
     fig, axes = figure(ncols=5, size=(3.6, 1.6), width_ratios=[m, 0.8, N, 0.8, m])
+    fig.stacks = ()  # an equation stays on one line
     titles = ["answers", "", "seen", "", "reached"]
     equation(axes, [H, "=", see, "·", reach], titles, sign_size=15, title_size=10.5)
     for row, values in enumerate(H.tolist()):
