@@ -106,6 +106,22 @@ def points(line):
     return np.asarray(line.get_xydata(), dtype=float)
 
 
+def crossed(ax, slack=1.0):
+    """Which texts of the axes lie within ``slack`` pixels of a line or a dot of theirs, on a drawn canvas."""
+    ax.figure.canvas.draw()
+    found = set()
+    for line in ax.get_lines():
+        places = ax.transData.transform(points(line))
+        if line.get_linestyle() != "None":
+            part = np.linspace(0, 1, 100)[:, None, None]
+            places = (places[:-1] + part * np.diff(places, axis=0)).reshape(-1, 2)
+        for text in ax.texts:
+            box = text.get_window_extent().padded(slack)
+            if text.get_text() and any(box.contains(*place) for place in places):
+                found.add(text.get_text())
+    return found
+
+
 def shown(ax):
     """The numbers behind a picture, NaN where nothing is drawn."""
     return np.ma.filled(ax.get_images()[0].get_array().astype(float), np.nan)

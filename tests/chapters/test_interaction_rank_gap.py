@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import F64, points
+from helpers import F64, crossed, points
 
 from ssmbook.chapters.interaction_rank_gap import figures
 from ssmbook.operators import LagOperator
@@ -45,7 +45,7 @@ def test_the_clock_frame(theta):
 @pytest.mark.parametrize("theta", [0.7, 1.9])
 def test_the_parallelogram_ends_in_the_target(theta):
     fig, alt = figures.two_tokens(theta)
-    for ax, second in zip(fig.axes, ((-0.5, 0.9), (0.8, 0.38), None), strict=True):
+    for ax, second in zip(fig.axes, ((-0.5, 0.9), (1.45, 0.62), None), strict=True):
         lines = [points(line) for line in ax.get_lines()]
         x_0 = lines[0][1]
         target = turn(theta) @ x_0 + (0 if second is None else np.array(second))
@@ -89,3 +89,8 @@ def test_the_price_is_drawn_over_its_bound():
     kept = [(size, math.sin(0.7) / size - 1) for size in sizes.tolist() if size < math.sin(0.7)]
     assert np.allclose(points(bound), kept)
     assert np.allclose(points(ceiling)[:, 1], 1) and "1 at ε = 0.322" in alt
+
+
+def test_the_names_of_two_tokens_lie_on_nothing():
+    fig, _ = figures.two_tokens(0.7)
+    assert [crossed(ax) for ax in fig.axes] == [set()] * 3

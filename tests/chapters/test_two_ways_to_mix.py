@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import gen, points, randn
+from helpers import crossed, gen, points, randn
 
 from ssmbook.chapters.two_ways_to_mix import figures
 from ssmbook.operators import LagOperator
@@ -103,3 +103,10 @@ def test_costs_cross_where_the_line_stands():
     said = {text.get_text(): text.xy for text in fig.axes[0].texts}
     assert said == {"table": (100, 20_000), "state": (100, 4000), "n = 20": (20, 2)}
     assert "crossing at n = 20" in alt
+
+
+@pytest.mark.parametrize("theta", [0, 0.02, 0.1, 0.3, 0.7, 1.2, math.pi / 2, 2.2, 3.0, 3.1, math.pi])
+def test_the_names_of_the_first_lags_lie_on_nothing(theta):
+    plane = figures.plane_of_lags(theta).axes[0]
+    assert {text.get_text() for text in plane.texts} >= {"lag 0"}
+    assert not crossed(plane)

@@ -20,7 +20,7 @@ def two_tokens(theta):
     the line of x_0 where the target cannot be reached. Returns ``fig, alt``.
     """
     first = torch.tensor([1.0, 0.2], dtype=torch.float64)
-    seconds = {"generic": (-0.5, 0.9), "nearly parallel": (0.8, 0.38), "one token": (0.0, 0.0)}
+    seconds = {"generic": (-0.5, 0.9), "nearly parallel": (1.45, 0.62), "one token": (0.0, 0.0)}
     fig, axes = figure(ncols=3, size=(7.0, 2.7))
     words = []
     for ax, (title, second) in zip(axes, seconds.items(), strict=True):
@@ -42,9 +42,9 @@ def two_tokens(theta):
 def _reach(ax, first, second, target) -> str:
     """Draw the tokens, the target, and the multiples that reach it or the distance that stays; say it."""
     tokens = torch.stack([first, second], 1)
-    _arrow(ax, first, "$x_0$", "gray", below=True)
-    if second.norm() > 0:
-        _arrow(ax, second, "$x_1$", "gray")
+    _arrow(ax, first, "$x_0$", "gray", (0, -10))
+    if second.norm() > 0:  # the dashed line goes on beyond its tip
+        _arrow(ax, second, "$x_1$", "gray", (-11, -4) if second[0] < 0 else (9, -7))
     if second.norm() == 0:
         foot = (target @ first) / (first @ first) * first
         ax.plot(*torch.stack([-0.4 * first, 1.3 * first]).T, color=COLORS["gray"], ls=LINES["dotted"], lw=1.2)
@@ -58,11 +58,11 @@ def _reach(ax, first, second, target) -> str:
     return f"α = {multiples[0]:.1f}, {multiples[1]:.1f}".replace("-", "−")
 
 
-def _arrow(ax, tip, name, color, below=False):
+def _arrow(ax, tip, name, color, beside=(0, 9)):
     x, y = tip.tolist()
     ax.plot([0, x], [0, y], color=COLORS[color], ls="-", lw=2)
     ax.plot(x, y, "o", color=COLORS[color], ms=4)
-    label_line(ax, x, y, name, color=COLORS[color], dx=0, dy=-10 if below else 9, ha="center")
+    label_line(ax, x, y, name, color=COLORS[color], dx=beside[0], dy=beside[1], ha="center")
 
 
 def three_tests(first, second):

@@ -77,13 +77,13 @@ def plane_of_lags(theta, n=20):
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     dots = best_single_head(left, theta, n)
-    # The dots fill a disc, so the corners are free; words to the left of lag 0 are, unless dots lie there.
+    # The dots fill a disc, so the corners are free.
     key = {"transform": left.transAxes, "color": readable(COLORS["orange"]), "fontsize": 9.5}
     left.text(0.02, 0.03, "— one head", **key)
-    flat = missed(theta, n) < 0.02 or abs(math.cos(theta)) < 0.02
     for tau in (0, 1) if abs(math.sin(theta)) > 0.2 else (0,):
-        dx, dy = (4, -11) if flat and tau == 0 else (-5, -1)
-        label_line(left, *dots[tau], f"lag {tau}", dx=dx, dy=dy, ha="right")
+        dx, dy = _free_place(left, dots[tau])
+        label = label_line(left, *dots[tau], f"lag {tau}", dx=dx, dy=dy, ha="center", color=COLORS["blue"])
+        label.set_in_layout(False)  # the panels stay where they are
     left.set_title(f"one head misses {missed(theta, n):.3f}")
     angles = torch.linspace(0, math.pi, 201, dtype=torch.float64)
     right.plot(angles, [missed(t, n) for t in angles.tolist()], color=COLORS["orange"])
@@ -91,6 +91,31 @@ def plane_of_lags(theta, n=20):
     right.set(ylim=(0, 0.55), xlabel="angle θ", title="share of the energy missed")
     right.set(xticks=[0, math.pi / 2, math.pi], xticklabels=["0", "π/2", "π"])
     return fig
+
+
+def _free_place(ax, dot, side=150, half=(15.0, 6.0)):
+    """Points to the right and up of a dot at which a label is farthest from all that is drawn.
+
+    side: of the square axes, in points; half: of the label, across and up.
+    """
+    scale, half = side / (ax.get_xlim()[1] - ax.get_xlim()[0]), torch.tensor(half, dtype=torch.float64)
+    drawn = []
+    for line in ax.get_lines():
+        x, y = (torch.as_tensor(values, dtype=torch.float64) for values in line.get_data())
+        part = torch.linspace(0, 1, 60, dtype=torch.float64)[:, None]
+        points = torch.stack([x, y], 1)
+        drawn.append(torch.lerp(points[:1], points[1:], part) if len(points) == 2 else points)
+    around = (torch.cat(drawn) - dot) * scale
+
+    def clear(place):
+        at = torch.tensor(place, dtype=torch.float64)
+        edge = dot * scale + at
+        outside = edge[0] + half[0] > side / 2 + 24 or (edge.abs() + half)[1] > side / 2
+        near = ((around - at).abs() - half).clamp(min=0).norm(dim=1).min()
+        return -1.0 if outside else float(near)
+
+    around_it = ((0, 12), (22, 0), (18, 10), (12, 14))
+    return max(((a * x, b * y) for x, y in around_it for a in (1, -1) for b in (-1, 1)), key=clear)
 
 
 def best_single_head(ax, theta, n):
