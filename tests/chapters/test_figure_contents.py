@@ -351,7 +351,7 @@ def test_figures_hold_what_they_held(chapter):
     with rc_context():
         use_style()  # as in a notebook
         for name, each in figures_of(chapter).items():
-            for arguments, options in calls()[chapter].get(name, []):
+            for arguments, options in calls().get(chapter, {}).get(name, []):
                 drawn = each(*arguments, **options)
                 lines += [name, *describe(drawn[0] if isinstance(drawn, tuple) else drawn), ""]
     path, text = WORDS / f"{chapter}.txt", "\n".join(lines)

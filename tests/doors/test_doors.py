@@ -162,7 +162,8 @@ def outcome(door, name, kind, value):
         return None if ours else f"{type(error).__name__}: {says}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return None if taken_by_the_rule(door, name, kind, answer) else "accepted"
+    taken = taken_by_the_rule(door, name, kind, answer)
+    return None if taken else "accepted; a right answer stands under `accepts` in tests/doors/conftest.py"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -275,7 +276,7 @@ def test_every_public_function_has_a_valid_call(tables, without_a_door):
         doors = {re.split(r" of |: ", name)[0] for name in table}
         missing = public(room) - doors - without_a_door[room]
         assert not missing, (
-            f"no valid call of {sorted(missing)} of {room.__name__} in the table of conftest.py"
+            f"no valid call of {sorted(missing)} of {room.__name__} in tests/doors/conftest.py"
         )
         assert not doors & without_a_door[room]
         functions = [name for name in without_a_door[room] if inspect.isfunction(getattr(room, name))]
