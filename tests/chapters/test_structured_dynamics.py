@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import points
+from helpers import crossed, points
 from matplotlib.colors import to_rgba
 
 from ssmbook import systems
@@ -131,6 +131,10 @@ def test_ranks_of_cuts_stand_over_their_tokens_beside_their_names():
     for line, values in zip(ax.get_lines(), ranks.values(), strict=True):
         assert points(line).tolist() == [list(point) for point in enumerate(values)]
     assert {text.get_text(): text.xy for text in ax.texts} == {"a": (2, 3), "b": (1, 1)}
+    hill = [min(4 * m, 4 * (32 - m)) for m in range(33)]
+    plateaus = {f"at most {most}": [min(rank, most) for rank in hill] for most in (64, 52, 16, 6)}
+    (ax,) = figures.cut_rank_curves(plateaus).axes
+    assert not crossed(ax)
 
 
 @pytest.mark.parametrize(("j", "i"), [(2, 5), (1, 1)])

@@ -55,8 +55,10 @@ def sorted_like(lines):
 
 def test_every_map_of_the_zoo_has_a_group_of_its_own_kind():
     zoo = maps.zoo(4, 4, 9, H=2, head_width=4, N=6, generator=gen(0))
-    named = [name for _, names in figures.GROUPS.values() if names for name in names]
-    assert set(named) <= set(zoo) and len(named) == len(set(named))
+    named = [name for _, names in figures.GROUPS.values() for name in names]
+    assert sorted(named) == sorted(zoo), "every map of the zoo stands in one of GROUPS of the figures"
+    with pytest.raises(ValueError, match="name must be a map of one of GROUPS; got 'EMA'"):
+        figures.group_of("EMA")
     groups = {name: figures.group_of(name) for name in zoo}
     assert groups["SSD"] == groups["attention"] == "content can hold"
     assert groups["S4D"] == groups["RetNet"] == "fixed decay"

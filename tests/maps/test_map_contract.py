@@ -1,13 +1,26 @@
 """The contracts that the library ships, kept by every map of the zoo."""
 
+import inspect
+
 import pytest
 import torch
 
-from ssmbook.maps import RecurrentMap, zoo
+import ssmbook.maps
+from ssmbook.maps import RecurrentMap, SequenceMap, zoo
 from ssmbook.testing import MapContract, RecurrentMapContract
 
 D, P, LENGTH = 4, 3, 9
 NAMES = tuple(zoo(D, P, LENGTH))
+
+
+def test_every_public_map_is_in_the_zoo_and_so_held_to_the_contract():
+    public = [getattr(ssmbook.maps, name) for name in ssmbook.maps.__all__]
+    maps = {kind for kind in public if isinstance(kind, type) and issubclass(kind, SequenceMap)}
+    missing = {kind for kind in maps if not inspect.isabstract(kind)}
+    missing -= {type(layer) for layer in zoo(D, P, LENGTH).values()}
+    assert not missing, f"architectures.py has no entry of the zoo for {missing}"
+
+
 ZOOS = {}
 
 

@@ -218,8 +218,12 @@ def cut_rank_curves(ranks: dict[str, list[int]]):
     fig, ax = figure(size="panel")
     for name, values in ranks.items():
         ax.plot(range(len(values)), values)
-        spot = len(values) // 2
-        label_line(ax, spot, values[spot], name, dx=0, dy=9, ha="center")
+        top = max(values)
+        end = len(values) - 1 - values[::-1].index(top)
+        if values.count(top) > len(values) // 2:
+            label_line(ax, len(values) // 2, top, name, dx=0, dy=9, ha="center")
+        else:  # a narrow top leaves room at its side alone
+            label_line(ax, end, top, name, dx=7, dy=3)
     ax.set(xlabel="cut at token m", ylabel="rank of the cut", ylim=(0, None))
     ax.margins(y=0.12)
     return fig

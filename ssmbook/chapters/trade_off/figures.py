@@ -18,7 +18,18 @@ GROUPS = {
     ),
     "joined": ("purple", ["hybrid, sum", "hybrid, stack", "residual attention"]),
     "no mixing": ("gray", ["feed-forward", "KAN"]),
-    "content can hold": ("blue", None),  # all others
+    "content can hold": (
+        "blue",
+        [
+            "attention",
+            "attention, not causal",
+            "attention, relative bias",
+            "attention, ALiBi",
+            "attention, sink",
+        ]
+        + ["linear attention", "linear attention, normalized", "GLA", "DeltaNet", "SSD", "selective SSM, zoh"]
+        + ["selective SSM, Euler", "gated SSD", "gated SSD, both sides"],
+    ),
 }
 """What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""
 _LABELS = {  # name in the plane -> points to the right and up of its best reach (or typical: below)
@@ -105,9 +116,11 @@ def stack_path(kept: float, lost: float, distance: int):
 
 
 def group_of(name: str) -> str:
-    """The group of :data:`GROUPS` that a map belongs to."""
-    named = (group for group, (_, names) in GROUPS.items() if names and name in names)
-    return next(named, "content can hold")
+    """The group of :data:`GROUPS` that a map belongs to; ``ValueError`` for one that none names."""
+    for group, (_, names) in GROUPS.items():
+        if name in names:
+            return group
+    raise ValueError(f"name must be a map of one of GROUPS; got {name!r}")
 
 
 def plane(places: Mapping[str, Sequence[float]]):
