@@ -20,9 +20,14 @@ from ssmbook.heads import (
 )
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
-from ssmbook.systems._units import _step_unit, rounding_elsewhere, standard_form
+from ssmbook.systems._units import _step_unit, rounding_elsewhere, sizes, standard_form
 
 many = settings(max_examples=60, deadline=None)
+
+
+def test_sizes_are_norms_without_overflow_and_one_for_nothing():
+    found = sizes(torch.tensor([[3e300, 4e300], [3e-300, 4e-300], [0.0, 0.0]], dtype=F64), 1)
+    torch.testing.assert_close(found[:, 0], torch.tensor([5e300, 5e-300, 1.0], dtype=F64), rtol=1e-14, atol=0)
 
 
 def in_other_units(A, B, C, exponents):

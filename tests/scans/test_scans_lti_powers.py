@@ -472,3 +472,10 @@ def test_compiled_scans_of_complex_systems_and_under_vmap():
     scaled = torch.stack([A, 0.5 * A], 2)
     got = batched(2, None, None, None, None)(scaled, B, C, x, state)
     torch.testing.assert_close(got[1], lti_scan_naive(0.5 * A, B, C, x, state)[0])
+
+
+def test_lags_worked_in_float64_come_back_in_float32():
+    """A hump of the powers asks for more digits; the answer comes in the dtype that was given."""
+    A, B, C = named("butter 4 0.05", torch.float32)
+    found, _ = caught(lti_kernel, A, B, C, 300)
+    assert found.dtype == torch.float32 and off(found, true_lags(A, B, C, 300)) < 1e-6
