@@ -30,8 +30,9 @@ class Text(NamedTuple):
 def manual(*, shuffled: int | None = None) -> Text:
     """The help topics of Python's manual (``pydoc_data.topics``), runs of white space as one space.
 
-    ``shuffled``: a seed; the characters of each part then stand in random order, which leaves their
-    frequencies and nothing else. Introduced in *trained-layers*.
+    Every version of Python has its own; a measurement says which it was. ``shuffled``: a seed; the
+    characters of each part then stand in random order, which leaves their frequencies and nothing else.
+    Introduced in *trained-layers*.
     """
     from pydoc_data.topics import topics
 
