@@ -1,13 +1,16 @@
 """Pictures of *two-ways-to-mix*: their curves, dots and tables are the mathematics they stand for."""
 
+import io
 import math
 
 import numpy as np
 import pytest
 import torch
 from helpers import crossed, gen, points, randn
+from PIL import Image
 
 from ssmbook.chapters.two_ways_to_mix import figures
+from ssmbook.display import _png
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
 
@@ -107,6 +110,10 @@ def test_costs_cross_where_the_line_stands():
 
 @pytest.mark.parametrize("theta", [0, 0.02, 0.1, 0.3, 0.7, 1.2, math.pi / 2, 2.2, 3.0, 3.1, math.pi])
 def test_the_names_of_the_first_lags_lie_on_nothing(theta):
-    plane = figures.plane_of_lags(theta).axes[0]
+    fig = figures.plane_of_lags(theta)
+    plane = fig.axes[0]
     assert {text.get_text() for text in plane.texts} >= {"lag 0"}
     assert not crossed(plane)
+    picture = io.BytesIO()
+    fig.savefig(picture, format="png", dpi=100, facecolor="white")
+    assert _png.panel_cuts(fig, Image.open(picture).convert("RGB"))  # nothing stands between the panels

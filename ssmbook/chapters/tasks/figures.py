@@ -29,7 +29,7 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
     examples: task -> tokens and answers (-1 where nothing is asked), as ``ssmbook.experiments.tasks`` draws
     them. A blank is an empty box, and what asks for an answer a question mark.
     """
-    fig, axes = figure(ncols=2, nrows=2, size=(7.0, 1.9))
+    fig, axes = figure(nrows=4, size=(3.6, 3.6))
     words = []
     for ax, (task, (tokens, answers)) in zip(axes.flat, examples.items(), strict=True):
         for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):

@@ -110,11 +110,11 @@ def _free_place(ax, dot, side=150, half=(15.0, 6.0)):
     def clear(place):
         at = torch.tensor(place, dtype=torch.float64)
         edge = dot * scale + at
-        outside = edge[0] + half[0] > side / 2 + 24 or (edge.abs() + half)[1] > side / 2
+        outside = edge[0] + half[0] > side / 2 + 16 or (edge.abs() + half)[1] > side / 2
         near = ((around - at).abs() - half).clamp(min=0).norm(dim=1).min()
         return -1.0 if outside else float(near)
 
-    around_it = ((0, 12), (22, 0), (18, 10), (12, 14))
+    around_it = ((0, 12), (0, 17), (22, 0), (18, 10), (12, 14), (8, 17), (10, 20))
     return max(((a * x, b * y) for x, y in around_it for a in (1, -1) for b in (-1, 1)), key=clear)
 
 
