@@ -78,7 +78,8 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
 
     ``W`` is a tensor (n, n, p, d) or an operator with ``spectrum()`` -> (m,); values at most ``rtol`` times
     the largest (by default 1e-10, for types shorter than float64 16 epsilons) are hollow, do not count, and
-    are not quoted: they are rounding noise. Raises as ``block_heatmap``. Introduced in
+    are not quoted: they are rounding noise, drawn no lower than 1e-14 of the largest, where it would differ
+    from machine to machine. Raises as ``block_heatmap``. Introduced in
     *interaction-operator*.
 
     >>> from ssmbook.operators import LagOperator
@@ -92,7 +93,7 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
     rtol = tolerance(rtol, getattr(W, "dtype", torch.float64))
     top = float(sigma.max()) or 1.0
     rank, share = int((sigma > rtol * top).sum()), f"{rtol:.2g}".replace("e-0", "e-")
-    shown = np.maximum(sigma, top * 1e-18)
+    shown = np.maximum(sigma, top * 1e-14)
     r = np.arange(1, len(sigma) + 1)
     check_axes(ax)
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["blue"])

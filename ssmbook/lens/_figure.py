@@ -5,10 +5,12 @@ from __future__ import annotations
 from statistics import median
 
 import numpy as np
+import torch
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, LINES, figure, number
 from ssmbook.lens._measure import LayerReport
+from ssmbook.operators.ranks import tail_energies
 
 
 def layer_figure(layer: LayerReport):
@@ -29,8 +31,7 @@ def panel_figures(layer: LayerReport):
 
 def _energy(ax, layer: LayerReport) -> str:
     for measures, style, color in _kinds(layer):
-        energy = np.square(measures.spectrum)
-        tail = np.append(energy[::-1].cumsum()[::-1], 0) / energy.sum()
+        tail = tail_energies(torch.tensor(measures.spectrum, dtype=torch.float64))
         shown = tail[tail > 1e-6]
         ax.semilogy(range(len(shown)), shown, linestyle=style, marker=".", color=color)
     for eps in layer.trained.counts:

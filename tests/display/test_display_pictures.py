@@ -83,6 +83,7 @@ def test_spectrum_counts_the_rank(wrap):
     assert threshold.get_ydata()[0] == pytest.approx(1e-10 * kept.get_ydata()[0])
     expected = torch.linalg.svdvals(rotation().flatten(0, 1).flatten(1))
     assert kept.get_ydata() == pytest.approx(expected[:2].numpy())
+    assert list(dropped.get_ydata()) == [float(expected[0]) * 1e-14] * 2  # rounding, on one line anywhere
     assert alt.startswith("4 operator-span singular values, 2 above the threshold, 1e-10 of the largest, ")
     assert alt.endswith(f"from {expected[0]:.2f} down to {expected[1]:.2f}: rank 2")
     assert "rank 2" in ax.texts[0].get_text()

@@ -143,9 +143,10 @@ def prices(few: tuple, many: tuple):
         "gate: every token\nof the gap",
         "pole: once,\nfor all tokens",
     )
-    looks = zip(axes, titles, bars, few[1:], many[1:], ("blue", "purple", "orange"), strict=True)
-    for ax, title, places, height, later, hue in looks:
-        color = COLORS[FAMILIES[{"blue": "key side", "purple": "gated or mixed"}.get(hue, "value side")]]
+    families = ("key side", "gated or mixed", "value side")
+    looks = zip(axes, titles, bars, few[1:], many[1:], families, strict=True)
+    for ax, title, places, height, later, family in looks:
+        color = COLORS[FAMILIES[family]]
         ax.bar(places, height, color=color, alpha=0.7, width=0.8)
         ax.axhline(0, color=COLORS["gray"], lw=1, ls="-")
         ax.axhline(later, color=color, lw=1.3, ls=LINES["dashed"])
@@ -160,7 +161,8 @@ def prices(few: tuple, many: tuple):
     axes[2].set(xlabel="one parameter", ylabel="ν", xticks=[])
     words = zip(("margin", "pre-activation", "ν"), few[1:], many[1:], strict=True)
     said = "; ".join(f"{name} {a:.2f} and {b:.2f}" for name, a, b in words)
-    return fig, f"Prices for {T} and for {many[0]:,} tokens: {said}. Each moves by {many[1] - few[1]:.2f}."
+    moves = ", ".join(f"{abs(b - a):.2f}" for a, b in zip(few[1:], many[1:], strict=True))
+    return fig, f"Prices for {T} and for {many[0]:,} tokens: {said}. They move by {moves}."
 
 
 def bracket(t: float, sigma_2: float) -> torch.Tensor:

@@ -73,16 +73,10 @@ def best_heads(W, H):
     block_heatmap(W, axes[0], vmax=top)
     block_heatmap(rest, axes[1], vmax=top)
     axes[0].set_title("target W")
-    axes[1].set_title(f"missed with H = {H}: {share_missed(W, H):.3f}")
+    axes[1].set_title(f"missed with H = {H}: {W.floor(H):.3f}")
     for ax in axes:
         ax.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output")
     return fig
-
-
-def share_missed(W, H) -> float:
-    """The share of the energy of ``W`` that its best ``H`` heads miss."""
-    energy = W.spectrum() ** 2
-    return float(energy[H:].sum() / energy.sum())
 
 
 def way_from_zero(t, values, slope):

@@ -45,8 +45,8 @@ def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
             ax.plot(time[-1], block[-1], "o", color=COLORS["orange"], ms=6)
         ax.plot(states, "-", color=COLORS["blue"])
         ax.set(title=title, xlabel="time t", xticks=range(0, len(states) + 1, L), ylim=(0, None))
-        gap = states[-L:] - blocks[-1]
-        told.append(f"{title}, {float(gap[0]):.1f} and {float(gap[-1]):.1f}")
+        left = (states[-1] - blocks[-1, -1]) / states[-L - 1]
+        told.append(f"{title}, {float(left):.3f}")
     states, blocks = next(iter(kinds.values()))
     middle, end = len(states) // 2, len(states) - 1
     for at, height, words, hue, dx, dy in (
@@ -54,7 +54,9 @@ def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
         (end, blocks[-1, -1], "from zero", "orange", 4, 14),
     ):
         label_line(axes[0], at, float(height), words, color=COLORS[hue], dx=dx, dy=dy, ha="right")
-    return fig, f"What the last block, run from zero, lacks where it begins and ends: {'; '.join(told)}."
+    return fig, (
+        f"What the last block, run from zero, lacks at its end, over the state before it: {'; '.join(told)}."
+    )
 
 
 def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tensor):

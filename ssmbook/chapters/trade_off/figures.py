@@ -26,9 +26,16 @@ GROUPS = {
             "attention, relative bias",
             "attention, ALiBi",
             "attention, sink",
-        ]
-        + ["linear attention", "linear attention, normalized", "GLA", "DeltaNet", "SSD", "selective SSM, zoh"]
-        + ["selective SSM, Euler", "gated SSD", "gated SSD, both sides"],
+            "linear attention",
+            "linear attention, normalized",
+            "GLA",
+            "DeltaNet",
+            "SSD",
+            "selective SSM, zoh",
+            "selective SSM, Euler",
+            "gated SSD",
+            "gated SSD, both sides",
+        ],
     ),
 }
 """What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""

@@ -10,6 +10,7 @@ import torch
 from ssmbook.display import COLORS, LINES, figure, label_line
 from ssmbook.display._pictures import medians
 from ssmbook.lens import LayerReport, Report
+from ssmbook.operators.ranks import tail_energies
 
 
 def needed(report: Report, eps: str = "0.1"):
@@ -59,8 +60,7 @@ def left_over(curves: Mapping[str, Sequence[float]], eps: float = 0.1):
 
 def tails(values: Sequence[float]) -> list[float]:
     """The share of the energy that H = 0, 1, … of the singular values leave, down to 0."""
-    squares = [value**2 for value in values]
-    return [sum(squares[H:]) / sum(squares) for H in range(len(squares) + 1)]
+    return tail_energies(torch.tensor(values, dtype=torch.float64)).tolist()
 
 
 def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
