@@ -45,7 +45,7 @@ def test_window(each_mistake):
 def missed(M, H, times=lambda often: often, size=lambda energy: energy):
     """Every lag as often as it occurs, without a root."""
     rows = [lag.flatten() for tau, lag in enumerate(M) for _ in range(times(len(M) - tau))]
-    sizes = size(torch.linalg.eigvalsh(sum(torch.outer(row, row) for row in rows)).clamp(min=0)).flip(0)
+    sizes = size(torch.linalg.svdvals(torch.stack(rows)) ** 2)
     return sizes[H:].sum() / sizes.sum()
 
 
