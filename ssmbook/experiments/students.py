@@ -59,8 +59,8 @@ def minimize(
         new_value, new_slope = _with_gradient(objective, moved)
         pairs = [*pairs[1 - MEMORY :], (moved - x, new_slope - slope)]
         stuck, still = still, (moved == x).all(1)
-        for s, y in pairs:  # a failed search forgets, and goes on from the gradient
-            s[still], y[still] = 0.0, 0.0
+        for s, _ in pairs:  # a failed search forgets, and goes on from the gradient
+            s[still] = 0.0
         x, value, slope = moved, new_value, new_slope
         history.append(value)
         if (stuck & still).all():  # not even the gradient leads on

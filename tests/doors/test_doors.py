@@ -176,6 +176,15 @@ def test_wrong_values_are_refused_by_name(door):
     assert not wrong, "\n".join(f"{where}: {found}" for where, found in wrong.items())
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_real_functions_refuse_complex_numbers_throughout(door):
+    """Not only beside real ones, where the dtypes differ."""
+    real = {name: t.to(torch.complex128) for name, t in door.tensors().items() if t.is_floating_point()}
+    if len(real) > 1 and not door.complex:
+        with pytest.raises(TypeError, match="must be a floating-point .*; got dtype torch.complex128"):
+            door(**real)
+
+
 # Where the numbers of each name begin, and where a function's begin elsewhere: sizes at one, lengths and
 # counts at none.
 LEAST = dict.fromkeys("H L asked cols i j n order rows seed shape".split(), 0) | dict.fromkeys(

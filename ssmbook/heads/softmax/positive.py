@@ -60,17 +60,16 @@ def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveM
     (3, ['1/2', '0', '0', '1/2'], True)
     """
     mu = _rationals(polynomial)
-    delay = next(i for i, value in enumerate(mu) if value != 0)
-    core, size = mu[delay:], len(mu) - delay - 1
+    size = len(mu) - 1
     program, power, positive = _PhaseOne(size), [Fraction(i == 0) for i in range(size)], []
     while program.infeasible:
         positive = program.functional()
         program.add(power)
         top = power[-1] if size else Fraction(0)
-        power = [low - top * value / core[-1] for low, value in zip([0, *power], core[:-1], strict=False)]
+        power = [low - top * value / mu[-1] for low, value in zip([0, *power], mu[:-1], strict=False)]
     q = program.weights()
     u = [sum(a * b for a, b in zip(positive, z, strict=True)) for z in program.points[:-1]] if size else []
-    return PositiveMultiple(mu, (Fraction(0),) * delay + tuple(q), (Fraction(1),) * delay + tuple(u))
+    return PositiveMultiple(mu, tuple(q), tuple(u))
 
 
 def positive_weights(points: Sequence[Sequence[Fraction]]) -> list[Fraction] | None:
