@@ -52,7 +52,7 @@ def missed(M, H, times=lambda often: often, size=lambda energy: energy):
 MISSED = [
     lambda M, H: missed(M, H, times=lambda often: 1),
     lambda M, H: missed(M, H, times=lambda often: often**2),
-    lambda M, H: missed(M, H, size=torch.sqrt),
+    lambda M, H: missed(M, H, size=lambda e: e.where(e > 1e-12 * e.max(), 0).sqrt()),  # no root of rounding
     lambda M, H: 1 - missed(M, H),
 ]
 
