@@ -243,6 +243,16 @@ def test_attention_that_returns_no_weights():
         lens.operator(SilentAttention().eval(), x)
 
 
+def test_a_watched_module_keeps_no_hook():
+    module, x = nn.Linear(2, 2), torch.ones(2)
+    with pytest.raises(KeyError), _capture.watched(module) as seen:
+        y = module(x)
+        raise KeyError
+    assert not module._forward_hooks
+    (given,), found = seen[module]
+    assert given is x and found is y
+
+
 def test_numbers_that_are_none(build, ids):
     model = build("llama")
     first, second = lens.layers(model)

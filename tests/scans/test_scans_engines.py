@@ -236,6 +236,14 @@ def test_blocks_of_a_time_invariant_system_are_the_recurrence(N, d, p, T, batch,
         assert (got - wanted).abs().max() <= room * wanted.abs().max()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_a_loop_is_given_double_precision_without_gaps(dtype):
+    t = draw(3, 2).to(dtype).mT
+    found = _engine.array(t)
+    assert found.flags.c_contiguous and found.dtype.itemsize == (16 if dtype.is_complex else 8)
+    assert found.tolist() == t.tolist()
+
+
 @numba_here
 def test_blocks_are_left_to_systems_that_are_calm_and_to_calls_without_a_gradient(monkeypatch):
     runs, run = [], _engine.run

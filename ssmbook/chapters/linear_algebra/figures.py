@@ -22,7 +22,7 @@ def weyl(P, changes, R, rank_one):
     fig, (plane, values) = figure(ncols=2)
     turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)
     circle = torch.stack([turn.cos(), turn.sin()])
-    second = float(torch.linalg.svdvals(P)[1])
+    second = torch.linalg.svdvals(P)[1]
     for Q in changes:
         plane.plot(*((P + Q) @ circle), color=COLORS["blue"], ls="-", lw=1.3)
     plane.plot(*(P @ circle), color=COLORS["gray"], ls="-", lw=3)

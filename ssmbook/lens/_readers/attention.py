@@ -79,8 +79,7 @@ def _split(W_V, b_V, project, r: int, out, query=None) -> Heads:
 
 def weights_of(result, n: int) -> Tensor:
     """The attention weights (batch, H, n, n) among what a layer returned."""
-    parts = result if isinstance(result, (tuple, list)) else (result,)
-    for part in parts:
+    for part in result:
         if isinstance(part, Tensor) and part.ndim == 4 and part.shape[-2:] == (n, n):
             return part
     raise ValueError(
