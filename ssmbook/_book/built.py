@@ -13,6 +13,7 @@ from bs4 import BeautifulSoup
 from ssmbook._book.moved import MARK
 
 HTML = Path("_build/html")
+BREAK = "<wbr>"
 STATEMENTS = ("definition", "theorem", "lemma", "proposition", "corollary")
 # What a browser fetches as soon as the page opens: tags with an address, and relations of links.
 FETCHED = "script img iframe source video audio embed object track input".split()
@@ -32,7 +33,8 @@ def chapters(html):
 
 @cache
 def soup(path):
-    return BeautifulSoup(Path(path).read_text(encoding="utf-8"), "html.parser")
+    """A built page; where a phone may break a name is nothing to a reader of its text."""
+    return BeautifulSoup(Path(path).read_text(encoding="utf-8").replace(BREAK, ""), "html.parser")
 
 
 def leaves_the_site(address):

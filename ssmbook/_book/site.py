@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from docutils import nodes
 
+from ssmbook._book.built import BREAK
 from ssmbook.display._png import PIXELS, pixel_size, stacked
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
@@ -23,6 +24,8 @@ TOGGLE = '<summary><span class="toctree-toggle"'
 FORMULA = re.compile(r'([(“]*)(<span class="math [^>]*>[^<]*</span>)([^\s<&]*)')
 SOLUTION_TO = re.compile(r'(<p class="admonition-title">Solution to)(<a [^>]*>) ')
 UNBROKEN = '<span class="unbroken">'
+NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
+SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
 SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
 
 
@@ -89,11 +92,16 @@ def unbroken(found):
     return f"{UNBROKEN}{found[0]}</span>" if found[1] or found[3] else found[0]
 
 
+def syllables(found):
+    """A long name in code, with the places where a phone may break it: after a dot, before a capital."""
+    return SYLLABLE.sub(rf"\1{BREAK}", found[0])
+
+
 def finish_pages(app, exception):
     """Give pictures their size, formulas their stops and what unfolds companion pages a name.
 
-    The blank before a linked title is not part of the link. A page is light until a script says otherwise
-    ("auto" means neither).
+    Long names in code may break between their words. The blank before a linked title is not part of the link.
+    A page is light until a script says otherwise ("auto" means neither).
     """
     if exception is not None or app.builder.format != "html":
         return
@@ -101,6 +109,7 @@ def finish_pages(app, exception):
         text = page.read_text(encoding="utf-8")
         finished = IMAGE.sub(lambda found, page=page: with_size(found[0], page.parent), text)
         finished = finished if UNBROKEN in finished else FORMULA.sub(unbroken, finished)
+        finished = NAME.sub(syllables, finished)
         finished = SOLUTION_TO.sub(r"\1 \2", finished)
         finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)

@@ -44,6 +44,19 @@ FACTS = """() => {
     const right = Math.max(0, ...[...formula.getClientRects()].map((box) => box.right));
     return column && right > column.getBoundingClientRect().right + 1 && !scrolls(formula);
   };
+  const letters = (code) => {  // of a name that stands on two lines: each with its place, a blank without one
+    const walk = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), found = [];
+    for (const range = document.createRange(); walk.nextNode(); )
+      [...walk.currentNode.data].forEach((letter, i) => {
+        range.setStart(walk.currentNode, i);
+        range.setEnd(walk.currentNode, i + 1);
+        found.push([letter, range.getBoundingClientRect()]);
+      });
+    return found;
+  };
+  const torn = (code) => letters(code).some(([letter, box], i, all) => i && /\\w/.test(letter)
+    && /[a-zA-Z0-9]/.test(all[i - 1][0]) && !/[a-z][A-Z]/.test(all[i - 1][0] + letter)
+    && box.top > all[i - 1][1].bottom - 2);
   return {
     theme: document.documentElement.dataset.theme,
     formulas: all(".math").length,
@@ -52,7 +65,9 @@ FACTS = """() => {
     width: document.documentElement.scrollWidth - innerWidth,
     outside: all("article *:not(mjx-container *)").filter(sticksOut).map((n) => n.outerHTML.slice(0, 120)),
     parted: all("span.math mjx-math").filter(leavesColumn).map(text),
-    pushed: all(".pst-scrollable-table-container").filter((n) => n.scrollWidth > n.clientWidth + 1).length,
+    pushed: all(".pst-scrollable-table-container, .ssm-table")
+      .filter((node) => node.scrollWidth > node.clientWidth + 1).map(text),
+    torn: all("article code.literal").filter((n) => n.getClientRects().length > 1 && torn(n)).map(text),
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
       [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
     shift: window.shift,

@@ -20,10 +20,10 @@ def number(value: Any, digits: int = 3) -> str:
 
     Accepts Python, numpy and one-element torch scalars, real or complex; None becomes a dash, a bool yes or
     no. Reals from 0.001 to 99,999 are written out with trailing zeros (0.500), others with an exponent
-    (1.23e-05). Introduced in *two-ways-to-mix*.
+    (1.23e-05); from 10,000 on commas part the thousands. Introduced in *two-ways-to-mix*.
 
-    >>> number(2), number(0.123456), number("k")
-    ('2', '0.123', 'k')
+    >>> number(16384), number(0.123456), number("k")
+    ('16,384', '0.123', 'k')
     """
     digits = check_integer("digits", digits, low=1)
     if getattr(value, "ndim", 0) > 0:
@@ -34,9 +34,11 @@ def number(value: Any, digits: int = 3) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+    if isinstance(value, numbers.Integral):
+        return f"{value:,}" if abs(value) > 9999 else str(value)
+    if isinstance(value, numbers.Real):
         return _real(float(value), digits)
-    if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
+    if isinstance(value, numbers.Complex):
         sign = "-" if value.imag < 0 else "+"
         return f"{_real(value.real, digits)} {sign} {_real(abs(value.imag), digits)}i"
     return str(value)
@@ -50,7 +52,7 @@ def _real(value: float, digits: int) -> str:
     scientific = f"{value:.{digits - 1}e}"
     exponent = int(scientific.split("e")[1])
     if -3 <= exponent <= 4:
-        return f"{float(scientific):.{max(digits - 1 - exponent, 0)}f}"
+        return f"{float(scientific):{',' if exponent == 4 else ''}.{max(digits - 1 - exponent, 0)}f}"
     return scientific
 
 

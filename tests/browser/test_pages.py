@@ -126,16 +126,19 @@ def test_a_formula_stays_in_its_column(facts, name, view):
     assert not facts["parted"]
 
 
-@pytest.mark.parametrize(
-    ("name", "view"),
-    [
-        pytest.param(f"chapters/appendix/{name}", view, id=f"{name},{view}")
-        for name in ("notation", "verification")
-        for view in ("phone", "small")
-    ],
-)
-def test_on_a_phone_tables_of_words_are_not_pushed_aside(facts, name, view):
-    assert facts["pushed"] == 0
+@each_page("phone")
+def test_on_a_phone_no_table_is_pushed_aside(facts, name, view):
+    assert not facts["pushed"]
+
+
+@pytest.mark.parametrize("name", ["notation", "verification"])
+def test_tables_of_words_fit_the_narrowest_phone_too(open_page, disk, name):
+    assert not open_page(f"{disk}chapters/appendix/{name}.html", "small").facts["pushed"]
+
+
+@each_page("phone")
+def test_on_a_phone_a_name_in_code_breaks_between_its_words(facts, name, view):
+    assert not facts["torn"]
 
 
 @each_page("phone")
