@@ -138,9 +138,10 @@ def feature_row(exact, near, states, misplaced, chosen, needed):
     index of the one in ``near``; ``needed``: states of the exact table. Returns the figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
-    left.bar(range(len(exact)), exact, width=1.0, color=COLORS["gray"], alpha=0.45)
+    left.bar(range(len(exact)), exact.tolist(), width=1.0, color=COLORS["gray"], alpha=0.45)
     left.step(range(len(near)), near, where="mid", color=COLORS["orange"], linestyle=LINES["solid"], lw=1.5)
-    left.set(xlabel="input token j", title=f"one row, {states[chosen]} features", ylim=(0, 1.25 * max(exact)))
+    left.set(xlabel="input token j", title=f"one row, {states[chosen]} features")
+    left.set_ylim(0, 1.25 * float(exact.max()))
     right.semilogy(states, misplaced, color=COLORS["orange"], linestyle=LINES["solid"], marker="o", ms=3)
     right.plot(states[chosen], misplaced[chosen], "o", color=COLORS["orange"], ms=9)
     right.axvline(needed, color=COLORS["gray"], linestyle=LINES["dashed"])

@@ -120,9 +120,8 @@ def approximation(M, best, y, y_best, title, missing):
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
     for ax, lags, name in ((left, M, "target"), (middle, best, title)):
-        ax.imshow(
-            lags.flatten(1), cmap=DIVERGING, norm=Normalize(-top, top), aspect="auto", interpolation="nearest"
-        )
+        table = lags.flatten(1).numpy()
+        ax.imshow(table, cmap=DIVERGING, norm=Normalize(-top, top), aspect="auto", interpolation="nearest")
         ax.set(title=name, xticks=[], xlabel="entry of $M_τ$")
         ax.grid(False)
     left.set_ylabel("lag τ")

@@ -66,7 +66,7 @@ def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tens
     """
     fig, (top, strip) = figure(nrows=2, size=(3.6, 2.2), sharex=True, height_ratios=(4, 1))
     time = range(len(states))
-    top.bar(time, states, width=0.86, color=COLORS["sky"])
+    top.bar(time, states.tolist(), width=0.86, color=COLORS["sky"])
     for t in time:
         place = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
         top.annotate(f"{float(states[t]):g}", (t, float(states[t])), **place)
@@ -74,7 +74,7 @@ def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tens
         strip.text(t, 0, f"{float(gates[t]):g}", ha="center", va="center", color=hue)
         if writes[t]:
             strip.text(t, -0.7, f"+ {float(writes[t]):g}", ha="center", va="bottom")
-    strip.imshow(gates[None], cmap=SEQUENTIAL, vmin=0, vmax=1.35, aspect="auto")
+    strip.imshow(gates[None].numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1.35, aspect="auto")
     top.set(ylabel="state", ylim=(0, 1.22 * float(states.max())), yticks=[])
     strip.set(yticks=[], xticks=time, xlabel="time t", ylabel="gate")
     strip.spines[:].set_visible(True)
@@ -130,7 +130,7 @@ def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: 
     for ax, (name, table) in zip(axes, errors.items(), strict=True):
         unit = torch.finfo(getattr(torch, name)).eps
         table = table / unit
-        picture = ax.imshow(table.log10(), cmap=SEQUENTIAL, vmin=-1, vmax=2, aspect="auto")
+        picture = ax.imshow(table.log10().numpy(), cmap=SEQUENTIAL, vmin=-1, vmax=2, aspect="auto")
         ax.grid(False)
         ax.set(title=f"{name}, unit {unit:.1e}", xticks=range(len(columns)), yticks=range(len(forms)))
         ax.set_yticklabels(forms)
@@ -202,7 +202,7 @@ def chunk_blocks(m: torch.Tensor, Q: int):
     """
     fig, ax = figure(size="panel")
     size = m.abs() / m.abs().max()
-    ax.imshow(size.sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    ax.imshow(size.sqrt().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     ranks = {"on": set(), "below": set()}
     for i in range(0, len(m), Q):
         for j in range(0, i + 1, Q):

@@ -247,7 +247,7 @@ def past_and_future(table: torch.Tensor, m: int):
     N = numerical_rank(S, 1e-10)
     fig, (left, right) = figure(ncols=2)
     top = float(table.abs().max())
-    left.imshow(table, cmap=DIVERGING, vmin=-top, vmax=top)
+    left.imshow(table.numpy(), cmap=DIVERGING, vmin=-top, vmax=top)
     left.add_patch(Rectangle((-0.5, m - 0.5), m + 1, n - m, fill=False, lw=2))
     left.grid(False)
     left.set(xlabel="token j", ylabel="output i", xticks=range(0, n, 4), yticks=range(0, n, 4))

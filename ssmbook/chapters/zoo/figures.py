@@ -208,7 +208,7 @@ def layer(name, W, top):
     block_heatmap(W.to_dense().detach(), left)
     left.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output", title=name)
     sigma = W.spectrum()[:top] / W.spectrum()[0]
-    right.bar(range(1, len(sigma) + 1), sigma, color=COLORS[FAMILIES[family_of(name)]])
+    right.bar(range(1, len(sigma) + 1), sigma.tolist(), color=COLORS[FAMILIES[family_of(name)]])
     right.set(xlim=(0.3, top + 0.7), ylim=(0, 1.05), xlabel="direction", title=f"k = {W.interaction_rank()}")
     right.set(ylabel="size, relative to the first", xticks=[1, *range(4, top + 1, 4)])
     return fig
