@@ -66,7 +66,7 @@ def notebook(root, docname, solutions=True):
     address = f"{pages_address(repository(root)[0])}{docname}.html"
     source = read(page_file(root, docname))
     code = [c for c in source.cells if c.cell_type == "code" and TAG not in c.metadata.get("tags", [])]
-    chapter = Chapter(docname, address, INSTALL_TITLE + install_source(root), code, solutions)
+    chapter = Chapter(docname, address, INSTALL_TITLE + install_source(root, source), code, solutions)
     article = soup(root / HTML / f"{docname}.html").select_one("article")
     write(chapter, article)
     chapter.flush()

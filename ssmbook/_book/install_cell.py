@@ -1,11 +1,14 @@
 """The hidden first code cell of a notebook: on Colab it installs the library, elsewhere it does nothing."""
 
+import re
+
 import nbformat
 import yaml
 
 from ssmbook._book.release import in_the_making, tag
 
 TAG = "remove-cell"
+NUMBA = re.compile(r"^import numba$", re.M)
 
 
 def repository(root):
@@ -14,8 +17,10 @@ def repository(root):
     return settings["url"], settings["branch"]
 
 
-def install_source(root):
+def install_source(root, notebook=None):
     """The cell's text. It names this version's tag, which stays what it is.
+
+    Where a cell of the notebook imports Numba, the library comes with it; Colab's own is kept as it is.
 
     A version in the making has no tag yet: until it is released, its cell falls back to the branch.
     (``!pip``, because ``%pip`` says that the kernel may need a restart.)
@@ -24,8 +29,11 @@ def install_source(root):
     pip = f'!pip install -q "{{book}}@{tag()}"'
     if in_the_making(root):
         pip += f' 2> /dev/null || pip install -q "{{book}}@{branch}"'
+    cells = notebook.cells if notebook else ()
+    library = "ssmbook[fast]" if any(NUMBA.search(cell.source) for cell in cells) else "ssmbook"
     return (
-        f'try:\n    import ssmbook\nexcept ModuleNotFoundError:\n    book = "ssmbook @ git+{url}"\n    {pip}'
+        "try:\n    import ssmbook\nexcept ModuleNotFoundError:\n"
+        f'    book = "{library} @ git+{url}"\n    {pip}'
     )
 
 
@@ -34,7 +42,7 @@ def with_install_cell(notebook, root):
     position = next((i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"), None)
     if position is None:
         return notebook
-    source = install_source(root)
+    source = install_source(root, notebook)
     if "pip install" in notebook.cells[position].source:
         cell = notebook.cells[position]
         cell.source = source

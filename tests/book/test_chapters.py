@@ -50,7 +50,7 @@ def test_the_notebook_is_valid_and_in_the_stable_form(notebook):
 
 def test_the_first_code_cell_is_the_hidden_install_cell(notebook):
     first = code_cells(notebook)[0]
-    assert first.source == install_source(ROOT)
+    assert first.source == install_source(ROOT, notebook)
     assert TAG in first.metadata.tags
 
 

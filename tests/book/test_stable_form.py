@@ -174,3 +174,9 @@ def test_the_install_cell_is_put_once_and_renewed(book):
         assert [cell.source for cell in only_code(notebook)] == [install_source(book), "x = 1"]
     (book / "_config.yml").write_text(CONFIG.replace("a/b", "c/d"), encoding="utf-8")
     assert "c/d" in only_code(with_install_cell(notebook, book))[0].source
+
+
+def test_a_notebook_that_imports_numba_asks_for_the_library_with_it(book):
+    for line, library in {"import numba": "ssmbook[fast]", "print('import numba')": "ssmbook"}.items():
+        notebook = with_install_cell(new_notebook(cells=[new_code_cell(f"import math\n{line}\n")]), book)
+        assert f'"{library} @ git+' in only_code(notebook)[0].source
