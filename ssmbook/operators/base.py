@@ -120,10 +120,15 @@ class InteractionOperator(Spectral, ABC):
         """
         i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
         i, j = (_tokens(given, self.n) for given in (i, j))
-        if isinstance(i, int):
-            return self._row(i)[..., j, :, :]
-        if isinstance(j, int):
-            return self._column(j)[..., i, :, :]
+        single = isinstance(i, int), isinstance(j, int)
+        blocks = self._grid(*([k] if isinstance(k, int) else k for k in (i, j)))
+        blocks = blocks[..., 0, :, :] if single[1] else blocks
+        return blocks.select(-3 if single[1] else -4, 0) if single[0] else blocks
+
+    def _grid(self, i: list[int], j: list[int]) -> torch.Tensor:
+        """The blocks W_ij of some output and some input tokens, (..., len(i), len(j), p, d)."""
+        if len(j) == 1 < len(i):
+            return self._column(j[0])[..., i, None, :, :]
         rows = [self._row(k)[..., j, :, :] for k in i]
         return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(j), self.p, self.d)
 

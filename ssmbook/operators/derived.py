@@ -39,6 +39,9 @@ class SumOperator(InteractionOperator):
     def _row(self, i):
         return sum(term._row(i) for term in self.terms)
 
+    def _grid(self, i, j):
+        return sum(term._grid(i, j) for term in self.terms)
+
     def rows(self) -> Iterator[torch.Tensor]:
         for parts in zip(*(term.rows() for term in self.terms), strict=True):
             yield sum(parts)
@@ -128,6 +131,9 @@ class TransposedOperator(InteractionOperator):
 
     def _column(self, j):
         return self.operand._row(j).mT
+
+    def _grid(self, i, j):
+        return self.operand._grid(j, i).transpose(-4, -3).mT
 
     def to_dense(self) -> torch.Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT

@@ -56,6 +56,9 @@ class DiagonalOperator(InteractionOperator):
     def _column(self, j):
         return torch.diag_embed(self._values(self.channels._column(j)))
 
+    def _grid(self, i, j):
+        return torch.diag_embed(self.channels._grid(i, j)[..., 0, 0].movedim(-3, -1))
+
     def to_dense(self) -> torch.Tensor:
         return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))
 

@@ -39,6 +39,9 @@ class FactorizedOperator(InteractionOperator):
     def _column(self, j):
         return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
 
+    def _grid(self, i, j):
+        return torch.einsum("...hij,...hpd->...ijpd", self.alpha[..., i, :][..., j], self.V)
+
     def to_dense(self) -> torch.Tensor:
         return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
 

@@ -48,6 +48,22 @@ def test_indices_pick_blocks(kind, batch):
             W[bad]
 
 
+def test_a_block_is_made_without_its_row(monkeypatch):
+    """Of heads, and what stands on them: a row of a wide layer is gigabytes."""
+    random = torch.Generator().manual_seed(0)
+    shapes = (2, 5, 5), (2, 3, 4), (5, 5, 3, 4)
+    alpha, V, blocks = (torch.randn(*shape, generator=random, dtype=F64) for shape in shapes)
+    heads = FactorizedOperator(alpha, V)
+    channels = FactorizedOperator(alpha[:, None], V[:, None, :1, :1])
+    for W in (heads, heads.T, heads + DenseOperator(blocks), DiagonalOperator(channels)):
+        dense = W.to_dense()
+        with monkeypatch.context() as patch:
+            patch.setattr(FactorizedOperator, "_row", None)
+            patch.setattr(FactorizedOperator, "_column", None)
+            close(W[1, 3], dense[1, 3])
+            close(W[:2, -1], dense[:2, -1])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_to_and_detach_keep_the_kind_and_the_numbers(kind, dtype):
     W, random = kind.operator((2,))
