@@ -102,6 +102,9 @@ def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple
     try:
         with eager_attention(model) as notes:
             model(*kwargs.pop("", ()), **kwargs)
+    except (IndexError, RuntimeError, TypeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"inputs must suit {type(model).__name__}; its forward pass said {said}") from error
     finally:
         for hook in hooks:
             hook.remove()

@@ -155,6 +155,8 @@ def as_layer(layer: MixingLayer | nn.Module) -> MixingLayer:
     if not isinstance(layer, nn.Module):
         raise TypeError(f"layer must be one of lens.layers(model) or a module; got {type(layer).__name__}")
     family = family_of(layer)
+    if family is None and any(family_of(module) for module in layer.modules()):
+        raise ValueError(f"layer must be one of lens.layers(model); got the model, a {type(layer).__name__}")
     if family is None:
         raise ValueError(unknown_words({"": type(layer).__name__}))
     return MixingLayer("", layer, family.name, layer)

@@ -189,10 +189,16 @@ def test_inputs_that_cannot_be_read(build, ids):
             ValueError,
             "inputs, the input of layers.0.self_attn, must be finite; got 120",
         ),
+        (torch.zeros(5, 23), ValueError, "inputs must suit LlamaModel; its forward pass said RuntimeError"),
+        (ids(9) + 9999, ValueError, "inputs must suit LlamaModel; its forward pass said IndexError: index"),
     ]
     for inputs, error, words in refused:
         with pytest.raises(error, match=words):
             lens.operator(layer, inputs)
+    with pytest.raises(ValueError, match="inputs must suit LlamaAttention; its forward pass said TypeError"):
+        lens.operator(layer.module, torch.zeros(5, 24))  # alone it is not told the positions
+    with pytest.raises(ValueError, match="one of lens.layers.model.; got the model, a LlamaModel"):
+        lens.operator(model, ids(9))
     with pytest.raises(ValueError, match="part must be one of core, mixer; got 'head'"):
         lens.operator(layer, ids(9), part="head")
 
