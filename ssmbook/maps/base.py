@@ -117,20 +117,22 @@ class RecurrentMap(SequenceMap):
     @abstractmethod
     def _step(self, x_t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def step(self, x_t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, x_t: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One token in, one token out: the same outputs as ``forward``, from a state.
 
-        x_t: (..., d); state: what ``initial_state`` or the last ``step`` returned, same batch shape.
-        Returns y_t (..., p) and the next state; neither argument is changed. Raises ``ValueError`` or
-        ``TypeError`` for a token or a state that does not fit. Introduced in *zoo*.
+        x_t: (..., d); state: what ``initial_state`` or the last ``step`` returned, same batch shape (None:
+        the zero state). Returns y_t (..., p) and the next state; neither argument is changed. Raises
+        ``ValueError`` or ``TypeError`` for a token or a state that does not fit. Introduced in *zoo*.
 
         >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
-        >>> y, state = layer.step(x[0], layer.initial_state())
+        >>> y, state = layer.step(x[0])
         >>> torch.allclose(y, layer(x)[0], atol=1e-5)
         True
         """
         check_shape("x_t", x_t, "... d", {"d": self.d})
         self._check_alike("x_t", x_t)
+        if state is None:
+            state = self.initial_state(x_t.shape[:-1])
         self._check_state(state, x_t.shape[:-1])
         return self._step(x_t, state)
 

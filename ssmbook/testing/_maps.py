@@ -202,7 +202,7 @@ class RecurrentMapContract(MapContract):
     def test_steps_make_the_whole(self, batch, n):
         m = self.map()
         x = self.tokens(m, *batch, n)
-        state, outputs = m.initial_state(batch), []
+        state, outputs = None, []
         for x_t in x.unbind(-2):
             y_t, state = m.step(x_t, state)
             outputs.append(y_t)
@@ -249,6 +249,6 @@ class RecurrentMapContract(MapContract):
         other = torch.complex64 if state.is_complex() else torch.float32
         refuses(lambda: m.step(x_t, m.initial_state()), ValueError, "a state without the batch of the token")
         refuses(lambda: m.run(x_t[:, None], state[..., :-1]), ValueError, "a state that is too small")
-        refuses(lambda: m.step(x_t, None), TypeError, "a state that is no tensor")
+        refuses(lambda: m.step(x_t, []), TypeError, "a state that is no tensor")
         refuses(lambda: m.step(x_t, state.to(other)), TypeError, "a state of another dtype")
         refuses(lambda: m.step(x_t[:, :-1], state), ValueError, "a token that is too narrow")

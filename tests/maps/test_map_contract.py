@@ -111,7 +111,7 @@ def test_messages_name_the_state(name):
     bad = [
         (lambda: m.step(x_t, m.initial_state()), ValueError, "state must"),
         (lambda: m.run(x_t[:, None].expand(2, 5, D), small), ValueError, "state must"),
-        (lambda: m.step(x_t, None), TypeError, "state must be a floating-point .*; got NoneType"),
+        (lambda: m.step(x_t, []), TypeError, "state must be a floating-point .*; got list"),
         (lambda: m.step(x_t, state.to(other)), TypeError, "state must have the dtype of the initial state"),
         (lambda: m.step(x_t[:, :3], state), ValueError, r"x_t must have shape \(\.\.\., d\) with d = 4; got"),
     ]

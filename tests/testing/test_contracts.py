@@ -256,12 +256,16 @@ def careless(takes):
 
 
 CARELESS = {
-    "a state without the batch": lambda state, wanted: state is not None and state.dim() < wanted.dim(),
-    "a state that is too small": lambda state, wanted: (
-        state is not None and state.shape[-1] < wanted.shape[-1]
+    "a state without the batch": lambda state, wanted: (
+        isinstance(state, torch.Tensor) and state.dim() < wanted.dim()
     ),
-    "a state that is no tensor": lambda state, wanted: state is None,
-    "a state of another dtype": lambda state, wanted: state is not None and state.dtype != wanted.dtype,
+    "a state that is too small": lambda state, wanted: (
+        isinstance(state, torch.Tensor) and state.shape[-1] < wanted.shape[-1]
+    ),
+    "a state that is no tensor": lambda state, wanted: not isinstance(state, torch.Tensor),
+    "a state of another dtype": lambda state, wanted: (
+        isinstance(state, torch.Tensor) and state.dtype != wanted.dtype
+    ),
 }
 
 
