@@ -182,6 +182,7 @@ def test_rnn_slopes_are_derivative_and_chord():
         lambda: flow.matching_head(randn(3, 4), logit=1.0),
         lambda: flow.matching_head(randn(1, 1), logit=1.0),
         lambda: flow.matching_head(randn(3, 3), logit=math.nan),
+        lambda: flow.matching_head(torch.full((3, 3), math.nan), logit=1.0),
         lambda: flow.place_match(randn(5, 3), 5),
         lambda: flow.place_match(randn(5, 3), 0),
         lambda: flow.place_source(randn(5, 1), 2),

@@ -69,6 +69,12 @@ def test_envelope_of_an_oscillating_profile(rho, theta):
     assert fit.intercept == pytest.approx(0.0, abs=0.06)
 
 
+def test_both_ends_of_a_flat_top_are_peaks():
+    norms = torch.tensor([1.0, 2.0, 2.0] * 3 + [1.0], dtype=F64)
+    fit = gradients.fit_log_slope(torch.arange(10), norms, envelope=True)
+    assert fit.points == 6 and fit.intercept == pytest.approx(math.log(2))
+
+
 def test_window_and_order_of_points():
     tau = torch.arange(100)
     norms = torch.where(tau < 50, 0.5 ** tau.double(), 0.5**50 * 0.9 ** (tau - 50).double())
