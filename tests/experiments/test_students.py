@@ -34,6 +34,12 @@ def test_each_problem_has_its_own_optimizer():
     assert (history.diff(dim=0) <= 0).all() and len(history) <= 81
 
 
+def test_the_first_step_has_length_one_however_steep():
+    start = torch.zeros(2, 2, dtype=F64)
+    point, *_ = minimize(lambda z: z @ torch.tensor([300.0, -400.0], dtype=F64), start, steps=1)
+    assert torch.allclose(point, torch.tensor([-0.6, 0.8], dtype=F64).expand(2, 2), rtol=1e-15)
+
+
 def test_against_another_implementation():
     g = torch.Generator().manual_seed(1)
     root = torch.randn(3, 7, 7, dtype=F64, generator=g)
