@@ -27,6 +27,12 @@ def test_the_tiles_on_the_left_are_the_table_times_the_tiles_on_the_right(k, p, 
     assert f"{int((c[:rows] < 0).sum())} of the {rows * k} coefficients are negative" in alt
 
 
+def test_the_past_ends_with_the_cut():
+    W = torch.zeros(3, 3, 1, 2, dtype=F64)
+    W[1, 1, 0, 1] = 1.0
+    assert "rank 1" in figures.two_ranks(W, cut=1)[0].axes[0].get_title()
+
+
 @pytest.mark.parametrize(("poles", "rank"), [(1, 1), (2, 2), (2, 3), (3, 1)])
 def test_the_framed_block_counts_states_and_the_tall_table_heads(poles, rank):
     R = torch.randn(poles, 3, rank, **like(2)) @ torch.randn(poles, rank, 3, **like(3))

@@ -139,7 +139,8 @@ def test_the_shaded_half_plane_holds_all_lags_or_they_surround_zero(poles, count
     ax = fig.axes[0]
     points = np.stack(ax.get_lines()[0].get_data(), axis=1)
     assert np.allclose(points, [[pole**tau for pole in poles] for tau in range(20)])
-    assert f"{count} heads" in ax.get_title() and f"{count} heads" in alt
+    held = "in a half-plane" if count == 2 else "around zero"
+    assert f"{count} heads" in ax.get_title() and f"{held}, {count} heads" in alt
     shaded = ax.patches[0].get_path()
     if count == 2:
         assert all(shaded.contains_point(point) for point in points)

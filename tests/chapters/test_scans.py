@@ -118,6 +118,8 @@ def test_a_block_from_zero_lacks_the_faded_state_before_it():
             assert np.allclose(zeroed + before * a ** np.arange(1, 5), whole.get_ydata()[4 * k : 4 * k + 4])
         assert f"{name}, {a**4:.3f}" in alt
         assert ax.get_title() == name
+    (end,) = [note for note in fig.axes[0].texts if note.get_text() == "from zero"]
+    assert end.xy == (11, kinds["sum"][1][-1, -1])
 
 
 def test_a_held_state_stands_over_its_gates_and_writes():

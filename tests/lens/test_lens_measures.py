@@ -177,6 +177,7 @@ def test_a_wide_layer_is_counted_by_certified_bounds(build, ids, monkeypatch):
     monkeypatch.setattr(_measure, "_WIDE", 40)
     wide = _measure.measure(reads, gradient=False)
     assert wide.common == {} and wide.heads == exact.heads and not exact.at_most
+    assert wide.spectrum[0] == exact.spectrum[0] == 1
     for kept, other in ((wide.counts, exact.counts), (wide.weighted, exact.weighted)):
         assert kept == other
     assert all(a >= b for a, b in zip(wide.rank, exact.rank, strict=True))

@@ -96,6 +96,7 @@ def test_the_floor_of_inputs_that_leave_directions_out():
 
 def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
     zero = LagOperator(torch.zeros(3, 2, 2, dtype=F64))
+    assert zero.floor(99) == LagOperator(torch.zeros(2, 0, 3)).floor(99) == 0
     assert bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
     bounds = zero.spectrum_bounds()
     assert bounds.floor(0) == bounds.rank() == bounds.epsilon_heads(0) == bounds.epsilon_heads(0.1) == (0, 0)

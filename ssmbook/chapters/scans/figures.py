@@ -53,7 +53,7 @@ def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
         (middle, states[middle], "the state", "blue", -8, 8),
         (end, blocks[-1, -1], "from zero", "orange", 4, 14),
     ):
-        label_line(axes[0], at, float(height), words, color=COLORS[hue], dx=dx, dy=dy, ha="right")
+        label_line(axes[0], at, height, words, color=COLORS[hue], dx=dx, dy=dy, ha="right")
     return fig, (
         f"What the last block, run from zero, lacks at its end, over the state before it: {'; '.join(told)}."
     )
