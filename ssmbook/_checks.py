@@ -207,6 +207,8 @@ def check_finite(name: str, tensor: torch.Tensor, *, meta_ok: bool = False) -> N
 def check_integer(name: str, value, *, low: int, high: int | None = None) -> int:
     """The ``int`` that ``value`` is or stands for, ``low <= value <= high``, else a refusal."""
     given = value
+    if isinstance(value, torch.SymInt):  # a length that torch.export leaves open
+        return value
     if isinstance(value, torch.Tensor) and value.ndim == 0:
         check_values(name, value)
         value = value.item()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.maps import (
+    Attention,
     activate,
     alibi_bias,
     causal_mask,
@@ -171,3 +172,13 @@ def test_inverse_softplus():
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call(randn(2, 5, 3))
+
+
+@pytest.mark.parametrize("options", [{}, {"alibi": True, "sink": True}])
+def test_attention_is_exported_with_its_length_left_open(options):
+    layer = Attention(4, 3, H=2, head_width=2, dtype=torch.float64, **options)
+    x = torch.randn(2, 17, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    length = ({1: torch.export.Dim("n")},)
+    exported = torch.export.export(layer, (x[:, :5].contiguous(),), dynamic_shapes=length).module()
+    for n in (1, 17):
+        torch.testing.assert_close(exported(x[:, :n]), layer(x[:, :n]))
