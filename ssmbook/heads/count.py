@@ -75,6 +75,8 @@ class Count:
     def __eq__(self, other) -> bool:
         if isinstance(other, Count):
             return self.settled and other.settled and self.low == other.low
+        if getattr(other, "ndim", None) == 0:  # a number of NumPy or torch
+            other = other.item()
         if isinstance(other, (int, float)) and not isinstance(other, bool):
             return self.settled and self.low == other
         return NotImplemented

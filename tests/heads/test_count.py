@@ -3,7 +3,9 @@
 import inspect
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from ssmbook import heads
 from ssmbook.heads.count import Count
@@ -40,6 +42,12 @@ def test_an_open_or_impossible_count_gives_no_number(count, short, sentence):
 def test_open_counts_are_never_equal_and_impossible_ones_are():
     assert Count(2, 3, "") != Count(2, 3, "")
     assert Count(math.inf, math.inf, "") == math.inf and Count(0, 0, "") == 0 and Count(1, 1, "") != True  # noqa: E712
+
+
+def test_a_count_equals_a_number_of_numpy_or_torch():
+    count, rank = Count(5, 5, "spectrum"), torch.tensor(5)
+    assert count == rank and rank == count and count == np.int64(5) and count != torch.tensor(4)
+    assert Count(4, 6, "") != rank and Count(1, 1, "") != torch.tensor(True)
 
 
 def test_equal_counts_have_one_hash_that_of_their_number():
