@@ -106,7 +106,9 @@ def part_four():
                 given({"turn": kinds, "flip": kinds}, {"turn": ends, "flip": ends | {"rank one": 1}})
             ],
             "data": [given(few, [[1.0, 0.6, 0.4], [0.9, 0.5, 0.3]])],
-            "arrivals": [given(steps, rows, rows[::-1], sigma, shown=(1, 2))],
+            "arrivals": [given(steps, {"all": rows, "some": rows[:2] * 2}, rows[::-1], sigma, shown=(1, 2))],
+            "predicted": [given([jobs["teacher 7"]], jobs["teacher 2"], jobs["shuffled target"])],
+            "found_pairs": [given([1, 2], [[0.3, 0.2], [0.1, 0.1]], [1.0, 0.5, 0.4], 2)],
         },
         "tasks": {
             "strips": [given(sequences)],
@@ -160,6 +162,9 @@ def calls():
         },
         "gates_and_depth": {
             "gate_strip": [given(0.3, 5)],
+            "doubling_tree": [given(3, 5), given(4, 11)],
+            "prices": [given({"decays": (8, True), "turn": (2, False)}, 16)],
+            "gate_range": [given((0.95, 0.3), {"single": (2.0**-126, 127)})],
             "log_ratios": [given({"gated": (FADE, SLOW), "two": (FADE + SLOW, SLOW)})],
             "stack_paths": [given(1), given(3)],
             "depth_frame": [given(causal(2, 3), [1], 4), given(causal(2, 3, seed=1), [1, 2, 4], 4)],
@@ -205,6 +210,8 @@ def calls():
         },
         "interaction_rank_gap": {
             "two_tokens": [given(0.7)],
+            "lonely_clock": [given(0.7, 20, (1, 11))],
+            "tail": [given(10 ** randn(40), 0.7)],
             "three_tests": [given(0.9, 0.5)],
             "price": [given(torch.logspace(-2, 0, 5, dtype=F64), randn(5, 3).abs() + 100, 0.7)],
             "clock_frame": [given(0.0), given(2.2)],
@@ -270,6 +277,7 @@ def calls():
             "recall": [given([2, 4], {"up: one": [0.0, 1.0], "near": [0.0, 0.99]})],
         },
         "two_ways_to_mix": {
+            "average_twice": [given(torch.tensor([1.0, 0, 0, 2.0, 0]), 0.5)],
             "memory": [given(0.2), given(0.999)],
             "two_tables": [given({"average": toeplitz(FADE), "softmax": toeplitz(SLOW)}, [*"abacab"])],
             "plane_of_lags": [given(0.3, 7), given(3.0, 7)],

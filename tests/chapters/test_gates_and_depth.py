@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import like
+from helpers import crossed, like, points
 
 from ssmbook.chapters.gates_and_depth import figures
 from ssmbook.heads import residual_stack_operator
@@ -72,3 +72,59 @@ def test_the_ways_through_a_stack_end_in_as_many_matrices_as_its_rank(L):
         blue = [line for line in ax.get_lines() if line.get_color() == figures.COLORS["blue"]]
         assert all(np.diff(line.get_ydata()) > 0 for line in blue) and 2 * len(blue) == len(ax.get_lines())
     assert {text.get_text() for text in fig.axes[0].texts} >= {"I", f"V{'₁₂₃'[L - 1]}"}
+
+
+@pytest.mark.guards("prop-doubling-heads")
+@pytest.mark.parametrize(("L", "lag"), [(3, 5), (4, 11)])
+def test_every_token_has_one_way_to_the_last_output_and_each_head_its_step(L, lag):
+    fig, alt = figures.doubling_tree(L, lag)
+    n, edges = 2**L, {}
+    for line in fig.axes[0].get_lines()[:-1]:
+        (start, layer), (end, above) = points(line)
+        assert above == layer + 1 and end - start in (0, 2**layer)
+        edges.setdefault((end, above), set()).add((start, layer))
+        if line.get_color() != figures.COLORS["orange"]:
+            assert (line.get_color() == figures.COLORS["blue"]) == (end > start)
+    below = [(n - 1, L)]
+    for _ in range(L):
+        below = [place for each in below for place in edges[each]]
+    assert sorted(token for token, _ in below) == list(range(n))
+    orange = [
+        points(line) for line in fig.axes[0].get_lines() if line.get_color() == figures.COLORS["orange"]
+    ]
+    assert orange[0][0, 0] == n - 1 - lag and orange[-1][1, 0] == n - 1
+    steps = [int(way[1, 0] - way[0, 0]) for way in orange if way[1, 0] > way[0, 0]]
+    assert sum(steps) == lag and fig.axes[0].get_title() == f"{lag} places back = " + " + ".join(
+        map(str, steps)
+    )
+    assert " and ".join(map(str, steps)) in alt
+
+
+def test_prices_stand_at_the_counts():
+    systems = {"eight decays": (8, True), "rotation": (2, False), "register": (16, False), "four": (4, False)}
+    fig, alt = figures.prices(systems, 16)
+    ax = fig.axes[0]
+    marks = {
+        marker: [points(line) for line in ax.get_lines() if line.get_marker() == marker] for marker in "|os"
+    }
+    assert [place[0, 0] for place in marks["o"]] == [8, 2, 16, 4] and len(marks["s"]) == 1
+    assert [place[:, 0].tolist() for place in marks["|"]] == [[3, 4], [1, 4], [4, 4], [2, 4]]
+    assert "rotation: 2 heads, none between gates, 1 to 4 layers" in alt and crossed(ax) == set()
+
+
+def test_the_range_of_a_gate_ends_where_numbers_do():
+    ends = {
+        name: (torch.finfo(dtype).tiny, 1 - round(np.log2(torch.finfo(dtype).tiny)))
+        for name, dtype in (("single", torch.float32), ("double", torch.float64))
+    }
+    fig, alt = figures.gate_range((0.95, 0.5, 0.3), ends)
+    ax = fig.axes[0]
+    gates = [
+        points(line) for line in ax.get_lines() if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"
+    ]
+    assert [round(10 ** (gate[1, 1] / gate[1, 0]), 9) for gate in gates] == [0.95, 0.5, 0.3]
+    dots = [points(line)[0] for line in ax.get_lines() if line.get_marker() == "o"]
+    for (last, power), (smallest, most) in zip(dots, ends.values(), strict=True):
+        assert last == most - 1 and 10.0**power == pytest.approx(smallest, rel=1e-9)
+        assert last * np.log10(0.5) == pytest.approx(power) and f"{most:,} tokens" in alt
+    assert crossed(ax) == set()

@@ -94,3 +94,30 @@ def test_the_price_is_drawn_over_its_bound():
 def test_the_names_of_two_tokens_lie_on_nothing():
     fig, _ = figures.two_tokens(0.7)
     assert [crossed(ax) for ax in fig.axes] == [set()] * 3
+
+
+@pytest.mark.guards("thm-single-head")
+def test_the_lonely_clock_leaves_the_line_by_the_sine():
+    fig, alt = figures.lonely_clock(0.7, 20, (1, 11))
+    circle, values = fig.axes
+    outputs = [np.linalg.matrix_power(turn(0.7), lag) @ [1, 0] for lag in range(20)]
+    assert np.allclose(points(circle.get_lines()[-1]), outputs)
+    assert np.allclose(points(values.get_lines()[-1])[:, 1], np.abs(np.array(outputs)[:, 1]))
+    for ax in (circle, values):
+        orange = [line for line in ax.get_lines() if line.get_color() == figures.COLORS["orange"]]
+        assert [abs(points(line)[1, 1]) for line in orange] == pytest.approx([math.sin(0.7), math.sin(7.7)])
+        assert crossed(ax) == set()
+    assert "0.644 at lag 1, 0.988 at lag 11, at most 0.988" in alt
+
+
+def test_the_tail_of_the_price_follows_its_law():
+    t = math.sin(0.7) * (((torch.arange(400, dtype=F64) + 0.5) / 400) ** -2 - 1).sqrt()
+    fig, alt = figures.tail(t, 0.7)
+    law, dots = fig.axes[0].get_lines()
+    assert np.allclose(points(law)[:, 1], 1 / np.sqrt(1 + (points(law)[:, 0] / math.sin(0.7)) ** 2))
+    assert all((t >= price).double().mean() == pytest.approx(share) for price, share in points(dots))
+    assert f"at least 10 on {float((t >= 10).double().mean()):.3f}" in alt and crossed(fig.axes[0]) == set()
+
+
+def test_the_names_of_the_lengths_lie_on_nothing():
+    assert crossed(figures.clock_frame(0.7).axes[1]) == set()

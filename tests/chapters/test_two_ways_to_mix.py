@@ -38,6 +38,36 @@ def test_dots_lie_where_the_lag_operators_are_and_gray_is_what_the_best_head_mis
     assert np.interp(theta, *points(curve).T) == pytest.approx(share, abs=2e-3)
 
 
+@pytest.mark.parametrize("a", [0.5, 0.8])
+def test_the_bars_are_the_state_and_the_framed_row_times_the_inputs_is_the_last(a):
+    x = torch.tensor([1.0, 0, 0, 2.0, 0], dtype=torch.float64)
+    fig, alt = figures.average_twice(x, a)
+    bars, table = fig.axes
+    h, states = 0.0, []
+    for value in x.tolist():
+        h = a * h + (1 - a) * value
+        states.append(h)
+    tops = [bar.get_y() + bar.get_height() for bar in bars.patches]
+    assert np.allclose(tops[5:], states) and np.allclose(tops[:5], [(1 - a) * a**i for i in range(5)])
+    weights = np.asarray(table.get_images()[0].get_array())
+    assert np.allclose(weights @ x.numpy(), states) and table.patches[0].get_y() == 3.5
+    numbers = {text.get_position(): float(text.get_text()) for text in table.texts}
+    assert (
+        numbers == pytest.approx({(j, i): weights[i, j] for j, i in numbers}, abs=5.1e-4)
+        and len(numbers) == 15
+    )
+    assert f"{(1 - a) * a**4:.3f} plus {2 * (1 - a) * a:.3f}" in alt
+    fig.canvas.draw()
+    boxes = [bar.get_window_extent() for bar in bars.patches]
+    assert not any(text.get_window_extent().overlaps(box) for text in bars.texts for box in boxes)
+
+
+def test_the_names_of_the_costs_lie_on_nothing():
+    lengths = [2**e for e in range(4, 17)]
+    fig, _ = figures.costs(lengths, [32 * n * n for n in lengths], [8256 * n for n in lengths], 258)
+    assert crossed(fig.axes[0]) == set()
+
+
 @pytest.mark.parametrize("a", [0.2, 0.5, 0.95, 0.999])
 def test_memory_shows_the_weights_of_the_recurrence(a):
     left, right = figures.memory(a).axes

@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 import torch
+from helpers import crossed
 
 from ssmbook import lens
 from ssmbook.chapters.gradient_flow import figures as flow
@@ -267,12 +268,47 @@ def test_errors_on_data_stand_over_their_law_and_the_floor_ends_at_k():
 def test_singular_values_arrive_beside_their_law():
     steps, sigma = [10, 20, 40, 80, 160], [3.0, 2.0, 1.0]
     found, law = ([[value * (t + shift) / 160 for value in sigma] for t in steps] for shift in (0, 1))
-    (ax,) = learning.arrivals(steps, found, law, sigma, shown=(1, 3)).axes
+    spectra = {"population": law, "samples": found}
+    fig, alt = learning.arrivals(steps, spectra, law, sigma, shown=(1, 3))
+    ax, stairs = fig.axes
     wanted = []
     for r in (0, 2):
         wanted += [(steps, [row[r] for row in found]), (steps[::2], [row[r] for row in law[::2]])]
     assert lines(ax) == wanted
     assert [(text.get_text(), text.xy) for text in ax.texts] == [("1", (160, 3.0)), ("3", (160, 1.0))]
+    assert [list(line.get_ydata()) for line in stairs.get_lines()] == [
+        [0, 0, 0, 3, 3],
+        [0, 0, 0, 0, 3],
+        [0, 0, 3],
+    ]
+    assert "population 80, 80; samples 160, 160; law 80, 80" in alt
+    assert [text.get_text() for text in stairs.texts] == ["— population", "– samples", "○ law"]
+
+
+def test_every_student_ends_on_its_floor_and_the_shuffled_teacher_at_its_own_count():
+    jobs = measurement("learning-heads").results
+    teachers = [jobs[f"teacher {i}"] for i in range(8)]
+    fig, alt = learning.predicted(teachers, teachers[2], jobs["shuffled target"])
+    each, control = fig.axes
+    diagonal, dots = each.get_lines()
+    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) and len(dots.get_xdata()) == 80
+    assert all(abs(error / floor - 1) < 1e-4 for floor, error in dots.get_xydata())
+    ends = [
+        next(H for H, error in line.get_xydata() if error <= learning.LEAST) for line in control.get_lines()
+    ]
+    assert ends == [teachers[2]["k"], 12] == [3, 12] and "at most 1.0000 times" in alt
+    assert "0.022 at H = 2" in alt and "0.0035 at H = 11" in alt and crossed(control) == set()
+
+
+def test_pairwise_heads_beat_fixed_ones_and_miss_the_exact_ones():
+    pairs = measurement("learning-heads").results["pairwise"]
+    fig, alt = learning.found_pairs(pairs["H"], pairs["trained"], pairs["floor"], 2)
+    ax = fig.axes[0]
+    fixed, trained, exact = ax.get_lines()[0], ax.get_lines()[1], ax.get_lines()[-1]
+    assert list(fixed.get_ydata()) == [pairs["floor"][H] for H in (1, 2, 3)]
+    assert list(trained.get_ydata()) == [median(errors) for errors in pairs["trained"]]
+    assert [H for H, y in exact.get_xydata() if y == 0] == [2, 3]
+    assert "0.064 and 0.262 at H = 2" in alt and crossed(ax) == set()
 
 
 def test_the_clock_is_drawn_from_the_first_token_over_chance():

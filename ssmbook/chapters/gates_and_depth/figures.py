@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
@@ -46,6 +46,89 @@ def gate_strip(lam, n):
         f"decaying table, from 1 down to {lam ** (n - 1):.1e}."
     )
     return fig, alt
+
+
+def doubling_tree(L, lag):
+    """Draw the way of each of 2^L tokens to the last output, through L layers that read 1, 2, 4, ... back.
+
+    Gray along the skip, blue through a head; the way of the token ``lag`` places back is orange. Returns
+    ``fig, alt``.
+    """
+    fig, ax = figure(size="panel")
+    n = 2**L
+    for token in range(n):
+        ends = [token + (n - 1 - token) % 2**layer for layer in range(L + 1)]
+        way = {"color": COLORS["orange"], "lw": 2.6, "zorder": 4} if token == n - 1 - lag else {}
+        for layer, (start, end) in enumerate(pairwise(ends)):
+            color, width = (COLORS["blue"], 1.6) if end > start else (COLORS["gray"], 1.0)
+            options = {"color": color, "lw": width, "zorder": 2 + (end > start)} | way
+            ax.plot((start, end), (layer, layer + 1), ls="-", **options)
+    ax.plot(range(n), [0] * n, "o", color=COLORS["black"], ls="none", ms=3, zorder=5)
+    steps = [2**layer for layer in range(L) if lag >> layer & 1]
+    ax.set(xlabel="token", ylabel="after layer", yticks=range(L + 1), xticks=range(0, n, 3))
+    ax.set_title(f"{lag} places back = " + " + ".join(map(str, steps)))
+    ax.grid(False)
+    return fig, (
+        f"The {n} tokens below, the last output on top, {L} layers between. From every token one way leads "
+        f"up: layers step {', '.join(str(2**layer) for layer in range(L))} places or none. {lag} places are "
+        f"the steps {' and '.join(map(str, steps))}."
+    )
+
+
+def prices(systems, n):
+    """Draw what four ways to make a system cost: heads, heads between two gates, and layers of one head.
+
+    systems: name -> (k, whether gates apply); n tokens. Layers are drawn from the bound ⌈log₂ k⌉ to the
+    ⌈log₂ n⌉ of doubling. Returns ``fig, alt``.
+    """
+    fig, ax = figure(size=(3.6, 2.7))
+    most, words = math.ceil(math.log2(n)), []
+    for row, (name, (k, gated)) in enumerate(systems.items()):
+        least = math.ceil(math.log2(k))
+        ax.plot((least, most), (row, row), "|-", color=COLORS["orange"], lw=3, ms=9, mew=2)
+        ax.plot(k, row - 0.25, "o", color=COLORS["blue"], ms=7)
+        if gated:
+            ax.plot(1, row + 0.25, "s", color=COLORS["green"], ms=6)
+        layers = most if least == most else f"{least} to {most}"
+        words.append(f"{name}: {k} heads, {'one' if gated else 'none'} between gates, {layers} layers")
+    first = next(iter(systems.values()))[0]
+    label_line(ax, first, -0.25, "heads", color=COLORS["blue"], dx=7)
+    label_line(ax, most, 0, "layers", color=COLORS["orange"], dx=7, dy=-2)
+    label_line(ax, 1, 0.25, "one head, two gates", color=COLORS["green"], dx=7, dy=-3)
+    ax.set(yticks=range(len(systems)), yticklabels=systems, ylim=(len(systems) - 0.5, -0.6), xlim=(0, n + 1))
+    ax.set(xlabel="how many")
+    return fig, f"Price of four systems on {n} tokens. {'; '.join(words)}."
+
+
+def gate_range(decays, lengths):
+    """Draw how the output gate λ^i shrinks with the position for each decay, and where numbers end.
+
+    lengths: name of a precision -> (smallest normal number, tokens that it allows at decay 0.5). Returns
+    ``fig, alt``.
+    """
+    fig, ax = figure(size="panel")
+    for lam in decays:
+        power = math.log10(lam)
+        last = min(1200, -307 / power)
+        ax.plot((0, last), (0, last * power), color=COLORS["blue"], ls="-")
+        at = min(last, -270 / power)
+        beside = {"dx": -6, "dy": -6, "ha": "right"} if lam == min(decays) else {"dx": 6, "dy": 6}
+        label_line(ax, at, at * power, f"λ = {lam:g}", **beside)
+    for name, (smallest, most) in lengths.items():
+        power = math.log10(smallest)
+        ax.axhline(power, color=COLORS["gray"], ls=LINES["dashed"], lw=1.2)
+        label_line(ax, 1690, power, name, color=COLORS["gray"], dx=0, dy=-8, ha="right")
+        ax.plot(most - 1, power, "o", color=COLORS["orange"], ms=6)
+        label_line(
+            ax, most - 1, power, f"{most:,} tokens", color=COLORS["orange"], dx=16, dy=-9 if most < 500 else 9
+        )
+    ax.set(xlabel="position i", ylabel="output gate", xlim=(0, 1700), ylim=(-340, 10))
+    ax.set_yticks((0, -100, -200, -300), ("1", "10⁻¹⁰⁰", "10⁻²⁰⁰", "10⁻³⁰⁰"))
+    words = ", ".join(f"{most:,} tokens in {name} precision" for name, (_, most) in lengths.items())
+    return (
+        fig,
+        f"Output gate against position for decays {', '.join(map(str, decays))}: at 0.5 it lasts {words}.",
+    )
 
 
 def log_ratios(pairs):

@@ -1,4 +1,4 @@
-"""Figures of the chapter *interaction-rank-gap*: tokens and targets, the clock and its best head, a price."""
+"""Figures of the chapter *interaction-rank-gap*: tokens and targets, the clock and its best head, prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ssmbook.chapters.two_ways_to_mix.figures import best_single_head, missed
 from ssmbook.display import COLORS, LINES, figure, label_line, number
 from ssmbook.systems import rotation
 
-__all__ = ["clock_frame", "missed", "price", "three_tests", "two_tokens"]
+__all__ = ["clock_frame", "lonely_clock", "missed", "price", "tail", "three_tests", "two_tokens"]
 
 
 def two_tokens(theta):
@@ -63,6 +63,60 @@ def _arrow(ax, tip, name, color, beside=(0, 9)):
     ax.plot([0, x], [0, y], color=COLORS[color], ls="-", lw=2)
     ax.plot(x, y, "o", color=COLORS[color], ms=4)
     label_line(ax, x, y, name, color=COLORS[color], dx=beside[0], dy=beside[1], ha="center")
+
+
+def lonely_clock(theta, n, shown):
+    """Draw the n outputs of the clock on one unit token, and how far each is from the token's line.
+
+    The lags of ``shown`` are named. Left the outputs on the circle, right their distances |sin θτ| against
+    the lag. Returns ``fig, alt``.
+    """
+    fig, (circle, values) = figure(ncols=2, size=(7.0, 3.0))
+    tau = torch.arange(n, dtype=torch.float64)
+    dots, off = torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1), torch.sin(theta * tau).abs()
+    around = torch.linspace(0, 2 * math.pi, 121)
+    circle.plot(around.cos(), around.sin(), color="#D9D9D9", ls="-", lw=1)
+    circle.plot([-1.3, 1.95], [0, 0], color=COLORS["gray"], ls=LINES["dotted"], lw=1.2)
+    label_line(circle, 1.95, 0, "line of Vx", color=COLORS["gray"], dx=0, dy=8, ha="right")
+    for ax, tops in ((circle, dots), (values, torch.stack([tau, off], 1))):
+        for lag, (x, y) in enumerate(tops.tolist()):
+            color, width = (COLORS["orange"], 2) if lag in shown else (COLORS["gray"], 0.8)
+            ax.plot([x, x], [0, y], color=color, ls="-", lw=width)
+        ax.plot(*tops.T, "o", color=COLORS["blue"], ls="none", ms=4)
+    for lag in shown:
+        x, y = dots[lag].tolist()
+        beside = {"dx": 7, "dy": 4 * y} if x > 0.5 else {"dx": 0, "dy": 9 * y, "ha": "center"}
+        label_line(circle, x, y, f"lag {lag}", color=COLORS["blue"], **beside)
+        top = off[lag] >= off[max(lag - 1, 0) : lag + 2].max()
+        beside = {"dx": 0, "dy": 9, "ha": "center"} if top else {"dx": -5, "ha": "right"}
+        label_line(values, lag, off[lag], number(float(off[lag])), color=COLORS["orange"], **beside)
+    circle.set(xlim=(-1.35, 2.0), ylim=(-1.2, 1.3), aspect="equal", xticks=[], yticks=[])
+    circle.set_title("the clock's outputs")
+    circle.spines[:].set_visible(False)
+    circle.grid(False)
+    values.set(xlim=(-2.6, n - 0.5), ylim=(0, 1.15), xlabel="lag τ", title="off the line by")
+    words = ", ".join(f"{number(float(off[lag]))} at lag {lag}" for lag in shown)
+    most = f"at most {off.max():.3f}"
+    return fig, f"The clock turns a unit token by {theta:g} at every lag, off its line by {words}, {most}."
+
+
+def tail(prices, theta):
+    """Draw the share of inputs on which |α_11 - 1| is t or more, against t, over 1 / √(1 + t² / sin² θ).
+
+    prices (m,): the measured |α_11 - 1|. Returns ``fig, alt``.
+    """
+    fig, ax = figure(size="panel")
+    t = torch.logspace(-2, 4, 121, dtype=torch.float64)
+    ax.loglog(t, (1 + (t / math.sin(theta)) ** 2) ** -0.5, color=COLORS["orange"], ls="-")
+    label_line(ax, t[80], 0.02, "falls like 1/t", color=COLORS["orange"], dx=8, dy=14)
+    ordered = prices.sort(descending=True).values
+    share = torch.arange(1, len(ordered) + 1, dtype=torch.float64) / len(ordered)
+    ax.loglog(ordered, share, ".", color=COLORS["blue"], ms=4, ls="none")
+    ax.set(xlabel="t", ylabel="share with |α₁₁ − 1| ≥ t", xlim=(0.01, 1e4), ylim=(0.5 / len(ordered), 1.5))
+    above = {s: float((prices >= s).double().mean()) for s in (1, 10, 100)}
+    words = ", ".join(f"at least {s} on {part:.3f}" for s, part in above.items())
+    words += f" of them, at most {prices.max():,.0f}"
+    return fig, f"|α₁₁ − 1| over {len(prices):,} inputs: {words}, falling like 1/t."
 
 
 def three_tests(first, second):
@@ -130,8 +184,10 @@ def clock_frame(theta: float):
         curve = [missed(t, length) for t in grid.tolist()]
         values.plot(grid, curve, color=COLORS[color], ls=line)
         values.plot(theta, missed(theta, length), "o", color=COLORS[color], ms=6)
-        up = 8 if length == 200 else -9
-        label_line(values, 1.2, curve[69], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center")
+        at, up = (90, -12) if length == 5 else (69, 8 if length == 200 else -9)
+        label_line(
+            values, grid[at], curve[at], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center"
+        )
     values.set(ylim=(-0.02, 0.58), xlabel="angle θ", title="share of the energy missed")
     values.set_xticks((0, math.pi / 2, math.pi), ("0", "π/2", "π"))
     return fig

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, LINES, figure, label_line
 from ssmbook.display._pictures import medians
+from ssmbook.display._style import readable
 
 LEAST = 1e-12  # smaller errors are drawn on this line
 HUES = ("blue", "orange", "green", "purple")
@@ -25,10 +27,80 @@ def students(teacher: Mapping, title: str):
         ax.semilogy([H] * len(before), before, "x", color=COLORS["sky"], ms=5)
         after = [max(error, LEAST) for error in after]
         ax.semilogy([H] * len(after), after, "o", color=COLORS["orange"], mfc="none", ms=7)
+    label_line(ax, 8.4, 0.1, "before training", color=COLORS["sky"], dx=0, ha="right")
+    label_line(ax, -0.2, 1e-8, "after training", color=COLORS["orange"], dx=0)
+    label_line(ax, -0.2, 1e-9 / 5, "— floor", color=COLORS["gray"], dx=0)
     ax.set(xlabel="heads H", ylabel="error over energy", ylim=(LEAST / 10, 10), title=title)
     ax.set_xlim(-0.5, 8.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     return fig
+
+
+def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
+    """Draw where every student of too few heads ends over its floor, and one teacher beside itself, shuffled.
+
+    Jobs of the experiment. Left, for all teachers, each error with 1 <= H < k against the floor at H, and the
+    diagonal; right the median error against H, over the floors. Returns ``fig, alt``.
+    """
+    fig, (each, control) = figure(ncols=2, size=(7.0, 3.0))
+    runs = [(job["floor"][H], e) for job in teachers for H in range(1, job["k"]) for e in job["trained"][H]]
+    ends = min(runs)[0], max(runs)[0]
+    each.loglog(ends, ends, color=COLORS["gray"], ls="-", lw=1.2)
+    each.loglog(*zip(*runs, strict=True), "o", color=COLORS["orange"], mfc="none", ls="none", ms=6)
+    each.set(
+        xlabel="floor, computed before", ylabel="error, after training", title=f"{len(runs)} runs, H < k"
+    )
+    words = []
+    for name, job, hue, at in (("its own lags", own, "blue", 1e-6), ("shuffled", shuffled, "purple", 1e-3)):
+        errors, k = [max(median(row), LEAST) for row in job["trained"]], job["k"]
+        control.semilogy(job["H"], errors, "o", color=COLORS[hue], ls="-", ms=4.5)
+        label_line(
+            control,
+            k - 0.5,
+            at,
+            name,
+            color=COLORS[hue],
+            dx=-14 if k > 6 else 8,
+            ha="right" if k > 6 else "left",
+        )
+        words.append(f"{name}: {errors[k - 1]:.2g} at H = {k - 1}, at most {errors[k]:.0e} at H = {k}")
+    control.set(xlabel="heads H", ylabel="error over energy", title="one teacher, and shuffled")
+    control.set_ylim(LEAST / 10, 20)
+    control.xaxis.set_major_locator(MaxNLocator(integer=True))
+    off = max(error / floor for floor, error in runs)
+    return fig, (
+        f"{len(runs)} errors between {ends[0]:.1g} and {ends[1]:.2g} on their floors, at most {off:.4f} "
+        f"times them. One teacher: {'; '.join(words)}."
+    )
+
+
+def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Sequence[float], exact: int):
+    """Draw the errors of trained pairwise heads against H, the floor of fixed ones, and where exact ones are.
+
+    trained: a row of seeds for each of H; floor: by number of heads. Returns ``fig, alt``.
+    """
+    fig, ax = figure(size="panel")
+    best = [floor[each] for each in H]
+    ax.plot(H, best, "s", color=COLORS["gray"], ls=LINES["dashed"], ms=4)
+    label_line(ax, H[1], best[1], "fixed, at best", color=COLORS["gray"], dx=4, dy=9)
+    middle = medians(ax, H, trained, COLORS["orange"], "-")
+    label_line(ax, H[1], middle[1], "pairwise, trained", color=COLORS["orange"], dx=4, dy=12)
+    ax.plot(
+        H,
+        [0 if each >= exact else float("nan") for each in H],
+        "^",
+        color=COLORS["green"],
+        ls="none",
+        ms=7,
+        clip_on=False,
+    )
+    label_line(ax, exact, 0, "exact ones exist", color=COLORS["green"], dx=-6, dy=10, ha="right")
+    ax.set(xlabel="heads H", ylabel="error over energy", xticks=H, ylim=(0, 1.15 * best[0]))
+    words = "; ".join(
+        f"{a:.3f} and {b:.3f} at H = {each}" for each, a, b in zip(H, middle, best, strict=True)
+    )
+    alt = f"Errors of trained pairwise heads and of the best fixed ones: {words}."
+    return fig, f"{alt} Exact pairwise heads exist from H = {exact} on."
 
 
 def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Mapping[str, int | None]]):
@@ -72,17 +144,35 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     return fig
 
 
-def arrivals(steps, found, law, sigma, shown=(1, 2, 4, 8, 15)):
-    """Draw how some singular values of the student grow step by step (lines) beside their law (dots).
+def arrivals(steps, spectra, law, sigma, shown=(1, 2, 4, 8, 15)):
+    """Draw how singular values of the student grow step by step over their law, and how many heads are found.
 
-    steps (R,); found, law (R, H) as lists; sigma (H,): the teacher's. Returns the figure.
+    steps (R,); spectra: name -> (R, H), of which the last is drawn by itself; law (R, H); sigma (H,): the
+    teacher's. A head is found when its singular value is half grown. Returns ``fig, alt``.
     """
-    fig, ax = figure(size="panel")
+    fig, (ax, stairs) = figure(ncols=2, size=(7.0, 3.0))
+    found = list(spectra.values())[-1]
     for r, hue in zip(shown, COLORS.values(), strict=False):
         ax.semilogx(steps, [row[r - 1] for row in found], color=hue, ls="-")
         ax.semilogx(steps[::2], [row[r - 1] for row in law][::2], "o", color=hue, mfc="none", ms=4)
         label_line(ax, steps[-1], sigma[r - 1], f"{r}", color=hue)
-    ax.set(
-        xlabel="step of gradient descent", ylabel="singular value of the student", xlim=(10, steps[-1] * 1.6)
-    )
-    return fig
+    words = []
+    for (name, rows), hue in zip({**spectra, "law": law}.items(), HUES, strict=False):
+        counts = [sum(now > s / 2 for now, s in zip(row, sigma, strict=True)) for row in rows]
+        if name == "law":
+            stairs.semilogx(steps[::2], counts[::2], "o", color=COLORS["gray"], mfc="none", ls="none", ms=4)
+        else:
+            stairs.step(
+                steps, counts, where="post", color=COLORS[hue], ls=LINES["dashed" if words else "solid"]
+            )
+        half = [
+            next((step for step, count in zip(steps, counts, strict=True) if count >= r), None) for r in shown
+        ]
+        words.append(f"{name} {', '.join(map(str, half))}")
+    keys = [f"{mark} {name}" for mark, name in zip("—–", spectra, strict=False)] + ["○ law"]
+    for at, (key, hue) in enumerate(zip(keys, (*HUES[: len(spectra)], "gray"), strict=True)):
+        place = {"transform": stairs.transAxes, "color": readable(COLORS[hue]), "fontsize": 9.5}
+        stairs.text(0.04, 0.93 - 0.1 * at, key, **place)
+    for each, label in ((ax, "singular value of the student"), (stairs, "heads found")):
+        each.set(xlabel="step of gradient descent", ylabel=label, xlim=(10, steps[-1] * 1.6))
+    return fig, f"Heads {', '.join(map(str, shown))} are half grown at the steps: {'; '.join(words)}."

@@ -1,4 +1,4 @@
-"""Figures of the chapter *two-ways-to-mix*: memory, the plane of the lags, two heads, costs."""
+"""Figures of the chapter *two-ways-to-mix*: one average twice, memory, the plane of the lags, costs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,43 @@ from ssmbook.display._pictures import equation, part_blocks
 from ssmbook.display._style import readable
 from ssmbook.operators import FactorizedOperator
 
+_FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
 LAGS = 120
 """Lags that the picture of a memory shows."""
+
+
+def average_twice(x, a):
+    """Draw the average of two pulses as a state, split by what each left in it, and as a table of weights.
+
+    x (n,) with two entries that are not zero, 0 < a < 1. Left a stack of bars for each position, right the
+    (n, n) weights with their numbers, the last row framed. Returns ``fig, alt``.
+    """
+    fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
+    n = len(x)
+    lag = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    weights = torch.where(lag >= 0, (1 - a) * a ** lag.clamp(min=0), 0.0)
+    below, pulses = torch.zeros(n), x.nonzero()[:, 0].tolist()
+    for at, color in zip(pulses, ("blue", "orange"), strict=True):
+        left = x[at] * weights[:, at]
+        bars.bar(range(n), left, 0.7, bottom=below, color=COLORS[color])
+        below = below + left
+        label_line(bars, at - 0.35, float(below[at]), f"{x[at]:g} comes in", dx=0, dy=8, color=COLORS[color])
+    bars.set(
+        xlabel="position i", ylabel="state h", title="one number, updated", ylim=(0, 1.2 * float(below.max()))
+    )
+    table.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    for i, j in torch.ones(n, n).tril().nonzero().tolist():
+        table.text(j, i, f"{float(weights[i, j]):.3f}".strip("0"), ha="center", va="center", fontsize=9)
+    table.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
+    table.grid(False)
+    table.set(xticks=range(n), xlabel="input j", ylabel="output i", title="one weight for each pair")
+    first, second = (float(x[at] * weights[-1, at]) for at in pulses)
+    alt = (
+        f"Left, the state after each of {n} numbers: {x[pulses[0]]:g} comes in at {pulses[0]} and fades, "
+        f"{x[pulses[1]]:g} comes in at {pulses[1]}; the last bar is {first:.3f} plus {second:.3f}. "
+        f"Right, {n} by {n} weights, {weights[0, 0]:g} on the diagonal, {a:g} of it a step back, zero above."
+    )
+    return fig, alt
 
 
 def memory(a):
@@ -52,8 +87,7 @@ def two_tables(tables, letters):
     for ax, (title, table) in zip(axes, tables.items(), strict=True):
         n = len(table)
         ax.imshow(table.numpy(), cmap=SEQUENTIAL, vmin=0)
-        frame = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
-        ax.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **frame))
+        ax.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
         ax.grid(False)
         ax.set(title=title, xticks=range(n), yticks=range(n), xlabel="input →", ylabel="← output")
         ax.set(xticklabels=letters, yticklabels=letters)
@@ -186,9 +220,9 @@ def costs(lengths, explicit, implicit, crossing):
     fig, ax = figure(size="panel")
     for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):
         ax.loglog(lengths, values, color=COLORS[color], linestyle="-")
-        label_line(ax, lengths[-1], values[-1], name, dx=-4, dy=9 if name == "table" else -10, ha="right")
+        label_line(ax, lengths[-1], values[-1], name)
     ax.axvline(crossing, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
     label_line(ax, crossing, explicit[0], f"n = {crossing}", dx=5)
-    ax.set(xlabel="tokens n", ylabel="multiplications")
+    ax.set(xlabel="tokens n", ylabel="multiplications", xlim=(None, 12 * lengths[-1]))
     words = "slope 2 for the table, slope 1 for the state"
     return fig, f"Multiplications against length on logarithmic axes: {words}, crossing at n = {crossing}."
