@@ -75,21 +75,21 @@ def lonely_clock(theta, n, shown):
     tau = torch.arange(n, dtype=torch.float64)
     dots, off = torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1), torch.sin(theta * tau).abs()
     around = torch.linspace(0, 2 * math.pi, 121)
-    circle.plot(around.cos(), around.sin(), color="#D9D9D9", ls="-", lw=1)
+    circle.plot(around.cos().numpy(), around.sin().numpy(), color="#D9D9D9", ls="-", lw=1)
     circle.plot([-1.3, 1.95], [0, 0], color=COLORS["gray"], ls=LINES["dotted"], lw=1.2)
     label_line(circle, 1.95, 0, "line of Vx", color=COLORS["gray"], dx=0, dy=8, ha="right")
     for ax, tops in ((circle, dots), (values, torch.stack([tau, off], 1))):
         for lag, (x, y) in enumerate(tops.tolist()):
             color, width = (COLORS["orange"], 2) if lag in shown else (COLORS["gray"], 0.8)
             ax.plot([x, x], [0, y], color=color, ls="-", lw=width)
-        ax.plot(*tops.T, "o", color=COLORS["blue"], ls="none", ms=4)
+        ax.plot(*tops.T.numpy(), "o", color=COLORS["blue"], ls="none", ms=4)
     for lag in shown:
         x, y = dots[lag].tolist()
         beside = {"dx": 7, "dy": 4 * y} if x > 0.5 else {"dx": 0, "dy": 9 * y, "ha": "center"}
         label_line(circle, x, y, f"lag {lag}", color=COLORS["blue"], **beside)
         top = off[lag] >= off[max(lag - 1, 0) : lag + 2].max()
         beside = {"dx": 0, "dy": 9, "ha": "center"} if top else {"dx": -5, "ha": "right"}
-        label_line(values, lag, off[lag], number(float(off[lag])), color=COLORS["orange"], **beside)
+        label_line(values, lag, float(off[lag]), number(float(off[lag])), color=COLORS["orange"], **beside)
     circle.set(xlim=(-1.35, 2.0), ylim=(-1.2, 1.3), aspect="equal", xticks=[], yticks=[])
     circle.set_title("the clock's outputs")
     circle.spines[:].set_visible(False)
@@ -107,11 +107,11 @@ def tail(prices, theta):
     """
     fig, ax = figure(size="panel")
     t = torch.logspace(-2, 4, 121, dtype=torch.float64)
-    ax.loglog(t, (1 + (t / math.sin(theta)) ** 2) ** -0.5, color=COLORS["orange"], ls="-")
-    label_line(ax, t[80], 0.02, "falls like 1/t", color=COLORS["orange"], dx=8, dy=14)
+    ax.loglog(t.numpy(), ((1 + (t / math.sin(theta)) ** 2) ** -0.5).numpy(), color=COLORS["orange"], ls="-")
+    label_line(ax, float(t[80]), 0.02, "falls like 1/t", color=COLORS["orange"], dx=8, dy=14)
     ordered = prices.sort(descending=True).values
     share = torch.arange(1, len(ordered) + 1, dtype=torch.float64) / len(ordered)
-    ax.loglog(ordered, share, ".", color=COLORS["blue"], ms=4, ls="none")
+    ax.loglog(ordered.numpy(), share.numpy(), ".", color=COLORS["blue"], ms=4, ls="none")
     ax.set(xlabel="t", ylabel="share with |α₁₁ − 1| ≥ t", xlim=(0.01, 1e4), ylim=(0.5 / len(ordered), 1.5))
     above = {s: float((prices >= s).double().mean()) for s in (1, 10, 100)}
     words = ", ".join(f"at least {s} on {part:.3f}" for s, part in above.items())
@@ -186,7 +186,7 @@ def clock_frame(theta: float):
         values.plot(theta, missed(theta, length), "o", color=COLORS[color], ms=6)
         at, up = (90, -12) if length == 5 else (69, 8 if length == 200 else -9)
         label_line(
-            values, grid[at], curve[at], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center"
+            values, float(grid[at]), curve[at], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center"
         )
     values.set(ylim=(-0.02, 0.58), xlabel="angle θ", title="share of the energy missed")
     values.set_xticks((0, math.pi / 2, math.pi), ("0", "π/2", "π"))

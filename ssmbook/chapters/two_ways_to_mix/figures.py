@@ -30,7 +30,7 @@ def average_twice(x, a):
     below, pulses = torch.zeros(n), x.nonzero()[:, 0].tolist()
     for at, color in zip(pulses, ("blue", "orange"), strict=True):
         left = x[at] * weights[:, at]
-        bars.bar(range(n), left, 0.7, bottom=below, color=COLORS[color])
+        bars.bar(range(n), left.numpy(), 0.7, bottom=below.numpy(), color=COLORS[color])
         below = below + left
         label_line(bars, at - 0.35, float(below[at]), f"{x[at]:g} comes in", dx=0, dy=8, color=COLORS[color])
     bars.set(
