@@ -27,7 +27,8 @@ def diagonal_scan(
     allowed); b: (..., T, D) inputs; state: (..., D) initial state h_0, zero if None. Returns h (..., T, D)
     and the final state (..., D). With ``reverse`` time runs from the last step to the first. ``reset``
     (..., T), boolean, is true at the steps that forget what came before (their decay is taken as zero):
-    sequences packed one after the other are run in one call by a reset at the first step of each.
+    sequences packed one after the other are run in one call by a reset at the first step of each. Zero times
+    NaN or infinity is NaN, so these two are not forgotten (by :func:`lti_scan` they are).
 
     Real or complex, in the dtype and on the device of the inputs; float16 and bfloat16 are computed, and
     their states kept, in float32. Differentiable in a, b and state, any number of times. On a CPU with

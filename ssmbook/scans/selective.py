@@ -31,7 +31,8 @@ def selective_scan(
     C: (..., T, N); D: (d,) skip or None; state: (..., d, N) initial state, zero if None. Returns y (..., T,
     d) and the final state (..., d, N). The input term is the Euler form Delta B that Mamba's code uses, not
     the exact zero-order hold. ``reverse`` runs from the last step to the first; ``reset`` (..., T), boolean,
-    is true at the steps that forget the state before them.
+    is true at the steps that forget the state before them, unless it is NaN or infinite, as in
+    :func:`diagonal_scan`.
 
     Dtype and device of the inputs; float16 and bfloat16 are computed, and their states kept, in float32, and
     A and D may be float32 beside them. Memory beyond inputs and outputs is that of one state every 32 steps,

@@ -31,7 +31,8 @@ def ssd_scan(
     a_t = exp(log_a_t). x: (..., T, H, P); log_a: (..., T, H) log-decays (positive ones allowed, minus
     infinity forgets everything); B, C: (..., T, H, N); state: (..., H, P, N) initial state, zero if None.
     Returns y (..., T, H, P) and the final state (..., H, P, N). ``reverse`` runs from the last step to the
-    first; ``reset`` (..., T), boolean, is true at the steps that forget the state before them.
+    first; ``reset`` (..., T), boolean, is true at the steps that forget the state before them, unless
+    it is NaN or infinite, as in :func:`diagonal_scan`.
 
     On a CPU with Numba this is one loop, as :func:`selective_scan`; elsewhere, on a card too, chunks of 64
     steps are matrix products in the input's dtype, the states between chunks a :func:`diagonal_scan`. float16
