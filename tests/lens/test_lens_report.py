@@ -137,6 +137,10 @@ def test_the_page_needs_nothing_else_and_reads_without_a_mouse_or_a_screen(found
     row = soup.table.tbody.tr.get_text(" ", strip=True)
     assert row.startswith("layers.0.mamba selective SSM 80 ")
     assert "Quantiles of the heads" in text and "Head by head" in text
+    tables = [d for d in soup.select("details") if "ead" in d.summary.get_text() and d.tbody]
+    for layer, table in zip(found.layers, tables, strict=True):
+        cells = [td.get_text(" ").split()[0] for td in table.tbody.tr.find_all("td")]
+        assert cells == [_html.short(values[0]) for values in layer.trained.heads.values()]
 
 
 def test_two_reports_beside_each_other(found, build, ids):
