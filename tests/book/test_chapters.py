@@ -21,8 +21,6 @@ NOTEBOOKS = all_notebooks(ROOT)
 SIDE = re.compile(
     r"\b(Left|Middle|Right)\b|(?<!ultiplied )on the (left|right)\b|\b(left|right) (panel|table)\b"
 )
-# Pages whose captions still name sides; remove a page here once its captions name the panels.
-WITH_SIDES = {"gates-and-depth", "interaction-rank-gap", "two-ways-to-mix", "one-hour"}
 CITATION = re.compile(r"\{cite(?::[a-z]+)?\}`([^`]+)`")
 
 
@@ -84,12 +82,11 @@ def test_every_picture_has_its_alternative_text(notebook):
             assert len(alt) > 10 and "<Figure" not in alt, cell.source
 
 
-def test_captions_name_panels_by_what_they_show_and_not_by_their_side(request, notebook):
+def test_captions_name_panels_by_what_they_show_and_not_by_their_side(notebook):
     captions = [
         cell.metadata.get("mystnb", {}).get("figure", {}).get("caption", "") for cell in notebook.cells
     ]
-    if Path(request.node.callspec.params["notebook"]).stem not in WITH_SIDES:
-        assert not [caption for caption in captions if SIDE.search(caption)]
+    assert not [caption for caption in captions if SIDE.search(caption)]
 
 
 def test_directives_with_prose_have_colon_fences(notebook):
