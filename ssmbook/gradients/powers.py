@@ -39,7 +39,7 @@ def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tenso
     tau = as_count("tau", tau, low=0).to(A.device)
     values, P = torch.linalg.eig(A)
     spectrum = torch.linalg.svdvals(P)
-    if float(spectrum[-1]) <= size * torch.finfo(A.dtype).eps * float(spectrum[0]):
+    if spectrum[-1] <= size * torch.finfo(A.dtype).eps * spectrum[0]:
         raise ValueError(
             "A must be diagonalizable; its eigenvectors are dependent to rounding: use jordan_envelope"
         )
@@ -78,7 +78,7 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
     >>> window.nu, round(window.rho, 6)
     (5, 1.0)
     """
-    A, B, C, _ = check_system(system, batched=False).replace(D=None).double().minimal()
+    A, B, C, _ = check_system(system, batched=False).replace(D=None).detach().double().minimal()
     size = len(A)
     last, whole = (torch.linalg.matrix_power(A, size), torch.linalg.matrix_norm(A)) if size else (A, 0)
     if size == 0 or float(last.norm()) <= 100 * size * torch.finfo(A.dtype).eps * float(whole) ** size:
@@ -208,7 +208,7 @@ def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float,
     >>> round(peak, 4), tau
     (4.0616, 1)
     """
-    size = _square(A)
+    size, A = _square(A), A.detach()
     max_steps = check_integer("max_steps", max_steps, low=1)
     slack = 1 + 8 * size * torch.finfo(A.dtype).eps  # an orthogonal A has ||A|| = 1 only to rounding
     power, peak, place, least = A, 1.0, 0, math.inf

@@ -96,7 +96,7 @@ def one_head_witness(
     rtol = check_rtol(rtol)
     if M.numel() == 0:
         return None
-    (lags, size), (V, _) = _unit(M), _unit(V)
+    (lags, size), (V, _) = _unit(M.detach()), _unit(V.detach())
     tokens, values = _deciding_tokens(V, rtol)
     images = torch.einsum("tpd,ad->tap", lags, tokens)
     squares = values.square().sum(-1).clamp_min(torch.finfo(V.dtype).tiny)

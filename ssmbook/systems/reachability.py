@@ -41,7 +41,7 @@ def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
 
 
 def _norm(tensor: torch.Tensor) -> float:
-    return float(torch.linalg.matrix_norm(tensor, 2)) if tensor.numel() else 0.0
+    return float(torch.linalg.matrix_norm(tensor.detach(), 2)) if tensor.numel() else 0.0
 
 
 def _staircase(A, B, rtol: float, scale_A=1.0, scale_B=1.0) -> tuple[torch.Tensor, torch.Tensor]:

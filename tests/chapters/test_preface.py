@@ -47,7 +47,7 @@ def test_gradients_are_drawn_as_given():
 CHAPTERS = Path(__file__).parents[2] / "chapters"
 PROMISES = [
     (
-        "64 states: 64 heads exactly, 13 for all but 1 %",
+        "A state of 64 numbers: 64 heads exactly, 13 for all but 1 %",
         "3-three-theorems/head-count",
         r"random stable: exact \[.*, 64\], at 1 % \[.*, 13\]",
     ),

@@ -336,6 +336,32 @@ def test_half_precision_is_computed_in_single(door):
             assert got == pytest.approx(wanted, rel=0.05, abs=0.05, nan_ok=True)
 
 
+def trained(value):
+    """The same, with a gradient wanted: a tensor, or what is made of tensors."""
+    if isinstance(value, torch.Tensor):
+        return value.clone().requires_grad_() if value.is_floating_point() or value.is_complex() else value
+    if isinstance(value, System):
+        return System(*(None if part is None else trained(part) for part in value))
+    return value._mapped(trained) if isinstance(value, InteractionOperator) else value
+
+
+@pytest.fixture
+def warned_each_time():
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.filterwarnings("error:Converting a tensor with requires_grad")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("warned_each_time")
+def test_parameters_of_a_model_are_answered_alike_and_without_a_word(door):
+    wanted = door()
+    got = door(**{name: trained(value) for name, value in door.arguments.items()})
+    for one, other in zip(tensors(got), tensors(wanted), strict=True):
+        torch.testing.assert_close(one.detach(), other.detach(), equal_nan=True)
+
+
 # What is float64 whatever came: spectra and what is read off them, certificates, layers under the lens.
 WIDE = set(
     "controllability_rank fit_rank_one_heads fit_softmax_heads head_floor mcmillan_degree observability_rank "

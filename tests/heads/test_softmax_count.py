@@ -284,6 +284,12 @@ def test_a_skip_is_part_of_the_system_and_leaves_the_poles_out_of_it():
             eigenvalue_test(system)
 
 
+def test_a_certificate_keeps_no_graph():
+    one = torch.ones(1, 1, dtype=F64)
+    certificate = softmax_head_count(System((0.5 * one).requires_grad_(), one, one), 8).evidence
+    assert certificate.kind == "eigenvalue" and not certificate.spectrum.requires_grad
+
+
 def test_the_widest_margin_rests_on_the_rows_nearest_to_it():
     """Weights of sum one, on rows that touch the margin alone, prove it: Σ w_i z_i bounds every u."""
     angle = torch.linspace(-1, 0.7, 301, dtype=F64)

@@ -18,7 +18,7 @@ from ssmbook.operators import (
     PointwiseOperator,
     RecurrentOperator,
 )
-from ssmbook.operators.sketch import RowSketch, ScaledRows
+from ssmbook.operators.sketch import RowSketch, ScaledRows, _add_gram
 
 
 def counts(values, cut):
@@ -200,6 +200,13 @@ def test_the_bounds_of_a_wide_layer_come_from_a_sketch():
     assert bounds.missing and bounds.energies.shape == (256,)
     assert bounds.rank() == (3, 3)
     assert_certified(bounds, torch.linalg.svdvals(rows))
+
+
+def test_a_gram_matrix_is_whole_whatever_the_batch():
+    block = randn(2, 3, 5, 300)
+    gram = torch.zeros(2, 3, 300, 300, dtype=F64)
+    _add_gram(gram, block)
+    torch.testing.assert_close(gram.tril(), (block.mT @ block).tril())
 
 
 def test_best_heads_of_a_wide_layer_build_no_square_of_its_width():

@@ -97,6 +97,19 @@ OPERATORS = {
         {"best_heads": lambda self, H: InteractionOperator.best_heads(self, min(H, self.p * self.d - 1))},
         "test_best_heads",
     ),
+    "apply is not W @ x": (
+        {"apply": lambda self, x: 2 * self._apply(x), "__matmul__": lambda self, x: self(x)},
+        "test_it_acts_as_the_sum_over_its_blocks",
+    ),
+    "another kind in float32": ({"to": lambda self, kind: Total(self.V.to(kind), self.n)}, "test_dtype"),
+    "best heads of what is not finite": (
+        {
+            "best_heads": lambda self, H: (
+                self if self.V.isnan().any() else InteractionOperator.best_heads(self, H)
+            )
+        },
+        "test_what_does_not_fit",
+    ),
     "ranks what is not finite": ({"_span_blocks": spoiled(torch.nan_to_num)}, "test_what_does_not_fit"),
 }
 

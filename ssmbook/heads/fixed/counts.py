@@ -178,7 +178,7 @@ def _lags_report(M, rtol) -> SpectrumReport:
 
 def decide(found: SpanRows, rtol: float) -> SpectrumReport:
     """Count the singular values of spanning rows and keep the closest calls."""
-    spectrum = torch.linalg.svdvals(found.rows)
+    spectrum = torch.linalg.svdvals(found.rows.detach())
     count = int((spectrum > rtol).sum())
     kept = min(found.kept, float(spectrum[count - 1]) if count else float("inf"))
     dropped = max(found.dropped, float(spectrum[count]) if count < len(spectrum) else 0.0)
