@@ -392,3 +392,16 @@ def test_a_pair_is_certain_until_its_discs_reach_the_real_line(scale):
     F = E @ [[0.0, -0.5], [0.5, 0.0]]
     assert [_certain_pairs(E, F, share * scale / 7) for share in (1e-9, 0.999, 1.001)] == [1, 1, 0]
     assert _certain_pairs(E, F.T @ F, 1e-9) == 0  # real ones
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-150, 1e150, 1e300])
+def test_units_decide_nothing(size):
+    """Squares of such numbers are 0 or infinite: four heads were called enough, or none was found."""
+    system = System(*modal_system([], [(0.5, 0.7), (0.5, 2.0)], 3, 3))
+    large = system.replace(B=size * system.B)
+    for n in (6, 50):
+        count, same = (rank_limited_head_count(each, n, r=1) for each in (system, large))
+        assert (count.low, count.high) == (same.low, same.high)
+        made, wanted = same.evidence.lags() / size, system.lags(n)
+        torch.testing.assert_close(made, wanted, rtol=0, atol=1e-9 * float(wanted.abs().max()))
+        assert rank_limited_lower_bounds(large, n, r=2) == rank_limited_lower_bounds(system, n, r=2)

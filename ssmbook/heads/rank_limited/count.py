@@ -76,6 +76,7 @@ def rank_limited_head_count(
     M, behind = lags_of(system, n), arrays(system) if isinstance(system, System) else None
     r = check_integer("r", r, low=1)
     lags, matrices, rtol = lag_span(M, rtol)
+    lags, behind, exponent = _near_one(lags, behind)
     close = max(10 * rtol, 1e-12)  # rtol may be 0: rounding is no error
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
     n, p, d = lags.shape
@@ -91,8 +92,26 @@ def rank_limited_head_count(
     # The lags themselves may lose a digit that their factor kept: take the first that keeps ten.
     fits = (_fitted(f[0], lags) for f in ranked)
     V, coefficients, error = next((f for f in fits if f[2] <= close), _fitted(ranked[0][0], lags))
+    coefficients = np.ldexp(coefficients, exponent)
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
+
+
+def _near_one(lags, behind):
+    """Lags and system with largest entries of 1/2 to 1, so that no square overflows or vanishes.
+
+    With the power of two that the lags were divided by.
+    """
+    exponent = _exponent(lags)
+    if behind is not None:
+        A, B, C, D = behind
+        b, c = _exponent(B), _exponent(C)
+        behind = A, np.ldexp(B, -b), np.ldexp(C, -c), None if D is None else np.ldexp(D, -b - c)
+    return np.ldexp(lags, -exponent), behind, exponent
+
+
+def _exponent(entries):
+    return np.frexp(np.abs(entries).max(initial=0.0))[1]
 
 
 def _algebra(lags, behind, r):
@@ -128,6 +147,7 @@ def rank_limited_lower_bounds(
     M, behind = lags_of(system, n), arrays(system) if isinstance(system, System) else None
     r = check_integer("r", r, low=1)
     lags, matrices, rtol = lag_span(M, rtol)
+    lags, behind, _ = _near_one(lags, behind)
     bounds = lower_bounds(lags, matrices, r, rtol)
     bounds["tensor rank"] = max(bounds["tensor rank"], _algebra(lags, behind, r)[0])
     return bounds
