@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 
+def largest_exponent(entries: np.ndarray) -> int:
+    """The power of two just above the largest entry; 0 where all are zero."""
+    return int(np.frexp(np.abs(entries).max(initial=0.0))[1])
+
+
 def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
     """Number of singular values above rtol times the largest."""
     return int((sigma > rtol * sigma.max(initial=0.0)).sum())

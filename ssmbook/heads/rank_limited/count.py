@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_integer
-from ssmbook.heads._coordinates import numerical_rank
+from ssmbook.heads._coordinates import largest_exponent, numerical_rank
 from ssmbook.heads._target import arrays, lag_span, lags_of
 from ssmbook.heads.count import Count
 from ssmbook.heads.rank_limited.algebra import algebra_behind, placed_heads
@@ -76,7 +76,7 @@ def rank_limited_head_count(
     M, behind = lags_of(system, n), arrays(system) if isinstance(system, System) else None
     r = check_integer("r", r, low=1)
     lags, matrices, rtol = lag_span(M, rtol)
-    lags, behind, exponent = _near_one(lags, behind)
+    lags, behind, size = _near_one(lags, behind)
     close = max(10 * rtol, 1e-12)  # rtol may be 0: rounding is no error
     # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
     n, p, d = lags.shape
@@ -92,7 +92,7 @@ def rank_limited_head_count(
     # The lags themselves may lose a digit that their factor kept: take the first that keeps ten.
     fits = (_fitted(f[0], lags) for f in ranked)
     V, coefficients, error = next((f for f in fits if f[2] <= close), _fitted(ranked[0][0], lags))
-    coefficients = np.ldexp(coefficients, exponent)
+    coefficients = np.ldexp(coefficients, size)
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
 
@@ -102,16 +102,12 @@ def _near_one(lags, behind):
 
     With the power of two that the lags were divided by.
     """
-    exponent = _exponent(lags)
+    size = largest_exponent(lags)
     if behind is not None:
         A, B, C, D = behind
-        b, c = _exponent(B), _exponent(C)
+        b, c = largest_exponent(B), largest_exponent(C)
         behind = A, np.ldexp(B, -b), np.ldexp(C, -c), None if D is None else np.ldexp(D, -b - c)
-    return np.ldexp(lags, -exponent), behind, exponent
-
-
-def _exponent(entries):
-    return np.frexp(np.abs(entries).max(initial=0.0))[1]
+    return np.ldexp(lags, -size), behind, size
 
 
 def _algebra(lags, behind, r):

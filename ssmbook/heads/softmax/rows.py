@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ssmbook.heads._coordinates import largest_exponent
 from ssmbook.heads._target import arrays
 from ssmbook.scans import lti_kernel
 from ssmbook.systems.system import System
@@ -61,10 +62,10 @@ def _recurrence(n, A, B, C, D):
         lag = _product(C, state)
         if tau == 0 and D is not None:
             lag = lag + D
-        size = _exponent(lag)
+        size = largest_exponent(lag)
         rows[tau], exponents[tau] = np.ldexp(lag, -size).ravel(), exponent + size
         state = _product(A, state)
-        shift = _exponent(state)
+        shift = largest_exponent(state)
         state, exponent = np.ldexp(state, -shift), exponent + shift
     return rows, exponents
 
@@ -74,8 +75,3 @@ def _product(left, right):
     product, terms = left @ right, np.abs(left) @ np.abs(right)
     cancelled = np.abs(product).max(initial=0.0) <= _CANCELLED * terms.max(initial=0.0)
     return np.zeros_like(product) if cancelled else product
-
-
-def _exponent(matrix) -> int:
-    """The power of two just above the largest entry; 0 for a zero matrix."""
-    return int(np.frexp(np.abs(matrix).max(initial=0.0))[1])
