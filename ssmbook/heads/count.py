@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +16,10 @@ class Count:
     enough. method: how it was found, in a few words. evidence: the certificate (a rank report, a
     separating functional, a construction, ...). Where low == high the count is settled: ``count.value``,
     ``int(count)``, ``count == 5`` and ``range(count)`` then work, and printing gives one sentence. An open
-    count compares equal to nothing.
+    count equals nothing; ``count <= 5`` answers where both its ends do so alike.
 
-    Raises ``ValueError`` for low > high or a negative low. Introduced in *head-count*.
+    Raises ``ValueError`` for low > high or a negative low, and for an order that the interval leaves open.
+    Introduced in *head-count*.
 
     >>> print(Count(5, 5, "spectrum"), Count(4, 9, "flattenings", None), sep="; ")
     5 heads (spectrum); 4 to 9 heads (flattenings)
@@ -67,6 +69,10 @@ class Count:
             return f"no number of heads ({self.method})"
         return f"{self.short} head{'' if self.settled and self.low == 1 else 's'} ({self.method})"
 
+    def __format__(self, spec: str) -> str:
+        """Format the sentence, or with a specification that ends in ``d`` the number."""
+        return format(self.value if spec.endswith("d") else str(self), spec)
+
     def __int__(self) -> int:
         return self.value
 
@@ -80,6 +86,25 @@ class Count:
         if isinstance(other, (int, float)) and not isinstance(other, bool):
             return self.settled and self.low == other
         return NotImplemented
+
+    def __lt__(self, other) -> bool:
+        return self._ordered(operator.lt, other)
+
+    def __le__(self, other) -> bool:
+        return self._ordered(operator.le, other)
+
+    def __gt__(self, other) -> bool:
+        return self._ordered(operator.gt, other)
+
+    def __ge__(self, other) -> bool:
+        return self._ordered(operator.ge, other)
+
+    def _ordered(self, compare, other) -> bool:
+        ends = (other.low, other.high) if isinstance(other, Count) else (other,)
+        answers = {bool(compare(mine, theirs)) for mine in (self.low, self.high) for theirs in ends}
+        if len(answers) > 1:
+            raise ValueError(f"the order is not known: {self} against {other}")
+        return answers.pop()
 
     def __hash__(self) -> int:
         return hash(self.low) if self.settled else object.__hash__(self)

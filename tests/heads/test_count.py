@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -37,6 +38,36 @@ def test_an_open_or_impossible_count_gives_no_number(count, short, sentence):
     for ask in (lambda: count.value, lambda: int(count), lambda: range(count)):
         with pytest.raises(ValueError, match="no single number"):
             ask()
+
+
+def test_a_count_is_written_as_a_sentence_or_in_a_column_of_numbers():
+    assert f"{Count(3, 3, 'spectrum')}|{Count(1, 1, 'x'):>11}|{Count(13, 13, 'x'):4d}|" == (
+        "3 heads (spectrum)| 1 head (x)|  13|"
+    )
+    with pytest.raises(ValueError, match="no single number: 2 to 3 heads"):
+        f"{Count(2, 3, 'margin'):d}"
+
+
+@pytest.mark.parametrize("number", [int, float, np.int64, torch.tensor])
+def test_counts_are_ordered_where_every_number_in_the_interval_agrees(number):
+    five, between = Count(5, 5, "spectrum"), Count(4, 6, "flattenings")
+    assert five < number(6) and five <= number(5) and five > number(4) and five >= number(5)
+    assert not (five < number(5) or five <= number(4) or five > number(5) or five >= number(6))
+    assert between < number(7) and between <= number(6) and between > number(3) and between >= number(4)
+    assert not (between < number(4) or between <= number(3) or between > number(6) or between >= number(7))
+    assert number(4) < five and not number(5) < five
+    for compare, other in ((operator.lt, 6), (operator.le, 5), (operator.gt, 4), (operator.ge, 5)):
+        with pytest.raises(ValueError, match="the order is not known: 4 to 6 heads"):
+            compare(between, number(other))
+
+
+def test_counts_are_ordered_among_themselves():
+    one, few, many, none = Count(1, 1, ""), Count(2, 4, ""), Count(4, 9, ""), Count(math.inf, math.inf, "")
+    assert one < few < none and few <= many and not many < few and max(few, none, one) is none
+    with pytest.raises(ValueError, match="the order is not known"):
+        few < many  # noqa: B015
+    with pytest.raises(TypeError, match="not supported"):
+        few < "many"  # noqa: B015
 
 
 def test_open_counts_are_never_equal_and_impossible_ones_are():

@@ -64,7 +64,7 @@ def _decides(test, M, N) -> bool:
         return False
     if test.verdict == "k+1" and n < test.n0_high:
         return False
-    return head_count(M[: N + 1]).value <= test.k
+    return head_count(M[: N + 1]) <= test.k
 
 
 def _by_eigenvalues(test, lags):
