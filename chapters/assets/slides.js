@@ -1,7 +1,7 @@
 // Starts a deck: typesets it, cuts what is taller than a slide into several, then hands it to reveal.js.
 (function () {
   "use strict";
-  const WIDTH = 1280, HEIGHT = 720, MARGIN = 30, SMALLEST_TEXT = 18, SIZES = [40, 37, 34, 31, 28, 26];
+  const WIDTH = 1280, HEIGHT = 720, MARGIN = 30, HALF = 560, SMALLEST_TEXT = 18, SIZES = [40, 37, 34, 31, 28, 26, 24];
   const PIECES = "p:not(.admonition-title), div.math, li, tr, pre";
 
   // The innermost pieces that can go to the next slide: no piece lies in another one.
@@ -31,14 +31,20 @@
     });
   }
 
+  // A sentence whose formula is the next piece.
+  function unfinished(piece) {
+    return /[,:]$|\b(is|has|and|with|let|then)$/i.test(piece.textContent.trim());
+  }
+
   // Moves pieces from the end to a copy of the slide until the rest fits.
   function cut(section) {
     if (!overflows(section)) return;
     const all = pieces(section), rest = section.cloneNode(true), copies = pieces(rest);
     let kept = all.length;
-    while (kept > 1 && overflows(section)) remove(all[--kept]);
+    while (kept > 1 && (overflows(section) || unfinished(all[kept - 1]))) remove(all[--kept]);
     if (kept === all.length || kept === 0) return;
     copies.slice(0, kept).forEach(remove);
+    grow(section);
     rest.querySelectorAll("aside.notes").forEach((notes) => notes.remove());
     rest.classList.add("continued");
     section.after(rest);
@@ -53,18 +59,29 @@
     if (!parent.classList.contains("body") && !parent.textContent.trim()) remove(parent);
   }
 
+  // The height that is left for a slide's body.
+  function roomFor(section) {
+    const beside = section.classList.contains("beside");
+    const top = section.querySelector(".body").getBoundingClientRect().top - section.getBoundingClientRect().top;
+    return HEIGHT - (beside ? top : MARGIN + top);
+  }
+
   // A picture as large as the slide allows; one whose text would be too small is shown in parts instead.
   function fit(image) {
     const section = image.closest("section");
     const control = image.closest("figure") ? 70 : 0;
-    const top = section.querySelector(".body").getBoundingClientRect().top - section.getBoundingClientRect().top;
-    const room = HEIGHT - MARGIN - top - control;
     const width = Number(image.getAttribute("width")) || image.naturalWidth;
     const height = Number(image.getAttribute("height")) || image.naturalHeight;
     const row = control ? Array.from(image.parentElement.querySelectorAll("img")) : [image]; // a frame's panels
     const all = row.length > 1 ? row.reduce((sum, panel) => sum + Number(panel.getAttribute("width")), 0) : width;
-    const whole = Math.min((WIDTH - 2 * MARGIN) / all, room / height);
     const needed = SMALLEST_TEXT / Number(image.dataset.text);
+    let room = roomFor(section) - control, across = WIDTH - 2 * MARGIN;
+    if (!control && height * needed > room && width * needed < HALF) {
+      section.classList.add("beside"); // a tall one: its heading stands beside it
+      room = roomFor(section);
+      across = WIDTH / 2 - MARGIN;
+    }
+    const whole = Math.min(across / all, room / height);
     const scale = control ? whole : Math.max(whole, Math.min(needed, (WIDTH - 2 * MARGIN) / width));
     image.style.width = Math.floor(width * scale) + "px";
     image.style.height = Math.ceil(height * scale) + "px";

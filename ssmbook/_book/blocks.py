@@ -1,5 +1,6 @@
 """The built pages as blocks in reading order, found by label: what lectures are made of."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ssmbook._book.built import STATEMENTS, soup
 from ssmbook._book.plain_markdown import title
 
 SHOWN = ("figure", "slider", "statement", "output")
+SAID_TO_BE = re.compile(r"^The result in one sentence:")
 UNNAMED = re.compile(r"id\d+$|.*-input$|chapters/|checks-.*")  # ids that are no label of a block
 UNICODE = {
     r"\rho": "ρ", r"\theta": "θ", r"\alpha": "α", r"\sigma": "σ", r"\tau": "τ", r"\varepsilon": "ε",
@@ -60,6 +62,24 @@ class Book:
         heading = next(element for _, element in self.blocks[docname] if element.name == "h1")
         return heading.get_text().strip("# \n")
 
+    def result(self, docname):
+        """What the chapter says first: the one sentence in bold above its first section, as a paragraph.
+
+        A bold label ("In one sentence:") stands for the paragraph that it opens.
+        """
+        for section, element in self.blocks[docname]:
+            bold = element.find("strong") if element.name == "p" and section.name == "h1" else None
+            if bold is not None:
+                words = copy.copy(element if bold.get_text().endswith(":") else bold)
+                words.name, words["class"] = "p", "result"
+                if words.strong is not None:
+                    words.strong.decompose()
+                first = words.find(string=True)
+                said = SAID_TO_BE.sub("", first).lstrip()
+                first.replace_with(said[:1].upper() + said[1:])
+                return words
+        raise SlidesError(f"{docname}: no sentence in bold above the first section says the result")
+
     def place(self, label):
         """(docname, index) of the one block that bears the label."""
         found = self.places.get(label, [])
@@ -101,7 +121,8 @@ class Book:
         text = " ".join(paragraph.get_text().split())
         text = re.sub(r"\\\((.*?)\\\)", lambda match: _plain(match[1]), text)
         parts = re.split(r"(?<=[.?!:]) (?=[A-Z])", text)[:sentences]
-        return " ".join(part for part in parts if not re.search(r"[\\{}^_]", part))
+        whole = [part for part in parts if part.endswith((".", "?", "!", ".)", "?)"))]
+        return " ".join(part for part in whole if not re.search(r"[\\{}^_]", part))
 
 
 def _plain(tex):

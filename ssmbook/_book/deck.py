@@ -3,7 +3,6 @@
 import copy
 import html
 import posixpath
-import re
 import shutil
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -18,7 +17,6 @@ from ssmbook.display._slider import FRAME_DPI
 from ssmbook.display._style import SMALLEST_PT
 
 FOLDER = "slides"
-LONG = 125  # characters of a heading that surely fit two lines, the number of its figure among them
 REVEAL = ("dist/reveal.js", "dist/reveal.css", "dist/reset.css", "plugin/notes/notes.js")
 PAGE = """<!doctype html>
 <html lang="en">
@@ -71,6 +69,7 @@ class Deck:
     subtitle: str
     slides: list
     pages: list  # (docname, title) of those it was cut from
+    result: object = None  # the element that says it
 
     @property
     def minutes(self):
@@ -99,9 +98,10 @@ def _opening(deck):
     pages = [f'<a href="../{docname}.html">{html.escape(title)}</a>' for docname, title in deck.pages]
     keys = "Press S for these notes in a window of their own, ? for the keys."
     notes = [f"{deck.minutes} minutes in all. {keys}"]
+    result = "" if deck.result is None else str(prepared(deck.result, deck.pages[0][0]))
     return (
         '<section class="opening">\n'
-        f"<h1>{html.escape(deck.title)}</h1>\n<p>{html.escape(deck.subtitle)}</p>\n"
+        f"<h1>{html.escape(deck.title)}</h1>\n<p>{html.escape(deck.subtitle)}</p>\n{result}\n"
         f'<p class="sources">In the book: {", ".join(pages)}</p>\n{_notes(notes)}\n</section>'
     )
 
@@ -122,9 +122,8 @@ def _section(slide, clock):
 
 def _heading(slide):
     if slide.kind == "figure":
-        caption = slide.elements[0].select_one("figcaption")
-        number = caption.select_one(".caption-number").get_text().strip()
-        words = f"{number}: {claim(caption.select_one('.caption-text').get_text())}"
+        number = slide.elements[0].select_one("figcaption .caption-number").get_text().strip()
+        words = f"{number}: {slide.heading}"
     elif isinstance(slide.heading, str):
         words = slide.heading
     else:
@@ -133,14 +132,6 @@ def _heading(slide):
             number.decompose()
         return f"<h2>{_linked(slide, heading.decode_contents().strip())}</h2>"
     return f"<h2>{_linked(slide, html.escape(words))}</h2>"
-
-
-def claim(caption):
-    """The first sentence of a caption; one that fills more than two lines ends at a comma or parenthesis."""
-    sentence = re.match(r".*?[.:?](?= [A-Z]|$)|.*", caption)[0]
-    heads = [sentence[: found.start()] for found in re.finditer(r"[,;] | \(", sentence[:LONG])]
-    whole = [head for head in heads if head.count("(") == head.count(")")]
-    return whole[-1] if len(sentence) > LONG and whole else sentence
 
 
 def _linked(slide, words):

@@ -52,6 +52,8 @@ def block_slide(book, docname, index, notes, **said):
     section, element = book.blocks[docname][index]
     kind, label = kind_of(element), book.label(element)
     said = {**notes.get(label, {}), **{key: value for key, value in said.items() if value is not None}}
+    if kind == "figure" and not said.get("heading"):
+        raise SlidesError(f"{PLAN}: the notes of {label} need a heading that says what the figure shows")
     elements = [element]
     after = book.paragraph_after(docname, index)
     if kind == "output" and after is not None and _short(after.get_text()):
@@ -61,7 +63,7 @@ def block_slide(book, docname, index, notes, **said):
         elements,
         docname,
         label,
-        heading=book.title(docname) if kind == "takeaway" or section is None else section,
+        heading=said.get("heading") or (book.title(docname) if kind == "takeaway" else section),
         say=said.get("say") or (book.spoken(after) if after and kind != "question" else ""),
         board=said.get("board", []),
         minutes=said.get("minutes", MINUTES.get(kind, OTHERWISE)),
@@ -108,7 +110,8 @@ def chapter_deck(book, docname, plan):
         text = "\n".join(f"- {name}" for name in at_home)
         slides.append(Slide("point", text=text, heading="To take home", minutes=OTHERWISE))
     name, title = name_of(docname), book.title(docname)
-    return Deck(name, title, "One chapter of Heads and States", slides, named(book, [docname]))
+    pages = named(book, [docname])
+    return Deck(name, title, "One chapter of Heads and States", slides, pages, book.result(docname))
 
 
 def named(book, docnames):

@@ -9,8 +9,16 @@ from bs4 import BeautifulSoup
 
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
-from ssmbook._book.deck import claim, markdown_html, prepared, render
-from ssmbook._book.slides import chapter_deck, chapters_of, lecture_deck, name_of, pages_of, read_plan
+from ssmbook._book.deck import markdown_html, prepared, render
+from ssmbook._book.slides import (
+    block_slide,
+    chapter_deck,
+    chapters_of,
+    lecture_deck,
+    name_of,
+    pages_of,
+    read_plan,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = read_plan(ROOT)
@@ -131,16 +139,30 @@ def test_no_text_of_a_slide_is_small():
     assert "://" not in script + style
 
 
-def test_the_heading_of_a_figure_is_its_claim_in_two_lines_at_most(book):
-    assert claim("The floor. And more.") == "The floor."
-    assert (
-        claim(f"Heads against states, medians (few, or {'many ' * 30}draws). More.")
-        == "Heads against states, medians"
-    )
+def test_the_heading_of_a_figure_says_its_result_in_two_lines_at_most(book, deck):
+    for slide in deck.slides:
+        if slide.kind == "figure":
+            assert 12 < len(slide.heading) <= 100 and not slide.heading[0].islower(), slide.label
+    with pytest.raises(SlidesError, match="the notes of fig-ruler need a heading"):
+        block_slide(book, *book.place("fig-ruler"), {})
+
+
+def test_no_two_neighbors_show_the_same(deck):
+    for slide, following in zip(deck.slides, deck.slides[1:], strict=False):
+        assert not slide.label or slide.label != following.label, slide.label
+
+
+def test_a_chapters_deck_opens_with_its_result(book):
     for docname in CHAPTERS:
-        for _, element in book.blocks[docname]:
-            caption = element.select_one("figcaption .caption-text") if kind_of(element) == "figure" else None
-            assert caption is None or 8 < len(claim(caption.get_text())) <= 130
+        opening = render(chapter_deck(book, docname, PLAN)).partition("</section>")[0]
+        words = BeautifulSoup(opening, "html.parser").select_one("p.result").get_text().split()
+        assert 6 <= len(words) <= 80 and words[0][0].isupper() and words[-1].endswith("."), docname
+        assert "sentence:" not in words
+
+
+def test_notes_of_a_paragraph_are_whole_sentences(book):
+    paragraph = BeautifulSoup("<p>It turns. In code, by the plain loop:</p>", "html.parser").p
+    assert book.spoken(paragraph) == "It turns."
 
 
 def test_the_opening_names_the_chapters_by_their_titles(book):

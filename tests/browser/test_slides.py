@@ -14,6 +14,16 @@ SCREEN = {"viewport": {"width": 1280, "height": 720}}
 SMALLEST, SMALLEST_IN_PICTURES = 24, 18
 FACTS = """() => {
   const box = (node) => node.getBoundingClientRect();
+  const touch = (a, b) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const lines = (node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return [...range.getClientRects()];
+  };
+  const below = (node) => // the stop behind a formula
+    node.lastChild.nodeType === 3 && box(node).height
+    && lines(node.lastChild).some((line) => line.top > box(node.querySelector("mjx-container")).bottom - 4);
   const inPart = (node) => node.closest(".part");
   return Reveal.getSlides().map((section, index) => {
     Reveal.slide(index);
@@ -23,7 +33,13 @@ FACTS = """() => {
     const own = words.filter((node) => !node.closest("mjx-container, aside"));
     const pictures = nodes.filter((node) => node.dataset.text);
     const placed = nodes.filter((node) => !inPart(node) && !node.closest("mjx-container, aside"));
+    const marks = [...section.querySelectorAll(".mark")].map(box);
+    const arrows = [...document.querySelectorAll(":is(.navigate-left, .navigate-right)")].map(box);
+    const told = [...section.querySelectorAll(".ssm-slider-control > *")].map(box);
     return {
+      torn: [...section.querySelectorAll(".unbroken")].filter(below).length,
+      covered: marks.some((mark) => lines(section.querySelector("h2")).some((line) => touch(mark, line)))
+        || told.some((part) => arrows.some((arrow) => touch(part, arrow))),
       kind: section.className.split(" ")[0],
       low: Math.max(0, ...placed.map((node) => box(node).bottom)),
       right: Math.max(0, ...placed.map((node) => box(node).right)),
@@ -69,6 +85,7 @@ def test_every_slide_is_whole_and_legible(deck, name):
         assert slide["smallest"] >= SMALLEST, where
         assert slide["inPictures"] > SMALLEST_IN_PICTURES - 0.1, where  # a panel's width is whole pixels
         assert bool(slide["steps"]) == bool(slide["parts"]), where
+        assert not slide["torn"] and not slide["covered"], where
     assert not deck["visit"].messages and not deck["broken"]
     requests = [address for address in deck["visit"].requests if not address.startswith("data:")]
     assert requests and all(address.startswith("file:") for address in requests)
@@ -98,3 +115,19 @@ def test_keys_walk_through_the_deck_and_move_its_sliders(deck, name):
     total, seen, sliders, moved, frames = deck["walk"]
     assert seen == set(range(total))
     assert moved == sliders and set(frames) <= {1}
+
+
+def margins(page, address):
+    """How far the headings of the printed slides stand from the edges of their pages."""
+    visited(page, address)
+    page.wait_for_selector(".pdf-page h2")
+    return page.evaluate("""() => [...document.querySelectorAll(".pdf-page h2")].map((heading) => {
+      const page = heading.closest(".pdf-page").getBoundingClientRect();
+      const box = heading.getBoundingClientRect();
+      return Math.min(box.left - page.left, box.top - page.top, page.right - box.right);
+    })""")
+
+
+def test_what_is_printed_keeps_its_margins(look, disk):
+    found = look(SCREEN, f"{disk}slides/trade-off.html?print-pdf", margins)
+    assert len(found) > 10 and min(found) >= 12

@@ -21,7 +21,7 @@ def heads_as_kernels(M, c, V):
     blue is positive, orange negative. Returns ``fig, alt``.
     """
     (k, p, d), shown = V.shape, min(8, len(M))
-    fig, axes = figure(ncols=5, size=(3.6, 5.0), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
+    fig, axes = figure(ncols=5, size=(3.6, 4.9), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
     fig.stacks = ()
     parts = (tiles(M[:shown]), "=", c[:shown], "×", tiles(V))
     titles = ("lags $M_τ$", "", "coefficients\n$c_h(τ)$", "", "value\nmaps $V_h$")
