@@ -9,6 +9,7 @@ come from the committed notebook. The pages' download buttons then hand out the 
 
 import argparse
 import shutil
+from base64 import b64decode
 from dataclasses import dataclass, field
 from itertools import groupby
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from ssmbook._book.plain_markdown import markdown, title
 from ssmbook._book.root import book_root
 from ssmbook._book.site import EDITION_BRANCH, pages_address
 from ssmbook._book.stable_form import KERNEL, LANGUAGE
+from ssmbook.display._png import page_size
 
 TARGET = "_build/edition"
 WITHOUT_SOLUTIONS = "_build/edition-without-solutions"
@@ -112,6 +114,9 @@ def code_cell(chapter, element, fold=None, heading=None):
     """Add the next code cell, which is the one that ``element`` of the page shows, and its caption."""
     chapter.flush()
     cell = next_code(chapter, element)
+    for output in cell.outputs:
+        if "image/png" in output.get("data", {}):
+            output.metadata["image/png"] = page_size(b64decode(output.data["image/png"]))
     caption = element.select_one("figcaption")
     folded = fold or (FOLDED if FOLDED_TAGS & set(cell.metadata.get("tags", [])) else {})
     if folded:

@@ -152,6 +152,11 @@ def encode(png: bytes) -> str:
     return base64.b64encode(png).decode("ascii")
 
 
+def page_size(png: bytes) -> dict[str, int]:
+    """Return the width and height at which a page shows a picture, as notebooks note them beside it."""
+    return dict(zip(("width", "height"), (pixels // PIXELS for pixels in pixel_size(png)), strict=True))
+
+
 def pixel_size(png: bytes) -> tuple[int, int]:
     """Return (width, height) of PNG bytes in pixels."""
     return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")

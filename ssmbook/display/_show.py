@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from ssmbook.display._png import FIGURE_BYTES, FIGURE_DPI, check_alt, check_figure, encode, render
+from ssmbook.display._png import FIGURE_BYTES, FIGURE_DPI, check_alt, check_figure, encode, page_size, render
 
 
 def show(fig: Figure, *, alt: str) -> None:
@@ -25,4 +25,5 @@ def show(fig: Figure, *, alt: str) -> None:
     finally:
         if isinstance(fig, Figure):
             plt.close(fig)
-    display({"image/png": encode(png), "text/plain": alt}, metadata={"alt": alt}, raw=True)
+    metadata = {"alt": alt, "image/png": page_size(png)}  # else Jupyter shows every pixel, twice too large
+    display({"image/png": encode(png), "text/plain": alt}, metadata=metadata, raw=True)

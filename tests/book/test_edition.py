@@ -3,6 +3,7 @@
 Two of its notebooks are run by `make test`, all of them by the weekly workflow as Colab would.
 """
 
+import copy
 import re
 from functools import cache
 from pathlib import Path
@@ -117,8 +118,27 @@ def test_code_and_outputs_are_the_books(page):
     install = install_source(ROOT, read(page_file(ROOT, page)))
     assert plain(cells[0].source) == install != cells[0].source
     assert cells[0].metadata == FOLDED
-    ours = [(plain(cell.source), cell.outputs) for cell in cells[1:] if not answer(cell)]
+    ours = [(plain(cell.source), bare(cell.outputs)) for cell in cells[1:] if not answer(cell)]
     assert ours == [(cell.source, cell.outputs) for cell in book_code(page)]
+
+
+def test_pictures_are_as_large_as_on_the_page(page):
+    sizes = [output.metadata["image/png"] for output in pictures(page)]
+    there = article(page).select("div.cell .cell_output img[src$='.png']")
+    shown = {(int(image["width"]), int(image["height"])) for image in there}
+    assert {(size["width"], size["height"]) for size in sizes} >= shown
+
+
+def pictures(docname):
+    return [o for cell in code(docname) for o in cell.outputs if "image/png" in o.get("data", {})]
+
+
+def bare(outputs):
+    """Without the sizes, which the edition alone notes."""
+    outputs = copy.deepcopy(outputs)
+    for output in outputs:
+        output.get("metadata", {}).pop("image/png", None)
+    return outputs
 
 
 def test_every_exercise_has_a_place_for_the_answer_and_its_solution_is_folded(page):

@@ -34,8 +34,9 @@ def test_show_publishes_one_picture_whose_text_is_the_alt(published):
     ((data, options),) = published
     assert set(data) == {"image/png", "text/plain"}
     assert data["text/plain"] == ALT
-    assert options == {"metadata": {"alt": ALT}, "raw": True}
     image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+    size = {"width": image.width // 2, "height": image.height // 2}  # drawn at twice the density of a page
+    assert options == {"metadata": {"alt": ALT, "image/png": size}, "raw": True}
     assert image.format == "PNG" and image.mode == "P" and image.info == {}
     assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
