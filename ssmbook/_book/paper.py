@@ -119,7 +119,7 @@ def anchor(docname, fragment=""):
 def article(paper, docname):
     """One page as a part of the document: its links lead inside, its solutions go to the end."""
     page = copy.copy(soup(paper.root / HTML / f"{docname}.html").select_one("article"))
-    for node in page.select("a.headerlink, details.hide, script, style, picture > source"):
+    for node in page.select("a.headerlink, details.hide, script, style, picture > source, .toctree-wrapper"):
         node.decompose()
     for figure in page.select("figure.ssm-slider"):
         small_multiples(figure)

@@ -10,7 +10,10 @@ from pypdf import PdfReader
 from ssmbook._book.paper import TARGET, print_book
 
 ROOT = Path(__file__).resolve().parents[2]
-TWO = ["chapters/preface", "chapters/1-one-operator/two-ways-to-mix"]
+# The zoo ends at the foot of a page.
+SOME = ["chapters/preface"] + [
+    f"chapters/1-one-operator/{name}" for name in ("two-ways-to-mix", "zoo", "zoo-deeper")
+]
 A4 = (595, 842)
 BADGES = """(titles) => titles.map((title) => {
   const badge = getComputedStyle(title, "::after");
@@ -28,14 +31,14 @@ def words(text):
 
 
 @pytest.fixture(scope="module")
-def two_chapters(browser, built):
-    target = (ROOT / TARGET).with_name("two-chapters.pdf")
-    print_book(ROOT, target, TWO, browser)
+def some_chapters(browser, built):
+    target = (ROOT / TARGET).with_name("some-chapters.pdf")
+    print_book(ROOT, target, SOME, browser)
     return PdfReader(target)
 
 
-def test_the_contents_name_the_page_of_every_section(two_chapters):
-    pages = [page.extract_text() for page in two_chapters.pages]
+def test_the_contents_name_the_page_of_every_section(some_chapters):
+    pages = [page.extract_text() for page in some_chapters.pages]
     lines = re.findall(r"^(.*\D) (\d+)$", "\n".join(pages[1:2]), re.M)
     assert len(lines) >= 12
     for title, number in lines:
@@ -43,11 +46,16 @@ def test_the_contents_name_the_page_of_every_section(two_chapters):
     assert len({number for _, number in lines}) > 5
 
 
-def test_the_book_is_a4_with_an_outline_and_numbered_pages(two_chapters):
-    assert {tuple(map(round, page.mediabox[2:])) for page in two_chapters.pages} == {A4}
-    assert two_chapters.outline
-    for number, page in enumerate(two_chapters.pages[1:], start=2):
+def test_the_book_is_a4_with_an_outline_and_numbered_pages(some_chapters):
+    assert {tuple(map(round, page.mediabox[2:])) for page in some_chapters.pages} == {A4}
+    assert some_chapters.outline
+    for number, page in enumerate(some_chapters.pages[1:], start=2):
         assert str(number) in page.extract_text().split(), number
+
+
+def test_no_page_is_blank(some_chapters):
+    for number, page in enumerate(some_chapters.pages, start=1):
+        assert len(words(page.extract_text())) > 30, number
 
 
 def test_a_page_prints_the_same_from_the_dark_mode(open_page, disk):
