@@ -105,5 +105,4 @@ def turn(page, view):
     )
     page.evaluate("(on) => document.documentElement.classList.toggle('presenting', on)", view == "room")
     page.evaluate(SETTLED)
-    page.wait_for_timeout(350)  # what scrolls gets its tab stop 300 ms after the window has a new width
     page.evaluate("document.getAnimations().forEach((one) => one.finish())")  # a color on its way to another
