@@ -6,8 +6,10 @@ Nothing is rendered, so no font, no screen and no layout comes in.
 from itertools import groupby
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex, to_rgba
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
@@ -28,7 +30,7 @@ def describe(fig):
     for place, ax in enumerate(fig.axes):
         aspect = "" if ax.get_aspect() == "auto" else f", aspect {number(ax.get_aspect())}"
         titles = " ".join(quoted(words) for words in (ax.get_title(), ax.get_title("left")) if words)
-        titles = titles or '""'
+        titles = (titles or '""') + _size(ax.title)
         frame = " ".join(side for side, spine in ax.spines.items() if spine.get_visible())
         lines.append(f"  axes {place}: {titles}{aspect}, frame {frame if ax.axison else 'off'}")
         lines += [f"    x {_axis(ax.xaxis)}", f"    y {_axis(ax.yaxis)}"]
@@ -41,6 +43,12 @@ def describe(fig):
         lines += [f"    {_text(text)}" for text in ax.texts]
         lines += [_legend(ax.get_legend())] if ax.get_legend() else []
     return lines
+
+
+def _size(title):
+    """The size of a title's letters where it is not that of the book's titles."""
+    usual = FontProperties(size=rcParams["axes.titlesize"]).get_size_in_points()
+    return "" if title.get_size() == usual else f" {number(title.get_size())} pt"
 
 
 def number(value, least=1e-6):

@@ -26,7 +26,8 @@ STATE = """(figure) => {
 WITH_SLIDERS = [
     name
     for name in page_names(ROOT)
-    if (page := (ROOT / name).with_suffix(".ipynb")).is_file() and "Slider(" in page.read_text(encoding="utf-8")
+    if (page := (ROOT / name).with_suffix(".ipynb")).is_file()
+    and "Slider(" in page.read_text(encoding="utf-8")
 ]
 each_page = pytest.mark.parametrize("name", WITH_SLIDERS, ids=[name.split("/")[-1] for name in WITH_SLIDERS])
 

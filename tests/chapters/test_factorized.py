@@ -97,3 +97,8 @@ def test_the_prices_of_heads_are_drawn_and_told():
     names = [[text.get_text() for text in ax.texts] for ax in fig.axes]
     assert names == [["span of the maps", "rank of each"], ["any matrices", "split in H"]]
     assert "1: 1 and 16; 2: 2 and 8" in alt and alt.endswith("any matrices from 256 to 4,096.")
+
+
+def test_no_head_misses_all_and_each_of_four_equal_ones_a_quarter_less():
+    assert figures.missed(torch.ones(4)) == [1, 0.75, 0.5, 0.25]
+    assert figures.missed(torch.tensor([[2.0, 0], [0, 1]]), most=1) == [1, 0.2]

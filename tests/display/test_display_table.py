@@ -75,6 +75,7 @@ def test_html_has_scoped_titles_and_escapes():
     assert [td.text for td in soup.find_all("td")] == ["1", "0.500", "12", "1.00e-07"]
     assert soup.caption.text == soup.div["aria-label"] == 'A & "B"' and soup.div["tabindex"] == "0"
     assert {cell["style"] for cell in soup.find_all("td")} == {"text-align:right"}
+    assert "<caption>" not in display.table(ROWS, HEADER)._repr_html_()
 
 
 def test_markdown():

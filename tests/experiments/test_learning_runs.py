@@ -84,7 +84,11 @@ def test_the_systems_for_the_classes_count_differently():
     """Free coefficients need k heads; softmax with a sink as many only where a positive pole is."""
     systems = class_systems()
     poles = torch.linalg.eigvals(systems["positive poles"].A)
-    assert not poles.imag.any() and 0 < poles.real.min() and poles.real.max() < 1
+    assert sorted(poles.real.tolist()) == [0.5, 0.8, 0.95] and not poles.imag.any()
+    angle = torch.linalg.eigvals(systems["rotation"].A).angle().abs()
+    torch.testing.assert_close(angle, torch.full_like(angle, 0.7))
+    first = torch.tensor([[1.11, -0.26], [0.8, 0.8]], dtype=F64)  # what the recorded students learned
+    torch.testing.assert_close(systems["positive poles"].lags(1)[0], first)
     lags = {name: system.lags(20) for name, system in systems.items()}
     counts = {name: (head_count(M).value, softmax_head_count(M).value) for name, M in lags.items()}
     assert counts == {"rotation": (2, 3), "positive poles": (3, 3), "turn and pole": (3, 3)}

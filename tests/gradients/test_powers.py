@@ -250,6 +250,11 @@ def test_bad_arguments_are_refused_by_name():
             TypeError,
             "B must",
         ),
+        (
+            lambda: gradients.diagonalizable_bound(System(*(t.expand(2, *t.shape) for t in (A, B, C))), 3),
+            ValueError,
+            "system must be one",
+        ),
         (lambda: gradients.diagonalizable_bound(System(A, B, C), -1), ValueError, "tau must be at least 0"),
         (
             lambda: gradients.diagonalizable_bound(System(jordan(3, 0.5), B, C), 3),

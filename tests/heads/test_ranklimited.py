@@ -404,4 +404,6 @@ def test_units_decide_nothing(size):
         assert (count.low, count.high) == (same.low, same.high)
         made, wanted = same.evidence.lags() / size, system.lags(n)
         torch.testing.assert_close(made, wanted, rtol=0, atol=1e-9 * float(wanted.abs().max()))
-        assert rank_limited_lower_bounds(large, n, r=2) == rank_limited_lower_bounds(system, n, r=2)
+        bounds = rank_limited_lower_bounds(large, n, r=2)
+        assert bounds == rank_limited_lower_bounds(system, n, r=2)
+        assert {type(bound) for bound in bounds.values()} == {int}

@@ -118,5 +118,9 @@ def test_dtypes_differ_and_tiny_tokens_are_told_from_exact_failure():
     M = torch.stack([torch.eye(2), torch.tensor([[0.0, -1], [1, 0]])]).double()
     # Output 1 is (0, 1), which 1e17 times the second token would reach.
     x = torch.tensor([[1.0, 0], [0, 1e-17]], dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64)
     with pytest.raises(ValueError, match="tokens below rounding are left out"):
-        one_head_coefficients(M, torch.eye(2, dtype=torch.float64), x)
+        one_head_coefficients(M, eye, x)
+    # A V that sees next to nothing of any token leaves none of them out.
+    with pytest.raises(ValueError, match="wanted at most 1e-08$"):
+        one_head_coefficients(eye.expand(2, 2, 2), torch.diag(eye[0]), 1e-9 * eye[:1] + eye[1:].expand(2, 2))

@@ -10,7 +10,7 @@ import torch
 from bs4 import BeautifulSoup
 
 from ssmbook import lens
-from ssmbook.lens import _html
+from ssmbook.lens import _html, _table
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,18 @@ def test_the_table_shows_the_counts(found):
         assert row["layer"] == layer.name and row["heads"] == str(layer.H)
         trained, permuted = (max(m.counts["0.01"]) for m in (layer.trained, layer.permuted))
         assert row["1\N{NO-BREAK SPACE}% left"] == f"{trained} ({permuted})"
+
+
+def test_what_is_counted_text_by_text_and_from_above_says_so(found):
+    """A wide layer has no value maps common to the texts, and counts that are certified from above only."""
+    layer = found.layers[0]
+    assert "With value maps common to the texts" in _html._sentence(layer)
+    assert not _table.values(layer.trained)[0].startswith("≤")
+    trained = dataclasses.replace(layer.trained, common={}, at_most=True)
+    assert "With value maps of its own for each text" in _html._sentence(
+        dataclasses.replace(layer, trained=trained)
+    )
+    assert [cell[:2] for cell in _table.values(trained)[:4]] == ["≤ "] * 4
 
 
 def test_one_figure_a_layer_with_its_numbers_in_words(found):

@@ -287,8 +287,9 @@ def test_kernels_lags_and_heads_of_butterworth_filters():
     assert off(lti_kernel(A, B, C, 4096), true_lags(A, B, C, 4096)) < 1e-6  # was 0.23
     A, B, C = named("butter 8 0.05")
     M = true_lags(A, B, C, 512)
-    with pytest.warns(TransientPeakWarning, match="is off by about"):
+    with pytest.warns(TransientPeakWarning, match="is off by about") as seen:
         assert off(System(A, B, C).lags(512), M) < 1e-7  # was 36
+    assert {warning.filename for warning in seen} == {__file__}  # the first line outside the library
     with pytest.warns(TransientPeakWarning, match="is off by about"):
         assert off(lags_of_heads(A, B, C, 512), M) < 1e-7
 
