@@ -157,3 +157,13 @@ def test_one_head_recalls_within_its_bound(m, beta):
         x = recall_tokens(keys, values, t)
         assert float((head(x)[-1] - values[t]).detach().norm()) <= bound * (1 + 1e-9)
         assert head.interaction(x).interaction_rank() == 1
+
+
+@pytest.mark.parametrize("mode", ["sum", "stack"])
+def test_a_hybrid_is_causal_where_every_part_is(mode):
+    """What it says of itself is what its operator shows: nothing above the diagonal."""
+    forward, both = one_head(), Attention(4, 4, H=1, head_width=3, causal=False, **like())
+    for parts in ([forward, forward], [forward, both], [both, both]):
+        layer = Hybrid(parts, mode=mode)
+        later = layer.interaction(tokens(5, 4)).block_norms().triu(1)
+        assert layer.causal == (both not in parts) == (not later.any())
