@@ -118,7 +118,13 @@ def process_docstring(app, what, name, value, options, lines):
     lines[:] = rest("\n".join(lines), chapters).split("\n")
 
 
+def skip_member(app, what, name, value, skip, options):
+    """True for a field of a named tuple: Python gives its number alone, the class's docstring its meaning."""
+    return True if (value.__doc__ or "").startswith("Alias for field number") else None
+
+
 def setup(app):
     app.add_directive("api-reference", ApiReference)
+    app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", process_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

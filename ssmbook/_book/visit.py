@@ -57,6 +57,7 @@ FACTS = """() => {
   const torn = (code) => letters(code).some(([letter, box], i, all) => i && /\\w/.test(letter)
     && /[a-zA-Z0-9]/.test(all[i - 1][0]) && !/[a-z][A-Z]/.test(all[i - 1][0] + letter)
     && box.top > all[i - 1][1].bottom - 2);
+  const words = (node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
   return {
     theme: document.documentElement.dataset.theme,
     formulas: all(".math").length,
@@ -65,11 +66,13 @@ FACTS = """() => {
     width: document.documentElement.scrollWidth - innerWidth,
     outside: all("article *:not(mjx-container *)").filter(sticksOut).map((n) => n.outerHTML.slice(0, 120)),
     parted: all("span.math mjx-math").filter(leavesColumn).map(text),
-    pushed: all(".pst-scrollable-table-container, .ssm-table")
+    pushed: all(".pst-scrollable-table-container, .ssm-table, article pre:not(.cell_input *)")
       .filter((node) => node.scrollWidth > node.clientWidth + 1).map(text),
     torn: all("article code.literal").filter((n) => n.getClientRects().length > 1 && torn(n)).map(text),
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
       [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
+    low: all("article *:not(mjx-container *)").filter((node) => words(node) && node.checkVisibility()
+      && parseFloat(getComputedStyle(node).fontSize) < 12).map(text),
     shift: window.shift,
   };
 }"""

@@ -46,6 +46,10 @@ def test_a_public_name_has_a_docstring(module, name):
     assert kind(value) == "data" or (value.__doc__ or "").strip(), f"{module.__name__}.{name}"
 
 
+def test_a_field_of_a_named_tuple_is_not_listed_by_its_number():
+    assert "Alias for field number" not in PAGE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("plain", "wanted"),
     [

@@ -134,8 +134,13 @@ def test_a_formula_stays_in_its_column(facts, name, view):
 
 
 @each_page("phone")
-def test_on_a_phone_no_table_is_pushed_aside(facts, name, view):
+def test_on_a_phone_no_table_and_no_printed_line_is_pushed_aside(facts, name, view):
     assert not facts["pushed"]
+
+
+@each_page("light", "phone")
+def test_no_word_is_lower_than_twelve_pixels(facts, name, view):
+    assert not facts["low"]
 
 
 @pytest.mark.parametrize("name", ["notation", "verification"])
