@@ -84,7 +84,9 @@ def _axis(axis):
     if isinstance(locator, FixedLocator):
         words.append(f"ticks {' '.join(number(at, _least(scale)) for at in locator.locs) or 'none'}")
     elif not axis.isDefault_majloc:
-        words.append(type(locator).__name__)
+        words.append(
+            type(locator).__name__ + (" of whole numbers" if getattr(locator, "_integer", False) else "")
+        )
     names = [quoted(label.get_text()) for label in axis.get_ticklabels() if label.get_text()]
     if names and not isinstance(axis.get_major_formatter(), ScalarFormatter | LogFormatter):
         words.append(f"named {' '.join(names)}")

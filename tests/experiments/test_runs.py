@@ -119,6 +119,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "experiment", lambda name: counted(calls))
     assert command.main(["four", "--out", str(path)]) == 0
     assert json.loads(path.read_text())["command"] == "python -m ssmbook.experiments four --size small"
+    assert "0 of 4 in 0:00: a" in capsys.readouterr().err  # since this run began
     assert command.main(["four", "--out", str(path)]) == command.REFUSED
     assert "--overwrite" in capsys.readouterr().err
     assert command.main(["four", "--out", str(path), "--overwrite"]) == 0

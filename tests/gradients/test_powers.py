@@ -1,5 +1,6 @@
 """Bounds on the powers of A against the powers themselves, and depth against autograd."""
 
+import cmath
 import math
 
 import pytest
@@ -119,6 +120,8 @@ def test_the_window_does_not_see_hidden_states_skips_or_units():
     assert other.floor == pytest.approx(found.floor, rel=1e-9)
     one = gradients.decay_window(System(A[:1, :1], B[:1], C[:, :1]))
     assert one.floor == pytest.approx(abs(float(B[0, 0] * C[0, 0]))) and one.nu == 1
+    turned = gradients.decay_window(System(A[:1, :1] * cmath.exp(0.7j), B[:1] + 0j, C[:, :1] + 0j))
+    assert (turned.nu, turned.rho) == (1, pytest.approx(0.9)) and turned.floor == pytest.approx(one.floor)
     with pytest.raises(ValueError, match="system must have lags that do not end"):
         gradients.decay_window(System(jordan(3, 0.0), randn(3, 1), randn(1, 3)))
 

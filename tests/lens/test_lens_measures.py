@@ -125,6 +125,14 @@ def test_planted_heads_are_counted():
     assert dense.heads == 1 and set(other.heads) == {"first", "distance", "states", "states_1%"}
 
 
+def test_a_batch_of_frozen_maps_takes_one_input_for_all():
+    factors, x = randn(2, 1, 1), randn(9, 6, seed=1)
+    W = lens.FrozenMap([lambda y: factors * y], x, (2,), 9, 6, 6)
+    torch.testing.assert_close(W @ x, factors * x)
+    same = lens.FrozenMap([lambda y: 2 * y], x, (2,), 9, 6, 6)
+    torch.testing.assert_close(same @ x, (2 * x).expand(2, 9, 6))
+
+
 def test_head_statistics_by_their_definitions():
     n, alpha = 10, torch.zeros(4, 10, 10, dtype=F64)
     i = torch.arange(n)
