@@ -62,6 +62,8 @@ def test_a_minimum_stays_where_it_is():
     start = torch.ones(2, 2, dtype=F64)
     point, value, _ = minimize(banana, start, steps=5)
     assert torch.equal(point, start) and not value.any()
+    point, value, history = minimize(banana, 3 * start, steps=0)
+    assert torch.equal(point, 3 * start) and torch.equal(history, value[None]) and value.all()
 
 
 @pytest.mark.guards("thm-no-sink", "prop-plateau")

@@ -20,7 +20,7 @@ from ssmbook.heads import (
 )
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
-from ssmbook.systems._units import _step_unit, rounding_elsewhere, sizes, standard_form
+from ssmbook.systems._units import _same_lags, _step_unit, rounding_elsewhere, sizes, standard_form
 
 many = settings(max_examples=60, deadline=None)
 
@@ -244,3 +244,14 @@ def test_an_input_in_smaller_units_than_another_is_no_rounding_error():
     A, C = (torch.tensor(rows, dtype=F64) for rows in ([[0.9, 0.0], [0.0, 0.5]], [[1.0, 1e-9], [1.0, 1.0]]))
     B = torch.tensor([[1.0, 1e-16], [1.0, 2e-16]], dtype=F64)
     assert rounding_elsewhere(A, B, C, F64) is None
+
+
+def test_systems_are_told_apart_by_their_last_deciding_lag():
+    """Of N states each, two systems may share all lags but one of the first 2 N."""
+    for N in (1, 3):
+        A = torch.diag(torch.ones(N - 1, dtype=F64), -1)
+        first, last = torch.eye(N, dtype=F64)[:, :1], torch.eye(N, dtype=F64)[-1:]
+        looped = A.clone()
+        looped[0, -1] = 0.5  # what left the line comes back: seen N steps later
+        assert _same_lags((A, first, last), (A, first, last), None, 1e-12)
+        assert not _same_lags((A, first, last), (looped, first, last), None, 1e-12)

@@ -24,9 +24,10 @@ def test_other_modules_and_other_scales(build):
     with pytest.raises(TypeError, match="parts of BERT's or GPT-2's attention; got Linear"):
         Attention.from_transformers(torch.nn.Linear(2, 2))
     mixer = lens.layers(build("gpt2"))[0].module
-    mixer.scale_attn_by_inverse_layer_idx = True
-    with pytest.raises(ValueError, match="divide its logits by sqrt"):
-        Attention.from_transformers(mixer)
+    for by_layer, by_width in ((True, True), (False, False)):
+        mixer.scale_attn_by_inverse_layer_idx, mixer.scale_attn_weights = by_layer, by_width
+        with pytest.raises(ValueError, match="divide its logits by sqrt"):
+            Attention.from_transformers(mixer)
 
 
 @pytest.mark.parametrize(("family", "size"), [("mamba2", 0), ("mamba2", 1), ("bamba", 0)])
