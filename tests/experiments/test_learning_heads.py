@@ -160,3 +160,10 @@ BAD = [
 def test_bad_input_is_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_a_teacher_comes_in_the_default_dtype_or_the_one_asked_for():
+    for dtype, wanted in ((None, torch.get_default_dtype()), (F64, F64)):
+        assert (
+            draw_teacher(2, 2, 2, 6, generator=torch.Generator().manual_seed(0), dtype=dtype).dtype == wanted
+        )
