@@ -274,7 +274,7 @@ def test_what_has_decayed_for_good_is_dropped_and_nothing_else():
 
 
 def test_a_table_of_few_tokens_has_no_more_heads_than_entries():
-    """Forty wide heads on two tokens: a sketch of two directions still knows that four rows have rank four."""
+    """Forty wide heads on two tokens: a sketch of two directions knows that four rows have rank four."""
     W = FactorizedOperator(randn(40, 2, 2).tril(), randn(40, 8, 8, seed=1))
     bounds = W.spectrum_bounds(2)
     assert bounds.missing and bounds.rank()[1] == bounds.epsilon_heads(0.1)[1] == 4 >= W.interaction_rank()
