@@ -71,7 +71,8 @@ def zoo(
     drawn = torch.device("cpu") if place.type == "meta" else place  # no generator draws on meta
     found = {}
     for name, build in _FACTORIES.items():
-        own = torch.Generator(drawn).manual_seed(seed + (zlib.crc32(name.encode()) << 31))
+        # On a CPU only the lower 32 bits of a seed count.
+        own = torch.Generator(drawn).manual_seed(seed ^ zlib.crc32(name.encode()))
         found[name] = build(sizes, {"generator": own, "dtype": dtype, "device": drawn}).to(place)
     return found
 

@@ -251,3 +251,10 @@ def test_past_to_future_maps_have_the_rank_of_the_cut_times_the_value_rank(r):
             assert rank(block) == r * rank(alpha[m:, :m])
             widest = max(widest, rank(block))
         assert widest == r * cut
+
+
+def test_every_map_of_the_zoo_has_numbers_of_its_own():
+    """Two maps of one kind would else be one map under two names."""
+    layers = maps.zoo(4, 4, 9, generator=torch.Generator().manual_seed(0))
+    drawn = [layer.W_V.flatten()[0].item() for layer in layers.values() if hasattr(layer, "W_V")]
+    assert len(drawn) >= 8 and len(set(drawn)) == len(drawn)

@@ -189,6 +189,14 @@ def test_a_broken_map_is_caught_by_its_law(name):
         held().check()
 
 
+def test_an_operator_of_another_size_is_told_its_size():
+    longer = {"_interaction": lambda self, x: Total(self.V.expand(*x.shape[:-2], 3, 4), x.shape[-2] + 1)}
+    kind = type("Longer", (Sum,), longer)
+    held = type("Held", (MapContract,), {"make": lambda self, **new: kind(4, 3, **new)})
+    with pytest.raises(AssertionError, match=r"interaction\(x\) has n, p, d = \(2, 3, 4\)"):
+        held().check()
+
+
 class Worn(Sum):
     """Beside what wears out there is what stays."""
 
