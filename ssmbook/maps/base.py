@@ -17,6 +17,7 @@ from ssmbook._checks import (
     check_shape,
     check_tensor,
 )
+from ssmbook.numerics import single
 from ssmbook.operators import InteractionOperator
 
 
@@ -111,7 +112,8 @@ class RecurrentMap(SequenceMap):
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         """The zero state for a batch, (*batch_shape, ...).
 
-        Dtype and device are those of the parameters (complex where the state is). Introduced in *zoo*.
+        Device and dtype are those of the parameters, but float32 for half precision (an increment below one
+        part in 256 would be lost) and complex where the state is. Introduced in *zoo*.
         """
 
     @abstractmethod
@@ -162,10 +164,11 @@ class RecurrentMap(SequenceMap):
 
 
 def zero_state(like: Tensor, batch_shape: Sequence[int], *shape: int) -> Tensor:
-    """Zeros (*batch_shape, *shape) in the dtype and on the device of ``like``."""
+    """Zeros (*batch_shape, *shape) on the device and in the dtype of ``like``, float32 for half precision."""
     if not isinstance(batch_shape, Sequence):
         raise TypeError(f"batch_shape must be a sequence of ints; got {type(batch_shape).__name__}")
-    return like.new_zeros(*(check_integer("batch_shape", size, low=0) for size in batch_shape), *shape)
+    sizes = (check_integer("batch_shape", size, low=0) for size in batch_shape)
+    return single(like.new_zeros(*sizes, *shape))
 
 
 def stack_tokens(tokens: list[Tensor], empty: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Convolution(RecurrentMap):
         self.K = draw(width, p, d, fan_in=width * d, generator=generator, dtype=dtype, device=device)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return zero_state(self.K, batch_shape, self.width - 1, self.d)
+        return zero_state(self.K, batch_shape, self.width - 1, self.d).to(self.K.dtype)  # tokens, no sums
 
     def _forward(self, x: Tensor) -> Tensor:
         n = x.shape[-2]

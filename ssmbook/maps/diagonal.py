@@ -69,7 +69,7 @@ class DiagonalSSM(RecurrentMap):
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         modes = self.N // 2 if self.pairs else self.N
-        state = single(zero_state(self.D, batch_shape, self.d, modes))
+        state = zero_state(self.D, batch_shape, self.d, modes)
         return state.to(state.dtype.to_complex()) if self.pairs else state
 
     def _forward(self, x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_integer
 from ssmbook.maps.base import RecurrentMap, SequenceMap, draw, zero_state
+from ssmbook.numerics import single
 from ssmbook.operators import FactorizedOperator
 from ssmbook.scans import ssd_scan
 
@@ -100,10 +101,10 @@ class KeySideMap(HeadMap, RecurrentMap):
         return zero_state(self.W_V, batch_shape, self.H, self.key_width, self.head_width)
 
     def _step(self, x_t: Tensor, state: Tensor):
-        q, *written = (a.squeeze(-2) for a in self._read_write(x_t[..., None, :]))
-        v = torch.einsum("hrd,...d->...hr", self.W_V, x_t)
+        q, *written = (single(a.squeeze(-2)) for a in self._read_write(x_t[..., None, :]))
+        v = single(torch.einsum("hrd,...d->...hr", self.W_V, x_t))
         state = self._update(state, v, *written)
-        return torch.einsum("hpr,...hr->...p", self.W_O, self._read(q, state)), state
+        return torch.einsum("hpr,...hr->...p", self.W_O, self._read(q, state).to(x_t.dtype)), state
 
     def _read(self, q: Tensor, memory: Tensor) -> Tensor:
         return (q[..., None, :] @ memory).squeeze(-2)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_flags, check_integer, check_like, check_positive
 from ssmbook.maps.base import RecurrentMap, zero_state
+from ssmbook.numerics import single
 from ssmbook.operators import LagOperator
 from ssmbook.scans import lti_scan
 from ssmbook.systems.system import System, check_system, system_first
@@ -82,6 +83,7 @@ class LTISSM(RecurrentMap):
         return LagOperator(self.system.lags(x.shape[-2]), x.shape[-2])
 
     def _step(self, x_t: Tensor, state: Tensor):
-        h = state @ self.A.mT + x_t @ self.B.mT
-        y_t = h @ self.C.mT
+        A, B, C = map(single, (self.A, self.B, self.C))
+        h = state @ A.mT + single(x_t) @ B.mT
+        y_t = (h @ C.mT).to(x_t.dtype)
         return (y_t if self.D is None else y_t + x_t @ self.D.mT), h

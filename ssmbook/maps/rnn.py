@@ -10,6 +10,7 @@ from torch import Tensor
 from ssmbook._checks import check_integer
 from ssmbook.maps.activations import activate, check_activation, secant_slope
 from ssmbook.maps.base import RecurrentMap, draw, stack_tokens, zero_state
+from ssmbook.numerics import single
 from ssmbook.operators import RecurrentOperator
 
 
@@ -52,12 +53,12 @@ class RNN(RecurrentMap):
 
     def _pre_activations(self, x: Tensor) -> Tensor:
         """z of every token, (..., n, N)."""
-        h = self.initial_state(x.shape[:-2])
+        h, A = self.initial_state(x.shape[:-2]), single(self.A)
         collected = []
-        for u_t in (x @ self.B.mT).unbind(-2):
-            collected.append(h @ self.A.mT + u_t)
+        for u_t in single(x @ self.B.mT).unbind(-2):
+            collected.append(h @ A.mT + u_t)
             h = activate(self.activation, collected[-1])
-        return stack_tokens(collected, x.new_zeros(*x.shape[:-1], self.N))
+        return stack_tokens(collected, h.new_zeros(*x.shape[:-1], self.N)).to(x.dtype)
 
     def _forward(self, x: Tensor) -> Tensor:
         return activate(self.activation, self._pre_activations(x)) @ self.C.mT
@@ -68,5 +69,5 @@ class RNN(RecurrentMap):
         return RecurrentOperator(A, B, self.C.expand(*x.shape[:-1], self.p, self.N))
 
     def _step(self, x_t: Tensor, state: Tensor):
-        h = activate(self.activation, state @ self.A.mT + x_t @ self.B.mT)
-        return h @ self.C.mT, h
+        h = activate(self.activation, state @ single(self.A).mT + single(x_t @ self.B.mT))
+        return h.to(x_t.dtype) @ self.C.mT, h

@@ -11,7 +11,7 @@ from torch.nn import functional
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.maps.base import RecurrentMap, draw, zero_state
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
-from ssmbook.numerics import phi_1
+from ssmbook.numerics import phi_1, single
 from ssmbook.operators import DiagonalOperator, ModalOperator
 from ssmbook.scans import diagonal_scan, selective_scan
 
@@ -121,6 +121,6 @@ class SelectiveSSM(RecurrentMap):
         return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
 
     def _step(self, x_t: Tensor, state: Tensor):
-        delta, A, B_bar, C = self.selection(x_t)
+        delta, A, B_bar, C = map(single, self.selection(x_t))
         h = torch.exp(delta[..., None] * A) * state + B_bar * x_t[..., None]
-        return (h @ C[..., None]).squeeze(-1) + self.D * x_t, h
+        return (h @ C[..., None]).squeeze(-1).to(x_t.dtype) + self.D * x_t, h

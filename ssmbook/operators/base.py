@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ssmbook._checks import check_alike, check_integer, check_shape, shared_batch
+from ssmbook.numerics import HALF, single
 from ssmbook.operators.spectra import Spectral
 
 
@@ -72,7 +73,7 @@ class InteractionOperator(Spectral, ABC):
 
     def _row(self, i: int) -> torch.Tensor:
         # W is linear in x, so the transpose that a row needs is the vector-Jacobian product of apply.
-        _, pull = torch.func.vjp(lambda x: self._apply(x)[..., i, :], self._zeros(self.n, self.d))
+        _, pull = torch.func.vjp(lambda x: self._applied(x)[..., i, :], self._zeros(self.n, self.d))
         units = torch.eye(self.p, dtype=self.dtype, device=self.device)
         parts = [pull(unit.expand(*self.batch_shape, self.p))[0] for unit in units]
         return torch.stack(parts, dim=-2) if parts else self._zeros(self.n, 0, self.d)
@@ -95,7 +96,7 @@ class InteractionOperator(Spectral, ABC):
         for b in range(self.d):
             x = self._zeros(self.n, self.d)
             x[..., j, b] = 1
-            parts.append(self._apply(x))
+            parts.append(self._applied(x))
         return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
 
     # What follows from it
@@ -109,7 +110,14 @@ class InteractionOperator(Spectral, ABC):
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
         check_alike(W=self._standard, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
-        return self._apply(x)
+        return self._applied(x)
+
+    def _applied(self, x: torch.Tensor) -> torch.Tensor:
+        return self._in_single()._apply(single(x)).to(self.dtype)
+
+    def _in_single(self) -> InteractionOperator:
+        """W in the precision in which it is computed: long sums in half precision forget small terms."""
+        return self.to(torch.float32) if self.dtype in HALF else self
 
     __call__ = apply
 
