@@ -10,7 +10,6 @@ from ssmbook._book.built import STATEMENTS, soup
 from ssmbook._book.plain_markdown import title
 
 SHOWN = ("figure", "slider", "statement", "output")
-SAID_TO_BE = re.compile(r"^The result in one sentence:")
 UNNAMED = re.compile(r"id\d+$|.*-input$|chapters/|checks-.*")  # ids that are no label of a block
 UNICODE = {
     r"\rho": "ρ", r"\theta": "θ", r"\alpha": "α", r"\sigma": "σ", r"\tau": "τ", r"\varepsilon": "ε",
@@ -75,7 +74,7 @@ class Book:
                 if words.strong is not None:
                     words.strong.decompose()
                 first = words.find(string=True)
-                said = SAID_TO_BE.sub("", first).lstrip()
+                said = first.lstrip()
                 first.replace_with(said[:1].upper() + said[1:])
                 return words
         raise SlidesError(f"{docname}: no sentence in bold above the first section says the result")

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from docutils import nodes
 
 from ssmbook._book.built import BREAK
-from ssmbook.display._png import PIXELS, pixel_size, stacked
+from ssmbook.display._png import page_size, pixel_size, stacked
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 # Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.
@@ -83,7 +83,7 @@ def with_size(tag, folder):
 
 def size(png, dense):
     """A PNG's width and height on the page, as attributes."""
-    width, height = (pixels // (PIXELS if dense else 1) for pixels in pixel_size(png))
+    width, height = page_size(png).values() if dense else pixel_size(png)
     return f'width="{width}" height="{height}"'
 
 

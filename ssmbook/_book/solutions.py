@@ -113,7 +113,7 @@ class SolutionsIndex(lists.Index):
         counts = [sum(exercise.stars == stars for exercise in exercises) for stars in (1, 2, 3)]
         text = "{} exercises: {} with one star, {} with two, {} with three.".format(len(exercises), *counts)
         lines = [text, *lists.by_chapter(exercises, HEADER, partial(row, page=self.env.docname))]
-        return self.shown(lines, "verification-index", "solutions-index")  # one look for both
+        return self.shown(lines, "solutions-index")
 
 
 def anchor_solutions(app, doctree):

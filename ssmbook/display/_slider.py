@@ -14,7 +14,16 @@ import ipywidgets
 import matplotlib.pyplot as plt
 
 from ssmbook._checks import check_integer
-from ssmbook.display._png import PIXELS, check_alt, check_figure, encode, panels, pixel_size, render
+from ssmbook.display._png import (
+    PIXELS,
+    check_alt,
+    check_figure,
+    encode,
+    page_size,
+    panels,
+    pixel_size,
+    render,
+)
 from ssmbook.display._table import number
 
 FRAME_DPI = PIXELS * 110
@@ -125,7 +134,7 @@ class Slider:
         said += [f"Panel {k} of the same picture." for k in range(2, len(parts) + 1)]
         tags = []
         for part, alt in zip(parts, said, strict=True):
-            width, height = (pixels // PIXELS for pixels in pixel_size(part))
+            width, height = page_size(part).values()
             tags.append(
                 f'<img src="data:image/png;base64,{encode(part)}" width="{width}" height="{height}" '
                 f'alt="{html.escape(alt)}"{"" if tags else attributes}>'

@@ -189,7 +189,7 @@ def test_real_functions_refuse_complex_numbers_throughout(door):
 # counts at none.
 LEAST = dict.fromkeys("H L asked cols i j n order rows seed shape".split(), 0) | dict.fromkeys(
     "N c d digits directions distance draws grid groups head_width k m max_steps ncols nrows p points r size "
-    "starts steps tries width".split(),
+    "starts steps rounds width".split(),
     1,
 )
 LAYERS = "Attention DeltaNet GLA LinearAttention RetNet SSD alibi_bias zoo".split()

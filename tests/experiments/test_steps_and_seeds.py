@@ -6,10 +6,10 @@ from helpers import gen, randn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ssmbook.chapters.how_many_heads_really.five_counts import fit_softmax_heads
-from ssmbook.chapters.trade_off.reach import reach
+from ssmbook.chapters.trade_off.reach import best_reach, typical_reach
 from ssmbook.experiments import gradient_flow, language, learning_distance, learning_heads, students, tasks
 from ssmbook.experiments._learning_heads import conditioned_system
-from ssmbook.maps import Attention
+from ssmbook.maps import RetNet
 
 M = randn(5, 2, 3)
 TEXT = torch.randint(language.CHARACTERS, (60,), generator=gen())
@@ -65,9 +65,18 @@ DRAWN = {
         f"fit_class, {kind}": lambda g, kind=kind: students.fit_class(M, 1, kind, steps=1, generator=g)
         for kind in students.CLASSES
     },
-    "reach": lambda g: torch.tensor(
-        reach(Attention(3, 3, H=1, head_width=3, generator=gen(), dtype=M.dtype), 3, 3, tries=4, generator=g)
-    ),
+    **{
+        share.__name__: lambda g, share=share, few=few: torch.tensor(
+            share(
+                RetNet(3, 3, H=2, head_width=3, generator=gen(), dtype=M.dtype),
+                3,
+                3,
+                **few,
+                generator=g,
+            )
+        )
+        for share, few in ((typical_reach, {}), (best_reach, {"rounds": 1}))
+    },
 }
 
 

@@ -10,8 +10,15 @@ from ssmbook.chapters.trade_off import figures
 from ssmbook.chapters.trade_off import reach as bench
 from ssmbook.exercises import check
 from ssmbook.gradients import jacobian_blocks
-from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward, RetNet
+from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward, RetNet, zoo
 from ssmbook.systems import System
+
+
+def reach(layer, d, distance, seed=0):
+    """The typical share and the best of two rounds."""
+    typical = bench.typical_reach(layer, d, distance, generator=torch.Generator().manual_seed(seed))
+    best = bench.best_reach(layer, d, distance, rounds=2, generator=torch.Generator().manual_seed(seed))
+    return typical, best
 
 
 def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
@@ -23,7 +30,7 @@ def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
         )
         share = norms[7] / norms[[1, 2, 4, 7]].max()
         assert kept.shape == (5,) and torch.allclose(kept, share.expand(5), rtol=1e-9)
-    typical, best = bench.reach(ssm, 3, 7, generator=torch.Generator().manual_seed(0))
+    typical, best = reach(ssm, 3, 7)
     assert typical == pytest.approx(float(share)) == best
 
 
@@ -39,17 +46,13 @@ def taps(width, **values):
 @pytest.mark.guards("def-reach")
 def test_a_small_denominator_is_not_rewarded():
     """The first lag is 1e-9: a ratio to it would call every later lag large."""
-
-    def both(layer, distance):
-        return bench.reach(layer, 1, distance, generator=torch.Generator().manual_seed(0))
-
     layer = taps(66, M1=1e-9, M2=1.0, M64=1e-3)
-    assert both(layer, 64) == pytest.approx((1e-3, 1e-3), rel=1e-12)
-    assert both(layer, 1) == (1.0, 1.0) and both(layer, 65) == (0.0, 0.0)
-    assert both(taps(65, M1=1e-9, M64=1e-6), 64) == (1.0, 1.0)  # nothing nearer is wider
+    assert reach(layer, 1, 64) == pytest.approx((1e-3, 1e-3), rel=1e-12)
+    assert reach(layer, 1, 1) == (1.0, 1.0) and reach(layer, 1, 65) == (0.0, 0.0)
+    assert reach(taps(65, M1=1e-9, M64=1e-6), 1, 64) == (1.0, 1.0)  # nothing nearer is wider
     far = taps(66, M1=1e-9, M64=1.0, M65=1e-9)
-    assert both(far, 64) == (1.0, 1.0)  # its widest path is this long
-    assert both(far, 65) == pytest.approx((1e-9, 1e-9), rel=1e-12)
+    assert reach(far, 1, 64) == (1.0, 1.0)  # its widest path is this long
+    assert reach(far, 1, 65) == pytest.approx((1e-9, 1e-9), rel=1e-12)
 
 
 @pytest.mark.guards("def-reach")
@@ -63,21 +66,20 @@ def test_the_share_does_not_depend_on_the_units_of_the_output():
 
 def test_retention_keeps_its_decay_exactly():
     layer = RetNet(3, 3, H=1, head_width=3, decay=[0.7], **like())
-    typical, best = bench.reach(layer, 3, 11, generator=torch.Generator().manual_seed(0))
+    typical, best = reach(layer, 3, 11)
     assert typical == pytest.approx(0.7**10) == best
 
 
 def test_no_mixing_and_no_sight_keep_nothing():
-    generator = torch.Generator().manual_seed(0)
     for layer in (FeedForward(3, 3, width=4, **like()), Convolution(3, 3, width=3, **like())):
-        assert bench.reach(layer, 3, 3, generator=generator) == (0.0, 0.0)
-    assert bench.reach(Convolution(3, 3, width=3, **like()), 3, 2, generator=generator)[0] > 0
-    assert bench.reach(Convolution(3, 3, width=3, **like()), 3, 1, generator=generator) == (1.0, 1.0)
+        assert reach(layer, 3, 3) == (0.0, 0.0)
+    assert reach(Convolution(3, 3, width=3, **like()), 3, 2)[0] > 0
+    assert reach(Convolution(3, 3, width=3, **like()), 3, 1) == (1.0, 1.0)
 
 
 def test_typical_is_at_most_best_and_the_generator_decides():
     head = Attention(3, 3, H=1, head_width=3, **like())
-    first, again = (bench.reach(head, 3, 20, generator=torch.Generator().manual_seed(4)) for _ in range(2))
+    first, again = (reach(head, 3, 20, seed=4) for _ in range(2))
     assert first == again and first[0] < 0.3 and first[1] == 1.0
     assert all(type(share) is float for share in first)
 
@@ -94,10 +96,35 @@ def test_highway_tokens_give_the_weight_they_promise(distance):
     assert distance < 200 or float(gap) < 0.3 * float(torch.linalg.matrix_norm(V, 2))
 
 
-def test_typical_is_over_32_inputs_and_best_over_as_many_as_asked():
+def test_typical_is_over_32_inputs_and_best_over_16_a_round():
     seen = []
-    bench.reach(lambda x: seen.append(x.shape[-3]) or x.cumsum(-2), 2, 3, tries=5)
-    assert (seen[0], seen[-1]) == (32, 5)
+
+    def layer(x):
+        seen.append(x.shape[-3])
+        return x.cumsum(-2)
+
+    bench.typical_reach(layer, 2, 1)
+    assert set(seen) == {32}
+    seen.clear()
+    bench.best_reach(layer, 2, 1, rounds=3)
+    assert set(seen) == {16}
+    each = len(seen) // 3
+    bench.best_reach(layer, 2, 1)
+    assert len(seen) == (3 + 12) * each
+
+
+@pytest.mark.parametrize("seed", [104, 107])
+def test_the_search_finds_a_gap_for_every_layer_that_can_hold_whatever_its_weights(seed):
+    layers = zoo(4, 4, 17, H=2, head_width=4, N=6, generator=torch.Generator().manual_seed(seed))
+    layers = {name: layers[name] for name in figures.GROUPS["content can hold"][1]}
+    found = {
+        rounds: [
+            bench.best_reach(layer, 4, 16, rounds=rounds, generator=torch.Generator().manual_seed(5))
+            for layer in layers.values()
+        ]
+        for rounds in (1, 12)
+    }
+    assert min(found[12]) > 0.99 and min(found[1]) < 0.9  # sixteen tries alone fall short of some
 
 
 def test_recall_reads_the_slots():
@@ -151,7 +178,7 @@ def test_bad_input_is_named():
         bench.retained_fraction(head, tokens(3), tokens(4), tokens(2, 3))
     with pytest.raises(ValueError, match="gap must"):
         bench.retained_fraction(head, tokens(2, 3), tokens(2, 3), tokens(2, 3))
-    for call in (lambda: bench.reach(head, 3, 0), lambda: bench.highway_tokens(head, 0)):
+    for call in (lambda: reach(head, 3, 0), lambda: bench.highway_tokens(head, 0)):
         with pytest.raises(ValueError, match="distance must be at least 1; got 0"):
             call()
     with pytest.raises(TypeError, match="head must be an Attention"):

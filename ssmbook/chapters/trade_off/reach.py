@@ -20,8 +20,9 @@ from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, SequenceMap
 from ssmbook.operators import LagOperator
 
-# Random inputs of which the typical reach is the median; the largest tokens tried for the best.
-DRAWS, LARGEST = 32, 8.0
+# Random inputs of which the typical reach is the median; for the best one the largest tokens tried at first,
+# and how many tries are moved in a round, how often each.
+DRAWS, LARGEST, PARENTS, STEPS = 32, 8.0, 4, 4
 
 
 def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, gap: torch.Tensor):
@@ -47,27 +48,51 @@ def _width(F, source, gap, target):
     return torch.linalg.matrix_norm(jacobian_blocks(F, x)[..., 0, :, :], ord=2)
 
 
-def reach(
-    F: Callable, d: int, distance: int, *, tries: int = 96, generator: torch.Generator | None = None
-) -> tuple[float, float]:
-    """The share of a gradient that crosses ``distance`` tokens: (typical, best), both in [0, 1], in float64.
+def typical_reach(F: Callable, d: int, distance: int, *, generator: torch.Generator | None = None) -> float:
+    """The share of a gradient that usually crosses ``distance`` tokens, in [0, 1].
 
-    F: (..., n, d) -> (..., n, p). Typical: the median of :func:`retained_fraction` over 32 random
-    sources, targets and gaps, all entries standard normal. Best: the largest over ``tries`` random sources
-    and targets whose gap repeats one token, zero at the first try, else normal times a size uniform in [0,
-    8]: a *lower* bound on what some input keeps. Raises TypeError/ValueError for bad sizes.
+    F: (..., n, d) -> (..., n, p). The median of :func:`retained_fraction` over 32 sources, targets and gaps,
+    all entries standard normal in float64. Raises TypeError/ValueError for bad sizes. Source: def-reach.
     """
-    for name, value in {"d": d, "distance": distance, "tries": tries}.items():
-        check_integer(name, value, low=1)
-    check_like(generator=generator)
-    like = {"generator": generator, "dtype": torch.float64}
+    like = _drawn(d, distance, generator)
     source, target = torch.randn(2, DRAWS, d, **like)
-    typical = retained_fraction(F, source, target, torch.randn(DRAWS, distance - 1, d, **like)).median()
-    source, target, token = torch.randn(3, tries, d, **like)
-    token = token * (LARGEST * torch.rand(tries, 1, **like))
-    token[0] = 0
-    best = retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1)).max()
-    return float(typical), float(best)
+    gap = torch.randn(DRAWS, distance - 1, d, **like)
+    return float(retained_fraction(F, source, target, gap).median())
+
+
+def best_reach(
+    F: Callable, d: int, distance: int, *, rounds: int = 12, generator: torch.Generator | None = None
+) -> float:
+    """The largest share of a gradient across ``distance`` tokens that a search finds, in [0, 1].
+
+    F: (..., n, d) -> (..., n, p). Each try is a source, a target and the token that their gap repeats. The
+    first 16 are standard normal, the gap's token times a size uniform in [0, 8], once 0. Each further round
+    moves the best four tries so far by standard normal steps, four times each. So the share is a *lower*
+    bound on what some input keeps. In float64. Raises TypeError/ValueError for bad sizes. Source: def-reach.
+    """
+    like = _drawn(d, distance, generator)
+    rounds = check_integer("rounds", rounds, low=1)
+    tried = torch.randn(PARENTS * STEPS, 3, d, **like)
+    tried[:, 2] *= LARGEST * torch.rand(PARENTS * STEPS, 1, **like)
+    tried[0, 2] = 0
+    kept = _kept(F, tried, distance)
+    for _ in range(rounds - 1):
+        moved = tried[kept.topk(PARENTS).indices].repeat(STEPS, 1, 1)
+        moved += torch.randn(moved.shape, **like)
+        tried, kept = torch.cat([tried, moved]), torch.cat([kept, _kept(F, moved, distance)])
+    return float(kept.max())
+
+
+def _drawn(d, distance, generator):
+    check_integer("d", d, low=1)
+    check_integer("distance", distance, low=1)
+    check_like(generator=generator)
+    return {"generator": generator, "dtype": torch.float64}
+
+
+def _kept(F, tried, distance):
+    source, target, token = tried.unbind(1)
+    return retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1))
 
 
 def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
