@@ -31,12 +31,11 @@ RULES = {
     "dark": [CONTRAST],
     "phone": [{"rules": {"color-contrast": {"enabled": False}}}],
 }
-# A formula's inside is MathJax's, the colors of code are looked at on one page, and one signature is like
-# another: nine of ten elements.
+# A formula's inside is MathJax's, the colors of code are looked at on one page, and one entry of the API is
+# like another: nine of ten elements.
 EMPTY = """() => {
-  const signatures = [...document.querySelectorAll("dt.sig")].slice(10);
-  const inside = signatures.flatMap((one) => [...one.querySelectorAll("em.sig-param, .sig-return")]);
-  for (const node of [...document.querySelectorAll("mjx-container, pre"), ...inside]) node.replaceChildren();
+  for (const node of document.querySelectorAll("mjx-container, pre")) node.replaceChildren();
+  for (const entry of [...document.querySelectorAll(".api-reference > dl.py")].slice(30)) entry.remove();
 }"""
 TAB_STOP = 350  # ms: what scrolls gets its tab stop 300 after the window has a new width
 # Words that look alike, on grounds that look alike, have the same contrast: one of them stands for all.

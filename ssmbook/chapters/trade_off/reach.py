@@ -77,6 +77,8 @@ def best_reach(
     tried[0, 2] = 0
     kept = _kept(F, tried, distance)
     for _ in range(rounds - 1):
+        if kept.max() == 1:  # no share is larger
+            break
         moved = tried[kept.topk(PARENTS).indices].repeat(STEPS, 1, 1)
         moved += torch.randn(moved.shape, **like)
         tried, kept = torch.cat([tried, moved]), torch.cat([kept, _kept(F, moved, distance)])
