@@ -18,6 +18,8 @@ FIGURE_DPI = PIXELS * 96
 FIGURE_BYTES = 150_000
 CUTS = "ssmbook-cuts"
 """The PNG's text chunk with the places, in pixels, between panels that a narrow page may stack."""
+MARGIN = 12 * PIXELS
+"""Rows that stay above and below what is drawn in a panel of a stack."""
 _COLOR_COUNTS = (32, 64, 128, 256)
 _UNSEEN = 4.0
 """Mean squared error, of 255 squared, that nobody sees in a palette: 42 dB."""
@@ -132,13 +134,23 @@ def panels(png: bytes) -> list[bytes]:
 
 def stacked(png: bytes) -> bytes | None:
     """Return the panels of a picture one below the other, for a narrow page; None where there is but one."""
-    parts = [Image.open(io.BytesIO(part)) for part in panels(png)]
+    parts = [Image.open(io.BytesIO(part)).convert("RGB") for part in panels(png)]
     if len(parts) == 1:
         return None
+    parts = [_trimmed(part) for part in parts]  # they were as high as the highest
     whole = Image.new("RGB", (max(part.width for part in parts), sum(part.height for part in parts)), "white")
     for i, part in enumerate(parts):
-        whole.paste(part.convert("RGB"), (0, sum(p.height for p in parts[:i])))
+        whole.paste(part, (0, sum(p.height for p in parts[:i])))
     return _bytes(whole.quantize(256, dither=Image.Dither.NONE))
+
+
+def _trimmed(picture: Image.Image) -> Image.Image:
+    """A picture without the rows above and below what is drawn in it, but for a margin."""
+    drawn = ImageChops.invert(picture).getbbox()
+    if drawn is None:
+        return picture
+    rows = max(0, drawn[1] - MARGIN), min(picture.height, drawn[3] + MARGIN)
+    return picture.crop((0, rows[0], picture.width, rows[1]))
 
 
 def _bytes(picture: Image.Image, notes: PngImagePlugin.PngInfo | None = None) -> bytes:

@@ -6,11 +6,11 @@ import io
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from ssmbook import display
 from ssmbook.display import _show
-from ssmbook.display._png import FIGURE_BYTES, render, stacked
+from ssmbook.display._png import FIGURE_BYTES, MARGIN, render, stacked
 
 ALT = "a line that climbs from 0 to 1 over 5 tokens"
 
@@ -113,6 +113,21 @@ def test_a_narrow_page_gets_the_panels_one_below_the_other():
     assert left.tobytes() == whole.crop((0, 0, cut, whole.height)).tobytes()
     right = narrow.crop((0, whole.height, whole.width - cut, narrow.height))
     assert right.tobytes() == whole.crop((cut, 0, whole.width, whole.height)).tobytes()
+
+
+def test_a_low_panel_leaves_no_gap_in_the_stack():
+    fig, axes = display.figure(ncols=2, size=(6, 4))
+    axes[0].plot([0, 1])
+    axes[1].imshow(np.eye(9)[:1])
+    axes[1].axis("off")
+    png = render("fig", fig, dpi=96, limit=FIGURE_BYTES)
+    whole, narrow = (Image.open(io.BytesIO(data)).convert("RGB") for data in (png, stacked(png)))
+    low = narrow.crop((0, whole.height, *narrow.size))
+    drawn = ImageChops.invert(low).getbbox()
+    assert drawn[1] == MARGIN == low.height - drawn[3] and low.height < whole.height / 3
+    cut = int(Image.open(io.BytesIO(png)).info["ssmbook-cuts"])
+    right = whole.crop((cut, 0, *whole.size))
+    assert low.crop(drawn).tobytes() == right.crop(ImageChops.invert(right).getbbox()).tobytes()
 
 
 def test_the_page_of_stacked_panels_is_as_wide_as_the_widest():
