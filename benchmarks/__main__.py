@@ -21,7 +21,6 @@ SUITES = {
     "variants": diagonal.variants,
     "routes": systems.routes,
     "small systems": systems.small,
-    "kernels": systems.kernels,
     "selective": layers.selective,
     "ssd": layers.ssd,
     "matrices": systems.matrices,

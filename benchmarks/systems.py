@@ -1,4 +1,4 @@
-"""Time-invariant systems by every route, their kernels, and the matrix a selective system is."""
+"""Time-invariant systems by every route, and the matrix a selective system is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.timing import interleaved, table
 from ssmbook.maps import SelectiveSSM
-from ssmbook.scans import diagonal_kernel, lti_kernel, lti_scan, lti_scan_naive, selective_scan
+from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive, selective_scan
 
 N = 64
 
@@ -79,33 +79,6 @@ def small(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
             rows.append([label, *(ms.get(name) for name in (*routes, "plain loop"))])
     header = ["ms", "auto", "recurrence", "chunked", "plain loop"]
     return results, [table("LTI systems, one input, one output", header, rows)]
-
-
-def vandermonde(lam, B, C, n):
-    """The usual S4D kernel: every power by itself, as exp(tau log lambda)."""
-    powers = torch.exp(torch.arange(n, device=lam.device)[:, None] * lam.log())
-    return powers @ (B[:, 0] * C[0])
-
-
-def kernels(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
-    """The two-level power kernel against the Vandermonde form, complex diagonal, one input, one output."""
-    T = 4096 if quick else 65536
-    generator = torch.Generator().manual_seed(0)
-    angle, radius = torch.rand(2, N, generator=generator)
-    lam = torch.polar(0.999 - 0.05 * radius, 3 * angle).to(device)
-    B, C = (torch.randn(s, dtype=torch.complex64, generator=generator).to(device) for s in ((N, 1), (1, N)))
-    real = random_system(device)
-    want = vandermonde(lam.to(torch.complex128), B.to(torch.complex128), C.to(torch.complex128), T)
-    got = diagonal_kernel(lam, B, C, T)[:, 0, 0]
-    assert (got - want).abs().max() < 1e-3 * want.abs().max()
-    timed = {
-        "Vandermonde": lambda: vandermonde(lam, B, C, T),
-        "two-level, diagonal": lambda: diagonal_kernel(lam, B, C, T),
-        "two-level, any A": lambda: lti_kernel(*real, T),
-    }
-    ms = interleaved(timed, device, rounds=min(rounds, 7), budget=6.0)
-    rows = [[name, value, ms["Vandermonde"] / value] for name, value in ms.items()]
-    return ms | {"T": T}, [table(f"LTI kernel, N = 64, T = {T}", ["", "ms", "Vandermonde / this"], rows)]
 
 
 def triple_loop(x, delta, A, B, C):

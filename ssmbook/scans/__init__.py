@@ -11,15 +11,13 @@ slower than the loop.
 
 from ssmbook.scans._transients import TransientPeakWarning
 from ssmbook.scans.diagonal import diagonal_scan, diagonal_scan_naive, diagonal_step
-from ssmbook.scans.kernels import diagonal_kernel, diagonal_kernel_naive, lti_kernel, lti_kernel_naive
+from ssmbook.scans.kernels import lti_kernel, lti_kernel_naive
 from ssmbook.scans.lti import lti_scan, lti_scan_naive, lti_step
 from ssmbook.scans.selective import selective_scan, selective_scan_naive, selective_step
 from ssmbook.scans.ssd import ssd_scan, ssd_scan_naive, ssd_step
 
 __all__ = [
     "TransientPeakWarning",
-    "diagonal_kernel",
-    "diagonal_kernel_naive",
     "diagonal_scan",
     "diagonal_scan_naive",
     "diagonal_step",

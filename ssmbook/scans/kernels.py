@@ -5,13 +5,10 @@ A^{iL+j} = A^{iL} A^j costs one product.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer, check_room
-from ssmbook.scans._engine import WIDE
 from ssmbook.scans._ops import dense
 from ssmbook.scans._powers import choose, lags_by_powers
 from ssmbook.scans._transients import STEPS, warn_of_transient
@@ -78,51 +75,3 @@ def _checked_length(n: int, B: Tensor, C: Tensor) -> int:
     n = check_integer("n", n, low=0)
     check_room("n", n, C.shape[-2], B.shape[-1])
     return n
-
-
-def scalar_powers(lam: Tensor, n: int) -> Tensor:
-    """1, lam, lam^2, ... (..., n, N) in the dtype of ``lam``, by doubling in the wide dtype."""
-    base = lam.to(WIDE.get(lam.dtype, lam.dtype)).unsqueeze(-2)
-    powers = torch.ones_like(base)
-    while powers.shape[-2] < n:
-        powers = torch.cat((powers, base * powers), -2)
-        base = base * base
-    return powers[..., :n, :].to(lam.dtype)
-
-
-def diagonal_kernel(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
-    """Compute the kernel K_tau = C diag(lam)^tau B of a diagonal system for tau = 0 ... n - 1.
-
-    lam: (N,), B: (N, d), C: (p, N), all of one dtype (real or complex) and device. Returns (n, p, d)
-    in that dtype (take ``.real`` where conjugate pairs make it real), differentiable in lam, B and C. The
-    powers are built at two levels, so only O(N sqrt(n)) of them are formed; no logarithm is taken, so
-    lam may be zero or negative. Raises ``ValueError`` / ``TypeError`` naming the argument. After
-    `gupta2022diagonal`. Introduced in *structured-dynamics*.
-
-    >>> lam, one = torch.tensor([0.5]), torch.ones(1, 1)
-    >>> diagonal_kernel(lam, one, one, 4).flatten().tolist()
-    [1.0, 0.5, 0.25, 0.125]
-    """
-    check_arguments("lam: N, B: N d, C: p N", lam, B, C, complex_ok=True)
-    n = _checked_length(n, B, C)
-    N, p, d = lam.shape[0], C.shape[0], B.shape[1]
-    if n == 0:
-        return lam.new_zeros((0, p, d))
-    L = max(1, math.isqrt(n))
-    blocks = -(-n // L)
-    wide = lam.to(WIDE.get(lam.dtype, lam.dtype))
-    inner = scalar_powers(wide, L).to(lam.dtype)
-    outer = scalar_powers(scalar_powers(wide, L + 1)[-1], blocks).to(lam.dtype)
-    rows = (outer.unsqueeze(1) * C).reshape(blocks * p, N)
-    columns = (inner.unsqueeze(-1) * B).transpose(0, 1).reshape(N, L * d)
-    return (rows @ columns).view(blocks, p, L, d).transpose(1, 2).reshape(blocks * L, p, d)[:n]
-
-
-def diagonal_kernel_naive(lam: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
-    """The kernel of :func:`diagonal_kernel` as it is written, one power of lam at a time."""
-    check_arguments("lam: N, B: N d, C: p N", lam, B, C, complex_ok=True)
-    column, kernel = B, []
-    for _ in range(_checked_length(n, B, C)):
-        kernel.append(C @ column)
-        column = lam[:, None] * column
-    return torch.stack(kernel) if kernel else lam.new_zeros((0, C.shape[0], B.shape[1]))

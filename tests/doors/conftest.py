@@ -227,10 +227,7 @@ def step(function, arguments: dict, complex: bool = False) -> Door:
 
 NAIVE = {"carries": True}
 KERNEL = {"A": A, "B": B, "C": C, "n": 3}
-DIAGONAL_KERNEL = {"lam": draw(N), "B": B, "C": C, "n": 3}
 SCANS = {
-    "diagonal_kernel": door(scans.diagonal_kernel, **DIAGONAL_KERNEL, carries=True, complex=True),
-    "diagonal_kernel_naive": door(scans.diagonal_kernel_naive, **DIAGONAL_KERNEL, carries=True, complex=True),
     "diagonal_scan": door(
         scans.diagonal_scan, **DIAGONAL, log=False, reverse=True, reset=RESET, carries=True, complex=True
     ),

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ssmbook.scans import (
-    diagonal_kernel,
     diagonal_scan,
     diagonal_scan_naive,
     diagonal_step,
+    lti_kernel,
     lti_scan,
     lti_scan_naive,
     lti_step,
@@ -202,8 +202,7 @@ REFUSED = [
     ("x", lti_scan, [A, B, C, a[..., :2]], {}),
     ("state", lti_scan, [A, B, C, a, A], {}),
     ("state", lti_step, [A, B, C, a[:, 0], a[0, 0]], {}),
-    ("lam", diagonal_kernel, [A, B, C, 3], {}),
-    ("B", diagonal_kernel, [A[0], B[:3], C, 3], {}),
+    ("B", lti_kernel, [A, B[:3], C, 3], {}),
     ("delta", selective_scan, swap(S, 1, S[1][:, :8]), {}),
     ("A", selective_scan, swap(S, 2, A), {}),
     ("B", selective_scan, swap(S, 3, S[3][:1]), {}),
