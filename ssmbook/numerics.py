@@ -9,7 +9,7 @@ import torch
 
 from ssmbook._checks import as_real, check_dtype, check_finite, check_rtol, check_tensor
 
-# Below this modulus phi_1 is summed as a series: expm1(z)/z is fine there, but its derivatives cancel.
+# Below this modulus phi1 is summed as a series: expm1(z)/z is fine there, but its derivatives cancel.
 _SERIES_RADIUS = 1.0
 _SERIES_TERMS = 20
 HALF = (torch.float16, torch.bfloat16)
@@ -173,7 +173,7 @@ def in_single(function):
     return computed
 
 
-def phi_1(z: torch.Tensor) -> torch.Tensor:
+def phi1(z: torch.Tensor) -> torch.Tensor:
     """φ₁(z) = (e^z − 1)/z entry by entry, φ₁(0) = 1: the mean of e^{sz} over 0 ≤ s ≤ 1.
 
     It is the factor between the Euler and the zero-order-hold input. ``z`` (...), real or complex; returns

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ssmbook._checks import check_flags, check_integer
 from ssmbook.maps.base import RecurrentMap, draw, zero_state
 from ssmbook.maps.timescales import draw_steps
-from ssmbook.numerics import phi_1, single
+from ssmbook.numerics import phi1, single
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.scans import diagonal_scan
 
@@ -22,7 +22,7 @@ class DiagonalSSM(RecurrentMap):
     d: width in and out; N: real states per channel. pairs=True (N even): N/2 complex modes, each standing
     for a conjugate pair, kappa_c(tau) = 2 Re sum_m C_cm lam_cm^tau B_cm; pairs=False: N real modes (a pair
     of frequency 0 is one real mode). A mode has a = -exp(log_decay) + i frequency, lam = exp(Delta_c a) and,
-    by exact zero-order hold of an input of weight 1, B = Delta_c phi_1(Delta_c a). The skip D_c joins at lag
+    by exact zero-order hold of an input of weight 1, B = Delta_c phi1(Delta_c a). The skip D_c joins at lag
     0. Starts at a = -1/2 + i pi m (S4D-Lin) or a = -(m + 1).
     Parameters ``log_decay``, ``frequency`` (d, modes), ``C`` (d, modes, 2: real and imaginary part; without
     pairs the frequencies are absent and ``C`` is (d, modes)), ``log_delta``, ``D`` (d,). W does not depend
@@ -65,7 +65,7 @@ class DiagonalSSM(RecurrentMap):
         if self.pairs:
             a, C = torch.complex(a, single(self.frequency)), 2 * torch.view_as_complex(C)
         delta = single(self.log_delta).exp()[:, None]
-        return delta * a, delta * phi_1(delta * a), C
+        return delta * a, delta * phi1(delta * a), C
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         modes = self.N // 2 if self.pairs else self.N

@@ -11,7 +11,7 @@ from torch.nn import functional
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.maps.base import RecurrentMap, draw, zero_state
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
-from ssmbook.numerics import phi_1, single
+from ssmbook.numerics import phi1, single
 from ssmbook.operators import DiagonalOperator, ModalOperator
 from ssmbook.scans import diagonal_scan, selective_scan
 
@@ -23,7 +23,7 @@ class SelectiveSSM(RecurrentMap):
 
     h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel.
     W_ij = diag over channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i = j. d: width
-    in and out (Mamba's inner width); N: states per channel; discretization: "zoh", B_bar = Delta phi_1(Delta
+    in and out (Mamba's inner width); N: states per channel; discretization: "zoh", B_bar = Delta phi1(Delta
     A) B (exact zero-order hold), or "euler", B_bar = Delta B (what Mamba's code computes). Delta_i =
     softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta``
     (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,).
@@ -91,7 +91,7 @@ class SelectiveSSM(RecurrentMap):
         delta, A, B, C = self._select(x)
         B_bar = delta[..., None] * B[..., None, :]
         if self.discretization == "zoh":
-            B_bar = B_bar * phi_1(delta[..., None] * A)
+            B_bar = B_bar * phi1(delta[..., None] * A)
         return delta, A, B_bar, C
 
     def _select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

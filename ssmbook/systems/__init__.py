@@ -5,7 +5,7 @@ or of a pair (A, B) take plain tensors, ``A (N, N)``, ``B (N, d)``, ``C (p, N)``
 taken in float64 and come with the spectrum they were taken on.
 """
 
-from ssmbook.numerics import phi_1 as phi1
+from ssmbook.numerics import phi1
 from ssmbook.systems.discretization import (
     bilinear,
     euler,

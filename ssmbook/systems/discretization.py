@@ -36,7 +36,7 @@ def _in_range(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _exp_and_phi1(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """exp(Z) and phi_1(Z) of Z (..., N, N) at once: exp([[Z, I], [0, 0]]) = [[e^Z, phi_1(Z)], [0, I]].
+    """exp(Z) and phi1(Z) of Z (..., N, N) at once: exp([[Z, I], [0, 0]]) = [[e^Z, phi1(Z)], [0, I]].
 
     The identity, not delta B, stands in the corner: the scaling and squaring then does not depend on the
     size of B.
@@ -52,7 +52,7 @@ def _exp_and_phi1(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def zoh(A: torch.Tensor, B: torch.Tensor, delta: float | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Zero-order hold: the exact step for an input held constant over ``delta``, for singular A as well.
 
-    A_bar = exp(delta A), B_bar = delta phi_1(delta A) B; no inverse of A is taken. A (..., N, N), B (..., N,
+    A_bar = exp(delta A), B_bar = delta phi1(delta A) B; no inverse of A is taken. A (..., N, N), B (..., N,
     d), real or complex; delta a number or a real tensor of the batch shape (any shape when A and B are
     unbatched), at least 0. Returns (A_bar, B_bar) of those shapes, in the dtype of A. Raises
     TypeError/ValueError for wrong shapes, mixed dtypes, non-finite entries, a negative or overflowing step.
@@ -87,7 +87,7 @@ def mixed_euler(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mamba's mixed form: the exact A_bar = exp(delta A) with the Euler B_bar = delta B.
 
-    It keeps the poles of the zero-order hold and drops the factor phi_1(delta A) from the input: for an
+    It keeps the poles of the zero-order hold and drops the factor phi1(delta A) from the input: for an
     eigenvalue z of delta A with Re z <= 0 that is off by at most |z|/2. Shapes, dtypes and errors of
     :func:`zoh`. Source: `gu2024mamba` (its code). Introduced in *structured-dynamics*.
 

@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ssmbook import display, gradients, heads, lens, maps, numerics, operators, scans, systems
+from ssmbook import display, gradients, heads, lens, maps, operators, scans, systems
 from ssmbook.chapters.how_many_heads_really import five_counts
 from ssmbook.chapters.trade_off import reach
 from ssmbook.systems import System
@@ -196,7 +196,6 @@ OPERATOR_FUNCTIONS = {
         called={"spectrum": "spectrum|singular_values"},
     ),
     "secant_operator": door(operators.secant_operator, y=draw(n, p), x=x),
-    "phi_1": door(numerics.phi_1, z=draw(3), carries=True, complex=True, loose="z"),
 }
 
 RESET = torch.tensor([True, False, True, False, False])

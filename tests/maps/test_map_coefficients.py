@@ -23,7 +23,7 @@ from ssmbook.maps import (
     softmax_coefficients,
     vector_decay_coefficients,
 )
-from ssmbook.numerics import phi_1
+from ssmbook.systems import phi1
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,11 +117,11 @@ def test_secant_slope(name):
         close(near, slope[4].expand(2), tol=1e-6)
 
 
-def test_phi_1():
+def test_phi1():
     z = torch.tensor([-50.0, -1.0, -1e-12, 0.0, 1e-12, 2.0], dtype=F64)
     wanted = [(1 - math.exp(-50)) / 50, 1 - math.exp(-1), 1 - 5e-13, 1.0, 1 + 5e-13, (math.exp(2) - 1) / 2]
-    close(phi_1(z), torch.tensor(wanted, dtype=F64), tol=1e-15)
-    close(phi_1(1j * z).imag, torch.where(z == 0, 0, (1 - z.cos()) / torch.where(z == 0, 1, z)), tol=1e-12)
+    close(phi1(z), torch.tensor(wanted, dtype=F64), tol=1e-15)
+    close(phi1(1j * z).imag, torch.where(z == 0, 0, (1 - z.cos()) / torch.where(z == 0, 1, z)), tol=1e-12)
 
 
 def test_inverse_softplus():

@@ -1,4 +1,4 @@
-"""phi_1 and the secant slopes: value, first and second derivative against 120 digits, at and around 0."""
+"""phi1 and the secant slopes: value, first and second derivative against 120 digits, at and around 0."""
 
 import mpmath
 import pytest
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook import numerics, systems
+from ssmbook import systems
 from ssmbook.maps import RNN, FeedForward, secant_slope
 
 POINTS = [
@@ -45,7 +45,7 @@ def quotient_derivative(sigma):
 
 
 EXACT = {
-    "phi_1": phi_derivative,
+    "phi1": phi_derivative,
     "tanh": quotient_derivative(mpmath.tanh),
     "silu": quotient_derivative(lambda z: z / (1 + mpmath.exp(-z))),
     "gelu": quotient_derivative(lambda z: z * mpmath.erfc(-z / mpmath.sqrt(2)) / 2),
@@ -53,7 +53,7 @@ EXACT = {
 
 
 def function(name):
-    return numerics.phi_1 if name == "phi_1" else lambda z: secant_slope(name, z)
+    return systems.phi1 if name == "phi1" else lambda z: secant_slope(name, z)
 
 
 def three(f, z):
@@ -99,26 +99,22 @@ def test_a_derivative_that_vanishes_at_zero_is_right_in_every_digit_beside_it(na
 
 
 def test_the_derivatives_that_a_zero_input_meets():
-    wanted = {"phi_1": 0.5, "silu": 0.25, "gelu": 0.3989422804014327, "tanh": 0, "identity": 0, "relu": 0}
+    wanted = {"phi1": 0.5, "silu": 0.25, "gelu": 0.3989422804014327, "tanh": 0, "identity": 0, "relu": 0}
     for name, slope in wanted.items():
         zero = torch.zeros(1, dtype=torch.float64, requires_grad=True)
         (got,) = torch.autograd.grad(function(name)(zero).sum(), zero)
         assert float(got) == pytest.approx(slope, abs=1e-16), name
 
 
-def test_complex_phi_1_and_its_derivatives_on_the_imaginary_axis():
+def test_complex_phi1_and_its_derivatives_on_the_imaginary_axis():
     for angle in (0.0, 1e-9, 0.3, 0.999, 1.001, 2.0, 40.0):
         z = torch.tensor(1j * angle, dtype=torch.complex128, requires_grad=True)
-        value = numerics.phi_1(z)
+        value = systems.phi1(z)
         (slope,) = torch.autograd.grad(value.real, z)
         with mpmath.workdps(60):
             wanted = [complex(phi_derivative(mpmath.mpc(0, angle), order)) for order in (0, 1)]
         assert complex(value.detach()) == pytest.approx(wanted[0], abs=1e-15)
         assert complex(slope).conjugate() == pytest.approx(wanted[1], abs=1e-15)
-
-
-def test_there_is_one_phi_1_under_all_its_names():
-    assert systems.phi1 is numerics.phi_1
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "silu", "gelu", "identity"])
