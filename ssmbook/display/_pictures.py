@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from ssmbook._checks import check_finite, check_positive, check_shape
 from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, check_axes
 from ssmbook.display._table import number
-from ssmbook.numerics import tolerance
+from ssmbook.numerics import numerical_rank, tolerance
 
 
 def _operator(W, method: str, derive) -> np.ndarray:
@@ -92,7 +92,7 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
         raise ValueError(f"W must be one operator with a spectrum (m,), m >= 1; got {sigma.shape}")
     rtol = tolerance(rtol, getattr(W, "dtype", torch.float64))
     top = float(sigma.max()) or 1.0
-    rank, share = int((sigma > rtol * top).sum()), f"{rtol:.2g}".replace("e-0", "e-")
+    rank, share = numerical_rank(torch.from_numpy(sigma), rtol), f"{rtol:.2g}".replace("e-0", "e-")
     shown = np.maximum(sigma, top * 1e-14)
     r = np.arange(1, len(sigma) + 1)
     check_axes(ax)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+
+from ssmbook import numerics
 
 
 def largest_exponent(entries: np.ndarray) -> int:
@@ -11,8 +14,8 @@ def largest_exponent(entries: np.ndarray) -> int:
 
 
 def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
-    """Number of singular values above rtol times the largest."""
-    return int((sigma > rtol * sigma.max(initial=0.0)).sum())
+    """The one rule of tolerance, for singular values in an array."""
+    return numerics.numerical_rank(torch.from_numpy(sigma), rtol)
 
 
 def span_coordinates(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:

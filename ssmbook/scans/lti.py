@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice
+from ssmbook.numerics import toeplitz
 from ssmbook.scans._engine import array, carried, loops_for, roomy, run
 from ssmbook.scans._ops import dense, watched
 from ssmbook.scans._powers import CALM, choose, is_finite, krylov, lags_by_powers
@@ -177,15 +178,6 @@ def _recurrence(powers, B, C, x, state, reset=None):
     return h @ C.mT, end
 
 
-def _toeplitz(kernel: Tensor) -> Tensor:
-    """The (L d, L p) matrix that convolves a flattened chunk of L steps with the first L lags."""
-    L, p, d = kernel.shape
-    steps = torch.arange(L, device=kernel.device)
-    lag = steps[None, :] - steps[:, None]
-    blocks = torch.where((lag >= 0)[..., None, None], kernel[lag.clamp(min=0)], 0)
-    return blocks.permute(0, 3, 1, 2).reshape(L * d, L * p)
-
-
 def _chunked(powers, B, C, x, state):
     """Chunks of L = 2^level steps, all at once, the recurrence of their ends, and what is left over."""
     T, d, p = x.shape[-2], B.shape[1], C.shape[0]
@@ -197,7 +189,8 @@ def _chunked(powers, B, C, x, state):
     out_of = krylov([power.mT for power in powers], powers[0].mT @ C.mT, L)
     ends, end = dense(powers[level], chunks @ into.mT, state)
     before = torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2)
-    y = chunks @ _toeplitz(lags_by_powers(powers, B, C, L)) + before @ out_of
+    within = toeplitz(lags_by_powers(powers, B, C, L), dim=-3).permute(1, 3, 0, 2).reshape(L * d, L * p)
+    y = chunks @ within + before @ out_of
     y = y.unflatten(-1, (L, p)).flatten(-3, -2)
     if whole == T:
         return y, end
