@@ -8,7 +8,15 @@ from typing import NamedTuple
 import torch
 
 from ssmbook import gradients
-from ssmbook._checks import as_real, check_finite, check_integer, check_shape, check_tensors
+from ssmbook._checks import (
+    as_real,
+    check_finite,
+    check_integer,
+    check_like,
+    check_number,
+    check_shape,
+    check_tensors,
+)
 from ssmbook.maps import RNN, Attention, SelectiveSSM
 from ssmbook.maps.activations import secant_slope
 from ssmbook.systems.system import System, check_system, system_first
@@ -98,7 +106,10 @@ def highway_input(
     """
     d = check_shape("M", M, "d d")["d"]
     check_finite("M", M)
-    margin = max(0.0, float(gradients.required_margin(float(c), n)))  # never against the value map
+    check_like(generator=generator)
+    n = check_integer("n", n, low=2)
+    c = check_number("c", c, "a number in (0, 1)", lambda value: 0 < value < 1)
+    margin = max(0.0, float(gradients.required_margin(c, n)))  # never against the value map
     w = torch.randn(d, generator=generator, dtype=M.dtype, device=M.device)
     toward = M @ w
     if not bool(toward.any()):
@@ -120,7 +131,9 @@ def matching_head(V: torch.Tensor, *, logit: float, bias: torch.Tensor | None = 
     d = check_integer("d", d, low=2)
     check_finite("V", V)
     logit = float(as_real("logit", logit))
-    bias = None if bias is None else bias[None]
+    if bias is not None:
+        check_tensors(V=(V, "d d"), bias=(bias, "L"))
+        bias = bias[None]
     head = Attention(d, d, H=1, head_width=d, bias=bias, dtype=V.dtype, device=V.device)
     with torch.no_grad():
         head.W_Q.zero_()[0, 0, QUESTION] = logit * d**0.5  # the layer divides by sqrt(head_width)
@@ -212,7 +225,7 @@ def transport_norms(slopes: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     products taken from the last token back, rescaled at every step so that nothing underflows. Raises
     TypeError/ValueError for malformed arguments. Introduced in *gradient-highway*.
     """
-    sizes = check_tensors(slopes=(slopes, "n N"), A=(A, "N N"))
+    sizes = check_tensors(slopes=(slopes, "n N"), A=(A, "N N"), finite=True)
     product, log_scale, logs = torch.eye(sizes["N"], dtype=A.dtype, device=A.device), A.new_zeros(()), []
     for slope in slopes.flip(0):
         product = product @ (slope[:, None] * A)
@@ -229,7 +242,9 @@ def rnn_slopes(net: RNN, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     net: an ``RNN`` with activation "tanh"; x (n, d). Returns two (n, N), detached. Raises
     TypeError/ValueError for malformed tokens or another activation. Introduced in *gradient-highway*.
     """
-    check_shape("x", x, "n d", {"d": net.d})
+    if not isinstance(net, RNN):
+        raise TypeError(f"net must be an RNN; got {type(net).__name__}")
+    check_tensors({"d": net.d}, B=(net.B, "N d"), x=(x, "n d"), finite=True)
     if net.activation != "tanh":
         raise ValueError(f"net must have the activation tanh; got {net.activation!r}")
     with torch.no_grad():

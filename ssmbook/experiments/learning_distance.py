@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_choice, check_integer, check_number
+from ssmbook._checks import check_choice, check_integer, check_like, check_number
 
 LAYERS = ("LTI", "selective", "attention")
 OPTIMIZERS = ("SGD", "Adam")
@@ -28,6 +28,7 @@ def flagged_tokens(
     Raises ``TypeError``/``ValueError`` otherwise. Introduced in *gradient-flow*.
     """
     S, batch, T = (check_integer(*given, low=1) for given in (("S", S), ("batch", batch), ("T", T)))
+    check_like(generator=generator)
     loud = check_number("loud", loud, "a number >= 0", lambda value: 0 <= value < math.inf)
     v = torch.randn(S, batch, T + 1, generator=generator)
     v[..., 1:] *= loud
@@ -48,6 +49,8 @@ def start(
     Introduced in *gradient-flow*.
     """
     check_choice("layer", layer, LAYERS)
+    S, N = (check_integer(*given, low=1) for given in (("S", S), ("N", N)))
+    check_like(generator=generator)
     rho = check_number("rho", rho, "a number in (0, 1)", lambda value: 0 < value < 1)
     decay = -math.log(rho)
     found = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook._checks import check_integer, check_rtol, check_tensors
+from ssmbook._checks import check_integer, check_like, check_rtol, check_tensors
 from ssmbook.experiments._data import adam, target_sizes
 from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
@@ -66,6 +66,7 @@ def draw_teacher(
     d, p, n, attempts = (check_integer(*count, low=1) for count in counts)
     k = check_integer("k", k, low=1, high=min(n, p * d))
     least_share = check_rtol(least_share, "least_share")
+    check_like(generator=generator, dtype=dtype)
     best = 0.0
     for _ in range(attempts):
         system = random_stable(k, d, p, rho=rho, generator=generator, dtype=torch.float64)
@@ -133,7 +134,8 @@ def train_heads(
     """
     sizes = target_sizes(M)
     H = _students(heads, seeds)
-    check_integer("steps", steps, low=0)
+    steps = check_integer("steps", steps, low=0)
+    check_like(generator=generator)
     S, n, width = len(H), sizes["n"], sizes["p"] * sizes["d"]
     # Rows vec W_ij in units of the root mean square row: one learning rate then serves every teacher.
     rows = LagOperator(M.detach()).to_dense().reshape(n * n, width)
@@ -157,9 +159,9 @@ def _fitted(alpha, V, rows, mask, **training):
 
 def _students(heads, seeds):
     """The head count of each student, the seeds of one count side by side."""
-    heads = list(heads)
-    for H in heads:
-        check_integer("heads", H, low=0)
+    if not isinstance(heads, Iterable):
+        raise TypeError(f"heads must hold head counts; got {type(heads).__name__}")
+    heads = [check_integer("heads", H, low=0) for H in heads]
     if not heads or len(set(heads)) < len(heads):
         raise ValueError(f"heads must hold different head counts, at least one; got {heads}")
     seeds = check_integer("seeds", seeds, low=1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_choice, check_finite, check_integer, check_shape
+from ssmbook._checks import check_choice, check_finite, check_integer, check_like, check_shape
 from ssmbook.experiments._data import visible_rows
 from ssmbook.systems import System, rotation
 
@@ -129,6 +129,7 @@ def fit_class(
     p, d = M.shape[1:]
     H, seeds = check_integer("H", H, low=1), check_integer("seeds", seeds, low=1)
     check_choice("kind", kind, CLASSES)
+    check_like(generator=generator)
     if kind == "rank one":
         target = torch.linalg.qr(rows).R.mT if len(rows) > p * d else rows.mT  # same span, fewer columns
         start = torch.randn(seeds, H * (p + d), generator=generator, dtype=torch.float64)

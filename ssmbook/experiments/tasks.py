@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice, check_integer
+from ssmbook._checks import check_choice, check_integer, check_like
 from ssmbook.experiments._data import descend
 from ssmbook.maps import SSD, Attention, SelectiveSSM
 from ssmbook.scans import diagonal_scan
@@ -32,6 +32,7 @@ def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = N
     L = check_integer("L", L, low=1)
     batch = check_integer("batch", batch, low=1)
     check_choice("task", task, TASKS)
+    check_like(generator=generator)
     if task == "rotation":
         turns = torch.randint(TURNS, (batch, L), generator=generator)
         return turns, turns.cumsum(1) % TURNS
@@ -111,6 +112,8 @@ def build(
     not counted. Raises ``ValueError`` for an unknown model. Introduced in *tasks*.
     """
     check_choice("model", model, MODELS)
+    given = (("d", d), ("longest", longest), ("seed", seed))
+    d, longest, seed = (check_integer(*each, low=0) for each in given)
     generator = torch.Generator().manual_seed(seed)
     kinds = ("SSD", "attention") if model == "hybrid" else (model, model)
     mixers = [_mixer(kind, d, longest, generator) for kind in kinds]
@@ -133,6 +136,7 @@ def sized(mixers: Sequence[nn.Module], d: int, vocabulary: int, parameters: int,
     The width of the feed-forward layers is the largest with at most ``parameters`` parameters in all; raises
     ``ValueError`` where not even a width of 1 fits. Introduced in *tasks*.
     """
+    parameters = check_integer("parameters", parameters, low=0)
 
     def assembled(hidden):
         blocks = [Block(mixer, d, hidden) for mixer in mixers]

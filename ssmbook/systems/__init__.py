@@ -31,7 +31,7 @@ from ssmbook.systems.reachability import (
     observability_rank,
 )
 from ssmbook.systems.realization import hankel_matrix, ho_kalman, mcmillan_degree
-from ssmbook.systems.response import is_stable, spectral_radius
+from ssmbook.systems.response import spectral_radius
 from ssmbook.systems.system import System
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "hippo_legs",
     "ho_kalman",
     "impulse_response",
-    "is_stable",
     "jordan_block",
     "mass_on_spring",
     "mcmillan_degree",

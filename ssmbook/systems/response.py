@@ -25,19 +25,6 @@ def spectral_radius(A: torch.Tensor) -> torch.Tensor:
     return torch.linalg.eigvals(A).abs().amax(dim=-1)
 
 
-def is_stable(A: torch.Tensor) -> bool | torch.Tensor:
-    """Whether the discrete-time A has spectral radius < 1, so that every mode dies out.
-
-    A (..., N, N) -> bool, or a bool tensor of the batch shape. Raises as :func:`spectral_radius`. Introduced
-    in *structured-dynamics*.
-
-    >>> is_stable(0.9 * torch.eye(2)), is_stable(torch.eye(2))
-    (True, False)
-    """
-    stable = spectral_radius(A) < 1
-    return stable if stable.ndim else bool(stable)
-
-
 def frequency_response(A, B, C, D, angles: torch.Tensor) -> torch.Tensor:
     """C (I - e^(-iw) A)^(-1) B + D at each angle, of checked matrices: see `System.response`."""
     check_shape("angles", angles, "m")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice, check_integer, check_matrices
-from ssmbook.numerics import tolerance
+from ssmbook.numerics import plain, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.kernels import lags
 from ssmbook.systems import foreign, response
@@ -206,7 +206,7 @@ class System:
 
     def is_stable(self) -> bool | Tensor:
         """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one a system."""
-        return response.is_stable(self.A)
+        return plain(self.spectral_radius() < 1)
 
     @classmethod
     def from_scipy(

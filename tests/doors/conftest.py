@@ -16,9 +16,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ssmbook import display, gradients, heads, lens, maps, operators, scans, systems
+from ssmbook import display, exercises, gradients, heads, lens, maps, operators, scans, systems, testing
 from ssmbook.chapters.how_many_heads_really import five_counts
 from ssmbook.chapters.trade_off import reach
+from ssmbook.experiments import gradient_flow as flow
+from ssmbook.experiments import learning_distance, learning_heads, students, tasks
 from ssmbook.systems import System
 
 
@@ -269,7 +271,6 @@ SYSTEMS = {
     "mcmillan_degree": door(systems.mcmillan_degree, M=M, rtol=1e-3, complex=True),
     "impulse_response": door(systems.impulse_response, system=SYSTEM, n=4),
     "hippo_legs": door(systems.hippo_legs, N=4),
-    "is_stable": door(systems.is_stable, A=A, complex=True),
     "spectral_radius": door(systems.spectral_radius, A=A, complex=True),
     "jordan_block": door(systems.jordan_block, N=3, lam=0.5),
     "mass_on_spring": door(systems.mass_on_spring, mass=1.0, damping=0.5, stiffness=2.0),
@@ -540,6 +541,30 @@ REACH = {
     "undo_residual": door(reach.undo_residual, layer=LTI_LAYER, u=draw(n, 2), accepts=["half"]),
 }
 
+LANE = {"x": draw(n, 3), "W_Q": draw(2, 3), "W_K": draw(2, 3, seed=1), "V": draw(3, 3)}
+ERRORS = ["alpha nan", "alpha infinity", "V nan", "V infinity"]  # an error that is not finite
+MOMENTS = {**COVARIANCES, "accepts": [*ANY_DTYPE, *ERRORS]}
+# Of what the commands of the experiments are made of: asked for wrong values alone.
+EXPERIMENTS = {
+    "lanes": door(flow.lanes, **LANE),
+    "highway_input": door(seeded(flow.highway_input), M=draw(3, 3), n=4, c=0.5, called={"n": "n|margin"}),
+    "matching_head": door(flow.matching_head, V=draw(3, 3), logit=2.0, bias=draw(4)),
+    "place_match": door(flow.place_match, filler=draw(n, 3), distance=2, carries=True),
+    "place_source": door(flow.place_source, filler=draw(n, 3), distance=2, carries=True),
+    "gated_reader": door(seeded(flow.gated_reader), d=3, pre_activation=0.5),
+    "transport_norms": door(flow.transport_norms, slopes=draw(n, N), A=A),
+    "rnn_slopes": door(flow.rnn_slopes, net=maps.RNN(3, 2, N=4, dtype=torch.float64), x=draw(n, 3)),
+    "linear_recurrence": door(flow.linear_recurrence, system=PLAIN),
+    "flagged_tokens": door(seeded(learning_distance.flagged_tokens), S=2, batch=3, T=4, loud=0.5),
+    "start": door(seeded(learning_distance.start), layer="LTI", S=2, rho=0.5, N=4),
+    "draw_teacher": door(seeded(learning_heads.draw_teacher), k=2, d=2, p=2, n=5, rho=0.9),
+    "population_error": door(learning_heads.population_error, alpha=alpha, V=V, M=M, **MOMENTS),
+    "train_heads": door(seeded(learning_heads.train_heads), M=M, heads=[1, 2], seeds=1, steps=2),
+    "fit_class": door(seeded(students.fit_class), M=M, H=1, kind="sink", seeds=1, steps=2),
+    "draw": door(seeded(tasks.draw), task="copying", L=4, batch=2),
+    "build": door(tasks.build, model="attention", d=32, parameters=20_000, longest=64, seed=0),
+}
+
 # Names that take no argument to refuse: constants, results and warnings, base classes, a decorator.
 WITHOUT_A_DOOR = {
     operators: {"InteractionOperator", "RankReport", "Spectral", "SpectrumBounds"},
@@ -558,6 +583,9 @@ WITHOUT_A_DOOR = {
         "COLORS", "DIVERGING", "FAMILIES", "LINES", "SEQUENTIAL", "SIZES", "Slider", "Table", "show", "table",
         "use_style",
     },
+    # What a learner hands in may be anything: see tests/exercises and tests/testing.
+    exercises: {"Verdict", "agrees", "close", "judged"},
+    testing: set(testing.__all__),
     lens: {"Call", "Frozen", "FrozenMap", "LayerReport", "MixingLayer", "Reading", "Report", "register"},
 }  # fmt: skip
 
@@ -570,6 +598,16 @@ TABLES = {
     gradients: GRADIENTS,
     display: DISPLAY,
     lens: LENS,
+    exercises: {
+        "check": door(
+            exercises.check,
+            name="two-ways-to-mix/window",
+            answer=cube,
+            accepts=["answer tensor", "answer word", "answer none"],
+        ),
+        "grader": door(exercises.grader, name="zoo/none"),
+    },
+    testing: {},
     five_counts: FIVE_COUNTS,
     reach: REACH,
 }
@@ -586,10 +624,12 @@ def without_a_door():
 
 
 def pytest_generate_tests(metafunc):
-    if "door" in metafunc.fixturenames:
-        named = {
-            f"{room.__name__.split('.')[-1]}.{name}": door
-            for room, table in TABLES.items()
-            for name, door in table.items()
-        }
-        metafunc.parametrize("door", named.values(), ids=named)
+    named = {
+        f"{room.__name__.split('.')[-1]}.{name}": door
+        for room, table in TABLES.items()
+        for name, door in table.items()
+    }
+    more = {f"experiments.{name}": door for name, door in EXPERIMENTS.items()}
+    for asked, doors in (("door", named), ("any_door", named | more)):
+        if asked in metafunc.fixturenames:
+            metafunc.parametrize(asked, doors.values(), ids=doors)

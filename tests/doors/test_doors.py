@@ -8,12 +8,14 @@ import copy
 import dataclasses
 import inspect
 import re
+from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import ssmbook
 from ssmbook.heads import Count, head_count
 from ssmbook.operators import InteractionOperator, LagOperator, RankReport
 from ssmbook.systems import System
@@ -167,10 +169,10 @@ def outcome(door, name, kind, value):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_wrong_values_are_refused_by_name(door):
+def test_wrong_values_are_refused_by_name(any_door):
     wrong = {}
-    for name, kind, value in wrong_values(door):
-        found = outcome(door, name, kind, value)
+    for name, kind, value in wrong_values(any_door):
+        found = outcome(any_door, name, kind, value)
         if found:
             wrong[f"{name}, {kind}"] = found[:200]
     assert not wrong, "\n".join(f"{where}: {found}" for where, found in wrong.items())
@@ -281,6 +283,8 @@ def public(room):
 
 
 def test_every_public_function_has_a_valid_call(tables, without_a_door):
+    rooms = {import_module(f"ssmbook.{name}") for name in ssmbook._SUBPACKAGES if name != "experiments"}
+    assert rooms <= tables.keys()
     for room, table in tables.items():
         doors = {name.split(" of ")[0] for name in table}
         missing = public(room) - doors - without_a_door[room]
@@ -289,7 +293,7 @@ def test_every_public_function_has_a_valid_call(tables, without_a_door):
         )
         assert not doors & without_a_door[room]
         functions = [name for name in without_a_door[room] if inspect.isfunction(getattr(room, name))]
-        assert set(functions) <= {"show", "table", "use_style", "register"}
+        assert set(functions) <= {"agrees", "close", "judged", "show", "table", "use_style", "register"}
 
 
 @pytest.mark.filterwarnings("ignore")

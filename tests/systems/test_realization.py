@@ -241,10 +241,12 @@ def test_degree_and_lags_do_not_depend_on_the_basis(seed, N):
 def test_spectral_radius_and_stability():
     A = torch.stack([systems.rotation(1.0, rho=r, dtype=F64) for r in (0.5, 1.0, 1.5)])
     assert torch.allclose(systems.spectral_radius(A), torch.tensor([0.5, 1.0, 1.5], dtype=F64))
-    assert systems.is_stable(A[:1]).tolist() == [True] and systems.is_stable(A[2]) is False
+    assert systems.System(A[:1], A[:1], A[:1]).is_stable().tolist() == [True]
+    assert systems.System(A[2], A[2], A[2]).is_stable() is False
+    assert systems.System(*torch.eye(2).expand(3, 2, 2)).is_stable() is False
     assert float(systems.spectral_radius(A[0, :0, :0])) == 0.0
     tall = torch.tensor([[0.5, 1e6], [0.0, 0.5]], dtype=F64)
-    assert systems.is_stable(tall) is True
+    assert systems.System(tall, tall, tall).is_stable() is True
 
 
 def test_malformed_arguments_are_refused_by_name():
