@@ -23,7 +23,7 @@ def save(weights: dict[str, Tensor], path: Path, notes: dict[str, str]) -> None:
     """
     header, parts, end = {"__metadata__": notes}, [], 0
     for name, tensor in weights.items():
-        data = tensor.detach().contiguous().numpy().tobytes()
+        data = tensor.detach().numpy().tobytes()
         place = {"shape": [*tensor.shape], "data_offsets": [end, end + len(data)]}
         header[name] = {"dtype": NAMES[tensor.dtype], **place}
         end += len(data)

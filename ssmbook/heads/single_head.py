@@ -57,7 +57,7 @@ def one_head_coefficients(
     sizes = check_tensors(M=(M, "L p d"), V=(V, "p d"), x=(x, "... n d"), finite=True)
     if n > sizes["L"]:
         raise ValueError(f"x must have at most as many tokens as M has lags, {sizes['L']}; got n = {n}")
-    if x.numel() == 0 or V.numel() == 0 or M.numel() == 0:
+    if x.numel() == 0 or V.numel() == 0:
         return x.new_zeros(*x.shape[:-1], n)
     rtol = torch.finfo(x.dtype).eps ** 0.5 if rtol is None else check_rtol(rtol)
     (M, size_M), (V, size_V), (x, _) = _unit(M), _unit(V), _unit(x)

@@ -16,9 +16,7 @@ from torch import Tensor
 from ssmbook.scans._engine import wide
 
 BLOCK = 16
-LOG2_E = 1 / math.log(
-    2
-)  # exp as a power of two: PyTorch's own exp is several times slower on some processors
+LOG2_E = 1 / math.log(2)  # exp as a power of two: PyTorch's own is several times slower on some processors
 WIDTH = 4096  # from this many channels on, one step is work enough for one call
 GROWTH = 64.0  # a block that can amplify its carry by more than this is left to the plain loop
 

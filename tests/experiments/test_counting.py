@@ -151,6 +151,7 @@ def test_measured_times_are_there():
         machine, results = measured(memory_kept=kept)
         assert machine["threads"] == 1 and len(results["diagonal"]) == 16
         assert machine["memory kept by malloc"] is kept
+    assert measured()[0]["memory kept by malloc"] is False
 
 
 def test_the_backward_pass_writes_and_keeps_what_the_chain_rule_asks_for():

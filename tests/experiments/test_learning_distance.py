@@ -14,6 +14,15 @@ def test_the_answer_is_the_flagged_number_and_nothing_else_is_flagged():
     assert not x[..., 1:, 0].any() and not x[..., 0, 1].any() and x[..., 2].sum() == 10
 
 
+def test_a_gradient_is_cut_to_length_one_layer_by_layer():
+    parts = {"a": torch.zeros(2, 3, requires_grad=True), "b": torch.zeros(2, 1, requires_grad=True)}
+    parts["a"].grad = torch.tensor([[0.0, 6.0, 0.0], [0.3, 0.0, 0.0]])
+    parts["b"].grad = torch.tensor([[8.0], [0.4]])
+    distance._cut(parts)
+    assert torch.allclose(parts["a"].grad, torch.tensor([[0.0, 0.6, 0.0], [0.3, 0.0, 0.0]]))
+    assert torch.allclose(parts["b"].grad, torch.tensor([[0.8], [0.4]]))
+
+
 @pytest.mark.parametrize(("layer", "weight"), [("LTI", 0.9**6), ("selective", 0.9**6), ("attention", 1 / 7)])
 def test_before_training_a_layer_keeps_what_its_law_says(layer, weight):
     parameters = distance.start(layer, 3, rho=0.9, generator=torch.Generator().manual_seed(0))

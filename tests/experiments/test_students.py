@@ -62,6 +62,7 @@ def test_a_minimum_stays_where_it_is():
     start = torch.ones(2, 2, dtype=F64)
     point, value, _ = minimize(banana, start, steps=5)
     assert torch.equal(point, start) and not value.any()
+    assert len(minimize(banana, start, steps=50)[2]) == 3  # twice no way on: it stops
     point, value, history = minimize(banana, 3 * start, steps=0)
     assert torch.equal(point, 3 * start) and torch.equal(history, value[None]) and value.all()
 

@@ -233,6 +233,10 @@ def test_transients_by_hand():
     A = torch.tensor([[0.5, 100.0], [0.0, 0.5]], dtype=F64)
     peak, place = gradients.transient_peak(A)
     assert place in (1, 2) and peak == pytest.approx(100.0, rel=0.01)
+    short = 1 + int((gradients.power_norms(A, 50) > 1).sum())  # the first power that contracts
+    assert gradients.transient_peak(A, max_steps=short) == (peak, place)
+    with pytest.raises(ValueError, match="A must have a power"):
+        gradients.transient_peak(A, max_steps=short - 1)
     Q = torch.linalg.qr(randn(6, 6)).Q
     assert gradients.transient_peak(Q) == (1.0, 0) and gradients.transient_peak(0.3 * Q) == (1.0, 0)
     assert gradients.power_norms(A, 0).shape == (0,)

@@ -157,6 +157,20 @@ def test_positive_weights_of_points():
     assert positive_weights([[Fraction(0)]]) == [1]
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_positive_weights_are_there_where_a_linear_program_finds_them(seed):
+    g = np.random.default_rng(seed)
+    size, count = g.integers(2, 6), g.integers(5, 14)
+    points = g.integers(-6, 7, (count, size)) + (seed % 3)
+    found = positive_weights([[Fraction(int(v)) for v in row] for row in points])
+    equations = np.vstack([points.T, np.ones(count)])
+    foreign = linprog(np.zeros(count), A_eq=equations, b_eq=[0] * size + [1], bounds=(0, None))
+    assert (found is not None) == foreign.success
+    if found is not None:
+        assert min(found) >= 0 and sum(found) == 1
+        assert all(sum(w * int(v) for w, v in zip(found, axis, strict=True)) == 0 for axis in points.T)
+
+
 @pytest.mark.parametrize("change", ["multiple", "solution"])
 def test_a_wrong_proof_is_found(change):
     found = least_positive_multiple([1, -1, 1])

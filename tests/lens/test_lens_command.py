@@ -212,6 +212,9 @@ def test_the_estimate_knows_the_sizes_of_the_core(family, build, ids):
 
 def test_a_machine_that_does_not_say_what_is_free(monkeypatch):
     assert _memory.bytes_free() > 0
+    lines = "MemTotal:  24000 kB\nMemFree:  1 kB\nMemAvailable:  17 kB\nCached:  5 kB\n"
+    monkeypatch.setattr(_memory.Path, "read_text", lambda self, *how: lines)
+    assert _memory.bytes_free() == 17 * 1024
 
     def unreadable(self, *how):
         raise OSError

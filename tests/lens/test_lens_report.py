@@ -58,7 +58,7 @@ def test_some_layers_and_progress(hybrid, ids):
     assert [layer.name for layer in only.layers] == ["layers.1.self_attn"]
     assert only.layers[0].permuted is None and only.layers[0].trained.gradient is None
     assert said == [(0, 1, "layers.1.self_attn"), (1, 1, "")]
-    assert "(" not in repr(only.table()).splitlines()[-1]
+    assert "(" not in repr(only.table()).splitlines()[-1] and "permuted" not in only.table().caption
 
 
 def test_json_there_and_back(found, tmp_path):
@@ -88,6 +88,7 @@ def test_files_that_are_no_report(tmp_path):
 
 def test_the_table_shows_the_counts(found):
     table = found.table()
+    assert table.caption.endswith("; in brackets the same layer with permuted weights")
     for cells, layer in zip(table.cells, found.layers, strict=True):
         row = dict(zip(table.header, cells, strict=True))
         assert row["layer"] == layer.name and row["heads"] == str(layer.H)

@@ -48,6 +48,7 @@ def attention(d=4, p=3, **options):
             TypeError,
             "decay must be a sequence of numbers.*; got float",
         ),
+        (lambda: RetNet(4, 3, decay=[0.9, 0.0], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
         (lambda: RetNet(4, 3, decay=[0.9, 1.1], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
         (lambda: RetNet(4, 3, decay=[0.9, float("nan")], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
         (

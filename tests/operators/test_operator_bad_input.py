@@ -111,6 +111,11 @@ CASES = {
         ValueError,
         r"right must have \(n, p, d\) = \(5, 3, 2\)",
     ),
+    "product of other batch": (
+        lambda: BATCHED @ DenseOperator(z(3, 5, 5, 2, 2)),
+        ValueError,
+        r"right must have the batch shape of left, \(4,\), or none; got \(3,\)",
+    ),
     "sum of other dtype": (
         lambda: LAG + LagOperator(z(5, 3, 2, dtype=F32)),
         TypeError,

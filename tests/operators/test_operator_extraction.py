@@ -116,6 +116,11 @@ def test_what_is_not_a_sequence_map_is_refused():
         path_operator(lambda x: x.detach().sin(), x)
     with pytest.raises(ValueError, match="stacked along a new leading dimension"):
         path_operator(lambda x: x - x.mean(0), x)
+    with pytest.raises(ValueError, match=r"got shape \(2, 15\) for an input of shape \(2, 5, 3\)"):
+        path_operator(lambda x: x if x.ndim == 2 else x.flatten(1), x)
+    for operator in (path_operator, jacobian_operator):
+        with pytest.raises(ValueError, match="^x must be finite"):
+            operator(lambda x: x, x * torch.nan)
     with pytest.raises(ValueError, match=r"F\(0\) must"):
         path_operator(lambda x: x / x.norm(dim=-1, keepdim=True), x)
     with pytest.raises(ValueError, match=r"F\(x\) must"):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.operators import jacobian_operator, path_operator
+from ssmbook.operators.pullback import separate_pullback
 from ssmbook.operators.quadrature import relative_noise
 
 
@@ -124,6 +125,15 @@ def test_a_float32_part_inside_a_float64_map_is_accepted(scale):
         path_operator(half_single, x, rtol=1e-12)
     with pytest.raises(ValueError, match="other elements of the batch"):
         path_operator(lambda z: half_single(z) + 1e-9 * z.mean(0), x)
+
+
+def test_tokens_of_zeros_are_asked_for_what_they_mix_as_well():
+    V, x = randn(2, 2), randn(3, 4, 2)
+    x[:, ::2] = 0
+    separate_pullback(lambda z: z @ V, x)
+    for tokens in (x, torch.zeros_like(x)):
+        with pytest.raises(ValueError, match="other elements of the batch"):
+            separate_pullback(lambda z: z @ V + z.mean(0), tokens)
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-8])

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ssmbook.scans.distributed.__main__ import _slice
+from ssmbook.scans.distributed.__main__ import _difference, _slice
 from ssmbook.scans.distributed._factor import factor_of_logarithms, factor_of_product
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
@@ -52,6 +52,15 @@ def found(request, tmp_path_factory):
     ended = finish([start(WORKER, rank, size, folder, **engine) for rank in range(size)], 120)
     assert [code for code, *_ in ended] == [0] * (size - 1) + [3], ended
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
+
+
+def test_the_self_check_tells_the_largest_difference_over_the_largest_number():
+    wanted = torch.tensor([1.0, -4.0, 2.0])
+    assert _difference(wanted + torch.tensor([0.0, 1.0, -2.0]), wanted, wanted) == 0.5
+    assert _difference(wanted[1:] - 1, wanted[1:], wanted) == 0.25
+    assert _difference(wanted[:0], wanted[:0], wanted) == 0.0
+    for spoiled in (wanted[:2], wanted * torch.nan, wanted / 0.0):
+        assert _difference(spoiled, wanted, wanted) == float("inf")
 
 
 def test_values_and_every_gradient_are_those_of_the_naive_scan(found):

@@ -220,6 +220,9 @@ def test_the_frequency_response_is_the_sum_of_the_lags_and_scipys():
     torch.testing.assert_close(found, torch.einsum("wt,tpd->wpd", turns, lags(system, 200).to(turns)))
     _, wanted = scipy.signal.dfreqresp(system.to_scipy(), w=angles.numpy())
     np.testing.assert_allclose(found[:, 0, 0].numpy(), wanted, atol=1e-12)
+    both = System(*(torch.stack([part, 0.5 * part]) for part in system))
+    torch.testing.assert_close(both.response(angles)[0], found)
+    torch.testing.assert_close(both.response(angles)[1], System(*(part[1] for part in both)).response(angles))
     turning = System(torch.eye(2), torch.eye(2), torch.eye(2))
     assert turning.response(torch.tensor([1.0])).dtype == torch.complex64
     with pytest.raises(ValueError, match="angles must avoid the eigenvalues"):

@@ -164,4 +164,4 @@ def _positive_roots(mu) -> int:
     while mu[0] == 0:
         mu = mu[1:]
     coefficients = [Rational(v.numerator, v.denominator) for v in reversed(mu)]
-    return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None) if len(mu) > 1 else 0
+    return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None)
