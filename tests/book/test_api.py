@@ -35,7 +35,7 @@ def test_every_folder_offers_names():
         "ssmbook.scans.distributed"
     ]
     assert [module.__name__ for module in public_modules("scans")] == ["ssmbook.scans"]
-    assert "ssmbook.experiments.counting" in {module.__name__ for module in public_modules("experiments")}
+    assert "ssmbook.experiments.tasks" in {module.__name__ for module in public_modules("experiments")}
 
 
 @pytest.mark.parametrize(

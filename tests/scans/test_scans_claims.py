@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from ssmbook import scans
+from ssmbook.chapters.scans import rosetta
+from ssmbook.chapters.scans.counting import kept_for_backward, measured, measured_ratios, written_backward
 from ssmbook.exercises import check
-from ssmbook.experiments import rosetta
-from ssmbook.experiments.counting import kept_for_backward, measured, measured_ratios, written_backward
 
 F64 = torch.float64
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import F64, gen, randn, random_system
 
-from ssmbook.experiments import rosetta
+from ssmbook.chapters.scans import rosetta
 from ssmbook.systems import rotation
 
 FORMS = {**rosetta.FORMS, "narrow state": rosetta.narrow_state}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from helpers import F64
 
-from ssmbook.experiments.counted_scans import ALGORITHMS
-from ssmbook.experiments.counting import (
+from ssmbook.chapters.scans.counted_scans import ALGORITHMS
+from ssmbook.chapters.scans.counting import (
     Machine,
     Traffic,
     count,

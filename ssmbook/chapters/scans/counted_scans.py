@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ssmbook.experiments.counting import Fast, Slow, join
+from ssmbook.chapters.scans.counting import Fast, Slow, join
 
 
 def recurrence(a: Slow, b: Slow, h: Slow) -> None:
