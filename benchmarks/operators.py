@@ -52,15 +52,11 @@ def selective(quick: bool) -> dict:
     clock = Clock()
     W = clock("the operator", lambda: layer.interaction(x), lambda W: f"N = {N}, n = {W.n}, p = d = {W.d}")
     bounds = clock("spectrum_bounds()", lambda: W.spectrum_bounds(seed=0), lambda bounds: "")
-    clock("rank()", bounds.rank, _interval)
+    clock("rank()", bounds.rank)
     for eps in (0.1, 0.01):
-        clock(f"epsilon_heads({eps})", lambda eps=eps: bounds.epsilon_heads(eps), _interval)
+        clock(f"epsilon_heads({eps})", lambda eps=eps: bounds.epsilon_heads(eps))
     clock("floor(1)", lambda: bounds.floor(1), lambda pair: f"[{pair[0]:.6f}, {pair[1]:.6f}]")
     return clock.record()
-
-
-def _interval(pair: tuple[int, int]) -> str:
-    return f"[{pair[0]}, {pair[1]}]"
 
 
 class Clock:

@@ -1,6 +1,6 @@
 """How many heads a state space model needs: lag operators, counts in five classes, floors, constructions."""
 
-from ssmbook.heads.count import Count
+from ssmbook._count import Count
 from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
 from ssmbook.heads.fixed.construct import heads_from_ssm
 from ssmbook.heads.fixed.counts import (

@@ -139,11 +139,11 @@ def _count(W: InteractionOperator) -> Counted:
     if not _wide(W):
         return counted(W.spectrum())
     bounds = W.spectrum_bounds()
-    low, high = bounds.rank()
-    pairs = {f"{eps:g}": bounds.epsilon_heads(eps) for eps in EPSILONS}
+    rank, counts = bounds.rank(), {f"{eps:g}": bounds.epsilon_heads(eps) for eps in EPSILONS}
     sigma = bounds.energies[:_SPECTRUM].sqrt()
-    loose = low < high or any(few < many for few, many in pairs.values())
-    return Counted(high, {eps: many for eps, (_, many) in pairs.items()}, _numbers(sigma / sigma[:1]), loose)
+    loose = not all(count.settled for count in (rank, *counts.values()))
+    most = {eps: count.high for eps, count in counts.items()}
+    return Counted(rank.high, most, _numbers(sigma / sigma[:1]), loose)
 
 
 def _wide(W: InteractionOperator) -> bool:

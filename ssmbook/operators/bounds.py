@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ssmbook._checks import check_eps, check_integer, check_rtol
+from ssmbook._count import Count
 from ssmbook.numerics import plain
 from ssmbook.operators.sketch import RowSketch, ScaledRows, capture
 
@@ -33,8 +34,8 @@ class SpectrumBounds:
     In units of E, float64: ``energies`` (..., r), the λ_k descending; ``lowest`` (..., m), lower bounds on
     the σ_k²; ``tails`` (..., t + 1): upper bounds on Σ_{j>k} σ_j² for k = 0 … t; ``rounding`` (...), of an
     energy; ``missing``: whether Q leaves directions out; ``limit``: the rank is at most this; ``rtol``: the
-    default of ``rank``. Each method returns (low, high), two Python numbers, or tensors (...) when batched.
-    Introduced in *zoo*.
+    default of ``rank``. ``rank`` and ``epsilon_heads`` return a `Count` with these bounds as evidence, and
+    ``floor`` a pair of numbers; when batched, each returns a pair of tensors (...). Introduced in *zoo*.
 
     >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
     >>> low, high = W.spectrum_bounds().floor(2)
@@ -57,16 +58,18 @@ class SpectrumBounds:
         H = min(H, low.shape[-1] - 1)
         return plain(low[..., H]), plain(high[..., H])
 
-    def epsilon_heads(self, eps: float) -> tuple[int, int] | tuple[torch.Tensor, torch.Tensor]:
-        """Return bounds on ``W.epsilon_heads(eps)``, the fewest heads that miss at most ``eps``."""
+    def epsilon_heads(self, eps: float) -> Count | tuple[torch.Tensor, torch.Tensor]:
+        """Return ``W.epsilon_heads(eps)``, the fewest heads that miss at most ``eps``, as far as certain."""
         check_eps(eps)
         low, high = ((curve > eps).sum(-1) for curve in self._floors())
         high = high.masked_fill(high == self.energies.shape[-1] + 1, self.limit)
-        return plain(low.clamp(max=self.limit)), plain(high.clamp(max=self.limit))
+        return self._count(low.clamp(max=self.limit), high.clamp(max=self.limit))
 
-    def rank(self, rtol: float | None = None) -> tuple[int, int] | tuple[torch.Tensor, torch.Tensor]:
-        """Return bounds on ``W.interaction_rank(rtol)``."""
-        rtol = self.rtol if rtol is None else check_rtol(rtol)
+    def rank(self, rtol: float | None = None) -> Count | tuple[torch.Tensor, torch.Tensor]:
+        """Return ``W.interaction_rank(rtol)``, as far as it is certain."""
+        return self._count(*self._ranks(self.rtol if rtol is None else check_rtol(rtol)))
+
+    def _ranks(self, rtol):
         low, high = self._floors()
         none = torch.zeros_like(self.rounding)[..., None]
         # What is not certainly below σ_1 may be in it.
@@ -82,7 +85,10 @@ class SpectrumBounds:
             k = torch.arange(tails.shape[-1], dtype=torch.float64, device=tails.device)
             most = k + torch.where(tails > 0, tails / threshold, 0.0).floor()
             possible = torch.minimum(possible, most.amin(-1).clamp(max=self.limit).to(torch.int64))
-        return plain(certain), plain(possible)
+        return certain, possible
+
+    def _count(self, low, high):
+        return (low, high) if low.dim() else Count(int(low), int(high), "certified bounds", self)
 
     def _floors(self):
         """Bounds on floor(H) for H = 0 … r, each (..., r + 1)."""
@@ -120,7 +126,7 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
         bounds = _assembled(W, sketch, gram, None)
         if _settled(bounds):
             return bounds
-        low = torch.as_tensor(bounds.rank()[0])
+        low, _ = bounds._ranks(bounds.rtol)
         size = min(size, 2 * int(low.max()) + 10) if low.numel() else 0
     kept, left = capture(rows, sketch.directions(size))
     return _assembled(W, sketch, kept if gram is None else gram, (kept, left))
@@ -128,7 +134,7 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
 
 def _settled(bounds: SpectrumBounds) -> bool:
     """Whether the bounds on the rank are one."""
-    low, high = map(torch.as_tensor, bounds.rank())
+    low, high = bounds._ranks(bounds.rtol)
     return bool((low == high).all())
 
 

@@ -184,12 +184,13 @@ class OperatorContract(Contract):
         W, _ = self.operator(batch)
         for size in (None, 2):
             bounds = W.spectrum_bounds(size)
-            for name, (low, high), exact in (
+            for name, found, exact in (
                 ("rank", bounds.rank(), W.interaction_rank()),
                 ("epsilon_heads", bounds.epsilon_heads(0.1), W.epsilon_heads(0.1)),
                 ("floor", bounds.floor(1), W.floor(1)),
             ):
-                low, high, exact = (torch.as_tensor(value).double() for value in (low, high, exact))
+                ends = found if isinstance(found, tuple) else (found.low, found.high)
+                low, high, exact = (torch.as_tensor(value).double() for value in (*ends, exact))
                 held = (low <= exact + 1e-12) & (exact <= high + 1e-12)
                 law(bool(held.all()), f"{name}: [{low}, {high}] does not hold {exact}")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ssmbook import heads
-from ssmbook.heads.count import Count
+from ssmbook._count import Count
 
 
 def test_a_settled_count_is_a_number():

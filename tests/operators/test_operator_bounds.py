@@ -41,8 +41,8 @@ def assert_certified(bounds, sigma, rtols=(None, 1e-2, 1e-6), epsilons=(0.5, 0.1
     rtols = (*rtols, *(float(r) for r in torch.cat([0.999 * ratios, 1.001 * ratios]) if r < 1))
     cuts = [(bounds.rtol if rtol is None else rtol) * float(sigma.max()) for rtol in rtols]
     asked += [(bounds.rank(rtol), counts(sigma, cut)) for rtol, cut in zip(rtols, cuts, strict=True)]
-    for (low, high), (fewest, most) in asked:
-        assert isinstance(low, int) and low <= most and fewest <= high
+    for count, (fewest, most) in asked:
+        assert isinstance(count.low, int) and count.low <= most and fewest <= count.high
 
 
 def elements(bounds, batch):
@@ -61,15 +61,16 @@ def test_bounds_hold_the_spectrum_of_every_kind(dense_spectrum, kind, batch, siz
     if batch == ():
         assert_certified(bounds, sigma)
         if size is None:
-            assert bounds.rank() == (W.interaction_rank(),) * 2
-            assert bounds.epsilon_heads(0.1) == (W.epsilon_heads(0.1),) * 2
+            assert bounds.rank() == W.interaction_rank()
+            assert bounds.epsilon_heads(0.1) == W.epsilon_heads(0.1)
             assert max(high - low for low, high in map(bounds.floor, range(4))) < 1e-9
         return
     asked = {"rank": bounds.rank(), "floor": bounds.floor(2), "heads": bounds.epsilon_heads(0.1)}
     assert all(bound.shape == batch for pair in asked.values() for bound in pair)
     for place, one in elements(bounds, batch):
         assert_certified(one, sigma[place])
-        alone = {"rank": one.rank(), "floor": one.floor(2), "heads": one.epsilon_heads(0.1)}
+        counts = {"rank": one.rank(), "heads": one.epsilon_heads(0.1)}
+        alone = {name: (count.low, count.high) for name, count in counts.items()} | {"floor": one.floor(2)}
         assert alone == {name: (low[place], high[place]) for name, (low, high) in asked.items()}
 
 
@@ -121,7 +122,7 @@ def test_bounds_hold_on_adversarial_spectra(name, size, fill):
         bounds = with_spectrum(SPECTRA[name], seed, fill).spectrum_bounds(size, seed=seed)
         assert_certified(bounds, SPECTRA[name], (None, 1e-12, 1e-9, 1e-3), (0.5, 0.1, 1e-2, 1e-6))
     if size is None and name in ("flat", "low rank", "two plateaus", "slow"):
-        assert bounds.rank() == (int((SPECTRA[name] > 0).sum()),) * 2
+        assert bounds.rank() == int((SPECTRA[name] > 0).sum())
 
 
 @settings(max_examples=40, deadline=None)
@@ -147,7 +148,7 @@ def test_bounds_do_not_depend_on_the_order_of_sizes():
     W = RecurrentOperator(torch.zeros(4, 1, 1, dtype=F64), B, torch.ones(4, 2, 1, dtype=F64))
     for size in (None, 1):
         bounds = W.spectrum_bounds(size)
-        assert bounds.rank() == (1, 1) and bounds.epsilon_heads(0.1) == (1, 1)
+        assert bounds.rank() == bounds.epsilon_heads(0.1) == 1
         assert bounds.floor(0) == pytest.approx((1, 1)) and bounds.floor(1)[1] < 1e-12
 
 
@@ -171,7 +172,7 @@ def test_a_small_layer_of_attention_is_certified_and_exact(dense_spectrum):
     tails = 1 - torch.cat([sigma.new_zeros(1), sigma.square().cumsum(0)]) / sigma.square().sum()
     assert torch.allclose(W.floor(), tails[:7], atol=1e-13)
     for eps in (0.1, 0.01):
-        assert W.epsilon_heads(eps) == int((tails > eps).sum()) == W.spectrum_bounds().epsilon_heads(eps)[1]
+        assert W.epsilon_heads(eps) == int((tails > eps).sum()) == W.spectrum_bounds().epsilon_heads(eps).high
     for size in (None, 2, 8):
         assert_certified(W.spectrum_bounds(size), sigma)
 
@@ -186,9 +187,9 @@ def test_a_selective_layer_without_its_cubes(dtype):
     sigma = torch.linalg.svdvals(W.to(F64).to_dense().diagonal(0, -2, -1).flatten(0, 1))
     for size in (None, 10):
         assert_certified(W.spectrum_bounds(size), sigma)
-    assert W.interaction_rank() == 40 and W.spectrum_bounds().rank() == (40, 40)
+    assert W.interaction_rank() == 40 and W.spectrum_bounds().rank() == 40
     for eps in (0.1, 0.01):
-        assert W.spectrum_bounds().epsilon_heads(eps) == (W.epsilon_heads(eps),) * 2
+        assert W.spectrum_bounds().epsilon_heads(eps) == W.epsilon_heads(eps)
 
 
 def test_the_bounds_of_a_wide_layer_come_from_a_sketch():
@@ -198,7 +199,8 @@ def test_the_bounds_of_a_wide_layer_come_from_a_sketch():
     W = DiagonalOperator(DenseOperator(channels.mT.reshape(2100, 24, 24, 1, 1)))
     bounds = W.spectrum_bounds()
     assert bounds.missing and bounds.energies.shape == (256,)
-    assert bounds.rank() == (3, 3)
+    assert bounds.rank() == 3 and str(bounds.rank()) == "3 heads (certified bounds)"
+    assert bounds.rank().evidence is bounds
     assert_certified(bounds, torch.linalg.svdvals(rows))
 
 
@@ -238,7 +240,8 @@ def test_rows_that_come_in_pieces_share_the_buckets(monkeypatch):
 
 def test_bounds_are_seeded_and_refuse_what_they_must():
     W = with_spectrum(SPECTRA["slow"], 0)
-    assert W.spectrum_bounds(5, seed=3).epsilon_heads(0.1) == W.spectrum_bounds(5, seed=3).epsilon_heads(0.1)
+    first, again = (W.spectrum_bounds(5, seed=3).epsilon_heads(0.1) for _ in range(2))
+    assert (first.low, first.high) == (again.low, again.high)
     for bad, message in (({"size": 0}, "size must be"), ({"seed": -1}, "seed must be")):
         with pytest.raises(ValueError, match=message):
             W.spectrum_bounds(**bad)
@@ -277,4 +280,6 @@ def test_a_table_of_few_tokens_has_no_more_heads_than_entries():
     """Forty wide heads on two tokens: a sketch of two directions knows that four rows have rank four."""
     W = FactorizedOperator(randn(40, 2, 2).tril(), randn(40, 8, 8, seed=1))
     bounds = W.spectrum_bounds(2)
-    assert bounds.missing and bounds.rank()[1] == bounds.epsilon_heads(0.1)[1] == 4 >= W.interaction_rank()
+    assert (
+        bounds.missing and bounds.rank().high == bounds.epsilon_heads(0.1).high == 4 >= W.interaction_rank()
+    )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ssmbook._checks import check_finite, check_integer
+from ssmbook._count import Count
 from ssmbook.heads._target import check_real, lags_of
-from ssmbook.heads.count import Count
 from ssmbook.heads.fixed._span import SpanRows, span_rows
 from ssmbook.numerics import RankReport, tolerance
 from ssmbook.systems._units import (

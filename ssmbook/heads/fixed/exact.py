@@ -9,7 +9,7 @@ from fractions import Fraction
 import torch
 
 from ssmbook._checks import check_integer
-from ssmbook.heads.count import Count
+from ssmbook._count import Count
 
 Rows = tuple[tuple[Fraction, ...], ...]
 Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices too

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_eps
+from ssmbook._count import Count
 from ssmbook.heads._target import lags_of
-from ssmbook.heads.count import Count
 from ssmbook.operators import LagOperator
 from ssmbook.systems.system import System, system_first
 

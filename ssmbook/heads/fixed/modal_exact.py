@@ -6,7 +6,7 @@ roots of f. Importing this module loads no sympy; calling it does.
 
 from __future__ import annotations
 
-from ssmbook.heads.count import Count
+from ssmbook._count import Count
 from ssmbook.heads.fixed.exact import Matrix, characteristic, rational_matrix, rational_system
 
 

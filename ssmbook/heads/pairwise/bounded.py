@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_integer
+from ssmbook._count import Count
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lag_span, lags_of
-from ssmbook.heads.count import Count
 from ssmbook.heads.pairwise.count import PairwiseHeads, pairwise_head_count
 from ssmbook.systems.system import System, system_first
 

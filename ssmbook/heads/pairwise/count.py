@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
+from ssmbook._count import Count
 from ssmbook.heads._coordinates import numerical_rank
 from ssmbook.heads._target import lag_span, lags_of
-from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.exact import rational_matrix
 from ssmbook.numerics import toeplitz
 from ssmbook.systems.system import System, system_first

@@ -9,9 +9,9 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._checks import check_integer
+from ssmbook._count import Count
 from ssmbook.heads._coordinates import largest_exponent, numerical_rank
 from ssmbook.heads._target import arrays, lag_span, lags_of
-from ssmbook.heads.count import Count
 from ssmbook.heads.rank_limited.algebra import algebra_behind, placed_heads
 from ssmbook.heads.rank_limited.bounds import frames, lower_bounds, pencil_modes, rank_one_elements
 from ssmbook.numerics import toeplitz

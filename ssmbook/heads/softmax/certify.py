@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_rtol
+from ssmbook._count import Count
 from ssmbook.heads._coordinates import span_coordinates
-from ssmbook.heads.count import Count
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.positive import positive_weights
 from ssmbook.numerics import tolerance

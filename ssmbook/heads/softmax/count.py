@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
+from ssmbook._count import Count
 from ssmbook.heads._target import lags_of
-from ssmbook.heads.count import Count
 from ssmbook.heads.fixed.counts import head_count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, shaped, trust
 from ssmbook.heads.softmax.eigenvalues import verdict_of_poles

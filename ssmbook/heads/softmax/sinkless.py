@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook._count import Count
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
-from ssmbook.heads.count import Count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, trust
 from ssmbook.heads.softmax.construct import (
     SoftmaxHeads,
