@@ -115,11 +115,11 @@ class Book:
         rest = self.blocks[docname][index + 1 : index + 2]
         return rest[0][1] if rest and rest[0][1].name == "p" else None
 
-    def spoken(self, paragraph, sentences=2):
-        """The first sentences of a paragraph as plain text; those that need TeX drop out."""
+    def spoken(self, paragraph):
+        """The first two sentences of a paragraph as plain text; those that need TeX drop out."""
         text = " ".join(paragraph.get_text().split())
         text = re.sub(r"\\\((.*?)\\\)", lambda match: _plain(match[1]), text)
-        parts = re.split(r"(?<=[.?!:]) (?=[A-Z])", text)[:sentences]
+        parts = re.split(r"(?<=[.?!:]) (?=[A-Z])", text)[:2]
         whole = [part for part in parts if part.endswith((".", "?", "!", ".)", "?)"))]
         return " ".join(part for part in whole if not re.search(r"[\\{}^_]", part))
 

@@ -25,9 +25,9 @@ OPEN = "in the making"
 NEW_ENTRY = f"## {{new}} ({OPEN})\n\n- \n\n## {{old}}"
 
 
-def tag(version=__version__):
-    """The name of a version's tag."""
-    return f"v{version}"
+def tag():
+    """The name of the present version's tag."""
+    return f"v{__version__}"
 
 
 def in_the_making(root):

@@ -16,9 +16,9 @@ def escape(text):
     return text.replace("|", r"\|").strip() or "—"
 
 
-def code(text, width=48):
+def code(text):
     """One line of code as a literal; never cut inside an escaped bar."""
-    text = text if len(text) <= width else text[: width - 1].rstrip() + "…"
+    text = text if len(text) <= 48 else text[:47].rstrip() + "…"
     return f"``{escape(text.replace('`', chr(39)))}``"
 
 

@@ -193,10 +193,10 @@ def contrast_on_white(color: str) -> float:
     return 1.05 / (0.05 + sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
 
 
-def readable(color: str, ratio: float = 4.5) -> str:
-    """Return ``color`` darkened just enough to have the given contrast on white: a color for text."""
+def readable(color: str) -> str:
+    """Return ``color`` darkened just enough for text on white, a contrast of 4.5."""
     red, green, blue = to_rgb(color)
     shade = 1.0
-    while contrast_on_white((red * shade, green * shade, blue * shade)) < ratio:
+    while contrast_on_white((red * shade, green * shade, blue * shade)) < 4.5:
         shade -= 0.02
     return to_hex((red * shade, green * shade, blue * shade))

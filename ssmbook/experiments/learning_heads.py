@@ -47,7 +47,6 @@ def draw_teacher(
     p: int,
     n: int,
     *,
-    rho: float = 0.9,
     least_share: float = 1e-4,
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
@@ -55,7 +54,7 @@ def draw_teacher(
 ) -> System:
     """Draw a random stable system with k states whose last head has ``least_share`` of the energy or more.
 
-    k, d, p, n ints with 1 <= k <= min(n, p d); rho in (0, 1]; 0 <= least_share < 1: systems are drawn until
+    k, d, p, n ints with 1 <= k <= min(n, p d); 0 <= least_share < 1: systems of radius 0.9 are drawn until
     the floor at k - 1 heads, sigma_k^2 / energy, reaches it. A weaker last head is legal but trains slowly.
     Returns a `System` in ``dtype`` (default: torch's), judged in float64.
 
@@ -69,7 +68,7 @@ def draw_teacher(
     check_like(generator=generator, dtype=dtype)
     best = 0.0
     for _ in range(attempts):
-        system = random_stable(k, d, p, rho=rho, generator=generator, dtype=torch.float64)
+        system = random_stable(k, d, p, rho=0.9, generator=generator, dtype=torch.float64)
         share = float(head_floor(system, n)[k - 1])
         if share >= least_share:
             return system.to(dtype or torch.get_default_dtype())

@@ -557,7 +557,7 @@ EXPERIMENTS = {
     "linear_recurrence": door(flow.linear_recurrence, system=PLAIN),
     "flagged_tokens": door(seeded(learning_distance.flagged_tokens), S=2, batch=3, T=4, loud=0.5),
     "start": door(seeded(learning_distance.start), layer="LTI", S=2, rho=0.5, N=4),
-    "draw_teacher": door(seeded(learning_heads.draw_teacher), k=2, d=2, p=2, n=5, rho=0.9),
+    "draw_teacher": door(seeded(learning_heads.draw_teacher), k=2, d=2, p=2, n=5),
     "population_error": door(learning_heads.population_error, alpha=alpha, V=V, M=M, **MOMENTS),
     "train_heads": door(seeded(learning_heads.train_heads), M=M, heads=[1, 2], seeds=1, steps=2),
     "fit_class": door(seeded(students.fit_class), M=M, H=1, kind="sink", seeds=1, steps=2),

@@ -54,14 +54,14 @@ _SLOPES = {
 _FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
 
 
-def slopes(found: Mapping[str, Mapping], longest: int = 200, least: float = 1e-3):
+def slopes(found: Mapping[str, Mapping]):
     """Draw fitted slopes of log gradients as lines from one point, and their laws dashed; ``fig, alt``.
 
     found: the job "slopes" of the experiment, layer -> lists "measured" and "law", one for each draw. Layers
     with the slope 0 share a label.
     """
     fig, ax = figure(size=(3.6, 3.0))
-    T = list(range(longest + 1))
+    T = list(range(201))
     looks = _SLOPES | dict.fromkeys(_FLAT, (None, "gray", None))
     words = []
     for name, job in found.items():
@@ -76,7 +76,7 @@ def slopes(found: Mapping[str, Mapping], longest: int = 200, least: float = 1e-3
             label_line(ax, at, math.exp(law * at), label, color=COLORS[hue], **where)
         gap = max(abs(slope - law) for slope in job["measured"])
         words.append(f"{name} {round(law, 4) + 0.0:.4f} ({gap:.4f})")
-    ax.set(xlabel="distance in tokens", ylabel="left of the gradient", xlim=(0, longest), ylim=(least, 2.5))
+    ax.set(xlabel="distance in tokens", ylabel="left of the gradient", xlim=(0, 200), ylim=(1e-3, 2.5))
     return fig, f"Slope by the law (largest gap of eight draws): {'; '.join(words)}."
 
 

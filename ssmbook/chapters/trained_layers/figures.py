@@ -13,18 +13,15 @@ from ssmbook.lens import LayerReport, Report
 from ssmbook.operators.ranks import tail_energies
 
 
-def needed(report: Report, eps: str = "0.1"):
-    """Draw for every layer the heads it has, those that would do, and those with its weights permuted.
-
-    eps: the share of the energy given up, a key of ``Measures.counts``. Returns the figure.
-    """
+def needed(report: Report):
+    """Draw for every layer the heads it has, those that leave 10 %, and those with its weights permuted."""
     fig, ax = figure(size="panel")
     places = range(len(report.layers))
     ax.plot(places, [layer.H for layer in report.layers], color=COLORS["gray"], ls="-", lw=3)
     label_line(ax, places[-1], report.layers[-1].H, "has", color=COLORS["gray"])
     rows = (("permuted", "orange", "none", LINES["dashed"]), ("trained", "blue", None, "-"))
     for part, hue, fill, line in rows:
-        counts = [median(getattr(layer, part).counts[eps]) for layer in report.layers]
+        counts = [median(getattr(layer, part).counts["0.1"]) for layer in report.layers]
         face = COLORS[hue] if fill is None else fill
         ax.plot(places, counts, "o", color=COLORS[hue], mfc=face, linestyle=line, ms=8)
         label_line(ax, places[-1], counts[-1], part, color=COLORS[hue])
@@ -33,28 +30,28 @@ def needed(report: Report, eps: str = "0.1"):
     return fig
 
 
-def left_over(curves: Mapping[str, Sequence[float]], eps: float = 0.1):
-    """Draw the share of the energy that the best H heads leave, and the first H that leaves at most ``eps``.
+def left_over(curves: Mapping[str, Sequence[float]]):
+    """Draw the share of the energy that the best H heads leave, and the first H that leaves at most 10 %.
 
     curves: two labels -> singular values of an operator, largest first, the curve below and the one above.
     The count has a ring. Returns ``fig, alt``.
     """
     fig, ax = figure(size=(3.6, 2.7))
-    ax.axhline(eps, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    ax.axhline(0.1, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     words = []
     sides = {"blue": (-1, "right"), "orange": (1, "left")}  # where names stand: below or above
     for (name, values), (hue, (up, side)) in zip(curves.items(), sides.items(), strict=True):
         left = tails(values)
-        count = next(H for H, share in enumerate(left) if share <= eps)
+        count = next(H for H, share in enumerate(left) if share <= 0.1)
         ax.semilogy(range(len(values)), left[:-1], "o-", color=COLORS[hue], ms=4)
         ax.plot(count, left[count], "o", color=COLORS[hue], mfc="none", ms=10, mew=1.6)
         near = {"color": COLORS[hue], "dx": 3 * up, "dy": 14 * up, "ha": side}
         label_line(ax, count, left[count], f"{name}: {count}", **near)
         words.append(f"{name} {', '.join(f'{share:.3f}' for share in left[1:7])}, so {count}")
-    label_line(ax, len(values), eps, f"{100 * eps:g} %", color=COLORS["gray"], dx=0, dy=8, ha="right")
+    label_line(ax, len(values), 0.1, "10 %", color=COLORS["gray"], dx=0, dy=8, ha="right")
     ax.set(xlabel="heads of the best sum", ylabel="share of the energy left", ylim=(1e-3, 1.5))
     ax.set(xlim=(-0.4, len(values) + 0.4), xticks=range(0, len(values) + 1, 3))
-    said = f"Share of the energy left by 1, 2, … heads, and heads that leave {100 * eps:g} %"
+    said = "Share of the energy left by 1, 2, … heads, and heads that leave 10 %"
     return fig, f"{said}: {'; '.join(words)}."
 
 
