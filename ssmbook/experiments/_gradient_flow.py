@@ -85,9 +85,9 @@ def _slopes(given):
     return found
 
 
-def _fitted(F, x, window, **options):
+def _fitted(F, x, window):
     distances, norms = gradients.gradient_profile(F, x)
-    return gradients.fit_log_slope(distances, norms, window=window, **options).slope
+    return gradients.fit_log_slope(distances, norms, window=window).slope
 
 
 def _lti(generator, rho=0.9):

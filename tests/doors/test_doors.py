@@ -216,9 +216,9 @@ ELSEWHERE = {
 # From where to where numbers are taken: a round bracket leaves the end itself out.
 ENDS = {
     **dict.fromkeys(("rtol", "lag_rtol"), "[0, 1)"),
-    **dict.fromkeys("B damping delta eps scale skip_polynomial slope step stiffness".split(), "[0, inf)"),
+    **dict.fromkeys("B damping delta eps scale slope step stiffness".split(), "[0, inf)"),
     **dict.fromkeys("T low mass reach temperature vmax".split(), "(0, inf)"),
-    **dict.fromkeys(("a", "confidence"), "(0, 1)"),
+    "a": "(0, 1)",
     "lam": "(-1, 1)",
     "required_margin alpha": "(0, 1)",
     "alpha": "[0, 1]",
