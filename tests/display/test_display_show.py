@@ -10,7 +10,7 @@ from PIL import Image, ImageChops
 
 from ssmbook import display
 from ssmbook.display import _show
-from ssmbook.display._png import FIGURE_BYTES, MARGIN, render, stacked
+from ssmbook.display._png import FIGURE_BYTES, MARGIN, _trimmed, render, stacked
 
 ALT = "a line that climbs from 0 to 1 over 5 tokens"
 
@@ -138,6 +138,11 @@ def test_the_page_of_stacked_panels_is_as_wide_as_the_widest():
     whole, narrow = (Image.open(io.BytesIO(data)) for data in (png, stacked(png)))
     cut = int(whole.info["ssmbook-cuts"])
     assert cut < whole.width - cut == narrow.width
+
+
+def test_an_empty_panel_stays_as_it_is():
+    empty = Image.new("RGB", (30, 200), "white")
+    assert _trimmed(empty).size == (30, 200)
 
 
 def test_a_single_panel_with_its_color_bar_is_not_cut():

@@ -93,7 +93,13 @@ def test_lanes_hold_under_attack_and_agree_with_autograd(seed):
     blocks = gradients.softmax_jacobian_row(x, *weights)[:-1]
     alpha = gradients.softmax_row_weights(x, *weights[:2])[:-1]
     floor = alpha * torch.linalg.svdvals(weights[2])[1]
-    assert torch.allclose(found.lower * floor, torch.linalg.matrix_norm(blocks, ord=2), rtol=1e-9)
+    norms = torch.linalg.matrix_norm(blocks, ord=2)
+    assert torch.allclose(found.lower * floor, norms, rtol=1e-9)
+    W_Q, W_K, V = weights
+    slope = (x[-1] @ W_Q.mT @ W_K).norm() / 3**0.5  # of the logits, three numbers wide
+    v = x @ V.mT
+    apart = (v[:-1] - torch.cat([alpha, 1 - alpha.sum()[None]]) @ v).norm(dim=-1)
+    assert torch.allclose(found.upper * alpha * (torch.linalg.matrix_norm(V, ord=2) + apart * slope), norms)
 
 
 def test_the_attack_is_adam_on_the_lane():

@@ -139,3 +139,11 @@ def test_every_experiment_has_settings_that_json_holds(name):
     for size in SIZES:
         settings = found.settings(size)
         assert json.loads(json.dumps(settings)) == settings and found.jobs(settings)
+
+
+def test_a_line_of_progress_stays_in_its_place_on_a_terminal_alone(monkeypatch, capsys):
+    for live, wanted in ((False, "one\ntwo\n"), (True, "\r\033[Kone\r\033[Ktwo\n")):
+        monkeypatch.setattr(_commands.sys.stderr, "isatty", lambda live=live: live, raising=False)
+        _commands.say("one")
+        _commands.say("two", last=True)
+        assert capsys.readouterr().err == wanted

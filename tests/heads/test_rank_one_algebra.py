@@ -144,3 +144,13 @@ def test_parts_of_the_construction_say_when_they_fail():
     assert placed_heads(np.eye(2), np.zeros((2, 2))) is None
     algebra = Algebra(X, np.eye(3), np.eye(3), 5, ((0.5, 2), (0.25, 1)), 2, 0)
     assert algebra.lower_bound == 3 and algebra.value_maps() == []
+
+
+def test_a_bound_stands_where_its_value_maps_are_beyond_float64(monkeypatch):
+    def singular(self):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(Algebra, "value_maps", singular)
+    system = built((HALF, 3))
+    found = rank_limited_head_count(system, 6, r=1)
+    assert found.low == 5 <= found.high and found.evidence.relative_error < 1e-9

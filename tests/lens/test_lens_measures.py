@@ -189,6 +189,8 @@ def test_a_wide_layer_is_counted_by_certified_bounds(build, ids, monkeypatch):
     for kept, other in ((wide.counts, exact.counts), (wide.weighted, exact.weighted)):
         assert kept == other
     assert all(a >= b for a, b in zip(wide.rank, exact.rank, strict=True))
+    monkeypatch.setattr(_measure, "_SPECTRUM", 2)
+    assert _measure.measure(reads, gradient=False).spectrum == wide.spectrum[:2]
 
 
 def test_states_of_a_selective_layer_are_its_states(build, ids):

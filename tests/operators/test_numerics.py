@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from ssmbook.numerics import default_rtol, double, rank_report, toeplitz, tolerance
+from ssmbook.numerics import default_rtol, double, in_single, rank_report, toeplitz, tolerance
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.int64])
@@ -39,3 +39,19 @@ def test_a_report_against_a_scale_of_its_own_counts_from_there():
     own, fixed = rank_report(spectrum, 1e-4), rank_report(spectrum, 1e-4, scale=1.0)
     assert (own.rank, fixed.rank) == (2, 1) and fixed.threshold == 1e-4 and own.gap == float("inf")
     assert fixed.gap == pytest.approx(100) and int(own) == 2
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_precision_is_left_for_the_time_of_the_call(half):
+    seen = []
+
+    def pair(x, scale):
+        seen.append(x.dtype)
+        return scale * x, 2, x.double()
+
+    x = torch.ones(3, dtype=half)
+    y, two, wide = in_single(pair)(x, scale=torch.tensor(3.0, dtype=half))
+    assert seen == [torch.float32] and (y.dtype, two, wide.dtype) == (half, 2, half)
+    assert in_single(lambda x: x + 1)(x).dtype == half
+    assert in_single(lambda x: [x])(x)[0].dtype == torch.float32  # what is no tuple is left as it is
+    assert in_single(lambda x: x.sum().item())(x) == 3.0

@@ -176,6 +176,13 @@ MAPS = {
     ),
     "one token alone": ({"_forward": lambda self, x: Sum._forward(self, x[..., :1, :])}, "test_nothing_in"),
     "checks nothing": ({"_check": lambda self, x: None}, "test_what_does_not_fit"),
+    "takes anything": (
+        {
+            "forward": lambda self, x: Sum.forward(self, torch.as_tensor(x).to(self.V)),
+            "interaction": lambda self, x: Sum.interaction(self, torch.as_tensor(x).to(self.V)),
+        },
+        "test_what_does_not_fit_is_refused",
+    ),
     "silent": ({"_forward": lambda self, x: 0 * Sum._forward(self, x)}, "test_forward_is_the"),
 }
 

@@ -72,7 +72,7 @@ def safe_distance_cases():
 
 
 def _looked_at(T):
-    return sorted({2**e for e in range(T.bit_length()) if 2**e <= T} | {T})
+    return sorted({2**e for e in range(T.bit_length())} | {T})
 
 
 def _share(a, at=_looked_at):

@@ -72,7 +72,7 @@ def bounded_head_count(p: int, d: int) -> Count:
     """
     p, d = check_integer("p", p, low=1), check_integer("d", d, low=1)
     low = max(p, d)
-    while any(math.comb(low, j) % 2 for j in range(max(low - p + 1, 0), d)):
+    while any(math.comb(low, j) % 2 for j in range(low - p + 1, d)):
         low += 1
     return Count(low, _size(p, d, _best_algebra(p, d))[0], "nonsingular bilinear maps")
 

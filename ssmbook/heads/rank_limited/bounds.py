@@ -52,7 +52,7 @@ def _beyond_unfoldings(lags, matrices, left, right, slack):
     ``left`` (p, columns), ``right`` (rows, d): orthonormal bases of what the lags write and read.
     """
     k, m = len(matrices), left.shape[1]
-    if k < 2 or m < 2 or m != len(right):
+    if m < 2 or m != len(right):
         return 0
     turning = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, left, right))
     bound = m + 1 if turning else 0
