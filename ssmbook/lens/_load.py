@@ -122,8 +122,11 @@ def windows(before, ids, after, tokens: int, texts: int | None, most: int = 4) -
     that is shorter than asked.
     """
     tokens = check_integer("tokens", tokens, low=8)
-    inner = tokens - len(before) - len(after)
-    there = len(ids) // inner if inner > 0 else 0
+    added = len(before) + len(after)
+    inner = tokens - added
+    if inner < 1:
+        raise ValueError(f"tokens must be more than the {added} that the tokenizer adds; got {tokens}")
+    there = len(ids) // inner
     wanted = min(there, most) or 1 if texts is None else texts
     check_integer("texts", wanted, low=1)
     if there < wanted:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads.pairwise.count import pairwise_head_count, pairwise_heads_from_ssm
+from ssmbook.operators import LagOperator
 from ssmbook.systems import System
 
 
@@ -97,6 +98,21 @@ def test_exact_ranks_see_what_float64_rounds_away():
     assert pairwise_head_count(M).evidence.k == 1
     exact = pairwise_head_count(M, exact=True)
     assert (exact.evidence.k, exact) == (2, 2) and not exact.evidence.spectrum.numel()
+
+
+def test_exact_ranks_are_those_of_almost_every_input():
+    """Equal numbers in all channels would see nothing of a difference."""
+    M = torch.tensor([[[1.0, -1.0]], [[2.0, -2.0]]], dtype=F64)
+    assert pairwise_head_count(M, exact=True) == pairwise_head_count(M) == 1
+
+
+def test_pairwise_heads_take_fewer_tokens_and_any_size_of_them():
+    M = System(*random_system(6, 4, 3, 0.9, 2)[:3]).lags(12)
+    heads, x = pairwise_heads_from_ssm(M), randn(5, 4)
+    torch.testing.assert_close(heads.target(x), LagOperator(M[:5]) @ x)
+    torch.testing.assert_close(heads(x), heads.target(x))
+    for scale in (1e-310, 1e300):  # one that leaves few digits if it is not taken out, one that overflows
+        torch.testing.assert_close(heads.coefficients(x.round() * scale), heads.coefficients(x.round()))
 
 
 @pytest.mark.guards("thm-pairwise-count")

@@ -109,6 +109,8 @@ def test_text_is_cut_by_the_models_own_tokenizer(spoken, tmp_path, capsys):
     text.write_text("a b c d e f g h i j k l m n o p", "utf-8")
     before, inner, after = _load.tokenize(spoken, text)
     assert ([WORDS[i] for i in before], [WORDS[i] for i in after]) == (["[CLS]"], ["[SEP]"])
+    with pytest.raises(ValueError, match="tokens must be more than the 8 that the tokenizer adds; got 8"):
+        _load.windows([1] * 7, inner, [2], tokens=8, texts=None)
     cut = _load.windows(before, inner, after, tokens=8, texts=None)
     assert ["".join(WORDS[i] for i in row) for row in cut] == ["[CLS]abcdef[SEP]", "[CLS]ghijkl[SEP]"]
     assert run(spoken, "--text", text, "--tokens", 10, "--layers", 1, "--no-permuted") == 0
