@@ -114,6 +114,8 @@ def test_the_window_does_not_see_hidden_states_skips_or_units():
     A, B, C = (torch.diag(torch.tensor([0.9, -0.9, 1.5], dtype=F64)), randn(3, 1), randn(1, 3, seed=1))
     C[:, 2] = 0  # the fast mode is not seen
     found = gradients.decay_window(System(A, B, C, randn(1, 1)))
+    residues = (B * C.mT).abs().flatten()  # of two poles of one size the larger one keeps the lags up
+    assert found.floor == pytest.approx(float(residues[:2].max()))
     T = torch.diag(torch.tensor([1e-6, 1.0, 1e4], dtype=F64))
     other = gradients.decay_window(System(T.inverse() @ A @ T, T.inverse() @ B, C @ T))
     assert found.nu == other.nu == 2 and found.rho == pytest.approx(0.9)

@@ -66,6 +66,11 @@ def test_certificates_verify_and_agree_with_sympy_rank(data, N, d, p, n, skip):
     assert proof.count == sympy_rank(A, B, C, n, D) <= min(n, exact_minimal_degree(A, B, C) + skip, p * d)
 
 
+def test_a_skip_is_added_to_the_first_lag():
+    one = [[1]]
+    assert [exact_head_count([[0]], one, one, 3, [[D]]).value for D in (-1, 1)] == [0, 1]
+
+
 def test_forged_certificates_fail():
     proof = exact_head_count([[2, 1], [0, 3]], [[1], [1]], [[1, 1]], 5, [[1]]).evidence
     assert proof.verify() and proof.count == 1 and len(proof.relations) == 2

@@ -19,6 +19,12 @@ def _config(T, family: str, size: int):
     return {
         "bert": (T.BertModel, T.BertConfig(**plain)),
         "gpt2": (T.GPT2Model, T.GPT2Config(n_embd=d, n_head=(3, 5)[size], n_layer=2, vocab_size=VOCABULARY)),
+        "opt": (
+            T.OPTModel,
+            T.OPTConfig(
+                **small, ffn_dim=16, num_attention_heads=(3, 5)[size], word_embed_proj_dim=d, enable_bias=odd
+            ),
+        ),
         "llama": (T.LlamaModel, T.LlamaConfig(**grouped, attention_bias=odd)),
         "mistral": (T.MistralModel, T.MistralConfig(**grouped, sliding_window=5)),
         "gpt_oss": (

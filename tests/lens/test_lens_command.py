@@ -127,6 +127,14 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     assert "layers.0.mamba" in capsys.readouterr().out
 
 
+def test_what_the_lens_cannot_read_is_said_and_noted(folder, numbers, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "unknown_mixers", lambda *given: {"layers.7.mixer": "NewMixer"})
+    same = ("--tokens", 16, "--texts", 1, "--no-permuted", "--no-gradient", "--out", tmp_path)
+    assert run(folder, "--ids", numbers, *same) == 0
+    assert "got NewMixer (layers.7.mixer). Register one:" in capsys.readouterr().err
+    assert "not read: NewMixer (layers.7.mixer)" in lens.Report.from_json(tmp_path / "report.json").notes
+
+
 def test_a_folder_without_a_model(tmp_path):
     pytest.importorskip("transformers")
     with pytest.raises(ValueError, match="the folder must hold a model that transformers reads; got"):

@@ -6,7 +6,7 @@ import torch
 from ssmbook import lens
 
 FAMILIES = [
-    "bert", "gpt2", "llama", "mistral", "gpt_oss", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba",
+    "bert", "gpt2", "opt", "llama", "mistral", "gpt_oss", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba",
     "recurrent_gemma", "qwen3_next",
 ]  # fmt: skip
 N = 13
@@ -86,7 +86,9 @@ def test_a_batch_of_texts_is_each_text_alone(family, part, build, ids):
         assert relative(together.W.apply(probe)[b], alone.W.apply(probe)) < 1e-5
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "mamba", "bamba", "recurrent_gemma", "qwen3_next"])
+@pytest.mark.parametrize(
+    "family", ["opt", "llama", "mistral", "mamba", "bamba", "recurrent_gemma", "qwen3_next"]
+)
 def test_causal_families_have_no_weight_on_later_tokens(family, build, ids):
     for layer in lens.layers(build(family)):
         norms = lens.operator(layer, ids(N)).W.block_norms()

@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import F64, close, like, tokens
 
+from ssmbook import systems
 from ssmbook.maps import (
     GLA,
     KAN,
@@ -133,6 +134,13 @@ def test_gla_memory_forgets_as_defined(given, temperature):
                 S = torch.diag(a) @ S + torch.outer(m.W_K[h] @ x[i], m.W_V[h] @ x[i])
                 y[i] += m.W_O[h] @ (S.mT @ (m.W_Q[h] @ x[i])) / 2
     close(m(x), y)
+
+
+def test_diagonal_systems_start_from_the_published_poles():
+    for pairs, poles in ((True, systems.s4d_lin(4, dtype=F64)), (False, -torch.arange(1, 5, dtype=F64))):
+        m = DiagonalSSM(3, N=4, pairs=pairs, **like())
+        log_lam, _, _ = m._modes()
+        close(log_lam / m.log_delta.exp()[:, None], poles.expand(3, -1))
 
 
 def test_retnet_default_decays_are_the_published_ones():

@@ -94,6 +94,23 @@ def test_the_floor_of_inputs_that_leave_directions_out():
             W.epsilon_heads(eps)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_moments_of_fewer_tokens_than_channels_are_taken_as_they_are_rounded(dtype):
+    X = randn(5, 16).to(dtype)
+    moments, W = X.T @ X / 5, LagOperator(randn(6, 16, 16))
+    wanted = W.floor(2, channel_covariance=X.double().T @ X.double() / 5)
+    found = W.floor(2, channel_covariance=moments)
+    assert found == pytest.approx(wanted, abs=40 * torch.finfo(dtype).eps)
+
+
+def test_moments_below_zero_by_more_than_rounding_are_refused():
+    W, bad = LagOperator(randn(3, 2, 2)), torch.diag(torch.tensor([1.0, -1e-10], dtype=F64))
+    with pytest.raises(ValueError, match="channel_covariance must be positive semidefinite; got .* -1e-10"):
+        W.floor(1, channel_covariance=bad)
+    with pytest.raises(ValueError, match="channel_covariance must be symmetric"):
+        W.floor(1, channel_covariance=torch.tensor([[1.0, 1e-5], [0.0, 1.0]]))
+
+
 def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
     zero = LagOperator(torch.zeros(3, 2, 2, dtype=F64))
     assert zero.floor(99) == LagOperator(torch.zeros(2, 0, 3)).floor(99) == 0
