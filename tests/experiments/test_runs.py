@@ -111,6 +111,7 @@ def test_plain_numbers():
 
 def test_progress():
     assert progress(30, 0, 4, "a") == f"[{'':20}] 0 of 4 in 0:30: a"
+    assert progress(10, 1, 3, "b").endswith(" 1 of 3 in 0:10, about 0:20 left: b")
     assert progress(90, 3, 4, "d") == f"[{'█' * 15:<20}] 3 of 4 in 1:30, about 0:30 left: d"
 
 

@@ -21,6 +21,7 @@ def test_a_settled_count_is_a_number():
         and count != 4
         and hash(count) == hash(Count(3, 3, ""))
     )
+    assert repr(Count(3, 3, "spectrum", "long evidence")) == "Count(low=3, high=3, method='spectrum')"
     assert str(count) == "3 heads (spectrum)" and str(Count(1, 1, "x")) == "1 head (x)"
 
 

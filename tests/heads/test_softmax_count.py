@@ -260,6 +260,7 @@ def test_the_system_behind_long_lags_decides_where_the_lags_cannot(radius):
     count = softmax_head_count(System(A, B, C), len(M))
     certificate = count.evidence
     assert (count, certificate.kind, certificate.residual) == (13, "eigenvalue", 0.0)
+    assert not certificate.exact
     assert softmax_head_count(M) != 13  # the lags alone underflow, or cannot tell
 
 

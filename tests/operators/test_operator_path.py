@@ -136,6 +136,14 @@ def test_tokens_of_zeros_are_asked_for_what_they_mix_as_well():
             separate_pullback(lambda z: z @ V + z.mean(0), tokens)
 
 
+@pytest.mark.parametrize("step", [-1, 1])
+def test_elements_that_see_their_neighbor_on_one_side_are_found(step):
+    to_one_side = torch.diag(torch.ones(1, dtype=F64), step)
+    F = lambda z: z + torch.einsum("ab,bnd->and", to_one_side, z) if z.ndim == 3 else z  # noqa: E731
+    with pytest.raises(ValueError, match="other elements of the batch"):
+        separate_pullback(F, randn(2, 3, 2))
+
+
 @pytest.mark.parametrize("rounding", [0.0, 1e-8])
 def test_a_map_that_vanishes_at_x_is_judged_by_its_size_half_way(rounding):
     # Zero at X and at X/4, not at X/2: a tolerance relative to those zeros would be nothing.
