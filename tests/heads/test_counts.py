@@ -227,6 +227,9 @@ def test_near_ties_are_reported_and_warned_about():
     A = torch.diag(torch.tensor([0.5, 0.5 + 1e-9], dtype=F64))
     report = spectrum_report(System(A, EYE, EYE), 10)
     assert report.near_tie and "NEAR-TIE" in str(report)
+    assert str(report).startswith(
+        f"k = {report.rank} (modal): smallest kept {report.smallest_kept:.2g}, largest"
+    )
     with pytest.warns(HeadCountTieWarning, match="read the spectrum"):
         head_count(System(A, EYE, EYE), 10)
     M = torch.stack([EYE, EYE + 3e-11 * torch.diag(torch.tensor([1.0, -1.0], dtype=F64))])

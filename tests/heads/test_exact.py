@@ -71,6 +71,14 @@ def test_a_skip_is_added_to_the_first_lag():
     assert [exact_head_count([[0]], one, one, 3, [[D]]).value for D in (-1, 1)] == [0, 1]
 
 
+def test_the_determinant_is_that_of_the_minor():
+    A, B = [[2, 1, 0], [0, 3, 1], [1, 0, -1]], [[3, 0], [0, 1], [1, 1]]
+    proof = exact_head_count(A, B, [[1, 2, 0], [0, 1, 3]], 6).evidence
+    lags = [sympy.Matrix([[1, 2, 0], [0, 1, 3]]) * sympy.Matrix(A) ** t * sympy.Matrix(B) for t in range(6)]
+    minor = sympy.Matrix([[lags[t][entry] for entry in proof.minor] for t in proof.basis_lags])
+    assert proof.count == 3 and proof.determinant == Fraction(int(minor.det())) != 0
+
+
 def test_forged_certificates_fail():
     proof = exact_head_count([[2, 1], [0, 3]], [[1], [1]], [[1, 1]], 5, [[1]]).evidence
     assert proof.verify() and proof.count == 1 and len(proof.relations) == 2

@@ -87,6 +87,7 @@ def test_named_cases(case, k, count):
         M[0, 0, 0] = M[1, 0, 1] = 1
     for exact in (False, True):
         found = pairwise_head_count(M, exact=exact)
+        assert found.method == ("rational rank" if exact else "rank at random tokens")
         assert (found.evidence.k, found) == (k, count), (case, exact)
 
 

@@ -152,6 +152,7 @@ REFUSED = [
     (["json", "--ids", "{ids}"], "neither: the lens downloads nothing"),
     (["{empty}", "--ids", "{ids}"], "folder must hold config.json; got"),
     (["{model}"], "give a model and either --text or --ids"),
+    (["--ids", "{ids}"], "give a model and either --text or --ids"),
     (["{model}", "--text", "{ids}"], "text needs a tokenizer; .* holds none: pass token ids with --ids"),
     (["{model}", "--ids", "{text}"], "ids must be whole numbers; got invalid literal"),
     (["{model}", "--ids", "{ids}", "--tokens", "71"], "must have 71 tokens for 1 x 71; got 70"),

@@ -143,6 +143,8 @@ def test_head_statistics_by_their_definitions():
     mixing = DenseOperator(alpha[..., None, None])
     found = _measure.head_statistics(mixing, softmax=True)
     assert found["first"][:2].tolist() == [0, 1]
+    # tokens 1 to 9 weigh the first among i + 1 alike: the mean of 1/2, ..., 1/10
+    assert float(found["first"][2]) == pytest.approx(sum(1 / k for k in range(2, 11)) / 9)
     assert found["distance"][:3].tolist() == pytest.approx([0, 4.5, 2.25])
     assert found["states"].tolist() == mixing.past_future_rank().tolist() == [0, 1, 1, 1]
     assert float(found["outside"][1]) == 0 and 0.2 < float(found["outside"][3]) < 0.4

@@ -106,6 +106,8 @@ def test_what_is_counted_text_by_text_and_from_above_says_so(found):
         dataclasses.replace(layer, trained=trained)
     )
     assert [cell[:2] for cell in _table.values(trained)[:4]] == ["≤ "] * 4
+    assert layer.trained.shared() == layer.trained.common
+    assert trained.shared() == {eps: max(counts) for eps, counts in layer.trained.counts.items()}
 
 
 def test_one_figure_a_layer_with_its_numbers_in_words(found):
