@@ -23,6 +23,13 @@ def test_a_gradient_is_cut_to_length_one_layer_by_layer():
     assert torch.allclose(parts["b"].grad, torch.tensor([[0.8], [0.4]]))
 
 
+def test_every_step_of_training_cuts_its_gradients(monkeypatch):
+    seen = []
+    monkeypatch.setattr(distance, "_cut", lambda parameters: seen.append({*parameters}))
+    distance.train("LTI", 3, steps=4, seeds=2)
+    assert seen == [{*distance.start("LTI", 2)}] * 4
+
+
 @pytest.mark.parametrize(("layer", "weight"), [("LTI", 0.9**6), ("selective", 0.9**6), ("attention", 1 / 7)])
 def test_before_training_a_layer_keeps_what_its_law_says(layer, weight):
     parameters = distance.start(layer, 3, rho=0.9, generator=torch.Generator().manual_seed(0))

@@ -165,6 +165,8 @@ def test_a_residual_layer_can_be_undone():
     assert torch.equal(layer.system.lags(6).detach(), before)
     with pytest.raises(TypeError, match="layer must be an LTISSM with p = d"):
         bench.undo_residual(LTISSM.random(3, 2, N=4, **like()), u)
+    with pytest.raises(TypeError, match="u must have the dtype of layer, torch.float64"):
+        bench.undo_residual(layer, u.float())
 
 
 def test_a_head_that_is_not_finite_has_no_highway():

@@ -61,6 +61,10 @@ OPERATORS = {
         "test_it_acts_as_the_sum_over_its_blocks",
     ),
     "changes x": ({"_apply": lambda self, x: x.mul_(2).cumsum(-2) @ self.V.mT}, "test_"),
+    "another rank": (
+        {"interaction_rank": lambda self, *given: 1 + InteractionOperator.interaction_rank(self, *given)},
+        "test_spectrum_and_rank_are_those_of_its_blocks",
+    ),
     "another row": (
         {"row": lambda self, i: 2 * InteractionOperator.row(self, i), "to_dense": lambda self: dense(self)},
         "test_rows_columns_and_blocks",
