@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const WIDTH = 1280, HEIGHT = 720, MARGIN = 30, HALF = 560, SMALLEST_TEXT = 18, SIZES = [40, 37, 34, 31, 28, 26, 24];
+  const WORDS = 64, LINES = 80; // that a room reads at once: of a statement, and of a list's short lines
   const PIECES = "p:not(.admonition-title), div.math, li, tr, pre";
 
   // The innermost pieces that can go to the next slide: no piece lies in another one.
@@ -19,10 +20,10 @@
   function grow(section) {
     const body = section.querySelector(".body");
     if (!body || body.querySelector("img")) return;
-    for (const size of SIZES) {
-      body.style.fontSize = size + "px";
-      if (!overflows(section)) return;
-    }
+    const wide = () => Array.from(body.querySelectorAll("pre")).some((pre) => pre.scrollWidth > pre.clientWidth);
+    body.classList.add("grown");
+    const fits = SIZES.find((size) => (body.style.fontSize = size + "px") && !overflows(section) && !wide());
+    body.classList.toggle("grown", Boolean(fits));
   }
 
   function number(section) {
@@ -31,25 +32,115 @@
     });
   }
 
-  // A sentence whose formula is the next piece.
-  function unfinished(piece) {
-    return /[,:]$|\b(is|has|and|with|let|then)$/i.test(piece.textContent.trim());
+  // The words of a sentence, a formula among them as one; what is no sentence is not read word by word.
+  function words(piece) {
+    if (!piece.matches("p, li")) return 0;
+    const copy = piece.cloneNode(true);
+    copy.querySelectorAll("mjx-container").forEach((formula) => formula.replaceWith(" formula "));
+    return (copy.textContent.match(/\S*\w\S*/g) || []).length;
   }
 
-  // Moves pieces from the end to a copy of the slide until the rest fits.
+  const sum = (numbers) => numbers.reduce((total, one) => total + one, 0);
+
+  // A paragraph too long for a slide becomes one for each of its sentences.
+  function part(piece) {
+    if (!piece.matches("p") || words(piece) <= WORDS) return;
+    let last = piece.cloneNode(false);
+    const all = [last];
+    for (const node of Array.from(piece.childNodes)) {
+      const texts = node.nodeType === Node.TEXT_NODE ? node.data.split(/(?<=[.?!]|^)\s+(?=[A-Z]|$)/) : [node];
+      texts.forEach(function (text, i) {
+        if (i && /[.?!]$/.test(last.textContent)) all.push((last = piece.cloneNode(false)));
+        last.append(text);
+      });
+    }
+    piece.replaceWith(...all.filter((one) => one.textContent.trim()));
+  }
+
+  // What stays on one slide: a formula with its sentence, and what goes on with what it goes on from.
+  function units(section) {
+    const found = [];
+    pieces(section).forEach(function (piece, i, all) {
+      const goesOn = piece.matches("div.math") || (piece.matches("p") && /^\s*[a-z]/.test(piece.firstChild.data || ""));
+      const waits = i && /[,:]$|\b(is|has|and|with|let|then)$/i.test(all[i - 1].textContent.trim());
+      if (i && (goesOn || waits)) found[found.length - 1].push(piece);
+      else found.push([piece]);
+    });
+    return found;
+  }
+
+  // The slide of each unit: as few slides as can be, and these as evenly filled as can be; 1 is a full one.
+  function spread(loads) {
+    const best = [{ cost: 0, ends: [] }];
+    for (let end = 1; end <= loads.length; end++)
+      for (let start = end - 1, load = 0; start >= 0; start--) {
+        load += loads[start];
+        if (load > 1 && start < end - 1) break;
+        const cost = best[start].cost + 1000 + load * load; // one slide less is worth any unevenness
+        if (!best[end] || cost < best[end].cost) best[end] = { cost, ends: [...best[start].ends, end] };
+      }
+    return loads.map((_, unit) => best[loads.length].ends.findIndex((end) => unit < end));
+  }
+
+  // A slide with more than a room reads at once, or more than fits, becomes several.
   function cut(section) {
-    if (!overflows(section)) return;
-    const all = pieces(section), rest = section.cloneNode(true), copies = pieces(rest);
-    let kept = all.length;
-    while (kept > 1 && (overflows(section) || unfinished(all[kept - 1]))) remove(all[--kept]);
-    if (kept === all.length || kept === 0) return;
-    copies.slice(0, kept).forEach(remove);
-    grow(section);
-    rest.querySelectorAll("aside.notes").forEach((notes) => notes.remove());
-    rest.classList.add("continued");
-    section.after(rest);
-    grow(rest);
-    cut(rest);
+    const all = units(section), read = all.map((unit) => sum(unit.map(words)));
+    const most = section.matches(".list") ? LINES : WORDS;
+    if (all.length < 2 || (sum(read) <= most && !overflows(section))) return;
+    section.querySelector(".body").style.fontSize = SIZES.at(-1) + "px";
+    const room = section.getBoundingClientRect().top + HEIGHT - MARGIN - all[0][0].getBoundingClientRect().top;
+    const high = all.map((unit) => sum(unit.map((piece) => piece.getBoundingClientRect().height + 12)));
+    const slides = spread(all.map((unit, i) => Math.max(read[i] / most, high[i] / room)));
+    const count = slides.at(-1) + 1, copies = Array.from({ length: count }, () => section.cloneNode(true));
+    section.replaceWith(...copies);
+    copies.forEach(function (copy, slide) {
+      units(copy).forEach((unit, i) => slides[i] !== slide && unit.forEach(remove));
+      const heading = copy.querySelector("h2");
+      (heading.querySelector("a") || heading).dataset.part = slide + 1 + "\u00a0of\u00a0" + count;
+      grow(copy);
+    });
+  }
+
+  // The question above its answer, if both are read at once.
+  function ask(section) {
+    const asked = section.querySelector(".admonition.tip");
+    if (section.matches(".output") && asked) {
+      grow(section);
+      const small = parseFloat(asked.parentElement.style.fontSize) < 28;
+      if (small || sum(pieces(section).map(words)) > WORDS) asked.remove();
+    }
+  }
+
+  // Little text stands a little lower.
+  function settle(section) {
+    const body = section.querySelector(".body");
+    if (!body || body.querySelector("img")) return;
+    const left = section.getBoundingClientRect().top + HEIGHT - MARGIN - body.getBoundingClientRect().bottom;
+    body.style.marginTop = Math.max(0, Math.min(80, left / 3)) + "px";
+  }
+
+  // What a picture's caption says first, beside the picture or below it, where there is room.
+  function tell(section) {
+    const seen = section.querySelector(".seen"), at = section.getBoundingClientRect();
+    if (!seen) return;
+    const shown = Array.from(section.querySelectorAll(".body :is(img, .part)")).map((one) => one.getBoundingClientRect());
+    const right = Math.max(...shown.map((box) => box.right)) - at.left;
+    const control = section.querySelector(".ssm-slider-control");
+    const bottom = (control ? control.getBoundingClientRect().bottom : Math.max(...shown.map((box) => box.bottom))) - at.top;
+    const tall = section.matches(".beside") && section.querySelector("h2").getBoundingClientRect();
+    const top = (tall ? tall.bottom : section.querySelector(".body").getBoundingClientRect().top) - at.top + 24;
+    const left = tall ? tall.left - at.left : right + 36;
+    const low = control ? control.getBoundingClientRect().top - at.top : HEIGHT - MARGIN;
+    const places = [[left, top, WIDTH - 40 - left, low - top], [40, bottom + 12, 1110, HEIGHT - MARGIN - 12 - bottom]];
+    for (const size of [30, 28, 26, 24])
+      for (const [x, y, width, height] of places) {
+        if (width < 300) continue;
+        Object.assign(seen.style, {
+          fontSize: size + "px", left: x - section.clientLeft + "px", top: y - section.clientTop + "px", width: width + "px",
+        });
+        if (seen.offsetHeight <= height) return;
+      }
+    seen.remove();
   }
 
   // Takes a piece away, and what it leaves empty.
@@ -134,9 +225,8 @@
     await MathJax.startup.promise;
     await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));
     slides.querySelectorAll(".body img[data-text]").forEach(fit);
-    slides.querySelectorAll("section").forEach(number);
-    slides.querySelectorAll("section").forEach(grow);
-    slides.querySelectorAll("section").forEach(cut);
+    slides.querySelectorAll(".statement .body p").forEach(part);
+    for (const step of [number, tell, ask, grow, cut, settle]) slides.querySelectorAll("section").forEach(step);
     slides.classList.remove("measuring");
     document.querySelectorAll("input[type=range]").forEach(keys);
     Reveal.on("slidechanged", arrived);

@@ -3,6 +3,7 @@
 import copy
 import html
 import posixpath
+import re
 import shutil
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -17,6 +18,7 @@ from ssmbook.display._slider import FRAME_DPI
 from ssmbook.display._style import SMALLEST_PT
 
 FOLDER = "slides"
+SEEN = 45  # words of a caption beside its picture, in whole sentences
 REVEAL = ("dist/reveal.js", "dist/reveal.css", "dist/reset.css", "plugin/notes/notes.js")
 PAGE = """<!doctype html>
 <html lang="en">
@@ -121,7 +123,7 @@ def _section(slide, clock):
 
 
 def _heading(slide):
-    if slide.kind == "figure":
+    if slide.kind in ("figure", "slider"):
         number = slide.elements[0].select_one("figcaption .caption-number").get_text().strip()
         words = f"{number}: {slide.heading}"
     elif isinstance(slide.heading, str):
@@ -150,17 +152,26 @@ def _body(slide):
         image = prepared(first.select_one("img"), slide.docname)
         # Its smallest text, in pixels of the page.
         image["data-text"] = f"{SMALLEST_PT / 72 * FIGURE_DPI / PIXELS:.2f}"
-        return str(image)
+        return f"{image}\n{_seen(first)}"
     if slide.kind == "slider":
         figure = prepared(first.select_one("figure.ssm-slider"), slide.docname, keep_ids=True)
         for image in figure.select("img"):
             image["data-text"] = f"{SMALLEST_PT / 72 * FRAME_DPI / PIXELS:.2f}"
-        return str(figure)
-    if slide.kind == "output":
-        shown = [*first.select(".cell_output"), *slide.elements[1:]]
-    else:
-        shown = slide.elements
-    return "\n".join(str(prepared(element, slide.docname)) for element in shown)
+        return f"{figure}\n{_seen(first)}"
+    return "\n".join(str(prepared(element, slide.docname)) for element in slide.elements)
+
+
+def _seen(element):
+    """What a picture's caption says first, where there is room beside the picture or below it."""
+    caption = prepared(element.select_one("figcaption"), "")
+    caption.select_one(".caption-number").decompose()
+    words, kept = 0, []
+    for sentence in re.split(r"(?<=[.?!]) (?=[A-Z])", " ".join(caption.get_text().split())):
+        words += len(sentence.split())
+        if kept and words > SEEN:
+            break
+        kept.append(sentence)
+    return f'<p class="seen">{html.escape(" ".join(kept))}</p>'
 
 
 def prepared(element, docname, keep_ids=False):

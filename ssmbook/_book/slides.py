@@ -14,6 +14,7 @@ import yaml
 from ssmbook._book import lists
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML
+from ssmbook._book.claims import sentences
 from ssmbook._book.deck import FOLDER, Deck, Slide, copy_reveal, render
 from ssmbook._book.plain_markdown import title as box_title
 from ssmbook._book.root import book_root
@@ -27,7 +28,8 @@ GOALS, SUMMARY, LIMITS = "By the end you can", "In five lines", "What this chapt
 
 
 def read_plan(root):
-    return yaml.safe_load((root / PLAN).read_text(encoding="utf-8"))
+    """The plan, and under ``plain`` what each statement says in one sentence: the heading of its slide."""
+    return {**yaml.safe_load((root / PLAN).read_text(encoding="utf-8")), "plain": sentences(root)}
 
 
 def chapters_of(root):
@@ -47,23 +49,27 @@ def _parts(root):
             yield chapter["file"], [section["file"] for section in chapter.get("sections", [])]
 
 
-def block_slide(book, docname, index, notes, **said):
+def block_slide(book, docname, index, plan, **said):
     """The slide of one block; ``said`` (minutes, say, board) wins over the plan's notes on its label."""
     section, element = book.blocks[docname][index]
     kind, label = kind_of(element), book.label(element)
-    said = {**notes.get(label, {}), **{key: value for key, value in said.items() if value is not None}}
-    if kind == "figure" and not said.get("heading"):
-        raise SlidesError(f"{PLAN}: the notes of {label} need a heading that says what the figure shows")
+    said = plan["notes"].get(label, {}) | {key: value for key, value in said.items() if value is not None}
+    if kind in ("figure", "slider") and not said.get("heading"):
+        raise SlidesError(f"{PLAN}: the notes of {label} need a heading that says what the {kind} shows")
     elements = [element]
     after = book.paragraph_after(docname, index)
-    if kind == "output" and after is not None and _short(after.get_text()):
-        elements, after = [element, after], None
+    if kind == "output":
+        elements = element.select(".cell_output")
+        if after is not None and _short(after.get_text()):
+            elements, after = [*elements, after], None
+    if kind == "takeaway":
+        section = book.title(docname)
     return Slide(
         kind,
         elements,
         docname,
         label,
-        heading=said.get("heading") or (book.title(docname) if kind == "takeaway" else section),
+        heading=said.get("heading") or plan["plain"].get(label, "").removesuffix(".") or section,
         say=said.get("say") or (book.spoken(after) if after and kind != "question" else ""),
         board=said.get("board", []),
         minutes=said.get("minutes", MINUTES.get(kind, OTHERWISE)),
@@ -75,33 +81,38 @@ def _short(text):
     return len(text.split()) <= SHORT and text.rstrip().endswith((".", "?", "!"))
 
 
-def question_and_answer(book, docname, index, notes, minutes=None, **said):
-    """Two slides: the question to the room, and on the next step what the page shows next."""
+def question_and_answer(book, docname, index, plan, minutes=None, **said):
+    """Two slides: the question to the room, and on the next step what the page shows next.
+
+    Above an answer that is printed the question stays.
+    """
     before = None if minutes is None else minutes // 2
     after = None if minutes is None else minutes - minutes // 2
     answer = book.answer(docname, index)
-    slides = [block_slide(book, docname, index, notes, minutes=before)]
+    slides = [block_slide(book, docname, index, plan, minutes=before)]
     if answer is not None:
-        slides.append(block_slide(book, docname, answer, notes, minutes=after, **said))
+        slides.append(block_slide(book, docname, answer, plan, minutes=after, **said))
         slides[-1].answers = True
+        if slides[-1].kind == "output":
+            slides[-1].elements[:0] = slides[0].elements
     return slides, answer
 
 
 def chapter_deck(book, docname, plan):
     """Everything on a chapter's page that is worth a slide, in order."""
-    notes, slides, done, at_home = plan["notes"], [], set(), []
+    slides, done, at_home = [], set(), []
     for index, (section, element) in enumerate(book.blocks[docname]):
         kind, heading = kind_of(element), "" if section is None else section.get_text().strip("# \n")
         if index in done:
             continue
         if kind == "question":
-            pair, answer = question_and_answer(book, docname, index, notes)
+            pair, answer = question_and_answer(book, docname, index, plan)
             slides += pair
             done.add(answer)
         elif kind == "exercise" and not box_title(element)[1].startswith("★ "):
             at_home.append(" ".join(box_title(element)))
         elif kind in ("figure", "slider", "statement", "takeaway", "exercise"):
-            slides.append(block_slide(book, docname, index, notes))
+            slides.append(block_slide(book, docname, index, plan))
         elif element.name in ("ul", "ol") and heading.endswith((SUMMARY, LIMITS)):
             slides.append(Slide("list", [element], docname, heading=section, minutes=OTHERWISE))
         elif element.name == "ul" and GOALS in book.blocks[docname][index - 1][1].get_text():
@@ -130,10 +141,10 @@ def lecture_deck(book, lecture, plan):
             said = {key: value for key, value in said.items() if value is not None}
             slides.append(Slide("point", text=item["text"], heading=item["point"], **said))
         elif "ask" in item:
-            slides += question_and_answer(book, *book.question(item["ask"]), plan["notes"], **said)[0]
+            slides += question_and_answer(book, *book.question(item["ask"]), plan, **said)[0]
         elif "show" in item or "prove" in item:
             docname, index = book.place(item.get("show") or item["prove"])
-            slides.append(block_slide(book, docname, index, plan["notes"], **said))
+            slides.append(block_slide(book, docname, index, plan, **said))
             slides[-1].proved = "prove" in item
         else:
             raise SlidesError(f"{PLAN}: {name} has a slide with none of point, ask, show, prove: {item}")
@@ -148,7 +159,9 @@ def decks(root, html):
     """Every deck of the book: the lectures of the plan, then the chapters."""
     plan, book = read_plan(root), Book(html, pages_of(root))
     for label in plan["notes"]:
-        book.place(label)
+        docname, index = book.place(label)
+        if (slide := book.label(book.blocks[docname][index][1])) != label:
+            raise SlidesError(f"{PLAN}: the slide of {label} bears the label {slide}: notes go there")
     lectures = [lecture_deck(book, lecture, plan) for lecture in plan["lectures"]]
     return lectures + [chapter_deck(book, docname, plan) for docname in chapters_of(root)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
+from ssmbook._book import slides
 from ssmbook._book.blocks import Book, SlidesError, kind_of
 from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
 from ssmbook._book.deck import markdown_html, prepared, render
@@ -141,10 +142,42 @@ def test_no_text_of_a_slide_is_small():
 
 def test_the_heading_of_a_figure_says_its_result_in_two_lines_at_most(book, deck):
     for slide in deck.slides:
-        if slide.kind == "figure":
+        if slide.kind in ("figure", "slider"):
             assert 12 < len(slide.heading) <= 100 and not slide.heading[0].islower(), slide.label
-    with pytest.raises(SlidesError, match="the notes of fig-ruler need a heading"):
-        block_slide(book, *book.place("fig-ruler"), {})
+    for kind, label in (("figure", "fig-ruler"), ("slider", "fig-tour")):
+        with pytest.raises(SlidesError, match=f"notes of {label} need a heading .* what the {kind} shows"):
+            block_slide(book, *book.place(label), {"notes": {}, "plain": {}})
+
+
+def test_the_heading_of_a_statement_is_its_sentence(deck, sections):
+    for slide, section in zip(deck.slides, sections, strict=True):
+        if slide.kind == "statement":
+            assert f"{section.h2.get_text()}." == PLAN["plain"][slide.label]
+
+
+def test_notes_at_a_name_that_no_slide_bears_fail(book, monkeypatch):
+    plan = {**PLAN, "notes": {"ssm-slider-tour": {"say": "Never heard."}}}
+    monkeypatch.setattr(slides, "read_plan", lambda root: plan)
+    with pytest.raises(SlidesError, match="the slide of ssm-slider-tour bears the label fig-tour"):
+        slides.decks(ROOT, ROOT / HTML)
+
+
+def test_a_printed_answer_keeps_its_question(book):
+    for docname in CHAPTERS:
+        deck = chapter_deck(book, docname, PLAN)
+        for asked, answer in zip(deck.slides, deck.slides[1:], strict=False):
+            if answer.answers:
+                assert (answer.elements[0] is asked.elements[0]) == (answer.kind == "output"), docname
+
+
+def test_beside_a_picture_stand_whole_sentences_of_its_caption(deck, sections):
+    for slide, section in zip(deck.slides, sections, strict=True):
+        seen = section.select_one(".body > p.seen")
+        assert (seen is not None) == (slide.kind in ("figure", "slider"))
+        if seen is not None:
+            caption = " ".join(slide.elements[0].select_one("figcaption").get_text().split())
+            assert seen.get_text() in caption and seen.get_text().endswith((".", "?")), slide.label
+            assert 5 < len(seen.get_text().split()) <= 50, slide.label
 
 
 def test_no_two_neighbors_show_the_same(deck):

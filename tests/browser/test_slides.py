@@ -12,6 +12,7 @@ DECKS = [lecture["name"] for lecture in read_plan(ROOT)["lectures"]]
 DECKS += [name_of(docname) for docname in chapters_of(ROOT)]
 SCREEN = {"viewport": {"width": 1280, "height": 720}}
 SMALLEST, SMALLEST_IN_PICTURES = 24, 18
+MOST_WORDS = 80
 FACTS = """() => {
   const box = (node) => node.getBoundingClientRect();
   const touch = (a, b) =>
@@ -36,10 +37,20 @@ FACTS = """() => {
     const marks = [...section.querySelectorAll(".mark")].map(box);
     const arrows = [...document.querySelectorAll(":is(.navigate-left, .navigate-right)")].map(box);
     const told = [...section.querySelectorAll(".ssm-slider-control > *")].map(box);
+    const seen = [...section.querySelectorAll(".seen")].flatMap(lines);
+    const around = [...section.querySelectorAll(".part, h2"), document.querySelector(".slide-number a")];
+    const taken = [...pictures.filter((img) => !inPart(img)), ...around].map(box).concat(told, arrows);
+    const read = own.filter((node) => node.matches(".body :is(p, li):not(.admonition-title)")).map((node) => {
+      const copy = node.cloneNode(true);
+      copy.querySelectorAll("mjx-container").forEach((formula) => formula.replaceWith(" formula "));
+      return copy.textContent;
+    });
     return {
       torn: [...section.querySelectorAll(".unbroken")].filter(below).length,
       covered: marks.some((mark) => lines(section.querySelector("h2")).some((line) => touch(mark, line)))
-        || told.some((part) => arrows.some((arrow) => touch(part, arrow))),
+        || told.some((part) => arrows.some((arrow) => touch(part, arrow)))
+        || seen.some((line) => taken.some((one) => touch(line, one))),
+      read: read.join(" ").split(/\\s+/).filter((word) => /\\w/.test(word)).length,
       kind: section.className.split(" ")[0],
       low: Math.max(0, ...placed.map((node) => box(node).bottom)),
       right: Math.max(0, ...placed.map((node) => box(node).right)),
@@ -83,6 +94,7 @@ def test_every_slide_is_whole_and_legible(deck, name):
         where = f"slide {number}, {slide['kind']}: {slide}"
         assert slide["low"] <= 720 and slide["right"] <= 1280, where
         assert slide["smallest"] >= SMALLEST, where
+        assert slide["read"] <= MOST_WORDS, where
         assert slide["inPictures"] > SMALLEST_IN_PICTURES - 0.1, where  # a panel's width is whole pixels
         assert bool(slide["steps"]) == bool(slide["parts"]), where
         assert not slide["torn"] and not slide["covered"], where
