@@ -60,10 +60,9 @@
   // What stays on one slide: a formula with its sentence, and what goes on with what it goes on from.
   function units(section) {
     const found = [];
-    pieces(section).forEach(function (piece, i, all) {
+    pieces(section).forEach(function (piece, i) {
       const goesOn = piece.matches("div.math") || (piece.matches("p") && /^\s*[a-z]/.test(piece.firstChild.data || ""));
-      const waits = i && /[,:]$|\b(is|has|and|with|let|then)$/i.test(all[i - 1].textContent.trim());
-      if (i && (goesOn || waits)) found[found.length - 1].push(piece);
+      if (i && goesOn) found[found.length - 1].push(piece);
       else found.push([piece]);
     });
     return found;

@@ -133,7 +133,8 @@ def _heading(slide):
         for number in heading.select(".section-number"):
             number.decompose()
         return f"<h2>{_linked(slide, heading.decode_contents().strip())}</h2>"
-    return f"<h2>{_linked(slide, html.escape(words))}</h2>"
+    words = re.sub(r"_(\w+)", r"<sub>\1</sub>", html.escape(words))
+    return f"<h2>{_linked(slide, words)}</h2>"
 
 
 def _linked(slide, words):

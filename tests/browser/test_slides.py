@@ -45,8 +45,12 @@ FACTS = """() => {
       copy.querySelectorAll("mjx-container").forEach((formula) => formula.replaceWith(" formula "));
       return copy.textContent;
     });
+    const said = [...section.querySelectorAll(".body :is(p:not(.admonition-title), div.math)")];
+    const whole = !section.matches(".statement") || !said[0].matches("div.math")
+      && !/^\\s*[a-z]/.test(said[0].firstChild.data || "")
+      && (said.at(-1).matches("div.math") || /[.?!\\]]$/.test(said.at(-1).textContent.trim()));
     return {
-      torn: [...section.querySelectorAll(".unbroken")].filter(below).length,
+      torn: [...section.querySelectorAll(".unbroken")].filter(below).length + !whole,
       covered: marks.some((mark) => lines(section.querySelector("h2")).some((line) => touch(mark, line)))
         || told.some((part) => arrows.some((arrow) => touch(part, arrow)))
         || seen.some((line) => taken.some((one) => touch(line, one))),
