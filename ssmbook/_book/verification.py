@@ -9,6 +9,7 @@ from ssmbook._book import lists
 from ssmbook._book.claims import CHECKS, collect, watched
 
 HEADER = ("Statement", "Whose, where", "Proof", "Checked by", "Guarded by")
+WIDTH = 48  # of a line of code in the table
 
 
 def escape(text):
@@ -18,7 +19,7 @@ def escape(text):
 
 def code(text):
     """One line of code as a literal; never cut inside an escaped bar."""
-    text = text if len(text) <= 48 else text[:47].rstrip() + "…"
+    text = text if len(text) <= WIDTH else text[: WIDTH - 1].rstrip() + "…"
     return f"``{escape(text.replace('`', chr(39)))}``"
 
 

@@ -32,8 +32,8 @@ def fit_log_slope(
     """The exponential rate of a gradient profile: least squares of log norm on distance.
 
     distances (m,) integers; norms (m,), at least 0, worked in float64. window (low, high): only distances
-    inside, ends included. Returns :class:`LogSlope`. A factor tau^q, as of a Jordan block, is divided out
-    of the norms beforehand. Raises TypeError/ValueError for malformed arguments, fewer than 3 distances
+    inside, ends included. Returns :class:`LogSlope`. Where a Jordan block brings a factor tau^q, divide it
+    out of ``norms`` first. Raises TypeError/ValueError for malformed arguments, fewer than 3 distances
     left, or a zero norm among them. Introduced in *gradient-highway*.
 
     >>> tau = torch.arange(20)

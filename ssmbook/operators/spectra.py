@@ -318,9 +318,8 @@ def covariance_root(name: str, covariance, size: int, device):
         return None
     check_shape(name, covariance, f"{size} {size}")
     check_finite(name, covariance)
-    slack = max(
-        1e-12, 4 * torch.finfo(covariance.dtype).eps
-    )  # moments of few tokens are singular, and rounded
+    # Second moments of fewer tokens than channels are singular, and rounded in the dtype they come in.
+    slack = max(1e-12, 4 * torch.finfo(covariance.dtype).eps)
     covariance = covariance.to(device=device, dtype=torch.float64)
     if not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=slack * float(covariance.abs().max())):
         raise ValueError(f"{name} must be symmetric; got entries that differ from their mirror image")

@@ -61,7 +61,8 @@ def slopes(found: Mapping[str, Mapping]):
     with the slope 0 share a label.
     """
     fig, ax = figure(size=(3.6, 3.0))
-    T = list(range(201))
+    longest = 200
+    T = list(range(longest + 1))
     looks = _SLOPES | dict.fromkeys(_FLAT, (None, "gray", None))
     words = []
     for name, job in found.items():
@@ -76,7 +77,7 @@ def slopes(found: Mapping[str, Mapping]):
             label_line(ax, at, math.exp(law * at), label, color=COLORS[hue], **where)
         gap = max(abs(slope - law) for slope in job["measured"])
         words.append(f"{name} {round(law, 4) + 0.0:.4f} ({gap:.4f})")
-    ax.set(xlabel="distance in tokens", ylabel="left of the gradient", xlim=(0, 200), ylim=(1e-3, 2.5))
+    ax.set(xlabel="distance in tokens", ylabel="left of the gradient", xlim=(0, longest), ylim=(1e-3, 2.5))
     return fig, f"Slope by the law (largest gap of eight draws): {'; '.join(words)}."
 
 

@@ -35,7 +35,7 @@ def heads_as_kernels(M, c, V):
     axes[2].set(xticks=range(k), xticklabels=range(1, k + 1))
     negative = int((c[:shown] < 0).sum())
     alt = (
-        f"A column of {shown} lag matrices of {p} by {d} entries equals a table of {shown} by {k} "
+        f"A column of {shown} lag operators of {p} by {d} entries equals a table of {shown} by {k} "
         f"coefficients times a column of {k} value maps of the same size. {negative} of the {shown * k} "
         f"coefficients are negative, the largest is {number(float(c[:shown].abs().max()))}."
     )

@@ -12,6 +12,8 @@ from ssmbook.display._pictures import medians
 from ssmbook.lens import LayerReport, Report
 from ssmbook.operators.ranks import tail_energies
 
+LEFT = 0.1  # the share of the energy that heads may leave: a key of `Measures.counts`
+
 
 def needed(report: Report):
     """Draw for every layer the heads it has, those that leave 10 %, and those with its weights permuted."""
@@ -21,7 +23,7 @@ def needed(report: Report):
     label_line(ax, places[-1], report.layers[-1].H, "has", color=COLORS["gray"])
     rows = (("permuted", "orange", "none", LINES["dashed"]), ("trained", "blue", None, "-"))
     for part, hue, fill, line in rows:
-        counts = [median(getattr(layer, part).counts["0.1"]) for layer in report.layers]
+        counts = [median(getattr(layer, part).counts[f"{LEFT:g}"]) for layer in report.layers]
         face = COLORS[hue] if fill is None else fill
         ax.plot(places, counts, "o", color=COLORS[hue], mfc=face, linestyle=line, ms=8)
         label_line(ax, places[-1], counts[-1], part, color=COLORS[hue])
@@ -37,21 +39,21 @@ def left_over(curves: Mapping[str, Sequence[float]]):
     The count has a ring. Returns ``fig, alt``.
     """
     fig, ax = figure(size=(3.6, 2.7))
-    ax.axhline(0.1, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    ax.axhline(LEFT, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     words = []
     sides = {"blue": (-1, "right"), "orange": (1, "left")}  # where names stand: below or above
     for (name, values), (hue, (up, side)) in zip(curves.items(), sides.items(), strict=True):
         left = tails(values)
-        count = next(H for H, share in enumerate(left) if share <= 0.1)
+        count = next(H for H, share in enumerate(left) if share <= LEFT)
         ax.semilogy(range(len(values)), left[:-1], "o-", color=COLORS[hue], ms=4)
         ax.plot(count, left[count], "o", color=COLORS[hue], mfc="none", ms=10, mew=1.6)
         near = {"color": COLORS[hue], "dx": 3 * up, "dy": 14 * up, "ha": side}
         label_line(ax, count, left[count], f"{name}: {count}", **near)
         words.append(f"{name} {', '.join(f'{share:.3f}' for share in left[1:7])}, so {count}")
-    label_line(ax, len(values), 0.1, "10 %", color=COLORS["gray"], dx=0, dy=8, ha="right")
+    label_line(ax, len(values), LEFT, f"{100 * LEFT:g} %", color=COLORS["gray"], dx=0, dy=8, ha="right")
     ax.set(xlabel="heads of the best sum", ylabel="share of the energy left", ylim=(1e-3, 1.5))
     ax.set(xlim=(-0.4, len(values) + 0.4), xticks=range(0, len(values) + 1, 3))
-    said = "Share of the energy left by 1, 2, … heads, and heads that leave 10 %"
+    said = f"Share of the energy left by 1, 2, … heads, and heads that leave {100 * LEFT:g} %"
     return fig, f"{said}: {'; '.join(words)}."
 
 
