@@ -5,11 +5,12 @@ import torch
 from helpers import F64, randn
 
 from ssmbook import lens
+from ssmbook._count import Count
 from ssmbook.gradients import gradient_profile, jacobian_blocks
 from ssmbook.lens import _gradient, _layers, _measure
 from ssmbook.lens._capture import capture
 from ssmbook.maps import Attention, SelectiveSSM
-from ssmbook.operators import DenseOperator, FactorizedOperator
+from ssmbook.operators import DenseOperator, FactorizedOperator, SpectrumBounds
 
 N = 12
 
@@ -193,6 +194,9 @@ def test_a_wide_layer_is_counted_by_certified_bounds(build, ids, monkeypatch):
     assert all(a >= b for a, b in zip(wide.rank, exact.rank, strict=True))
     monkeypatch.setattr(_measure, "_SPECTRUM", 2)
     assert _measure.measure(reads, gradient=False).spectrum == wide.spectrum[:2]
+    monkeypatch.setattr(SpectrumBounds, "rank", lambda self: Count(7, 9, "bounds"))  # one of four is open
+    loose = _measure.measure(reads, gradient=False)
+    assert loose.at_most and loose.rank == [9, 9] and loose.counts == wide.counts
 
 
 def test_states_of_a_selective_layer_are_its_states(build, ids):
