@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import control
 import numpy as np
 import pytest
 import scipy.signal
@@ -173,17 +174,33 @@ def test_a_continuous_system_keeps_its_matrices():
             np.testing.assert_array_equal(one.numpy(), other)
 
 
-class Control:
-    """The attributes by which python-control's StateSpace is known; dt = 0 is its continuous time."""
+@pytest.mark.parametrize("singular", [False, True])
+@pytest.mark.parametrize("dt", [True, 1.0, 0.25])
+def test_a_system_of_python_control_answers_as_it_does_there(singular, dt):
+    """Its own simulation of a random input; a step of another length changes no lag."""
+    A, B, C, D = (part.numpy() for part in random_system(N=4, d=3, p=2))
+    if singular:
+        A = A - np.outer(A[:, 0], np.eye(4)[0])
+    foreign = control.ss(A, B, C, D, dt)
+    u = np.random.default_rng(0).standard_normal((3, 20))
+    wanted = control.forced_response(foreign, U=u).outputs
+    found = lags(System.from_control(foreign), 20).numpy()
+    ours = sum(found[tau] @ np.pad(u, ((0, 0), (tau, 0)))[:, :20] for tau in range(20))
+    np.testing.assert_allclose(ours, wanted, atol=1e-11)
 
-    def __init__(self, A, B, C, D, dt):
-        self.A, self.B, self.C, self.D, self.dt = A, B, C, D, dt
+
+def test_a_continuous_system_of_python_control_is_held_at_our_steps_as_at_its_own():
+    A, B, C, D = (part.numpy() for part in random_system(N=3, d=2, p=2))
+    foreign = control.ss(A - 2 * np.eye(3), B, C, D)
+    held = System.from_control(foreign).discretize(0.1, "zoh")
+    wanted = System.from_control(control.c2d(foreign, 0.1))  # the same, one token later but for D
+    np.testing.assert_allclose(lags(held.replace(D=None), 12)[:-1], lags(wanted, 12)[1:], atol=1e-12)
 
 
-def test_python_control_time_steps():
-    parts = [np.array([[0.5]]), np.array([[1.0]]), np.array([[2.0]]), np.array([[7.0]])]
-    assert float(System.from_control(Control(*parts, 0)).C) == 2.0
-    assert lags(System.from_control(Control(*parts, True)), 3).flatten().tolist() == [7.0, 2.0, 1.0]
+def test_a_ratio_of_python_control_is_asked_for_its_matrices():
+    ratio = control.tf([1.0, 2.0], [1.0, 0.5, 0.06], True)  # (z + 2) / (z^2 + z/2 + 3/50)
+    wanted = scipy.signal.lfilter([0.0, 1.0, 2.0], [1.0, 0.5, 0.06], np.eye(1, 15)[0])
+    np.testing.assert_allclose(lags(System.from_control(ratio), 15).flatten(), wanted, atol=1e-13)
 
 
 @pytest.mark.parametrize("given", [3.0, "system", (np.eye(2), np.eye(2))])
