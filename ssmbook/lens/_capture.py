@@ -123,6 +123,12 @@ def eager_attention(model: nn.Module) -> Iterator[list[str]]:
         yield []
         return
     model.set_attn_implementation("eager")
+    if config._attn_implementation != "eager":  # transformers only warns (Falcon)
+        kind = type(model).__name__
+        raise ValueError(
+            f"model must compute its attention openly; {kind} stays at {before}: load it with "
+            f'attn_implementation="eager"'
+        )
     try:
         yield [f"attention ran as eager instead of {before}, which returns no weights"]
     finally:

@@ -14,6 +14,7 @@ def _config(T, family: str, size: int):
     small = {"hidden_size": d, "vocab_size": VOCABULARY, "num_hidden_layers": 2}
     plain = {**small, "intermediate_size": 16, "num_attention_heads": (3, 5)[size]}
     grouped = {**small, "intermediate_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2}
+    rotary = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 2 / 3}  # 4 of 6, 6 of 10
     ssd = {"mamba_n_heads": (6, 8)[size], "mamba_d_head": (8, 10)[size], "mamba_n_groups": 2}
     scan = {"state_size": (4, 7)[size], "conv_kernel": (3, 4)[size], "time_step_rank": 2}
     return {
@@ -25,6 +26,21 @@ def _config(T, family: str, size: int):
                 **small, ffn_dim=16, num_attention_heads=(3, 5)[size], word_embed_proj_dim=d, enable_bias=odd
             ),
         ),
+        "gpt_neox": (T.GPTNeoXModel, T.GPTNeoXConfig(**plain, attention_bias=odd)),
+        "bloom": (
+            T.BloomModel,
+            T.BloomConfig(hidden_size=d, n_head=(3, 5)[size], n_layer=2, vocab_size=VOCABULARY),
+        ),
+        # one value for all heads; one for each two, and no ALiBi
+        "falcon": (
+            T.FalconModel,
+            T.FalconConfig(
+                **{**plain, "num_attention_heads": 4}, num_kv_heads=2, bias=odd, new_decoder_architecture=odd,
+                multi_query=True, alibi=not odd, ffn_hidden_size=16, attn_implementation="eager",
+            ),
+        ),
+        "phi": (T.PhiModel, T.PhiConfig(**grouped, qk_layernorm=odd, rope_parameters=rotary)),
+        "phi3": (T.Phi3Model, T.Phi3Config(**grouped, pad_token_id=0)),
         "llama": (T.LlamaModel, T.LlamaConfig(**grouped, attention_bias=odd)),
         "mistral": (T.MistralModel, T.MistralConfig(**grouped, sliding_window=5)),
         "gpt_oss": (

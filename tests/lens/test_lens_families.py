@@ -6,8 +6,8 @@ import torch
 from ssmbook import lens
 
 FAMILIES = [
-    "bert", "gpt2", "opt", "llama", "mistral", "gpt_oss", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba",
-    "recurrent_gemma", "qwen3_next",
+    "bert", "gpt2", "opt", "gpt_neox", "bloom", "falcon", "phi", "phi3", "llama", "mistral", "gpt_oss",
+    "mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "recurrent_gemma", "qwen3_next",
 ]  # fmt: skip
 N = 13
 
@@ -16,7 +16,9 @@ def own_outputs(model, layers, ids):
     """What hooks of this test see in one plain forward pass: (x, y) of each layer by name."""
     seen, hooks = {}, []
     for layer in layers:
-        source = layer.module.output.dense if layer.kind == "BertAttention" else layer.module
+        # BERT's and Bloom's modules add the residual too
+        inside = {"BertAttention": "output.dense", "BloomAttention": "dense"}.get(layer.kind, "")
+        source = layer.module.get_submodule(inside)
 
         def entered(module, args, kwargs, name=layer.name):
             given = [*args, *kwargs.values()]

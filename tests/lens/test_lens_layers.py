@@ -133,6 +133,16 @@ def test_a_layer_that_does_more_than_its_kind_is_refused(build, ids):
         lens.operator(lens.layers(model)[0], ids(9))
 
 
+def test_attention_that_cannot_be_made_to_show_its_weights_is_refused(build, ids):
+    """Falcon keeps the form it was loaded with: with a mask made for another, a wrong layer would be read."""
+    model = build("falcon")
+    model.config._attn_implementation = "sdpa"
+    with pytest.raises(
+        ValueError, match='FalconModel stays at sdpa: load it with attn_implementation="eager"'
+    ):
+        lens.operator(lens.layers(model)[0], ids(9))
+
+
 @pytest.mark.parametrize("missing", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_projections_make_attention_only_together(missing):
     projections = {name: nn.Linear(3, 3) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}

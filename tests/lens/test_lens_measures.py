@@ -23,7 +23,9 @@ def reading(model, place, text):
 
 @pytest.mark.guards("prop-sigma2-highway")
 @pytest.mark.parametrize("target", [0, 7, N - 1])
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mistral", "gpt_oss", "qwen3_next"])
+@pytest.mark.parametrize(
+    "family", ["bert", "gpt2", "gpt_neox", "falcon", "phi3", "llama", "mistral", "gpt_oss", "qwen3_next"]
+)
 def test_gradients_of_softmax_heads_are_those_of_autograd(family, target, build, ids):
     model = build(family)
     place = len(lens.layers(model)) - 1

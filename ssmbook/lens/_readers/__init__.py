@@ -9,14 +9,7 @@ from torch import nn
 
 from ssmbook.lens._capture import Call
 from ssmbook.lens._frozen import Reading
-from ssmbook.lens._readers.attention import (
-    is_bert,
-    is_gpt2,
-    is_projected,
-    read_bert,
-    read_gpt2,
-    read_projected,
-)
+from ssmbook.lens._readers.attention import is_attention, read_attention
 from ssmbook.lens._readers.delta import is_gated_delta, read_gated_delta
 from ssmbook.lens._readers.maps import is_map, read_map
 from ssmbook.lens._readers.rg_lru import is_rg_lru, read_rg_lru
@@ -34,9 +27,7 @@ class Family(NamedTuple):
 
 FAMILIES = [
     Family("map of the book", is_map, read_map),
-    Family("attention", is_bert, read_bert),
-    Family("attention", is_gpt2, read_gpt2),
-    Family("attention", is_projected, read_projected),
+    Family("attention", is_attention, read_attention),
     Family("selective SSM", is_selective, read_selective),
     Family("SSD", is_ssd, read_ssd),
     Family("RG-LRU", is_rg_lru, read_rg_lru),

@@ -1,4 +1,8 @@
-"""Softmax attention of transformers: BERT, GPT-2, and the many with q, k, v and o projections."""
+"""Softmax attention of transformers, by where each layer keeps its values.
+
+As BERT; as GPT-2 and Phi-3 (queries, keys and values stacked in one matrix); as GPT-NeoX, Bloom and Falcon
+(stacked group by group of heads); and as the many with projections of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from ssmbook.lens._capture import Call, watched
 from ssmbook.lens._frozen import Frozen, FrozenMap, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
-_OUT = ("o_proj", "out_proj")
+_OUT = ("o_proj", "out_proj", "dense")
+_STACKED = {"c_attn": "c_proj", "qkv_proj": "o_proj"}
 
 
 @dataclass(frozen=True)
@@ -37,9 +42,13 @@ def is_bert(module: nn.Module) -> bool:
     return all(hasattr(inner, name) for name in ("query", "key", "value")) and hasattr(out, "dense")
 
 
-def is_gpt2(module: nn.Module) -> bool:
-    fused = hasattr(module, "c_attn") and hasattr(module, "c_proj") and hasattr(module, "num_heads")
-    return fused and not getattr(module, "is_cross_attention", False)
+def is_stacked(module: nn.Module) -> bool:
+    whole = any(hasattr(module, fused) and hasattr(module, out) for fused, out in _STACKED.items())
+    return whole and hasattr(module, "head_dim") and not getattr(module, "is_cross_attention", False)
+
+
+def is_grouped(module: nn.Module) -> bool:
+    return hasattr(module, "query_key_value") and hasattr(module, "dense")
 
 
 def is_projected(module: nn.Module) -> bool:
@@ -52,10 +61,22 @@ def _bert(module) -> Heads:
     return _split(V.W, V.b, linear("dense", out), module.self.attention_head_size, out)
 
 
-def _gpt2(module) -> Heads:
-    fused, d = linear("c_attn", module.c_attn), module.embed_dim
-    out = module.c_proj
-    return _split(fused.W[2 * d :], fused.b[2 * d :], linear("c_proj", out), module.head_dim, out)
+def _stacked(module) -> Heads:
+    """All queries, then all keys, then all values."""
+    fused, out = next((fused, out) for fused, out in _STACKED.items() if hasattr(module, fused))
+    (W, b), out_module = linear(fused, getattr(module, fused)), getattr(module, out)
+    project = linear(out, out_module)
+    first = (W.shape[0] + project.W.shape[1]) // 2  # as many keys as values behind the queries
+    return _split(W[first:], b[first:], project, module.head_dim, out_module)
+
+
+def _grouped(module) -> Heads:
+    """Behind the queries of each group of heads stand its one key and its one value."""
+    fused, project = linear("query_key_value", module.query_key_value), linear("dense", module.dense)
+    r = module.head_dim if hasattr(module, "head_dim") else module.head_size
+    groups = (fused.W.shape[0] - project.W.shape[1]) // (2 * r)
+    values = (part.unflatten(0, (groups, -1, r))[:, -1].flatten(0, 1) for part in fused)
+    return _split(*values, project, r, module.dense)
 
 
 def _projected(module) -> Heads:
@@ -125,19 +146,17 @@ def _gated(heads: Heads, weights, alpha, x, z, y, gate, bias) -> Reading:
     )
 
 
-def read_bert(module, call):
-    return _read(module, call, _bert(module))
-
-
-def read_gpt2(module, call):
-    return _read(module, call, _gpt2(module))
-
-
-def read_projected(module, call):
-    return _read(module, call, _projected(module))
+_LAYOUTS = {is_bert: _bert, is_stacked: _stacked, is_grouped: _grouped, is_projected: _projected}
 
 
 def heads_of(module) -> Heads | None:
     """The heads of an attention module, or ``None`` for any other."""
-    known = ((is_bert, _bert), (is_gpt2, _gpt2), (is_projected, _projected))
-    return next((find(module) for matches, find in known if matches(module)), None)
+    return next((find(module) for matches, find in _LAYOUTS.items() if matches(module)), None)
+
+
+def is_attention(module: nn.Module) -> bool:
+    return any(matches(module) for matches in _LAYOUTS)
+
+
+def read_attention(module: nn.Module, call: Call) -> Reading:
+    return _read(module, call, heads_of(module))
