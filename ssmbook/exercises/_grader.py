@@ -195,7 +195,7 @@ def agrees(
     return judged(answer, compared, cases)
 
 
-def first_wrong(answer, wanted, rtol: float = 1e-6, atol: float = 1e-9) -> str:
+def first_wrong(answer, wanted, rtol: float, atol: float) -> str:
     """Say which entry of an answer is the first wrong one: "entry (3, 0) is 0.5, wanted 0.333"."""
     place = tuple(_wrong(answer, wanted, rtol, atol).nonzero()[0].tolist())
     where = f"entry ({', '.join(map(str, place))})" if place else "your number"

@@ -46,7 +46,6 @@ def test_the_thick_lines_are_the_medians_of_the_thin_ones():
         thick = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() > 2]
         np.testing.assert_allclose(thick, [[1, middle[0]], [1, middle[1]]])
         assert [text.get_text() for text in ax.texts] == ["own", "common"]
-    assert fig.axes[0].get_shared_y_axes().joined(*fig.axes)
     assert "a, common value maps: one head misses 0.600" in alt
 
 

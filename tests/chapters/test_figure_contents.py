@@ -362,7 +362,8 @@ def test_figures_hold_what_they_held(chapter):
         for name, each in figures_of(chapter).items():
             for arguments, options in calls().get(chapter, {}).get(name, []):
                 drawn = each(*arguments, **options)
-                lines += [name, *describe(drawn[0] if isinstance(drawn, tuple) else drawn), ""]
+                fig, *said = drawn if isinstance(drawn, tuple) else [drawn]
+                lines += [name, *describe(fig), *(f"  alt {words}" for words in said), ""]
     path, text = WORDS / f"{chapter}.txt", "\n".join(lines)
     if os.environ.get("WRITE_FIGURES"):
         path.write_text(text, encoding="utf-8")

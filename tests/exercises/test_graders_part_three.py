@@ -53,13 +53,28 @@ def test_the_rotation_is_asked_for_two_tokens_or_more():
     ("answer", "words"),
     [
         (lambda alpha, V: (alpha[0], V), "expected alpha (H, n) and V (H, 2, 2); got (2,), (2, 2, 2)"),
+        (lambda alpha, V: (alpha * (alpha > alpha.min()), V), "a coefficient is not positive"),
         (lambda alpha, V: (3 * alpha, V / 3), "the coefficients of a head sum to 1 or more"),
+        (
+            lambda alpha, V: (torch.full_like(alpha, 0.5), V),
+            "at theta = 0.7, n = 2, the coefficients of a head sum to 1 or more",
+        ),
+        (lambda alpha, V: (alpha, (1 + 1e-6) * V), "the heads miss a lag operator by"),
+        (lambda alpha, V: (alpha, math.nan * V), "the heads miss a lag operator by nan"),
         (lambda alpha, V: (alpha.repeat(2, 1), V.repeat(2, 1, 1) / 2), "2 heads suffice; got 4"),
     ],
 )
 def test_heads_that_are_no_sink_heads_fail(answer, words):
     verdict = check("how-many-heads-really/rotation", lambda *case: answer(*positive_rotation(*case)))
     assert not verdict and words in verdict.hint
+
+
+def test_rounding_is_forgiven():
+    def rounded(theta, n):
+        alpha, V = positive_rotation(theta, n)
+        return alpha, (1 + 1e-10) * V
+
+    assert check("how-many-heads-really/rotation", rounded)
 
 
 def test_value_maps_inside_the_arc_fail():

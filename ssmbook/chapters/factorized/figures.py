@@ -114,7 +114,7 @@ def common_heads(shares):
     shares: name -> list of pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
     Thin lines are draws, thick ones medians. Returns ``fig, alt``.
     """
-    fig, axes = figure(ncols=len(shares), sharey=True)
+    fig, axes = figure(ncols=len(shares))
     words = []
     for ax, (name, found) in zip(axes, shares.items(), strict=True):
         found = torch.tensor(found, dtype=f64)  # (draws, 2, H)
@@ -126,7 +126,6 @@ def common_heads(shares):
             label_line(ax, 1, float(middle[kind, 1]), label, dx=dx, dy=dy)
             words.append(f"{name}, {label} value maps: one head misses {number(float(middle[kind, 1]))}")
         ax.set(title=name, xlabel="heads H", xticks=range(found.shape[-1]), ylim=(0, 1.02))
-        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
     axes[0].set_ylabel("share of energy missed")
     return fig, "Share missed by heads, medians of the draws. " + "; ".join(words) + "."
 

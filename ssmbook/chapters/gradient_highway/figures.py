@@ -182,7 +182,7 @@ def two_lanes(t: float):
     """
     turn = np.linspace(0, 2 * np.pi, 121)
     circle = np.stack([np.cos(turn), np.sin(turn)])
-    fig, axes = figure(ncols=2, size="slider", sharex=True, sharey=True)
+    fig, axes = figure(ncols=2, size="slider")
     for ax, sigma_2 in zip(axes, (0.7, 0.0), strict=True):
         J = bracket(t, sigma_2).numpy()
         ax.plot(*(np.diag([1.0, sigma_2]) @ circle), color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.2)
@@ -192,7 +192,6 @@ def two_lanes(t: float):
         norm = max(abs(J[0, 0]), abs(J[1, 1]))
         ax.set_title(f"σ₂ = {sigma_2:g}: norm {norm:.2f} α", fontsize=10)
         ax.set(xlim=(-2.4, 1.5), ylim=(-1.0, 1.15), aspect="equal")
-        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
         label_line(ax, J[0, 0], 0, "along g", color=COLORS["orange"], dx=0, dy=-11, ha="center", fontsize=9)
         if sigma_2:
             label_line(ax, 0, J[1, 1], "lane", color=COLORS["green"], dx=0, dy=9, ha="center", fontsize=9)
@@ -240,10 +239,9 @@ def flow_panels(curves: Mapping[str, tuple]):
 
 
 def _panels(curves, panels, ylim):
-    fig, axes = figure(ncols=2, sharey=True)
+    fig, axes = figure(ncols=2)
     for ax, (title, labels) in zip(axes, panels.items(), strict=True):
         ax.set(title=title, yscale="log", ylim=ylim, xlabel=r"distance $\tau$")
-        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
         for (name, label), hue in zip(labels.items(), _HUES, strict=False):
             _draw(ax, name, curves[name], label, COLORS[hue])
     axes[0].set_ylabel(_NORM)

@@ -106,9 +106,13 @@ def _jacobian(F, x):
     return torch.autograd.functional.jacobian(F, x).permute(0, 2, 1, 3)
 
 
+def _path(F, x):
+    return path_operator(F, x).to_dense()
+
+
 @grader(
     "interaction-operator/path",
-    right=lambda F, x: path_operator(F, x, points=40).to_dense(),
+    right=_path,
     hint="not the average of the derivative along the path",
     rtol=1e-4,
     atol=1e-5,
@@ -121,7 +125,7 @@ def _jacobian(F, x):
             lambda F, x: secant_operator(F(x), x).to_dense()
         ),
         "your positions are exchanged: the first index is that of the output": (
-            lambda F, x: path_operator(F, x, points=32).to_dense().transpose(0, 1)
+            lambda F, x: _path(F, x).transpose(0, 1)
         ),
     },
     formula="For Gauss-Legendre points t in [0, 1] and weights w add w times the Jacobian at t * x, then "

@@ -109,7 +109,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
     curves: system -> class -> job; counts: system -> class -> count, None where there is none. Returns the
     figure.
     """
-    fig, axes = figure(ncols=len(curves), size=(7.0, 3.2), sharey=True)
+    fig, axes = figure(ncols=len(curves), size=(7.0, 3.2))
     for ax, (system, found) in zip(axes, curves.items(), strict=True):
         for (kind, job), hue, line in zip(found.items(), HUES, LINES.values(), strict=False):
             best = [max(min(errors), LEAST) for errors in job["trained"]]
@@ -119,7 +119,6 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
                 ax.plot([count], [LEAST / 4], "^", color=COLORS[hue], ms=7, clip_on=False)
         ax.set(title=system, xlabel="heads H", ylim=(LEAST / 4, 3))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
     axes[0].set_ylabel("least error over energy")
     axes[0].legend(loc="lower left", fontsize=9)
     return fig

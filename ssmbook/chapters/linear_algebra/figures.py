@@ -71,7 +71,7 @@ def separate_or_surround(sets):
 
     Returns ``fig, alt``.
     """
-    fig, axes = figure(ncols=len(sets), size=(7.0, 3.2), sharex=True, sharey=True)
+    fig, axes = figure(ncols=len(sets), size=(7.0, 3.2))
     words = []
     for ax, m in zip(axes, sets, strict=True):
         weights, miss = nnls(np.vstack([m.T, np.ones(len(m))]), [0, 0, 1])

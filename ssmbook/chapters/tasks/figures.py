@@ -121,7 +121,7 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
     found: task -> model -> job of the experiment, at most five models; guess: the accuracy of chance. The
     length of training is marked. Returns the figure.
     """
-    fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
+    fig, axes = figure(ncols=len(found), size=(7.0, 3.0))
     for ax, (task, models) in zip(axes, found.items(), strict=True):
         ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
         for (model, job), (hue, line, _) in zip(models.items(), STYLES, strict=False):
@@ -129,7 +129,6 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
             label_line(ax, job["tested"][1], middle[1], model, color=COLORS[hue], dx=8)
         _tested(ax, job, "symbols in the test")
         ax.set(title=task, ylim=(0, 1.08))
-        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
     axes[0].set_ylabel("share right")
     return fig
 

@@ -236,4 +236,4 @@ def grade_merge(answer):
     hint = "not the nearest k heads; of what block (i, j) makes of the tokens"
     mistakes = {say: partial(outputs, wrong) for say, wrong in MERGE_MISTAKES.items()}
     wanted = partial(outputs, _merged)
-    return agrees(partial(outputs, answer), wanted, cases, hint, mistakes=mistakes, rtol=1e-5, atol=1e-8)
+    return agrees(partial(outputs, answer), wanted, cases, hint, mistakes=mistakes)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
-from ssmbook.exercises import grader
+from ssmbook.exercises import close, grader
 from ssmbook.testing import MapContract
 
 
@@ -40,7 +40,7 @@ def _gradient_hint(answer, *case):
                 f"the table is right, its gradient by {name} is not finite: above the diagonal the "
                 "exponential overflows, and backwards 0 times infinity is no number"
             )
-        if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9):
+        if close(found, wanted, "wrong"):
             return f"the table is right, its gradient by {name} is not: let autograd see every step"
     return None
 
