@@ -22,6 +22,9 @@ _MIXER = re.compile(
     r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
 )
 
+# Attention between two sequences is called so, last in a decoder layer of torch.
+_BETWEEN = re.compile(r"cross|encoder_attn|multihead_attn")
+
 
 @dataclass(frozen=True)
 class MixingLayer:
@@ -66,7 +69,9 @@ def family_of(module: nn.Module) -> Family | None:
 
 
 def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
-    """Return the layers of a model that mix tokens, in the order of its modules.
+    """Return the layers of a model that mix the tokens of one sequence, in the order of its modules.
+
+    Attention between two sequences (an encoder's and a decoder's) is left out.
 
     ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers. ``unknown``:
     "refuse" a mixer that no reader knows (``ValueError``, with the lines that register one) or "skip" it.
@@ -83,7 +88,7 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     found = [
         MixingLayer(name, module, family.name, model)
         for name, module in model.named_modules()
-        if "cross" not in name and "encoder_attn" not in name and (family := family_of(module))
+        if not _BETWEEN.search(name) and (family := family_of(module))
     ]
     found = [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
     strange = unknown_mixers(model, found)
@@ -102,6 +107,7 @@ def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]
         for name, module in model.named_modules()
         if _MIXER.search(type(module).__name__)
         and next(module.parameters(), None) is not None
+        and not _BETWEEN.search(name)
         and not any(name == other or _inside(name, other) or _inside(other, name) for other in known)
     }
     return {

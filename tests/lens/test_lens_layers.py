@@ -143,6 +143,68 @@ def test_attention_that_cannot_be_made_to_show_its_weights_is_refused(build, ids
         lens.operator(lens.layers(model)[0], ids(9))
 
 
+def torch_encoder(seed=0, **given):
+    settings = {"batch_first": True, "dropout": 0.0, "dim_feedforward": 8, **given}
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(6, 3, **settings), 2, enable_nested_tensor=False
+    ).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_of_torch_itself(causal, bias):
+    """Held against its own forward pass in the encoder and against the formula of attention."""
+    model, n = torch_encoder(bias=bias), 9
+    x = torch.randn(2, n, 6, generator=torch.Generator().manual_seed(1), dtype=F64)
+    mask = nn.Transformer.generate_square_subsequent_mask(n, dtype=F64) if causal else None
+    inputs = {"src": x, "mask": mask, "is_causal": causal}
+    assert [layer.name for layer in lens.layers(model)] == ["layers.0.self_attn", "layers.1.self_attn"]
+    for layer in lens.layers(model):
+        seen = []
+        hook = layer.module.register_forward_hook(
+            lambda _, args, result, seen=seen: seen.extend([args[0], result[0]])
+        )
+        with torch.no_grad():
+            model(**inputs)
+        hook.remove()
+        frozen = lens.operator(layer, inputs)
+        torch.testing.assert_close(frozen.x, seen[0])
+        torch.testing.assert_close(frozen.W @ seen[0] + frozen.offset, seen[1])
+        Q, K, V = layer.module.in_proj_weight.unflatten(0, (3, 3, 2))
+        scores = torch.einsum("bid,hrd,hrc,bjc->bhij", seen[0], Q, K, seen[0]) / 2**0.5
+        if not bias:
+            alpha = torch.softmax(scores if mask is None else scores + mask, dim=-1)
+            torch.testing.assert_close(frozen.W.alpha, alpha)
+        values = layer.module.out_proj.weight.unflatten(1, (3, 2)).movedim(1, 0) @ V
+        torch.testing.assert_close(frozen.W.V, values)
+    assert [found.H for found in lens.report(model, x, permuted=False).layers] == [3, 3]
+
+
+def test_attention_of_torch_that_is_no_matrix_of_one_sequence_is_refused():
+    x = torch.randn(1, 5, 6, generator=torch.Generator().manual_seed(1), dtype=F64)
+    for given in ({"batch_first": False}, {"add_zero_attn": True}, {"add_bias_kv": True}, {"kdim": 4}):
+        layer = nn.MultiheadAttention(6, 3, **{"batch_first": True, **given}).double().eval()
+        with pytest.raises(ValueError, match="MultiheadAttention must be batch_first=True, with keys"):
+            _readers.attention.heads_of(layer)
+    layer = nn.MultiheadAttention(6, 3, batch_first=True).double().eval()
+    for others in (
+        {"key": 2 * x, "value": x},
+        {"key": x, "value": x + 1},
+        {"key": x[:, :4], "value": x[:, :4]},
+    ):
+        with pytest.raises(ValueError, match="one x as its query, key and value"):
+            lens.operator(layer, {"query": x, **others})
+    frozen = lens.operator(layer, {"query": x, "key": x, "value": x})
+    torch.testing.assert_close(frozen.W @ x + frozen.offset, layer(x, x, x)[0])
+    decoder = nn.TransformerDecoderLayer(6, 3, batch_first=True)
+    assert [found.name for found in lens.layers(decoder)] == ["self_attn"]
+
+
 @pytest.mark.parametrize("missing", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_projections_make_attention_only_together(missing):
     projections = {name: nn.Linear(3, 3) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}

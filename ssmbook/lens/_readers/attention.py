@@ -1,12 +1,14 @@
-"""Softmax attention of transformers, by where each layer keeps its values.
+"""Softmax attention of transformers and of torch itself, by where each layer keeps its values.
 
 As BERT; as GPT-2 and Phi-3 (queries, keys and values stacked in one matrix); as GPT-NeoX, Bloom and Falcon
-(stacked group by group of heads); and as the many with projections of their own.
+(stacked group by group of heads); as ``nn.MultiheadAttention``; as the many with projections of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +23,16 @@ _STACKED = {"c_attn": "c_proj", "qkv_proj": "o_proj"}
 
 @dataclass(frozen=True)
 class Heads:
-    """Value and output weights head by head, W_V (H, r, d), b_V (H, r), W_O (H, p, r), and where y leaves."""
+    """Value and output weights head by head, W_V (H, r, d), b_V (H, r), W_O (H, p, r), and where y leaves.
+
+    ``out`` is ``None`` for attention that calls no module for it; y is what the layer returns then.
+    """
 
     W_V: Tensor
     b_V: Tensor
     W_O: Tensor
     b_O: Tensor
-    out: nn.Module
+    out: nn.Module | None
     query: nn.Module | None = None
 
     @property
@@ -49,6 +54,10 @@ def is_stacked(module: nn.Module) -> bool:
 
 def is_grouped(module: nn.Module) -> bool:
     return hasattr(module, "query_key_value") and hasattr(module, "dense")
+
+
+def is_torch(module: nn.Module) -> bool:
+    return isinstance(module, nn.MultiheadAttention)
 
 
 def is_projected(module: nn.Module) -> bool:
@@ -77,6 +86,19 @@ def _grouped(module) -> Heads:
     groups = (fused.W.shape[0] - project.W.shape[1]) // (2 * r)
     values = (part.unflatten(0, (groups, -1, r))[:, -1].flatten(0, 1) for part in fused)
     return _split(*values, project, r, module.dense)
+
+
+def _torch(module) -> Heads:
+    W, b = module.in_proj_weight, module.in_proj_bias
+    plain = not module.add_zero_attn and module.bias_k is None
+    if W is None or not module.batch_first or not plain:
+        raise ValueError(
+            "MultiheadAttention must be batch_first=True, with keys and values of the width of x, no tokens "
+            f"added (add_bias_kv, add_zero_attn); got {module}, batch_first={module.batch_first}"
+        )
+    d = module.embed_dim
+    b_V = W.new_zeros(d) if b is None else b[2 * d :]
+    return _split(W[2 * d :], b_V, linear("out_proj", module.out_proj), module.head_dim, None)
 
 
 def _projected(module) -> Heads:
@@ -108,13 +130,12 @@ def weights_of(result, n: int) -> Tensor:
     )
 
 
-def _read(module: nn.Module, call: Call, heads: Heads) -> Reading:
-    query = [heads.query] if heads.gated else []
-    with watched(heads.out, *query) as seen:
+def _read(module: Callable, call: Call, heads: Heads) -> Reading:
+    inside = [part for part in (heads.out, heads.query if heads.gated else None) if part is not None]
+    with watched(*inside) as seen:
         result = call.run(module)
     alpha = call.one(weights_of(result, call.x.shape[-2])).to(call.x.dtype)
-    (z,), y = seen[heads.out]
-    x, z, y = call.one(call.x), call.one(z), call.one(y)
+    x, y = call.one(call.x), call.one(result[0] if heads.out is None else seen[heads.out][1])
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
     bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
 
@@ -126,6 +147,7 @@ def _read(module: nn.Module, call: Call, heads: Heads) -> Reading:
         core = Frozen(FactorizedOperator(alpha, heads.W_O @ heads.W_V), x, y, offset)
         return Reading(core, softmax=Softmax(heads.W_V, heads.W_O, heads.b_V, weights))
     r = heads.W_O.shape[-1]
+    z = call.one(seen[heads.out][0][0])
     gate = torch.sigmoid(call.one(seen[heads.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2))
     return _gated(heads, weights, alpha, x, z, y, gate, bias.flatten(-2))
 
@@ -146,7 +168,13 @@ def _gated(heads: Heads, weights, alpha, x, z, y, gate, bias) -> Reading:
     )
 
 
-_LAYOUTS = {is_bert: _bert, is_stacked: _stacked, is_grouped: _grouped, is_projected: _projected}
+_LAYOUTS = {
+    is_bert: _bert,
+    is_stacked: _stacked,
+    is_grouped: _grouped,
+    is_torch: _torch,
+    is_projected: _projected,
+}
 
 
 def heads_of(module) -> Heads | None:
@@ -159,4 +187,15 @@ def is_attention(module: nn.Module) -> bool:
 
 
 def read_attention(module: nn.Module, call: Call) -> Reading:
-    return _read(module, call, heads_of(module))
+    heads = heads_of(module)
+    return _read(*((module, call) if heads.out is not None else _self_attention(module, call)), heads)
+
+
+def _self_attention(module: nn.MultiheadAttention, call: Call) -> tuple[Callable, Call]:
+    """Torch's attention as a function of x alone, which shows the weights of each head."""
+    given = signature(module.forward).bind(*call.args, **call.kwargs).arguments
+    x, *others = (given.pop(name) for name in ("query", "key", "value"))
+    if not all(other.shape == x.shape and torch.equal(other, x) for other in others):
+        raise ValueError("MultiheadAttention must have one x as its query, key and value; got others")
+    given |= {"need_weights": True, "average_attn_weights": False}
+    return lambda x, **given: module(x, x, x, **given), Call((x,), given, 0, call.single)
