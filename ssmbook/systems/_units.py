@@ -141,10 +141,9 @@ def _faint(parts, dtype, *, alone: bool):
         b, c = b - columns, c - rows
     reach, seen = _longest(a, b), _longest(a.T, c.T)
     through = (seen[:, None] + a + reach, seen[:, None] + b, c + reach)
-    best = float(through[1].max(initial=_NOWHERE))
-    low, high = 4 * np.log2(torch.finfo(dtype).eps), np.log2(max(_limit(parts, dtype), 1e-300))
-    best = best if np.isfinite(best) else 0.0
-    masks = ((size - best > low) & (size - best < high) for size in through)
+    best = through[1].max(initial=_NOWHERE)
+    low, high = 4 * np.log2(torch.finfo(dtype).eps), np.log2(_limit(parts, dtype))
+    masks = ((size > best + low) & (size < best + high) for size in through)
     return [torch.from_numpy(m).to(t.device) for m, t in zip(masks, parts, strict=True)]
 
 

@@ -16,6 +16,7 @@ from ssmbook.heads import (
     head_floor,
     heads_from_ssm,
 )
+from ssmbook.heads.fixed.construct import EXACTNESS, _refuse_inexact
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.scans import TransientPeakWarning
@@ -103,6 +104,8 @@ def test_fewer_heads_reach_the_floor():
         assert heads.H == H and not heads.alpha.triu(1).abs().gt(1e-12).any()
         error = float((heads.to_dense() - W).square().sum() / W.square().sum())
         assert error == pytest.approx(float(floors[H]), abs=1e-12)
+    exact = heads_from_ssm(System(A, B, C, D), 16)
+    assert torch.equal(heads.alpha, exact.alpha) and torch.equal(heads.V, exact.V)  # of all six
     with pytest.raises(ValueError, match="H must be between 0 and 6"):
         heads_from_ssm(System(A, B, C, D), 16, H=7)
 
@@ -136,6 +139,23 @@ def test_wrong_lags_do_not_judge_the_heads_made_from_them(error, monkeypatch):
         monkeypatch.setattr(System, "lags", lambda self, n: right(self, n) * wrong)
         with pytest.raises(ValueError, match="heads leave a relative error"):
             heads_from_ssm(System(*system[:3], skip), 20)
+
+
+@pytest.mark.parametrize("share", [0.9, 1.1])
+def test_heads_are_judged_by_the_whole_operator_in_which_early_lags_stand_more_often(share):
+    """Lags that are all one make an operator of norm (n (n + 1) / 2)^(1/2), in which the last one stands once."""
+    n, one = 100, torch.ones(1, 1, dtype=F64)
+    norm = math.sqrt(n * (n + 1) / 2)
+    for size in (1.0, 1e5):
+        system, c = System(one, size * one, one), torch.ones(n, 1, dtype=F64)
+        c[-1] += share * EXACTNESS * norm
+        if share < 1:
+            _refuse_inexact(system, c, size * one[None])
+            continue
+        with pytest.raises(
+            ValueError, match=r"1 heads leave a relative error of 1\.1e-10, wanted at most 1e-10"
+        ):
+            _refuse_inexact(system, c, size * one[None])
 
 
 def test_heads_of_a_filter_are_no_further_off_than_its_recurrence():

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import EYE, F64, floats, random_system, rotation
+from helpers import EYE, F64, floats, gen, randn, random_system, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +19,7 @@ from ssmbook.heads import (
     head_count_bound,
     heads_from_ssm,
 )
+from ssmbook.heads.fixed._span import cluster
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
 
@@ -186,6 +187,16 @@ def test_a_skip_that_cancels_lag_zero_adds_no_head():
 
 
 @pytest.mark.guards("prop-what-k-is")
+def test_poles_that_no_input_drives_decide_nothing():
+    """A B = 0: behind the skip no lag follows, and two poles 1e-9 apart are no close call."""
+    Q = torch.linalg.qr(torch.cat([torch.ones(4, 1, dtype=F64), randn(4, 3)], 1)).Q
+    A = Q @ torch.diag(torch.tensor([0, 0.5, 0.5 + 1e-9, 0.9], dtype=F64)) @ Q.mT
+    ones = torch.ones(4, 1, dtype=F64)
+    report = spectrum_report(System(A, ones, torch.eye(4, dtype=F64), ones), 9)
+    assert (report.rank, report.method, report.near_tie) == (1, "zero", False)
+
+
+@pytest.mark.guards("prop-what-k-is")
 def test_a_small_skip_that_nothing_cancels_adds_a_head():
     """M_0 = G + 1e-6 E_22 and M_tau = G / 2^tau: what is small is not what is left of a cancellation."""
     eye, G = torch.eye(2, dtype=F64), torch.tensor([[1.0, 1.0], [1.0, 0.0]], dtype=F64)
@@ -342,4 +353,21 @@ def test_the_closest_calls_are_those_of_the_spectrum_and_of_the_poles():
     report = count.evidence
     assert count == 2 and report.near_tie
     assert report.smallest_kept == pytest.approx(2e-10, rel=1e-5) == float(report.spectrum[1])
-    assert head_count(M, rtol=1e-9).evidence.largest_dropped == pytest.approx(2e-10, rel=1e-5)
+    report = head_count(M, rtol=1e-9).evidence
+    assert report.largest_dropped == pytest.approx(2e-10, rel=1e-5)
+    assert report.smallest_kept == pytest.approx(1) and report.gap == pytest.approx(5e9, rel=1e-5)
+
+
+def test_poles_that_steps_join_are_one_however_many_they_are():
+    poles = torch.tensor([*range(14), 20], dtype=F64)
+    labels, apart, within = cluster(poles[torch.randperm(15, generator=gen())], 1.0)
+    assert sorted(labels.bincount().tolist()) == [1, 14] and (apart, within) == (7, 13)
+    labels, apart, within = cluster(poles[:3], 2.0)
+    assert labels.tolist() == [0, 0, 0] and (apart, within) == (math.inf, 2)
+
+
+@pytest.mark.parametrize("gap, method", [(1e-5, "modal"), (1e-7, "krylov")])
+def test_modes_are_read_until_their_vectors_have_a_condition_of_a_million(gap, method):
+    A = torch.tensor([[0.5, 1.0], [0.0, 0.5 + gap]], dtype=F64)
+    report = spectrum_report(System(A, EYE, EYE), 8)
+    assert (report.rank, report.method) == (2, method)

@@ -385,6 +385,16 @@ def test_rounding_makes_no_certain_pair_of_a_double_eigenvalue():
     assert made > 3
 
 
+@pytest.mark.guards("prop-rank-limited")
+def test_eigenvectors_that_depend_to_rounding_make_no_pair_certain():
+    """Those of two real eigenvalues 1e-13 apart are nearly one: a disc of theirs meets every other."""
+    for gap, certain in ((1e-6, 1), (1e-13, 0), (0.0, 0)):
+        close = torch.tensor([[0.5, 1.0], [0.0, 0.5 + gap]], dtype=F64)
+        X = torch.block_diag(rotation(math.pi / 2), close).numpy()
+        assert _certain_pairs(np.eye(4), X, 0.0) == certain
+    assert _certain_pairs(np.eye(5), np.diag(np.ones(4), 1), 0.0) == 0
+
+
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_a_pair_is_certain_until_its_discs_reach_the_real_line(scale):
     """Eigenvalues ±i/2 of a normal matrix: the radius 2 · 3/2 slack / (scale − slack) is 1/2 at scale / 7."""

@@ -75,7 +75,7 @@ def test_exact_boundary_is_settled_over_the_rationals_and_rounding_is_called_und
     eighth = rotation_lags(math.pi / 4, 5)
     count = softmax_head_count(eighth)
     certificate = count.evidence
-    assert (count.low, count.high) == (2, 3) and certificate.kind == "undecided"
+    assert (count.low, count.high) == (2, 3) and certificate.kind == "undecided" and not certificate.exact
     assert abs(certificate.margin) < 1e-15
     assert softmax_head_count(eighth[:4]) == 2 and softmax_head_count(rotation_lags(math.pi / 4, 6)) == 3
 
@@ -236,6 +236,7 @@ def test_a_lag_outside_the_numerical_span_leaves_the_count_open():
     count = softmax_head_count(M)
     assert (count.low, count.high, count.evidence.kind) == (1, 2, "undecided")
     assert isinstance(count.evidence.margin, float) and math.isnan(count.evidence.margin)
+    assert not count.evidence.exact
     assert softmax_head_count(M, rtol=1e-12) == 2
 
 

@@ -19,7 +19,9 @@ from ssmbook.heads import (
     softmax_head_count,
     softmax_heads_from_ssm,
 )
+from ssmbook.heads._coordinates import largest_exponent
 from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.heads.softmax.rows import _product
 from ssmbook.systems import System
 
 
@@ -170,6 +172,18 @@ def test_lags_that_all_cancel_need_no_head(spread):
         skip = system.replace(D=torch.ones(1, 1, dtype=F64))
         assert softmax_head_count(system, 6) == 0 and softmax_head_count(skip, 6) == 2
         assert softmax_heads_from_ssm(system, 6).H == 0 and softmax_heads_from_ssm(skip, 6).H == 2
+
+
+def test_the_power_of_two_above_the_largest_entry_is_that_of_its_size():
+    entries = ([-5.0, 1.0], [0.3, -0.2], [4.0], [0.0], [])
+    assert [largest_exponent(np.array(row)) for row in entries] == [3, -1, 3, 0, 0]
+
+
+@pytest.mark.parametrize("a, b", [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_a_product_that_cancels_is_zero_whatever_the_signs(a, b):
+    for rest, kept in ((1e-14, False), (1e-9, True)):  # what a a - b b (1 - rest) is
+        product = _product(np.array([[a, b]]), np.array([[a], [-b * (1 - rest)]]))
+        assert product.any() == kept
 
 
 @pytest.mark.guards("thm-sink-count")

@@ -1,5 +1,6 @@
 """Counts, degrees and minimal realizations do not depend on the units of the states, however far apart."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -20,7 +21,15 @@ from ssmbook.heads import (
 )
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
-from ssmbook.systems._units import _same_lags, _step_unit, rounding_elsewhere, sizes, standard_form
+from ssmbook.systems._units import (
+    _faint,
+    _same_lags,
+    _step_unit,
+    rounding_cleared,
+    rounding_elsewhere,
+    sizes,
+    standard_form,
+)
 
 many = settings(max_examples=60, deadline=None)
 
@@ -238,6 +247,43 @@ def test_the_step_of_a_chain_is_the_steepest_way_to_a_lag():
     assert _step_unit(a, b, c) == 5
     assert _step_unit(a[:2, :2], b[:2], c[:, :2]) == 1
     assert _step_unit(a[:1, :1], b[:1], c[:, :1]) == 0
+
+
+@pytest.mark.parametrize(
+    "A, B, C, cleared",
+    [
+        # No entry is smaller, or not much.
+        ([[0.9, 1e-16], [0, 0.5]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 1),
+        ([[0.9, 0.03], [3e14, 0.5]], [[1], [1e7]], [[1, 1e-7]], 3),
+        ([[0.9, 5e-15], [3e14, 0.5]], [[1], [1e14]], [[1, 1e-14]], 0),  # two states in other units
+        # Others are smaller, and the path from one input is as faint: beside another input ...
+        ([[0.9, 0], [1e-16, 0.5]], [[1, 0], [1e-40, 1]], [[0, 1]], 1),
+        # ... and beside its own largest, in units of its own of 1e-60.
+        (
+            [[0.9, 1e-16, 0], [0, 0.5, 0], [0, 0, 0.8]],
+            [[1e-60, 0, 0], [0, 1e-60, 0], [0, 0, 1]],
+            [[1, 0, 0], [0, 1, 0], [1e-40, 0, 1]],
+            1,
+        ),
+    ],
+)
+def test_a_number_of_rounding_size_is_one_along_paths_too_or_where_none_is_smaller(A, B, C, cleared):
+    parts = [torch.tensor(rows, dtype=F64) for rows in (A, B, C)]
+    found = rounding_cleared(*parts, F64)
+    assert (found is not None) == bool(cleared)
+    if cleared:
+        changed = [number for one, other in zip(parts, found, strict=True) for number in other[one != other]]
+        assert changed == [0] * cleared
+
+
+@pytest.mark.parametrize("size, faint", [(1e-16, True), (1e-23, False)])
+def test_three_rounding_errors_in_a_row_are_faint_and_less_than_four_is_a_unit(size, faint):
+    A = torch.tensor([[0.5, size, 0], [0, 0.5, 0], [0, 0, 0.5]], dtype=F64)
+    B, C = (torch.tensor([numbers], dtype=F64) for numbers in ([0, size, 1], [size, 0, 1]))
+    for alone, unit in itertools.product((True, False), (1e-60, 1.0, 1e60)):
+        masks = _faint((A, unit * B.mT, C), F64, alone=alone)
+        assert bool(masks[0][0, 1]) == bool(masks[1][1, 0]) == bool(masks[2][0, 0]) == faint
+        assert not masks[0][2, 2] and not masks[1][2, 0] and not masks[2][0, 2]
 
 
 def test_an_input_in_smaller_units_than_another_is_no_rounding_error():

@@ -24,7 +24,7 @@ class SpanRows(NamedTuple):
 
 def span_rows(A, B, C, n, rtol) -> SpanRows:
     """Generate span{C A^tau B, 0 <= tau < n} for float64 A, B, C in standard form."""
-    if n == 0 or A.shape[0] == 0 or not B.any() or not C.any():
+    if n == 0 or A.shape[0] == 0 or not B.any():
         return SpanRows(C.new_zeros(0, C.shape[0] * B.shape[1]), "zero", 0, float("inf"), 0.0)
     values, vectors = torch.linalg.eig(A)
     inverse, info = torch.linalg.inv_ex(vectors)
@@ -36,7 +36,6 @@ def span_rows(A, B, C, n, rtol) -> SpanRows:
 
 def cluster(values, rtol):
     """Label eigenvalues, one label for those joined by steps <= rtol; return labels and the two gaps."""
-    values = values.detach()
     distance = (values.unsqueeze(0) - values.unsqueeze(1)).abs()
     near = distance <= rtol
     for _ in range(len(values).bit_length()):
@@ -94,7 +93,7 @@ def orthonormal_powers(step, start, steps, rtol):
         basis, new = room[:count], step(room[count - 1])
         for _ in range(2):  # twice is enough
             new = new - (basis.conj() @ new) @ basis
-        growth = float(torch.linalg.vector_norm(new.detach()))
+        growth = float(torch.linalg.vector_norm(new))
         if growth <= rtol:
             return basis, kept, growth
         kept = min(kept, growth)

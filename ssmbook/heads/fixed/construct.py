@@ -71,12 +71,12 @@ def _refuse_inexact(system, c, V):
     target = plain / size
     norm = torch.linalg.vector_norm(target)
     missed = target - weight * torch.einsum("th,hpd->tpd", c, V / size)
-    residual = float(torch.linalg.vector_norm(missed) / norm)
+    residual = torch.linalg.vector_norm(missed) / norm
     if residual <= EXACTNESS:
         return
     # No heads agree better with a recurrence than it does with itself.
     again = weight[1:] * lti_kernel_naive(A, B, C, n)[1:] / size
-    doubt = float(torch.linalg.vector_norm(target[1:] - again) / norm)
+    doubt = torch.linalg.vector_norm(target[1:] - again) / norm
     if not residual <= 10 * doubt:
         raise ValueError(
             f"A, B, C are too ill-conditioned for exact heads: {len(V)} heads leave a relative error of "

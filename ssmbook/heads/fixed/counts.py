@@ -51,7 +51,7 @@ class SpectrumReport(RankReport):
     smallest_kept: float
     largest_dropped: float
     method: str
-    degree: int = 0
+    degree: int
     other: int | None = None
     foreign: bool = False
 

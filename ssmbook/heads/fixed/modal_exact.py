@@ -68,9 +68,8 @@ def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = N
             rows.append(R.to_list_flat())
             state = a * state
     rows += [] if skipped else [skip.to_list_flat()]
-    width = c.shape[0] * b.shape[1]
-    evidence = DomainMatrix(rows, (len(rows), width), QQ)
-    count = evidence.rank() if rows and width else 0
+    evidence = DomainMatrix(rows, (len(rows), c.shape[0] * b.shape[1]), QQ)
+    count = evidence.rank()
     return Count(count, count, "exact modal residues", evidence)
 
 

@@ -98,12 +98,12 @@ def _exact_ranks(lags, draws, generator):
     """Ranks over Q of the lags, and of the lags applied to random integer vectors."""
     n, p, d = lags.shape
     exact = [[Fraction(v) for v in row] for row in lags.reshape(n, p * d).tolist()]
-    k = rational_matrix(exact, (n, p * d)).rank() if n else 0
+    k = rational_matrix(exact, (n, p * d)).rank()
     count = 0
     for x in torch.randint(-999, 1000, (draws, d), generator=generator).tolist():
         images = [[sum((row[a * d + b] * x[b] for b in range(d)), Fraction(0)) for a in range(p)]
                   for row in exact]  # fmt: skip
-        count = max(count, rational_matrix(images, (n, p)).rank() if n else 0)
+        count = max(count, rational_matrix(images, (n, p)).rank())
     return k, count
 
 

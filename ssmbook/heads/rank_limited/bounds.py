@@ -95,7 +95,7 @@ def _certain_pairs(E, F, slack) -> int:
     size = np.linalg.norm(X, 2)
     change = slack * (1 + size) / (sigma[-1] - slack)
     rounding = 100 * m * np.finfo(float).eps * size * sigma[0] / sigma[-1]
-    if 1 / np.linalg.cond(vectors) < 100 * m * np.finfo(float).eps:
+    if np.linalg.cond(vectors) > 1 / np.finfo(float).eps:  # dependent to rounding
         return 0
     radius = m * np.linalg.norm(np.linalg.inv(vectors), axis=1) * (change + rounding)
     joined = np.abs(values[:, None] - values) <= radius[:, None] + radius

@@ -18,6 +18,9 @@ from ssmbook.heads.softmax.certify import certify
 from ssmbook.systems._units import ldexp, standard_form
 from ssmbook.systems.system import System, system_first
 
+# Poles this close, relative to the spectral radius, are taken for one.
+_NEARBY = 1e-7
+
 
 @dataclass(frozen=True)
 class EigenvalueTest:
@@ -46,7 +49,7 @@ class EigenvalueTest:
 
 
 @system_first
-def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
+def eigenvalue_test(system: System, rtol: float = _NEARBY) -> EigenvalueTest:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which n.
 
     With independent R_{s,m} = C N_s^m P_s B (k = nu): k heads for every n iff the minimal realization has a
@@ -75,7 +78,7 @@ def eigenvalue_test(system: System, rtol: float = 1e-7) -> EigenvalueTest:
     return replace(test, **_narrowed(test, rtol))
 
 
-def verdict_of_poles(system: System, rtol: float = 1e-7) -> EigenvalueTest:
+def verdict_of_poles(system: System, rtol: float = _NEARBY) -> EigenvalueTest:
     """The eigenvalue test with the interval for n0 that needs no linear program."""
     if check_real(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
