@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, gen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -130,6 +130,16 @@ def test_the_count_of_one_system():
     assert every_input_head_count(row) == 5 and every_input_head_count(row[:3]) == 3
     frame = torch.randn(3, 2, generator=g, dtype=F64), torch.randn(4, 6, generator=g, dtype=F64)
     assert every_input_head_count(frame[0] @ six.lags(20) @ frame[1]) == 4  # six states among idle channels
+
+
+@pytest.mark.guards("thm-strong-form")
+@pytest.mark.parametrize("second, counts", [(1.0, ("4", "4")), (0.0, ("3 to 4", "2 to 4"))])
+def test_five_maps_of_a_plane_reach_all_of_it_iff_what_they_leave_out_has_rank_two(second, counts):
+    """All 3 x 2 maps orthogonal to N = w x^T + second v y^T: at x no w^T M x is left where N has rank one."""
+    N = torch.tensor([[1.0, 0], [0, second], [0, 0]], dtype=F64)
+    others = torch.linalg.svd(N.reshape(1, 6)).Vh[1:].reshape(5, 3, 2)
+    M = torch.einsum("nk,kpd->npd", torch.randn(9, 5, generator=gen(), dtype=F64), others)
+    assert tuple(every_input_head_count(lags).short for lags in (M, M.mT)) == counts
 
 
 def test_bad_input_is_named():

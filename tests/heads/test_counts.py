@@ -197,6 +197,33 @@ def test_poles_that_no_input_drives_decide_nothing():
 
 
 @pytest.mark.guards("prop-what-k-is")
+def test_a_first_lag_counts_by_its_direction_and_not_at_all_where_it_cancels():
+    """A skip of 1e-12 where C B = 0 is a lag of its own; what is left of 0.1 + 0.2 - 0.3 is none."""
+    A, B, C = torch.zeros(4, 4, dtype=F64), torch.cat([EYE, 0 * EYE]), torch.cat([0 * EYE, EYE], 1)
+    A[2:, :2] = EYE
+    skip = torch.diag(torch.tensor([1e-12, -1e-12], dtype=F64))
+    assert spectrum_report(System(A, B, C, skip), 5).rank == 2
+    rest = torch.tensor([[0.1, 0.2, -0.3]], dtype=F64)
+    ones, skip = torch.ones(3, 1, dtype=F64), torch.full((1, 1), 1e-30, dtype=F64)
+    assert (rest @ ones).item() != 0
+    assert spectrum_report(System(torch.zeros(3, 3, dtype=F64), ones, rest, skip), 5).rank == 0
+
+
+def test_a_skip_too_large_for_the_units_of_the_rest_is_named():
+    tiny = torch.full((1, 1), 1e-200, dtype=F64)
+    with pytest.raises(ValueError, match="D, in units of the rows of C and the columns of B, must be finite"):
+        head_count(System(tiny, tiny, tiny, torch.ones(1, 1, dtype=F64)), 3)
+
+
+@pytest.mark.parametrize("unit", [-1.0, 1e-200, -1e-200, 1e308, -1e308])
+def test_sign_and_units_of_lags_do_not_change_their_count(unit):
+    M = System(torch.diag(torch.tensor([0.9, 0.5], dtype=F64)), EYE, EYE).lags(6)  # no entry is negative
+    report, same = (head_count(lags).evidence for lags in (M, unit * M))
+    assert report.rank == same.rank == 2
+    torch.testing.assert_close(same.spectrum, report.spectrum, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.guards("prop-what-k-is")
 def test_a_small_skip_that_nothing_cancels_adds_a_head():
     """M_0 = G + 1e-6 E_22 and M_tau = G / 2^tau: what is small is not what is left of a cancellation."""
     eye, G = torch.eye(2, dtype=F64), torch.tensor([[1.0, 1.0], [1.0, 0.0]], dtype=F64)

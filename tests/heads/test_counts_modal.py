@@ -109,4 +109,5 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
 
 
 def test_no_states_have_no_modes():
+    assert exact_modal_head_count([], [], []) == 0
     assert exact_modal_head_count([], [], [[], []]) == 0 and exact_modal_residues([], [], [[], []]) == {}

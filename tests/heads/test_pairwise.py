@@ -168,6 +168,7 @@ def test_bad_input_is_named():
         pairwise_head_count(M * float("nan"))
     with pytest.raises(ValueError, match="draws"):
         pairwise_head_count(M, draws=0)
+    assert pairwise_head_count(M, draws=1) == pairwise_head_count(M)
 
 
 def test_spectra_are_relative_bounds_honest_and_lags_detached():

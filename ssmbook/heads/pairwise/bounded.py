@@ -14,7 +14,7 @@ from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.pairwise.count import PairwiseHeads, pairwise_head_count
 from ssmbook.systems.system import System, system_first
 
-_DIRECTIONS, _MARGIN = 4096, 1e-10
+_DIRECTIONS = 4096
 
 
 @system_first
@@ -128,7 +128,7 @@ def _always_onto(E) -> bool:
     angles = np.arange(_DIRECTIONS) * np.pi / _DIRECTIONS
     rows = np.einsum("mp,bpd->mbd", np.stack([np.cos(angles), np.sin(angles)], 1), E)
     least = np.linalg.svd(rows, compute_uv=False)[:, d - 1].min() if k >= d else 0.0
-    return bool(least > np.linalg.norm(E) * np.pi / _DIRECTIONS + _MARGIN)
+    return bool(least > np.linalg.norm(E) * np.pi / _DIRECTIONS)
 
 
 def _algebras(p, d) -> tuple[int, ...]:
