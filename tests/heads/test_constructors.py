@@ -144,7 +144,7 @@ def test_wrong_lags_do_not_judge_the_heads_made_from_them(error, monkeypatch):
 
 @pytest.mark.parametrize("share", [0.9, 1.1])
 def test_heads_are_judged_by_the_whole_operator_in_which_early_lags_stand_more_often(share):
-    """Lags that are all one make an operator of norm (n (n + 1) / 2)^(1/2); the last one stands in it once."""
+    """Lags that are all one make an operator of norm (n (n + 1) / 2)^(1/2), the last one once in it."""
     n, one = 100, torch.ones(1, 1, dtype=F64)
     c = torch.ones(n, 1, dtype=F64)
     c[-1] += share * EXACTNESS * math.sqrt(n * (n + 1) / 2)
