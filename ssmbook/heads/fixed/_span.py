@@ -36,6 +36,7 @@ def span_rows(A, B, C, n, rtol) -> SpanRows:
 
 def cluster(values, rtol):
     """Label eigenvalues, one label for those joined by steps <= rtol; return labels and the two gaps."""
+    values = values.detach()
     distance = (values.unsqueeze(0) - values.unsqueeze(1)).abs()
     near = distance <= rtol
     for _ in range(len(values).bit_length()):
@@ -93,7 +94,7 @@ def orthonormal_powers(step, start, steps, rtol):
         basis, new = room[:count], step(room[count - 1])
         for _ in range(2):  # twice is enough
             new = new - (basis.conj() @ new) @ basis
-        growth = float(torch.linalg.vector_norm(new))
+        growth = float(torch.linalg.vector_norm(new.detach()))
         if growth <= rtol:
             return basis, kept, growth
         kept = min(kept, growth)
