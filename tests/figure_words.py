@@ -25,7 +25,7 @@ def describe(fig):
     """The lines that say what a figure holds."""
     size = " by ".join(number(side) for side in fig.get_size_inches())
     stacks = f", stacks {fig.stacks}" if hasattr(fig, "stacks") else ""
-    lines = [f"  {size} inches{stacks}"]
+    lines = [f"  {size} inches{stacks}{_shares(fig)}"]
     lines += [f"  {_text(text)}" for text in fig.texts] + [_legend(legend) for legend in fig.legends]
     for place, ax in enumerate(fig.axes):
         aspect = "" if ax.get_aspect() == "auto" else f", aspect {number(ax.get_aspect())}"
@@ -43,6 +43,14 @@ def describe(fig):
         lines += [f"    {_text(text)}" for text in ax.texts]
         lines += [_legend(ax.get_legend())] if ax.get_legend() else []
     return lines
+
+
+def _shares(fig):
+    """How columns and rows share the figure, where they are not alike."""
+    grid = fig.axes[0].get_subplotspec().get_gridspec()
+    ratios = {"columns": grid.get_width_ratios(), "rows": grid.get_height_ratios()}
+    uneven = {name: ratio for name, ratio in ratios.items() if len(set(ratio)) > 1}
+    return "".join(f", {name} {' '.join(map(number, ratio))}" for name, ratio in uneven.items())
 
 
 def _size(title):
@@ -103,13 +111,16 @@ def _text(text):
     if text.axes and text.get_transform() is text.axes.transAxes:
         words.append("of the axes")
     if text.get_bbox_patch():
-        words.append("in a box " + _color(text.get_bbox_patch().get_edgecolor()))
+        box = text.get_bbox_patch()
+        words.append(f"in a box {_color(box.get_edgecolor())} pad {number(box.get_boxstyle().pad)}")
     if not isinstance(text, Annotation):
         return f"text {' '.join(words)} at {pair(text.get_position())}"
     if text.arrow_patch:
         words.append(
             f"arrow {_color(text.arrow_patch.get_edgecolor())} {number(text.arrow_patch.get_linewidth())}"
         )
+        rest = {name: how for name, how in text.arrowprops.items() if name not in ("color", "lw")}
+        words += [f"{name} {how}" for name, how in sorted(rest.items())]
     place = "" if text.xycoords == "data" else f" in {text.xycoords}"
     return f"note {' '.join(words)} at {pair(text.xy, (*_scales(text),))}{place}, from {pair(text.xyann)}"
 
@@ -119,7 +130,10 @@ def _scales(text):
 
 
 def _legend(legend):
-    return f"    legend {' '.join(quoted(text.get_text()) for text in legend.get_texts())}"
+    words = " ".join(quoted(text.get_text()) for text in legend.get_texts())
+    spaces = [legend.handletextpad, legend.handlelength, legend.columnspacing]
+    place = f"place {legend._loc}, spaces {' '.join(map(number, spaces))}"
+    return f"    legend {words} {legend.get_texts()[0].get_size():g} pt, {place}"
 
 
 def _look(artist):

@@ -39,7 +39,17 @@ COSTS = {"multiplications": {"loop": [4, 8], "tree": [8, 24]}, "depth": {"loop":
 PLACES = {
     **{"feed-forward": (8, 1, 0.0, 0.0), "attention": (2, 2, 0.03, 1.0), "SSD": (2, 2, 0.04, 1.0)},
     **{"RetNet": (2, 2, 0.3, 0.6), "LTI SSM": (6, 6, 1e-3, 1e-3), "hybrid, stack": (12, 12, 0.03, 1.0)},
+    **{"S4D": (4, 2, 0.1, 0.2), "RNN": (4, 2, 0.0, 0.1), "selective SSM, zoh": (4, 2, 0.1, 0.9)},
+    **{
+        "gated SSD, both sides": (4, 2, 0.1, 0.8),
+        "hybrid, sum": (8, 4, 0.2, 1.0),
+        "convolution": (3, 3, 0, 0),
+    },
 }
+CROSSED = [  # places that maps of one end share, and one at the floor of the picture
+    *([1, 0.9, 0.8], [1, 0.8, 0.7], [1, 0.5, 0.2], [1, 0.5, 0], [1, 0.1, 0.01], [0.5, 0.4, 0.02]),
+    [1, 1e-3, 1e-5],
+]
 
 
 def given(*arguments, **options):
@@ -85,16 +95,21 @@ def part_four():
     pairs = {"pole": (pole, flow["LTI, 250 steps"]), "attention": (attention, flow["attention, 250 steps"])}
     jobs = measurement("learning-heads").results
     errors = [[0.9, 0.8, 0.7], [0.5, 0.6, 0.4], [0.3, 0.1, 0.2]]
-    few = [{"H": [0, 1, 2], "trained": errors, "m": m, "floor": [1.0, 0.2, 0.0], "k": 2} for m in (10, 100)]
+    few = [{"H": [0, 1, 2], "trained": errors, "m": m} for m in (10, 100)]
+    few[0] |= {"floor": [1.0, 0.2, 0.0], "k": 2}  # of the teacher, alike in all
     kinds = {
-        "softmax": {"H": [1, 2], "trained": [[0.5], [1e-15]]},
+        "softmax": {"H": [1, 2], "trained": [[0.5, 0.7], [1e-15, 0.1]]},
         "rank one": {"H": [1], "trained": [[0.6]]},
     }
     ends = {"softmax": 2, "rank one": None}
-    steps, sigma, rows = [10, 20, 40, 80], [3.0, 2.0], [[0.1, 0.2], [1.0, 0.4], [2.0, 1.0], [3.0, 2.0]]
+    steps, sigma = [10, 20, 40, 80], [3.0 / r for r in range(1, 17)]
+    rows = [[s * min(1, t / 20 / r) for r, s in enumerate(sigma, 1)] for t in steps]
     return {
         "gradient_flow": {
-            "learned": [given({"ρ = 0.9": pole, "attention": attention}, {"ρ = 0.9": 43.7})],
+            "learned": [
+                given({"ρ = 0.9": pole, "attention": attention}, {"ρ = 0.9": 43.7}),
+                given({"to 8": {"T": [4, 8, 16, 32], "error": [[0.1], [0.5], [0.6], [0.9]]}}, {}),
+            ],
             "slopes": [given(flow["slopes"])],
             "ends": [given({"pole": pole, "attention": attention}, {"pole": 43.7, "attention": 99.0})],
             "fewer_steps": [given(pairs, 0.01, (1000, 250))],
@@ -106,7 +121,7 @@ def part_four():
                 given({"turn": kinds, "flip": kinds}, {"turn": ends, "flip": ends | {"rank one": 1}})
             ],
             "data": [given(few, [[1.0, 0.6, 0.4], [0.9, 0.5, 0.3]])],
-            "arrivals": [given(steps, {"all": rows, "some": rows[:2] * 2}, rows[::-1], sigma, shown=(1, 2))],
+            "arrivals": [given(steps, {"all": rows, "some": rows[::-1]}, rows, sigma)],
             "predicted": [given([jobs["teacher 7"]], jobs["teacher 2"], jobs["shuffled target"])],
             "found_pairs": [given([1, 2], [[0.3, 0.2], [0.1, 0.1]], [1.0, 0.5, 0.4], 2)],
         },
@@ -136,7 +151,7 @@ def part_four():
 def calls():
     """chapter -> figure -> its calls, first and last frame of a slider."""
     turn, M, spring = clock(n=6), randn(9, 2, 3), SLOW * torch.sin(0.6 * (TAU + 1))
-    facing = SimpleNamespace(kind="separating", U=rotation(0.7), k=2)
+    facing = SimpleNamespace(kind="separating", U=3 * rotation(0.7), k=2)
     around = SimpleNamespace(kind="zero", weights=torch.tensor([0.5, 0.3, 0.2], dtype=F64), k=2)
     modes, circle = torch.complex(-TAU - 1, 3 * TAU), torch.polar(TAU / 9 + 0.3, TAU / 2)
     named = ("ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random tokens")
@@ -145,16 +160,17 @@ def calls():
         "sunk": ({"H = 2": SLOW, "H = 3": FADE**3}, {"floor": 0.2}),
     }
     sunk = torch.tensor([[0.5, 0, 0], [0.3, 0.4, 0], [0.2, 0.3, 0.4]], dtype=F64)
-    floor, heads = torch.tensor([1.0, 0.1, 0.01, 0.0]), torch.arange(4).repeat_interleave(2)
+    floor, heads = torch.tensor([1.0, 0.4, 0.01, 0.0]), torch.arange(4).repeat_interleave(2)
     students = floor[heads] + 1e-12
     triangle = np.array([[1.0, 0.2], [-0.9, 0.6], [-0.2, -1.0]])
     shares = {"a": [([1.0, 0.1], [1.0, 0.5]), ([1.0, 0.3], [1.0, 0.9])], "b": [([1.0, 0.0], [1.0, 0.7])]}
     far = torch.arange(600, dtype=F64)  # names stand far out
-    faded = far, 0.97**far, 2 * 0.97**far
+    faded = far, 0.97**far, (2 * 0.97**far).requires_grad_()
+    few, many = ([curve[:count] for curve in faded] for count in (39, 40))  # dots are for few
     flowing = ("Jordan block", "non-normal", "tanh RNN", "gate held", "gate open")
     return part_four() | {
         "factorized": {
-            "narrow_heads": [given(randn(2, 3, 2), randn(2, 2, 4, seed=1))],
+            "narrow_heads": [given(s * randn(2, 3, 2), randn(2, 2, 4, seed=1)) for s in (1, -1)],
             "head_prices": [given([1, 2, 8], [1, 2, 8], [16, 8, 2], [512] * 3, [256, 512, 2048])],
             "turning": [given(0.2), given(3.0)],
             "common_heads": [given(shares)],
@@ -163,7 +179,7 @@ def calls():
         "gates_and_depth": {
             "gate_strip": [given(0.3, 5)],
             "doubling_tree": [given(3, 5), given(4, 11)],
-            "prices": [given({"decays": (8, True), "turn": (2, False)}, 16)],
+            "prices": [given({"decays": (6, True), "turn": (2, False)}, 20)],
             "gate_range": [given((0.95, 0.3), {"single": (2.0**-126, 127)})],
             "log_ratios": [given({"gated": (FADE, SLOW), "two": (FADE + SLOW, SLOW)})],
             "stack_paths": [given(1), given(3)],
@@ -172,10 +188,15 @@ def calls():
         "gradient_highway": {
             "paths": [given(), given(10, keep=0.5, weight=0.75)],
             "spread": [given(10 ** (8 * randn(40) - 20), {"recurrence": 1e-45, "asked": 10.0})],
-            "derivative_parts": [given(randn(2, 3), randn(2, 3, seed=1), randn(2, seed=2), randn(3, seed=3))],
+            "derivative_parts": [
+                given(s * randn(2, 3), randn(2, 3, seed=1), randn(2, seed=2), randn(3, seed=3))
+                for s in (1, -1)
+            ],
             "prices": [given((4, 3.0, -5.0, -6.0), (64, 6.0, -8.0, -9.0))],
             "two_lanes": [given(0), given(3)],
-            "reach_lines": [given(dict.fromkeys(named, faded), faded[1:])],
+            "reach_lines": [
+                given(dict.fromkeys(named, faded) | {"ALiBi": few, "asked": many}, 2 * [faded[1]])
+            ],
             "flow_panels": [given(dict.fromkeys(flowing, faded))],
         },
         "head_count": {
@@ -189,9 +210,9 @@ def calls():
             "state_rectangles": [given({"head": (4, 6, 1, 1), "apart": (4, 3, 4, 4), "full": (6, 1, 1, 6)})],
         },
         "how_many_heads_really": {
-            "flip_heads": [given(torch.stack([FADE, SLOW / 4]), sunk)],
-            "certificate_frame": [given(turn[:3], facing), given(turn[:3], around)],
-            "row_sums": [given((-0.5) ** torch.arange(9, dtype=F64)[:, None, None], clock(n=9))],
+            "flip_heads": [given(torch.stack([SLOW / 4, FADE]), sunk)],
+            "certificate_frame": [given(turn[:3], facing), given(turn, around)],
+            "row_sums": [given((-0.5) ** torch.arange(11, dtype=F64)[:, None, None], clock(n=11))],
             "pole_planes": [given([(0.9, -0.5), (-0.9, -0.5)], n=6)],
             "fit_curves": [given(panels)],
             "divergence": [given((FADE, SLOW), {"one pole": (SLOW, FADE), "pair": (FADE, FADE)})],
@@ -201,12 +222,13 @@ def calls():
         },
         "interaction_operator": {
             "block_matrices": [
-                given({"one": causal(2, 3), "two": causal(2, 3, seed=1)}, alike=a) for a in (False, True)
+                given({"one": causal(2, 3).requires_grad_(), "two": causal(2, 3, seed=1)}, **how)
+                for how in ({}, {"alike": True})
             ],
-            "tall_table": [given(causal(2, 3), 2)],
+            "tall_table": [given(causal(2, 3).requires_grad_(), 2)],
             "way_from_zero": [given(TAU / 5, (TAU / 5) ** 3, 3.0)],
             "spectra_of_one_output": [given({"one": causal(1, 1), "six": causal(2, 3)})],
-            "best_heads": [given(DenseOperator(causal(2, 3)), H) for H in (0, 5)],
+            "best_heads": [given(DenseOperator(causal(2, 3).requires_grad_()), H) for H in (0, 5)],
         },
         "interaction_rank_gap": {
             "two_tokens": [given(0.7)],
@@ -232,10 +254,10 @@ def calls():
         },
         "preface": {
             "turning_state": [given(0.2), given(3.14)],
-            "gradients": [given([2, 4, 8], [0.8, 0.6, 0.4], [1.0, 0.9, 0.8], [1e-1, 1e-2, 1e-3])],
+            "gradients": [given([2, 4, 8], [0.8, 1e-10, 1e-12], [1.0, 0.9, 0.8], [1e-1, 1e-2, 1e-3])],
         },
         "scans": {
-            "scan_rungs": [given(12, 0), given(12, 3)],
+            "scan_rungs": [given(13, 0), given(13, 3)],
             "blocks_from_zero": [
                 given({"sum": (FADE + TAU, SLOW.view(2, 3)), "fading": (SLOW + 1, FADE.view(2, 3))})
             ],
@@ -258,7 +280,7 @@ def calls():
             "kicked_mass": [given(spring[:, None, None], delta, modes[:2]) for delta in (0.1, 0.5)],
             "compared_rules": [given({"exact": spring, "Euler": 3 * spring}, delta) for delta in (0.1, 0.8)],
             "stability_maps": [given({"exact": torch.exp, "Euler": lambda z: 1 + z}, modes[:2])],
-            "mixed_gap": [given(FADE, SLOW / 4, (0.001, 1.6))],
+            "mixed_gap": [given(4 * FADE, SLOW / 4, (0.001, 1.6))],
             "gaps_over_steps": [given([0.01, 0.05, 0.02], [0.2, 0.9, 0.4])],
             "way_through": [given(2, 5, 6)],
             "hankel_split": [given(TAU[:3] + TAU[:3, None], randn(3, 2), randn(2, 3, seed=1))],
@@ -267,13 +289,11 @@ def calls():
             "past_and_future": [given(toeplitz(spring), 2)],
         },
         "trade_off": {
-            "strip_and_bucket": [given([0.02, 0.9, 0.0005, 0.0795], 1, state=48)],
+            "strip_and_bucket": [given([0.02, 0.9, 0.0005, 0.0795], 1)],
             "plane": [given(PLACES)],
-            "reach_lines": [
-                given([1, 2, 4], {"attention": FADE[:3], "LTI SSM": SLOW[:3], "convolution": [1.0, 0.5, 0.0]})
-            ],
+            "reach_lines": [given([1, 2, 4], dict(zip(sorted(PLACES), CROSSED, strict=False)))],
             "stack_path": [given(0.987, 2.4e-7, 32)],
-            "mix_frame": [given(w, [1, 2, 3], SLOW[:3], FADE[:3], w * FADE[:3]) for w in (0, 1)],
+            "mix_frame": [given(w, [1, 2, 3], SLOW[:3], FADE[:3], w * 1e-6 * SLOW[:3]) for w in (0, 1)],
             "recall": [given([2, 4], {"up: one": [0.0, 1.0], "near": [0.0, 0.99]})],
         },
         "two_ways_to_mix": {

@@ -135,7 +135,7 @@ def test_the_common_row_sum_is_where_the_weighed_misses_balance():
 
 @pytest.mark.parametrize(("poles", "count"), [((0.9, -0.5), 2), ((-0.9, -0.5), 3), ((0.9, 0.0), 2)])
 def test_the_shaded_half_plane_holds_all_lags_or_they_surround_zero(poles, count):
-    fig, alt = figures.pole_planes([poles, poles])
+    fig, alt = figures.pole_planes([poles, poles], 20)
     ax = fig.axes[0]
     points = np.stack(ax.get_lines()[0].get_data(), axis=1)
     assert np.allclose(points, [[pole**tau for pole in poles] for tau in range(20)])

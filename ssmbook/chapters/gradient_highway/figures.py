@@ -109,13 +109,13 @@ def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row
     J, V (p, d), column (p,), row (d,), with J = V + column rowᵀ. The tables share one scale, blue positive.
     """
     (p, d), bend = V.shape, torch.outer(column, row)
-    top = float(torch.stack([J.abs(), V.abs(), bend.abs()]).max())
+    top = float(torch.stack([J, V, bend]).abs().max())
     fig, axes = figure(ncols=6, size=(3.6, 1.3), width_ratios=[d, 1, d, 1, 1, d])
     fig.stacks = ()
     parts = (J, "=", V, "+", column[:, None], row[None])
     titles = (r"derivative $/\,\alpha$", "", "$V$", "", r"$v_j-y_i$", r"$g_i^{\mathsf{T}}$")
     equation(axes, parts, titles, sign_size=14, title_size=9.5, top=top)
-    rank = int(torch.linalg.matrix_rank(bend))
+    rank = torch.linalg.matrix_rank(bend)
     return fig, (
         f"A {p} by {d} table, the derivative over its weight, equals V plus a column times a row, of rank "
         f"{rank}. Norms: {norm(J):.2f}, {norm(V):.2f} and {norm(bend):.2f}."

@@ -78,7 +78,7 @@ def rank(matrix) -> int:
     return numerical_rank(torch.linalg.svdvals(matrix), 1e-10)
 
 
-def error_curve(floor, heads, error, steps, history, least=1e-16):
+def error_curve(floor, heads, error, steps, history, least):
     """Draw the floor and the trained errors against H, and the way down of every student on the right.
 
     floor (K,): relative errors for H = 0 … K-1; heads (S,), error (S,): of the students; steps (R,), history
@@ -186,7 +186,6 @@ def state_rectangles(layers):
         ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 1.2, -0.2), aspect="equal")
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
-        ax.grid(False)
         states, plural = values * keys, "" if heads == 1 else "s"
         ax.set_title(f"{title}\n{states} states, {heads} head{plural}", fontsize=10)
         if keys > 1:

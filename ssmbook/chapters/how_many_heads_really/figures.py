@@ -149,7 +149,7 @@ def common_sum(coordinates):
     return sums, np.average(sums, axis=0, weights=1 / np.arange(1, len(sums) + 1))
 
 
-def pole_planes(pairs, n=20):
+def pole_planes(pairs, n):
     """Draw the lags of diagonal systems with two poles, and the half-plane or hull that certifies a count.
 
     Lag τ of the poles (a, b) is the dot (a**τ, b**τ). Shaded, the half-plane of the certificate if there is
@@ -185,13 +185,13 @@ def fit_curves(panels):
     label to a number drawn as a dashed line. The panels share their vertical axis.
     """
     fig, axes = figure(ncols=len(panels), size="wide", sharey=True)
-    lowest = 1.0
+    ends = []
     for ax, (title, (curves, floors)) in zip(axes, panels.items(), strict=True):
         _draw_fits(ax, curves, floors)
         ax.set(title=title, xlabel="evaluations of the optimizer", ylabel="error ÷ energy")
         ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
-        lowest = min([lowest, *floors.values(), *(float(curve[-1]) for curve in curves.values())])
-    axes[0].set(ylim=(0.3 * lowest, 2.0))
+        ends += [*floors.values(), *(curve[-1] for curve in curves.values())]
+    axes[0].set(ylim=(0.3 * float(min(ends)), 2.0))
     return fig
 
 
@@ -204,7 +204,7 @@ def _draw_fits(ax, curves, floors):
         steps = np.arange(1, len(curve) + 1)
         ax.loglog(steps, curve, color=COLORS[color], linestyle=LINES["solid"])
         low = curve <= np.cbrt(curve[0] * curve[-1] ** 2)
-        place = len(curve) - 1 if color == "blue" else int(np.argmax(low))
+        place = len(curve) - 1 if color == "blue" else np.argmax(low)
         label_line(ax, steps[place], curve[place], name, **side)
     for name, height in floors.items():
         ax.axhline(height, color=COLORS["orange"], linestyle=LINES["dashed"])
@@ -240,7 +240,7 @@ def tails(survivals, bound):
         above = 1 - np.searchsorted(ordered, grid, side="right") / len(ordered)
         grid, above = grid[above > 0], above[above > 0]
         ax.loglog(grid, above, color=COLORS[color], linestyle=LINES["solid"])
-        place = int(np.argmax(above < share))
+        place = np.argmax(above < share)
         label_line(ax, grid[place], above[place], name, ha="right", dx=-8, dy=-4)
     t = np.geomspace(10, 1e4, 50)
     ax.loglog(t, 6 / t, color=COLORS["gray"], linestyle=LINES["dotted"])

@@ -95,7 +95,7 @@ def way_from_zero(t, values, slope):
     for name, hue, at, height, dx, dy in (
         ("slope at X", "orange", 0.4, end - 0.6 * slope, 6, -6),
         ("mean slope", "gray", 0.5, end / 2, -16, 8),
-        ("the output at tX", "blue", 0.5, float(values[middle]), -14, -21),
+        ("the output at tX", "blue", 0.5, values[middle], -14, -21),
     ):
         side = "right" if dx < 0 else "left"
         label_line(ax, at, height, name, color=COLORS[hue], dx=dx, dy=dy, ha=side)
@@ -117,7 +117,7 @@ def spectra_of_one_output(named):
         sigma = torch.linalg.svdvals(W.flatten(0, 1).flatten(1))
         k = numerical_rank(sigma, 1e-10)
         ax.semilogy(range(1, k + 1), sigma[:k] / sigma[0], "o", ms=4)
-        label_line(ax, k, float(sigma[k - 1] / sigma[0]), f"{name}, {k}", dx=7 if k > 1 else 0, dy=9 // k)
+        label_line(ax, k, sigma[k - 1] / sigma[0], f"{name}, {k}", dx=7 if k > 1 else 0, dy=9 // k)
         words.append(f"{name}, {k}")
     ax.set(xlabel="direction", ylabel="size over the first", xlim=(0, 52), ylim=(None, 2.5))
     return fig, f"Singular values of operators with one output; independent matrices: {'; '.join(words)}."

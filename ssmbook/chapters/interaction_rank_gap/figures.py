@@ -32,7 +32,6 @@ def two_tokens(theta):
         ax.set(xticks=[], yticks=[])
         ax.margins(0.16)
         ax.spines[:].set_visible(False)
-        ax.grid(False)
         words.append(f"{title}, {said}")
     return fig, (
         f"Two tokens and the target, the first turned by {theta:g} plus the second. {'; '.join(words)}."
@@ -93,7 +92,6 @@ def lonely_clock(theta, n, shown):
     circle.set(xlim=(-1.35, 2.0), ylim=(-1.2, 1.3), aspect="equal", xticks=[], yticks=[])
     circle.set_title("the clock's outputs")
     circle.spines[:].set_visible(False)
-    circle.grid(False)
     values.set(xlim=(-2.6, n - 0.5), ylim=(0, 1.15), xlabel="lag τ", title="off the line by")
     words = ", ".join(f"{number(float(off[lag]))} at lag {lag}" for lag in shown)
     most = f"at most {off.max():.3f}"
@@ -142,7 +140,6 @@ def three_tests(first, second):
         ax.set(xticks=[], yticks=[])
         ax.title.set_fontsize(10)
         ax.spines[:].set_visible(False)
-        ax.grid(False)
         words.append(f"x = {name}: {said}")
     return fig, f"M = diag({first:g}, {second:g}) on three tokens. {'; '.join(words)}."
 

@@ -143,14 +143,14 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     return fig
 
 
-def arrivals(steps, spectra, law, sigma, shown=(1, 2, 4, 8, 15)):
+def arrivals(steps, spectra, law, sigma):
     """Draw how singular values of the student grow step by step over their law, and how many heads are found.
 
     steps (R,); spectra: name -> (R, H), of which the last is drawn by itself; law (R, H); sigma (H,): the
     teacher's. A head is found when its singular value is half grown. Returns ``fig, alt``.
     """
     fig, (ax, stairs) = figure(ncols=2, size=(7.0, 3.0))
-    found = list(spectra.values())[-1]
+    found, shown = list(spectra.values())[-1], (1, 2, 4, 8, 15)
     for r, hue in zip(shown, COLORS.values(), strict=False):
         ax.semilogx(steps, [row[r - 1] for row in found], color=hue, ls="-")
         ax.semilogx(steps[::2], [row[r - 1] for row in law][::2], "o", color=hue, mfc="none", ms=4)

@@ -39,7 +39,7 @@ def weyl(P, changes, R, rank_one):
         values.plot((r + 0.7, r + 1.3), (value, value), color=COLORS["black"], ls="-", lw=1.6)
     values.set(xlabel="r", ylabel="singular value", title="lines σ of P, dots of P + Q")
     values.title.set_fontsize(10)
-    least = float(torch.linalg.matrix_norm(P + changes, 2).min())
+    least = torch.linalg.matrix_norm(P + changes, 2).min()
     alt = (
         f"{len(changes)} ellipses of P + Q, Q of rank one: none fits into the circle of radius "
         f"{number(second)}, the nearest has the half-axis {number(least)}. {len(after)} spectra of "
@@ -85,16 +85,15 @@ def separate_or_surround(sets):
             label_line(ax, *nearest, "u", color=COLORS["orange"], dx=4, dy=-9)
             said = f"separate: u · m at least {number(float((m @ nearest).min()))}"
         else:
-            used = m[weights > 1e-12]
+            used = m[weights > 0]
             ax.fill(*used[np.argsort(np.arctan2(*used.T))].T, color=COLORS["green"], alpha=0.15, lw=0)
             said = "surround: Σ λ m = 0"
             for point, weight in zip(m, weights, strict=True):
-                text = f"{weight:.2f}" if weight > 1e-12 else "0"
+                text = f"{weight:.2f}" if weight > 0 else "0"
                 label_line(ax, *point, text, color=readable(COLORS["green"]), dx=0, dy=10, ha="center")
         ax.plot(*m.T, "o", color=COLORS["blue"], ls="none", ms=6)
         ax.plot(0, 0, "+", color=COLORS["black"], ms=10, mew=1.6)
         ax.set(title=said, xlim=(-2, 2), ylim=(-1.6, 1.6), aspect="equal", xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
-        ax.grid(False)
         words.append(said)
     return fig, f"{len(sets)} sets of vectors in the plane. {'; '.join(words)}."

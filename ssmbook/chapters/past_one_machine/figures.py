@@ -49,5 +49,4 @@ def received(counts: dict[str, int], limits: tuple[float, float]):
         ax.text(limits[0] * 1.15, place - 0.24, f"{name}: {count:,}", fontsize=9.5, va="bottom")
     ax.set(xscale="log", xlim=limits, ylim=(len(counts) - 0.6, -0.75), yticks=[])
     ax.set(xlabel="numbers that the last device receives")
-    ax.grid(False, axis="y")
     return fig

@@ -216,7 +216,6 @@ def chunk_blocks(m: torch.Tensor, Q: int):
     edges = [i - 0.5 for i in range(0, len(m) + 1, Q)]
     ax.hlines(edges, -0.5, len(m) - 0.5, color=COLORS["black"], lw=1)
     ax.vlines(edges, -0.5, len(m) - 0.5, color=COLORS["black"], lw=1)
-    ax.grid(False)
     ax.set(xlabel="token j that is read", ylabel="output i", xticks=[], yticks=[])
     n = len(m) // Q
     told = {where: " or ".join(map(str, sorted(found))) for where, found in ranks.items()}

@@ -123,7 +123,7 @@ def gaps_over_steps(steps: list[float], gaps: list[float]):
     """
     fig, ax = figure(size=(3.6, 2.5))
     ax.plot(steps, gaps, "o", linestyle="none", color=COLORS["blue"])
-    middle = float(np.median(gaps))
+    middle = np.median(gaps)
     ax.axhline(middle, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.2)
     label_line(ax, 0, middle, f"median {middle:.2f}", dx=3, dy=9, color=COLORS["gray"])
     ax.set(xlabel="mean step of the tokens", ylabel="gap / size of the output")

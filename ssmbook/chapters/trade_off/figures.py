@@ -243,7 +243,7 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     for (name, shares), color, line in zip(lines.items(), COLORS, LINES.values(), strict=False):
         ax.plot(counts, shares, marker="o", color=COLORS[color], linestyle=line)
         placed.append((float(shares[-1]), name, COLORS[color]))
-    top = max(float(max(shares)) for shares in lines.values())
+    top = max(max(shares) for shares in lines.values())
     height = None
     for end, name, color in sorted(placed, key=lambda entry: -entry[0]):
         height = end if height is None else min(end, height - 0.085 * top)

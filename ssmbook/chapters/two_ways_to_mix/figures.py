@@ -60,7 +60,6 @@ def memory(a):
     fig, (left, right) = figure(ncols=2, size="slider")
     lag = torch.arange(24)[:, None] - torch.arange(24)[None, :]
     left.imshow(torch.where(lag >= 0, a ** lag.clamp(min=0), 0.0).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
-    left.grid(False)
     left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the table, a = {a}")
     right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["green"])
     right.axhline(0.01, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)

@@ -108,7 +108,6 @@ def coefficients(tables):
         n, top = len(alpha), float(alpha.abs().max())
         ax.imshow(alpha.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
         ax.set(title=name, xticks=[], yticks=[])
-        ax.grid(False)
         negative = float((alpha < 0).sum()) / (n * (n + 1) / 2)
         words.append(f"{name}: {100 * negative:.0f} % of the visible entries negative")
     return fig, f"{len(tables)} tables of coefficients, zero above the diagonal. {'; '.join(words)}."
