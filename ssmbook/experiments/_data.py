@@ -32,7 +32,7 @@ def adam(loss, parameters, *, steps, lr, marks=()):
 
 def descend(model, loss, *, steps, rate):
     """AdamW with warm-up and cosine decay, gradients cut to norm 1, in place; returns every loss."""
-    descent = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    descent = torch.optim.AdamW(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
     losses = []
     for _ in range(steps):
@@ -59,7 +59,7 @@ def visible_rows(M):
     """The causal mask (n, n), the blocks it lets through as rows of total norm one, and that norm."""
     position = torch.arange(target_sizes(M)["n"], device=M.device)
     visible = position[:, None] >= position
-    rows = M.detach().double()[(position[:, None] - position).clamp(min=0)][visible].flatten(1)
+    rows = M.detach().double()[position[:, None] - position][visible].flatten(1)
     return visible, rows / rows.norm(), rows.norm()
 
 

@@ -63,7 +63,7 @@ def _reach(given, layer, rho, optimizer, steps):
         run = train(layer, distance, rho=rho, seed=distance, **options)
         T.append(distance)
         errors.append(run["error"])
-        weights.append(float(run["weight"].mean()))
+        weights.append(run["weight"].mean())
         if len(errors) > 1 and all(float(e.median()) > FAILED for e in errors[-2:]):
             break
     return {

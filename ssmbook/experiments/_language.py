@@ -59,7 +59,7 @@ def _one(given, model, seed, shuffled=False):
         "untrained": untrained, "trained": _measured(net, windows["real"], permuted=keeps),
     }  # fmt: skip
     with torch.no_grad():
-        found["held out"] = float(language.bits(net, windows["held out"]))
+        found["held out"] = language.bits(net, windows["held out"])
     if keeps:
         found["weights"] = {name: value.half() for name, value in net.state_dict().items()}
     return found
@@ -76,7 +76,7 @@ def _measured(net, windows, permuted=False):
     """
     net.eval()
     with torch.no_grad():
-        found = {"bits": float(language.bits(net, windows)), "layers": []}
+        found = {"bits": language.bits(net, windows), "layers": []}
     report = lens.report(net, windows[:READ, :-1], permuted=permuted, gradient=False)
     for layer in report.layers:
         row = {"kind": layer.kind, "H": layer.H, "miss": layer.miss, "rank": layer.trained.rank}

@@ -130,7 +130,7 @@ def matching_head(V: torch.Tensor, *, logit: float, bias: torch.Tensor | None = 
     d = check_shape("V", V, "d d")["d"]
     d = check_integer("d", d, low=2)
     check_finite("V", V)
-    logit = float(as_real("logit", logit))
+    logit = as_real("logit", logit)
     if bias is not None:
         check_tensors(V=(V, "d d"), bias=(bias, "L"))
         bias = bias[None]
@@ -174,7 +174,7 @@ def gated_reader(
     Introduced in *gradient-highway*.
     """
     d = check_integer("d", d, low=2)
-    value = float(as_real("pre_activation", pre_activation))
+    value = as_real("pre_activation", pre_activation)
     layer = SelectiveSSM(d, N=1, generator=generator, dtype=dtype)
     with torch.no_grad():
         layer.b_delta.zero_()

@@ -36,7 +36,7 @@ _NO_SINK = 1e-6
 
 @dataclass(frozen=True)
 class Measures:
-    """The numbers of one layer. Lists run over the texts, but ``heads`` over heads (or 11 quantiles of them).
+    """The numbers of one layer. Lists run over the texts, but ``heads`` over heads (11 quantiles of over 64).
 
     ``rank``: interaction rank; ``counts[eps]``: fewest heads that leave at most the fraction eps of the
     operator's energy; ``weighted[eps]``: of the output's energy, for inputs with the second moments of that
@@ -55,9 +55,9 @@ class Measures:
     common_weighted: dict[str, int]
     spectrum: list[float]
     heads: dict[str, list[float]]
-    gradient: dict[str, list] | None = None
-    quantiles: bool = False
-    at_most: bool = False
+    gradient: dict[str, list] | None
+    quantiles: bool
+    at_most: bool
 
     def shared(self) -> dict[str, int]:
         """Heads common to the texts; of a wide layer the most that one text needs."""
@@ -93,7 +93,7 @@ class LayerReport:
         return cls(**{**given, **parts})
 
 
-def measure(readings: Sequence[Reading], seed: int = 0, gradient: bool = True) -> Measures:
+def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     operators = [reading.core.W for reading in readings]
     roots = [reading.core.x.mT / reading.core.x.shape[-2] ** 0.5 for reading in readings]
@@ -228,7 +228,7 @@ def _heads(texts: Sequence[dict[str, Tensor]]) -> tuple[dict[str, list[float]], 
     return {key: _numbers(values) for key, values in means.items()}, many
 
 
-def gradient_against(reading: Reading, seed: int = 0) -> dict[str, list] | None:
+def gradient_against(reading: Reading, seed: int) -> dict[str, list] | None:
     """Gradient norms against distance, means over three targets, and the floor where one holds.
 
     Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the layer), "floor"
@@ -241,9 +241,11 @@ def gradient_against(reading: Reading, seed: int = 0) -> dict[str, list] | None:
     if reading.softmax is not None:
         pairs = [(i, *head_gradients(reading.softmax, x, i)) for i in targets(n)]
         norm = _mean([binned(norms, i) for i, norms, _ in pairs])
-        floor = _mean([binned(floors, i) for i, _, floors in pairs])
-        least = [(a / b)[b > _NO_FLOOR * b.nan_to_num().max()].min() for _, a, b in pairs]
-        (ratio,) = _numbers(torch.stack(least).min()[None])
+        ratios = torch.cat([(a / b)[b > _NO_FLOOR * b.nan_to_num().max()] for _, a, b in pairs])
+        floor, ratio = None, None
+        if len(ratios):  # else no value map has a second singular value
+            floor = _mean([binned(floors, i) for i, _, floors in pairs])
+            (ratio,) = _numbers(ratios.min()[None])
         return {"distance": edges, "norm": norm, "floor": floor, "ratio": ratio, "exact": True}
     if reading.F is None:
         return None

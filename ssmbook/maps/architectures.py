@@ -53,10 +53,11 @@ def zoo(
     """One instance of every architecture of the book, by name, in the order of the chapter's table.
 
     d, p: widths in and out (maps that keep the width, and sums with them, are built with d alone); n: the
-    longest sequence the learned relative bias must serve; H, head_width: of the attention side; N:
-    states, even. Every map draws its parameters, in ``dtype`` on ``device``, from a generator of its own,
-    seeded by one number from ``generator`` and by the map's name: another map more or less changes no other.
-    Returns name -> map. Raises ``ValueError``/``TypeError`` for bad sizes. Introduced in *zoo*.
+    longest sequence the learned relative bias must serve; H, head_width: of the attention side (2
+    heads of width 3); N: states, even (4). Every map draws its parameters, in ``dtype`` on ``device``, from a
+    generator of its own, seeded by one number from ``generator`` and by the map's name: another map more or
+    less changes no other. Returns name -> map. Raises ``ValueError``/``TypeError`` for bad sizes. Introduced
+    in *zoo*.
 
     >>> layers, x = zoo(4, 4, 9), torch.randn(9, 4, dtype=torch.float64)
     >>> [layers[name].interaction(x).interaction_rank() for name in ("attention", "SSD", "convolution")]

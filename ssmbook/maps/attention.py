@@ -53,7 +53,7 @@ class Attention(HeadMap):
             check_shape("bias", bias, "H L", {"H": H})
             check_finite("bias", bias, meta_ok=True)
             self._check_alike("bias", bias)
-            self.bias = nn.Parameter(bias.detach().clone())
+            self.bias = nn.Parameter(bias.clone())
 
     @classmethod
     def from_transformers(cls, mixer: nn.Module) -> Attention:

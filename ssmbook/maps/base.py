@@ -153,7 +153,7 @@ class RecurrentMap(SequenceMap):
         for x_t in x.unbind(-2):
             y_t, state = self._step(x_t, state)
             outputs.append(y_t)
-        return stack_tokens(outputs, x.new_zeros(*batch_shape, 0, self.p)), state
+        return stack_tokens(outputs, x.new_empty(*batch_shape, 0, self.p)), state
 
     def _check_state(self, state: Tensor, batch_shape: Sequence[int]) -> None:
         wanted = self.initial_state(batch_shape)

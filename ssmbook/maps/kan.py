@@ -13,9 +13,9 @@ from ssmbook.operators import PointwiseOperator
 class KAN(SequenceMap):
     """Kolmogorov-Arnold layer, y_i[a] = sum_b phi_ab(x_i[b]), with piecewise-linear edges and phi_ab(0) = 0.
 
-    d, p: widths in and out; grid: number of linear pieces, odd, so that 0 lies inside the middle one; reach
-    > 0: the pieces split [-reach, reach] evenly and the outer two go on for ever. Parameter ``slopes`` (p,
-    d, grid). W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
+    d, p: widths in and out; grid: number of linear pieces (5), odd, so that 0 lies inside the middle one;
+    reach > 0 (2): the pieces split [-reach, reach] evenly and the outer two go on for ever. Parameter
+    ``slopes`` (p, d, grid). W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
     Left out (core): the SiLU branch beside each spline and splines of higher order (`liu2024kan`).
     Raises ``ValueError``/``TypeError`` for a bad grid or reach. Introduced in *zoo*.
 

@@ -36,7 +36,7 @@ class LTISSM(RecurrentMap):
         super().__init__(system.d, system.p)
         self.N = system.N
         for name, matrix in zip("ABCD", system, strict=True):
-            copied = None if matrix is None else nn.Parameter(matrix.detach().clone())
+            copied = None if matrix is None else nn.Parameter(matrix.clone())
             self.register_parameter(name, copied)
 
     @property
@@ -57,7 +57,7 @@ class LTISSM(RecurrentMap):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> LTISSM:
-        """A random system with spectral radius rho: independent normal entries, A rescaled.
+        """A random system with spectral radius rho, 0.9 unless said: independent normal entries, A rescaled.
 
         d, p: widths in and out; N: states; rho >= 0; skip: also draw a D. Raises
         ``ValueError``/``TypeError`` for bad sizes or rho. Introduced in *zoo*.

@@ -73,6 +73,7 @@ def test_transport_norms_are_the_norms_of_the_products():
     for tau in range(9):
         product = product @ (slopes[8 - tau][:, None] * layer.A).detach()
         assert float(logs[tau]) == pytest.approx(float(torch.linalg.svdvals(product)[0].log()), rel=1e-10)
+    assert flow.transport_norms(slopes[:0].detach(), layer.A.detach()).shape == (0,)
 
 
 def test_linear_recurrence_has_the_lag_operators_for_gradient():
@@ -165,6 +166,13 @@ def test_highway_input_keeps_its_share_of_every_singular_value(n, c, rank):
         assert bool((torch.linalg.svdvals(J) >= c * sigma - 1e-12 * sigma[0]).all())
 
 
+def test_a_map_that_drops_some_coordinates_has_a_highway_too():
+    M = torch.diag(torch.tensor([1.0, 0.0, 2.0], dtype=F64))
+    x = flow.highway_input(M, 5, 0.9, generator=torch.Generator().manual_seed(0))
+    margin = (x[0] - x[1]) @ M @ x[1]  # of the last token's logit for the first over that for another
+    assert float(margin) == pytest.approx(math.log(4) + math.log(9)) and x[0, 1] == x[1, 1]
+
+
 def _head(first, others, W_Q, W_K, V):
     """One causal softmax head, written out."""
     x = torch.cat([first[None], others])
@@ -193,13 +201,19 @@ def test_rnn_slopes_are_derivative_and_chord():
         lambda: flow.place_match(randn(5, 3), 0),
         lambda: flow.place_source(randn(5, 1), 2),
         lambda: flow.gated_reader(3, pre_activation=math.inf),
+        lambda: flow.gated_reader(1, pre_activation=0.0),  # no channel beside the flag
         lambda: flow.placed_profile(lambda x: x, lambda tau: randn(4, 2), []),
         lambda: flow.linear_recurrence(System(randn(3, 3), randn(2, 1), randn(1, 3))),
         lambda: flow.linear_recurrence(System(*(randn(2, 2) for _ in "ABCD"))),
+        lambda: flow.linear_recurrence(System(*(randn(5, 2, 2) for _ in "ABC"))),
         lambda: flow.highway_input(torch.zeros(3, 3, dtype=F64), 5, 0.5),
         lambda: flow.highway_input(randn(3, 3), 5, 1.0),
+        lambda: flow.highway_input(randn(3, 3), 5, 0.0),
+        lambda: flow.highway_input(math.nan * randn(3, 3), 5, 0.5),
         lambda: flow.rnn_slopes(RNN(2, 2, N=3, activation="relu", dtype=F64), randn(4, 2)),
+        lambda: flow.rnn_slopes(RNN(2, 2, N=3, dtype=F64), math.nan * randn(4, 2)),
         lambda: flow.transport_norms(randn(5, 3), randn(4, 4)),
+        lambda: flow.transport_norms(math.nan * randn(5, 3), randn(3, 3)),
     ],
 )
 def test_bad_input_is_refused(call):

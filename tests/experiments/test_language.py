@@ -1,6 +1,8 @@
 """Language models of characters: the text, equal sizes, training, and weights that another reader reads."""
 
 import math
+import re
+from pydoc_data.topics import topics
 
 import pytest
 import torch
@@ -14,8 +16,10 @@ from ssmbook.experiments.weights import load, save
 def test_the_text_and_its_shuffled_control():
     text, shuffled = language.manual(), language.manual(shuffled=1)
     assert len(text.train) > 8 * len(text.held_out) > 100_000
-    words = "".join(chr(32 + code) for code in text.train.tolist())
-    assert "statement" in words and "  " not in words and int(text.train.max()) < language.CHARACTERS
+    whole = " ".join(" ".join(topics[name].split()) for name in sorted(topics))
+    words = "".join(chr(32 + code) for code in torch.cat([*text]).tolist())
+    assert words == re.sub("[^ -~]", "\x7f", whole) and "  " not in words
+    assert 0 <= len(text.held_out) - len(whole) / 10 < 1  # the last tenth
     for part, other in zip(text, shuffled, strict=True):
         assert torch.equal(part.sort()[0], other.sort()[0]) and not torch.equal(part, other)
 
@@ -32,6 +36,8 @@ def test_models_of_one_size_that_see_no_later_character():
             assert torch.allclose(net(codes)[:, :-1], net(changed)[:, :-1], atol=1e-5)
     kinds = [layer.kind for layer in lens.layers(language.build("hybrid").eval())]
     assert kinds == ["SSD", "Attention", "SSD", "Attention"]
+    layers = lens.layers(language.trained("attention"))  # ready to be read: not in training mode
+    assert all(layer.module.alibi for layer in layers)
 
 
 def test_bits_of_a_model_that_knows_nothing():
@@ -54,7 +60,7 @@ def test_training_learns_what_repeats():
 
 def test_weights_of_both_dtypes_and_another_reader(tmp_path):
     path = tmp_path / "a.safetensors"
-    kept = {"a.b": torch.randn(3, 2).half(), "c": torch.randn(()), "d": torch.zeros(0, 4)}
+    kept = {"a.b": torch.nn.Parameter(torch.randn(3, 2).half()), "c": torch.randn(()), "d": torch.zeros(0, 4)}
     save(kept, path, {"command": "a command"})
     found, notes = load(path)
     assert notes == {"command": "a command"} and list(found) == list(kept)
@@ -77,9 +83,7 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
     net = language.build("SSD", layers=1, parameters=20_000)
     net.load_state_dict(weights)
     again = _language._measured(net, _language._windows(language.manual().held_out, small["n"]))
-    assert (
-        again["bits"] == pytest.approx(found["held out"], rel=1e-6) == pytest.approx(found["trained"]["bits"])
-    )
+    assert found["held out"] == found["trained"]["bits"] == pytest.approx(float(again["bits"]), rel=1e-6)
     (layer,) = found["trained"]["layers"]
     assert len(layer["permuted"]["0.1"]) == _language.READ
     assert layer["counts"] == again["layers"][0]["counts"] and layer["H"] == 8 and layer["miss"] < 1e-10

@@ -93,6 +93,15 @@ def test_a_short_distance_is_learned_and_a_long_one_is_not():
     assert math.isclose(float(far["weight"][0]), 0.8**60, rel_tol=1e-3)
 
 
+@pytest.mark.parametrize(("optimizer", "rate"), [("SGD", 0.05), ("Adam", 0.01)])
+def test_without_options_training_is_the_documented_one(optimizer, rate):
+    said = {"rho": 0.9, "optimizer": optimizer, "rate": rate, "loud": 1.0, "seeds": 8}
+    left_out = {} if optimizer == "SGD" else {"optimizer": "Adam"}
+    wanted = distance.train("LTI", 3, steps=3, batch=4, **said)
+    for key, value in distance.train("LTI", 3, steps=3, batch=4, **left_out).items():
+        assert torch.equal(value, wanted[key]), key
+
+
 def test_bad_input():
     for given, words in (
         ({"layer": "RNN"}, "layer must be one of"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import F64, like
 
+from ssmbook.experiments import learning_heads
 from ssmbook.experiments.learning_heads import _fitted, draw_teacher, population_error, train_heads
 from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import LagOperator
@@ -76,6 +77,7 @@ def test_students_land_on_the_floor(k, d, p, n):
     A, B, C, _ = draw_teacher(k, d, p, n, **like(k))
     M = System(A, B, C).lags(n)
     trained = train_heads(M, range(k + 3), seeds=3, generator=torch.Generator().manual_seed(0))
+    assert len(trained.steps) == 40 and trained.steps[[0, -1]].tolist() == [0, 2000]
     floor = head_floor(M)
     for H in range(k + 3):
         errors = trained.errors_of(H)
@@ -119,6 +121,16 @@ def test_training_keeps_dtype_and_its_input():
     assert torch.equal(M, before) and trained.alpha.dtype == trained.error.dtype == torch.float32
     untrained = train_heads(M, [1], seeds=1, steps=0)
     assert untrained.steps.tolist() == [0] and untrained.history.shape == (1, 1)
+
+
+def test_as_many_systems_are_drawn_as_attempts_were_allowed(monkeypatch):
+    real, drawn = learning_heads.random_stable, []
+    monkeypatch.setattr(
+        learning_heads, "random_stable", lambda *given, **how: drawn.append(1) or real(*given, **how)
+    )
+    with pytest.raises(ValueError, match="the best of 3 draws"):
+        draw_teacher(4, 2, 2, 9, least_share=0.9, attempts=3)
+    assert len(drawn) == 3
 
 
 BAD = [

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from helpers import F64
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ssmbook.experiments import _data
 from ssmbook.experiments._learning_heads import TEACHERS, _spectrum, conditioned_system
@@ -37,6 +38,27 @@ def test_the_step_on_samples_is_the_gradient_of_their_error():
     y = torch.einsum("sijpd,sbjd->sbip", blocks.unflatten(1, (n, n)).unflatten(3, (p, d)), x)
     (wanted,) = torch.autograd.grad(y.square().sum() / (2 * batch), blocks)
     assert torch.allclose(got, wanted, rtol=1e-10)
+
+
+def test_a_descent_warms_up_decays_and_cuts_its_gradients():
+    """Over a tenth of the steps up to the rate, then down to nothing; no gradient is longer than 1."""
+    model, rates, sizes = torch.nn.Linear(3, 1), [], []
+
+    def watch(optimizer, *_):
+        rates.append(optimizer.param_groups[0]["lr"])
+        sizes.append(float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()))
+
+    handle = register_optimizer_step_pre_hook(watch)
+    try:
+        losses = _data.descend(
+            model, lambda: 100 * model(torch.ones(1, 3)).square().sum(), steps=100, rate=0.2
+        )
+    finally:
+        handle.remove()
+    assert len(losses) == 100 and not losses[0].requires_grad and losses[-1] < losses[0]
+    assert rates.index(max(rates)) in (9, 10) and max(rates) == pytest.approx(0.2, rel=0.01)
+    assert rates[0] < 0.01 and rates[-1] < 0.001 and sorted(rates[10:], reverse=True) == rates[10:]
+    assert max(sizes) == pytest.approx(1, rel=1e-4)
 
 
 def test_the_rows_of_single_precision_lags_are_compared_in_double():

@@ -1,10 +1,21 @@
 """What the committed numbers start from is drawn again: systems, floors, laws, students before training."""
 
+import inspect
+
 import pytest
 import torch
 from helpers import F64
 
-from ssmbook.experiments import _gradient_flow, _learning_heads, _tasks
+from ssmbook.experiments import (
+    _gradient_flow,
+    _learning_heads,
+    _tasks,
+    language,
+    learning_distance,
+    learning_heads,
+    students,
+    tasks,
+)
 from ssmbook.experiments.__main__ import experiment
 from ssmbook.experiments._runs import plain
 from ssmbook.experiments.results import NAMES, measurement
@@ -27,6 +38,32 @@ def test_the_commands_of_today_would_measure_what_is_committed():
         assert set(small) == set(kept.settings)
         for key in (key for key in small if key.endswith("steps")):
             assert small[key] < kept.settings[key], key
+
+
+def test_a_small_run_does_a_few_jobs_of_every_kind():
+    jobs = {name: list(experiment(name).jobs(experiment(name).settings("small"))) for name in NAMES}
+    assert jobs["gradient-flow"] == ["slopes", "SGD, LTI 0.8", "Adam, LTI 0.8"]
+    assert len(jobs["language"]) == 2 * len(language.MODELS)  # as it is and shuffled, of one seed
+    assert len(jobs["tasks"]) == 1 + 4 * 2 * 2  # the controls; four tasks of two models, shuffled too
+    classes = [f"{kind}, {name}" for name in students.class_systems() for kind in students.CLASSES]
+    last = ["pairwise", "data 64", "spectrum"]
+    assert jobs["learning-heads"] == ["teacher 0", "teacher 1", "shuffled target", *classes, *last]
+
+
+BOOKS = [
+    (tasks.build, "tasks", ("d", "parameters")),
+    (tasks.train, "tasks", ("batch",)),
+    (language.build, "language", ("d", "layers", "parameters")),
+    (learning_distance.train, "gradient-flow", ("steps", "batch")),
+    (learning_heads.train_heads, "learning-heads", ("seeds", "steps")),
+    (students.fit_class, "learning-heads", ("seeds",)),
+]
+
+
+@pytest.mark.parametrize(("function", "name", "keys"), BOOKS, ids=lambda part: getattr(part, "__name__", ""))
+def test_without_options_the_sizes_are_those_of_the_committed_runs(function, name, keys):
+    defaults, full = inspect.signature(function).parameters, measurement(name).settings
+    assert {key: defaults[key].default for key in keys} == {key: full[key] for key in keys}
 
 
 def test_distances_grow_until_two_in_a_row_fail(monkeypatch):

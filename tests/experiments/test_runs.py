@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 
 import pytest
 import torch
@@ -120,13 +121,19 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "experiment", lambda name: counted(calls))
     assert command.main(["four", "--out", str(path)]) == 0
     assert json.loads(path.read_text())["command"] == "python -m ssmbook.experiments four --size small"
-    assert "0 of 4 in 0:00: a" in capsys.readouterr().err  # since this run began
-    assert command.main(["four", "--out", str(path)]) == command.REFUSED
+    said = capsys.readouterr()
+    assert "0 of 4 in 0:00: a" in said.err and said.out == f"{path}\n"  # since this run began
+    assert command.main(["four", "--out", str(path)]) == command.REFUSED == 2  # as argparse does
     assert "--overwrite" in capsys.readouterr().err
     assert command.main(["four", "--out", str(path), "--overwrite"]) == 0
     monkeypatch.setattr(command, "experiment", lambda name: counted(calls, fail_at="b"))
-    assert command.main(["four", "--out", str(path), "--overwrite"]) == command.INTERRUPTED
+    assert command.main(["four", "--out", str(path), "--overwrite"]) == 128 + signal.SIGINT
     assert list(Results.load(path).results) == ["a"]
+    assert "stopped: what is done is kept in" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "experiment", lambda name: counted(calls))
+    assert command.main(["four", "--size", "full"]) == 0
+    assert Results.load(tmp_path / "four-full.json").size == "full"
 
 
 def test_an_unknown_experiment(capsys):

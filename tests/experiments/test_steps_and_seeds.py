@@ -87,13 +87,13 @@ def test_equal_seeds_draw_the_same_and_others_do_not(name):
 
 
 SEEDED = {
-    "learning_distance.train": lambda seed: learning_distance.train("LTI", 3, steps=1, seeds=1, seed=seed)[
+    "learning_distance.train": lambda **seed: learning_distance.train("LTI", 3, steps=1, seeds=1, **seed)[
         "error"
     ],
-    "tasks.build": lambda seed: read(tasks.build("attention", d=4, parameters=2_000, longest=32, seed=seed)),
-    "tasks.train": lambda seed: torch.tensor(tasks.train(model(), "recall", 3, steps=1, batch=2, seed=seed)),
-    "language.build": lambda seed: read(
-        language.build("attention", d=8, layers=1, parameters=6_000, seed=seed)
+    "tasks.build": lambda **seed: read(tasks.build("attention", d=4, parameters=2_000, longest=32, **seed)),
+    "tasks.train": lambda **seed: torch.tensor(tasks.train(model(), "recall", 3, steps=1, batch=2, **seed)),
+    "language.build": lambda **seed: read(
+        language.build("attention", d=8, layers=1, parameters=6_000, **seed)
     ),
     "language.train": lambda seed: torch.tensor(
         language.train(spoken(), TEXT, steps=10, batch=2, n=8, rate=1e-3, seed=seed)
@@ -105,9 +105,14 @@ SEEDED = {
 @pytest.mark.parametrize("name", SEEDED)
 def test_equal_numbers_for_a_seed_give_the_same_and_others_do_not(name):
     torch.manual_seed(5)  # what the seed does not decide must not matter
-    first = SEEDED[name](3)
+    first = SEEDED[name](seed=3)
     torch.manual_seed(6)
-    assert torch.equal(first, SEEDED[name](3)) and not torch.equal(first, SEEDED[name](4))
+    assert torch.equal(first, SEEDED[name](seed=3)) and not torch.equal(first, SEEDED[name](seed=4))
+
+
+@pytest.mark.parametrize("name", [*SEEDED][:4])
+def test_without_a_seed_it_is_zero(name):
+    assert torch.equal(SEEDED[name](), SEEDED[name](seed=0))
 
 
 def test_without_a_generator_the_seed_is_zero():

@@ -7,6 +7,7 @@ from scipy.optimize import minimize as foreign
 
 from ssmbook import systems
 from ssmbook.chapters.how_many_heads_really.five_counts import half_plane_floor
+from ssmbook.experiments import students
 from ssmbook.experiments.students import fit_class, minimize
 from ssmbook.heads import sinkless_plateau
 
@@ -32,12 +33,20 @@ def test_each_problem_has_its_own_optimizer():
         assert torch.equal(alone, point)
     assert torch.allclose(together, torch.ones_like(together), atol=1e-10)
     assert (history.diff(dim=0) <= 0).all() and len(history) <= 81
+    assert not (together.requires_grad or history.requires_grad)
 
 
 def test_the_first_step_has_length_one_however_steep():
     start = torch.zeros(2, 2, dtype=F64)
     point, *_ = minimize(lambda z: z @ torch.tensor([300.0, -400.0], dtype=F64), start, steps=1)
     assert torch.allclose(point, torch.tensor([-0.6, 0.8], dtype=F64).expand(2, 2), rtol=1e-15)
+
+
+def test_it_remembers_so_many_steps_and_no_more(monkeypatch):
+    real, seen = students._two_loops, []
+    monkeypatch.setattr(students, "_two_loops", lambda g, pairs: seen.append(len(pairs)) or real(g, pairs))
+    minimize(banana, torch.zeros(1, 2, dtype=F64), steps=students.MEMORY + 4)
+    assert seen == [*range(students.MEMORY), *[students.MEMORY] * 4]
 
 
 def test_against_another_implementation():
@@ -100,5 +109,6 @@ def test_bad_input(rotation):
     ):
         with pytest.raises(ValueError, match=words):
             fit_class(**{"M": rotation, "H": 1, "kind": "sink", **change})
-    with pytest.raises(ValueError, match="start must"):
-        minimize(banana, torch.full((1, 2), torch.nan))
+    for start in (torch.full((1, 2), torch.nan), torch.zeros(2)):
+        with pytest.raises(ValueError, match="start must"):
+            minimize(banana, start)

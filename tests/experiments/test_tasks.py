@@ -78,6 +78,13 @@ def test_training_is_repeatable_and_learns_what_is_easy():
     assert found[0] == found[1] and found[0][1] > 0.9
 
 
+@pytest.mark.parametrize(("steps", "last"), [(1, 1), (19, 1), (20, 2), (100, 10)])
+def test_the_final_loss_is_the_mean_of_the_last_tenth(monkeypatch, steps, last):
+    monkeypatch.setattr(tasks, "descend", lambda *given, steps, rate: torch.arange(steps) ** 2.0)
+    wanted = sum(step**2 for step in range(steps)[-last:]) / last
+    assert tasks.train(None, "recall", 3, steps=steps) == pytest.approx(wanted)
+
+
 def test_a_run_that_diverges_is_reported_and_not_drawn():
     net = tasks.build("attention", d=16, parameters=9_000)
     loss = tasks.train(net, "copying", 2, steps=8, rate=1e30)

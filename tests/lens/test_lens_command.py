@@ -1,5 +1,6 @@
 """The command, run on saved models: progress, memory, an interruption, and everything that it refuses."""
 
+import hashlib
 import os
 import socket
 import sys
@@ -65,6 +66,7 @@ def test_a_saved_hybrid(folder, numbers, tmp_path, capsys):
     found = lens.Report.from_json(out / "report.json")
     assert found.model == str(folder) and len(found.layers) == 2
     assert found.settings["text"] == "ids.txt" and found.settings["texts"] == 4
+    assert len(found.settings["tokens_sha256"]) == 16 and None not in found.notes
     # a finished report stays
     before = (out / "report.json").read_bytes()
     assert run(folder, "--ids", numbers, "--tokens", 16, "--out", out) == 2
@@ -72,7 +74,9 @@ def test_a_saved_hybrid(folder, numbers, tmp_path, capsys):
     assert run(folder, "--ids", numbers, "--tokens", 24, "--out", out) == 2
     assert "has other settings, versions or text" in capsys.readouterr().err
     assert (out / "report.json").read_bytes() == before
-    assert run(folder, "--ids", numbers, "--tokens", 24, "--out", out, "--overwrite", "--no-gradient") == 0
+    again = ("--overwrite", "--no-gradient", "--note", "of the alphabet")
+    assert run(folder, "--ids", numbers, "--tokens", 24, "--out", out, *again) == 0
+    assert "of the alphabet" in lens.Report.from_json(out / "report.json").notes
     assert run("--compare", out / "report.json", out / "report.json") == 0
     assert "layers.0.mamba" in capsys.readouterr().out
 
@@ -111,6 +115,9 @@ def test_text_is_cut_by_the_models_own_tokenizer(spoken, tmp_path, capsys):
     assert ([WORDS[i] for i in before], [WORDS[i] for i in after]) == (["[CLS]"], ["[SEP]"])
     with pytest.raises(ValueError, match="tokens must be more than the 8 that the tokenizer adds; got 8"):
         _load.windows([1] * 7, inner, [2], tokens=8, texts=None)
+    assert _load.windows([1] * 7, inner, [], tokens=8, texts=2).tolist() == [[1] * 7 + [i] for i in inner[:2]]
+    many = _load.windows([], [*range(90)], [], tokens=10, texts=None)
+    assert many.tolist() == [[*range(10 * t, 10 * t + 10)] for t in range(4)]  # four, where there are more
     cut = _load.windows(before, inner, after, tokens=8, texts=None)
     assert ["".join(WORDS[i] for i in row) for row in cut] == ["[CLS]abcdef[SEP]", "[CLS]ghijkl[SEP]"]
     assert run(spoken, "--text", text, "--tokens", 10, "--layers", 1, "--no-permuted") == 0
@@ -198,6 +205,26 @@ def test_a_report_that_does_not_fit_is_not_begun(folder, numbers, monkeypatch, c
     assert "memory must hold about 0.5 GB; got 0.0 GB free: fewer --tokens" in capsys.readouterr().err
 
 
+def test_what_is_not_said_to_be_free_is_not_asked_for(monkeypatch, build, ids, capsys):
+    model = build("gpt2")
+    left, texts = lens.layers(model), [ids(9)]
+    for free in (None, _memory.bytes_needed(model, left, 1, 9)):  # unknown; exactly enough
+        monkeypatch.setattr(command, "bytes_free", lambda free=free: free)
+        command._announce(model, left, texts)
+        assert ("free" in capsys.readouterr().err) is (free is not None)
+
+
+def test_weights_are_told_apart_by_the_bytes_of_their_files_in_order_of_name(tmp_path, monkeypatch):
+    files = {"b.bin": b"two", "a.safetensors": b"one", "c.safetensors": b"three", "config.json": b"{}"}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    wanted = hashlib.sha256(b"onetwothree").hexdigest()[:16]
+    assert _load.weights_digest(tmp_path) == wanted
+    real = _load.Path.glob
+    monkeypatch.setattr(_load.Path, "glob", lambda self, what: reversed(sorted(real(self, what))))
+    assert _load.weights_digest(tmp_path) == wanted
+
+
 def test_tokens_longer_than_the_model_allows(build, numbers, tmp_path, capsys):
     model = build("gpt2")
     model.config.n_positions = 32
@@ -205,6 +232,7 @@ def test_tokens_longer_than_the_model_allows(build, numbers, tmp_path, capsys):
     model.save_pretrained(tmp_path / "short")
     assert run(tmp_path / "short", "--ids", numbers, "--tokens", 33) == 2
     assert "inputs must have at most 32 tokens, what the model allows; got 33" in capsys.readouterr().err
+    assert run(tmp_path / "short", "--ids", numbers, "--tokens", 32, "--layers", 0, "--no-gradient") == 0
 
 
 @pytest.mark.parametrize(

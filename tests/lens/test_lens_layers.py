@@ -40,6 +40,7 @@ def test_layers_of_any_module_and_a_mixer_alone(build, ids):
         gap = (frozen.W.apply(x.double()) + frozen.offset - wanted).abs().max()
         assert float(gap) < 1e-5 * float(wanted.abs().max())
     assert lens.layers(layer.module)[0].model is mixer
+    assert repr(layer) == "MixingLayer(name='', family='selective SSM')"  # its weights are no line to read
 
 
 def test_the_maps_of_the_book_stand_under_the_lens_too():
@@ -54,6 +55,40 @@ def test_the_maps_of_the_book_stand_under_the_lens_too():
         frozen = lens.operator(layer, x)
         assert layer.family == "map of the book" and frozen.miss() < 1e-12
         assert torch.equal(frozen.W.to_dense(), layer.module.interaction(frozen.x).to_dense())
+
+
+def test_the_models_own_arguments_are_inputs_too(build, ids):
+    model, text = build("llama"), ids(1, 9)
+    layer = lens.layers(model)[1]
+    given = {"input_ids": text, "attention_mask": torch.ones_like(text), "use_cache": True}
+    found, wanted = lens.operator(layer, given), lens.operator(layer, text)
+    assert found.W.batch_shape == (1,) and torch.equal(found.W.to_dense(), wanted.W.to_dense())
+    assert given["use_cache"] is True  # left as it was
+
+
+def test_layers_that_look_at_another_text_are_left_out():
+    parts = {name: maps.SSD(4, 4, H=1, head_width=2, N=3) for name in ("own", "cross", "encoder_attn")}
+    assert [layer.name for layer in lens.layers(nn.ModuleDict(parts))] == ["own"]
+
+
+def test_a_mixer_by_name_that_has_no_parameters_is_no_layer():
+    plain = type("FlashAttention", (nn.Module,), {})
+    model = nn.ModuleDict({"mixer": maps.SSD(4, 4, H=1, head_width=2, N=3), "kernel": plain()})
+    assert [layer.name for layer in lens.layers(model)] == ["mixer"]
+
+
+def test_the_miss_is_relative_to_the_largest_output_and_absolute_where_there_is_none():
+    W = FactorizedOperator(torch.eye(4, dtype=F64)[None], torch.eye(2, dtype=F64)[None])
+    x = torch.randn(4, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    for size in (1e-6, 1.0, 1e6):
+        assert lens.Frozen(W, 1.25 * size * x, size * x).miss() == pytest.approx(0.25)
+    assert lens.Frozen(W, x, 0 * x).miss() == float(x.abs().max())
+
+
+def test_float32_is_allowed_its_rounding():
+    W, x = FactorizedOperator(torch.ones(1, 4, 4), torch.ones(1, 2, 2)), torch.ones(4, 2)
+    assert lens.Frozen(W, x, x).tolerance == lens.Frozen(W, x, x.double(), casts=True).tolerance == 1e-5
+    assert lens.Frozen(W, x, x.double()).tolerance == 1e-10
 
 
 @pytest.mark.parametrize("family", ["bert", "jamba", "mamba2", "recurrent_gemma", "qwen3_next"])
@@ -113,7 +148,7 @@ def test_an_unknown_mixer_is_named_with_the_lines_that_register_one(families):
 
 
 def test_a_reader_that_is_wrong_is_refused_with_its_miss(families):
-    @lens.register("GatedMixer")
+    @lens.register("GatedMixer", family="gates")
     def read(mixer, call):
         n = call.x.shape[-2]
         alpha = torch.ones(1, n, n, dtype=F64).tril()
@@ -121,6 +156,7 @@ def test_a_reader_that_is_wrong_is_refused_with_its_miss(families):
         return lens.Reading(lens.Frozen(W, x=call.x, y=mixer(call.x)))
 
     x = torch.randn(1, 6, 3, generator=torch.Generator().manual_seed(0))
+    assert [layer.family for layer in lens.layers(GatedMixer())] == ["gates"]
     with pytest.raises(ValueError, match=r"exactly, y == W x \+ offset to 1e-10; got a relative miss of"):
         lens.operator(GatedMixer().eval(), x)
 
@@ -261,6 +297,7 @@ def test_inputs_that_cannot_be_read(build, ids):
             ValueError,
             "inputs, the input of layers.0.self_attn, must be finite; got 120",
         ),
+        (torch.zeros(5, 24) + 0j, TypeError, "inputs must be a floating-point torch.Tensor; got dtype"),
         (torch.zeros(5, 23), ValueError, "inputs must suit LlamaModel; its forward pass said RuntimeError"),
         (ids(9) + 9999, ValueError, "inputs must suit LlamaModel; its forward pass said IndexError: index"),
     ]
@@ -346,5 +383,6 @@ def test_a_layer_is_called_again_without_the_states_of_earlier_calls():
     x, mask = torch.randn(1, 3, 4), (True, False, True)
     given = {"mask": mask, "past_key_values": object(), "cache_params": object()}
     assert _capture._as_call("mixer", (x,), given, False).kwargs == {"mask": mask}
+    assert lens.Call((x,), {}, 0).one(x) is x  # a batch, unless said otherwise
     call = _capture._as_call("mixer", (), {"hidden_states": x, "use_cache": True}, False)
     assert call.x is not x and torch.equal(call.x, x) and call.kwargs["use_cache"] is False

@@ -9,8 +9,9 @@ from ssmbook._count import Count
 from ssmbook.gradients import gradient_profile, jacobian_blocks
 from ssmbook.lens import _gradient, _layers, _measure
 from ssmbook.lens._capture import capture
+from ssmbook.lens._frozen import Softmax
 from ssmbook.maps import Attention, SelectiveSSM
-from ssmbook.operators import DenseOperator, FactorizedOperator, SpectrumBounds
+from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator, SpectrumBounds
 
 N = 12
 
@@ -49,6 +50,77 @@ def test_gradients_of_softmax_heads_are_those_of_autograd(family, target, build,
         alpha = read.core.W.alpha[:, target]
         second = torch.linalg.svdvals(read.core.W.V)[:, 1]
         assert torch.allclose(floors[:, others], (alpha * second[:, None])[:, others], rtol=1e-9)
+
+
+def softmax_reading(W_O, W_V, x, logits):
+    """Heads whose softmax weights are the same for all tokens x, as a reader gives them."""
+    alpha = logits.softmax(-1).expand(len(W_V), *logits.shape[-2:])
+    W = FactorizedOperator(alpha, W_O @ W_V)
+    softmax = Softmax(W_V, W_O, W_V.new_zeros(W_V.shape[:2]), lambda x: alpha + 0 * x.sum())
+    return lens.Reading(lens.Frozen(W, x, W.apply(x)), softmax=softmax)
+
+
+@pytest.mark.parametrize(("size", "counts"), [(1e-8, True), (1e-11, False)])
+def test_a_floor_that_is_rounding_beside_another_decides_no_ratio(size, counts):
+    """A wide gap between the singular values of a large head, none in that of a small one."""
+    V = torch.stack([torch.diag(torch.tensor([10.0, 1.0], dtype=F64)), size * torch.eye(2, dtype=F64)])
+    large, small, both = (
+        _measure.gradient_against(
+            softmax_reading(torch.eye(2, dtype=F64).expand_as(part), part, randn(16, 2), V.new_zeros(16, 16)),
+            0,
+        )["ratio"]
+        for part in (V[:1], V[1:], V)
+    )
+    assert (large, small) == (10, 1) and both == (small if counts else large)
+
+
+def test_heads_without_a_second_singular_value_have_no_floor():
+    read = softmax_reading(randn(2, 3, 1), randn(2, 1, 3, seed=1), randn(16, 3), randn(16, 16, seed=2))
+    found = _measure.gradient_against(read, 0)
+    assert found["floor"] is None and found["ratio"] is None and found["exact"]
+    assert len(found["norm"]) == 2 and min(found["norm"][0]) > 0
+
+
+def test_a_weight_of_one_on_another_token_passes_its_value_map_whole():
+    logits = torch.zeros(16, 16, dtype=F64)
+    logits[:, 3] = 1e4
+    read = softmax_reading(randn(1, 3, 2), randn(1, 2, 3, seed=1), randn(16, 3), logits)
+    sizes, floors = _gradient.head_gradients(read.softmax, read.core.x, 14)
+    sigma = torch.linalg.svdvals(read.core.W.V[0])
+    assert sizes[0, :14].tolist() == pytest.approx([0.0] * 3 + [float(sigma[0])] + [0.0] * 10)
+    assert float(floors[0, 3]) == pytest.approx(float(sigma[1]))
+
+
+def test_targets_are_of_the_second_half_up_to_the_last_but_one():
+    assert _gradient.targets(8) == [4, 6] and _gradient.targets(256) == [128, 192, 254]
+
+
+@pytest.mark.parametrize(("H", "many"), [(64, False), (65, True)])
+def test_more_than_64_heads_are_summed_up(H, many):
+    texts = [{"first": torch.linspace(0, 1, H)}] * 2
+    heads, quantiles = _measure._heads(texts)
+    assert quantiles is many and len(heads["first"]) == (11 if many else H)
+    assert heads["first"][0] == 0 and heads["first"][-1] == 1
+
+
+@pytest.mark.parametrize(("d", "wide"), [(512, False), (513, True)])
+def test_more_than_512_channels_are_wide(d, wide):
+    channels = DenseOperator(torch.ones(d, 1, 1, 1, 1))
+    assert _measure._wide(DiagonalOperator(channels)) is wide
+    assert not _measure._wide(FactorizedOperator(torch.ones(1, 1, 1), torch.ones(1, d, d)))
+
+
+@pytest.mark.parametrize(("missing", "sink"), [(1e-7, False), (1e-5, True)])
+def test_what_float32_rounds_off_a_row_is_no_sink(missing, sink):
+    rows = (1 - missing) * torch.eye(9, dtype=F64)[None, ..., None, None]
+    assert ("outside" in _measure.head_statistics(DenseOperator(rows), softmax=True)) is sink
+    assert "outside" not in _measure.head_statistics(DenseOperator(rows), softmax=False)
+
+
+def test_the_leading_singular_values_are_kept(monkeypatch):
+    monkeypatch.setattr(_measure, "_SPECTRUM", 2)
+    found = _measure.counted(torch.tensor([4.0, 2.0, 1.0], dtype=F64))
+    assert (found.rank, found.spectrum, found.at_most) == (3, [1, 0.5], False)
 
 
 @pytest.mark.parametrize("family", ["mamba", "mamba2", "recurrent_gemma"])
@@ -95,7 +167,7 @@ def test_counts_are_the_fewest_heads_of_the_dense_blocks(build, ids):
     model = build("gpt2", 1)
     texts = [ids(N, seed=s) for s in (0, 1)]
     reads = [reading(model, 1, text)[2] for text in texts]
-    found = _measure.measure(reads, gradient=False)
+    found = _measure.measure(reads, 0, False)
     for t, read in enumerate(reads):
         blocks, x = read.core.W.to_dense(), read.core.x
         root = torch.linalg.cholesky(x.mT @ x / N + 1e-13 * torch.eye(x.shape[-1], dtype=F64))
@@ -119,11 +191,11 @@ def test_planted_heads_are_counted():
     x = randn(9, 6, seed=2)
     W = FactorizedOperator(torch.cat([alpha[:3], alpha[:1]]), torch.cat([V[:3], V[:1]]))
     read = lens.Reading(lens.Frozen(W, x, W.apply(x)))
-    found = _measure.measure([read], gradient=False)
+    found = _measure.measure([read], 0, False)
     # three value maps, two coefficient tables: two heads are enough
     assert found.rank == [2] and found.common == {"0.1": 2, "0.01": 2, "0.001": 2} and read.heads == 4
     dense = lens.Reading(lens.Frozen(DenseOperator(W.to_dense()), x, W.apply(x)))
-    other = _measure.measure([dense], gradient=False)
+    other = _measure.measure([dense], 0, False)
     assert (other.rank, other.counts, other.weighted) == (found.rank, found.counts, found.weighted)
     assert dense.heads == 1 and set(other.heads) == {"first", "distance", "states", "states_1%"}
 
@@ -167,7 +239,7 @@ def test_states_at_the_middle_are_at_most_the_past_future_rank(family, build, id
 @pytest.mark.parametrize("family", ["gpt2", "mamba", "mamba2", "recurrent_gemma"])
 def test_counts_are_those_of_the_operators_own_floor(family, build, ids):
     reads = [reading(build(family), 0, ids(N, seed=seed))[2] for seed in (0, 1)]
-    found = _measure.measure(reads, gradient=False)
+    found = _measure.measure(reads, 0, False)
     for t, read in enumerate(reads):
         W, x = read.core.W, read.core.x
         moments = x.mT @ x / N
@@ -186,18 +258,18 @@ def test_counts_are_those_of_the_operators_own_floor(family, build, ids):
 
 def test_a_wide_layer_is_counted_by_certified_bounds(build, ids, monkeypatch):
     reads = [reading(build("mamba"), 0, ids(N, seed=seed))[2] for seed in (0, 1)]
-    exact = _measure.measure(reads, gradient=False)
+    exact = _measure.measure(reads, 0, False)
     monkeypatch.setattr(_measure, "_WIDE", 40)
-    wide = _measure.measure(reads, gradient=False)
+    wide = _measure.measure(reads, 0, False)
     assert wide.common == {} and wide.heads == exact.heads and not exact.at_most
     assert wide.spectrum[0] == exact.spectrum[0] == 1
     for kept, other in ((wide.counts, exact.counts), (wide.weighted, exact.weighted)):
         assert kept == other
     assert all(a >= b for a, b in zip(wide.rank, exact.rank, strict=True))
     monkeypatch.setattr(_measure, "_SPECTRUM", 2)
-    assert _measure.measure(reads, gradient=False).spectrum == wide.spectrum[:2]
+    assert _measure.measure(reads, 0, False).spectrum == wide.spectrum[:2]
     monkeypatch.setattr(SpectrumBounds, "rank", lambda self: Count(7, 9, "bounds"))  # one of four is open
-    loose = _measure.measure(reads, gradient=False)
+    loose = _measure.measure(reads, 0, False)
     assert loose.at_most and loose.rank == [9, 9] and loose.counts == wide.counts
 
 
@@ -245,6 +317,8 @@ def test_wide_layers_are_summed_up_by_quantiles(build, ids):
 def test_a_layer_that_writes_nothing_has_no_heads_to_count():
     W = FactorizedOperator(torch.zeros(2, 9, 9, dtype=F64), randn(2, 3, 3))
     x = randn(9, 3)
-    found = _measure.measure([lens.Reading(lens.Frozen(W, x, W.apply(x)))], gradient=False)
+    found = _measure.measure([lens.Reading(lens.Frozen(W, x, W.apply(x)))], 0, False)
     assert found.rank == [0] and found.counts["0.001"] == [0] and found.spectrum == []
-    assert _measure.gradient_against(lens.Reading(lens.Frozen(W, x, W.apply(x)))) is None  # no function of x
+    assert (
+        _measure.gradient_against(lens.Reading(lens.Frozen(W, x, W.apply(x))), 0) is None
+    )  # no function of x

@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from bs4 import BeautifulSoup
@@ -42,7 +43,7 @@ def test_every_layer_is_measured_in_order_trained_and_permuted(found, hybrid, id
 
 def test_a_second_report_is_the_same_and_another_seed_permutes_otherwise(found, hybrid, ids):
     again = lens.report(hybrid, ids(2, 24), name="a <hybrid>")
-    assert again.to_dict() == found.to_dict()
+    assert again.to_dict() == found.to_dict() and found.settings["seed"] == 0
     other = lens.report(hybrid, ids(2, 24), seed=1)
     for layer, moved in zip(found.layers, other.layers, strict=True):
         assert layer.trained.counts == moved.trained.counts
@@ -124,6 +125,54 @@ def test_one_figure_a_layer_with_its_numbers_in_words(found):
     for wrong in ("layers.9", 2, True, 1.0):
         with pytest.raises(ValueError, match="layer must be a name or a place among 2 layers"):
             found.figure(wrong)
+
+
+def test_trained_is_solid_and_filled_and_drawn_over_what_is_permuted(found):
+    for place, layer in enumerate(found.layers):
+        energy, heads, gradient = found.figure(place)[0].axes
+        trained, permuted = energy.get_lines()[:2]
+        assert trained.get_linestyle() == "-" and permuted.get_linestyle() not in ("-", "None")
+        for line in (trained, permuted):
+            assert len(line.get_ydata()) > 1 and min(line.get_ydata()) > 1e-6
+        dotted = [line.get_ydata()[0] for line in energy.get_lines()[2:]]
+        assert dotted == [0.1, 0.01, 0.001] and energy.get_ylim()[0] < 0.001 < 1 < energy.get_ylim()[1]
+        assert all(float(tick).is_integer() for tick in energy.get_xticks())
+        below, above = heads.get_lines()
+        for points, measures in ((below, layer.permuted), (above, layer.trained)):
+            assert points.get_xydata()[:, 1].tolist() == measures.heads["first"]
+        assert below.get_markerfacecolor() == "white" != above.get_markerfacecolor()
+        assert heads.get_ylim()[0] < 0 < 1 < heads.get_ylim()[1]
+        bottom, curves = gradient.get_ylim()[0], [line.get_ydata() for line in gradient.get_lines()]
+        assert bottom >= 1e-6 * max(np.nanmax(curve) for curve in curves)
+    titles = [[ax.get_title() for ax in found.figure(place)[0].axes[1:]] for place in (0, 1)]
+    assert titles[0] == ["quantiles of the heads", "gradient (at least)"]
+    assert titles[1] == ["one point a head", "gradient and its floor"]
+    curves = [found.figure(place)[0].axes[2].get_lines() for place in (0, 1)]
+    assert [len(lines) for lines in curves] == [2, 4 + 2 + 1]  # four heads and their floor
+    norms = torch.tensor(found.layers[1].trained.gradient["norm"])
+    for line, wanted in zip(curves[1], [*norms, norms.quantile(0.5, dim=0)], strict=False):
+        assert line.get_ydata().tolist() == pytest.approx(wanted.tolist())
+    assert "floor" in found.figure(1)[1] and "floor" not in found.figure(0)[1]
+
+
+def test_a_layer_alone_and_without_a_name_is_called_by_its_kind(hybrid, ids):
+    mixer = lens.layers(hybrid)[0].module
+    x = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
+    found = lens.report(mixer, x, permuted=False, gradient=False)
+    assert (found.model, found.layers[0].name) == (mixer.__class__.__name__, "")
+    kind = found.layers[0].kind
+    assert found.table().cells[0][0] == kind and lens.compare(found, found).cells[0][0] == kind
+    fig, alt = found.figure(0)
+    assert fig.get_suptitle().startswith(f"{kind}: ") and alt.startswith(f"{kind}: ")
+    assert [len(ax.get_lines()) for ax in fig.axes] == [1 + 3, 1, 0] and not fig.axes[2].axison
+    assert alt.endswith("no gradient taken")
+    page = BeautifulSoup(_html.page(found), "html.parser")
+    assert page.h2.find_next("h2").get_text() == kind and not page.find_all("small")
+
+
+def test_an_inch_of_a_picture_is_96_pixels_of_the_page(found):
+    picture = BeautifulSoup(_html._layer(found.layers[1], 0), "html.parser").img
+    assert (int(picture["width"]), int(picture["height"])) == (round(3.5 * 96), 3 * 96)
 
 
 def test_the_page_needs_nothing_else_and_reads_without_a_mouse_or_a_screen(found, tmp_path):

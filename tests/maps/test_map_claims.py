@@ -62,26 +62,31 @@ def key_side_scalars(G, b, c):
     return table
 
 
+WIDTH = 5
+ONE = {"H": 1, "head_width": WIDTH}
+EYE = torch.eye(WIDTH, dtype=F64)
+
+
 def outer(a, b):
     return a[:, :, None] * b[:, None, :]
 
 
 def linear_attention_row(layer, x, q, k):
-    return torch.eye(4, dtype=F64).expand(len(x), 4, 4), functional.elu(k) + 1, functional.elu(q) + 1
+    return EYE.expand(len(x), -1, -1), functional.elu(k) + 1, functional.elu(q) + 1
 
 
 def retnet_row(layer, x, q, k):
-    return layer.decay[0] * torch.eye(4, dtype=F64).expand(len(x), 4, 4), k, q / 2
+    return layer.decay[0] * EYE.expand(len(x), -1, -1), k, q / WIDTH**0.5
 
 
 def gla_row(layer, x, q, k):
     gate = torch.sigmoid(x @ layer.W_a[0].mT + layer.b_a[0]) ** (1 / layer.temperature)
-    return torch.diag_embed(gate), k, q / 2
+    return torch.diag_embed(gate), k, q / WIDTH**0.5
 
 
 def delta_net_row(layer, x, q, k):
     k, beta = functional.normalize(k), torch.sigmoid(x @ layer.W_beta[0].mT + layer.b_beta)
-    return torch.eye(4, dtype=F64) - beta[:, :, None] * outer(k, k), beta * k, q
+    return EYE - beta[:, :, None] * outer(k, k), beta * k, q
 
 
 def ssd_row(layer, x, q, k):
@@ -91,7 +96,6 @@ def ssd_row(layer, x, q, k):
     return decay[:, :, None] * torch.eye(6, dtype=F64), delta * B, C
 
 
-ONE = {"H": 1, "head_width": 4}
 ROWS = {
     "linear attention": (lambda: maps.LinearAttention(3, 5, **ONE, **like()), linear_attention_row),
     "RetNet": (lambda: maps.RetNet(3, 5, **ONE, **like()), retnet_row),
@@ -110,7 +114,7 @@ def test_each_row_of_the_table_is_the_layer(name):
     keys = None if name == "SSD" else x @ layer.W_K[0].mT
     G, b, c = row(layer, x, queries, keys)
     W_V, W_O = layer.W_V[0], layer.W_O[0]
-    S, y = torch.zeros(4, b.shape[1], dtype=F64), []
+    S, y = torch.zeros(WIDTH, b.shape[1], dtype=F64), []
     for i in range(len(x)):
         S = S @ G[i] + torch.outer(W_V @ x[i], b[i])
         y.append(W_O @ (S @ c[i]))

@@ -85,6 +85,9 @@ def test_normalized_linear_coefficients_sum_to_one_or_are_zero():
     alpha = linear_coefficients(q, k, normalized=True)
     assert torch.isfinite(alpha).all()
     assert torch.equal(alpha[0, 3], torch.zeros(6, dtype=F64))
+    q, k = torch.ones(1, 3, 1, dtype=F64), torch.tensor([2.0, -2.0, 1.0], dtype=F64)[None, :, None]
+    alpha = linear_coefficients(q, k, normalized=True)  # the second row sums to 2 - 2
+    assert alpha[0].tolist() == [[1, 0, 0], [0, 0, 0], [2, -2, 1]]
 
 
 def test_softmax_coefficients_without_and_with_sink():
@@ -110,9 +113,9 @@ def test_secant_slope(name):
     slope = secant_slope(name, z)
     assert torch.isfinite(slope).all()
     close(slope * z, activate(name, z), tol=1e-15)
+    (at_zero,) = torch.autograd.functional.jacobian(partial(activate, name), torch.zeros(1, dtype=F64))
+    assert float(slope[4]) == pytest.approx(float(at_zero), rel=1e-12)
     if name != "relu":
-        (at_zero,) = torch.autograd.functional.jacobian(partial(activate, name), torch.zeros(1, dtype=F64))
-        assert float(slope[4]) == pytest.approx(float(at_zero), rel=1e-12)
         near = secant_slope(name, torch.tensor([1e-8, -1e-8], dtype=F64))
         close(near, slope[4].expand(2), tol=1e-6)
 

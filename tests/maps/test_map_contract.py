@@ -50,6 +50,14 @@ def test_the_zoo_is_what_the_contracts_run_through():
     assert len(NAMES) >= 26 and len(RECURRENT) >= 14
 
 
+def test_without_sizes_the_zoo_has_two_heads_of_three_channels_and_four_states():
+    """Narrower than the tokens of these tests, so that no value map is of full rank by accident."""
+    maps = zoo(5, 5, LENGTH)
+    assert maps["attention"].W_V.shape == maps["RetNet"].W_V.shape == (2, 3, 5)
+    assert maps["convolution"].interaction(torch.zeros(LENGTH, 5).double()).interaction_rank() == 3  # taps
+    assert [maps[name].N for name in ("RNN", "SSD", "LTI SSM", "S4D", "selective SSM, zoh")] == [4] * 5
+
+
 def test_maps_that_differ_in_one_option_are_what_their_names_say():
     maps = zoo(D, P, LENGTH, dtype=torch.float64)
     assert [maps[name].frequency is None for name in ("S4D", "S4D, real")] == [False, True]
@@ -126,7 +134,8 @@ def test_matrices_are_drawn_with_variance_one_over_what_they_sum_over(name):
     m = zoo(40, 50, LENGTH, generator=torch.Generator().manual_seed(1))[name]
     for path, W in m.named_parameters():
         leaf = path.rpartition(".")[2]
-        if leaf.startswith("W_") or leaf == "K":
+        linear = leaf in ("B", "C", "D") and W.ndim == 2  # of a state: A is scaled by its radius
+        if leaf.startswith("W_") or leaf == "K" or linear:
             summed = W.shape[-1] * (W.shape[0] if leaf in ("W_O", "K") else 1)  # over heads, over steps
             assert abs(W.std() * summed**0.5 - 1) < 5 / (2 * W.numel()) ** 0.5, path
 

@@ -118,6 +118,9 @@ def test_kan_edges_are_the_piecewise_linear_functions_of_their_slopes():
     x = torch.tensor([-4.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0], dtype=F64)[:, None]
     wanted = torch.tensor([-31.0, -1.0, -0.5, 0.0, 0.5, 1.0, -1.0, -7.0], dtype=F64)[:, None]
     close(m(x), wanted)
+    default, said = (KAN(2, 2, **given, **like()) for given in ({}, {"grid": 5, "reach": 2.0}))
+    x = tokens(9, 2)
+    close(default(3 * x), said(3 * x))
 
 
 @pytest.mark.parametrize("given, temperature", [({"temperature": 1.0}, 1.0), ({}, 16.0)])
@@ -143,8 +146,15 @@ def test_diagonal_systems_start_from_the_published_poles():
         close(log_lam / m.log_delta.exp()[:, None], poles.expand(3, -1))
 
 
+@pytest.mark.parametrize("given, rho", [({}, 0.9), ({"rho": 0.5}, 0.5), ({"rho": 0}, 0.0)])
+def test_a_random_system_has_the_radius_asked_for(given, rho):
+    m = LTISSM.random(3, 2, N=4, **given, **like())
+    assert float(m.system.spectral_radius()) == pytest.approx(rho)
+
+
 def test_retnet_default_decays_are_the_published_ones():
     m = RetNet(3, 2, H=3, head_width=4, **like())
     assert m.decay.tolist() == [31 / 32, 63 / 64, 127 / 128]
     alpha = m.coefficients(tokens(1, 3).expand(6, 3))
     close(alpha[:, 5, 2] / alpha[:, 5, 5], m.decay**3)
+    assert RetNet(3, 2, H=2, head_width=4, decay=[1, 0.5]).decay.tolist() == [1, 0.5]  # 1 forgets nothing
