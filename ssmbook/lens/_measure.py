@@ -41,8 +41,8 @@ class Measures:
     ``rank``: interaction rank; ``counts[eps]``: fewest heads that leave at most the fraction eps of the
     operator's energy; ``weighted[eps]``: of the output's energy, for inputs with the second moments of that
     text's; ``common[eps]``, ``common_weighted[eps]``: heads with the same value maps for all texts;
-    ``spectrum``: singular values common to the texts, the largest one; ``heads``: "first" (weight on the
-    first token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and
+    ``spectrum``: up to 64 singular values common to the texts, the largest one; ``heads``: "first" (weight on
+    the first token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and
     "states_1%" (rank between past and future at the middle, of causal layers); ``gradient``: see
     ``gradient_against``. Of a layer wider than 512 channels ``common`` is empty, and ``at_most`` says whether
     rank and counts are certified bounds that leave room below.

@@ -10,6 +10,7 @@ import torch
 from ssmbook import lens
 from ssmbook.experiments import _language, language
 from ssmbook.experiments._runs import run
+from ssmbook.experiments.results import measurement
 from ssmbook.experiments.weights import load, save
 
 
@@ -73,10 +74,14 @@ def test_weights_of_both_dtypes_and_another_reader(tmp_path):
 
 
 def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
+    few = language.Text(*(part[:4_000] for part in language.manual()))
+    mixed = language.Text(*(part.roll(7) for part in few))
+    monkeypatch.setattr(language, "manual", lambda shuffled=None: few if shuffled is None else mixed)
     small = {**_language.settings("small"), "models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000}
+    small["seeds"] = 2
     experiment = _language.Experiment("language", lambda size: small, _language.jobs)
     results = run(experiment, "small", tmp_path / "language.json").results
-    assert list(results) == ["SSD, seed 0", "SSD, shuffled text"]
+    assert list(results) == ["SSD, seed 0", "SSD, shuffled text", "SSD, seed 1"]
     found = results["SSD, seed 0"]
     weights, notes = load(tmp_path / "language-SSD-seed-0.safetensors")
     assert notes["command"] == "python -m ssmbook.experiments language --size small"
@@ -87,7 +92,21 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
     (layer,) = found["trained"]["layers"]
     assert len(layer["permuted"]["0.1"]) == _language.READ
     assert layer["counts"] == again["layers"][0]["counts"] and layer["H"] == 8 and layer["miss"] < 1e-10
-    assert results["SSD, shuffled text"]["seed"] == 0 and len(list(tmp_path.glob("*.safetensors"))) == 1
+    control, other = results["SSD, shuffled text"], results["SSD, seed 1"]
+    assert (control["seed"], other["seed"]) == (0, 1) and len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert control["held out"] != control["trained"]["bits"]  # of its own text, and of the real one
+    assert other["held out"] == other["trained"]["bits"]
+
+
+def test_a_layer_is_measured_in_the_form_that_is_committed():
+    net = language.build("selective SSM", layers=1, parameters=20_000)
+    windows = _language._windows(language.manual().held_out[:1_000], 64)
+    (layer,) = _language._measured(net, windows)["layers"]
+    kept = measurement("language").results["selective SSM, seed 0"]["trained"]["layers"][0]
+    assert set(kept) - set(layer) == {"permuted"}
+    for key in ("rank", "spectrum", "states", "distance"):
+        assert len(layer[key]) == len(kept[key]), key
+    assert {eps: len(each) for eps, each in layer["counts"].items()} == {"0.1": 4, "0.01": 4}
 
 
 def test_bad_input():

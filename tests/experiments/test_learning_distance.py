@@ -77,6 +77,15 @@ def test_distractions_are_as_loud_as_asked_for_and_the_flagged_number_stays():
         assert torch.allclose(x[:, :, 1:, 1], loud * drawn[0][0][:, :, 1:, 1])
 
 
+def test_the_error_is_of_1024_new_sequences(monkeypatch):
+    real, drawn = distance.flagged_tokens, []
+    monkeypatch.setattr(
+        distance, "flagged_tokens", lambda *sizes, **how: drawn.append(sizes) or real(*sizes, **how)
+    )
+    distance.train("LTI", 3, steps=1, batch=5, seeds=2)
+    assert drawn[1:] == [(2, 5, 3), (2, 1024, 3)]
+
+
 def test_noise_is_what_stops_adam():
     """At this distance every start keeps 4e-5 of the number: too little beside loud distractions only."""
     loud, quiet = (

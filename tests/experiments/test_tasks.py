@@ -97,6 +97,15 @@ def test_a_run_that_diverges_is_reported_and_not_drawn():
     assert [len(line.get_xdata()) for line in axes[0].get_lines()[1:]] == [1, 1]
 
 
+def test_accuracy_is_the_share_of_right_answers_on_256_sequences(monkeypatch):
+    real, drawn = tasks.draw, []
+    monkeypatch.setattr(tasks, "draw", lambda *sizes, **how: drawn.append(sizes) or real(*sizes, **how))
+    always_two = lambda tokens: torch.eye(tasks.VOCABULARY)[torch.full_like(tokens, 2)]  # noqa: E731
+    found = tasks.accuracy(always_two, "copying", 3)
+    _, answers = real("copying", 3, 256, generator=gen(10_001))
+    assert drawn == [("copying", 3, 256)] and found == float((answers[:, 3:] == 2).double().mean())
+
+
 def test_answers_of_another_sequence_cannot_be_learned():
     found = []
     for shuffled in (False, True):

@@ -117,10 +117,11 @@ def test_what_float32_rounds_off_a_row_is_no_sink(missing, sink):
     assert "outside" not in _measure.head_statistics(DenseOperator(rows), softmax=False)
 
 
-def test_the_leading_singular_values_are_kept(monkeypatch):
-    monkeypatch.setattr(_measure, "_SPECTRUM", 2)
-    found = _measure.counted(torch.tensor([4.0, 2.0, 1.0], dtype=F64))
-    assert (found.rank, found.spectrum, found.at_most) == (3, [1, 0.5], False)
+def test_64_singular_values_are_kept_over_the_largest():
+    sigma = torch.linspace(2, 1, 70, dtype=F64)
+    found, small = _measure.counted(sigma), _measure.counted(1e-12 * sigma)
+    assert (found.rank, found.spectrum) == (70, pytest.approx((sigma / 2)[:64].tolist(), rel=1e-5))
+    assert small == found and not found.at_most
 
 
 @pytest.mark.parametrize("family", ["mamba", "mamba2", "recurrent_gemma"])

@@ -11,6 +11,7 @@ import torch
 from bs4 import BeautifulSoup
 
 from ssmbook import lens
+from ssmbook.display import number
 from ssmbook.lens import _html, _table
 
 
@@ -132,8 +133,10 @@ def test_trained_is_solid_and_filled_and_drawn_over_what_is_permuted(found):
         energy, heads, gradient = found.figure(place)[0].axes
         trained, permuted = energy.get_lines()[:2]
         assert trained.get_linestyle() == "-" and permuted.get_linestyle() not in ("-", "None")
-        for line in (trained, permuted):
-            assert len(line.get_ydata()) > 1 and min(line.get_ydata()) > 1e-6
+        for line, measures in ((trained, layer.trained), (permuted, layer.permuted)):
+            squares = np.array(measures.spectrum) ** 2
+            left = np.append(1, 1 - squares.cumsum() / squares.sum())  # all that a panel down to 5e-4 shows
+            assert line.get_ydata().tolist() == pytest.approx(left[left > 1e-6].tolist(), rel=1e-3)
         dotted = [line.get_ydata()[0] for line in energy.get_lines()[2:]]
         assert dotted == [0.1, 0.01, 0.001] and energy.get_ylim()[0] < 0.001 < 1 < energy.get_ylim()[1]
         assert all(float(tick).is_integer() for tick in energy.get_xticks())
@@ -152,7 +155,10 @@ def test_trained_is_solid_and_filled_and_drawn_over_what_is_permuted(found):
     norms = torch.tensor(found.layers[1].trained.gradient["norm"])
     for line, wanted in zip(curves[1], [*norms, norms.quantile(0.5, dim=0)], strict=False):
         assert line.get_ydata().tolist() == pytest.approx(wanted.tolist())
-    assert "floor" in found.figure(1)[1] and "floor" not in found.figure(0)[1]
+    near, far = (number(float(norm)) for norm in norms.quantile(0.5, dim=0)[[0, -1]])
+    ratio = number(found.layers[1].trained.gradient["ratio"])
+    words = f"gradient norm {near} at distance 1 and {far} from 16 on, never below {ratio} times its floor"
+    assert found.figure(1)[1].endswith(words) and "floor" not in found.figure(0)[1]
 
 
 def test_a_layer_alone_and_without_a_name_is_called_by_its_kind(hybrid, ids):
