@@ -105,7 +105,8 @@ def spectrum_bounds(W, size: int | None, seed: int) -> SpectrumBounds:
     width = W._width
     if size is None:
         size = width if width <= _COMPLETE_WIDTH else _DIRECTIONS
-    size = check_integer("size", size, low=1)
+    else:
+        size = check_integer("size", size, low=1)
     seed = check_integer("seed", seed, low=0)
     size, complete = min(size, width), size >= width
     rows, buckets = ScaledRows(W), 0 if complete else 2 * size

@@ -86,11 +86,12 @@ class ComposedOperator(InteractionOperator):
         return self.outer._apply(self.inner._apply(x))
 
     def rows(self) -> Iterator[torch.Tensor]:
-        back = self.inner.T
-        for row in self.outer.rows():
+        W = self._in_single()
+        back = W.inner.T
+        for row in W.outer.rows():
             # The p entries of an output token are a batch of rows, each pulled back by itself.
             pulled = [back._apply(entry) for entry in row.unbind(-2)]
-            yield torch.stack(pulled, dim=-2) if pulled else self._zeros(self.n, 0, self.d)
+            yield (torch.stack(pulled, dim=-2) if pulled else W._zeros(W.n, 0, W.d)).to(self.dtype)
 
     def to_dense(self) -> torch.Tensor:
         return torch.einsum("...ikpq,...kjqd->...ijpd", self.outer.to_dense(), self.inner.to_dense())

@@ -120,7 +120,7 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
     True
     """
     check_tensors(x=(x, "... n d"), y=(y, "... n p"), finite=True, one_batch=True)
-    largest = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(*x.shape[:-2], 1, 1)
+    largest = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(1, 1)
     # Scaled by its largest entry first, so that squares neither overflow nor vanish.
     norm = largest * torch.linalg.matrix_norm(x / torch.where(largest == 0, 1.0, largest), keepdim=True)
     silent = norm == 0

@@ -45,9 +45,7 @@ class LagOperator(InteractionOperator):
     def _apply(self, x):
         if self.L == 0:
             return x.new_zeros(*torch.broadcast_shapes(self.batch_shape, x.shape[:-2]), self.n, self.p)
-        by_fft = (
-            self.n * self.L > _DIRECT_PAIRS and self.L > 64 and self.dtype in (torch.float32, torch.float64)
-        )
+        by_fft = self.n * self.L > _DIRECT_PAIRS and self.L > 64
         return self._apply_fft(x) if by_fft else self._apply_direct(x)
 
     def _apply_fft(self, x):
@@ -82,9 +80,9 @@ class LagOperator(InteractionOperator):
         return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
 
     def coefficients(self, V: torch.Tensor) -> torch.Tensor:
-        check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
+        H = check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})["H"]
         check_alike(W=self._standard, V=V)
-        shared_batch(W=self.batch_shape, V=V.shape[:-3])
+        check_room("n", *shared_batch(W=self.batch_shape, V=V.shape[:-3]), H, self.n, self.n)
         return toeplitz(torch.einsum("...lpd,...hpd->...hl", self.M, V), self.n)
 
     def _span_blocks(self):
@@ -116,7 +114,7 @@ class LagOperator(InteractionOperator):
         # The columns of M_0, M_1, … of the inner operator are its impulse responses: the outer one maps them.
         L = min(self.n, max(0, self.L + other.L - 1)) if self.L and other.L else 0
         responses = _padded(other.M, self.n).unbind(-1)
-        mapped = [self._apply(response)[..., :L, :] for response in responses]
+        mapped = [self._applied(response)[..., :L, :] for response in responses]
         return LagOperator(torch.stack(mapped, dim=-1), self.n)
 
 

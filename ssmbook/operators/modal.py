@@ -42,15 +42,15 @@ class ModalOperator(RecurrentOperator):
 
     def _span_blocks(self):
         """Yield rows band by band: what the tokens before a band left in the states, and what it adds."""
-        largest = float(self.B.detach().abs().max()) if self.B.numel() else 0.0
-        left = torch.zeros(
+        largest = float(self.B.abs().max()) if self.B.numel() else 0.0
+        left = torch.empty(
             *self.batch_shape, self.N, self.n * self.d, dtype=torch.float64, device=self.device
         )
         for start in range(0, self.n, _BAND):
             stop = min(start + _BAND, self.n)
-            decay = self.A[..., start:stop, :].detach().to(torch.float64).exp()
+            decay = self.A[..., start:stop, :].to(torch.float64).exp()
             reach = torch.nn.functional.hardshrink(decay.cumprod(-2), _GONE)
-            C = self.C[..., start:stop, :, :].detach().to(torch.float64)
+            C = self.C[..., start:stop, :, :].to(torch.float64)
             near, entered = self._band(start, stop, decay, C)
             past = left[..., : start * self.d]
             carried = (C * reach[..., None, :]).flatten(-3, -2)
@@ -69,10 +69,10 @@ class ModalOperator(RecurrentOperator):
         near = decay.new_zeros(*self.batch_shape, size * p, size * d)
         for i in range(size):
             states[..., : i * d] *= decay[..., i, :, None]
-            states[..., i * d : (i + 1) * d] = self.B[..., start + i, :, :].detach()
+            states[..., i * d : (i + 1) * d] = self.B[..., start + i, :, :]
             near[..., i * p : (i + 1) * p, : (i + 1) * d] = C[..., i, :, :] @ states[..., : (i + 1) * d]
             if self.D is not None:
-                near[..., i * p : (i + 1) * p, i * d : (i + 1) * d] += self.D[..., start + i, :, :].detach()
+                near[..., i * p : (i + 1) * p, i * d : (i + 1) * d] += self.D[..., start + i, :, :]
         return near, states
 
     def _vectors(self, rows):

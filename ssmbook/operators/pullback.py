@@ -20,7 +20,7 @@ def value(F: Callable, x: torch.Tensor) -> torch.Tensor:
     """Return F(x) without a graph; refuse a result of the wrong kind and one that is not finite."""
     check_callable(F)
     with torch.no_grad():
-        y = F(x.detach().clone())
+        y = F(x.clone())
     check_result(x, y)
     check_finite("F(x)", y)
     return y
@@ -40,7 +40,7 @@ class Pullback:
 
     def __init__(self, F: Callable, x: torch.Tensor) -> None:
         check_callable(F)
-        self._leaf = x.detach().clone().requires_grad_()
+        self._leaf = x.detach().requires_grad_()
         with torch.enable_grad():
             # A copy of the leaf: F may write into its argument.
             graph = F(self._leaf.clone())
@@ -72,9 +72,8 @@ class Pullback:
             seed[i, a] = 1
             gradient = self(seed)
             rows.append(gradient if weights is None else torch.einsum("t,t...->...", weights, gradient))
-        if not rows:
-            shape = self._leaf.shape[0 if weights is None else 1 :]
-            return self._leaf.new_zeros(*shape[:-1], 0, shape[-1])
+        if not rows:  # asked for without weights only: there is nothing to sum
+            return self._leaf.new_zeros(*self._leaf.shape[:-1], 0, self._leaf.shape[-1])
         return torch.stack(rows, dim=-2)
 
 
@@ -98,19 +97,19 @@ def check_separate(F: Callable, x: torch.Tensor, y: torch.Tensor) -> None:
     allowed = 1e3 * torch.finfo(y.dtype).eps * size + 10 * spread
     batch = x.shape[:-2]
     place = torch.arange(batch.numel(), device=x.device).reshape(batch)
-    other = -0.5 * x.detach().flip(-2)
-    other = torch.where(other == x, x.detach() + 1, other)  # a zero is another input too
+    other = -0.5 * x.flip(-2)
+    other = torch.where(other == x, x + 1, other)  # a zero is another input too
     for digit in range((batch.numel() - 1).bit_length()):
         for half in (0, 1):
             moved = ((place >> digit) & 1) == half
-            beside = _raw(F, torch.where(moved[..., None, None], other, x.detach()))
+            beside = _raw(F, torch.where(moved[..., None, None], other, x))
             gap = _largest((beside - y)[~moved])
             _require(gap <= allowed, "a result that changes with the other elements of the batch")
 
 
 def check_stackable(F: Callable, x: torch.Tensor, y: torch.Tensor) -> None:
     """Refuse an F for which a new leading dimension is not a batch dimension. ``y``: F(x)."""
-    stack = torch.stack([x.detach(), 0.5 * x.detach()])
+    stack = torch.stack([x, 0.5 * x])
     together = _raw(F, stack)
     size = max(_largest(y), _largest(together))
     # Stacking may change the order of sums, so a part of F in float32 moves its last digits, not more.

@@ -23,7 +23,7 @@ def compress(blocks: Iterable[torch.Tensor], like: torch.Tensor, name: str = "W"
     part_rows = max(8 * width, _PART_ENTRIES // max(1, width))
     kept, rows = [like], 0
     for block in blocks:
-        block = block.detach().to(torch.float64)
+        block = block.to(torch.float64)
         check_finite(name, block)
         # A tall block is taken in parts, which stay in cache and need no second copy of the whole.
         for part in block.expand(*like.shape[:-2], *block.shape[-2:]).split(max(1, part_rows), dim=-2):

@@ -88,7 +88,7 @@ class RecurrentOperator(InteractionOperator):
     def _cuts(self):
         # The past leaves K in the states and the future reads O from them: the block of a cut is O Kᵀ, and
         # QR of both leaves N × N matrices with its singular values.
-        W = self.detach().to(torch.float64)
+        W = self.to(torch.float64)
         for part in (W.B, W.C) if W.D is None else (W.B, W.C, W.D):
             check_finite("W", part)
         left = [W._zeros(W.N, 0)]

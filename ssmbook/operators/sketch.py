@@ -27,7 +27,7 @@ class ScaledRows:
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for block in self.W._span_blocks():
-            block = block.detach().to(torch.float64).expand(*self.W.batch_shape, *block.shape[-2:])
+            block = block.to(torch.float64).expand(*self.W.batch_shape, *block.shape[-2:])
             if block.numel() == 0:
                 continue
             largest = torch.maximum(block.amax((-2, -1), True), -block.amin((-2, -1), True))

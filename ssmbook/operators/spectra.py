@@ -221,7 +221,7 @@ class Spectral:
 
     def _cuts(self) -> Iterator[torch.Tensor]:
         """Yield, for t = 1 … n−1, matrices (..., k, r, c) whose ranks add up to that of W from < t to ≥ t."""
-        blocks = self.to_dense().detach().to(torch.float64)
+        blocks = self.to_dense().to(torch.float64)
         check_finite("W", blocks)
         future = torch.ones(self.n, self.n, dtype=torch.bool, device=self.device).triu(1)
         if bool((blocks[..., future, :, :] != 0).any()):
@@ -263,6 +263,7 @@ class Spectral:
     # Small parts
     def _weighted(self, time_covariance, channel_covariance):
         """Return an operator with the spectrum of W for inputs of the given second moments (None: white)."""
+        check_wide("W", self)
         if time_covariance is None and channel_covariance is None:
             return self
         return self.to(torch.float64)._colored(
@@ -287,6 +288,7 @@ class Spectral:
         return numerical_rank(torch.linalg.svdvals(compress([rows], empty)), rtol)
 
 
+@torch.no_grad()
 def operator_span(W: Spectral, rtol: float | None = None) -> torch.Tensor:
     """Return an orthonormal basis (k, p, d) of the operator span, one span over the whole batch.
 

@@ -177,8 +177,13 @@ def test_block_norms_of_heads_have_the_derivatives_of_the_blocks(H):
         return FactorizedOperator(alpha, V).block_norms()[lower]
 
     assert torch.autograd.gradcheck(norms, (alpha, V)) and torch.autograd.gradgradcheck(norms, (alpha, V))
-    (grad,) = torch.autograd.grad(FactorizedOperator(alpha, V).block_norms().sum(), V)
-    assert bool(grad.isfinite().all())
+    both = torch.autograd.grad(FactorizedOperator(alpha, V).block_norms().sum(), (alpha, V))
+    alone = [
+        FactorizedOperator(*given).block_norms().sum() for given in ((alpha, V.detach()), (alpha.detach(), V))
+    ]
+    for norms, leaf, wanted in zip(alone, (alpha, V), both, strict=True):
+        (grad,) = torch.autograd.grad(norms, leaf)
+        assert bool(grad.isfinite().all()) and torch.equal(grad, wanted)
 
 
 def test_block_norms_of_heads_that_cancel_keep_their_digits():

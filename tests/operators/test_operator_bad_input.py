@@ -1,5 +1,7 @@
 """Every refusal names the argument, what came and what was wanted."""
 
+import math
+
 import pytest
 import torch
 from helpers import F64, gen
@@ -12,6 +14,7 @@ from ssmbook.operators import (
     RecurrentOperator,
     SumOperator,
     numerical_rank,
+    operator_span,
     path_operator,
     rank_report,
     secant_operator,
@@ -25,6 +28,7 @@ def z(*shape, dtype=torch.float64, device=None):
 DENSE = DenseOperator(z(5, 5, 3, 2))
 BATCHED = DenseOperator(z(4, 5, 5, 3, 2))
 LAG = LagOperator(z(5, 3, 2))
+LONG = LagOperator(z(5, 3, 2), 2**20)
 F32 = torch.float32
 
 CASES = {
@@ -127,6 +131,11 @@ CASES = {
         "right must",
     ),
     "sum with a tensor": (lambda: LAG + 1.0, TypeError, "unsupported operand"),
+    "product of other dtype": (
+        lambda: BATCHED @ DenseOperator(z(5, 5, 2, 2, dtype=F32)),
+        TypeError,
+        "right must have the dtype of left",
+    ),
     "product of other d": (lambda: DENSE @ LAG, ValueError, r"right must have \(n, p\) = \(5, 2\)"),
     "product with a number": (lambda: DENSE @ 2.0, TypeError, "unsupported operand"),
     "multiple by a string": (lambda: DENSE * "2", TypeError, "multiply"),
@@ -162,9 +171,21 @@ CASES = {
         "B must have shape .*N = 3",
     ),
     "cap below points": (
-        lambda: path_operator(torch.tanh, z(5, 2), 16, max_points=8),
+        lambda: path_operator(torch.tanh, z(5, 2), max_points=15),
         ValueError,
         "max_points must be at least 16",
+    ),
+    "a table of n by n blocks": (lambda: LONG.to_dense(), ValueError, "n must leave tensors of at most"),
+    "a table of n by n norms": (lambda: LONG.block_norms(), ValueError, "n must leave tensors of at most"),
+    "a table of n by n coefficients": (
+        lambda: LONG.coefficients(z(1, 3, 2)),
+        ValueError,
+        "n must leave tensors of at most",
+    ),
+    "an infinite value map": (
+        lambda: FactorizedOperator(z(1, 5, 5) + 1, z(1, 3, 2) + math.inf).interaction_rank(),
+        ValueError,
+        "V must be finite; got 6 non-finite of 6 entries",
     ),
     "secant of other n": (lambda: secant_operator(z(4, 2), z(5, 2)), ValueError, "y must"),
     "secant of other batch": (
@@ -182,6 +203,26 @@ def test_bad_input_is_refused_by_name(case):
         call()
 
 
+def test_value_maps_that_do_not_fit_are_refused_by_every_kind(kind):
+    W, random = kind.operator((2,))
+    for shape in ((3, W.p, W.d + 1), (3, W.p + 1, W.d), (W.p, W.d), (5, 3, W.p, W.d), (1, 3, W.p, W.d)):
+        with pytest.raises(ValueError, match="^V must have"):
+            W.coefficients(random(*shape))
+    with pytest.raises(TypeError, match="^V must have the dtype of W"):
+        W.coefficients(random(3, W.p, W.d).float())
+
+
+def test_what_lies_on_a_device_without_float64_is_not_ranked_there(monkeypatch):
+    monkeypatch.setattr(DenseOperator, "device", torch.device("mps"))
+    W, eye = DenseOperator(z(5, 5, 2, 2)), torch.eye(5, dtype=F64)
+    calls = [W.spectrum, W.span_matrix, W.interaction_rank, W.floor, W.spectrum_bounds, W.past_future_rank]
+    calls += [lambda: W.best_heads(1), lambda: W.row_rank(0), lambda: W.column_rank(0)]
+    calls += [lambda: W.floor(1, time_covariance=eye), lambda: operator_span(W)]
+    for call in calls:
+        with pytest.raises(TypeError, match="^W must be on a device with float64, such as the CPU; got mps"):
+            call()
+
+
 def test_half_precision_operators_apply_and_rank():
     M = torch.randn(5, 3, 2, generator=gen(0)).to(torch.bfloat16)
     W = LagOperator(M)
@@ -190,7 +231,7 @@ def test_half_precision_operators_apply_and_rank():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", ["recurrent", "modal", "lag"])
+@pytest.mark.parametrize("kind", ["recurrent", "modal", "lag", "composed"])
 def test_long_sums_in_half_precision_are_taken_in_single(kind, dtype):
     """Two hundred tokens of a slow decay: a state in bfloat16 was off by 3 %, and W_ij far from j by more."""
     n, N = 200, 3
@@ -202,6 +243,7 @@ def test_long_sums_in_half_precision_are_taken_in_single(kind, dtype):
         "lag": lambda: LagOperator(
             C[0] @ torch.diag_embed(torch.linspace(1, 0, n)[:, None].expand(n, N)) @ B[0]
         ),
+        "composed": lambda: ModalOperator(log_decay, B, C) @ LagOperator(C @ B),
     }[kind]().to(dtype)
     x = torch.rand(n, 2, generator=gen(3)).to(dtype)
     wide, x_wide = W.to(F64), x.to(F64)
@@ -211,6 +253,7 @@ def test_long_sums_in_half_precision_are_taken_in_single(kind, dtype):
         (W.row(n - 1), wide.row(n - 1)),
         (W.column(0), wide.column(0)),
         (W.to_dense(), wide.to_dense()),
+        (torch.stack(list(W.rows())), wide.to_dense()),
         (W[n - 1, 3], wide[n - 1, 3]),
     ):
         assert got.dtype == dtype

@@ -42,7 +42,7 @@ def assert_certified(bounds, sigma, rtols=(None, 1e-2, 1e-6), epsilons=(0.5, 0.1
     cuts = [(bounds.rtol if rtol is None else rtol) * float(sigma.max()) for rtol in rtols]
     asked += [(bounds.rank(rtol), counts(sigma, cut)) for rtol, cut in zip(rtols, cuts, strict=True)]
     for count, (fewest, most) in asked:
-        assert isinstance(count.low, int) and count.low <= most and fewest <= count.high
+        assert type(count.low) is type(count.high) is int and count.low <= most and fewest <= count.high
 
 
 def elements(bounds, batch):
@@ -58,6 +58,7 @@ def elements(bounds, batch):
 def test_bounds_hold_the_spectrum_of_every_kind(dense_spectrum, kind, batch, size):
     W, _ = kind.operator(batch)
     bounds, sigma = W.spectrum_bounds(size, seed=1), dense_spectrum(W)
+    assert bounds.missing == (size is not None)  # every kind has more than three directions
     if batch == ():
         assert_certified(bounds, sigma)
         if size is None:
@@ -242,6 +243,8 @@ def test_bounds_are_seeded_and_refuse_what_they_must():
     W = with_spectrum(SPECTRA["slow"], 0)
     first, again = (W.spectrum_bounds(5, seed=3).epsilon_heads(0.1) for _ in range(2))
     assert (first.low, first.high) == (again.low, again.high)
+    drawn = [W.spectrum_bounds(5, **seed).energies for seed in ({}, {"seed": 0}, {"seed": 1})]
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[1], drawn[2])
     for bad, message in (({"size": 0}, "size must be"), ({"seed": -1}, "seed must be")):
         with pytest.raises(ValueError, match=message):
             W.spectrum_bounds(**bad)

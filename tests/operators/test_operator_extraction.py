@@ -1,5 +1,6 @@
 """Path, Jacobian and secant operators: what each promises, and what none of them may hide."""
 
+import itertools
 import math
 
 import pytest
@@ -104,6 +105,32 @@ def test_an_offset_is_reported_with_its_size_and_place():
     assert jacobian_operator(lambda x: x + offset, randn(5, 3)).interaction_rank() == 1
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_an_offset_beyond_rounding_is_refused(size):
+    F, x = mlp(torch.tanh), randn(5, 3)
+    rounding = torch.finfo(F64).eps * float(F(x).abs().max()) * size
+    assert path_operator(lambda x: size * F(x) + 100 * rounding, x).n == 5
+    with pytest.raises(ValueError, match=r"F\(0\) must be 0"):
+        path_operator(lambda x: size * F(x) + 1e4 * rounding, x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "last_digits", "more"),
+    [(F64, 3e-5, 1e-3), (torch.float32, 3e-5, 1e-3), (torch.bfloat16, 0.05, 0.3)],
+)
+def test_a_map_may_move_its_last_digits_from_call_to_call(dtype, last_digits, more):
+    """The last digits of float32, in which a part of it may work, or of its own shorter dtype."""
+
+    def unsteady(share):
+        calls = itertools.count()
+        return lambda x: x * (1 + share * (next(calls) % 2))
+
+    x = randn(2, 5, 3).to(dtype)
+    assert jacobian_operator(unsteady(last_digits), x).n == 5
+    with pytest.raises(ValueError, match="got a result that changes when F is called again"):
+        jacobian_operator(unsteady(more), x)
+
+
 def test_what_is_not_a_sequence_map_is_refused():
     x = randn(5, 3)
     with pytest.raises(ValueError, match=r"F\(x\) must have shape \(\.\.\., n, p\) with n = 5; got \(3,\)"):
@@ -135,8 +162,9 @@ def test_empty_sequences_and_unbatched_scalars():
         assert W.to_dense().shape == (*batch, 0, 0, 3, 3) and torch.equal(
             torch.as_tensor(W.interaction_rank()), torch.zeros(batch, dtype=torch.int64)
         )
-        W = jacobian_operator(lambda x: x[..., :0], torch.zeros(*batch, 2, 3, dtype=F64))
-        assert W.to_dense().shape == (*batch, 2, 2, 0, 3)
+        for extract in (path_operator, jacobian_operator):
+            W = extract(lambda x: x[..., :0], torch.zeros(*batch, 2, 3, dtype=F64))
+            assert W.to_dense().shape == (*batch, 2, 2, 0, 3)
         W = jacobian_operator(lambda x: 0 * x.detach(), torch.ones(*batch, 2, 3, dtype=F64))
         assert W.to_dense().shape == (*batch, 2, 2, 3, 3) and not W.to_dense().any()
         assert (

@@ -109,17 +109,25 @@ def test_moments_below_zero_by_more_than_rounding_are_refused():
         W.floor(1, channel_covariance=bad)
     with pytest.raises(ValueError, match="channel_covariance must be symmetric"):
         W.floor(1, channel_covariance=torch.tensor([[1.0, 1e-5], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="channel_covariance must be symmetric"):
+        W.floor(1, channel_covariance=torch.tensor([[1.0, 0.5001], [0.5, 1.0]], dtype=F64))
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-7), (F64, 1e-13)])
+def test_moments_that_rounding_has_moved_off_their_mirror_image_are_taken(dtype, rounding):
+    W, moments = LagOperator(randn(3, 2, 2)), torch.tensor([[1.0, rounding], [0.0, 1.0]], dtype=dtype)
+    assert W.floor(1, channel_covariance=moments) == pytest.approx(W.floor(1), rel=1e-6)
 
 
 def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
-    zero = LagOperator(torch.zeros(3, 2, 2, dtype=F64))
-    assert zero.floor(99) == LagOperator(torch.zeros(2, 0, 3)).floor(99) == 0
-    assert bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
-    bounds = zero.spectrum_bounds()
-    assert (
-        bounds.floor(0) == (0, 0)
-        and bounds.rank() == bounds.epsilon_heads(0) == bounds.epsilon_heads(0.1) == 0
-    )
+    for zero in (LagOperator(torch.zeros(3, 2, 2, dtype=F64)), LagOperator(torch.zeros(2, 0, 3))):
+        assert zero.floor(99) == 0 and bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
+        assert zero.best_heads(0).H == 0
+        bounds = zero.spectrum_bounds()
+        assert (
+            bounds.floor(0) == (0, 0)
+            and bounds.rank() == bounds.epsilon_heads(0) == bounds.epsilon_heads(0.1) == 0
+        )
     W = DenseOperator(randn(4, 4, 2, 3))
     for scale in (1e-200, 1e200):
         assert torch.allclose((W * scale).floor(), W.floor(), atol=1e-14)

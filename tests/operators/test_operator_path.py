@@ -103,7 +103,7 @@ def test_every_batch_element_is_held_to_its_own_size():
     small, large = 1e-9 * randn(3, 2), randn(3, 2)
     F = lambda x: x + 1e-12 * torch.tanh(1e9 * x.detach())  # noqa: E731
     assert path_operator(F, large).n == 3
-    with pytest.raises(ValueError, match="‖F"):
+    with pytest.raises(ValueError, match=r"‖F.* against a tolerance of \S+e-15"):
         path_operator(F, torch.stack([large, small]))
 
 
@@ -172,9 +172,12 @@ def test_the_rounding_of_a_map_is_measured_and_not_its_steepness():
     x = randn(4, 3)
     eps = torch.finfo(F64).eps
     smooth = [torch.tanh, lambda x: torch.sin(2000 * x), lambda x: torch.relu(x - 0.3) * 1e6, lambda x: 0 * x]
-    assert [relative_noise(F, x) for F in smooth] == [eps] * 4
-    assert relative_noise(torch.tanh, x.float()) == torch.finfo(torch.float32).eps
-    assert 1e-9 < relative_noise(lambda x: torch.tanh(x.float()).double(), x) < 1e-6
+    smooth += [lambda x: (x + 1e5) - 1e5]  # digits of float64 that cancel are no float32
+    assert [relative_noise(F, x) for F in smooth] == [eps] * 5
+    for F in (torch.tanh, lambda x: (x + 30) - 30):
+        assert relative_noise(F, x.float()) == torch.finfo(torch.float32).eps
+    for some in (x, torch.stack([x, 0 * x])):  # the largest over a batch
+        assert 1e-9 < relative_noise(lambda x: torch.tanh(x.float()).double(), some) < 1e-6
     # Rounded to steps of 2e-6, this map is out of reach of a tolerance of 3e-7.
     coarse = lambda x: ((x.float() + 30) - 30).double()  # noqa: E731
     assert 3e-7 < relative_noise(coarse, x) < 1e-5
@@ -194,6 +197,20 @@ def test_what_the_random_directions_cannot_see_is_found_in_the_end():
 
     with pytest.raises(ValueError, match="rtol must be reachable"):
         path_operator(F, x)
+
+
+@pytest.mark.parametrize(("seen", "rtol"), [(0.01, 1e-3), (0.02, 1e-6)])
+def test_what_the_random_directions_hardly_see_is_followed_further(seen, rtol):
+    x = randn(5, 4)
+    probes = torch.linalg.qr(torch.randn(20, 16, generator=torch.Generator().manual_seed(0), dtype=F64)).Q
+    basis = torch.linalg.qr(probes, mode="complete").Q
+    bent = (seen * basis[:, 0] + basis[:, -1]).reshape(5, 4)
+
+    def F(x):
+        return x + bent * torch.relu(x.square().sum((-2, -1), keepdim=True) - 5.1)
+
+    W = path_operator(F, x, 2, rtol=rtol)
+    assert float((W @ x - F(x)).norm()) <= rtol * float(F(x).norm())
 
 
 def test_the_mixer_of_another_library_with_its_float32_norm():

@@ -159,6 +159,15 @@ def test_signs_of_value_maps_do_not_depend_on_the_sign_of_the_operator():
     assert torch.allclose(W.best_heads(3).V, (-W).best_heads(3).V, atol=1e-9)
 
 
+def test_a_value_map_begins_with_a_positive_entry_among_its_large_ones():
+    for row in ([0.3, -0.6, -0.7], [-0.3, 0.6, 0.7], [-0.4, 0.0, 0.7]):
+        row = torch.tensor(row, dtype=torch.float64)
+        lead = next(float(entry) for entry in row if abs(entry) >= 0.5 * row.abs().max())
+        for W in (PointwiseOperator(row.reshape(1, 1, 3)), PointwiseOperator(-row.reshape(1, 1, 3))):
+            found = W.leading_value_maps(1).flatten()
+            assert torch.allclose(found, math.copysign(1, lead) * row / row.norm(), atol=1e-14)
+
+
 def test_a_long_lag_operator_is_ranked_and_applied_without_its_blocks():
     # n² blocks of 64 entries would take 2 TiB here.
     n, p, d, g = 65_536, 8, 8, gen(0)
