@@ -125,3 +125,47 @@ def test_judges_forgive_rounding_and_no_visible_error(name):
     for place in places:
         assert check(name, off(answer, near, place))
         assert not check(name, off(answer, far, place))
+
+
+def each_part(function, change):
+    """The function with every tensor of its result changed."""
+
+    def answer(*case):
+        found = function(*case)
+        return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
+
+    return answer
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_made_of_parameters_passes(name):
+    assert check(name, each_part(ANSWERS[name][0], torch.nn.Parameter))
+
+
+DOUBLE = {  # in double precision alone: what they are judged by cancels
+    *("factorized/fewest-heads", "gates-and-depth/layers", "interaction-operator/heads"),
+    *("structured-dynamics/translate", "trained-layers/merge"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(ANSWERS) - DOUBLE))
+def test_an_answer_in_single_precision_passes(name):
+    single = lambda part: part.to(torch.complex64 if part.is_complex() else torch.float32)  # noqa: E731
+    assert check(name, each_part(ANSWERS[name][0], single))
+
+
+PAIRS = (
+    "factorized/fewest-heads",
+    "interaction-operator/heads",
+    "tasks/copier",
+    "trained-layers/merge",
+    "two-ways-to-mix/fading",
+)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_is_no_pair_is_named(name):
+    right = ANSWERS[name][0]
+    for wrong, came in ((lambda *case: [*right(*case)], "list"), (lambda *case: (*right(*case), 0), "tuple")):
+        hint = check(name, wrong).hint
+        assert "return the pair (" in hint and f"got {came}" in hint
