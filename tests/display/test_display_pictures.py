@@ -66,6 +66,9 @@ def test_heatmap_words_for_other_patterns():
     assert heatmap_alt(some).endswith("1 of 9 blocks are 0")  # causal only where all j > i are
     assert heatmap_alt(torch.zeros(4, 4, 1, 1)) == "4 by 4 heat map of block norms, all 0"
     assert heatmap_alt(torch.ones(1, 1, 1, 1)).endswith("0 of 1 blocks are 0")
+    weak = torch.ones(2, 2, 1, 1, dtype=torch.float64)
+    weak[0, 1], weak[1, 0] = 2e-12, 5e-13
+    assert heatmap_alt(weak).endswith("1 of 4 blocks are 0")  # below 1e-12 of the largest
 
 
 def test_shared_scale():

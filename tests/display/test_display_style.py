@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from ssmbook import display
-from ssmbook.display._style import _STYLE, contrast_on_white, readable
+from ssmbook.display._style import _STYLE, SMALLEST_PT, contrast_on_white, readable
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 BLINDNESS = {
@@ -103,7 +103,19 @@ def test_all_font_sizes_of_the_style_are_nine_points_or_more():
         if k.endswith(("size",)) and k not in ("lines.markersize", "figure.figsize")
     }
     assert len(sizes) >= 6
-    assert min(sizes.values()) >= 9
+    assert min(sizes.values()) >= SMALLEST_PT == 9
+    keys = ("xtick.label", "ytick.label", "legend.font", "font.", "axes.label", "axes.title", "figure.title")
+    ticks, _, _, text, labels, *_ = rising = [sizes[f"{key}size"] for key in keys]
+    assert rising == sorted(rising) and text == labels and max(rising) - ticks == 2  # one hand, titles above
+
+
+def test_the_grid_lies_under_what_is_drawn_and_plots_of_pyplot_are_laid_out_alike():
+    import matplotlib.pyplot as plt
+
+    assert display.figure()[1].get_axisbelow() is True
+    fig = plt.figure()
+    assert fig.get_constrained_layout() and tuple(fig.get_size_inches()) == display.SIZES["wide"]
+    assert plt.gca().yaxis.get_major_formatter().format_data_short(-1).startswith("−")
 
 
 def test_style_uses_the_bundled_font_on_white():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from ssmbook.chapters._graded import rank
 from ssmbook.chapters.zoo.graders import grade_own_map
 from ssmbook.exercises import _grader, check
 from ssmbook.maps import LinearAttention, SequenceMap
@@ -25,6 +26,10 @@ CATALOGUES = sorted(
 def test_each_mistake_gets_its_own_sentence(name, each_mistake):
     assert len(_grader._find(name).mistakes) >= 3
     each_mistake(name)
+
+
+def test_what_is_below_a_billionth_of_the_largest_adds_nothing_to_a_rank():
+    assert rank(torch.diag(torch.tensor([1.0, 2e-9, 5e-10], dtype=torch.float64))) == 2
 
 
 def selective(delta, A, B, C, bound):

@@ -71,13 +71,28 @@ def layers(stride, power=lambda A, q: torch.linalg.matrix_power(A, q)):
     return answer
 
 
+def right(layer, h, H):
+    return (h + 1) * (1 + H) ** layer
+
+
+def without_layers(heads):
+    """Right but for as many heads, where it gives no layer at all."""
+    return lambda A, n, H: tuple(part[: None if H != heads else 0] for part in layers(right)(A, n, H))
+
+
 def test_layers():
-    name, right = "gates-and-depth/layers", lambda layer, h, H: (h + 1) * (1 + H) ** layer
+    name = "gates-and-depth/layers"
     assert check(name, layers(right))
     wrong = {
         "needs A^q": layers(right, lambda A, q: A),
         "in powers of two": layers(lambda layer, h, H: (h + 1) * 2**layer),
         "is the first one off": layers(lambda layer, h, H: (h + 1) * (1 + H) ** layer + 1),
+        "n = 2, H = 1, output 1 is the first one off": without_layers(heads=1),
+        "n = 9, H = 2, output 1 is the first one off": without_layers(heads=2),
+        "a head reads a later token": lambda *given: (layers(right)(*given)[0].mT, layers(right)(*given)[1]),
+        "expected alpha (L, H, n, n) and V (L, H, N, N); got (1, 1, 2, 2), (1, 4, 4)": (
+            lambda *given: (layers(right)(*given)[0], layers(right)(*given)[1][0])
+        ),
     }
     for words, answer in wrong.items():
         _grader._MISSES.clear()

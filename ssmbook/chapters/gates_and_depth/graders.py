@@ -24,7 +24,7 @@ def _layers_problem(V, A, H):
 def _layers_hint(answer, N, n, H):
     A, where = torch.randn(N, N, **seeded(N + n)) / N**0.5, f"at N = {N}, n = {n}, H = {H}"
     alpha, V = (torch.as_tensor(part).detach().to(f64) for part in answer(A, n, H))
-    if alpha.ndim != 4 or alpha.shape[1:] != (H, n, n) or V.shape != (len(alpha), H, N, N):
+    if alpha.shape[1:] != (H, n, n) or V.shape != (len(alpha), H, N, N):
         shapes = f"{tuple(alpha.shape)}, {tuple(V.shape)}"
         return f"{where}, expected alpha (L, H, n, n) and V (L, H, N, N); got {shapes}"
     if (1 + H) ** max(len(alpha) - 1, 0) >= n and len(alpha):
