@@ -158,6 +158,14 @@ def test_lonely_token(each_mistake):
     }
     each_mistake("interaction-rank-gap/lonely-token", mistakes)
 
+    def beside(delta):
+        """For the first case a token that far from one that agrees, in single precision."""
+        near = torch.tensor([1.0, delta, 0.0], requires_grad=True)
+        return lambda V, M: near if torch.equal(V, torch.eye(len(V))) else lonely_token(V, M)
+
+    assert check("interaction-rank-gap/lonely-token", beside(1e-4))
+    assert not check("interaction-rank-gap/lonely-token", beside(1e-8))
+
 
 def by_rules(V, M, stays=True, multiples=lambda r, n: r - 1):
     """The two rules by projections: lags stay in the image of V, the first ones are multiples of V."""

@@ -72,7 +72,7 @@ def test_heads_that_are_no_sink_heads_fail(answer, words):
 def test_rounding_is_forgiven():
     def rounded(theta, n):
         alpha, V = positive_rotation(theta, n)
-        return alpha, (1 + 1e-10) * V
+        return torch.nn.Parameter(alpha), torch.nn.Parameter((1 + 1e-10) * V)
 
     assert check("how-many-heads-really/rotation", rounded)
 

@@ -1,5 +1,6 @@
 """Graders of *scans*: right answers pass, natural mistakes get sentences of their own, parts are named."""
 
+import pytest
 import torch
 
 from ssmbook.chapters.scans import graders
@@ -100,6 +101,24 @@ def test_what_a_right_tree_costs_is_counted():
     assert "right, with 1024 products one after the other" in check(TREE, loop).hint
     assert "right, with 18.0 multiplications a step" in check(TREE, doubling).hint
     assert "of its products 0 were PyTorch's" in check(TREE, lambda a, b: diagonal_scan(a, b)[0]).hint
+
+
+@pytest.mark.parametrize(
+    ("size", "times", "said"),
+    [
+        (1, 10, "correct"),  # of its own this tree has 40 products one after the other, 3 a step
+        (1, 11, "right, with 51 products one after the other at 1024 steps; 50 are allowed"),
+        (900, 1, "correct"),
+        (1100, 1, "right, with 4.1 multiplications a step; 4 are allowed"),
+    ],
+)
+def test_a_tree_may_spend_a_little_more(size, times, said):
+    def spending(a, b):
+        for _ in range(times):
+            torch.ones(size) * 2
+        return graders._tree(a, b)
+
+    assert said in repr(check(TREE, spending))
 
 
 def test_products_are_counted():

@@ -113,6 +113,13 @@ def test_copiers_that_do_not(each_mistake):
     assert "at L = 1, poles and read must be (N,) with N from 1 to 1" in wide.hint
     endless = check("tasks/copier", lambda L: (ring(L)[0], math.inf * ring(L)[1]))
     assert "must be finite" in endless.hint
+    one = check(
+        "tasks/copier", lambda L: (ring(L)[0], torch.where(torch.arange(L) < L // 2, math.nan, 1 / L))
+    )
+    assert "at L = 2, poles and read must be finite" in one.hint
+    assert (
+        "with N from 1 to 1; got (0,) and (0,)" in check("tasks/copier", lambda L: (torch.ones(0),) * 2).hint
+    )
     assert "return the pair" in check("tasks/copier", lambda L: ring(L)[0]).hint
     assert "must be tensors; got list and list" in check("tasks/copier", lambda L: ([1], [1])).hint
     assert "expected a function" in check("tasks/copier", 3).hint
@@ -168,6 +175,8 @@ def test_tables_that_are_no_attention_are_told_so():
     assert "of the weight that question q gives to symbol s: entry (" in hint(lambda t: torch.eye(len(t)))
     assert "none of them negative" in hint(lambda tokens: -places(tokens, pair_of))
     assert "none of them negative" in hint(lambda tokens: math.nan * places(tokens, pair_of))
+    assert "none of them negative" in hint(lambda tokens: torch.diag(0 * tokens - math.inf).exp().log())
+    assert "none of them negative" in hint(lambda tokens: 1j * places(tokens, pair_of))
     assert "return a tensor (6, 6); got (6,)" in hint(lambda tokens: tokens)
     assert "return a tensor (6, 6); got NoneType" in hint(lambda tokens: None)
     assert "expected a function" in hint(torch.eye(6))
