@@ -19,7 +19,7 @@ def _planted(k: int, scale: float = 1.0, weakest: float = 1.0) -> torch.Tensor:
 
 
 def _count(values, rtol):
-    return (values > rtol * values.max()).sum()
+    return int((values > rtol * values.max()).sum())
 
 
 def _tall(W):

@@ -103,7 +103,7 @@ def grade_translate(answer):
         return impulse_response(flow.replace(C=torch.as_tensor(C).to(f64)).discretize(delta), 12)
 
     def found(A, B, C, delta):
-        return lags(System(A, B, C), delta, answer(A, B, C, delta))
+        return lags(System(A, B, C), delta, answer(A.clone(), B.clone(), C.clone(), delta))
 
     def wanted(A, B, C, delta):
         return impulse_response(System(A, B, C).discretize(delta, "mixed"), 12)

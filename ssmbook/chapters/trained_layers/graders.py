@@ -228,10 +228,10 @@ def grade_merge(answer):
     if problem := judged(answer, _form_of_heads, cases):
         return problem
 
-    def outputs(heads, *case):
+    def outputs(heads, alpha, V, x, k):
         """What the heads' blocks make of the tokens: (n, n, p, n)."""
-        alpha, V = (part.detach().to(f64) for part in heads(*case))
-        return torch.einsum("hij,hpd,md->ijpm", alpha, V, case[2])
+        alpha, V = (part.detach().to(f64) for part in heads(alpha, V, x.clone(), k))
+        return torch.einsum("hij,hpd,md->ijpm", alpha, V, x)
 
     hint = "not the nearest k heads; of what block (i, j) makes of the tokens"
     mistakes = {say: partial(outputs, wrong) for say, wrong in MERGE_MISTAKES.items()}
