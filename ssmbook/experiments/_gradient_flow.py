@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from ssmbook import gradients, maps, systems
-from ssmbook.experiments._runs import Experiment
+from ssmbook.experiments._runs import Experiment, by_size
 from ssmbook.experiments.learning_distance import train
 
 F64 = torch.float64
@@ -25,18 +25,14 @@ LAYERS = {
 }
 
 
-def settings(size: str) -> dict:
-    """The settings of the small run (a minute) and of the book's."""
-    full = size == "full"
-    return {
-        "grid": GRID if full else GRID[:3],
-        "layers": LAYERS if full else {name: found[:1] for name, found in LAYERS.items()},
-        "steps": 1000 if full else 100,
-        "budgets": [250] if full else [],
-        "seeds": 6 if full else 2,
-        "batch": 32,
-        "slope_seeds": 8 if full else 2,
-    }
+FULL = {
+    "grid": GRID, "layers": LAYERS, "steps": 1000, "budgets": [250], "seeds": 6, "batch": 32,
+    "slope_seeds": 8,
+}  # fmt: skip
+SMALL = {
+    "grid": GRID[:3], "layers": {name: found[:1] for name, found in LAYERS.items()}, "steps": 100,
+    "budgets": [], "seeds": 2, "slope_seeds": 2,
+}  # fmt: skip
 
 
 def jobs(given: dict) -> dict:
@@ -52,7 +48,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("gradient-flow", settings, jobs)
+EXPERIMENT = Experiment("gradient-flow", by_size(FULL, SMALL), jobs)
 
 
 def _reach(given, layer, rho, optimizer, steps):

@@ -8,26 +8,17 @@ import torch
 
 from ssmbook import lens
 from ssmbook.experiments import language
-from ssmbook.experiments._runs import Experiment
+from ssmbook.experiments._runs import Experiment, by_size
 from ssmbook.experiments.tasks import counted
 
 READ = 4  # texts under the lens
 
 
-def settings(size: str) -> dict:
-    """The settings of the small run (a minute) and of the book's."""
-    full = size == "full"
-    return {
-        "models": list(language.MODELS),
-        "seeds": 3 if full else 1,
-        "steps": 1000 if full else 20,
-        "batch": 16,
-        "n": 64,
-        "rate": 5e-3,
-        "d": 32,
-        "layers": 4 if full else 2,
-        "parameters": 40_000,
-    }
+FULL = {
+    "models": list(language.MODELS), "seeds": 3, "steps": 1000, "batch": 16, "n": 64, "rate": 5e-3, "d": 32,
+    "layers": 4, "parameters": 40_000,
+}  # fmt: skip
+SMALL = {"seeds": 1, "steps": 20, "layers": 2}
 
 
 def jobs(given: dict) -> dict:
@@ -41,7 +32,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("language", settings, jobs)
+EXPERIMENT = Experiment("language", by_size(FULL, SMALL), jobs)
 
 
 def _one(given, model, seed, shuffled=False):

@@ -9,7 +9,7 @@ import torch
 
 from ssmbook import heads, systems
 from ssmbook.experiments._data import train_on_data, train_pairwise, train_plain
-from ssmbook.experiments._runs import Experiment
+from ssmbook.experiments._runs import Experiment, by_size
 from ssmbook.experiments.learning_heads import train_heads
 from ssmbook.experiments.students import CLASSES, class_systems, fit_class
 
@@ -21,22 +21,15 @@ TEACHERS = [
 ]  # fmt: skip
 
 
-def settings(size: str) -> dict:
-    """The settings of the small run (a minute) and of the book's."""
-    full = size == "full"
-    return {
-        "teachers": TEACHERS if full else TEACHERS[:2],
-        "n": 32 if full else 12,
-        "d": 4,
-        "p": 3,
-        "seeds": 4 if full else 2,
-        "steps": 2000 if full else 300,
-        "class_steps": 800 if full else 50,
-        "pairwise_steps": 2000 if full else 50,
-        "data": [64, 256, 1024] if full else [64],
-        "data_steps": 1000 if full else 100,
-        "spectrum": {"N": 64, "n": 64, "d": 4, "H": 16, "steps": 3000 if full else 100},
-    }
+SPECTRUM = {"N": 64, "n": 64, "d": 4, "H": 16, "steps": 3000}
+FULL = {
+    "teachers": TEACHERS, "n": 32, "d": 4, "p": 3, "seeds": 4, "steps": 2000, "class_steps": 800,
+    "pairwise_steps": 2000, "data": [64, 256, 1024], "data_steps": 1000, "spectrum": SPECTRUM,
+}  # fmt: skip
+SMALL = {
+    "teachers": TEACHERS[:2], "n": 12, "seeds": 2, "steps": 300, "class_steps": 50, "pairwise_steps": 50,
+    "data": [64], "data_steps": 100, "spectrum": {**SPECTRUM, "steps": 100},
+}  # fmt: skip
 
 
 def jobs(given: dict) -> dict:
@@ -53,7 +46,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("learning-heads", settings, jobs)
+EXPERIMENT = Experiment("learning-heads", by_size(FULL, SMALL), jobs)
 
 
 def conditioned_system(k, d, p, n, *, rho, condition, least_share=1e-4, generator=None):

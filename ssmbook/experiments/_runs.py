@@ -30,6 +30,11 @@ class Experiment:
     jobs: Callable[[dict], dict[str, Callable[[], dict]]]
 
 
+def by_size(full: dict, small: dict) -> Callable[[str], dict]:
+    """The settings of the book's run, and of the small run (a minute), which takes less of some of them."""
+    return lambda size: full if size == "full" else {**full, **small}
+
+
 @dataclass
 class Results:
     """The numbers of an experiment with what made them; ``results``: job -> numbers."""

@@ -6,25 +6,18 @@ from functools import partial
 
 import torch
 
-from ssmbook.experiments._runs import Experiment
+from ssmbook.experiments._runs import Experiment, by_size
 from ssmbook.experiments.tasks import MODELS, SYMBOLS, TURNS, accuracy, build, counted, draw, train
 
 LENGTHS = {"copying": [8, 4, 16], "selective copying": [8], "recall": [4], "rotation": [12]}
 SHORT = {"copying": [2], "selective copying": [2], "recall": [2], "rotation": [6]}
 
 
-def settings(size: str) -> dict:
-    """The settings of the small run (a minute) and of the book's."""
-    full = size == "full"
-    return {
-        "lengths": LENGTHS if full else SHORT,
-        "models": list(MODELS) if full else ["attention", "SSD"],
-        "seeds": 4 if full else 1,
-        "steps": 600 if full else 30,
-        "batch": 32,
-        "d": 32,
-        "parameters": 20_000,
-    }
+FULL = {
+    "lengths": LENGTHS, "models": list(MODELS), "seeds": 4, "steps": 600, "batch": 32, "d": 32,
+    "parameters": 20_000,
+}  # fmt: skip
+SMALL = {"lengths": SHORT, "models": ["attention", "SSD"], "seeds": 1, "steps": 30}
 
 
 def jobs(given: dict) -> dict:
@@ -44,7 +37,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("tasks", settings, jobs)
+EXPERIMENT = Experiment("tasks", by_size(FULL, SMALL), jobs)
 
 
 def _model(given, model, seed):

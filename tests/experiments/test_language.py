@@ -77,8 +77,8 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
     few = language.Text(*(part[:4_000] for part in language.manual()))
     mixed = language.Text(*(part.roll(7) for part in few))
     monkeypatch.setattr(language, "manual", lambda shuffled=None: few if shuffled is None else mixed)
-    small = {**_language.settings("small"), "models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000}
-    small["seeds"] = 2
+    fewer = {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000, "seeds": 2}
+    small = {**_language.FULL, **fewer}
     experiment = _language.Experiment("language", lambda size: small, _language.jobs)
     results = run(experiment, "small", tmp_path / "language.json").results
     assert list(results) == ["SSD, seed 0", "SSD, shuffled text", "SSD, seed 1"]

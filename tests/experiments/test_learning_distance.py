@@ -69,9 +69,9 @@ def test_the_closed_form_is_the_recurrence(layer):
 
 def test_distractions_are_as_loud_as_asked_for_and_the_flagged_number_stays():
     drawn = [
-        distance.flagged_tokens(2, 5, 7, loud=loud, generator=torch.Generator().manual_seed(0))
-        for loud in (1.0, 0.1, 0.0)
-    ]
+        distance.flagged_tokens(2, 5, 7, **given, generator=torch.Generator().manual_seed(0))
+        for given in ({}, {"loud": 0.1}, {"loud": 0.0})
+    ]  # unless said, as loud as the flagged number
     for (x, target), loud in zip(drawn, (1.0, 0.1, 0.0), strict=True):
         assert torch.equal(target, drawn[0][1])
         assert torch.allclose(x[:, :, 1:, 1], loud * drawn[0][0][:, :, 1:, 1])

@@ -105,6 +105,17 @@ def test_students_do_not_see_each_other():
     assert together.heads.tolist() == [0, 0, 2, 2, 4, 4]
 
 
+def test_the_first_step_moves_every_number_of_a_head_by_a_tenth():
+    M = System(*draw_teacher(3, 2, 2, 7, **like(3))).lags(7)
+    start, moved = (
+        train_heads(M, [2], seeds=3, steps=steps, generator=torch.Generator().manual_seed(1))
+        for steps in (0, 1)
+    )
+    step = (moved.alpha - start.alpha).abs()  # Adam's first step is its rate, whatever the gradient
+    torch.testing.assert_close(step, torch.full_like(step, 0.1), rtol=1e-2, atol=0)
+    assert 0.25 < float(start.alpha.std()) < 0.35
+
+
 def test_one_student_of_a_batch_alone():
     rows, mask = torch.randn(9, 4, **like(1)), torch.ones(5, 3, 9, dtype=F64)
     alpha, V = torch.randn(5, 3, 9, **like(2)), torch.randn(5, 3, 4, **like(3))

@@ -23,6 +23,13 @@ def test_the_heads_of_a_layer_as_a_map(build, ids, family, size):
 def test_other_modules_and_other_scales(build):
     with pytest.raises(TypeError, match="parts of BERT's or GPT-2's attention; got Linear"):
         Attention.from_transformers(torch.nn.Linear(2, 2))
+    for whole in (lens.layers(build(family))[0].module for family in ("gpt2", "bert")):
+        for part in ("c_attn", "c_proj", "self", "output"):
+            if hasattr(whole, part):
+                half = torch.nn.Module()
+                setattr(half, part, getattr(whole, part))
+                with pytest.raises(TypeError, match="parts of BERT's or GPT-2's attention; got Module"):
+                    Attention.from_transformers(half)
     mixer = lens.layers(build("gpt2"))[0].module
     for by_layer, by_width in ((True, True), (False, False)):
         mixer.scale_attn_by_inverse_layer_idx, mixer.scale_attn_weights = by_layer, by_width

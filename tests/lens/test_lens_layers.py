@@ -1,5 +1,7 @@
 """Which layers the lens finds, what it says of the others, and what it refuses to read."""
 
+import copy
+
 import pytest
 import torch
 from helpers import F64
@@ -7,7 +9,7 @@ from torch import nn
 
 from ssmbook import lens, maps
 from ssmbook.lens import _capture, _readers
-from ssmbook.lens._readers.attention import is_projected
+from ssmbook.lens._readers.attention import is_bert, is_projected, is_stacked
 from ssmbook.operators import FactorizedOperator
 
 
@@ -250,11 +252,38 @@ def test_projections_make_attention_only_together(missing):
     assert not is_projected(layer)
 
 
-def test_attention_whose_projections_do_not_fit_is_named():
-    layer = nn.ModuleDict({"q_proj": nn.Linear(6, 6), "k_proj": nn.Linear(6, 6), "v_proj": nn.Linear(6, 6)})
-    layer["o_proj"], layer.head_dim = nn.Linear(7, 6), 2
-    with pytest.raises(ValueError, match="heads of width 2; got 6 rows of values and 7 columns"):
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_attention_is_known_by_all_of_its_parts(family, build):
+    layer = lens.layers(build(family))[0].module
+    known = {"bert": is_bert, "gpt2": is_stacked}[family]
+    parts = {"bert": ("self.query", "self.key", "self.value", "output.dense"), "gpt2": ("c_attn", "c_proj")}
+    assert known(layer)
+    for part in parts[family]:
+        less = copy.deepcopy(layer)
+        owner, _, name = part.rpartition(".")
+        delattr(less.get_submodule(owner), name)
+        assert not known(less), part
+    if family == "gpt2":
+        for name, value in (("head_dim", None), ("is_cross_attention", True)):
+            other = copy.deepcopy(layer)
+            delattr(other, name) if value is None else setattr(other, name, value)
+            assert not known(other), name
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 7), (1, 6), (4, 6)])
+def test_attention_whose_projections_do_not_fit_is_named(rows, columns):
+    """Half a head; not one head of values; two for three of queries."""
+    layer = nn.ModuleDict({"q_proj": nn.Linear(6, 6), "k_proj": nn.Linear(6, 6)})
+    layer["v_proj"], layer["o_proj"], layer.head_dim = nn.Linear(6, rows), nn.Linear(columns, 6), 2
+    with pytest.raises(ValueError, match=f"width 2; got {rows} rows of values and {columns} columns"):
         _readers.attention.heads_of(layer)
+
+
+def test_hidden_states_as_many_as_they_are_wide_are_no_weights():
+    states, weights = torch.zeros(1, 5, 5), torch.ones(1, 2, 5, 5)
+    assert _readers.attention.weights_of((states, None, weights), 5) is weights
+    with pytest.raises(ValueError, match="must return its weights"):
+        _readers.attention.weights_of((states, None, weights), 6)
 
 
 def test_a_mixer_is_scaled_and_not_cast(build, ids):

@@ -92,6 +92,7 @@ def test_states_and_steps_of_impossible_sizes():
         SelectiveSSM(4, N=2).initial_state(3)
     with pytest.raises(ValueError, match="high must be at least low = 1.0; got 0.1"):
         draw_steps(3, low=1.0, high=0.1)
+    torch.testing.assert_close(draw_steps(3, low=0.1, high=0.1), torch.full((3,), 0.1))
     with pytest.raises(ValueError, match=r"a must lie in \(0.0, inf\); got 0.0"):
         inverse_softplus(torch.zeros(1))
 

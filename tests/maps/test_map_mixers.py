@@ -63,12 +63,13 @@ def test_mamba_mixer_is_projection_convolution_selective_ssm_gate():
     assert float(gap.abs().max()) > 1e-3 * float(wanted.abs().max())
 
 
-def test_a_mixer_that_does_not_select_linearly_is_refused():
+@pytest.mark.parametrize("part", ["b_layernorm", "rms_eps"])  # as in Jamba, as in Falcon-Mamba
+def test_a_mixer_that_does_not_select_linearly_is_refused(part):
     from transformers.models.mamba.modeling_mamba import MambaMixer
 
     config = transformers.MambaConfig(hidden_size=6, state_size=4, num_hidden_layers=1, vocab_size=8)
     mixer = MambaMixer(config, layer_idx=0)
-    mixer.b_layernorm = torch.nn.LayerNorm(4)  # as in Jamba
+    setattr(mixer, part, torch.nn.LayerNorm(4))
     with pytest.raises(ValueError, match="norms on its steps, in MambaMixer"):
         SelectiveSSM.from_transformers(mixer)
     with pytest.raises(TypeError, match="x_proj, dt_proj, A_log and D; got Linear"):
