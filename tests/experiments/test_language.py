@@ -37,8 +37,8 @@ def test_models_of_one_size_that_see_no_later_character():
             assert torch.allclose(net(codes)[:, :-1], net(changed)[:, :-1], atol=1e-5)
     kinds = [layer.kind for layer in lens.layers(language.build("hybrid").eval())]
     assert kinds == ["SSD", "Attention", "SSD", "Attention"]
-    layers = lens.layers(language.trained("attention"))  # ready to be read: not in training mode
-    assert all(layer.module.alibi for layer in layers)
+    net = language.trained("attention")
+    assert not net.training and all(layer.module.alibi for layer in lens.layers(net))
 
 
 def test_bits_of_a_model_that_knows_nothing():

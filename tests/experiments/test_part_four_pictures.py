@@ -266,22 +266,23 @@ def test_errors_on_data_stand_over_their_law_and_the_floor_ends_at_k():
 
 
 def test_singular_values_arrive_beside_their_law():
-    steps, sigma = [10, 20, 40, 80, 160], [3.0, 2.0, 1.0]
+    steps, sigma, shown = [10, 20, 40, 80, 160], [float(15 - r) for r in range(15)], [1, 2, 4, 8, 15]
     found, law = ([[value * (t + shift) / 160 for value in sigma] for t in steps] for shift in (0, 1))
     spectra = {"population": law, "samples": found}
-    fig, alt = learning.arrivals(steps, spectra, law, sigma, shown=(1, 3))
+    fig, alt = learning.arrivals(steps, spectra, law, sigma)
     ax, stairs = fig.axes
     wanted = []
-    for r in (0, 2):
-        wanted += [(steps, [row[r] for row in found]), (steps[::2], [row[r] for row in law[::2]])]
+    for r in shown:
+        wanted += [(steps, [row[r - 1] for row in found]), (steps[::2], [row[r - 1] for row in law[::2]])]
     assert lines(ax) == wanted
-    assert [(text.get_text(), text.xy) for text in ax.texts] == [("1", (160, 3.0)), ("3", (160, 1.0))]
+    assert [(text.get_text(), text.xy) for text in ax.texts] == [(f"{r}", (160, 16.0 - r)) for r in shown]
     assert [list(line.get_ydata()) for line in stairs.get_lines()] == [
-        [0, 0, 0, 3, 3],
-        [0, 0, 0, 0, 3],
-        [0, 0, 3],
+        [0, 0, 0, 15, 15],
+        [0, 0, 0, 0, 15],
+        [0, 0, 15],
     ]
-    assert "population 80, 80; samples 160, 160; law 80, 80" in alt
+    each = {"population": 80, "samples": 160, "law": 80}
+    assert "; ".join(f"{name} {', '.join([str(half)] * 5)}" for name, half in each.items()) in alt
     assert [text.get_text() for text in stairs.texts] == ["— population", "– samples", "○ law"]
 
 

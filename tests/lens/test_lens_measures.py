@@ -229,6 +229,15 @@ def test_head_statistics_by_their_definitions():
     assert "states" not in _measure.head_statistics(both_ways, softmax=False)
 
 
+@pytest.mark.parametrize(("second", "share", "states"), [(0.12, 0.0142, 2), (0.08, 0.0064, 1)])
+def test_states_for_all_but_a_hundredth_of_the_energy(second, share, states):
+    assert second**2 / (1 + second**2) == pytest.approx(share, rel=0.01)
+    alpha = torch.eye(4, dtype=F64)
+    alpha[2, 0], alpha[3, 1] = 1, second  # from the past to the future, beside the tokens' own weights
+    found = _measure.head_statistics(DenseOperator(alpha[None, ..., None, None]), softmax=False)
+    assert (int(found["states"]), int(found["states_1%"])) == (2, states)
+
+
 @pytest.mark.parametrize("family", ["gpt2", "mamba", "mamba2", "recurrent_gemma", "qwen3_next"])
 def test_states_at_the_middle_are_at_most_the_past_future_rank(family, build, ids):
     _, _, read = reading(build(family), 0, ids(N))
