@@ -15,7 +15,7 @@ def read(system) -> tuple[np.ndarray | None, ...]:
             raise TypeError(f"system must hold (A, B, C, D) or (A, B, C, D, dt); got {len(system)} parts")
         *matrices, dt = system if len(system) == 5 else (*system, None)
     else:
-        if not all(hasattr(system, name) for name in "ABCD") and hasattr(system, "to_ss"):
+        if hasattr(system, "to_ss"):
             system = system.to_ss()
         missing = [name for name in "ABCD" if not hasattr(system, name)]
         if missing:

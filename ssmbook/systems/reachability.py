@@ -23,7 +23,7 @@ def controllability_matrix(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     N, blocks = A.shape[-1], [B]
     for _ in range(N - 1):
         blocks.append(A @ blocks[-1])
-    return torch.cat(blocks[:N], dim=-1) if N else B.new_empty((*B.shape[:-2], 0, 0))
+    return torch.cat(blocks, dim=-1) if N else B.new_empty((*B.shape[:-2], 0, 0))
 
 
 def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:

@@ -122,7 +122,7 @@ def test_two_dimensional_spans_by_their_discriminant():
         assert (discriminant > 0) == real and len(elements) == 2 * real
         for E in elements:
             sigma = torch.linalg.svdvals(E)
-            assert sigma[1] < 1e-9 * sigma[0]
+            assert sigma[1] < 1e-9 * sigma[0] and float(sigma[0]) == pytest.approx(1)
             rows = torch.cat([M.flatten(1), E.flatten()[None]])
             assert torch.linalg.matrix_rank(rows, rtol=1e-9) == 2
         assert check(M, 1) == ((2, 2) if real else (3, 3))
@@ -130,6 +130,18 @@ def test_two_dimensional_spans_by_their_discriminant():
     assert seen == {True, False}
     _, larger, _ = lag_span(torch.randn(3, 3, 3, generator=g, dtype=F64), None)
     assert rank_one_elements(larger, 1e-9, 1e-10) is None
+
+
+@pytest.mark.guards("prop-rank-limited")
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_double_root_is_found_at_the_matrix_it_stands_for(sign):
+    """det(x E + y F) = ± y² / 2 with E = e_1 e_2^T and F = diag(1, ±1) / sqrt(2): at E itself, twice."""
+    E, F = np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([1.0, sign]) / math.sqrt(2)
+    for angle in (0.0, 0.3, math.pi / 2, 2.0, -0.5):  # of the basis in which the span is given
+        turned = np.tensordot(rotation(angle).numpy(), np.stack([E, F]), 1)
+        found, discriminant = rank_one_elements(turned, 1e-9, 1e-10)
+        assert discriminant == pytest.approx(0, abs=1e-15)
+        np.testing.assert_allclose(abs(found), [E], atol=1e-7)
 
 
 @pytest.mark.guards("prop-rank-limited")

@@ -71,11 +71,13 @@ def test_scale_dtype_and_empty_inputs():
     M, x = clock(), torch.randn(12, 2, **like(0))
     alpha = one_head_coefficients(M, EYE, x)
     torch.testing.assert_close(one_head_coefficients(1e200 * M, 1e-100 * EYE, 1e150 * x), 1e300 * alpha)
+    torch.testing.assert_close(one_head_coefficients(1e-200 * M, 1e-200 * EYE, 1e-200 * x), alpha)
     single = one_head_coefficients(M.float(), EYE.float(), x.float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(single, alpha.float(), rtol=1e-2, atol=1e-2)
     assert one_head_coefficients(M, EYE, x[:0]).shape == (0, 0)
     assert one_head_coefficients(M, EYE, x.new_zeros(0, 5, 2)).shape == (0, 5, 5)
+    assert torch.equal(one_head_coefficients(M[:, :0], EYE[:0], x), x.new_zeros(12, 12))
     assert not one_head_coefficients(M, EYE, torch.zeros(4, 2, dtype=F64)).any()
     assert one_head_witness(M[:0], V=EYE) is None and one_head_witness(0 * M, V=EYE) is None
     kept = x.clone(), M.clone()
@@ -102,6 +104,10 @@ def test_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match="output 3 is not a combination"):
         late = torch.cat([x[:1] * 0, x[:1] * 0, x[2:3], x[3:] * 0])
         one_head_coefficients(M, EYE, late)
+    with pytest.raises(ValueError, match="output 1 is not a combination"):  # small, and missed all the same
+        one_head_coefficients(
+            torch.stack([EYE, 1e-9 * rotation(1.0)]), EYE, torch.stack([EYE[0], 0 * EYE[0]])
+        )
     # The system asks for (3, 4) where the head can give (3, 0): four fifths of it are missed.
     system, V, x = (
         torch.tensor([[[3.0, 0], [4, 0]]]),

@@ -54,7 +54,8 @@ def test_half_turn_and_negative_pole_pay_one_more_from_two_tokens_on():
 
 @pytest.mark.guards("thm-sink-count")
 def test_zero_system_and_zero_lag():
-    assert softmax_head_count(torch.zeros(5, 2, 3, dtype=F64)) == 0
+    none = softmax_head_count(torch.zeros(5, 2, 3, dtype=F64))
+    assert none == 0 and none.evidence.exact and none.evidence.margin == none.evidence.residual == 0
     M = rotation_lags(0.3, 6)
     M[4] = 0
     count = softmax_head_count(M)
@@ -327,3 +328,13 @@ def test_a_small_lag_may_leave_the_span_by_a_rounding_of_the_large_one():
     M[1, 0, 1] = 9e-11  # 1e-7 of its own lag, and still below the tolerance of the rank
     M[1, 0, 0] = 1e-4
     assert softmax_head_count(M).evidence.kind == "undecided"
+
+
+@pytest.mark.guards("thm-sink-count")
+@pytest.mark.parametrize("share, kind", [(0.5, "separating"), (9.0, "separating"), (11.0, "undecided")])
+def test_ten_times_a_coarse_tolerance_of_the_rank_is_forgiven_each_lag(share, kind):
+    lag = 0.05 * torch.tensor([1.0, share * 1e-5], dtype=F64)
+    M = torch.stack([torch.tensor([1.0, 0.0], dtype=F64), lag])[:, None]
+    evidence = softmax_head_count(M, rtol=1e-5).evidence
+    assert (evidence.k, evidence.kind) == (1, kind)
+    assert evidence.residual == pytest.approx(share * 1e-5, rel=0.01)

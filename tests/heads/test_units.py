@@ -255,6 +255,7 @@ def test_the_step_of_a_chain_is_the_steepest_way_to_a_lag():
         # No entry is smaller, or not much.
         ([[0.9, 1e-16], [0, 0.5]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 1),
         ([[0.9, 0.03], [3e14, 0.5]], [[1], [1e7]], [[1, 1e-7]], 3),
+        ([[0.9, 1e-40], [0, 0.5]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 0),  # no rounding leaves as little
         ([[0.9, 5e-15], [3e14, 0.5]], [[1], [1e14]], [[1, 1e-14]], 0),  # two states in other units
         # Others are smaller, and the path from one input is as faint: beside another input ...
         ([[0.9, 0], [1e-16, 0.5]], [[1, 0], [1e-40, 1]], [[0, 1]], 1),

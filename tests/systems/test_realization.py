@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ssmbook import systems
 from ssmbook.systems import System
+from ssmbook.systems.reachability import minimal_states
 
 
 def stable(N, d, p, rho=0.9, seed=0):
@@ -213,6 +214,19 @@ def test_scaling_and_zero_systems():
     assert int(systems.controllability_rank(0 * A, torch.eye(6, dtype=F64)[:, :2])) == 2
     assert int(systems.controllability_rank(A[:0, :0], B[:0])) == 0
     assert int(systems.controllability_rank(A, B[:, :0])) == 0
+
+
+@pytest.mark.parametrize("size, rtol, states", [(0.8e-3, 1e-3, 1), (1.2e-3, 1e-3, 2), (0.0, 0.0, 1)])
+def test_a_direction_counts_by_its_size_at_the_input_on_the_way_and_at_the_output(size, rtol, states):
+    eye, small = torch.eye(2, dtype=F64), torch.diag(torch.tensor([1.0, size], dtype=F64))
+    onward = torch.tensor([[0.0, 0.0], [size, 1.0]], dtype=F64)
+    for A, B, C in (
+        (0 * eye, small, eye),
+        (0 * eye, eye, small),
+        (onward, eye[:, :1], eye),
+        (onward.mT, eye, eye[:1]),
+    ):
+        assert len(minimal_states(A, B, C, rtol)[0]) == states
 
 
 def test_complex_systems_and_gaps():
