@@ -7,7 +7,9 @@ from helpers import F64, like, shown
 
 from ssmbook.chapters.head_count import figures as head_count
 from ssmbook.chapters.interaction_operator import figures
+from ssmbook.chapters.scans import figures as scans
 from ssmbook.chapters.structured_dynamics import figures as structured_dynamics
+from ssmbook.chapters.zoo import figures as zoo
 from ssmbook.operators import DenseOperator
 
 
@@ -87,8 +89,10 @@ def test_spectra_end_where_the_independent_matrices_end():
 
 def test_matrices_below_one_in_ten_billion_of_the_first_are_rounding():
     sizes = torch.diag(torch.tensor([1.0, 2e-10, 5e-11], dtype=F64))
-    blocks, table = torch.zeros(2, 2, 1, 3, dtype=F64), torch.zeros(5, 5, dtype=F64)
-    blocks.view(4, 3)[:3], table[2:, :3] = sizes, sizes
+    blocks, table = torch.zeros(3, 3, 1, 3, dtype=F64), torch.zeros(5, 5, dtype=F64)
+    blocks[2, :, 0], table[2:, :3] = sizes, sizes
     assert figures.independent(blocks) == head_count.rank(sizes) == 2
     assert figures.spectra_of_one_output({"one": blocks})[1].endswith("one, 2.")
     assert structured_dynamics.past_and_future(table, 2)[1].endswith("joined through 2 wires.")
+    assert zoo.block_patterns({"one": blocks})[1].endswith("one, 2 and 2.")
+    assert "blocks on the diagonal have rank 2," in scans.chunk_blocks(sizes, 3)[1]

@@ -17,8 +17,25 @@ def heads_used(alpha, V, eps):
     return FactorizedOperator(alpha, V).epsilon_heads(eps)
 
 
-def test_heads_used():
+def enough(sizes, eps):
+    """How many of the sizes, the largest first, until what is left is at most eps of all."""
+    sizes = sorted(sizes, reverse=True)
+    return next(H for H in range(len(sizes) + 1) if sum(sizes[H:]) <= eps * sum(sizes))
+
+
+MISUSED = [
+    lambda alpha, V, eps: enough(FactorizedOperator(alpha, V).spectrum().tolist(), eps),
+    lambda alpha, V, eps: enough(
+        [float((a.norm() * v.norm()) ** 2) for a, v in zip(alpha, V, strict=True)], eps
+    ),
+    lambda alpha, V, eps: heads_used(alpha, V, eps**2),
+    lambda *given: heads_used(*given) + 1,
+]
+
+
+def test_heads_used(each_mistake):
     assert check(USED, heads_used)
+    each_mistake(USED, anew=MISUSED)
     assert "not the count of sum_h alpha^h ⊗ V_h: your number is" in check(USED, lambda *given: 1.5).hint
 
 

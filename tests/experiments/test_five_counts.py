@@ -91,7 +91,13 @@ def test_half_plane_floor_against_cones_of_two(rho):
 
 def test_half_plane_floor_vanishes_when_one_direction_sees_all_lags():
     assert half_plane_floor(rotation_lags(0.7, 5)) == 0
-    assert half_plane_floor(rotation_lags(0.7, 6)) > 1e-3
+    M = rotation_lags(0.7, 6)
+    assert half_plane_floor(M) > 1e-3
+    M[1, 0, 0] += 5e-11  # rounding is no third direction
+    assert half_plane_floor(M) == pytest.approx(half_plane_floor(rotation_lags(0.7, 6)), rel=1e-9)
+    M[1, 0, 0] += 2e-9
+    with pytest.raises(ValueError, match="M must have interaction rank 2; got 3"):
+        half_plane_floor(M)
 
 
 @pytest.mark.guards("prop-rank-limited", "prop-border-rank")
