@@ -94,5 +94,5 @@ def test_matrices_below_one_in_ten_billion_of_the_first_are_rounding():
     assert figures.independent(blocks) == head_count.rank(sizes) == 2
     assert figures.spectra_of_one_output({"one": blocks})[1].endswith("one, 2.")
     assert structured_dynamics.past_and_future(table, 2)[1].endswith("joined through 2 wires.")
-    assert zoo.block_patterns({"one": blocks})[1].endswith("one, 2 and 2.")
+    assert zoo.block_patterns({"one": blocks, "two": blocks})[1].endswith("one, 2 and 2; two, 2 and 2.")
     assert "blocks on the diagonal have rank 2," in scans.chunk_blocks(sizes, 3)[1]

@@ -10,7 +10,7 @@ from PIL import Image, ImageChops
 
 from ssmbook import display
 from ssmbook.display import _show
-from ssmbook.display._png import FIGURE_BYTES, MARGIN, _trimmed, render, stacked
+from ssmbook.display._png import _UNSEEN, FIGURE_BYTES, MARGIN, _trimmed, render, stacked
 
 ALT = "a line that climbs from 0 to 1 over 5 tokens"
 
@@ -88,6 +88,10 @@ def test_small_text_is_refused_also_when_only_a_wide_figure_makes_it_small(publi
     with pytest.raises(ValueError, match="in a figure 14 in wide"):
         display.show(fig, alt=ALT)
     assert published == []
+
+
+def test_a_palette_differs_from_the_picture_by_what_nobody_sees():
+    assert round(10 * np.log10(255**2 / _UNSEEN)) == 42  # decibel
 
 
 def test_noise_is_quantized_until_it_fits_and_refused_when_it_cannot():

@@ -47,6 +47,7 @@ HEADER = ["map", "rank", "error"]
         (np.float32(0.1), "0.100"),
         (torch.tensor(3), "3"),
         (1 - 2j, "1.00 - 2.00i"),
+        (1 + 0j, "1.00 + 0i"),
     ],
 )
 def test_number(value, text):
