@@ -83,7 +83,7 @@ class FactorizedOperator(InteractionOperator):
             # The derivative comes from the quadratic form, whose value would have lost digits.
             square = torch.einsum("...hij,...hg,...gij->...ij", alpha, V @ V.mT, alpha)
             smooth = torch.where(square > 0, square, 1.0).sqrt()
-            norms = norms + torch.where(square > 0, smooth - smooth.detach(), 0.0)
+            norms = norms + (smooth - smooth.detach())
         return norms.to(self.dtype)
 
     def _scaled(self, factor):

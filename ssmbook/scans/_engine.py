@@ -69,7 +69,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def carried(state: Tensor | None, like: Tensor) -> Tensor:
     """A fresh copy of a state in the wide dtype, for a loop to write into; zeros if there is none."""
     carry = torch.zeros(like.shape, dtype=wide(like.dtype), device=like.device)
-    return carry if state is None else carry.copy_(state.detach())
+    return carry if state is None else carry.copy_(state)
 
 
 def array(tensor: Tensor) -> np.ndarray:

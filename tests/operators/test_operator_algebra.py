@@ -1,5 +1,7 @@
 """The operator as one writes it: W @ x, W.T, W[i, j], W.to, sums and multiples, for every kind."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -90,6 +92,7 @@ def test_numbers_and_scalar_tensors_scale(kind):
         3.0,
         np.float64(3),
         np.int64(3),
+        Fraction(3),
         torch.tensor(3.0),
         torch.tensor(3),
         torch.tensor(3, dtype=F64),

@@ -109,6 +109,7 @@ CASES = {
         r"rtol must be a number in \[0, 1\); got -0.001",
     ),
     "rtol one": (lambda: LAG.interaction_rank(1.0), ValueError, "rtol must be"),
+    "joint by a word": (lambda: LAG.spectrum("yes"), TypeError, "joint must be True or False; got 'yes'"),
     "V of other d": (lambda: LAG.coefficients(z(2, 3, 3)), ValueError, "V must"),
     "sum of other n": (
         lambda: DENSE + LagOperator(z(4, 3, 2)),

@@ -34,7 +34,7 @@ def assert_certified(bounds, sigma, rtols=(None, 1e-2, 1e-6), epsilons=(0.5, 0.1
     for H in range(len(tails) + 2):
         low, high = bounds.floor(H)
         wanted = float(tails[H]) if H < len(tails) else 0.0
-        assert low - 1e-14 <= wanted <= high + 1e-14
+        assert low - 1e-14 <= wanted <= high + 1e-14 and 0 <= low <= high <= 1
     asked = [(bounds.epsilon_heads(eps), counts(tails, eps)) for eps in epsilons]
     # Cuts right above and below each value: nothing is counted that is not there.
     ratios = sigma[sigma > 1e-9 * sigma.max()] / sigma.max()
@@ -140,6 +140,13 @@ def test_bounds_hold_whatever_is_drawn(dense_spectrum, width, rank, size, decay,
     channels = (rows @ randn(len(sigma), width, seed=seed + 1)).mT.reshape(width, 7, 7, 1, 1)
     W = DiagonalOperator(DenseOperator(channels))
     assert_certified(W.spectrum_bounds(size, seed=seed), dense_spectrum(W))
+
+
+def test_one_operator_of_a_batch_that_is_settled_does_not_settle_the_others():
+    faint = torch.cat([torch.ones(2), torch.full((34,), 1e-9)]).double()
+    kinds = [with_spectrum(sigma, 0) for sigma in (torch.ones(36, dtype=F64), faint)]
+    low, high = DenseOperator(torch.stack([W.W for W in kinds])).spectrum_bounds().rank()
+    assert low.tolist() == high.tolist() == [36, 36]
 
 
 def test_bounds_do_not_depend_on_the_order_of_sizes():

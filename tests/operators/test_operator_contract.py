@@ -32,6 +32,8 @@ def test_joint_rank_is_that_of_all_blocks_of_the_batch(kind):
     joint = W.interaction_rank(joint=True)
     assert isinstance(joint, int) and joint == int(torch.linalg.matrix_rank(matrix))
     assert joint >= int(W.interaction_rank().max())
+    assert torch.equal(W.rank_report().rank, W.interaction_rank())
+    assert W.rank_report(joint=True).rank == joint
 
 
 def test_the_short_dtypes_are_ranked_in_float64(kind):

@@ -145,13 +145,16 @@ def test_what_is_not_a_sequence_map_is_refused():
         path_operator(lambda x: x - x.mean(0), x)
     with pytest.raises(ValueError, match=r"got shape \(2, 15\) for an input of shape \(2, 5, 3\)"):
         path_operator(lambda x: x if x.ndim == 2 else x.flatten(1), x)
+    with pytest.raises(ValueError, match=r"got shape \(\) for an input of shape \(2, 5, 3\)"):
+        path_operator(lambda x: x if x.ndim == 2 else x.tolist(), x)
     for operator in (path_operator, jacobian_operator):
         with pytest.raises(ValueError, match="^x must be finite"):
             operator(lambda x: x, x * torch.nan)
     with pytest.raises(ValueError, match=r"F\(0\) must"):
         path_operator(lambda x: x / x.norm(dim=-1, keepdim=True), x)
-    with pytest.raises(ValueError, match=r"F\(x\) must"):
-        jacobian_operator(lambda x: x / 0, x)
+    for operator in (path_operator, jacobian_operator):
+        with pytest.raises(ValueError, match=r"F\(x\) must be finite"):
+            operator(lambda z: z / (z[..., :1, :1] - x[0, 0]), x)
     with pytest.raises(ValueError, match="the gradient of F must be finite"):
         jacobian_operator(lambda x: x.abs().sqrt(), torch.zeros(2, 2, dtype=F64))
 

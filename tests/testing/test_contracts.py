@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ssmbook.maps import SelectiveSSM, SequenceMap
-from ssmbook.operators import InteractionOperator
+from ssmbook.operators import DenseOperator, InteractionOperator
 from ssmbook.testing import MapContract, OperatorContract, RecurrentMapContract
 from ssmbook.testing._contract import same
 
@@ -130,6 +130,13 @@ def test_a_broken_operator_is_caught_by_its_law(name):
         operator(**broken).check()
 
 
+def test_a_contract_that_does_not_know_its_operator_to_be_causal_is_told_so():
+    held = type("Held", (TestTotal,), {"causal": False})
+    said = r"past_future_rank\(\) of an operator that looks ahead must raise ValueError; nothing was raised"
+    with pytest.raises(AssertionError, match=said):
+        held().test_a_causal_operator_has_a_memory_and_no_other(())
+
+
 class Sum(SequenceMap):
     """y_i = V (x_0 + … + x_i)."""
 
@@ -200,6 +207,26 @@ def test_a_broken_map_is_caught_by_its_law(name):
         held().check()
 
 
+TAKEN = {
+    r"x \(5, 5\) must raise ValueError": lambda x, d: x[..., :d] if torch.is_tensor(x) and x.dim() > 1 else x,
+    "x of another dtype or type must raise TypeError": lambda x, d: (
+        x.double() if torch.is_tensor(x) and not x.is_meta else x
+    ),
+    "x on another device must raise ValueError": lambda x, d: (
+        torch.zeros(x.shape, dtype=x.dtype) if torch.is_tensor(x) and x.is_meta else x
+    ),
+}
+
+
+@pytest.mark.parametrize("call", ["forward", "interaction"])
+@pytest.mark.parametrize("said", TAKEN)
+def test_what_a_map_takes_that_it_should_refuse_is_named(said, call):
+    kind = type("Careless", (Sum,), {call: lambda self, x: getattr(Sum, call)(self, TAKEN[said](x, self.d))})
+    held = type("Held", (MapContract,), {"make": lambda self, **new: kind(4, 3, **new)})
+    with pytest.raises(AssertionError, match=said):
+        held().test_what_does_not_fit_is_refused()
+
+
 def test_an_operator_of_another_size_is_told_its_size():
     longer = {"_interaction": lambda self, x: Total(self.V.expand(*x.shape[:-2], 3, 4), x.shape[-2] + 1)}
     kind = type("Longer", (Sum,), longer)
@@ -235,6 +262,45 @@ def test_a_map_that_changes_its_parameters_is_told_so(kind):
     held = type("Held", (MapContract,), {"make": lambda self, **new: kind(4, 3, **new)})
     with pytest.raises(AssertionError, match="a parameter was changed"):
         held().check()
+
+
+@pytest.mark.parametrize(
+    ("moves", "blocks", "causal", "said"),
+    [
+        (1e-13, 0.0, True, "a later token moves an output by"),
+        (0.0, 1e-13, True, "a later token moves an output by"),
+        *[
+            (moves, blocks, False, "the map looks causal; say so with causal=True")
+            for moves, blocks in ((1.0, 0.0), (0.0, 1.0), (1e-5, 1.0), (1.0, 1e-5))
+        ],
+    ],
+)
+def test_what_a_map_says_of_causality_is_held_against_what_it_does(moves, blocks, causal, said):
+    class Ahead(Sum):
+        def _forward(self, x):
+            return Sum._forward(self, x) + moves * Sum._forward(self, x.flip(-2))
+
+        def _interaction(self, x):
+            everywhere = torch.ones(9, 9, self.p, self.d, dtype=x.dtype)
+            return Sum._interaction(self, x) + DenseOperator(blocks * everywhere)
+
+    def make(self, **new):
+        layer = Ahead(4, 3, **new)
+        layer.causal = causal
+        return layer
+
+    with pytest.raises(AssertionError, match=said):
+        type(
+            "Held", (MapContract,), {"make": make}
+        )().test_future_tokens_change_nothing_where_the_map_is_causal()
+
+
+def test_eleven_digits_are_asked_for_where_nothing_else_is_said():
+    x = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    same("y", x * (1 + 1e-12), x)
+    same("y", 0 * x, 0 * x)
+    with pytest.raises(AssertionError, match="y is off by"):
+        same("y", x * (1 + 1e-10), x)
 
 
 def test_what_is_no_tensor_is_told_so():
@@ -306,6 +372,16 @@ def test_a_layer_that_takes_any_state_is_told_so(said):
     kind = type("Careless", (SelectiveSSM,), careless(CARELESS[said]))
     held = type("Held", (TestSelective,), {"make": lambda self, **new: kind(3, N=2, **new)})
     with pytest.raises(AssertionError, match=said):
+        held().test_a_bad_state_or_token_is_refused()
+
+
+def test_a_layer_that_takes_a_narrow_token_is_told_so():
+    class Filled(SelectiveSSM):
+        def step(self, x_t, state=None):
+            return super().step(torch.nn.functional.pad(x_t, (0, self.d - x_t.shape[-1])), state)
+
+    held = type("Held", (TestSelective,), {"make": lambda self, **new: Filled(3, N=2, **new)})
+    with pytest.raises(AssertionError, match="a token that is too narrow must raise ValueError"):
         held().test_a_bad_state_or_token_is_refused()
 
 
