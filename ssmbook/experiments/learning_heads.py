@@ -37,7 +37,7 @@ class TrainedHeads:
 
     def operator(self, student: int) -> FactorizedOperator:
         """Return the operator of one student, with the heads it has."""
-        H = int(self.heads[student])
+        H = self.heads[student]
         return FactorizedOperator(self.alpha[student, :H], self.V[student, :H])
 
 
@@ -145,7 +145,7 @@ def train_heads(
     V = 0.3 * torch.randn(S, mask.shape[1], width, generator=generator, dtype=torch.float64).to(M)
     V = V * has_head.to(M)
     marks = torch.linspace(0, steps, 40).round().long().unique()
-    history = _fitted(alpha, V, rows / unit, mask, steps=steps, lr=0.1, marks=set(marks.tolist()))
+    history = _fitted(alpha, V, rows / unit, mask, steps=steps, lr=0.1, marks=marks.tolist())
     alpha, V = alpha.detach().unflatten(2, (n, n)), V.detach().unflatten(2, (sizes["p"], sizes["d"])) * unit
     return TrainedHeads(H, alpha, V, history[-1], marks, history)
 

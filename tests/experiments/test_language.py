@@ -54,7 +54,7 @@ def test_training_learns_what_repeats():
     text = torch.arange(400) % 5
     net = language.build("SSD", d=16, layers=1, parameters=8_000)
     losses = language.train(net, text, steps=60, batch=4, n=12, rate=1e-2, seed=0)
-    assert len(losses) == 10 and losses[-1] < 0.2 < 2 < losses[0]
+    assert len(losses) == 10 and losses[-1] < 0.2 < 2 < losses[0] and isinstance(losses[0], float)
     forward, backward = (float(language.bits(net, each[None, :13])) for each in (text, text.flip(0)))
     assert forward < 0.3 and backward > 2  # it read them from left to right
 

@@ -49,6 +49,22 @@ def test_it_remembers_so_many_steps_and_no_more(monkeypatch):
     assert seen == [*range(students.MEMORY), *[students.MEMORY] * 4]
 
 
+def test_the_direction_is_that_of_the_inverse_hessian_written_out():
+    """H <- (I - s y^T/s^T y) H (I - y s^T/s^T y) + s s^T/s^T y, from s^T y/y^T y of the newest pair."""
+    g = torch.Generator().manual_seed(2)
+    slope, eye = torch.randn(1, 5, dtype=F64, generator=g), torch.eye(5, dtype=F64)
+    pairs = [tuple(torch.randn(2, 1, 5, dtype=F64, generator=g)) for _ in range(3)]
+    pairs = [(s, y if float((s * y).sum()) > 0 else -y) for s, y in pairs]
+    s, y = (v[0] for v in pairs[-1])
+    H = (s @ y) / (y @ y) * eye
+    for s, y in ((s[0], y[0]) for s, y in pairs):
+        left = eye - torch.outer(s, y) / (s @ y)
+        H = left @ H @ left.mT + torch.outer(s, s) / (s @ y)
+    torch.testing.assert_close(students._two_loops(slope, pairs)[0], -H @ slope[0])
+    flat = [(s, 0 * y) for s, y in pairs]
+    torch.testing.assert_close(students._two_loops(slope, flat), -slope)  # no curvature, no memory
+
+
 def test_against_another_implementation():
     g = torch.Generator().manual_seed(1)
     root = torch.randn(3, 7, 7, dtype=F64, generator=g)

@@ -100,9 +100,11 @@ def test_a_run_that_diverges_is_reported_and_not_drawn():
 def test_accuracy_is_the_share_of_right_answers_on_256_sequences(monkeypatch):
     real, drawn = tasks.draw, []
     monkeypatch.setattr(tasks, "draw", lambda *sizes, **how: drawn.append(sizes) or real(*sizes, **how))
-    always_two = lambda tokens: torch.eye(tasks.VOCABULARY)[torch.full_like(tokens, 2)]  # noqa: E731
+    two, blank = torch.eye(tasks.VOCABULARY)[[2, tasks.BLANK]]
+    always_two = lambda tokens: (two + 2 * blank).expand(*tokens.shape, -1)  # noqa: E731
     found = tasks.accuracy(always_two, "copying", 3)
     _, answers = real("copying", 3, 256, generator=gen(10_001))
+    # what is no symbol is no answer
     assert drawn == [("copying", 3, 256)] and found == float((answers[:, 3:] == 2).double().mean())
 
 

@@ -137,9 +137,16 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
 def test_what_the_lens_cannot_read_is_said_and_noted(folder, numbers, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "unknown_mixers", lambda *given: {"layers.7.mixer": "NewMixer"})
     same = ("--tokens", 16, "--texts", 1, "--no-permuted", "--no-gradient", "--out", tmp_path)
-    assert run(folder, "--ids", numbers, *same) == 0
+    assert run(folder, "--ids", numbers, *same, "--note", "of letters") == 0
     assert "got NewMixer (layers.7.mixer). Register one:" in capsys.readouterr().err
-    assert "not read: NewMixer (layers.7.mixer)" in lens.Report.from_json(tmp_path / "report.json").notes
+    notes = lens.Report.from_json(tmp_path / "report.json").notes
+    assert notes[:2] == ["of letters", "not read: NewMixer (layers.7.mixer)"]
+
+
+def test_the_help_says_what_holds_where_nothing_is_said():
+    known = {each.dest: each for each in command.parser()._actions}
+    said = {name: each for name, each in known.items() if f"({each.default})" in (each.help or "")}
+    assert {name: each.default for name, each in said.items()} == {"tokens": 256, "device": "cpu", "seed": 0}
 
 
 def test_a_folder_without_a_model(tmp_path):
@@ -247,6 +254,19 @@ def test_the_estimate_knows_the_sizes_of_the_core(family, build, ids):
     need = [_memory.bytes_needed(model, lens.layers(model), t, n) for t, n in ((1, 16), (4, 16), (4, 64))]
     assert need == sorted(need) and need[0] < need[2]
     assert _memory.sizes(torch.nn.Linear(2, 3)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mamba", "mamba2", "recurrent_gemma"])
+def test_the_estimate_grows_by_what_a_text_more_holds(family, build):
+    """Twice, in eight bytes a number: as it is and as it is measured."""
+    model, n = build(family), 64
+    (layer, *_), (H, p, d) = lens.layers(model), _memory.sizes(lens.layers(model)[0].module)
+    states = {"mamba": 4 + 1, "recurrent_gemma": 1 + 1}.get(family)
+    held = d * n * states if states else H * (n * n + p * d)
+    one, two = (_memory.layer_bytes(layer, texts, n) for texts in (1, 2))
+    assert two - one == 2 * 8 * held
+    weights = 4 * sum(p.numel() for p in model.parameters())
+    assert _memory.bytes_needed(model, [layer], 2, n) - two == _memory._LIBRARIES + weights
 
 
 def test_a_machine_that_does_not_say_what_is_free(monkeypatch):

@@ -8,7 +8,7 @@ from helpers import F64
 from torch import nn
 
 from ssmbook import lens, maps
-from ssmbook.lens import _capture, _readers
+from ssmbook.lens import _capture, _frozen, _readers
 from ssmbook.lens._readers.attention import is_bert, is_projected, is_stacked
 from ssmbook.operators import FactorizedOperator
 
@@ -85,6 +85,24 @@ def test_the_miss_is_relative_to_the_largest_output_and_absolute_where_there_is_
     for size in (1e-6, 1.0, 1e6):
         assert lens.Frozen(W, 1.25 * size * x, size * x).miss() == pytest.approx(0.25)
     assert lens.Frozen(W, x, 0 * x).miss() == float(x.abs().max())
+
+
+@pytest.mark.parametrize("family", ["mamba", "mamba2"])
+def test_a_short_convolution_may_do_without_a_bias(family, build, ids):
+    model = build(family)
+    layer = lens.layers(model)[0]
+    layer.module.conv1d.bias = None
+    for part in ("core", "mixer"):
+        assert lens.operator(layer, ids(9), part).miss() < 1e-5
+
+
+def test_what_is_no_number_or_no_matrix_is_named():
+    W, x = FactorizedOperator(torch.ones(1, 4, 4), torch.ones(1, 2, 2)), torch.ones(4, 2)
+    for which, given in (("input", (torch.inf * x, x)), ("output", (x, torch.inf * x))):
+        with pytest.raises(ValueError, match=f"the {which} of a layer must be finite"):
+            _frozen.check_frozen("a layer", lens.Frozen(W, *given))
+    with pytest.raises(TypeError, match="q_proj must be a floating-point torch.Tensor; got NoneType"):
+        _frozen.linear("q_proj", nn.Identity())
 
 
 def test_float32_is_allowed_its_rounding():

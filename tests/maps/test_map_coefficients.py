@@ -170,6 +170,14 @@ def test_inverse_softplus():
             "log_a must be a floating-point",
         ),
         (lambda q: alibi_bias(0, 3), ValueError, "H must be at least 1"),
+        *(
+            (call, TypeError, f"{name} must have the dtype of q, torch.float64; got torch.float32")
+            for name, call in (
+                ("log_a", lambda q: scalar_decay_coefficients(q, q, q[..., 0].float())),
+                ("beta", lambda q: delta_coefficients(q, q, q[..., 0].float())),
+                ("bias", lambda q: softmax_coefficients(q, q, bias=(q @ q.mT).float())),
+            )
+        ),
     ],
 )
 def test_bad_input(call, error, message):
