@@ -143,15 +143,23 @@ def _look(artist):
         marker = "" if artist.get_marker() in ("None", "", None) else f" {artist.get_marker()}"
         if marker:
             marker += f" {number(artist.get_markersize())} filled {_color(artist.get_markerfacecolor())}"
+            width = artist.get_markeredgewidth()
+            marker += f" stroke {number(width)}" if width != rcParams["lines.markeredgewidth"] else ""
         every = f" every {artist.get_markevery()}" if artist.get_markevery() is not None else ""
         clip = "" if artist.get_clip_on() else " over the edge"
-        dash = f"{artist.get_linestyle()} {number(artist.get_linewidth())}"
+        dash = f"{_dashes(artist)} {number(artist.get_linewidth())}"
         return f"line {_color(artist.get_color())} {dash}{marker}{every}{alpha}{clip}{order}"
     edges = np.atleast_2d(artist.get_edgecolor()), np.atleast_1d(artist.get_linewidth())
     edge = f"edge {_color(edges[0][0])} {number(edges[1][0])}" if len(edges[0]) else "no edge"
     faces = np.atleast_2d(artist.get_facecolor())
     face = _color(faces[0]) if len(faces) and faces.size else "no color"
     return f"{'patch' if isinstance(artist, Patch) else 'shapes'} {face} {edge}{order}"
+
+
+def _dashes(line):
+    """A line without gaps is "-"; of others the lengths of strokes and gaps."""
+    _, pattern = line._unscaled_dash_pattern
+    return line.get_linestyle() if pattern is None else f"({' '.join(map(number, pattern))})"
 
 
 def _points(artist):

@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
 from ssmbook._checks import check_finite, check_positive, check_shape
-from ssmbook.display._style import COLORS, DIVERGING, SEQUENTIAL, check_axes
+from ssmbook.display._style import COLORS, DIVERGING, LINES, SEQUENTIAL, check_axes
 from ssmbook.display._table import number
 from ssmbook.numerics import numerical_rank, tolerance
 
@@ -98,7 +98,7 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
     check_axes(ax)
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["blue"])
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["blue"])
-    ax.axhline(rtol * top, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
+    ax.axhline(rtol * top, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
     ax.annotate(
         f"rank {rank} above {share} $\\sigma_1$",
         (1.0, rtol * top),

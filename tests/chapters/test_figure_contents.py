@@ -156,10 +156,11 @@ def calls():
     modes, circle = torch.complex(-TAU - 1, 3 * TAU), torch.polar(TAU / 9 + 0.3, TAU / 2)
     named = ("ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random tokens")
     panels = {
-        "bare": ({"H = 2": SLOW}, {"plateau": 0.3}),
-        "sunk": ({"H = 2": SLOW, "H = 3": FADE**3}, {"floor": 0.2}),
+        "bare": ({"H = 2": SLOW, "H = 3": FADE**3}, {"floor": 0.2}),
+        "sunk": ({"H = 2": SLOW}, {"plateau": 0.3}),
     }
-    sunk = torch.tensor([[0.5, 0, 0], [0.3, 0.4, 0], [0.2, 0.3, 0.4]], dtype=F64)
+    sunk = 0.5 * torch.eye(8, dtype=F64) + (0.3 * torch.eye(8, dtype=F64)).roll(-1, 1).tril()
+    sunk[-1, 0] = 0.1
     floor, heads = torch.tensor([1.0, 0.4, 0.01, 0.0]), torch.arange(4).repeat_interleave(2)
     students = floor[heads] + 1e-12
     triangle = np.array([[1.0, 0.2], [-0.9, 0.6], [-0.2, -1.0]])

@@ -161,7 +161,7 @@ def test_close():
     assert close(wanted + 1e-5, wanted, "hint") == "hint"
     assert close(wanted + 1e-5, wanted, "hint", rtol=1e-4) is None
     assert close([[1, float("nan")]], wanted, "hint") == "hint"
-    assert close([[1 + 1j, 2]], wanted, "hint") == "hint"
+    assert close([[1 + 1j, 2]], wanted, "hint") == close(wanted, wanted + 1j, "hint") == "hint"
     assert close([1, 2], wanted, "hint") == "expected a tensor of shape (1, 2); got shape (2,)"
     assert close([[1], [2, 3]], wanted, "hint") == "expected a tensor of shape (1, 2); got list"
     assert close(True, True, "hint") is None and close(2, 3, "hint") == "hint"

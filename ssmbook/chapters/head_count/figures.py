@@ -86,7 +86,7 @@ def error_curve(floor, heads, error, steps, history, least):
     """
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
     clear = floor > least
-    left.semilogy(range(int(clear.sum())), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
+    left.semilogy(range(clear.sum()), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
     label_line(left, 2.5, float(floor[2:4].prod()) ** 0.5, "floor", dx=8, dy=8)
     same = (heads[:, None] == heads).tril(-1).sum(1)  # how many students with as many heads came before
     beside = heads + 0.16 * (same - (heads[:, None] == heads).sum(1).sub(1) / 2)

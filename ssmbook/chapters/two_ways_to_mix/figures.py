@@ -7,7 +7,7 @@ import math
 import torch
 from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, SEQUENTIAL, figure, label_line, number
+from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line, number
 from ssmbook.display._pictures import equation, part_blocks
 from ssmbook.display._style import readable
 from ssmbook.operators import FactorizedOperator
@@ -62,7 +62,7 @@ def memory(a):
     left.imshow(torch.where(lag >= 0, a ** lag.clamp(min=0), 0.0).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the table, a = {a}")
     right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["green"])
-    right.axhline(0.01, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
+    right.axhline(0.01, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
     label_line(right, LAGS, 0.01, "1 %", dx=-2, dy=7, ha="right")
     reach = hundredth(a)
     if reach <= LAGS:
@@ -220,7 +220,7 @@ def costs(lengths, explicit, implicit, crossing):
     for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):
         ax.loglog(lengths, values, color=COLORS[color], linestyle="-")
         label_line(ax, lengths[-1], values[-1], name)
-    ax.axvline(crossing, color=COLORS["gray"], linestyle=(0, (5, 2)), linewidth=1.2)
+    ax.axvline(crossing, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
     label_line(ax, crossing, explicit[0], f"n = {crossing}", dx=5)
     ax.set(xlabel="tokens n", ylabel="multiplications", xlim=(None, 12 * lengths[-1]))
     words = "slope 2 for the table, slope 1 for the state"
