@@ -47,7 +47,7 @@ def row(report, layer: LayerReport) -> list[str]:
 
 def short(value: float | None) -> str:
     """Whole numbers whole, others to two digits."""
-    if value is not None and abs(value) >= 1 and float(value).is_integer():
+    if value is not None and float(value).is_integer():
         return str(int(value))
     return number(None if value is None else float(value), 2)
 

@@ -130,6 +130,7 @@ def test_training_keeps_dtype_and_its_input():
     before = M.clone()
     trained = train_heads(M, [1], seeds=1, steps=5, generator=torch.Generator().manual_seed(1))
     assert torch.equal(M, before) and trained.alpha.dtype == trained.error.dtype == torch.float32
+    assert not any(part.requires_grad for part in (trained.alpha, trained.V, trained.history))
     untrained = train_heads(M, [1], seeds=1, steps=0)
     assert untrained.steps.tolist() == [0] and untrained.history.shape == (1, 1)
 

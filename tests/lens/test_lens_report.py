@@ -213,6 +213,12 @@ def test_the_page_needs_nothing_else_and_reads_without_a_mouse_or_a_screen(found
         assert cells == [_html.short(values[0]) for values in layer.trained.heads.values()]
 
 
+def test_counts_are_whole_and_shares_have_two_digits():
+    assert [_table.short(value) for value in (12.0, 1, 2.5, 0.0, 0.254, None)] == [
+        "12", "1", "2.5", number(0.0, 2), "0.25", number(None),
+    ]  # fmt: skip
+
+
 def test_two_reports_beside_each_other(found, build, ids):
     after = lens.report(build("jamba", 1, seed=1), ids(2, 24), name="tuned", permuted=False, gradient=False)
     table = lens.compare(found, after)

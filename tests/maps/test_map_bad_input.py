@@ -115,3 +115,10 @@ def test_lti_ssm_copies_what_it_is_given():
     m = LTISSM(System(A, B, C))
     B.zero_()
     assert float(m.B.detach().sum()) == 12
+
+
+def test_attention_copies_its_start_of_a_bias():
+    bias = torch.ones(2, 5)
+    m = attention(bias=bias)
+    bias.zero_()
+    assert float(m.bias.detach().sum()) == 10
