@@ -149,10 +149,12 @@ def test_the_help_says_what_holds_where_nothing_is_said():
     assert {name: each.default for name, each in said.items()} == {"tokens": 256, "device": "cpu", "seed": 0}
 
 
-def test_a_folder_without_a_model(tmp_path):
+def test_a_folder_without_a_model(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with pytest.raises(ValueError, match="the folder must hold a model that transformers reads; got"):
         _load.load_model(tmp_path)
+    assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers is told to ask no other host
 
 
 def test_python_without_transformers(monkeypatch, folder):
