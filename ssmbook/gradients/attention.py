@@ -104,7 +104,7 @@ def softmax_jacobian_row(
     """
     alpha = softmax_row_weights(x, W_Q, W_K, target, bias=bias, sink=sink)
     i, d_k = alpha.shape[-1] - 1, W_Q.shape[0]
-    check_tensors(x=(x, "... n d"), V=(V, "p d"), finite=True)
+    check_tensors(x=(x, "... n d"), V=(V, "p d"))
     seen = x[..., : i + 1, :]
     values = seen @ V.mT
     y = torch.einsum("...j,...jp->...p", alpha, values)

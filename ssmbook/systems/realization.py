@@ -28,7 +28,7 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     rows = check_integer("rows", rows, low=0, high=n)
     cols = (n + 1 - rows if n else 0) if cols is None else cols
     cols = check_integer("cols", cols, low=0, high=n)
-    if rows and cols and rows + cols > n + 1:
+    if rows + cols > n + 1:
         raise ValueError(f"rows + cols must be at most n + 1 = {n + 1}; got {rows} + {cols}")
     lag = torch.arange(rows, device=M.device)[:, None] + torch.arange(cols, device=M.device)
     blocks = M[..., lag, :, :].transpose(-3, -2)  # (..., rows, p, cols, d)

@@ -129,6 +129,34 @@ def test_the_window_does_not_see_hidden_states_skips_or_units():
 
 
 @pytest.mark.guards("prop-lti-decay")
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3])
+def test_lags_that_end_are_told_from_lags_of_any_size_behind_a_change_of_basis(scale):
+    for seed in range(5):
+        Q = torch.linalg.qr(randn(5, 5, seed=seed)).Q
+        B, C = randn(5, 2, seed=seed + 10), randn(2, 5, seed=seed + 20)
+        with pytest.raises(ValueError, match="system must have lags that do not end"):
+            gradients.decay_window(System(scale * Q @ jordan(5, 0.0) @ Q.mT, B, C))
+        lasting = torch.diag(torch.tensor([1.0, 0.9, 0.8, 0.7, 0.6], dtype=F64))
+        assert gradients.decay_window(System(scale * Q @ lasting @ Q.mT, B, C)).rho == pytest.approx(scale)
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_of_two_poles_of_nearly_one_size_the_larger_one_makes_the_promise():
+    B, C = torch.ones(2, 1, dtype=F64), torch.tensor([[0.1, 5.0]], dtype=F64)
+    found = gradients.decay_window(
+        System(torch.diag(torch.tensor([0.9, -0.9 * (1 - 1e-7)], dtype=F64)), B, C)
+    )
+    assert found.rho == pytest.approx(0.9, rel=1e-9) and found.floor == pytest.approx(0.1, rel=1e-6)
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_the_degree_of_a_system_in_single_precision_has_its_tolerance():
+    Q = torch.linalg.qr(randn(4, 4)).Q
+    A = Q @ torch.diag(torch.tensor([0.9, 0.9, 0.5, 0.5], dtype=F64)) @ Q.mT
+    assert gradients.decay_window(System(A.float(), torch.eye(4), torch.eye(4))).nu == 2
+
+
+@pytest.mark.guards("prop-lti-decay")
 def test_the_rate_is_a_limsup_and_not_a_limit():
     A = torch.tensor([[0.0, 0.81], [1.0, 0.0]], dtype=F64)  # poles +-0.9; B, C see even lags only
     B, C = torch.tensor([[1.0], [0.0]], dtype=F64), torch.tensor([[1.0, 0.0]], dtype=F64)
@@ -237,6 +265,8 @@ def test_transients_by_hand():
     assert gradients.transient_peak(A, max_steps=short) == (peak, place)
     with pytest.raises(ValueError, match="A must have a power"):
         gradients.transient_peak(A, max_steps=short - 1)
+    level = torch.diag(torch.tensor([2.0, 1.0], dtype=F64), 1)  # norms 1, 2, 2, 0
+    assert gradients.transient_peak(level) == (2.0, 1)
     Q = torch.linalg.qr(randn(6, 6)).Q
     assert gradients.transient_peak(Q) == (1.0, 0) and gradients.transient_peak(0.3 * Q) == (1.0, 0)
     assert gradients.power_norms(A, 0).shape == (0,)

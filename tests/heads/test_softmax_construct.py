@@ -107,6 +107,10 @@ def test_rank_that_was_cut_too_early_is_refused_with_the_spectrum():
     with pytest.raises(ValueError, match="singular values"):
         softmax_heads_from_ssm(System(A, B, C), 10, rtol=1e-6)
     assert softmax_heads_from_ssm(System(A, B, C), 10).relative_error < 1e-10
+    kept = softmax_heads_from_ssm(
+        System(A, B, torch.diag(torch.tensor([1.0, 2e-11], dtype=F64))), 10, rtol=1e-9
+    )
+    assert kept.H == 1 and 1e-12 < kept.relative_error < 1e-10  # one direction left out, and ten digits kept
 
 
 def test_dtype_follows_and_nothing_is_changed():

@@ -117,6 +117,18 @@ def test_powers_of_two_change_not_a_bit_and_raise_no_warning(seed):
         assert torch.equal(getattr(here, name), getattr(there, name))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_units_of_inputs_outputs_and_steps_stand_in_the_scale_and_the_step_alone(seed):
+    rng = np.random.default_rng(seed)
+    A, B, C = (torch.from_numpy(rng.standard_normal(s)) for s in ((5, 5), (5, 2), (3, 5)))
+    inputs, outputs = (torch.from_numpy(np.ldexp(1.0, rng.integers(-90, 90, m))) for m in (2, 3))
+    here, there = standard_form(A, B, C), standard_form(2**7 * A, B * inputs, outputs[:, None] * C)
+    for name in "ABC":
+        assert torch.equal(getattr(here, name), getattr(there, name))
+    assert torch.equal(there.scale, outputs[:, None] * here.scale * inputs)
+    assert there.step[0] == here.step[0] and there.step[1] == here.step[1] + 7
+
+
 @pytest.mark.guards("prop-what-k-is")
 @many
 @given(rational_systems())

@@ -259,6 +259,7 @@ def test_spectral_radius_and_stability():
     assert systems.System(A[2], A[2], A[2]).is_stable() is False
     assert systems.System(*torch.eye(2).expand(3, 2, 2)).is_stable() is False
     assert float(systems.spectral_radius(A[0, :0, :0])) == 0.0
+    assert float(systems.spectral_radius(torch.diag(torch.tensor([0.3 + 0.4j, 0.2])))) == pytest.approx(0.5)
     tall = torch.tensor([[0.5, 1e6], [0.0, 0.5]], dtype=F64)
     assert systems.System(tall, tall, tall).is_stable() is True
 

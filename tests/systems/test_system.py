@@ -158,6 +158,15 @@ def test_a_matrix_that_half_the_digits_invert_needs_no_more_states(smallest, N):
     np.testing.assert_allclose(found.lags(10).flatten().numpy(), wanted, atol=1e-8)
 
 
+def test_parameters_half_precision_and_mere_shapes_are_answered():
+    system = random_system(skip=True)
+    trained = System(*(part.clone().requires_grad_() for part in system))
+    assert np.array_equal(trained.to_scipy().A, system.A.numpy())
+    twice = System(0.5 * torch.eye(2), torch.ones(2, 1), torch.ones(1, 2)).to(torch.bfloat16)
+    assert twice.minimal().N == 1 and twice.minimal().dtype == torch.bfloat16
+    assert system.to("meta").lags(4).shape == system.lags(4).shape
+
+
 def test_one_real_system_at_a_time_goes_to_scipy():
     with pytest.raises(
         ValueError, match=r"system must be one system, without a batch; got batch shape \(2,\)"

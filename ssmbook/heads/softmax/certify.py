@@ -154,7 +154,6 @@ def _exact_dependency(rows, weights):
     found = positive_weights([[Fraction(value) for value in row] for row in rows[support].tolist()])
     if found is None:
         return None
-    largest = max(found)
     exact = np.zeros(len(rows))
-    exact[support] = [float(c / largest) for c in found] * np.linalg.norm(rows[support], axis=1)
+    exact[support] = [float(c) for c in found] * np.linalg.norm(rows[support], axis=1)
     return torch.from_numpy(exact / exact.sum())
