@@ -109,6 +109,10 @@ def test_plateau_by_hand():
     # S = 1, 2 with weights 1, 1/2: mean 4/3, error (1/3)^2 + (2/3)^2/2 = 1/3 of an energy of 3.
     assert float(plateau.value_sum) == pytest.approx(4 / 3)
     assert plateau.error == pytest.approx(1 / 3) and plateau.relative == pytest.approx(1 / 9)
+    none = sinkless_plateau(0 * M)
+    assert none.error == none.relative == 0 and not none.blocks(0 * M).any()
+    with pytest.raises(TypeError, match="M must"):
+        plateau.blocks(M.float())
 
 
 @pytest.mark.guards("prop-plateau")
@@ -153,6 +157,18 @@ def test_the_rank_tolerance_is_the_one_given():
     W = blocks_of(stochastic(0, 2, 4), V)
     assert sinkless_reach(W).evidence.certificate.k == 2
     assert sinkless_reach(W, rtol=1e-3).evidence.certificate.k == 1
+    heads = sinkless_heads(7 * W, rtol=1e-3)
+    missed = (blocks_of(heads.coefficients(), heads.V) - 7 * W).norm() / (7 * W).norm()
+    assert heads.certificate.k == 1 and heads.relative_error == pytest.approx(float(missed)) and missed > 1e-6
+
+
+@pytest.mark.guards("thm-exact-reach")
+@pytest.mark.parametrize("dtype, n, limit", [(F64, 4, 1e-10), (torch.float32, 100, 800 * 2.0**-23)])
+def test_row_sums_are_compared_relative_to_the_largest_block(dtype, n, limit):
+    for share, within in ((0.8, True), (1.2, False)):
+        W = 5 * torch.eye(n, dtype=dtype)[..., None, None]
+        W[-1, 0] = 5 * share * limit
+        assert sinkless_reach(W).possible == within
 
 
 @pytest.mark.guards("prop-plateau")

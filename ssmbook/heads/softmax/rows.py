@@ -32,7 +32,7 @@ def lag_rows(M: torch.Tensor, system: System | None = None) -> tuple[np.ndarray,
         rows = np.zeros_like(rows)
         rows[:1] = 0 if system.D is None else matrices[3].ravel()
         return rows, exponents
-    rows = np.where(_all_cancelled(rows, *matrices)[:, None], 0.0, rows)
+    rows = np.where(_all_cancelled(rows, *matrices[:3])[:, None], 0.0, rows)
     faint = np.abs(rows).max(1, initial=0.0) < torch.finfo(M.dtype).tiny / torch.finfo(M.dtype).eps ** 2
     strong = np.flatnonzero(~faint)
     first = int(strong[-1]) + 1 if len(strong) else 0
@@ -45,12 +45,10 @@ def lag_rows(M: torch.Tensor, system: System | None = None) -> tuple[np.ndarray,
     return rows, exponents
 
 
-def _all_cancelled(rows, A, B, C, D):
-    """Which lags are no larger than what rounding leaves of the products C A^tau B that sum up to them."""
+def _all_cancelled(rows, A, B, C):
+    """Which lags are no larger than what rounding leaves of products of the size of C A^tau B."""
     states = lti_kernel(*map(torch.from_numpy, (A, B, np.eye(len(A)))), len(rows)).numpy()
     terms = (np.abs(C) @ np.abs(states)).reshape(rows.shape)
-    if D is not None and len(terms):
-        terms[0] += np.abs(D).ravel()
     return np.abs(rows).max(1, initial=0.0) <= _CANCELLED * terms.max(1, initial=0.0)
 
 
