@@ -12,7 +12,8 @@ from bs4 import BeautifulSoup
 
 from ssmbook import lens
 from ssmbook.display import number
-from ssmbook.lens import _html, _table
+from ssmbook.lens import _html, _report, _table
+from ssmbook.maps import SSD
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,15 @@ def test_a_second_report_is_the_same_and_another_seed_permutes_otherwise(found, 
     for layer, moved in zip(found.layers, other.layers, strict=True):
         assert layer.trained.counts == moved.trained.counts
         assert layer.permuted.spectrum != moved.permuted.spectrum
+
+
+def test_the_miss_of_a_layer_is_the_largest_of_all_its_readings(monkeypatch):
+    """Two texts, each read as trained and with permuted weights."""
+    misses = iter([1e-11, 4e-11, 2e-11, 3e-11])
+    monkeypatch.setattr(_report, "check_frozen", lambda words, frozen: next(misses))
+    x = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(0))
+    found = lens.report(SSD(3, 3, H=1, head_width=2, N=2).eval(), x, gradient=False)
+    assert found.layers[0].miss == 4e-11 and next(misses, None) is None
 
 
 def test_some_layers_and_progress(hybrid, ids):
