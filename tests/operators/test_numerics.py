@@ -39,6 +39,10 @@ def test_a_report_against_a_scale_of_its_own_counts_from_there():
     own, fixed = rank_report(spectrum, 1e-4), rank_report(spectrum, 1e-4, scale=1.0)
     assert (own.rank, fixed.rank) == (2, 1) and fixed.threshold == 1e-4 and own.gap == float("inf")
     assert fixed.gap == pytest.approx(100) and int(own) == 2
+    assert rank_report(spectrum[:1], 0.5).threshold == 5e-4
+    assert rank_report(spectrum, 0.5, scale=0).rank == 2  # against nothing, all that is not zero counts
+    with pytest.raises(ValueError, match="scale must lie in"):
+        rank_report(spectrum, 0.5, scale=-1)
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])

@@ -354,6 +354,9 @@ def test_a_pole_outside_is_laid_to_rounding_only_where_rounding_can_have_moved_i
         ((0.5, 1 + 10 * eps), None),
     ):
         assert radius_by_rounding(torch.tensor(poles).diag()) == radius
+    # Of a batch, that of the system that rounding moved.
+    both = torch.tensor([[0.2, 2.0], [0.5, 1 + eps]]).diag_embed()
+    assert radius_by_rounding(both) == 1 + eps
 
 
 @DTYPES

@@ -142,6 +142,16 @@ def test_what_is_refused():
     half = torch.rand(2, 9, 3).bfloat16()
     with pytest.raises(TypeError, match="A must have the dtype of x"):
         selective_scan(half, half, torch.rand(3, 3).double(), half, half)
+    double = half.double()
+    with pytest.raises(TypeError, match="A must have the dtype of x, torch.float64; got torch.float32"):
+        selective_scan(double, double, torch.rand(3, 3), double, double)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_no_steps_give_the_state_back_as_numbers_of_its_own(name, engine):
+    scan, given, state = cases()[name]
+    y, end = scan(*(t[:, :0] for t in given), state=state)
+    assert y.shape[1] == 0 and torch.equal(end, state) and end.data_ptr() != state.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

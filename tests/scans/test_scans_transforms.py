@@ -180,6 +180,17 @@ def test_under_autocast_states_and_results_stay_in_float32(name):
     assert mixed[0].dtype == mixed[1].dtype == torch.float32
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_leaves_double_precision_and_masks_alone(name):
+    scan, arguments = cases()[name]
+    a, x, state = cases()["diagonal"][1]
+    packed = {"state": state, "reset": torch.arange(70)[None] % 7 == 3}
+    wanted = scan(*arguments), diagonal_scan(a, x, **packed)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = scan(*arguments), diagonal_scan(a, x, **packed)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_inputs_keep_a_float32_state(dtype):
     for name in ("diagonal", "selective", "ssd"):

@@ -114,6 +114,18 @@ OPERATORS = {
         },
         "test_what_does_not_fit",
     ),
+    "a row past the last": (
+        {"row": lambda self, i: InteractionOperator.row(self, min(i, self.n - 1))},
+        "test_what_does_not_fit",
+    ),
+    "an index past the last": (
+        {
+            "__getitem__": lambda self, place: InteractionOperator.__getitem__(
+                self, 4 if place == 5 else place
+            )
+        },
+        "test_what_does_not_fit",
+    ),
     "ranks what is not finite": ({"_span_blocks": spoiled(torch.nan_to_num)}, "test_what_does_not_fit"),
 }
 
