@@ -41,6 +41,11 @@ def test_show_publishes_one_picture_whose_text_is_the_alt(published):
     assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
 
+def test_twenty_characters_say_something(published):
+    display.show(line(), alt=20 * "a")
+    assert len(published) == 1
+
+
 def test_same_figure_same_bytes(published):
     display.show(line(), alt=ALT)
     display.show(line(), alt=ALT)
@@ -59,7 +64,15 @@ def test_show_closes_pyplot_figures_and_only_that_one(published):
 
 @pytest.mark.parametrize(
     "alt",
-    ["", "   ", "short 1", "figure-one-of-chapter.png", "two lines of text,\nwith 2 numbers", " " + ALT],
+    [
+        "",
+        "   ",
+        "short 1",
+        19 * "a",
+        "figure-one-of-chapter.png",
+        "two lines of text,\nwith 2 numbers",
+        " " + ALT,
+    ],
 )
 def test_words_that_say_nothing_are_refused(published, alt):
     fig, _ = plt.subplots()

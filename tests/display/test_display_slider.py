@@ -150,7 +150,7 @@ def test_value_texts_of_floats_ints_tensors_and_strings():
 
     values = [0.1 + 0.2, 1e-5, torch.tensor(0.25), np.int64(3), True, "two"]
     slider = display.Slider("Δ", values, lambda v: draw(1), lambda v: "always the same picture, 1")
-    assert slider.value_texts == ["0.3", "1e-05", "0.25", "3", "yes", "two"]
+    assert slider.value_texts == ["0.3", "1e-05", "0.25", "3", "yes", "two"] and slider.start == 0
     assert re.fullmatch("[0-9a-f]{8}", slider.name)
 
 
