@@ -10,6 +10,7 @@ from ssmbook.maps import (
     KAN,
     LTISSM,
     RNN,
+    SSD,
     Attention,
     Convolution,
     DeltaNet,
@@ -17,6 +18,7 @@ from ssmbook.maps import (
     FeedForward,
     LinearAttention,
     RetNet,
+    SelectiveSSM,
 )
 from ssmbook.operators import jacobian_operator, path_operator
 
@@ -150,6 +152,12 @@ def test_diagonal_systems_start_from_the_published_poles():
 def test_a_random_system_has_the_radius_asked_for(given, rho):
     m = LTISSM.random(3, 2, N=4, **given, **like())
     assert float(m.system.spectral_radius()) == pytest.approx(rho)
+
+
+def test_selective_decays_start_at_the_published_rates():
+    rates = torch.arange(1, 4, dtype=F64)  # of heads in Mamba-2, of the states of each channel in Mamba
+    close(SSD(3, 2, H=3, head_width=2, N=4, **like()).log_A.exp(), rates)
+    close(SelectiveSSM(2, N=3, **like()).log_A.exp(), rates.expand(2, 3))
 
 
 def test_retnet_default_decays_are_the_published_ones():
