@@ -107,6 +107,16 @@ def test_a_palette_differs_from_the_picture_by_what_nobody_sees():
     assert round(10 * np.log10(255**2 / _UNSEEN)) == 42  # decibel
 
 
+def test_many_shades_get_a_palette_as_large_as_the_bytes_allow():
+    fig, ax = display.figure(size="panel")
+    ax.imshow(np.random.default_rng(0).random((40, 40, 3)))
+    colors = [
+        len(Image.open(io.BytesIO(render("fig", fig, dpi=130, limit=limit))).getcolors())
+        for limit in (10**6, 6_500)
+    ]
+    assert 128 < colors[0] <= 256 and colors[1] < colors[0]
+
+
 def test_noise_is_quantized_until_it_fits_and_refused_when_it_cannot():
     fig, ax = display.figure(size="panel")
     ax.imshow(np.random.default_rng(0).random((40, 40, 3)))

@@ -165,7 +165,8 @@ def arrivals(steps, spectra, law, sigma):
                 steps, counts, where="post", color=COLORS[hue], ls=LINES["dashed" if words else "solid"]
             )
         half = [
-            next((step for step, count in zip(steps, counts, strict=True) if count >= r), None) for r in shown
+            next((step for step, count in zip(steps, counts, strict=True) if count >= r), "never")
+            for r in shown
         ]
         words.append(f"{name} {', '.join(map(str, half))}")
     keys = [f"{mark} {name}" for mark, name in zip("—–", spectra, strict=False)] + ["○ law"]
