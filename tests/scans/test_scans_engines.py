@@ -5,6 +5,7 @@ transformation of PyTorch; and where Numba is missing or may not be kept in a ca
 import os
 import subprocess
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -292,6 +293,41 @@ def test_one_graph_for_every_length(name):
     for T in (2, 31, 64, 65, 1000):
         _, others, _ = scans(T)[name]
         torch.testing.assert_close(program(*others), scan(*others), rtol=1e-11, atol=1e-11)
+
+
+@pytest.fixture
+def no_numba(monkeypatch):
+    monkeypatch.setattr(_engine, "AVAILABLE", False)
+    monkeypatch.setattr(_engine, "_loops", lambda: None)
+
+
+def test_without_numba_a_selective_scan_is_exported_with_a_dynamic_length(no_numba):
+    class Layer(torch.nn.Module):
+        def forward(self, *given):
+            return selective_scan(*given)
+
+    _, arguments, time = scans(20)["selective"]
+    shapes = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in time)
+    program = torch.export.export(Layer(), tuple(arguments), dynamic_shapes=(shapes,)).module()
+    _, others, _ = scans(2 * _ops.PIECE + 1)["selective"]
+    torch.testing.assert_close(program(*others), selective_scan(*others), rtol=1e-11, atol=1e-11)
+
+
+def test_without_numba_gradients_go_through_a_mapped_selective_scan(no_numba):
+    _, arguments, _ = scans(_ops.PIECE + 1)["selective"]
+    both = [torch.stack([t, 0.5 * t]) for t in arguments]
+    wanted = with_gradients(
+        lambda *t: tuple(map(torch.stack, zip(*map(selective_scan, *t), strict=True))), both
+    )
+    torch.testing.assert_close(with_gradients(torch.func.vmap(selective_scan), both), wanted)
+
+
+def test_without_numba_roundings_of_equal_decays_do_not_add_up(no_numba):
+    T, one = 1 << 14, Fraction(1)
+    for decay in (one - one / 2**13, one - one / 2**10):
+        ones = torch.ones(T, 1, dtype=torch.float64)
+        _, end = diagonal_scan(float(decay) * ones, ones)
+        assert abs(end.item() / float((1 - decay**T) / (1 - decay)) - 1) < 3e-15
 
 
 @pytest.mark.parametrize("name", KINDS)

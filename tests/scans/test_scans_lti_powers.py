@@ -401,6 +401,19 @@ def test_one_bad_system_in_a_batch():
     M, _ = caught(System(*batch).lags, 100)
     for one, system in zip(M, (good, bad), strict=True):
         assert off(one, true_lags(*system, 100)) < 1e-7
+    # What is lost is lost of that system's own values, however large those of another are.
+    large = torch.stack([0.5 * torch.eye(4), bad[0]]), torch.stack([1e12 * bad[1], bad[1]]), batch[2]
+    assert caught(System(*large).lags, 100)[1] == caught(System(*bad).lags, 100)[1] != []
+
+
+def test_powers_in_more_digits_are_no_worse_than_the_recurrence():
+    n = 200
+    for name, system in members("ellip").items():
+        A, B, C = tensors(system, torch.float32)
+        if choose(A, B, C, n).powers[0].dtype == torch.float64:
+            M = true_lags(A, B, C, n)
+            plain = max(off(lti_kernel_naive(*one, n), M) for _, one in orders(A, B, C))
+            assert off(caught(lti_kernel, A, B, C, n)[0], M) <= max(plain, floor(torch.float32)), name
 
 
 def test_gradients_where_the_recurrence_takes_over():

@@ -108,6 +108,12 @@ def test_vmap_equals_a_loop(name):
     for i in range(3):
         for out, wanted in zip(got, scan(*(t.select(1, i) for t in many)), strict=True):
             torch.testing.assert_close(out[i], wanted, rtol=1e-11, atol=1e-11)
+    for k, t in enumerate(arguments):  # one of them mapped, the others shared
+        alone = tuple(0 if j == k else None for j in range(len(arguments)))
+        pair = [torch.stack([u, 0.5 * u]) if j == k else u for j, u in enumerate(arguments)]
+        got = torch.func.vmap(scan, in_dims=alone)(*pair)[0][1]
+        wanted = scan(*arguments[:k], 0.5 * t, *arguments[k + 1 :])[0]
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -96,6 +96,7 @@ OPERATORS = {
     "not causal": ({"_apply": looks_ahead}, "test_a_causal_operator"),
     "detached": ({"_apply": lambda self, x: x.detach().cumsum(-2) @ self.V.mT}, "test_gradients"),
     "stays attached": ({"detach": lambda self: self}, "test_gradients_flow_and_stop"),
+    "a row in double": ({"row": lambda self, i: InteractionOperator.row(self, i).double()}, "test_dtype"),
     "loses its dtype": ({"_mapped": lambda self, change: self}, "test_dtype"),
     "fewer heads than asked": (
         {"best_heads": lambda self, H: InteractionOperator.best_heads(self, min(H, self.p * self.d - 1))},
@@ -179,6 +180,10 @@ MAPS = {
         "test_forward_is_the",
     ),
     "an offset": ({"_forward": lambda self, x: Sum._forward(self, x) + 1}, "test_zero_input"),
+    "no number at zero": (
+        {"_interaction": lambda self, x: x.abs().sum() / x.abs().sum() * Sum._interaction(self, x)},
+        "test_zero_input",
+    ),
     "batches meet": (
         {"_forward": lambda self, x: Sum._forward(self, x - x.mean(0) if x.dim() > 2 else x)},
         "test_batch_elements",
