@@ -81,12 +81,12 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
     A, B, C, _ = check_system(system, batched=False).replace(D=None).detach().double().minimal()
     size = len(A)
     last, whole = (torch.linalg.matrix_power(A, size), torch.linalg.matrix_norm(A)) if size else (A, 0)
-    if size == 0 or float(last.norm()) <= 100 * size * torch.finfo(A.dtype).eps * float(whole) ** size:
+    if size == 0 or float(last.norm()) <= 100 * torch.finfo(A.dtype).eps * float(whole) ** size:
         raise ValueError("system must have lags that do not end; got a spectral radius of 0")
     values = torch.linalg.eigvals(A)
     unit = float(values.abs().max())
     mu, powers = _minimal_polynomial(A / unit, tolerance(rtol, system.dtype))
-    found = [_top_root(mu, values / unit, lam) for lam in values[values.abs() >= 0.99 * unit] / unit]
+    found = [_top_root(mu, values / unit, lam) for lam in values / unit]
     rho, floors = max(float(root.abs()) for root, _ in found), []
     for root, f in found:
         if float(root.abs()) >= rho * (1 - 1e-9):

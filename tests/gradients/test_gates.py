@@ -158,7 +158,11 @@ def test_batches_and_empty_gaps():
 
 def test_bad_arguments_are_refused_by_name():
     A, delta = -torch.ones(3, 2, dtype=F64), torch.ones(7, 3, dtype=F64)
+    column, pair = torch.rand(2, 1), torch.ones(2)  # no pair of equal shapes, though they broadcast
     bad = [
+        (lambda: gradients.gate_preactivation_for_hold(column, 1.0, pair), ValueError, "T must"),
+        (lambda: gradients.gate_preactivation_for_hold(column, pair, 5.0), ValueError, "A must"),
+        (lambda: gradients.gate_preactivation_for_hold(0.5, column, pair), ValueError, "T must"),
         (lambda: gradients.selective_log_attenuation(-A, delta), ValueError, "A must be negative"),
         (lambda: gradients.selective_log_attenuation(A, -delta), ValueError, "delta must be at least 0"),
         (lambda: gradients.selective_log_attenuation(A, delta[:, :2]), ValueError, "delta must"),

@@ -136,6 +136,10 @@ def test_lags_that_end_are_told_from_lags_of_any_size_behind_a_change_of_basis(s
         B, C = randn(5, 2, seed=seed + 10), randn(2, 5, seed=seed + 20)
         with pytest.raises(ValueError, match="system must have lags that do not end"):
             gradients.decay_window(System(scale * Q @ jordan(5, 0.0) @ Q.mT, B, C))
+        for T in (randn(3, 3, seed=seed + 327), randn(2, 2, seed=seed + 161)):
+            rounded = scale * T @ jordan(len(T), 0.0) @ torch.linalg.inv(T)
+            with pytest.raises(ValueError, match="system must have lags that do not end"):
+                gradients.decay_window(System(rounded, B[: len(T)], C[:, : len(T)]))
         lasting = torch.diag(torch.tensor([1.0, 0.9, 0.8, 0.7, 0.6], dtype=F64))
         assert gradients.decay_window(System(scale * Q @ lasting @ Q.mT, B, C)).rho == pytest.approx(scale)
 
@@ -147,6 +151,27 @@ def test_of_two_poles_of_nearly_one_size_the_larger_one_makes_the_promise():
         System(torch.diag(torch.tensor([0.9, -0.9 * (1 - 1e-7)], dtype=F64)), B, C)
     )
     assert found.rho == pytest.approx(0.9, rel=1e-9) and found.floor == pytest.approx(0.1, rel=1e-6)
+
+
+def seen_as_a_sum(A):
+    """A system of one input and one output on turned states that sees all of A alike."""
+    Q, ones = torch.linalg.qr(randn(*A.shape)).Q, torch.ones(len(A), 1, dtype=F64)
+    return System(Q @ A @ Q.mT, Q @ ones, ones.mT @ Q.mT)
+
+
+@pytest.mark.guards("prop-lti-decay")
+@pytest.mark.parametrize(("m", "other"), [(2, 0.985 * 0.9), (3, 0.985 * 0.9), (3, 0.8), (5, -0.9), (6, -0.9)])
+def test_the_rate_of_a_block_is_its_pole_and_not_a_part_that_rounding_splits_off(m, other):
+    found = gradients.decay_window(seen_as_a_sum(torch.block_diag(jordan(m, 0.9), jordan(1, other))))
+    assert found.nu == m + 1 and found.rho == pytest.approx(0.9, rel=1e-9)
+    if other == -0.9:  # the simple pole of the same size makes its own promise, its residue 1
+        assert found.floor >= 1 - 1e-6
+
+
+@pytest.mark.guards("prop-lti-decay")
+def test_two_close_poles_are_not_one_double_pole():
+    close = torch.diag(torch.tensor([0.9, 0.9 * (1 - 2e-5)], dtype=F64))
+    assert gradients.decay_window(seen_as_a_sum(close)).rho == pytest.approx(0.9, rel=1e-9)
 
 
 @pytest.mark.guards("prop-lti-decay")
@@ -296,6 +321,11 @@ def test_bad_arguments_are_refused_by_name():
         (lambda: gradients.diagonalizable_bound(System(A, B, C), -1), ValueError, "tau must be at least 0"),
         (
             lambda: gradients.diagonalizable_bound(System(jordan(3, 0.5), B, C), 3),
+            ValueError,
+            "A must be diagonalizable",
+        ),
+        (
+            lambda: gradients.diagonalizable_bound(System(jordan(2, 3.0), B[:2], C[:, :2]), 3),
             ValueError,
             "A must be diagonalizable",
         ),

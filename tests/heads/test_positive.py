@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from ssmbook.heads import eigenvalue_test, least_positive_multiple, softmax_head_count
 from ssmbook.heads.softmax.eigenvalues import verdict_of_poles
-from ssmbook.heads.softmax.positive import positive_weights
+from ssmbook.heads.softmax.positive import PositiveMultiple, positive_weights
 from ssmbook.systems import System
 
 # Pairs r exp(+-i theta) and negative poles as factors with integer coefficients, from z^0 up.
@@ -178,6 +178,12 @@ def test_a_wrong_proof_is_found(change):
     numbers[1] += 1
     object.__setattr__(found, change, tuple(numbers))
     assert not found.verify()
+
+
+def test_zero_is_no_nonnegative_multiple():
+    mu, one = (Fraction(1), Fraction(-1), Fraction(1)), Fraction(1)
+    forged = PositiveMultiple(mu, (Fraction(0),) * 3, (one, one))  # divisible, and every sum with it is 0
+    assert not forged.verify()
 
 
 @pytest.mark.parametrize(

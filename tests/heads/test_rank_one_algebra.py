@@ -115,8 +115,11 @@ def test_without_the_hypotheses_nothing_is_claimed():
     assert algebra_behind(lags, (*arrays, np.eye(3))) is None
     assert algebra_behind(lags, (arrays[0], arrays[1][:, :2], arrays[2], None)) is None
     flat = arrays[2].copy()
-    flat[2] = flat[1] * (1 + 1e-15)
-    assert algebra_behind(lags, (arrays[0], arrays[1], flat, None)) is None
+    flat[2] = flat[1] * (1 + 1e-14)
+    for scale in (1.0, 1e-20, 1e20):  # a rank has no unit
+        assert algebra_behind(lags, (arrays[0], arrays[1], scale * flat, None)) is None
+        assert algebra_behind(lags, (arrays[0], arrays[1], scale * arrays[2], None)).lower_bound == 5
+        assert algebra_behind(scale * (flat @ lags), None) is None
     # fewer lags than states span less than the algebra
     assert algebra_behind(lags[:2], (*arrays, None)).lower_bound == 4
     one = System(*(torch.full((1, 1), 0.5, dtype=F64) for _ in range(3)))

@@ -10,6 +10,7 @@ import torch
 from helpers import F64, gen, in_another_basis, random_system, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.count import softmax_head_count
@@ -316,6 +317,30 @@ def test_weights_that_prove_nothing_have_no_radius():
     assert lp.dependency_radius(Z, np.array([0.5, 0.5, 0.5, -0.5])) == -np.inf
     assert lp.dependency_radius(Z, np.full(4, 0.5)) == -np.inf
     assert lp.dependency_radius(Z[:1], np.ones(1)) == -np.inf  # fewer lags than directions
+    fan = np.linspace(-1.5, 1.5, 30)  # all on one side: no ball about 0, whatever the weights
+    assert lp.dependency_radius(np.stack([np.cos(fan), np.sin(fan)], 1), np.full(30, 1 / 30)) < 0
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_the_widest_margin_is_that_of_a_program_over_all_rows_at_once():
+    for seed in range(12):
+        g = np.random.default_rng(seed)
+        Z, _ = lp.unit_rows(g.standard_normal((100, 4)) + [2.0, 1.0, 0.0, 0.0])
+        u, weights, working = lp.widest_margin(Z)
+        whole = linprog(
+            [0, 0, 0, 0, -1],
+            np.hstack([-Z, np.ones((100, 1))]),
+            np.zeros(100),
+            bounds=[(-1, 1)] * 4 + [(None, 1)],
+        )
+        assert (Z @ u).min() == pytest.approx(-whole.fun, abs=1e-8) and abs(u).max() <= 1 + 1e-9
+        assert set(np.flatnonzero(weights)) <= set(working)
+
+
+def test_rows_of_any_size_become_units_and_zero_rows_stay_zero():
+    unit, nonzero = lp.unit_rows(np.array([[3.0, -4.0], [0.0, 0.0], [-3e-300, 4e-300], [4e300, 3e300]]))
+    assert np.allclose(unit, [[0.6, -0.8], [0, 0], [-0.6, 0.8], [0.8, 0.6]], rtol=1e-15, atol=0)
+    assert nonzero.tolist() == [True, False, True, True]
 
 
 @pytest.mark.guards("thm-sink-count")

@@ -84,7 +84,7 @@ def _from_system(A, B, C, D):
         return None
     for matrix in (B, C):
         sigma = np.linalg.svd(matrix, compute_uv=False)
-        if len(sigma) < N or sigma[-1] <= ROUNDING * max(matrix.shape) * sigma[0]:
+        if len(sigma) < N or sigma[-1] <= ROUNDING * sigma[0]:
             return None
     return [[Fraction(float(entry)) for entry in row] for row in A], A, B, C
 
@@ -95,7 +95,7 @@ def _from_lags(lags):
     if p != d or not 2 <= p <= LARGEST or n < 2 or n * p**3 > 20_000:
         return None
     sigma = np.linalg.svd(lags[0], compute_uv=False)
-    if sigma[-1] <= ROUNDING * p * sigma[0]:
+    if sigma[-1] <= ROUNDING * sigma[0]:
         return None
     exact = [rational_matrix([[Fraction(float(entry)) for entry in row] for row in lag]) for lag in lags]
     step = exact[0].inv() * exact[1]

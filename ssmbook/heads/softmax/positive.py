@@ -158,10 +158,8 @@ def _rationals(polynomial) -> tuple[Fraction, ...]:
 
 
 def _positive_roots(mu) -> int:
-    """The number of positive roots, by Sturm's theorem."""
+    """The number of positive roots, by Sturm's theorem on the reversed polynomial: 0 is no root of it."""
     from sympy import Poly, Rational, Symbol
 
-    while mu[0] == 0:
-        mu = mu[1:]
-    coefficients = [Rational(v.numerator, v.denominator) for v in reversed(mu)]
+    coefficients = [Rational(v.numerator, v.denominator) for v in mu]
     return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None)
