@@ -203,6 +203,7 @@ def test_bad_arguments_are_refused_by_name():
     x, W_Q, W_K, V = draw(4, 3, 2, 2, seed=0)
     v = torch.zeros(2, dtype=F64)
     bad = [
+        (lambda: gradients.softmax_jacobian_block(0.5, V.tolist(), v, v, x[0]), TypeError, "V must"),
         (lambda: gradients.softmax_jacobian_block(0.5, V, v[:1], v, x[0]), ValueError, "v_j must"),
         (
             lambda: gradients.softmax_jacobian_block(0.5, V, v[None], v, x[0]),

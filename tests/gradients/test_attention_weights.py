@@ -96,6 +96,11 @@ def test_alibi_decays_at_the_rate_of_its_slope_even_when_matched():
     assert ratios[0] == pytest.approx(ratios[2], rel=1e-2)
 
 
+def test_equal_logits_and_no_slope_are_allowed():
+    assert float(gradients.dilution_bound(0.0, 4)) == pytest.approx(0.25)
+    assert gradients.alibi_bound(0.0, 0.0, torch.tensor([0, 5])).tolist() == [1.0, 1.0]
+
+
 def test_bad_arguments_are_refused_by_name():
     column, pair = torch.rand(2, 1), torch.tensor([3, 4])  # no pair of equal shapes, though they broadcast
     bad = [
@@ -111,6 +116,7 @@ def test_bad_arguments_are_refused_by_name():
             ValueError,
             "n must",
         ),
+        (lambda: gradients.weight_from_margin(0.5, 1), ValueError, "n must be at least 2"),
         (lambda: gradients.weight_from_margin(math.nan, 4), ValueError, "margin must"),
         (lambda: gradients.dilution_bound(-1.0, 4), ValueError, "B must lie in \\[0.0, inf\\)"),
         (lambda: gradients.dilution_bound(1.0, 0), ValueError, "n must be at least 1"),

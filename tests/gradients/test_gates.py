@@ -148,7 +148,9 @@ def test_tensors_of_one_shape_go_together_entry_by_entry():
     assert margins.tolist() == pytest.approx([0.0, math.log(90)], rel=1e-12)
 
 
-def test_batches_and_empty_gaps():
+def test_batches_empty_gaps_and_half_steps():
+    half = gradients.lru_parameter_for_hold(0.25, 0.5)  # half a step: T need not be whole
+    assert math.exp(-math.exp(half)) ** 0.5 == pytest.approx(0.25)
     A = -torch.ones(3, 2, dtype=F64)
     delta = torch.rand(4, 7, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
     assert gradients.selective_log_attenuation(A, delta).shape == (4, 3, 2)
@@ -164,6 +166,14 @@ def test_bad_arguments_are_refused_by_name():
         (lambda: gradients.gate_preactivation_for_hold(column, pair, 5.0), ValueError, "A must"),
         (lambda: gradients.gate_preactivation_for_hold(0.5, column, pair), ValueError, "T must"),
         (lambda: gradients.selective_log_attenuation(-A, delta), ValueError, "A must be negative"),
+        (lambda: gradients.selective_log_attenuation(A + torch.eye(3, 2), delta), ValueError, "got 0.0"),
+        (
+            lambda: gradients.gate_preactivation_for_hold(0.5, pair - torch.eye(2)[0], 5.0),
+            ValueError,
+            "A must be",
+        ),
+        (lambda: gradients.selective_log_attenuation(A, delta - 2 * torch.eye(7, 3)), ValueError, "got -1.0"),
+        (lambda: gradients.pole_sensitivity(0.5, normalized="no"), TypeError, "normalized must"),
         (lambda: gradients.selective_log_attenuation(A, -delta), ValueError, "delta must be at least 0"),
         (lambda: gradients.selective_log_attenuation(A, delta[:, :2]), ValueError, "delta must"),
         (

@@ -42,6 +42,8 @@ def test_a_half_turn_is_certified_at_one():
     proof = exact_head_count([[-1, 0], [0, -1]], EYE, EYE, 5).evidence
     assert proof.count == 1 and proof.relations == {1: (Fraction(-1),)} and proof.verify()
     assert "M_1 = -M_0" in str(proof)
+    entries = [entry for matrix in proof.system for row in matrix for entry in row]
+    assert all(type(entry) is Fraction for entry in entries)  # whole numbers too: no quotient becomes a float
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -125,12 +127,12 @@ def test_empty_and_zero_systems():
         ),
         ((torch.eye(2), EYE, EYE, 3), TypeError, "A must be an integer matrix"),
         (([[1, 2]], [[1]], [[1]], 3), ValueError, r"A must have shape \(1, 1\)"),
-        ((EYE, [[1], [1, 2]], EYE, 3), ValueError, "B must"),
+        ((EYE, [[1], [1, 2]], EYE, 3), ValueError, r"B must .*\(2, 1\); got 2 rows of lengths \[1, 2\]$"),
         ((EYE, EYE, [[1]], 3), ValueError, "C must"),
         ((EYE, EYE, EYE, -1), ValueError, "n must be at least 0"),
         ((EYE, EYE, EYE, 2, [[1]]), ValueError, "D must"),
         ((5, EYE, EYE, 2), TypeError, "A must be a matrix as nested lists"),
-        (([[True]], [[1]], [[1]], 2), TypeError, "A must hold ints"),
+        (([[True]], [[1]], [[1]], 2), TypeError, "A must hold ints or Fractions; got bool True$"),
         (([[1j]], [[1]], [[1]], 2), TypeError, "A must hold ints"),
         ((sympy.Matrix([[sympy.sqrt(2)]]), [[1]], [[1]], 2), TypeError, "A must hold ints"),
     ],
