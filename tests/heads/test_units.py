@@ -29,6 +29,7 @@ from ssmbook.systems._units import (
     rounding_elsewhere,
     sizes,
     standard_form,
+    unit_exponents,
 )
 
 many = settings(max_examples=60, deadline=None)
@@ -314,3 +315,44 @@ def test_systems_are_told_apart_by_their_last_deciding_lag():
         looped[0, -1] = 0.5  # what left the line comes back: seen N steps later
         assert _same_lags((A, first, last), (A, first, last), None, 1e-12)
         assert not _same_lags((A, first, last), (looped, first, last), None, 1e-12)
+
+
+@pytest.mark.parametrize("D", [None, 1e-3, 30.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_systems_differ_as_their_lags_do_beside_the_largest_or_the_skip(seed, D):
+    rng = np.random.default_rng(seed)
+    A = torch.from_numpy(np.linalg.qr(rng.standard_normal((3, 3)))[0])  # in steps of size one
+    B, C, more = (torch.from_numpy(rng.standard_normal(s)) for s in ((3, 2), (2, 3), (3, 2)))
+    B, C = B * torch.tensor([1.0, 0.37]), torch.tensor([[1.0], [0.23]]) * C
+    other = B + 1e-4 * more
+    D = None if D is None else torch.tensor([[0, D], [0, 0]], dtype=F64)
+    M, changed = System(A, B, C).lags(6), System(A, other, C).lags(6)
+    largest = max(float(part.abs().max()) for part in (M, D) if part is not None)
+    share = float((M - changed).abs().max()) / largest
+    assert _same_lags((A, B, C), (A, other, C), D, 1.001 * share)
+    assert not _same_lags((A, B, C), (A, other, C), D, 0.999 * share)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_state_gets_the_unit_in_which_it_is_as_far_from_the_inputs_as_from_the_outputs(seed):
+    rng, inf = np.random.default_rng(seed), np.inf
+    # Side by side: the way in is the largest entry of B, the way out that of C.
+    a = np.where(np.eye(5, dtype=bool), rng.uniform(-60, 60, (5, 5)), -inf)
+    b, c = rng.uniform(-60, 60, (5, 3)), rng.uniform(-60, 60, (2, 5))
+    _, states, _, columns, rows = unit_exponents(a, b, c)
+    into, out = (b - states[:, None] - columns).max(1), (c + states - rows).max(0)
+    assert abs(into - out).max() <= 1 + 1e-9
+    # The longest way of every input and, in their units, of every output has size one.
+    assert abs((b - columns + c.max(0)[:, None]).max(0)).max() <= 0.5 + 1e-9
+    assert abs(((b - columns).max(1) + c - rows).max(1)).max() <= 0.5 + 1e-9
+    # In a row: the way in is through all the states before.
+    steps, ends = rng.uniform(-60, 60, 4), rng.uniform(-60, 60, 2)
+    a = np.full((5, 5), -inf)
+    a[range(1, 5), range(4)] = steps
+    b, c = np.full((5, 1), -inf), np.full((1, 5), -inf)
+    b[0], c[0, -1] = ends
+    _, states, step, columns, rows = unit_exponents(a, b, c)
+    assert abs(ends.sum() + (steps - step).sum() - columns[0, 0]) <= 0.5 + 1e-9
+    into = ends[0] - columns[0, 0] + np.cumsum([0, *(steps - step)]) - states
+    out = ends[1] - rows[0, 0] + np.cumsum([0, *(steps - step)[::-1]])[::-1] + states
+    assert abs(into - out).max() <= 1 + 1e-9

@@ -160,10 +160,10 @@ def test_signs_of_value_maps_do_not_depend_on_the_sign_of_the_operator():
 
 
 def test_a_value_map_begins_with_a_positive_entry_among_its_large_ones():
-    for row in ([0.3, -0.6, -0.7], [-0.3, 0.6, 0.7], [-0.4, 0.0, 0.7]):
+    for row in ([0.3, -0.6, -0.7], [-0.3, 0.6, 0.7], [-0.4, 0.0, 0.7], [0.7]):
         row = torch.tensor(row, dtype=torch.float64)
         lead = next(float(entry) for entry in row if abs(entry) >= 0.5 * row.abs().max())
-        for W in (PointwiseOperator(row.reshape(1, 1, 3)), PointwiseOperator(-row.reshape(1, 1, 3))):
+        for W in (PointwiseOperator(row[None, None]), PointwiseOperator(-row[None, None])):
             found = W.leading_value_maps(1).flatten()
             assert torch.allclose(found, math.copysign(1, lead) * row / row.norm(), atol=1e-14)
 
