@@ -65,8 +65,7 @@ def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveM
     while program.infeasible:
         positive = program.functional()
         program.add(power)
-        top = power[-1] if size else Fraction(0)
-        power = [low - top * value / mu[-1] for low, value in zip([0, *power], mu[:-1], strict=False)]
+        power = [low - power[-1] * value / mu[-1] for low, value in zip([0, *power], mu[:-1], strict=False)]
     q = program.weights()
     u = [sum(a * b for a, b in zip(positive, z, strict=True)) for z in program.points[:-1]] if size else []
     return PositiveMultiple(mu, tuple(q), tuple(u))
