@@ -301,16 +301,18 @@ def no_numba(monkeypatch):
     monkeypatch.setattr(_engine, "_loops", lambda: None)
 
 
-def test_without_numba_a_selective_scan_is_exported_with_a_dynamic_length(no_numba):
+@pytest.mark.parametrize("name", ["selective", "ssd"])
+def test_without_numba_a_scan_is_exported_with_a_dynamic_length(name, no_numba):
+    scan, arguments, time = scans(20)[name]
+
     class Layer(torch.nn.Module):
         def forward(self, *given):
-            return selective_scan(*given)
+            return scan(*given)
 
-    _, arguments, time = scans(20)["selective"]
     shapes = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in time)
     program = torch.export.export(Layer(), tuple(arguments), dynamic_shapes=(shapes,)).module()
-    _, others, _ = scans(2 * _ops.PIECE + 1)["selective"]
-    torch.testing.assert_close(program(*others), selective_scan(*others), rtol=1e-11, atol=1e-11)
+    _, others, _ = scans(2 * _ops.PIECE + 1)[name]
+    torch.testing.assert_close(program(*others), scan(*others), rtol=1e-11, atol=1e-11)
 
 
 def test_without_numba_gradients_go_through_a_mapped_selective_scan(no_numba):

@@ -199,8 +199,7 @@ def test_autocast_leaves_double_precision_and_masks_alone(name):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_inputs_keep_a_float32_state(dtype):
-    for name in ("diagonal", "selective", "ssd"):
-        scan, arguments = cases(dtype=torch.float32)[name]
+    for scan, arguments in cases(dtype=torch.float32).values():
         half = [t.to(dtype) for t in arguments]
         y, state = scan(*half[:-1], arguments[-1])
         exact, _ = scan(*(t.float() for t in half[:-1]), arguments[-1])

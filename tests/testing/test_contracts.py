@@ -260,6 +260,17 @@ class Worn(Sum):
         self.register_buffer("stays", torch.ones(2))
 
 
+def test_a_buffer_of_another_dtype_is_told():
+    def make(self, **new):
+        layer = Worn(4, 3, **new)
+        layer.stays = layer.stays.double()
+        return layer
+
+    held = type("Held", (MapContract,), {"make": make})
+    with pytest.raises(AssertionError, match="asked for torch.float32; found {.*torch.float64"):
+        held().test_dtype_and_device_are_kept(torch.float32, "cpu")
+
+
 class WearsOut(Worn):
     def _forward(self, x):
         y = super()._forward(x)
@@ -406,6 +417,9 @@ def test_a_contract_asks_how_its_subject_is_made():
     for contract in (OperatorContract, MapContract, RecurrentMapContract):
         with pytest.raises(AssertionError, match="say how the .* is made"):
             contract().check()
+    wrong = type("Wrong", (MapContract,), {"make": lambda self, **new: torch.relu})
+    with pytest.raises(AssertionError, match="make must return a map; got builtin_function_or_method"):
+        wrong().check()
     wrong = type("Wrong", (OperatorContract,), {"make": lambda self, random, batch, n: random(3)})
     with pytest.raises(AssertionError, match="make must return an operator; got Tensor"):
         wrong().check()
