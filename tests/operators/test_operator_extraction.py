@@ -168,6 +168,9 @@ def test_empty_sequences_and_unbatched_scalars():
         for extract in (path_operator, jacobian_operator):
             W = extract(lambda x: x[..., :0], torch.zeros(*batch, 2, 3, dtype=F64))
             assert W.to_dense().shape == (*batch, 2, 2, 0, 3)
+        bias = torch.ones(3, dtype=F64, requires_grad=True)  # a graph, but not of x
+        W = jacobian_operator(lambda x, bias=bias: 0 * x.detach() + bias, torch.ones(*batch, 2, 3, dtype=F64))
+        assert W.to_dense().shape == (*batch, 2, 2, 3, 3) and not W.to_dense().any()
         W = jacobian_operator(lambda x: 0 * x.detach(), torch.ones(*batch, 2, 3, dtype=F64))
         assert W.to_dense().shape == (*batch, 2, 2, 3, 3) and not W.to_dense().any()
         assert (

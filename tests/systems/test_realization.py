@@ -171,6 +171,18 @@ def test_a_pure_delay_is_found_only_by_a_window_that_reaches_it():
     assert torch.allclose(systems.impulse_response(systems.ho_kalman(M), 12), M, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "rank, name", [(systems.controllability_rank, "B"), (systems.observability_rank, "C")]
+)
+def test_states_are_counted_for_one_system_at_a_time(rank, name):
+    for A, other, wrong in (
+        (torch.eye(2)[None], torch.eye(2), "A"),
+        (torch.eye(2), torch.eye(2)[None], name),
+    ):
+        with pytest.raises(ValueError, match=f"^{wrong} must have shape .* got \\(1, 2, 2\\)"):
+            rank(A, other)
+
+
 PLANTS = [(3, 2, 1, 2), (5, 0, 4, 0), (1, 3, 0, 3), (4, 0, 0, 0), (0, 2, 2, 1)]
 
 
