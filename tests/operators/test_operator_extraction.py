@@ -131,6 +131,15 @@ def test_a_map_may_move_its_last_digits_from_call_to_call(dtype, last_digits, mo
         jacobian_operator(unsteady(more), x)
 
 
+def test_elements_of_a_batch_may_touch_by_rounding_and_no_more():
+    def touching(share):
+        return lambda x: x + share * torch.finfo(F64).eps * x.flip(0)
+
+    assert jacobian_operator(touching(100), randn(2, 5, 3)).n == 5
+    with pytest.raises(ValueError, match="changes with the other elements of the batch"):
+        jacobian_operator(touching(1e5), randn(2, 5, 3))
+
+
 def test_what_is_not_a_sequence_map_is_refused():
     x = randn(5, 3)
     with pytest.raises(ValueError, match=r"F\(x\) must have shape \(\.\.\., n, p\) with n = 5; got \(3,\)"):
