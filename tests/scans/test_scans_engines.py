@@ -64,6 +64,17 @@ def with_gradients(scan, arguments):
     return [*outputs, *torch.autograd.grad(outputs, leaves, weights)]
 
 
+def test_the_loops_run_wherever_numba_is_installed_and_not_switched_off():
+    """Else every test that needs them would be left out in silence."""
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        here = False
+    else:
+        here = os.environ.get("SSMBOOK_NUMBA") != "0"
+    assert (_engine.loops_for(torch.zeros(3)) is not None) is here
+
+
 @numba_here
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
