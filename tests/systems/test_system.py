@@ -229,6 +229,14 @@ def test_lags_are_the_plain_loop(batch, skip, n):
         torch.testing.assert_close(found, lags(system, n))
 
 
+@pytest.mark.filterwarnings("ignore::ssmbook.scans.TransientPeakWarning")
+@pytest.mark.parametrize("n", [3, 10])
+def test_a_pole_that_no_input_drives_may_overflow(n):
+    A = torch.diag(torch.tensor([1e30, 0.5]))  # its square is infinite in float32
+    found = System(A, torch.tensor([[0.0], [1.0]]), torch.ones(1, 2)).lags(n)
+    assert found.flatten().tolist() == [0.5**tau for tau in range(n)]
+
+
 def test_lags_refuse_what_is_no_count_and_what_overflows():
     system = random_system()
     for n, error in ((-1, ValueError), (2.0, TypeError), (True, TypeError)):
