@@ -113,7 +113,9 @@ def test_the_attack_is_adam_on_the_lane():
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
         step = first / (1 - 0.9**t) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
         moved = (moved - 0.02 * step).detach()
+    given = x.clone()
     found = flow.attack_lane(x, weights, steps=2)
+    assert torch.equal(x, given)
     torch.testing.assert_close(found, moved, rtol=0, atol=1e-12)
     assert not (found.requires_grad or x.requires_grad)
 

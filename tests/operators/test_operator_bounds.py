@@ -158,6 +158,15 @@ def test_bounds_do_not_depend_on_the_order_of_sizes():
         bounds = W.spectrum_bounds(size)
         assert bounds.rank() == bounds.epsilon_heads(0.1) == 1
         assert bounds.floor(0) == pytest.approx((1, 1)) and bounds.floor(1)[1] < 1e-12
+    # beside an element of a batch that needs no other unit, it still gets one
+    parts = (
+        torch.zeros(2, 4, 1, 1, dtype=F64),
+        torch.stack([torch.ones_like(B), B]),
+        torch.ones(2, 4, 2, 1).double(),
+    )
+    bounds = RecurrentOperator(*parts).spectrum_bounds()
+    assert [found.tolist() for found in bounds.rank()] == [[1, 1], [1, 1]]
+    assert all(torch.allclose(found, torch.ones(2).double()) for found in bounds.floor(0))
 
 
 def attention(H, width, n):

@@ -202,6 +202,12 @@ def test_planted_kalman_decompositions_are_found(sizes, seed):
         assert int(systems.mcmillan_degree(M, rtol=1e-9)) == both
 
 
+def test_a_complex_system_without_states_has_a_real_spectrum():
+    nothing = torch.zeros(0, 0, dtype=torch.complex64)
+    report = systems.controllability_rank(nothing, torch.zeros(0, 2, dtype=torch.complex64))
+    assert report.rank == 0 and not report.spectrum.is_complex() and report.spectrum.shape == (0,)
+
+
 def test_the_staircase_survives_where_raw_powers_fail():
     # 40 positive poles driven by one input: a Vandermonde matrix of numerical rank far below 40.
     lam = torch.linspace(0.05, 0.95, 40, dtype=F64)

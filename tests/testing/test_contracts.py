@@ -271,6 +271,19 @@ def test_a_buffer_of_another_dtype_is_told():
         held().test_dtype_and_device_are_kept(torch.float32, "cpu")
 
 
+def test_a_map_is_causal_unless_it_says_otherwise():
+    assert Sum(4, 3).causal is True
+
+
+def test_a_map_that_is_not_built_in_the_default_dtype_is_told():
+    def make(self, dtype=None, **new):
+        return Sum(4, 3, dtype=dtype or torch.float64, **new)
+
+    held = type("Held", (MapContract,), {"make": make})
+    with pytest.raises(TypeError, match="dtype of the parameters, torch.float64; got torch.float32"):
+        held().test_dtype_and_device_are_kept(torch.float32, "cpu")
+
+
 class WearsOut(Worn):
     def _forward(self, x):
         y = super()._forward(x)
