@@ -87,7 +87,10 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
     assert notes["command"] == "python -m ssmbook.experiments language --size small"
     net = language.build("SSD", layers=1, parameters=20_000)
     net.load_state_dict(weights)
+    report, read = _language.lens.report, []
+    monkeypatch.setattr(_language.lens, "report", lambda *a, **b: read.append(a[1].shape) or report(*a, **b))
     again = _language._measured(net, _language._windows(language.manual().held_out, small["n"]))
+    assert read == [(_language.READ, small["n"])]
     assert found["held out"] == found["trained"]["bits"] == pytest.approx(float(again["bits"]), rel=1e-6)
     (layer,) = found["trained"]["layers"]
     assert len(layer["permuted"]["0.1"]) == _language.READ

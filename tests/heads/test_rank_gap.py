@@ -157,6 +157,14 @@ def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
 
 
 @pytest.mark.guards("thm-single-head")
+def test_nothing_but_zero_is_a_multiple_of_zero():
+    M, V = torch.stack([EYE, 3 * EYE]), torch.zeros(2, 2, dtype=F64)
+    witness = one_head_witness(M, V=V)
+    assert (witness.lag, witness.gap) == (1, 3.0) and float(witness.token.norm()) == 1.0
+    assert one_head_witness(0 * M, V=V) is None
+
+
+@pytest.mark.guards("thm-single-head")
 def test_the_sum_of_the_basis_is_needed():
     V, M = EYE, torch.diag(torch.tensor([1.0, 2.0], dtype=F64))[None]
     token = one_head_witness(M, V=V).token

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ssmbook.maps
-from ssmbook.maps import RecurrentMap, SequenceMap, zoo
+from ssmbook.maps import RecurrentMap, SequenceMap, architectures, zoo
 from ssmbook.testing import MapContract, RecurrentMapContract
 
 D, P, LENGTH = 4, 3, 9
@@ -157,3 +157,11 @@ def test_steps_are_drawn_log_uniformly_between_a_thousandth_and_a_tenth(name):
     assert len(steps) == 120 and steps.min() > 0.999e-3 and steps.max() < 0.1001
     thirds = torch.histc(steps.log10(), 3, -3, -1)
     assert thirds.min() > 40 - 25 and abs(steps.log10().mean() + 2) < 0.3
+
+
+def test_the_zoo_has_as_many_draws_as_there_are_seeds(monkeypatch):
+    """One number from the generator seeds it, of 31 bits: forty draws have forty different maps."""
+    factories = {"one": lambda sizes, new: torch.rand(1, generator=new["generator"])}
+    monkeypatch.setattr(architectures, "_FACTORIES", factories)
+    generator = torch.Generator().manual_seed(0)
+    assert len({float(zoo(2, 2, 3, generator=generator)["one"]) for _ in range(40)}) == 40

@@ -178,6 +178,8 @@ def test_the_rounding_of_a_map_is_measured_and_not_its_steepness():
         assert relative_noise(F, x.float()) == torch.finfo(torch.float32).eps
     for some in (x, torch.stack([x, 0 * x])):  # the largest over a batch
         assert 1e-9 < relative_noise(lambda x: torch.tanh(x.float()).double(), some) < 1e-6
+    one = torch.tensor([[-0.9]], dtype=F64)  # a single number
+    assert 1e-9 < relative_noise(lambda x: torch.tanh(x.float()).double(), one) < 1e-6
     # Rounded to steps of 2e-6, this map is out of reach of a tolerance of 3e-7.
     coarse = lambda x: ((x.float() + 30) - 30).double()  # noqa: E731
     assert 3e-7 < relative_noise(coarse, x) < 1e-5

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ssmbook.scans.distributed.__main__ import _difference, _slice
+from ssmbook.scans.distributed.__main__ import _difference, _drawn, _slice
 from ssmbook.scans.distributed._factor import factor_of_logarithms, factor_of_product
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
@@ -61,6 +61,16 @@ def test_the_self_check_tells_the_largest_difference_over_the_largest_number():
     assert _difference(wanted[:0], wanted[:0], wanted) == 0.0
     for spoiled in (wanted[:2], wanted * torch.nan, wanted / 0.0):
         assert _difference(spoiled, wanted, wanted) == float("inf")
+
+
+@pytest.mark.parametrize("T", [40, 4000])
+def test_the_self_check_feels_the_first_token_at_the_end(T):
+    """Its decays keep a state of ordinary size, whatever the length."""
+    for name, log in (("diagonal_scan", False), ("selective_scan", True), ("ssd_scan", True)):
+        arguments = _drawn(name, T, torch.float64, "cpu")[0]
+        decay = {"selective_scan": lambda delta, A: delta[..., None] * A, "ssd_scan": lambda log_a, _: log_a}
+        kept = decay[name](*arguments[1:3]).sum(0).exp() if log else arguments[0].prod(0).abs()
+        assert 1e-7 < float(kept.min()) and float(kept.max()) < 1
 
 
 def test_values_and_every_gradient_are_those_of_the_naive_scan(found):
