@@ -76,14 +76,14 @@ class DiagonalSSM(RecurrentMap):
         log_lam, B, C = self._modes()
         entered = (B * x[..., None]).flatten(-2)
         h, _ = diagonal_scan(log_lam.exp().flatten().expand(entered.shape), entered)
-        return _real((C * h.unflatten(-1, C.shape)).sum(-1)).to(x.dtype) + self.D * x
+        return (C * h.unflatten(-1, C.shape)).sum(-1).real.to(x.dtype) + self.D * x
 
     def kernel(self, n: int) -> Tensor:
         """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d). Introduced in *zoo*."""
         n = check_integer("n", n, low=0)
         log_lam, B, C = self._modes()
         tau = torch.arange(n, dtype=self.D.dtype, device=self.D.device)
-        kappa = _real((C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1)).to(self.D.dtype)
+        kappa = (C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1).real.to(self.D.dtype)
         return torch.cat([kappa[:1] + self.D, kappa[1:]])
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
@@ -92,8 +92,4 @@ class DiagonalSSM(RecurrentMap):
     def _step(self, x_t: Tensor, state: Tensor):
         log_lam, B, C = self._modes()
         h = log_lam.exp() * state + B * x_t[..., None]
-        return _real((C * h).sum(-1)).to(x_t.dtype) + self.D * x_t, h
-
-
-def _real(a: Tensor) -> Tensor:
-    return a.real if a.is_complex() else a
+        return (C * h).sum(-1).real.to(x_t.dtype) + self.D * x_t, h

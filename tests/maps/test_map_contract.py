@@ -21,6 +21,14 @@ def test_every_public_map_is_in_the_zoo_and_so_held_to_the_contract():
     assert not missing, f"architectures.py has no entry of the zoo for {missing}"
 
 
+def test_the_maps_with_a_skip_have_one():
+    layers = zoo(D, P, LENGTH)
+    skips = {
+        name: dict(layers[name].named_parameters()).get("D") for name in ("LTI SSM", "LTI SSM with skip")
+    }
+    assert skips["LTI SSM"] is None and skips["LTI SSM with skip"].abs().min() > 0
+
+
 ZOOS = {}
 
 

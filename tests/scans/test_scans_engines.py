@@ -344,6 +344,12 @@ def test_without_numba_a_scan_is_exported_with_a_dynamic_length(name, no_numba):
     torch.testing.assert_close(program(*others), scan(*others), rtol=1e-11, atol=1e-11)
 
 
+def test_without_numba_a_long_sequence_of_a_small_system_is_scanned(no_numba):
+    A, B, C, x = 0.4 * draw(4, 4), draw(4, 1), draw(1, 4), draw(2, 300, 1)
+    for found, wanted in zip(lti_scan(A, B, C, x), lti_scan_naive(A, B, C, x), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
 def test_without_numba_gradients_go_through_a_mapped_selective_scan(no_numba):
     _, arguments, _ = scans(_ops.PIECE + 1)["selective"]
     both = [torch.stack([t, 0.5 * t]) for t in arguments]
