@@ -100,6 +100,22 @@ def test_phi1_vanishes_at_whole_turns_and_has_clean_derivatives_at_zero():
     assert near(slope, want, 2e-15)
 
 
+@pytest.mark.parametrize("single", [False, True], ids=["double", "single"])
+@pytest.mark.parametrize("rule", ["zoh", "bilinear", "euler", "mixed_euler"])
+def test_a_complex_system_takes_real_steps_as_its_real_twin_does(rule, single):
+    """Poles -0.5 +- 2i: one of them and twice the real part, or a turn in the plane."""
+    twin = torch.tensor([[-0.5, -2.0], [2.0, -0.5]], dtype=F64), torch.tensor([[1.0], [0.0]], dtype=F64)
+    pole = torch.tensor([[-0.5 + 2j]], dtype=C128), torch.ones(1, 1, dtype=C128)
+    step = torch.tensor(0.3, dtype=F64)
+    A, B = getattr(systems, rule)(*twin, step)
+    wanted = (A @ A @ A @ B)[:, 0]
+    if single:
+        pole, step = [part.to(torch.complex64) for part in pole], step.float()
+    A, B = getattr(systems, rule)(*pole, step)
+    found = (A**3 * B).flatten()
+    assert near(torch.cat([found.real, found.imag]).double(), wanted, 1e-5 if single else 1e-13)
+
+
 def test_two_half_steps_make_one_step():
     A, B = system(4, 3, seed=9)
     whole, half = systems.zoh(A, B, 0.6), systems.zoh(A, B, 0.3)

@@ -97,6 +97,10 @@ OPERATORS = {
     "detached": ({"_apply": lambda self, x: x.detach().cumsum(-2) @ self.V.mT}, "test_gradients"),
     "stays attached": ({"detach": lambda self: self}, "test_gradients_flow_and_stop"),
     "a row in double": ({"row": lambda self, i: InteractionOperator.row(self, i).double()}, "test_dtype"),
+    "a spectrum in single": (
+        {"spectrum": lambda self: InteractionOperator.spectrum(self).float()},
+        "test_dtype",
+    ),
     "loses its dtype": ({"_mapped": lambda self, change: self}, "test_dtype"),
     "fewer heads than asked": (
         {"best_heads": lambda self, H: InteractionOperator.best_heads(self, min(H, self.p * self.d - 1))},
