@@ -79,9 +79,7 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
     (5, 1.0)
     """
     A, B, C, _ = check_system(system, batched=False).replace(D=None).detach().double().minimal()
-    size = len(A)
-    last, whole = (torch.linalg.matrix_power(A, size), torch.linalg.matrix_norm(A)) if size else (A, 0)
-    if size == 0 or float(last.norm()) <= 100 * torch.finfo(A.dtype).eps * float(whole) ** size:
+    if _ends(A):
         raise ValueError("system must have lags that do not end; got a spectral radius of 0")
     values = torch.linalg.eigvals(A)
     unit = float(values.abs().max())
@@ -94,6 +92,17 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
             reached = C.to(f.dtype) @ torch.tensordot(f, powers.to(f.dtype), 1) @ B.to(f.dtype)
             floors.append(float(torch.linalg.matrix_norm(reached, 2) / sizes))
     return DecayWindow(len(mu) - 1, max(floors), rho * unit)
+
+
+def _ends(A) -> bool:
+    """Whether a power of A is zero to rounding: A is squared to 2^m >= N steps, and the rounding with it."""
+    size, steps, error = len(A), 1, torch.finfo(A.dtype).eps
+    norm = torch.linalg.matrix_norm(A) if size else 0.0
+    while norm > error and steps < size:
+        A, error, steps = A / norm, error / norm, 2 * steps
+        A, error = A @ A, 2 * error + error**2 + size * torch.finfo(A.dtype).eps
+        norm = torch.linalg.matrix_norm(A)
+    return not norm > error
 
 
 def _top_root(mu, values, lam):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import gradients
-from ssmbook.systems import System
+from ssmbook.systems import System, random_stable
 
 
 def jordan(m, lam):
@@ -96,6 +96,22 @@ def test_every_window_of_nu_lags_holds_one_of_the_promised_size(kind):
         sizes = lag_norms(system.A / found.rho, system.B, system.C, 60 + nu)  # ||M_s|| rho^-s
         windows = sizes.unfold(0, nu, 1).amax(-1)
         assert bool((windows >= found.floor * (1 - 1e-6)).all()), (kind, seed)
+
+
+@pytest.mark.guards("prop-lti-decay")
+@pytest.mark.parametrize("N", [12, 24, 40])
+def test_many_states_have_their_window_or_lags_that_end(N):
+    """However large the norm of A is to the power N."""
+    for seed in range(3):
+        system = random_stable(N, 2, 2, rho=0.9, generator=gen(seed), dtype=F64)
+        found = gradients.decay_window(system)
+        assert found.rho == pytest.approx(0.9, rel=1e-9) and 0 < found.nu <= N
+        sizes = lag_norms(system.A / found.rho, system.B, system.C, 60 + N)
+        assert bool((sizes.unfold(0, found.nu, 1).amax(-1) >= found.floor * (1 - 1e-6)).all())
+        Q = torch.linalg.qr(randn(N, N, seed=seed)).Q
+        ends = System(Q @ jordan(N, 0.0) @ Q.mT, randn(N, 2, seed=seed), randn(2, N, seed=seed))
+        with pytest.raises(ValueError, match="system must have lags that do not end"):
+            gradients.decay_window(ends)
 
 
 @pytest.mark.guards("prop-lti-decay")
