@@ -35,14 +35,16 @@ def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tenso
     tensor([1.0000, 0.3487])
     """
     A, B, C, _ = check_system(system, batched=False)
-    size = _square(A)
+    _square(A)
     tau = as_count("tau", tau, low=0).to(A.device)
     values, P = torch.linalg.eig(A)
-    spectrum = torch.linalg.svdvals(P)
-    if spectrum[-1] <= size * torch.finfo(A.dtype).eps * spectrum[0]:
+    rebuilt = (P * values) @ torch.linalg.inv_ex(P).inverse
+    close = torch.finfo(A.dtype).eps ** 0.25 * torch.linalg.matrix_norm(A)
+    if not torch.linalg.matrix_norm(rebuilt - A) <= close:  # not a number where P is singular
         raise ValueError(
             "A must be diagonalizable; its eigenvectors are dependent to rounding: use jordan_envelope"
         )
+    spectrum = torch.linalg.svdvals(P)
     gain = torch.linalg.matrix_norm(B, 2) * torch.linalg.matrix_norm(C, 2) * spectrum[0] / spectrum[-1]
     return gain * values.abs().max() ** tau
 

@@ -77,12 +77,10 @@ class OperatorContract(Contract):
         more = [random(2, 3, n, W.d)] if batch == () else []
         for x in (random(*batch, n, W.d), random(n, W.d), *more):
             before = x.clone()
-            same("W @ x", W @ x, torch.einsum("...ijpd,...jd->...ip", dense, x))
-            law(
-                torch.equal(W(x), W @ x) and torch.equal(W.apply(x), W @ x),
-                "W(x), W.apply(x) and W @ x differ",
-            )
+            y = W @ x
             law(torch.equal(x, before), "W @ x changed x")
+            same("W @ x", y, torch.einsum("...ijpd,...jd->...ip", dense, x))
+            law(torch.equal(W(x), y) and torch.equal(W.apply(x), y), "W(x), W.apply(x) and W @ x differ")
         matrix = W.to_block_matrix() @ before.reshape(*before.shape[:-2], n * W.d, 1)
         same("to_block_matrix()", matrix.unflatten(-2, (n, W.p)).squeeze(-1), W @ before)
 

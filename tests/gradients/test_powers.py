@@ -321,6 +321,11 @@ def test_transients_by_hand():
 
 def test_bad_arguments_are_refused_by_name():
     A, B, C = randn(3, 3), randn(3, 2), randn(2, 3)
+
+    def powered(A):
+        eye = torch.eye(len(A), dtype=A.dtype)
+        return gradients.diagonalizable_bound(System(A, eye, eye), 3)
+
     bad = [
         (lambda: gradients.diagonalizable_bound(System(A[:2], B, C), 3), ValueError, "A must"),
         (lambda: gradients.diagonalizable_bound(System(A, B[:2], C), 3), ValueError, "B must"),
@@ -340,11 +345,17 @@ def test_bad_arguments_are_refused_by_name():
             ValueError,
             "A must be diagonalizable",
         ),
-        (
-            lambda: gradients.diagonalizable_bound(System(jordan(2, 3.0), B[:2], C[:, :2]), 3),
-            ValueError,
-            "A must be diagonalizable",
-        ),
+        *[
+            (
+                lambda k=k, size=size: gradients.diagonalizable_bound(
+                    System(jordan(k, size), B[:k], C[:, :k]), 3
+                ),
+                ValueError,
+                "A must be diagonalizable",
+            )
+            for k in (2, 3)
+            for size in (0.01, 0.5, 1.0, 3.0, 5.0, 90.0)
+        ],
         (
             lambda: gradients.diagonalizable_bound(System(A * math.nan, B, C), 3),
             ValueError,

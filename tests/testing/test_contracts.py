@@ -147,6 +147,17 @@ def test_a_broken_operator_is_caught_by_its_law(name):
         operator(**broken).check()
 
 
+def uses_up(self, x):
+    y = Total._apply(self, x)
+    x.data.zero_()
+    return y
+
+
+def test_an_operator_that_changes_its_argument_is_told_so():
+    with pytest.raises(AssertionError, match="W @ x changed x"):
+        operator(_apply=uses_up, to_dense=dense).test_it_acts_as_the_sum_over_its_blocks((), 5)
+
+
 def test_a_contract_that_does_not_know_its_operator_to_be_causal_is_told_so():
     held = type("Held", (TestTotal,), {"causal": False})
     said = r"past_future_rank\(\) of an operator that looks ahead must raise ValueError; nothing was raised"
