@@ -77,6 +77,13 @@ def test_shared_scale():
     assert ax.images[0].norm.vmax == 7 and len(fig.axes) == 1
 
 
+@pytest.mark.parametrize(("size", "top"), [(0.0, 1.0), (0.25, 0.25), (3.0, 3.0)])
+def test_the_scale_goes_from_zero_to_the_largest_block_or_one_where_all_are_zero(size, top):
+    _, ax = display.figure(size="panel")
+    display.block_heatmap(size * torch.ones(2, 2, 1, 1), ax)
+    assert ax.images[0].get_clim() == (0.0, top)
+
+
 @pytest.mark.parametrize("wrap", [lambda W: W, Duck])
 def test_spectrum_counts_the_rank(wrap):
     _, ax = display.figure(size="panel")

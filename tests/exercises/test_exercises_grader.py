@@ -209,6 +209,19 @@ def test_plain_arguments_are_named_with_the_wrong_number():
     assert fails.startswith("your function failed on a function, 2 with AttributeError")
 
 
+def test_what_is_near_enough_is_measured_by_what_is_right():
+    """Half of 2 away from 2, and as much as itself away from 1: only the first is near enough."""
+
+    def judged(*answer):
+        how = {"mistakes": {"you forget both": lambda x: (0.0, 0.0)}, "parts": ("a", "b"), "rtol": 0.5}
+        return agrees(lambda x: answer, lambda x: (2.0, 4.0), [(torch.ones(1),)], "wrong", **how)
+
+    assert close(1.0, 2.0, "far", rtol=0.5) is None and close(2.0, 1.0, "far", rtol=0.5) == "far"
+    assert judged(1.0, 2.0) is None
+    assert judged(1.0, 1.0) == "wrong: a is right; in b your number is 1, wanted 4"
+    assert judged(4.0, 2.0) == "wrong: b is right; in a your number is 4, wanted 2"
+
+
 def test_parts_are_judged_one_by_one():
     def judged(answer):
         mistakes = {"you do not double": lambda x: (x.sum(), x)}

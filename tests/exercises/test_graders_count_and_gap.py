@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from helpers import F64, randn, rank
+from helpers import F64, future, randn, rank
 
 from ssmbook.chapters.head_count import graders as count
 from ssmbook.chapters.interaction_rank_gap import graders as gap
@@ -76,6 +76,8 @@ RANKS = [
 def test_two_ranks(each_mistake):
     assert check("head-count/two-ranks", two_ranks)
     each_mistake("head-count/two-ranks", anew=RANKS)
+    for (W,) in count.two_ranks_cases():
+        assert not W[future(len(W))].any()  # as the exercise says: nothing looks ahead
     # Two full poles; a table of rank 3; two tokens across a cut; a cut of 4 x 6 numbers; the token alone.
     assert [two_ranks(W) for (W,) in count.two_ranks_cases()] == [(4, 2), (6, 1), (4, 1), (4, 2), (1, 1)]
     assert "entry (1) is 7, wanted" in check("head-count/two-ranks", lambda W: (two_ranks(W)[0], 7)).hint

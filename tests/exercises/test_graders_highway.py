@@ -134,6 +134,12 @@ def test_right_answers_pass_and_each_mistake_gets_its_own_sentence(name, each_mi
     each_mistake(name, anew=anew)
 
 
+def test_a_sum_may_be_safe_from_no_distance_of_the_table_on():
+    """Where the last lag is a hole the answer is n, a distance that the table does not hold."""
+    verdict = check("trade-off/safe-distance", lambda M, V, a: min(safe(M, V, a), len(M) - 1))
+    assert not verdict and "your number is 11, wanted 12" in verdict.hint
+
+
 def test_an_unknown_mistake_is_shown_its_first_wrong_entry():
     assert "entry (0)" in check("gradient-highway/lanes", lambda x, W_Q, W_K, V: x[:-1, 0] * 0).hint
     assert "your number is 7, wanted" in check("trade-off/safe-distance", lambda M, V, a: 7).hint

@@ -180,6 +180,13 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("name", ["d", "p", "n", "attempts"])
+def test_a_teacher_has_sizes_of_one_or_more(name):
+    sizes = {"d": 2, "p": 2, "n": 5, "attempts": 3}
+    with pytest.raises(ValueError, match=f"{name} must be at least 1; got 0"):
+        draw_teacher(1, **sizes | {name: 0})
+
+
 @pytest.mark.parametrize(("call", "error", "words"), BAD)
 def test_bad_input_is_named(call, error, words):
     with pytest.raises(error, match=words):

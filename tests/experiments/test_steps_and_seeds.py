@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import gen, randn
+from helpers import gen, randn, toeplitz
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ssmbook.chapters.how_many_heads_really.five_counts import fit_softmax_heads
@@ -47,6 +47,117 @@ def test_as_many_steps_are_made_as_were_asked_for(name, steps):
     finally:
         handle.remove()
     assert len(made) == steps
+
+
+def descended(loss, parameters, optimizer, *, steps, cut=lambda grads: grads, schedule=None):
+    """Steps of an optimizer on gradients that are each taken anew, by torch.autograd.grad, in place."""
+    parameters = [each.requires_grad_() for each in parameters]
+    descent = optimizer(parameters)
+    change = schedule(descent) if schedule else None
+    for _ in range(steps):
+        for each, gradient in zip(parameters, cut(torch.autograd.grad(loss(), parameters)), strict=True):
+            each.grad = gradient
+        descent.step()
+        if change:
+            change.step()
+    return torch.cat([each.detach().flatten() for each in parameters])
+
+
+def to_length_one(grads, first=0):
+    """Gradients cut to norm 1: whole for ``first`` = 0, for each of their first entries for 1."""
+    size = sum(g.square().sum(tuple(range(first, g.ndim)), keepdim=True).flatten(first) for g in grads).sqrt()
+    size = size.clamp_min(1.0)
+    return [g / (size.view(-1, *[1] * (g.ndim - 1)) if first else size) for g in grads]
+
+
+STEPS = 4
+
+
+def distance_learned(optimizer, rate):
+    """The errors after training, and those by hand."""
+    found = learning_distance.train(
+        "LTI", 3, optimizer=optimizer, rate=rate, steps=STEPS, batch=4, loud=2.0, seeds=2
+    )
+    g = gen()
+    parameters = learning_distance.start("LTI", 2, generator=g)
+
+    def missed(batch):
+        x, target = learning_distance.flagged_tokens(2, batch, 3, loud=2.0, generator=g)
+        squares = (learning_distance.answer("LTI", parameters, x) - target).square().mean(1)
+        return squares, squares / target.square().mean(1)
+
+    kind = getattr(torch.optim, optimizer)
+    descended(
+        lambda: missed(4)[0].sum(),
+        parameters.values(),
+        lambda own: kind(own, lr=rate),
+        steps=STEPS,
+        cut=lambda grads: to_length_one(grads, first=1),
+    )
+    return found["error"], missed(1024)[1].detach()
+
+
+def heads_learned():
+    start, found = (
+        learning_heads.train_heads(M, [2], seeds=2, steps=steps, generator=gen()) for steps in (0, STEPS)
+    )
+    rows = toeplitz(M).reshape(25, 6)
+    unit = rows.square().sum(1).mean().sqrt()
+    alpha, V = start.alpha.flatten(2).clone(), start.V.flatten(2) / unit
+    descended(
+        lambda: (alpha.mT @ V - rows / unit).square().sum() / (rows / unit).square().sum(),
+        [alpha, V],
+        lambda own: torch.optim.Adam(own, lr=0.1),
+        steps=STEPS,
+        schedule=lambda descent: torch.optim.lr_scheduler.CosineAnnealingLR(descent, STEPS),
+    )
+    return torch.cat([found.alpha.flatten(2), found.V.flatten(2) / unit], -1), torch.cat([alpha, V], -1)
+
+
+def model_learned(train, loss, make):
+    """The parameters of a model after training, and those by hand."""
+    found, wanted, g = make(), make(), gen(7)
+    train(found)
+    by_hand = descended(
+        lambda: loss(wanted, g),
+        wanted.parameters(),
+        lambda own: torch.optim.AdamW(own, lr=0.1),
+        steps=STEPS,
+        cut=to_length_one,
+        schedule=lambda descent: torch.optim.lr_scheduler.OneCycleLR(
+            descent, 0.1, total_steps=STEPS + 1, pct_start=0.1
+        ),
+    )
+    return read(found), by_hand
+
+
+def recalled(model, g):
+    tokens, answers = tasks.draw("recall", 3, 2, generator=g)
+    return torch.nn.functional.cross_entropy(model(tokens).mT, answers, ignore_index=-1)
+
+
+def continued(model, g):
+    start = torch.randint(len(TEXT) - 8, (2,), generator=g)
+    return language.bits(model, torch.stack([TEXT[at : at + 9] for at in start]))
+
+
+DESCENTS = {
+    "learning_distance.train, SGD": lambda: distance_learned("SGD", 0.05),
+    "learning_distance.train, Adam": lambda: distance_learned("Adam", 0.01),
+    "learning_heads.train_heads": heads_learned,
+    "tasks.train": lambda: model_learned(
+        lambda net: tasks.train(net, "recall", 3, steps=STEPS, batch=2, rate=0.1, seed=7), recalled, model
+    ),
+    "language.train": lambda: model_learned(
+        lambda net: language.train(net, TEXT, steps=STEPS, batch=2, n=8, rate=0.1, seed=7), continued, spoken
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DESCENTS)
+def test_training_goes_down_the_gradient_of_each_step_alone(name):
+    found, wanted = DESCENTS[name]()
+    torch.testing.assert_close(found, wanted.detach(), rtol=1e-4, atol=1e-5)
 
 
 DRAWN = {

@@ -312,6 +312,28 @@ def test_a_mixer_is_scaled_and_not_cast(build, ids):
         mixer.W.to(torch.float32)
 
 
+@pytest.mark.parametrize("family", ["mamba", "mamba2", "recurrent_gemma", "qwen3_next"])
+def test_a_mixer_takes_batches_of_inputs_as_any_operator_does(family, build, ids):
+    layer = lens.layers(build(family))[0]
+    alone, one = lens.operator(layer, ids(9), "mixer"), lens.operator(layer, ids(9)[None], "mixer")
+    wanted = alone.W.apply(alone.x)
+    several = torch.stack([alone.x, 2 * alone.x])
+    torch.testing.assert_close(alone.W.apply(several), torch.stack([wanted, 2 * wanted]))
+    for x in (one.x, alone.x):  # a batch of operators, of inputs with it or without
+        torch.testing.assert_close(one.W.apply(x), wanted[None])
+    with pytest.raises(ValueError, match="x must have the batch shape of W"):
+        one.W.apply(several)
+
+
+def test_models_that_keep_states_are_asked_for_none(build, ids):
+    """A kept state would cost the memory of every layer; a model that knows no such option is not told."""
+    for inputs in (ids(9), {"input_ids": ids(1, 9)}, {"input_ids": ids(1, 9), "use_cache": True}):
+        kwargs, _ = _capture.check_inputs(build("llama"), inputs)
+        assert kwargs["use_cache"] is False
+    plain, x = maps.SSD(4, 4, H=1, head_width=2, N=3).eval(), torch.zeros(5, 4)
+    assert "use_cache" not in _capture.check_inputs(plain, x)[0]
+
+
 def test_without_a_mixing_layer():
     with pytest.raises(ValueError, match="must hold a layer that mixes tokens; got none in Sequential"):
         lens.layers(nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 3, 2)))

@@ -124,6 +124,11 @@ def test_64_singular_values_are_kept_over_the_largest():
     assert small == found and not found.at_most
 
 
+@pytest.mark.parametrize(("eps", "size"), [("0.1", 10), ("0.01", 100), ("0.001", 1000)])
+def test_heads_that_leave_exactly_the_fraction_are_enough(eps, size):
+    assert _measure.counted(torch.ones(size, dtype=F64)).counts[eps] == size - 1
+
+
 @pytest.mark.parametrize("family", ["mamba", "mamba2", "recurrent_gemma"])
 def test_probed_gradients_are_lower_bounds_and_whole_when_all_directions_are_taken(
     family, build, ids, monkeypatch

@@ -1,5 +1,8 @@
 """Settings that make no sense are refused by name."""
 
+import inspect
+from functools import partial
+
 import pytest
 import torch
 
@@ -7,16 +10,23 @@ from ssmbook.maps import (
     GLA,
     KAN,
     LTISSM,
+    RNN,
     SSD,
     Attention,
+    Convolution,
+    DeltaNet,
     DiagonalSSM,
+    FeedForward,
     Gated,
     Hybrid,
+    LinearAttention,
     Residual,
     RetNet,
     SelectiveSSM,
+    SequenceMap,
     draw_steps,
     inverse_softplus,
+    zoo,
 )
 from ssmbook.operators import LagOperator
 from ssmbook.scans import lti_kernel
@@ -70,6 +80,63 @@ def attention(d=4, p=3, **options):
 def test_refused_by_name(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+class Doubled(SequenceMap):
+    """A map without parameters, whose arguments nothing but the base class looks at."""
+
+    def _forward(self, x):
+        return 2 * x
+
+    def _interaction(self, x):
+        raise NotImplementedError
+
+
+WIDTHS = {"d": 4, "p": 4}
+BUILDS = [
+    partial(Doubled, **WIDTHS),
+    partial(FeedForward, **WIDTHS, width=5),
+    partial(KAN, **WIDTHS, grid=5),
+    partial(Convolution, **WIDTHS, width=3),
+    partial(RNN, **WIDTHS, N=2),
+    *(partial(kind, **WIDTHS, **HEAD) for kind in (Attention, LinearAttention, RetNet, GLA, DeltaNet)),
+    partial(SSD, **WIDTHS, **HEAD, N=2, groups=1),
+    partial(LTISSM.random, **WIDTHS, N=2),
+    partial(DiagonalSSM, d=4, N=2),
+    partial(SelectiveSSM, d=4, N=2),
+    partial(Gated, Doubled(4, 4)),
+    partial(zoo, **WIDTHS, n=9, **HEAD, N=2),
+]
+WRONG_OPTIONS = {
+    "generator": [0, "torch.Generator()"],
+    "dtype": ["float64", torch.int64],
+    "device": ["gpu", 1.5],
+}
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.func.__qualname__)
+def test_every_constructor_refuses_wrong_options_and_sizes_by_name(build):
+    wrong = []
+    for name, parameter in inspect.signature(build).parameters.items():
+        default = parameter.default
+        flag = ["no", 1] if isinstance(default, bool) else []
+        size = [0, -1, 2.5, True] if type(default) is int else []
+        wrong += [(name, value) for value in (*WRONG_OPTIONS.get(name, []), *flag, *size)]
+    wrong = [(name, value) for name, value in wrong if (name, value) != ("n", 0)]
+    assert wrong
+    build()
+    for name, value in wrong:
+        with pytest.raises((TypeError, ValueError), match=rf"^{name} must .*; got "):
+            build(**{name: value})
+
+
+def test_every_map_has_its_constructor_tried():
+    kinds = {type(layer) for layer in zoo(4, 4, 9).values()} - {Residual, Hybrid}  # these take maps alone
+    assert kinds == {getattr(build.func, "__self__", build.func) for build in BUILDS} - {zoo, Doubled}
+
+
+def test_a_map_is_causal_unless_it_says_otherwise():
+    assert Doubled(2, 3).causal is True and Doubled(2, 3, causal=False).causal is False
 
 
 def test_sizes_that_no_machine_holds_are_refused_before_memory_is():

@@ -90,6 +90,13 @@ def test_normalized_linear_coefficients_sum_to_one_or_are_zero():
     assert alpha[0].tolist() == [[1, 0, 0], [0, 0, 0], [2, -2, 1]]
 
 
+def test_unless_said_otherwise_no_row_is_divided_and_no_token_looks_ahead():
+    q, k = randn(2, 6, 3), randn(2, 6, 3, seed=1)
+    close(linear_coefficients(q, k), (q @ k.mT) * causal_mask(6))
+    close(linear_coefficients(q, k), linear_coefficients(q, k, normalized=False))
+    close(softmax_coefficients(q, k), softmax_coefficients(q, k, causal=True, bias=None, sink=False))
+
+
 def test_softmax_coefficients_without_and_with_sink():
     q, k = randn(2, 6, 3), randn(2, 6, 3, seed=1)
     weight = (q @ k.mT / math.sqrt(3)).exp() * causal_mask(6)

@@ -1,6 +1,7 @@
 """The contracts that the library ships, kept by every map of the zoo."""
 
 import inspect
+import math
 
 import pytest
 import torch
@@ -143,9 +144,44 @@ def test_matrices_are_drawn_with_variance_one_over_what_they_sum_over(name):
     for path, W in m.named_parameters():
         leaf = path.rpartition(".")[2]
         linear = leaf in ("B", "C", "D") and W.ndim == 2  # of a state: A is scaled by its radius
-        if leaf.startswith("W_") or leaf == "K" or linear:
-            summed = W.shape[-1] * (W.shape[0] if leaf in ("W_O", "K") else 1)  # over heads, over steps
+        if leaf.startswith("W_") or leaf in ("K", "slopes") or linear:
+            # Over heads, over steps; a KAN reads one hat of its grid, not the sum of all.
+            summed = W.shape[-2] if leaf == "slopes" else W.shape[-1]
+            summed *= W.shape[0] if leaf in ("W_O", "K") else 1
             assert abs(W.std() * summed**0.5 - 1) < 5 / (2 * W.numel()) ** 0.5, path
+
+
+def counted_from_one(value):
+    return torch.arange(1, value.shape[-1] + 1).double().expand(value.shape)
+
+
+# What a map starts with beside its random matrices: (kind, parameter or buffer) -> the value, read from it.
+STARTS = {
+    ("GLA", "b_a"): torch.zeros_like,
+    ("DeltaNet", "b_beta"): torch.zeros_like,
+    ("RetNet", "decay"): lambda value: 1 - 2.0 ** -(counted_from_one(value) + 4),
+    ("SSD", "log_A"): lambda value: counted_from_one(value).log(),
+    ("SelectiveSSM", "log_A"): lambda value: counted_from_one(value).log(),
+    ("SelectiveSSM", "D"): torch.ones_like,
+    ("DiagonalSSM", "log_decay"): lambda value: torch.full_like(value, math.log(0.5)),
+    ("S4D, real", "log_decay"): lambda value: counted_from_one(value).log(),
+    ("DiagonalSSM", "frequency"): lambda value: math.pi * (counted_from_one(value) - 1),
+}
+DRAWN = {"A", "B", "C", "D", "K", "bias", "slopes", "b_delta", "log_delta"}  # and each W_…
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_drawn_starts_as_documented(name):
+    for module in make(name).modules():
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for leaf, value in own:
+            kind, value = type(module).__name__, value.detach()
+            start = STARTS.get((name, leaf)) or STARTS.get((kind, leaf))
+            if start:
+                torch.testing.assert_close(value, start(value))
+            else:
+                assert leaf in DRAWN or leaf.startswith("W_"), f"{kind}.{leaf} is in neither table"
+                assert value.unique().numel() == value.numel(), f"{kind}.{leaf} repeats numbers"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,13 +194,17 @@ def test_on_meta_shapes_alone_are_had(name):
     assert m.interaction(x).to_dense().is_meta
 
 
-@pytest.mark.parametrize("name", ["S4D", "S4D, real", "selective SSM, zoh", "selective SSM, Euler"])
+STEPPED = [name for name in NAMES if {"log_delta", "b_delta"} & dict(make(name).named_parameters()).keys()]
+
+
+@pytest.mark.parametrize("name", STEPPED)
 def test_steps_are_drawn_log_uniformly_between_a_thousandth_and_a_tenth(name):
-    m = zoo(120, 120, LENGTH, generator=torch.Generator().manual_seed(2))[name]
+    m = zoo(120, 120, 1, H=120, head_width=1, generator=torch.Generator().manual_seed(2))[name]
     steps = m.log_delta.exp() if hasattr(m, "log_delta") else torch.nn.functional.softplus(m.b_delta)
     assert len(steps) == 120 and steps.min() > 0.999e-3 and steps.max() < 0.1001
     thirds = torch.histc(steps.log10(), 3, -3, -1)
     assert thirds.min() > 40 - 25 and abs(steps.log10().mean() + 2) < 0.3
+    assert steps.min() < 1.2e-3 and steps.max() > 0.08  # the whole range: else one draw in 400 sets of 120
 
 
 def test_the_zoo_has_as_many_draws_as_there_are_seeds(monkeypatch):
