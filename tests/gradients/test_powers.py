@@ -198,6 +198,16 @@ def test_the_degree_of_a_system_in_single_precision_has_its_tolerance():
 
 
 @pytest.mark.guards("prop-lti-decay")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_degree_of_powers_that_grow_first_is_told_beside_their_size(seed):
+    """Rounding grows with the powers: what misses one of norm 1e3 by 1e-13 of it is no new direction."""
+    steep = torch.tensor([[0.9, 1e3], [0.0, 0.8]], dtype=F64)
+    Q, eye = torch.linalg.qr(randn(4, 4, seed=seed)).Q, torch.eye(4, dtype=F64)
+    found = gradients.decay_window(System(Q @ torch.block_diag(steep, steep) @ Q.mT, eye, eye))
+    assert found.nu == 2 and found.rho == pytest.approx(0.9, rel=1e-6)
+
+
+@pytest.mark.guards("prop-lti-decay")
 def test_the_rate_is_a_limsup_and_not_a_limit():
     A = torch.tensor([[0.0, 0.81], [1.0, 0.0]], dtype=F64)  # poles +-0.9; B, C see even lags only
     B, C = torch.tensor([[1.0], [0.0]], dtype=F64), torch.tensor([[1.0, 0.0]], dtype=F64)
@@ -281,6 +291,16 @@ def test_kernels_at_zero_rho_and_far_out():
     far = gradients.jordan_envelope(0.5, 200, 2000)
     exact = sum(math.comb(2000, k) * 2.0 ** (k - 2000) for k in range(200))
     assert float(far) == pytest.approx(exact, rel=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [gradients.jordan_envelope, gradients.stacked_pole_kernel])
+def test_rates_in_single_precision_are_worked_out_in_double(kernel):
+    rates = torch.tensor([0.5, 0.9])
+    found = torch.stack([kernel(rate, 3, torch.arange(200)) for rate in rates])
+    wanted = torch.stack([kernel(float(rate), 3, torch.arange(200)) for rate in rates])
+    assert found.dtype == F64 and torch.equal(found, wanted)
+    late = kernel(rates, 3, 199)  # both at one lag
+    assert late.dtype == F64 and torch.allclose(late, wanted[:, 199], rtol=1e-12, atol=0)
 
 
 @pytest.mark.guards("prop-lti-decay")

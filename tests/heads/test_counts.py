@@ -330,6 +330,12 @@ def test_krylov_growth_close_to_the_tolerance_is_a_near_tie():
     A = torch.tensor([[0.5, 1e-8], [0.0, 0.5]], dtype=F64)
     report = spectrum_report(System(A, EYE, EYE), 8)
     assert (report.method, report.rank) == ("krylov", 2) and report.smallest_kept < 1e-7 and report.near_tie
+    two = torch.block_diag(*(torch.tensor([[pole, 1.0], [0.0, 0.5]]) for pole in (0.5, 0.5)))
+    two = two.double()
+    two[2, 2] += 1e-11  # a third power of A that is new by no more than this
+    report = spectrum_report(System(two, torch.eye(4, dtype=F64), torch.eye(4, dtype=F64)), 8)
+    assert (report.method, report.rank) == ("krylov", 2) and report.near_tie
+    assert 1e-12 < report.largest_dropped < 1e-11
 
 
 @pytest.mark.guards("thm-head-count")

@@ -56,6 +56,14 @@ def test_the_signs_that_a_processor_gives_singular_vectors_change_nothing(monkey
     assert torch.allclose(pairwise_heads_from_ssm(M).V, usual.V, rtol=0, atol=1e-14)
 
 
+def test_without_a_generator_the_draws_are_those_of_seed_zero():
+    M = System(*random_system(6, 4, 2, 0.9, 0)[:3]).lags(20)
+    assert torch.equal(pairwise_heads_from_ssm(M).V, pairwise_heads_from_ssm(M, generator=gen(0)).V)
+    assert not torch.equal(pairwise_heads_from_ssm(M).V, pairwise_heads_from_ssm(M, generator=gen(1)).V)
+    spectra = [pairwise_head_count(M, **given).evidence.spectrum for given in ({}, {"generator": gen(0)})]
+    assert torch.equal(*spectra)
+
+
 @pytest.mark.guards("thm-pairwise-count")
 def test_one_head_less_misses_the_span_of_almost_every_token():
     M = System(*random_system(6, 4, 3, 0.9, 2)[:3]).lags(12)

@@ -81,6 +81,7 @@ def test_one_formula_for_poles_pairs_and_blocks(blocks, t):
         ([(PAIR, 1), (OTHER, 1)], 1, True),
         ([(PAIR, 1), (PAIR, 1)], 2, True),
         ([(PAIR, 1), (PAIR, 1), (PAIR, 1)], 3, True),
+        ([(HALF, 2), (QUARTER, 1)], 1, True),
         ([(HALF, 2), (HALF, 2)], 2, True),
         ([(HALF, 2), (PAIR, 1), (PAIR, 1)], 2, True),
         ([(HALF, 1), (QUARTER, 1), (QUARTER, 1)], 0, True),

@@ -104,6 +104,8 @@ def test_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match="output 3 is not a combination"):
         late = torch.cat([x[:1] * 0, x[:1] * 0, x[2:3], x[3:] * 0])
         one_head_coefficients(M, EYE, late)
+    with pytest.raises(ValueError, match="output 3 is not a combination"):  # of one sequence of the two
+        one_head_coefficients(M, EYE, torch.stack([0 * x, late]))
     with pytest.raises(ValueError, match="output 1 is not a combination"):  # small, and missed all the same
         one_head_coefficients(
             torch.stack([EYE, 1e-9 * rotation(1.0)]), EYE, torch.stack([EYE[0], 0 * EYE[0]])

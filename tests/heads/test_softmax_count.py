@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from ssmbook.heads.softmax import lp
+from ssmbook.heads.softmax.certify import certify
 from ssmbook.heads.softmax.count import softmax_head_count
 from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
 from ssmbook.systems import System
@@ -240,6 +241,39 @@ def test_a_lag_outside_the_numerical_span_leaves_the_count_open():
     assert isinstance(count.evidence.margin, float) and math.isnan(count.evidence.margin)
     assert not count.evidence.exact
     assert softmax_head_count(M, rtol=1e-12) == 2
+
+
+BESIDE_ZERO = torch.tensor([[1.0, 0], [-1, 1], [-1, -1]], dtype=F64)[:, None]  # 0 is inside their hull
+PROOFS = {  # lags, the kind of their certificate, whether it is exact, and whether its margin is above zero
+    "no lag but zero": (torch.zeros(4, 2, 3, dtype=F64), "zero", True, 0),
+    "one lag that is zero": (rotation_lags(0.3, 4) * torch.tensor([1.0, 1, 0, 1])[:, None, None],
+                             "dependency", True, 0),
+    "opposite lags": (torch.tensor([[1.0, 0], [0, 1], [-1, 0]], dtype=F64)[:, None], "dependency", True, 0),
+    "a hull about zero": (BESIDE_ZERO, "dependency", False, 1),
+    "one side": (rotation_lags(0.3, 4), "separating", True, 1),
+    "half a turn, rounded": (rotation_lags(math.pi / 4, 5), "undecided", False, 0),
+}  # fmt: skip
+
+
+@pytest.mark.guards("thm-sink-count")
+@pytest.mark.parametrize("name", PROOFS)
+def test_a_certificate_says_whether_it_is_exact(name):
+    M, kind, exact, sign = PROOFS[name]
+    found = softmax_head_count(M).evidence
+    assert (found.kind, found.exact) == (kind, exact)
+    assert found.margin > 1e-6 if sign else abs(found.margin) < 1e-15
+    if kind == "zero":
+        assert found.spectrum.tolist() == [0.0] * 4
+    verify(M, found)
+
+
+@pytest.mark.guards("thm-sink-count")
+def test_a_hull_as_thin_as_1e_11_is_seen_in_balanced_coordinates():
+    """The weights found there are those of longer rows: each is divided by the length of its own."""
+    for seed in range(12):
+        rows = np.random.default_rng(seed).standard_normal((15, 2)) * [1.0, 1e-11]
+        found = certify(rows, 1e-14, 1e-13)
+        assert (found.kind, found.exact) == ("dependency", False) and found.margin > 1e-13
 
 
 def test_long_systems_and_float32_are_answered():

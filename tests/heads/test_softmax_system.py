@@ -19,9 +19,9 @@ from ssmbook.heads import (
     softmax_head_count,
     softmax_heads_from_ssm,
 )
-from ssmbook.heads._coordinates import largest_exponent
+from ssmbook.heads._coordinates import largest_exponent, span_coordinates
 from ssmbook.heads.fixed.counts import spectrum_report
-from ssmbook.heads.softmax.rows import _product
+from ssmbook.heads.softmax.rows import _product, lag_rows
 from ssmbook.systems import System
 
 
@@ -160,6 +160,18 @@ def test_an_accuracy_that_is_none_is_refused(bad, error):
         softmax_head_count(System(*(rotation, eye, eye)), len(M), lag_rtol=bad)
 
 
+@pytest.mark.parametrize("p, d", [(1, 1), (3, 2), (1, 3), (3, 1)])
+def test_a_skip_is_the_first_row_where_nothing_else_is_and_is_added_where_it_is_as_small(p, d):
+    D = 1.0 + torch.arange(p * d, dtype=F64).reshape(p, d)
+    unreached = System(diagonal(0.5, 0.25), torch.zeros(2, d, dtype=F64), torch.ones(p, 2, dtype=F64), D)
+    rows, exponents = lag_rows(unreached.lags(3), unreached)
+    assert rows.tolist() == [D.flatten().tolist(), *[[0.0] * (p * d)] * 2] and not exponents.any()
+    B, C = torch.full((1, d), 1e-300, dtype=F64), torch.ones(p, 1, dtype=F64)
+    tiny = System(diagonal(0.5), B, C, 1e-300 * D)
+    rows, exponents = lag_rows(tiny.lags(4), tiny)
+    assert np.array_equal(np.ldexp(rows, exponents[:, None]), tiny.lags(4).flatten(1).numpy())
+
+
 @pytest.mark.parametrize("spread", [0, 3, 150])
 def test_lags_that_all_cancel_need_no_head(spread):
     """Input, output and a delay that never meet: every lag is 0, or what rounding leaves of a sum."""
@@ -172,6 +184,12 @@ def test_lags_that_all_cancel_need_no_head(spread):
         skip = system.replace(D=torch.ones(1, 1, dtype=F64))
         assert softmax_head_count(system, 6) == 0 and softmax_head_count(skip, 6) == 2
         assert softmax_heads_from_ssm(system, 6).H == 0 and softmax_heads_from_ssm(skip, 6).H == 2
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 5), (5, 2)])
+def test_rows_of_zeros_span_nothing_and_have_a_spectrum_of_zeros(shape):
+    basis, spectrum = span_coordinates(np.zeros(shape), 1e-10)
+    assert basis.shape == (0, shape[1]) and spectrum.tolist() == [0.0] * min(shape)
 
 
 def test_the_power_of_two_above_the_largest_entry_is_that_of_its_size():

@@ -130,6 +130,16 @@ def test_units_of_inputs_outputs_and_steps_stand_in_the_scale_and_the_step_alone
     assert there.step[0] == here.step[0] and there.step[1] == here.step[1] + 7
 
 
+@pytest.mark.parametrize("size, told", [(1e-5, False), (1e-6, False), (1e-7, True)])
+def test_a_path_of_small_entries_is_rounding_only_if_one_is_below_the_root_of_it(size, told):
+    """Three entries whose product is of rounding size, beside a path of size one."""
+    A, B, C = torch.zeros(3, 3, dtype=F64), torch.zeros(3, 1, dtype=F64), torch.zeros(1, 3, dtype=F64)
+    A[0, 0], B[0, 0], C[0, 0] = 0.9, 1.0, 1.0
+    A[1, 2] = B[2, 0] = C[0, 1] = size
+    found = rounding_elsewhere(A, B, C, F64)
+    assert (found is not None) == told
+
+
 @pytest.mark.guards("prop-what-k-is")
 @many
 @given(rational_systems())

@@ -213,6 +213,14 @@ def test_value_maps_that_do_not_fit_are_refused_by_every_kind(kind):
         W.coefficients(random(3, W.p, W.d).float())
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_memory_of_what_is_not_finite_is_refused_by_every_causal_kind(kind, bad):
+    if kind.causal:
+        W = kind.make(lambda *shape: torch.full(shape, bad, dtype=F64), (), 5, kind.p, kind.d)
+        with pytest.raises(ValueError, match="^W must be finite; got"):
+            W.past_future_rank()
+
+
 def test_what_lies_on_a_device_without_float64_is_not_ranked_there(monkeypatch):
     monkeypatch.setattr(DenseOperator, "device", torch.device("mps"))
     W, eye = DenseOperator(z(5, 5, 2, 2)), torch.eye(5, dtype=F64)

@@ -206,6 +206,8 @@ REFUSED = [
     ("x", lti_scan, [A, B, C, a[..., :2]], {}),
     ("state", lti_scan, [A, B, C, a, A], {}),
     ("state", lti_step, [A, B, C, a[:, 0], a[0, 0]], {}),
+    ("method", lti_scan, [A, B, C, a], {"method": "fast"}),
+    ("method", lti_scan, [A, B, C, a], {"method": None}),
     ("B", lti_kernel, [A, B[:3], C, 3], {}),
     ("delta", selective_scan, swap(S, 1, S[1][:, :8]), {}),
     ("A", selective_scan, swap(S, 2, A), {}),

@@ -22,6 +22,7 @@ from ssmbook.scans import (
     lti_scan_naive,
     selective_scan,
     selective_scan_naive,
+    ssd,
     ssd_scan,
     ssd_scan_naive,
 )
@@ -357,6 +358,18 @@ def test_without_numba_gradients_go_through_a_mapped_selective_scan(no_numba):
         lambda *t: tuple(map(torch.stack, zip(*map(selective_scan, *t), strict=True))), both
     )
     torch.testing.assert_close(with_gradients(torch.func.vmap(selective_scan), both), wanted)
+
+
+def test_without_numba_only_what_is_not_finite_goes_one_step_at_a_time(no_numba, monkeypatch):
+    stepwise, (scan, arguments, _) = [], scans(130)["ssd"]
+    wanted = ssd_scan_naive(*arguments)
+    naive = lambda *given: stepwise.append(1) or ssd_scan_naive(*given)  # noqa: E731
+    monkeypatch.setattr(ssd, "ssd_scan_naive", naive)
+    torch.testing.assert_close(scan(*arguments), wanted, rtol=1e-11, atol=1e-11)
+    assert not stepwise
+    arguments[0][0, 100] = torch.nan
+    y, _ = scan(*arguments)
+    assert stepwise and y[0, :100].isfinite().all() and y[1].isfinite().all()
 
 
 def test_without_numba_roundings_of_equal_decays_do_not_add_up(no_numba):

@@ -5,7 +5,8 @@ keeps.
 import pytest
 import torch
 
-from ssmbook.scans import diagonal_scan, lti_scan, selective_scan, ssd_scan
+from ssmbook.scans import diagonal_scan, lti_kernel_naive, lti_scan, selective_scan, ssd_scan
+from ssmbook.scans.kernels import lags_by_states
 
 
 def draw(*shape, dtype=torch.float64, seed=0):
@@ -160,6 +161,22 @@ def test_compiled_equals_eager(name):
         (out[0].sum() + out[1].sum()).backward()
     grads = [t.grad.clone() for t in given]
     assert all(g.isfinite().all() and g.any() for g in grads)
+
+
+@pytest.mark.parametrize("sizes", [(4, 2, 3), (3, 3, 3), (2, 5, 1)], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_lags_for_tracers_are_the_plain_loop_with_its_gradients(sizes, n):
+    """A tracer sees no values, so no powers are weighed there: the lags are read from the states."""
+    N, d, p = sizes
+    given, results = (0.4 * draw(N, N), draw(N, d), draw(p, N)), []
+    for run in (lags_by_states, lti_kernel_naive):
+        system = leaves(given)
+        M = run(*system, n)
+        weights = draw(*M.shape, seed=5)
+        results.append(
+            (M, *torch.autograd.grad(M, system, weights, allow_unused=True, materialize_grads=True))
+        )
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])

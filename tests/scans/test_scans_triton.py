@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from ssmbook.scans import _engine
+from ssmbook.scans import _engine, _ops
 
 HERE = Path(__file__).parent
 
@@ -87,3 +89,18 @@ def test_without_triton_a_card_gets_the_form_in_torch(monkeypatch):
     monkeypatch.delitem(sys.modules, "ssmbook.scans._triton", raising=False)
     with pytest.warns(UserWarning, match="Triton cannot be used"):
         assert _engine._kernels.__wrapped__() is None
+
+
+def test_where_there_are_kernels_every_operation_is_theirs(monkeypatch):
+    asked = []
+    names = ("diagonal", "diagonal_backward", "selective", "selective_backward")
+    kernels = {name: lambda *given, name=name: asked.append((name, len(given))) or name for name in names}
+    monkeypatch.setattr(_ops, "kernels_for", lambda t: SimpleNamespace(**kernels))
+    t = torch.zeros(2, 3, 4)
+    found = [
+        _ops._h(t, t, None, False, False),
+        _ops._gradients_of_h(t, t, None, t, t, False, False),
+        _ops._y(t, t, t, t, t, t, True, None),
+        _ops._gradients_of_y(t, t, t, t, t, True, None, t, t, t),
+    ]
+    assert found == list(names) and asked == list(zip(names, (5, 7, 7, 9), strict=True))

@@ -1,6 +1,7 @@
 """The starting systems have the spectra, shapes and laws they are named for."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -102,6 +103,14 @@ def test_jordan_blocks_and_the_spring():
     J = systems.jordan_block(3, 0.5, dtype=F64)
     assert torch.equal(J, torch.tensor([[0.5, 1, 0], [0, 0.5, 1], [0, 0, 0.5]], dtype=F64))
     assert systems.jordan_block(2, 0.5j, dtype=F64).dtype == C128
+    for lam, dtype, wanted in [
+        (2, None, torch.get_default_dtype()),
+        (np.float64(0.5), F64, F64),
+        (Fraction(1, 2), F64, F64),
+        (0.5j, None, torch.get_default_dtype().to_complex()),
+        (0.5, C128, C128),
+    ]:
+        assert systems.jordan_block(2, lam, dtype=dtype).dtype == wanted
     spring = systems.mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
     # undamped at frequency 2; a unit force for 0.1: q(t) = (cos 2t - cos 2(t + 0.1))/(m w^2)
     M = systems.impulse_response(spring.discretize(0.1), 20)[:, 0, 0]
