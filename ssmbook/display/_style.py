@@ -160,7 +160,7 @@ def label_line(
     'rotation'
     """
     check_axes(ax)
-    for name, place in (("x", x), ("y", y)):
+    for name, place in {"x": x, "y": y, "dx": dx, "dy": dy}.items():
         if isinstance(place, bool) or not (isinstance(place, Real) or getattr(place, "ndim", None) == 0):
             raise TypeError(f"{name} must be one number; got {type(place).__name__}")
         if not math.isfinite(place):

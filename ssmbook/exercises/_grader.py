@@ -263,7 +263,7 @@ def _arguments(arguments: tuple) -> str:
 
 def _case(arguments: tuple) -> str:
     """The case in words, where it has no tensor and no function: a number alone says little."""
-    plain = not any(isinstance(a, torch.Tensor) or callable(a) for a in arguments)
+    plain = arguments and not any(isinstance(a, torch.Tensor) or callable(a) for a in arguments)
     return f"for {_arguments(arguments)} " if plain else ""
 
 

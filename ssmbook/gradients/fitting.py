@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from ssmbook._checks import as_count, check_finite, check_shape
+from ssmbook._checks import as_count, check_finite, check_integer, check_shape
 
 
 class LogSlope(NamedTuple):
@@ -47,7 +47,9 @@ def fit_log_slope(
         raise ValueError(f"distances must have shape ({sizes['m']},) like norms; got {tuple(tau.shape)}")
     if bool((norms < 0).any()):
         raise ValueError(f"norms must be at least 0; got {float(norms.min())}")
-    low, high = (0, math.inf) if window is None else window
+    if window is not None and not (isinstance(window, (tuple, list)) and len(window) == 2):
+        raise TypeError(f"window must be two distances (low, high) or None; got {window!r}")
+    low, high = (0, math.inf) if window is None else (check_integer("window", end, low=0) for end in window)
     keep = (tau >= low) & (tau <= high)
     tau, kept = tau[keep].double().cpu(), norms.detach()[keep].double().cpu()
     if bool((kept == 0).any()):

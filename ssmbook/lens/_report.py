@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice, check_integer
+from ssmbook._checks import check_choice, check_flags, check_integer
 from ssmbook._commands import read_json, versions, write_json
 from ssmbook.lens._capture import Call, capture, check_inputs
 from ssmbook.lens._frozen import check_frozen
@@ -110,6 +110,10 @@ def report(
     >>> found.layers[0].trained.rank
     [2]
     """
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"name must be a word or None; got {type(name).__name__}")
+    if not (progress is None or callable(progress)):
+        raise TypeError(f"progress must be a function or None; got {type(progress).__name__}")
     texts = split_texts(model, inputs)
     found = chosen(find_layers(model), layers)
     result = begin(model, texts, name, seed=seed, permuted=permuted, gradient=gradient)
@@ -120,7 +124,8 @@ def report(
 
 def begin(model: nn.Module, texts: list[Tensor], name: str | None, **settings) -> Report:
     """An empty report with its settings."""
-    check_integer("seed", settings["seed"], low=0)
+    settings["seed"] = check_integer("seed", settings["seed"], low=0)
+    check_flags(permuted=settings["permuted"], gradient=settings["gradient"])
     size = {"texts": len(texts), "tokens": int(texts[0].shape[0]), "epsilons": list(EPSILONS)}
     dtype = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
     return Report(name or type(model).__name__, {**size, **settings, **dtype})
@@ -189,6 +194,8 @@ def chosen(found: list[MixingLayer], names: Sequence[str] | None) -> list[Mixing
     """The layers of these names, each of which must exist."""
     if names is None:
         return found
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+        raise TypeError(f"layers must be names of layers in a list, or None; got {names!r}")
     known = {layer.name: layer for layer in found}
     for name in names:
         if name not in known:

@@ -148,6 +148,7 @@ def lti_scan_naive(
     A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
 ) -> tuple[Tensor, Tensor]:
     """The recurrence of :func:`lti_scan` as it is written, one step at a time, whatever ``method``."""
+    check_choice("method", method, METHODS)
     check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
     h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     y = []

@@ -239,7 +239,7 @@ SCANS = {
     "lti_scan": door(
         scans.lti_scan, **LTI, method="chunked", reverse=True, reset=RESET, carries=True, complex=True
     ),
-    "lti_scan_naive": door(scans.lti_scan_naive, **LTI, carries=True, complex=True),
+    "lti_scan_naive": door(scans.lti_scan_naive, **LTI, method="auto", carries=True, complex=True),
     "lti_step": step(scans.lti_step, one_step(LTI, "A", "B", "C", "state"), complex=True),
     "selective_scan": door(scans.selective_scan, **SELECTIVE, reverse=True, reset=RESET, carries=True),
     "selective_scan_naive": door(scans.selective_scan_naive, **SELECTIVE, carries=True),
@@ -444,6 +444,8 @@ GRADIENTS = {
         gradients.fit_log_slope,
         distances=torch.arange(6),
         norms=draw(6).exp(),
+        window=(0, 4),
+        accepts=["window none"],
     ),
     "gate_preactivation_for_hold": door(gradients.gate_preactivation_for_hold, a=0.5, A=-1.0, T=10.0),
     "gradient_profile": door(gradients.gradient_profile, F=cube, x=x, target=-2),
@@ -484,6 +486,8 @@ DISPLAY = {
         y=0.5,
         text="word",
         color="blue",
+        dx=5.0,
+        dy=0.0,
         accepts=["text unknown", "text number", "text none", "color none"],
     ),
     "number": door(
@@ -501,7 +505,19 @@ LENS = {
     "operator": door(
         lens.operator, layer=LAYER, inputs=draw(n, 3), part="core", called={"inputs": "inputs|x"}
     ),
-    "report": door(lens.report, model=LAYER, inputs=draw(8, 3), called={"inputs": "inputs|x"}),
+    "report": door(
+        lens.report,
+        model=LAYER,
+        inputs=draw(8, 3),
+        layers=("",),
+        name="a model",
+        seed=0,
+        permuted=False,
+        gradient=True,
+        progress=lambda *done: None,
+        accepts=["layers none", "name unknown", "name none", "progress none"],
+        called={"inputs": "inputs|x"},
+    ),
     "measurement": door(lens.measurement, name="minilm"),
     "compare": door(lens.compare, before=lens.measurement("minilm"), after=lens.measurement("minilm")),
 }

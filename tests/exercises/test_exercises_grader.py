@@ -167,6 +167,10 @@ def test_close():
     assert close(True, True, "hint") is None and close(2, 3, "hint") == "hint"
 
 
+def test_without_arguments_there_is_no_case_to_name():
+    assert _grader._case(()) == "" and _grader._case((3,)) == "for 3 "
+
+
 def test_agrees_needs_cases():
     with pytest.raises(ValueError, match="cases must hold"):
         agrees(abs, abs, [], "hint")

@@ -50,6 +50,8 @@ def test_the_bound_is_attained_by_orthogonal_systems_and_needs_kappa_otherwise()
     assert torch.allclose(
         gradients.diagonalizable_bound(System(0.8 * Q, eye, eye), tau), lag_norms(0.8 * Q, eye, eye, 40)
     )
+    nothing = gradients.diagonalizable_bound(System(0 * Q, eye, eye), tau)
+    assert nothing[0] == 1 and not nothing[1:].any()
     steep = torch.tensor([[0.9, 50.0], [0.0, 0.8]], dtype=F64)  # non-normal: grows before it decays
     eye = torch.eye(2, dtype=F64)
     norms, bound = (

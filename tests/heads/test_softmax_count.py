@@ -1,6 +1,7 @@
 """The softmax head count with a sink: decisions, certificates and the eigenvalue test."""
 
 import math
+import re
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -387,6 +388,12 @@ def test_a_small_lag_may_leave_the_span_by_a_rounding_of_the_large_one():
     M[1, 0, 1] = 9e-11  # 1e-7 of its own lag, and still below the tolerance of the rank
     M[1, 0, 0] = 1e-4
     assert softmax_head_count(M).evidence.kind == "undecided"
+
+
+def test_what_is_undecided_says_why():
+    evidence = softmax_head_count(rotation_lags(math.pi / 4, 5)).evidence
+    said = r"best margin \S+ is below the trusted accuracy \S+ and no dependency was proved"
+    assert evidence.kind == "undecided" and re.fullmatch(said, evidence.reason)
 
 
 @pytest.mark.guards("thm-sink-count")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import gen
+from helpers import gen, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +114,13 @@ def test_the_zero_operator_has_rank_zero_and_no_heads():
         assert repr(W).startswith(f"{type(W).__name__}(batch_shape=(), n=4, p=2, d=3, dtype=torch.float64")
         assert W.best_heads(0).H == 0 and bool((W.best_heads(2).to_dense() == 0).all())
         assert bool((W.apply(torch.ones(4, 3, dtype=torch.float64)) == 0).all())
+
+
+def test_the_first_large_entry_of_a_direction_is_positive():
+    V = operator_span(DenseOperator(randn(5, 5, 3, 4))).flatten(1)
+    sizes = V.abs()
+    first = (sizes >= 0.5 * sizes.amax(1, keepdim=True)).int().argmax(1)
+    assert bool((V[torch.arange(len(V)), first] > 0).all()) and bool((V[:, 0] < 0).any())
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -187,7 +187,6 @@ def pairwise_heads_from_ssm(
     >>> len(heads.V), torch.allclose(heads(x), heads.target(x))  # W has rank six
     (2, True)
     """
-    check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     M = lags_of(system, n)
     count = pairwise_head_count(M, rtol=rtol, generator=generator).value
