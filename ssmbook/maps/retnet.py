@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ssmbook._checks import check_number
 from ssmbook.maps.coefficients import scalar_decay_coefficients
 from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -39,13 +40,14 @@ class RetNet(KeySideMap):
     ):
         like = {"generator": generator, "dtype": dtype, "device": device}
         super().__init__(d, p, H=H, head_width=head_width, **like)
-        if decay is not None and (isinstance(decay, str) or not hasattr(decay, "__len__")):
+        decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else decay
+        decay = decay.tolist() if isinstance(decay, Tensor) else decay
+        if isinstance(decay, str) or not hasattr(decay, "__len__"):
             raise TypeError(f"decay must be a sequence of numbers, one per head; got {type(decay).__name__}")
-        decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else [float(g) for g in decay]
+        inside = "numbers in (0, 1], one per head", lambda gamma: 0 < gamma <= 1
+        decay = [check_number("decay", gamma, *inside) for gamma in decay]
         if len(decay) != H:
             raise ValueError(f"decay must hold one number per head, {H}; got {len(decay)}")
-        if not all(0 < gamma <= 1 for gamma in decay):
-            raise ValueError(f"decay must lie in (0, 1]; got {decay}")
         self.register_buffer("decay", torch.tensor(decay, dtype=self.W_V.dtype, device=device))
         self._draw_queries_and_keys(like)
 

@@ -200,6 +200,8 @@ ELSEWHERE = {
     **{f"{name} H": 1 for name in ("fit_rank_one_heads", "fit_softmax_heads")},
     **{f"{name} n": 1 for name in ("counts_by_class", "equal_row_operator", "jordan_pair")},
     "LagOperator n": 5,  # the lags it is given
+    "bounded_heads algebra": 1,
+    "draw_teacher attempts": 1,
     "jordan_approximation n": 1,
     "path_operator max_points": 4,  # the points it begins with
     "required_margin n": 2,
@@ -411,3 +413,17 @@ def test_ranks_ask_for_a_device_with_float64():
         for question in questions:
             with pytest.raises(TypeError, match=f"^{name} must be on a device with float64, .*; got mps"):
                 question()
+
+
+def test_every_option_is_asked_with_wrong_values(tables):
+    asked, options = {}, {}
+    for table in tables.values():
+        for door in table.values():
+            function = door.function
+            asked.setdefault(function.__qualname__, {"self"}).update(door.arguments, OPTIONS)
+            several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+            parameters = inspect.signature(function).parameters.values()
+            options[function.__qualname__] = {each.name for each in parameters if each.kind not in several}
+    asked["grader"] |= {"right", "judge", "formula"}  # written by the book's own exercises
+    missing = {name: options[name] - asked[name] for name in options if options[name] - asked[name]}
+    assert not missing

@@ -58,9 +58,18 @@ def attention(d=4, p=3, **options):
             TypeError,
             "decay must be a sequence of numbers.*; got float",
         ),
-        (lambda: RetNet(4, 3, decay=[0.9, 0.0], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
-        (lambda: RetNet(4, 3, decay=[0.9, 1.1], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
-        (lambda: RetNet(4, 3, decay=[0.9, float("nan")], **HEAD), ValueError, r"decay must lie in \(0, 1\]"),
+        (
+            lambda: RetNet(4, 3, decay=torch.tensor(0.9), **HEAD),
+            TypeError,
+            "decay must be a seq.*; got float",
+        ),
+        (lambda: RetNet(4, 3, decay=[0.9, 0.0], **HEAD), ValueError, r"decay must be numbers in \(0, 1\]"),
+        (lambda: RetNet(4, 3, decay=[0.9, 1.1], **HEAD), ValueError, r"decay must be numbers in \(0, 1\]"),
+        (
+            lambda: RetNet(4, 3, decay=[0.9, float("nan")], **HEAD),
+            ValueError,
+            r"decay must be numbers in \(0, 1\]",
+        ),
         (
             lambda: GLA(4, 3, temperature=0.0, **HEAD),
             ValueError,

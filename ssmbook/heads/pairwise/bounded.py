@@ -42,9 +42,8 @@ def bounded_heads(
     _, p, d = M.shape
     if min(p, d) == 0:
         raise ValueError(f"M must have p, d >= 1; got shape {tuple(M.shape)}")
-    if algebra is None:
-        algebra = _best_algebra(p, d)
-    elif algebra not in _algebras(p, d):
+    algebra = _best_algebra(p, d) if algebra is None else check_integer("algebra", algebra, low=1)
+    if algebra not in _algebras(p, d):
         raise ValueError(f"algebra must be one of {_algebras(p, d)} for p = {p}, d = {d}; got {algebra!r}")
     P, D, weights = -(-p // algebra), -(-d // algebra), _weights(p, d, algebra)
     units = _left_multiplications(algebra)
