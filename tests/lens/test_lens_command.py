@@ -100,6 +100,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
     assert [layer.name for layer in kept.layers] == ["layers.0.mamba"]
     assert "layers.0.mamba" in (out / "report.html").read_text("utf-8")
     monkeypatch.setattr(command, "measured", real)
+    assert run(*same, out, "--seed", 1) == 2  # another measurement does not go on with this one
+    assert "has other settings, versions or text" in capsys.readouterr().err
     assert run(*same, out) == 0
     assert "1 layers are done" in capsys.readouterr().err
     assert (out / "report.json").read_bytes() == (whole / "report.json").read_bytes()

@@ -183,6 +183,8 @@ def test_a_layer_alone_and_without_a_name_is_called_by_its_kind(hybrid, ids):
     assert [len(ax.get_lines()) for ax in fig.axes] == [1 + 3, 1, 0] and not fig.axes[2].axison
     assert alt.endswith("no gradient taken")
     page = BeautifulSoup(_html.page(found), "html.parser")
+    facts = {term.text: term.find_next("dd").text for term in page.find_all("dt")}
+    assert facts["tokens"] == str(found.settings["tokens"]) and found.versions.items() <= facts.items()
     assert page.h2.find_next("h2").get_text() == kind and not page.find_all("small")
 
 
