@@ -64,6 +64,7 @@ def write_kernel(python, folder, git_settings):
     environ = {
         **ONE_THREAD,
         "PYTHONPATH": str(stub),
+        "NUMBA_CACHE_DIR": str(folder / "numba"),  # beside the library it would outlive its removal
         "GIT_CONFIG_GLOBAL": str(git_settings),
         "PATH": bin_first,
     }
