@@ -403,7 +403,10 @@ def test_one_bad_system_in_a_batch():
         assert off(one, true_lags(*system, 100)) < 1e-7
     # What is lost is lost of that system's own values, however large those of another are.
     large = torch.stack([0.5 * torch.eye(4), bad[0]]), torch.stack([1e12 * bad[1], bad[1]]), batch[2]
-    assert caught(System(*large).lags, 100)[1] == caught(System(*bad).lags, 100)[1] != []
+    (batched,), (alone,) = (caught(System(*given).lags, 100)[1] for given in (large, bad))
+    peaks, losses = zip(*(re.findall(r"\d\.?\d*e[+-]\d+", text) for text in (batched, alone)), strict=True)
+    assert peaks[0] == peaks[1]
+    assert 0.1 < float(losses[0]) / float(losses[1]) < 10  # rounding measured: processors differ in its digit
 
 
 def test_powers_in_more_digits_are_no_worse_than_the_recurrence():
