@@ -42,9 +42,10 @@ def value_of(t: Tensor) -> float | None:
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     try:
-        return t.amax().item()
+        value = t.amax().item()
     except RuntimeError:
         return None
+    return None if isinstance(value, torch.SymFloat) else value
 
 
 def is_finite(t: Tensor) -> bool | None:
