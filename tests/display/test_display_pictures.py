@@ -123,6 +123,8 @@ def test_pictures_agree_with_the_operators():
         assert spectrum_alt(operator) == spectrum_alt(W)
         assert spectrum_alt(operator).endswith(f"rank {operator.interaction_rank()}")
         assert f"{operators.default_rtol(dtype):.2g}".replace("e-0", "e-") in spectrum_alt(operator)
+    half = operators.DenseOperator(rotation(7, dtype=torch.bfloat16))  # numpy has no such numbers
+    assert heatmap_alt(half) == heatmap_alt(half.to(torch.float32))
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,7 @@ def test_a_taken_name_is_refused_but_a_reload_is_not():
         return "no"
 
     assert grader("toy-chapter/again")(first) is first
+    assert grader("toy-chapter/cases", right=abs)(first) is first  # and no grader in its place
     grader("toy-chapter/again")(first)
     with pytest.raises(ValueError, match="name must be new; 'toy-chapter/again' is graded by"):
         grader("toy-chapter/again")(second)

@@ -31,6 +31,21 @@ def test_backward(each_mistake):
     each_mistake(NAME, {words: in_three(wrong) for words, wrong in graders.BACKWARD_MISTAKES.items()})
 
 
+def test_parts_in_another_order_and_without_the_initial_gate_are_told_so():
+    """The mistakes made by autograd, not by the catalogue."""
+
+    def swapped(*case):
+        by_a, by_b, by_state = right(*case)
+        return by_b, by_a, by_state
+
+    def bare(*case):
+        by_a, by_b, _ = right(*case)
+        return by_a, by_b, by_b[0]
+
+    assert "you give the gradient of b first" in check(NAME, swapped).hint
+    assert "you leave that out" in check(NAME, bare).hint
+
+
 def test_the_wrong_part_is_named():
     for i, name in enumerate(("a", "b", "state")):
 

@@ -39,6 +39,7 @@ def test_window_and_order_of_points():
     late = gradients.fit_log_slope(tau, norms, window=(50, 99))
     assert late.slope == pytest.approx(math.log(0.9)) and late.points == 50
     assert gradients.fit_log_slope(tau, norms * (tau < 50), window=(0, 49)).points == 50  # zeros outside it
+    assert gradients.fit_log_slope(tau, norms, window=(0, 2)).points == 3  # as few as there may be
     shuffle = torch.randperm(100, generator=torch.Generator().manual_seed(0))
     assert gradients.fit_log_slope(tau[shuffle], norms[shuffle], window=(50, 99)).slope == pytest.approx(
         late.slope

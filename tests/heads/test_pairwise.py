@@ -149,7 +149,9 @@ def test_coefficients_blow_up_near_the_wall():
 
 
 def test_zero_system_zero_tokens_and_dtype():
-    heads = pairwise_heads_from_ssm(torch.zeros(3, 2, 2, dtype=F64))
+    nothing = torch.zeros(3, 2, 2, dtype=F64)
+    assert pairwise_head_count(nothing) == pairwise_head_count(nothing, exact=True) == 0
+    heads = pairwise_heads_from_ssm(nothing)
     assert heads.H == 0 and heads(torch.ones(3, 2, dtype=F64)).abs().max() == 0
     M = System(*random_system(4, 3, 2, 0.9, 0)[:3]).lags(6)
     heads = pairwise_heads_from_ssm(M)

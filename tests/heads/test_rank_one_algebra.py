@@ -93,6 +93,7 @@ def test_two_tokens_need_one_head_more_for_each_defective_invariant_polynomial(b
         system = built(*blocks, seed=seed)
         found = count(system, 2)
         assert found.low == system.N + defect and (found == system.N + defect) == built_too
+        assert rank_limited_lower_bounds(system, 2, r=1)["tensor rank"] == system.N + defect
         assert rank_limited_head_count(system, 2 * system.N, r=1).low >= system.N + defect
 
 

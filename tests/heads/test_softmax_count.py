@@ -167,6 +167,28 @@ def test_eigenvalue_test_is_sharp_for_one_pair(theta):
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
+@pytest.mark.parametrize("thetas", [(0.2, 0.5), (0.1, 0.7), (0.4, 0.9, 1.3)])
+def test_lengths_with_a_margin_below_n_rtol_stay_open(thetas):
+    A = 0.9 * torch.block_diag(*(rotation(theta) for theta in thetas))
+    eye = torch.eye(len(A), dtype=F64)
+    sharp, coarse = (eigenvalue_test(System(A, eye, eye), rtol=rtol) for rtol in (1e-10, 1e-2))
+    assert sharp.n0_low == sharp.n0_high
+    assert coarse.n0_low < sharp.n0_high < coarse.n0_high
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cone_almost_as_wide_as_a_half_space_is_seen_in_balanced_coordinates(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((30, 3))
+    rows[:, 0] = 1e-9 * rng.uniform(0.5, 2, 30)
+    turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    found = certify(rows @ turn, 1e-13, 1e-13)
+    assert found.kind == "separating" and found.margin > 1e-10
+    U = found.U.numpy()
+    assert (rows @ turn @ U > 0).all() and abs(turn @ U)[0] > 0.999 * np.linalg.norm(U)
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
 def test_multiplicity_and_delay_enter_the_bounds():
     jordan = torch.tensor([[-0.5, 1], [0, -0.5]], dtype=F64)
     eye = torch.eye(2, dtype=F64)
