@@ -339,9 +339,9 @@ def test_systems_differ_as_their_lags_do_beside_the_largest_or_the_skip(seed, D)
     M, changed = System(A, B, C).lags(6), System(A, other, C).lags(6)
     largest = max(float(part.abs().max()) for part in (M, D) if part is not None)
     share = float((M - changed).abs().max()) / largest
-    for C in (C, -C):  # the largest entry of either sign
-        assert _same_lags((A, B, C), (A, other, C), D, 1.001 * share)
-        assert not _same_lags((A, B, C), (A, other, C), D, 0.999 * share)
+    for read in (C, -C):  # the largest entry of either sign
+        assert _same_lags((A, B, read), (A, other, read), D, 1.001 * share)
+        assert not _same_lags((A, B, read), (A, other, read), D, 0.999 * share)
 
 
 @pytest.mark.parametrize("seed", range(4))
