@@ -12,6 +12,7 @@ What every public function takes, unless its docstring says otherwise:
   what decides something from them. So is ``meta``, whose tensors have a shape and no values.
 - A whole number is an ``int`` or what stands for one: ``np.int64``, an integer tensor of dimension 0. Another
   number is a Python or NumPy one; a flag is True or False, never a word or a number.
+- A sequence is anything whose members come in an order: no text, set or dictionary.
 
 A wrong kind of thing (type, dtype, layout) is a ``TypeError``, a wrong one of its kind a ``ValueError``.
 """
@@ -235,6 +236,14 @@ def check_number(
     if not inside(value):
         raise ValueError(f"{name} must be {wanted}; got {value}")
     return float(value)
+
+
+def check_sequence(name: str, value, of: str) -> list:
+    """The members of ``value`` as a list; a text, a set and a table have none that stand in an order."""
+    unordered = isinstance(value, (str, bytes, set, frozenset, Mapping))
+    if unordered or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        raise TypeError(f"{name} must be a sequence of {of}; got {_said(value)}")
+    return list(value)
 
 
 def check_rtol(rtol, name: str = "rtol") -> float:

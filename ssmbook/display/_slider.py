@@ -13,7 +13,7 @@ from functools import cached_property
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_integer, check_sequence
 from ssmbook.display._png import (
     PIXELS,
     check_alt,
@@ -70,7 +70,7 @@ class Slider:
         name: str | None = None,
         start: int = 0,
     ):
-        values = list(values)
+        values = check_sequence("values", values, "values")
         _check_words(label, name)
         for role, function in (("draw", draw), ("alt", alt)):
             if not callable(function):

@@ -6,11 +6,11 @@ import html
 import math
 import numbers
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_integer, check_sequence
 
 _ALIGN = {"l": "left", "r": "right", "c": "center"}
 
@@ -77,11 +77,9 @@ def table(
     rotation      2
     decay         1
     """
-    if isinstance(header, str) or not isinstance(header, Iterable):
-        raise TypeError(f"header must be a sequence of titles; got {header!r}")
-    if isinstance(rows, str) or not isinstance(rows, Iterable):
-        raise TypeError(f"rows must be a sequence of rows; got {type(rows).__name__}")
-    header, rows = [str(title) for title in header], [list(row) for row in rows]
+    header = [str(title) for title in check_sequence("header", header, "titles")]
+    rows = check_sequence("rows", rows, "rows")
+    rows = [check_sequence(f"rows[{i}]", row, "cells") for i, row in enumerate(rows)]
     if not header:
         raise ValueError("header must name at least one column; got none")
     for i, row in enumerate(rows):

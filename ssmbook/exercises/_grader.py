@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from ssmbook._checks import check_sequence
+
 _CHAPTERS = "ssmbook.chapters"
 _GRADERS: dict[str, _Grader] = {}
 _MISSES: dict[str, int] = {}  # wrong answers so far, by exercise: the second one is told the formula
@@ -149,7 +151,13 @@ def judged(answer: object, judge: Callable, cases: Iterable[tuple]) -> str | Non
     """
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
-    return next(filter(None, (judge(_on_clones(answer), *case) for case in cases)), None)
+    return next(filter(None, (judge(_on_clones(answer), *case) for case in _tuples(cases))), None)
+
+
+def _tuples(cases) -> list[tuple]:
+    """The argument tuples of an exercise, in a list."""
+    cases = check_sequence("cases", cases, "tuples of arguments")
+    return [tuple(check_sequence(f"cases[{i}]", case, "arguments")) for i, case in enumerate(cases)]
 
 
 def agrees(
@@ -174,9 +182,11 @@ def agrees(
     >>> agrees(lambda x: x + x, lambda x: x**2, [(2.0,), (3.0,)], "square it")
     'square it'
     """
-    cases = list(cases)
+    cases, parts = _tuples(cases), [str(part) for part in check_sequence("parts", parts, "names")]
     if not cases:
         raise ValueError("cases must hold at least one tuple of arguments; got none")
+    if not isinstance(mistakes, Mapping | None):
+        raise TypeError(f"mistakes must be a dict of functions or None; got {type(mistakes).__name__}")
 
     def compared(answer, *arguments):
         try:
@@ -222,7 +232,7 @@ def _on_clones(function: Callable) -> Callable:
     return lambda *arguments: function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
-def _differs(result, right, hint: str, parts: tuple[str, ...], rtol: float, atol: float) -> str | None:
+def _differs(result, right, hint: str, parts: list[str], rtol: float, atol: float) -> str | None:
     """``close``, for each part where a function returns several; a wrong form is named before a number."""
     if not parts:
         return close(result, right, hint, rtol=rtol, atol=atol)
@@ -236,7 +246,7 @@ def _differs(result, right, hint: str, parts: tuple[str, ...], rtol: float, atol
     return next(forms, hint if hint in found else None)
 
 
-def _where(result, right, parts: tuple[str, ...], rtol: float, atol: float) -> str:
+def _where(result, right, parts: list[str], rtol: float, atol: float) -> str:
     """The first wrong entry; of several parts also which are right."""
     if not parts:
         return first_wrong(result, right, rtol, atol)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook._checks import check_integer, check_like, check_rtol, check_tensors
+from ssmbook._checks import check_integer, check_like, check_rtol, check_sequence, check_tensors
 from ssmbook.experiments._data import adam, target_sizes
 from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
@@ -158,9 +158,7 @@ def _fitted(alpha, V, rows, mask, **training):
 
 def _students(heads, seeds):
     """The head count of each student, the seeds of one count side by side."""
-    if not isinstance(heads, Iterable):
-        raise TypeError(f"heads must hold head counts; got {type(heads).__name__}")
-    heads = [check_integer("heads", H, low=0) for H in heads]
+    heads = [check_integer("heads", H, low=0) for H in check_sequence("heads", heads, "head counts")]
     if not heads or len(set(heads)) < len(heads):
         raise ValueError(f"heads must hold different head counts, at least one; got {heads}")
     seeds = check_integer("seeds", seeds, low=1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_finite, check_shape, check_tensors, shared_batch
+from ssmbook._checks import check_finite, check_sequence, check_shape, check_tensors, shared_batch
 from ssmbook.operators import DiagonalOperator, FactorizedOperator, InteractionOperator
 
 EXACT, ROUNDED = 1e-10, 1e-5
@@ -111,7 +111,7 @@ class FrozenMap(InteractionOperator):
         d: int,
     ) -> None:
         super().__init__(like, batch, n, p, d)
-        self.stages = tuple(stages)
+        self.stages = tuple(check_sequence("stages", stages, "functions"))
 
     def _apply(self, x):
         batch = shared_batch(W=self.batch_shape, x=x.shape[:-2])

@@ -14,6 +14,7 @@ from ssmbook._checks import (
     check_integer,
     check_like,
     check_room,
+    check_sequence,
     check_shape,
     check_tensor,
 )
@@ -165,8 +166,7 @@ class RecurrentMap(SequenceMap):
 
 def zero_state(like: Tensor, batch_shape: Sequence[int], *shape: int) -> Tensor:
     """Zeros (*batch_shape, *shape) on the device and in the dtype of ``like``, float32 for half precision."""
-    if not isinstance(batch_shape, Sequence):
-        raise TypeError(f"batch_shape must be a sequence of ints; got {type(batch_shape).__name__}")
+    batch_shape = check_sequence("batch_shape", batch_shape, "ints")
     sizes = (check_integer("batch_shape", size, low=0) for size in batch_shape)
     return single(like.new_zeros(*sizes, *shape))
 

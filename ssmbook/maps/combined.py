@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice
+from ssmbook._checks import check_choice, check_sequence
 from ssmbook.maps.base import SequenceMap, draw
 from ssmbook.operators import InteractionOperator, PointwiseOperator
 
@@ -92,7 +92,7 @@ class Hybrid(SequenceMap):
     """
 
     def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):
-        maps = list(maps)
+        maps = check_sequence("maps", maps, "SequenceMaps")
         _check_maps("maps", *maps)
         if not maps:
             raise ValueError("maps must hold at least one map; got none")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_number
+from ssmbook._checks import check_number, check_sequence
 from ssmbook.maps.coefficients import scalar_decay_coefficients
 from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -42,8 +42,7 @@ class RetNet(KeySideMap):
         super().__init__(d, p, H=H, head_width=head_width, **like)
         decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else decay
         decay = decay.tolist() if isinstance(decay, Tensor) else decay
-        if isinstance(decay, str) or not hasattr(decay, "__len__"):
-            raise TypeError(f"decay must be a sequence of numbers, one per head; got {type(decay).__name__}")
+        decay = check_sequence("decay", decay, "numbers, one per head")
         inside = "numbers in (0, 1], one per head", lambda gamma: 0 < gamma <= 1
         decay = [check_number("decay", gamma, *inside) for gamma in decay]
         if len(decay) != H:

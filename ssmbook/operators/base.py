@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ssmbook._checks import check_alike, check_integer, check_shape, shared_batch
+from ssmbook._checks import check_alike, check_integer, check_sequence, check_shape, shared_batch
 from ssmbook.numerics import HALF, single
 from ssmbook.operators.spectra import Spectral
 
@@ -38,7 +38,7 @@ class InteractionOperator(Spectral, ABC):
 
     def __init__(self, standard: torch.Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
         self._standard = standard
-        self.batch_shape = torch.Size(batch_shape)
+        self.batch_shape = torch.Size(check_sequence("batch_shape", batch_shape, "ints"))
         self.n, self.p, self.d = n, p, d
 
     @property
@@ -233,10 +233,8 @@ class InteractionOperator(Spectral, ABC):
         return self + (-other) if isinstance(other, InteractionOperator) else NotImplemented
 
     def __matmul__(self, other):
-        if isinstance(other, torch.Tensor):
-            return self.apply(other)
         if not isinstance(other, InteractionOperator):
-            return NotImplemented
+            return self.apply(other)
         check_composable(self, other)
         joined = self._after(other) if type(self) is type(other) else None
         return self._made_of["composition"](self, other) if joined is None else joined

@@ -181,6 +181,8 @@ def test_bad_arguments_are_named(change, message):
     }
     with pytest.raises(ValueError, match=message):
         display.Slider(**arguments)
+    with pytest.raises(TypeError, match="values must be a sequence of values; got set"):
+        display.Slider(**{**arguments, "values": {1, 2}})
 
 
 def test_wrong_types_are_named():

@@ -98,6 +98,7 @@ def test_digits_align_and_empty():
         (lambda: display.table("map", HEADER), "rows"),
         (lambda: display.table(3, HEADER), "rows"),
         (lambda: display.number(torch.ones(2)), "value"),
+        (lambda: display.table([1.5], ["a"]), r"rows\[0\]"),
     ],
 )
 def test_what_is_no_table_and_no_number(call, name):

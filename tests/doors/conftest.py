@@ -302,12 +302,7 @@ MAPS = {
     "FeedForward": door(seeded(maps.FeedForward), **WIDTHS, width=4, activation="tanh"),
     "GLA": door(seeded(maps.GLA), **WIDTHS, **HEADS, temperature=2.0),
     "Gated": door(seeded(maps.Gated), map=maps.FeedForward(3, 2, width=4), gate="both"),
-    "Hybrid": door(
-        lambda maps_, mode: maps.Hybrid([maps_], mode=mode),
-        maps_=maps.FeedForward(3, 2, width=4),
-        mode="sum",
-        called={"maps_": "maps"},
-    ),
+    "Hybrid": door(maps.Hybrid, maps=[maps.FeedForward(3, 2, width=4)], mode="sum"),
     "KAN": door(seeded(maps.KAN), **WIDTHS, grid=3, reach=2.0),
     "LTISSM": door(maps.LTISSM, system=SYSTEM),
     "LTISSM.random": door(seeded(maps.LTISSM.random), **WIDTHS, N=4, rho=0.5, skip=True),

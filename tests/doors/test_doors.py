@@ -66,6 +66,7 @@ NUMBER = {
 FLAG = {"word": lambda x: "no", "number": lambda x: 1, "none": lambda x: None}
 WORD = {"unknown": lambda x: "no such", "number": lambda x: 3, "none": lambda x: None}
 OTHER = {"tensor": lambda x: torch.zeros(2, 2), "word": lambda x: "A", "none": lambda x: None}
+SEQUENCE = {"number": lambda x: 3, "set": lambda x: {1, 2}, "dictionary": lambda x: {0: 1}, **OTHER}
 OPTIONS = {
     "dtype": {"integers": torch.int64, "word": "float32"},
     "device": {"unknown": "gpu"},
@@ -79,7 +80,13 @@ def kinds(value):
         if value.dtype == torch.bool:
             return MASK
         return FLOATING if value.is_floating_point() or value.is_complex() else INTEGERS
-    for kind, wrong in ((bool, FLAG), (int, COUNT), (float, NUMBER), (str, WORD)):
+    for kind, wrong in (
+        (bool, FLAG),
+        (int, COUNT),
+        (float, NUMBER),
+        (str, WORD),
+        ((list, tuple), SEQUENCE),
+    ):
         if isinstance(value, kind):
             return wrong
     return OTHER

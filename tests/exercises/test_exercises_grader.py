@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ssmbook import chapters
-from ssmbook.exercises import Verdict, _grader, agrees, check, close, grader
+from ssmbook.exercises import Verdict, _grader, agrees, check, close, grader, judged
 from ssmbook.exercises._grader import first_wrong
 
 GRADERS = '''
@@ -175,6 +175,14 @@ def test_without_arguments_there_is_no_case_to_name():
 def test_agrees_needs_cases():
     with pytest.raises(ValueError, match="cases must hold"):
         agrees(abs, abs, [], "hint")
+    for call, words in (
+        (lambda: agrees(abs, abs, 4, "hint"), "cases must be a sequence of tuples of arguments; got int"),
+        (lambda: judged(abs, abs, [(1,), 4]), r"cases\[1\] must be a sequence of arguments; got int"),
+        (lambda: agrees(abs, abs, [(1,)], "hint", parts="ab"), "parts must be a sequence of names; got str"),
+        (lambda: agrees(abs, abs, [(1,)], "hint", mistakes=4), "mistakes must be a dict .*; got int"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
     assert agrees(abs, abs, [(-1,), (2.5,)], "hint") is None
     assert agrees(lambda x: x, abs, [(1,), (-1,)], "hint") == "hint"
     assert agrees(lambda x: x, lambda x: 0.0, [(9e-10,), (-9e-10,)], "hint") is None

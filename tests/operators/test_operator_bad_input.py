@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from helpers import F64, gen
@@ -138,7 +139,8 @@ CASES = {
         "right must have the dtype of left",
     ),
     "product of other d": (lambda: DENSE @ LAG, ValueError, r"right must have \(n, p\) = \(5, 2\)"),
-    "product with a number": (lambda: DENSE @ 2.0, TypeError, "unsupported operand"),
+    "product with a number": (lambda: DENSE @ 2.0, TypeError, "x must be .*Tensor; got float"),
+    "product with an array": (lambda: DENSE @ np.ones((2, 2)), TypeError, "x must be .*Tensor; got ndarray"),
     "multiple by a string": (lambda: DENSE * "2", TypeError, "multiply"),
     "rank of negative values": (
         lambda: numerical_rank(torch.tensor([1.0, -2.0]), 0.1),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
 
+from ssmbook._checks import check_sequence
+
 
 @dataclass(frozen=True)
 class PositiveMultiple:
@@ -143,12 +145,12 @@ class _PhaseOne:
 
 
 def _rationals(polynomial) -> tuple[Fraction, ...]:
+    wanted = "finite real numbers"
+    polynomial = check_sequence("polynomial", polynomial, wanted)
     try:
         mu = tuple(Fraction(value) for value in polynomial)
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(
-            f"polynomial must be a sequence of finite real numbers; got {polynomial!r}"
-        ) from error
+        raise TypeError(f"polynomial must be a sequence of {wanted}; got {polynomial!r}") from error
     if not mu or mu[-1] == 0:
         raise ValueError(f"polynomial must end with a coefficient that is not 0; got {polynomial!r}")
     if _positive_roots(mu):
