@@ -110,7 +110,7 @@ def test_a_dot_marks_the_first_weight_of_a_hundredth_if_it_is_drawn(a, lag):
 
 
 def test_two_tables_stand_with_their_letters_and_framed_last_rows():
-    letters = ["a", "b", "a", "c", "b"]
+    letters = ["a", "b", "c", "a", "c"]
     average = torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None]
     softmax = torch.rand(5, 5, generator=gen(0)).tril()
     fig, alt = figures.two_tables({"average": average, "softmax": softmax}, letters)
@@ -124,7 +124,7 @@ def test_two_tables_stand_with_their_letters_and_framed_last_rows():
             assert list(axis.get_ticklocs()) == list(range(5))
     assert "Two 5 by 5 weight tables" in alt and "0.20 on the main one" in alt
     row = softmax[-1].tolist()
-    assert f"{row[1]:.2f} on each of the 2 letters b, {row[0]:.3f} elsewhere" in alt
+    assert f"{row[2]:.2f} on each of the 2 letters c, {row[0]:.3f} elsewhere" in alt
 
 
 def test_costs_cross_where_the_line_stands():

@@ -26,7 +26,7 @@ def banana(z):
 
 
 def test_each_problem_has_its_own_optimizer():
-    start = torch.randn(4, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
+    start = torch.randn(5, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
     together, _, history = minimize(banana, start, steps=80)
     for row, point in zip(start, together, strict=True):
         alone = minimize(banana, row[None], steps=80)[0][0]
@@ -36,10 +36,13 @@ def test_each_problem_has_its_own_optimizer():
     assert not (together.requires_grad or history.requires_grad)
 
 
-def test_the_first_step_has_length_one_however_steep():
+def test_the_first_step_has_length_one_however_steep(monkeypatch):
     start = torch.zeros(2, 2, dtype=F64)
+    slopes, genuine = [], students._backtrack
+    monkeypatch.setattr(students, "_backtrack", lambda *given: slopes.append(given[-1]) or genuine(*given))
     point, *_ = minimize(lambda z: z @ torch.tensor([300.0, -400.0], dtype=F64), start, steps=1)
     assert torch.allclose(point, torch.tensor([-0.6, 0.8], dtype=F64).expand(2, 2), rtol=1e-15)
+    assert slopes[0].tolist() == [-500.0, -500.0]  # what the search holds each decrease against
 
 
 def test_it_remembers_so_many_steps_and_no_more(monkeypatch):

@@ -137,11 +137,13 @@ def test_an_undecided_count_names_what_the_poles_left_open():
     )
 
 
-def test_a_count_by_the_poles_has_no_margin():
+def test_a_count_by_the_poles_has_no_margin_and_the_spectrum_of_the_first_lags():
     eye = torch.eye(2, dtype=F64)
-    M = System(diagonal(0.9, 0.5), eye, eye).lags(6)
-    certificate = softmax_head_count(System(*(diagonal(0.9, 0.5), eye, eye)), len(M)).evidence
+    system = System(diagonal(0.9, 0.5), eye, eye)
+    certificate = softmax_head_count(system, 6).evidence
     assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin)
+    # One lag more than there are states spans them all.
+    assert torch.allclose(certificate.spectrum, torch.linalg.svdvals(system.lags(3).reshape(3, 4)))
 
 
 @pytest.mark.parametrize("bad,error", [(-1, ValueError), (math.nan, ValueError), (1.0, ValueError),

@@ -149,6 +149,13 @@ def test_one_operator_of_a_batch_that_is_settled_does_not_settle_the_others():
     assert low.tolist() == high.tolist() == [36, 36]
 
 
+def test_what_the_gram_matrix_of_all_rows_settles_is_read_once(monkeypatch):
+    reads, genuine = [], ScaledRows.__iter__
+    monkeypatch.setattr(ScaledRows, "__iter__", lambda rows: reads.append(rows) or genuine(rows))
+    assert with_spectrum(torch.ones(36, dtype=F64), 0).spectrum_bounds().rank() == 36
+    assert len(reads) == 1
+
+
 def test_bounds_do_not_depend_on_the_order_of_sizes():
     # The first token's entries are smaller by 170 orders than all others: ratios must not overflow.
     B = torch.ones(4, 1, 2, dtype=F64)

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ssmbook.scans.distributed import _wire
 from ssmbook.scans.distributed.__main__ import _difference, _drawn, _slice
 from ssmbook.scans.distributed._factor import factor_of_logarithms, factor_of_product
 
@@ -167,6 +168,12 @@ def test_a_process_that_stays_away_or_dies_is_an_error_for_the_others(found):
         assert kind == "RuntimeError" and "another process has ended" in text
 
 
+def test_a_note_is_as_long_as_its_bytes_and_a_longer_one_is_cut(monkeypatch):
+    monkeypatch.setattr(_wire, "_gathered", lambda name, note, group: [note])
+    for long in (0, 1, _wire.NOTE, _wire.NOTE + 1):
+        assert _wire._notes("a scan", "a" * long, "cpu", None) == ["a" * min(long, _wire.NOTE)]
+
+
 def test_groups_autocast_and_gradients_that_only_one_process_asks_for(found):
     for one in found:
         assert one["one asks"] is True and one["autocast"] is True
@@ -215,6 +222,7 @@ def test_the_self_check_fails_where_numbers_differ_or_a_scan_raises():
     """A process alone: its scan is a little off, then the scan of one process is not to be had."""
     code = """if True:
         import os
+        import torch
         from ssmbook import scans
         from ssmbook.scans import distributed
         from ssmbook.scans.distributed.__main__ import main
@@ -222,9 +230,9 @@ def test_the_self_check_fails_where_numbers_differ_or_a_scan_raises():
         genuine = distributed.ssd_scan
         def off(*arguments):
             y, end = genuine(*arguments)
-            return y * (1 + 1e-10), end
+            return y * (1 + (1e-10 if y.dtype == torch.float64 else 1e-3)), end
         distributed.ssd_scan = off
-        found = [main(["--length", "77"])]
+        found = [main(["--length", "77"]), main(["--length", "77", "--dtype", "float32"])]
         distributed.ssd_scan, scans.ssd_scan = genuine, None
         found.append(main(["--length", "77"]))
         del os.environ["RANK"]
@@ -236,10 +244,10 @@ def test_the_self_check_fails_where_numbers_differ_or_a_scan_raises():
     """
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     ((code, result, errors),) = finish([start("-c", code, **alone)], 120)
-    failed, codes = result.splitlines()
-    assert code == 0 and codes == "[1, 1, 2]"
-    assert (
-        failed.startswith("FAILED: diagonal_scan, selective_scan, ssd_scan of 77") and "(ssd_scan," in failed
-    )
+    *failed, codes = result.splitlines()
+    assert code == 0 and codes == "[1, 1, 1, 2]"
+    for line, limit in zip(failed, ("1e-12", "1e-05"), strict=True):
+        assert line.startswith("FAILED: diagonal_scan, selective_scan, ssd_scan of 77")
+        assert "(ssd_scan," in line and line.endswith(f"limit {limit}")
     assert "FAILED in process 0: ssd_scan" in errors or "FAILED in process 0: 'NoneType'" in errors
     assert "start it with torchrun" in errors

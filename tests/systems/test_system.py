@@ -34,12 +34,12 @@ def lags(system, n):
 
 
 def test_sizes_and_parts():
-    system = random_system(batch=(5,))
-    assert (system.N, system.d, system.p, system.batch_shape) == (3, 2, 4, (5,))
+    system = random_system(batch=(5, 6))
+    assert (system.N, system.d, system.p, system.batch_shape) == (3, 2, 4, (5, 6))
     assert all(
         one is other for one, other in zip(system, (system.A, system.B, system.C, system.D), strict=True)
     )
-    assert repr(system) == "System(N=3, d=2, p=4, batch=(5,), float64, with skip)"
+    assert repr(system) == "System(N=3, d=2, p=4, batch=(5, 6), float64, with skip)"
     assert random_system(skip=False).D is None
 
 

@@ -508,6 +508,22 @@ def test_an_operator_that_changes_its_argument_is_told_so():
         operator(_apply=uses_up, to_dense=dense).test_it_acts_as_the_sum_over_its_blocks((), 5)
 
 
+def held(W):
+    """The contract of one operator of five tokens in float64."""
+    return type("Held", (OperatorContract,), {"make": lambda self, random, batch, n: W})()
+
+
+def test_an_operator_that_is_zero_misses_nothing():
+    held(DenseOperator(torch.zeros(5, 5, 2, 2).double())).test_best_heads_leave_the_floor_and_no_less(())
+
+
+def test_a_floor_that_is_exactly_the_error_asked_for_is_enough():
+    """Four equal singular values: two heads miss half of the squares, and half is asked for."""
+    blocks = torch.zeros(5, 5, 2, 2, dtype=torch.float64)
+    blocks[:2, :2] = torch.eye(4).reshape(2, 2, 2, 2)
+    held(DenseOperator(blocks)).test_best_heads_leave_the_floor_and_no_less(())
+
+
 def test_a_contract_that_does_not_know_its_operator_to_be_causal_is_told_so():
     held = type("Held", (TestTotal,), {"causal": False})
     said = r"past_future_rank\(\) of an operator that looks ahead must raise ValueError; nothing was raised"
