@@ -2,6 +2,7 @@
 
 python -m ssmbook._book.notebooks execute                       # every notebook under chapters/
 python -m ssmbook._book.notebooks execute chapters/a/b.ipynb    # one of them
+python -m ssmbook._book.notebooks normalize chapters/a/b.ipynb  # the stable form, without running it
 python -m ssmbook._book.notebooks to-text chapters/a/b.ipynb    # writes .text/a/b.md (md:myst)
 python -m ssmbook._book.notebooks from-text chapters/a/b.ipynb  # .text/a/b.md -> notebook, executed
 """
@@ -11,6 +12,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import nbformat
 
 from ssmbook._book.install_cell import with_install_cell
 from ssmbook._book.root import NotebookError, book_root
@@ -38,8 +41,6 @@ def pair(path, root):
 
 
 def read(path):
-    import nbformat
-
     if not path.is_file():
         raise NotebookError(f"{path} does not exist.")
     return nbformat.read(path, as_version=4)
@@ -47,18 +48,15 @@ def read(path):
 
 def write(notebook, path):
     """Write the stable form; an unchanged notebook keeps its bytes and its modification time."""
-    import nbformat
-
     try:
         text = nbformat.writes(normalize(notebook)) + "\n"
     except ValueError as error:
         raise NotebookError(f"{path}: {error}") from error
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
-def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS, kernel_name="python3"):
+def execute(notebook, folder, name, kernel_name="python3"):
     """Run every cell in a fresh kernel whose working directory is ``folder``, on one thread."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -66,7 +64,7 @@ def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS, kernel_name="python
     os.environ.update(ONE_THREAD)
     client = NotebookClient(
         notebook,
-        timeout=timeout,
+        timeout=TIMEOUT_SECONDS,
         kernel_name=kernel_name,
         record_timing=False,
         store_widget_state=False,
@@ -80,16 +78,16 @@ def execute(notebook, folder, name, timeout=TIMEOUT_SECONDS, kernel_name="python
     return notebook
 
 
-def command_execute(notebook_path, text_path, root, timeout):
+def run(notebook_path, text_path, root):
     notebook = with_install_cell(read(notebook_path), root)
-    write(execute(notebook, notebook_path.parent, notebook_path.name, timeout), notebook_path)
+    write(execute(notebook, notebook_path.parent, notebook_path.name), notebook_path)
 
 
-def command_normalize(notebook_path, text_path, root, timeout):
+def renew(notebook_path, text_path, root):
     write(with_install_cell(read(notebook_path), root), notebook_path)
 
 
-def command_to_text(notebook_path, text_path, root, timeout):
+def to_text(notebook_path, text_path, root):
     import jupytext
 
     notebook = normalize(read(notebook_path))
@@ -104,24 +102,17 @@ def command_to_text(notebook_path, text_path, root, timeout):
     jupytext.write(notebook, text_path, fmt="md:myst")
 
 
-def command_from_text(notebook_path, text_path, root, timeout, run=True):
+def from_text(notebook_path, text_path, root):
     import jupytext
 
     if not text_path.is_file():
         raise NotebookError(f"{text_path} does not exist: write it, or start with `to-text`.")
     notebook = with_install_cell(jupytext.read(text_path, fmt="md:myst"), root)
     notebook_path.parent.mkdir(parents=True, exist_ok=True)
-    if run:
-        execute(notebook, notebook_path.parent, text_path.name, timeout)
-    write(notebook, notebook_path)
+    write(execute(notebook, notebook_path.parent, text_path.name), notebook_path)
 
 
-COMMANDS = {
-    "execute": (command_execute, "run notebooks in a fresh kernel and write them in the stable form"),
-    "normalize": (command_normalize, "write notebooks in the stable form without running them"),
-    "to-text": (command_to_text, "chapters/x.ipynb -> .text/x.md (jupytext md:myst)"),
-    "from-text": (command_from_text, ".text/x.md -> chapters/x.ipynb, executed and in the stable form"),
-}
+COMMANDS = {"execute": run, "normalize": renew, "to-text": to_text, "from-text": from_text}
 
 
 def main(arguments=None):
@@ -130,24 +121,15 @@ def main(arguments=None):
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (_, text) in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.add_argument(
-            "paths", nargs="*", help="notebooks (or their texts); none means all under chapters/"
-        )
-        sub.add_argument("--timeout", type=int, default=TIMEOUT_SECONDS, help="seconds a cell may take")
-        if name == "from-text":
-            sub.add_argument("--no-run", action="store_true", help="convert only, do not execute")
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("paths", nargs="*", help="notebooks (or their texts); none means all under chapters/")
     options = parser.parse_args(arguments)
-    function = COMMANDS[options.command][0]
-    extra = {"run": not options.no_run} if options.command == "from-text" else {}
     failures = 0
     try:
         root = book_root(options.paths[0] if options.paths else ".")
         for path in options.paths or all_notebooks(root):
             try:
-                function(*pair(path, root), root, options.timeout, **extra)
+                COMMANDS[options.command](*pair(path, root), root)
                 print(f"{options.command}: {path}")
             except NotebookError as error:
                 failures += 1

@@ -18,14 +18,12 @@ def normalize(notebook):
 
     Raises ValueError if one cell shows several images with different alt texts: the page can hold only one.
     """
-    notebook = nbformat.from_dict(copy.deepcopy(dict(notebook)))
+    notebook = copy.deepcopy(notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     kept = {key: notebook.metadata[key] for key in NOTEBOOK_METADATA if key in notebook.metadata}
-    notebook.metadata = nbformat.from_dict({**kept, "kernelspec": KERNEL, "language_info": LANGUAGE})
+    notebook.metadata = {**kept, "kernelspec": KERNEL, "language_info": LANGUAGE}
     for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict(
-            {k: cell.metadata[k] for k in CELL_METADATA if cell.metadata.get(k)}
-        )
+        cell.metadata = {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key)}
         cell.source = cell.source.strip("\n")
     notebook.cells = [cell for cell in notebook.cells if cell.source]
     _number_code_cells(notebook.cells)
@@ -67,7 +65,7 @@ def _output(output, execution_count):
             if image in output.data:
                 output.data[image] = "".join(output.data[image].split())
         alt = output.metadata.get("alt")
-        output.metadata = nbformat.from_dict({"alt": alt} if alt else {})
+        output.metadata = {"alt": alt} if alt else {}
     return output
 
 
@@ -75,13 +73,8 @@ def _merge_streams(outputs):
     """Join neighboring pieces of one stream: where a kernel cuts them depends on timing."""
     merged = []
     for output in outputs:
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and output.output_type == last.output_type == "stream"
-            and output.name == last.name
-        ):
-            last.text += output.text
+        if merged and output.output_type == "stream" and output.name == merged[-1].get("name"):
+            merged[-1].text += output.text
         else:
             merged.append(output)
     return merged
@@ -96,6 +89,5 @@ def _copy_alt(cell, number):
             f"code cell {number} shows {len(shown)} images; one cell shows one image, with its alt text."
         )
     if alts:
-        settings = copy.deepcopy(dict(cell.metadata.get("mystnb", {})))
-        settings["image"] = {**settings.get("image", {}), "alt": alts.pop()}
-        cell.metadata["mystnb"] = nbformat.from_dict(settings)
+        settings = cell.metadata.get("mystnb", {})
+        cell.metadata["mystnb"] = {**settings, "image": {**settings.get("image", {}), "alt": alts.pop()}}
