@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
+from ssmbook._book.claims import KINDS as STATEMENTS
 from ssmbook._book.moved import MARK
 
 HTML = Path("_build/html")
 BREAK = "<wbr>"
-STATEMENTS = ("definition", "theorem", "lemma", "proposition", "corollary")
 # What a browser fetches as soon as the page opens: tags with an address, and relations of links.
 FETCHED = "script img iframe source video audio embed object track input".split()
 FETCHED_LINKS = set("stylesheet icon shortcut preload prefetch modulepreload preconnect dns-prefetch".split())

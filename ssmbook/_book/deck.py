@@ -7,7 +7,7 @@ import re
 import shutil
 from dataclasses import dataclass, field
 from importlib.resources import files
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
@@ -187,11 +187,8 @@ def prepared(element, docname, keep_ids=False):
         if not keep_ids:
             node.attrs.pop("id", None)
         for attribute in ("href", "src"):
-            address = node.get(attribute, "")
-            if address and not urlsplit(address).scheme:
-                page = posixpath.join(posixpath.dirname(docname), address) if address[0] != "#" else ""
-                page = page or f"{docname}.html{address}"
-                node[attribute] = posixpath.normpath(f"../{page}")
+            if node.get(attribute) and not urlsplit(node[attribute]).scheme:
+                node[attribute] = "../" + urljoin(f"{docname}.html", node[attribute])
     return soup.find(True)
 
 

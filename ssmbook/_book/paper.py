@@ -8,9 +8,8 @@ every solution stands at the end. It is printed twice: the first time tells wher
 
 import copy
 import html
-import posixpath
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import yaml
 from bs4 import BeautifulSoup
@@ -129,7 +128,7 @@ def article(paper, docname):
         if node.get("href"):
             node["href"] = inside(paper, docname, node["href"])
         if node.get("src") and not urlsplit(node["src"]).scheme:
-            node["src"] = posixpath.normpath(f"../html/{posixpath.dirname(docname)}/{node['src']}")
+            node["src"] = f"../html/{urljoin(docname, node['src'])}"
     page["id"] = anchor(docname)
     for heading in page.select("h1, h2"):
         place = page["id"] if heading.name == "h1" else heading.parent["id"]
@@ -143,14 +142,12 @@ def article(paper, docname):
 
 def inside(paper, docname, href):
     """Where a link of a page leads in the document; to the published book, if its page is left out."""
-    parts = urlsplit(href)
-    if parts.scheme:
+    if urlsplit(href).scheme:
         return href
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(docname), parts.path))
-    target = path.removesuffix(".html") if parts.path else docname
-    if target in paper.docnames:
-        return f"#{anchor(target, parts.fragment)}"
-    return f"{paper.site}{path}" + (f"#{parts.fragment}" if parts.fragment else "")
+    address = urljoin(f"{docname}.html", href)
+    path, _, fragment = address.partition("#")
+    target = path.removesuffix(".html")
+    return f"#{anchor(target, fragment)}" if target in paper.docnames else f"{paper.site}{address}"
 
 
 def small_multiples(figure):

@@ -8,14 +8,15 @@ import copy
 import re
 from urllib.parse import urljoin
 
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup
 from markdownify import ATX, MarkdownConverter
+
+from ssmbook._book.claims import ORIGINS
 
 KNOWN = set(
     "a blockquote br code details div em figure h1 h2 h3 h4 h5 hr i img li ol p pre s section span strong "
     "sub summary sup table tbody td th thead tr ul".split()
 )
-ORIGINS = ("paper", "ours", "known")
 END_OF_PROOF = " ∎"
 
 
@@ -60,13 +61,12 @@ def _quote(soup, box):
         _mark_proof(soup, box)
         return
     heading.clear()
-    heading.append(_tag(soup, "strong", name if words or box.get("id") else f"{name}."))
+    heading.append(soup.new_tag("strong", string=name if words or box.get("id") else f"{name}."))
     if words:
         heading.append(f" ({words})")
     for origin in ORIGINS:
         if origin in box["class"]:
-            heading.append(" ")
-            heading.append(_tag(soup, "em", f"[{origin}]"))
+            heading.extend([" ", soup.new_tag("em", string=f"[{origin}]")])
     box.name = "details" if "dropdown" in box["class"] else "blockquote"
     if box.name == "details":
         heading.name = "summary"
@@ -74,17 +74,11 @@ def _quote(soup, box):
 
 def _mark_proof(soup, box):
     first = box.find(string=re.compile(r"^\s*Proof\."))
-    first.replace_with(NavigableString(first.removeprefix("Proof.")))
-    box.find("p").insert(0, _tag(soup, "em", "Proof."))
+    first.replace_with(first.removeprefix("Proof."))
+    box.find("p").insert(0, soup.new_tag("em", string="Proof."))
     last = box.find_all(recursive=False)[-1]
     ends_in_text = last.name == "p" and not last.select("div")
-    (last if ends_in_text else box).append(NavigableString(END_OF_PROOF))
-
-
-def _tag(soup, name, text):
-    tag = soup.new_tag(name)
-    tag.string = text
-    return tag
+    (last if ends_in_text else box).append(END_OF_PROOF)
 
 
 class _Writer(MarkdownConverter):

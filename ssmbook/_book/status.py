@@ -12,10 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from sphinx_external_toc.parsing import parse_toc_yaml
-
 from ssmbook._book import lists
 from ssmbook._book.built import HTML
+from ssmbook._book.edition import with_notebook
 from ssmbook._book.notebooks import read
 from ssmbook._book.root import book_root
 
@@ -40,9 +39,7 @@ class ChapterStatus(lists.Index):
     """Every notebook of the book in a table, in the book's order."""
 
     def run(self):
-        pages = map(str, parse_toc_yaml(self.root / "_toc.yml"))
-        paths = {page: self.root / f"{page}.ipynb" for page in pages}
-        found = {page: path for page, path in paths.items() if path.is_file()}
+        found = {page: self.root / f"{page}.ipynb" for page in with_notebook(self.root)}
         self.made_of(found.values())
         lines = [lists.row(HEADER), "| --- |" + " ---: |" * (len(HEADER) - 2) + " --- |"]
         for page, path in found.items():

@@ -29,7 +29,7 @@ def row(claim, docname_of_page):
     statement = f"{{prf:ref}}`{claim.label}`" if claim.label else claim.kind
     statement += f"<br>**{escape(claim.title)}**" if claim.title else ""
     statement += f"<br>{escape(claim.plain)}" if claim.plain else ""
-    proof = {True: "yes", False: "—" if claim.kind == "definition" else "no"}[claim.proved]
+    proof = "yes" if claim.proved else "—" if claim.kind == "definition" else "no"
     checks = [
         f'<a class="reference internal" href="{up}{check.docname}.html#{CHECKS}{claim.label}">'
         f"cell {check.number}</a> {code(check.line)}"
@@ -42,8 +42,8 @@ def row(claim, docname_of_page):
 def guarding(tests):
     """The files of the guarding tests, each with the number of tests in it."""
     files = Counter(test.partition("::")[0].removeprefix("tests/") for test in tests)
-    counts = (f"{count} test" + "s" * (count > 1) for count in files.values())
-    return "<br>".join(f"{n} in ``{escape(file)}``" for file, n in zip(files, counts, strict=True)) or "—"
+    lines = (f"{count} test{'s' * (count > 1)} in ``{escape(file)}``" for file, count in files.items())
+    return "<br>".join(lines) or "—"
 
 
 class VerificationIndex(lists.Index):
