@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+import yaml
+
 PROVED_KINDS = ("theorem", "lemma", "proposition", "corollary")
 KINDS = ("definition", *PROVED_KINDS)
 ORIGINS = ("paper", "ours", "known")
@@ -148,8 +150,6 @@ def collect(root, docnames=None):
 
 def sentences(root):
     """The plain sentence of each label; none where the book has no file of them."""
-    import yaml
-
     path = root / SENTENCES
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 

@@ -4,9 +4,7 @@ python -m ssmbook._book.figures    # of the built book: runs every notebook agai
 """
 
 import base64
-import html
 import shutil
-from pathlib import Path
 
 from nbformat.v4 import new_code_cell
 
@@ -53,7 +51,7 @@ def captions(root, docname):
     found = {}
     for caption in soup(root / HTML / f"{docname}.html").select("article figcaption:has(.caption-number)"):
         name = caption.find_parent(id=True)["id"]
-        number = html.unescape(caption.find(class_="caption-number").get_text().strip())
+        number = caption.find(class_="caption-number").get_text().strip()
         words = markdown([caption.find(class_="caption-text")], address)
         found[name] = f"**[{number}]({address}#{name}).** {words}"
     return found
@@ -68,7 +66,7 @@ def main():
     for docname in with_notebook(root):
         words = captions(root, docname)
         for name, picture in dense(root, docname).items():
-            Path(target / f"{name}.png").write_bytes(picture)
+            (target / f"{name}.png").write_bytes(picture)
             lines += ["", f"![]({name}.png)", "", words[name]]
         print(docname, flush=True)
     (target / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

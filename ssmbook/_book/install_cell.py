@@ -2,8 +2,8 @@
 
 import re
 
-import nbformat
 import yaml
+from nbformat.v4 import new_code_cell
 
 from ssmbook._book.release import in_the_making, tag
 
@@ -42,12 +42,8 @@ def with_install_cell(notebook, root):
     position = next((i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"), None)
     if position is None:
         return notebook
-    source = install_source(root, notebook)
-    if "pip install" in notebook.cells[position].source:
-        cell = notebook.cells[position]
-        cell.source = source
-    else:
-        cell = nbformat.v4.new_code_cell(source)
-        notebook.cells.insert(position, cell)
-    cell.metadata = nbformat.from_dict({"tags": [TAG]})
+    if "pip install" not in notebook.cells[position].source:
+        notebook.cells.insert(position, new_code_cell())
+    cell = notebook.cells[position]
+    cell.source, cell.metadata = install_source(root, notebook), {"tags": [TAG]}
     return notebook

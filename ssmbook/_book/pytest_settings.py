@@ -4,6 +4,7 @@ One thread: on a busy machine two can slow a small operation a hundredfold, and 
 """
 
 import os
+import sys
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"  # read by torch and numpy when they load, here and in the notebooks' kernels
@@ -22,7 +23,5 @@ def pytest_configure(config):
 
 
 def pytest_sessionstart(session):
-    import sys
-
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

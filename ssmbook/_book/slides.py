@@ -53,7 +53,7 @@ def block_slide(book, docname, index, plan, **said):
     """The slide of one block; ``said`` (minutes, say, board) wins over the plan's notes on its label."""
     section, element = book.blocks[docname][index]
     kind, label = kind_of(element), book.label(element)
-    said = plan["notes"].get(label, {}) | {key: value for key, value in said.items() if value is not None}
+    said = plan["notes"].get(label, {}) | said
     if kind in ("figure", "slider") and not said.get("heading"):
         raise SlidesError(f"{PLAN}: the notes of {label} need a heading that says what the {kind} shows")
     elements = [element]
@@ -86,12 +86,12 @@ def question_and_answer(book, docname, index, plan, minutes=None, **said):
 
     Above an answer that is printed the question stays.
     """
-    before = None if minutes is None else minutes // 2
-    after = None if minutes is None else minutes - minutes // 2
+    before = {} if minutes is None else {"minutes": minutes // 2}
+    after = {} if minutes is None else {"minutes": minutes - minutes // 2}
     answer = book.answer(docname, index)
-    slides = [block_slide(book, docname, index, plan, minutes=before)]
+    slides = [block_slide(book, docname, index, plan, **before)]
     if answer is not None:
-        slides.append(block_slide(book, docname, answer, plan, minutes=after, **said))
+        slides.append(block_slide(book, docname, answer, plan, **after, **said))
         slides[-1].answers = True
         if slides[-1].kind == "output":
             slides[-1].elements[:0] = slides[0].elements
@@ -120,13 +120,8 @@ def chapter_deck(book, docname, plan):
     if at_home:
         text = "\n".join(f"- {name}" for name in at_home)
         slides.append(Slide("point", text=text, heading="To take home", minutes=OTHERWISE))
-    name, title = name_of(docname), book.title(docname)
-    pages = named(book, [docname])
-    return Deck(name, title, "One chapter of Heads and States", slides, pages, book.result(docname))
-
-
-def named(book, docnames):
-    return [(docname, book.title(docname)) for docname in docnames]
+    title, kind = book.title(docname), "One chapter of Heads and States"
+    return Deck(name_of(docname), title, kind, slides, [(docname, title)], book.result(docname))
 
 
 def lecture_deck(book, lecture, plan):
@@ -136,9 +131,8 @@ def lecture_deck(book, lecture, plan):
     """
     name, slides = lecture["name"], []
     for item in lecture["slides"]:
-        said = {key: item.get(key) for key in ("minutes", "say", "board")}
+        said = {key: item[key] for key in ("minutes", "say", "board") if key in item}
         if "point" in item:
-            said = {key: value for key, value in said.items() if value is not None}
             slides.append(Slide("point", text=item["text"], heading=item["point"], **said))
         elif "ask" in item:
             slides += question_and_answer(book, *book.question(item["ask"]), plan, **said)[0]
@@ -149,7 +143,8 @@ def lecture_deck(book, lecture, plan):
         else:
             raise SlidesError(f"{PLAN}: {name} has a slide with none of point, ask, show, prove: {item}")
     shown = list(dict.fromkeys(slide.docname for slide in slides if slide.docname))
-    deck = Deck(name, lecture["title"], lecture["for"], slides, named(book, shown))
+    pages = [(docname, book.title(docname)) for docname in shown]
+    deck = Deck(name, lecture["title"], lecture["for"], slides, pages)
     if (wanted := lecture["minutes"]) != deck.minutes:
         raise SlidesError(f"{PLAN}: the slides of {name} take {deck.minutes} minutes, not {wanted}")
     return deck
