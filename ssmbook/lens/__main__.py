@@ -134,11 +134,15 @@ def _announce(model, left, texts) -> None:
 def _measure(given, model, texts, left, result: Report) -> int:
     """Measure layer by layer, keeping what is done; Ctrl-C ends it in good order."""
     start, order = time.monotonic(), [layer.name for layer in find_layers(model, unknown="skip")]
+
+    def said(done, total, name):
+        say(progress(time.monotonic() - start, done, total, name), last=done == total)
+
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
     status = 0
     try:
-        for layer in measured(model, texts, left, result, lambda *now: _progress(start, *now)):
+        for layer in measured(model, texts, left, result, said):
             result.layers.append(layer)
             result.layers.sort(key=lambda each: order.index(each.name))
             if given.out is not None:
@@ -152,10 +156,6 @@ def _measure(given, model, texts, left, result: Report) -> int:
             result.to_html(given.out / "report.html")
             print(f"{given.out / 'report.html'} and report.json", file=sys.stderr)
     return status
-
-
-def _progress(start: float, done: int, total: int, name: str) -> None:
-    say(progress(time.monotonic() - start, done, total, name), last=done == total)
 
 
 if __name__ == "__main__":

@@ -37,12 +37,10 @@ class Call:
 
     def run(self, module: nn.Module, x: Tensor | None = None) -> Any:
         """What a module returns for this call, or for the same one with other hidden states."""
-        args, kwargs = self.args, self.kwargs
+        x = self.x if x is None else x
         if isinstance(self.place, str):
-            kwargs = kwargs if x is None else {**kwargs, self.place: x}
-        elif x is not None:
-            args = (*args[: self.place], x, *args[self.place + 1 :])
-        return module(*args, **kwargs)
+            return module(*self.args, **{**self.kwargs, self.place: x})
+        return module(*self.args[: self.place], x, *self.args[self.place + 1 :], **self.kwargs)
 
     def to(self, dtype: torch.dtype) -> Call:
         """The same call with every floating-point tensor in another dtype."""

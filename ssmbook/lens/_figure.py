@@ -64,15 +64,15 @@ def _gradient(ax, layer: LayerReport) -> str:
         return "no gradient taken"
     for measures, style, color in _kinds(layer):
         against = measures.gradient
-        norms = _array(against["norm"])
+        norms = np.array(against["norm"], dtype=float)  # None, of a distance without a token, as nan
         if len(norms) > 1 and measures is layer.trained:
             ax.loglog(against["distance"], norms.T, color=color, alpha=0.25, linewidth=0.8, linestyle="-")
         ax.loglog(against["distance"], np.nanmedian(norms, 0), color=color, linestyle=style)
-    norms = np.nanmedian(_array(given["norm"]), 0)
+    norms = np.nanmedian(np.array(given["norm"], dtype=float), 0)
     near, far = given["distance"][0], given["distance"][-1]
     words = f"gradient norm {number(norms[0])} at distance {near} and {number(norms[-1])} from {far} on"
     if given["floor"] is not None:
-        floor = np.nanmedian(_array(given["floor"]), 0)
+        floor = np.nanmedian(np.array(given["floor"], dtype=float), 0)
         ax.loglog(given["distance"], floor, color=COLORS["orange"], linestyle=LINES["dotted"])
         words += f", never below {number(given['ratio'])} times its floor"
     ax.set(xlabel="distance in tokens", ylabel="gradient norm")
@@ -86,10 +86,6 @@ def _gradient(ax, layer: LayerReport) -> str:
 def _kinds(layer: LayerReport):
     kinds = [(layer.trained, "-", COLORS["blue"])]
     return kinds + [(layer.permuted, LINES["dashed"], COLORS["gray"])] * (layer.permuted is not None)
-
-
-def _array(rows) -> np.ndarray:
-    return np.array([[np.nan if v is None else v for v in row] for row in rows], dtype=float)
 
 
 PANELS = (_energy, _heads, _gradient)

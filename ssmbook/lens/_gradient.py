@@ -87,11 +87,8 @@ def probed_gradients(F: Callable[[Tensor], Tensor], x: Tensor, target: int, gene
 
 def distance_bins(n: int) -> list[int]:
     """Lower edges of the distances that are reported together: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
-    edges, step = [], 1
-    while step < n:
-        edges += [step, 3 * step // 2] if step > 1 else [step]
-        step *= 2
-    return [edge for edge in edges if edge < n]
+    steps = [2**k for k in range(n.bit_length())]
+    return sorted({edge for step in steps for edge in (step, 3 * step // 2) if edge < n})
 
 
 def binned(values: Tensor, target: int) -> Tensor:

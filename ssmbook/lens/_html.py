@@ -7,7 +7,7 @@ from html import escape
 from ssmbook.display._png import encode, pixel_size, render
 from ssmbook.lens._figure import panel_figures
 from ssmbook.lens._measure import LayerReport
-from ssmbook.lens._table import counts_table, row, short
+from ssmbook.lens._table import counts_table, short
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --soft: #f3f4f6; --line: #c9cdd3;
@@ -80,10 +80,9 @@ def _settings(report) -> str:
 
 
 def _counts(report) -> str:
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in counts_table(report).header)
-    body = ""
-    for place, layer in enumerate(report.layers):
-        name, *cells = row(report, layer)
+    table, body = counts_table(report), ""
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in table.header)
+    for place, (name, *cells) in enumerate(table.cells):
         link = f'<th scope="row"><a href="#layer-{place}">{escape(name)}</a></th>'
         body += f"<tr>{link}{''.join(map(_cell, cells))}</tr>\n"
     size = f"{report.settings['texts']} texts of {report.settings['tokens']} tokens"

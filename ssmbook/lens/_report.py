@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 FORMAT = "ssmbook.lens/1"
 
 
+def _versions() -> dict[str, str]:
+    """The versions that made the numbers, transformers' among them where it is installed."""
+    found = versions()
+    with suppress(metadata.PackageNotFoundError):
+        found["transformers"] = metadata.version("transformers")
+    return found
+
+
 @dataclass
 class Report:
     """What the lens found: ``layers``, with the ``model``, ``settings``, ``versions`` and ``notes``.
@@ -43,7 +51,7 @@ class Report:
     settings: dict
     layers: list[LayerReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=lambda: _versions())
+    versions: dict[str, str] = field(default_factory=_versions)
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
@@ -65,12 +73,9 @@ class Report:
             return self.layers[layer]
         raise ValueError(f"layer must be a name or a place among {len(names)} layers; got {layer!r}")
 
-    def to_dict(self) -> dict:
-        return {"format": FORMAT, **asdict(self)}
-
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON, in one step: a file that was there stays whole until it is replaced."""
-        write_json(Path(path), self.to_dict())
+        write_json(Path(path), {"format": FORMAT, **asdict(self)})
 
     @classmethod
     def from_json(cls, path: str | Path) -> Report:
@@ -182,8 +187,7 @@ def split_texts(model: nn.Module, inputs) -> list[Tensor]:
     """The texts of a batch one by one, checked against the model."""
     if not isinstance(inputs, Tensor):
         raise TypeError(f"inputs must be a tensor of token ids or hidden states; got {type(inputs).__name__}")
-    check_inputs(model, inputs)
-    single = inputs.ndim == (2 if inputs.is_floating_point() else 1)
+    _, single = check_inputs(model, inputs)
     texts = [inputs] if single else list(inputs)
     if len(texts[0]) < 8:
         raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
@@ -201,14 +205,6 @@ def chosen(found: list[MixingLayer], names: Sequence[str] | None) -> list[Mixing
         if name not in known:
             raise ValueError(f"layers must name some of {', '.join(known)}; got {name!r}")
     return [known[name] for name in known if name in set(names)]
-
-
-def _versions() -> dict[str, str]:
-    """The versions that made the numbers, transformers' among them where it is installed."""
-    found = versions()
-    with suppress(metadata.PackageNotFoundError):
-        found["transformers"] = metadata.version("transformers")
-    return found
 
 
 def measurement(name: str) -> Report:

@@ -13,7 +13,7 @@ def counts_table(report) -> Table:
     header = ["layer", "family", "heads", *titles(report)]
     words = "Heads that leave at most that share of the energy, upper medians over the texts"
     beside = "; in brackets the same layer with permuted weights" if report.settings["permuted"] else ""
-    rows = [row(report, layer) for layer in report.layers]
+    rows = [_row(layer) for layer in report.layers]
     return table(rows, header, align="ll" + "r" * (len(header) - 2), caption=words + beside)
 
 
@@ -36,7 +36,7 @@ def values(measures: Measures) -> list[str]:
     ]
 
 
-def row(report, layer: LayerReport) -> list[str]:
+def _row(layer: LayerReport) -> list[str]:
     """The cells of one layer."""
     cells = values(layer.trained)
     if layer.permuted is not None:

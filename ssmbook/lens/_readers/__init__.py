@@ -10,11 +10,11 @@ from torch import nn
 from ssmbook.lens._capture import Call
 from ssmbook.lens._frozen import Reading
 from ssmbook.lens._readers.attention import is_attention, read_attention
-from ssmbook.lens._readers.delta import is_gated_delta, read_gated_delta
+from ssmbook.lens._readers.delta import read_gated_delta
 from ssmbook.lens._readers.maps import is_map, read_map
-from ssmbook.lens._readers.rg_lru import is_rg_lru, read_rg_lru
-from ssmbook.lens._readers.selective import is_selective, read_selective
-from ssmbook.lens._readers.ssd import is_ssd, read_ssd
+from ssmbook.lens._readers.rg_lru import read_rg_lru
+from ssmbook.lens._readers.selective import read_selective
+from ssmbook.lens._readers.ssd import read_ssd
 
 
 class Family(NamedTuple):
@@ -25,11 +25,19 @@ class Family(NamedTuple):
     read: Callable[[nn.Module, Call], Reading]
 
 
+def _has(parts: str) -> Callable[[nn.Module], bool]:
+    return lambda module: all(hasattr(module, part) for part in parts.split())
+
+
 FAMILIES = [
     Family("map of the book", is_map, read_map),
     Family("attention", is_attention, read_attention),
-    Family("selective SSM", is_selective, read_selective),
-    Family("SSD", is_ssd, read_ssd),
-    Family("RG-LRU", is_rg_lru, read_rg_lru),
-    Family("gated DeltaNet", is_gated_delta, read_gated_delta),
+    Family("selective SSM", _has("in_proj conv1d x_proj dt_proj out_proj A_log D"), read_selective),
+    Family("SSD", _has("in_proj conv1d out_proj A_log dt_bias D norm num_heads n_groups"), read_ssd),
+    Family("RG-LRU", _has("rg_lru linear_x linear_y linear_out conv_1d"), read_rg_lru),
+    Family(
+        "gated DeltaNet",
+        _has("in_proj_qkvz in_proj_ba conv1d A_log dt_bias norm out_proj"),
+        read_gated_delta,
+    ),
 ]

@@ -11,13 +11,8 @@ from ssmbook.lens._frozen import Frozen, Linear, Reading, convolved, depthwise, 
 from ssmbook.maps.activations import secant_slope
 from ssmbook.maps.coefficients import decay_matrix
 
-_PARTS = ("in_proj_qkvz", "in_proj_ba", "conv1d", "A_log", "dt_bias", "norm", "out_proj")
 # What the layer adds below the root of a key's squared length.
 _LENGTH_EPS = 1e-6
-
-
-def is_gated_delta(module: nn.Module) -> bool:
-    return all(hasattr(module, name) for name in _PARTS)
 
 
 def read_gated_delta(module: nn.Module, call: Call) -> Reading:

@@ -14,10 +14,6 @@ from ssmbook.operators import DiagonalOperator, ModalOperator
 _EXPONENT = 8.0
 
 
-def is_rg_lru(module: nn.Module) -> bool:
-    return all(hasattr(module, name) for name in ("rg_lru", "linear_x", "linear_y", "linear_out", "conv_1d"))
-
-
 def read_rg_lru(module: nn.Module, call: Call) -> Reading:
     parts = (module.linear_y, module.rg_lru, module.linear_out)
     with watched(*parts) as seen:

@@ -12,11 +12,6 @@ from ssmbook.maps.activations import secant_slope
 from ssmbook.operators import DiagonalOperator, ModalOperator
 
 _NORMS = ("dt_layernorm", "b_layernorm", "c_layernorm")
-_PARTS = ("in_proj", "conv1d", "x_proj", "dt_proj", "out_proj", "A_log", "D")
-
-
-def is_selective(module: nn.Module) -> bool:
-    return all(hasattr(module, name) for name in _PARTS)
 
 
 def read_selective(module: nn.Module, call: Call) -> Reading:

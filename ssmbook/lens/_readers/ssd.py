@@ -11,12 +11,6 @@ from ssmbook.lens._frozen import Frozen, Linear, Reading, convolved, depthwise, 
 from ssmbook.maps.activations import secant_slope
 from ssmbook.maps.coefficients import scalar_decay_coefficients
 
-_PARTS = ("in_proj", "conv1d", "out_proj", "A_log", "dt_bias", "D", "norm", "num_heads", "n_groups")
-
-
-def is_ssd(module: nn.Module) -> bool:
-    return all(hasattr(module, name) for name in _PARTS)
-
 
 def read_ssd(module: nn.Module, call: Call) -> Reading:
     with watched(module.in_proj, module.norm, module.out_proj) as seen:
