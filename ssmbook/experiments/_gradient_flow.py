@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from ssmbook import gradients, maps, systems
-from ssmbook.experiments._runs import Experiment, by_size
+from ssmbook.experiments._runs import Experiment
 from ssmbook.experiments.learning_distance import train
 
 F64 = torch.float64
@@ -48,7 +48,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("gradient-flow", by_size(FULL, SMALL), jobs)
+EXPERIMENT = Experiment("gradient-flow", FULL, SMALL, jobs)
 
 
 def _reach(given, layer, rho, optimizer, steps):

@@ -8,7 +8,7 @@ import torch
 
 from ssmbook import lens
 from ssmbook.experiments import language
-from ssmbook.experiments._runs import Experiment, by_size
+from ssmbook.experiments._runs import Experiment
 from ssmbook.experiments.tasks import counted
 
 READ = 4  # texts under the lens
@@ -32,7 +32,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("language", by_size(FULL, SMALL), jobs)
+EXPERIMENT = Experiment("language", FULL, SMALL, jobs)
 
 
 def _one(given, model, seed, shuffled=False):

@@ -9,7 +9,7 @@ import torch
 
 from ssmbook import heads, systems
 from ssmbook.experiments._data import train_on_data, train_pairwise, train_plain
-from ssmbook.experiments._runs import Experiment, by_size
+from ssmbook.experiments._runs import Experiment
 from ssmbook.experiments.learning_heads import train_heads
 from ssmbook.experiments.students import CLASSES, class_systems, fit_class
 
@@ -46,7 +46,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("learning-heads", by_size(FULL, SMALL), jobs)
+EXPERIMENT = Experiment("learning-heads", FULL, SMALL, jobs)
 
 
 def conditioned_system(k, d, p, n, *, rho, condition, least_share=1e-4, generator=None):

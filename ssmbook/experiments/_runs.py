@@ -20,19 +20,19 @@ SIZES = ("small", "full")
 class Experiment:
     """A named set of jobs.
 
-    ``settings(size)`` gives what JSON can hold; ``jobs(settings)`` a dict name -> function that returns the
-    numbers of that job, and perhaps under "weights" tensors by name, kept in a file of their own. A job draws
-    its random numbers from its settings alone, so that any job can be done at any time and on any machine.
+    ``full``: the settings of the book's run, which JSON can hold; ``small``: what the small run (a minute)
+    takes less of; ``jobs(settings)``: a dict name -> function that returns the numbers of that job, and
+    perhaps under "weights" tensors by name, kept in a file of their own. A job draws its random numbers from
+    its settings alone, so that any job can be done at any time and on any machine.
     """
 
     name: str
-    settings: Callable[[str], dict]
+    full: dict
+    small: dict
     jobs: Callable[[dict], dict[str, Callable[[], dict]]]
 
-
-def by_size(full: dict, small: dict) -> Callable[[str], dict]:
-    """The settings of the book's run, and of the small run (a minute), which takes less of some of them."""
-    return lambda size: full if size == "full" else {**full, **small}
+    def settings(self, size: str) -> dict:
+        return self.full if size == "full" else {**self.full, **self.small}
 
 
 @dataclass
@@ -81,7 +81,8 @@ def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=l
     for done, name in enumerate(left):
         say(progress(time.monotonic() - start, done, len(left), name))
         numbers = jobs[name]()
-        _keep(numbers.pop("weights", None), own, name, command)
+        if "weights" in numbers:
+            _keep(numbers.pop("weights"), own, name, command)
         found.results[name] = plain(numbers)
         found.results = {key: found.results[key] for key in jobs if key in found.results}
         found.save(own)
@@ -91,13 +92,10 @@ def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=l
     return found
 
 
-def _keep(tensors: dict | None, path: Path, job: str, command: str) -> None:
+def _keep(tensors: dict, path: Path, job: str, command: str) -> None:
     """Write the weights that a job hands over beside the results, with the command that makes them again."""
-    if tensors is not None:
-        file = path.with_name(
-            f"{path.name.split('.')[0]}-{job.replace(', ', '-').replace(' ', '-')}.safetensors"
-        )
-        save(tensors, file, {"job": job, "command": command, **versions()})
+    name = f"{path.name.split('.')[0]}-{job.replace(', ', '-').replace(' ', '-')}.safetensors"
+    save(tensors, path.with_name(name), {"job": job, "command": command, **versions()})
 
 
 def _gather(found: Results, path: Path, jobs: dict) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ssmbook.experiments._runs import Experiment, by_size
+from ssmbook.experiments._runs import Experiment
 from ssmbook.experiments.tasks import MODELS, SYMBOLS, TURNS, accuracy, build, counted, draw, train
 
 LENGTHS = {"copying": [8, 4, 16], "selective copying": [8], "recall": [4], "rotation": [12]}
@@ -37,7 +37,7 @@ def jobs(given: dict) -> dict:
     return found
 
 
-EXPERIMENT = Experiment("tasks", by_size(FULL, SMALL), jobs)
+EXPERIMENT = Experiment("tasks", FULL, SMALL, jobs)
 
 
 def _model(given, model, seed):

@@ -19,6 +19,7 @@ from ssmbook._checks import (
 )
 from ssmbook.maps import RNN, Attention, SelectiveSSM
 from ssmbook.maps.activations import secant_slope
+from ssmbook.scans import lti_scan
 from ssmbook.systems.system import System, check_system, system_first
 
 QUESTION, ANSWER = 0, 1  # the two coordinates of a token that queries and keys read
@@ -36,14 +37,7 @@ def linear_recurrence(system: System) -> Callable:
     if D is not None:
         raise ValueError("system must have no skip; drop it with replace(D=None)")
 
-    def F(x: torch.Tensor) -> torch.Tensor:
-        h, states = A.new_zeros(len(A)), []
-        for u_t in (x @ B.mT).unbind(0):
-            h = A @ h + u_t
-            states.append(h)
-        return torch.stack(states) @ C.mT
-
-    return F
+    return lambda x: lti_scan(A, B, C, x, method="recurrence")[0]
 
 
 class Lanes(NamedTuple):

@@ -16,7 +16,7 @@ from torch.nn import functional
 from ssmbook._checks import check_choice, check_integer, check_like, check_number
 
 LAYERS = ("LTI", "selective", "attention")
-OPTIMIZERS = ("SGD", "Adam")
+RATES = {"SGD": 0.05, "Adam": 0.01}  # by optimizer
 
 
 def flagged_tokens(
@@ -101,14 +101,12 @@ def train(
     NaN where training diverged, and "weight" (seeds,), what the layer keeps of the flagged token before
     training. Raises ``TypeError``/``ValueError`` for malformed arguments. Introduced in *gradient-flow*.
     """
-    check_choice("optimizer", optimizer, OPTIMIZERS)
+    check_choice("optimizer", optimizer, RATES)
     steps = check_integer("steps", steps, low=0)
     generator = torch.Generator().manual_seed(seed)
     parameters = start(layer, seeds, rho=rho, generator=generator)
     weight = _weight(layer, parameters, T)
-    rate = rate or {"SGD": 0.05, "Adam": 0.01}[optimizer]
-    kind = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[optimizer]
-    descent = kind(parameters.values(), lr=rate)
+    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=rate or RATES[optimizer])
     for _ in range(steps):
         x, target = flagged_tokens(seeds, batch, T, loud=loud, generator=generator)
         descent.zero_grad()

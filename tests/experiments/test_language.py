@@ -85,8 +85,7 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
     mixed = language.Text(*(part.roll(7) for part in few))
     monkeypatch.setattr(language, "manual", lambda shuffled=None: few if shuffled is None else mixed)
     fewer = {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000, "seeds": 2}
-    small = {**_language.FULL, **fewer}
-    experiment = _language.Experiment("language", lambda size: small, _language.jobs)
+    experiment = _language.Experiment("language", _language.FULL, fewer, _language.jobs)
     results = run(experiment, "small", tmp_path / "language.json").results
     assert list(results) == ["SSD, seed 0", "SSD, shuffled text", "SSD, seed 1"]
     found = results["SSD, seed 0"]
@@ -96,8 +95,8 @@ def test_the_small_experiment_keeps_what_it_measured(tmp_path, monkeypatch):
     net.load_state_dict(weights)
     report, read = _language.lens.report, []
     monkeypatch.setattr(_language.lens, "report", lambda *a, **b: read.append(a[1].shape) or report(*a, **b))
-    again = _language._measured(net, _language._windows(language.manual().held_out, small["n"]))
-    assert read == [(_language.READ, small["n"])]
+    again = _language._measured(net, _language._windows(language.manual().held_out, _language.FULL["n"]))
+    assert read == [(_language.READ, _language.FULL["n"])]
     assert found["held out"] == found["trained"]["bits"] == pytest.approx(float(again["bits"]), rel=1e-6)
     (layer,) = found["trained"]["layers"]
     assert len(layer["permuted"]["0.1"]) == _language.READ

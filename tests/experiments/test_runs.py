@@ -24,7 +24,7 @@ def counted(calls, fail_at=None, value=1.0):
     def jobs(settings):
         return {name: lambda name=name: job(name) for name in settings["names"]}
 
-    return Experiment("four", lambda size: {"names": list("abcd"), "value": value}, jobs)
+    return Experiment("four", {"names": list("abcd"), "value": value}, {}, jobs)
 
 
 def test_interrupted_and_resumed(tmp_path):
