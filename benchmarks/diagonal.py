@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 
 import torch
@@ -10,7 +11,9 @@ from benchmarks.timing import interleaved, table
 from ssmbook.scans import diagonal_scan, diagonal_scan_naive
 
 SHAPES = ((1, 4096, 64), (8, 1024, 256), (1, 65536, 16), (4, 2048, 1024))
-BACKWARD_FLOOR = 8 / 3  # eight streams of memory against the three of one product
+DECAYS = "uniform", "near one"
+# How many floors a pass takes at least: backward, eight streams of memory against the three of one product.
+FLOORS = {"forward": 1, "forward+backward": 8 / 3}
 
 
 def indexed_loop(a, b):
@@ -59,14 +62,23 @@ def inputs(shape, device, decay: str):
     return a.to(device), torch.randn(shape, generator=generator).to(device)
 
 
-def forward_backward(function, a, b):
-    a, b = a.detach().clone().requires_grad_(), b.detach().clone().requires_grad_()
-    weight = torch.ones_like(b)
+def forward(function, *arguments):
+    return lambda: function(*arguments)
 
-    def run():
-        torch.autograd.grad(function(a, b), (a, b), weight)
 
-    return run
+def forward_backward(function, *arguments):
+    arguments = [t.detach().clone().requires_grad_() for t in arguments]
+
+    weight = torch.ones_like(function(*arguments))
+    return lambda: torch.autograd.grad(function(*arguments), arguments, weight)
+
+
+PARTS = {"forward": forward, "forward+backward": forward_backward}
+
+
+def label(shape, decay: str, part: str) -> str:
+    """The name of one measurement among the results."""
+    return f"{'x'.join(map(str, shape))}, {decay}, {part}"
 
 
 def check(found: dict, a, b) -> None:
@@ -80,18 +92,17 @@ def check(found: dict, a, b) -> None:
 def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     """Times in ms by shape, decay, pass and contestant, and the tables of times over the floor."""
     found, results, tables = contestants(quick), {}, []
-    for decay in ("uniform", "near one"):
-        for backward in (False, True):
+    for decay in DECAYS:
+        for part in PARTS:
             rows = {name: [] for name in ("floor, us", *found)}
             for shape in SHAPES:
-                ms = _one(found, shape, device, decay, backward, rounds, quick)
-                key = f"{'x'.join(map(str, shape))}, {decay}, {'forward+backward' if backward else 'forward'}"
-                floor = ms["floor"] * (BACKWARD_FLOOR if backward else 1)
-                results[key] = ms | {"elements": shape[0] * shape[1] * shape[2]}
+                ms = _one(found, shape, device, decay, part, rounds, quick)
+                floor = ms["floor"] * FLOORS[part]
+                results[label(shape, decay, part)] = ms | {"elements": math.prod(shape)}
                 rows["floor, us"].append(floor * 1e3)
                 for name in found:
                     rows[name].append(ms[name] / floor if name in ms else None)
-            title = f"Diagonal scan, {decay}, {'forward + backward' if backward else 'forward'}: time / floor"
+            title = f"Diagonal scan, {decay}, {part.replace('+', ' + ')}: time / floor"
             header = ["", *(str(s) for s in SHAPES)]
             tables.append(table(title, header, [[name, *row] for name, row in rows.items()]))
     return results, tables
@@ -104,22 +115,21 @@ def variants(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     """
     compiled = not quick and (device == "cuda" or shutil.which("g++") is not None)
     results, rows = {}, {}
-    for decay in ("uniform", "near one"):
-        for backward in (False, True):
-            part = f"{decay}, {'forward+backward' if backward else 'forward'}"
+    for decay in DECAYS:
+        for part in PARTS:
             for shape in SHAPES:
-                ms = _variants_of(shape, device, decay, backward, compiled, rounds, quick)
-                results[f"{'x'.join(map(str, shape))}, {part}"] = ms
+                ms = _variants_of(shape, device, decay, part, compiled, rounds, quick)
+                results[label(shape, decay, part)] = ms
                 for name in ("float32", "float64", "compiled"):
                     floor = ms["floor, float64" if name == "float64" else "floor, float32"]
-                    over = ms[name] / floor / (BACKWARD_FLOOR if backward else 1) if name in ms else None
-                    rows.setdefault(f"{name}, {part}", []).append(over)
+                    over = ms[name] / floor / FLOORS[part] if name in ms else None
+                    rows.setdefault(f"{name}, {decay}, {part}", []).append(over)
     header = ["", *(str(s) for s in SHAPES)]
     title = "Diagonal scan, other forms: time / floor of the same dtype"
     return results, [table(title, header, [[name, *row] for name, row in rows.items()])]
 
 
-def _variants_of(shape, device, decay, backward, compiled, rounds, quick) -> dict[str, float]:
+def _variants_of(shape, device, decay, part, compiled, rounds, quick) -> dict[str, float]:
     def scan(a, b):
         return diagonal_scan(a, b)[0]
 
@@ -134,23 +144,18 @@ def _variants_of(shape, device, decay, backward, compiled, rounds, quick) -> dic
             out = torch.empty_like(y)
             timed[f"floor, {name}"] = lambda x=x, y=y, out=out: torch.mul(x, y, out=out)
             timed[f"fresh, {name}"] = lambda x=x, y=y: torch.mul(x, y)
-        run = lambda function=function, x=x, y=y: function(x, y)  # noqa: E731
-        timed[name] = forward_backward(function, x, y) if backward else run
+        timed[name] = PARTS[part](function, x, y)
     return interleaved(timed, device, rounds=rounds, budget=1.0 if quick else 3.0)
 
 
-def _one(found, shape, device, decay, backward, rounds, quick) -> dict[str, float]:
+def _one(found, shape, device, decay, part, rounds, quick) -> dict[str, float]:
     a, b = inputs(shape, device, decay)
     check(found, a, b)
     h, log_a = torch.empty_like(b), a.log()
     timed = {"floor": lambda: torch.mul(a, b, out=h), "floor, fresh output": lambda: torch.mul(a, b)}
     for name, function in found.items():
         # The indexed loop's backward pass takes minutes and proves nothing more at every shape.
-        if backward and name == "indexed loop" and shape[1] > 1024:
+        if part != "forward" and name == "indexed loop" and shape[1] > 1024:
             continue
-        first = log_a if name.endswith("log") else a
-        if backward:
-            timed[name] = forward_backward(function, first, b)
-        else:
-            timed[name] = lambda function=function, first=first: function(first, b)
+        timed[name] = PARTS[part](function, log_a if name.endswith("log") else a, b)
     return interleaved(timed, device, rounds=rounds, budget=1.0 if quick else 3.0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks.diagonal import BACKWARD_FLOOR, SHAPES
+import math
+
+from benchmarks.diagonal import DECAYS, FLOORS, SHAPES, label
 from benchmarks.timing import table
 
-SMALLEST, LARGEST = (
-    min(SHAPES, key=lambda s: s[0] * s[1] * s[2]),
-    max(SHAPES, key=lambda s: s[0] * s[1] * s[2]),
-)
+SMALLEST, LARGEST = min(SHAPES, key=math.prod), max(SHAPES, key=math.prod)
 MAMBAPY = "mambapy (B,T,D,1)", "mambapy (B,T,1,D)"
 
 
@@ -30,26 +29,21 @@ def goals(results: dict) -> list[str]:
     """
     rows = []
     for shape in SHAPES:
-        label, fresh = "x".join(map(str, shape)), shape == LARGEST
-        for decay in ("uniform", "near one"):
-            for backward in (False, True):
-                part = f"{decay}, {'forward+backward' if backward else 'forward'}"
-                single, double = (
-                    results["diagonal"][f"{label}, {part}"],
-                    results["variants"][f"{label}, {part}"],
-                )
-                peers = [single[name] for name in MAMBAPY if name in single]
+        for decay in DECAYS:
+            for part in FLOORS:
+                name, backward = label(shape, decay, part), part != "forward"
+                single, double = results["diagonal"][name], results["variants"][name]
+                peers = [single[peer] for peer in MAMBAPY if peer in single]
+                floors = {
+                    "float32": single["floor, fresh output" if shape == LARGEST else "floor"],
+                    "float64": double["fresh, float64" if shape == LARGEST else "floor, float64"],
+                }
                 for dtype, ours in (("float32", single["ours"]), ("float64", double["float64"])):
-                    floor = single["floor"] if dtype == "float32" else double["floor, float64"]
-                    if fresh:
-                        floor = (
-                            single["floor, fresh output"] if dtype == "float32" else double["fresh, float64"]
-                        )
-                    floors = ours / floor / (BACKWARD_FLOOR if backward else 1)
+                    over = ours / floors[dtype] / FLOORS[part]
                     lead = min(peers) / ours if peers and dtype == "float32" else None
                     most, least = floors_wanted(shape, backward), lead_wanted(shape, backward)
-                    met = floors <= most and (lead is None or lead >= least)
-                    row = [f"{label}, {part}, {dtype}", floors, f"≤ {most}", lead, f"≥ {least}"]
+                    met = over <= most and (lead is None or lead >= least)
+                    row = [f"{name}, {dtype}", over, f"≤ {most}", lead, f"≥ {least}"]
                     rows.append([*row, "yes" if met else "no"])
     header = ["shape, decay, pass, dtype", "floors", "wanted", "mambapy / ours", "wanted", "met"]
     return [table("Goals of the diagonal scan", header, rows)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks.diagonal import PARTS
 from benchmarks.timing import interleaved, table
 from ssmbook.scans import selective_scan, selective_scan_naive, ssd_scan, ssd_scan_naive
 
@@ -42,16 +43,6 @@ def selective_contestants() -> dict:
     return found
 
 
-def with_gradients(function, arguments):
-    arguments = [t.detach().clone().requires_grad_() for t in arguments]
-
-    def run():
-        y = function(*arguments)
-        torch.autograd.grad(y, arguments, torch.ones_like(y))
-
-    return run
-
-
 def compare(title, found, cases, device, rounds, budget) -> tuple[dict, list[str]]:
     """Times in ms and a table of times over ours, for named cases of arguments."""
     results, rows = {}, {name: [] for name in found}
@@ -59,13 +50,9 @@ def compare(title, found, cases, device, rounds, budget) -> tuple[dict, list[str
         wanted = found["ours"](*arguments)
         for name, function in found.items():
             assert (function(*arguments) - wanted).abs().max() <= 1e-3 * wanted.abs().max(), name
-        for backward in (False, True):
-            timed = {
-                name: with_gradients(f, arguments) if backward else (lambda f=f, args=arguments: f(*args))
-                for name, f in found.items()
-            }
-            ms = interleaved(timed, device, rounds=rounds, budget=budget)
-            results[f"{label}, {'forward+backward' if backward else 'forward'}"] = ms
+        for part, prepared in PARTS.items():
+            timed = {name: prepared(function, *arguments) for name, function in found.items()}
+            results[f"{label}, {part}"] = ms = interleaved(timed, device, rounds=rounds, budget=budget)
             for name in found:
                 rows[name] += [ms[name], ms[name] / ms["ours"]]
     header = [""] + [

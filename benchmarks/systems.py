@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import torch
 
@@ -13,9 +14,9 @@ from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive, selective_scan
 N = 64
 
 
-def random_system(device, d=1, p=1):
+def random_system(device):
     generator = torch.Generator().manual_seed(0)
-    A, B, C = (torch.randn(s, generator=generator) for s in ((N, N), (N, d), (p, N)))
+    A, B, C = (torch.randn(s, generator=generator) for s in ((N, N), (N, 1), (1, N)))
     return tuple(t.to(device) for t in (0.999 * A / torch.linalg.eigvals(A).abs().max(), B, C))
 
 
@@ -23,9 +24,7 @@ def slope(lengths, ms) -> float:
     """The exponent of a power law through the upper half of the points (least squares in logarithms)."""
     half = len(ms) // 2
     x, y = ([math.log(v) for v in values[half : len(ms)]] for values in (lengths, ms))
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    spread = sum((u - mean_x) ** 2 for u in x)
-    return sum((u - mean_x) * (v - mean_y) for u, v in zip(x, y, strict=True)) / spread
+    return statistics.linear_regression(x, y).slope
 
 
 def materialized(A, B, C, x):
