@@ -22,11 +22,8 @@ QUIET = (  # it asks nobody for anything by itself
 
 def find():
     """Path of a Chromium (the variable CHROMIUM, the PATH, a download of playwright's), or None."""
-    named = os.environ.get("CHROMIUM")
-    if named:
-        return named
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    return found or _downloaded()
+    on_path = filter(None, map(shutil.which, NAMES))
+    return os.environ.get("CHROMIUM") or next(on_path, None) or _downloaded()
 
 
 def _downloaded():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -93,19 +93,15 @@ def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple
             raise ValueError(f"{name} must be called once in a forward pass; got a second call")
         calls[name] = _as_call(name, args, given, single)
 
-    hooks = [
-        module.register_forward_pre_hook(partial(remember, name), with_kwargs=True)
-        for name, module in modules.items()
-    ]
     try:
-        with eager_attention(model) as notes:
+        with ExitStack() as until, eager_attention(model) as notes:
+            for name, module in modules.items():
+                hook = partial(remember, name)
+                until.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
             model(*kwargs.pop("", ()), **kwargs)
     except (IndexError, RuntimeError, TypeError) as error:
         said = f"{type(error).__name__}: {error}"
         raise ValueError(f"inputs must suit {type(model).__name__}; its forward pass said {said}") from error
-    finally:
-        for hook in hooks:
-            hook.remove()
     missing = [name for name in modules if name not in calls]
     if missing:
         raise ValueError(f"the model must call {missing[0]}; its forward pass did not reach it")
@@ -159,8 +155,10 @@ def check_inputs(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
         raise ValueError(
             f"inputs must be without padding; got {hidden} padded tokens (give texts of one length)"
         )
-    if texts:
-        _check_length(model, texts[0].shape[1])
+    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if texts and isinstance(longest, int) and texts[0].shape[1] > longest:
+        n = texts[0].shape[1]
+        raise ValueError(f"inputs must have at most {longest} tokens, what the model allows; got {n}")
     if "use_cache" in inspect.signature(model.forward).parameters:
         kwargs["use_cache"] = False
     return kwargs, single
@@ -191,12 +189,6 @@ def check_model(model: nn.Module) -> None:
             raise ValueError("model must be float32 or float64 on a CPU; got float16 (call model.float())")
 
 
-def _check_length(model: nn.Module, n: int) -> None:
-    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    if isinstance(longest, int) and n > longest:
-        raise ValueError(f"inputs must have at most {longest} tokens, what the model allows; got {n}")
-
-
 @contextmanager
 def watched(*modules: nn.Module) -> Iterator[dict[nn.Module, tuple[tuple, Any]]]:
     """Collect (positional arguments, result) of each module while the block runs."""
@@ -205,9 +197,7 @@ def watched(*modules: nn.Module) -> Iterator[dict[nn.Module, tuple[tuple, Any]]]
     def hook(module, args, result):
         seen[module] = (args, result)
 
-    hooks = [module.register_forward_hook(hook) for module in modules]
-    try:
+    with ExitStack() as until:
+        for module in modules:
+            until.enter_context(module.register_forward_hook(hook))
         yield seen
-    finally:
-        for handle in hooks:
-            handle.remove()
