@@ -7,6 +7,7 @@ import math
 import platform
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def say(line: str, *, last: bool = False) -> None:
-    """Show a line on stderr: in place of the one before on a terminal, below it elsewhere."""
-    live = sys.stderr.isatty()
-    end = "" if live and not last else "\n"
+def say(start: float, done: int, total: int, name: str) -> None:
+    """Show how far it is since ``start``: in place of the line before on a terminal, below it elsewhere."""
+    line, live = progress(time.monotonic() - start, done, total, name), sys.stderr.isatty()
+    end = "" if live and done < total else "\n"
     print(f"\r\033[K{line}" if live else line, end=end, file=sys.stderr, flush=True)

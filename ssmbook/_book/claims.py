@@ -215,9 +215,7 @@ def _guards_of(node, where):
 def _labels(expression):
     for call in ast.walk(expression):
         if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == GUARDS:
-            yield from (
-                a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
-            )
+            yield from map(ast.literal_eval, call.args)
 
 
 def watched(root, docnames):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -39,8 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     given = parser().parse_args(arguments)
     path = given.out or Path(f"{given.name}-{given.size}.json")
+    said = partial(say, time.monotonic())
     try:
-        run(experiment(given.name), given.size, path, overwrite=given.overwrite, say=say)
+        run(experiment(given.name), given.size, path, overwrite=given.overwrite, say=said)
     except KeyboardInterrupt:
         print(f"\nstopped: what is done is kept in {path}, the same command goes on", file=sys.stderr)
         return INTERRUPTED

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ssmbook._commands import plain, progress, read_json, versions, write_json
+from ssmbook._commands import plain, read_json, versions, write_json
 from ssmbook.experiments.weights import save
 
 FORMAT = "ssmbook.experiments/1"
@@ -62,7 +61,7 @@ class Results:
         return all(plain(getattr(self, key)) == plain(getattr(other, key)) for key in keys)
 
 
-def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=lambda line: None) -> Results:
+def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=lambda *now: None) -> Results:
     """Do what is not done yet and keep it in ``path``; under torchrun every process does its share.
 
     Raises ``ValueError`` where ``path`` holds results of other settings or versions or is finished, unless
@@ -77,16 +76,15 @@ def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=l
         _gather(found, path, jobs)
     left = [name for name in jobs if name not in found.results][rank::world]
     own = path if world == 1 else path.with_suffix(f".{rank}{path.suffix}")
-    start = time.monotonic()
     for done, name in enumerate(left):
-        say(progress(time.monotonic() - start, done, len(left), name))
+        say(done, len(left), name)
         numbers = jobs[name]()
         if "weights" in numbers:
             _keep(numbers.pop("weights"), own, name, command)
         found.results[name] = plain(numbers)
         found.results = {key: found.results[key] for key in jobs if key in found.results}
         found.save(own)
-    say(progress(time.monotonic() - start, len(left), len(left), ""))
+    say(len(left), len(left), "")
     if not left:  # what other processes did is put together
         found.save(own)
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from importlib import resources
 from typing import NamedTuple
 
 import torch
@@ -74,8 +73,7 @@ def trained(model: str) -> nn.Module:
     Raises ``ValueError`` for an unknown model. Introduced in *trained-layers*.
     """
     net = build(model)
-    with resources.as_file(FOLDER / f"language-{model.replace(' ', '-')}-seed-0.safetensors") as path:
-        weights, _ = load(path)
+    weights, _ = load(FOLDER / f"language-{model.replace(' ', '-')}-seed-0.safetensors")
     net.load_state_dict(weights)
     return net.eval()
 

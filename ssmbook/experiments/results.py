@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 from ssmbook._checks import check_choice
 from ssmbook.experiments._runs import Results
 
-FOLDER = resources.files("ssmbook.experiments") / "measured"
+FOLDER = Path(__file__).parent / "measured"
 NAMES = ("gradient-flow", "language", "learning-heads", "tasks")
 
 
@@ -19,5 +19,4 @@ def measurement(name: str) -> Results:
     what made these. Raises ``ValueError`` for another name. Introduced in *learning-heads*.
     """
     check_choice("name", name, NAMES)
-    with resources.as_file(FOLDER / f"{name}.json") as path:
-        return Results.load(path)
+    return Results.load(FOLDER / f"{name}.json")

@@ -6,11 +6,12 @@ import argparse
 import hashlib
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ssmbook._commands import progress, say
+from ssmbook._commands import say
 from ssmbook.lens._layers import layers as find_layers
 from ssmbook.lens._layers import unknown_mixers, unknown_words
 from ssmbook.lens._load import (
@@ -133,16 +134,12 @@ def _announce(model, left, texts) -> None:
 
 def _measure(given, model, texts, left, result: Report) -> int:
     """Measure layer by layer, keeping what is done; Ctrl-C ends it in good order."""
-    start, order = time.monotonic(), [layer.name for layer in find_layers(model, unknown="skip")]
-
-    def said(done, total, name):
-        say(progress(time.monotonic() - start, done, total, name), last=done == total)
-
+    order = [layer.name for layer in find_layers(model, unknown="skip")]
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
     status = 0
     try:
-        for layer in measured(model, texts, left, result, said):
+        for layer in measured(model, texts, left, result, partial(say, time.monotonic())):
             result.layers.append(layer)
             result.layers.sort(key=lambda each: order.index(each.name))
             if given.out is not None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from ssmbook import _commands
+from ssmbook._commands import plain, progress
 from ssmbook.experiments import __main__ as command
-from ssmbook.experiments._runs import SIZES, Experiment, Results, plain, progress, run
+from ssmbook.experiments._runs import SIZES, Experiment, Results, run
 
 
 def counted(calls, fail_at=None, value=1.0):
@@ -150,8 +151,10 @@ def test_every_experiment_has_settings_that_json_holds(name):
 
 
 def test_a_line_of_progress_stays_in_its_place_on_a_terminal_alone(monkeypatch, capsys):
-    for live, wanted in ((False, "one\ntwo\n"), (True, "\r\033[Kone\r\033[Ktwo\n")):
+    monkeypatch.setattr(_commands.time, "monotonic", lambda: 13.0)
+    one, two = progress(3, 1, 2, "b"), progress(3, 2, 2, "")
+    for live, wanted in ((False, f"{one}\n{two}\n"), (True, f"\r\033[K{one}\r\033[K{two}\n")):
         monkeypatch.setattr(_commands.sys.stderr, "isatty", lambda live=live: live, raising=False)
-        _commands.say("one")
-        _commands.say("two", last=True)
+        _commands.say(10.0, 1, 2, "b")
+        _commands.say(10.0, 2, 2, "")
         assert capsys.readouterr().err == wanted
