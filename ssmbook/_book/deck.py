@@ -2,11 +2,11 @@
 
 import copy
 import html
-import posixpath
 import re
 import shutil
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 from bs4 import BeautifulSoup
@@ -83,8 +83,7 @@ def copy_reveal(folder):
     folder.mkdir(parents=True, exist_ok=True)
     source = files("sphinx_revealjs") / "_static/revealjs"
     for name in REVEAL:
-        with (source / name).open("rb") as packed, (folder / posixpath.basename(name)).open("wb") as target:
-            shutil.copyfileobj(packed, target)
+        shutil.copyfile(source / name, folder / Path(name).name)
 
 
 def render(deck):

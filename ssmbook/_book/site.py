@@ -47,10 +47,8 @@ def copy_mathjax(app, exception):
         if (target / part).exists():
             continue
         (target / part).parent.mkdir(parents=True, exist_ok=True)
-        if (source / part).is_dir():
-            shutil.copytree(source / part, target / part)
-        else:
-            shutil.copyfile(source / part, target / part)
+        copy = shutil.copytree if (source / part).is_dir() else shutil.copyfile
+        copy(source / part, target / part)
 
 
 def drop_stale_pages(app, exception):

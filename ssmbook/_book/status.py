@@ -63,21 +63,17 @@ def runs(report):
     return {name: spent for name, spent in seconds.items() if name not in failed}, day
 
 
-def sentence(seconds, day, torch):
-    when = f"{day.day} {day:%B %Y}"
-    return f"run on {when} with PyTorch {torch} in {max(1, round(seconds))} s, every output as printed"
-
-
 def write(html, report, torch):
     """Write into the built pages which of them the report says ran, when, with what, and how long."""
     ran, day = runs(report)
+    when = f"{day.day} {day:%B %Y} with PyTorch {torch}"
     listing = Path(html) / f"{PAGE}.html"
     status = listing.read_text(encoding="utf-8")
     for docname, seconds in ran.items():
         page = Path(html) / f"{docname}.html"
         if not page.is_file():
             continue
-        words = sentence(seconds, day, torch)
+        words = f"run on {when} in {max(1, round(seconds))} s, every output as printed"
         text = page.read_text(encoding="utf-8")
         if MARK not in text:
             raise ValueError(f"{page} has no {MARK} in its footer, or was marked before: build the book anew")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -23,19 +24,18 @@ SMALL = {"seeds": 1, "steps": 20, "layers": 2}
 
 def jobs(given: dict) -> dict:
     """One job for each model and seed, and each model on a shuffled text."""
-    found = {f"{model}, seed 0": partial(_one, given, model, 0) for model in given["models"]}
-    for model in given["models"]:
-        found[f"{model}, shuffled text"] = partial(_one, given, model, 0, shuffled=True)
-    for seed in range(1, given["seeds"]):
-        for model in given["models"]:
-            found[f"{model}, seed {seed}"] = partial(_one, given, model, seed)
+    runs = [(0, False), (0, True), *((seed, False) for seed in range(1, given["seeds"]))]
+    found = {}
+    for (seed, shuffled), model in product(runs, given["models"]):
+        run = "shuffled text" if shuffled else f"seed {seed}"
+        found[f"{model}, {run}"] = partial(_one, given, model, seed, shuffled)
     return found
 
 
 EXPERIMENT = Experiment("language", FULL, SMALL, jobs)
 
 
-def _one(given, model, seed, shuffled=False):
+def _one(given, model, seed, shuffled):
     """Bits a character, and the layers under the lens before and after; seed 0 keeps its weights."""
     text, real = language.manual(shuffled=0 if shuffled else None), language.manual()
     sizes = {key: given[key] for key in ("d", "layers", "parameters")}

@@ -55,11 +55,6 @@ class Results:
         """Read a file; ``ValueError`` for one that holds no results in this format."""
         return cls(**read_json(path, FORMAT, "results of an experiment"))
 
-    def made_as(self, other: Results) -> bool:
-        """Whether two files come from the same experiment, settings and versions."""
-        keys = ("experiment", "size", "settings", "versions")
-        return all(plain(getattr(self, key)) == plain(getattr(other, key)) for key in keys)
-
 
 def run(experiment: Experiment, size: str, path: Path, *, overwrite=False, say=lambda *now: None) -> Results:
     """Do what is not done yet and keep it in ``path``; under torchrun every process does its share.
@@ -103,7 +98,8 @@ def _gather(found: Results, path: Path, jobs: dict) -> None:
         if not each.exists():
             continue
         before = Results.load(each)
-        if not before.made_as(found):
+        made_by = ("experiment", "size", "settings", "versions")
+        if any(getattr(before, key) != getattr(found, key) for key in made_by):
             raise ValueError(
                 f"{each} has other settings or versions: nothing was overwritten (--overwrite replaces it)"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -23,17 +24,12 @@ SMALL = {"lengths": SHORT, "models": ["attention", "SSD"], "seeds": 1, "steps": 
 def jobs(given: dict) -> dict:
     """One job for each task, length and model, the controls first, and one with shuffled answers."""
     found = {"controls": partial(_controls, given)}
-    first = {task: lengths[0] for task, lengths in given["lengths"].items()}
-    for task, L in first.items():
-        for model in given["models"]:
-            found[f"{task} {L}, {model}"] = partial(_one, given, task, L, model)
-    for task, L in first.items():
-        for model in given["models"]:
-            found[f"{task} {L}, {model}, shuffled"] = partial(_one, given, task, L, model, shuffled=True)
-    for task, lengths in given["lengths"].items():
-        for L in lengths[1:]:
-            for model in given["models"]:
-                found[f"{task} {L}, {model}"] = partial(_one, given, task, L, model)
+    first = [(task, lengths[0]) for task, lengths in given["lengths"].items()]
+    others = [(task, L) for task, lengths in given["lengths"].items() for L in lengths[1:]]
+    for sizes, shuffled in ((first, False), (first, True), (others, False)):
+        for (task, L), model in product(sizes, given["models"]):
+            name = f"{task} {L}, {model}{', shuffled' if shuffled else ''}"
+            found[name] = partial(_one, given, task, L, model, shuffled)
     return found
 
 
@@ -44,7 +40,7 @@ def _model(given, model, seed):
     return build(model, d=given["d"], parameters=given["parameters"], seed=seed)
 
 
-def _one(given, task, L, model, shuffled=False):
+def _one(given, task, L, model, shuffled):
     """Final losses by seed, and right answers by length tested and seed; of the control one seed."""
     tested = [L // 2, L, 2 * L, 4 * L]
     losses, right = [], []

@@ -80,9 +80,6 @@ class Reading:
     softmax: Softmax | None = None
     F: Callable[[Tensor], Tensor] | None = None
 
-    def part(self, part: str) -> Frozen:
-        return self.mixer if part == "mixer" and self.mixer is not None else self.core
-
     @property
     def mixing(self) -> InteractionOperator | None:
         """The coefficients of each head as a scalar operator, batch (..., H); ``None`` without heads."""

@@ -149,7 +149,8 @@ def operator(layer: MixingLayer | nn.Module, inputs: Any, part: str = "core") ->
     check_choice("part", part, PARTS)
     layer = as_layer(layer)
     calls, notes = capture(layer.model, {layer.name: layer.module}, inputs)
-    frozen = read(layer, calls[layer.name]).part(part)
+    reading = read(layer, calls[layer.name])
+    frozen = (reading.mixer or reading.core) if part == "mixer" else reading.core
     check_frozen(f"{layer.name or layer.kind} ({part})", frozen)
     return replace(frozen, notes=tuple(notes))
 

@@ -15,8 +15,7 @@ _EXPONENT = 8.0
 
 
 def read_rg_lru(module: nn.Module, call: Call) -> Reading:
-    parts = (module.linear_y, module.rg_lru, module.linear_out)
-    with watched(*parts) as seen:
+    with watched(module.linear_y, module.rg_lru, module.linear_out) as seen:
         call.run(module)
     given, core_y = seen[module.rg_lru]
     u, core_y = call.one(given[0]), call.one(core_y)
