@@ -102,12 +102,10 @@ class Book:
 
     def answer(self, docname, index):
         """Index of the first thing shown after a question and before the next one; None if there is none."""
-        for later in range(index + 1, len(self.blocks[docname])):
-            kind = kind_of(self.blocks[docname][later][1])
-            if kind in SHOWN:
-                return later
-            if kind == "question":
-                return None
+        for later, (_, element) in enumerate(self.blocks[docname][index + 1 :], index + 1):
+            kind = kind_of(element)
+            if kind in SHOWN or kind == "question":
+                return later if kind in SHOWN else None
         return None
 
     def paragraph_after(self, docname, index):

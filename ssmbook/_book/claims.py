@@ -97,14 +97,11 @@ def sources(root, docnames):
     for docname in docnames:
         path = page_file(root, docname)
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".md":
-            yield docname, [("markdown", text, [])]
-        else:
-            cells = json.loads(text)["cells"]
-            yield (
-                docname,
-                [(c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", [])) for c in cells],
-            )
+        cells = [("markdown", text, [])]
+        if path.suffix == ".ipynb":
+            found = json.loads(text)["cells"]
+            cells = [(c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", [])) for c in found]
+        yield docname, cells
 
 
 def collect(root, docnames=None):

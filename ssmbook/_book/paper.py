@@ -21,9 +21,8 @@ from ssmbook._book.install_cell import repository
 from ssmbook._book.root import book_root
 from ssmbook._book.site import pages_address
 
-TARGET = (
-    "_build/pdf/heads-and-states.pdf"  # its HTML stands beside it, and finds the pages' files beside both
-)
+# Its HTML stands beside it, and finds the pages' files beside both.
+TARGET = "_build/pdf/heads-and-states.pdf"
 # Reference and status are for the screen; the list of the solutions gives way to the solutions.
 LEFT_OUT = ("chapters/appendix/api", "chapters/appendix/solutions", "chapters/appendix/status")
 FRAMES = 4

@@ -145,12 +145,8 @@ def train_pairwise(M, H, *, seeds, steps, seed, hidden=64, batch=64):
     adam(lambda: errors(batch).mean(1), [*layers, *shifts, V], steps=steps, lr=3e-3)
     with torch.no_grad():
         last = torch.cat([errors(256) for _ in range(16)], 1)
-    shape = (len(H), seeds)
-    return {
-        "H": H,
-        "trained": last.mean(1).unflatten(0, shape),
-        "median": last.median(1)[0].unflatten(0, shape),
-    }
+    mean, median = (each.unflatten(0, (len(H), seeds)) for each in (last.mean(1), last.median(1)[0]))
+    return {"H": H, "trained": mean, "median": median}
 
 
 def train_plain(M, H, *, seeds, steps, seed, scale=1e-3, batch=32, records=60):

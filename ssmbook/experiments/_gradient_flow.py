@@ -53,23 +53,16 @@ EXPERIMENT = Experiment("gradient-flow", FULL, SMALL, jobs)
 
 def _reach(given, layer, rho, optimizer, steps):
     """Errors at growing distances, up to the second in a row where half of the runs failed."""
-    T, errors, weights = [], [], []
+    errors, weights = [], []
     for distance in given["grid"]:
         options = {"optimizer": optimizer, "steps": steps, "seeds": given["seeds"], "batch": given["batch"]}
         run = train(layer, distance, rho=rho, seed=distance, **options)
-        T.append(distance)
         errors.append(run["error"])
         weights.append(run["weight"].mean())
         if len(errors) > 1 and all(float(e.median()) > FAILED for e in errors[-2:]):
             break
-    return {
-        "layer": layer,
-        "rho": rho,
-        "steps": steps,
-        "T": T,
-        "error": torch.stack(errors),
-        "weight": weights,
-    }
+    reached = {"T": given["grid"][: len(errors)], "error": torch.stack(errors), "weight": weights}
+    return {"layer": layer, "rho": rho, "steps": steps, **reached}
 
 
 def _slopes(given):

@@ -121,11 +121,9 @@ def _picture(fig, alt: str) -> str:
 def _sentence(layer: LayerReport) -> str:
     shared = layer.trained.shared().items()
     needs = ", ".join(f"{heads} for all but {100 * float(eps):g} %" for eps, heads in shared)
-    whose = (
-        "value maps common to the texts" if layer.trained.common else "value maps of its own for each text"
-    )
+    whose = "common to the texts" if layer.trained.common else "of its own for each text"
     return (
-        f"This layer ({layer.kind}) has {layer.H} heads. With {whose} its operator "
+        f"This layer ({layer.kind}) has {layer.H} heads. With value maps {whose} its operator "
         f"needs {needs} of the energy. Read exactly: y = W x + offset to {layer.miss:.1g}."
     )
 

@@ -49,7 +49,7 @@ def short(value: float | None) -> str:
     """Whole numbers whole, others to two digits."""
     if value is not None and float(value).is_integer():
         return str(int(value))
-    return number(None if value is None else float(value), 2)
+    return number(value, 2)
 
 
 def comparison(before, after) -> Table:
