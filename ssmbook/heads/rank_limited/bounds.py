@@ -6,22 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from ssmbook.heads._coordinates import numerical_rank
+from ssmbook.heads._coordinates import frames, sides
 from ssmbook.heads.fixed.exact import pivots
-
-
-def _sides(matrices: np.ndarray):
-    """Columns (p, .) of the matrices (k, p, d) side by side, rows (., d) of them stacked, and their sizes."""
-    k, p, d = matrices.shape
-    columns, sigma, _ = np.linalg.svd(np.moveaxis(matrices, 1, 0).reshape(p, k * d), full_matrices=False)
-    _, tau, rows = np.linalg.svd(matrices.reshape(k * p, d), full_matrices=False)
-    return columns, sigma, rows, tau
-
-
-def frames(matrices: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Orthonormal bases (p, p') and (d, d') of the joint column and row spaces of matrices (k, p, d)."""
-    columns, sigma, rows, tau = _sides(matrices)
-    return columns[:, : numerical_rank(sigma, rtol)], rows[: numerical_rank(tau, rtol)].T
 
 
 def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) -> dict[str, int]:
@@ -32,7 +18,7 @@ def lower_bounds(lags: np.ndarray, matrices: np.ndarray, r: int, rtol: float) ->
     """
     slack = 10 * rtol * np.linalg.norm(lags)
     # The least rank within a Frobenius distance of slack counts the singular values above it.
-    left, sigma, right, tau = _sides(lags)
+    left, sigma, right, tau = sides(lags)
     columns, rows = int((sigma > slack).sum()), int((tau > slack).sum())
     beyond = _beyond_unfoldings(lags, matrices, left[:, :columns], right[:rows], slack)
     largest = int((np.linalg.svd(lags, compute_uv=False) > slack).sum(1).max(initial=0))
@@ -56,9 +42,10 @@ def _beyond_unfoldings(lags, matrices, left, right, slack):
         return 0
     turning = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, left, right))
     bound = m + 1 if turning else 0
-    left, _, right, _ = _sides(matrices)
-    found = _pencil(left[:, :m].T @ matrices @ right[:m].T)
-    if k == m and found is not None and _is_algebra(found[0], found[2]):
+    left, _, right, _ = sides(matrices)
+    core = left[:, :m].T @ matrices @ right[:m].T
+    pencil = _pencil(core)
+    if k == m and pencil is not None and _is_algebra(pencil[0], core):
         bound = max(bound, m + turning)
     if k == m == 2 and not turning and _exact_double_root(lags):
         bound = 3
@@ -106,11 +93,11 @@ def _certain_pairs(E, F, slack) -> int:
 
 
 def _pencil(core):
-    """Two well-conditioned combinations of a core (k, m, m), and the core; None where none is."""
+    """Two well-conditioned combinations of a core (k, m, m); None where none is."""
     rng = np.random.default_rng(0)
     draws = [np.tensordot(rng.standard_normal(len(core)), core, 1) for _ in range(8)]
     draws.sort(key=np.linalg.cond)
-    return (draws[0], draws[1], core) if np.linalg.cond(draws[0]) < 1e6 else None
+    return (draws[0], draws[1]) if np.linalg.cond(draws[0]) < 1e6 else None
 
 
 def _is_algebra(E, core):
@@ -137,25 +124,6 @@ def _exact_double_root(lags):
     return (a * h + d * e - b * g - c * f) ** 2 == 4 * (a * d - b * c) * (e * h - f * g)
 
 
-def rank_one_elements(matrices: np.ndarray, tol: float, rtol: float):
-    """Unit rank-one elements (m, p, d) of a span with a 2 x 2 core, k = 2, and its discriminant, or None."""
-    left, right = frames(matrices, rtol)
-    if (len(matrices), left.shape[1], right.shape[1]) != (2, 2, 2):
-        return None
-    E, F = left.T @ matrices @ right
-    a, c = np.linalg.det(E), np.linalg.det(F)
-    b = np.linalg.det(E + F) - a - c
-    discriminant = float(b * b - 4 * a * c)
-    if discriminant < -tol:
-        return np.zeros((0, *matrices.shape[1:])), discriminant
-    root = np.sqrt(discriminant) if discriminant > tol else 0.0
-    # The line (x : y) with a x^2 + b x y + c y^2 = 0, in the form that does not cancel.
-    half = -(b + np.copysign(root, b)) / 2
-    lines = [(half, a), (c, half)] if root else [(-b, 2 * a) if abs(a) >= abs(c) else (2 * c, -b)]
-    elements = [(x * matrices[0] + y * matrices[1]) / np.hypot(x, y) for x, y in lines]
-    return np.array(elements), discriminant
-
-
 def pencil_modes(matrices: np.ndarray, rtol: float):
     """Modes: values (m,), columns (p, m), rows (m, d) with every element = columns diag rows, or None.
 
@@ -165,7 +133,7 @@ def pencil_modes(matrices: np.ndarray, rtol: float):
     found = _pencil(left.T @ matrices @ right) if left.shape[1] == right.shape[1] > 0 else None
     if found is None:
         return None
-    E, F, _ = found
+    E, F = found
     values, vectors = np.linalg.eig(np.linalg.solve(E, F))
     if np.linalg.cond(vectors) > 1e8:
         return None

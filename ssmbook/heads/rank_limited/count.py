@@ -10,10 +10,10 @@ from scipy.linalg import qr
 
 from ssmbook._checks import check_integer
 from ssmbook._count import Count
-from ssmbook.heads._coordinates import largest_exponent, numerical_rank
+from ssmbook.heads._coordinates import frames, largest_exponent, numerical_rank
 from ssmbook.heads._target import arrays, lag_span, lags_of
 from ssmbook.heads.rank_limited.algebra import algebra_behind, placed_heads
-from ssmbook.heads.rank_limited.bounds import frames, lower_bounds, pencil_modes, rank_one_elements
+from ssmbook.heads.rank_limited.bounds import lower_bounds, pencil_modes
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
 from ssmbook.systems.system import System, system_first
@@ -78,20 +78,14 @@ def rank_limited_head_count(
     lags, matrices, rtol = lag_span(M, rtol)
     lags, behind, size = _near_one(lags, behind)
     close = max(10 * rtol, 1e-12)  # rtol may be 0: rounding is no error
-    # A QR factor has the lags' span and errors in at most pd rows: enough to choose on.
-    n, p, d = lags.shape
-    compact = np.linalg.qr(lags.reshape(n, p * d), mode="r").reshape(-1, p, d)
     lower = max(lower_bounds(lags, matrices, r, rtol).values())
-    found = [_fitted(parts, compact) for parts in _candidates(lags, matrices, r, behind, rtol)]
+    found = [_fitted(parts, lags) for parts in _candidates(lags, matrices, r, behind, rtol)]
     if min(len(f[0]) for f in found if f[2] <= close) > lower:
         exact, parts = _algebra(lags, behind, r)
-        lower, found = max(lower, exact), found + [_fitted(V, compact) for V in parts]
+        lower, found = max(lower, exact), found + [_fitted(V, lags) for V in parts]
     # Fewer heads than the bound may come close, where no best approximation exists; they are not the lags.
-    fair = (f for f in found if f[2] <= close and len(f[0]) >= lower)
-    ranked = sorted(fair, key=lambda f: (len(f[0]), f[2]))
-    # The lags themselves may lose a digit that their factor kept: take the first that keeps ten.
-    fits = (_fitted(f[0], lags) for f in ranked)
-    V, coefficients, error = next((f for f in fits if f[2] <= close), _fitted(ranked[0][0], lags))
+    fair = [f for f in found if f[2] <= close and len(f[0]) >= lower]
+    V, coefficients, error = min(fair, key=lambda f: (len(f[0]), f[2]))
     coefficients = np.ldexp(coefficients, size)
     heads = LagHeads(torch.from_numpy(V).to(M), torch.from_numpy(coefficients).to(M), error)
     return Count(lower, heads.H, f"value maps of rank at most {r}", heads)
@@ -157,9 +151,6 @@ def _candidates(lags, matrices, r, system, rtol):
     left, right = frames(matrices, rtol)
     yield np.einsum("pa,db->abpd", left, right).reshape(-1, *lags.shape[1:])
     yield _split(_pivoted(lags, len(matrices)), r, rtol)
-    found = rank_one_elements(matrices, 1e-9, rtol)
-    if found is not None and len(found[0]):
-        yield np.concatenate([_split(found[0], r, 1e-7), _split(_completion(found[0], matrices), r, rtol)])
     placed = _placed(left, matrices, right)
     if placed is not None:
         yield placed
@@ -176,14 +167,6 @@ def _placed(left, matrices, right):
     E, F = sorted((np.tensordot(w, core, 1) for w in ((1, 0.3), (-0.4, 1))), key=np.linalg.cond)
     heads = placed_heads(E, F) if np.linalg.cond(E) < 1e6 else None
     return None if heads is None else left @ heads @ right.T
-
-
-def _completion(elements, matrices):
-    """Matrices that complete given elements of the span to a basis of it."""
-    flat = matrices.reshape(len(matrices), -1)
-    coordinates = elements.reshape(len(elements), -1) @ flat.T
-    others = np.linalg.svd(coordinates)[2][len(elements) :]
-    return (others @ flat).reshape(-1, *matrices.shape[1:])
 
 
 def _split(matrices, r, rtol):
