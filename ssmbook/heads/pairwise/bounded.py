@@ -9,7 +9,7 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook._count import Count
-from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._coordinates import frames
 from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.pairwise.count import PairwiseHeads, pairwise_head_count
 from ssmbook.systems.system import System, system_first
@@ -108,10 +108,8 @@ def every_input_head_count(
 def _span(M, rtol) -> np.ndarray:
     """A basis (k, p', d') of the lags' span, without outputs that are idle and inputs that are not read."""
     _, E, rtol = lag_span(M, rtol)
-    for axis in (1, 2):
-        used, _ = span_coordinates(np.moveaxis(E, axis, 2).reshape(-1, E.shape[axis]), rtol)
-        E = np.moveaxis(np.moveaxis(E, axis, 2) @ used.T, 2, axis)
-    return E
+    outputs, inputs = frames(E, rtol)
+    return outputs.T @ E @ inputs
 
 
 def _always_onto(E) -> bool:
