@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any
 
 
@@ -87,24 +88,17 @@ class Count:
             return self.settled and self.low == other
         return NotImplemented
 
-    def __lt__(self, other) -> bool:
-        return self._ordered(operator.lt, other)
-
-    def __le__(self, other) -> bool:
-        return self._ordered(operator.le, other)
-
-    def __gt__(self, other) -> bool:
-        return self._ordered(operator.gt, other)
-
-    def __ge__(self, other) -> bool:
-        return self._ordered(operator.ge, other)
-
     def _ordered(self, compare, other) -> bool:
         ends = (other.low, other.high) if isinstance(other, Count) else (other,)
         answers = {bool(compare(mine, theirs)) for mine in (self.low, self.high) for theirs in ends}
         if len(answers) > 1:
             raise ValueError(f"the order is not known: {self} against {other}")
         return answers.pop()
+
+    __lt__ = partialmethod(_ordered, operator.lt)
+    __le__ = partialmethod(_ordered, operator.le)
+    __gt__ = partialmethod(_ordered, operator.gt)
+    __ge__ = partialmethod(_ordered, operator.ge)
 
     def __hash__(self) -> int:
         return hash(self.low) if self.settled else object.__hash__(self)

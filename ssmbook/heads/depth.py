@@ -56,15 +56,8 @@ def residual_stack_operator(alpha: torch.Tensor, V: torch.Tensor) -> FactorizedO
     sizes = check_tensors(alpha=(alpha, "L H n n"), V=(V, "L H p p"), finite=True)
     if alpha.triu(1).any():
         raise ValueError("alpha must be causal, zero above the diagonal; got a non-zero entry with j > i")
-    skip_alpha = torch.eye(sizes["n"], dtype=alpha.dtype, device=alpha.device).unsqueeze(0)
-    skip_V = torch.eye(sizes["p"], dtype=V.dtype, device=V.device).unsqueeze(0)
-    stack_alpha, stack_V = skip_alpha, skip_V
-    for layer_alpha, layer_V in zip(alpha, V, strict=True):
-        stack_alpha = _products(torch.cat([skip_alpha, layer_alpha]), stack_alpha)
-        stack_V = _products(torch.cat([skip_V, layer_V]), stack_V)
-    return FactorizedOperator(stack_alpha, stack_V)
-
-
-def _products(left, right):
-    """Every product left_h @ right_g, the pair (h, g) flattened with g running fastest."""
-    return (left.unsqueeze(1) @ right.unsqueeze(0)).flatten(0, 1)
+    eyes = (torch.eye(sizes[letter], dtype=V.dtype, device=V.device)[None] for letter in "np")
+    stack = skip = FactorizedOperator(*eyes)
+    for layer in zip(alpha, V, strict=True):
+        stack = (skip + FactorizedOperator(*layer)) @ stack
+    return stack

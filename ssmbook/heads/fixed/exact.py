@@ -59,14 +59,13 @@ class ExactCertificate:
     def _recurs(self) -> bool:
         """Whether A satisfies the recurrence's polynomial and enough lags were decided to start it."""
         A, _, _, D = self.system
-        size = len(A)
-        power, powers = _identity(size), []
-        for _ in range(size + 1):
-            powers.append([entry for row in power for entry in row])
-            power = _product(A, power)
+        value = [[Fraction(i == j) for j in range(len(A))] for i in range(len(A))]
+        for c in self.recurrence:  # Horner's scheme
+            value = _product(A, value)
+            for i in range(len(A)):
+                value[i][i] -= c
         skip = any(any(row) for row in D)
-        tail = _combine(self.recurrence, powers[size - 1 :: -1] if size else [], size * size)
-        return self.decided >= size + int(skip) and powers[size] == tail
+        return self.decided >= len(self.recurrence) + int(skip) and not any(map(any, value))
 
     def __str__(self) -> str:
         lines = [f"k = {self.count} over the rationals, n = {self.n}"]
@@ -211,10 +210,6 @@ def from_qq(x) -> Fraction:
 def _product(left, right):
     columns = list(zip(*right, strict=True))
     return [[sum((x * y for x, y in zip(r, c, strict=True)), Fraction(0)) for c in columns] for r in left]
-
-
-def _identity(size):
-    return [[Fraction(int(i == j)) for j in range(size)] for i in range(size)]
 
 
 def _combine(coefficients, vectors, length):
