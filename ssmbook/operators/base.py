@@ -25,7 +25,7 @@ class InteractionOperator(Spectral, ABC):
     ``block_norms`` carry gradients; ranks, spectra and best heads are detached and computed in float64.
 
     A kind must define ``_apply``, ``_scaled`` and ``_mapped``; it overrides ``_row``, ``rows``, ``_column``,
-    ``to_dense``, ``_span_blocks``, ``block_norms`` or ``coefficients`` where its structure makes them
+    ``to_dense``, ``_span_blocks``, ``block_norms`` or ``_coefficients`` where its structure makes them
     cheaper, and ``_plus``, ``_after`` and ``_transposed`` where it survives. Introduced in
     *interaction-operator*.
 
@@ -187,12 +187,15 @@ class InteractionOperator(Spectral, ABC):
         coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as ``apply``.
         Introduced in *interaction-operator*.
         """
-        H = check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})["H"]
+        check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
         check_alike(W=self._standard, V=V)
-        batch = shared_batch(W=self.batch_shape, V=V.shape[:-3])
+        shared_batch(W=self.batch_shape, V=V.shape[:-3])
+        return self._coefficients(V)
+
+    def _coefficients(self, V: torch.Tensor) -> torch.Tensor:
         rows = [torch.einsum("...jpd,...hpd->...hj", row, V) for row in self.rows()]
         if not rows:
-            return torch.zeros(*batch, H, self.n, self.n, dtype=self.dtype, device=self.device)
+            return torch.einsum("...ijpd,...hpd->...hij", self.to_dense(), V)
         return torch.stack(rows, dim=-2)
 
     # Algebra: a kind answers for its own kind; what it does not keep is held as a sum or a composition.
@@ -288,10 +291,11 @@ def check_addable(left, right):
     shared_batch(left=left.batch_shape, right=right.batch_shape)
 
 
-def check_composable(left, right):
+def check_composable(left, right) -> torch.Size:
+    """Return the batch shape of left @ right, or refuse."""
     if (left.n, left.d) != (right.n, right.p):
         raise ValueError(
             f"right must have (n, p) = {(left.n, left.d)}, the (n, d) of left; got {(right.n, right.p)}"
         )
     check_alike(left=left._standard, right=right._standard)
-    shared_batch(left=left.batch_shape, right=right.batch_shape)
+    return shared_batch(left=left.batch_shape, right=right.batch_shape)

@@ -8,7 +8,7 @@ import torch
 
 from ssmbook._checks import check_eps, check_integer, check_rtol
 from ssmbook._count import Count
-from ssmbook.numerics import plain
+from ssmbook.numerics import default_rtol, plain
 from ssmbook.operators.sketch import RowSketch, ScaledRows, capture
 
 # Up to this width the energies are taken in all directions; beyond it, by default, in this many.
@@ -156,7 +156,7 @@ def _assembled(W, sketch: RowSketch, gram: torch.Tensor, captured) -> SpectrumBo
         tails = (parts.flip(-1).cumsum(-1).flip(-1).sqrt() + slack).square()
     missing = energies.shape[-1] < width
     limit = min(width, sketch.rows)
-    return SpectrumBounds(energies, lowest, tails, rounding[..., 0], missing, limit, W._cut(None))
+    return SpectrumBounds(energies, lowest, tails, rounding[..., 0], missing, limit, default_rtol(W.dtype))
 
 
 def _padded(values: torch.Tensor, size: int) -> torch.Tensor:

@@ -77,8 +77,7 @@ class ComposedOperator(InteractionOperator):
 
     def __init__(self, outer: InteractionOperator, inner: InteractionOperator) -> None:
         _check_operators(outer=outer, inner=inner)
-        check_composable(outer, inner)
-        batch = shared_batch(left=outer.batch_shape, right=inner.batch_shape)
+        batch = check_composable(outer, inner)
         super().__init__(outer._standard, batch, outer.n, outer.p, inner.d)
         self.outer, self.inner = outer, inner
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ssmbook._checks import check_alike, check_integer, check_shape, shared_batch
+from ssmbook._checks import check_integer
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.pointwise import PointwiseOperator
 from ssmbook.operators.ranks import leading_row_directions
@@ -66,15 +66,12 @@ class DiagonalOperator(InteractionOperator):
         norms = [torch.linalg.vector_norm(self._values(row), dim=-1) for row in self.channels.rows()]
         return torch.stack(norms, dim=-2) if norms else self._zeros(0, 0)
 
-    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
-        H = check_shape("V", V, "... H d d", {"d": self.d})["H"]
-        check_alike(W=self._standard, V=V)
-        batch = shared_batch(W=self.batch_shape, V=V.shape[:-3])
+    def _coefficients(self, V):
         diagonal = V.diagonal(0, -2, -1)
         rows = [
             torch.einsum("...jc,...hc->...hj", self._values(row), diagonal) for row in self.channels.rows()
         ]
-        return torch.stack(rows, dim=-2) if rows else V.new_zeros(*batch, H, 0, 0)
+        return torch.stack(rows, dim=-2) if rows else super()._coefficients(V)
 
     @property
     def _width(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_shape, check_tensors, shared_batch
+from ssmbook._checks import check_finite, check_tensors, shared_batch
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.dense import DenseOperator
 from ssmbook.operators.ranks import compress
@@ -45,10 +45,7 @@ class FactorizedOperator(InteractionOperator):
     def to_dense(self) -> torch.Tensor:
         return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
 
-    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
-        check_shape("V", V, "... G p d", {"p": self.p, "d": self.d})
-        check_alike(W=self._standard, V=V)
-        shared_batch(W=self.batch_shape, V=V.shape[:-3])
+    def _coefficients(self, V):
         overlap = torch.einsum("...hpd,...gpd->...hg", self.V, V)
         return torch.einsum("...hij,...hg->...gij", self.alpha, overlap)
 

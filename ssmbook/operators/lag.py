@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_alike, check_integer, check_room, check_shape, shared_batch
+from ssmbook._checks import check_integer, check_room, check_shape
 from ssmbook.numerics import toeplitz
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.pointwise import PointwiseOperator
@@ -79,11 +79,10 @@ class LagOperator(InteractionOperator):
         check_room("n", *self.batch_shape, self.n, self.n)
         return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
 
-    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
-        H = check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})["H"]
-        check_alike(W=self._standard, V=V)
-        check_room("n", *shared_batch(W=self.batch_shape, V=V.shape[:-3]), H, self.n, self.n)
-        return toeplitz(torch.einsum("...lpd,...hpd->...hl", self.M, V), self.n)
+    def _coefficients(self, V):
+        products = torch.einsum("...lpd,...hpd->...hl", self.M, V)
+        check_room("n", *products.shape[:-1], self.n, self.n)
+        return toeplitz(products, self.n)
 
     def _span_blocks(self):
         tau = torch.arange(self.L, dtype=torch.float64, device=self.device)

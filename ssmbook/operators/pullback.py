@@ -11,24 +11,20 @@ from ssmbook._checks import check_finite, check_tensors
 _MEANT = "F must map (..., n, d) to (..., n, p), each batch element by itself and alike on each call"
 
 
-def check_callable(F) -> None:
+def _called(F: Callable, x: torch.Tensor) -> torch.Tensor:
+    """F(x), held to the tokens, batch shape, dtype and device of x."""
     if not callable(F):
         raise TypeError(f"F must be callable, (..., n, d) -> (..., n, p); got {type(F).__name__}")
-
-
-def value(F: Callable, x: torch.Tensor) -> torch.Tensor:
-    """Return F(x) without a graph; refuse a result of the wrong kind and one that is not finite."""
-    check_callable(F)
-    with torch.no_grad():
-        y = F(x.clone())
-    check_result(x, y)
+    y = F(x.clone())  # a copy: F may write into its argument
+    check_tensors(x=(x, "... n d"), **{"F(x)": (y, "... n p")}, one_batch=True)
     check_finite("F(x)", y)
     return y
 
 
-def check_result(x: torch.Tensor, y) -> None:
-    """Hold F(x) to the tokens, batch shape, dtype and device of x."""
-    check_tensors(x=(x, "... n d"), **{"F(x)": (y, "... n p")}, one_batch=True)
+def value(F: Callable, x: torch.Tensor) -> torch.Tensor:
+    """Return F(x) without a graph; refuse a result of the wrong kind and one that is not finite."""
+    with torch.no_grad():
+        return _called(F, x)
 
 
 class Pullback:
@@ -39,14 +35,10 @@ class Pullback:
     """
 
     def __init__(self, F: Callable, x: torch.Tensor) -> None:
-        check_callable(F)
         self._leaf = x.detach().requires_grad_()
         with torch.enable_grad():
-            # A copy of the leaf: F may write into its argument.
-            graph = F(self._leaf.clone())
-        check_result(x, graph)
+            graph = _called(F, self._leaf)
         self.y, self._graph = graph.detach(), graph
-        check_finite("F(x)", self.y)
         if not graph.requires_grad and bool((self.y != 0).any()):
             raise ValueError("F(x) must be differentiable in x by autograd; got a result without a gradient")
 

@@ -36,8 +36,8 @@ class RecurrentOperator(InteractionOperator):
         given = {name: (A, pattern), "B": (B, "... n N d"), "C": (C, "... n p N")}
         given |= {} if D is None else {"D": (D, "... n p d")}
         sizes = check_tensors(**given)
-        own = {each: value.dim() - len(letters.split()) + 1 for each, (value, letters) in given.items()}
-        batch = shared_batch(**{each: given[each][0].shape[:dims] for each, dims in own.items()})
+        own = {each: value.shape[: 1 - len(letters.split())] for each, (value, letters) in given.items()}
+        batch = shared_batch(**own)
         super().__init__(A, batch, sizes["n"], sizes["p"], sizes["d"])
         self.A, self.B, self.C, self.D, self.N = A, B, C, D, sizes["N"]
 

@@ -84,7 +84,7 @@ class Spectral:
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
         """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``."""
-        rtol = self._cut(rtol)
+        rtol = tolerance(rtol, self.dtype)
         return rank_report(self.spectrum(joint), rtol)
 
     def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | torch.Tensor:
@@ -143,12 +143,10 @@ class Spectral:
         >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
         (0.4706, 0.0)
         """
-        if H is not None:
-            H = check_integer("H", H, low=0)
         curve = tail_energies(self._weighted(time_covariance, channel_covariance).spectrum())
         if H is None:
             return curve
-        return plain(curve[..., H] if H < curve.shape[-1] else torch.zeros_like(curve[..., 0]))
+        return plain(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
 
     def epsilon_heads(
         self,
@@ -210,7 +208,7 @@ class Spectral:
         1
         """
         check_wide("W", self)
-        rtol = self._cut(rtol)
+        rtol = tolerance(rtol, self.dtype)
         spectra = [torch.linalg.svdvals(block) for block in self._cuts()]
         largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
         if not largest:
@@ -278,12 +276,9 @@ class Spectral:
         channel = torch.eye(self.d, **like) if channel is None else channel
         return self @ self._made_of["heads"](time[None], channel[None])
 
-    def _cut(self, rtol: float | None) -> float:
-        return tolerance(rtol, self.dtype)
-
     def _blocks_rank(self, rows: torch.Tensor, rtol: float | None):
         check_wide("W", self)
-        rtol = self._cut(rtol)
+        rtol = tolerance(rtol, self.dtype)
         empty = torch.zeros_like(rows[..., :0, :], dtype=torch.float64)
         return numerical_rank(torch.linalg.svdvals(compress([rows], empty)), rtol)
 
@@ -304,7 +299,7 @@ def operator_span(W: Spectral, rtol: float | None = None) -> torch.Tensor:
     if not isinstance(W, Spectral):
         raise TypeError(f"W must be an InteractionOperator; got {type(W).__name__}")
     matrix = _joined(W._reduced())
-    k = numerical_rank(torch.linalg.svdvals(matrix), W._cut(rtol))
+    k = numerical_rank(torch.linalg.svdvals(matrix), tolerance(rtol, W.dtype))
     return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
 
 
