@@ -363,7 +363,7 @@ def test_the_widest_margin_rests_on_the_rows_nearest_to_it():
 
 
 def test_a_program_that_fails_leaves_the_shapes(monkeypatch):
-    monkeypatch.setattr(lp, "_solved", lambda *program, **rest: SimpleNamespace(status=4))
+    monkeypatch.setattr("scipy.optimize.linprog", lambda *program, **rest: SimpleNamespace(status=4))
     u, weights, _ = lp.widest_margin(np.eye(5, 3))
     assert u.tolist() == [0] * 3 and weights.tolist() == [0] * 5
 

@@ -45,9 +45,7 @@ def heads_from_ssm(
     exact = system.double()
     M = exact.lags(n)
     k = decide(span, rtol).rank
-    if H is not None:
-        H = check_integer("H", H, low=0, high=k)
-    if H is not None and H < k:
+    if H is not None and check_integer("H", H, low=0, high=k) < k:
         best = LagOperator(M).best_heads(H)
         return FactorizedOperator(best.alpha.to(system.dtype), best.V.to(system.dtype))
     basis = leading_row_directions(span.rows, k)

@@ -26,7 +26,7 @@ def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = Non
     """
     import sympy
 
-    *system, skip = (rational_matrix(rows, shape) for rows, shape in _shaped(A, B, C, D))
+    *system, skip = _matrices(A, B, C, D)
     factors = _factors(system[0])
     steep = [factor for factor, _ in factors if factor.degree() > 2]
     if steep:
@@ -57,7 +57,7 @@ def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = N
     from sympy import QQ
     from sympy.polys.matrices import DomainMatrix
 
-    a, b, c, skip = (rational_matrix(rows, shape) for rows, shape in _shaped(A, B, C, D))
+    a, b, c, skip = _matrices(A, B, C, D)
     rows, skipped = [], not any(skip.to_list_flat())
     for factor, multiplicity in _factors(a):
         state = _projected(factor, multiplicity, a, b)
@@ -73,11 +73,12 @@ def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = N
     return Count(count, count, "exact modal residues", evidence)
 
 
-def _shaped(A, B, C, D):
-    """The four matrices as fractions with their shapes, which empty rows alone do not tell."""
+def _matrices(A, B, C, D):
+    """The four matrices over the rationals, of shapes that empty rows alone do not tell."""
     a, b, c, d = rational_system(A, B, C, D)
     size, columns = len(a), len(d[0]) if d else len(b[0]) if b else 0
-    return zip((a, b, c, d), ((size, size), (size, columns), (len(c), size), (len(c), columns)), strict=True)
+    shapes = (size, size), (size, columns), (len(c), size), (len(c), columns)
+    return map(rational_matrix, (a, b, c, d), shapes)
 
 
 def _factors(a):

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
+from ssmbook._checks import check_alike, check_finite, check_flags, check_integer, check_like, check_shape
 from ssmbook._count import Count
 from ssmbook.heads._coordinates import numerical_rank
 from ssmbook.heads._target import lag_span, lags_of
@@ -97,13 +97,11 @@ def _generic_rank(basis, X, rtol):
 def _exact_ranks(lags, draws, generator):
     """Ranks over Q of the lags, and of the lags applied to random integer vectors."""
     n, p, d = lags.shape
-    exact = [[Fraction(v) for v in row] for row in lags.reshape(n, p * d).tolist()]
-    k = rational_matrix(exact, (n, p * d)).rank()
+    exact = np.frompyfunc(Fraction, 1, 1)(lags)
+    k = rational_matrix(exact.reshape(n, p * d).tolist(), (n, p * d)).rank()
     count = 0
     for x in torch.randint(-999, 1000, (draws, d), generator=generator).tolist():
-        images = [[sum((row[a * d + b] * x[b] for b in range(d)), Fraction(0)) for a in range(p)]
-                  for row in exact]  # fmt: skip
-        count = max(count, rational_matrix(images, (n, p)).rank())
+        count = max(count, rational_matrix((exact @ x).tolist(), (n, p)).rank())
     return k, count
 
 
@@ -155,8 +153,7 @@ class PairwiseHeads:
     def _length(self, x):
         n = check_shape("x", x, "... n d", {"d": self.V.shape[-1]})["n"]
         check_finite("x", x)
-        if x.dtype != self.V.dtype:
-            raise TypeError(f"x must have the dtype of the heads, {self.V.dtype}; got {x.dtype}")
+        check_alike(**{"the heads": self.V, "x": x})
         if n > self.M.shape[0]:
             raise ValueError(
                 f"x must have at most as many tokens as there are lags, {self.M.shape[0]}; got {n}"

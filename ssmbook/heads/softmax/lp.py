@@ -8,6 +8,7 @@ lambda z = 0.
 from __future__ import annotations
 
 import numpy as np
+import scipy  # its optimizers, slow to load, load at the first program: most counts never ask for them
 
 # HiGHS' tightest feasibility tolerances: margins of 1e-7 are common, its defaults are as coarse as that.
 _HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -57,17 +58,10 @@ def _margin_program(Z):
     bounds = [(-1, 1)] * k + [(None, 1)]
     for options in (_HIGHS, {}):
         # A numerically hard program may defeat the tight tolerances; what it returns is verified anyway.
-        result = _solved(objective, constraints, np.zeros(m), bounds=bounds, options=options)
+        result = scipy.optimize.linprog(objective, constraints, np.zeros(m), bounds=bounds, options=options)
         if result.status == 0:
             return result
     return None
-
-
-def _solved(*program, **rest):
-    """What HiGHS answers; scipy's optimizers are slow to load, and most counts never ask for them."""
-    from scipy.optimize import linprog
-
-    return linprog(*program, method="highs", **rest)
 
 
 def balanced(Z: np.ndarray) -> np.ndarray:
@@ -102,7 +96,7 @@ def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None
         )
         objective = np.append(np.zeros(size), -1.0)
         right = np.append(np.zeros(k), 1.0)
-        result = _solved(objective, A_eq=equalities, b_eq=right, options=_HIGHS)
+        result = scipy.optimize.linprog(objective, A_eq=equalities, b_eq=right, options=_HIGHS)
         if result.status == 0 and result.x[-1] > 0:
             weights = np.zeros(m)
             weights[subset] = result.x[:-1] + result.x[-1]
