@@ -39,7 +39,7 @@ class InteractionOperator(Spectral, ABC):
     def __init__(self, standard: torch.Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
         self._standard = standard
         self.batch_shape = torch.Size(check_sequence("batch_shape", batch_shape, "ints"))
-        self.n, self.p, self.d = n, p, d
+        self.n, self.p, self.d, self._width = n, p, d, p * d
 
     @property
     def dtype(self) -> torch.dtype:

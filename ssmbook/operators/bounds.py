@@ -71,11 +71,10 @@ class SpectrumBounds:
 
     def _ranks(self, rtol):
         low, high = self._floors()
-        none = torch.zeros_like(self.rounding)[..., None]
         # What is not certainly below σ_1 may be in it.
-        largest = 1 - torch.cat([low, none], dim=-1)[..., 1:2]
+        largest = 1 - _padded(low, 2)[..., 1:2]
         certain = (self.lowest > rtol**2 * largest).sum(-1)
-        threshold = rtol**2 * torch.cat([self.lowest, none], dim=-1)[..., :1]
+        threshold = rtol**2 * _padded(self.lowest, 1)[..., :1]
         # One by one: σ_k² ≤ λ_k + what Q misses, for as many k as Q has columns.
         ceiling = self.energies + (high[..., -1:] if self.missing else 0.0) + self.rounding[..., None]
         above = (ceiling > threshold).sum(-1)
@@ -92,9 +91,8 @@ class SpectrumBounds:
 
     def _floors(self):
         """Bounds on floor(H) for H = 0 … r, each (..., r + 1)."""
-        none = torch.zeros_like(self.rounding)[..., None]
-        below = torch.cat([self.energies, none], dim=-1).flip(-1).cumsum(-1).flip(-1)
-        above = 1 - torch.cat([none, self.energies], dim=-1).cumsum(-1)
+        below = torch.nn.functional.pad(self.energies, (0, 1)).flip(-1).cumsum(-1).flip(-1)
+        above = 1 - torch.nn.functional.pad(self.energies, (1, 0)).cumsum(-1)
         slack = self.rounding[..., None] * below.shape[-1]
         above = torch.where(self.rounding[..., None] > 0, above + slack, 0.0)
         return (below - slack).clamp(0, 1), above.clamp(0, 1)
@@ -160,4 +158,5 @@ def _assembled(W, sketch: RowSketch, gram: torch.Tensor, captured) -> SpectrumBo
 
 
 def _padded(values: torch.Tensor, size: int) -> torch.Tensor:
-    return torch.nn.functional.pad(values, (0, size - values.shape[-1]))
+    """Values (..., m) with zeros behind them, at least ``size`` in all."""
+    return torch.nn.functional.pad(values, (0, max(0, size - values.shape[-1])))

@@ -119,7 +119,7 @@ class TransposedOperator(InteractionOperator):
     def __init__(self, operand: InteractionOperator) -> None:
         _check_operators(operand=operand)
         super().__init__(operand._standard, operand.batch_shape, operand.n, operand.d, operand.p)
-        self.operand = operand
+        self.operand, self._rows_line_up = operand, operand._rows_line_up
 
     def _apply(self, x):
         batch = torch.broadcast_shapes(self.batch_shape, x.shape[:-2])
@@ -144,10 +144,6 @@ class TransposedOperator(InteractionOperator):
     def _span_blocks(self):
         for block in self.operand._span_blocks():
             yield self.operand._as_blocks(block).mT.flatten(-2)
-
-    @property
-    def _rows_line_up(self):
-        return self.operand._rows_line_up
 
     def _scaled(self, factor):
         return TransposedOperator(self.operand._scaled(factor))

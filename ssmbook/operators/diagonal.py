@@ -37,7 +37,7 @@ class DiagonalOperator(InteractionOperator):
             )
         *batch, d = channels.batch_shape
         super().__init__(channels._standard, batch, channels.n, d, d)
-        self.channels = channels
+        self.channels, self._width = channels, d
 
     def _apply(self, x):
         return self.channels._apply(x.mT[..., None])[..., 0].mT
@@ -72,10 +72,6 @@ class DiagonalOperator(InteractionOperator):
             torch.einsum("...jc,...hc->...hj", self._values(row), diagonal) for row in self.channels.rows()
         ]
         return torch.stack(rows, dim=-2) if rows else super()._coefficients(V)
-
-    @property
-    def _width(self):
-        return self.d
 
     def _as_blocks(self, rows):
         return torch.diag_embed(rows)

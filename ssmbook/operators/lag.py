@@ -32,8 +32,7 @@ class LagOperator(InteractionOperator):
 
     def __init__(self, M: torch.Tensor, n: int | None = None) -> None:
         sizes = check_shape("M", M, "... L p d")
-        n = sizes["L"] if n is None else n
-        n = check_integer("n", n, low=0)
+        n = sizes["L"] if n is None else check_integer("n", n, low=0)
         if n < sizes["L"]:
             raise ValueError(
                 f"n must be at least L = {sizes['L']}, the number of lag operators in M; got {n} "

@@ -46,9 +46,9 @@ def tail_energies(spectrum: torch.Tensor) -> torch.Tensor:
 
     Each tail is summed from its small end; a zero spectrum has tails 0.
     """
-    none = torch.zeros_like(spectrum.sum(-1, keepdim=True))
-    largest = torch.cat([spectrum, none], dim=-1)[..., :1]
-    energy = torch.cat([spectrum / torch.where(largest > 0, largest, 1.0), none], dim=-1).square()
+    spectrum = torch.nn.functional.pad(spectrum, (0, 1))
+    largest = spectrum[..., :1]
+    energy = (spectrum / torch.where(largest > 0, largest, 1.0)).square()
     tails = energy.flip(-1).cumsum(-1).flip(-1)
     return tails / torch.where(largest > 0, tails[..., :1], 1.0)
 

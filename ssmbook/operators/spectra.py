@@ -10,7 +10,7 @@ import torch
 from ssmbook._checks import check_eps, check_finite, check_flags, check_integer, check_shape, check_wide
 from ssmbook.numerics import RankReport, numerical_rank, plain, rank_report, tolerance
 from ssmbook.operators.bounds import SpectrumBounds, spectrum_bounds
-from ssmbook.operators.ranks import compress, leading_row_directions, tail_energies
+from ssmbook.operators.ranks import compress, leading_row_directions, tail_energies, triangle
 
 if TYPE_CHECKING:
     from ssmbook.operators.factorized import FactorizedOperator
@@ -30,10 +30,6 @@ class Spectral:
 
     # The kinds that operators are made into, entered by the files that define them.
     _made_of: ClassVar[dict[str, type]] = {}
-
-    @property
-    def _width(self) -> int:
-        return self.p * self.d
 
     def _as_blocks(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the blocks (..., p, d) of coordinates (..., width); orthonormal rows stay orthonormal."""
@@ -305,8 +301,7 @@ def operator_span(W: Spectral, rtol: float | None = None) -> torch.Tensor:
 
 def _joined(matrix: torch.Tensor) -> torch.Tensor:
     """One small matrix with the rows of a whole batch of them."""
-    width = matrix.shape[-1]
-    return compress([matrix.reshape(-1, width)], matrix.new_zeros(0, width))
+    return triangle(matrix.flatten(0, -2))
 
 
 def covariance_root(name: str, covariance, size: int, device):
