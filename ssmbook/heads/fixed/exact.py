@@ -50,8 +50,9 @@ class ExactCertificate:
         square = [[lags[tau][entry] for entry in self.minor] for tau in self.basis_lags]
         independent = self.determinant != 0 and _determinant(square) == self.determinant
         related = all(
-            lags[tau] == _combine(coefficients, [lags[b] for b in self.basis_lags], len(lags[tau]))
+            value == sum(c * lags[b][entry] for c, b in zip(coefficients, self.basis_lags, strict=True))
             for tau, coefficients in self.relations.items()
+            for entry, value in enumerate(lags[tau])
         )
         complete = self.decided == self.n or (self.decided < self.n and self._recurs())
         return covered and independent and related and complete
@@ -135,8 +136,8 @@ def rational_system(A, B, C, D) -> tuple[Rows, Rows, Rows, Rows]:
     e = tuple((Fraction(0),) * d for _ in range(p)) if D is None else _rational("D", D)
     for name, rows, shape in (("A", a, (N, N)), ("B", b, (N, d)), ("C", c, (p, N)), ("D", e, (p, d))):
         if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
-            got = (len(rows), sorted({len(row) for row in rows}))
-            raise ValueError(f"{name} must have shape {shape}; got {got[0]} rows of lengths {got[1]}")
+            lengths = sorted({len(row) for row in rows})
+            raise ValueError(f"{name} must have shape {shape}; got {len(rows)} rows of lengths {lengths}")
     return a, b, c, e
 
 
@@ -210,13 +211,6 @@ def from_qq(x) -> Fraction:
 def _product(left, right):
     columns = list(zip(*right, strict=True))
     return [[sum((x * y for x, y in zip(r, c, strict=True)), Fraction(0)) for c in columns] for r in left]
-
-
-def _combine(coefficients, vectors, length):
-    total = [Fraction(0)] * length
-    for c, vector in zip(coefficients, vectors, strict=True):
-        total = [t + c * v for t, v in zip(total, vector, strict=True)]
-    return total
 
 
 def _determinant(rows) -> Fraction:

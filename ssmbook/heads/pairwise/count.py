@@ -106,7 +106,7 @@ def _exact_ranks(lags, draws, generator):
 
 
 class PairwiseHeads:
-    """Value maps V (H, p, d) with the least-norm coefficients that make M_tau x_j of V_1 x_j … V_H x_j.
+    """H value maps V (H, p, d), with the least-norm coefficients that make M_tau x_j of V_1 x_j … V_H x_j.
 
     alpha^h_ij = f_h(x_j, i - j) = [G(x_j)^+ M_{i-j} x_j]_h, G(x) the (p, H) matrix with columns V_h x; 0
     where x_j = 0. It depends on the key token and the lag alone, and is homogeneous of degree 0 in x_j.
@@ -120,12 +120,7 @@ class PairwiseHeads:
     """
 
     def __init__(self, M: torch.Tensor, V: torch.Tensor, bound: float = float("inf")):
-        self.M, self.V, self.bound = M, V, bound
-
-    @property
-    def H(self) -> int:
-        """Number of heads."""
-        return self.V.shape[0]
+        self.M, self.V, self.H, self.bound = M, V, V.shape[0], bound
 
     def coefficients(self, x: torch.Tensor) -> torch.Tensor:
         """Return alpha (..., H, n, n), zero above the diagonal, of x (..., n, d), n at most that of M."""

@@ -70,7 +70,6 @@ def _decides(test, M, N) -> bool:
 def _by_eigenvalues(test, lags):
     """The count where the poles decide, with the spectrum of the first lags."""
     spectrum = torch.linalg.svdvals(lags.detach().double().flatten(1))
-    found = {"margin": float("nan"), "exact": False, "reason": test.reason}
-    certificate = SoftmaxCertificate("eigenvalue", test.k, spectrum=spectrum, residual=0.0, **found)
+    certificate = SoftmaxCertificate("eigenvalue", test.k, float("nan"), False, test.reason, spectrum, 0.0)
     count = test.k + (test.verdict == "k+1")
     return Count(count, count, "eigenvalue", certificate)
