@@ -37,9 +37,6 @@ class DenseOperator(InteractionOperator):
     def to_dense(self) -> torch.Tensor:
         return self.W
 
-    def block_norms(self) -> torch.Tensor:
-        return torch.linalg.matrix_norm(self.W)
-
     def _span_blocks(self):
         yield self.W.reshape(*self.batch_shape, self.n * self.n, self.p * self.d)
 

@@ -23,7 +23,7 @@ class SumOperator(InteractionOperator):
     """
 
     def __init__(self, *terms: InteractionOperator) -> None:
-        _check_operators(**{f"term {t}": term for t, term in enumerate(terms)})
+        check_operators(**{f"term {t}": term for t, term in enumerate(terms)})
         if not terms:
             raise ValueError("terms must hold at least one operator; got none")
         first, *others = terms
@@ -76,7 +76,7 @@ class ComposedOperator(InteractionOperator):
     """
 
     def __init__(self, outer: InteractionOperator, inner: InteractionOperator) -> None:
-        _check_operators(outer=outer, inner=inner)
+        check_operators(outer=outer, inner=inner)
         batch = check_composable(outer, inner)
         super().__init__(outer._standard, batch, outer.n, outer.p, inner.d)
         self.outer, self.inner = outer, inner
@@ -117,7 +117,7 @@ class TransposedOperator(InteractionOperator):
     """
 
     def __init__(self, operand: InteractionOperator) -> None:
-        _check_operators(operand=operand)
+        check_operators(operand=operand)
         super().__init__(operand._standard, operand.batch_shape, operand.n, operand.d, operand.p)
         self.operand, self._rows_line_up = operand, operand._rows_line_up
 
@@ -155,7 +155,7 @@ class TransposedOperator(InteractionOperator):
         return self.operand
 
 
-def _check_operators(**operators) -> None:
+def check_operators(**operators) -> None:
     for name, W in operators.items():
         if not isinstance(W, InteractionOperator):
             raise TypeError(f"{name} must be an InteractionOperator; got {type(W).__name__}")

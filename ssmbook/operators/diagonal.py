@@ -8,6 +8,7 @@ import torch
 
 from ssmbook._checks import check_integer
 from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.derived import check_operators
 from ssmbook.operators.pointwise import PointwiseOperator
 from ssmbook.operators.ranks import leading_row_directions
 
@@ -28,8 +29,7 @@ class DiagonalOperator(InteractionOperator):
     """
 
     def __init__(self, channels: InteractionOperator) -> None:
-        if not isinstance(channels, InteractionOperator):
-            raise TypeError(f"channels must be an InteractionOperator; got {type(channels).__name__}")
+        check_operators(channels=channels)
         if (channels.p, channels.d) != (1, 1) or not channels.batch_shape:
             raise ValueError(
                 f"channels must have p = d = 1 and batch shape (..., d); got p = {channels.p}, "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_rtol, check_shape, check_tensors
+from ssmbook._checks import check_finite, check_integer, check_rtol, check_tensors
 from ssmbook.operators.dense import DenseOperator
 from ssmbook.operators.pullback import check_stackable, separate_pullback, value
 from ssmbook.operators.quadrature import RayIntegral, relative_noise
@@ -39,8 +39,7 @@ def path_operator(
     >>> [[round(size, 6) for size in row] for row in W.block_norms().tolist()]
     [[1.0, 0.0], [0.0, 2.0]]
     """
-    check_shape("x", x, "... n d")
-    check_finite("x", x)
+    check_tensors(x=(x, "... n d"), finite=True)
     points = check_integer("points", points, low=1)
     max_points = check_integer("max_points", max_points, low=points)
     y = value(F, x)
@@ -97,8 +96,7 @@ def jacobian_operator(F: Callable, x: torch.Tensor) -> DenseOperator:
     >>> jacobian_operator(torch.square, x).block_norms().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    check_shape("x", x, "... n d")
-    check_finite("x", x)
+    check_tensors(x=(x, "... n d"), finite=True)
     pull = separate_pullback(F, x)
     rows = [pull.row(i) for i in range(x.shape[-2])]
     empty = x.new_zeros(*x.shape[:-1], x.shape[-2], pull.y.shape[-1], x.shape[-1])

@@ -80,10 +80,8 @@ class RecurrentOperator(InteractionOperator):
 
     def _span_blocks(self):
         # The parameters are the operator: products taken in float64 add no rounding of their own to its span.
-        if self.dtype == torch.float64:
-            yield from super()._span_blocks()
-        else:
-            yield from self.to(torch.float64)._span_blocks()
+        for row in self.to(torch.float64).rows():
+            yield row.flatten(-2)
 
     def _cuts(self):
         # The past leaves K in the states and the future reads O from them: the block of a cut is O Kᵀ, and
