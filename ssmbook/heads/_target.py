@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from ssmbook._checks import check_finite, check_shape, check_values, check_wide
+from ssmbook._checks import check_tensors, check_values, check_wide
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, check_system
@@ -18,8 +18,7 @@ def lags_of(system: System | Tensor, n: int | None = None) -> Tensor:
     `System.lags`; ``ValueError`` for the shape of M and for entries that are not finite.
     """
     if isinstance(system, Tensor) and not isinstance(n, Tensor):
-        check_shape("M", system, "n p d")
-        check_finite("M", system)
+        check_tensors(M=(system, "n p d"), finite=True)
         check_wide("M", system)
         if n is not None:
             raise TypeError(f"n must be left out beside lag operators M (n, p, d); got {n}")

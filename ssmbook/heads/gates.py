@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_integer, check_tensors
 
 
 def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,8 +22,7 @@ def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torc
     [0.25, 0.0625]
     """
     n = check_integer("n", n, low=0)
-    check_shape("lam", lam, "d")
-    check_finite("lam", lam)
+    check_tensors(lam=(lam, "d"), finite=True)
     if not lam.all():
         raise ValueError("lam must have no zero entry (an input gate undoes the output gate); got a zero")
     power = torch.arange(n, device=lam.device).unsqueeze(1)

@@ -46,13 +46,12 @@ def heads_from_ssm(
     M = exact.lags(n)
     k = decide(span, rtol).rank
     if H is not None and check_integer("H", H, low=0, high=k) < k:
-        best = LagOperator(M).best_heads(H)
-        return FactorizedOperator(best.alpha.to(system.dtype), best.V.to(system.dtype))
+        return LagOperator(M).best_heads(H).to(system.dtype)
     basis = leading_row_directions(span.rows, k)
     c = (M / scale).flatten(1) @ basis.mT
     V = basis.reshape(k, *scale.shape) * scale
     _refuse_inexact(exact, c, V)
-    return FactorizedOperator(toeplitz(c.mT).to(system.dtype), V.to(system.dtype))
+    return FactorizedOperator(toeplitz(c.mT), V).to(system.dtype)
 
 
 def _refuse_inexact(system, c, V):

@@ -8,12 +8,11 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_flags, check_integer, check_like, check_shape
+from ssmbook._checks import check_alike, check_flags, check_integer, check_like, check_tensors
 from ssmbook._count import Count
-from ssmbook.heads._coordinates import numerical_rank
 from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.fixed.exact import rational_matrix
-from ssmbook.numerics import toeplitz
+from ssmbook.numerics import numerical_rank, toeplitz
 from ssmbook.systems.system import System, system_first
 
 
@@ -78,20 +77,12 @@ def pairwise_head_count(
     else:
         k = len(basis)
         X = torch.randn(draws, d, generator=generator, dtype=torch.float64).numpy()
-        count, spectrum = _generic_rank(basis, X, max(rtol, min(10 * rtol, 0.1)))
+        sigma = torch.from_numpy(np.linalg.svd(np.moveaxis(basis @ X.T, 2, 0), compute_uv=False))
+        ranks = numerical_rank(sigma, max(rtol, min(10 * rtol, 0.1)))
+        count, best = (int(found) for found in ranks.max(0))
+        spectrum = sigma[best] / sigma[best, :1].clamp_min(torch.finfo(torch.float64).tiny)
     evidence = PairwiseCertificate(-(-k // d) if d else 0, min(k, p), k, exact, spectrum)
     return Count(count, count, "rational rank" if exact else "rank at random tokens", evidence)
-
-
-def _generic_rank(basis, X, rtol):
-    """The largest rank of {E x : E in basis} over the draws x, with its relative spectrum."""
-    best, spectrum = 0, np.zeros(0)
-    for x in X:
-        sigma = np.linalg.svd(basis @ x, compute_uv=False) if basis.size else np.zeros(0)
-        rank = numerical_rank(sigma, rtol)
-        if rank >= best:
-            best, spectrum = rank, sigma / sigma.max(initial=np.finfo(float).tiny)
-    return best, torch.from_numpy(spectrum)
 
 
 def _exact_ranks(lags, draws, generator):
@@ -146,8 +137,7 @@ class PairwiseHeads:
         return torch.einsum("ijpd,...jd->...ip", W, x)
 
     def _length(self, x):
-        n = check_shape("x", x, "... n d", {"d": self.V.shape[-1]})["n"]
-        check_finite("x", x)
+        n = check_tensors({"d": self.V.shape[-1]}, finite=True, x=(x, "... n d"))["n"]
         check_alike(**{"the heads": self.V, "x": x})
         if n > self.M.shape[0]:
             raise ValueError(

@@ -80,11 +80,8 @@ def positive_weights(points: Sequence[Sequence[Fraction]]) -> list[Fraction] | N
     """
     program = _PhaseOne(len(points[0]))
     for point in points:
-        if not program.infeasible:
-            break
         program.add(point)
-    found = None if program.infeasible else program.weights()
-    return found and found + [Fraction(0)] * (len(points) - len(found))
+    return None if program.infeasible else program.weights()
 
 
 class _PhaseOne:

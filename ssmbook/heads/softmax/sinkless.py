@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ssmbook._checks import check_alike, check_finite, check_shape
+from ssmbook._checks import check_alike, check_shape, check_tensors
 from ssmbook._count import Count
 from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._target import lags_of
@@ -205,8 +205,7 @@ def _blocks(system, n):
         return toeplitz(M.detach(), dim=-3)
     if n is not None:
         raise TypeError(f"n must be left out beside blocks W (n, n, p, d); got {n}")
-    size = check_shape("W", system, "n n p d")["n"]
-    check_finite("W", system)
+    size = check_tensors(W=(system, "n n p d"), finite=True)["n"]
     if size == 0:
         raise ValueError("W must have n >= 1; got n = 0")
     if system[~_visible(size, system.device)].any():
