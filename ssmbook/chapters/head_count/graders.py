@@ -8,6 +8,7 @@ from ssmbook.chapters._graded import f64, rank, seeded
 from ssmbook.exercises import close, grader
 from ssmbook.experiments.learning_heads import population_error
 from ssmbook.heads import head_floor
+from ssmbook.numerics import toeplitz
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
 
@@ -58,8 +59,7 @@ def _shortfall(answer, M, H):
         if tuple(given.shape) != shape:
             return f"{name} must have shape {shape} for H = {H}; got {tuple(given.shape)}"
     c, V = c.double(), V.double()
-    lag = (torch.arange(n)[:, None] - torch.arange(n)).clamp(min=0)
-    error, floor = population_error(c[:, lag].tril(), V, M), head_floor(M)[H]
+    error, floor = population_error(toeplitz(c), V, M), head_floor(M)[H]
     if not close(error, floor, "more", atol=1e-12):
         return None
     missed = f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible"
@@ -85,21 +85,15 @@ def best_heads_cases():
         yield from ((M, H) for H in (1, 2, min(n, p * d), 0))
 
 
-def _cut(W, rows, columns):
-    return W[rows, columns].transpose(1, 2).flatten(2).flatten(0, 1)
+def _matrix(W, mixed=False):
+    """The blocks (i, j, p, d) in the order (i, p), (j, d), or ``mixed`` up."""
+    i, j, p, d = W.shape
+    return (W if mixed else W.transpose(1, 2)).reshape(i * p, j * d)
 
 
-def _two_ranks(W, past=1, cuts=range):
-    n = len(W)
-    states = max((rank(_cut(W, slice(m, None), slice(0, m + past))) for m in cuts(n)), default=0)
+def _two_ranks(W, past=1, cuts=range, mixed=False):
+    states = max((rank(_matrix(W[m:, : m + past], mixed)) for m in cuts(len(W))), default=0)
     return states, rank(W.flatten(2).flatten(0, 1))
-
-
-def _without_transpose(W):
-    n = len(W)
-    blocks = [W[m:, : m + 1] for m in range(n)]
-    states = max(rank(b.reshape(b.shape[0] * b.shape[2], b.shape[1] * b.shape[3])) for b in blocks)
-    return states, _two_ranks(W)[1]
 
 
 def _tables():
@@ -122,7 +116,7 @@ def _tables():
     hint="the pair (states, heads) is not right",
     mistakes={
         "your cut mixes rows and columns: bring (i, j, p, d) into the order (i, p, j, d) first": (
-            _without_transpose
+            partial(_two_ranks, mixed=True)
         ),
         "your past ends before the cut: without a skip token m reaches output m through the state too": (
             partial(_two_ranks, past=0)
@@ -134,7 +128,7 @@ def _tables():
             lambda W: _two_ranks(W)[::-1]
         ),
         "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "
-        "outputs from m on": lambda W: (rank(W.transpose(1, 2).flatten(2).flatten(0, 1)), _two_ranks(W)[1]),
+        "outputs from m on": lambda W: (rank(_matrix(W)), _two_ranks(W)[1]),
     },
     formula="States: the largest rank of W[m:, :m + 1] as a matrix with rows (i, p) and columns (j, d). "
     "Heads: the rank of W as a matrix with rows (i, j) and columns (p, d)",

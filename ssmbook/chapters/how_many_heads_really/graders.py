@@ -7,11 +7,7 @@ import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
 from ssmbook.exercises import grader
-
-
-def _rotation_lags(theta, n):
-    turn = theta * torch.arange(n, dtype=f64)
-    return torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()], dim=1).reshape(n, 2, 2)
+from ssmbook.systems import rotation
 
 
 def _rotation_hint(answer, theta, n):
@@ -23,7 +19,8 @@ def _rotation_hint(answer, theta, n):
         return f"{where}, a coefficient is not positive: no finite logit gives it"
     if not (alpha.sum(1) < 1).all():
         return f"{where}, the coefficients of a head sum to 1 or more: nothing is left for the sink"
-    error = float((torch.einsum("hn,hpd->npd", alpha, V) - _rotation_lags(theta, n)).abs().max())
+    lags = rotation(theta * torch.arange(n, dtype=f64))
+    error = float((torch.einsum("hn,hpd->npd", alpha, V) - lags).abs().max())
     if not error < 1e-8:
         return f"{where}, the heads miss a lag operator by {error:.1e}"
     return None if len(V) == H else f"{where}, {H} heads suffice; got {len(V)}"

@@ -7,6 +7,7 @@ import torch
 from ssmbook.chapters._graded import rank, seeded
 from ssmbook.exercises import grader
 from ssmbook.experiments.learning_heads import population_error
+from ssmbook.numerics import toeplitz
 
 
 def _best_count(floor, n, p, d, m, noise, misfit=1.0, less=lambda H: H, table=None):
@@ -53,15 +54,10 @@ def _descended(alpha, V, M, rate):
     return tuple(part.detach() - rate * slope for part, slope in zip((alpha, V), slopes, strict=True))
 
 
-def _teacher(M, flip=False):
-    lag = torch.arange(len(M))[:, None] - torch.arange(len(M))
-    W = M[lag.clamp(min=0)] * (lag >= 0)[:, :, None, None]
-    return W.transpose(0, 1) if flip else W
-
-
 def _step(alpha, V, M, rate, *, twice=2.0, share=True, causal=False, alone=False, in_turn=False, flip=False):
     """One step by hand, or one of the steps that are taken for it."""
-    W = _teacher(M, flip)
+    W = toeplitz(M, dim=-3)
+    W = W.transpose(0, 1) if flip else W
 
     def slopes(alpha):
         made = alpha[:, :, :, None, None] * V[:, None, None]

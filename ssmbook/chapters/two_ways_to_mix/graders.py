@@ -80,12 +80,11 @@ def missed_cases():
     return [(_lags(7, 2, 2, 0), 1), (_lags(9, 3, 2, 1), 2), (_lags(5, 2, 3, 2), 0), (_lags(3, 2, 2, 3), 3)]
 
 
-def _fading_heads(theta, rho, n):
-    tau = torch.arange(n)[:, None] - torch.arange(n)[None, :]
-    fade = torch.where(tau >= 0, rho ** tau.clamp(min=0).to(f64), 0.0)
-    turn = theta * tau.to(f64)
-    alpha = torch.stack([fade * torch.cos(turn), fade * torch.sin(turn)])
-    return alpha, torch.tensor([[[1.0, 0], [0, 1]], [[0, -1], [1, 0]]], dtype=f64)
+def _fading_heads(theta, rho, n, causal=True):
+    tau = torch.arange(n, dtype=f64)[:, None] - torch.arange(n, dtype=f64)
+    alpha = rho**tau * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)])
+    V = torch.tensor([[[1.0, 0], [0, 1]], [[0, -1], [1, 0]]], dtype=f64)
+    return alpha.tril() if causal else alpha, V
 
 
 def _of_fading(theta, rho, n):
@@ -94,15 +93,11 @@ def _of_fading(theta, rho, n):
     return LagOperator(System(rotation(theta, rho=rho, dtype=f64), eye, eye).lags(n)).to_dense()
 
 
-def _upper_too(theta, rho, n):
-    tau = torch.arange(n, dtype=f64)[:, None] - torch.arange(n, dtype=f64)[None, :]
-    alpha = rho**tau * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)])
-    return summed(alpha, _fading_heads(theta, rho, n)[1])
-
-
 FADING_MISTAKES = {
     "your state turns and does not fade: where is rho?": lambda theta, rho, n: _of_fading(theta, 1.0, n),
-    "your outputs see their future: the tables are 0 above the diagonal": _upper_too,
+    "your outputs see their future: the tables are 0 above the diagonal": (
+        lambda *case: summed(*_fading_heads(*case, causal=False))
+    ),
     "your state turns the other way: mind the sign of J": lambda theta, rho, n: _of_fading(-theta, rho, n),
     "you shrink once: after τ steps the factor is rho to the power τ": (
         lambda theta, rho, n: _of_fading(theta, 1.0, n) * rho

@@ -1,6 +1,6 @@
 """Graders of the chapter *zoo*."""
 
-from functools import partial
+from functools import partial, reduce
 
 import torch
 
@@ -28,8 +28,7 @@ def _gradients(table, *case):
     weights = torch.linspace(1, 2, entries.numel(), dtype=f64).view_as(entries)
     if not entries.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad((weights * entries).sum(), leaves, allow_unused=True)
-    return [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True)]
+    return torch.autograd.grad((weights * entries).sum(), leaves, materialize_grads=True)
 
 
 def _gradient_hint(answer, *case):
@@ -84,16 +83,10 @@ def _delta_table(q, k, beta, *, writes=True, erases=True, own=False, old_first=T
     table, eye = torch.zeros(n, n, dtype=f64), torch.eye(r, dtype=f64)
     G = [eye - beta[i] * torch.outer(k[i], k[i]) * erases for i in range(n)]
     for j in range(n):
-        row = (beta[j] if writes else 1.0) * k[j]
+        written = (beta[j] if writes else 1.0) * k[j]
         for i in range(j, n):
-            row = row @ G[i] if i > j or own else row
-            if old_first:
-                table[i, j] = row @ q[i]
-            else:  # the erasures in the order of reading, latest first
-                product = eye
-                for later in range(i, j, -1):
-                    product = product @ G[later]
-                table[i, j] = (beta[j] if writes else 1.0) * k[j] @ product @ q[i]
+            erasures = G[j + (not own) : i + 1]
+            table[i, j] = reduce(torch.matmul, erasures if old_first else erasures[::-1], written) @ q[i]
     return table
 
 
