@@ -140,7 +140,7 @@ def equation(axes, parts, titles, *, sign_size: float, title_size: float, **scal
     for ax, part, title in zip(axes, parts, titles, strict=True):
         if isinstance(part, str):
             ax.axis("off")
-            _symbol(ax, part, sign_size)
+            ax.text(0.5, 0.5, part, ha="center", va="center", fontsize=sign_size, transform=ax.transAxes)
         else:
             signed(ax, part, **scale)
             ax.set_title(title, fontsize=title_size)
@@ -155,11 +155,6 @@ def medians(ax: Axes, places, rows, color: str, linestyle: Any = "none") -> list
     return middle
 
 
-def _symbol(ax, text, points) -> None:
-    ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=points, transform=ax.transAxes)
-
-
 def _box(ax) -> None:
     ax.grid(False)
-    for side in ax.spines.values():
-        side.set_visible(True)
+    ax.spines[:].set_visible(True)

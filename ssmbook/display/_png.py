@@ -101,25 +101,21 @@ def panel_cuts(fig: Figure, picture: Image.Image) -> list[int]:
     A color bar belongs to its panel. Nothing is cut where anything, a common title say, crosses the gap. An
     attribute ``stacks`` of the figure names the columns before which it may be cut; without it, all.
     """
-    wanted = getattr(fig, "stacks", None)
     columns: dict[int, list] = {}
     for ax in fig.axes:
         owner = getattr(ax, "_colorbar_info", {}).get("parents", [ax])[0]
         place = owner.get_subplotspec()
         if place is None or place.get_gridspec().nrows != 1:
             return []
-        if ax.get_tightbbox() is not None:
-            columns.setdefault(_part(place.colspan.start, wanted), []).append(ax.get_tightbbox())
+        starts = getattr(fig, "stacks", range(1, place.get_gridspec().ncols))
+        part = sum(place.colspan.start >= first for first in starts)
+        if (box := ax.get_tightbbox()) is not None:
+            columns.setdefault(part, []).append(box)
     scale = picture.width / fig.bbox.width
     spans = [(min(b.x0 for b in boxes), max(b.x1 for b in boxes)) for _, boxes in sorted(columns.items())]
     cuts = [round(scale * (left[1] + right[0]) / 2) for left, right in zip(spans, spans[1:], strict=False)]
     white = all(picture.crop((x, 0, x + 1, picture.height)).getextrema() == ((255, 255),) * 3 for x in cuts)
     return cuts if white else []
-
-
-def _part(column: int, wanted) -> int:
-    """The part of a figure to which a column of axes belongs."""
-    return column if wanted is None else sum(column >= first for first in wanted)
 
 
 def panels(png: bytes) -> list[bytes]:

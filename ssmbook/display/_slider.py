@@ -124,20 +124,18 @@ class Slider:
             "const handle = this.closest('.widget-vbox')?.querySelector('.noUi-handle, .ui-slider-handle');"
             f" Object.entries({json.dumps(said)}).forEach(([key, value]) => handle?.setAttribute(key, value))"
         )
-        first, *more = self._images(index, f' onload="{html.escape(script)}"')
-        return f"{first}{''.join(more)}<div>{html.escape(self.alts[index])}</div>"
+        images = self._images(index, f' onload="{html.escape(script)}"')
+        return f"{images}<div>{html.escape(self.alts[index])}</div>"
 
-    def _images(self, index: int, attributes: str = "") -> list[str]:
+    def _images(self, index: int, attributes: str = "") -> str:
         """A frame's panels, the first with the words for all of them."""
-        said = [self.alts[index]]
-        parts = panels(self.frames[index])
-        said += [f"Panel {k} of the same picture." for k in range(2, len(parts) + 1)]
-        tags = []
-        for part, alt in zip(parts, said, strict=True):
+        tags = ""
+        for k, part in enumerate(panels(self.frames[index]), 1):
+            alt = f"Panel {k} of the same picture." if tags else self.alts[index]
             width, height = page_size(part).values()
-            tags.append(
+            tags += (
                 f'<img src="data:image/png;base64,{encode(part)}" width="{width}" height="{height}" '
-                f'alt="{html.escape(alt)}"{"" if tags else attributes}>'
+                f'alt="{html.escape(alt)}"{"" if k > 1 else attributes}>'
             )
         return tags
 
@@ -146,7 +144,7 @@ class Slider:
         base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
         texts = [html.escape(text) for text in self.value_texts]
         frames = "\n".join(
-            f'<div data-value="{text}"{"" if i == start else _UNSEEN}>{"".join(self._images(i))}</div>'
+            f'<div data-value="{text}"{"" if i == start else _UNSEEN}>{self._images(i)}</div>'
             for i, text in enumerate(texts)
         )
         return (
