@@ -118,15 +118,15 @@ def row_sums(flip, turning):
     """
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
     area, gray, orange = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["orange"]
-    (sums, T), shown = common_sum(flip[:, 0]), 9
-    places = range(shown)
+    shown, plateaus = 9, [sinkless_plateau(M) for M in (flip, turning)]
+    sums, T, places = flip[:, 0].cumsum(0), plateaus[0].value_sum[0], range(shown)
     line.vlines(places, T, sums[:shown, 0], color=gray, lw=1.2)
     line.scatter(places, sums[:shown, 0], s=area[:shown], color=COLORS["blue"], zorder=3)
     line.axhline(T[0], color=orange, ls="-")
     label_line(line, shown - 1, T[0], "T", color=orange, dx=0, dy=9, ha="center")
     line.set(xlabel="position i", ylabel="$S_i$", ylim=(0.4, 1.1), xlim=(-0.5, shown - 0.5))
     words = [f"flip T = {T[0]:.3f}"]
-    sums, T = common_sum(_plane(turning))
+    sums, (T,) = _plane(turning.cumsum(0)), _plane(plateaus[1].value_sum[None])
     for dot in sums[:shown]:
         plane.plot(*np.stack([T, dot]).T, color=gray, ls="-", lw=1.2)
     plane.scatter(*sums[:shown].T, s=area[:shown], color=COLORS["blue"], zorder=3)
@@ -136,17 +136,11 @@ def row_sums(flip, turning):
         label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["blue"], dx=-7 if i == 0 else 6, ha=side)
     plane.set(xlabel="part along I", ylabel="part along J", aspect="equal", xlim=(-1.6, 2.6))
     words.append(f"rotation T = {T[0]:.3f} I + {T[1]:.3f} J")
-    missed = [sinkless_plateau(M).relative for M in (flip, turning)]
+    missed = [plateau.relative for plateau in plateaus]
     for ax, name, share in zip(fig.axes, ("flip", "rotation by 0.7"), missed, strict=True):
         ax.set_title(f"{name}: misses {share:.4f}", fontsize=10)
     said = " and ".join(f"{share:.4f}" for share in missed)
     return fig, f"Partial sums of two systems around one row sum: {'; '.join(words)}. Missed: {said}."
-
-
-def common_sum(coordinates):
-    """The partial sums (n, c) of the rows and the mean (c,) in which row i weighs 1 / (i + 1)."""
-    sums = np.asarray(coordinates).cumsum(0)
-    return sums, np.average(sums, axis=0, weights=1 / np.arange(1, len(sums) + 1))
 
 
 def pole_planes(pairs, n):

@@ -42,14 +42,14 @@ def _reach(ax, first, second, target) -> str:
     """Draw the tokens, the target, and the multiples that reach it or the distance that stays; say it."""
     tokens = torch.stack([first, second], 1)
     _arrow(ax, first, "$x_0$", "gray", (0, -10))
-    if second.norm() > 0:  # the dashed line goes on beyond its tip
-        _arrow(ax, second, "$x_1$", "gray", (-11, -4) if second[0] < 0 else (9, -7))
     if second.norm() == 0:
         foot = (target @ first) / (first @ first) * first
         ax.plot(*torch.stack([-0.4 * first, 1.3 * first]).T, color=COLORS["gray"], ls=LINES["dotted"], lw=1.2)
         ax.plot(*torch.stack([target, foot]).T, color=COLORS["orange"], ls="-")
         _arrow(ax, target, "target", "blue")
         return f"off by {number(float((target - foot).norm()))}"
+    # The dashed line goes on beyond its tip.
+    _arrow(ax, second, "$x_1$", "gray", (-11, -4) if second[0] < 0 else (9, -7))
     multiples = torch.linalg.solve(tokens, target)
     corners = torch.stack([0 * first, multiples[0] * first, target, multiples[1] * second, 0 * first])
     ax.plot(*corners.T, color=COLORS["orange"], ls=LINES["dashed"], lw=1.3)
@@ -182,9 +182,8 @@ def clock_frame(theta: float):
         values.plot(grid, curve, color=COLORS[color], ls=line)
         values.plot(theta, missed(theta, length), "o", color=COLORS[color], ms=6)
         at, up = (90, -12) if length == 5 else (69, 8 if length == 200 else -9)
-        label_line(
-            values, float(grid[at]), curve[at], f"n = {length}", color=COLORS[color], dx=0, dy=up, ha="center"
-        )
+        place = {"dx": 0, "dy": up, "ha": "center"}
+        label_line(values, float(grid[at]), curve[at], f"n = {length}", color=COLORS[color], **place)
     values.set(ylim=(-0.02, 0.58), xlabel="angle θ", title="share of the energy missed")
     values.set_xticks((0, math.pi / 2, math.pi), ("0", "π/2", "π"))
     return fig

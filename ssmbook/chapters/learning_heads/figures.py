@@ -47,22 +47,14 @@ def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
     ends = min(runs)[0], max(runs)[0]
     each.loglog(ends, ends, color=COLORS["gray"], ls="-", lw=1.2)
     each.loglog(*zip(*runs, strict=True), "o", color=COLORS["orange"], mfc="none", ls="none", ms=6)
-    each.set(
-        xlabel="floor, computed before", ylabel="error, after training", title=f"{len(runs)} runs, H < k"
-    )
+    each.set(xlabel="floor, computed before", ylabel="error, after training")
+    each.set_title(f"{len(runs)} runs, H < k")
     words = []
     for name, job, hue, at in (("its own lags", own, "blue", 1e-6), ("shuffled", shuffled, "purple", 1e-3)):
         errors, k = [max(median(row), LEAST) for row in job["trained"]], job["k"]
         control.semilogy(job["H"], errors, "o", color=COLORS[hue], ls="-", ms=4.5)
-        label_line(
-            control,
-            k - 0.5,
-            at,
-            name,
-            color=COLORS[hue],
-            dx=-14 if k > 6 else 8,
-            ha="right" if k > 6 else "left",
-        )
+        side = {"dx": -14, "ha": "right"} if k > 6 else {"dx": 8}
+        label_line(control, k - 0.5, at, name, color=COLORS[hue], **side)
         words.append(f"{name}: {errors[k - 1]:.2g} at H = {k - 1}, at most {errors[k]:.0e} at H = {k}")
     control.set(xlabel="heads H", ylabel="error over energy", title="one teacher, and shuffled")
     control.set_ylim(LEAST / 10, 20)
@@ -85,15 +77,8 @@ def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Seq
     label_line(ax, H[1], best[1], "fixed, at best", color=COLORS["gray"], dx=4, dy=9)
     middle = medians(ax, H, trained, COLORS["orange"], "-")
     label_line(ax, H[1], middle[1], "pairwise, trained", color=COLORS["orange"], dx=4, dy=12)
-    ax.plot(
-        H,
-        [0 if each >= exact else float("nan") for each in H],
-        "^",
-        color=COLORS["green"],
-        ls="none",
-        ms=7,
-        clip_on=False,
-    )
+    there = [0 if each >= exact else float("nan") for each in H]
+    ax.plot(H, there, "^", color=COLORS["green"], ls="none", ms=7, clip_on=False)
     label_line(ax, exact, 0, "exact ones exist", color=COLORS["green"], dx=-6, dy=10, ha="right")
     ax.set(xlabel="heads H", ylabel="error over energy", xticks=H, ylim=(0, 1.15 * best[0]))
     words = "; ".join(

@@ -6,7 +6,7 @@ import torch
 
 from ssmbook.display import COLORS, FAMILIES, figure, label_line
 from ssmbook.display._pictures import part_blocks, signed
-from ssmbook.operators import LagOperator
+from ssmbook.operators import DenseOperator, LagOperator
 from ssmbook.systems import System, rotation
 
 LENGTH, RHO = 8, 0.93
@@ -22,9 +22,8 @@ def turning_blocks(theta):
 
 def best_head(W):
     """The single head nearest to ``W``, as a tensor like ``W``, and the share of energy it misses."""
-    rows = W.reshape(-1, 4)
-    U, S, Vh = torch.linalg.svd(rows, full_matrices=False)
-    return (S[0] * U[:, :1] @ Vh[:1]).reshape(W.shape), float((S[1:] ** 2).sum() / (S**2).sum())
+    W = DenseOperator(W)
+    return W.best_heads(1).to_dense(), W.floor(1)
 
 
 def turning_state(theta):

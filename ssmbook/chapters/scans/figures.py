@@ -91,14 +91,20 @@ def kept_numbers(counts: dict[str, int]):
     Returns a figure and its alternative text.
     """
     fig, ax = figure(size=(3.6, 2.2))
-    ax.barh(list(counts), list(counts.values()), color=COLORS["blue"], height=0.6)
-    for row, count in enumerate(counts.values()):
-        ax.annotate(f"{count:,}", (count, row), (5, 0), textcoords="offset points", va="center")
-    ax.set(xscale="log", xlim=(1, 60 * max(counts.values())), xlabel="numbers kept beside the input")
+    told = _bars(ax, list(counts), list(counts.values()), ",", COLORS["blue"])
+    ax.set(xlim=(1, 60 * max(counts.values())), xlabel="numbers kept beside the input")
+    return fig, f"Bars of the numbers that each form keeps: {told}."
+
+
+def _bars(ax, names, values, form: str, colors) -> str:
+    """Draw named bars, the first on top, on a logarithmic axis, a number beside each; say them."""
+    ax.barh(names, values, color=colors, height=0.6)
+    for row, value in enumerate(values):
+        ax.annotate(f"{value:{form}}", (value, row), (5, 0), textcoords="offset points", va="center")
+    ax.set_xscale("log")
     ax.grid(False, axis="y")
     ax.invert_yaxis()
-    told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    return fig, f"Bars of the numbers that each form keeps: {told}."
+    return ", ".join(f"{name} {value:{form}}" for name, value in zip(names, values, strict=True))
 
 
 def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
@@ -185,13 +191,8 @@ def clock_bars(names: list[str], ratios: list[float]):
     """
     fig, ax = figure(size=(3.6, 1.9))
     colors = [COLORS["gray"]] * (len(names) - 1) + [COLORS["blue"]]
-    ax.barh(names, ratios, color=colors, height=0.6)
-    for row, ratio in enumerate(ratios):
-        ax.annotate(f"{ratio:.3g}", (ratio, row), (5, 0), textcoords="offset points", va="center")
-    ax.set(xscale="log", xlim=(0.5, 6 * max(ratios)), xlabel="time, compiled loop = 1")
-    ax.grid(False, axis="y")
-    ax.invert_yaxis()
-    told = ", ".join(f"{name} {ratio:.3g}" for name, ratio in zip(names, ratios, strict=True))
+    told = _bars(ax, names, ratios, ".3g", colors)
+    ax.set(xlim=(0.5, 6 * max(ratios)), xlabel="time, compiled loop = 1")
     return fig, f"Bars of times over that of the compiled loop: {told}."
 
 
@@ -203,15 +204,12 @@ def chunk_blocks(m: torch.Tensor, Q: int):
     fig, ax = figure(size="panel")
     size = m.abs() / m.abs().max()
     ax.imshow(size.sqrt().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
-    ranks = {"on": set(), "below": set()}
+    ranks, box = {"on": set(), "below": set()}, {"facecolor": "white", "edgecolor": "none", "pad": 2}
     for i in range(0, len(m), Q):
         for j in range(0, i + 1, Q):
             rank = int(torch.linalg.matrix_rank(m[i : i + Q, j : j + Q], rtol=1e-10))
             ranks["on" if i == j else "below"].add(rank)
-            at, box = (
-                (j + (Q - 1) / 2, i + (Q - 1) / 2),
-                {"facecolor": "white", "edgecolor": "none", "pad": 2},
-            )
+            at = j + (Q - 1) / 2, i + (Q - 1) / 2
             ax.annotate(f"rank {rank}", at, ha="center", va="center", bbox=box)
     edges = [i - 0.5 for i in range(0, len(m) + 1, Q)]
     ax.hlines(edges, -0.5, len(m) - 0.5, color=COLORS["black"], lw=1)

@@ -30,7 +30,7 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
     them. A blank is an empty box, and what asks for an answer a question mark.
     """
     fig, axes = figure(nrows=4, size=(3.6, 3.6))
-    words = []
+    words, middle = [], {"ha": "center", "va": "center", "fontsize": 9.5}
     for ax, (task, (tokens, answers)) in zip(axes.flat, examples.items(), strict=True):
         for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
             place = i + 0.4 * (i // _GROUPS.get(task, len(tokens)))
@@ -38,11 +38,9 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
             edge = COLORS["orange" if token == ASK else "gray"]
             face = "#E4E4E4" if token == BLANK else "white"
             ax.add_patch(Rectangle((place - 0.42, -0.5), 0.84, 1, fc=face, ec=edge))
-            ax.text(place, 0, text, ha="center", va="center", fontsize=9.5)
+            ax.text(place, 0, text, **middle)
             if answer >= 0:
-                ax.text(
-                    place, -1.1, str(answer), ha="center", va="center", color=COLORS["blue"], fontsize=9.5
-                )
+                ax.text(place, -1.1, str(answer), color=COLORS["blue"], **middle)
         ax.set(xlim=(-0.6, 19.8), ylim=(-1.7, 0.6))
         ax.set_title(task, fontsize=10, loc="left")
         ax.set_axis_off()
@@ -88,9 +86,8 @@ def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str
         ax.axvline(guessing[task], color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
         for row, job in enumerate(models.values()):
             height = len(models) - 1 - row
-            for place, shift, hue, fill in ((1, 0.14, "blue", None), (2, -0.14, "orange", "none")):
+            for place, shift, hue, face in ((1, 0.14, "blue", None), (2, -0.14, "orange", "none")):
                 shares = [share for share in job["right"][place] if share is not None]
-                face = COLORS[hue] if fill is None else fill
                 ax.plot(shares, [height + shift] * len(shares), "o", color=COLORS[hue], mfc=face, ms=6)
         ax.set(title=task, xlabel="share right", xlim=(0, 1.07), xticks=(0, 0.5, 1))
         ax.set(yticks=range(len(models)), yticklabels=list(models)[::-1], ylim=(-0.5, len(models) - 0.5))

@@ -178,7 +178,7 @@ def _side_by_side(places) -> dict[str, float]:
         names = [name for name, place in places.items() if place[1] == one]
         half = min(0.34, 0.07 * (len(names) - 1))
         for name, shift in zip(names, np.linspace(-half, half, len(names)), strict=True):
-            across[name] = float(one * 2**shift) if len(names) > 1 else float(one)
+            across[name] = float(one * 2**shift)
     return across
 
 
@@ -198,15 +198,13 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
         ends.append((*seen[-1], name, color))
     ax.plot(distances, [1 / t for t in distances], linestyle=LINES["dotted"], color=COLORS["black"], lw=1)
     height = math.inf
-    right = [end for end in ends if end[0] == distances[-1]]
-    for t, share, name, color in sorted(right, key=lambda end: -end[1]):
-        height = min(share, height / 1.75)
-        label_line(ax, t, height, name, color=color, dx=6, fontsize=9)
-    for t, share, name, color in (end for end in ends if end[0] != distances[-1]):
+    for t, share, name, color in sorted(ends, key=lambda end: (-end[0], -end[1])):
+        if t == distances[-1]:  # names at the right end are pushed apart
+            share = height = min(share, height / 1.75)
         label_line(ax, t, share, name, color=color, dx=6, fontsize=9)
     ax.set(xscale="log", yscale="log", xlim=(1, distances[-1] * 12), ylim=(FLOOR, 1.6))
     ax.set(xlabel="distance in tokens", ylabel="share of the gradient kept, typical")
-    ax.set_xticks([t for t in distances if t <= distances[-1]][::2], [str(t) for t in distances[::2]])
+    ax.set_xticks(distances[::2], [str(t) for t in distances[::2]])
     ax.minorticks_off()
     last = ", ".join(f"{name} {float(values[-1]):.1e}" for name, values in shares.items())
     return fig, f"Typical share kept at distance {distances[-1]}, lines from distance {distances[0]}: {last}."
@@ -244,9 +242,9 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
         ax.plot(counts, shares, marker="o", color=COLORS[color], linestyle=line)
         placed.append((float(shares[-1]), name, COLORS[color]))
     top = max(max(shares) for shares in lines.values())
-    height = None
+    height = math.inf
     for end, name, color in sorted(placed, key=lambda entry: -entry[0]):
-        height = end if height is None else min(end, height - 0.085 * top)
+        height = min(end, height - 0.085 * top)
         label_line(ax, counts[-1], height, name.replace(": ", ":\n"), color=color, dx=7, fontsize=9)
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts, [str(count) for count in counts])

@@ -22,9 +22,8 @@ def needed(report: Report):
     ax.plot(places, [layer.H for layer in report.layers], color=COLORS["gray"], ls="-", lw=3)
     label_line(ax, places[-1], report.layers[-1].H, "has", color=COLORS["gray"])
     rows = (("permuted", "orange", "none", LINES["dashed"]), ("trained", "blue", None, "-"))
-    for part, hue, fill, line in rows:
+    for part, hue, face, line in rows:
         counts = [median(getattr(layer, part).counts[f"{LEFT:g}"]) for layer in report.layers]
-        face = COLORS[hue] if fill is None else fill
         ax.plot(places, counts, "o", color=COLORS[hue], mfc=face, linestyle=line, ms=8)
         label_line(ax, places[-1], counts[-1], part, color=COLORS[hue])
     ax.set(xlabel="layer", ylabel="heads", ylim=(0, 13.5), xlim=(-0.2, len(report.layers) - 0.2))
@@ -88,9 +87,8 @@ def spectra(layer: LayerReport, title: str):
     Returns the figure.
     """
     fig, ax = figure(size="panel")
-    for part, hue, fill in (("permuted", "orange", "none"), ("trained", "blue", None)):
+    for part, hue, face in (("permuted", "orange", "none"), ("trained", "blue", None)):
         values = getattr(layer, part).spectrum
-        face = COLORS[hue] if fill is None else fill
         ax.semilogy(range(1, len(values) + 1), values, "o-", color=COLORS[hue], mfc=face, ms=6)
         label_line(ax, len(values), values[-1], part, color=COLORS[hue])
     ax.set(xlabel="head of the best sum", ylabel="singular value", ylim=(0.02, 1.3), title=title)
@@ -106,9 +104,7 @@ def reach(report: Report, shown=(0, 1, 5)):
     fig, ax = figure(size="panel")
     for place, hue, line in zip(shown, ("blue", "orange", "green"), LINES.values(), strict=False):
         found = report.layers[place].trained.gradient
-        norm, floor = (
-            [median(column) for column in zip(*found[key], strict=True)] for key in ("norm", "floor")
-        )
+        norm, floor = (list(map(median, zip(*found[key], strict=True))) for key in ("norm", "floor"))
         ax.loglog(found["distance"], norm, color=COLORS[hue], linestyle=line)
         ax.loglog(found["distance"], floor, ".", color=COLORS[hue], ms=6)
         label_line(ax, found["distance"][-1], norm[-1], f"layer {place}", color=COLORS[hue])

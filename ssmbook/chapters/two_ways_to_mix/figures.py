@@ -10,6 +10,7 @@ from matplotlib.patches import Rectangle
 from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line, number
 from ssmbook.display._pictures import equation, part_blocks
 from ssmbook.display._style import readable
+from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
 
 _FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
@@ -25,17 +26,15 @@ def average_twice(x, a):
     """
     fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
     n = len(x)
-    lag = torch.arange(n)[:, None] - torch.arange(n)[None, :]
-    weights = torch.where(lag >= 0, (1 - a) * a ** lag.clamp(min=0), 0.0)
+    weights = toeplitz((1 - a) * a ** torch.arange(n))
     below, pulses = torch.zeros(n), x.nonzero()[:, 0].tolist()
     for at, color in zip(pulses, ("blue", "orange"), strict=True):
         left = x[at] * weights[:, at]
         bars.bar(range(n), left.numpy(), 0.7, bottom=below.numpy(), color=COLORS[color])
         below = below + left
         label_line(bars, at - 0.35, float(below[at]), f"{x[at]:g} comes in", dx=0, dy=8, color=COLORS[color])
-    bars.set(
-        xlabel="position i", ylabel="state h", title="one number, updated", ylim=(0, 1.2 * float(below.max()))
-    )
+    bars.set(xlabel="position i", ylabel="state h", title="one number, updated")
+    bars.set_ylim(0, 1.2 * float(below.max()))
     table.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     for i, j in torch.ones(n, n).tril().nonzero().tolist():
         table.text(j, i, f"{float(weights[i, j]):.3f}".strip("0"), ha="center", va="center", fontsize=9)
@@ -58,8 +57,7 @@ def memory(a):
     figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
-    lag = torch.arange(24)[:, None] - torch.arange(24)[None, :]
-    left.imshow(torch.where(lag >= 0, a ** lag.clamp(min=0), 0.0).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    left.imshow(toeplitz(a ** torch.arange(24)).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the table, a = {a}")
     right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["green"])
     right.axhline(0.01, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)

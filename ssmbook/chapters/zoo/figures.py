@@ -10,6 +10,7 @@ from matplotlib.colors import Normalize
 from ssmbook.display import COLORS, DIVERGING, FAMILIES, block_heatmap, figure
 from ssmbook.display._pictures import part_blocks, signed
 from ssmbook.display._style import readable
+from ssmbook.numerics import toeplitz
 
 REASONS = {
     "token by token": "no mixing, one per output",
@@ -80,13 +81,11 @@ def sides(v, b, G, A):
         ax.set(title=title, ylabel="value entries")
         ax.set_xlabel(f"key entries\n{words}", color=COLORS[hue])
         ax.spines[:].set(color=COLORS[hue], linewidth=1.5)
-    turned = {title: _angle(v, part) for title, part in parts.items()}
-    alt = (
+    turned = [f"{title}, {_angle(v, part):.0f} degrees" for title, part in parts.items()]
+    return fig, (
         f"Three tables of {len(v)} value entries by {len(b)} key entries. Angle between the columns and v: "
-        + ", ".join(f"{title}, {angle:.0f} degrees" for title, angle in turned.items())
-        + "."
+        f"{', '.join(turned)}."
     )
-    return fig, alt
 
 
 def _angle(v, part) -> float:
@@ -121,8 +120,7 @@ def by_position(kernels):
     fig, axes = figure(ncols=len(kernels), size=(7.0, 2.5))
     words = []
     for ax, (name, kernel) in zip(axes, kernels.items(), strict=True):
-        lag = torch.arange(len(kernel))[:, None] - torch.arange(len(kernel))
-        signed(ax, kernel[lag.clamp(min=0)].tril())
+        signed(ax, toeplitz(kernel))
         ax.set(title=name, xlabel="input →", ylabel="← output")
         words.append(f"{name}, {', '.join(f'{float(v):.2f}' for v in kernel[:3])}")
     return fig, f"Tables with one number on each diagonal; at lags 0, 1, 2: {'; '.join(words)}."
