@@ -105,15 +105,10 @@ def check(name: str, answer: object) -> Verdict:
         hint = found.grade(answer)
     except Exception as error:  # the learner's code may fail in any way: a wrong answer, not a broken book
         hint = f"your answer failed with {_describe(error)}"
-    return Verdict(name, hint is None, _with_formula(name, hint, found.formula))
-
-
-def _with_formula(name: str, hint: str | None, formula: str) -> str:
-    """The hint to a wrong answer; from the second one on with the formula."""
     if hint is None:
-        return ""
+        return Verdict(name, True)
     _MISSES[name] = _MISSES.get(name, 0) + 1
-    return f"{hint}. {formula}" if formula and _MISSES[name] > 1 else hint
+    return Verdict(name, False, f"{hint}. {found.formula}" if found.formula and _MISSES[name] > 1 else hint)
 
 
 def close(answer: object, wanted: object, hint: str, *, rtol: float = 1e-6, atol: float = 1e-9) -> str | None:

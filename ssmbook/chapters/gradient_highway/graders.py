@@ -1,6 +1,7 @@
 """Graders of the chapter *gradient-highway*."""
 
 import math
+from functools import partial
 
 import torch
 
@@ -15,22 +16,13 @@ def _ratios(x, W_Q, W_K, V):
     return (norms / (alpha * torch.linalg.svdvals(V)[1]))[:-1]
 
 
-def _brackets(x, W_Q, W_K, V, scale=None):
-    """V + (v_j - y_i) g^T for j < i, by hand, with another scale where one is given."""
+def _by_hand(x, W_Q, W_K, V, *, scale=None, order=2, sigma=1):
+    """Norms of V + (v_j - y_i) g^T for j < i over sigma_2(V), or with another scale, norm or sigma."""
     g = W_K.mT @ W_Q @ x[-1] / math.sqrt(scale or len(W_Q))
     values = x @ V.mT
     y = torch.softmax(x @ g, 0) @ values
-    return V + (values[:-1] - y)[:, :, None] * g
-
-
-def _over(sigma, scale=None, swapped=False, order=2):
-    def wrong(x, W_Q, W_K, V):
-        W_Q, W_K = (W_K, W_Q) if swapped else (W_Q, W_K)
-        at = len(V[0]) if scale == "d" else scale
-        norms = torch.linalg.matrix_norm(_brackets(x, W_Q, W_K, V, at), ord=order)
-        return norms / torch.linalg.svdvals(V)[sigma]
-
-    return wrong
+    brackets = V + (values[:-1] - y)[:, :, None] * g
+    return torch.linalg.matrix_norm(brackets, ord=order) / torch.linalg.svdvals(V)[sigma]
 
 
 @grader(
@@ -38,18 +30,20 @@ def _over(sigma, scale=None, swapped=False, order=2):
     right=_ratios,
     hint="a ratio of gradient to weight times second singular value is wrong",
     mistakes={
-        "right only for keys of width 1: the logits are divided by sqrt(d_k)": _over(1, scale=1),
+        "right only for keys of width 1: the logits are divided by sqrt(d_k)": partial(_by_hand, scale=1),
         "your logits are divided by the square root of the token's width, not of the key's": (
-            _over(1, scale="d")
+            lambda x, *rest: _by_hand(x, *rest, scale=x.shape[1])
         ),
-        "queries and keys have changed places: the last token asks": _over(1, swapped=True),
+        "queries and keys have changed places: the last token asks": (
+            lambda x, W_Q, W_K, V: _by_hand(x, W_K, W_Q, V)
+        ),
         "right only where W_Q = 0: a token that moves also moves the weights": (
-            lambda x, W_Q, W_K, V: _over(1)(x, 0 * W_Q, W_K, V)
+            lambda x, W_Q, *rest: _by_hand(x, 0 * W_Q, *rest)
         ),
         "your norm is that of Frobenius; the floor is about the largest singular value": (
-            _over(1, order="fro")
+            partial(_by_hand, order="fro")
         ),
-        "you divide by the largest singular value of V; the floor has the second": _over(0),
+        "you divide by the largest singular value of V; the floor has the second": partial(_by_hand, sigma=0),
         "your numbers still contain the weight alpha_ij": (
             lambda x, W_Q, *rest: softmax_row_weights(x, W_Q, rest[0])[:-1] * _ratios(x, W_Q, *rest)
         ),
@@ -66,8 +60,8 @@ def lanes_cases():
         yield x, W_Q, torch.randn(d_k, d, **like), torch.randn(p, d, **like)
 
 
-def _held(z, A):
-    return torch.exp(A * torch.nn.functional.softplus(z).sum())
+def _held(z, A, step=torch.nn.functional.softplus):
+    return torch.exp(A * step(z).sum())
 
 
 @grader(
@@ -77,18 +71,14 @@ def _held(z, A):
     atol=1e-12,
     mistakes={
         "the step is softplus of the pre-activation, not the pre-activation": (
-            lambda z, A: torch.exp(A * z.sum())
+            partial(_held, step=lambda z: z)
         ),
-        "one step only: every token of the gap takes its own": (
-            lambda z, A: torch.exp(A * torch.nn.functional.softplus(z.mean()))
-        ),
+        "one step only: every token of the gap takes its own": lambda z, A: _held(z.mean(), A),
         "softplus of the mean is less than the mean of softplus: right only where all tokens are alike": (
-            lambda z, A: torch.exp(A * len(z) * torch.nn.functional.softplus(z.mean()))
+            lambda z, A: _held(z.mean(), len(z) * A)
         ),
-        "yours grows: A is negative already": (
-            lambda z, A: torch.exp(-A * torch.nn.functional.softplus(z).sum())
-        ),
-        "exp is a bound on softplus and not softplus": lambda z, A: torch.exp(A * z.exp().sum()),
+        "yours grows: A is negative already": lambda z, A: _held(z, -A),
+        "exp is a bound on softplus and not softplus": partial(_held, step=torch.exp),
     },
     formula="sum the steps softplus(z_l), multiply by A and take exp once",
 )
@@ -107,16 +97,12 @@ def _flat(n, c):
     right=_flat,
     hint="the margin is wrong",
     mistakes={
-        "the answer does not compete with itself: n - 1 others do": (
-            lambda n, c: math.log(n) + math.log(c / (1 - c))
-        ),
+        "the answer does not compete with itself: n - 1 others do": lambda n, c: _flat(n + 1, c),
         "that gives odds of c to one; a weight of c has odds c / (1 - c)": (
             lambda n, c: math.log(n - 1) + math.log(c)
         ),
-        "right only for two keys: where are the other competitors?": lambda n, c: math.log(c / (1 - c)),
-        "softmax takes powers of e, you took logarithms to base 2": (
-            lambda n, c: math.log2(n - 1) + math.log2(c / (1 - c))
-        ),
+        "right only for two keys: where are the other competitors?": lambda n, c: _flat(2, c),
+        "softmax takes powers of e, you took logarithms to base 2": lambda n, c: _flat(n, c) / math.log(2),
     },
     formula="the odds c / (1 - c) are e^m over n - 1, so m is log(n - 1) + log(c / (1 - c))",
 )

@@ -48,10 +48,6 @@ class Machine:
         """A constant of the program in fast memory, free but for the room it takes."""
         return Fast(self, value, torch.zeros(value.shape, dtype=torch.int64))
 
-    def _hold(self, words: int) -> None:
-        self._live += words
-        self.peak = max(self.peak, self._live)
-
 
 class Slow:
     """An array in slow memory: ``load(index)`` and ``store(index, fast)`` are all that touches it."""
@@ -82,7 +78,8 @@ class Fast:
     def __init__(self, machine: Machine, value: Tensor, depth: Tensor):
         self.machine, self.value, self.depth = machine, value, depth
         self._size = _words(value)
-        machine._hold(self._size)
+        machine._live += self._size
+        machine.peak = max(machine.peak, machine._live)
 
     def __del__(self):
         self.machine._live -= self._size

@@ -39,6 +39,11 @@ HOLD_MISTAKES = {
 }
 
 
+def _part(k, rule, A, B, delta):
+    A_bar, B_bar = rule(A, B, delta)
+    return (A_bar, B_bar)[k]
+
+
 @grader(
     "structured-dynamics/hold",
     formula="the upper rows of the exponential of delta times the block matrix (A B; 0 0) are the two",
@@ -49,14 +54,7 @@ def grade_hold(answer):
         return f"expected a function; got {type(answer).__name__}"
     done = ""
     for k, part in enumerate(HOLD_MISTAKES):
-
-        def found(A, B, delta, k=k):
-            A_bar, B_bar = answer(A, B, delta)
-            return (A_bar, B_bar)[k]
-
-        def wanted(A, B, delta, k=k):
-            return zoh(A, B, delta)[k]
-
+        found, wanted = (partial(_part, k, rule) for rule in (answer, zoh))
         cases = [(flow.A, flow.B, delta) for flow, delta in _flows()]
         problem = agrees(found, wanted, cases, f"{part} is wrong", mistakes=HOLD_MISTAKES[part])
         if problem or agrees(found, wanted, [(FREE_MASS.A, FREE_MASS.B, 0.5)], "wrong"):

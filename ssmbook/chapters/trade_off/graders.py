@@ -1,5 +1,7 @@
 """Graders of the chapter *trade-off*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import f64, seeded
@@ -7,33 +9,16 @@ from ssmbook.exercises import grader
 from ssmbook.maps import LTISSM
 
 
-def _bad(M, V, a):
-    """Where the second singular value of the sum falls below half of the head's."""
-    return torch.linalg.svdvals(a * V + M)[:, 1] < a * torch.linalg.svdvals(V)[1] / 2
+def _second(matrices):
+    return torch.linalg.svdvals(matrices)[..., 1]
 
 
-def _after_last(bad):
-    return int(bad.nonzero().max()) + 1 if bad.any() else 0
-
-
-def _safe_from(M, V, a):
+def _safe_from(M, V, a, *, size=lambda M, V, a: _second(a * V + M), first=False):
     """The first T such that sigma_2(a V + M_tau) >= a sigma_2(V) / 2 for every tau from T to the end."""
-    return _after_last(_bad(M, V, a))
-
-
-def _first_safe(M, V, a):
-    good = ~_bad(M, V, a)
-    return int(good.nonzero()[0]) if good.any() else len(M)
-
-
-def _by_norm(M, V, a):
-    sigma = torch.linalg.svdvals(V)[1]
-    return _after_last(torch.linalg.matrix_norm(a * V + M, ord=2) < a * sigma / 2)
-
-
-def _by_weyl(M, V, a):
-    sigma = torch.linalg.svdvals(V)[1]
-    return _after_last(a * sigma - torch.linalg.matrix_norm(M, ord=2) < a * sigma / 2)
+    bad = (size(M, V, a) < a * _second(V) / 2).tolist()
+    if first:
+        return [*bad, False].index(False)
+    return max((tau + 1 for tau, each in enumerate(bad) if each), default=0)
 
 
 @grader(
@@ -41,9 +26,15 @@ def _by_weyl(M, V, a):
     right=_safe_from,
     hint="the distance is wrong",
     mistakes={
-        "your distance is the first safe one, and a later lag may fall again": _first_safe,
-        "a large norm can hide a hole: look at the second singular value": _by_norm,
-        "safe, but not the smallest: you used the norm of M, which is only a bound": _by_weyl,
+        "your distance is the first safe one, and a later lag may fall again": (
+            partial(_safe_from, first=True)
+        ),
+        "a large norm can hide a hole: look at the second singular value": (
+            partial(_safe_from, size=lambda M, V, a: torch.linalg.matrix_norm(a * V + M, ord=2))
+        ),
+        "safe, but not the smallest: you used the norm of M, which is only a bound": (
+            partial(_safe_from, size=lambda M, V, a: a * _second(V) - torch.linalg.matrix_norm(M, ord=2))
+        ),
         "that is the last distance that is not safe, one too early": (
             lambda M, V, a: max(_safe_from(M, V, a) - 1, 0)
         ),

@@ -6,19 +6,19 @@ import torch
 
 from ssmbook.chapters._graded import f64, no_pair, seeded
 from ssmbook.exercises import agrees, grader, judged
+from ssmbook.operators.ranks import tail_energies
 
 
-def _heads_used(alpha, V, eps, *, power=2, left=lambda tail: tail):
+def _heads_used(alpha, V, eps, *, power=1, left=lambda tail: tail):
     rows = torch.einsum("hij,hpd->ijpd", alpha, V).flatten(2).flatten(0, 1)
-    energy = torch.linalg.svdvals(rows)[: len(alpha)] ** power
-    tails = energy.flip(0).cumsum(0).flip(0) / energy.sum()
-    return int((left(tails) > eps).sum())
+    sigma = torch.linalg.svdvals(rows)[: len(alpha)] ** power
+    return int((left(tail_energies(sigma)) > eps).sum())
 
 
 def _by_size(alpha, V, eps):
     """Whole heads, the largest first, as if they were orthogonal."""
-    energy = (alpha.flatten(1).norm(dim=1) * V.flatten(1).norm(dim=1)).square().sort(descending=True)[0]
-    return int((energy.flip(0).cumsum(0).flip(0) / energy.sum() > eps).sum())
+    sizes = alpha.flatten(1).norm(dim=1) * V.flatten(1).norm(dim=1)
+    return int((tail_energies(sizes.sort(descending=True)[0]) > eps).sum())
 
 
 @grader(
@@ -26,7 +26,7 @@ def _by_size(alpha, V, eps):
     right=_heads_used,
     hint="not the count of sum_h alpha^h ⊗ V_h",
     mistakes={
-        "you add singular values, and an energy is a sum of their squares": partial(_heads_used, power=1),
+        "you add singular values, and an energy is a sum of their squares": partial(_heads_used, power=0.5),
         "you add the energies of the heads one by one, and heads that resemble one another share a "
         "direction": _by_size,
         "eps is a share of the energy, and you compare it with a share of the norm": (
