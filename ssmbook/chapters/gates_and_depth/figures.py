@@ -119,16 +119,13 @@ def gate_range(decays, lengths):
         ax.axhline(power, color=COLORS["gray"], ls=LINES["dashed"], lw=1.2)
         label_line(ax, 1690, power, name, color=COLORS["gray"], dx=0, dy=-8, ha="right")
         ax.plot(most - 1, power, "o", color=COLORS["orange"], ms=6)
-        label_line(
-            ax, most - 1, power, f"{most:,} tokens", color=COLORS["orange"], dx=16, dy=-9 if most < 500 else 9
-        )
+        beside = {"dx": 16, "dy": -9 if most < 500 else 9}
+        label_line(ax, most - 1, power, f"{most:,} tokens", color=COLORS["orange"], **beside)
     ax.set(xlabel="position i", ylabel="output gate", xlim=(0, 1700), ylim=(-340, 10))
     ax.set_yticks((0, -100, -200, -300), ("1", "10⁻¹⁰⁰", "10⁻²⁰⁰", "10⁻³⁰⁰"))
     words = ", ".join(f"{most:,} tokens in {name} precision" for name, (_, most) in lengths.items())
-    return (
-        fig,
-        f"Output gate against position for decays {', '.join(map(str, decays))}: at 0.5 it lasts {words}.",
-    )
+    shown = ", ".join(map(str, decays))
+    return fig, f"Output gate against position for decays {shown}: at 0.5 it lasts {words}."
 
 
 def log_ratios(pairs):
@@ -181,14 +178,8 @@ def _way(ax, word, heights):
     """Draw one way through the layers, blue where it goes through a head."""
     for layer, head in enumerate(word):
         color, width = (COLORS["blue"], 2.2) if head else (COLORS["gray"], 1.2)
-        ax.plot(
-            (layer, layer + 1),
-            heights[layer : layer + 2],
-            color=color,
-            linestyle="-",
-            lw=width,
-            zorder=2 + head,
-        )
+        ends = heights[layer : layer + 2]
+        ax.plot((layer, layer + 1), ends, color=color, linestyle="-", lw=width, zorder=2 + head)
 
 
 def _value_map(word):

@@ -132,11 +132,8 @@ def approximation(M, best, y, y_best, title, missing):
         right.text(place, 0.04, name, color=COLORS[color], transform=right.transAxes)
     low, high = float(y.min()), float(y.max())
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    right.set(
-        xlabel="position i",
-        title=f"misses {missing:.3g} of the energy",
-        ylim=(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low),
-    )
+    right.set(xlabel="position i", title=f"misses {missing:.3g} of the energy")
+    right.set_ylim(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low)
     return fig
 
 
@@ -152,16 +149,9 @@ def epsilon_counts(N, counts, title):
     for (name, values), hue, line in zip(counts.items(), hues, LINES.values(), strict=False):
         ax.loglog(N, values, color=COLORS[hue], linestyle=line, marker="o", base=2)
         label_line(ax, N[-1], values[-1], f"{name}: {values[-1]:g}")
-    ax.set(
-        xlabel="states N",
-        ylabel="heads",
-        title=title,
-        xticks=N,
-        xticklabels=N,
-        xlim=(N[0] * 0.9, N[-1] * 2.2),
-    )
+    ax.set(xlabel="states N", ylabel="heads", title=title, xlim=(N[0] * 0.9, N[-1] * 2.2))
     ticks = [2**e for e in range(int(N[-1]).bit_length())]
-    ax.set(yticks=ticks, yticklabels=ticks)
+    ax.set(xticks=N, xticklabels=N, yticks=ticks, yticklabels=ticks)
     ax.minorticks_off()
     return fig
 

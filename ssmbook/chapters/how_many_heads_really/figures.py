@@ -73,10 +73,8 @@ def certificate_frame(M, certificate):
         values = certificate.weights.numpy()
         bars.set(ylabel="weight λ", title=f"Σ λ M = 0: {certificate.k + 1} heads")
     plane.plot(*points.T, "o", color=COLORS["blue"])
-    plane.set(
-        xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xlabel="part along I", ylabel="part along J"
-    )
-    plane.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    plane.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    plane.set(xlabel="part along I", ylabel="part along J")
     bars.bar(range(len(values)), values, color=COLORS["blue"])
     bars.set(xlabel="lag τ", xlim=(-0.7, 10.7), ylim=(0, 1.05), xticks=range(0, 11, 2))
     return fig
@@ -102,10 +100,9 @@ def _draw_cone(plane, V):
     turn = np.linspace(first, last if len(V) == 2 else first + 2 * np.pi, 100)
     fan = np.stack([np.cos(turn), np.sin(turn)], axis=1)
     plane.fill(*np.concatenate([np.zeros((1, 2)), 4 * fan]).T, color=color, alpha=0.15, lw=0)
+    arrow = {"arrowstyle": "->", "color": color, "lw": 2}
     for h, (x, y) in enumerate(V):
-        plane.annotate(
-            "", (1.25 * x, 1.25 * y), (0, 0), arrowprops={"arrowstyle": "->", "color": color, "lw": 2}
-        )
+        plane.annotate("", (1.25 * x, 1.25 * y), (0, 0), arrowprops=arrow)
         label_line(plane, 1.42 * x, 1.42 * y, f"V{'₁₂₃'[h]}", color=color, dx=0, ha="center")
 
 

@@ -162,7 +162,7 @@ def way_through(j: int, i: int, last: int):
     Returns (figure, alternative text).
     """
     fig, ax = figure(size=(3.6, 2.0))
-    way = []
+    way, arrow = [], {"arrowstyle": "-|>", "shrinkA": 8, "shrinkB": 8}
     for t in range(j - 1, last + 1):
         for name, (start, end), beside, taken in (
             (f"A_{t}", ((t - 1, 0), (t, 0)), (t - 0.5, 0.22), j < t <= i),
@@ -172,14 +172,7 @@ def way_through(j: int, i: int, last: int):
             if name == f"A_{j - 1}":
                 continue  # its token is not drawn
             color = COLORS["blue"] if taken else "#8A8A8A"
-            arrow = {
-                "arrowstyle": "-|>",
-                "color": color,
-                "lw": 2.4 if taken else 1,
-                "shrinkA": 8,
-                "shrinkB": 8,
-            }
-            ax.annotate("", end, start, arrowprops=arrow)
+            ax.annotate("", end, start, arrowprops=arrow | {"color": color, "lw": 2.4 if taken else 1})
             ax.text(*beside, f"${name}$", color=color if taken else "#6E6E6E", ha="center", va="center")
             way += [name] if taken else []
         for height, letter in ((-1, "x"), (0, "h"), (1, "y")):

@@ -12,6 +12,7 @@ from ssmbook.display._pictures import equation, part_blocks
 from ssmbook.display._style import readable
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
+from ssmbook.operators.ranks import leading_row_directions
 
 _FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
 LAGS = 120
@@ -154,7 +155,8 @@ def best_single_head(ax, theta, n):
 
     Returns the dots (n, 2).
     """
-    dots, direction = lag_dots(theta, n), best_line(theta, n)
+    dots = lag_dots(theta, n)
+    direction = leading_row_directions(dots, 1)[0]  # of the line closest to them: the best value map
     feet = (dots @ direction)[:, None] * direction
     reach = 1.12 * math.sqrt(n)
     ax.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"], linestyle="-")
@@ -170,12 +172,6 @@ def lag_dots(theta, n):
     """The n lag operators in the plane of I and J, (n, 2), as long as the root of how often each occurs."""
     tau = torch.arange(n, dtype=torch.float64)
     return torch.sqrt(n - tau)[:, None] * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1)
-
-
-def best_line(theta, n):
-    """The unit direction (2,) of the line closest to the dots: the best single value map."""
-    V = torch.linalg.svd(lag_dots(theta, n), full_matrices=False).Vh[0]
-    return V * (-1 if V[V.abs().argmax()] < 0 else 1)
 
 
 def missed(theta, n=20) -> float:
