@@ -99,16 +99,9 @@ def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["blue"])
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["blue"])
     ax.axhline(rtol * top, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
-    ax.annotate(
-        f"rank {rank} above {share} $\\sigma_1$",
-        (1.0, rtol * top),
-        (-2, 3),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=9,
-    )
+    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    words = f"rank {rank} above {share} $\\sigma_1$"
+    ax.annotate(words, (1.0, rtol * top), (-2, 3), ha="right", va="bottom", fontsize=9, **place)
     ax.set(xlabel="r", ylabel=r"singular value $\sigma_r$")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     values = f"{len(sigma)} operator-span singular values"

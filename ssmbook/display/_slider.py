@@ -88,7 +88,7 @@ class Slider:
         self.frames = [
             _frame(draw, value, text) for value, text in zip(values, self.value_texts, strict=True)
         ]
-        self.size = _common_size(self.frames, self.value_texts)
+        _check_sizes(self.frames, self.value_texts)
         self.name = name or hashlib.sha256(repr(self).encode()).hexdigest()[:8]
 
     def __repr__(self) -> str:
@@ -191,11 +191,10 @@ def _frame(draw, value, text) -> bytes:
             plt.close(fig)
 
 
-def _common_size(frames, texts) -> tuple[int, int]:
+def _check_sizes(frames, texts) -> None:
     sizes = [pixel_size(frame) for frame in frames]
     for size, text in zip(sizes, texts, strict=True):
         if size != sizes[0]:
             raise ValueError(
                 f"draw must return figures of one size; got {sizes[0]} and, at {text}, {size} pixels"
             )
-    return sizes[0]

@@ -89,8 +89,7 @@ def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     fig, ax = figure(size=(3.6, 2.9))
     words = []
     for row, (name, job) in enumerate(jobs.items()):
-        good = [median(errors) < FAILED for errors in job["error"]]
-        last = max(T for T, learned in zip(job["T"], good, strict=True) if learned)
+        last = max(T for T, e in zip(job["T"], job["error"], strict=True) if median(e) < FAILED)
         first = min(T for T in job["T"] if T > last)
         ax.plot((last, first), (row, row), color=COLORS["gray"], ls="-", lw=1.5)
         for T, face in ((last, COLORS["blue"]), (first, "white")):

@@ -94,10 +94,8 @@ def error_curve(floor, heads, error, steps, history, least):
     left.set(xlabel="heads H", ylabel="error relative to the energy", ylim=(least / 10, 6))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     hues = list(COLORS.values())
-    for s in range(history.shape[1]):
-        right.semilogy(
-            steps, history[:, s].clamp(min=least), color=hues[int(heads[s]) % len(hues)], lw=1, ls="-"
-        )
+    for H, errors in zip(heads.tolist(), history.clamp(min=least).T, strict=True):
+        right.semilogy(steps, errors, color=hues[H % len(hues)], lw=1, ls="-")
     found = [H for H in sorted(set(heads.tolist())) if H >= len(floor) or not clear[H]]
     apart, levels = sorted(set(heads.tolist()) - set(found)), floor.log10()
     for H in apart:  # names of levels less than a decade apart step aside

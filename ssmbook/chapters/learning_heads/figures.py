@@ -146,9 +146,8 @@ def arrivals(steps, spectra, law, sigma):
         if name == "law":
             stairs.semilogx(steps[::2], counts[::2], "o", color=COLORS["gray"], mfc="none", ls="none", ms=4)
         else:
-            stairs.step(
-                steps, counts, where="post", color=COLORS[hue], ls=LINES["dashed" if words else "solid"]
-            )
+            line = LINES["dashed" if words else "solid"]
+            stairs.step(steps, counts, where="post", color=COLORS[hue], ls=line)
         half = [
             next((step for step, count in zip(steps, counts, strict=True) if count >= r), "never")
             for r in shown

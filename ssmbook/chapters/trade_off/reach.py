@@ -165,9 +165,7 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
     """
     if not isinstance(layer, SequenceMap):
         raise TypeError(f"layer must be a SequenceMap; got {type(layer).__name__}")
-    m = check_shape("keys", keys, "m c")["m"]
-    check_finite("keys", keys)
-    m = check_integer("m", m, low=1)
+    m = check_integer("m", check_tensors(keys=(keys, "m c"), finite=True)["m"], low=1)
     r = check_integer("r", r, low=1)
     wanted = torch.eye(m * r, dtype=keys.dtype, device=keys.device).reshape(m * r, m, r)
     total = 0.0

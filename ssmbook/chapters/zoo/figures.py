@@ -153,20 +153,14 @@ def ruler(counts, ceiling):
     The filled mark counts the whole table, the ring one output. Returns ``fig, alt``.
     """
     fig, axes = figure(ncols=2, size=(7.0, 4.25))  # legible on one slide
+    beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "fontsize": 9.5}
+    beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for ax, families in zip(axes, (list(FAMILY)[:3], list(FAMILY)[3:]), strict=True):
         place, ticks, labels = 0, [], []
         for family in families:
             color = COLORS[FAMILIES[family]]
-            heading = ax.annotate(
-                f"{family}: {REASONS[family]}",
-                (0.94, place),
-                xycoords=("axes fraction", "data"),
-                color=readable(color),
-                fontsize=9.5,
-                ha="right",
-                va="center",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )
+            words = f"{family}: {REASONS[family]}"
+            heading = ax.annotate(words, (0.94, place), color=readable(color), **beside)
             heading.set_in_layout(False)  # it reaches over the names, where its line has none
             for name in FAMILY[family]:
                 place += 1
