@@ -362,7 +362,14 @@ def methods_of_maps() -> dict[str, Door]:
     return found
 
 
-EXACT = {"A": [[1, 1], [0, 2]], "B": [[1], [1]], "C": [[1, 0]]}
+EXACT = {"A": [[1, 1], [0, 2]], "B": [[1], [1]], "C": [[1, 0]], "D": [[1]]}
+
+
+def exact(function):
+    """The door of a function of exact matrices, by each of them."""
+    return door(lambda A, B, C, D=None: function((A, B, C, D)), **EXACT, accepts=["D none"])
+
+
 ON_SYSTEM = {"system": SYSTEM, "n": n}
 PLAIN = SYSTEM.replace(D=None)
 STILL = torch.cat([M[:1], 0 * M[1:]])
@@ -386,10 +393,11 @@ HEAD_FUNCTIONS = {
     "epsilon_head_count of lags": on_lags(heads.epsilon_head_count, eps=0.1),
     "every_input_head_count": door(heads.every_input_head_count, **ON_SYSTEM, rtol=1e-9),
     "every_input_head_count of lags": on_lags(heads.every_input_head_count, rtol=1e-9),
-    "exact_head_count": door(heads.exact_head_count, **EXACT, D=[[1]], n=3, accepts=["D none"]),
-    "exact_minimal_degree": door(heads.exact_minimal_degree, **EXACT),
-    "exact_modal_head_count": door(heads.exact_modal_head_count, **EXACT, D=[[1]], accepts=["D none"]),
-    "exact_modal_residues": door(heads.exact_modal_residues, **EXACT, D=[[1]], accepts=["D none"]),
+    "exact_head_count": door(heads.exact_head_count, **ON_SYSTEM),
+    "exact_head_count of matrices": exact(functools.partial(heads.exact_head_count, n=3)),
+    "exact_minimal_degree": exact(heads.exact_minimal_degree),
+    "exact_modal_head_count": exact(heads.exact_modal_head_count),
+    "exact_modal_residues": exact(heads.exact_modal_residues),
     "bounded_head_count": door(heads.bounded_head_count, p=3, d=2),
     "bounded_heads": door(heads.bounded_heads, **ON_SYSTEM, algebra=2),
     "bounded_heads of lags": on_lags(heads.bounded_heads),

@@ -113,10 +113,10 @@ FOUND = {  # how each count is found, low and high, method and evidence
     "head_count of lags": (lambda count: count(clock()), 2, 2, "spectrum, lags", heads.SpectrumReport),
     "epsilon_head_count": (lambda count: count(TURN, 8, eps=0.1), 2, 2, "floor at most 0.1", torch.Tensor),
     "exact_head_count": (
-        lambda count: count(*JORDAN, 4), 1, 1, "exact, over the rationals", heads.ExactCertificate,
+        lambda count: count(JORDAN, 4), 1, 1, "exact, over the rationals", heads.ExactCertificate,
     ),
     "exact_modal_head_count": (
-        lambda count: count(*JORDAN), 1, 1, "exact modal residues", sympy.polys.matrices.DomainMatrix,
+        lambda count: count(JORDAN), 1, 1, "exact modal residues", sympy.polys.matrices.DomainMatrix,
     ),
     "softmax_head_count": (lambda count: count(TURN, 8), 3, 3, "eigenvalue", heads.SoftmaxCertificate),
     "softmax_head_count of lags": (
@@ -168,6 +168,7 @@ OF_SYSTEMS = [
     if inspect.isfunction(getattr(heads, name))
     and list(inspect.signature(getattr(heads, name)).parameters)[0] == "system"
     and name != "one_head_coefficients"  # solves for numbers, and in their dtype
+    and not name.startswith("exact_")  # in fractions
 ]
 
 

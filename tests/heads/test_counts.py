@@ -94,11 +94,11 @@ def test_a_delay_line_stalls_for_five_lags():
 @given(integer_systems(), st.integers(0, 14))
 def test_float64_agrees_with_rational_arithmetic(system, n):
     A, B, C, D = system
-    exact = exact_head_count(A, B, C, n, D)
+    exact = exact_head_count((A, B, C, D), n)
     report = spectrum_report(System(*floats(A, B, C), floats(D)[0]), n)
     assert exact.evidence.verify()
     assert report.rank == exact.value, str(report)
-    assert spectrum_report(System(*floats(A, B, C)), len(A)).degree == exact_minimal_degree(A, B, C)
+    assert spectrum_report(System(*floats(A, B, C)), len(A)).degree == exact_minimal_degree((A, B, C))
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -107,25 +107,25 @@ def test_float64_agrees_with_rational_arithmetic(system, n):
 def test_the_bounds_hold_and_enough_lags_decide(system, n):
     A, B, C, D = system
     N, pd = len(A), len(C) * B.shape[1]
-    k = exact_head_count(A, B, C, n, D).value
-    nu, skip = exact_minimal_degree(A, B, C), D is not None and bool(D.any())
+    k = exact_head_count((A, B, C, D), n).value
+    nu, skip = exact_minimal_degree((A, B, C)), D is not None and bool(D.any())
     rank = lambda m: int(torch.linalg.matrix_rank(m.double()))  # noqa: E731
     assert k <= min(n, nu + skip, pd, N + skip, rank(B) * rank(C) + skip)
     assert k <= head_count_bound(System(*floats(A, B, C), floats(D)[0]), n)
     singular = abs(float(torch.linalg.det(A.double()))) < 0.5
     deciding = N + (skip and not singular)
-    assert exact_head_count(A, B, C, deciding, D).value == exact_head_count(A, B, C, 3 * N + 2, D).value
+    assert exact_head_count((A, B, C, D), deciding).value == exact_head_count((A, B, C, D), 3 * N + 2).value
 
 
 @pytest.mark.guards("prop-what-k-is")
 def test_with_a_skip_n_lags_are_not_enough_unless_a_is_singular():
     A, B, C = torch.diag(torch.tensor([2, 3])), torch.tensor([[1, 0], [0, 1]]), torch.tensor([[1, 0], [0, 1]])
     D = torch.tensor([[0, 1], [0, 0]])
-    counts = [exact_head_count(A, B, C, n, D).value for n in (2, 3, 4)]
-    assert counts == [2, 3, 3] and exact_head_count(A, B, C, 9).value == 2
+    counts = [exact_head_count((A, B, C, D), n).value for n in (2, 3, 4)]
+    assert counts == [2, 3, 3] and exact_head_count((A, B, C), 9).value == 2
     assert head_count_bound(System(*floats(A, B, C), D.double()), 9) == 3
     A = torch.diag(torch.tensor([2, 0]))
-    assert [exact_head_count(A, B, C, n, D).value for n in (1, 2, 9)] == [1, 2, 2]
+    assert [exact_head_count((A, B, C, D), n).value for n in (1, 2, 9)] == [1, 2, 2]
     assert head_count_bound(System(*floats(A, B, C), D.double()), 9) == 2
 
 
@@ -153,7 +153,7 @@ def test_the_count_of_a_sum_is_at_most_the_sum_of_the_counts(one, two, n):
     B, C, b, c = B[:, :d], C[:p], b[:, :d], c[:p]
     both = floats(torch.block_diag(A, a), torch.cat([B, b]), torch.cat([C, c], 1))
     total = spectrum_report(System(*both), n).rank
-    assert total <= exact_head_count(A, B, C, n).value + exact_head_count(a, b, c, n).value
+    assert total <= exact_head_count((A, B, C), n).value + exact_head_count((a, b, c), n).value
 
 
 @pytest.mark.guards("thm-head-count")

@@ -36,11 +36,11 @@ def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
     generator = torch.Generator().manual_seed(N)
     B, C = (torch.randint(-2, 3, s, generator=generator) for s in ((N, 2), (3, N)))
     D = torch.randint(-2, 3, (3, 2), generator=generator) if skip else None
-    k = exact_head_count(A, B, C, 3 * N, D).value
+    k = exact_head_count((A, B, C, D), 3 * N).value
     assert (
-        exact_modal_head_count(A, B, C, D) == k == head_count(System(*floats(A, B, C), floats(D)[0]), 3 * N)
+        exact_modal_head_count((A, B, C, D)) == k == head_count(System(*floats(A, B, C), floats(D)[0]), 3 * N)
     )
-    residues = exact_modal_residues(A, B, C, D)
+    residues = exact_modal_residues((A, B, C, D))
     lags = System(*floats(A, B, C), floats(D)[0]).lags(6)
     for tau in range(6):
         rebuilt = sum(
@@ -55,7 +55,9 @@ def test_complex_pairs_counted_by_exact_residues():
     for D in (None, [[1, 2], [3, 4]]):
         system = ([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
         assert (
-            exact_modal_head_count(*system, D) == exact_head_count(*system, 9, D).value == 2 + (D is not None)
+            exact_modal_head_count((*system, D))
+            == exact_head_count((*system, D), 9).value
+            == 2 + (D is not None)
         )
 
 
@@ -71,10 +73,10 @@ IRREDUCIBLE = {
 def test_irreducible_polynomials_are_counted_and_their_residues_refused(name):
     A = IRREDUCIBLE[name]
     eye = [[int(i == j) for j in range(len(A))] for i in range(len(A))]
-    assert exact_modal_head_count(A, eye, eye) == len(A)
-    assert exact_modal_head_count(A, eye, eye, eye) == len(A)  # I lies in the span of the powers
+    assert exact_modal_head_count((A, eye, eye)) == len(A)
+    assert exact_modal_head_count((A, eye, eye, eye)) == len(A)  # I lies in the span of the powers
     with pytest.raises(ValueError, match="A must have eigenvalues of degree at most two"):
-        exact_modal_residues(A, eye, eye)
+        exact_modal_residues((A, eye, eye))
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -90,9 +92,9 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
         torch.from_numpy(m) for m in (A, *(rng.integers(-2, 3, s) for s in ((N, d), (p, N), (p, d))))
     )
     for skip in (None, D):
-        assert exact_modal_head_count(A, B, C, skip) == exact_head_count(A, B, C, 2 * N + 2, skip).value
+        assert exact_modal_head_count((A, B, C, skip)) == exact_head_count((A, B, C, skip), 2 * N + 2).value
     try:
-        residues = exact_modal_residues(A, B, C, D)
+        residues = exact_modal_residues((A, B, C, D))
     except ValueError:
         factors = sympy.Poly(sympy.Matrix(A.tolist()).charpoly().as_expr()).factor_list()[1]
         assert max(factor.degree() for factor, _ in factors) > 2
@@ -109,5 +111,5 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
 
 
 def test_no_states_have_no_modes():
-    assert exact_modal_head_count([], [], []) == 0
-    assert exact_modal_head_count([], [], [[], []]) == 0 and exact_modal_residues([], [], [[], []]) == {}
+    assert exact_modal_head_count(([], [], [])) == 0
+    assert exact_modal_head_count(([], [], [[], []])) == 0 and exact_modal_residues(([], [], [[], []])) == {}

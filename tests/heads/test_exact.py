@@ -1,15 +1,24 @@
 """Exact certificates: they hold, they print, and a forged one is caught."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 import sympy
 import torch
+from helpers import F64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads import exact_head_count, exact_minimal_degree
+from ssmbook.heads import (
+    exact_head_count,
+    exact_minimal_degree,
+    exact_modal_head_count,
+    exact_modal_residues,
+)
+from ssmbook.systems import System, rotation
 
 EYE = [[1, 0], [0, 1]]
 TURN = [[Fraction(3, 5), Fraction(-4, 5)], [Fraction(4, 5), Fraction(3, 5)]]
@@ -30,7 +39,7 @@ def sympy_rank(A, B, C, n, D):
 
 @pytest.mark.guards("thm-rank-gap")
 def test_a_rational_rotation_is_certified_at_two():
-    proof = exact_head_count(TURN, EYE, EYE, 6).evidence
+    proof = exact_head_count((TURN, EYE, EYE), 6).evidence
     assert proof.count == 2 and proof.basis_lags == (0, 1) and proof.verify()
     text = str(proof)
     assert "k = 2 over the rationals, n = 6" in text and "basis: M_0, M_1" in text
@@ -39,7 +48,7 @@ def test_a_rational_rotation_is_certified_at_two():
 
 @pytest.mark.guards("thm-rank-gap")
 def test_a_half_turn_is_certified_at_one():
-    proof = exact_head_count([[-1, 0], [0, -1]], EYE, EYE, 5).evidence
+    proof = exact_head_count(([[-1, 0], [0, -1]], EYE, EYE), 5).evidence
     assert proof.count == 1 and proof.relations == {1: (Fraction(-1),)} and proof.verify()
     assert "M_1 = -M_0" in str(proof)
     entries = [entry for matrix in proof.system for row in matrix for entry in row]
@@ -51,7 +60,7 @@ def test_the_delay_line_stalls_and_grows_again():
     A = [[int(i == j + 1) for j in range(6)] for i in range(6)]
     B = [[int(i == 0)] for i in range(6)]
     C = [[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1]]
-    proofs = [exact_head_count(A, B, C, n).evidence for n in range(1, 9)]
+    proofs = [exact_head_count((A, B, C), n).evidence for n in range(1, 9)]
     assert [proof.count for proof in proofs] == [1, 1, 1, 1, 1, 2, 2, 2]
     assert all(proof.verify() for proof in proofs)
     assert proofs[-1].basis_lags == (0, 5) and "M_3 = 0" in str(proofs[-1])
@@ -63,26 +72,26 @@ def test_the_delay_line_stalls_and_grows_again():
 def test_certificates_verify_and_agree_with_sympy_rank(data, N, d, p, n, skip):
     A, B, C = data.draw(matrices(N, N)), data.draw(matrices(N, d)), data.draw(matrices(p, N))
     D = data.draw(matrices(p, d)) if skip else [[0] * d for _ in range(p)]
-    proof = exact_head_count(A, B, C, n, D).evidence
+    proof = exact_head_count((A, B, C, D), n).evidence
     assert proof.verify()
-    assert proof.count == sympy_rank(A, B, C, n, D) <= min(n, exact_minimal_degree(A, B, C) + skip, p * d)
+    assert proof.count == sympy_rank(A, B, C, n, D) <= min(n, exact_minimal_degree((A, B, C)) + skip, p * d)
 
 
 def test_a_skip_is_added_to_the_first_lag():
     one = [[1]]
-    assert [exact_head_count([[0]], one, one, 3, [[D]]).value for D in (-1, 1)] == [0, 1]
+    assert [exact_head_count(([[0]], one, one, [[D]]), 3).value for D in (-1, 1)] == [0, 1]
 
 
 def test_the_determinant_is_that_of_the_minor():
     A, B = [[2, 1, 0], [0, 3, 1], [1, 0, -1]], [[3, 0], [0, 1], [1, 1]]
-    proof = exact_head_count(A, B, [[1, 2, 0], [0, 1, 3]], 6).evidence
+    proof = exact_head_count((A, B, [[1, 2, 0], [0, 1, 3]]), 6).evidence
     lags = [sympy.Matrix([[1, 2, 0], [0, 1, 3]]) * sympy.Matrix(A) ** t * sympy.Matrix(B) for t in range(6)]
     minor = sympy.Matrix([[lags[t][entry] for entry in proof.minor] for t in proof.basis_lags])
     assert proof.count == 3 and proof.determinant == Fraction(int(minor.det())) != 0
 
 
 def test_forged_certificates_fail():
-    proof = exact_head_count([[2, 1], [0, 3]], [[1], [1]], [[1, 1]], 5, [[1]]).evidence
+    proof = exact_head_count(([[2, 1], [0, 3]], [[1], [1]], [[1, 1]], [[1]]), 5).evidence
     assert proof.verify() and proof.count == 1 and len(proof.relations) == 2
     first, second = proof.relations
     forgeries = [
@@ -92,56 +101,88 @@ def test_forged_certificates_fail():
         replace(proof, determinant=Fraction(0)),
         replace(proof, recurrence=(Fraction(1), Fraction(1))),
         replace(proof, decided=2, relations={first: proof.relations[first]}),
+        replace(proof, decided=1, relations={}, basis_lags=(1,)),
+        replace(proof, relations=proof.relations | {first: ()}),
+        replace(proof, minor=(0, 0)),
     ]
     assert not any(forgery.verify() for forgery in forgeries)
-    proof = exact_head_count(EYE, EYE, EYE, 2).evidence
+    proof = exact_head_count((EYE, EYE, EYE), 2).evidence
     dependent = replace(proof, basis_lags=(0, 1), minor=(0, 3), relations={})
     assert not replace(dependent, determinant=Fraction(1)).verify()
     assert not replace(dependent, determinant=Fraction(0)).verify()
 
 
 def test_many_kinds_of_rational_input():
-    expected = exact_head_count(TURN, EYE, EYE, 4).value
-    assert exact_head_count(sympy.Matrix(TURN), sympy.eye(2), EYE, 4) == expected
+    expected = exact_head_count((TURN, EYE, EYE), 4).value
+    assert exact_head_count((sympy.Matrix(TURN), sympy.eye(2), EYE), 4) == expected
     whole = [[0, -1], [1, 0]]
-    assert exact_head_count(torch.tensor(whole), torch.eye(2, dtype=torch.int32), EYE, 4) == 2
+    assert exact_head_count((torch.tensor(whole), torch.eye(2, dtype=torch.int32), EYE), 4) == 2
 
 
 def test_empty_and_zero_systems():
     for count in (
-        exact_head_count([], [], [], 4),
-        exact_head_count([[0]], [[0]], [[1]], 4),
-        exact_head_count(EYE, EYE, EYE, 0),
+        exact_head_count(([], [], []), 4),
+        exact_head_count(([[0]], [[0]], [[1]]), 4),
+        exact_head_count((EYE, EYE, EYE), 0),
     ):
         proof = count.evidence
         assert count == 0 and proof.verify() and "k = 0" in str(proof)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("system", "error", "message"),
     [
         (
-            ([[0.5]], [[1]], [[1]], 3),
+            ([[0.5]], [[1]], [[1]]),
             TypeError,
             r"A must hold ints or Fractions; got float 0.5; pass Fraction\(0.5\)",
         ),
-        ((torch.eye(2), EYE, EYE, 3), TypeError, "A must be an integer matrix"),
-        (([[1, 2]], [[1]], [[1]], 3), ValueError, r"A must have shape \(1, 1\)"),
-        ((EYE, [[1], [1, 2]], EYE, 3), ValueError, r"B must .*\(2, 1\); got 2 rows of lengths \[1, 2\]$"),
-        ((EYE, EYE, [[1]], 3), ValueError, "C must"),
-        ((EYE, EYE, EYE, -1), ValueError, "n must be at least 0"),
-        ((EYE, EYE, EYE, 2, [[1]]), ValueError, "D must"),
-        ((5, EYE, EYE, 2), TypeError, "A must be a matrix as nested lists"),
-        (([[True]], [[1]], [[1]], 2), TypeError, "A must hold ints or Fractions; got bool True$"),
-        (([[1j]], [[1]], [[1]], 2), TypeError, "A must hold ints"),
-        ((sympy.Matrix([[sympy.sqrt(2)]]), [[1]], [[1]], 2), TypeError, "A must hold ints"),
+        ((torch.eye(2), EYE, EYE), TypeError, "A must be an integer matrix"),
+        (([[1, 2]], [[1]], [[1]]), ValueError, r"A must have shape \(1, 1\)"),
+        ((EYE, [[1], [1, 2]], EYE), ValueError, r"B must .*\(2, 1\); got 2 rows of lengths \[1, 2\]$"),
+        ((EYE, EYE, [[1]]), ValueError, "C must"),
+        ((EYE, EYE, EYE, [[1]]), ValueError, "D must"),
+        ((5, EYE, EYE), TypeError, "A must be a matrix as nested lists"),
+        (([[True]], [[1]], [[1]]), TypeError, "A must hold ints or Fractions; got bool True$"),
+        (([[1j]], [[1]], [[1]]), TypeError, "A must hold ints"),
+        ((sympy.Matrix([[sympy.sqrt(2)]]), [[1]], [[1]]), TypeError, "A must hold ints"),
+        (EYE, ValueError, r"system must hold A, B, C \(and D\); got 2 parts"),
+        ("ABC", TypeError, "system must be a sequence of exact matrices .*, or a System; got str"),
+        (System(*[torch.ones(5, 1, 1)] * 3), ValueError, "system must be one system"),
+        (System(*[torch.ones(1, 1, dtype=torch.complex64)] * 3), TypeError, "system must be real"),
+        (System(*[torch.ones(1, 1, device="meta")] * 3), ValueError, "A must hold values"),
     ],
 )
-def test_bad_input_is_named(arguments, error, message):
-    with pytest.raises(error, match=message):
-        exact_head_count(*arguments)
+def test_bad_input_is_named(system, error, message):
+    for refusing in (partial(exact_head_count, n=3), exact_minimal_degree, exact_modal_head_count):
+        with pytest.raises(error, match=message):
+            refusing(system)
+    with pytest.raises(ValueError, match="n must be at least 0"):
+        exact_head_count((EYE, EYE, EYE), -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_system_is_the_binary_fractions_that_it_holds(dtype, skip):
+    """A turn by math.pi in floats is no half turn: its sine is 1.2e-16 and not 0."""
+    turn = System(
+        rotation(torch.tensor(math.pi, dtype=F64)).to(dtype), *torch.eye(2, dtype=dtype).expand(2, 2, 2)
+    )
+    turn = turn.replace(D=torch.tensor([[0, 1], [0, 0]]).to(dtype)) if skip else turn
+    binary = [None if m is None else [[Fraction(v) for v in row] for row in m.tolist()] for m in turn]
+    assert exact_head_count(turn, 9) == exact_head_count(binary, 9) == 2 + skip
+    assert exact_head_count(turn, 9).evidence.system == exact_head_count(binary, 9).evidence.system
+    assert exact_minimal_degree(turn) == 2 and exact_modal_head_count(turn) == 2 + skip
+    assert exact_modal_residues(turn) == exact_modal_residues(binary)
+    none = System(torch.zeros(0, 0), torch.zeros(0, 3), torch.zeros(2, 0), torch.ones(2, 3))
+    assert exact_head_count(none, 4) == exact_modal_head_count(none) == 1
+
+
+def test_the_shortest_recurrence_does_not_see_a_skip():
+    for B, nu in (([[1]], 1), ([[0]], 0)):
+        assert exact_minimal_degree(([[2]], B, [[1]], [[5]])) == exact_minimal_degree(([[2]], B, [[1]])) == nu
 
 
 def test_a_system_without_inputs_has_a_certificate_too():
-    certificate = exact_head_count([[1]], [[]], [[1]], 2).evidence
+    certificate = exact_head_count(([[1]], [[]], [[1]]), 2).evidence
     assert certificate.count == 0 and certificate.verify()

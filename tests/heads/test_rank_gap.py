@@ -94,9 +94,9 @@ def test_every_pythagorean_clock_counts_two_and_half_turns_one():
     unit = [[1, 0], [0, 1]]
     for m, k in ((2, 1), (3, 2), (4, 1), (7, 4)):
         c, s = Fraction(m * m - k * k, m * m + k * k), Fraction(2 * m * k, m * m + k * k)
-        count = exact_head_count([[c, -s], [s, c]], unit, unit, 9)
+        count = exact_head_count(([[c, -s], [s, c]], unit, unit), 9)
         assert count == 2 and count.evidence.verify()
-    half = exact_head_count([[-1, 0], [0, -1]], unit, unit, 9)
+    half = exact_head_count(([[-1, 0], [0, -1]], unit, unit), 9)
     assert half == 1 and half.evidence.verify()
 
 

@@ -61,7 +61,7 @@ def test_verdicts_agree_with_rational_ranks_and_a_linear_program(seed, spread, t
     rng = np.random.default_rng(seed)
     N, p, d = (int(v) for v in rng.integers(1, (5, 4, 4)))
     A, B, C = (torch.from_numpy(rng.integers(-2, 3, s)) for s in ((N, N), (N, d), (p, N)))
-    k, nu = exact_head_count(A, B, C, N).value, exact_minimal_degree(A, B, C)
+    k, nu = exact_head_count((A, B, C), N).value, exact_minimal_degree((A, B, C))
     M = System(A.double(), B.double(), C.double()).lags(N + int(rng.integers(1, 8)))
     A, B, C = A.double(), B.double(), C.double()
     if turned:
@@ -98,7 +98,7 @@ def test_a_delay_behind_hidden_poles_is_no_positive_pole(channels):
     test = eigenvalue_test(System(A, B, C))
     assert (test.verdict, test.k, test.nu, test.n0_low, test.n0_high) == ("k+1", 1, 1, 2, 2)
     M = System(A, B, C).lags(4)
-    assert exact_head_count(*system, 4) == 1 and softmax_head_count(System(*(A, B, C)), len(M)) == 2
+    assert exact_head_count(system, 4) == 1 and softmax_head_count(System(*(A, B, C)), len(M)) == 2
 
 
 @pytest.mark.guards("prop-eigenvalue-test")

@@ -84,7 +84,7 @@ def test_two_modes_in_units_that_differ(s):
 @given(rational_systems(), st.integers(0, 14), st.booleans())
 def test_counts_in_any_units_agree_with_rational_arithmetic(system, n, turned):
     *integers, D, exponents = system
-    k, nu = exact_head_count(*integers, n, D).value, exact_minimal_degree(*integers)
+    k, nu = exact_head_count((*integers, D), n).value, exact_minimal_degree(integers)
     A, B, C = (m.double() for m in integers)
     D = None if D is None else D.double()
     if turned:
@@ -146,7 +146,7 @@ def test_a_path_of_small_entries_is_rounding_only_if_one_is_below_the_root_of_it
 def test_rounding_errors_in_place_of_zeros_stay_zeros_or_are_named(system):
     *integers, D, _ = system
     A, B, C = (m.double() for m in integers)
-    k = exact_head_count(*integers, 12, D).value
+    k = exact_head_count((*integers, D), 12).value
     Q = torch.linalg.qr(torch.from_numpy(np.random.default_rng(k).standard_normal(A.shape)))[0]
     there_and_back = Q.mT @ (Q @ A @ Q.mT) @ Q, Q.mT @ (Q @ B), (C @ Q.mT) @ Q
     report = spectrum_report(System(*there_and_back, None if D is None else D.double()), 12)
@@ -167,7 +167,7 @@ def test_rounding_errors_in_units_nobody_knows_are_named_or_change_nothing(syste
     noisy = there_and_back(*(m.double() for m in integers), n)
     D = None if D is None else D.double()
     k, here = (
-        exact_head_count(*integers, n, D if D is None else D.long()),
+        exact_head_count((*integers, D if D is None else D.long()), n),
         spectrum_report(System(*noisy, D), n),
     )
     report = spectrum_report(System(*in_other_units(*noisy, exponents), D), n)

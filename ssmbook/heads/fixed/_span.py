@@ -87,7 +87,7 @@ def _krylov_rows(A, B, C, n, rtol):
 
 def orthonormal_powers(step, start, steps, rtol):
     """Arnoldi: an orthonormal basis of span{step^tau(start)}, smallest growth kept, growth dropped."""
-    room = start.new_empty(steps, len(start))
+    room = start.new_empty(min(steps, 16), len(start))
     room[0] = start / torch.linalg.vector_norm(start)
     count, kept = 1, float("inf")
     while count < steps:
@@ -98,6 +98,8 @@ def orthonormal_powers(step, start, steps, rtol):
         if growth <= rtol:
             return basis, kept, growth
         kept = min(kept, growth)
+        if count == len(room):  # one copy for every doubling, not for every step
+            room = torch.cat([room, torch.empty_like(room)])
         room[count] = new / growth
         count += 1
     return room[:count], kept, 0.0

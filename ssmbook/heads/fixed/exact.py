@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import zip_longest
 
+import numpy as np
 import torch
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_integer, check_sequence, check_values
 from ssmbook._count import Count
+from ssmbook.systems.system import System, check_system
 
 Rows = tuple[tuple[Fraction, ...], ...]
 Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices too
+Exact = System | tuple[Matrix, Matrix, Matrix] | tuple[Matrix, Matrix, Matrix, Matrix | None]
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class ExactCertificate:
     M_(tau-i) for every tau >= ``decided``. Printing it shows the proof; `verify` checks it. Introduced in
     *head-count*.
 
-    >>> count = exact_head_count([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 8)
+    >>> count = exact_head_count(([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]), 8)
     >>> count.evidence.basis_lags, str(count.evidence.recurrence[1])
     ((0, 1), '-1')
     """
@@ -45,8 +49,10 @@ class ExactCertificate:
 
     def verify(self) -> bool:
         """Re-check the certificate with ``fractions.Fraction`` alone, with no code of the search."""
+        sized = all(len(each) == self.count for each in (self.minor, *self.relations.values()))
+        if not sized or sorted([*self.basis_lags, *self.relations]) != list(range(self.decided)):
+            return False
         lags = _lags(*self.system, self.decided)
-        covered = sorted([*self.basis_lags, *self.relations]) == list(range(self.decided))
         square = [[lags[tau][entry] for entry in self.minor] for tau in self.basis_lags]
         independent = self.determinant != 0 and _determinant(square) == self.determinant
         related = all(
@@ -55,7 +61,7 @@ class ExactCertificate:
             for entry, value in enumerate(lags[tau])
         )
         complete = self.decided == self.n or (self.decided < self.n and self._recurs())
-        return covered and independent and related and complete
+        return independent and related and complete
 
     def _recurs(self) -> bool:
         """Whether A satisfies the recurrence's polynomial and enough lags were decided to start it."""
@@ -81,25 +87,25 @@ class ExactCertificate:
         return "\n".join(lines)
 
 
-def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None = None) -> Count:
+def exact_head_count(system: Exact, n: int) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
-    Matrices one by one, not a `System`, because exact entries have no dtype.
-    A (N, N), B (N, d), C (p, N), D (p, d) or None: nested lists of ints or ``fractions.Fraction``, sympy
-    matrices of rationals, or integer tensors; n >= 0 an ``int``. No rounding anywhere; floats are refused
-    because they would certify their own binary expansion (pass ``Fraction(x)`` to mean just that). min(n, N)
-    lags decide, one more with a skip; the characteristic polynomial carries the rest. Result a settled
-    `Count`, evidence an `ExactCertificate`.
+    system: matrices (A, B, C) or (A, B, C, D), A (N, N), B (N, d), C (p, N), D (p, d) or None, as nested
+    lists of ints or ``fractions.Fraction``, sympy matrices of rationals or integer tensors; or a real
+    `System`, whose floats are the binary fractions that they are (a 0.1 there is not 1/10, and k may differ
+    from that of the numbers meant; among matrices floats are refused for it). n >= 0 an ``int``. No rounding
+    anywhere. min(n, N) lags decide, one more with a skip; the characteristic polynomial carries the rest.
+    Result a settled `Count`, evidence an `ExactCertificate`.
 
-    Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes and n < 0.
-    Source: thm-head-count, prop-what-k-is. Introduced in *head-count-deeper*.
+    Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes, a batch
+    and n < 0. Source: thm-head-count, prop-what-k-is. Introduced in *head-count-deeper*.
 
-    >>> count = exact_head_count([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 8)
+    >>> count = exact_head_count(([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]), 8)
     >>> print(count)
     2 heads (exact, over the rationals)
     """
     n = check_integer("n", n, low=0)
-    system = rational_system(A, B, C, D)
+    system = rational_system(system)
     size, skip = len(system[0]), any(any(row) for row in system[3])
     decided = min(n, size + int(skip))
     lags = _lags(*system, decided)
@@ -113,32 +119,49 @@ def exact_head_count(A: Matrix, B: Matrix, C: Matrix, n: int, D: Matrix | None =
     return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
 
 
-def exact_minimal_degree(A: Matrix, B: Matrix, C: Matrix) -> int:
+def exact_minimal_degree(system: Exact) -> int:
     """Return nu over the rationals: the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
 
-    A (N, N), B (N, d), C (p, N): rational as in `exact_head_count`. Result an ``int``. nu is the order of the
-    shortest scalar recurrence of the lags, the minimal polynomial's degree for the minimal realization.
-    Raises as `exact_head_count`. Source: prop-what-k-is. Introduced in *head-count*.
+    ``system`` and errors as in `exact_head_count`; a skip has no part in it. Result an ``int``. nu is the
+    order of the shortest scalar recurrence of the lags C A^tau B, the minimal polynomial's degree for the
+    minimal realization. Source: prop-what-k-is. Introduced in *head-count*.
 
-    >>> exact_minimal_degree([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
+    >>> exact_minimal_degree(([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]))
     2
     """
-    system = rational_system(A, B, C, None)
-    size = len(system[0])
-    lags = _lags(*system, 2 * size)
+    A, B, C, D = rational_system(system)
+    size, without = len(A), tuple((Fraction(0),) * len(row) for row in D)
+    lags = _lags(A, B, C, without, 2 * size)
     return len(pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
 
 
-def rational_system(A, B, C, D) -> tuple[Rows, Rows, Rows, Rows]:
+def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
     """Read a system as tuples of fractions, its shapes checked; raises as `exact_head_count`."""
-    a, b, c = _rational("A", A), _rational("B", B), _rational("C", C)
-    N, d, p = len(a), len(b[0]) if b else 0, len(c)
-    e = tuple((Fraction(0),) * d for _ in range(p)) if D is None else _rational("D", D)
+    if isinstance(system, System):
+        parts = _binary_fractions(check_system(system, batched=False, complex_ok=False))
+    else:
+        parts = check_sequence("system", system, "exact matrices A, B, C (and D), or a System")
+        if len(parts) not in (3, 4):
+            raise ValueError(f"system must hold A, B, C (and D); got {len(parts)} parts")
+    *first, D = parts if len(parts) == 4 else (*parts, None)
+    a, b, c = map(_rational, "ABC", first)
+    e = None if D is None else _rational("D", D)
+    N, d, p = len(a), len((b or e or [()])[0]), len(c)
+    e = tuple((Fraction(0),) * d for _ in range(p)) if e is None else e
     for name, rows, shape in (("A", a, (N, N)), ("B", b, (N, d)), ("C", c, (p, N)), ("D", e, (p, d))):
         if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
             lengths = sorted({len(row) for row in rows})
             raise ValueError(f"{name} must have shape {shape}; got {len(rows)} rows of lengths {lengths}")
     return a, b, c, e
+
+
+def _binary_fractions(system: System) -> list:
+    """The matrices of a system with each float as the fraction that it is."""
+    for name, part in zip("ABCD", system, strict=True):
+        if part is not None:
+            check_values(name, part)
+    exact = np.frompyfunc(Fraction, 1, 1)
+    return [None if part is None else exact(part.detach().cpu().double().numpy()).tolist() for part in system]
 
 
 def _rational(name, matrix) -> Rows:
@@ -168,7 +191,9 @@ def _lags(A, B, C, D, count) -> list[list[Fraction]]:
     for tau in range(count):
         lag = _product(C, state)
         if tau == 0:
-            lag = [[x + y for x, y in zip(row, skip, strict=True)] for row, skip in zip(lag, D, strict=True)]
+            # Rows of C B are empty where there are no states.
+            pairs = (zip_longest(row, skip, fillvalue=0) for row, skip in zip(lag, D, strict=True))
+            lag = [[x + y for x, y in row] for row in pairs]
         lags.append([entry for row in lag for entry in row])
         state = _product(A, state)
     return lags

@@ -7,26 +7,26 @@ roots of f. Importing this module loads no sympy; calling it does.
 from __future__ import annotations
 
 from ssmbook._count import Count
-from ssmbook.heads.fixed.exact import Matrix, characteristic, rational_matrix, rational_system
+from ssmbook.heads.fixed.exact import Exact, characteristic, rational_matrix, rational_system
 
 
-def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = None) -> dict:
+def exact_modal_residues(system: Exact) -> dict:
     """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
 
-    A (N, N), B (N, d), C (p, N), D (p, d) or None, rational as in `exact_head_count`. Result a dict from
-    (eigenvalue, m), m below the eigenvalue's index, to a sympy p x d matrix, so that M_tau = sum binom(tau,
-    m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip joins R_(0,0). Eigenvalues are rational or of degree two.
+    ``system`` as in `exact_head_count`. Result a dict from (eigenvalue, m), m below the eigenvalue's index,
+    to a sympy p x d matrix, so that M_tau = sum binom(tau, m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip
+    joins R_(0,0). Eigenvalues are rational or of degree two.
 
     Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
     (`exact_modal_head_count` counts there too), and as `exact_head_count`. Source: prop-what-k-is. Introduced
     in *head-count*.
 
-    >>> sorted(m for _, m in exact_modal_residues([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]))
+    >>> sorted(m for _, m in exact_modal_residues(([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])))
     [0, 1]
     """
     import sympy
 
-    *system, skip = _matrices(A, B, C, D)
+    *system, skip = _matrices(system)
     factors = _factors(system[0])
     steep = [factor for factor, _ in factors if factor.degree() > 2]
     if steep:
@@ -42,22 +42,22 @@ def exact_modal_residues(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = Non
     return residues
 
 
-def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = None) -> Count:
+def exact_modal_head_count(system: Exact) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
 
-    Arguments and errors as `exact_head_count`; eigenvalues may be anything. Result a settled `Count`;
+    ``system`` and errors as in `exact_head_count`; eigenvalues may be anything. Result a settled `Count`;
     evidence the rational matrix with rank k, a sympy ``DomainMatrix``. The residues of all roots of one
     irreducible factor f, and of all m below its multiplicity, span what C A^j P B spans, j below the degree
     of that power of f, with P the rational projector of f: ranks over Q do. Source: prop-what-k-is.
     Introduced in *head-count*.
 
-    >>> int(exact_modal_head_count([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]))  # defective
+    >>> int(exact_modal_head_count(([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])))  # defective
     2
     """
     from sympy import QQ
     from sympy.polys.matrices import DomainMatrix
 
-    a, b, c, skip = _matrices(A, B, C, D)
+    a, b, c, skip = _matrices(system)
     rows, skipped = [], not any(skip.to_list_flat())
     for factor, multiplicity in _factors(a):
         state = _projected(factor, multiplicity, a, b)
@@ -73,9 +73,9 @@ def exact_modal_head_count(A: Matrix, B: Matrix, C: Matrix, D: Matrix | None = N
     return Count(count, count, "exact modal residues", evidence)
 
 
-def _matrices(A, B, C, D):
+def _matrices(system):
     """The four matrices over the rationals, of shapes that empty rows alone do not tell."""
-    a, b, c, d = rational_system(A, B, C, D)
+    a, b, c, d = rational_system(system)
     size, columns = len(a), len(d[0]) if d else len(b[0]) if b else 0
     shapes = (size, size), (size, columns), (len(c), size), (len(c), columns)
     return map(rational_matrix, (a, b, c, d), shapes)
