@@ -59,13 +59,14 @@ def warn_of_transient(A: Tensor, n: int, values: Tensor, again: Tensor) -> None:
     warnings.warn(text, TransientPeakWarning, stacklevel=frames_inside())
 
 
-def warn_of_states(A: Tensor, C: Tensor, u: Tensor, state: Tensor, y: Tensor) -> None:
+def warn_of_states(A: Tensor, C: Tensor, u: Tensor, state: Tensor, reset: Tensor | None, y: Tensor) -> None:
     """Warn where the outputs C h of the first sequence are off: against those of 0.7 u, rounded elsewhere."""
     with torch.no_grad():
         u, state, y = (t.detach().flatten(0, -3)[0] if t.ndim > 2 else t.detach() for t in (u, state, y))
         u, y = u[:STEPS], y[:STEPS]
         state = state.reshape(-1, state.shape[-1])[0]
-        again = step_by_step(A.detach(), SCALE * u, SCALE * state, False)[0] @ C.detach().mT / SCALE
+        reset = None if reset is None else reset.reshape(-1, reset.shape[-1])[0, :STEPS]
+        again = step_by_step(A.detach(), SCALE * u, SCALE * state, False, reset)[0] @ C.detach().mT / SCALE
     warn_of_transient(A, len(u), y, again)
 
 

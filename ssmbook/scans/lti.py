@@ -85,7 +85,7 @@ def lti_scan(
     stepwise = method == "recurrence" or method == "auto" and T < 64 or len(powers) == 1 or not is_finite(x)
     y, h = _recurrence(*given, reset) if stepwise or reset is not None else _chunked(*given)
     if route is not None and route.suspect:
-        warn_of_states(A, C, x @ B.mT, state, y)
+        warn_of_states(A, C, x @ B.mT, state, reset, y)
     return y.to(x.dtype), h.to(x.dtype)
 
 

@@ -310,6 +310,24 @@ def test_a_layer_equals_its_own_steps():
         assert (layer(x) - layer.run(x)[0]).abs().max() < 1e-3 * layer.run(x)[0].abs().max()  # was 1.6
 
 
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("method", ["auto", "recurrence", "chunked"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_not_off_is_not_warned_about_whatever_it_starts_from(batch, method, packed, begun):
+    A, B, C = named("butter 4 0.05", torch.float32)
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(*batch, 300, 1, generator=generator)
+    state = torch.randn(*batch, 4, generator=generator) if begun else None
+    reset = torch.rand(*batch, 300, generator=generator) < 0.02 if packed else None
+    assert reset is None or reset.any(-1).all()
+    y, said = caught(lambda: lti_scan(A, B, C, x, state, method, reset=reset)[0])
+    assert not said
+    A, B, C = named("cheby1 5 0.02", torch.float32)  # and what is off still is
+    state = None if state is None else torch.nn.functional.pad(state, (0, 1))
+    assert caught(lti_scan, A, B, C, x, state, method, reset=reset)[1]
+
+
 def test_a_filter_that_rounding_makes_unstable_is_named():
     """A Chebyshev filter of order 5 grows in float32: its lags are right, its poles no longer are."""
     A, B, C = named("cheby1 5 0.02", torch.float32)
