@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_finite, check_flags, check_shape
+from ssmbook.maps.base import spelled_out
 from ssmbook.maps.coefficients import alibi_bias, distances, softmax_coefficients
 from ssmbook.maps.key_side import HeadMap, per_head
 
@@ -28,6 +31,7 @@ class Attention(HeadMap):
     (True, 2)
     """
 
+    @spelled_out
     def __init__(
         self,
         d: int,
@@ -39,15 +43,12 @@ class Attention(HeadMap):
         bias: torch.Tensor | None = None,
         alibi: bool = False,
         sink: bool = False,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        **new: Any,
     ):
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, causal=causal, **like)
+        super().__init__(d, p, H=H, head_width=head_width, causal=causal, **new)
         check_flags(alibi=alibi, sink=sink)
         self.alibi, self.sink = alibi, sink
-        self._draw_queries_and_keys(like)
+        self._draw_queries_and_keys(new)
         self.bias = None
         if bias is not None:
             check_shape("bias", bias, "H L", {"H": H})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
@@ -188,3 +189,12 @@ def draw(
     check_room("the sizes of a map", *shape)
     value = torch.randn(*shape, generator=generator, dtype=dtype, device=device)
     return nn.Parameter(value / int(fan_in) ** 0.5)
+
+
+def spelled_out(constructor: Callable) -> Callable:
+    """Let a constructor's signature name what its ``**new`` holds: generator, dtype, device, as in `draw`."""
+    shown, new = signature(constructor), signature(draw).parameters
+    own = [parameter for name, parameter in shown.parameters.items() if name != "new"]
+    named = [new[name] for name in ("generator", "dtype", "device")]
+    constructor.__signature__ = shown.replace(parameters=[*own, *named])
+    return constructor

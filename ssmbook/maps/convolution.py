@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ssmbook._checks import check_integer
-from ssmbook.maps.base import RecurrentMap, draw, zero_state
+from ssmbook.maps.base import RecurrentMap, draw, spelled_out, zero_state
 from ssmbook.operators import LagOperator
 
 
@@ -25,20 +26,12 @@ class Convolution(RecurrentMap):
     3
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        width: int,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, p: int, *, width: int, **new: Any):
         super().__init__(d, p)
         width = check_integer("width", width, low=1)
         self.width = width
-        self.K = draw(width, p, d, fan_in=width * d, generator=generator, dtype=dtype, device=device)
+        self.K = draw(width, p, d, fan_in=width * d, **new)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return zero_state(self.K, batch_shape, self.width - 1, self.d).to(self.K.dtype)  # tokens, no sums

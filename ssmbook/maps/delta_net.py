@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from ssmbook.maps.base import draw
+from ssmbook.maps.base import draw, spelled_out
 from ssmbook.maps.coefficients import delta_coefficients
 from ssmbook.maps.key_side import KeySideMap, outer, per_head
 
@@ -24,21 +26,11 @@ class DeltaNet(KeySideMap):
     1
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        H: int,
-        head_width: int,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, **like)
-        self._draw_queries_and_keys(like)
-        self.W_beta = draw(H, 1, d, fan_in=d, **like)
+    @spelled_out
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, **new: Any):
+        super().__init__(d, p, H=H, head_width=head_width, **new)
+        self._draw_queries_and_keys(new)
+        self.W_beta = draw(H, 1, d, fan_in=d, **new)
         self.b_beta = nn.Parameter(self.W_beta.new_zeros(H))
 
     def _read_write(self, x: Tensor):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_flags, check_integer
-from ssmbook.maps.base import RecurrentMap, draw, zero_state
+from ssmbook.maps.base import RecurrentMap, draw, spelled_out, zero_state
 from ssmbook.maps.timescales import draw_steps
 from ssmbook.numerics import phi1, single
 from ssmbook.operators import DiagonalOperator, LagOperator
@@ -33,28 +34,19 @@ class DiagonalSSM(RecurrentMap):
     3
     """
 
-    def __init__(
-        self,
-        d: int,
-        *,
-        N: int,
-        pairs: bool = True,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, *, N: int, pairs: bool = True, **new: Any):
         super().__init__(d, d)
         N = check_integer("N", N, low=1)
         check_flags(pairs=pairs)
         if pairs and N % 2:
             raise ValueError(f"N must be even with pairs=True (conjugate pairs); got {N}")
-        like = {"generator": generator, "dtype": dtype, "device": device}
         self.N, self.pairs = N, pairs
         modes = N // 2 if pairs else N
-        self.log_delta = nn.Parameter(draw_steps(d, **like).log())
-        self.D = draw(d, fan_in=1, **like)
-        m = torch.arange(modes, dtype=self.D.dtype, device=device).expand(d, modes)
-        self.C = draw(d, modes, 2, fan_in=N, **like) if pairs else draw(d, modes, fan_in=N, **like)
+        self.log_delta = nn.Parameter(draw_steps(d, **new).log())
+        self.D = draw(d, fan_in=1, **new)
+        m = torch.arange(modes, dtype=self.D.dtype, device=self.D.device).expand(d, modes)
+        self.C = draw(d, modes, 2, fan_in=N, **new) if pairs else draw(d, modes, fan_in=N, **new)
         decay = torch.full_like(m, 0.5) if pairs else m + 1
         self.log_decay = nn.Parameter(decay.log())
         self.register_parameter("frequency", nn.Parameter(math.pi * m) if pairs else None)

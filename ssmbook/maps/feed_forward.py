@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer
 from ssmbook.maps.activations import activate, check_activation, secant_slope
-from ssmbook.maps.base import SequenceMap, draw
+from ssmbook.maps.base import SequenceMap, draw, spelled_out
 from ssmbook.operators import PointwiseOperator
 
 
@@ -24,23 +26,13 @@ class FeedForward(SequenceMap):
     0
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        width: int,
-        activation: str = "silu",
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, p: int, *, width: int, activation: str = "silu", **new: Any):
         super().__init__(d, p, causal=True)
         width = check_integer("width", width, low=1)
         self.width, self.activation = width, check_activation(activation)
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        self.W_1 = draw(width, d, fan_in=d, **like)
-        self.W_2 = draw(p, width, fan_in=width, **like)
+        self.W_1 = draw(width, d, fan_in=d, **new)
+        self.W_2 = draw(p, width, fan_in=width, **new)
 
     def _forward(self, x: Tensor) -> Tensor:
         return activate(self.activation, x @ self.W_1.mT) @ self.W_2.mT

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ssmbook._checks import check_positive
-from ssmbook.maps.base import draw
+from ssmbook.maps.base import draw, spelled_out
 from ssmbook.maps.coefficients import vector_decay_coefficients
 from ssmbook.maps.key_side import KeySideMap, outer, per_head
 from ssmbook.scans import diagonal_scan
@@ -27,23 +28,12 @@ class GLA(KeySideMap):
     2
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        H: int,
-        head_width: int,
-        temperature: float = 16.0,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, **like)
+    @spelled_out
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, temperature: float = 16.0, **new: Any):
+        super().__init__(d, p, H=H, head_width=head_width, **new)
         self.temperature = check_positive("temperature", temperature)
-        self._draw_queries_and_keys(like)
-        self.W_a = draw(H, head_width, d, fan_in=d, **like)
+        self._draw_queries_and_keys(new)
+        self.W_a = draw(H, head_width, d, fan_in=d, **new)
         self.b_a = nn.Parameter(self.W_a.new_zeros(H, head_width))
 
     def _read_write(self, x: Tensor):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer, check_positive
-from ssmbook.maps.base import SequenceMap, draw
+from ssmbook.maps.base import SequenceMap, draw, spelled_out
 from ssmbook.operators import PointwiseOperator
 
 
@@ -24,23 +26,14 @@ class KAN(SequenceMap):
     True
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        grid: int = 5,
-        reach: float = 2.0,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, p: int, *, grid: int = 5, reach: float = 2.0, **new: Any):
         super().__init__(d, p, causal=True)
         grid = check_integer("grid", grid, low=1)
         if grid % 2 == 0:
             raise ValueError(f"grid must be odd (0 inside the middle piece); got {grid}")
         self.grid, self.reach = grid, check_positive("reach", reach)
-        self.slopes = draw(p, d, grid, fan_in=d, generator=generator, dtype=dtype, device=device)
+        self.slopes = draw(p, d, grid, fan_in=d, **new)
 
     def _forward(self, x: Tensor) -> Tensor:
         return torch.einsum("pdg,...ndg->...np", self.slopes, self._lengths(x))

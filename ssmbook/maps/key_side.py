@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer
-from ssmbook.maps.base import RecurrentMap, SequenceMap, draw, zero_state
+from ssmbook.maps.base import RecurrentMap, SequenceMap, draw, spelled_out, zero_state
 from ssmbook.numerics import single
 from ssmbook.operators import FactorizedOperator
 from ssmbook.scans import ssd_scan
@@ -26,30 +27,19 @@ class HeadMap(SequenceMap):
     (torch.Size([2, 8, 8]), torch.Size([2, 4, 4]))
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        H: int,
-        head_width: int,
-        causal: bool = True,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, causal: bool = True, **new: Any):
         SequenceMap.__init__(self, d, p, causal=causal)
         H = check_integer("H", H, low=1)
         head_width = check_integer("head_width", head_width, low=1)
         self.H, self.head_width, self.key_width = H, head_width, head_width
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        self.W_V = draw(H, head_width, d, fan_in=d, **like)
-        self.W_O = draw(H, p, head_width, fan_in=H * head_width, **like)
+        self.W_V = draw(H, head_width, d, fan_in=d, **new)
+        self.W_O = draw(H, p, head_width, fan_in=H * head_width, **new)
 
-    def _draw_queries_and_keys(self, like: dict) -> None:
+    def _draw_queries_and_keys(self, new: dict) -> None:
         """Parameters ``W_Q`` and ``W_K`` (H, head_width, d), as wide as the values."""
-        self.W_Q = draw(self.H, self.head_width, self.d, fan_in=self.d, **like)
-        self.W_K = draw(self.H, self.head_width, self.d, fan_in=self.d, **like)
+        self.W_Q = draw(self.H, self.head_width, self.d, fan_in=self.d, **new)
+        self.W_K = draw(self.H, self.head_width, self.d, fan_in=self.d, **new)
 
     @abstractmethod
     def _coefficients(self, x: Tensor) -> Tensor: ...

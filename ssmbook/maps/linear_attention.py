@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ssmbook._checks import check_choice, check_flags
-from ssmbook.maps.base import zero_state
+from ssmbook.maps.base import spelled_out, zero_state
 from ssmbook.maps.coefficients import linear_coefficients, safe_reciprocal
 from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -32,6 +33,7 @@ class LinearAttention(KeySideMap):
     (2, True)
     """
 
+    @spelled_out
     def __init__(
         self,
         d: int,
@@ -41,16 +43,13 @@ class LinearAttention(KeySideMap):
         head_width: int,
         normalized: bool = False,
         feature_map: str = "elu+1",
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        **new: Any,
     ):
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **new)
         check_choice("feature_map", feature_map, _FEATURES)
         check_flags(normalized=normalized)
         self.normalized, self.feature_map = normalized, feature_map
-        self._draw_queries_and_keys(like)
+        self._draw_queries_and_keys(new)
 
     def _read_write(self, x: Tensor):
         phi = _FEATURES[self.feature_map]

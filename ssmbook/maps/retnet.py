@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from ssmbook._checks import check_number, check_sequence
+from ssmbook.maps.base import spelled_out
 from ssmbook.maps.coefficients import scalar_decay_coefficients
 from ssmbook.maps.key_side import KeySideMap, outer, per_head, scalar_decay_mix
 
@@ -26,6 +27,7 @@ class RetNet(KeySideMap):
     2
     """
 
+    @spelled_out
     def __init__(
         self,
         d: int,
@@ -34,12 +36,9 @@ class RetNet(KeySideMap):
         H: int,
         head_width: int,
         decay: Sequence[float] | None = None,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        **new: Any,
     ):
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, **like)
+        super().__init__(d, p, H=H, head_width=head_width, **new)
         decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else decay
         decay = decay.tolist() if isinstance(decay, Tensor) else decay
         decay = check_sequence("decay", decay, "numbers, one per head")
@@ -47,8 +46,8 @@ class RetNet(KeySideMap):
         decay = [check_number("decay", gamma, *inside) for gamma in decay]
         if len(decay) != H:
             raise ValueError(f"decay must hold one number per head, {H}; got {len(decay)}")
-        self.register_buffer("decay", torch.tensor(decay, dtype=self.W_V.dtype, device=device))
-        self._draw_queries_and_keys(like)
+        self.register_buffer("decay", self.W_V.detach().new_tensor(decay))
+        self._draw_queries_and_keys(new)
 
     def _read_write(self, x: Tensor):
         return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x)

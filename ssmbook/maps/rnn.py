@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer
 from ssmbook.maps.activations import activate, check_activation, secant_slope
-from ssmbook.maps.base import RecurrentMap, draw, stack_tokens, zero_state
+from ssmbook.maps.base import RecurrentMap, draw, spelled_out, stack_tokens, zero_state
 from ssmbook.numerics import single
 from ssmbook.operators import RecurrentOperator
 
@@ -29,24 +29,14 @@ class RNN(RecurrentMap):
     (True, True)
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        N: int,
-        activation: str = "tanh",
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, p: int, *, N: int, activation: str = "tanh", **new: Any):
         super().__init__(d, p)
         N = check_integer("N", N, low=1)
         self.N, self.activation = N, check_activation(activation)
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        self.A = draw(N, N, fan_in=N, **like)
-        self.B = draw(N, d, fan_in=d, **like)
-        self.C = draw(p, N, fan_in=N, **like)
+        self.A = draw(N, N, fan_in=N, **new)
+        self.B = draw(N, d, fan_in=d, **new)
+        self.C = draw(p, N, fan_in=N, **new)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return zero_state(self.A, batch_shape, self.N)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ssmbook._checks import check_choice, check_integer
-from ssmbook.maps.base import RecurrentMap, draw, zero_state
+from ssmbook.maps.base import RecurrentMap, draw, spelled_out, zero_state
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
 from ssmbook.numerics import phi1, single
 from ssmbook.operators import DiagonalOperator, ModalOperator
@@ -36,28 +37,18 @@ class SelectiveSSM(RecurrentMap):
     3
     """
 
-    def __init__(
-        self,
-        d: int,
-        *,
-        N: int,
-        discretization: str = "zoh",
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
+    @spelled_out
+    def __init__(self, d: int, *, N: int, discretization: str = "zoh", **new: Any):
         super().__init__(d, d)
         N = check_integer("N", N, low=1)
         check_choice("discretization", discretization, DISCRETIZATIONS)
-        like = {"generator": generator, "dtype": dtype, "device": device}
         self.N, self.discretization = N, discretization
-        self.W_delta = draw(d, d, fan_in=d, **like)
-        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(d, **like)))
-        self.W_B = draw(N, d, fan_in=d, **like)
-        self.W_C = draw(N, d, fan_in=d, **like)
-        self.log_A = nn.Parameter(
-            torch.arange(1, N + 1, dtype=self.W_B.dtype, device=device).log().repeat(d, 1)
-        )
+        self.W_delta = draw(d, d, fan_in=d, **new)
+        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(d, **new)))
+        self.W_B = draw(N, d, fan_in=d, **new)
+        self.W_C = draw(N, d, fan_in=d, **new)
+        rates = torch.arange(1, N + 1, dtype=self.W_B.dtype, device=self.W_B.device)
+        self.log_A = nn.Parameter(rates.log().repeat(d, 1))
         self.D = nn.Parameter(self.W_B.new_ones(d))
 
     @classmethod

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ssmbook._checks import check_integer
-from ssmbook.maps.base import draw
+from ssmbook.maps.base import draw, spelled_out
 from ssmbook.maps.coefficients import scalar_decay_coefficients
 from ssmbook.maps.key_side import KeySideMap, per_head, scalar_decay_mix
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
@@ -31,31 +32,20 @@ class SSD(KeySideMap):
     1
     """
 
-    def __init__(
-        self,
-        d: int,
-        p: int,
-        *,
-        H: int,
-        head_width: int,
-        N: int,
-        groups: int = 1,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ):
-        like = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, **like)
+    @spelled_out
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, groups: int = 1, **new: Any):
+        super().__init__(d, p, H=H, head_width=head_width, **new)
         N = check_integer("N", N, low=1)
         groups = check_integer("groups", groups, low=1)
         if H % groups:
             raise ValueError(f"groups must divide H = {H}; got {groups}")
         self.N, self.groups, self.key_width = N, groups, N
-        self.W_B = draw(groups, N, d, fan_in=d, **like)
-        self.W_C = draw(groups, N, d, fan_in=d, **like)
-        self.W_delta = draw(H, 1, d, fan_in=d, **like)
-        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(H, **like)))
-        self.log_A = nn.Parameter(torch.arange(1, H + 1, dtype=self.W_B.dtype, device=device).log())
+        self.W_B = draw(groups, N, d, fan_in=d, **new)
+        self.W_C = draw(groups, N, d, fan_in=d, **new)
+        self.W_delta = draw(H, 1, d, fan_in=d, **new)
+        self.b_delta = nn.Parameter(inverse_softplus(draw_steps(H, **new)))
+        rates = torch.arange(1, H + 1, dtype=self.W_B.dtype, device=self.W_B.device)
+        self.log_A = nn.Parameter(rates.log())
 
     @classmethod
     def from_transformers(cls, mixer: nn.Module) -> SSD:
