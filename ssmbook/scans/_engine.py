@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ssmbook.numerics import HALF
+
 AVAILABLE = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
-WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+WIDE = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
 BLOCK = 32  # steps between the states that a selective scan keeps for its backward pass
 LARGE = 1 << 22  # bytes from which NumPy asks for large pages
 PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
@@ -62,7 +64,7 @@ def kernels_for(tensor: Tensor):
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that states are carried in: double precision."""
+    """The dtype that states are carried in: double precision, real or complex."""
     return WIDE.get(dtype, dtype)
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ssmbook.scans._engine import WIDE
-from ssmbook.scans._validate import HALF
+from ssmbook.numerics import HALF
+from ssmbook.scans._engine import wide
 
 # Up to here (times the root of N, as for an orthogonal A) the lags by powers are as good as the recurrence.
 PLAIN = 2.0
@@ -59,7 +59,7 @@ def is_finite(t: Tensor) -> bool | None:
 
 def widest(dtype: torch.dtype) -> torch.dtype:
     """The dtype that powers are formed in: twice the digits, where there is one."""
-    return torch.float32 if dtype in HALF else WIDE.get(dtype, dtype)
+    return torch.float32 if dtype in HALF else wide(dtype)
 
 
 def squarings(A: Tensor, T: int) -> list[Tensor]:
@@ -103,16 +103,16 @@ def choose(A: Tensor, B: Tensor, C: Tensor, T: int, state: Tensor | None = None)
         return None
     if T <= 2 or not (A.numel() and B.numel() and C.numel()):
         return Route([A], False, False)
-    wide = widest(A.dtype)
-    powers = squarings(A.to(wide), T)
+    dtype = widest(A.dtype)
+    powers = squarings(A.to(dtype), T)
     with torch.no_grad():
-        cost = value_of(cost_of_powers(powers, B.to(wide), C.to(wide), state))
+        cost = value_of(cost_of_powers(powers, B.to(dtype), C.to(dtype), state))
     if cost is None:
         return None
     cost /= math.sqrt(A.shape[-1])
     if cost <= PLAIN:
         return Route([power.to(A.dtype) for power in powers], True, False)
-    if cost <= ROOM * torch.finfo(A.dtype).eps / torch.finfo(wide).eps:
+    if cost <= ROOM * torch.finfo(A.dtype).eps / torch.finfo(dtype).eps:
         return Route(powers, True, True)
     return Route([A], False, True)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_alike, check_flags, check_shape, check_tensor
-from ssmbook.numerics import HALF
+from ssmbook.numerics import HALF, single
 
 
 def check_arguments(patterns: str, *tensors: Tensor | None, single=(), complex_ok: bool = False) -> None:
@@ -62,11 +62,6 @@ def check_options(reset: Tensor | None, x: Tensor, dims: int, **flags: bool) -> 
         raise ValueError(f"reset must be on the device of the inputs, {x.device}; got {reset.device}")
 
 
-def widen(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Half-precision tensors in float32, others as they are: states are never kept in half precision."""
-    return tuple(t.float() if t is not None and t.dtype in HALF else t for t in tensors)
-
-
 def outside_autocast(function):
     """Run a scan in float32 where autocast is on.
 
@@ -80,9 +75,7 @@ def outside_autocast(function):
         known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
         if not (known and torch.is_autocast_enabled(device)):
             return function(*args, **kwargs)
-        args = [t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for t in args]
-        kwargs = {k: t.float() if isinstance(t, Tensor) and t.dtype in HALF else t for k, t in kwargs.items()}
         with torch.autocast(device, enabled=False):
-            return function(*args, **kwargs)
+            return function(*map(single, args), **{name: single(value) for name, value in kwargs.items()})
 
     return scan

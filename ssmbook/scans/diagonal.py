@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ssmbook.numerics import single
 from ssmbook.scans._ops import diagonal
-from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast
 
 SHAPES = "a: ... T D, b: ... T D, state: ... D"
 
@@ -47,7 +48,7 @@ def diagonal_scan(
     if log and a.is_complex():
         raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
     dtype = b.dtype
-    a, b, state = widen(a, b, state)
+    a, b, state = map(single, (a, b, state))
     if b.shape[-2] == 0:
         return (a * b).to(dtype), b.sum(-2) if state is None else state.clone()
     if reset is not None:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice
-from ssmbook.numerics import toeplitz
+from ssmbook.numerics import HALF, single, toeplitz
 from ssmbook.scans._engine import array, carried, loops_for, roomy, run
 from ssmbook.scans._ops import dense, watched
 from ssmbook.scans._powers import CALM, choose, is_finite, krylov, lags_by_powers
 from ssmbook.scans._transients import warn_of_states
-from ssmbook.scans._validate import HALF, check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast
 
 SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
@@ -64,7 +64,7 @@ def lti_scan(
     check_choice("method", method, METHODS)
     check_options(reset, x, 1, reverse=reverse)
     if x.dtype in HALF:
-        y, state = lti_scan(*widen(A, B, C, x, state), method, reverse=reverse, reset=reset)
+        y, state = lti_scan(*map(single, (A, B, C, x, state)), method, reverse=reverse, reset=reset)
         return y.to(x.dtype), state
     if reverse:
         reset = None if reset is None else reset.flip(-1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ssmbook.numerics import single
 from ssmbook.scans._ops import selective
-from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast
 
 SHAPES = "x: ... T d, delta: ... T d, A: d N, B: ... T N, C: ... T N, D: d, state: ... d N"
 
@@ -53,7 +54,7 @@ def selective_scan(
     check_arguments(SHAPES, x, delta, A, B, C, D, state, single=("A", "D", "state"))
     check_options(reset, x, 1, reverse=reverse)
     dtype = x.dtype
-    x, delta, A, B, C, D, state = widen(x, delta, A, B, C, D, state)
+    x, delta, A, B, C, D, state = map(single, (x, delta, A, B, C, D, state))
     if state is None:
         state = x.new_zeros((*x.shape[:-2], *A.shape))
     if x.shape[-2] == 0:

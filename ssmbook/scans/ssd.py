@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ssmbook.numerics import single
 from ssmbook.scans._engine import loops_for, wide
 from ssmbook.scans._ops import diagonal, selective
 from ssmbook.scans._powers import is_finite
-from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast, widen
+from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast
 
 CHUNK = 64
 SHAPES = "x: ... T H P, log_a: ... T H, B: ... T H N, C: ... T H N, state: ... H P N"
@@ -49,7 +50,7 @@ def ssd_scan(
     check_arguments(SHAPES, x, log_a, B, C, state, single=("log_a", "state"))
     check_options(reset, x, 2, reverse=reverse)
     dtype = x.dtype
-    x, log_a, B, C, state = widen(x, log_a, B, C, state)
+    x, log_a, B, C, state = map(single, (x, log_a, B, C, state))
     if state is None:
         state = x.new_zeros((*x.shape[:-3], x.shape[-2], x.shape[-1], B.shape[-1]))
     if min(x.numel(), B.numel()) == 0:

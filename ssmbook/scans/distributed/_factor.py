@@ -12,13 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ssmbook.scans._engine import wide
+
 LN2 = math.log(2)
 REACH = 2200  # 2**REACH takes the smallest double beyond the largest; further is nothing new
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that states are carried in between processes: double precision, real or complex."""
-    return torch.promote_types(dtype, torch.float64)
 
 
 class Factor(NamedTuple):

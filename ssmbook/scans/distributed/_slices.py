@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ssmbook.scans.distributed._factor import Factor, wide
+from ssmbook.scans._engine import wide
+from ssmbook.scans.distributed._factor import Factor
 from ssmbook.scans.distributed._wire import agree, exchange
 
 
