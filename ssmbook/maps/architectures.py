@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
 
@@ -23,19 +23,6 @@ from ssmbook.maps.retnet import RetNet
 from ssmbook.maps.rnn import RNN
 from ssmbook.maps.selective import SelectiveSSM
 from ssmbook.maps.ssd import SSD
-
-
-class _Sizes(NamedTuple):
-    d: int
-    p: int
-    n: int
-    H: int
-    head_width: int
-    N: int
-
-    @property
-    def head(self) -> dict[str, int]:
-        return {"H": self.H, "head_width": self.head_width}
 
 
 def zoo(
@@ -64,61 +51,57 @@ def zoo(
     [2, 2, 3]
     """
     check_like(generator=generator, dtype=dtype, device=device)
-    asked = zip(_Sizes._fields, (d, p, n, H, head_width, N), strict=True)
-    sizes = _Sizes(*(check_integer(name, size, low=int(name != "n")) for name, size in asked))
+    asked = {"d": d, "p": p, "n": n, "H": H, "head_width": head_width, "N": N}
+    sizes = {name: check_integer(name, size, low=int(name != "n")) for name, size in asked.items()}
     where = torch.device("cpu") if generator is None else generator.device
     seed = int(torch.randint(2**31, (), generator=generator, device=where))
     place = torch.empty(0, device=device).device
     drawn = torch.device("cpu") if place.type == "meta" else place  # no generator draws on meta
     found = {}
-    for name, build in _FACTORIES.items():
+    for name, build in _factories(**sizes).items():
         # On a CPU only the lower 32 bits of a seed count.
         own = torch.Generator(drawn).manual_seed(seed ^ zlib.crc32(name.encode()))
-        found[name] = build(sizes, {"generator": own, "dtype": dtype, "device": drawn}).to(place)
+        found[name] = build({"generator": own, "dtype": dtype, "device": drawn}).to(place)
     return found
 
 
-def _lti(d, p, s, like, **options):
-    return LTISSM.random(d, p, N=s.N, rho=0.9, **options, **like)
+def _factories(d: int, p: int, n: int, H: int, head_width: int, N: int) -> dict[str, Callable]:
+    """How each is made, from the options of what makes tensors."""
+    head = {"H": H, "head_width": head_width}
 
+    def lti(new, d, p, **options):
+        return LTISSM.random(d, p, N=N, rho=0.9, **options, **new)
 
-def _gated(s, like, gate):
-    return Gated(SSD(s.d, s.p, N=s.N, **s.head, **like), gate=gate, generator=like["generator"])
+    def gated(new, gate):
+        return Gated(SSD(d, p, N=N, **head, **new), gate=gate, generator=new["generator"])
 
-
-_FACTORIES = {
-    "feed-forward": lambda s, like: FeedForward(s.d, s.p, width=s.d + s.p, **like),
-    "KAN": lambda s, like: KAN(s.d, s.p, grid=5, **like),
-    "convolution": lambda s, like: Convolution(s.d, s.p, width=3, **like),
-    "RNN": lambda s, like: RNN(s.d, s.p, N=s.N, **like),
-    "attention": lambda s, like: Attention(s.d, s.p, **s.head, **like),
-    "attention, not causal": lambda s, like: Attention(s.d, s.p, causal=False, **s.head, **like),
-    "attention, relative bias": lambda s, like: Attention(
-        s.d, s.p, bias=torch.randn(s.H, s.n, **like), **s.head, **like
-    ),
-    "attention, ALiBi": lambda s, like: Attention(s.d, s.p, alibi=True, **s.head, **like),
-    "attention, sink": lambda s, like: Attention(s.d, s.p, sink=True, **s.head, **like),
-    "linear attention": lambda s, like: LinearAttention(s.d, s.p, feature_map="identity", **s.head, **like),
-    "linear attention, normalized": lambda s, like: LinearAttention(
-        s.d, s.p, normalized=True, feature_map="elu+1", **s.head, **like
-    ),
-    "RetNet": lambda s, like: RetNet(s.d, s.p, **s.head, **like),
-    "GLA": lambda s, like: GLA(s.d, s.p, **s.head, **like),
-    "DeltaNet": lambda s, like: DeltaNet(s.d, s.p, **s.head, **like),
-    "SSD": lambda s, like: SSD(s.d, s.p, N=s.N, **s.head, **like),
-    "LTI SSM": lambda s, like: _lti(s.d, s.p, s, like),
-    "LTI SSM with skip": lambda s, like: _lti(s.d, s.p, s, like, skip=True),
-    "S4D": lambda s, like: DiagonalSSM(s.d, N=s.N, **like),
-    "S4D, real": lambda s, like: DiagonalSSM(s.d, N=s.N, pairs=False, **like),
-    "selective SSM, zoh": lambda s, like: SelectiveSSM(s.d, N=s.N, discretization="zoh", **like),
-    "selective SSM, Euler": lambda s, like: SelectiveSSM(s.d, N=s.N, discretization="euler", **like),
-    "gated SSD": lambda s, like: _gated(s, like, "output"),
-    "gated SSD, both sides": lambda s, like: _gated(s, like, "both"),
-    "residual attention": lambda s, like: Residual(Attention(s.d, s.d, **s.head, **like)),
-    "hybrid, sum": lambda s, like: Hybrid(
-        [Attention(s.d, s.p, **s.head, **like), _lti(s.d, s.p, s, like)], mode="sum"
-    ),
-    "hybrid, stack": lambda s, like: Hybrid(
-        [_lti(s.d, s.d, s, like), Attention(s.d, s.p, **s.head, **like)], mode="stack"
-    ),
-}
+    return {
+        "feed-forward": lambda new: FeedForward(d, p, width=d + p, **new),
+        "KAN": lambda new: KAN(d, p, grid=5, **new),
+        "convolution": lambda new: Convolution(d, p, width=3, **new),
+        "RNN": lambda new: RNN(d, p, N=N, **new),
+        "attention": lambda new: Attention(d, p, **head, **new),
+        "attention, not causal": lambda new: Attention(d, p, causal=False, **head, **new),
+        "attention, relative bias": lambda new: Attention(d, p, bias=torch.randn(H, n, **new), **head, **new),
+        "attention, ALiBi": lambda new: Attention(d, p, alibi=True, **head, **new),
+        "attention, sink": lambda new: Attention(d, p, sink=True, **head, **new),
+        "linear attention": lambda new: LinearAttention(d, p, feature_map="identity", **head, **new),
+        "linear attention, normalized": lambda new: LinearAttention(
+            d, p, normalized=True, feature_map="elu+1", **head, **new
+        ),
+        "RetNet": lambda new: RetNet(d, p, **head, **new),
+        "GLA": lambda new: GLA(d, p, **head, **new),
+        "DeltaNet": lambda new: DeltaNet(d, p, **head, **new),
+        "SSD": lambda new: SSD(d, p, N=N, **head, **new),
+        "LTI SSM": lambda new: lti(new, d, p),
+        "LTI SSM with skip": lambda new: lti(new, d, p, skip=True),
+        "S4D": lambda new: DiagonalSSM(d, N=N, **new),
+        "S4D, real": lambda new: DiagonalSSM(d, N=N, pairs=False, **new),
+        "selective SSM, zoh": lambda new: SelectiveSSM(d, N=N, discretization="zoh", **new),
+        "selective SSM, Euler": lambda new: SelectiveSSM(d, N=N, discretization="euler", **new),
+        "gated SSD": lambda new: gated(new, "output"),
+        "gated SSD, both sides": lambda new: gated(new, "both"),
+        "residual attention": lambda new: Residual(Attention(d, d, **head, **new)),
+        "hybrid, sum": lambda new: Hybrid([Attention(d, p, **head, **new), lti(new, d, p)], mode="sum"),
+        "hybrid, stack": lambda new: Hybrid([lti(new, d, d), Attention(d, p, **head, **new)], mode="stack"),
+    }

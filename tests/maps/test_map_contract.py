@@ -209,7 +209,7 @@ def test_steps_are_drawn_log_uniformly_between_a_thousandth_and_a_tenth(name):
 
 def test_the_zoo_has_as_many_draws_as_there_are_seeds(monkeypatch):
     """One number from the generator seeds it, of 31 bits: forty draws have forty different maps."""
-    factories = {"one": lambda sizes, new: torch.rand(1, generator=new["generator"])}
-    monkeypatch.setattr(architectures, "_FACTORIES", factories)
+    factories = {"one": lambda new: torch.rand(1, generator=new["generator"])}
+    monkeypatch.setattr(architectures, "_factories", lambda **sizes: factories)
     generator = torch.Generator().manual_seed(0)
     assert len({float(zoo(2, 2, 3, generator=generator)["one"]) for _ in range(40)}) == 40
