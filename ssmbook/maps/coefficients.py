@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_alike, check_flags, check_integer, check_like, check_shape, check_tensor
+from ssmbook._checks import check_alike, check_flags, check_integer, check_like, check_shape, check_tensors
 from ssmbook.numerics import in_single
+
+_HEADS = "... H n width"
 
 
 def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
@@ -69,7 +71,7 @@ def softmax_coefficients(
     tensor([[0.5000, 0.0000],
             [0.3333, 0.3333]])
     """
-    size = _check_pair("q", q, "k", k)
+    size = check_tensors(q=(q, _HEADS), k=(k, _HEADS), one_batch=True)
     check_flags(causal=causal, sink=sink)
     logits = q @ k.mT / size["width"] ** 0.5
     if bias is not None:
@@ -94,7 +96,7 @@ def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Te
     >>> linear_coefficients(q, k)[0].tolist()
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
     """
-    _check_pair("q", q, "k", k)
+    check_tensors(q=(q, _HEADS), k=(k, _HEADS), one_batch=True)
     check_flags(normalized=normalized)
     alpha = (q @ k.mT).tril()
     if not normalized:
@@ -139,7 +141,7 @@ def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
             [0.5000, 1.0000, 0.0000],
             [0.2500, 0.5000, 1.0000]])
     """
-    size = _check_pair("q", q, "k", k)
+    size = check_tensors(q=(q, _HEADS), k=(k, _HEADS), one_batch=True)
     check_shape("log_a", log_a, "... H n", size)
     check_alike(q=q, log_a=log_a)
     return (q @ k.mT) * decay_matrix(log_a)
@@ -158,8 +160,7 @@ def vector_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
             [0.7500, 2.0000, 0.0000],
             [0.3125, 0.7500, 2.0000]])
     """
-    _check_pair("q", q, "k", k)
-    _check_pair("k", k, "log_a", log_a)
+    check_tensors(q=(q, _HEADS), k=(k, _HEADS), log_a=(log_a, _HEADS), one_batch=True)
     parts = zip(q.unbind(-1), k.unbind(-1), log_a.unbind(-1), strict=True)
     return sum(q_c[..., :, None] * k_c[..., None, :] * decay_matrix(a_c) for q_c, k_c, a_c in parts)
 
@@ -176,7 +177,7 @@ def delta_coefficients(q: Tensor, k: Tensor, beta: Tensor) -> Tensor:
     >>> delta_coefficients(q, k, torch.ones(1, 3))[0].tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    size = _check_pair("q", q, "k", k)
+    size = check_tensors(q=(q, _HEADS), k=(k, _HEADS), one_batch=True)
     check_shape("beta", beta, "... H n", size)
     check_alike(q=q, beta=beta)
     erase = beta[..., None] * (k @ k.mT).tril(-1)
@@ -184,13 +185,3 @@ def delta_coefficients(q: Tensor, k: Tensor, beta: Tensor) -> Tensor:
         erase, (q @ k.mT).tril(), upper=False, left=False, unitriangular=True
     )
     return reads * beta[..., None, :]
-
-
-def _check_pair(first: str, a: Tensor, second: str, b: Tensor) -> dict[str, int]:
-    """Both (..., H, n, width), equal in shape, dtype and device."""
-    size = check_shape(first, a, "... H n width")
-    check_tensor(second, b)
-    if b.shape != a.shape:
-        raise ValueError(f"{second} must have the shape of {first}, {tuple(a.shape)}; got {tuple(b.shape)}")
-    check_alike(**{first: a, second: b})
-    return size

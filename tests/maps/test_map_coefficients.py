@@ -145,7 +145,7 @@ def test_inverse_softplus():
         (
             lambda q: softmax_coefficients(q, q[:1]),
             ValueError,
-            r"k must have the shape of q, \(2, 5, 3\); got \(1, 5, 3\)",
+            r"k must have shape \(\.\.\., H, n, width\) with H = 2, n = 5, width = 3; got \(1, 5, 3\)",
         ),
         (
             lambda q: softmax_coefficients(q[0], q[0]),
@@ -163,9 +163,17 @@ def test_inverse_softplus():
             ValueError,
             r"bias must have shape \(\.\.\., H, n, n\)",
         ),
-        (lambda q: linear_coefficients(q, q[..., :2]), ValueError, "k must have the shape of q"),
+        (
+            lambda q: linear_coefficients(q, q[..., :2]),
+            ValueError,
+            r"k must have shape .* width = 3; got \(2, 5, 2\)",
+        ),
         (lambda q: scalar_decay_coefficients(q, q, q), ValueError, r"log_a must have shape \(\.\.\., H, n\)"),
-        (lambda q: vector_decay_coefficients(q, q, q[..., 0]), ValueError, "log_a must have the shape of k"),
+        (
+            lambda q: vector_decay_coefficients(q, q, q[..., 0]),
+            ValueError,
+            r"log_a must have shape .*; got \(2, 5\)",
+        ),
         (
             lambda q: delta_coefficients(q, q, q[..., :2]),
             ValueError,
