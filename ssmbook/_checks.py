@@ -19,6 +19,7 @@ A wrong kind of thing (type, dtype, layout) is a ``TypeError``, a wrong one of i
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
@@ -141,18 +142,13 @@ def check_tensors(
             batches[name] = tuple(value.shape[: value.ndim - len(pattern.split()) + 1])
     check_alike(**{name: value for name, (value, _) in given.items()})
     if one_batch:
-        check_batches(**batches)
+        (first, wanted), *others = batches.items()
+        for name, batch in others:
+            if batch != wanted:
+                raise ValueError(f"{name} must have the batch shape of {first}, {wanted}; got {batch}")
     for name, (value, _) in given.items() if finite else ():
         check_finite(name, value)
     return bound
-
-
-def check_batches(**shapes: tuple[int, ...]) -> None:
-    """Refuse batch shapes that are not that of the first."""
-    (first, wanted), *others = shapes.items()
-    for name, shape in others:
-        if shape != wanted:
-            raise ValueError(f"{name} must have the batch shape of {first}, {wanted}; got {shape}")
 
 
 def shared_batch(**shapes) -> torch.Size:
@@ -315,10 +311,9 @@ def as_count(name: str, value, *, low: int) -> torch.Tensor:
     return value
 
 
-def together(first_name: str, first: torch.Tensor, second_name: str, second: torch.Tensor) -> None:
-    """Two tensors meant elementwise have equal shapes, or one of them is a single number."""
-    if first.ndim and second.ndim and first.shape != second.shape:
-        raise ValueError(
-            f"{second_name} must be a number or have the shape of {first_name}, {tuple(first.shape)}; "
-            f"got {tuple(second.shape)}"
-        )
+def together(**tensors: torch.Tensor) -> None:
+    """Tensors meant elementwise have equal shapes, but for single numbers."""
+    shaped = [(name, tuple(tensor.shape)) for name, tensor in tensors.items() if tensor.ndim]
+    for (first, wanted), (name, got) in itertools.pairwise(shaped):
+        if got != wanted:
+            raise ValueError(f"{name} must be a number or have the shape of {first}, {wanted}; got {got}")

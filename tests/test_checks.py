@@ -213,7 +213,7 @@ SENTENCES = [
     (
         ValueError,
         "theta must be a number or have the shape of tau, (2, 3); got (3,)",
-        lambda: _checks.together("tau", x, "theta", x[0]),
+        lambda: _checks.together(tau=x, theta=x[0]),
     ),
 ]
 

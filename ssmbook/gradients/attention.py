@@ -131,7 +131,7 @@ def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch
     """
     alpha = as_real("alpha", alpha, low=0.0, high=1.0)
     n = as_count("n", n, low=2)
-    together("alpha", alpha, "n", n)
+    together(alpha=alpha, n=n)
     return torch.log((n - 1).to(alpha.dtype)) + torch.logit(alpha)
 
 
@@ -146,7 +146,7 @@ def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> t
     """
     margin = as_real("margin", margin)
     n = as_count("n", n, low=2)
-    together("margin", margin, "n", n)
+    together(margin=margin, n=n)
     return torch.sigmoid(margin - torch.log((n - 1).to(margin.dtype)))
 
 
@@ -162,7 +162,7 @@ def dilution_bound(B: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tens
     """
     B = as_real("B", B, low=0.0, open_ends=False)
     n = as_count("n", n, low=1)
-    together("B", B, "n", n)
+    together(B=B, n=n)
     return torch.sigmoid(2 * B - torch.log((n - 1).to(B.dtype)))
 
 
@@ -182,6 +182,5 @@ def alibi_bound(
     B = as_real("B", B, low=0.0, open_ends=False)
     slope = as_real("slope", slope, low=0.0, open_ends=False)
     distance = as_count("distance", distance, low=0)
-    together("distance", distance, "B", B)
-    together("distance", distance, "slope", slope)
+    together(distance=distance, B=B, slope=slope)
     return torch.exp(2 * B - slope * distance)

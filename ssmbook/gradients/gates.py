@@ -45,9 +45,7 @@ def gate_preactivation_for_hold(
     if bool((A == 0).any()):
         raise ValueError("A must be nonzero: at 0 every step holds; got 0")
     T = as_real("T", T, low=0.0)
-    together("a", a, "T", T)
-    together("a", a, "A", A)
-    together("A", A, "T", T)
+    together(a=a, A=A, T=T)
     delta = -torch.log(a) / (A * T)
     return delta + torch.log(-torch.expm1(-delta))  # log expm1(delta) without its overflow
 
@@ -64,7 +62,7 @@ def lru_parameter_for_hold(a: float | torch.Tensor, T: float | torch.Tensor) -> 
     """
     a = as_real("a", a, low=0.0, high=1.0)
     T = as_real("T", T, low=0.0)
-    together("a", a, "T", T)
+    together(a=a, T=T)
     return torch.log(-torch.log(a)) - torch.log(T)
 
 
