@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import as_real, check_alike, check_matrices
+from ssmbook._checks import as_real, check_alike, check_matrices, shared_batch
 from ssmbook.numerics import in_single
 
 
-def _as_step(delta, standard: torch.Tensor, batch: torch.Size) -> torch.Tensor:
-    """``delta`` as a real tensor of shape () or the batch shape (any shape when the system is unbatched)."""
-    delta = as_real("delta", delta, low=0.0, open_ends=False, like=standard.real)
-    check_alike(**{"the real part of the system": standard.real, "delta": delta})
-    if delta.ndim and batch and delta.shape != batch:
-        raise ValueError(
-            f"delta must have shape () or {tuple(batch)}, the system's batch; got {tuple(delta.shape)}"
-        )
-    return delta
-
-
 def _scaled(A: torch.Tensor, B: torch.Tensor, delta) -> tuple[torch.Tensor, torch.Tensor]:
-    """delta A and delta B, checked."""
+    """delta A and delta B, checked: delta of shape () or the batch shape (any where A and B have none)."""
     check_matrices(A=A, B=B)
-    step = _as_step(delta, A, A.shape[:-2])[..., None, None]
+    delta = as_real("delta", delta, low=0.0, open_ends=False, like=A.real)
+    check_alike(**{"the real part of the system": A.real, "delta": delta})
+    shared_batch(**{"the system": A.shape[:-2], "delta": delta.shape})
+    step = delta[..., None, None]
     return step * A, step * B
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_integer
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.systems.system import System, check_system, system_first, with_skip
 
@@ -23,5 +22,4 @@ def impulse_response(system: System, n: int) -> torch.Tensor:
     [1.0, 0.5, 0.25]
     """
     A, B, C, D = check_system(system)
-    n = check_integer("n", n, low=0)
     return with_skip(lti_kernel_naive(A, B, C, n), D)
