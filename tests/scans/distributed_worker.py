@@ -40,8 +40,8 @@ def draw(*shape, dtype=REAL, seed=0):
 def cases(T):
     """(name of the scan, case, arguments for a whole sequence of T steps, options)."""
     a, b, state = draw(2, T, 3), draw(2, T, 3, seed=1), draw(2, 3)
-    z = draw(2, T, 3, dtype=COMPLEX)
-    of_z = draw(2, T, 3, dtype=COMPLEX, seed=1), draw(2, 3, dtype=COMPLEX)
+    z = draw(3, T, 3, dtype=COMPLEX)  # an odd number of channels: 9
+    of_z = draw(3, T, 3, dtype=COMPLEX, seed=1), draw(3, 3, dtype=COMPLEX)
     yield "diagonal_scan", "signed", (2 * a.sigmoid() - 1, b, state), {}
     yield "diagonal_scan", "zeros", (a.sigmoid() * (a < 1), b, None), {}
     yield "diagonal_scan", "complex", (z.sgn() * 0.99, *of_z), {}

@@ -136,7 +136,7 @@ def test_bytes_do_not_depend_on_the_length(found):
         for case, sizes in short.items():
             forward, backward = numbers[case.partition(",")[0]]
             if "complex" in case:
-                forward, backward = 30, 24
+                forward, backward = 45, 36
             assert sizes == [512, 8 * forward, 8 * backward], case
 
 

@@ -10,15 +10,12 @@ NOTE = 512  # bytes
 
 
 def exchange(name: str, tensors: list[Tensor], group) -> list[list[Tensor]]:
-    """The tensors of every process, in the order of the processes; they have the same shapes everywhere."""
-    numbers = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
-    message = torch.cat([t.flatten() for t in numbers])
-    sizes = [t.numel() for t in numbers]
-    pieces = [m.split(sizes) for m in _gathered(name, message, group)]
-    shaped = [[p.view(t.shape) for p, t in zip(piece, numbers, strict=True)] for piece in pieces]
-    return [
-        [torch.view_as_complex(p) if t.is_complex() else p for p, t in zip(piece, tensors, strict=True)]
-        for piece in shaped
+    """The tensors of every process, in the order of the processes: in double precision, of one shape each."""
+    numbers = [t.resolve_conj().flatten().view(torch.float64) for t in tensors]
+    pieces = [m.split([t.numel() for t in numbers]) for m in _gathered(name, torch.cat(numbers), group)]
+    return [  # cloned, for complex numbers have to begin at an even place
+        [p.clone().view(t.dtype).view(t.shape) for p, t in zip(piece, tensors, strict=True)]
+        for piece in pieces
     ]
 
 
