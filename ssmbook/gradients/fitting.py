@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from ssmbook._checks import as_count, check_finite, check_integer, check_shape
+from ssmbook._checks import as_count, check_integer, check_tensors
 
 
 class LogSlope(NamedTuple):
@@ -40,8 +40,7 @@ def fit_log_slope(
     >>> round(torch.tensor(fit_log_slope(tau, 3 * 0.9**tau).slope).exp().item(), 4)
     0.9
     """
-    sizes = check_shape("norms", norms, "m")
-    check_finite("norms", norms)
+    sizes = check_tensors(norms=(norms, "m"), finite=True)
     tau = as_count("distances", distances, low=0)
     if tau.shape != (sizes["m"],):
         raise ValueError(f"distances must have shape ({sizes['m']},) like norms; got {tuple(tau.shape)}")

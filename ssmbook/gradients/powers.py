@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import torch
 
-from ssmbook._checks import as_count, as_real, check_finite, check_integer, check_shape
+from ssmbook._checks import as_count, as_real, check_integer, check_tensors
 from ssmbook.numerics import in_single, tolerance
 from ssmbook.systems.system import System, check_system, system_first
 
 
 def _square(A: torch.Tensor) -> int:
-    size = check_shape("A", A, "N N", complex_ok=True)["N"]
-    check_finite("A", A)
+    size = check_tensors(A=(A, "N N"), finite=True, complex_ok=True)["N"]
     if size == 0:
         raise ValueError("A must have at least one state; got shape (0, 0)")
     return size

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_integer, check_tensors
 from ssmbook.numerics import single
 from ssmbook.operators.pullback import separate_pullback
 
@@ -24,8 +24,7 @@ def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Ten
     >>> jacobian_blocks(lambda x: x.cumsum(0), torch.ones(3, 2)).shape  # a matrix for each input token
     torch.Size([3, 2, 2])
     """
-    sizes = check_shape("x", x, "... n d")
-    check_finite("x", x)
+    sizes = check_tensors(x=(x, "... n d"), finite=True)
     target = check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
     return separate_pullback(F, x).row(range(sizes["n"])[target])
 

@@ -13,8 +13,8 @@ from ssmbook._checks import (
     check_integer,
     check_like,
     check_positive,
-    check_shape,
     check_tensor,
+    check_tensors,
 )
 from ssmbook.systems.response import spectral_radius
 from ssmbook.systems.system import System
@@ -110,8 +110,7 @@ def real_modes(lam: torch.Tensor) -> torch.Tensor:
     check_tensor("lam", lam, complex_ok=True)
     if not lam.is_complex():
         raise TypeError(f"lam must be complex, one of each conjugate pair; got dtype {lam.dtype}")
-    check_shape("lam", lam, "... m", complex_ok=True)
-    check_finite("lam", lam)
+    check_tensors(lam=(lam, "... m"), finite=True, complex_ok=True)
     diagonal = torch.diag_embed(lam.real)
     off = torch.diag_embed(lam.imag)
     blocks = torch.stack([torch.stack([diagonal, 0 - off], -1), torch.stack([off, diagonal], -1)], -2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_shape
+from ssmbook._checks import check_integer, check_shape, check_tensors
 from ssmbook.numerics import RankReport, double, rank_report, tolerance
 from ssmbook.systems.system import System
 
@@ -35,12 +35,6 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     return blocks.reshape(*M.shape[:-3], rows * sizes["p"], cols * sizes["d"])
 
 
-def _check_lags(M: torch.Tensor) -> dict[str, int]:
-    sizes = check_shape("M", M, "n p d", complex_ok=True)
-    check_finite("M", M)
-    return sizes
-
-
 def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The number of states of a minimal realization: the rank of the block Hankel matrix of the lags.
 
@@ -54,7 +48,7 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
     >>> int(mcmillan_degree(0.5 ** torch.arange(8.0).reshape(8, 1, 1)))
     1
     """
-    _check_lags(M)
+    check_tensors(M=(M, "n p d"), finite=True, complex_ok=True)
     H = hankel_matrix(double(M))
     return rank_report(torch.linalg.svdvals(H), tolerance(rtol, M.dtype))
 
@@ -75,7 +69,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     >>> found, torch.allclose(found.lags(8), M)
     (System(N=1, d=1, p=1, float64), True)
     """
-    sizes = _check_lags(M)
+    sizes = check_tensors(M=(M, "n p d"), finite=True, complex_ok=True)
     rows, cols = sizes["n"] // 2, (sizes["n"] + 1) // 2
     if rows == 0:
         raise ValueError(f"M must hold at least 2 lags, one of them to see the step A in; got {sizes['n']}")

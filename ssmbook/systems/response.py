@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_finite, check_shape
+from ssmbook._checks import check_tensors
 from ssmbook.numerics import in_single
 
 
@@ -18,17 +18,14 @@ def spectral_radius(A: torch.Tensor) -> torch.Tensor:
     >>> spectral_radius(torch.tensor([[0.0, -0.9], [0.9, 0.0]]))
     tensor(0.9000)
     """
-    sizes = check_shape("A", A, "... N N", complex_ok=True)
-    check_finite("A", A)
-    if sizes["N"] == 0:
+    if check_tensors(A=(A, "... N N"), finite=True, complex_ok=True)["N"] == 0:
         return torch.zeros(A.shape[:-2], dtype=A.dtype.to_real(), device=A.device)
     return torch.linalg.eigvals(A).abs().amax(dim=-1)
 
 
 def frequency_response(A, B, C, D, angles: torch.Tensor) -> torch.Tensor:
     """C (I - e^(-iw) A)^(-1) B + D at each angle, of checked matrices: see `System.response`."""
-    check_shape("angles", angles, "m")
-    check_finite("angles", angles)
+    check_tensors(angles=(angles, "m"), finite=True)
     dtype = torch.promote_types(A.dtype, torch.complex64)
     turn = torch.exp(-1j * angles.to(A.device, dtype.to_real()))[:, None, None].to(dtype)
     A, B, C = (part.to(dtype).unsqueeze(-3) for part in (A, B, C))
