@@ -6,14 +6,7 @@ import math
 
 import torch
 
-from ssmbook._checks import (
-    as_count,
-    as_real,
-    check_integer,
-    check_shape,
-    check_tensors,
-    together,
-)
+from ssmbook._checks import as_count, as_real, check_integer, check_shape, check_tensors, together
 
 
 def _head_sizes(x, W_Q, W_K, target: int, bias) -> tuple[int, int]:

@@ -6,12 +6,7 @@ taken in float64 and come with the spectrum they were taken on.
 """
 
 from ssmbook.numerics import phi1
-from ssmbook.systems.discretization import (
-    bilinear,
-    euler,
-    mixed_euler,
-    zoh,
-)
+from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
 from ssmbook.systems.impulse import impulse_response
 from ssmbook.systems.initialization import (
     hippo_legs,

@@ -199,8 +199,7 @@ def rotation(
         raise TypeError(
             f"dtype and device must be left out beside a tensor theta, whose own are kept; got {got}"
         )
-    check_tensor("theta", theta)
-    check_finite("theta", theta)
+    as_real("theta", theta)
     cos, sin = torch.cos(theta), torch.sin(theta)
     return rho * torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
 
