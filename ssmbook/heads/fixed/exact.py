@@ -12,7 +12,7 @@ import torch
 
 from ssmbook._checks import check_integer, check_sequence, check_values
 from ssmbook._count import Count
-from ssmbook.systems.system import System, check_system
+from ssmbook.systems.system import System, check_system, system_first
 
 Rows = tuple[tuple[Fraction, ...], ...]
 Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices too
@@ -87,6 +87,7 @@ class ExactCertificate:
         return "\n".join(lines)
 
 
+@system_first
 def exact_head_count(system: Exact, n: int) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
@@ -119,6 +120,7 @@ def exact_head_count(system: Exact, n: int) -> Count:
     return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
 
 
+@system_first
 def exact_minimal_degree(system: Exact) -> int:
     """Return nu over the rationals: the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from ssmbook._count import Count
 from ssmbook.heads.fixed.exact import Exact, characteristic, rational_matrix, rational_system
+from ssmbook.systems.system import system_first
 
 
+@system_first
 def exact_modal_residues(system: Exact) -> dict:
     """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
 
@@ -42,6 +44,7 @@ def exact_modal_residues(system: Exact) -> dict:
     return residues
 
 
+@system_first
 def exact_modal_head_count(system: Exact) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
 
