@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import wraps
 from inspect import signature
 
 import torch
@@ -195,6 +196,13 @@ def spelled_out(constructor: Callable) -> Callable:
     """Let a constructor's signature name what its ``**new`` holds: generator, dtype, device, as in `draw`."""
     shown, new = signature(constructor), signature(draw).parameters
     own = [parameter for name, parameter in shown.parameters.items() if name != "new"]
-    named = [new[name] for name in ("generator", "dtype", "device")]
-    constructor.__signature__ = shown.replace(parameters=[*own, *named])
-    return constructor
+    parameters = [*own, *(new[name] for name in ("generator", "dtype", "device"))]
+
+    @wraps(constructor)
+    def checked(self, *args, **given):
+        for name in given.keys() - {parameter.name for parameter in parameters}:
+            raise TypeError(f"{type(self).__name__} has no argument {name!r}")
+        constructor(self, *args, **given)
+
+    checked.__signature__ = shown.replace(parameters=parameters)
+    return checked

@@ -139,6 +139,16 @@ def test_every_constructor_refuses_wrong_options_and_sizes_by_name(build):
             build(**{name: value})
 
 
+@pytest.mark.parametrize("build", BUILDS[1:-2], ids=lambda build: build.func.__qualname__)
+def test_a_constructor_shows_its_options_and_knows_no_other(build):
+    assert set(WRONG_OPTIONS) <= set(inspect.signature(build).parameters)
+    kind = build.func.__qualname__.split(".")[0]
+    with pytest.raises(
+        TypeError, match=rf"^{kind}(\.random\(\) got an unexpected keyword| has no) argument 'seed'"
+    ):
+        build(seed=0)
+
+
 def test_every_map_has_its_constructor_tried():
     kinds = {type(layer) for layer in zoo(4, 4, 9).values()} - {Residual, Hybrid}  # these take maps alone
     assert kinds == {getattr(build.func, "__self__", build.func) for build in BUILDS} - {zoo, Doubled}
