@@ -101,4 +101,4 @@ class Count:
     __ge__ = partialmethod(_ordered, operator.ge)
 
     def __hash__(self) -> int:
-        return hash(self.low) if self.settled else object.__hash__(self)
+        return hash(self.low)  # an open count equals nothing

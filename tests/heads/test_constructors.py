@@ -264,6 +264,7 @@ def test_input_and_output_gates_on_one_head_are_every_invertible_diagonal_ssm(d)
     [
         (torch.tensor([0.5, 0.0]), 4, "lam must have no zero"),
         (torch.tensor([0.5]), 400, "n must keep"),
+        (torch.tensor([-0.5]), 128, "n must keep .* inside torch.float32; got n = 128"),  # 2^-127
         (torch.tensor([[0.5]]), 4, "lam must"),
         (torch.tensor([torch.inf]), 4, "lam must"),
         (torch.tensor([0.5]), -1, "n must be at least 0"),
@@ -273,3 +274,4 @@ def test_gate_refusals(lam, n, message):
     with pytest.raises(ValueError, match=message):
         diagonal_ssm_by_gates(lam, n)
     assert diagonal_ssm_by_gates(torch.tensor([0.5]), 0)[0].shape == (0, 1)
+    assert diagonal_ssm_by_gates(torch.tensor([-0.5]), 127)[0][-1] == 2.0**-126

@@ -33,6 +33,7 @@ def test_a_settled_count_is_a_number():
     ("count", "short", "sentence"),
     [
         (Count(2, 3, "margin below rounding"), "2 to 3", "2 to 3 heads (margin below rounding)"),
+        (Count(1, 2, "margin"), "1 to 2", "1 to 2 heads (margin)"),
         (Count(2, math.inf, "flattenings"), "at least 2", "at least 2 heads (flattenings)"),
         (Count(math.inf, math.inf, "row sums"), "none", "no number of heads (row sums)"),
     ],
@@ -69,8 +70,9 @@ def test_counts_are_ordered_where_every_number_in_the_interval_agrees(number):
 def test_counts_are_ordered_among_themselves():
     one, few, many, none = Count(1, 1, ""), Count(2, 4, ""), Count(4, 9, ""), Count(math.inf, math.inf, "")
     assert one < few < none and few <= many and not many < few and max(few, none, one) is none
-    with pytest.raises(ValueError, match="the order is not known"):
-        few < many  # noqa: B015
+    for below, above in ((few, many), (Count(3, 3, ""), few)):
+        with pytest.raises(ValueError, match="the order is not known"):
+            below < above  # noqa: B015
     with pytest.raises(TypeError, match="not supported"):
         few < "many"  # noqa: B015
 

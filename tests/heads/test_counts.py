@@ -19,7 +19,7 @@ from ssmbook.heads import (
     head_count_bound,
     heads_from_ssm,
 )
-from ssmbook.heads.fixed._span import cluster
+from ssmbook.heads.fixed._span import cluster, span_rows
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
 
@@ -293,6 +293,8 @@ def test_bad_systems_are_named(count):
         count(system.to(torch.complex128), 5)
     with pytest.raises(ValueError, match=r"system must be one system, .*; got batch shape \(2,\)"):
         count(System(*(part.expand(2, *part.shape) for part in system)), 5)
+    with pytest.raises(ValueError, match="system must hold values; got a tensor on the device meta"):
+        count(system.to("meta"), 5)
     with pytest.raises(ValueError, match="n must be at least 0"):
         count(system, -1)
     with pytest.raises(ValueError, match="rtol must be"):
@@ -336,6 +338,7 @@ def test_krylov_growth_close_to_the_tolerance_is_a_near_tie():
     report = spectrum_report(System(two, torch.eye(4, dtype=F64), torch.eye(4, dtype=F64)), 8)
     assert (report.method, report.rank) == ("krylov", 2) and report.near_tie
     assert 1e-12 < report.largest_dropped < 1e-11
+    assert type(report.smallest_kept) is type(report.largest_dropped) is float
 
 
 @pytest.mark.guards("thm-head-count")
@@ -389,6 +392,10 @@ def test_the_closest_calls_are_those_of_the_spectrum_and_of_the_poles():
     report = head_count(M, rtol=1e-9).evidence
     assert report.largest_dropped == pytest.approx(2e-10, rel=1e-5)
     assert report.smallest_kept == pytest.approx(1) and report.gap == pytest.approx(5e9, rel=1e-5)
+    # Modes of residues 1, 0.1, 1e-12 and 1e-14.
+    A, C = torch.diag(torch.tensor([0.9, 0.5, -0.2, -0.7], dtype=F64)), torch.ones(1, 4, dtype=F64)
+    rows = span_rows(A, torch.tensor([[1.0], [0.1], [1e-12], [1e-14]], dtype=F64), C, 9, 1e-10)
+    assert (rows.kept, rows.dropped, rows.degree) == pytest.approx((0.1, 1e-12, 2))
 
 
 def test_poles_that_steps_join_are_one_however_many_they_are():

@@ -78,6 +78,8 @@ def test_bad_input_is_named():
             residual_depth_span(*arguments)
     with pytest.raises(TypeError, match="L must"):
         residual_depth_span(1.0, 1, 2)
+    with pytest.raises(TypeError, match="shared must"):
+        residual_depth_span(1, 1, 2, shared=1)
     alpha, V = stack(2, 1, 3, 4)
     with pytest.raises(ValueError, match="V must"):
         residual_stack_operator(alpha, V[:1])

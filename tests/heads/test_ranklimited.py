@@ -130,6 +130,10 @@ def test_a_double_root_gives_three_heads_in_any_basis(sign):
     for angle in (0.0, 0.3, math.pi / 2, 2.0, -0.5):  # of the basis in which the span is given
         turned = torch.from_numpy(np.tensordot(rotation(angle).numpy(), np.stack([E, F]), 1))
         assert check(turned, 1)[1] == 3
+    # The first lag is singular: no powers of one matrix, and only the discriminant of the floats tells.
+    E, F = torch.from_numpy(E), torch.tensor([[0.0, 2.0], [0.0, 0.0]], dtype=F64)
+    shifted = torch.stack([E, F, F + torch.diag(torch.tensor([1.0, sign], dtype=F64))])
+    assert rank_limited_lower_bounds(shifted, r=1)["tensor rank"] == 3
 
 
 @pytest.mark.guards("prop-rank-limited")
@@ -344,7 +348,9 @@ def test_bad_lags_ranks_and_foreign_systems_are_named():
         rank_limited_lower_bounds(M, r=0)
     with pytest.raises(TypeError, match="n must be left out beside lag operators"):
         rank_limited_head_count(M, len(M), r=1)
-    assert rank_limited_head_count(System(0.9 * rotation(0.7), eye, eye), len(M), r=1) == 3
+    system = System((0.9 * rotation(0.7)).requires_grad_(), eye, eye)
+    count = rank_limited_head_count(system, len(M), r=1)
+    assert count == 3 and not count.evidence.V.requires_grad
 
 
 @pytest.mark.guards("prop-rank-limited")

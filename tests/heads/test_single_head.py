@@ -70,7 +70,7 @@ def test_limits_of_bounded_coefficients_serve_the_inputs_left_out():
 def test_scale_dtype_and_empty_inputs():
     M, x = clock(), torch.randn(12, 2, **like(0))
     alpha = one_head_coefficients(M, EYE, x)
-    torch.testing.assert_close(one_head_coefficients(1e200 * M, 1e-100 * EYE, 1e150 * x), 1e300 * alpha)
+    torch.testing.assert_close(one_head_coefficients(1e200 * M, 1e-100 * EYE, 1e307 * x), 1e300 * alpha)
     torch.testing.assert_close(one_head_coefficients(1e-200 * M, 1e-200 * EYE, 1e-200 * x), alpha)
     single = one_head_coefficients(M.float(), EYE.float(), x.float())
     assert single.dtype == torch.float32
@@ -99,6 +99,10 @@ def test_bad_input_is_refused_by_name():
     for kind, words, arguments in cases:
         with pytest.raises(kind, match=words):
             one_head_coefficients(*arguments)
+    with pytest.raises(ValueError, match="rtol must be"):
+        one_head_coefficients(M, EYE, x, rtol=2.0)
+    with pytest.raises(ValueError, match="rtol must be"):
+        one_head_witness(M, V=EYE, rtol=2.0)
     with pytest.raises(ValueError, match="V must"):
         one_head_witness(M, V=EYE[0])
     with pytest.raises(ValueError, match="output 3 is not a combination"):

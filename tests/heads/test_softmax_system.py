@@ -143,7 +143,9 @@ def test_a_count_by_the_poles_has_no_margin_and_the_spectrum_of_the_first_lags()
     certificate = softmax_head_count(system, 6).evidence
     assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin)
     # One lag more than there are states spans them all.
-    assert torch.allclose(certificate.spectrum, torch.linalg.svdvals(system.lags(3).reshape(3, 4)))
+    sigma = torch.linalg.svdvals(system.lags(3).reshape(3, 4))
+    assert torch.allclose(certificate.spectrum, sigma)
+    assert torch.allclose(softmax_head_count(5 * system.lags(3)).evidence.spectrum, 5 * sigma)
 
 
 @pytest.mark.parametrize("bad,error", [(-1, ValueError), (math.nan, ValueError), (1.0, ValueError),

@@ -46,7 +46,7 @@ def _beyond_unfoldings(lags, matrices, left, right, slack):
     core = left[:, :m].T @ matrices @ right[:m].T
     pencil = _pencil(core)
     if k == m and pencil is not None and _is_algebra(pencil[0], core):
-        bound = max(bound, m + turning)
+        bound = m + turning
     if k == m == 2 and not turning and _exact_double_root(lags):
         bound = 3
     return bound

@@ -229,4 +229,4 @@ def _fitted(V, lags):
     # V has at most p d rows, the lags as many columns as there are tokens: one small inverse, one product.
     coefficients = np.linalg.pinv(flat.T) @ rows.T
     error = np.linalg.norm(rows - coefficients.T @ flat)
-    return V, coefficients, float(error / size) if size else 0.0
+    return V, coefficients, float(error / size)  # lags of size zero have no value maps
