@@ -19,7 +19,7 @@ from ssmbook.heads import (
     head_count_bound,
     heads_from_ssm,
 )
-from ssmbook.heads.fixed._span import cluster, span_rows
+from ssmbook.heads.fixed._span import cluster, orthonormal_powers, span_rows
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.systems import System
 
@@ -395,7 +395,28 @@ def test_the_closest_calls_are_those_of_the_spectrum_and_of_the_poles():
     # Modes of residues 1, 0.1, 1e-12 and 1e-14.
     A, C = torch.diag(torch.tensor([0.9, 0.5, -0.2, -0.7], dtype=F64)), torch.ones(1, 4, dtype=F64)
     rows = span_rows(A, torch.tensor([[1.0], [0.1], [1e-12], [1e-14]], dtype=F64), C, 9, 1e-10)
-    assert (rows.kept, rows.dropped, rows.degree) == pytest.approx((0.1, 1e-12, 2))
+    assert (rows.kept, rows.dropped, rows.degree) == pytest.approx((0.1, 1e-12, 2), abs=0)
+
+
+@pytest.mark.parametrize(
+    "A, C, kept, dropped, degree",
+    [
+        ([[0.5, 1, 0], [0, 0.5, 0], [0, 0, 0.5]], [[1, 0, 0], [0, 1, 0], [0, 0, 1e-3]], 1e-3, 0, 2),
+        ([[0.5, 1, 0], [0, 0.5, 0], [0, 0, 0.5]], [[1, 0, 0], [0, 1, 0], [0, 0, 1e-11]], 0.7, 1e-11, 2),
+        ([[0.5, 1, 0], [0, 0.5, 0], [0, 0, 0.5]], [[0, 0, 1e-12], [0, 1e-13, 0]], 1, 1e-12, 0),
+    ],
+)
+def test_the_closest_calls_of_the_krylov_route_are_those_of_states_cut_away_too(A, C, kept, dropped, degree):
+    A, C = (torch.tensor(rows, dtype=F64) for rows in (A, C))
+    rows = span_rows(A, torch.eye(3, dtype=F64), C, 9, 1e-10)
+    assert (rows.method, rows.degree) == ("krylov", degree)
+    assert rows.kept == pytest.approx(kept, rel=0.1) and rows.dropped == pytest.approx(dropped, abs=1e-16)
+
+
+def test_the_smallest_growth_of_all_powers_is_told():
+    steps = torch.diag(torch.tensor([1e-3, 1.0], dtype=F64), -1)
+    _, kept, dropped = orthonormal_powers(lambda q: steps @ q, torch.eye(3, dtype=F64)[0], 3, 1e-10)
+    assert (kept, dropped) == (1e-3, 0)
 
 
 def test_poles_that_steps_join_are_one_however_many_they_are():

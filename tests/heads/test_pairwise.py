@@ -107,6 +107,7 @@ def test_exact_ranks_see_what_float64_rounds_away():
     assert pairwise_head_count(M).evidence.k == 1
     exact = pairwise_head_count(M, exact=True)
     assert (exact.evidence.k, exact) == (2, 2) and not exact.evidence.spectrum.numel()
+    assert exact.evidence.spectrum.dtype == F64
 
 
 def test_exact_ranks_are_those_of_almost_every_input():
@@ -151,6 +152,7 @@ def test_coefficients_blow_up_near_the_wall():
 def test_zero_system_zero_tokens_and_dtype():
     nothing = torch.zeros(3, 2, 2, dtype=F64)
     assert pairwise_head_count(nothing) == pairwise_head_count(nothing, exact=True) == 0
+    assert pairwise_head_count(nothing[:, :, :0]).evidence.low == 0  # no channel to divide by
     heads = pairwise_heads_from_ssm(nothing)
     assert heads.H == 0 and heads(torch.ones(3, 2, dtype=F64)).abs().max() == 0
     M = System(*random_system(4, 3, 2, 0.9, 0)[:3]).lags(6)
@@ -166,7 +168,7 @@ def test_zero_system_zero_tokens_and_dtype():
 def test_bad_input_is_named():
     M = System(*random_system(4, 3, 2, 0.9, 0)[:3]).lags(6)
     heads = pairwise_heads_from_ssm(M)
-    with pytest.raises(ValueError, match="x must have at most"):
+    with pytest.raises(ValueError, match="x must have at most as many tokens as there are lags, 6; got 7"):
         heads(torch.zeros(7, 3, dtype=F64))
     with pytest.raises(ValueError, match="x must"):
         heads(torch.zeros(5, 2, dtype=F64))
@@ -178,6 +180,10 @@ def test_bad_input_is_named():
         pairwise_head_count(M * float("nan"))
     with pytest.raises(ValueError, match="draws"):
         pairwise_head_count(M, draws=0)
+    with pytest.raises(TypeError, match="generator must"):
+        pairwise_head_count(M, generator=5)
+    with pytest.raises(TypeError, match="exact must"):
+        pairwise_head_count(M, exact=1)
     assert pairwise_head_count(M, draws=1) == pairwise_head_count(M)
 
 
@@ -185,4 +191,10 @@ def test_spectra_are_relative_bounds_honest_and_lags_detached():
     M = randn(5, 3, 2, seed=0)
     assert float(pairwise_head_count(3 * M).evidence.spectrum[0]) == 1.0
     assert pairwise_heads_from_ssm(M).bound == float("inf")
+    unit = torch.diag_embed(
+        torch.eye(2, dtype=F64)
+    )  # their images are the channels: two where both are large
+    for seed in range(40):
+        found = pairwise_head_count(unit, rtol=0.05, generator=gen(seed))
+        assert found == 2 and found.evidence.spectrum[1] > 0.1
     assert not pairwise_heads_from_ssm(M.clone().requires_grad_()).M.requires_grad

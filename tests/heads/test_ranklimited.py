@@ -159,8 +159,9 @@ def test_every_lower_bound_is_the_reason_somewhere():
     pencil = torch.stack(
         [torch.eye(3, dtype=F64), torch.block_diag(rotation(1.0), 2 * torch.eye(1, dtype=F64))]
     )
-    bounds = rank_limited_lower_bounds(pencil, r=1)
-    assert bounds.pop("tensor rank") == 4 and max(bounds.values()) == 3
+    for lags in (pencil, torch.cat([pencil, pencil.sum(0, keepdim=True)])):  # powers of a matrix, and none
+        bounds = rank_limited_lower_bounds(lags, r=1)
+        assert bounds.pop("tensor rank") == 4 and max(bounds.values()) == 3
     pencil[1] = torch.diag(torch.tensor([1.0, 2, 3], dtype=F64))
     assert check(pencil, 1) == (3, 3)
 

@@ -1,8 +1,10 @@
 """Softmax without a sink: what it reaches, the plateau, and heads that attain both."""
 
+import math
+
 import pytest
 import torch
-from helpers import F64, toeplitz
+from helpers import F64, rotation, toeplitz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +80,8 @@ def test_zero_and_one_token():
     zero = torch.zeros(4, 2, 2, dtype=F64)
     assert sinkless_reach(zero) == 0 and sinkless_heads(zero).H == 0
     assert sinkless_reach(lags(0, 1, 2, 2)) == 1
+    sums = sinkless_reach(torch.tensor([1.0, 1.0, -3.0], requires_grad=True).reshape(3, 1, 1))  # 1, 2 and -1
+    assert not sums.possible and sums.evidence.spread == pytest.approx(2 / 3)
 
 
 @pytest.mark.guards("prop-plateau")
@@ -175,4 +179,19 @@ def test_row_sums_are_compared_relative_to_the_largest_block(dtype, n, limit):
 def test_the_plateau_of_float32_lags_is_summed_in_float64():
     M = lags(0, 400, 2, 2).float()
     single, double = sinkless_plateau(M), sinkless_plateau(M.double())
-    assert abs(single.error / double.error - 1) < 1e-12 and single.value_sum.dtype == torch.float32
+    assert abs(single.error / double.error - 1) < 1e-12
+    assert single.value_sum.dtype == single.corrections.dtype == torch.float32
+    traced = sinkless_plateau(M.requires_grad_())
+    assert not traced.value_sum.requires_grad and not traced.corrections.requires_grad
+
+
+@pytest.mark.guards("thm-exact-reach")
+def test_where_the_sign_stays_open_one_head_more_is_built():
+    """Blocks that are turns by 0 to 4 eighths: half a turn of math.pi is closed by rounding alone."""
+    R = [rotation(t * math.pi / 4) for t in range(5)]
+    W = torch.zeros(3, 3, 2, 2, dtype=F64)
+    W[0, 0], W[1, 0], W[1, 1] = R[2], R[1] / 2**0.5, R[3] / 2**0.5
+    W[2] = torch.stack([R[0], R[4], R[2]])
+    count, heads = sinkless_reach(W), sinkless_heads(W.requires_grad_())
+    assert (count.method, count.short, heads.H) == ("undecided", "2 to 3", 3)
+    check_sinkless(heads, W.detach())

@@ -80,7 +80,7 @@ def pairwise_head_count(
         sigma = torch.from_numpy(np.linalg.svd(np.moveaxis(basis @ X.T, 2, 0), compute_uv=False))
         ranks = numerical_rank(sigma, max(rtol, min(10 * rtol, 0.1)))
         count, best = (int(found) for found in ranks.max(0))
-        spectrum = sigma[best] / sigma[best, :1].clamp_min(torch.finfo(torch.float64).tiny)
+        spectrum = sigma[best] / sigma[best, :1]
     evidence = PairwiseCertificate(-(-k // d) if d else 0, min(k, p), k, exact, spectrum)
     return Count(count, count, "rational rank" if exact else "rank at random tokens", evidence)
 
