@@ -7,6 +7,7 @@ from helpers import F64, gen, in_another_basis, randn, random_system
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssmbook.heads.pairwise.bounded import bounded_heads
 from ssmbook.heads.pairwise.count import pairwise_head_count, pairwise_heads_from_ssm
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
@@ -197,4 +198,5 @@ def test_spectra_are_relative_bounds_honest_and_lags_detached():
     for seed in range(40):
         found = pairwise_head_count(unit, rtol=0.05, generator=gen(seed))
         assert found == 2 and found.evidence.spectrum[1] > 0.1
-    assert not pairwise_heads_from_ssm(M.clone().requires_grad_()).M.requires_grad
+    for made in (pairwise_heads_from_ssm, bounded_heads):
+        assert not made(M.clone().requires_grad_()).M.requires_grad

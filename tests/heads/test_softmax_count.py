@@ -65,7 +65,13 @@ def test_zero_system_and_zero_lag():
     certificate = count.evidence
     assert count == 3 and certificate.kind == "dependency" and certificate.exact
     assert certificate.weights.tolist() == [0, 0, 0, 0, 1, 0]
+    assert certificate.reason == "lag 4 is exactly zero"
     assert softmax_head_count(rotation_lags(0.3, 6)) == 2
+
+
+def test_what_a_certificate_holds_has_the_dtype_of_the_lags():
+    separating, dependency = (softmax_head_count(rotation_lags(0.3, n).float()).evidence for n in (6, 20))
+    assert separating.U.shape == (2, 2) and separating.U.dtype == dependency.weights.dtype == torch.float32
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -96,6 +102,8 @@ def test_near_ties_are_decided_on_both_sides(gap):
         verify(M, certificate)
     M = torch.stack([rotation(0.0), rotation(1.0), rotation(math.pi - 1e-14)])
     assert not softmax_head_count(M).settled
+    M[2] = rotation(math.pi - 1e-6)  # as far off as float32 rounds
+    assert not softmax_head_count(M.float()).settled and softmax_head_count(M.float(), lag_rtol=1e-12) == 2
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -426,3 +434,5 @@ def test_ten_times_a_coarse_tolerance_of_the_rank_is_forgiven_each_lag(share, ki
     evidence = softmax_head_count(M, rtol=1e-5).evidence
     assert (evidence.k, evidence.kind) == (1, kind)
     assert evidence.residual == pytest.approx(share * 1e-5, rel=0.01)
+    said = "a lag leaves the span of the 1 leading directions by 1.1e-04 of its norm"
+    assert (evidence.reason == said) == (kind == "undecided")

@@ -141,10 +141,15 @@ def test_a_count_by_the_poles_has_no_margin_and_the_spectrum_of_the_first_lags()
     eye = torch.eye(2, dtype=F64)
     system = System(diagonal(0.9, 0.5), eye, eye)
     certificate = softmax_head_count(system, 6).evidence
-    assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin)
+    assert certificate.kind == "eigenvalue" and math.isnan(certificate.margin) and not certificate.exact
+    assert certificate.reason == "a positive real pole and independent R_{s,m}"
     # One lag more than there are states spans them all.
     sigma = torch.linalg.svdvals(system.lags(3).reshape(3, 4))
     assert torch.allclose(certificate.spectrum, sigma)
+    assert softmax_head_count(system, 1) == 1  # fewer tokens than poles
+    assert softmax_head_count(System(system.A, 0 * eye, eye), 6).method == "zero"
+    turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]], dtype=F64), eye, eye)
+    assert [softmax_head_count(turn, n).method for n in (2, 3)] == ["separating", "eigenvalue"]
     assert torch.allclose(softmax_head_count(5 * system.lags(3)).evidence.spectrum, 5 * sigma)
 
 
