@@ -13,6 +13,7 @@ from ssmbook.operators import (
     FactorizedOperator,
     LagOperator,
     SumOperator,
+    TransposedOperator,
 )
 
 BATCHES = [(), (2,), (3, 2), (0,)]
@@ -167,6 +168,11 @@ def test_heads_and_channels_are_scalar_operators_of_their_own():
     heads = FactorizedOperator(random(2, 3, 6, 6).tril(), random(3, 2, 4))
     assert heads.mixing.shape == (2, 3, 6, 6, 1, 1)
     assert heads.mixing.past_future_rank().tolist() == [[3, 3, 3], [3, 3, 3]]
+    # Each channel's coefficients are compressed by themselves, behind a transpose too.
+    channels = TransposedOperator(FactorizedOperator(random(4, 2, 6, 6), random(4, 2, 1, 1)))
+    W = DiagonalOperator(channels)
+    found, wanted = W.spectrum(), DenseOperator(W.to_dense()).spectrum()
+    close(found, wanted[: len(found)])
 
 
 @pytest.mark.parametrize("H", [1, 3, 7])

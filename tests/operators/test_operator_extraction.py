@@ -100,6 +100,8 @@ def test_an_offset_is_reported_with_its_size_and_place():
         ValueError, match=r"F\(0\) must be 0.*norm 0\.25, largest entry -0\.25 at .* \(3, 1\)"
     ):
         path_operator(lambda x: x + offset, randn(5, 3))
+    with pytest.raises(ValueError, match=r"largest entry -0\.25 at .* \(3, 1\)"):
+        path_operator(lambda x: x + offset, randn(2, 4, 5, 3))
     with pytest.raises(ValueError, match=r"F\(0\) must be 0"):
         path_operator(lambda x: F(x) + 1e-9, randn(5, 3))
     assert jacobian_operator(lambda x: x + offset, randn(5, 3)).interaction_rank() == 1

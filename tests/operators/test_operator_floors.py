@@ -153,6 +153,21 @@ def test_a_recurrence_needs_no_more_memory_than_its_states(N):
     assert DenseOperator(W).past_future_rank() == 1
 
 
+@pytest.mark.parametrize("t", [1, 3, 5])
+def test_what_crosses_one_cut_alone_is_seen_at_the_first_and_at_the_last(t):
+    W, B, C = torch.zeros(6, 6, 1, 1, dtype=F64), *torch.zeros(2, 6, 1, 1, dtype=F64)
+    W[t, t - 1] = B[t - 1] = C[t] = 1
+    kinds = [
+        DenseOperator(W),
+        RecurrentOperator(torch.ones_like(B), B, C),
+        ModalOperator(0 * B[..., 0], B, C),
+    ]
+    channels = DenseOperator(torch.stack([W, 0 * W])), ModalOperator(0 * B[..., 0], B.expand(2, 6, 1, 1), C)
+    assert [kind.past_future_rank() for kind in (*kinds, *map(DiagonalOperator, channels))] == [1, 1, 1, 1, 2]
+    with pytest.raises(ValueError, match="W must be causal"):
+        DenseOperator(W).T.past_future_rank()
+
+
 @pytest.mark.parametrize("by_modes", [True, False])
 def test_the_scale_of_the_states_does_not_matter(by_modes):
     def memory(decay, B, C):

@@ -142,6 +142,8 @@ def test_elements_that_see_their_neighbor_on_one_side_are_found(step):
     F = lambda z: z + torch.einsum("ab,bnd->and", to_one_side, z) if z.ndim == 3 else z  # noqa: E731
     with pytest.raises(ValueError, match="other elements of the batch"):
         separate_pullback(F, randn(2, 3, 2))
+    with pytest.raises(ValueError, match="other elements of the batch"):  # the first and the last of three
+        separate_pullback(lambda z: z + z.flip(0), randn(3, 3, 2))
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-8])

@@ -95,6 +95,14 @@ def test_numerical_rank_of_zero_empty_and_batched_spectra():
     assert report.rank.tolist() == [1, 0, 2] and bool(report.gap.isinf().all())
 
 
+def test_every_rank_of_an_operator_is_cut_at_the_share_asked_for():
+    entries = torch.tensor([[[0.0, 1e-3], [0.0, 0.0]], [[1.0, 1e-3], [0.0, 1e-3]]])
+    W = DenseOperator(torch.diag_embed(entries))
+    for rtol, wanted in ((None, 2), (1e-2, 1)):
+        assert [W.interaction_rank(rtol), W.row_rank(1, rtol), W.column_rank(0, rtol)] == [wanted] * 3
+        assert len(operator_span(W, rtol)) == W.past_future_rank(rtol) == wanted
+
+
 def test_each_batch_element_is_cut_at_its_own_scale():
     alpha, V, _ = planted_factors(3, 6, 3, 3, gen(0))
     W = FactorizedOperator(torch.stack([alpha, 1e-12 * alpha, 0 * alpha]), V)
@@ -128,6 +136,7 @@ def test_without_a_past_there_is_no_memory(n):
     W = DenseOperator(torch.ones(n, n, 2, 3, dtype=torch.float64))
     assert W.past_future_rank() == 0
     assert W.coefficients(torch.ones(5, 2, 3, dtype=torch.float64)).shape == (5, n, n)
+    assert DenseOperator(torch.ones(3, 4, n, n, 2, 3)).past_future_rank().tolist() == [[0] * 4] * 3
 
 
 @pytest.mark.parametrize("theta", [0.3, math.pi / 2, math.pi])
