@@ -197,6 +197,10 @@ def test_the_degree_of_a_system_in_single_precision_has_its_tolerance():
     Q = torch.linalg.qr(randn(4, 4)).Q
     A = Q @ torch.diag(torch.tensor([0.9, 0.9, 0.5, 0.5], dtype=F64)) @ Q.mT
     assert gradients.decay_window(System(A.float(), torch.eye(4), torch.eye(4))).nu == 2
+    near = System(
+        torch.diag(torch.tensor([0.9, 0.8999], dtype=F64)), torch.eye(2).double(), torch.eye(2).double()
+    )
+    assert [gradients.decay_window(near, rtol=rtol).nu for rtol in (None, 1e-2)] == [2, 1]
 
 
 @pytest.mark.guards("prop-lti-decay")

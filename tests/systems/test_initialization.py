@@ -117,6 +117,7 @@ def test_jordan_blocks_and_the_spring():
     t = 0.1 * torch.arange(20, dtype=F64)
     want = (torch.cos(2 * t) - torch.cos(2 * (t + 0.1))) / 8
     assert torch.allclose(M, want, atol=1e-14)
+    assert systems.mass_on_spring(2.0, 3.0, 8.0).A.tolist() == [[0.0, 1.0], [-4.0, -1.5]]
 
 
 def test_bad_sizes_and_radii_are_refused_by_name():

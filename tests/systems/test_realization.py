@@ -79,6 +79,8 @@ def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
     small = systems.hankel_matrix(M, 4, 4)
     factored = systems.observability_matrix(A, C) @ systems.controllability_matrix(A, B)
     assert torch.allclose(small, factored, atol=1e-13)
+    for matrix, other in ((systems.controllability_matrix, B[:0]), (systems.observability_matrix, C[:, :0])):
+        assert matrix(A[None, :0, :0], other[None]).shape == (1, 0, 0)
     assert systems.hankel_matrix(M, cols=2).shape == (8 * 3, 4) and systems.hankel_matrix(M, 3).shape == (
         9,
         14,
@@ -253,10 +255,23 @@ def test_complex_systems_and_gaps():
     assert int(systems.controllability_rank(torch.diag(lam), B)) == 2
     C = torch.tensor([[1j, 1.0, 0.0]], dtype=torch.complex128)
     assert System(torch.diag(lam), B, C).minimal().N == 1
+    # Of four turned modes one is not reached, one is not seen and one is neither.
+    Q = torch.linalg.qr(torch.randn(4, 4, generator=gen(0), dtype=lam.dtype)).Q
+    modes = Q @ torch.diag(torch.tensor([0.9j, -0.5 + 0.2j, 0.4, 0.7j], dtype=lam.dtype)) @ Q.mH
+    turned = System(modes, Q[:, :2] @ B[::2], (Q[:, [0, 2]] @ B[::2] * 1j).mH)
+    small = turned.minimal()
+    assert small.N == 1 and torch.allclose(small.lags(6), turned.lags(6), atol=1e-12)
     faint = torch.tensor([[1.0, 0.0], [0.0, 1e-9]], dtype=F64)
     report = systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)
     assert report.rank == 1 and report.gap == pytest.approx(1e9) and report.threshold == 1e-8
     assert int(systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint)) == 2
+    assert int(systems.observability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)) == 1
+    assert int(systems.observability_rank(torch.zeros(2, 2, dtype=F64), faint)) == 2
+    small = torch.tensor([[1.0], [1e-3]], dtype=F64)
+    two = System(torch.diag(torch.tensor([0.9, 0.5], dtype=F64)), small, small.mT)
+    for rtol, N in ((None, 2), (1e-2, 1)):
+        assert two.minimal(rtol).N == systems.ho_kalman(two.lags(8), rtol=rtol).N == N
+        assert int(systems.mcmillan_degree(two.lags(8), rtol=rtol)) == N
 
 
 @given(seed=st.integers(0, 10**6), N=st.integers(1, 7))

@@ -181,6 +181,8 @@ def test_a_continuous_system_keeps_its_matrices():
     for given in (scipy.signal.StateSpace(A, B, C, D), (A, B, C, D), (A, B, C, D, None)):
         for one, other in zip(System.from_scipy(given), (A, B, C, D), strict=True):
             np.testing.assert_array_equal(one.numpy(), other)
+        moved = System.from_scipy(given, dtype=torch.float32, device="meta")
+        assert (moved.dtype, moved.device.type) == (torch.float32, "meta")
 
 
 @pytest.mark.parametrize("singular", [False, True])
@@ -212,9 +214,12 @@ def test_a_ratio_of_python_control_is_asked_for_its_matrices():
     np.testing.assert_allclose(lags(System.from_control(ratio), 15).flatten(), wanted, atol=1e-13)
 
 
-@pytest.mark.parametrize("given", [3.0, "system", (np.eye(2), np.eye(2))])
-def test_what_is_no_system_elsewhere_is_refused(given):
-    with pytest.raises(TypeError, match="system must"):
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [(3.0, "float"), ("system", "str"), ((np.eye(2), np.eye(2)), "2 parts"), ((1.0,) * 6, "6")],
+)
+def test_what_is_no_system_elsewhere_is_refused(given, got):
+    with pytest.raises(TypeError, match=f"system must .*; got {got}"):
         System.from_scipy(given)
 
 
@@ -244,6 +249,9 @@ def test_lags_refuse_what_is_no_count_and_what_overflows():
             system.lags(n)
     with pytest.raises(ValueError, match="n must stay below the lag where M overflows torch.float64, 2"):
         random_system(skip=False).replace(A=1e160 * torch.eye(3, dtype=F64)).lags(5)
+    growing = torch.tensor([1.0, 1e90, 1e160], dtype=F64)[:, None, None] * torch.eye(3, dtype=F64)
+    with pytest.raises(ValueError, match="overflows torch.float64, 2; got n = 5"):
+        random_system(batch=(3,)).replace(A=growing).lags(5)
 
 
 def test_the_frequency_response_is_the_sum_of_the_lags_and_scipys():
