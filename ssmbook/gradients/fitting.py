@@ -53,8 +53,8 @@ def fit_log_slope(
     tau, kept = tau[keep].double().cpu(), norms.detach()[keep].double().cpu()
     if bool((kept == 0).any()):
         raise ValueError("norms must be positive inside the window: a zero has no logarithm; got 0")
-    if len(torch.unique(tau)) < 3:
-        raise ValueError(f"distances must leave at least 3 points to fit; got {len(tau)}")
+    if (different := len(torch.unique(tau))) < 3:
+        raise ValueError(f"distances must leave at least 3 different ones to fit; got {different}")
     logs, centered = kept.log(), tau - tau.mean()
     slope = float(centered @ logs / centered.square().sum())
     return LogSlope(slope, float(logs.mean()) - slope * float(tau.mean()), len(tau))

@@ -54,8 +54,12 @@ def test_bad_arguments_are_refused_by_name():
         (lambda: gradients.fit_log_slope(tau, -norms), ValueError, "norms must be at least 0"),
         (lambda: gradients.fit_log_slope(tau, norms * math.nan), ValueError, "norms must"),
         (lambda: gradients.fit_log_slope(tau, norms * (tau != 3)), ValueError, "norms must be positive"),
-        (lambda: gradients.fit_log_slope(tau, norms, window=(4, 9)), ValueError, "at least 3 points"),
-        (lambda: gradients.fit_log_slope(tau * 0, norms), ValueError, "at least 3 points"),
+        (lambda: gradients.fit_log_slope(tau, norms, window=(4, 9)), ValueError, "at least 3 different"),
+        (lambda: gradients.fit_log_slope(tau % 2, norms), ValueError, "at least 3 different .*; got 2"),
+        (lambda: gradients.fit_log_slope(tau, norms, window=(1, 3, 5)), TypeError, "window must be two"),
+        (lambda: gradients.fit_log_slope(tau, norms, window=4), TypeError, "window must be two .*; got 4"),
+        (lambda: gradients.fit_log_slope(tau, norms, window=(0, 3.5)), TypeError, "window must be an int"),
+        (lambda: gradients.fit_log_slope(tau, norms, window=(2, 3)), ValueError, "at least 3 .*; got 2"),
         (lambda: gradients.fit_log_slope(tau, norms[None]), ValueError, "norms must"),
     ]
     for call, error, words in bad:

@@ -93,6 +93,18 @@ def test_numerical_rank_of_zero_empty_and_batched_spectra():
     assert numerical_rank(torch.zeros(0, 3), 1e-3).shape == (0,)
     report = rank_report(batch, 1e-3)
     assert report.rank.tolist() == [1, 0, 2] and bool(report.gap.isinf().all())
+    uneven = torch.tensor([[1.0, 0.5, 0.125], [8.0, 2.0, 1.0]])
+    report = rank_report(uneven, 0.3)
+    assert report.rank.tolist() == [2, 1] and report.gap.tolist() == [4, 4]
+    torch.testing.assert_close(report.threshold, torch.tensor([0.3, 2.4]))
+    scaled = rank_report(uneven, 0.25, scale=torch.tensor([0.25, 16.0]))
+    assert scaled.rank.tolist() == [3, 1] and scaled.threshold.tolist() == [0.0625, 4]
+    for bad, message in (
+        (torch.ones(()), r"shape \(..., m\); got \(\)"),
+        (torch.tensor([[1.0, -2.0]]), "got -2.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            numerical_rank(bad, 0.1)
 
 
 def test_every_rank_of_an_operator_is_cut_at_the_share_asked_for():

@@ -90,6 +90,8 @@ def test_dtype_and_transpose():
     assert system.to(torch.complex64).double().dtype == torch.complex128
     assert (system.T.p, system.T.d) == (system.d, system.p)
     torch.testing.assert_close(lags(system.T, 5), lags(system, 5).mT)
+    skipping = random_system(batch=(2,))
+    assert torch.equal(skipping.T.D, skipping.D.mT) and torch.equal(skipping.detach().D, skipping.D)
 
 
 @pytest.mark.parametrize("given", [torch.eye(2), (torch.eye(2),) * 3, None])
@@ -137,6 +139,7 @@ def test_many_channels_there_and_back(singular):
     if singular:
         system = system.replace(A=system.A - torch.outer(system.A[:, 0], torch.eye(4, dtype=F64)[0]))
     assert system.to_scipy().dt is True
+    assert np.allclose(system.replace(D=None).to_scipy().D, system.C @ system.B, atol=1e-14)
     foreign = system.to_scipy(dt=0.5)
     u = np.random.default_rng(0).standard_normal((25, 3))
     simulated = scipy.signal.dlsim(foreign, u)[1]
