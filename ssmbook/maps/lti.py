@@ -68,7 +68,7 @@ class LTISSM(RecurrentMap):
         check_like(generator=generator, dtype=dtype, device=device)
         like = {"generator": generator, "dtype": dtype, "device": device}
         A = torch.randn(N, N, **like)
-        A = A * (rho / torch.linalg.eigvals(A).abs().max())
+        A = A * (rho / torch.linalg.eigvals(single(A)).abs().max())
         B, C = torch.randn(N, d, **like) / d**0.5, torch.randn(p, N, **like) / N**0.5
         return cls(System(A, B, C, torch.randn(p, d, **like) / d**0.5 if skip else None))
 

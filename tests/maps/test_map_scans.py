@@ -1,5 +1,7 @@
 """The maps that run by a fast scan equal their own recurrence, one step at a time, and their operator."""
 
+import math
+
 import pytest
 import torch
 from helpers import like, tokens
@@ -79,6 +81,23 @@ def test_a_long_run_in_half_precision_keeps_its_sums_in_single(name, dtype):
     wanted = m.double()(x.double())
     for y in (given[0], half):
         assert_near(y.double(), wanted, rtol=2.5 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_long_kernel_in_half_precision_counts_every_step(dtype):
+    """In bfloat16 the step after the 256th is the 256th once more."""
+    m = DiagonalSSM(D, N=64, **like()).requires_grad_(False)
+    m.log_delta.fill_(math.log(1e-3))
+    found, wanted = m.to(dtype).kernel(3000)[1:], m.double().kernel(3000)[1:]  # without the skip
+    assert found.dtype == dtype
+    assert_near(found.double(), wanted, rtol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_random_system_in_half_precision_has_the_radius_asked_for(dtype):
+    A = LTISSM.random(D, 2, N=4, rho=0.7, dtype=dtype, generator=like()["generator"]).A.detach()
+    assert A.dtype == dtype
+    assert abs(torch.linalg.eigvals(A.double()).abs().max() / 0.7 - 1) < 8 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("name", MAPS)
