@@ -22,6 +22,7 @@ from ssmbook.scans import (
 )
 
 T = 3000
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def draw(*shape, dtype=torch.float64, seed=0):

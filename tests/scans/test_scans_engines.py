@@ -170,14 +170,6 @@ def test_the_exponential_has_the_digits_of_its_dtype_and_more_near_zero(dtype):
     np.testing.assert_array_equal(power + rest, [np.nan, np.inf, 0, 1, 1, 0, np.inf])
 
 
-@pytest.fixture(
-    params=[True, False] if _engine.AVAILABLE else [False], ids=lambda on: "loops" if on else "torch"
-)
-def engine(request, monkeypatch):
-    if not request.param:
-        monkeypatch.setattr(_engine, "_loops", lambda: None)
-
-
 NAIVE = {
     "diagonal": diagonal_scan_naive,
     "complex": diagonal_scan_naive,
@@ -370,6 +362,15 @@ def test_without_numba_only_what_is_not_finite_goes_one_step_at_a_time(no_numba,
     arguments[0][0, 100] = torch.nan
     y, _ = scan(*arguments)
     assert stepwise and y[0, :100].isfinite().all() and y[1].isfinite().all()
+
+
+def test_without_numba_differences_of_sums_of_logarithms_keep_their_digits(no_numba, monkeypatch):
+    """A sum of a chunk may be huge, or minus infinity, and what is left between two of its steps is not."""
+    _, (x, log_a, B, C), _ = scans(130, torch.float32)["ssd"]
+    log_a[:, :60], log_a[:, 90] = -20.0, -torch.inf
+    wanted = ssd_scan_naive(x, log_a, B, C)
+    monkeypatch.setattr(ssd, "ssd_scan_naive", None)
+    torch.testing.assert_close(ssd_scan(x, log_a, B, C), wanted, rtol=2e-5, atol=2e-5)
 
 
 def test_without_numba_roundings_of_equal_decays_do_not_add_up(no_numba):

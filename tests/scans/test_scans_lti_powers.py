@@ -17,8 +17,16 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ssmbook import heads, maps, scans, systems
-from ssmbook.scans import TransientPeakWarning, lti_kernel, lti_kernel_naive, lti_scan, lti_scan_naive
-from ssmbook.scans._powers import choose
+from ssmbook.scans import (
+    TransientPeakWarning,
+    _transients,
+    kernels,
+    lti_kernel,
+    lti_kernel_naive,
+    lti_scan,
+    lti_scan_naive,
+)
+from ssmbook.scans._powers import choose, cost_of_powers, squarings
 from ssmbook.scans._transients import radius_by_rounding, transient_peak
 from ssmbook.systems import System
 
@@ -328,6 +336,25 @@ def test_what_is_not_off_is_not_warned_about_whatever_it_starts_from(batch, meth
     assert caught(lti_scan, A, B, C, x, state, method, reset=reset)[1]
 
 
+def test_of_a_long_sequence_only_the_first_steps_are_run_again(monkeypatch):
+    A, B, C = named("butter 8 0.05")
+    x, reset = torch.ones(2, 90, 1, dtype=torch.float64), torch.arange(90).expand(2, 90) == 60
+    again, run = [], _transients.step_by_step
+
+    def counted(A, u, *given):
+        again.append(len(u))
+        return run(A, u, *given)
+
+    monkeypatch.setattr(_transients, "step_by_step", counted)
+    for steps in (4096, 55):
+        monkeypatch.setattr(_transients, "STEPS", steps)
+        monkeypatch.setattr(kernels, "STEPS", steps)
+        for options in ({}, {"reset": reset}):
+            assert len(caught(lti_scan, A, B, C, x, **options)[1]) == 1
+        assert len(caught(lti_kernel, A, B, C, 90)[1]) == 1
+    assert again == [90, 90, 55, 55]
+
+
 def test_a_filter_that_rounding_makes_unstable_is_named():
     """A Chebyshev filter of order 5 grows in float32: its lags are right, its poles no longer are."""
     A, B, C = named("cheby1 5 0.02", torch.float32)
@@ -362,6 +389,9 @@ def benign(dtype):
 def test_the_peak_of_powers_is_that_before_they_overflow():
     assert 1e150 < transient_peak(2 * torch.eye(2, dtype=torch.float64), 5000) < math.inf
     assert transient_peak(0.5 * torch.eye(2), 10) == 1.0
+    assert transient_peak(2 * torch.eye(2), 4) == 8.0  # that of A^3, and not of A^4
+    A, B, C = tensors(members("transients")["transient 8 1e+04"])
+    assert not choose(2.5 * A, B, C, 512).sound  # A^512 is 1e200, and its square no number
 
 
 def test_a_pole_outside_is_laid_to_rounding_only_where_rounding_can_have_moved_it():
@@ -396,6 +426,8 @@ def test_the_units_of_the_states_change_nothing():
         s = units[: len(A)]
         scaled = s[:, None] * A / s, s[:, None] * B, C / s
         assert choose(A, B, C, 100).sound == choose(*scaled, 100).sound
+        costs = [cost_of_powers(squarings(one[0], 100), *one[1:]) for one in ((A, B, C), scaled)]
+        assert torch.equal(*costs)
         assert torch.equal(caught(lti_kernel, A, B, C, 100)[0], caught(lti_kernel, *scaled, 100)[0])
 
 
@@ -405,6 +437,7 @@ def test_a_state_that_only_it_excites():
     quiet = torch.linalg.svd(torch.cat([torch.linalg.matrix_power(A, k) for k in (1, 2, 4, 8)]))[2][-1:].mT
     x, state = torch.zeros(100, 1, dtype=torch.float64), torch.ones(8, dtype=torch.float64)
     assert not choose(A, 0 * quiet, C, 100, state).sound
+    assert not choose(A, 0 * quiet, C, 100, torch.stack([0 * state, state])).sound
     y = true_scan(A, quiet, C, x, state)[0]
     for method in METHODS:
         plain = off(lti_scan_naive(A, quiet, C, x, state)[0], y)

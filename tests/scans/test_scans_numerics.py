@@ -133,6 +133,7 @@ def test_relative_error_from_logarithms(name, dtype, T):
         assert size <= GOAL[dtype], (quantity, size)
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("log", [False, True], ids=["decays", "logarithms"])
 def test_relative_error_of_equal_gates(log, monkeypatch):
     """Equal gates are rounded alike at every step: the errors add up."""
@@ -143,6 +144,7 @@ def test_relative_error_of_equal_gates(log, monkeypatch):
         assert size <= GOAL[torch.float32], (quantity, size)
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_free_decay_keeps_its_relative_accuracy_at_every_step(dtype):
     """From a state alone, h_t = a^t h_0 is right to a few digits even where it is 1e-30 of where it began."""
@@ -153,6 +155,7 @@ def test_a_free_decay_keeps_its_relative_accuracy_at_every_step(dtype):
     assert ((h[:, 0].double() / exact - 1).abs().max()) < 400 * torch.finfo(dtype).eps
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_fast_channel_keeps_its_relative_accuracy_beside_a_slow_one(dtype):
     """Products close to one and far below it in one call: each by the way that keeps its digits."""
@@ -162,6 +165,7 @@ def test_a_fast_channel_keeps_its_relative_accuracy_beside_a_slow_one(dtype):
     assert (h.double() / exact - 1).abs().max() < 100 * torch.finfo(dtype).eps
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_memory_of_a_million_steps_in_float64():
     """A product of equal gates is rounded alike in every block: without care 1e-13, with it 1e-15."""
     T, generator = 65_536, torch.Generator().manual_seed(0)

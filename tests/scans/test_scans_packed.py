@@ -3,16 +3,9 @@
 import pytest
 import torch
 
-from ssmbook.scans import _engine, diagonal_scan, lti_scan, selective_scan, ssd_scan
+from ssmbook.scans import diagonal_scan, lti_scan, selective_scan, ssd_scan
 
 T, CUTS = 200, (0, 1, 70, 133, 200)
-ENGINES = [False, True] if _engine.AVAILABLE else [False]
-
-
-@pytest.fixture(params=ENGINES, ids=lambda loops: "loops" if loops else "torch")
-def engine(request, monkeypatch):
-    if not request.param:
-        monkeypatch.setattr(_engine, "_loops", lambda: None)
 
 
 def draw(*shape, dtype=torch.float64, seed=0):
@@ -35,10 +28,10 @@ def cases(dtype=torch.float64):
     def selective(x, delta, B, C, **options):
         return selective_scan(x, delta, A, B, C, D, **options)
 
-    M, B_, C_ = draw(4, 4, dtype=dtype) / 3, draw(4, 3, dtype=dtype), draw(2, 4, dtype=dtype)
+    system = [t.bfloat16() for t in (draw(4, 4) / 3, draw(4, 3), draw(2, 4))]  # numbers of every dtype
 
     def lti(x, **options):
-        return lti_scan(M, B_, C_, x, **options)
+        return lti_scan(*(t.to(x.dtype) for t in system), x, **options)
 
     return {
         "lti": (lti, [x], draw(2, 4, dtype=dtype)),
@@ -124,6 +117,18 @@ def test_parameters_may_be_float32_beside_half_precision_inputs(half, engine):
     y, state = ssd_scan(heads, log_a, keys, keys)
     exact, end = ssd_scan(heads.float(), log_a, keys.float(), keys.float())
     torch.testing.assert_close((y, state), (exact.to(half), end), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_half_precision_with_every_option(name, engine):
+    """Computed in float32 from the same state, and forgetting at the same steps, in the same direction."""
+    scan, given, state = cases(torch.float32)[name]
+    reset, half = torch.arange(T) % torch.tensor([[23], [31]]) == 5, [t.bfloat16() for t in given]
+    options = {"state": state, "reverse": True, "reset": reset}
+    y, end = scan(*half, **options)
+    wanted, exact = scan(*(t.float() for t in half), **options)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close((y, end), (wanted.bfloat16(), exact), rtol=0, atol=0)
 
 
 def test_what_is_refused():
