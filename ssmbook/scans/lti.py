@@ -151,6 +151,7 @@ def lti_scan_naive(
     check_choice("method", method, METHODS)
     check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
     h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
+    A, B, C, x = (t.to(h.dtype) for t in (A, B, C, x))  # the state may be float32 beside half precision
     y = []
     for x_t in x.unbind(-2):
         h = h @ A.mT + x_t @ B.mT

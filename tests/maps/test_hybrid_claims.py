@@ -14,7 +14,7 @@ from ssmbook.chapters.trade_off.reach import (
     undo_residual,
 )
 from ssmbook.gradients import fit_log_slope, jacobian_blocks
-from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Hybrid, Residual
+from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Gated, Hybrid, Residual
 from ssmbook.systems import System
 
 
@@ -167,3 +167,5 @@ def test_a_hybrid_is_causal_where_every_part_is(mode):
         layer = Hybrid(parts, mode=mode)
         later = layer.interaction(tokens(5, 4)).block_norms().triu(1)
         assert layer.causal == (both not in parts) == (not later.any())
+    for wrap in (Residual, Gated):
+        assert wrap(forward).causal and not wrap(both).causal

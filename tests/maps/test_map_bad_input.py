@@ -154,6 +154,10 @@ def test_every_map_has_its_constructor_tried():
     assert kinds == {getattr(build.func, "__self__", build.func) for build in BUILDS} - {zoo, Doubled}
 
 
+def test_the_zoo_serves_no_tokens_at_all():
+    assert all(layer(torch.zeros(0, 4).double()).shape == (0, 4) for layer in zoo(4, 4, 0).values())
+
+
 def test_a_map_is_causal_unless_it_says_otherwise():
     assert Doubled(2, 3).causal is True and Doubled(2, 3, causal=False).causal is False
 

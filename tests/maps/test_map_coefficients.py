@@ -16,6 +16,8 @@ from ssmbook.maps import (
     causal_mask,
     decay_matrix,
     delta_coefficients,
+    distances,
+    draw_steps,
     inverse_softplus,
     linear_coefficients,
     scalar_decay_coefficients,
@@ -185,6 +187,23 @@ def test_inverse_softplus():
             "log_a must be a floating-point",
         ),
         (lambda q: alibi_bias(0, 3), ValueError, "H must be at least 1"),
+        *(
+            (partial(call, **{flag: 1}), TypeError, f"{flag} must be True or False; got 1")
+            for flag, call in (
+                ("causal", lambda q, **given: softmax_coefficients(q, q, **given)),
+                ("sink", lambda q, **given: softmax_coefficients(q, q, **given)),
+                ("normalized", lambda q, **given: linear_coefficients(q, q, **given)),
+            )
+        ),
+        *(
+            (lambda q, call=call: call(3, device="gpu"), ValueError, "device must")
+            for call in (causal_mask, distances, partial(alibi_bias, 2), draw_steps)
+        ),
+        (lambda q: alibi_bias(2, 3, dtype="float64"), TypeError, "dtype must"),
+        (lambda q: draw_steps(3, dtype=torch.int64), TypeError, "dtype must"),
+        (lambda q: draw_steps(-1), ValueError, "shape must be at least 0; got -1"),
+        (lambda q: draw_steps(3, low=0.0), ValueError, "low must be finite and positive; got 0.0"),
+        (lambda q: draw_steps(3, high=math.inf), ValueError, "high must be finite and positive; got inf"),
         *(
             (call, TypeError, f"{name} must have the dtype of q, torch.float64; got torch.float32")
             for name, call in (

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from ssmbook.scans import diagonal_scan, lti_scan, selective_scan, ssd_scan
+from ssmbook import scans
+from ssmbook.scans import diagonal_scan, diagonal_scan_naive, lti_scan, selective_scan, ssd_scan
 
 T, CUTS = 200, (0, 1, 70, 133, 200)
 
@@ -131,6 +132,21 @@ def test_half_precision_with_every_option(name, engine):
     torch.testing.assert_close((y, end), (wanted.bfloat16(), exact), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["diagonal", "lti", "selective", "ssd"])
+def test_the_naive_twins_go_on_in_half_precision_from_a_state_in_single(name):
+    x, decay, keys, A = (t.bfloat16() for t in (draw(9, 3), -draw(9, 3).abs(), draw(9, 4), draw(3, 3) / 3))
+    given = {
+        "diagonal": ((decay.exp(), x), draw(3)),
+        "lti": ((A, A.mT, A, x), draw(3)),
+        "selective": ((x, decay.neg(), -draw(3, 4).abs().bfloat16(), keys, keys.flip(0), None), draw(3, 4)),
+        "ssd": ((x[..., None], decay, *[keys[:, None].expand(9, 3, 4)] * 2), draw(3, 1, 4)),
+    }
+    arguments, state = given[name][0], given[name][1].float()
+    y, end = getattr(scans, f"{name}_scan_naive")(*arguments, state)
+    wanted, exact = getattr(scans, f"{name}_scan")(*arguments, state)
+    torch.testing.assert_close((y.bfloat16(), end), (wanted, exact), rtol=0.02, atol=0.02)
+
+
 def test_what_is_refused():
     a, x, mask = torch.rand(2, 9, 3), torch.rand(2, 9, 3), torch.zeros(2, 9, dtype=torch.bool)
     for reset in (mask[:, :8], mask[0], mask.unsqueeze(-1)):
@@ -141,9 +157,14 @@ def test_what_is_refused():
             diagonal_scan(a, x, reset=reset)
     with pytest.raises(ValueError, match="reset must be on the device of the inputs, cpu; got meta"):
         diagonal_scan(a, x, reset=mask.to("meta"))
-    for option in ("log", "reverse"):
+    for option, scan, *given in (
+        ("log", diagonal_scan, a, x),
+        ("log", diagonal_scan_naive, a, x),
+        ("reverse", diagonal_scan, a, x),
+        *(("reverse", scan, *given) for scan, given, _ in cases().values()),
+    ):
         with pytest.raises(TypeError, match=rf"{option} must be True or False; got 'no'"):
-            diagonal_scan(a, x, **{option: "no"})
+            scan(*given, **{option: "no"})
     half = torch.rand(2, 9, 3).bfloat16()
     with pytest.raises(TypeError, match="A must have the dtype of x"):
         selective_scan(half, half, torch.rand(3, 3).double(), half, half)
