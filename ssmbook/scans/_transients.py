@@ -71,11 +71,11 @@ def warn_of_states(A: Tensor, C: Tensor, u: Tensor, state: Tensor, reset: Tensor
 
 
 def radius_by_rounding(A: Tensor) -> float | None:
-    """The spectral radius of A where it is above one, and only by a rounding error of A; else None.
+    """The spectral radius of A where it is above one, and only by rounding errors of A; else None.
 
     On the way from a stable matrix to A an eigenvalue crosses the unit circle: there, the distance of A to a
     matrix with that eigenvalue is at most the change. It is looked for where the rays through the outermost
-    eigenvalues meet the circle.
+    eigenvalues meet the circle: each of them that is outside has to have crossed so.
     """
     wide = A.detach().to(torch.complex128)
     values = torch.linalg.eigvals(wide)
@@ -86,7 +86,7 @@ def radius_by_rounding(A: Tensor) -> float | None:
     shifted = on_circle[..., None, None] * torch.eye(A.shape[-1], dtype=wide.dtype, device=A.device)
     distance = torch.linalg.svdvals(shifted - wide.unsqueeze(-3))[..., -1]
     rounding = torch.finfo(A.dtype).eps * torch.linalg.matrix_norm(wide).unsqueeze(-1)
-    pushed = ((size > 1) & (distance <= rounding)).any(-1)
+    pushed = (size[..., 0] > 1) & ((size <= 1) | (distance <= rounding)).all(-1)
     return value_of(torch.where(pushed, size.amax(-1), 0)) or None
 
 

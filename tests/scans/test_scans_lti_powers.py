@@ -26,7 +26,7 @@ from ssmbook.scans import (
     lti_scan,
     lti_scan_naive,
 )
-from ssmbook.scans._powers import choose, cost_of_powers, squarings
+from ssmbook.scans._powers import choose, cost_of_powers, squarings, without_growth
 from ssmbook.scans._transients import radius_by_rounding, transient_peak
 from ssmbook.systems import System
 
@@ -401,8 +401,13 @@ def test_a_pole_outside_is_laid_to_rounding_only_where_rounding_can_have_moved_i
         ((1.0, 0.5), None),
         ((-1.0, 2.0), None),  # the one on the circle moved, if any; the other was meant
         ((0.5, 1 + 10 * eps), None),
+        ((1 + eps, -2.0), None),
+        ((1 + eps, -1 - eps), 1 + eps),
     ):
         assert radius_by_rounding(torch.tensor(poles).diag()) == radius
+    # Of a double pole rounding makes two, one of them far out; a third that was meant tells that all were.
+    A = torch.tensor([[1.0, 1.0, 0.0], [1e-7, 1.0, 0.0], [0.0, 0.0, -1.0001]])
+    assert radius_by_rounding(A) is None and 1.0002 < radius_by_rounding(A[:2, :2]) < 1.0004
     # Of a batch, that of the system that rounding moved.
     both = torch.tensor([[0.2, 2.0], [0.5, 1 + eps]]).diag_embed()
     assert radius_by_rounding(both) == 1 + eps
@@ -429,6 +434,11 @@ def test_the_units_of_the_states_change_nothing():
         costs = [cost_of_powers(squarings(one[0], 100), *one[1:]) for one in ((A, B, C), scaled)]
         assert torch.equal(*costs)
         assert torch.equal(caught(lti_kernel, A, B, C, 100)[0], caught(lti_kernel, *scaled, 100)[0])
+
+
+def test_powers_without_their_growth_stay_where_they_begin():
+    powers = torch.tensor([1.0, 2.0, 4.0, 16.0]).reshape(4, 1, 1)
+    torch.testing.assert_close(without_growth(powers), torch.ones(4, 1, 1))
 
 
 def test_a_state_that_only_it_excites():
