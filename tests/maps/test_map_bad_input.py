@@ -52,6 +52,7 @@ def attention(d=4, p=3, **options):
             "bias must",
         ),
         (lambda: attention(bias=torch.zeros(2, 5))(torch.zeros(6, 4)), ValueError, "x must have at most 5"),
+        (lambda: attention(bias=torch.full((2, 5), torch.inf)), ValueError, "bias must be finite"),
         (lambda: RetNet(4, 3, decay=[0.9], **HEAD), ValueError, "decay must hold .* 2; got 1"),
         (
             lambda: RetNet(4, 3, decay=0.9, **HEAD),
@@ -156,6 +157,15 @@ def test_every_map_has_its_constructor_tried():
 
 def test_the_zoo_serves_no_tokens_at_all():
     assert all(layer(torch.zeros(0, 4).double()).shape == (0, 4) for layer in zoo(4, 4, 0).values())
+
+
+def test_a_map_is_made_on_meta_and_tells_its_widths():
+    for layer in (
+        SSD(4, 3, N=2, **HEAD, device="meta"),
+        attention(device="meta", bias=torch.ones(2, 5).to("meta")),
+    ):
+        assert all(parameter.is_meta for parameter in layer.parameters())
+        assert repr(layer).startswith(f"{type(layer).__name__}(d=4, p=3, causal=True")
 
 
 def test_a_map_is_causal_unless_it_says_otherwise():

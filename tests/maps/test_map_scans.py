@@ -11,6 +11,7 @@ from ssmbook.maps import (
     LTISSM,
     RNN,
     SSD,
+    Convolution,
     DeltaNet,
     DiagonalSSM,
     LinearAttention,
@@ -81,6 +82,14 @@ def test_a_long_run_in_half_precision_keeps_its_sums_in_single(name, dtype):
     wanted = m.double()(x.double())
     for y in (given[0], half):
         assert_near(y.double(), wanted, rtol=2.5 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_window_of_tokens_is_kept_in_their_own_dtype(dtype):
+    m, x = Convolution(D, 2, width=4, **like()).requires_grad_(False).to(dtype), tokens(2, 9, D).to(dtype)
+    y, state = m.run(x)
+    assert torch.equal(state, x[:, -3:]) and state.dtype == y.dtype == dtype
+    assert_near(y.double(), m(x).double(), rtol=2 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
