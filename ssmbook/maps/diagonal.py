@@ -74,9 +74,8 @@ class DiagonalSSM(RecurrentMap):
         """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d). Introduced in *zoo*."""
         n = check_integer("n", n, low=0)
         log_lam, B, C = self._modes()
-        tau = torch.arange(
-            n, dtype=log_lam.real.dtype, device=self.D.device
-        )  # steps beyond 256 are counted too
+        # Not in half precision, which counts to 256 or 2048 only.
+        tau = torch.arange(n, dtype=log_lam.real.dtype, device=self.D.device)
         kappa = (C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1).real.to(self.D.dtype)
         return torch.cat([kappa[:1] + self.D, kappa[1:]])
 
