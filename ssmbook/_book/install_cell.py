@@ -8,6 +8,7 @@ from nbformat.v4 import new_code_cell
 from ssmbook._book.release import in_the_making, tag
 
 TAG = "remove-cell"
+START = "try:\n    import ssmbook\nexcept ModuleNotFoundError:\n"  # of every edition's install cell
 NUMBA = re.compile(r"^import numba$", re.M)
 
 
@@ -31,10 +32,7 @@ def install_source(root, notebook=None):
         pip += f' 2> /dev/null || pip install -q "{{book}}@{branch}"'
     cells = notebook.cells if notebook else ()
     library = "ssmbook[fast]" if any(NUMBA.search(cell.source) for cell in cells) else "ssmbook"
-    return (
-        "try:\n    import ssmbook\nexcept ModuleNotFoundError:\n"
-        f'    book = "{library} @ git+{url}"\n    {pip}'
-    )
+    return f'{START}    book = "{library} @ git+{url}"\n    {pip}'
 
 
 def with_install_cell(notebook, root):
@@ -42,7 +40,7 @@ def with_install_cell(notebook, root):
     position = next((i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"), None)
     if position is None:
         return notebook
-    if "pip install" not in notebook.cells[position].source:
+    if not notebook.cells[position].source.startswith(START):
         notebook.cells.insert(position, new_code_cell())
     cell = notebook.cells[position]
     cell.source, cell.metadata = install_source(root, notebook), {"tags": [TAG]}

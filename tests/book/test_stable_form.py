@@ -176,6 +176,12 @@ def test_the_install_cell_is_put_once_and_renewed(book):
     assert "c/d" in only_code(with_install_cell(notebook, book))[0].source
 
 
+def test_a_cell_that_installs_something_else_is_left_in_place(book):
+    own = "!pip install -q einops"
+    notebook = with_install_cell(new_notebook(cells=[new_code_cell(own)]), book)
+    assert [cell.source for cell in only_code(notebook)] == [install_source(book), own]
+
+
 def test_a_notebook_that_imports_numba_asks_for_the_library_with_it(book):
     for line, library in {"import numba": "ssmbook[fast]", "print('import numba')": "ssmbook"}.items():
         notebook = with_install_cell(new_notebook(cells=[new_code_cell(f"import math\n{line}\n")]), book)
