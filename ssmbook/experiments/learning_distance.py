@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_choice, check_integer, check_like, check_number
+from ssmbook._checks import check_choice, check_integer, check_like, check_number, check_positive
 
 LAYERS = ("LTI", "selective", "attention")
 RATES = {"SGD": 0.05, "Adam": 0.01}  # by optimizer
@@ -95,18 +95,19 @@ def train(
 ) -> dict[str, Tensor]:  # fmt: skip
     """Train ``seeds`` layers at once on the dependency at distance T, each on sequences of its own.
 
-    ``rate``: the learning rate (0.05 for SGD, 0.01 for Adam). ``loud``: how large the distractions are, as in
-    `flagged_tokens`. Gradients above norm 1 are cut to it, layer by
-    layer. Returns "error" (seeds,), the mean squared error on 1,024 new sequences over that of answering 0,
-    NaN where training diverged, and "weight" (seeds,), what the layer keeps of the flagged token before
-    training. Raises ``TypeError``/``ValueError`` for malformed arguments. Introduced in *gradient-flow*.
+    ``rate`` > 0: the learning rate (0.05 for SGD, 0.01 for Adam). ``loud``: how large the distractions are,
+    as in `flagged_tokens`. Gradients above norm 1 are cut to it, layer by layer. Returns "error" (seeds,),
+    the mean squared error on 1,024 new sequences over that of answering 0, NaN where training diverged, and
+    "weight" (seeds,), what the layer keeps of the flagged token before training. Raises
+    ``TypeError``/``ValueError`` for malformed arguments. Introduced in *gradient-flow*.
     """
     check_choice("optimizer", optimizer, RATES)
+    rate = RATES[optimizer] if rate is None else check_positive("rate", rate)
     steps = check_integer("steps", steps, low=0)
     generator = torch.Generator().manual_seed(seed)
     parameters = start(layer, seeds, rho=rho, generator=generator)
     weight = _weight(layer, parameters, T)
-    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=rate or RATES[optimizer])
+    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=rate)
     for _ in range(steps):
         x, target = flagged_tokens(seeds, batch, T, loud=loud, generator=generator)
         descent.zero_grad()

@@ -118,6 +118,7 @@ def test_bad_input():
         ({"optimizer": "LBFGS"}, "optimizer must be one of"),
         ({"T": 0}, "T must be"),
         ({"loud": -1.0}, "loud must be"),
+        ({"rate": 0.0}, "rate must be finite and positive; got 0"),
     ):
         with pytest.raises(ValueError, match=words):
             distance.train(**{"layer": "LTI", "T": 3, "steps": 0, "seeds": 1, **given})
