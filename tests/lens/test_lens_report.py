@@ -11,7 +11,7 @@ import torch
 from bs4 import BeautifulSoup
 
 from ssmbook import lens
-from ssmbook.display import number
+from ssmbook.display import COLORS, number
 from ssmbook.lens import _html, _report, _table
 from ssmbook.maps import SSD
 
@@ -152,9 +152,14 @@ def test_trained_is_solid_and_filled_and_drawn_over_what_is_permuted(found):
         assert all(float(tick).is_integer() for tick in energy.get_xticks())
         below, above = heads.get_lines()
         for points, measures in ((below, layer.permuted), (above, layer.trained)):
-            assert points.get_xydata()[:, 1].tolist() == measures.heads["first"]
+            assert points.get_xydata().T.tolist() == [measures.heads["distance"], measures.heads["first"]]
         assert below.get_markerfacecolor() == "white" != above.get_markerfacecolor()
         assert heads.get_ylim()[0] < 0 < 1 < heads.get_ylim()[1]
+        distance, first = (
+            number(float(np.median(layer.trained.heads[key]))) for key in ("distance", "first")
+        )
+        said = f"median head: mean distance {distance}, {first} of its weight on the first token"
+        assert said in found.figure(place)[1]
         bottom, curves = gradient.get_ylim()[0], [line.get_ydata() for line in gradient.get_lines()]
         assert bottom >= 1e-6 * max(np.nanmax(curve) for curve in curves)
     titles = [[ax.get_title() for ax in found.figure(place)[0].axes[1:]] for place in (0, 1)]
@@ -162,6 +167,7 @@ def test_trained_is_solid_and_filled_and_drawn_over_what_is_permuted(found):
     assert titles[1] == ["one point a head", "gradient and its floor"]
     curves = [found.figure(place)[0].axes[2].get_lines() for place in (0, 1)]
     assert [len(lines) for lines in curves] == [2, 4 + 2 + 1]  # four heads and their floor
+    assert curves[1][-1].get_color() == COLORS["orange"]  # the floor
     norms = torch.tensor(found.layers[1].trained.gradient["norm"])
     for line, wanted in zip(curves[1], [*norms, norms.quantile(0.5, dim=0)], strict=False):
         assert line.get_ydata().tolist() == pytest.approx(wanted.tolist())
@@ -223,6 +229,33 @@ def test_the_page_needs_nothing_else_and_reads_without_a_mouse_or_a_screen(found
     for layer, table in zip(found.layers, tables, strict=True):
         cells = [td.get_text(" ").split()[0] for td in table.tbody.tr.find_all("td")]
         assert cells == [_html.short(values[0]) for values in layer.trained.heads.values()]
+
+
+def test_the_page_says_the_numbers_of_the_report(found):
+    soup = BeautifulSoup(_html.page(dataclasses.replace(found, notes=["n <b> 25"])), "html.parser")
+    facts = {term.text: term.find_next("dd").text for term in soup.find_all("dt")}
+    assert facts["epsilons"] == "10 %, 1 %, 0.1 %" and "Note: n <b> 25." in [
+        p.text for p in soup.find_all("p")
+    ]
+    assert soup.table.caption.text == "Upper medians over 2 texts of 24 tokens"
+    for row, (_, *cells) in zip(soup.table.tbody.find_all("tr"), found.table().cells, strict=True):
+        assert [td.text for td in row.find_all("td")] == cells
+        assert [bool(td.small) for td in row.find_all("td")] == ["(" in cell for cell in cells]
+    for place, (section, layer) in enumerate(zip(soup.find_all("section"), found.layers, strict=True), 1):
+        a, b, c = layer.trained.common.values()
+        assert section.p.text == (
+            f"This layer ({layer.kind}) has {layer.H} heads. With value maps common to the texts its "
+            f"operator needs {a} for all but 10 %, {b} for all but 1 %, {c} for all but 0.1 % of the energy. "
+            f"Read exactly: y = W x + offset to {layer.miss:.1g}."
+        )
+        assert all(image["alt"].startswith(f"{layer.name}: ") for image in section.find_all("img"))
+        own, other = layer.trained.heads, layer.permuted.heads
+        region = section.find("div", role="region")["aria-label"]
+        assert own.keys() == other.keys() and region == f"Heads of layer {place}"
+        names = [f"{10 * h} %" for h in range(11)] if layer.trained.quantiles else ["1", "2", "3", "4"]
+        for h, (name, row) in enumerate(zip(names, section.tbody.find_all("tr"), strict=True)):
+            said = [f"{_html.short(own[key][h])} ({_html.short(other[key][h])})" for key in own]
+            assert [row.th.text, *(td.text for td in row.find_all("td"))] == [name, *said]
 
 
 def test_counts_are_whole_and_shares_have_two_digits():
