@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from browser.visit import COUNT_SHIFTS, VIEWS, visited
 from playwright.sync_api import sync_playwright
 from xdist.scheduler import LoadScopeScheduling
 
 from ssmbook._book.browser import QUIET, find
 from ssmbook._book.built import HTML, chapters
-from ssmbook._book.visit import COUNT_SHIFTS, VIEWS, visited
 
 BUILT = Path(__file__).resolve().parents[2] / HTML
 

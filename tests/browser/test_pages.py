@@ -4,9 +4,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from browser.visit import FACTS, FOLD, SCREENS, VIEWS, turn, visited
 
 from ssmbook._book.claims import page_names
-from ssmbook._book.visit import FACTS, FOLD, SCREENS, VIEWS, turn, visited
 from ssmbook.display._png import FIGURE_DPI
 from ssmbook.display._slider import FRAME_DPI
 from ssmbook.display._style import SMALLEST_PT

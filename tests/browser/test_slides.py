@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from browser.visit import visited
 
 from ssmbook._book.slides import chapters_of, name_of, read_plan
-from ssmbook._book.visit import visited
 
 ROOT = Path(__file__).resolve().parents[2]
 DECKS = [lecture["name"] for lecture in read_plan(ROOT)["lectures"]]
