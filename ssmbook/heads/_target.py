@@ -17,7 +17,7 @@ def lags_of(system: System | Tensor, n: int | None = None) -> Tensor:
     Raises ``TypeError`` for what is neither, for a System without n and for lag operators with one, and as
     `System.lags`; ``ValueError`` for the shape of M and for entries that are not finite.
     """
-    if isinstance(system, Tensor) and not isinstance(n, Tensor):
+    if isinstance(system, Tensor):
         check_tensors(M=(system, "n p d"), finite=True)
         check_wide("M", system)
         if n is not None:

@@ -55,13 +55,22 @@ def test_the_framed_block_counts_states_and_the_tall_table_heads(poles, rank):
 
 
 def test_a_rectangle_has_a_square_for_every_state():
-    layers = {"head": (4, 6, 1, 1), "apart": (4, 3, 4, 4), "full": (6, 1, 1, 6)}
+    layers = {"head": (4, 6, 1, 1), "apart": (4, 2, 4, 4), "full": (6, 1, 1, 6)}
     fig, alt = figures.state_rectangles(layers)
     for ax, (values, keys, parts, _) in zip(fig.axes, layers.values(), strict=True):
         assert len(ax.patches) == values * keys
         hues = [ax.patches[row * keys].get_facecolor() for row in range(values)]
         assert sum(a != b for a, b in zip(hues, hues[1:], strict=False)) == parts - 1
-    assert "apart, 4 by 3: 12 states and 4 heads" in alt and "full, a column: 6 states and 6 heads" in alt
+    assert [[text.get_text() for text in ax.texts] for ax in fig.axes] == [["keys →"], ["keys →"], []]
+    assert [ax.get_ylabel() for ax in fig.axes] == ["← values", "← values", "← states"]
+    assert "apart, 4 by 2: 8 states and 4 heads" in alt and "full, a column: 6 states and 6 heads" in alt
+
+
+def test_two_pictures_of_lags_share_the_numbers_at_their_side():
+    M, y = torch.randn(6, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(6.0)
+    left, middle, right = figures.approximation(M, M / 2, y, y / 2, "one head", 0.25).axes
+    for ax, named in ((left, True), (middle, False), (right, True)):
+        assert any(label.get_text() for label in ax.get_yticklabels()) == named
 
 
 def test_students_of_one_count_stand_side_by_side_around_it():

@@ -121,6 +121,9 @@ def test_the_count_of_one_system():
     blind[:, 0, 0] = 0  # of one token the first output is silent: four maps are not forced any more
     assert every_input_head_count(blind).short == "2 to 4"
     assert every_input_head_count(blind.mT) == 4  # as before: four outputs of a generic token
+    # As few lags as there are inputs: two complex numbers times two, every output reached from every input.
+    pair = torch.stack([torch.kron(row, unit) for row in eye[:, None] for unit in (eye, quarter)])
+    assert pair.shape == (4, 2, 4) and every_input_head_count(pair) == 4
     spin = torch.zeros(3, 3, 3, dtype=F64)
     for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         spin[a, b, c], spin[a, c, b] = 1, -1

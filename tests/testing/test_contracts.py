@@ -1027,7 +1027,7 @@ CARELESS = {
         isinstance(state, torch.Tensor) and state.dim() < wanted.dim()
     ),
     "a state that is too small": lambda state, wanted: (
-        isinstance(state, torch.Tensor) and state.shape[-1] < wanted.shape[-1]
+        isinstance(state, torch.Tensor) and 0 < state.shape[-1] < wanted.shape[-1]
     ),
     "a state that is no tensor": lambda state, wanted: not isinstance(state, torch.Tensor),
     "a state of another dtype": lambda state, wanted: (
@@ -1047,7 +1047,8 @@ def test_a_layer_that_takes_any_state_is_told_so(said):
 def test_a_layer_that_takes_a_narrow_token_is_told_so():
     class Filled(SelectiveSSM):
         def step(self, x_t, state=None):
-            return super().step(torch.nn.functional.pad(x_t, (0, self.d - x_t.shape[-1])), state)
+            missing = self.d - x_t.shape[-1]
+            return super().step(torch.nn.functional.pad(x_t, (0, missing if missing == 1 else 0)), state)
 
     held = type("Held", (TestSelective,), {"make": lambda self, **new: Filled(3, N=2, **new)})
     with pytest.raises(AssertionError, match="a token that is too narrow must raise ValueError"):
