@@ -87,12 +87,18 @@ def test_read_knows_mistakes_made_by_another_route(each_mistake):
         pairs = zip(out.chunk(H), values.chunk(H), strict=True)
         return torch.stack([rows.T @ value for rows, value in pairs])
 
+    def by_columns(layer, x, alpha):
+        q, k, _ = (x @ layer.in_proj_weight.T + layer.in_proj_bias).chunk(3, 1)
+        pairs = zip(q.chunk(len(alpha), 1), k.chunk(len(alpha), 1), strict=True)
+        return torch.stack([(q @ k.T / math.sqrt(q.shape[1])).softmax(0) for q, k in pairs])
+
     sentences = {say.partition(":")[0].partition(",")[0]: say for part in ("ALPHA", "MAPS", "OFFSET")
                  for say in getattr(graders, f"{part}_MISTAKES")}  # fmt: skip
     mine = {
         "your scores are not divided by the root of a head's width": (
             0, lambda layer, x, a: (scores(a) * (x.shape[1] / len(a)) ** 0.5).softmax(-1)
         ),
+        "your columns sum to 1; a token's weights stand in its row": (0, by_columns),
         "your value maps are transposed": (1, lambda layer, x, V: V.mT),
         "your heads cut the output matrix by rows": (1, by_rows),
         "the bias of the values is missing": (2, lambda layer, x, offset: layer.out_proj.bias),
