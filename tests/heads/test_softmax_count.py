@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.certify import certify
 from ssmbook.heads.softmax.count import softmax_head_count
-from ssmbook.heads.softmax.eigenvalues import eigenvalue_test
+from ssmbook.heads.softmax.eigenvalues import eigenvalue_test, verdict_of_poles
 from ssmbook.systems import System
 
 
@@ -172,6 +172,14 @@ def test_eigenvalue_test_is_sharp_for_one_pair(theta):
     eye = torch.eye(2, dtype=F64)
     test = eigenvalue_test(System(0.9 * rotation(theta), eye, eye))
     assert test.verdict == "k+1" and test.n0_low == test.n0_high == 1 + math.ceil(math.pi / theta)
+
+
+@pytest.mark.guards("prop-eigenvalue-test")
+@pytest.mark.parametrize("turns,n0", [(5, 6), (5 + 5e-11, 7)])
+def test_a_turn_that_is_half_a_circle_in_whole_steps_but_for_rounding(turns, n0):
+    """pi / theta = 5 in floating point needs no sixth step; a little more does."""
+    eye = torch.eye(2, dtype=F64)
+    assert verdict_of_poles(System(0.9 * rotation(math.pi / turns), eye, eye)).n0_high == n0
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
