@@ -9,7 +9,7 @@ from helpers import F64, random_system, rotation, toeplitz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.softmax.construct import _checked, softmax_heads_from_ssm
+from ssmbook.heads.softmax.construct import _checked, slice_simplex, softmax_heads_from_ssm
 from ssmbook.systems import System
 
 
@@ -141,3 +141,14 @@ def test_the_error_of_heads_counts_each_lag_as_often_as_it_occurs():
     ]
     missed = (energy[2] / sum(energy)) ** 0.5
     assert _checked(rows, exponents, np.eye(3), kept, np.eye(3))[3] == pytest.approx(missed)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_heads_along_a_functional_do_not_depend_on_its_length(k):
+    Z = np.random.default_rng(k).standard_normal((9, k)) + 4 * np.eye(k)[0]
+    Z[:, 0] = np.abs(Z[:, 0])
+    (alpha, generators), longer = (slice_simplex(Z, size * np.eye(k)[0]) for size in (1.0, 3.0))
+    np.testing.assert_allclose(alpha @ generators, Z, atol=1e-13)
+    assert (alpha > 0).all()
+    for one, other in zip((alpha, generators), longer, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-13)
