@@ -29,8 +29,9 @@ class ExactCertificate:
     M_(tau-i) for every tau >= ``decided``. Printing it shows the proof; `verify` checks it. Introduced in
     *head-count*.
 
-    >>> count = exact_head_count(([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]), 8)
-    >>> count.evidence.basis_lags, str(count.evidence.recurrence[1])
+    >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
+    >>> proof = exact_head_count((turn, eye, eye), 8).evidence
+    >>> proof.basis_lags, str(proof.recurrence[1])
     ((0, 1), '-1')
     """
 
@@ -101,8 +102,8 @@ def exact_head_count(system: Exact, n: int) -> Count:
     Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes, a batch
     and n < 0. Source: thm-head-count, prop-what-k-is. Introduced in *head-count-deeper*.
 
-    >>> count = exact_head_count(([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]), 8)
-    >>> print(count)
+    >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
+    >>> print(exact_head_count((turn, eye, eye), 8))
     2 heads (exact, over the rationals)
     """
     n = check_integer("n", n, low=0)
@@ -128,7 +129,8 @@ def exact_minimal_degree(system: Exact) -> int:
     order of the shortest scalar recurrence of the lags C A^tau B, the minimal polynomial's degree for the
     minimal realization. Source: prop-what-k-is. Introduced in *head-count*.
 
-    >>> exact_minimal_degree(([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]))
+    >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
+    >>> exact_minimal_degree((turn, eye, eye))
     2
     """
     A, B, C, D = rational_system(system)

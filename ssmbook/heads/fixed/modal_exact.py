@@ -23,7 +23,8 @@ def exact_modal_residues(system: Exact) -> dict:
     (`exact_modal_head_count` counts there too), and as `exact_head_count`. Source: prop-what-k-is. Introduced
     in *head-count*.
 
-    >>> sorted(m for _, m in exact_modal_residues(([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])))
+    >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
+    >>> sorted(m for _, m in exact_modal_residues((defective, eye, eye)))
     [0, 1]
     """
     import sympy
@@ -54,7 +55,8 @@ def exact_modal_head_count(system: Exact) -> Count:
     of that power of f, with P the rational projector of f: ranks over Q do. Source: prop-what-k-is.
     Introduced in *head-count*.
 
-    >>> int(exact_modal_head_count(([[2, 1], [0, 2]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])))  # defective
+    >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
+    >>> int(exact_modal_head_count((defective, eye, eye)))
     2
     """
     from sympy import QQ
