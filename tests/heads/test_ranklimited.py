@@ -422,3 +422,9 @@ def test_units_decide_nothing(size):
         bounds = rank_limited_lower_bounds(large, n, r=2)
         assert bounds == rank_limited_lower_bounds(system, n, r=2)
         assert {type(bound) for bound in bounds.values()} == {int}
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (3, 2, 2)])
+def test_lags_without_entries_or_of_zeros_need_no_head(shape):
+    count = rank_limited_head_count(torch.zeros(shape, dtype=F64), r=1)
+    assert count == 0 and count.evidence.relative_error == 0
