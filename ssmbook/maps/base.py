@@ -197,11 +197,12 @@ def spelled_out(constructor: Callable) -> Callable:
     shown, new = signature(constructor), signature(draw).parameters
     own = [parameter for name, parameter in shown.parameters.items() if name != "new"]
     parameters = [*own, *(new[name] for name in ("generator", "dtype", "device"))]
+    known = {parameter.name for parameter in parameters}
 
     @wraps(constructor)
     def checked(self, *args, **given):
-        for name in given.keys() - {parameter.name for parameter in parameters}:
-            raise TypeError(f"{type(self).__name__} has no argument {name!r}")
+        if unknown := sorted(given.keys() - known):
+            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}")
         constructor(self, *args, **given)
 
     checked.__signature__ = shown.replace(parameters=parameters)

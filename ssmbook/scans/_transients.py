@@ -86,8 +86,9 @@ def radius_by_rounding(A: Tensor) -> float | None:
     shifted = on_circle[..., None, None] * torch.eye(A.shape[-1], dtype=wide.dtype, device=A.device)
     distance = torch.linalg.svdvals(shifted - wide.unsqueeze(-3))[..., -1]
     largest = wide.abs().amax((-2, -1), keepdim=True)  # the norm of large entries overflows before they do
-    rounding = torch.finfo(A.dtype).eps * (torch.linalg.matrix_norm(wide / largest, keepdim=True) * largest)
-    pushed = (size[..., 0] > 1) & ((size <= 1) | (distance <= rounding.squeeze(-1))).all(-1)
+    norm = (torch.linalg.matrix_norm(wide / largest, keepdim=True) * largest).squeeze(-1)
+    rounded = distance <= torch.finfo(A.dtype).eps * norm
+    pushed = (size[..., 0] > 1) & ((size <= 1) | rounded).all(-1)
     return value_of(torch.where(pushed, size.amax(-1), 0)) or None
 
 
