@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import F64, gen, like, random_system, tokens
+from helpers import F64, like, random_system, tokens
 from torch.testing import assert_close
 
 from ssmbook import System, gradients, heads, maps, operators, scans, tour
