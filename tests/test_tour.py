@@ -111,10 +111,7 @@ def test_a_head_of_ssd():
 
 
 def test_gradients_by_distance():
-    layer, x = (
-        maps.Attention(3, 3, H=1, head_width=3, **like()),
-        torch.randn(12, 3, dtype=F64, generator=gen(5)),
-    )
+    layer, x = maps.Attention(3, 3, H=1, head_width=3, **like()), tokens(12, 3, seed=5)
     distance, width = gradients.gradient_profile(layer, x)
     assert distance.tolist() == list(range(12))
     assert_close(width, tour.gradient_by_distance(layer, x))
