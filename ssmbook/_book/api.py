@@ -9,12 +9,14 @@ import pkgutil
 import re
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from sphinx.errors import SphinxError
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
+
+from ssmbook._book.claims import sources
 
 # What is left alone: examples, code, roles, citations, and *words* in emphasis.
 _EXAMPLE = r"(?m:^ *>>> )(?s:.*?)(?=\n *\n|\Z)"
@@ -23,7 +25,7 @@ _KEPT = re.compile(
     r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
 _CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
-_CHAPTER = re.compile(r"([Ii]ntroduced)\s+in\s+\*([a-z0-9-]+)\*")
+_WRITTEN_BY_HAND = re.compile(r"\s+\(?[Ii]ntroduced\s+in\s+\*[a-z0-9-]+\*\)?\.?")
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
@@ -69,6 +71,8 @@ class ApiReference(SphinxDirective):
     def run(self):
         holder = nodes.container(classes=["api-reference"])
         modules = public_modules(self.arguments[0])
+        for page, *_ in self.env.app.api_page_codes:
+            self.env.note_dependency(f"{page}.ipynb")
         for module in modules:
             lines = reference(module)
             if len(modules) > 1:
@@ -81,15 +85,9 @@ class ApiReference(SphinxDirective):
         return [holder]
 
 
-def rest(text, chapters):
-    """A plain docstring as reST; ``chapters`` gives the page of each name in "Introduced in *name*"."""
-
-    def link(match):
-        if match[2] not in chapters:
-            raise SphinxError(f"a docstring is introduced in {match[2]!r}, which is no page of the book")
-        return f"{match[1]} in :doc:`{match[2]} </{chapters[match[2]]}>`"
-
-    parts = _KEPT.split(_CHAPTER.sub(link, text))
+def rest(text):
+    """A plain docstring as reST."""
+    parts = _KEPT.split(text)
     for index, part in enumerate(parts):
         if index % 2 == 0:
             parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\])", r"\\\1", part))
@@ -111,11 +109,42 @@ def constant_docstring(name, value):
     return [f"A ``{type(value).__name__}``."]
 
 
+def page_codes(root, pages):
+    """(page, visible code, all code) of every page with code: numbered chapters first, then the others."""
+    folded = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
+    for page, cells in sources(root, sorted(pages, key=lambda page: not re.match(r"chapters/[0-9]", page))):
+        code = [(text, tags) for kind, text, tags in cells if kind == "code"]
+        if code:
+            visible = [text for text, tags in code if not folded.intersection(tags)]
+            yield page, "\n".join(visible), "\n".join(text for text, _ in code)
+
+
+def introducing_page(full_name, codes):
+    """The first page whose visible code uses a name, else the first whose folded code does, or None."""
+    module, _, name = full_name.rpartition(".")
+    dotted = rf"\b{module.rpartition('.')[2]}\.{name}\b"
+    imported = re.compile(rf"^ *from {module} import [^#\n]*\b{name}\b", re.MULTILINE)
+    uses = []
+    for page, visible, code in codes:
+        use = re.compile(rf"{dotted}|(?<![\w.]){name}\b" if imported.search(code) else dotted)
+        if use.search(code):
+            uses.append((page, bool(use.search(visible))))
+    seen = [page for page, is_visible in uses if is_visible] or [page for page, _ in uses]
+    return seen[0] if seen else None
+
+
 def process_docstring(app, what, name, value, options, lines):
     if what == "data":
         lines[:] = constant_docstring(name, value)
-    chapters = {page.rpartition("/")[2]: page for page in map(str, app.config.external_site_map)}
-    lines[:] = rest("\n".join(lines), chapters).split("\n")
+    lines[:] = rest(_WRITTEN_BY_HAND.sub("", "\n".join(lines))).split("\n")
+    page = introducing_page(name, app.api_page_codes) if what in ("class", "function") else None
+    if page:
+        lines += ["", f"Used in :doc:`{page.rpartition('/')[2]} </{page}>`.", ""]
+
+
+def read_codes(app, env, docnames):
+    pages = [page for page in map(str, app.config.external_site_map) if page.startswith("chapters/")]
+    app.api_page_codes = list(page_codes(Path(app.srcdir), pages))
 
 
 def skip_member(app, what, name, value, skip, options):
@@ -127,4 +156,5 @@ def setup(app):
     app.add_directive("api-reference", ApiReference)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", process_docstring)
+    app.connect("env-before-read-docs", read_codes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

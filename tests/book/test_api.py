@@ -7,17 +7,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from sphinx.errors import SphinxError
 
 import ssmbook
-from ssmbook._book.api import _LABEL, constant_docstring, kind, public_modules, public_names, reference, rest
+from ssmbook._book.api import (
+    _LABEL,
+    constant_docstring,
+    introducing_page,
+    kind,
+    public_modules,
+    public_names,
+    reference,
+    rest,
+)
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.claims import collect
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/api.html"
 FOLDERS = [*ssmbook._SUBPACKAGES, "scans.distributed"]
-CHAPTERS = {"zoo": "chapters/1-one-operator/zoo"}
 
 
 def everything():
@@ -61,20 +68,27 @@ def test_a_field_of_a_named_tuple_is_not_listed_by_its_number():
         ),
         ("as :func:`zoh` and :cite:`gu2024mamba`", "as :func:`zoh` and :cite:`gu2024mamba`"),
         ("the default `alpha`", "the default ``alpha``"),
-        ("x. Introduced\nin *zoo*.", "x. Introduced in :doc:`zoo </chapters/1-one-operator/zoo>`."),
         (r"a \ b", r"a \\ b"),
         ("see thm-gap, ``thm-gap``", "see :prf:ref:`thm-gap`, ``thm-gap``"),
-        ("(introduced in *zoo*)", "(introduced in :doc:`zoo </chapters/1-one-operator/zoo>`)"),
         ("a * b\n\n>>> f(*a) | b\n... # `x`\n\na | b", "a \\* b\n\n>>> f(*a) | b\n... # `x`\n\na \\| b"),
     ],
 )
 def test_a_plain_docstring_becomes_rest(plain, wanted):
-    assert rest(plain, CHAPTERS) == wanted
+    assert rest(plain) == wanted
 
 
-def test_a_chapter_that_does_not_exist_fails_the_build():
-    with pytest.raises(SphinxError, match="'zoos', which is no page"):
-        rest("Introduced in *zoos*.", CHAPTERS)
+def test_the_introducing_page_is_found():
+    codes = [
+        ("zoo", "x = heads.head_counts(system, 8)", "x = heads.head_counts(system, 8)\nheads.floor(system)"),
+        (
+            "head-count",
+            *2 * ["from ssmbook.heads import count, floor  # zoh\nfloor(heads.head_count(system, 8))"],
+        ),
+    ]
+    assert introducing_page("ssmbook.heads.head_count", codes) == "head-count"
+    assert introducing_page("ssmbook.heads.floor", codes) == "head-count"
+    assert introducing_page("ssmbook.heads.count", codes) == "head-count"
+    assert introducing_page("ssmbook.systems.zoh", codes) is None
 
 
 def docstrings(root):
@@ -85,36 +99,25 @@ def docstrings(root):
                 yield f"{path.name}: {getattr(node, 'name', 'module')}", ast.get_docstring(node) or ""
 
 
-def leads(text, pages, works, labels):
+def leads(text, works, labels):
     """What a docstring refers to without its being there."""
-    found = [name for name in re.findall(r"[Ii]ntroduced\s+in\s+\*([^*]+)\*", text) if name not in pages]
-    found += [key for key in re.findall(r"\b[a-z]+(?:19|20)[0-9]{2}[a-z]+\b", text) if key not in works]
+    found = [key for key in re.findall(r"\b[a-z]+(?:19|20)[0-9]{2}[a-z]+\b", text) if key not in works]
     found += [key for key in re.findall(r"(?<!`)\b[a-z]+(?:19|20)[0-9]{2}[a-z]+\b(?!`)", text)]
     found += re.findall(r"\{cite\}`[^`]+`", text)  # the form of the pages; a docstring has the key alone
     return found + [label for label in _LABEL.findall(text) if label not in labels]
 
 
 def test_references_lead_somewhere():
-    pages = {path.stem for path in (ROOT / "chapters").rglob("*.ipynb")}
     works = set(re.findall(r"@\w+\{([^,]+),", (ROOT / "chapters/references.bib").read_text(encoding="utf-8")))
     labels = {claim.label for claim in collect(ROOT)[0]}
-    assert min(map(len, (pages, works, labels))) > 20
+    assert min(map(len, (works, labels))) > 20
     for where, text in docstrings(ROOT / "ssmbook"):
-        assert not leads(text, pages, works, labels), where
-    lost = "Source: thm-none, `none2020nothing`. Introduced in *nowhere*. After zhou1996robust."
-    assert leads("After {cite}`zhou1996robust`.", {}, {"zhou1996robust"}, {}) == ["{cite}`zhou1996robust`"]
-    assert leads(lost, {"zoo"}, {"zhou1996robust"}, {"thm-gap"}) == [
-        *("nowhere", "none2020nothing", "zhou1996robust", "thm-none")
+        assert not leads(text, works, labels), where
+    lost = "Source: thm-none, `none2020nothing`. After zhou1996robust."
+    assert leads("After {cite}`zhou1996robust`.", {"zhou1996robust"}, {}) == ["{cite}`zhou1996robust`"]
+    assert leads(lost, {"zhou1996robust"}, {"thm-gap"}) == [
+        *("none2020nothing", "zhou1996robust", "thm-none")
     ]
-
-
-def test_every_name_says_where_it_is_introduced():
-    """The exceptions are no way in: what a chapter's cells, a grader's file or the lens stand on."""
-    for module, name in everything():
-        value, folder = getattr(module, name), module.__name__.split(".")[1]
-        if kind(value) in ("class", "function") and folder not in ("experiments", "exercises", "testing"):
-            if not name.endswith("_naive"):
-                assert re.search(r"[Ii]ntroduced\s+in\s+\*", value.__doc__), f"{module.__name__}.{name}"
 
 
 def test_constants_and_their_sentence():
