@@ -4,19 +4,19 @@
 >>> from ssmbook import System, heads, maps
 >>> layer = maps.SSD(64, 64, H=4, head_width=16, N=32)  # the core of Mamba-2
 >>> x = torch.randn(128, 64)
->>> W = layer.interaction(x)  # its operator: y_i = sum_j W_ij x_j
->>> torch.allclose(W @ x, layer(x), atol=1e-4), W.interaction_rank()  # one matrix for each head
+>>> W = layer.interaction(x)  # its interaction matrix: y_i = sum_j W_ij x_j
+>>> torch.allclose(W @ x, layer(x), atol=1e-4), W.interaction_rank()  # every head contributes one matrix
 (True, 4)
->>> two = W.best_heads(2)  # the nearest two heads; W.floor(2) is the share of the energy that they miss
->>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), B=torch.eye(2), C=torch.eye(2))
->>> print(heads.head_count(turn, n=1000), heads.softmax_head_count(turn, n=1000), sep="; ")
+>>> two = W.best_heads(2)  # the two heads that come closest; W.floor(2) is their relative squared error
+>>> rotation = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), B=torch.eye(2), C=torch.eye(2))
+>>> print(heads.head_count(rotation, n=1000), heads.softmax_head_count(rotation, n=1000), sep="; ")
 2 heads (spectrum, modal); 3 heads (eigenvalue)
 
-This is the library of the book *Heads and States*; its API page opens with what to call for what. Lower
-floors know nothing of upper ones: ``operators``, ``scans`` and ``display`` stand on torch alone; ``systems``
-on them; ``maps``, ``heads`` and ``gradients`` above, side by side; ``testing``, ``exercises`` and ``lens``
-next; then ``experiments``; ``chapters`` on top. Subpackages load on first use, so ``import ssmbook`` costs
-nothing beyond Python itself.
+This is the library of the book *Heads and States*. Read ``ssmbook.tour`` first: it is the whole argument on
+one page, in plain PyTorch. Then come, from the ground up: ``operators`` (interaction matrices) and ``scans``
+(fast recurrences); ``systems`` (linear state space models); ``maps`` (layers), ``heads`` (how many heads a
+system takes) and ``gradients``; ``lens`` (trained models), ``exercises``, ``testing`` and ``experiments``;
+and ``chapters``, with what only one chapter draws. Subpackages are imported on first use.
 """
 
 from importlib import import_module
