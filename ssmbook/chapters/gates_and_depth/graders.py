@@ -5,8 +5,8 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, seeded
+from ssmbook.chapters.gates_and_depth.stacks import residual_stack_operator
 from ssmbook.exercises import agrees, grader
-from ssmbook.heads import residual_stack_operator
 from ssmbook.operators import LagOperator
 
 

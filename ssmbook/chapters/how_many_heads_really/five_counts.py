@@ -10,10 +10,8 @@ import torch
 from scipy.optimize import nnls
 
 from ssmbook import heads
-from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_number, check_shape
+from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
 from ssmbook.experiments._data import visible_rows
-from ssmbook.heads import LagHeads, jordan_lags
-from ssmbook.heads.rank_limited.border import unit_heads
 
 
 class HeadFit(NamedTuple):
@@ -133,23 +131,6 @@ def cone_error(M, V) -> float:
     weight = torch.arange(len(M), 0, -1, dtype=torch.float64)
     missed = torch.tensor([nnls(columns, row.numpy())[1] ** 2 for row in rows], dtype=torch.float64)
     return float((weight * missed).sum() / (weight * rows.square().sum(1)).sum())
-
-
-def jordan_pair(rho, epsilon, n) -> LagHeads:
-    """Return two rank-one heads for the Jordan block with poles rho + epsilon and rho - epsilon.
-
-    A = [[rho, 1], [epsilon^2, rho]] in place of [[rho, 1], [0, rho]]: the error is O(epsilon^2), the
-    coefficients (value maps of unit norm) are O(1 / epsilon). rho real, epsilon real and not 0, n >= 1.
-    Result ``LagHeads`` in float64. Raises ``TypeError``/``ValueError`` for a bad n or epsilon. Source:
-    prop-border-rank.
-    """
-    n = check_integer("n", n, low=1)
-    rho = check_number("rho", rho)
-    epsilon = check_number("epsilon", epsilon, "finite and not 0", lambda value: 0 < abs(value) < math.inf)
-    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
-    top, bottom = torch.stack([signs**2, signs / epsilon], 1), torch.stack([signs * epsilon, signs**2], 1)
-    V, poles = torch.stack([top, bottom], 1) / 2, rho + epsilon * signs
-    return unit_heads(V, poles[:, None] ** torch.arange(n, dtype=torch.float64), jordan_lags(rho, n))
 
 
 def counts_by_class(system, n) -> list[str]:

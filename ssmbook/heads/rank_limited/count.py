@@ -26,9 +26,10 @@ class LagHeads:
     ``V`` (H, p, d), ``coefficients`` (H, n); ``relative_error`` of the lags they were fitted to, in Frobenius
     norm.
 
-    >>> heads = jordan_approximation(0.5, 1e-3, n=6)
-    >>> heads.V.shape, heads.coefficients.shape, heads.relative_error < 0.01
-    (torch.Size([2, 2, 2]), torch.Size([2, 6]), True)
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> heads = rank_limited_head_count(turn, 8, r=1).evidence
+    >>> heads.V.shape, heads.coefficients.shape
+    (torch.Size([3, 2, 2]), torch.Size([3, 8]))
     """
 
     V: torch.Tensor
