@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ssmbook.lens._bounds import spectrum_bounds
 from ssmbook.lens._frozen import Reading
 from ssmbook.lens._gradient import binned, distance_bins, head_gradients, probed_gradients, targets
 from ssmbook.operators import (
@@ -138,7 +139,7 @@ def _count(W: InteractionOperator) -> Counted:
     """Of a wide layer certified bounds, from matrix products alone; of any other the spectrum itself."""
     if not _wide(W):
         return counted(W.spectrum())
-    bounds = W.spectrum_bounds()
+    bounds = spectrum_bounds(W)
     rank, counts = bounds.rank(), {f"{eps:g}": bounds.epsilon_heads(eps) for eps in EPSILONS}
     sigma = bounds.energies[:_SPECTRUM].sqrt()
     loose = not all(count.settled for count in (rank, *counts.values()))

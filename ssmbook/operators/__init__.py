@@ -2,7 +2,6 @@
 
 from ssmbook.numerics import RankReport, default_rtol, numerical_rank, rank_report
 from ssmbook.operators.base import InteractionOperator
-from ssmbook.operators.bounds import SpectrumBounds
 from ssmbook.operators.dense import DenseOperator
 from ssmbook.operators.derived import ComposedOperator, SumOperator, TransposedOperator
 from ssmbook.operators.diagonal import DiagonalOperator
@@ -26,7 +25,6 @@ __all__ = [
     "RankReport",
     "RecurrentOperator",
     "Spectral",
-    "SpectrumBounds",
     "SumOperator",
     "TransposedOperator",
     "default_rtol",

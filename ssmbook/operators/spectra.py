@@ -9,7 +9,6 @@ import torch
 
 from ssmbook._checks import check_eps, check_finite, check_flags, check_integer, check_shape, check_wide
 from ssmbook.numerics import RankReport, numerical_rank, plain, rank_report, tolerance
-from ssmbook.operators.bounds import SpectrumBounds, spectrum_bounds
 from ssmbook.operators.ranks import compress, leading_row_directions, tail_energies, triangle
 
 if TYPE_CHECKING:
@@ -164,28 +163,6 @@ class Spectral:
         check_eps(eps)
         curve = self.floor(time_covariance=time_covariance, channel_covariance=channel_covariance)
         return plain((curve > eps).sum(-1))
-
-    @torch.no_grad()
-    def spectrum_bounds(
-        self,
-        size: int | None = None,
-        *,
-        seed: int = 0,
-        time_covariance: torch.Tensor | None = None,
-        channel_covariance: torch.Tensor | None = None,
-    ) -> SpectrumBounds:
-        """Return certified bounds on rank, ``floor`` and ``epsilon_heads``, cheaper than ``spectrum``.
-
-        For wide layers: passes over the blocks with matrix products alone. ``size``: the directions kept; by
-        default all of them up to 2,048, which leaves only rounding between the bounds, and 256 random ones
-        (drawn with ``seed``) beyond; the covariances as in ``floor``. Raises as ``floor``. See
-        ``SpectrumBounds``. Introduced in *zoo*.
-
-        >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
-        >>> print(W.spectrum_bounds().rank())
-        9 heads (certified bounds)
-        """
-        return spectrum_bounds(self._weighted(time_covariance, channel_covariance), size, seed)
 
     @torch.no_grad()
     def past_future_rank(self, rtol: float | None = None) -> int | torch.Tensor:

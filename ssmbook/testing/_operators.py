@@ -178,20 +178,6 @@ class OperatorContract(Contract):
                 f"epsilon_heads({eps}) is not where floor() falls below",
             )
 
-    def test_certified_bounds_hold_what_is_exact(self, batch):
-        W, _ = self.operator(batch)
-        for size in (None, 2):
-            bounds = W.spectrum_bounds(size)
-            for name, found, exact in (
-                ("rank", bounds.rank(), W.interaction_rank()),
-                ("epsilon_heads", bounds.epsilon_heads(0.1), W.epsilon_heads(0.1)),
-                ("floor", bounds.floor(1), W.floor(1)),
-            ):
-                ends = found if isinstance(found, tuple) else (found.low, found.high)
-                low, high, exact = (torch.as_tensor(value).double() for value in (*ends, exact))
-                held = (low <= exact + 1e-12) & (exact <= high + 1e-12)
-                law(bool(held.all()), f"{name}: [{low}, {high}] does not hold {exact}")
-
     def test_a_causal_operator_has_a_memory_and_no_other(self, batch):
         W, _ = self.operator(batch)
         dense = W.to_dense()
@@ -244,7 +230,6 @@ class OperatorContract(Contract):
             broken = bad * W
             calls = [broken.spectrum, broken.interaction_rank, broken.floor, broken.span_matrix]
             calls += [
-                broken.spectrum_bounds,
                 lambda W=broken: W.best_heads(1),
                 lambda W=broken: W.row_rank(4),
             ]

@@ -173,10 +173,6 @@ def methods_of_operators() -> dict[str, Door]:
     found |= {
         "floor": method(DENSE.floor, H=2, **colors),
         "epsilon_heads": method(DENSE.epsilon_heads, eps=0.1, **colors),
-        "spectrum_bounds": method(DENSE.spectrum_bounds, size=3, seed=1, **colors),
-        "SpectrumBounds.floor": method(DENSE.spectrum_bounds().floor, H=1),
-        "SpectrumBounds.epsilon_heads": method(DENSE.spectrum_bounds().epsilon_heads, eps=0.1),
-        "SpectrumBounds.rank": method(DENSE.spectrum_bounds().rank, rtol=1e-3),
         "past_future_rank": method(OPERATORS["RecurrentOperator"]().past_future_rank, rtol=1e-3),
     }
     return found
@@ -573,7 +569,7 @@ EXPERIMENTS = {
 
 # Names that take no argument to refuse: constants, results and warnings, base classes, a decorator.
 WITHOUT_A_DOOR = {
-    operators: {"InteractionOperator", "RankReport", "Spectral", "SpectrumBounds"},
+    operators: {"InteractionOperator", "RankReport", "Spectral"},
     scans: {"TransientPeakWarning"},
     systems: set(),
     five_counts: set(),

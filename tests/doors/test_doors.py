@@ -373,8 +373,8 @@ def test_parameters_of_a_model_are_answered_alike_and_without_a_word(door):
 # What is float64 whatever came: spectra and what is read off them, certificates, layers under the lens.
 WIDE = set(
     "controllability_rank fit_rank_one_heads fit_softmax_heads head_floor mcmillan_degree observability_rank "
-    "operator sinkless_heads spectrum operators.DenseOperator.rank_report softmax_heads_from_ssm span_matrix "
-    "spectrum_bounds".split()
+    "operator sinkless_heads spectrum operators.DenseOperator.rank_report softmax_heads_from_ssm "
+    "span_matrix".split()
 )
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 

@@ -8,10 +8,11 @@ from ssmbook import lens
 from ssmbook._count import Count
 from ssmbook.gradients import gradient_profile, jacobian_blocks
 from ssmbook.lens import _gradient, _layers, _measure
+from ssmbook.lens._bounds import SpectrumBounds
 from ssmbook.lens._capture import capture
 from ssmbook.lens._frozen import Softmax
 from ssmbook.maps import Attention, SelectiveSSM
-from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator, SpectrumBounds
+from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
 
 N = 12
 

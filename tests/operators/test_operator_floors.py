@@ -123,15 +123,9 @@ def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
     for zero in (LagOperator(torch.zeros(3, 2, 2, dtype=F64)), LagOperator(torch.zeros(2, 0, 3))):
         assert zero.floor(99) == 0 and bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
         assert zero.best_heads(0).H == 0
-        bounds = zero.spectrum_bounds()
-        assert (
-            bounds.floor(0) == (0, 0)
-            and bounds.rank() == bounds.epsilon_heads(0) == bounds.epsilon_heads(0.1) == 0
-        )
     W = DenseOperator(randn(4, 4, 2, 3))
     for scale in (1e-200, 1e200):
         assert torch.allclose((W * scale).floor(), W.floor(), atol=1e-14)
-        assert (W * scale).spectrum_bounds().rank() == 6
 
 
 @pytest.mark.parametrize("N", [1, 2, 5])

@@ -32,7 +32,6 @@ METHODS = {
     "operators.InteractionOperator": ["block_norms"],
     "operators.Spectral": [
         *("spectrum", "interaction_rank", "floor", "epsilon_heads", "best_heads", "past_future_rank"),
-        "spectrum_bounds",
     ],
     "systems.System": ["lags", "response", "discretize", "minimal", "from_scipy"],
     "maps.SequenceMap": ["interaction"],
