@@ -4,11 +4,8 @@ Sphinx's autosummary and autodoc do the work. Here they are told the names, and 
 text, become reST: their citations are linked, and so are the theorems and chapters that they name.
 """
 
-import inspect
-import pkgutil
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from docutils import nodes
@@ -17,6 +14,7 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
 from ssmbook._book.claims import sources
+from ssmbook._book.public import kind, public_modules, public_names
 
 # What is left alone: examples, code, roles, citations, and *words* in emphasis.
 _EXAMPLE = r"(?m:^ *>>> )(?s:.*?)(?=\n *\n|\Z)"
@@ -27,28 +25,6 @@ _KEPT = re.compile(
 _CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
 _WRITTEN_BY_HAND = re.compile(r"\s+\(?[Ii]ntroduced\s+in\s+\*[a-z0-9-]+\*\)?\.?")
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
-
-
-def public_names(module):
-    """The names a module offers: ``__all__``, else what it defines itself without a leading underscore."""
-    own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
-    return list(getattr(module, "__all__", None) or sorted(name for name in own if name[0] != "_"))
-
-
-def public_modules(folder):
-    """The subpackage; if it offers nothing itself, the modules in it."""
-    package = import_module(f"ssmbook.{folder}")
-    if public_names(package):
-        return [package]
-    names = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__) if entry.name[0] != "_")
-    return [import_module(f"{package.__name__}.{name}") for name in names]
-
-
-def kind(value):
-    """The word in autodoc's directive for a value."""
-    if inspect.isclass(value):
-        return "exception" if issubclass(value, BaseException) else "class"
-    return "function" if inspect.isroutine(value) else "data"
 
 
 def reference(module):

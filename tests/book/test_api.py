@@ -9,48 +9,13 @@ import pytest
 import torch
 
 import ssmbook
-from ssmbook._book.api import (
-    _LABEL,
-    constant_docstring,
-    introducing_page,
-    kind,
-    public_modules,
-    public_names,
-    reference,
-    rest,
-)
+from ssmbook._book.api import _LABEL, constant_docstring, introducing_page, reference, rest
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.claims import collect
+from ssmbook._book.public import everything, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/api.html"
-FOLDERS = [*ssmbook._SUBPACKAGES, "scans.distributed"]
-
-
-def everything():
-    return [
-        (module, name)
-        for folder in FOLDERS
-        for module in public_modules(folder)
-        for name in public_names(module)
-    ]
-
-
-def test_every_folder_offers_names():
-    assert {module.__name__.split(".")[1] for module, _ in everything()} == set(ssmbook._SUBPACKAGES)
-    assert [module.__name__ for module in public_modules("scans.distributed")] == [
-        "ssmbook.scans.distributed"
-    ]
-    assert [module.__name__ for module in public_modules("scans")] == ["ssmbook.scans"]
-    assert "ssmbook.experiments.tasks" in {module.__name__ for module in public_modules("experiments")}
-
-
-@pytest.mark.parametrize(
-    ("module", "name"), everything(), ids=lambda value: getattr(value, "__name__", value)
-)
-def test_a_public_name_has_a_docstring(module, name):
-    value = getattr(module, name)
-    assert kind(value) == "data" or (value.__doc__ or "").strip(), f"{module.__name__}.{name}"
 
 
 def test_a_field_of_a_named_tuple_is_not_listed_by_its_number():
@@ -173,8 +138,7 @@ def test_the_page_lists_every_public_name_with_a_sentence():
     for line in soup(PAGE).select("table.autosummary tr"):
         link, words = line.find("a"), line.find_all("td")[-1].get_text(strip=True)
         sentences[link["href"].removeprefix("#")] = words
-    for module, name in everything():
-        full = f"{module.__name__}.{name}"
+    for full in everything():
         assert full in entries, f"{full} is missing"
         assert len(sentences.get(full, "")) > 5, f"{full} has no sentence"
     assert len(sentences) == len(everything())
