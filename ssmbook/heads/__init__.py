@@ -1,6 +1,8 @@
 """How many heads a state space model needs: lag operators, counts in five classes, floors, constructions."""
 
 from ssmbook._count import Count
+from ssmbook.heads._evidence import Evidence
+from ssmbook.heads.bounded import bounded_head_count, bounded_heads, every_input_head_count
 from ssmbook.heads.fixed.construct import heads_from_ssm
 from ssmbook.heads.fixed.counts import (
     HeadCountTieWarning,
@@ -11,13 +13,7 @@ from ssmbook.heads.fixed.counts import (
 from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
 from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads.pairwise.bounded import bounded_head_count, bounded_heads, every_input_head_count
-from ssmbook.heads.pairwise.count import (
-    PairwiseCertificate,
-    PairwiseHeads,
-    pairwise_head_count,
-    pairwise_heads_from_ssm,
-)
+from ssmbook.heads.pairwise import PairwiseHeads, pairwise_head_count, pairwise_heads
 from ssmbook.heads.rank_limited.count import (
     LagHeads,
     rank_limited_head_count,
@@ -39,10 +35,10 @@ from ssmbook.heads.softmax.sinkless import (
 __all__ = [
     "Count",
     "EigenvalueTest",
+    "Evidence",
     "ExactCertificate",
     "HeadCountTieWarning",
     "LagHeads",
-    "PairwiseCertificate",
     "PairwiseHeads",
     "PositiveMultiple",
     "SinklessPlateau",
@@ -65,7 +61,7 @@ __all__ = [
     "heads_from_ssm",
     "least_positive_multiple",
     "pairwise_head_count",
-    "pairwise_heads_from_ssm",
+    "pairwise_heads",
     "rank_limited_head_count",
     "rank_limited_lower_bounds",
     "sinkless_heads",

@@ -128,18 +128,20 @@ FOUND = {  # how each count is found, low and high, method and evidence
         lambda count: count(TURN, 8), math.inf, math.inf, "row sums differ", heads.SinklessReach,
     ),
     "pairwise_head_count": (
-        lambda count: count(TURN, 8), 2, 2, "rank at random tokens", heads.PairwiseCertificate,
+        lambda count: count(TURN, 8), 2, 2, "rank at random tokens", heads.Evidence,
     ),
     "pairwise_head_count, exact": (
-        lambda count: count(EYE[None], exact=True), 1, 1, "rational rank", heads.PairwiseCertificate,
+        lambda count: count(EYE[None], exact=True), 1, 1, "rational rank", heads.Evidence,
     ),
     "rank_limited_head_count": (
         lambda count: count(TURN, 8, r=1), 3, 3, "value maps of rank at most 1", heads.LagHeads,
     ),
     "bounded_head_count": (lambda count: count(2, 2), 2, 2, "nonsingular bilinear maps", type(None)),
-    "every_input_head_count": (lambda count: count(TURN, 8), 2, 2, "nonsingular bilinear maps", type(None)),
+    "every_input_head_count": (
+        lambda count: count(TURN, 8), 2, 2, "nonsingular bilinear maps", heads.Evidence,
+    ),
     "every_input_head_count of nothing": (
-        lambda count: count(0 * clock()), 0, 0, "the zero system", type(None),
+        lambda count: count(0 * clock()), 0, 0, "the zero system", heads.Evidence,
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Pairwise heads exact for every input, with coefficients bounded by a constant times the lag's norm."""
+"""Heads that equal a system at every input: bounded coefficients, and how few heads allow them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import numpy as np
 import torch
 
-from ssmbook._checks import check_integer
 from ssmbook._count import Count
 from ssmbook.heads._coordinates import frames
+from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._target import lag_span, lags_of
-from ssmbook.heads.pairwise.count import PairwiseHeads, pairwise_head_count
+from ssmbook.heads.pairwise import PairwiseHeads, pairwise_head_count
 from ssmbook.systems.system import System, system_first
 
 _DIRECTIONS = 4096
@@ -21,18 +21,16 @@ _DIRECTIONS = 4096
 def bounded_heads(
     system: System | torch.Tensor, n: int | None = None, *, algebra: int | None = None
 ) -> PairwiseHeads:
-    """Return heads that realize any system of their size for every input, with bounded coefficients.
+    """Return heads that equal a system at every input, with bounded coefficients.
 
-    Outputs and tokens are read as polynomials with P = ceil(p/a) and D = ceil(d/a) coefficients in the real
-    numbers, the complex numbers, the quaternions or the octonions (a = 1, 2, 4, 8), and the heads ask for
-    their product: H = a (P + D - 1), and |alpha_ij| <= sqrt(binom(P + D - 2, P - 1)) ||M_{i-j}||_2. That
-    constant, ``bound``, is the best for these heads; it is 1 where P or D is 1. 0 serves x_j = 0.
+    They use the multiplication of the real numbers, the complex numbers, the quaternions or the octonions,
+    ``algebra`` a = 1, 2, 4 or 8 (default: the one with the fewest heads, then the least bound). Tokens and
+    outputs are read as polynomials with D = ceil(d/a) and P = ceil(p/a) coefficients in it, and the value
+    maps are the H = a (P + D - 1) coefficients of a product. ``bound`` = sqrt(binom(P + D - 2, P - 1)) is the
+    best constant for these heads. a = 4 and 8 need P or D to be 1.
 
-    A real `System` and n, or lag operators M (n, p, d), with p, d >= 1. ``algebra`` is a; a = 4 and 8 need P
-    or D to be 1. By default the a with the fewest heads, of several the one with the least bound. Returns
-    `PairwiseHeads` in their dtype and on their device. Raises ``TypeError``/``ValueError`` for a wrong dtype
-    or shape, NaN, infinity and an algebra that does not fit. Source: prop-bounded-heads.
-    Introduced in *how-many-heads-really*.
+    A real `System` and n, or lag operators M (n, p, d) alone, p, d >= 1. Raises ``ValueError`` for an algebra
+    that does not fit. Source: prop-bounded-heads.
 
     >>> M = torch.eye(3).expand(5, 3, 3)
     >>> bounded_heads(M).H, bounded_heads(M).bound, bounded_heads(M, algebra=1).H
@@ -40,9 +38,7 @@ def bounded_heads(
     """
     M = lags_of(system, n)
     _, p, d = M.shape
-    if min(p, d) == 0:
-        raise ValueError(f"M must have p, d >= 1; got shape {tuple(M.shape)}")
-    algebra = _best_algebra(p, d) if algebra is None else check_integer("algebra", algebra, low=1)
+    algebra = _best_algebra(p, d) if algebra is None else algebra
     if algebra not in _algebras(p, d):
         raise ValueError(f"algebra must be one of {_algebras(p, d)} for p = {p}, d = {d}; got {algebra!r}")
     P, D, weights = -(-p // algebra), -(-d // algebra), _weights(p, d, algebra)
@@ -57,19 +53,17 @@ def bounded_heads(
 
 
 def bounded_head_count(p: int, d: int) -> Count:
-    """Return the fewest heads that realize every system of p outputs and d inputs for every input.
+    """Return p # d: the fewest heads whose value maps serve every system of p outputs and d inputs.
 
-    It is p # d, the least H for which a nonsingular bilinear map of R^p x R^d to R^H exists. From below: the
-    least H for which the binomial coefficients (H choose j), H - p < j < d, are all even (Hopf and Stiefel).
-    From above: `bounded_heads`. The two agree whenever p or d is at most 8.
-
-    p, d >= 1 ints. Raises ``TypeError``/``ValueError`` for others. Source: prop-bounded-heads.
-    Introduced in *how-many-heads-really*.
+    It is the least H for which a nonsingular bilinear map from R^p x R^d to R^H exists. From below: the least
+    H for which the binomial coefficients (H choose j), H - p < j < d, are all even (Hopf and Stiefel). From
+    above: `bounded_heads`. The two agree if p or d is at most 8. Source: prop-bounded-heads.
 
     >>> print(bounded_head_count(3, 5), bounded_head_count(16, 16), sep="; ")
     7 heads (nonsingular bilinear maps); 16 to 30 heads (nonsingular bilinear maps)
     """
-    p, d = check_integer("p", p, low=1), check_integer("d", d, low=1)
+    if min(p, d) < 1:
+        raise ValueError(f"p and d must be at least 1; got {p} and {d}")
     low = max(p, d)
     while any(math.comb(low, j) % 2 for j in range(low - p + 1, d)):
         low += 1
@@ -80,36 +74,29 @@ def bounded_head_count(p: int, d: int) -> Count:
 def every_input_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> Count:
-    """Return how few heads with coefficients that read the input are a system for *every* input.
+    """Return the fewest heads with coefficients that read the input which equal the system at *every* input.
 
-    Locally bounded coefficients that serve almost every input count here too: softmax with any logits.
-    At least l = max_x dim span{M_tau x}, and at least p # d where that span is all of R^p for every x != 0
-    (proved for p or d at most 2, and where the lags span all p x d matrices); at most k, and at most p # d.
-    Outputs and inputs that no lag uses do not count in p and d.
-
-    A real `System` and n, or lag operators M (n, p, d) alone; ``rtol`` the rank tolerance (1e-10 in float64).
-    Worked in float64. Returns a `Count`. Raises as `pairwise_head_count`. Source:
-    thm-strong-form, prop-bounded-heads. Introduced in *how-many-heads-really*.
+    Softmax weights with any logits are included, and so are locally bounded coefficients that serve almost
+    every input. From below: l, the count for almost every input, and p # d (`bounded_head_count`) if the
+    M_tau x span R^p for every x != 0; this is proved for p or d at most 2, and if the lags span all p x d
+    matrices. From above: k and p # d. Outputs and inputs that no lag uses do not count in p and d. Evidence:
+    ``k`` and l as ``almost``. Source: thm-strong-form, prop-bounded-heads.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> print(every_input_head_count(turn, 8))
     2 heads (nonsingular bilinear maps)
     """
     M = lags_of(system, n)
-    almost = pairwise_head_count(M, rtol=rtol)
+    almost = pairwise_head_count(M, rtol=rtol).value
     if almost == 0:
-        return Count(0, 0, "the zero system")
-    E = _span(M, rtol)
-    every = bounded_head_count(*E.shape[1:])
-    low = max(almost.value, every.low) if _always_onto(E) else almost.value
-    return Count(low, max(low, min(len(E), every.high)), "nonsingular bilinear maps")
-
-
-def _span(M, rtol) -> np.ndarray:
-    """A basis (k, p', d') of the lags' span, without outputs that are idle and inputs that are not read."""
+        return Count(0, 0, "the zero system", Evidence(kind="zero", k=0, almost=0))
     _, E, rtol = lag_span(M, rtol)
     outputs, inputs = frames(E, rtol)
-    return outputs.T @ E @ inputs
+    E = outputs.T @ E @ inputs  # without outputs and inputs that no lag uses
+    every = bounded_head_count(*E.shape[1:])
+    low = max(almost, every.low) if _always_onto(E) else almost
+    evidence = Evidence(kind="bilinear maps", k=len(E), almost=almost)
+    return Count(low, max(low, min(len(E), every.high)), "nonsingular bilinear maps", evidence)
 
 
 def _always_onto(E) -> bool:
