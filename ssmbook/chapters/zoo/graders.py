@@ -152,9 +152,7 @@ def grade_own_map(answer):
     if not (isinstance(answer, type) and issubclass(answer, MapContract)):
         return "expected a class that inherits from MapContract, with the method make(self, **new)"
     laws = [name for name in dir(MapContract) if name.startswith("test_")]
-    changed = [
-        name for name in (*laws, "cases", "check") if getattr(answer, name) is not getattr(MapContract, name)
-    ]
+    changed = [name for name in (*laws, "check") if getattr(answer, name) is not getattr(MapContract, name)]
     if changed:
         return f"the laws are those of MapContract; yours changes {changed[0]}"
     made = type(answer().map())
