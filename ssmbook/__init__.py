@@ -9,7 +9,7 @@
 (True, 4)
 >>> two = W.best_heads(2)  # the two heads that come closest; W.floor(2) is their relative squared error
 >>> rotation = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), B=torch.eye(2), C=torch.eye(2))
->>> print(heads.head_count(rotation, n=1000), heads.softmax_head_count(rotation, n=1000), sep="; ")
+>>> print(heads.head_count(rotation, 1000), heads.head_count(rotation, 1000, "softmax"), sep="; ")
 2 heads (spectrum, modal); 3 heads (eigenvalue)
 
 This is the library of the book *Heads and States*. Read ``ssmbook.tour`` first: it is the whole argument on

@@ -2,26 +2,20 @@
 
 from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads.bounded import bounded_head_count, bounded_heads, every_input_head_count
+from ssmbook.heads.bounded import bounded_head_count, bounded_heads
+from ssmbook.heads.count import head_count
 from ssmbook.heads.fixed.construct import heads_from_ssm
 from ssmbook.heads.fixed.counts import (
     HeadCountTieWarning,
     SpectrumReport,
-    head_count,
     head_count_bound,
 )
 from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
 from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
 from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads.pairwise import PairwiseHeads, pairwise_head_count, pairwise_heads
-from ssmbook.heads.rank_limited.count import (
-    LagHeads,
-    rank_limited_head_count,
-    rank_limited_lower_bounds,
-)
+from ssmbook.heads.pairwise import PairwiseHeads, pairwise_heads
 from ssmbook.heads.softmax.certify import SoftmaxCertificate
 from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm
-from ssmbook.heads.softmax.count import softmax_head_count
 from ssmbook.heads.softmax.eigenvalues import EigenvalueTest, eigenvalue_test
 from ssmbook.heads.softmax.positive import PositiveMultiple, least_positive_multiple
 from ssmbook.heads.softmax.sinkless import (
@@ -29,7 +23,6 @@ from ssmbook.heads.softmax.sinkless import (
     SinklessReach,
     sinkless_heads,
     sinkless_plateau,
-    sinkless_reach,
 )
 
 __all__ = [
@@ -38,7 +31,6 @@ __all__ = [
     "Evidence",
     "ExactCertificate",
     "HeadCountTieWarning",
-    "LagHeads",
     "PairwiseHeads",
     "PositiveMultiple",
     "SinklessPlateau",
@@ -50,7 +42,6 @@ __all__ = [
     "bounded_heads",
     "eigenvalue_test",
     "epsilon_head_count",
-    "every_input_head_count",
     "exact_head_count",
     "exact_minimal_degree",
     "exact_modal_head_count",
@@ -60,13 +51,8 @@ __all__ = [
     "head_floor",
     "heads_from_ssm",
     "least_positive_multiple",
-    "pairwise_head_count",
     "pairwise_heads",
-    "rank_limited_head_count",
-    "rank_limited_lower_bounds",
     "sinkless_heads",
     "sinkless_plateau",
-    "sinkless_reach",
-    "softmax_head_count",
     "softmax_heads_from_ssm",
 ]

@@ -9,7 +9,7 @@ from helpers import F64
 from scipy.optimize import nnls
 
 from ssmbook.chapters.how_many_heads_really import figures
-from ssmbook.heads import softmax_head_count
+from ssmbook.heads import head_count
 from ssmbook.systems import System, rotation
 
 
@@ -45,7 +45,11 @@ def test_the_open_cone_of_the_drawn_heads_holds_every_lag(theta):
         M = turning(n, theta)
         points = figures._plane(M)
         V = figures.sink_value_maps(points)
-        assert len(V) == softmax_head_count(M).value == (2 if (n - 1) * abs(theta) < math.pi else 3)
+        assert (
+            len(V)
+            == head_count(M, coefficients="softmax").value
+            == (2 if (n - 1) * abs(theta) < math.pi else 3)
+        )
         for point in points:
             if len(V) == 2:
                 assert np.linalg.solve(V.T, point).min() > 0
@@ -56,7 +60,7 @@ def test_the_open_cone_of_the_drawn_heads_holds_every_lag(theta):
 @pytest.mark.parametrize("n", [5, 6])
 def test_a_frame_shows_lags_cone_and_certificate(n):
     M = turning(n)
-    certificate = softmax_head_count(M).evidence
+    certificate = head_count(M, coefficients="softmax").evidence
     plane, bars = figures.certificate_frame(M, certificate).axes
     angles = 0.7 * np.arange(n)
     assert np.allclose(plane.get_lines()[0].get_xydata(), np.stack([np.cos(angles), np.sin(angles)], 1))

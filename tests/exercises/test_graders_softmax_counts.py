@@ -4,7 +4,7 @@ import torch
 from helpers import F64
 
 from ssmbook.exercises import check
-from ssmbook.heads import pairwise_head_count, sinkless_plateau
+from ssmbook.heads import head_count, sinkless_plateau
 
 
 def plateau(M, mean="weighted", share=lambda i: 1 / (i + 1), energy=lambda n, tau: n - tau):
@@ -64,7 +64,7 @@ PAIRWISE = [
 
 
 def test_pairwise(each_mistake):
-    assert check("how-many-heads-really/pairwise", lambda M: pairwise_head_count(M).value)
+    assert check("how-many-heads-really/pairwise", lambda M: head_count(M, coefficients="pairwise").value)
     each_mistake("how-many-heads-really/pairwise", anew=PAIRWISE)
     assert "your number is 7, wanted" in check("how-many-heads-really/pairwise", lambda M: 7).hint
 

@@ -16,7 +16,7 @@ from ssmbook.chapters.how_many_heads_really.five_counts import (
     half_plane_floor,
 )
 from ssmbook.exercises import check
-from ssmbook.heads import sinkless_plateau, sinkless_reach
+from ssmbook.heads import head_count, sinkless_plateau
 from ssmbook.operators import DenseOperator
 from ssmbook.systems import System
 
@@ -133,7 +133,7 @@ def test_equal_row_operators_are_in_reach(k, signed):
     W = equal_row_operator(k, 7, signed=signed)
     assert DenseOperator(W).interaction_rank() == k
     assert torch.allclose(W.sum(1), W.sum(1)[:1].expand(7, 2, 3))
-    assert sinkless_reach(W) == k + signed
+    assert head_count(W, coefficients="sinkless") == k + signed
 
 
 def test_counts_by_class_of_known_systems():

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ssmbook.experiments import _data
 from ssmbook.experiments._learning_heads import TEACHERS, _spectrum, conditioned_system
 from ssmbook.experiments.students import class_systems
-from ssmbook.heads import head_count, head_floor, softmax_head_count
+from ssmbook.heads import head_count, head_floor
 
 
 @pytest.mark.parametrize(("k", "rho", "condition"), TEACHERS[::3])
@@ -112,7 +112,9 @@ def test_the_systems_for_the_classes_count_differently():
     first = torch.tensor([[1.11, -0.26], [0.8, 0.8]], dtype=F64)  # what the recorded students learned
     torch.testing.assert_close(systems["positive poles"].lags(1)[0], first)
     lags = {name: system.lags(20) for name, system in systems.items()}
-    counts = {name: (head_count(M).value, softmax_head_count(M).value) for name, M in lags.items()}
+    counts = {
+        name: (head_count(M).value, head_count(M, coefficients="softmax").value) for name, M in lags.items()
+    }
     assert counts == {"rotation": (2, 3), "positive poles": (3, 3), "turn and pole": (3, 3)}
 
 

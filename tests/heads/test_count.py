@@ -1,13 +1,10 @@
 """The one answer that every count of the book gives."""
 
-import inspect
 import math
 import operator
-import re
 
 import numpy as np
 import pytest
-import sympy
 import torch
 from helpers import EYE, F64, clock, rotation
 
@@ -100,89 +97,44 @@ def test_bounds_out_of_order_are_refused(low, high):
         Count(low, high, "")
 
 
-def test_every_count_is_one():
-    """What a system is called with to be counted answers in one form, whatever the class of heads."""
-    counts = [
-        getattr(heads, name) for name in heads.__all__ if name.endswith("_count") or name == "sinkless_reach"
-    ]
-    assert len(counts) == 10
-    assert {inspect.signature(count, eval_str=True).return_annotation for count in counts} == {Count}
-
-
 TURN, JORDAN = System(rotation(0.7, 0.9), EYE, EYE), ([[2, 1], [0, 2]], [[1], [1]], [[1, 0]])
-FOUND = {  # how each count is found, low and high, method and evidence
-    "head_count": (lambda count: count(TURN, 8), 2, 2, "spectrum, modal", heads.SpectrumReport),
-    "head_count of lags": (lambda count: count(clock()), 2, 2, "spectrum, lags", heads.SpectrumReport),
-    "epsilon_head_count": (lambda count: count(TURN, 8, eps=0.1), 2, 2, "floor at most 0.1", torch.Tensor),
-    "exact_head_count": (
-        lambda count: count(JORDAN, 4), 1, 1, "exact, over the rationals", heads.ExactCertificate,
-    ),
-    "exact_modal_head_count": (
-        lambda count: count(JORDAN), 1, 1, "exact modal residues", sympy.polys.matrices.DomainMatrix,
-    ),
-    "softmax_head_count": (lambda count: count(TURN, 8), 3, 3, "eigenvalue", heads.SoftmaxCertificate),
-    "softmax_head_count of lags": (
-        lambda count: count(clock(n=3)), 2, 2, "separating", heads.SoftmaxCertificate,
-    ),
-    "sinkless_reach": (
-        lambda count: count(TURN, 8), math.inf, math.inf, "row sums differ", heads.SinklessReach,
-    ),
-    "pairwise_head_count": (
-        lambda count: count(TURN, 8), 2, 2, "rank at random tokens", heads.Evidence,
-    ),
-    "pairwise_head_count, exact": (
-        lambda count: count(EYE[None], exact=True), 1, 1, "rational rank", heads.Evidence,
-    ),
-    "rank_limited_head_count": (
-        lambda count: count(TURN, 8, r=1), 3, 3, "value maps of rank at most 1", heads.LagHeads,
-    ),
-    "bounded_head_count": (lambda count: count(2, 2), 2, 2, "nonsingular bilinear maps", type(None)),
-    "every_input_head_count": (
-        lambda count: count(TURN, 8), 2, 2, "nonsingular bilinear maps", heads.Evidence,
-    ),
-    "every_input_head_count of nothing": (
-        lambda count: count(0 * clock()), 0, 0, "the zero system", heads.Evidence,
-    ),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_every_count_says_how_it_was_found_and_shows_the_evidence(name):
-    ask, low, high, method, evidence = FOUND[name]
-    found = ask(getattr(heads, re.match(r"\w+", name)[0]))
+@pytest.mark.parametrize(
+    ("ask", "low", "high", "method"),
+    [
+        (lambda: heads.head_count(TURN, 8), 2, 2, "spectrum, modal"),
+        (lambda: heads.head_count(clock()), 2, 2, "spectrum, lags"),
+        (lambda: heads.epsilon_head_count(TURN, 8, eps=0.1), 2, 2, "floor at most 0.1"),
+        (lambda: heads.head_count(JORDAN, 4, exact=True), 1, 1, "exact, over the rationals"),
+        (lambda: heads.head_count(TURN, 8, "softmax"), 3, 3, "eigenvalue"),
+        (lambda: heads.head_count(clock(n=3), coefficients="softmax"), 2, 2, "separating"),
+        (lambda: heads.head_count(TURN, 8, "sinkless"), math.inf, math.inf, "row sums differ"),
+        (lambda: heads.head_count(TURN, 8, "pairwise"), 2, 2, "rank at random tokens"),
+        (lambda: heads.head_count(EYE[None], None, "pairwise", exact=True), 1, 1, "rational rank"),
+        (lambda: heads.head_count(TURN, 8, value_rank=1), 3, 3, "value maps of rank at most 1"),
+        (lambda: heads.bounded_head_count(2, 2), 2, 2, "nonsingular bilinear maps"),
+        (lambda: heads.head_count(TURN, 8, "any"), 2, 2, "nonsingular bilinear maps"),
+        (lambda: heads.head_count(0 * clock(), coefficients="any"), 0, 0, "the zero system"),
+    ],
+)
+def test_every_count_has_one_form(ask, low, high, method):
+    found = ask()
     assert (type(found), found.low, found.high, found.method) == (Count, low, high, method)
-    assert type(found.evidence) is evidence
-    assert all(type(end) is int for end in (found.low, found.high) if end < math.inf)
 
 
-def test_no_count_is_left_out():
-    counts = {name for name in heads.__all__ if name.endswith("_count") or name == "sinkless_reach"}
-    assert {re.match(r"\w+", name)[0] for name in FOUND} == counts
-
-
-MORE = {
-    "epsilon_head_count": {"eps": 0.1},
-    "one_head_witness": {"V": EYE},
-    "rank_limited_head_count": {"r": 1},
-    "rank_limited_lower_bounds": {"r": 1},
-}
-OF_SYSTEMS = [
-    name
-    for name in heads.__all__
-    if inspect.isfunction(getattr(heads, name))
-    and list(inspect.signature(getattr(heads, name)).parameters)[0] == "system"
-    and name != "one_head_coefficients"  # solves for numbers, and in their dtype
-    and not name.startswith("exact_")  # in fractions
-]
-
-
-@pytest.mark.parametrize("name", OF_SYSTEMS)
-def test_what_is_asked_of_a_system_asks_for_a_device_with_float64(name, monkeypatch):
-    function = getattr(heads, name)
-    length = (8,) if "n" in inspect.signature(function).parameters else ()
-    monkeypatch.setattr(System, "device", torch.device("mps"))
-    with pytest.raises(TypeError, match="^system must be on a device with float64, such as the CPU; got mps"):
-        function(TURN, *length, **MORE.get(name, {}))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"coefficients": "none"},
+        {"coefficients": "softmax", "exact": True},
+        {"coefficients": "softmax", "value_rank": 1},
+        {"value_rank": 1, "exact": True},
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(wrong):
+    with pytest.raises(ValueError):
+        heads.head_count(TURN, 8, **wrong)
 
 
 def test_the_bound_that_needs_no_lag_is_an_int():

@@ -1,14 +1,18 @@
 """Pairwise coefficients: the count, its bounds, and heads that are the function almost everywhere."""
 
+from functools import partial
+
 import pytest
 import torch
 from helpers import F64, gen, in_another_basis, randn, random_system
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads import pairwise_head_count, pairwise_heads
+from ssmbook.heads import head_count, pairwise_heads
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
+
+pairwise_head_count = partial(head_count, coefficients="pairwise")
 
 
 @pytest.mark.guards("thm-pairwise-count")

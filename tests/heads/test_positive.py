@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ssmbook.heads import eigenvalue_test, least_positive_multiple, softmax_head_count
+from ssmbook.heads import eigenvalue_test, head_count, least_positive_multiple
 from ssmbook.heads.softmax.eigenvalues import verdict_of_poles
 from ssmbook.heads.softmax.positive import PositiveMultiple, positive_weights
 from ssmbook.systems import System
+
+softmax_head_count = partial(head_count, coefficients="softmax")
 
 # Pairs r exp(+-i theta) and negative poles as factors with integer coefficients, from z^0 up.
 FACTORS = [

@@ -5,8 +5,7 @@ import pytest
 import torch
 from helpers import F64
 
-from ssmbook.heads.rank_limited.algebra import Algebra, algebra_behind, placed_heads
-from ssmbook.heads.rank_limited.count import rank_limited_head_count, rank_limited_lower_bounds
+from ssmbook.heads import head_count
 from ssmbook.systems import System
 
 pytestmark = pytest.mark.guards("prop-rank-one-count")
@@ -38,10 +37,10 @@ def built(*blocks, seed=None):
 
 
 def count(system, n):
-    found = rank_limited_head_count(system, n, r=1)
+    found = head_count(system, n, value_rank=1)
     V, M = found.evidence.V, system.lags(n)
-    assert found.evidence.H == found.high and found.evidence.relative_error < 1e-9
-    assert (found.evidence.lags() - M).norm() <= 2e-9 * M.norm()
+    lags = torch.einsum("hn,hpd->npd", found.evidence.coefficients, V)
+    assert len(V) == found.high and (lags - M).norm() <= 2e-9 * M.norm()
     assert all(torch.linalg.svdvals(v)[1] < 1e-9 for v in V)
     return found
 
@@ -70,9 +69,7 @@ def test_one_formula_for_poles_pairs_and_blocks(blocks, t):
         system = built(*blocks, seed=seed)
         N = system.N
         assert count(system, N) == 2 * N - t and count(system, 2 * N + 1) == 2 * N - t
-        bounds = rank_limited_lower_bounds(system, 2 * N, r=1)
-        assert bounds["tensor rank"] == 2 * N - t
-        assert rank_limited_lower_bounds(system, 2 * N, r=2)["tensor rank"] == -(-(2 * N - t) // 2)
+        assert head_count(system, 2 * N, value_rank=2).low >= -(-(2 * N - t) // 2)
 
 
 @pytest.mark.parametrize(
@@ -93,39 +90,22 @@ def test_two_tokens_need_one_head_more_for_each_defective_invariant_polynomial(b
         system = built(*blocks, seed=seed)
         found = count(system, 2)
         assert found.low == system.N + defect and (found == system.N + defect) == built_too
-        assert rank_limited_lower_bounds(system, 2, r=1)["tensor rank"] == system.N + defect
-        assert rank_limited_head_count(system, 2 * system.N, r=1).low >= system.N + defect
+        assert head_count(system, 2 * system.N, value_rank=1).low >= system.N + defect
 
 
-def test_lags_alone_are_enough_where_they_are_exact_powers():
+def test_the_bound_needs_its_hypotheses():
     system = built((HALF, 3))
     M = system.lags(8)
-    assert rank_limited_head_count(M, r=1) == 5
-    M[5, 0, 0] += 2.0**-40  # no longer the powers of one matrix: the structure proves nothing
-    assert algebra_behind(M.numpy(), None) is None
-    assert algebra_behind(M[:, :2].numpy(), None) is None and algebra_behind(M[:1].numpy(), None) is None
-    singular = M.clone()
-    singular[0] = 0
-    assert algebra_behind(singular.numpy(), None) is None
-
-
-def test_without_the_hypotheses_nothing_is_claimed():
-    system = built((HALF, 3))
-    arrays = [m.numpy() for m in (system.A, system.B, system.C)]
-    lags = system.lags(6).numpy()
-    assert algebra_behind(lags, (*arrays, None)).lower_bound == 5
-    assert algebra_behind(lags, (*arrays, np.eye(3))) is None
-    assert algebra_behind(lags, (arrays[0], arrays[1][:, :2], arrays[2], None)) is None
-    flat = arrays[2].copy()
-    flat[2] = flat[1] * (1 + 1e-14)
-    for scale in (1.0, 1e-20, 1e20):  # a rank has no unit
-        assert algebra_behind(lags, (arrays[0], arrays[1], scale * flat, None)) is None
-        assert algebra_behind(lags, (arrays[0], arrays[1], scale * arrays[2], None)).lower_bound == 5
-        assert algebra_behind(scale * (flat @ lags), None) is None
-    # fewer lags than states span less than the algebra
-    assert algebra_behind(lags[:2], (*arrays, None)).lower_bound == 4
+    assert head_count(M, value_rank=1) == 5  # exact powers of one matrix
+    M[5, 0, 0] += 2.0**-40
+    assert head_count(M, value_rank=1).low < 5
+    seen = system.replace(C=system.C[:2])  # one state is not seen: C has rank 2
+    skipped = system.replace(D=torch.eye(3, dtype=F64))
+    assert head_count(seen, 8, value_rank=1).low < 5
+    assert head_count(skipped, 8, value_rank=1).low < 5
+    assert head_count(system, 2, value_rank=1).low == 4  # fewer lags than states span less than the algebra
     one = System(*(torch.full((1, 1), 0.5, dtype=F64) for _ in range(3)))
-    assert rank_limited_head_count(one, 5, r=1) == 1
+    assert head_count(one, 5, value_rank=1) == 1
 
 
 def test_a_rounded_block_is_the_rationals_it_became():
@@ -134,28 +114,7 @@ def test_a_rounded_block_is_the_rationals_it_became():
     for m in (3, 4):
         Q = torch.linalg.qr(torch.randn(m, m, generator=g, dtype=F64))[0]
         A, eye = Q @ block(HALF, m) @ Q.mT, torch.eye(m, dtype=F64)
-        found = rank_limited_head_count(System(A, eye, eye), 2 * m, r=1)
+        found = head_count(System(A, eye, eye), 2 * m, value_rank=1)
         values = torch.linalg.eigvals(A)
         modes = int((values.imag == 0).sum()) + 3 * int((values.imag > 0).sum())
         assert m <= found.low <= max(modes, 2 * m - 1) <= found.high
-
-
-def test_parts_of_the_construction_say_when_they_fail():
-    X = np.diag([0.5, 0.5, 0.25])  # two blocks at one real pole: one column cannot part them
-    heads = placed_heads(np.eye(3), X, 1)
-    if heads is not None:
-        flat = heads.reshape(len(heads), -1).T
-        assert np.abs(flat @ np.linalg.lstsq(flat, X.ravel(), rcond=None)[0] - X.ravel()).max() > 1e-9
-    assert placed_heads(np.eye(2), np.zeros((2, 2))) is None
-    algebra = Algebra(X, np.eye(3), np.eye(3), 5, ((0.5, 2), (0.25, 1)), 2, 0)
-    assert algebra.lower_bound == 3 and algebra.value_maps() == []
-
-
-def test_a_bound_stands_where_its_value_maps_are_beyond_float64(monkeypatch):
-    def singular(self):
-        raise np.linalg.LinAlgError
-
-    monkeypatch.setattr(Algebra, "value_maps", singular)
-    system = built((HALF, 3))
-    found = rank_limited_head_count(system, 6, r=1)
-    assert found.low == 5 <= found.high and found.evidence.relative_error < 1e-9

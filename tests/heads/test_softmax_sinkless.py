@@ -1,6 +1,7 @@
 """Softmax without a sink: what it reaches, the plateau, and heads that attain both."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from helpers import F64, rotation, toeplitz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads.softmax.sinkless import sinkless_heads, sinkless_plateau, sinkless_reach
+from ssmbook.heads import head_count
+from ssmbook.heads.softmax.sinkless import sinkless_heads, sinkless_plateau
+
+sinkless_reach = partial(head_count, coefficients="sinkless")
 
 
 def lags(seed, n, p, d):

@@ -1,6 +1,7 @@
 """Softmax heads counted from a system: poles, lags and heads agree, or the test says that it is undecided."""
 
 import math
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -15,14 +16,15 @@ from ssmbook.heads import (
     eigenvalue_test,
     exact_head_count,
     exact_minimal_degree,
-    sinkless_reach,
-    softmax_head_count,
+    head_count,
     softmax_heads_from_ssm,
 )
 from ssmbook.heads._coordinates import largest_exponent, span_coordinates
 from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.heads.softmax.rows import _product, lag_rows
 from ssmbook.systems import System
+
+softmax_head_count = partial(head_count, coefficients="softmax")
 
 
 def diagonal(*entries):
@@ -151,22 +153,6 @@ def test_a_count_by_the_poles_has_no_margin_and_the_spectrum_of_the_first_lags()
     turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]], dtype=F64), eye, eye)
     assert [softmax_head_count(turn, n).method for n in (2, 3)] == ["separating", "eigenvalue"]
     assert torch.allclose(softmax_head_count(5 * system.lags(3)).evidence.spectrum, 5 * sigma)
-
-
-@pytest.mark.parametrize("bad,error", [(-1, ValueError), (math.nan, ValueError), (1.0, ValueError),
-                                       ("x", TypeError), (True, TypeError), (None, None)])  # fmt: skip
-def test_an_accuracy_that_is_none_is_refused(bad, error):
-    rotation = torch.tensor([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]], dtype=F64)
-    eye = torch.eye(2, dtype=F64)
-    M = System(rotation, eye, eye).lags(12)
-    if error is None:
-        assert softmax_head_count(M, lag_rtol=bad) == 3
-        return
-    for call in (softmax_head_count, sinkless_reach):
-        with pytest.raises(error, match="lag_rtol must"):
-            call(M, lag_rtol=bad)
-    with pytest.raises(error, match="lag_rtol must"):
-        softmax_head_count(System(*(rotation, eye, eye)), len(M), lag_rtol=bad)
 
 
 @pytest.mark.parametrize("p, d", [(1, 1), (3, 2), (1, 3), (3, 1)])

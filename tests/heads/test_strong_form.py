@@ -1,6 +1,7 @@
 """Several heads whose coefficients read the input, and what a lonely token asks of them."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -8,9 +9,12 @@ from helpers import F64, like
 from scipy.optimize import lsq_linear, minimize
 
 from ssmbook.chapters.how_many_heads_really.five_counts import cone_error, half_plane_floor
-from ssmbook.heads import bounded_heads, every_input_head_count, pairwise_head_count, softmax_heads_from_ssm
+from ssmbook.heads import bounded_heads, head_count, softmax_heads_from_ssm
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
+
+pairwise_head_count = partial(head_count, coefficients="pairwise")
+every_input_head_count = partial(head_count, coefficients="any")
 
 
 def turns_of_space():

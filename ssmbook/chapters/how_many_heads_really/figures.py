@@ -7,7 +7,7 @@ import torch
 from scipy.spatial import ConvexHull
 
 from ssmbook.display import COLORS, LINES, figure, label_line
-from ssmbook.heads import sinkless_plateau, softmax_head_count
+from ssmbook.heads import head_count, sinkless_plateau
 
 
 def flip_heads(c, alpha):
@@ -58,7 +58,7 @@ def certificate_frame(M, certificate):
     """Return a figure of 2 x 2 lags and the cone of their sink heads beside the certificate of the count.
 
     M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
-    of ``softmax_head_count``. Left: one dot for each lag, the value maps as arrows, and their cone: just
+    of the count of softmax heads. Left: one dot for each lag, the value maps as arrows, and their cone: just
     wider than the arc of the lags, or the whole plane. Right: <U, M_tau> for each lag, or the weights of the
     sum that is zero.
     """
@@ -150,7 +150,7 @@ def pole_planes(pairs, n):
     words = []
     for ax, poles in zip(axes, pairs, strict=True):
         points = np.asarray(poles) ** np.arange(n)[:, None]
-        count = softmax_head_count(torch.diag_embed(torch.from_numpy(points)))
+        count = head_count(torch.diag_embed(torch.from_numpy(points)), coefficients="softmax")
         if count.evidence.kind == "separating":
             U = count.evidence.U.diagonal().numpy()
             edge = 4 * np.array([-U[1], U[0]]) / np.linalg.norm(U)

@@ -145,11 +145,11 @@ def counts_by_class(system, n) -> list[str]:
     """
     counts = [
         heads.head_count(system, n),
-        heads.sinkless_reach(system, n),
-        heads.softmax_head_count(system, n),
-        heads.rank_limited_head_count(system, n, r=1),
-        heads.pairwise_head_count(system, n),
-        heads.every_input_head_count(system, n),
+        heads.head_count(system, n, "sinkless"),
+        heads.head_count(system, n, "softmax"),
+        heads.head_count(system, n, value_rank=1),
+        heads.head_count(system, n, "pairwise"),
+        heads.head_count(system, n, "any"),
     ]
     return [count.short for count in counts]
 

@@ -36,10 +36,9 @@ class SoftmaxCertificate:
     ``spectrum`` holds the singular values behind k and ``residual`` the largest part of a normalized lag
     outside their span; ``reason`` says it in words.
 
-    >>> from ssmbook.heads import softmax_head_count
-    >>> from ssmbook.systems import System
+    >>> from ssmbook.heads import head_count
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
-    >>> softmax_head_count(turn, 16).evidence.kind
+    >>> head_count(turn, 16, "softmax").evidence.kind
     'eigenvalue'
     """
 

@@ -32,7 +32,7 @@ class SinklessReach:
     the visible blocks, row by row) is that of ``softmax_head_count``, None where the row sums differ.
 
     >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
-    >>> round(sinkless_reach(decay, 8).evidence.spread, 3)  # row sums 1 … 1.992: no softmax without a sink
+    >>> round(sinkless_head_count(decay, 8).evidence.spread, 3)
     0.992
     """
 
@@ -67,11 +67,10 @@ class SinklessPlateau:
 
 
 @system_first
-def sinkless_reach(
+def sinkless_head_count(
     system: System | torch.Tensor,
     n: int | None = None,
     rtol: float | None = None,
-    lag_rtol: float | None = None,
 ) -> Count:
     """Decide whether fixed finite-logit causal softmax heads without a sink can be W, and how many it takes.
 
@@ -88,11 +87,11 @@ def sinkless_reach(
     thm-exact-reach. Introduced in *how-many-heads-really*.
 
     >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
-    >>> print(sinkless_reach(decay, 8))
+    >>> print(sinkless_head_count(decay, 8))
     no number of heads (row sums differ)
     """
     W = _blocks(system, n)
-    tolerances = trust(W, rtol, lag_rtol)
+    tolerances = trust(W, rtol, None)
     largest = float(W.flatten(-2).norm(dim=-1).max())
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
@@ -138,7 +137,7 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
 def sinkless_heads(
     system: System | torch.Tensor, n: int | None = None, *, H: int | None = None, rtol: float | None = None
 ) -> SoftmaxHeads:
-    """Return finite-logit softmax heads without a sink whose operator is W, one ``sinkless_reach`` admits.
+    """Return finite-logit softmax heads without a sink whose operator is W, if there are any.
 
     W comes as there; ``H`` None takes the certified count, k + 1 where undecided;
     an int asks for k or k + 1. Result ``SoftmaxHeads`` in the dtype and on the device of W. Raises
@@ -151,7 +150,7 @@ def sinkless_heads(
     (1, False, True)
     """
     W = _blocks(system, n)
-    count = sinkless_reach(W, rtol=rtol)
+    count = sinkless_head_count(W, rtol=rtol)
     if not count.possible:
         raise ValueError(
             f"W must have equal row sums to be softmax without a sink; they differ by "

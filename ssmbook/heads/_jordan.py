@@ -1,14 +1,12 @@
-"""Rank-one heads of a system that reads and writes all of its states: products modulo a polynomial.
+"""Rank-one heads of a system whose B and C have rank N, counted from the exact Jordan structure of A.
 
-Where B and C have rank N, the lags span the matrices g(A), g a polynomial, and multiply like polynomials
-modulo the minimal one. The number of rank-one heads is then known (prop-rank-one-count) if the
-Jordan structure of A is: it is found in exact arithmetic, the entries being the rationals their floats are.
-Importing this module loads no sympy; looking for the structure does.
+There the lags span the matrices g(A), g a polynomial, and multiply like polynomials modulo the minimal one,
+so their tensor rank is known (prop-rank-one-count). Floats are taken as the fractions they are. Importing
+this module loads no sympy; looking for the structure does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -19,65 +17,38 @@ LARGEST = 12  # states: beyond them exact polynomials take seconds
 ROUNDING = 100 * np.finfo(float).eps
 
 
-@dataclass(frozen=True)
-class Algebra:
-    """A system with B and C of rank N, and the exact Jordan structure of its A.
+def exact_rank_one_heads(lags: np.ndarray, system) -> tuple[int, list[np.ndarray]]:
+    """Return a lower bound of the tensor rank of lags (n, p, d), and lists of rank-one maps that span them.
 
-    roots: (eigenvalue, multiplicity) of every real eigenvalue and of one of each pair, t in all, to float64;
-    cyclic: the dimension of a space spanned by A^a e, N if every eigenvalue has one Jordan block; defect: the
-    number of invariant polynomials of A that are no product of different real linear factors, 0 if A is
-    diagonalizable over the reals.
+    ``system``: A, B, C, D as arrays, or None for lags alone, which must be exactly M_0 X^tau. The bound is 0
+    if the system has a skip, or B or C a rank below N. With one Jordan block for every eigenvalue and n >= N
+    it is 2 N - t, t counting real eigenvalues and pairs, and maps that attain it are returned; for two tokens
+    it is N + the number of invariant polynomials that are no product of different real linear factors.
     """
-
-    A: np.ndarray
-    B: np.ndarray
-    C: np.ndarray
-    n: int
-    roots: tuple[tuple[complex, int], ...]
-    cyclic: int
-    defect: int
-
-    @property
-    def lower_bound(self) -> int:
-        """The tensor rank is at least this, and equal to it where ``value_maps`` has as many."""
-        size = len(self.A)
-        whole = self.cyclic - len(self.roots) if self.n >= size else 0
-        return size + max(whole, self.defect)
-
-    def value_maps(self) -> list[np.ndarray]:
-        """Lists of maps (H, p, d) of rank one that span the lags, up to rounding.
-
-        2 N - t of them where every eigenvalue has one Jordan block, N + defect for two tokens.
-        """
-        found = []
-        if self.cyclic == len(self.A):
-            found.append(np.concatenate([_block_heads(self.A, *root) for root in self.roots]))
-        if self.n == 2:
-            found.append(placed_heads(np.eye(len(self.A)), self.A, self.defect))
-        return [np.einsum("pa,hab,bd->hpd", self.C, maps, self.B) for maps in found if maps is not None]
-
-
-def algebra_behind(lags: np.ndarray, system) -> Algebra | None:
-    """The algebra that lags (n, p, d) span, found in a system's A or in the lags; None if there is none.
-
-    ``system``: A, B, C, D as arrays, or None. A skip, a B or C that may have a rank below N, lags that are
-    not exactly M_0 X^tau: None.
-    """
-    found = _from_lags(lags) if system is None else _from_system(*system)
+    found = _powers(lags) if system is None else _full_rank(*system)
     if found is None:
-        return None
+        return 0, []
     exact, A, B, C = found
-    A_exact = rational_matrix(exact)
+    N, A_exact = len(A), rational_matrix(exact)
     polynomial = characteristic(A_exact)
     roots, cyclic = _roots(polynomial), _cyclic(A_exact)
-    if cyclic == len(A):
+    if cyclic == N:
         defect = int(any(root.imag or multiplicity > 1 for root, multiplicity in roots))
     else:
         defect = _defect(A_exact, polynomial)
-    return Algebra(A, B, C, len(lags), roots, cyclic, defect)
+    bound = N + max(cyclic - len(roots) if len(lags) >= N else 0, defect)
+    try:
+        maps = []
+        if cyclic == N:
+            maps.append(np.concatenate([_block_heads(A, *root) for root in roots]))
+        if len(lags) == 2:
+            maps.append(placed_heads(np.eye(N), A, defect))
+    except np.linalg.LinAlgError:  # the structure is exact, and its maps are beyond float64
+        maps = []
+    return bound, [np.einsum("pa,hab,bd->hpd", C, each, B) for each in maps if each is not None]
 
 
-def _from_system(A, B, C, D):
+def _full_rank(A, B, C, D):
     """A in fractions and as floats with B and C, if both have rank N beyond rounding and there is no skip."""
     N = len(A)
     if not 2 <= N <= LARGEST or (D is not None and D.any()):
@@ -89,7 +60,7 @@ def _from_system(A, B, C, D):
     return [[Fraction(float(entry)) for entry in row] for row in A], A, B, C
 
 
-def _from_lags(lags):
+def _powers(lags):
     """The same from square lags that are exactly M_0 X^tau: A = X, B = I, C = M_0."""
     n, p, d = lags.shape
     if p != d or not 2 <= p <= LARGEST or n < 2 or n * p**3 > 20_000:
@@ -116,16 +87,13 @@ def _cyclic(A) -> int:
             columns.append(vector.to_list_flat())
             vector = A * vector
         best = max(best, type(A)(columns, A.shape, A.domain).rank())
-        if best == size:
-            break
     return best
 
 
 def _roots(polynomial):
-    """Eigenvalues with their multiplicities, one of each pair: how many are real and which is exact.
+    """Eigenvalues and multiplicities, one of each pair: which are real is exact, their values are float64.
 
-    The polynomial falls into squarefree parts over the rationals, one for each multiplicity; the real roots
-    of each are counted by sign changes, its roots found in float64.
+    Each squarefree part over the rationals has one multiplicity, and sign changes count its real roots.
     """
     found = []
     for part, multiplicity in polynomial.sqf_list()[1]:
@@ -168,11 +136,8 @@ def _block_heads(A, root, multiplicity):
     W = np.linalg.solve(W @ U, W)
     block = W @ shifted @ U
     block = block / (abs(root.imag) or np.linalg.norm(block, 2) or 1.0)
-    rng = np.random.default_rng(0)
-    K, L = (
-        min((_krylov(X, e) for e in rng.standard_normal((16, m))), key=np.linalg.cond)
-        for X in (block, block.T)
-    )
+    starts = np.random.default_rng(0).standard_normal((16, m))
+    K, L = (min((_krylov(X, e) for e in starts), key=np.linalg.cond) for X in (block, block.T))
     points = np.cos(np.pi * (np.arange(2 * m - 1) + 0.5) / (2 * m - 1))
     v = points[:, None] ** np.arange(m)
     return np.einsum("ph,hd->hpd", U @ np.linalg.solve(L.T, v.T), np.linalg.solve(K.T, v.T).T @ W)
@@ -187,11 +152,11 @@ def _krylov(X, e):
 
 
 def placed_heads(E: np.ndarray, F: np.ndarray, extra: int = 1) -> np.ndarray | None:
-    """m + ``extra`` maps (m + extra, m, m) of rank one that span E and F (m, m), E invertible, or None.
+    """Return m + ``extra`` maps of rank one (m, m) that span E and F (m, m), E invertible, or None.
 
-    With X = E^-1 F, columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m different real eigenvalues s,
-    with eigenvectors (X - s)^-1 sum_i g_i u_i for any g, where no eigenvalue of X has more Jordan blocks than
-    ``extra``. None where rounding prevails.
+    With X = E^-1 F, suitable columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m different real
+    eigenvalues s, with eigenvectors (X - s)^-1 sum_i g_i u_i for any g, if no eigenvalue of X has more Jordan
+    blocks than ``extra``. None if rounding prevails.
     """
     X = np.linalg.solve(E, F)
     m, size = len(X), np.linalg.norm(X, 2)

@@ -1,0 +1,73 @@
+"""How many heads a system takes: one function for every class of coefficients."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_choice
+from ssmbook._count import Count
+from ssmbook.heads.bounded import every_input_head_count
+from ssmbook.heads.fixed.counts import head_count as fixed_head_count
+from ssmbook.heads.fixed.exact import Exact, exact_head_count
+from ssmbook.heads.pairwise import pairwise_head_count
+from ssmbook.heads.rank_limited import rank_limited_head_count
+from ssmbook.heads.softmax.count import softmax_head_count
+from ssmbook.heads.softmax.sinkless import sinkless_head_count
+from ssmbook.systems.system import System, system_first
+
+CLASSES = {
+    "fixed": fixed_head_count,
+    "softmax": softmax_head_count,
+    "sinkless": sinkless_head_count,
+    "pairwise": pairwise_head_count,
+    "any": every_input_head_count,
+}
+
+
+@system_first
+def head_count(
+    system: System | torch.Tensor | Exact,
+    n: int | None = None,
+    coefficients: str = "fixed",
+    *,
+    value_rank: int | None = None,
+    exact: bool = False,
+    rtol: float | None = None,
+) -> Count:
+    """Return the fewest heads that equal a system, for one class of coefficients.
+
+    A real `System` and the number n of tokens, or its lag operators M (n, p, d) alone. ``coefficients``:
+
+    - "fixed": real numbers that do not depend on the input. The count is k, the number of independent lag
+      operators. ``value_rank`` limits the rank of the value maps; the count is then often an interval.
+    - "softmax": softmax weights with fixed logits and a sink, k or k + 1 heads.
+    - "sinkless": the same without a sink; only systems without memory have a count. Blocks W (n, n, p, d) are
+      taken as well.
+    - "pairwise": functions of the two tokens; the heads equal the system at almost every input.
+    - "any": functions of all tokens, softmax with any logits included; equality at every input.
+
+    ``exact``: rational arithmetic, for "fixed" and "pairwise"; the first also takes matrices (A, B, C) or
+    (A, B, C, D) of integers and fractions. ``rtol``: singular values below it, relative to the largest, count
+    as zero (default: 1e-10 in float64, 16 machine epsilons in shorter types). The evidence of the `Count` is
+    that of the function in ``ssmbook.heads.count.CLASSES``. ``HeadCountTieWarning`` for a close call of
+    "fixed". Source: thm-head-count, prop-rank-limited, thm-sink-count, thm-exact-reach, thm-pairwise-count,
+    thm-strong-form.
+
+    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+    >>> print(head_count(turn, 100), head_count(turn, 100, "softmax"), sep="; ")
+    2 heads (spectrum, modal); 3 heads (eigenvalue)
+    >>> print(head_count(turn, 100, value_rank=1))
+    3 heads (value maps of rank at most 1)
+    """
+    check_choice("coefficients", coefficients, CLASSES)
+    if value_rank is not None and (coefficients != "fixed" or exact):
+        raise ValueError('value_rank goes with coefficients="fixed", and not with exact')
+    if value_rank is not None:
+        return rank_limited_head_count(system, n, r=value_rank, rtol=rtol)
+    if not exact:
+        return CLASSES[coefficients](system, n, rtol=rtol)
+    if coefficients == "fixed":
+        return exact_head_count(system, n)
+    if coefficients == "pairwise":
+        return pairwise_head_count(system, n, exact=True)
+    raise ValueError(f'exact goes with coefficients="fixed" and "pairwise"; got {coefficients!r}')
