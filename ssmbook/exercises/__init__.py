@@ -1,5 +1,5 @@
-"""``check("chapter/exercise", answer)`` says right, or wrong with a hint; graders lie with their chapters."""
+"""Exercises: ``check("chapter/exercise", answer)`` says right, or wrong with a hint."""
 
-from ssmbook.exercises._grader import Verdict, agrees, check, close, grader, judged
+from ssmbook.exercises.grading import check, grader
 
-__all__ = ["Verdict", "agrees", "check", "close", "grader", "judged"]
+__all__ = ["check", "grader"]

@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
-from ssmbook.chapters._graded import f64, rank, seeded
-from ssmbook.exercises import close, grader
+from ssmbook.chapters._graded import f64, misshaped, rank, seeded
+from ssmbook.exercises import grader
 from ssmbook.experiments.learning_heads import population_error
 from ssmbook.heads import head_floor
 from ssmbook.numerics import toeplitz
@@ -22,54 +22,26 @@ def _svd_heads(M, H, weight=True, out=True):
 
 
 BEST_MISTAKES = {
-    "your value maps are those of lags that all count alike: lag τ stands n − τ times in the table": (
-        partial(_svd_heads, weight=False)
-    ),
-    "your value maps are right and your kernels are not: the weight √(n − τ) is still in them": (
-        partial(_svd_heads, out=False)
-    ),
+    "your value maps weigh all lags alike: lag τ occurs n − τ times": partial(_svd_heads, weight=False),
+    "the weight √(n − τ) is still in your kernels": partial(_svd_heads, out=False),
 }
 
 
-def _left(columns, target):
-    """The share of the target that no combination of the columns reaches."""
-    fit = torch.linalg.lstsq(columns, target, driver="gelsd").solution
-    return (target - columns @ fit).square().sum() / target.square().sum()
-
-
-def _which_half(c, V, M, floor):
-    """Which of kernels and value maps reach the floor with the best partner there is."""
-    root = torch.arange(len(M), 0, -1, dtype=M.dtype).sqrt()[:, None]
-    rows = root * M.flatten(1)
-    halves = {"c": (root * c.T, rows), "V": (V.flatten(1).T, rows.T)}
-    good = [name for name, half in halves.items() if not close(_left(*half), floor, "more", atol=1e-12)]
-    return {
-        (): "neither c nor V is right",
-        ("c",): "c is right, V is not",
-        ("V",): "V is right, c is not",
-        ("c", "V"): "c and V are each right alone and not together: compare signs, scales and order",
-    }[tuple(good)]
-
-
-def _shortfall(answer, M, H):
-    """What is wrong with the heads an answer returns for (M, H), judged by their error alone."""
+def _shortfall(heads, M, H):
+    """What is wrong with heads for (M, H), judged by their error alone."""
     n, p, d = M.shape
-    c, V = (torch.as_tensor(part) for part in answer(M, H))
-    for name, given, shape in (("c", c, (H, n)), ("V", V, (H, p, d))):
-        if tuple(given.shape) != shape:
-            return f"{name} must have shape {shape} for H = {H}; got {tuple(given.shape)}"
-    c, V = c.double(), V.double()
+    if problem := misshaped(heads, c=(H, n), V=(H, p, d)):
+        return problem
+    c, V = (part.double() for part in heads)
     error, floor = population_error(toeplitz(c), V, M), head_floor(M)[H]
-    if not close(error, floor, "more", atol=1e-12):
+    if torch.isclose(error, floor, rtol=1e-6, atol=1e-12):
         return None
     missed = f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible"
-    if not error.isfinite():
-        return missed
     made = torch.einsum("ht,hpd->tpd", c, V)
     for sentence, wrong in BEST_MISTAKES.items():
         if torch.allclose(made, torch.einsum("ht,hpd->tpd", *wrong(M, H))):
             return f"{missed}; {sentence}"
-    return f"{missed}; {_which_half(c, V, M, floor)}"
+    return missed
 
 
 @grader(
@@ -85,29 +57,13 @@ def best_heads_cases():
         yield from ((M, H) for H in (1, 2, min(n, p * d), 0))
 
 
-def _matrix(W, mixed=False):
-    """The blocks (i, j, p, d) in the order (i, p), (j, d), or ``mixed`` up."""
-    i, j, p, d = W.shape
-    return (W if mixed else W.transpose(1, 2)).reshape(i * p, j * d)
-
-
-def _two_ranks(W, past=1, cuts=range, mixed=False):
-    states = max((rank(_matrix(W[m:, : m + past], mixed)) for m in cuts(len(W))), default=0)
+def _two_ranks(W, cuts=range, mixed=False):
+    """The largest rank of a past-future block, with rows (i, p) and columns (j, d) or mixed up; heads."""
+    blocks = W if mixed else W.transpose(1, 2)
+    n, p, d = len(W), *W.shape[2:]
+    past = (lambda m: blocks[m:, : m + 1]) if mixed else (lambda m: blocks[m:, :, : m + 1])
+    states = max(rank(past(m).reshape((n - m) * p, (m + 1) * d)) for m in cuts(n))
     return states, rank(W.flatten(2).flatten(0, 1))
-
-
-def _tables():
-    """Causal tables: two poles, one head whose early cuts are the widest, a delay, random, no memory."""
-    R = torch.randn(2, 2, 3, **seeded(1))
-    two = torch.einsum("st,spd->tpd", torch.tensor([0.9, -0.5], dtype=f64)[:, None] ** torch.arange(8), R)
-    delay = torch.zeros(5, 2, 2, dtype=f64)
-    delay[3] = torch.eye(2, dtype=f64)
-    early = torch.zeros(9, 9, 2, 2, dtype=f64)
-    early[2:5, :3] = torch.randn(3, 3, 1, 1, **seeded(2)) * torch.randn(2, 2, **seeded(3))
-    causal = torch.ones(6, 6, dtype=f64).tril()[:, :, None, None]
-    loose = causal * torch.randn(6, 6, 1, 2, **seeded(4))
-    memoryless = torch.diag_embed(torch.ones(4, dtype=f64))[:, :, None, None] * torch.ones(2, 2, dtype=f64)
-    return [LagOperator(two).to_dense(), early, LagOperator(delay).to_dense(), loose, memoryless]
 
 
 @grader(
@@ -115,27 +71,27 @@ def _tables():
     right=_two_ranks,
     hint="the pair (states, heads) is not right",
     mistakes={
-        "your cut mixes rows and columns: bring (i, j, p, d) into the order (i, p, j, d) first": (
-            partial(_two_ranks, mixed=True)
-        ),
-        "your past ends before the cut: without a skip token m reaches output m through the state too": (
-            partial(_two_ranks, past=0)
-        ),
-        "you cut in the middle alone: the state must be wide enough for every cut": (
+        "bring (i, j, p, d) into the order (i, p, j, d) first": partial(_two_ranks, mixed=True),
+        "the state must be wide enough for every cut, not the middle one": (
             partial(_two_ranks, cuts=lambda n: [n // 2])
         ),
-        "you have the two numbers in the wrong order: states first, then heads": (
-            lambda W: _two_ranks(W)[::-1]
-        ),
-        "you took the rank of the whole table: state is only what crosses a cut, from inputs up to m to "
-        "outputs from m on": lambda W: (rank(_matrix(W)), _two_ranks(W)[1]),
     },
     formula="States: the largest rank of W[m:, :m + 1] as a matrix with rows (i, p) and columns (j, d). "
     "Heads: the rank of W as a matrix with rows (i, j) and columns (p, d)",
 )
 def two_ranks_cases():
     """For a function W (n, n, p, d), causal -> (states, heads)."""
-    return [(W,) for W in _tables()]
+    R = torch.randn(2, 2, 3, **seeded(1))
+    two = torch.einsum("st,spd->tpd", torch.tensor([0.9, -0.5], dtype=f64)[:, None] ** torch.arange(8), R)
+    yield (LagOperator(two).to_dense(),)
+    early = torch.zeros(9, 9, 2, 2, dtype=f64)  # one head whose early cuts are the widest
+    early[2:5, :3] = torch.randn(3, 3, 1, 1, **seeded(2)) * torch.randn(2, 2, **seeded(3))
+    yield (early,)
+    delay = torch.zeros(5, 2, 2, dtype=f64)
+    delay[3] = torch.eye(2, dtype=f64)
+    yield (LagOperator(delay).to_dense(),)
+    yield (torch.ones(6, 6, dtype=f64).tril()[:, :, None, None] * torch.randn(6, 6, 1, 2, **seeded(4)),)
+    yield (torch.eye(4, dtype=f64)[:, :, None, None] * torch.ones(2, 2, dtype=f64),)  # no memory
 
 
 def _from_modes(R):
@@ -147,20 +103,9 @@ def _from_modes(R):
     right=_from_modes,
     hint="the pair (N, k) is not right",
     mistakes={
-        "your N counts every pole once: a pole with a residue of rank r needs r states": (
-            lambda R: (len(R), _from_modes(R)[1])
-        ),
-        "your k counts poles: residues that are combinations of others need no head of their own": (
+        "a pole with a residue of rank r needs r states": lambda R: (len(R), _from_modes(R)[1]),
+        "residues that are combinations of others need no head of their own": (
             lambda R: (_from_modes(R)[0], len(R))
-        ),
-        "your k counts states: the rank inside a residue makes states, not heads": (
-            lambda R: [_from_modes(R)[0]] * 2
-        ),
-        "your k is the rank of one matrix: it is the number of independent ones": (
-            lambda R: (_from_modes(R)[0], rank(R.sum(0)))
-        ),
-        "your N is the rank of all residues together: two poles share no state, even with equal residues": (
-            lambda R: (rank(R.transpose(0, 1).flatten(1)), _from_modes(R)[1])
         ),
     },
     formula="N is the sum of the ranks of the R_s, k the rank of the table with rows vec R_s",

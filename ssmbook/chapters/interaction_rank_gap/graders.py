@@ -9,30 +9,22 @@ from ssmbook.exercises import grader
 from ssmbook.systems import System, rotation
 
 
-def _shares(a: float, b: float, n: int, weigh=True):
-    """The two shares of the energy, the larger first."""
+def _missed(a: float, b: float, n: int, *, weigh=True, power=2):
+    """The smaller share of the energy, or of another power of the singular values."""
     tau = torch.arange(n, dtype=f64)
     rows = torch.tensor([a, b], dtype=f64) ** tau[:, None]
-    energy = torch.linalg.svdvals((n - tau).sqrt()[:, None] * rows if weigh else rows) ** 2
-    energy = torch.cat([energy, energy.new_zeros(1)])[:2]
-    return energy / energy.sum()
+    sigma = torch.linalg.svdvals((n - tau).sqrt()[:, None] * rows if weigh else rows)
+    share = float((sigma[1:] ** 2).sum() / (sigma**2).sum())
+    return share ** (power / 2)
 
 
 @grader(
     "interaction-rank-gap/diagonal-gap",
-    right=lambda a, b, n: float(_shares(a, b, n)[1]),
+    right=_missed,
     hint="that is not the share missed",
     mistakes={
-        "yours is the square root of the answer: the share is one of the energy, not of the norm": (
-            lambda a, b, n: float(_shares(a, b, n)[1].sqrt())
-        ),
-        "right for n = 1: have you counted how often a lag occurs": (
-            lambda a, b, n: float(_shares(a, b, n, weigh=False)[1])
-        ),
-        "you divide by the larger eigenvalue: the energy is the sum of both": (
-            lambda a, b, n: float(_shares(a, b, n)[1] / _shares(a, b, n)[0])
-        ),
-        "that is what one head has: what does it miss": lambda a, b, n: float(_shares(a, b, n)[0]),
+        "the share is one of the energy, not of the norm": partial(_missed, power=1),
+        "count how often each lag occurs": partial(_missed, weigh=False),
     },
     formula="Lag τ is diag(a^τ, b^τ) and occurs n − τ times; the smaller eigenvalue of the 2 x 2 Gram matrix "
     "over its trace is the share (n = 1 and a = b give 0, and 0^0 is 1)",
@@ -50,37 +42,29 @@ def _off(V, M, x) -> float:
     return float(m.norm() / (torch.linalg.matrix_norm(M, 2) * x.norm()))
 
 
-def _lonely_hint(answer, V, M):
-    """What is wrong with the token an answer returns for one pair."""
+def _not_lonely(x, V, M):
+    """What is wrong with the token returned for one pair."""
     ratio = (V * M).sum() / (V * V).sum().clamp(min=1e-300)
     multiple = torch.allclose(M, ratio * V, rtol=0, atol=1e-12)
-    x = answer(V, M)
+    if multiple:
+        said = "you returned a token where M is a multiple of V: there every token agrees, return None"
+        return None if x is None else said
     if x is None:
-        if multiple:
-            return None
         told = "with M = diag(1, 2, 2) and V = I each basis vector agrees, and their sum does not"
         return f"you found no token where there is one: {told}"
-    if multiple:
-        return "you returned a token where M is a multiple of V: there every token agrees, return None"
-    x = torch.as_tensor(x).detach()
+    x = torch.as_tensor(x).detach().double()
     if tuple(x.shape) != (V.shape[1],):
         return f"expected a token of shape ({V.shape[1]},); got {tuple(x.shape)}"
-    x = x.double()
     if x.norm() == 0 or not x.isfinite().all():
         return "a token must be finite and not zero"
     if _off(V, M, x) > 1e-6:
         return None
-    if rank(V) == 1:
-        on_a_line = "Vx and Mx lie on one line for almost every x here"
-        return f"{on_a_line}: only where Vx = 0 does the head fall silent"
-    if int((x != 0).sum()) == 1:
-        return "your token is a multiple of a basis vector, and Mx is a multiple of Vx: try sums of tokens"
-    return f"Mx is a multiple of Vx at your token {[round(t, 3) for t in x.tolist()]}"
+    return "Mx is a multiple of Vx at your token: try sums of basis vectors, and kernels"
 
 
 @grader(
     "interaction-rank-gap/lonely-token",
-    judge=_lonely_hint,
+    judge=_not_lonely,
     formula="Take a basis b_1, …, b_d whose last d − r vectors span the kernel of V, and try its vectors and "
     "the sum b_1 + … + b_r",
 )
@@ -99,12 +83,12 @@ def lonely_token_cases():
     yield torch.zeros(2, 2, 2, dtype=f64)
 
 
-def _hole(V, M, images=True, early=-2):
+def _hole(V, M, *, images=True, early=True):
     """Whether one head with value map V has the outputs of the lags M for almost every input."""
     r = rank(V)
     inside = not images or rank(torch.cat([V, *M], 1)) == r
-    rows = [torch.stack([V.flatten(), lag.flatten()]) for lag in M[: max(0, r + early + 1)]]
-    return inside and all(rank(row) == 1 for row in rows)
+    lags = M[: max(0, r - 1)] if early else ()
+    return inside and all(rank(torch.stack([V.flatten(), lag.flatten()])) == 1 for lag in lags)
 
 
 @grader(
@@ -112,14 +96,8 @@ def _hole(V, M, images=True, early=-2):
     right=_hole,
     hint="a case is decided wrongly",
     mistakes={
-        "you forget the early lags: token 0 alone has nothing to combine": partial(_hole, early=-1000),
-        "you forget the images: no coefficients leave the image of V": partial(_hole, images=False),
-        "you ask for multiples of V at every lag: after r tokens coefficients reach any target": (
-            partial(_hole, early=10**6)
-        ),
-        "you ask one lag too much: r tokens span the image, so output r − 1 is free": (
-            partial(_hole, early=-1)
-        ),
+        "early lags matter: token 0 alone has nothing to combine": partial(_hole, early=False),
+        "images matter: no coefficients leave the image of V": partial(_hole, images=False),
     },
     formula="With r the rank of V: the image of every M_τ lies in that of V, and for τ <= r − 2 M_τ is a "
     "multiple of V",
@@ -131,14 +109,12 @@ def hole_cases():
     left, right = torch.randn(4, 3, **seeded(4)), torch.randn(3, 5, **seeded(5))
     inside = left @ torch.randn(6, 3, 5, **seeded(6))
     later = torch.cat([torch.tensor([2.0, -1.0]).double()[:, None, None] * (left @ right), inside[2:]])
-    line = left[:, :1] @ torch.randn(6, 1, 5, **seeded(7))
-    singular = torch.diag(torch.tensor([1.0, 0.0], dtype=f64))
     yield eye, clock
     yield eye, torch.cat([eye[None], -2 * eye[None], clock[2:]])
     yield turn, clock
-    yield singular, clock
+    yield torch.diag(torch.tensor([1.0, 0.0], dtype=f64)), clock
     yield left @ right, inside
     yield left @ right, later
-    yield left[:, :1] @ right[:1], line
+    yield left[:, :1] @ right[:1], left[:, :1] @ torch.randn(6, 1, 5, **seeded(7))
     yield left @ right, later + 0.1 * torch.randn(6, 4, 5, **seeded(8))
     yield left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **seeded(9))])

@@ -9,13 +9,10 @@ from ssmbook.exercises import grader
 from ssmbook.maps import LTISSM
 
 
-def _second(matrices):
-    return torch.linalg.svdvals(matrices)[..., 1]
-
-
-def _safe_from(M, V, a, *, size=lambda M, V, a: _second(a * V + M), first=False):
+def _safe_from(M, V, a, *, value=1, first=False):
     """The first T such that sigma_2(a V + M_tau) >= a sigma_2(V) / 2 for every tau from T to the end."""
-    bad = (size(M, V, a) < a * _second(V) / 2).tolist()
+    floor = a * torch.linalg.svdvals(V)[1] / 2
+    bad = (torch.linalg.svdvals(a * V + M)[:, value] < floor).tolist()
     if first:
         return [*bad, False].index(False)
     return max((tau + 1 for tau, each in enumerate(bad) if each), default=0)
@@ -26,18 +23,8 @@ def _safe_from(M, V, a, *, size=lambda M, V, a: _second(a * V + M), first=False)
     right=_safe_from,
     hint="the distance is wrong",
     mistakes={
-        "your distance is the first safe one, and a later lag may fall again": (
-            partial(_safe_from, first=True)
-        ),
-        "a large norm can hide a hole: look at the second singular value": (
-            partial(_safe_from, size=lambda M, V, a: torch.linalg.matrix_norm(a * V + M, ord=2))
-        ),
-        "safe, but not the smallest: you used the norm of M, which is only a bound": (
-            partial(_safe_from, size=lambda M, V, a: a * _second(V) - torch.linalg.matrix_norm(M, ord=2))
-        ),
-        "that is the last distance that is not safe, one too early": (
-            lambda M, V, a: max(_safe_from(M, V, a) - 1, 0)
-        ),
+        "a later lag may fall below the floor again": partial(_safe_from, first=True),
+        "a large norm can hide a hole: take the second singular value": partial(_safe_from, value=0),
     },
     formula="take the second singular value of a * V + M[tau] for every tau; the answer is one more than the "
     "last tau where it is below half of a * sigma_2(V), 0 if there is none",
@@ -62,12 +49,9 @@ def safe_distance_cases():
     yield M, V, 1.0
 
 
-def _looked_at(T):
-    return sorted({2**e for e in range(T.bit_length())} | {T})
-
-
-def _share(a, at=_looked_at):
-    largest = a[[t - 1 for t in at(len(a))]].max()
+def _share(a):
+    T = len(a)
+    largest = a[[t - 1 for t in {T} | {2**e for e in range(T.bit_length())}]].max()
     return a[-1] / largest if largest > 0 else a[-1]
 
 
@@ -76,16 +60,8 @@ def _share(a, at=_looked_at):
     right=_share,
     hint="the share is wrong",
     mistakes={
-        "you compare with the nearest distance alone: a tiny a_1 would make the share large": (
-            lambda a: a[-1] / a[0]
-        ),
-        "you look at every distance; the definition looks at the powers of two and at T": (
-            lambda a: a[-1] / a.max()
-        ),
-        "a share is at most 1: T itself belongs to the distances, also when it is no power of two": (
-            lambda a: _share(a, lambda T: [t for t in _looked_at(T) if t & (t - 1) == 0])
-        ),
-        "that is a norm and not a share: over what?": lambda a: a[-1],
+        "compare with all of these distances, not with the nearest": lambda a: a[-1] / a[0],
+        "compare with the powers of two and T, not with every distance": lambda a: a[-1] / a.max(),
     },
     formula="divide a_T by the largest of a_1, a_2, a_4, ... and a_T; where that is 0 the share is 0",
 )
@@ -100,16 +76,8 @@ def share_cases():
     right=lambda K, v: K @ torch.linalg.pinv(K) @ v,
     hint="the answers are not the best ones",
     mistakes={
-        "that is linear attention, which answers with the other values too: the keys overlap": (
-            lambda K, v: K @ K.mT @ v
-        ),
-        "exact answers need as many numbers in the state as values, and c is too small for that": (
-            lambda K, v: v
-        ),
-        "that is the average: the state may read the keys": lambda K, v: v.mean(0).expand_as(v),
-        "softmax keeps all pairs: a linear state answers with a product of one matrix and the question": (
-            lambda K, v: torch.softmax(K @ K.mT, dim=-1) @ v
-        ),
+        "that is linear attention: the keys overlap": lambda K, v: K @ K.mT @ v,
+        "exact answers need a larger state": lambda K, v: v,
     },
     formula="S = (pinv(K) v)^T is the best state, so the answers are K pinv(K) v",
 )
