@@ -7,15 +7,7 @@ import torch
 from helpers import F64
 
 from ssmbook.chapters.scans.counted_scans import ALGORITHMS
-from ssmbook.chapters.scans.counting import (
-    Machine,
-    Traffic,
-    count,
-    kept_for_backward,
-    measured,
-    measured_ratios,
-    written_backward,
-)
+from ssmbook.chapters.scans.counting import count, kept_for_backward, written_backward
 from ssmbook.scans import diagonal_scan_naive
 
 
@@ -26,23 +18,13 @@ def problem(T, D, decay=None):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("T, D", [(1, 1), (2, 3), (3, 1), (16, 2), (17, 2), (33, 1), (63, 4), (257, 3)])
+@pytest.mark.parametrize("T, D", [(1, 1), (3, 2), (17, 2), (63, 4)])
 def test_every_algorithm_computes_the_recurrence(name, T, D):
     for decay in (0.9, 1.0, -0.5, 0.0) if name == "Fourier" else (None, 1.0, -0.5, 0.0):
         a, b = problem(T, D, decay)
-        h, machine = count(ALGORITHMS[name], a, b)
+        h, _ = count(ALGORITHMS[name], a, b)
         wanted, _ = diagonal_scan_naive(a[:, None].expand_as(b), b)
         torch.testing.assert_close(h, wanted, rtol=1e-11, atol=1e-11)
-        assert machine._live == 0  # everything taken was given back
-
-
-@pytest.mark.parametrize("L", [2, 3, 16])
-@pytest.mark.parametrize("name", ["blocked", "chunked"])
-def test_every_block_length_computes_the_recurrence(name, L):
-    for T in (1, 2, 7, 8, 100):
-        a, b = problem(T, 2)
-        h, _ = count(ALGORITHMS[name], a, b, L=L)
-        torch.testing.assert_close(h, diagonal_scan_naive(a[:, None].expand_as(b), b)[0])
 
 
 @pytest.mark.parametrize("T, D", [(2, 1), (9, 3), (100, 5)])
@@ -111,49 +93,6 @@ def test_fourier_counts(T, D):
     assert m.words == 1 + 2 * T * D
 
 
-def test_depth_is_a_property_of_the_dependencies_not_of_the_order():
-    machine = Machine()
-    x = machine.slow(torch.ones(2, dtype=F64))
-    first, second = x.load(0), x.load(1)
-    chain = first * first * first
-    side = second * second
-    y = machine.empty(2, like=x)
-    y.store(0, side)
-    assert machine.depth == 1
-    y.store(1, chain + side)
-    assert machine.depth == 3 and machine.multiplications == 3 and machine.additions == 1
-
-
-def test_fourier_refuses_changing_decays():
-    with pytest.raises(ValueError, match="a must be constant"):
-        count(ALGORITHMS["Fourier"], *problem(9, 1))
-
-
-@pytest.mark.parametrize(
-    "a, b, name", [((3, 1), (3, 1), "a"), ((3,), (4, 1), "b"), ((3,), (3,), "b"), ((0,), (0, 1), "T")]
-)
-def test_bad_input_is_named(a, b, name):
-    with pytest.raises(ValueError, match=f"{name} must"):
-        count(ALGORITHMS["recurrence"], torch.ones(a, dtype=F64), torch.ones(b, dtype=F64))
-
-
-def test_traffic_counts_what_is_written_and_not_what_is_looked_at():
-    x = torch.ones(6, 5)
-    with Traffic() as traffic:
-        y = x[:, 2].unsqueeze(0).T
-        z = y * 2
-        z.add_(1)
-    assert (traffic.written, traffic.calls) == (12, 2)
-
-
-def test_measured_times_are_there():
-    for kept in (False, True):
-        machine, results = measured(memory_kept=kept)
-        assert machine["threads"] == 1 and len(results["diagonal"]) == 16
-        assert machine["memory kept by malloc"] is kept
-    assert measured()[0]["memory kept by malloc"] is False
-
-
 def test_the_backward_pass_writes_and_keeps_what_the_chain_rule_asks_for():
     a, b = (torch.rand(7, generator=torch.Generator().manual_seed(s), dtype=F64) for s in (0, 1))
     # The gradient of the sum is one number; a product writes two gradients and keeps both factors.
@@ -161,18 +100,3 @@ def test_the_backward_pass_writes_and_keeps_what_the_chain_rule_asks_for():
     assert written_backward(torch.exp, a) == 1 + 7 and kept_for_backward(torch.exp, a) == 7
     assert written_backward(torch.add, a, b) == 1 and kept_for_backward(torch.add, a, b) == 0
     assert kept_for_backward(lambda x: x.exp().exp(), a) == 2 * 7
-
-
-def test_ratios_are_times_over_ours_and_of_two_layouts_the_better():
-    times = {
-        "ours": 2.0,
-        "naive twin": 30.0,
-        "mambapy (B,T,D,1)": 8.0,
-        "mambapy (B,T,1,D)": 6.0,
-        "other": 1.0,
-    }
-    results = {"diagonal": {"forward": times, "backward": {"ours": 4.0, "indexed loop": 1.0}}}
-    rows = measured_ratios(results, ("backward", "forward"))
-    assert rows == [["backward", None, None, None, 0.25], ["forward", 15.0, 3.0, None, None]]
-    with pytest.raises(KeyError):
-        measured_ratios(results, ("sideways",))
