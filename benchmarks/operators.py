@@ -13,7 +13,7 @@ import time
 import torch
 
 from benchmarks.timing import table
-from ssmbook.lens._bounds import spectrum_bounds
+from ssmbook.lens._measure import count_heads, span_rows
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import FactorizedOperator
 
@@ -52,10 +52,8 @@ def selective(quick: bool) -> dict:
     x = torch.randn(n, d, generator=generator)
     clock = Clock()
     W = clock("the operator", lambda: layer.interaction(x), lambda W: f"N = {N}, n = {W.n}, p = d = {W.d}")
-    bounds = clock("spectrum_bounds(W)", lambda: spectrum_bounds(W), lambda bounds: "")
-    clock("rank()", bounds.rank)
-    for eps in (0.1, 0.01):
-        clock(f"epsilon_heads({eps})", lambda eps=eps: bounds.epsilon_heads(eps))
+    rows = clock("span_rows(W)", lambda: span_rows(W), lambda rows: f"{tuple(rows.shape)}")
+    clock("heads that leave a share", lambda: count_heads(torch.linalg.svdvals(rows)))
     return clock.record()
 
 

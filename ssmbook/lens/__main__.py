@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
+import importlib
+import importlib.util
+import os
 import sys
-import time
-from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
-from ssmbook._commands import say
-from ssmbook.lens._layers import layers as find_layers
-from ssmbook.lens._layers import unknown_mixers, unknown_words
-from ssmbook.lens._load import (
-    load_model,
-    model_folder,
-    package_version,
-    read_ids,
-    tokenize,
-    weights_digest,
-    windows,
-)
-from ssmbook.lens._memory import bytes_free, bytes_needed, gigabytes
-from ssmbook.lens._report import Report, begin, chosen, compare, measured, split_texts
-
-INTERRUPTED, REFUSED = 130, 2
+from ssmbook.lens._layers import how_to_register, layers, unknown_mixers
+from ssmbook.lens._report import Report, begin, measure_layers, select
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,119 +27,123 @@ def parser() -> argparse.ArgumentParser:
     add("--text", type=Path, help="a text file, cut into windows by the model's own tokenizer")
     add("--ids", type=Path, help="token ids instead of text, for a model without a tokenizer")
     add("--tokens", type=int, default=256, help="tokens in each window (256)")
-    add("--texts", type=int, help="windows to read (as many as there are, at most 4)")
+    add("--texts", type=int, default=4, help="windows to read (4)")
     add("--out", type=Path, help="folder for report.json and report.html (without: the table alone)")
     add("--layers", nargs="+", help="names of some layers, or their places from 0")
     add("--device", default="cpu", help="where to compute (cpu)")
     add("--seed", type=int, default=0, help="of the permuted weights (0)")
     add("--no-permuted", action="store_true", help="leave out the permuted weights")
     add("--no-gradient", action="store_true", help="leave out the gradients against distance")
-    add("--overwrite", action="store_true", help="replace a finished report")
     add("--note", help="a sentence to keep with the report, such as where the text comes from")
     add("--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="two report.json, no model")
     return wanted
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command; returns its exit status, 2 for what it refuses."""
     given = parser().parse_args(arguments)
     try:
         if given.compare is not None:
-            print(compare(*(Report.from_json(path) for path in given.compare)))
-            return 0
-        return run(given)
+            before, after = (Report.from_json(path) for path in given.compare)
+            print(before.compare(after))
+        else:
+            run(given)
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"ssmbook.lens: {error}", file=sys.stderr)
-        return REFUSED
+        return 2
+    return 0
 
 
-def run(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> None:
+    """Measure a model layer by layer; the report is written after each."""
     if given.model is None or (given.text is None) == (given.ids is None):
         raise ValueError("give a model and either --text or --ids (or --compare with two reports)")
+    if given.out is not None and (given.out / "report.json").exists():
+        raise ValueError(f"{given.out} holds a report; choose another folder")
     folder = model_folder(given.model)
-    model = load_model(folder, given.device)
-    found = find_layers(model, unknown="skip")
-    words = tokenize(folder, given.text) if given.text is not None else ([], read_ids(given.ids), [])
+    model = load_model(folder).to(given.device)
+    source = given.text or given.ids
+    words = tokenize(folder, given.text) if given.text else ([], read_ids(given.ids), [])
     ids = windows(*words, given.tokens, given.texts).to(given.device)
-    texts = split_texts(model, ids)
+    found = layers(model, unknown="skip")
     result = begin(
-        model, texts, given.model, seed=given.seed, permuted=not given.no_permuted,
-        gradient=not given.no_gradient, text=(given.text or given.ids).name, tokens_sha256=_digest(ids),
-        weights_sha256=weights_digest(folder),
+        model, ids, given.model, seed=given.seed, permuted=not given.no_permuted,
+        gradient=not given.no_gradient, text=source.name,
     )  # fmt: skip
-    result.versions.update(package_version(given.model))
     strange = unknown_mixers(model, found)
     result.notes += [given.note] if given.note else []
     result.notes += [f"not read: {kind} ({name})" for name, kind in strange.items()]
     if strange:
-        print(unknown_words(strange), file=sys.stderr)
-    wanted = chosen(found, _names(given.layers, found))
-    result, left = resumed(given, result, wanted)
-    _announce(model, left, texts)
-    return _measure(given, model, texts, left, result)
-
-
-def _digest(ids: torch.Tensor) -> str:
-    """Tells whether two reports are of the same tokens."""
-    return hashlib.sha256(repr(ids.tolist()).encode()).hexdigest()[:16]
-
-
-def _names(asked: list[str] | None, found) -> list[str] | None:
-    """Names of layers, given by name or by place."""
-    if asked is None:
-        return None
+        print(how_to_register(strange), file=sys.stderr)
     places = {str(place): layer.name for place, layer in enumerate(found)}
-    return [places.get(each, each) for each in asked]
-
-
-def resumed(given, result: Report, wanted) -> tuple[Report, list]:
-    """Go on with an unfinished report of the same settings; never replace another without being told."""
-    path = None if given.out is None else given.out / "report.json"
-    if path is None or not path.exists() or given.overwrite:
-        return result, wanted
-    before = Report.from_json(path)
-    same = all(getattr(before, key) == getattr(result, key) for key in ("model", "settings", "versions"))
-    done = {layer.name for layer in before.layers}
-    left = [layer for layer in wanted if layer.name not in done]
-    if not same or not left:
-        what = "is finished" if same else "has other settings, versions or text"
-        raise ValueError(f"{path} {what}: nothing was overwritten (--overwrite replaces it)")
-    print(f"going on with {path}: {len(before.layers)} layers are done", file=sys.stderr)
-    return before, left
-
-
-def _announce(model, left, texts) -> None:
-    """Say what it will take; refuse what does not fit."""
-    need, free = bytes_needed(model, left, len(texts), len(texts[0])), bytes_free()
-    room = "" if free is None else f", {gigabytes(free)} free"
-    size = f"{len(texts)} x {len(texts[0])} tokens, {len(left)} layers"
-    print(f"{size}: about {gigabytes(need)} of memory at the peak{room}", file=sys.stderr)
-    if free is not None and need > free:
-        advice = "fewer --tokens, --texts or --layers"
-        raise ValueError(f"memory must hold about {gigabytes(need)}; got {gigabytes(free)} free: {advice}")
-
-
-def _measure(given, model, texts, left, result: Report) -> int:
-    """Measure layer by layer, keeping what is done; Ctrl-C ends it in good order."""
-    order = [layer.name for layer in find_layers(model, unknown="skip")]
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-    status = 0
-    try:
-        for layer in measured(model, texts, left, result, partial(say, time.monotonic())):
-            result.layers.append(layer)
-            result.layers.sort(key=lambda each: order.index(each.name))
-            if given.out is not None:
-                result.to_json(given.out / "report.json")
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-        print("\nstopped: what is done is kept, the same command goes on", file=sys.stderr)
-    if result.layers:
-        print(result.table())
+    wanted = select(found, given.layers and [places.get(each, each) for each in given.layers])
+    for layer in measure_layers(model, ids, wanted, result):
+        print(f"{len(result.layers) + 1} of {len(wanted)}: {layer.name}", file=sys.stderr)
+        result.layers.append(layer)
         if given.out is not None:
-            result.to_html(given.out / "report.html")
-            print(f"{given.out / 'report.html'} and report.json", file=sys.stderr)
-    return status
+            result.to_json(given.out / "report.json")
+    print(result.table())
+    if given.out is not None:
+        result.to_html(given.out / "report.html")
+        print(f"{given.out / 'report.html'} and report.json", file=sys.stderr)
+
+
+def model_folder(path_or_name: str) -> Path:
+    """Return the folder of a model: the path itself, or of an installed package with ``get_model_path()``.
+
+    Raises ``ValueError`` for anything that would need a download.
+    """
+    folder = Path(path_or_name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    package = path_or_name.replace("-", "_")
+    if package.isidentifier() and importlib.util.find_spec(package) is not None:
+        found = getattr(importlib.import_module(package), "get_model_path", None)
+        if found is not None:
+            return Path(found())
+    raise ValueError(
+        f"the model must be a folder with config.json or an installed package that carries one; got "
+        f"{path_or_name}: the lens downloads nothing, so fetch the model first and pass its folder"
+    )
+
+
+def load_model(folder: Path) -> nn.Module:
+    """Load a model of transformers from a folder, in float32 and evaluation mode, without its output head."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    transformers = importlib.import_module("transformers")
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers.AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+
+
+def read_ids(path: Path) -> list[int]:
+    """Read token ids from a file of whole numbers."""
+    return [int(word) for word in path.read_text("utf-8").split()]
+
+
+def tokenize(folder: Path, path: Path) -> tuple[list[int], list[int], list[int]]:
+    """Return what the model's own tokenizer adds before a text, the text's ids, and what it adds after it."""
+    transformers = importlib.import_module("transformers")
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    ids = tokenizer(path.read_text("utf-8"), add_special_tokens=False, verbose=False)["input_ids"]
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    start = next(s for s in range(len(whole)) if whole[s : s + len(inner)] == inner)
+    return whole[:start], ids, whole[start + len(inner) :]
+
+
+def windows(before, ids, after, tokens: int, texts: int) -> Tensor:
+    """Cut ids into at most ``texts`` texts of ``tokens`` each, one after the other, (texts, tokens).
+
+    Raises ``ValueError`` where they do not fill one.
+    """
+    inner = tokens - len(before) - len(after)
+    count = min(texts, len(ids) // inner) if inner > 0 else 0
+    if count < 1:
+        raise ValueError(f"the text must fill {tokens} tokens; got {len(ids)}: give fewer --tokens")
+    return torch.tensor([[*before, *ids[t * inner : (t + 1) * inner], *after] for t in range(count)])
 
 
 if __name__ == "__main__":

@@ -16,17 +16,9 @@ from ssmbook.operators.ranks import tail_energies
 def layer_figure(layer: LayerReport):
     """Return ``fig, alt`` with three panels for one layer; dashed is the layer with permuted weights."""
     fig, axes = figure(3, size=(9.6, 3.1))
-    words = [draw(ax, layer) for draw, ax in zip(PANELS, axes, strict=True)]
+    words = [draw(ax, layer) for draw, ax in zip((_energy, _heads, _gradient), axes, strict=True)]
     fig.suptitle(f"{layer.name or layer.kind}: {layer.family}, {layer.H} heads")
     return fig, f"{layer.name or layer.kind}: " + "; ".join(words)
-
-
-def panel_figures(layer: LayerReport):
-    """Yield ``fig, alt`` of each panel alone, for a page that lets them stand or stack as its width asks."""
-    for draw in PANELS:
-        fig, ax = figure(size=(3.5, 3.0))
-        words = draw(ax, layer)
-        yield fig, f"{layer.name or layer.kind}: {words}"
 
 
 def _energy(ax, layer: LayerReport) -> str:
@@ -39,7 +31,7 @@ def _energy(ax, layer: LayerReport) -> str:
     ax.set(xlabel="heads H, common to the texts", ylabel="energy left", ylim=(5e-4, 1.5))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_title("what the best H heads leave")
-    counts = ", ".join(f"{heads} for {100 * float(eps):g} %" for eps, heads in layer.trained.shared().items())
+    counts = ", ".join(f"{heads} for {100 * float(eps):g} %" for eps, heads in layer.trained.common.items())
     return f"heads common to the texts that leave at most that share of the energy: {counts}"
 
 
@@ -86,6 +78,3 @@ def _gradient(ax, layer: LayerReport) -> str:
 def _kinds(layer: LayerReport):
     kinds = [(layer.trained, "-", COLORS["blue"])]
     return kinds + [(layer.permuted, LINES["dashed"], COLORS["gray"])] * (layer.permuted is not None)
-
-
-PANELS = (_energy, _heads, _gradient)

@@ -70,7 +70,7 @@ def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
     return torch.where(seen[:, None], slopes / torch.where(seen, f, 1.0)[:, None], 0.0)
 
 
-def probed_gradients(F: Callable[[Tensor], Tensor], x: Tensor, target: int, generator) -> Tensor:
+def probe_gradients(F: Callable[[Tensor], Tensor], x: Tensor, target: int, generator) -> Tensor:
     """Return a lower bound (n,) of ‖dF_i/dx_j‖₂, i = ``target``: the norm within random output directions.
 
     F: (n, d) to (n, p), differentiable. With p directions or more than p the norm itself.
@@ -91,8 +91,8 @@ def distance_bins(n: int) -> list[int]:
     return sorted({edge for step in steps for edge in (step, 3 * step // 2) if edge < n})
 
 
-def binned(values: Tensor, target: int) -> Tensor:
-    """Means over the tokens at each distance from ``target``, (..., n) to (..., bins); nan where none is."""
+def mean_by_distance(values: Tensor, target: int) -> Tensor:
+    """Average over the tokens at each distance from ``target``: (..., n) to (..., bins), nan without any."""
     n = values.shape[-1]
     lag = (torch.arange(n, device=values.device) - target).abs()
     edges = [*distance_bins(n), n]

@@ -5,38 +5,59 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from ssmbook._checks import check_choice
-from ssmbook.lens._capture import Call, capture
+from ssmbook.lens._attention import is_attention, read_attention
+from ssmbook.lens._calls import Call, capture
 from ssmbook.lens._frozen import Frozen, Reading, check_frozen
-from ssmbook.lens._readers import FAMILIES, Family
+from ssmbook.lens._recurrent import read_gated_delta, read_rg_lru, read_selective, read_ssd
+from ssmbook.maps import SequenceMap
 
-PARTS = ("core", "mixer")
 # Modules that mix tokens are called so; layers of these names without a reader are reported.
 _MIXER = re.compile(
     r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
 )
-
 # Attention between two sequences is called so, last in a decoder layer of torch.
 _BETWEEN = re.compile(r"cross|encoder_attn|multihead_attn")
 
 
+class Family(NamedTuple):
+    """A kind of layer: its name, how to recognize it, and how to read one call of it."""
+
+    name: str
+    matches: Callable[[nn.Module], bool]
+    read: Callable[[nn.Module, Call], Reading]
+
+
+def _has(parts: str) -> Callable[[nn.Module], bool]:
+    return lambda module: all(hasattr(module, part) for part in parts.split())
+
+
+def _read_map(module: SequenceMap, call: Call) -> Reading:
+    """The book's own maps know their interaction operator."""
+    x = call.one(call.x)
+    return Reading(Frozen(module.interaction(x), x, module(x)), F=module)
+
+
+_DELTA = "in_proj_qkvz in_proj_ba conv1d A_log dt_bias norm out_proj"
+FAMILIES = [
+    Family("map of the book", lambda module: isinstance(module, SequenceMap), _read_map),
+    Family("attention", is_attention, read_attention),
+    Family("selective SSM", _has("in_proj conv1d x_proj dt_proj out_proj A_log D"), read_selective),
+    Family("SSD", _has("in_proj conv1d out_proj A_log dt_bias D norm num_heads n_groups"), read_ssd),
+    Family("RG-LRU", _has("rg_lru linear_x linear_y linear_out conv_1d"), read_rg_lru),
+    Family("gated DeltaNet", _has(_DELTA), read_gated_delta),
+]
+
+
 @dataclass(frozen=True)
 class MixingLayer:
-    """A layer that mixes tokens: its ``name`` in the ``model``, its ``module`` and its ``family``.
-
-    Introduced in *trained-layers*.
-
-    >>> from ssmbook.maps import SSD
-    >>> found = layers(torch.nn.ModuleDict({"mixer": SSD(4, 4, H=2, head_width=3, N=8)}))
-    >>> found[0].name, found[0].kind, found[0].family
-    ('mixer', 'SSD', 'map of the book')
-    """
+    """A layer that mixes tokens: its ``name`` in the ``model``, its ``module`` and its ``family``."""
 
     name: str
     module: nn.Module = field(repr=False)
@@ -52,8 +73,8 @@ class MixingLayer:
 def register(kind: str, family: str | None = None) -> Callable:
     """Teach the lens another mixer: a decorator for the reader of modules whose class is named ``kind``.
 
-    The reader gets a float64 copy of the module and the ``Call`` it received, and returns a ``Reading``.
-    Introduced in *trained-layers*.
+    The reader receives a float64 copy of the module and the call that it got inside the model, with the
+    hidden states ``call.x`` (batch, n, d), and returns a ``Reading``.
     """
 
     def add(read: Callable[[nn.Module, Call], Reading]):
@@ -64,26 +85,23 @@ def register(kind: str, family: str | None = None) -> Callable:
 
 
 def family_of(module: nn.Module) -> Family | None:
-    """The family that reads this module, or ``None``."""
+    """Return the family that reads this module, or ``None``."""
     return next((family for family in FAMILIES if family.matches(module)), None)
 
 
 def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     """Return the layers of a model that mix the tokens of one sequence, in the order of its modules.
 
-    Attention between two sequences (an encoder's and a decoder's) is left out.
-
-    ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers. ``unknown``:
-    "refuse" a mixer that no reader knows (``ValueError``, with the lines that register one) or "skip" it.
-    Raises ``TypeError`` for a non-module, ``ValueError`` where nothing mixes. Introduced in *trained-layers*.
+    ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers; attention between
+    two sequences (an encoder's and a decoder's) is left out. ``unknown``: "refuse" a mixer that no reader
+    knows (``ValueError``, with the lines that register one) or "skip" it. Each layer has a ``name``, a
+    ``kind`` (the class of its ``module``) and a ``family``. Raises ``ValueError`` where nothing mixes.
 
     >>> from ssmbook.maps import SSD
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), SSD(4, 4, H=2, head_width=3, N=8))
     >>> layers(model)
     [MixingLayer(name='1', family='map of the book')]
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
     check_choice("unknown", unknown, ("refuse", "skip"))
     found = [
         MixingLayer(name, module, family.name, model)
@@ -93,14 +111,14 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     found = [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
     strange = unknown_mixers(model, found)
     if strange and unknown == "refuse":
-        raise ValueError(unknown_words(strange))
+        raise ValueError(how_to_register(strange))
     if not found:
         raise ValueError(f"model must hold a layer that mixes tokens; got none in {type(model).__name__}")
     return found
 
 
 def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]:
-    """Modules by name whose class says that they mix tokens, which no reader knows."""
+    """Return name -> class of the modules without a reader that mix tokens, to judge by their class."""
     known = [layer.name for layer in found]
     strange = {
         name: type(module).__name__
@@ -115,7 +133,8 @@ def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]
     }
 
 
-def unknown_words(strange: dict[str, str]) -> str:
+def how_to_register(strange: dict[str, str]) -> str:
+    """Return a message that names the first unknown mixer and the lines that register a reader for it."""
     name, kind = next(iter(strange.items()))
     return (
         f"model must hold mixers that the lens can read; got {kind} ({name or 'the model itself'}). "
@@ -128,61 +147,41 @@ def _inside(name: str, other: str) -> bool:
     return name != other and (other == "" or name.startswith(other + "."))
 
 
-def operator(layer: MixingLayer | nn.Module, inputs: Any, part: str = "core") -> Frozen:
+def operator(layer: MixingLayer | nn.Module, inputs: Any) -> Frozen:
     """Return the frozen interaction operator of a layer on these inputs: y == W x + offset, checked.
 
     ``layer``: one of ``layers(model)``, or a mixing module itself; ``inputs``: the model's token ids (n,) or
-    (batch, n), hidden states (n, d) or (batch, n, d), or its keyword arguments; ``part``: "core" (W_ij
-    without gates, norms and short convolution) or "mixer" (hidden state to hidden state). The layer is copied
-    to float64 and run on what it received inside the model; the model itself is left as it was. Returns a
-    ``Frozen``: ``W``, ``x``, ``y``, ``offset``, ``notes``; unbatched when the inputs were, so that ranks of
-    one text (n,) are ints and those of a batch (1, n) tensors (1,), as for every operator. Exact to 1e-10
-    relative to the largest output, or 1e-5 where the layer casts to float32 inside; otherwise refused with
-    the miss (``ValueError``). Raises ``TypeError``/``ValueError`` for bad inputs. Introduced in
-    *trained-layers*.
+    (batch, n), hidden states (n, d) or (batch, n, d), or its keyword arguments. The layer is copied to
+    float64 and run on what it received inside the model; the model itself is left as it was. ``W`` is the
+    part that mixes tokens, without gates, norms and short convolution; it is batched as the inputs were.
+    Exact to 1e-10 relative to the largest output, or 1e-5 where the layer casts to float32 inside; otherwise
+    refused with the miss (``ValueError``).
 
     >>> from ssmbook.maps import SSD
     >>> layer, x = SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(16, 4)
     >>> operator(layer, x).W.interaction_rank(), operator(layer, x[None]).W.interaction_rank()
     (2, tensor([2]))
     """
-    check_choice("part", part, PARTS)
-    layer = as_layer(layer)
-    calls, notes = capture(layer.model, {layer.name: layer.module}, inputs)
-    reading = read(layer, calls[layer.name])
-    frozen = (reading.mixer or reading.core) if part == "mixer" else reading.core
-    check_frozen(f"{layer.name or layer.kind} ({part})", frozen)
-    return replace(frozen, notes=tuple(notes))
-
-
-def as_layer(layer: MixingLayer | nn.Module) -> MixingLayer:
-    """A mixing module alone as a layer of itself."""
-    if isinstance(layer, MixingLayer):
-        return layer
-    if not isinstance(layer, nn.Module):
-        raise TypeError(f"layer must be one of lens.layers(model) or a module; got {type(layer).__name__}")
-    family = family_of(layer)
-    if family is None and any(family_of(module) for module in layer.modules()):
-        raise ValueError(f"layer must be one of lens.layers(model); got the model, a {type(layer).__name__}")
-    if family is None:
-        raise ValueError(unknown_words({"": type(layer).__name__}))
-    return MixingLayer("", layer, family.name, layer)
+    if isinstance(layer, nn.Module):
+        family = family_of(layer)
+        if family is None:
+            kind = type(layer).__name__
+            raise ValueError(f"layer must be one of lens.layers(model), or a mixer with a reader; got {kind}")
+        layer = MixingLayer("", layer, family.name, layer)
+    calls, _ = capture(layer.model, {layer.name: layer.module}, inputs)
+    core = read(layer, calls[layer.name]).core
+    check_frozen(layer.name or layer.kind, core)
+    return core
 
 
 @torch.no_grad()
 def read(layer: MixingLayer, call: Call, change: Callable[[nn.Module], None] | None = None) -> Reading:
     """Read one call of a layer from a float64 copy of it, which ``change`` may alter first."""
-    module = float64_copy(layer.module)
-    if change is not None:
-        change(module)
-    return family_of(layer.module).read(module, call.to(torch.float64))
-
-
-def float64_copy(module: nn.Module) -> nn.Module:
-    """A copy that computes in float64, without gradients of its weights, its attention in the open."""
-    twin = copy.deepcopy(module).to(torch.float64).eval().requires_grad_(False)
-    for part in twin.modules():
+    module = copy.deepcopy(layer.module).to(torch.float64).eval().requires_grad_(False)
+    for part in module.modules():
         config = getattr(part, "config", None)
         if getattr(config, "_attn_implementation", None) not in (None, "eager"):
             config._attn_implementation = "eager"
-    return twin
+    if change is not None:
+        change(module)
+    return family_of(layer.module).read(module, call.to(torch.float64))

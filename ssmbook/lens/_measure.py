@@ -8,18 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._bounds import spectrum_bounds
 from ssmbook.lens._frozen import Reading
-from ssmbook.lens._gradient import binned, distance_bins, head_gradients, probed_gradients, targets
-from ssmbook.operators import (
-    DenseOperator,
-    DiagonalOperator,
-    FactorizedOperator,
-    InteractionOperator,
-    ModalOperator,
-    default_rtol,
-    numerical_rank,
-)
+from ssmbook.lens._gradient import distance_bins, head_gradients, mean_by_distance, probe_gradients, targets
+from ssmbook.numerics import default_rtol, numerical_rank
+from ssmbook.operators import DenseOperator, DiagonalOperator, InteractionOperator
 from ssmbook.operators.ranks import tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
@@ -27,8 +19,8 @@ EPSILONS = (0.1, 0.01, 0.001)
 MOST_HEADS = 64
 _QUANTILES = torch.linspace(0, 1, 11, dtype=torch.float64)
 _SPECTRUM = 64
-# Channels above which the spectrum is bounded instead of computed.
-_WIDE = 512
+# Channels from which the rows are reduced by their Gram matrix, this many of its columns at a time.
+_WIDE, _PANEL = 512, 256
 # Floors below this share of the largest are left out of the smallest ratio: rounding decides there.
 _NO_FLOOR = 1e-9
 # What the rows of a float32 softmax miss to one is no sink.
@@ -42,11 +34,10 @@ class Measures:
     ``rank``: interaction rank; ``counts[eps]``: fewest heads that leave at most the fraction eps of the
     operator's energy; ``weighted[eps]``: of the output's energy, for inputs with the second moments of that
     text's; ``common[eps]``, ``common_weighted[eps]``: heads with the same value maps for all texts;
-    ``spectrum``: up to 64 singular values common to the texts, the largest one; ``heads``: "first" (weight on
-    the first token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and
+    ``spectrum``: up to 64 singular values common to the texts, over the largest; ``heads``: "first" (weight
+    on the first token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and
     "states_1%" (rank between past and future at the middle, of causal layers); ``gradient``: see
-    ``gradient_against``. Of a layer wider than 512 channels ``common`` is empty, and ``at_most`` says whether
-    rank and counts are certified bounds that leave room below.
+    ``gradient_against``.
     """
 
     rank: list[int]
@@ -58,23 +49,13 @@ class Measures:
     heads: dict[str, list[float]]
     gradient: dict[str, list] | None
     quantiles: bool
-    at_most: bool
-
-    def shared(self) -> dict[str, int]:
-        """Heads common to the texts; of a wide layer the most that one text needs."""
-        return self.common or {eps: max(counts) for eps, counts in self.counts.items()}
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: what it is, its numbers, and those of the same layer with permuted weights.
+    """One layer: what it is, its numbers, and those of the same layer with permuted weights (or ``None``).
 
-    ``miss``: the largest relative miss of y == W x + offset over the texts; ``permuted``: ``None`` when not
-    asked for. Introduced in *trained-layers*.
-
-    >>> layer = measurement("minilm").layers[0]
-    >>> layer.n, layer.H, layer.miss < 1e-10
-    (256, 12, True)
+    ``miss``: the largest relative miss of y == W x + offset over the texts.
     """
 
     name: str
@@ -90,111 +71,92 @@ class LayerReport:
 
     @classmethod
     def from_dict(cls, given: dict) -> LayerReport:
-        parts = {key: Measures(**given[key]) if given[key] else None for key in ("trained", "permuted")}
-        return cls(**{**given, **parts})
+        for key in ("trained", "permuted"):
+            if given[key]:
+                parts = {name: value for name, value in given[key].items() if name != "at_most"}  # of 0.1
+                given = {**given, key: Measures(**parts)}
+        return cls(**given)
 
 
 def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     operators = [reading.core.W for reading in readings]
+    rows = [span_rows(W) for W in operators]
     roots = [reading.core.x.mT / reading.core.x.shape[-2] ** 0.5 for reading in readings]
-    plain = [_count(W) for W in operators]
-    weighted = [_count(weighted_by(W, L)) for W, L in zip(operators, roots, strict=True)]
-    shared, shared_weighted = _common(operators, roots)
+    weighted = [weigh(W, each, L) for W, each, L in zip(operators, rows, roots, strict=True)]
+    pooled = torch.linalg.qr(torch.cat([L.mT for L in roots]), mode="r").R.mT
+    each, each_weighted = ([torch.linalg.svdvals(part) for part in parts] for parts in (rows, weighted))
+    common = torch.linalg.svdvals(torch.cat(rows))
+    common_weighted = torch.linalg.svdvals(torch.cat([weigh(operators[0], part, pooled) for part in rows]))
     heads, quantiles = _heads([statistics(reading) for reading in readings])
     return Measures(
-        rank=[each.rank for each in plain],
-        counts={eps: [each.counts[eps] for each in plain] for eps in plain[0].counts},
-        weighted={eps: [each.counts[eps] for each in weighted] for eps in weighted[0].counts},
-        common={} if shared is None else shared.counts,
-        common_weighted={} if shared_weighted is None else shared_weighted.counts,
-        spectrum=(shared or plain[0]).spectrum,
+        rank=[numerical_rank(sigma, default_rtol(torch.float64)) for sigma in each],
+        counts=_by_share(each),
+        weighted=_by_share(each_weighted),
+        common=count_heads(common),
+        common_weighted=count_heads(common_weighted),
+        spectrum=leading(common),
         heads=heads,
         gradient=gradient_against(readings[0], seed) if gradient else None,
         quantiles=quantiles,
-        at_most=any(each.at_most for each in [*plain, *weighted]),
     )
 
 
-@dataclass(frozen=True)
-class Counted:
-    """Rank, head counts, leading singular values of one operator; ``at_most``: certified from above only."""
+def span_rows(W: InteractionOperator) -> Tensor:
+    """Return a small matrix with the singular values and row space of all vec W_ij, or of their diagonals.
 
-    rank: int
-    counts: dict[str, int]
-    spectrum: list[float]
-    at_most: bool = False
+    Of wide layers it is a root of the Gram matrix, at half the cost of QR, unless that is nearly singular:
+    then its rounding would hide singular values.
+    """
+    if isinstance(W, DiagonalOperator) and W.d >= _WIDE:
+        gram = torch.zeros(W.d, W.d, dtype=torch.float64, device=W.device)
+        for block in W._span_blocks():
+            for left in range(0, W.d, _PANEL):  # the lower half is all that eigh reads
+                columns = block[:, left:].to(torch.float64)
+                gram[left:, left : left + _PANEL] += columns.mT @ columns[:, :_PANEL]
+        values, vectors = torch.linalg.eigh(gram)
+        if values[0] > 1e-10 * values[-1]:
+            return (vectors * values.sqrt()).mT
+    return W._reduced()
 
 
-def counted(sigma: Tensor) -> Counted:
-    """Count heads on a spectrum (m,)."""
-    cut = default_rtol(torch.float64)
-    kept = sigma[sigma > cut * sigma.amax()] if len(sigma) else sigma
+def count_heads(sigma: Tensor) -> dict[str, int]:
+    """Return the fewest heads that leave each share of the energy, from a spectrum (m,)."""
     tails = tail_energies(sigma)
-    counts = {f"{eps:g}": int((tails > eps).sum()) for eps in EPSILONS}
-    return Counted(len(kept), counts, _numbers(kept[:_SPECTRUM] / kept[:1]))
+    return {f"{eps:g}": int((tails > eps).sum()) for eps in EPSILONS}
 
 
-def _count(W: InteractionOperator) -> Counted:
-    """Of a wide layer certified bounds, from matrix products alone; of any other the spectrum itself."""
-    if not _wide(W):
-        return counted(W.spectrum())
-    bounds = spectrum_bounds(W)
-    rank, counts = bounds.rank(), {f"{eps:g}": bounds.epsilon_heads(eps) for eps in EPSILONS}
-    sigma = bounds.energies[:_SPECTRUM].sqrt()
-    loose = not all(count.settled for count in (rank, *counts.values()))
-    most = {eps: count.high for eps, count in counts.items()}
-    return Counted(rank.high, most, _numbers(sigma / sigma[:1]), loose)
+def _by_share(spectra: list[Tensor]) -> dict[str, list[int]]:
+    counts = [count_heads(sigma) for sigma in spectra]
+    return {eps: [each[eps] for each in counts] for eps in counts[0]}
 
 
-def _wide(W: InteractionOperator) -> bool:
-    return isinstance(W, DiagonalOperator) and W.d > _WIDE
+def leading(sigma: Tensor) -> list[float]:
+    """Return up to 64 singular values over the largest, down to the tolerance of the rank."""
+    kept = sigma[sigma > default_rtol(torch.float64) * sigma[:1]][:_SPECTRUM]
+    return _numbers(kept / kept[:1])
 
 
-def weighted_by(W: InteractionOperator, L: Tensor) -> InteractionOperator:
-    """The operator on white inputs that L (d, m) turns into inputs with the second moments L L^T.
+def weigh(W: InteractionOperator, rows: Tensor, L: Tensor) -> Tensor:
+    """Return rows vec W_ij for white inputs that L (d, m) turns into inputs with second moments L L^T.
 
-    Of channels that do not mix only the length of L's rows matters: the rows vec diag(w) L have the inner
+    Of channels that do not mix only the lengths of L's rows matter: the rows vec diag(w) L have the inner
     products of the rows w, weighted by them.
     """
-    if isinstance(W, FactorizedOperator):
-        return FactorizedOperator(W.alpha, W.V @ L)
-    if isinstance(W, DiagonalOperator) and isinstance(W.channels, ModalOperator):
-        length, own = torch.linalg.vector_norm(L, dim=-1)[:, None, None, None], W.channels
-        skip = None if own.D is None else own.D * length
-        return DiagonalOperator(ModalOperator(own.log_decay, own.B * length, own.C, skip))
-    identity = torch.eye(W.n, dtype=L.dtype, device=L.device)
-    return W @ FactorizedOperator(identity[None], L[None])
-
-
-def _common(operators, roots) -> tuple[Counted | None, Counted | None]:
-    """Heads whose value maps serve every text, plain and for the texts' moments; ``None`` of a wide layer."""
-    if _wide(operators[0]):
-        return None, None
-    pooled = torch.linalg.qr(torch.cat([L.mT for L in roots]), mode="r").R.mT
-    groups = operators, [weighted_by(W, pooled) for W in operators]
-    return tuple(counted(joint_spectrum(group)) for group in groups)
-
-
-def joint_spectrum(operators: Sequence[InteractionOperator]) -> Tensor:
-    """The singular values of the blocks of all the operators together."""
-    channels = [getattr(W, "channels", None) for W in operators]
-    if not all(isinstance(each, ModalOperator) for each in channels):
-        return torch.linalg.svdvals(torch.cat([W.span_matrix() for W in operators]))
-    parts = [[getattr(each, part) for each in channels] for part in ("log_decay", "B", "C", "D")]
-    stacked = (None if part[0] is None else torch.stack(part) for part in parts)
-    return DiagonalOperator(ModalOperator(*stacked)).spectrum(joint=True)
+    if isinstance(W, DiagonalOperator):
+        return rows * torch.linalg.vector_norm(L, dim=-1)
+    return (rows.unflatten(-1, (W.p, W.d)) @ L).flatten(-2)
 
 
 def statistics(reading: Reading) -> dict[str, Tensor]:
-    """What each head looks at, (H,) each: see ``Measures``."""
+    """Return what each head looks at, (H,) each: see ``Measures``."""
     if reading.mixing is not None:
         return head_statistics(reading.mixing, bool(reading.softmax))
     return head_statistics(DenseOperator(reading.core.W.block_norms()[None, ..., None, None]), False)
 
 
 def head_statistics(mixing: InteractionOperator, softmax: bool) -> dict[str, Tensor]:
-    """First token, mean distance, outside and states of heads given as a scalar operator of batch (H,).
+    """Return first token, mean distance, outside and states of heads given as a scalar operator (H,).
 
     States are the rank between past and future at the middle: one cut of those whose largest rank is
     ``past_future_rank``, n times as cheap.
@@ -230,30 +192,29 @@ def _heads(texts: Sequence[dict[str, Tensor]]) -> tuple[dict[str, list[float]], 
 
 
 def gradient_against(reading: Reading, seed: int) -> dict[str, list] | None:
-    """Gradient norms against distance, means over three targets, and the floor where one holds.
+    """Return gradient norms against distance, means over three targets, and the floor where one holds.
 
     Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the layer), "floor"
     (alpha_ij sigma_2(V_h), or ``None``), "ratio" (the smallest norm over floor, 1 or more), "exact" (False:
     a lower bound of the norm, from random output directions).
     """
-    x = reading.core.x if reading.softmax else (reading.mixer or reading.core).x
-    n = x.shape[-2]
-    edges = distance_bins(n)
+    x = reading.core.x if reading.x is None else reading.x
+    at = targets(x.shape[-2])
+    found = {"distance": distance_bins(x.shape[-2]), "floor": None, "ratio": None}
     if reading.softmax is not None:
-        pairs = [(i, *head_gradients(reading.softmax, x, i)) for i in targets(n)]
-        norm = _mean([binned(norms, i) for i, norms, _ in pairs])
-        ratios = torch.cat([(a / b)[b > _NO_FLOOR * b.nan_to_num().max()] for _, a, b in pairs])
-        floor, ratio = None, None
+        pairs = [head_gradients(reading.softmax, x, i) for i in at]
+        ratios = torch.cat([(a / b)[b > _NO_FLOOR * b.nan_to_num().max()] for a, b in pairs])
         if len(ratios):  # else no value map has a second singular value
-            floor = _mean([binned(floors, i) for i, _, floors in pairs])
-            (ratio,) = _numbers(ratios.min()[None])
-        return {"distance": edges, "norm": norm, "floor": floor, "ratio": ratio, "exact": True}
-    if reading.F is None:
+            found["floor"] = _mean([mean_by_distance(b, i) for i, (_, b) in zip(at, pairs, strict=True)])
+            (found["ratio"],) = _numbers(ratios.min()[None])
+        norms = [a for a, _ in pairs]
+    elif reading.F is not None:
+        generator = torch.Generator().manual_seed(seed)
+        norms = [probe_gradients(reading.F, x, i, generator)[None] for i in at]
+    else:
         return None
-    generator = torch.Generator().manual_seed(seed)
-    norms = [probed_gradients(reading.F, x, i, generator)[None] for i in targets(n)]
-    norm = _mean([binned(part, i) for part, i in zip(norms, targets(n), strict=True)])
-    return {"distance": edges, "norm": norm, "floor": None, "ratio": None, "exact": False}
+    norm = _mean([mean_by_distance(part, i) for i, part in zip(at, norms, strict=True)])
+    return {**found, "norm": norm, "exact": reading.softmax is not None}
 
 
 def _mean(parts: list[Tensor]) -> list[list[float]]:
@@ -266,9 +227,9 @@ def _numbers(values: Tensor) -> list[float]:
 
 
 def permute_weights(seed: int) -> Callable[[nn.Module], None]:
-    """What unmakes training: the entries of each weight matrix in another order, biases and norms kept.
+    """Return what unmakes training: it puts the entries of each weight matrix into another order.
 
-    Weight matrices are called "weight", or "W_…" in the maps of the book.
+    Biases and norms are kept. Weight matrices are called "weight", or "W_…" in the maps of the book.
     """
 
     @torch.no_grad()

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import base64
+import io
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from html import escape
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median, median_high
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice, check_flags, check_integer
-from ssmbook._commands import read_json, versions, write_json
-from ssmbook.lens._capture import Call, capture, check_inputs
+from ssmbook._checks import check_choice
+from ssmbook._json import read_json, versions, write_json
+from ssmbook.display import Table, number, table
+from ssmbook.lens._calls import Call, capture, model_arguments
 from ssmbook.lens._frozen import check_frozen
 from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.lens._layers import layers as find_layers
-from ssmbook.lens._measure import EPSILONS, LayerReport, measure, permute_weights
+from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ssmbook.display import Table
 
 FORMAT = "ssmbook.lens/1"
 
 
 def _versions() -> dict[str, str]:
-    """The versions that made the numbers, transformers' among them where it is installed."""
     found = versions()
     with suppress(metadata.PackageNotFoundError):
         found["transformers"] = metadata.version("transformers")
@@ -39,8 +41,8 @@ def _versions() -> dict[str, str]:
 class Report:
     """What the lens found: ``layers``, with the ``model``, ``settings``, ``versions`` and ``notes``.
 
-    Its forms: ``table()``, ``figure(layer)``, ``to_json(path)`` and ``from_json(path)``, ``to_html(path)``.
-    Introduced in *trained-layers*.
+    A layer has a ``name``, ``kind`` and ``family``, its sizes ``n``, ``p``, ``d`` and ``H``, the ``miss`` of
+    its reading, and the numbers ``trained`` and ``permuted`` (with permuted weights, or ``None``).
 
     >>> found = measurement("minilm")
     >>> len(found.layers), found.layers[0].H, found.layers[0].trained.rank[0]
@@ -55,128 +57,153 @@ class Report:
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
-        from ssmbook.lens._table import counts_table
+        words = "Heads that leave at most that share of the energy, upper medians over the texts"
+        beside = "; in brackets the same layer with permuted weights" if self.settings["permuted"] else ""
+        return self._table(words + beside, [_beside(layer) for layer in self.layers], self.layers)
 
-        return counts_table(self)
+    def compare(self, after: Report) -> Table:
+        """Return the layers that two reports share, before → after: before and after tuning, say.
 
-    def figure(self, layer: int | str) -> tuple[Figure, str]:
-        """Return ``fig, alt`` of one layer, by its place or its name (``ValueError`` if there is none)."""
+        Raises ``ValueError`` when no layer has the same name or the numbers of tokens differ.
+
+        >>> found = measurement("minilm")
+        >>> "12 → 12" in str(found.compare(found))  # the rank of its first layer, before and after
+        True
+        """
+        if after.settings["tokens"] != self.settings["tokens"]:
+            raise ValueError(f"both reports must be on texts of {self.settings['tokens']} tokens")
+        later = {layer.name: layer for layer in after.layers}
+        shared = [layer for layer in self.layers if layer.name in later]
+        if not shared:
+            raise ValueError("the two reports must share layers; got none of the same name")
+        pairs = [(_values(layer.trained), _values(later[layer.name].trained)) for layer in shared]
+        cells = [[f"{was} → {now}" for was, now in zip(*pair, strict=True)] for pair in pairs]
+        words = f"{self.model} → {after.model}: heads that leave at most that share of the energy"
+        return self._table(words, cells, shared)
+
+    def _table(self, caption: str, cells: list[list[str]], layers: list[LayerReport]) -> Table:
+        shares = [f"{100 * eps:g}\N{NO-BREAK SPACE}% left" for eps in self.settings["epsilons"]]
+        tokens = [f"{share}, on these tokens" for share in shares[:2]]
+        numbers = ["rank k", *shares, *tokens, "on the first token", "mean distance", "states"]
+        rows = [
+            [layer.name or layer.kind, layer.family, str(layer.H), *each]
+            for layer, each in zip(layers, cells, strict=True)
+        ]
+        header = ["layer", "family", "heads", *numbers]
+        return table(rows, header, align="ll" + "r" * (len(header) - 2), caption=caption)
+
+    def figure(self, place: int) -> tuple[Figure, str]:
+        """Return ``fig, alt`` of a layer: what heads leave, where they look, how far its gradient reaches."""
         from ssmbook.lens._figure import layer_figure
 
-        return layer_figure(self[layer])
-
-    def __getitem__(self, layer: int | str) -> LayerReport:
-        names = [each.name for each in self.layers]
-        if isinstance(layer, str) and layer in names:
-            return self.layers[names.index(layer)]
-        if isinstance(layer, int) and not isinstance(layer, bool) and -len(names) <= layer < len(names):
-            return self.layers[layer]
-        raise ValueError(f"layer must be a name or a place among {len(names)} layers; got {layer!r}")
+        return layer_figure(self.layers[place])
 
     def to_json(self, path: str | Path) -> None:
-        """Write the report as JSON, in one step: a file that was there stays whole until it is replaced."""
-        write_json(Path(path), {"format": FORMAT, **asdict(self)})
+        """Write the report as JSON."""
+        write_json(path, FORMAT, asdict(self))
 
     @classmethod
     def from_json(cls, path: str | Path) -> Report:
-        """Read a report; ``ValueError`` for a file that is none or of another format."""
-        given = read_json(Path(path), FORMAT, "a report of the lens")
+        """Read a report; ``ValueError`` for another file."""
+        given = read_json(path, FORMAT)
         return cls(**{**given, "layers": [LayerReport.from_dict(layer) for layer in given["layers"]]})
 
     def to_html(self, path: str | Path) -> None:
-        """Write the report as one page that needs no other file and asks no other host."""
-        from ssmbook.lens._html import page
+        """Write the table and the figures as one page that needs no other file and no network."""
+        title = escape(f"{self.model} under the lens")
+        facts = {**self.settings, **self.versions}.items()
+        facts = escape("; ".join(f"{key}: {value}" for key, value in facts))
+        notes = "".join(f"<p>{escape(note)}</p>\n" for note in self.notes)
+        figures = "\n".join(_image(*self.figure(place)) for place in range(len(self.layers)))
+        Path(path).write_text(
+            f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+            "<style>body { font-family: sans-serif; max-width: 72rem; margin: auto } img { max-width: 100% }"
+            f"</style>\n</head>\n<body>\n<h1>{title}</h1>\n{self.table()._repr_html_()}\n{figures}\n"
+            f"<p>Solid: as trained. Dashed: with permuted weights.</p>\n<p>{facts}</p>\n{notes}"
+            "</body>\n</html>\n",
+            "utf-8",
+        )
 
-        Path(path).write_text(page(self), "utf-8")
+
+def _image(fig: Figure, alt: str) -> str:
+    png = io.BytesIO()
+    fig.savefig(png, dpi=150, facecolor="white")
+    data = base64.b64encode(png.getvalue()).decode("ascii")
+    return f'<p><img src="data:image/png;base64,{data}" alt="{escape(alt, quote=True)}"></p>'
+
+
+def _values(measures: Measures) -> list[str]:
+    """The numbers of one layer in a table: rank, head counts, and what its median head does."""
+    weighted = list(measures.weighted.values())[:2]
+    counts = [measures.rank, *measures.counts.values(), *weighted]
+    heads = [measures.heads.get(key) for key in ("first", "distance", "states")]
+    means = [None if each is None else median(each) for each in heads]
+    return [
+        str(int(value)) if value is not None and float(value).is_integer() else number(value, 2)
+        for value in [*map(median_high, counts), *means]
+    ]
+
+
+def _beside(layer: LayerReport) -> list[str]:
+    """The numbers of one layer as trained and, in brackets, with permuted weights."""
+    cells = _values(layer.trained)
+    if layer.permuted is None:
+        return cells
+    pairs = zip(cells, _values(layer.permuted), strict=True)
+    return [own if own == other == number(None) else f"{own} ({other})" for own, other in pairs]
 
 
 def report(
     model: nn.Module,
-    inputs: Any,
+    inputs: Tensor,
     *,
     layers: Sequence[str] | None = None,
     name: str | None = None,
     seed: int = 0,
     permuted: bool = True,
     gradient: bool = True,
-    progress: Callable[[int, int, str], None] | None = None,
 ) -> Report:
     """Measure the mixing layers of a model on a batch of texts.
 
-    ``inputs``: token ids (n,) or (texts, n), hidden states (n, d) or (texts, n, d); ``layers``: names of
-    some of them (all); ``name``: what to call the model; ``permuted``: measure each layer also with the
+    ``inputs``: token ids (n,) or (texts, n), hidden states (n, d) or (texts, n, d), n >= 8; ``layers``: names
+    of some layers (all); ``name``: what to call the model; ``permuted``: measure each layer also with the
     entries of its weight matrices permuted, drawn from ``seed``; ``gradient``: also on the first text the
-    gradient against distance; ``progress(done, total, name)`` is called before each layer and at the end.
-    Only one layer is held in float64 at a time. Raises ``TypeError``/``ValueError`` as ``operator``.
-    Introduced in *trained-layers*.
+    gradient against distance. Only one layer is held in float64 at a time. Raises as ``operator``.
 
     >>> from ssmbook.maps import SSD
     >>> found = report(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
     >>> found.layers[0].trained.rank
     [2]
     """
-    if not (name is None or isinstance(name, str)):
-        raise TypeError(f"name must be a word or None; got {type(name).__name__}")
-    if not (progress is None or callable(progress)):
-        raise TypeError(f"progress must be a function or None; got {type(progress).__name__}")
-    texts = split_texts(model, inputs)
-    found = chosen(find_layers(model), layers)
-    result = begin(model, texts, name, seed=seed, permuted=permuted, gradient=gradient)
-    for layer in measured(model, texts, found, result, progress):
-        result.layers.append(layer)
+    found = select(find_layers(model), layers)
+    result = begin(model, inputs, name, seed=seed, permuted=permuted, gradient=gradient)
+    result.layers += measure_layers(model, inputs, found, result)
     return result
 
 
-def begin(model: nn.Module, texts: list[Tensor], name: str | None, **settings) -> Report:
-    """An empty report with its settings."""
-    settings["seed"] = check_integer("seed", settings["seed"], low=0)
-    check_flags(permuted=settings["permuted"], gradient=settings["gradient"])
-    size = {"texts": len(texts), "tokens": int(texts[0].shape[0]), "epsilons": list(EPSILONS)}
+def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings) -> Report:
+    """Return an empty report with its settings."""
+    texts = split_texts(model, inputs)
+    size = {"texts": len(texts), "tokens": len(texts[0]), "epsilons": list(EPSILONS)}
     dtype = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
     return Report(name or type(model).__name__, {**size, **settings, **dtype})
 
 
-def compare(before: Report, after: Report) -> Table:
-    """Return the layers that two reports share, before → after: two checkpoints, before and after tuning.
-
-    A ``display.Table``. Raises ``TypeError`` for anything but reports, ``ValueError`` when no layer has the
-    same name or the numbers of tokens differ. Introduced in *trained-layers*.
-
-    >>> found = measurement("minilm")
-    >>> "12 → 12" in str(compare(found, found))  # the rank of its first layer, before and after
-    True
-    """
-    from ssmbook.lens._table import comparison
-
-    for name, given in (("before", before), ("after", after)):
-        if not isinstance(given, Report):
-            raise TypeError(f"{name} must be a Report; got {type(given).__name__}")
-    return comparison(before, after)
-
-
-def measured(
-    model, texts: list[Tensor], found: list[MixingLayer], result: Report, progress=None
-) -> Iterator[LayerReport]:
+def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Report) -> Iterator[LayerReport]:
     """Yield the reports of ``found`` one by one, in the settings of ``result``; notes go to the result."""
     modules = {layer.name: layer.module for layer in found}
-    passes = [capture(model, modules, text) for text in texts]
-    result.notes += [note for note in passes[0][1] if note not in result.notes]
-    for done, layer in enumerate(found):
-        if progress is not None:
-            progress(done, len(found), layer.name)
-        yield layer_report(layer, [calls.pop(layer.name) for calls, _ in passes], result.settings)
-    if progress is not None:
-        progress(len(found), len(found), "")
+    passes = [capture(model, modules, text) for text in split_texts(model, inputs)]
+    result.notes += passes[0][1]
+    for layer in found:
+        yield measure_layer(layer, [calls.pop(layer.name) for calls, _ in passes], result.settings)
 
 
-def layer_report(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:
+def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:
     """Read and measure one layer, as written and permuted."""
     measures, misses, readings = [], [], []
-    changes = [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]
-    for change in changes:
+    for change in [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]:
         readings = [read(layer, call, change) for call in calls]
-        words = f"{layer.name or layer.kind}{' (permuted)' if change else ''}"
-        misses += [check_frozen(words, reading.core) for reading in readings]
+        misses += [check_frozen(layer.name or layer.kind, reading.core) for reading in readings]
         measures.append(measure(readings, settings["seed"], settings["gradient"]))
     W, miss = readings[0].core.W, float(f"{max(misses):.2g}")
     named = (layer.name, layer.kind, layer.family)
@@ -184,37 +211,30 @@ def layer_report(layer: MixingLayer, calls: list[Call], settings: dict) -> Layer
 
 
 def split_texts(model: nn.Module, inputs) -> list[Tensor]:
-    """The texts of a batch one by one, checked against the model."""
-    if not isinstance(inputs, Tensor):
-        raise TypeError(f"inputs must be a tensor of token ids or hidden states; got {type(inputs).__name__}")
-    _, single = check_inputs(model, inputs)
+    """Return the texts of a batch one by one; ``ValueError`` for fewer than 8 tokens."""
+    _, single = model_arguments(model, inputs)
     texts = [inputs] if single else list(inputs)
     if len(texts[0]) < 8:
         raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
     return texts
 
 
-def chosen(found: list[MixingLayer], names: Sequence[str] | None) -> list[MixingLayer]:
-    """The layers of these names, each of which must exist."""
-    if names is None:
-        return found
-    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
-        raise TypeError(f"layers must be names of layers in a list, or None; got {names!r}")
+def select(found: list[MixingLayer], names: Sequence[str] | None) -> list[MixingLayer]:
+    """Return the layers of these names, each of which must exist."""
     known = {layer.name: layer for layer in found}
-    for name in names:
-        if name not in known:
-            raise ValueError(f"layers must name some of {', '.join(known)}; got {name!r}")
-    return [known[name] for name in known if name in set(names)]
+    for name in names or ():
+        check_choice("layers", name, known)
+    return found if names is None else [known[name] for name in known if name in names]
 
 
 def measurement(name: str) -> Report:
     """Return a report that comes with the library: "minilm", a trained MiniLM on four texts of 256 tokens.
 
-    The file says by which command, model, versions and text it was made. Raises ``ValueError`` for another
-    name. Introduced in *trained-layers*.
+    The file records the command, model, versions and text that made it. Raises ``ValueError`` for another
+    name.
 
     >>> [layer.H for layer in measurement("minilm").layers]
     [12, 12, 12, 12, 12, 12]
     """
-    known = {path.stem: path for path in sorted((Path(__file__).parent / "measured").glob("*.json"))}
+    known = {path.stem: path for path in (Path(__file__).parent / "measured").glob("*.json")}
     return Report.from_json(known[check_choice("name", name, known)])

@@ -9,7 +9,6 @@ VOCABULARY = 31
 
 
 def _config(T, family: str, size: int):
-    """The class of the model and its configuration: width 24 or 40, two or three layers."""
     d, odd = (24, 40)[size], bool(size)
     small = {"hidden_size": d, "vocab_size": VOCABULARY, "num_hidden_layers": 2}
     plain = {**small, "intermediate_size": 16, "num_attention_heads": (3, 5)[size]}
@@ -20,12 +19,6 @@ def _config(T, family: str, size: int):
     return {
         "bert": (T.BertModel, T.BertConfig(**plain)),
         "gpt2": (T.GPT2Model, T.GPT2Config(n_embd=d, n_head=(3, 5)[size], n_layer=2, vocab_size=VOCABULARY)),
-        "opt": (
-            T.OPTModel,
-            T.OPTConfig(
-                **small, ffn_dim=16, num_attention_heads=(3, 5)[size], word_embed_proj_dim=d, enable_bias=odd
-            ),
-        ),
         "gpt_neox": (T.GPTNeoXModel, T.GPTNeoXConfig(**plain, attention_bias=odd)),
         "bloom": (
             T.BloomModel,

@@ -20,23 +20,6 @@ def test_the_heads_of_a_layer_as_a_map(build, ids, family, size):
     torch.testing.assert_close((core(tokens) + bias).detach(), frozen.y, rtol=1e-9, atol=1e-10)
 
 
-def test_other_modules_and_other_scales(build):
-    with pytest.raises(TypeError, match="parts of BERT's or GPT-2's attention; got Linear"):
-        Attention.from_transformers(torch.nn.Linear(2, 2))
-    for whole in (lens.layers(build(family))[0].module for family in ("gpt2", "bert")):
-        for part in ("c_attn", "c_proj", "self", "output"):
-            if hasattr(whole, part):
-                half = torch.nn.Module()
-                setattr(half, part, getattr(whole, part))
-                with pytest.raises(TypeError, match="parts of BERT's or GPT-2's attention; got Module"):
-                    Attention.from_transformers(half)
-    mixer = lens.layers(build("gpt2"))[0].module
-    for by_layer, by_width in ((True, True), (False, False)):
-        mixer.scale_attn_by_inverse_layer_idx, mixer.scale_attn_weights = by_layer, by_width
-        with pytest.raises(ValueError, match="divide its logits by sqrt"):
-            Attention.from_transformers(mixer)
-
-
 @pytest.mark.parametrize(("family", "size"), [("mamba2", 0), ("mamba2", 1), ("bamba", 0)])
 def test_the_core_of_mamba_2_as_a_map(build, ids, family, size):
     model = build(family, size).double()
@@ -59,10 +42,13 @@ def test_the_core_of_mamba_2_as_a_map(build, ids, family, size):
     torch.testing.assert_close(y, frozen.y, rtol=1e-4, atol=1e-5)
 
 
-def test_a_core_that_is_none_of_mamba_2(build):
-    with pytest.raises(TypeError, match="mixer must have A_log, dt_bias, .*; got Linear"):
-        SSD.from_transformers(torch.nn.Linear(2, 2))
-    mixer = lens.layers(build("mamba2"))[0].module
-    mixer.time_step_limit = (0.001, 0.1)
-    with pytest.raises(ValueError, match=r"must not clamp its steps; got limits \(0.001, 0.1\)"):
+def test_modules_that_are_no_such_layer(build):
+    for kind in (Attention, SSD):
+        with pytest.raises(TypeError, match="got Linear"):
+            kind.from_transformers(torch.nn.Linear(2, 2))
+    attention, mixer = (lens.layers(build(family))[0].module for family in ("gpt2", "mamba2"))
+    attention.scale_attn_by_inverse_layer_idx, mixer.time_step_limit = True, (0.001, 0.1)
+    with pytest.raises(ValueError, match="divide its logits by sqrt"):
+        Attention.from_transformers(attention)
+    with pytest.raises(ValueError, match="must not clamp its steps"):
         SSD.from_transformers(mixer)

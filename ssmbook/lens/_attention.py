@@ -13,8 +13,8 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._capture import Call, watched
-from ssmbook.lens._frozen import Frozen, FrozenMap, Reading, Softmax, linear
+from ssmbook.lens._calls import Call, watch
+from ssmbook.lens._frozen import Frozen, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
 _OUT = ("o_proj", "out_proj", "dense")
@@ -130,42 +130,34 @@ def weights_of(result, n: int) -> Tensor:
     )
 
 
-def _read(module: Callable, call: Call, heads: Heads) -> Reading:
-    inside = [part for part in (heads.out, heads.query if heads.gated else None) if part is not None]
-    with watched(*inside) as seen:
-        result = call.run(module)
+def read_attention(module: nn.Module, call: Call) -> Reading:
+    """Read the weights of each head from what the layer returns, and its value maps from its parameters."""
+    heads = heads_of(module)
+    attend = module
+    if heads.out is None:
+        attend, call = _self_attention(module, call)
+    inside = [heads.out, heads.query] if heads.gated else [heads.out]
+    with watch(*(part for part in inside if part is not None)) as seen:
+        result = call.run(attend)
     alpha = call.one(weights_of(result, call.x.shape[-2])).to(call.x.dtype)
-    x, y = call.one(call.x), call.one(result[0] if heads.out is None else seen[heads.out][1])
+    x = call.one(call.x)
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
     bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
 
     def weights(x):
-        return weights_of(call.run(module, x[None]), x.shape[-2])[0].to(x.dtype)
+        return weights_of(call.run(attend, x[None]), x.shape[-2])[0].to(x.dtype)
 
-    if not heads.gated:
-        offset = torch.einsum("...ihr,hpr->...ip", bias, heads.W_O) + heads.b_O
-        core = Frozen(FactorizedOperator(alpha, heads.W_O @ heads.W_V), x, y, offset)
-        return Reading(core, softmax=Softmax(heads.W_V, heads.W_O, heads.b_V, weights))
-    r = heads.W_O.shape[-1]
-    z = call.one(seen[heads.out][0][0])
-    gate = torch.sigmoid(call.one(seen[heads.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2))
-    return _gated(heads, weights, alpha, x, z, y, gate, bias.flatten(-2))
-
-
-def _gated(heads: Heads, weights, alpha, x, z, y, gate, bias) -> Reading:
-    """Attention whose heads' outputs are multiplied by a gate before the output projection."""
-    H, p, r = heads.W_O.shape
-    select = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
-    W = FactorizedOperator(alpha, select @ heads.W_V)
-    W_O = heads.W_O.movedim(0, 1).flatten(1)
-    stages = (W.apply, lambda c: c * gate, lambda c: c @ W_O.mT)
-    mixer = FrozenMap(stages, x, W.batch_shape, W.n, p, W.d)
-    offset = (bias * gate) @ W_O.mT + heads.b_O
-    return Reading(
-        core=Frozen(W, x, z / gate, bias),
-        mixer=Frozen(mixer, x, y, offset),
-        softmax=Softmax(heads.W_V, select, heads.b_V, weights),
-    )
+    if heads.gated:  # the core ends before the gate: each head writes channels of its own
+        H, _, r = heads.W_O.shape
+        W_O = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
+        gate = call.one(seen[heads.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2)
+        y, offset = call.one(seen[heads.out][0][0]) / torch.sigmoid(gate), bias.flatten(-2)
+    else:
+        W_O = heads.W_O
+        y = call.one(result[0] if heads.out is None else seen[heads.out][1])
+        offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + heads.b_O
+    core = Frozen(FactorizedOperator(alpha, W_O @ heads.W_V), x, y, offset)
+    return Reading(core, softmax=Softmax(heads.W_V, W_O, heads.b_V, weights))
 
 
 _LAYOUTS = {
@@ -184,11 +176,6 @@ def heads_of(module) -> Heads | None:
 
 def is_attention(module: nn.Module) -> bool:
     return any(matches(module) for matches in _LAYOUTS)
-
-
-def read_attention(module: nn.Module, call: Call) -> Reading:
-    heads = heads_of(module)
-    return _read(*((module, call) if heads.out is not None else _self_attention(module, call)), heads)
 
 
 def _self_attention(module: nn.MultiheadAttention, call: Call) -> tuple[Callable, Call]:
