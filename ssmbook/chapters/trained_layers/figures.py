@@ -9,7 +9,7 @@ import torch
 
 from ssmbook.display import COLORS, LINES, figure, label_line
 from ssmbook.display._pictures import medians
-from ssmbook.lens import LayerReport, Report
+from ssmbook.lens import Report
 from ssmbook.operators.ranks import tail_energies
 
 LEFT = 0.1  # the share of the energy that heads may leave: a key of `Measures.counts`
@@ -81,8 +81,8 @@ def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
     return fig, f"Numbers that past and future share: {'; '.join(words)}."
 
 
-def spectra(layer: LayerReport, title: str):
-    """Draw the singular values of one layer, trained and permuted, relative to the largest.
+def spectra(layer, title: str):
+    """Draw the singular values of one layer of a report, trained and permuted, relative to the largest.
 
     Returns the figure.
     """
