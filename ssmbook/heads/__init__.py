@@ -4,15 +4,21 @@ from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads.bounded import bounded_head_count, bounded_heads
 from ssmbook.heads.count import head_count
-from ssmbook.heads.fixed.construct import heads_from_ssm
-from ssmbook.heads.fixed.counts import (
+from ssmbook.heads.exact import (
+    ExactCertificate,
+    exact_head_count,
+    exact_minimal_degree,
+    exact_modal_head_count,
+    exact_modal_residues,
+)
+from ssmbook.heads.fixed import (
     HeadCountTieWarning,
     SpectrumReport,
+    epsilon_head_count,
     head_count_bound,
+    head_floor,
+    heads_from_ssm,
 )
-from ssmbook.heads.fixed.exact import ExactCertificate, exact_head_count, exact_minimal_degree
-from ssmbook.heads.fixed.floor import epsilon_head_count, head_floor
-from ssmbook.heads.fixed.modal_exact import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads.pairwise import PairwiseHeads, pairwise_heads
 from ssmbook.heads.softmax.certify import SoftmaxCertificate
 from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ssmbook.heads.fixed.exact import characteristic, from_qq, rational_matrix
+from ssmbook.heads.exact import characteristic, from_qq, rational_matrix
 
 LARGEST = 12  # states: beyond them exact polynomials take seconds
 ROUNDING = 100 * np.finfo(float).eps

@@ -12,7 +12,7 @@ from ssmbook._checks import check_tensors
 from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._target import lag_span, lags_of
-from ssmbook.heads.fixed.exact import rational_matrix
+from ssmbook.heads.exact import rational_matrix
 from ssmbook.numerics import numerical_rank, toeplitz
 from ssmbook.systems.system import System, system_first
 

@@ -20,7 +20,6 @@ from ssmbook.systems.initialization import (
     s4d_lin,
 )
 from ssmbook.systems.reachability import (
-    controllability_matrix,
     controllability_rank,
     observability_matrix,
     observability_rank,
@@ -32,7 +31,6 @@ from ssmbook.systems.system import System
 __all__ = [
     "System",
     "bilinear",
-    "controllability_matrix",
     "controllability_rank",
     "euler",
     "hankel_matrix",

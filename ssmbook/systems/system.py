@@ -14,9 +14,8 @@ from ssmbook.numerics import plain, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.kernels import lags
 from ssmbook.systems import foreign, response
-from ssmbook.systems._units import standard_form
 from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
-from ssmbook.systems.reachability import minimal_states
+from ssmbook.systems.reachability import balance, minimal_states
 
 if TYPE_CHECKING:
     from scipy.signal import StateSpace
@@ -195,10 +194,10 @@ class System:
         """
         check_system(self, batched=False)
         rtol = tolerance(rtol, self.dtype)
-        *matrices, _ = self.double()
-        form = standard_form(*matrices, dtype=self.dtype)
-        A, B, C, _ = minimal_states(form.A, form.B, form.C, rtol)
-        return System._trusted(*(part.to(self.dtype) for part in form.restore(A, B, C)), self.D)
+        A, B, C, _ = self.double()
+        A, B, C, step, columns, rows = balance(A, B, C)
+        A, B, C, _ = minimal_states(A, B, C, rtol)
+        return System._trusted(*(part.to(self.dtype) for part in (A * step, B * columns, C * rows)), self.D)
 
     def spectral_radius(self) -> Tensor:
         """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""

@@ -11,14 +11,14 @@ import torch
 from helpers import EYE, F64, randn, random_system
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ssmbook.heads.fixed.construct import EXACTNESS, _refuse_inexact
+from ssmbook.heads.fixed.counts import spectrum_report
 
 from ssmbook.chapters.gates_and_depth.stacks import diagonal_ssm_by_gates
 from ssmbook.heads import (
     head_floor,
     heads_from_ssm,
 )
-from ssmbook.heads.fixed.construct import EXACTNESS, _refuse_inexact
-from ssmbook.heads.fixed.counts import spectrum_report
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.scans import TransientPeakWarning
 from ssmbook.systems import System

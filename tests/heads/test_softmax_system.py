@@ -20,7 +20,7 @@ from ssmbook.heads import (
     softmax_heads_from_ssm,
 )
 from ssmbook.heads._coordinates import largest_exponent, span_coordinates
-from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.heads.fixed import spectrum_report
 from ssmbook.heads.softmax.rows import _product, lag_rows
 from ssmbook.systems import System
 

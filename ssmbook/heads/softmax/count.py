@@ -8,7 +8,7 @@ import torch
 
 from ssmbook._count import Count
 from ssmbook.heads._target import lags_of
-from ssmbook.heads.fixed.counts import head_count
+from ssmbook.heads.fixed import head_count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, shaped, trust
 from ssmbook.heads.softmax.eigenvalues import verdict_of_poles
 from ssmbook.heads.softmax.rows import lag_rows

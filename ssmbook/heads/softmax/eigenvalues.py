@@ -13,9 +13,9 @@ from scipy.linalg import eig, schur
 
 from ssmbook._checks import check_rtol
 from ssmbook.heads._target import check_real
-from ssmbook.heads.fixed.counts import spectrum_report
+from ssmbook.heads.fixed import spectrum_report
 from ssmbook.heads.softmax.certify import certify
-from ssmbook.systems._units import ldexp, standard_form
+from ssmbook.systems.reachability import balance
 from ssmbook.systems.system import System, system_first
 
 # Poles this close, relative to the spectral radius, are taken for one.
@@ -86,7 +86,7 @@ def verdict_of_poles(system: System, rtol: float = _NEARBY) -> EigenvalueTest:
     report = spectrum_report(system, system.N)
     exact = system.detach().to("cpu", torch.float64)
     # Rounding errors in the minimal matrix have the size of those of all states, not of its own.
-    noise = 10 * system.N * np.finfo(float).eps * float(ldexp(*standard_form(*exact).step))
+    noise = 10 * system.N * np.finfo(float).eps * float(balance(*list(exact)[:3]).step)
     modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), rtol, noise)
     k, nu = report.rank, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     pairs = tuple((value, index) for value, index, _ in modes)

@@ -1,16 +1,18 @@
-"""Head counts in rational arithmetic: a certificate anyone can re-check with fractions alone."""
+"""Head counts in rational arithmetic: a certificate that fractions alone re-check, and the exact residues.
+
+No floating point and no Jordan form: with chi = f^m g the characteristic polynomial and h the inverse of g
+modulo f^m, (g h)(A) is the spectral projector of the roots of f. Importing this module loads no sympy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import zip_longest
 
-import numpy as np
 import torch
 
-from ssmbook._checks import check_integer, check_sequence, check_values
+from ssmbook._checks import check_integer, check_values
 from ssmbook._count import Count
 from ssmbook.systems.system import System, check_system, system_first
 
@@ -23,11 +25,10 @@ Exact = System | tuple[Matrix, Matrix, Matrix] | tuple[Matrix, Matrix, Matrix, M
 class ExactCertificate:
     """The proof of a count over the rationals: independent lags, relations for the others, a recurrence.
 
-    count: k. n: number of lags. basis_lags: k lags whose operators are independent. minor: the k entries of
-    vec M (row-major) at which their k x k determinant, ``determinant``, is not zero. relations: for every
-    other lag below ``decided``, its coefficients on the basis. recurrence: (c_1 … c_N) with M_tau = sum_i c_i
-    M_(tau-i) for every tau >= ``decided``. Printing it shows the proof; `verify` checks it. Introduced in
-    *head-count*.
+    basis_lags: k lags whose operators are independent, because the k entries ``minor`` of their vec M
+    (row-major) have a nonzero ``determinant``. relations: for every other lag below ``decided`` its
+    coefficients on the basis. recurrence: (c_1 … c_N) with M_tau = sum_i c_i M_(tau-i) for every tau >=
+    ``decided``. Printing it shows the proof; `verify` checks it.
 
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
     >>> proof = exact_head_count((turn, eye, eye), 8).evidence
@@ -92,15 +93,13 @@ class ExactCertificate:
 def exact_head_count(system: Exact, n: int) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
-    system: matrices (A, B, C) or (A, B, C, D), A (N, N), B (N, d), C (p, N), D (p, d) or None, as nested
-    lists of ints or ``fractions.Fraction``, sympy matrices of rationals or integer tensors; or a real
-    `System`, whose floats are the binary fractions that they are (a 0.1 there is not 1/10, and k may differ
-    from that of the numbers meant; among matrices floats are refused for it). n >= 0 an ``int``. No rounding
-    anywhere. min(n, N) lags decide, one more with a skip; the characteristic polynomial carries the rest.
-    Result a settled `Count`, evidence an `ExactCertificate`.
+    system: matrices (A, B, C) or (A, B, C, D) as nested lists of ints or ``fractions.Fraction``, sympy
+    matrices of rationals or integer tensors; or a real `System`, whose floats are the binary fractions that
+    they are (0.1 is not 1/10 there). n >= 0 an ``int``. min(n, N) lags decide, one more with a skip. Result a
+    settled `Count`, evidence an `ExactCertificate`.
 
-    Raises ``TypeError`` for entries that are not rational, ``ValueError`` for ragged rows, shapes, a batch
-    and n < 0. Source: thm-head-count, prop-what-k-is. Introduced in *head-count-deeper*.
+    Raises ``TypeError`` for entries that are not rational, ``ValueError`` for shapes, a batch and n < 0.
+    Source: thm-head-count, prop-what-k-is.
 
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
     >>> print(exact_head_count((turn, eye, eye), 8))
@@ -123,11 +122,10 @@ def exact_head_count(system: Exact, n: int) -> Count:
 
 @system_first
 def exact_minimal_degree(system: Exact) -> int:
-    """Return nu over the rationals: the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
+    """Return nu over the rationals, the order of the shortest scalar recurrence of the lags C A^tau B.
 
-    ``system`` and errors as in `exact_head_count`; a skip has no part in it. Result an ``int``. nu is the
-    order of the shortest scalar recurrence of the lags C A^tau B, the minimal polynomial's degree for the
-    minimal realization. Source: prop-what-k-is. Introduced in *head-count*.
+    That is the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …). ``system`` and errors as in
+    `exact_head_count`; a skip has no part in it. Source: prop-what-k-is.
 
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
     >>> exact_minimal_degree((turn, eye, eye))
@@ -139,44 +137,99 @@ def exact_minimal_degree(system: Exact) -> int:
     return len(pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
 
 
+@system_first
+def exact_modal_residues(system: Exact) -> dict:
+    """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
+
+    ``system`` as in `exact_head_count`. Result a dict from (eigenvalue, m), m below the eigenvalue's index,
+    to a sympy p x d matrix, so that M_tau = sum binom(tau, m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip
+    joins R_(0,0). Eigenvalues are rational or of degree two.
+
+    Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
+    (`exact_modal_head_count` counts there too), and as `exact_head_count`. Source: prop-what-k-is.
+
+    >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
+    >>> sorted(m for _, m in exact_modal_residues((defective, eye, eye)))
+    [0, 1]
+    """
+    import sympy
+
+    *system, skip = _matrices(system)
+    factors = _factors(system[0])
+    steep = [factor for factor, _ in factors if factor.degree() > 2]
+    if steep:
+        raise ValueError(
+            f"A must have eigenvalues of degree at most two over the rationals; got a root of "
+            f"{steep[0].as_expr()}; exact_modal_head_count needs none of them"
+        )
+    residues = {(sympy.S.Zero, 0): skip.to_Matrix()} if any(skip.to_list_flat()) else {}
+    for factor, multiplicity in factors:
+        for value in sympy.roots(factor):
+            for m, R in enumerate(_residues_of(value, multiplicity, *system)):
+                residues[value, m] = residues.get((value, m), sympy.zeros(*R.shape)) + R
+    return residues
+
+
+@system_first
+def exact_modal_head_count(system: Exact) -> Count:
+    """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
+
+    ``system`` and errors as in `exact_head_count`. It is counted without roots: each irreducible factor f of
+    the characteristic polynomial, of multiplicity m, contributes the span of C A^j P B for j < m deg f, with
+    P the rational projector of f. Result a settled `Count`; evidence the rational matrix of rank k, a sympy
+    ``DomainMatrix``. Source: prop-what-k-is.
+
+    >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
+    >>> int(exact_modal_head_count((defective, eye, eye)))
+    2
+    """
+    from sympy import QQ
+    from sympy.polys.matrices import DomainMatrix
+
+    a, b, c, skip = _matrices(system)
+    rows, skipped = [], not any(skip.to_list_flat())
+    for factor, multiplicity in _factors(a):
+        state = _projected(factor, multiplicity, a, b)
+        for power in range(factor.degree() * multiplicity):
+            R = c * state
+            if power == 0 and not any(factor.all_coeffs()[1:]):  # the factor z: here the skip joins
+                R, skipped = R + skip, True
+            rows.append(R.to_list_flat())
+            state = a * state
+    rows += [] if skipped else [skip.to_list_flat()]
+    evidence = DomainMatrix(rows, (len(rows), c.shape[0] * b.shape[1]), QQ)
+    count = evidence.rank()
+    return Count(count, count, "exact modal residues", evidence)
+
+
 def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
     """Read a system as tuples of fractions, its shapes checked; raises as `exact_head_count`."""
     if isinstance(system, System):
-        parts = _binary_fractions(check_system(system, batched=False, complex_ok=False))
+        check_values("system", check_system(system, batched=False, complex_ok=False).A)
+        parts = [part if part is None else _binary_fractions(part) for part in system]
     else:
-        parts = check_sequence("system", system, "exact matrices A, B, C (and D), or a System")
+        parts = list(system)
         if len(parts) not in (3, 4):
             raise ValueError(f"system must hold A, B, C (and D); got {len(parts)} parts")
     *first, D = parts if len(parts) == 4 else (*parts, None)
-    a, b, c = map(_rational, "ABC", first)
-    e = None if D is None else _rational("D", D)
-    N, d, p = len(a), len((b or e or [()])[0]), len(c)
-    e = tuple((Fraction(0),) * d for _ in range(p)) if e is None else e
-    for name, rows, shape in (("A", a, (N, N)), ("B", b, (N, d)), ("C", c, (p, N)), ("D", e, (p, d))):
+    A, B, C = (_rational(name, part) for name, part in zip("ABC", first, strict=True))
+    D = None if D is None else _rational("D", D)
+    N, d, p = len(A), len((B or D or [()])[0]), len(C)
+    D = tuple((Fraction(0),) * d for _ in range(p)) if D is None else D
+    for name, rows, shape in (("A", A, (N, N)), ("B", B, (N, d)), ("C", C, (p, N)), ("D", D, (p, d))):
         if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
             lengths = sorted({len(row) for row in rows})
             raise ValueError(f"{name} must have shape {shape}; got {len(rows)} rows of lengths {lengths}")
-    return a, b, c, e
+    return A, B, C, D
 
 
-def _binary_fractions(system: System) -> list:
-    """The matrices of a system with each float as the fraction that it is."""
-    for name, part in zip("ABCD", system, strict=True):
-        if part is not None:
-            check_values(name, part)
-    exact = np.frompyfunc(Fraction, 1, 1)
-    return [None if part is None else exact(part.detach().cpu().double().numpy()).tolist() for part in system]
+def _binary_fractions(part: torch.Tensor) -> list[list[Fraction]]:
+    """Each float as the fraction that it is."""
+    return [[Fraction(entry) for entry in row] for row in part.detach().double().tolist()]
 
 
 def _rational(name, matrix) -> Rows:
-    if isinstance(matrix, torch.Tensor):
-        if matrix.is_floating_point() or matrix.is_complex() or matrix.ndim != 2:
-            raise TypeError(
-                f"{name} must be an integer matrix; got {matrix.dtype} of shape {tuple(matrix.shape)}"
-            )
     rows = matrix.tolist() if hasattr(matrix, "tolist") else matrix
-    if not isinstance(rows, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in rows):
-        raise TypeError(f"{name} must be a matrix as nested lists; got {type(matrix).__name__}")
     return tuple(tuple(_fraction(name, entry) for entry in row) for row in rows)
 
 
@@ -193,14 +246,55 @@ def _lags(A, B, C, D, count) -> list[list[Fraction]]:
     """vec M_tau (row-major) for tau < count, by the plain recurrence."""
     lags, state = [], B
     for tau in range(count):
-        lag = _product(C, state)
+        lag = _product(C, state) if A else [[Fraction(0)] * len(row) for row in D]
         if tau == 0:
-            # Rows of C B are empty where there are no states.
-            pairs = (zip_longest(row, skip, fillvalue=0) for row, skip in zip(lag, D, strict=True))
-            lag = [[x + y for x, y in row] for row in pairs]
+            lag = [[x + y for x, y in zip(*rows, strict=True)] for rows in zip(lag, D, strict=True)]
         lags.append([entry for row in lag for entry in row])
         state = _product(A, state)
     return lags
+
+
+def _matrices(system):
+    """The four matrices over the rationals, of shapes that empty rows alone do not tell."""
+    a, b, c, d = rational_system(system)
+    size, columns = len(a), len(d[0]) if d else len(b[0]) if b else 0
+    shapes = (size, size), (size, columns), (len(c), size), (len(c), columns)
+    return map(rational_matrix, (a, b, c, d), shapes)
+
+
+def _factors(a):
+    """Irreducible monic factors of the characteristic polynomial with their multiplicities."""
+    return [(factor.monic(), multiplicity) for factor, multiplicity in characteristic(a).factor_list()[1]]
+
+
+def _projected(factor, multiplicity, a, b):
+    """P b for the spectral projector P of the roots of a factor of the characteristic polynomial of a."""
+    power = factor**multiplicity
+    rest = characteristic(a.convert_to(factor.domain)).quo(power)
+    if rest.degree() == 0:
+        return b
+    projector = rest * rest.invert(power)
+    state = b * projector.domain.zero
+    for coefficient in projector.rep.to_list():
+        state = a * state + b * coefficient
+    return state
+
+
+def _residues_of(value, multiplicity, a, b, c):
+    """The residues C N^m P B of one eigenvalue as sympy matrices, as long as N^m P is not zero."""
+    import sympy
+    from sympy.polys.matrices import DomainMatrix
+
+    domain = sympy.QQ if value.is_rational else sympy.QQ.algebraic_field(value)
+    a, b, c = (matrix.convert_to(domain) for matrix in (a, b, c))
+    size = a.shape[0]
+    eye = DomainMatrix.eye(size, domain)
+    factor = sympy.Poly([1, -value], sympy.Symbol("z"), domain=domain)
+    nilpotent = a - eye * domain.from_sympy(value)
+    part = _projected(factor, multiplicity, a, eye)
+    while any(part.to_list_flat()):
+        yield (c * part * b).to_Matrix().applyfunc(sympy.expand)
+        part = nilpotent * part
 
 
 def pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:

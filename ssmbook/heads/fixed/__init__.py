@@ -1,1 +1,0 @@
-"""Real coefficients that do not depend on the input: counts, floors, and heads that attain them."""
