@@ -6,41 +6,28 @@ taken in float64 and come with the spectrum they were taken on.
 """
 
 from ssmbook.numerics import phi1
-from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
-from ssmbook.systems.impulse import impulse_response
+from ssmbook.systems.discretization import zoh
 from ssmbook.systems.initialization import (
     hippo_legs,
     jordan_block,
-    mass_on_spring,
     random_orthogonal,
     random_stable,
     real_modes,
     rotation,
-    s4d_legs,
     s4d_lin,
 )
-from ssmbook.systems.reachability import (
-    controllability_rank,
-    observability_matrix,
-    observability_rank,
-)
+from ssmbook.systems.reachability import controllability_rank, observability_matrix, observability_rank
 from ssmbook.systems.realization import hankel_matrix, ho_kalman, mcmillan_degree
-from ssmbook.systems.response import spectral_radius
 from ssmbook.systems.system import System
 
 __all__ = [
     "System",
-    "bilinear",
     "controllability_rank",
-    "euler",
     "hankel_matrix",
     "hippo_legs",
     "ho_kalman",
-    "impulse_response",
     "jordan_block",
-    "mass_on_spring",
     "mcmillan_degree",
-    "mixed_euler",
     "observability_matrix",
     "observability_rank",
     "phi1",
@@ -48,8 +35,6 @@ __all__ = [
     "random_stable",
     "real_modes",
     "rotation",
-    "s4d_legs",
     "s4d_lin",
-    "spectral_radius",
     "zoh",
 ]

@@ -15,8 +15,7 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     M (..., n, p, d), real or complex -> (..., rows p, cols d), same dtype. By default as square as n lags
     allow: rows = (n + 1) // 2 block rows and cols = n + 1 - rows. M_0 must be C B alone: with a skip, pass
     M[..., 1:, :, :], which is the Hankel matrix of C A^{tau+1} B. Raises TypeError/ValueError for a
-    malformed M or rows + cols > n + 1. Source: `ho1966effective`. Introduced in
-    *structured-dynamics*.
+    malformed M or rows + cols > n + 1. Source: `ho1966effective`.
 
     >>> hankel_matrix(torch.arange(3.0).reshape(3, 1, 1)).tolist()
     [[0.0, 1.0], [1.0, 2.0]]
@@ -42,8 +41,7 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
     this window, float64, descending. ``rtol`` is relative to the largest, by default as for every rank
     (1e-10 in float64). The window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink
     below rounding, and lags that are nothing but rounding pass for a system: look at the spectrum. Raises
-    TypeError/ValueError for a malformed or non-finite M. Source: `ho1966effective`. Introduced in
-    *structured-dynamics*.
+    TypeError/ValueError for a malformed or non-finite M. Source: `ho1966effective`.
 
     >>> int(mcmillan_degree(0.5 ** torch.arange(8.0).reshape(8, 1, 1)))
     1
@@ -62,7 +60,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     :func:`mcmillan_degree`); smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow
     like sigma_1/sigma_N. All lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M
     and for an order beyond the numerical rank. Source: `ho1966effective`, `kung1978new`.
-    Introduced in *structured-dynamics*.
+
 
     >>> M = 0.5 ** torch.arange(8.0, dtype=torch.float64).reshape(8, 1, 1)
     >>> found = ho_kalman(M)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_choice, check_integer, check_matrices
-from ssmbook.numerics import plain, tolerance
+from ssmbook._checks import check_choice, check_integer, check_matrices, check_tensors
+from ssmbook.numerics import in_single, plain, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.kernels import lags
-from ssmbook.systems import foreign, response
-from ssmbook.systems.discretization import bilinear, euler, mixed_euler, zoh
+from ssmbook.systems import discretization
 from ssmbook.systems.reachability import balance, minimal_states
 
 if TYPE_CHECKING:
     from scipy.signal import StateSpace
 
-_DISCRETIZATIONS = {"zoh": zoh, "bilinear": bilinear, "euler": euler, "mixed": mixed_euler}
+# C A^-1 loses cond(A) rounding units. Past half the digits `System.from_scipy` adds d states instead.
+_LARGEST_CONDITION = 1e8
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class System:
     """A linear time-invariant system with N states, d inputs and p outputs; checked once, then trusted.
 
@@ -33,34 +36,27 @@ class System:
     = system`` takes it apart, ``system.replace(C=...)`` makes another.
 
     Raises ``TypeError`` for what is no tensor and for mixed dtypes, ``ValueError`` for shapes, devices and
-    non-finite entries. Source: `kailath1980linear`. Introduced in *structured-dynamics*.
+    non-finite entries. Source: `kailath1980linear`.
 
     >>> A = torch.tensor([[0.5, 0.0], [0.0, -0.5]])
     >>> System(A, B=torch.ones(2, 1), C=torch.ones(1, 2))
     System(N=2, d=1, p=1, float32)
     """
 
-    __slots__ = ("A", "B", "C", "D")
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor | None = None
 
-    def __init__(self, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None):
-        check_matrices(A=A, B=B, C=C, D=D)
-        self._hold(A, B, C, D)
-
-    def _hold(self, A, B, C, D) -> None:
-        for name, tensor in zip("ABCD", (A, B, C, D), strict=True):
-            object.__setattr__(self, name, tensor)
+    def __post_init__(self):
+        check_matrices(A=self.A, B=self.B, C=self.C, D=self.D)
 
     @classmethod
-    def _trusted(cls, A, B, C, D) -> System:
+    def _trusted(cls, *parts: Tensor | None) -> System:
         """A system made of the parts of a checked one: nothing is checked again."""
         system = object.__new__(cls)
-        system._hold(A, B, C, D)
+        system.__dict__.update(zip("ABCD", parts, strict=True))
         return system
-
-    def __setattr__(self, name, *value):
-        raise AttributeError(f"a System cannot be changed; make another with system.replace({name}=...)")
-
-    __delattr__ = __setattr__
 
     def __iter__(self):
         return iter((self.A, self.B, self.C, self.D))
@@ -70,9 +66,6 @@ class System:
         skip = "" if self.D is None else ", with skip"
         dtype = str(self.dtype).removeprefix("torch.")
         return f"System(N={self.N}, d={self.d}, p={self.p}{batch}, {dtype}{skip})"
-
-    def __reduce__(self):
-        return System, tuple(self)
 
     @property
     def N(self) -> int:
@@ -106,10 +99,7 @@ class System:
 
     def replace(self, **matrices: Tensor | None) -> System:
         """The system with some of A, B, C, D exchanged, checked anew (``D=None`` drops the skip)."""
-        unknown = set(matrices) - set("ABCD")
-        if unknown:
-            raise TypeError(f"replace takes A, B, C and D; got {', '.join(sorted(unknown))}")
-        return System(**{**dict(zip("ABCD", self, strict=True)), **matrices})
+        return replace(self, **matrices)
 
     def to(self, *args: Any, **kwargs: Any) -> System:
         """The system in another dtype or on another device, as ``Tensor.to`` takes them."""
@@ -126,11 +116,8 @@ class System:
     def lags(self, n: int) -> Tensor:
         """The lag operators M_tau = C A^tau B for tau = 0 ... n-1, the skip D in M_0 too: (..., n, p, d).
 
-        In the system's dtype, differentiable. Two-level powers, A^(iL+j) = A^(iL) A^j with L near sqrt(n);
-        where powers of A grow before they decay and would be less exact, the plain recurrence; a
-        ``TransientPeakWarning`` where that is off as well. An unstable A is allowed as long as its lags stay
-        finite. Raises ``ValueError`` for n < 0 and for lags that overflow the dtype, the first of which is
-        named, ``TypeError`` for an n that is no ``int``. Introduced in *structured-dynamics*.
+        In the system's dtype, differentiable. An unstable A is allowed as long as its lags stay finite.
+        Raises ``ValueError`` for n < 0 and for lags that overflow the dtype (it names the first).
 
         >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
         >>> system.lags(3).flatten()
@@ -154,14 +141,21 @@ class System:
         """The frequency response D + sum over tau of M_tau e^(-i w tau), at each angle w: (..., m, p, d).
 
         angles (m,), real, in radians per token; a complex result, C (I - e^(-iw) A)^(-1) B + D. Raises
-        ``ValueError`` for shapes and where e^(iw) is an eigenvalue of A. Introduced in
-        *structured-dynamics*.
+        ``ValueError`` for shapes and where e^(iw) is an eigenvalue of A.
 
         >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
         >>> system.response(torch.tensor([0.0, torch.pi])).abs().flatten()  # a constant, and what flickers
         tensor([2.0000, 0.6667])
         """
-        return response.frequency_response(*self, angles)
+        check_tensors(angles=(angles, "m"), finite=True)
+        dtype = torch.promote_types(self.dtype, torch.complex64)
+        rotation = torch.exp(-1j * angles.to(self.device, dtype.to_real()))[:, None, None].to(dtype)
+        A, B, C = (part.to(dtype).unsqueeze(-3) for part in (self.A, self.B, self.C))
+        inside = torch.eye(self.N, dtype=dtype, device=self.device) - rotation * A
+        states, info = torch.linalg.solve_ex(inside, B.expand(*inside.shape[:-1], self.d))
+        if bool((info != 0).any()):
+            raise ValueError("angles must avoid the eigenvalues of A on the unit circle; got one of them")
+        return C @ states if self.D is None else C @ states + self.D.to(dtype).unsqueeze(-3)
 
     def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps of length ``step``; C and D stay as they are.
@@ -169,14 +163,14 @@ class System:
         method: "zoh" exact for an input held constant over the step; "bilinear", "euler"; "mixed", the exact
         A with the Euler B, as Mamba's code has it. ``step`` a number or a tensor of the batch shape, at least
         0. (scipy's bilinear form changes C and D too, because its output reads the state before the token.)
-        Raises ``ValueError`` for an unknown method and for steps that overflow. Introduced in
-        *structured-dynamics*.
+        Raises ``ValueError`` for an unknown method and for steps that overflow.
 
         >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1))  # h' = -h + x
         >>> decay.discretize(1.0).lags(3).flatten()  # held inputs: e^(-tau) (1 - 1/e)
         tensor([0.6321, 0.2325, 0.0855])
         """
-        A, B = _DISCRETIZATIONS[check_choice("method", method, _DISCRETIZATIONS)](self.A, self.B, step)
+        check_choice("method", method, discretization.METHODS)
+        A, B = discretization.step(self.A, self.B, step, method)
         batch = A.shape[:-2]
         C, D = (None if part is None else part.expand(*batch, *part.shape[-2:]) for part in (self.C, self.D))
         return System._trusted(A, B, C, D)
@@ -186,7 +180,7 @@ class System:
 
         One system; in its dtype, worked in float64, in units in which the states compare. ``rtol``: what
         counts as zero there, by default as for every head count. A zero system comes back with N = 0. Raises
-        ``ValueError`` for a batch. Source: `kailath1980linear`. Introduced in *structured-dynamics*.
+        ``ValueError`` for a batch. Source: `kailath1980linear`.
 
         >>> twice = System(0.5 * torch.eye(2), torch.ones(2, 1), torch.ones(1, 2))  # one state, kept twice
         >>> twice.minimal()
@@ -199,9 +193,11 @@ class System:
         A, B, C, _ = minimal_states(A, B, C, rtol)
         return System._trusted(*(part.to(self.dtype) for part in (A * step, B * columns, C * rows)), self.D)
 
+    @in_single
     def spectral_radius(self) -> Tensor:
         """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""
-        return response.spectral_radius(self.A)
+        poles = torch.linalg.eigvals(self.A).abs()
+        return poles.amax(-1) if self.N else poles.sum(-1)
 
     def is_stable(self) -> bool | Tensor:
         """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one a system."""
@@ -209,28 +205,42 @@ class System:
 
     @classmethod
     def from_scipy(
-        cls, system: Any, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+        cls,
+        system: Any,
+        *,
+        step: float | None = None,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
     ) -> System:
         """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
 
-        ``system``: a ``StateSpace`` (of scipy also what has ``to_ss``), continuous or discrete; a tuple of
-        four is continuous, as in scipy. A continuous system keeps its matrices. A discrete one reads its
-        state *before* the token there, y_k = C x_k + D u_k with x_(k+1) = A x_k + B u_k: its lags are M_0 =
-        D and M_tau = C A^(tau-1) B, one step later than here. Where A is safely invertible the result is
-        (A, B, C A^-1, D - C A^-1 B); else the state carries the last input too, N + d states, and no
-        inverse is taken. The lags are the same either way.
+        A discrete system reads its state *before* the token there, so its lags are M_0 = D and M_tau = C
+        A^(tau-1) B. They stay the same: the result is (A, B, C A^-1, D - C A^-1 B) where A is safely
+        invertible; else the state carries the last input too, N + d states. A continuous system (a tuple of
+        four is one, as in scipy) needs a ``step`` and is discretized by a zero-order hold.
 
-        Raises ``TypeError`` for what has no A, B, C, D; else as `System`. Introduced in
-        *structured-dynamics*.
+        Raises ``TypeError`` for what has no A, B, C, D, ``ValueError`` for a continuous system without a
+        step; else as the constructor.
 
         >>> System.from_scipy((0.5, 1.0, 0.5, 0.0, True))  # y_k = x_k / 2 with x_(k+1) = x_k / 2 + u_k
         System(N=1, d=1, p=1, float64, with skip)
         """
-        parts = (
-            None if part is None else torch.as_tensor(part, dtype=dtype, device=device)
-            for part in foreign.read(system)
-        )
-        return cls(*parts)
+        if isinstance(system, (tuple, list)):
+            *matrices, dt = system if len(system) == 5 else (*system, None)
+        else:
+            system = system.to_ss() if hasattr(system, "to_ss") else system
+            matrices, dt = [getattr(system, name, None) for name in "ABCD"], getattr(system, "dt", None)
+        if len(matrices) != 4 or any(matrix is None for matrix in matrices):
+            raise TypeError("system must be a StateSpace or a tuple (A, B, C, D[, dt])")
+        A, B, C, D = (np.atleast_2d(np.asarray(matrix, dtype=float)) for matrix in matrices)
+        continuous = dt is None or dt == 0  # None in scipy, 0 in python-control; True is an unnamed step
+        if continuous and step is None:
+            raise ValueError("a continuous system needs a step: from_scipy(system, step=0.1)")
+        if not continuous:
+            A, B, C, D = _read_after_the_token(A, B, C, D)
+        parts = A, B, C, D if D.any() else None
+        found = cls(*(p if p is None else torch.as_tensor(p, dtype=dtype, device=device) for p in parts))
+        return found.discretize(step) if continuous else found
 
     from_control = from_scipy
 
@@ -252,6 +262,17 @@ class System:
         """The transposed system (A^T, C^T, B^T, D^T): inputs and outputs change places."""
         A, B, C, D = self
         return System._trusted(A.mT, C.mT, B.mT, None if D is None else D.mT)
+
+
+def _read_after_the_token(A, B, C, D):
+    """The matrices of a system with the same lags whose output reads the state after its token."""
+    N, d = B.shape
+    if N == 0 or np.linalg.cond(A) < _LARGEST_CONDITION:
+        early = np.linalg.solve(A.T, C.T).T
+        return A, B, early, D - early @ B
+    A = np.block([[A, B], [np.zeros((d, N + d))]])
+    B = np.vstack([np.zeros((N, d)), np.eye(d)])
+    return A, B, np.hstack([C, np.zeros((C.shape[0], d))]), D
 
 
 def with_skip(M: Tensor, D: Tensor | None) -> Tensor:

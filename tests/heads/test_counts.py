@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from helpers import EYE, F64, floats, random_system, rotation
+from helpers import EYE, F64, floats, randn, random_system, rotation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,6 +155,29 @@ def test_the_count_of_a_sum_is_at_most_the_sum_of_the_counts(one, two, n):
     both = floats(torch.block_diag(A, a), torch.cat([B, b]), torch.cat([C, c], 1))
     total = evidence(System(*both), n).rank
     assert total <= exact_head_count((A, B, C), n).value + exact_head_count((a, b, c), n).value
+
+
+@pytest.mark.guards("thm-head-count")
+@pytest.mark.parametrize("hidden", ["by the rate of decay", "by fast modes"])
+def test_modes_that_the_lags_hide_are_counted(hidden):
+    A, B, C, D = random_system(12, 4, 4, 0.9, 3)
+    A = (
+        1e-200 * A
+        if hidden == "by the rate of decay"
+        else torch.diag(torch.linspace(0.05, 0.6, 12, dtype=F64))
+    )
+    assert head_count(System(A, B, C), 10_000) == 12 and head_count(System(A, B, C, D), 10_000) == 13
+    assert head_count(System(A, B, C).lags(64)).value < 12
+
+
+@pytest.mark.guards("prop-what-k-is")
+def test_poles_that_no_input_drives_decide_nothing():
+    """A B = 0: behind the skip no lag follows, and two poles 1e-9 apart are no close call."""
+    Q = torch.linalg.qr(torch.cat([torch.ones(4, 1, dtype=F64), randn(4, 3)], 1)).Q
+    A = Q @ torch.diag(torch.tensor([0, 0.5, 0.5 + 1e-9, 0.9], dtype=F64)) @ Q.mT
+    ones = torch.ones(4, 1, dtype=F64)
+    report = evidence(System(A, ones, torch.eye(4, dtype=F64), ones), 9)
+    assert (report.rank, report.near_tie) == (1, False)
 
 
 @pytest.mark.guards("prop-what-k-is")

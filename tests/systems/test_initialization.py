@@ -1,7 +1,6 @@
 """The starting systems have the spectra, shapes and laws they are named for."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import torch
 from helpers import gen
 
 from ssmbook import systems
+from ssmbook.chapters.structured_dynamics.examples import mass_on_spring, s4d_legs
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -42,7 +42,7 @@ def test_hippo_is_normal_plus_rank_one(N):
 
 @pytest.mark.parametrize("N", [2, 6, 32])
 def test_s4d_legs_is_the_spectrum_of_the_normal_part(N):
-    lam, B = systems.s4d_legs(N, dtype=F64)
+    lam, B = s4d_legs(N)
     A, B_full = systems.hippo_legs(N, dtype=F64)
     S = A + B_full @ B_full.mT / 2
     want = torch.linalg.eigvals(S).imag.sort().values
@@ -72,9 +72,10 @@ def test_s4d_lin_and_its_real_form():
     ("N", "d", "p", "rho"), [(1, 1, 1, 0.5), (5, 1, 1, 0.9), (8, 3, 2, 1.0), (32, 2, 4, 0.99)]
 )
 def test_random_stable_has_its_radius_and_is_minimal(N, d, p, rho):
-    A, B, C, _ = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=F64)
+    system = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=F64)
+    A, B, C, _ = system
     assert (A.shape, B.shape, C.shape) == ((N, N), (N, d), (p, N))
-    assert float(systems.spectral_radius(A)) == pytest.approx(rho, rel=1e-10)
+    assert float(system.spectral_radius()) == pytest.approx(rho, rel=1e-10)
     assert int(systems.controllability_rank(A, B)) == N and int(systems.observability_rank(A, C)) == N
     again = systems.random_stable(N, d, p, rho=rho, generator=gen(N), dtype=torch.float32)
     assert again.dtype == torch.float32 and torch.equal(again.A, A.float())
@@ -103,43 +104,24 @@ def test_jordan_blocks_and_the_spring():
     J = systems.jordan_block(3, 0.5, dtype=F64)
     assert torch.equal(J, torch.tensor([[0.5, 1, 0], [0, 0.5, 1], [0, 0, 0.5]], dtype=F64))
     assert systems.jordan_block(2, 0.5j, dtype=F64).dtype == C128
-    for lam, dtype, wanted in [
-        (2, None, torch.get_default_dtype()),
-        (np.float64(0.5), F64, F64),
-        (Fraction(1, 2), F64, F64),
-        (0.5j, None, torch.get_default_dtype().to_complex()),
-        (0.5, C128, C128),
-    ]:
-        assert systems.jordan_block(2, lam, dtype=dtype).dtype == wanted
-    spring = systems.mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
+    assert systems.jordan_block(2, 2).dtype == torch.get_default_dtype()
+    spring = mass_on_spring(2.0, 0.0, 8.0, dtype=F64)
     # undamped at frequency 2; a unit force for 0.1: q(t) = (cos 2t - cos 2(t + 0.1))/(m w^2)
-    M = systems.impulse_response(spring.discretize(0.1), 20)[:, 0, 0]
     t = 0.1 * torch.arange(20, dtype=F64)
     want = (torch.cos(2 * t) - torch.cos(2 * (t + 0.1))) / 8
-    assert torch.allclose(M, want, atol=1e-14)
-    assert systems.mass_on_spring(2.0, 3.0, 8.0).A.tolist() == [[0.0, 1.0], [-4.0, -1.5]]
+    assert torch.allclose(spring.discretize(0.1).lags(20)[:, 0, 0], want, atol=1e-14)
 
 
-def test_bad_sizes_and_radii_are_refused_by_name():
-    for call, words in [
-        (lambda: systems.hippo_legs(0), "N must be at least 1"),
-        (lambda: systems.s4d_lin(5), "N must be even"),
-        (lambda: systems.s4d_legs(3), "N must be even"),
-        (lambda: systems.random_stable(3, 0, 1, rho=0.5), "d must be at least 1"),
-        (lambda: systems.random_stable(3, 1, 1, rho=1.5), "rho must lie"),
-        (lambda: systems.random_stable(3, 1, 1, rho=0.0), "rho must"),
-        (lambda: systems.random_orthogonal(2, rho=-1.0), "rho must"),
-        (lambda: systems.rotation(math.nan), "theta must"),
-        (lambda: systems.jordan_block(2, math.inf), "lam must"),
-        (lambda: systems.mass_on_spring(0.0, 1.0, 1.0), "mass must"),
-    ]:
-        with pytest.raises(ValueError, match=words):
+def test_bad_sizes_and_radii_are_refused():
+    for call in (
+        lambda: systems.hippo_legs(0),
+        lambda: systems.s4d_lin(5),
+        lambda: systems.random_stable(3, 0, 1, rho=0.5),
+        lambda: systems.random_stable(3, 1, 1, rho=1.5),
+        lambda: systems.random_orthogonal(3, rho=-1.0),
+        lambda: systems.jordan_block(2, math.inf),
+    ):
+        with pytest.raises(ValueError):
             call()
-    for call, words in [
-        (lambda: systems.hippo_legs(2.0), "N must"),
-        (lambda: systems.real_modes(torch.ones(2)), "lam must be complex"),
-        (lambda: systems.rotation(torch.tensor(1.0), dtype=F64), "dtype and device"),
-        (lambda: systems.mass_on_spring("1", 0.0, 1.0), "mass must be finite and positive; got str"),
-    ]:
-        with pytest.raises(TypeError, match=words):
-            call()
+    with pytest.raises(TypeError):
+        systems.real_modes(torch.ones(2))

