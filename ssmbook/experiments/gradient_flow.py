@@ -20,12 +20,11 @@ from ssmbook._checks import (
 from ssmbook.maps import RNN, Attention, SelectiveSSM
 from ssmbook.maps.activations import secant_slope
 from ssmbook.scans import lti_scan
-from ssmbook.systems.system import System, check_system, system_first
+from ssmbook.systems.system import System, check_system
 
 QUESTION, ANSWER = 0, 1  # the two coordinates of a token that queries and keys read
 
 
-@system_first
 def linear_recurrence(system: System) -> Callable:
     """The map y_i = C h_i, h_i = A h_{i-1} + B x_i, step by step, of tokens (n, d).
 

@@ -9,7 +9,7 @@ import torch
 
 from ssmbook._checks import as_count, as_real, check_integer, check_tensors
 from ssmbook.numerics import in_single, tolerance
-from ssmbook.systems.system import System, check_system, system_first
+from ssmbook.systems.system import System, check_system
 
 
 def _square(A: torch.Tensor) -> int:
@@ -19,7 +19,6 @@ def _square(A: torch.Tensor) -> int:
     return size
 
 
-@system_first
 @in_single
 def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tensor:
     """||C A^tau B||_2 <= ||C|| ||B|| kappa(P) rho^tau for A = P Lambda P^{-1}, columns of P of norm 1.
@@ -64,7 +63,6 @@ class DecayWindow(NamedTuple):
     rho: float
 
 
-@system_first
 def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
     """The nu lags in a row that hold one of size floor rho^s, s its lag: rho is the rate, and no less.
 

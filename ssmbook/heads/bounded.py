@@ -12,12 +12,11 @@ from ssmbook.heads._coordinates import frames
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.pairwise import PairwiseHeads, pairwise_head_count
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 _DIRECTIONS = 4096
 
 
-@system_first
 def bounded_heads(
     system: System | torch.Tensor, n: int | None = None, *, algebra: int | None = None
 ) -> PairwiseHeads:
@@ -70,7 +69,6 @@ def bounded_head_count(p: int, d: int) -> Count:
     return Count(low, _size(p, d, _best_algebra(p, d))[0], "nonsingular bilinear maps")
 
 
-@system_first
 def every_input_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> Count:

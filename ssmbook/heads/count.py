@@ -13,7 +13,7 @@ from ssmbook.heads.pairwise import pairwise_head_count
 from ssmbook.heads.rank_limited import rank_limited_head_count
 from ssmbook.heads.softmax.count import softmax_head_count
 from ssmbook.heads.softmax.sinkless import sinkless_head_count
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 CLASSES = {
     "fixed": fixed_head_count,
@@ -24,7 +24,6 @@ CLASSES = {
 }
 
 
-@system_first
 def head_count(
     system: System | torch.Tensor | Exact,
     n: int | None = None,

@@ -14,7 +14,7 @@ import torch
 
 from ssmbook._checks import check_integer, check_values
 from ssmbook._count import Count
-from ssmbook.systems.system import System, check_system, system_first
+from ssmbook.systems.system import System, check_system
 
 Rows = tuple[tuple[Fraction, ...], ...]
 Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices too
@@ -89,7 +89,6 @@ class ExactCertificate:
         return "\n".join(lines)
 
 
-@system_first
 def exact_head_count(system: Exact, n: int) -> Count:
     """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
 
@@ -120,7 +119,6 @@ def exact_head_count(system: Exact, n: int) -> Count:
     return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
 
 
-@system_first
 def exact_minimal_degree(system: Exact) -> int:
     """Return nu over the rationals, the order of the shortest scalar recurrence of the lags C A^tau B.
 
@@ -137,7 +135,6 @@ def exact_minimal_degree(system: Exact) -> int:
     return len(pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
 
 
-@system_first
 def exact_modal_residues(system: Exact) -> dict:
     """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
 
@@ -170,7 +167,6 @@ def exact_modal_residues(system: Exact) -> dict:
     return residues
 
 
-@system_first
 def exact_modal_head_count(system: Exact) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
 

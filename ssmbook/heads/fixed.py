@@ -24,7 +24,7 @@ from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.ranks import leading_row_directions
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.systems.reachability import balance, minimal_states
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 # Beyond this condition number of the eigenvectors the modal route loses more digits than the Krylov route.
 EIGENVECTOR_LIMIT = 1e6
@@ -74,7 +74,6 @@ class SpectrumReport(RankReport):
         )
 
 
-@system_first
 def head_count(system: System | Tensor, n: int | None = None, rtol: float | None = None) -> Count:
     """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal it.
 
@@ -250,7 +249,6 @@ def _orthonormal_powers(step, start, count, rtol) -> tuple[Tensor, list[float]]:
     return basis, growth
 
 
-@system_first
 def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     """Return the bound on k that needs no lag operator: min(n, nu, p d, rank B rank C), one more with a skip.
 
@@ -272,7 +270,6 @@ def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     return min(n, system.p * system.d, min(degree, ranks[0] * ranks[1]) + int(skip))
 
 
-@system_first
 def head_floor(
     system: System | torch.Tensor,
     n: int | None = None,
@@ -300,7 +297,6 @@ def head_floor(
     return LagOperator(lags_of(system, n)).floor(**inputs)
 
 
-@system_first
 def epsilon_head_count(
     system: System | torch.Tensor,
     n: int | None = None,
@@ -328,7 +324,6 @@ def epsilon_head_count(
     return Count(k, k, f"floor at most {eps:.3g}", floor)
 
 
-@system_first
 def heads_from_ssm(
     system: System, n: int, H: int | None = None, rtol: float | None = None
 ) -> FactorizedOperator:

@@ -14,12 +14,11 @@ from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._target import lag_span, lags_of
 from ssmbook.heads.exact import rational_matrix
 from ssmbook.numerics import numerical_rank, toeplitz
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 _DRAWS = 5
 
 
-@system_first
 def pairwise_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None, exact: bool = False
 ) -> Count:
@@ -106,7 +105,6 @@ class PairwiseHeads:
         return torch.einsum("ijpd,...jd->...ip", W, x)
 
 
-@system_first
 def pairwise_heads(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> PairwiseHeads:

@@ -12,7 +12,7 @@ from ssmbook.maps.base import RecurrentMap, zero_state
 from ssmbook.numerics import single
 from ssmbook.operators import LagOperator
 from ssmbook.scans import lti_scan
-from ssmbook.systems.system import System, check_system, system_first
+from ssmbook.systems.system import System, check_system
 
 
 class LTISSM(RecurrentMap):
@@ -30,7 +30,6 @@ class LTISSM(RecurrentMap):
     2
     """
 
-    @system_first
     def __init__(self, system: System):
         check_system(system, batched=False, complex_ok=False)
         super().__init__(system.d, system.p)

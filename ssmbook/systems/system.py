@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import wraps
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,19 +293,3 @@ def check_system(system, *, batched: bool = True, complex_ok: bool = True) -> Sy
     if not complex_ok and system.dtype.is_complex:
         raise TypeError(f"system must be real: heads have real coefficients; got {system.dtype}")
     return system
-
-
-def system_first(function):
-    """Let a function with a parameter ``system`` say what it wants when it is called f(A, B, C, n).
-
-    Python would count arguments, or miss a number where a matrix stands.
-    """
-    place = list(signature(function).parameters).index("system")
-
-    @wraps(function)
-    def checked(*args, **kwargs):
-        if len(args) > place + 1 and isinstance(args[place + 1], Tensor):
-            check_system(args[place])
-        return function(*args, **kwargs)
-
-    return checked

@@ -13,7 +13,7 @@ from ssmbook.heads._target import check_real
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, shaped, trust
 from ssmbook.heads.softmax.rows import lag_rows
 from ssmbook.operators import FactorizedOperator
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 _FAITHFUL = 1e-10
 
@@ -56,7 +56,6 @@ class SoftmaxHeads:
         return FactorizedOperator(self.coefficients(), self.V)
 
 
-@system_first
 def softmax_heads_from_ssm(
     system: System, n: int, *, H: int | None = None, rtol: float | None = None
 ) -> SoftmaxHeads:

@@ -12,10 +12,9 @@ from ssmbook.heads.fixed import head_count
 from ssmbook.heads.softmax.certify import SoftmaxCertificate, certify, counted, shaped, trust
 from ssmbook.heads.softmax.eigenvalues import verdict_of_poles
 from ssmbook.heads.softmax.rows import lag_rows
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 
-@system_first
 def softmax_head_count(
     system: System | torch.Tensor,
     n: int | None = None,

@@ -16,7 +16,7 @@ from ssmbook.heads._target import check_real
 from ssmbook.heads.fixed import spectrum_report
 from ssmbook.heads.softmax.certify import certify
 from ssmbook.systems.reachability import balance
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 # Poles this close, relative to the spectral radius, are taken for one.
 _NEARBY = 1e-7
@@ -48,7 +48,6 @@ class EigenvalueTest:
     n0_high: int | None = None
 
 
-@system_first
 def eigenvalue_test(system: System, rtol: float = _NEARBY) -> EigenvalueTest:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which n.
 

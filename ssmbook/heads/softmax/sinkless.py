@@ -21,7 +21,7 @@ from ssmbook.heads.softmax.construct import (
     slice_simplex,
 )
 from ssmbook.numerics import toeplitz
-from ssmbook.systems.system import System, system_first
+from ssmbook.systems.system import System
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ class SinklessPlateau:
         return toeplitz(M, dim=-3) + visible * self.corrections[:, None]
 
 
-@system_first
 def sinkless_head_count(
     system: System | torch.Tensor,
     n: int | None = None,
@@ -102,7 +101,6 @@ def sinkless_head_count(
     return replace(count, evidence=SinklessReach(spread, count.evidence))
 
 
-@system_first
 def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> SinklessPlateau:
     """Return the best error any number of fixed sinkless softmax heads can reach on it: k + 1 attain it.
 
@@ -133,7 +131,6 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
     return SinklessPlateau(error, relative, mean.to(M.dtype), corrections.to(M.dtype))
 
 
-@system_first
 def sinkless_heads(
     system: System | torch.Tensor, n: int | None = None, *, H: int | None = None, rtol: float | None = None
 ) -> SoftmaxHeads:
