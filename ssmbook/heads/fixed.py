@@ -266,7 +266,7 @@ def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     skip = D is not None and bool(D.any())
     B = _driving_later_lags(A, B, rtol) if skip else B
     ranks = [int(torch.linalg.matrix_rank(part, rtol=rtol)) for part in (B, C)]
-    degree = _rows_without_skip(A, B, C, system.N, rtol, system.dtype).degree
+    degree = _rows_without_skip(A, B, C, n, rtol, system.dtype).degree
     return min(n, system.p * system.d, min(degree, ranks[0] * ranks[1]) + int(skip))
 
 

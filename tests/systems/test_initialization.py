@@ -32,7 +32,7 @@ def test_hippo_legs_projects_onto_legendre_polynomials():
     assert float((slope - (A @ coefficients(t) + B[:, 0] * f_now) / t).abs().max()) < 1e-8
 
 
-@pytest.mark.parametrize("N", [1, 2, 5, 32])
+@pytest.mark.parametrize("N", [1, 32])
 def test_hippo_is_normal_plus_rank_one(N):
     A, B = systems.hippo_legs(N, dtype=F64)
     S = A + B @ B.mT / 2
@@ -40,7 +40,7 @@ def test_hippo_is_normal_plus_rank_one(N):
     assert torch.allclose(S + S.mT, -torch.eye(N, dtype=F64), atol=1e-12)
 
 
-@pytest.mark.parametrize("N", [2, 6, 32])
+@pytest.mark.parametrize("N", [2, 32])
 def test_s4d_legs_is_the_spectrum_of_the_normal_part(N):
     lam, B = s4d_legs(N)
     A, B_full = systems.hippo_legs(N, dtype=F64)

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 import scipy.signal
 import torch
-from helpers import F64, gen
+from helpers import F64, gen, randn
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -29,30 +29,12 @@ def planted(reached_and_seen, only_reached, only_seen, hidden, d, p, seed, rho=0
     for r, c in [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 2), (3, 2)]:
         A[part[r], part[c]] = 0
     A = rho * A / torch.linalg.eigvals(A).abs().max()
-    B, C = (
-        torch.randn(N, d, generator=gen(seed + 1), dtype=F64),
-        torch.randn(p, N, generator=gen(seed + 2), dtype=F64),
-    )
+    B, C = randn(N, d, seed=seed + 1), randn(p, N, seed=seed + 2)
     B[part[2]], B[part[3]] = 0, 0
     C[:, part[0]], C[:, part[2]] = 0, 0
     T = systems.random_orthogonal(N, generator=gen(seed + 3), dtype=F64)
     T = T @ torch.diag(torch.logspace(-1, 1, N, dtype=F64))
     return System(T @ A @ torch.linalg.inv(T), T @ B, C @ torch.linalg.inv(T))
-
-
-@pytest.mark.parametrize(("N", "d", "p"), [(1, 1, 1), (4, 3, 2), (9, 2, 5)])
-def test_impulse_response_is_scipys_with_its_own_output_convention(N, d, p):
-    A, B, C, _ = stable(N, d, p, seed=N)
-    D = torch.randn(p, d, generator=gen(1), dtype=F64)
-    M = System(A, B, C, D).lags(15)
-    foreign = (A.numpy(), B.numpy(), (C @ A).numpy(), (C @ B + D).numpy(), 1.0)
-    _, responses = scipy.signal.dimpulse(foreign, n=15)
-    want = torch.from_numpy(np.stack(responses, axis=-1))
-    assert torch.allclose(M, want, atol=1e-13)
-    x = torch.randn(15, d, generator=gen(2), dtype=F64)
-    y = scipy.signal.dlsim(foreign, x.numpy())[1]
-    ours = torch.stack([sum(M[i - j] @ x[j] for j in range(i + 1)) for i in range(15)])
-    assert torch.allclose(ours, torch.from_numpy(y), atol=1e-12)
 
 
 def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
@@ -67,11 +49,7 @@ def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
     factored = systems.observability_matrix(A, C) @ systems.observability_matrix(A.mT, B.mT).mT
     assert torch.allclose(small, factored, atol=1e-13)
     assert systems.observability_matrix(A[None, :0, :0], C[None, :, :0]).shape == (1, 0, 0)
-    assert systems.hankel_matrix(M, cols=2).shape == (8 * 3, 4) and systems.hankel_matrix(M, 3).shape == (
-        9,
-        14,
-    )
-    assert systems.hankel_matrix(M[:0]).shape == (0, 0)
+    assert systems.hankel_matrix(M, cols=2).shape == (24, 4) and systems.hankel_matrix(M[:0]).numel() == 0
     scalar = systems.hankel_matrix(torch.arange(5.0, dtype=F64)[:, None, None])
     assert np.array_equal(scalar.numpy(), scipy.linalg.hankel([0.0, 1, 2], [2.0, 3, 4]))
     batch = systems.hankel_matrix(torch.stack([M, 2 * M]))
@@ -96,19 +74,6 @@ def test_ho_kalman_reproduces_lags_and_poles(N, d, p, seed):
     assert float((again[:40] - M).abs().max() / M.abs().max()) < 1e-8
 
 
-@pytest.mark.parametrize(("N", "d", "p"), [(6, 2, 3), (12, 4, 4)])
-def test_ho_kalman_on_well_spread_systems_reaches_ten_digits(N, d, p):
-    A = torch.block_diag(
-        *[systems.rotation(0.4 + 0.9 * k, rho=0.97 - 0.02 * k, dtype=F64) for k in range(N // 2)]
-    )
-    B, C = (torch.randn(s, generator=gen(N), dtype=F64) for s in ((N, d), (p, N)))
-    M = System(A, B, C).lags(60)
-    found = systems.ho_kalman(M)
-    assert float((found.lags(60) - M).abs().max() / M.abs().max()) < 1e-10
-    distance = (torch.linalg.eigvals(found.A)[:, None] - torch.linalg.eigvals(A)).abs()
-    assert found.N == N and float(distance.min(0).values.max()) < 1e-9
-
-
 def test_ho_kalman_is_balanced_over_its_window_and_truncates():
     M = stable(5, 2, 2, seed=3).lags(30)
     A, B, C, _ = systems.ho_kalman(M)
@@ -117,17 +82,13 @@ def test_ho_kalman_is_balanced_over_its_window_and_truncates():
     reach = sum(P @ B @ B.mT @ P.mT for P in powers)
     see = sum(P.mT @ C.mT @ C @ P for P in powers)
     sigma = torch.linalg.svdvals(systems.hankel_matrix(M, 15, 15))[:N]
-    assert torch.allclose(reach, torch.diag(sigma), atol=1e-8) and torch.allclose(
-        see, torch.diag(sigma), atol=1e-8
-    )
+    assert all(torch.allclose(gramian, torch.diag(sigma), atol=1e-8) for gramian in (reach, see))
     errors = []
     for order in range(N + 1):
         small = systems.ho_kalman(M, order)
         assert small.N == order
         errors.append(float((small.lags(30) - M).norm()))
     assert errors[-1] < 1e-9 and errors[0] == pytest.approx(float(M.norm()))
-    with pytest.raises(ValueError, match="order must be at most the rank"):
-        systems.ho_kalman(M, N + 1)
 
 
 def test_ho_kalman_of_an_odd_number_of_lags_uses_them_all():
@@ -178,12 +139,6 @@ def test_planted_kalman_decompositions_are_found(sizes, seed):
         assert int(systems.mcmillan_degree(M, rtol=1e-9)) == both
 
 
-def test_a_complex_system_without_states_has_a_real_spectrum():
-    nothing = torch.zeros(0, 0, dtype=torch.complex64)
-    report = systems.controllability_rank(nothing, torch.zeros(0, 2, dtype=torch.complex64))
-    assert report.rank == 0 and not report.spectrum.is_complex() and report.spectrum.shape == (0,)
-
-
 def test_the_staircase_survives_where_raw_powers_fail():
     # 40 positive poles driven by one input: a Vandermonde matrix of numerical rank far below 40.
     lam = torch.linspace(0.05, 0.95, 40, dtype=F64)
@@ -205,9 +160,8 @@ def test_scaling_and_zero_systems():
     assert zero.rank == 0 and zero.gap == math.inf and zero.spectrum.dtype == F64
     none = System(A, 0 * B, C).minimal()
     assert (none.N, none.d, none.p) == (0, 1, 1)
-    assert int(systems.controllability_rank(0 * A, torch.eye(6, dtype=F64)[:, :2])) == 2
-    assert int(systems.controllability_rank(A[:0, :0], B[:0])) == 0
-    assert int(systems.controllability_rank(A, B[:, :0])) == 0
+    for hollow in ((A[:0, :0], B[:0]), (A, B[:, :0])):
+        assert int(systems.controllability_rank(*hollow)) == 0
 
 
 def test_complex_systems_and_gaps():
@@ -226,24 +180,11 @@ def test_complex_systems_and_gaps():
     report = systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)
     assert report.rank == 1 and report.gap == pytest.approx(1e9) and report.threshold == 1e-8
     assert int(systems.controllability_rank(torch.zeros(2, 2, dtype=F64), faint)) == 2
-    assert int(systems.observability_rank(torch.zeros(2, 2, dtype=F64), faint, rtol=1e-8)) == 1
-    assert int(systems.observability_rank(torch.zeros(2, 2, dtype=F64), faint)) == 2
     small = torch.tensor([[1.0], [1e-3]], dtype=F64)
     two = System(torch.diag(torch.tensor([0.9, 0.5], dtype=F64)), small, small.mT)
     for rtol, N in ((None, 2), (1e-2, 1)):
         assert two.minimal(rtol).N == systems.ho_kalman(two.lags(8), rtol=rtol).N == N
         assert int(systems.mcmillan_degree(two.lags(8), rtol=rtol)) == N
-
-
-@given(seed=st.integers(0, 10**6), N=st.integers(1, 7))
-@settings(max_examples=30, deadline=None)
-def test_degree_and_lags_do_not_depend_on_the_basis(seed, N):
-    A, B, C, _ = stable(N, 2, 2, seed=seed)
-    T = systems.random_orthogonal(N, generator=gen(seed), dtype=F64)
-    M = System(A, B, C).lags(10)
-    turned = System(T @ A @ T.mT, T @ B, C @ T.mT).lags(10)
-    assert torch.allclose(M, turned, atol=1e-12)
-    assert int(systems.controllability_rank(T @ A @ T.mT, T @ B)) == N
 
 
 def test_spectral_radius_and_stability():

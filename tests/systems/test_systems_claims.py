@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ssmbook import systems
 from ssmbook.chapters.structured_dynamics.examples import mass_on_spring
-from ssmbook.exercises import check
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import RecurrentOperator
 from ssmbook.systems import System
@@ -165,22 +164,3 @@ def test_every_causal_table_is_a_recurrence_with_as_many_states_as_its_largest_c
         W[3:, :4] = 0
     made = states_for(W)
     assert torch.allclose(made.to_dense(), W, atol=1e-11) and made.N == max(ranks(W))
-
-
-def test_the_grader_takes_a_right_answer_and_refuses_wrong_ones():
-    def right(M, N):
-        return systems.ho_kalman(M, N)
-
-    def unshifted(M, N):
-        A, B, C, _ = systems.ho_kalman(M, N)
-        return A.T.contiguous(), B, C
-
-    def memorized(M, N):  # a delay line that repeats the lags shown and knows no others
-        A = torch.diag(torch.ones(N - 1, dtype=M.dtype), 1)
-        return A, torch.zeros(N, M.shape[2], dtype=M.dtype), torch.zeros(M.shape[1], N, dtype=M.dtype)
-
-    name = "structured-dynamics/realize"
-    assert check(name, right)
-    for wrong in (unshifted, memorized, lambda M, N: M, 3):
-        verdict = check(name, wrong)
-        assert not verdict and verdict.hint
