@@ -1,4 +1,4 @@
-"""Pictures of the chapter *factorized*: the turning head, the price of common heads, softmax by features."""
+"""Figures of *factorized*; each returns the figure, or the figure and its alternative text."""
 
 import math
 
@@ -13,7 +13,7 @@ f64 = torch.float64
 def narrow_heads(W_O, W_V):
     """Draw V_h = W_O^h W_V^h head by head on one scale: the tall block, the wide block, their product.
 
-    W_O (H, p, r), W_V (H, r, d). Returns ``fig, alt``.
+    W_O (H, p, r), W_V (H, r, d).
     """
     V = W_O @ W_V
     (H, p, r), d = W_O.shape, W_V.shape[2]
@@ -34,7 +34,7 @@ def head_prices(heads, span, rank, split, free):
     """Draw the span and the rank of the value maps, and what they cost, against the heads of one width.
 
     ``heads``, ``span``, ``rank``: counts; ``split``, ``free``: parameters of value maps through a head width
-    and of any. Returns ``fig, alt``.
+    and of any.
     """
     fig, (counts, costs) = figure(ncols=2, size=(7.0, 2.6))
     panels = (
@@ -79,7 +79,7 @@ def theory(phi):
 def turning(phi):
     """Draw the rotations R(θ), |θ| < φ, with their best common V, and the share it misses against φ.
 
-    Left, parts along I and J; right, the closed form with the share found at φ. Returns the figure.
+    Left, parts along I and J; right, the closed form with the share found at φ.
     """
     share, (a, b) = missed_by_one(phi)
     theta = turning_angles(phi, 60)
@@ -112,7 +112,7 @@ def common_heads(shares):
     """Draw the share missed by H heads, each input's own and common to all, a panel for each kind of layer.
 
     shares: name -> list of pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
-    Thin lines are draws, thick ones medians. Returns ``fig, alt``.
+    Thin lines are draws, thick ones medians.
     """
     fig, axes = figure(ncols=len(shares))
     words = []
@@ -134,7 +134,7 @@ def feature_row(exact, near, states, misplaced, chosen, needed):
     """Draw one row of a softmax table beside its features' row, and the misplaced share against the states.
 
     exact, near (n,): rows of weights; states (D,), misplaced (D,): one entry for each degree, ``chosen`` the
-    index of the one in ``near``; ``needed``: states of the exact table. Returns the figure.
+    index of the one in ``near``; ``needed``: states of the exact table.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     left.bar(range(len(exact)), exact.tolist(), width=1.0, color=COLORS["gray"], alpha=0.45)

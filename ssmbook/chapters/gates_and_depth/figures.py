@@ -1,4 +1,4 @@
-"""Figures of the chapter *gates-and-depth*."""
+"""Figures of *gates-and-depth*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 
 
 def gate_strip(lam, n):
-    """Return a figure of one decaying channel as two gates around a running sum, and its alternative text.
+    """Draw one decaying channel as two gates around a running sum.
 
     Colors are logarithms of the entries. lam a decay in (0, 1), n >= 2 tokens. Four (n, n) tables:
     diag(lam^i), the ones on and below the diagonal, diag(lam^-j), and their product lam^(i-j); the extreme
@@ -51,8 +51,7 @@ def gate_strip(lam, n):
 def doubling_tree(L, lag):
     """Draw the way of each of 2^L tokens to the last output, through L layers that read 1, 2, 4, ... back.
 
-    Gray along the skip, blue through a head; the way of the token ``lag`` places back is orange. Returns
-    ``fig, alt``.
+    Gray along the skip, blue through a head; the way of the token ``lag`` places back is orange.
     """
     fig, ax = figure(size="panel")
     n = 2**L
@@ -78,8 +77,8 @@ def doubling_tree(L, lag):
 def prices(systems, n):
     """Draw what four ways to make a system cost: heads, heads between two gates, and layers of one head.
 
-    systems: name -> (k, whether gates apply); n tokens. Layers are drawn from the bound ⌈log₂ k⌉ to the
-    ⌈log₂ n⌉ of doubling. Returns ``fig, alt``.
+    systems: name -> (k, whether gates apply); n tokens. Layers are drawn from the bound ⌈log₂ k⌉ to the ⌈log₂
+    n⌉ of doubling.
     """
     fig, ax = figure(size=(3.6, 2.7))
     most, words = math.ceil(math.log2(n)), []
@@ -103,8 +102,7 @@ def prices(systems, n):
 def gate_range(decays, lengths):
     """Draw how the output gate λ^i shrinks with the position for each decay, and where numbers end.
 
-    lengths: name of a precision -> (smallest normal number, tokens that it allows at decay 0.5). Returns
-    ``fig, alt``.
+    lengths: name of a precision -> (smallest normal number, tokens that it allows at decay 0.5).
     """
     fig, ax = figure(size="panel")
     for lam in decays:
@@ -131,7 +129,7 @@ def gate_range(decays, lengths):
 def log_ratios(pairs):
     """Draw the logarithm of the ratio of two channels at each lag, and the line that the first two lags set.
 
-    pairs: title -> (first, second), positive tensors (n,). Returns ``fig, alt``.
+    pairs: title -> (first, second), positive tensors (n,).
     """
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
     words = []
@@ -150,7 +148,7 @@ def stack_paths(L):
     """Draw the ways through L residual layers of one head: each its own value map, or all the same.
 
     Blue goes through a head, gray along the skip. Left every way ends in a matrix of its own; right the ways
-    with equally many heads meet. Returns ``fig, alt``.
+    with equally many heads meet.
     """
     fig, (tree, merged) = figure(ncols=2, size=(7.0, 3.2))
     for word in product((0, 1), repeat=L):
@@ -188,7 +186,7 @@ def _value_map(word):
 
 
 def depth_frame(W, ranks, goal):
-    """Return a figure of the operator W of the first layers of a stack beside the rank after each layer.
+    """Draw the operator W of the first layers of a stack beside the rank after each layer.
 
     ``W`` as for ``block_heatmap``; ``ranks`` the interaction rank after 0, 1, ... layers, of which W has the
     last; ``goal`` the rank of the system, a dashed line. The axes leave room for ``goal`` and for up to four

@@ -34,11 +34,11 @@ def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torc
 def residual_depth_span(L: int, H: int, p: int, *, n: int | None = None, shared: bool = False) -> int:
     """Return the largest interaction rank that a stack of L residual layers of H heads of width p can have.
 
-    A product of L layers has one value map for every way to take the skip or a head in each layer:
-    min((1 + H)^L, p^2, n (n + 1)/2). If all layers share their value maps (``shared``), only the words of at
-    most L letters differ, 1 + H + … + H^L of them, and one letter gives min(L + 1, p). n is the sequence
-    length; None leaves it out. The rank is proved to occur for (1 + H)^L <= min(n, p) and was observed on
-    random layers beyond. Not every operator of that rank is such a stack. Source: prop-depth-heads.
+    A product of L layers has one value map for every way to take the skip or a head in each layer: min((1 +
+    H)^L, p^2, n (n + 1)/2). If all layers share their value maps (``shared``), only the words of at most L
+    letters differ, 1 + H + … + H^L of them, and one letter gives min(L + 1, p). n is the sequence length;
+    None leaves it out. The rank is proved to occur for (1 + H)^L <= min(n, p) and was observed on random
+    layers beyond. Not every operator of that rank is such a stack. Source: prop-depth-heads.
 
     >>> residual_depth_span(3, 1, 16), residual_depth_span(3, 1, 2)  # 2 ** 3 paths; no more than p²
     (8, 4)

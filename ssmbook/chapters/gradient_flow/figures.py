@@ -1,4 +1,4 @@
-"""Figures of the chapter *gradient-flow*: what was learned at each distance, over what was kept at first."""
+"""Figures of *gradient-flow*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def _distances(ax):
 def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     """Draw the error after training against the distance (median, least to largest of the seeds).
 
-    jobs: label -> job of the experiment; predicted: label -> distance, marked on the lower edge. Returns the
-    figure.
+    jobs: label -> job of the experiment; predicted: label -> distance, marked on the lower edge.
     """
     fig, ax = figure(size="panel")
     styles = zip(COLORS.values(), LINES.values(), strict=False)
@@ -55,7 +54,7 @@ _FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
 
 
 def slopes(found: Mapping[str, Mapping]):
-    """Draw fitted slopes of log gradients as lines from one point, and their laws dashed; ``fig, alt``.
+    """Draw fitted slopes of log gradients as lines from one point, and their laws dashed.
 
     found: the job "slopes" of the experiment, layer -> lists "measured" and "law", one for each draw. Layers
     with the slope 0 share a label.
@@ -82,7 +81,7 @@ def slopes(found: Mapping[str, Mapping]):
 
 
 def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
-    """Draw the last distance learned (filled), the first that failed (open), the prediction; ``fig, alt``.
+    """Draw the last distance learned (filled), the first that failed (open), the prediction.
 
     jobs: label -> job of the experiment, from the top; predicted: label -> distance, a triangle.
     """
@@ -105,8 +104,7 @@ def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, st
     """Draw what two layers keep before training, and the last distance that each learned in so many steps.
 
     jobs: label -> jobs of the experiment, one for each of two ``steps``: filled and open. ``critical`` is the
-    weight that the first number of steps needs (dashed); fewer steps need as many times more. Returns the
-    figure.
+    weight that the first number of steps needs (dashed); fewer steps need as many times more.
     """
     fig, ax = figure(size="panel")
     for (name, pair), hue, at in zip(jobs.items(), ("orange", "blue"), (64, 91), strict=True):
@@ -127,7 +125,7 @@ def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, st
 def kept_at_first(job: Mapping, critical: float, title: str):
     """Draw what a layer keeps of the flagged token before training; filled where training then succeeded.
 
-    job: of the experiment; critical: the weight at the line. Returns the figure.
+    job: of the experiment; critical: the weight at the line.
     """
     fig, ax = figure(size="panel")
     ax.loglog(job["T"], job["weight"], color=COLORS["gray"], ls="-", lw=1.5)

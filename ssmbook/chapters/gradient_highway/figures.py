@@ -1,4 +1,4 @@
-"""The figures of the chapter *gradient-highway* that are longer than a cell."""
+"""Figures of *gradient-highway*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CEILINGS = {"tanh RNN": 440}  # bounds far from their curves are labeled at thi
 
 
 def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
-    """Draw a recurrence as a chain of steps beside a head as one arc; returns ``fig, alt``.
+    """Draw a recurrence as a chain of steps beside a head as one arc.
 
     distance: steps between the first and the last token; keep: factor of each step; weight: of the arc.
     """
@@ -77,8 +77,7 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
 def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
     """Draw how often a gradient has which size, on a log axis, and single sizes as named lines.
 
-    sizes (m,): positive norms of as many draws, nine in ten of them shaded; marks: name -> norm. Returns
-    ``fig, alt``.
+    sizes (m,): positive norms of as many draws, nine in ten of them shaded; marks: name -> norm.
     """
     exponents = sizes.log10()
     low, middle, high = exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=sizes.dtype)).tolist()
@@ -104,7 +103,7 @@ def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
 
 
 def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row: torch.Tensor):
-    """Draw a derivative over its weight as V plus a column times a row, entry by entry; ``fig, alt``.
+    """Draw a derivative over its weight as V plus a column times a row, entry by entry.
 
     J, V (p, d), column (p,), row (d,), with J = V + column rowᵀ. The tables share one scale, blue positive.
     """
@@ -128,7 +127,7 @@ def norm(matrix: torch.Tensor) -> float:
 
 
 def prices(few: tuple, many: tuple):
-    """Draw what softmax, a gate and a pole pay to hold, token by token: ``fig, alt``.
+    """Draw what softmax, a gate and a pole pay to hold, token by token.
 
     few, many: each T, margin, pre-activation and ν for T tokens. Bars are for the first, dashed lines for the
     second. Softmax lifts one logit over those of T competitors, a gate lowers every pre-activation of the
@@ -177,8 +176,7 @@ def bracket(t: float, sigma_2: float) -> torch.Tensor:
 def two_lanes(t: float):
     """Draw where the derivative of two tokens sends the unit circle, for value maps of rank two and one.
 
-    Returns the figure. t: logit of the asking token with itself. Dashed: V alone; solid: V and the moving
-    weights.
+    t: logit of the last token with itself. Dashed: V alone; solid: V and the moving weights.
     """
     turn = np.linspace(0, 2 * np.pi, 121)
     circle = np.stack([np.cos(turn), np.sin(turn)])
@@ -214,7 +212,6 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple):
     curves: for each of "ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random
     tokens" a triple of tensors (m,): distances, measured norms, law or bound (or None). band: two tensors
     (m,) beside "random tokens". On these axes a power is a straight line and an exponential bends down.
-    Returns the figure.
     """
     fig, axes = _panels(curves, _REACH, (1e-12, 30.0))
     for ax in axes:
@@ -230,7 +227,7 @@ def flow_panels(curves: Mapping[str, tuple]):
 
     curves: for each of "Jordan block", "non-normal", "tanh RNN", "gate held", "gate open" a triple of tensors
     (m,): distances, measured norms, law or bound. Measurements are lines (dots when few), laws and bounds
-    black and dashed. Returns the figure.
+    black and dashed.
     """
     fig, axes = _panels(curves, _FLOW, (1e-24, 1e5))
     for ax in axes:

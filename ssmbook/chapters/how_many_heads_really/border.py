@@ -47,8 +47,8 @@ def jordan_approximation(rho: float, epsilon: float, n: int) -> LagHeads:
 def jordan_pair(rho: float, epsilon: float, n: int) -> LagHeads:
     """Return two rank-one heads for the Jordan block with error O(epsilon²) and coefficients O(1/epsilon).
 
-    They have the poles rho ± epsilon: A = [[rho, 1], [epsilon², rho]] replaces [[rho, 1], [0, rho]].
-    Source: prop-border-rank.
+    They have the poles rho ± epsilon: A = [[rho, 1], [epsilon², rho]] replaces [[rho, 1], [0, rho]]. Source:
+    prop-border-rank.
 
     >>> jordan_pair(0.5, 1e-3, n=6).relative_error < 1e-4
     True

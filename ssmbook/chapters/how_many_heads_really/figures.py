@@ -1,4 +1,4 @@
-"""Figures of the chapter *how-many-heads-really*."""
+"""Figures of *how-many-heads-really*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ssmbook.heads import head_count, sinkless_plateau
 
 
 def flip_heads(c, alpha):
-    """Return a figure of two positive heads whose difference alternates, and its alternative text.
+    """Draw two positive heads whose difference alternates.
 
     c (2, n) tensor, the coefficients of value +1 and of value -1 by lag; alpha (n, n) the weights of a head
     with a sink. Left: both heads as bars of their sign, dots at the sum. Right: the first rows as bars of
@@ -55,7 +55,7 @@ def _draw_rows(ax, alpha, count):
 
 
 def certificate_frame(M, certificate):
-    """Return a figure of 2 x 2 lags and the cone of their sink heads beside the certificate of the count.
+    """Draw 2 x 2 lags and the cone of their sink heads beside the certificate of the count.
 
     M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
     of the count of softmax heads. Left: one dot for each lag, the value maps as arrows, and their cone: just
@@ -111,7 +111,7 @@ def row_sums(flip, turning):
 
     flip (n, 1, 1) and turning (n, 2, 2), in the span of I and J: lags of two systems. Dots are the first nine
     of their partial sums S_i, the larger the more the row weighs; the common row sum T that costs least is a
-    cross or a line, and what it leaves is gray. Returns ``fig, alt``.
+    cross or a line, and what it leaves is gray.
     """
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
     area, gray, orange = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["orange"]
@@ -144,7 +144,7 @@ def pole_planes(pairs, n):
     """Draw the lags of diagonal systems with two poles, and the half-plane or hull that certifies a count.
 
     Lag τ of the poles (a, b) is the dot (a**τ, b**τ). Shaded, the half-plane of the certificate if there is
-    one; otherwise the convex hull, around zero. Returns ``fig, alt``.
+    one; otherwise the convex hull, around zero.
     """
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
     words = []
@@ -170,7 +170,7 @@ def pole_planes(pairs, n):
 
 
 def fit_curves(panels):
-    """Return a figure of fitting errors on logarithmic axes, panel by panel, with their floors.
+    """Draw fitting errors on logarithmic axes, panel by panel, with their floors.
 
     ``panels`` maps a title to (curves, floors): ``curves`` maps a label to (steps,) errors, ``floors`` a
     label to a number drawn as a dashed line. The panels share their vertical axis.
@@ -203,7 +203,7 @@ def _draw_fits(ax, curves, floors):
 
 
 def divergence(path, families):
-    """Return a figure of error against the largest coefficient: an optimizer's path beside explicit families.
+    """Draw error against the largest coefficient: an optimizer's path beside explicit families.
 
     ``path`` is a pair (coefficient, error) of equal-length arrays, ``families`` maps a label to such a pair.
     """
@@ -219,7 +219,7 @@ def divergence(path, families):
 
 
 def tails(survivals, bound):
-    """Return a figure of P(|coefficient| > t) for two constructions, a slope of -1 and a proved bound.
+    """Draw P(|coefficient| > t) for two constructions, a slope of -1 and a proved bound.
 
     ``survivals`` maps a label to samples of |coefficient|; ``bound`` is drawn as a dashed vertical line.
     """

@@ -92,9 +92,9 @@ def half_plane_floor(M, directions=100_000) -> float:
     """Return the relative error below which two softmax heads with a sink cannot go, for a system with k = 2.
 
     M (n, p, d) real floating with interaction rank 2; ``directions`` an int >= 1, the grid of angles
-    searched. The floor is min over U of sum_tau (n - tau) min(<U, M_tau>, 0)^2 over the energy of M, U a
-    unit matrix of the span: an infimum, approached by value maps that become opposite. Result a float,
-    computed in float64.
+    searched. The floor is min over U of sum_tau (n - tau) min(<U, M_tau>, 0)^2 over the energy of M, U a unit
+    matrix of the span: an infimum, approached by value maps that become opposite. Result a float, computed in
+    float64.
 
     Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, and for another rank.
     Source: thm-sink-count.
@@ -136,12 +136,11 @@ def cone_error(M, V) -> float:
 def counts_by_class(system, n) -> list[str]:
     """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
 
-    One real `System`; n >= 1 an int. In order: real and fixed; softmax without a
-    sink; softmax with a sink; real with value maps of rank 1; pairwise, almost every input; reading
-    or locally bounded, every input. Bounds, "6 to 8", where a count is open.
+    One real `System`; n >= 1 an int. In order: real and fixed; softmax without a sink; softmax with a sink;
+    real with value maps of rank 1; pairwise, almost every input; reading or locally bounded, every input.
+    Bounds, "6 to 8", where a count is open.
 
-    Raises as ``head_count``. Source: the theorems of *how-many-heads-really*, where it
-    is introduced.
+    Raises as ``head_count``. Source: the theorems of *how-many-heads-really*, where it is introduced.
     """
     counts = [
         heads.head_count(system, n),
@@ -157,9 +156,9 @@ def counts_by_class(system, n) -> list[str]:
 def equal_row_operator(k, n, *, signed, generator=None) -> torch.Tensor:
     """Return a causal W (n, n, 2, 3) with equal row sums and a span of dimension k: reachable without a sink.
 
-    k, n >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it),
-    True takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not
-    such ints. Source: thm-exact-reach.
+    k, n >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it), True
+    takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not such
+    ints. Source: thm-exact-reach.
     """
     k, n = check_integer("k", k, low=1), check_integer("n", n, low=1)
     check_flags(signed=signed)

@@ -1,4 +1,4 @@
-"""Figures of *interaction-operator*: block matrices, a tall table, the best heads, a way from zero."""
+"""Figures of *interaction-operator*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def block_matrices(named, *, alike=False):
     """Draw operators (n, n, p, d), {title: tensor}, as block matrices side by side; each has its own scale.
 
     With ``alike`` each block has, so that only its pattern is seen. Blue is positive, orange negative; a gray
-    grid parts the blocks. Returns ``fig, alt``; the words count the independent matrices of each.
+    grid parts the blocks. The words count the independent matrices of each.
     """
     fig, axes = figure(ncols=len(named), size=(7.0, 0.5 + 7.0 / len(named)))
     words = []
@@ -41,8 +41,7 @@ def independent(W) -> int:
 def tall_table(W, H):
     """Draw the blocks of a causal W (n, n, p, d) as rows of one tall table, equal to coefficients times maps.
 
-    The rows are those with j <= i, in order; the H maps are the first right singular vectors. Returns ``fig,
-    alt``.
+    The rows are those with j <= i, in order; the H maps are the first right singular vectors.
     """
     n, _, p, d = W.shape
     rows = W.detach()[torch.ones(n, n).tril().bool()].reshape(-1, p * d)
@@ -63,10 +62,7 @@ def tall_table(W, H):
 
 
 def best_heads(W, H):
-    """Draw the block norms of the operator ``W`` and of what its best ``H`` heads miss, with its share.
-
-    Returns the figure.
-    """
+    """Draw the block norms of the operator ``W`` and of what its best ``H`` heads miss, with its share."""
     fig, axes = figure(ncols=2, size="slider")
     top = float(W.block_norms().detach().max())
     rest = W - W.best_heads(H)
@@ -82,8 +78,7 @@ def best_heads(W, H):
 def way_from_zero(t, values, slope):
     """Draw one output on the way from 0 to X, its chord, and the tangent at X continued to t = 0.
 
-    ``t``, ``values`` (m,): places in [0, 1] and the output at tX, 0 at t = 0; ``slope``: that at X. Returns
-    ``fig, alt``.
+    ``t``, ``values`` (m,): places in [0, 1] and the output at tX, 0 at t = 0; ``slope``: that at X.
     """
     fig, ax = figure(size=(3.6, 2.6))
     end = float(values[-1])
@@ -107,10 +102,7 @@ def way_from_zero(t, values, slope):
 
 
 def spectra_of_one_output(named):
-    """Draw the singular values over the first of several operators (n, n, p, d), as many as are not zero.
-
-    Returns ``fig, alt``.
-    """
+    """Draw the singular values over the first of several operators (n, n, p, d), as many as are not zero."""
     fig, ax = figure(size=(3.6, 2.6))
     words = []
     for name, W in named.items():

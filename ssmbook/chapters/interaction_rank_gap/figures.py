@@ -1,4 +1,4 @@
-"""Figures of the chapter *interaction-rank-gap*: tokens and targets, the clock and its best head, prices."""
+"""Figures of *interaction-rank-gap*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def two_tokens(theta):
     """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach.
 
     Left two generic tokens, in the middle nearly parallel ones, on the right x_1 = 0, with the distance from
-    the line of x_0 where the target cannot be reached. Returns ``fig, alt``.
+    the line of x_0 where the target cannot be reached.
     """
     first = torch.tensor([1.0, 0.2], dtype=torch.float64)
     seconds = {"generic": (-0.5, 0.9), "nearly parallel": (1.45, 0.62), "one token": (0.0, 0.0)}
@@ -68,7 +68,7 @@ def lonely_clock(theta, n, shown):
     """Draw the n outputs of the clock on one unit token, and how far each is from the token's line.
 
     The lags of ``shown`` are named. Left the outputs on the circle, right their distances |sin θτ| against
-    the lag. Returns ``fig, alt``.
+    the lag.
     """
     fig, (circle, values) = figure(ncols=2, size=(7.0, 3.0))
     tau = torch.arange(n, dtype=torch.float64)
@@ -101,7 +101,7 @@ def lonely_clock(theta, n, shown):
 def tail(prices, theta):
     """Draw the share of inputs on which |α_11 - 1| is t or more, against t, over 1 / √(1 + t² / sin² θ).
 
-    prices (m,): the measured |α_11 - 1|. Returns ``fig, alt``.
+    prices (m,): the measured |α_11 - 1|.
     """
     fig, ax = figure(size="panel")
     t = torch.logspace(-2, 4, 121, dtype=torch.float64)
@@ -121,7 +121,6 @@ def three_tests(first, second):
     """Draw what M = diag(first, second) makes of b_1, b_2 and their sum, beside the line of each token.
 
     In gray the token and its line, all that one head with V = I can say; in orange what M x is off by.
-    Returns ``fig, alt``.
     """
     fig, axes = figure(ncols=3, size=(7.0, 2.7))
     words = []
@@ -148,7 +147,7 @@ def price(sizes, needed, theta):
     """Draw the largest coefficient that exactness takes against the size ε of all tokens but the first.
 
     sizes (m,), needed (m, draws); the bound |sin θ| / ε - 1 is drawn where it is positive, and the most that
-    softmax has. Returns ``fig, alt``.
+    softmax has.
     """
     fig, ax = figure(size="panel")
     ax.loglog(sizes, needed, ".", color=COLORS["blue"], ms=3, alpha=0.25, ls="none")
@@ -171,7 +170,7 @@ def clock_frame(theta: float):
 
     Left: 20 dots √(n−τ) (cos θτ, sin θτ), as far out as their lag is frequent, the line of the best single
     head, and in gray what that misses. Right: the missed share against the angle for several lengths, marked
-    at theta. Returns the figure.
+    at theta.
     """
     fig, (plane, values) = figure(ncols=2, size="slider")
     best_single_head(plane, theta, 20)

@@ -1,4 +1,4 @@
-"""Figures of the chapter *learning-heads*: trained students over what was computed before training."""
+"""Figures of *learning-heads*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HUES = ("blue", "orange", "green", "purple")
 def students(teacher: Mapping, title: str):
     """Draw the students of one teacher over the floor (gray), beside the untrained ones (crosses).
 
-    teacher: a job of the experiment, with k, floor, H, trained and untrained. Returns the figure.
+    teacher: a job of the experiment, with k, floor, H, trained and untrained.
     """
     fig, ax = figure(size="panel")
     k = teacher["k"]
@@ -40,7 +40,7 @@ def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
     """Draw where every student of too few heads ends over its floor, and one teacher beside itself, shuffled.
 
     Jobs of the experiment. Left, for all teachers, each error with 1 <= H < k against the floor at H, and the
-    diagonal; right the median error against H, over the floors. Returns ``fig, alt``.
+    diagonal; right the median error against H, over the floors.
     """
     fig, (each, control) = figure(ncols=2, size=(7.0, 3.0))
     runs = [(job["floor"][H], e) for job in teachers for H in range(1, job["k"]) for e in job["trained"][H]]
@@ -69,7 +69,7 @@ def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
 def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Sequence[float], exact: int):
     """Draw the errors of trained pairwise heads against H, the floor of fixed ones, and where exact ones are.
 
-    trained: a row of seeds for each of H; floor: by number of heads. Returns ``fig, alt``.
+    trained: a row of seeds for each of H; floor: by number of heads.
     """
     fig, ax = figure(size="panel")
     best = [floor[each] for each in H]
@@ -91,8 +91,7 @@ def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Seq
 def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Mapping[str, int | None]]):
     """Draw for each system the best error of every class against H; a vertical line where the count says 0.
 
-    curves: system -> class -> job; counts: system -> class -> count, None where there is none. Returns the
-    figure.
+    curves: system -> class -> job; counts: system -> class -> count, None where there is none.
     """
     fig, axes = figure(ncols=len(curves), size=(7.0, 3.2))
     for ax, (system, found) in zip(axes, curves.items(), strict=True):
@@ -112,7 +111,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
 def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     """Draw the errors on m noisy sequences against H (median, least to largest), and the law (lines).
 
-    jobs: those named "data m"; law: for each job the predicted error at each H. Returns the figure.
+    jobs: those named "data m"; law: for each job the predicted error at each H.
     """
     fig, ax = figure(size="panel")
     for job, wanted, hue in zip(jobs, law, HUES, strict=False):
@@ -132,7 +131,7 @@ def arrivals(steps, spectra, law, sigma):
     """Draw how singular values of the student grow step by step over their law, and how many heads are found.
 
     steps (R,); spectra: name -> (R, H), of which the last is drawn by itself; law (R, H); sigma (H,): the
-    teacher's. A head is found when its singular value is half grown. Returns ``fig, alt``.
+    teacher's. A head is found when its singular value is half grown.
     """
     fig, (ax, stairs) = figure(ncols=2, size=(7.0, 3.0))
     found, shown = list(spectra.values())[-1], (1, 2, 4, 8, 15)

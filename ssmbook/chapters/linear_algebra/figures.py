@@ -1,4 +1,4 @@
-"""Pictures of the appendix page *linear-algebra*: Weyl's inequality, powers of a matrix, half-planes."""
+"""Figures of *linear-algebra*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def weyl(P, changes, R, rank_one):
 
     P (2, 2), changes (m, 2, 2): left the images of the unit circle under P (gray) and under each P + Q, and
     the circle of radius σ_2(P), which none of them fits into. R (q, q), rank_one (m, q, q): right the
-    singular values of each R + Q as dots between the neighbors of those of R (bars). Returns ``fig, alt``.
+    singular values of each R + Q as dots between the neighbors of those of R (bars).
     """
     fig, (plane, values) = figure(ncols=2)
     turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)
@@ -49,7 +49,7 @@ def weyl(P, changes, R, rank_one):
 
 
 def powers(norms, rho, kappa):
-    """Draw the norms (n,) of the powers of a matrix between ρ^τ and κ ρ^τ; returns ``fig, alt``."""
+    """Draw the norms (n,) of the powers of a matrix between ρ^τ and κ ρ^τ."""
     fig, ax = figure(size="panel")
     tau = np.arange(len(norms))
     for factor, name, dy in ((1.0, "$ρ^τ$", -9), (kappa, "$κρ^τ$", 8)):
@@ -67,10 +67,7 @@ def powers(norms, rho, kappa):
 
 
 def separate_or_surround(sets):
-    """Draw for each set of vectors (n, 2) a half-plane that holds them, or their hull with zero in it.
-
-    Returns ``fig, alt``.
-    """
+    """Draw for each set of vectors (n, 2) a half-plane that holds them, or their hull with zero in it."""
     fig, axes = figure(ncols=len(sets), size=(7.0, 3.2))
     words = []
     for ax, m in zip(axes, sets, strict=True):

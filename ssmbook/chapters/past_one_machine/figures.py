@@ -1,4 +1,4 @@
-"""The figures of the page *past-one-machine*: each function takes finished numbers and draws them."""
+"""Figures of *past-one-machine*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def wire(lengths: list[int], numbers: list[int]):
     """Draw slices of time on devices, and the message that each sends down to all later ones.
 
     lengths: steps a device; numbers: numbers in each device's message, none where it is 0; the more numbers,
-    the thicker the line. Returns a figure.
+    the thicker the line.
     """
     fig, ax = figure(size="panel")
     begin, last, whole = 0, len(lengths) - 1, sum(lengths)
@@ -39,10 +39,7 @@ def wire(lengths: list[int], numbers: list[int]):
 
 
 def received(counts: dict[str, int], limits: tuple[float, float]):
-    """Draw how many numbers the last device receives, one bar a way of sending, on a scale of powers of ten.
-
-    Returns a figure of slider size.
-    """
+    """Draw how many numbers the last device receives, one bar per way of sending, on a log scale."""
     fig, ax = figure(size="panel")
     for place, ((name, count), color) in enumerate(zip(counts.items(), NARROW, strict=False)):
         ax.barh(place, count, height=0.36, color=COLORS[color])

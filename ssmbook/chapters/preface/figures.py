@@ -1,4 +1,4 @@
-"""Figures of the preface and of *one-hour*: a turning state beside its best head; gradients."""
+"""Figures of *preface* and *one-hour*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def best_head(W):
 
 
 def turning_state(theta):
-    """Draw the turning state's operator beside its best head, lines between blocks. Returns the figure."""
+    """Draw the turning state's operator beside its best head, lines between blocks."""
     W = turning_blocks(theta)
     head, missed = best_head(W)
     fig, axes = figure(ncols=2, size="slider")
@@ -42,8 +42,7 @@ def turning_state(theta):
 def gradients(distances, state, asked, random):
     """Draw what a token that many steps back still moves, by a state and by a head.
 
-    Four sequences of one length: the head asks for the token, or sees random ones (medians). Returns ``fig,
-    alt``.
+    Four sequences of one length: the head asks for the token, or sees random ones (medians).
     """
     fig, ax = figure(size="panel")
     names = ("head that asks", "random tokens", "state, 0.9")

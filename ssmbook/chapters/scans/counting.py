@@ -23,8 +23,7 @@ class Machine:
 
     ``loaded`` and ``stored`` are words moved from and to slow memory, ``peak`` the most words of fast memory
     in use at once, ``depth`` the longest chain of dependent additions and multiplications behind anything
-    stored. A complex number is two words and its product four multiplications and two additions. Introduced
-    in *scans*.
+    stored. A complex number is two words and its product four multiplications and two additions.
     """
 
     def __init__(self):
@@ -129,7 +128,7 @@ def count(algorithm: Callable, a: Tensor, b: Tensor, **options: Any) -> tuple[Te
     """Run h_t = a_t h_{t-1} + b_t (h_{-1} = 0) by an algorithm of ``ALGORITHMS`` and count.
 
     a: (T,) decays; b: (T, D) inputs, T >= 1, one real dtype, on the CPU. Returns h (T, D) and the
-    ``Machine``. Raises ``ValueError``/``TypeError`` naming the argument. Introduced in *scans*.
+    ``Machine``.
     """
     check_integer("T", check_tensors(a=(a, "T"), b=(b, "T D"))["T"], low=1)
     machine = Machine()
@@ -142,7 +141,7 @@ def count(algorithm: Callable, a: Tensor, b: Tensor, **options: Any) -> tuple[Te
 class Traffic(TorchDispatchMode):
     """Counts the numbers that PyTorch's operations write inside the ``with`` block; views write nothing.
 
-    ``written`` is that count, ``calls`` the number of operations that wrote something. Introduced in *scans*.
+    ``written`` is that count, ``calls`` the number of operations that wrote something.
     """
 
     def __init__(self):
@@ -159,10 +158,7 @@ class Traffic(TorchDispatchMode):
 
 
 def written_backward(function: Callable, *inputs: Tensor) -> int:
-    """Numbers that PyTorch writes in the backward pass of the sum of ``function(*inputs)``.
-
-    Introduced in *scans*.
-    """
+    """Numbers that PyTorch writes in the backward pass of the sum of ``function(*inputs)``."""
     leaves = [t.detach().clone().requires_grad_() for t in inputs]
     loss = function(*leaves).sum()
     with Traffic() as traffic:
@@ -171,10 +167,7 @@ def written_backward(function: Callable, *inputs: Tensor) -> int:
 
 
 def kept_for_backward(function: Callable, *inputs: Tensor) -> int:
-    """Numbers that ``function(*inputs)`` keeps for its backward pass, counted as often as they are kept.
-
-    Introduced in *scans*.
-    """
+    """Numbers that ``function(*inputs)`` keeps for its backward pass, counted as often as they are kept."""
     kept = []
     leaves = [t.detach().clone().requires_grad_() for t in inputs]
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t)
@@ -187,7 +180,7 @@ def measured(memory_kept: bool = False) -> tuple[dict, dict]:
     """The benchmark of ``ssmbook.scans`` that came with the book: the machine it ran on, and its times in ms.
 
     ``memory_kept``: of the run in which malloc kept what was freed. Returns two dicts as the benchmark writes
-    them. Introduced in *scans*.
+    them.
     """
     name = "cpu-1core-x86_64-memory-kept.json" if memory_kept else "cpu-1core-x86_64.json"
     path = resources.files("ssmbook.experiments") / "measured" / name
@@ -208,7 +201,6 @@ def measured_ratios(results: dict, passes: tuple[str, ...]) -> list[list]:
 
     A row is [pass, plain loop, mamba.py, torch, indexed loop]. ``passes``: keys of the suite; None where a
     contestant did not run. Of mamba.py the better of two layouts. Raises ``KeyError`` for an unknown pass.
-    Introduced in *scans*.
     """
     rows = []
     for key in passes:

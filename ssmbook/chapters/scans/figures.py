@@ -1,4 +1,4 @@
-"""The figures of the chapter *scans*: each function takes finished numbers and draws them."""
+"""Figures of *scans*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line
 
 
 def scan_rungs(T: int, rung: int):
-    """Draw a doubling scan of T entries after ``rung`` passes: the span of inputs each entry has seen.
-
-    Returns a figure of slider size.
-    """
+    """Draw a doubling scan of T entries after ``rung`` passes: the span of inputs each entry has seen."""
     fig, ax = figure(size="panel")
     reach = 2**rung
     for t in range(T):
@@ -31,8 +28,7 @@ def scan_rungs(T: int, rung: int):
 def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
     """Draw a recurrence and the runs of its blocks from zero; the gap is what came before a block.
 
-    kinds: title -> (all, blocks): the states (T,) and those of each block run from zero (T / L, L). Returns
-    a figure and its alternative text.
+    kinds: title -> (all, blocks): the states (T,) and those of each block run from zero (T / L, L).
     """
     fig, axes = figure(ncols=len(kinds), size=(7.0, 2.5))
     told = []
@@ -60,10 +56,7 @@ def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
 
 
 def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tensor):
-    """Draw a state over the strip of its gates, all (T,), and what is written between them.
-
-    Returns a figure and its alternative text.
-    """
+    """Draw a state over the strip of its gates, all (T,), and what is written between them."""
     fig, (top, strip) = figure(nrows=2, size=(3.6, 2.2), sharex=True, height_ratios=(4, 1))
     time = range(len(states))
     top.bar(time, states.tolist(), width=0.86, color=COLORS["sky"])
@@ -86,10 +79,7 @@ def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tens
 
 
 def kept_numbers(counts: dict[str, int]):
-    """Draw how many numbers each form keeps, bars on a logarithmic axis with the count beside each.
-
-    Returns a figure and its alternative text.
-    """
+    """Draw how many numbers each form keeps, bars on a logarithmic axis with the count beside each."""
     fig, ax = figure(size=(3.6, 2.2))
     told = _bars(ax, list(counts), list(counts.values()), ",", COLORS["blue"])
     ax.set(xlim=(1, 60 * max(counts.values())), xlabel="numbers kept beside the input")
@@ -110,7 +100,7 @@ def _bars(ax, names, values, form: str, colors) -> str:
 def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
     """Draw gradients over time, what autograd returns over the truth, a panel for each input.
 
-    pairs: title -> (found, true), each (T,). Returns a figure and its alternative text.
+    pairs: title -> (found, true), each (T,).
     """
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.3))
     told = []
@@ -130,7 +120,7 @@ def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
 def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: list[str]):
     """Draw log10 of relative errors in units of each dtype's rounding, one panel for each dtype.
 
-    errors: dtype name -> (forms, columns), NaN or zero for an empty cell. Returns a figure.
+    errors: dtype name -> (forms, columns), NaN or zero for an empty cell.
     """
     fig, axes = figure(nrows=len(errors), size=(3.6, 7.4), sharex=True)
     for ax, (name, table) in zip(axes, errors.items(), strict=True):
@@ -154,7 +144,7 @@ def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: 
 def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
     """Draw multiplications, words moved and depth against the length, each algorithm named on its line.
 
-    costs: name of a counter -> algorithm -> one integer a length. Returns a figure.
+    costs: name of a counter -> algorithm -> one integer a length.
     """
     fig, axes = figure(nrows=len(costs), size=(3.6, 7.0), sharex=True)
     names = list(next(iter(costs.values())))
@@ -168,10 +158,7 @@ def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
 
 
 def block_length_trade(lengths: list[int], words: list[float], depth: list[int]):
-    """Draw words moved for each number and the longest chain against the block length.
-
-    Returns a figure and its alternative text.
-    """
+    """Draw words moved for each number and the longest chain against the block length."""
     fig, axes = figure(ncols=2, size=(3.6, 2.4))
     panels = (("words moved a number", words, "blue", (0, 7)), ("longest chain", depth, "orange", (6, -8)))
     for ax, (title, values, color, first) in zip(axes, panels, strict=True):
@@ -185,10 +172,7 @@ def block_length_trade(lengths: list[int], words: list[float], depth: list[int])
 
 
 def clock_bars(names: list[str], ratios: list[float]):
-    """Draw how many times as long as the last of them each form takes, on a log scale.
-
-    Returns a figure and its alternative text.
-    """
+    """Draw how many times as long as the last of them each form takes, on a log scale."""
     fig, ax = figure(size=(3.6, 1.9))
     colors = [COLORS["gray"]] * (len(names) - 1) + [COLORS["blue"]]
     told = _bars(ax, names, ratios, ".3g", colors)
@@ -197,10 +181,7 @@ def clock_bars(names: list[str], ratios: list[float]):
 
 
 def chunk_blocks(m: torch.Tensor, Q: int):
-    """Draw the sizes of a causal table m (T, T) in chunks of Q, each block with its numerical rank.
-
-    Returns a figure and its alternative text.
-    """
+    """Draw the sizes of a causal table m (T, T) in chunks of Q, each block with its numerical rank."""
     fig, ax = figure(size="panel")
     size = m.abs() / m.abs().max()
     ax.imshow(size.sqrt().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)

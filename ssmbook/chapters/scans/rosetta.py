@@ -104,8 +104,7 @@ def relative_error(form: Callable, A: Tensor, B: Tensor, C: Tensor, x: Tensor) -
     """Largest error of a form, relative to the largest output of the float64 recurrence of the same system.
 
     A (N, N), B (N, d), C (p, N), x (n, d), n >= 1, one real dtype: what they are after rounding is what is
-    compared. The result of the form is rounded to that dtype. Raises ``ValueError``/``TypeError`` naming the
-    argument. Introduced in *scans*.
+    compared. The result of the form is rounded to that dtype.
     """
     sizes = check_tensors(A=(A, "N N"), B=(B, "N d"), C=(C, "p N"), x=(x, "n d"))
     check_integer("n", sizes["n"], low=1)
@@ -124,7 +123,7 @@ def rosetta_matrix(
     """Relative errors of every form on the rotation rho R(0.7), B = C = I, and normal inputs.
 
     Returns dtype name -> (forms, len(rhos) * len(lengths)) float64, lengths running fastest; NaN where a form
-    does not exist (Fourier in bfloat16). Introduced in *scans*.
+    does not exist (Fourier in bfloat16).
     """
     errors = {}
     for dtype in dtypes:

@@ -1,4 +1,4 @@
-"""The figures of the chapter *structured-dynamics*: each function takes finished numbers and draws them."""
+"""Figures of *structured-dynamics*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ssmbook.numerics import numerical_rank
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
     """Draw position over time with the push of one second shaded and the marked points named.
 
-    time, position: (T,); marks: label -> (time, position). Returns a figure.
+    time, position: (T,); marks: label -> (time, position).
     """
     fig, ax = figure(size="panel")
     ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
@@ -33,7 +33,7 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
 def hankel_spectra(spectra: dict[str, torch.Tensor]):
     """Draw Hankel singular values on a logarithmic axis, each system named beside its curve.
 
-    spectra: name -> (m,), descending; drawn relative to their first values. Returns a figure.
+    spectra: name -> (m,), descending; drawn relative to their first values.
     """
     fig, ax = figure(size="panel")
     spots = ((5.3, 1e-9, "right"), (12, 4.0, "left"), (8.2, 1e-7, "left"))
@@ -47,8 +47,7 @@ def hankel_spectra(spectra: dict[str, torch.Tensor]):
 def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
     """Draw the answer to a kick of momentum 1 beside the poles that make it.
 
-    M: (n, 1, 1), lag operators at steps of ``delta`` seconds; poles: (2,) complex. Returns a figure of slider
-    size.
+    M: (n, 1, 1), lag operators at steps of ``delta`` seconds; poles: (2,) complex.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta)
@@ -63,7 +62,7 @@ def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the answers of several step rules to one kick over each other.
 
     lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. The names stand above the axes,
-    where no curve runs. Returns a figure of slider size.
+    where no curve runs.
     """
     fig, ax = figure(size=(3.6, 3.4))
     for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
@@ -77,7 +76,7 @@ def compared_rules(lags: dict[str, torch.Tensor], delta: float):
 def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
     """Draw |factor of one step| over the plane of z = delta lambda for several rules, with modes on top.
 
-    factors: name -> function of a complex tensor, elementwise; modes: (m,) complex. Returns a figure.
+    factors: name -> function of a complex tensor, elementwise; modes: (m,) complex.
     """
     extent = (-3.0, 1.0, -2.2, 2.2)
     plane = torch.meshgrid(torch.linspace(*extent[:2], 120), torch.linspace(*extent[2:], 121), indexing="xy")
@@ -98,7 +97,7 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
 def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
     """Draw the gap 1 - phi(-u) between its bounds, and what either form writes into a state as delta grows.
 
-    u, gap: (m,); start: the range of u to shade. Returns a figure.
+    u, gap: (m,); start: the range of u to shade.
     """
     fig, (left, right) = figure(ncols=2)
     left.axvspan(*start, color=COLORS["gray"], alpha=0.2, lw=0)
@@ -117,10 +116,7 @@ def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
 
 
 def gaps_over_steps(steps: list[float], gaps: list[float]):
-    """Draw the gap between two forms of a layer against its mean step, one dot a layer, and the median gap.
-
-    Returns (figure, alternative text).
-    """
+    """Draw the gap between two forms of a layer against its mean step, dot by dot, and the median."""
     fig, ax = figure(size=(3.6, 2.5))
     ax.plot(steps, gaps, "o", linestyle="none", color=COLORS["blue"])
     middle = np.median(gaps)
@@ -138,7 +134,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     """Draw the imaginary parts of modes, and beside them where one exact step puts them, with a ring.
 
     modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle; delta: the
-    step. Returns a figure.
+    step.
     """
     fig, (left, right) = figure(ncols=2, size=(6.7, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
@@ -157,10 +153,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
 
 
 def way_through(j: int, i: int, last: int):
-    """Draw the recurrence from token j - 1 to ``last`` as a graph, the way from token j to output i strong.
-
-    Returns (figure, alternative text).
-    """
+    """Draw the recurrence from token j - 1 to ``last`` as a graph, the way from j to i strong."""
     fig, ax = figure(size=(3.6, 2.0))
     way, arrow = [], {"arrowstyle": "-|>", "shrinkA": 8, "shrinkB": 8}
     for t in range(j - 1, last + 1):
@@ -186,7 +179,7 @@ def way_through(j: int, i: int, last: int):
 def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
     """Draw a table of whole numbers, written out, as the product of a tall and a wide one.
 
-    H: (m, m); see: (m, N); reach: (N, m). Returns (figure, alternative text).
+    H: (m, m); see: (m, N); reach: (N, m).
     """
     N, m = reach.shape
     fig, axes = figure(ncols=5, size=(3.6, 1.6), width_ratios=[m, 0.8, N, 0.8, m])
@@ -206,7 +199,7 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
 def cut_rank_curves(ranks: dict[str, list[int]]):
     """Draw the rank of the cut at every token, each operator named beside its curve.
 
-    ranks: name -> n integers. Returns a figure.
+    ranks: name -> n integers.
     """
     fig, ax = figure(size="panel")
     for name, values in ranks.items():
@@ -233,7 +226,7 @@ def past_and_future(table: torch.Tensor, m: int):
     """Draw a causal table with the cut at token m outlined, and the cut as wires from past to future.
 
     table: (n, n), the scalar blocks W_ij; the cut holds i >= m and j <= m. Its singular vectors are the
-    wires: as many as its rank. Returns (figure, alternative text).
+    wires: as many as its rank.
     """
     n, cut = len(table), table[m:, : m + 1]
     U, S, Vh = torch.linalg.svd(cut)

@@ -1,4 +1,4 @@
-"""Figures of the chapter *tasks*: accuracies of five models, and a clock whose angle is a little off."""
+"""Figures of *tasks*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every
 
 
 def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
-    """Draw one sequence of each of four tasks as a strip of boxes, the answers below; ``fig, alt``.
+    """Draw one sequence of each of four tasks as a strip of boxes, the answers below.
 
     examples: task -> tokens and answers (-1 where nothing is asked), as ``ssmbook.experiments.tasks`` draws
     them. A blank is an empty box, and what asks for an answer a question mark.
@@ -53,7 +53,6 @@ def by_pairs(found: Mapping[str, Mapping], guess: float):
     """Draw the share right against the number of pairs in the test: median and range of the seeds.
 
     found: model -> job of the experiment; guess: the accuracy of chance. The length of training is starred.
-    Returns the figure.
     """
     fig, ax = figure(size=(3.6, 2.8))
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -78,7 +77,7 @@ def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str
     """Draw the accuracy of every seed: filled at the length of training, open at twice that length.
 
     found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed). Seeds that
-    diverged are left out. Returns the figure.
+    diverged are left out.
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     fig.stacks = (2,)
@@ -98,7 +97,7 @@ def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str
 def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
     """Draw the share right at the length of training against that length: median and range of the seeds.
 
-    found: model -> length -> job of the experiment; guess: the accuracy of chance. Returns the figure.
+    found: model -> length -> job of the experiment; guess: the accuracy of chance.
     """
     fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -116,7 +115,7 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
     """Draw the share right against the length of the test, a panel for each task: median and range.
 
     found: task -> model -> job of the experiment, at most five models; guess: the accuracy of chance. The
-    length of training is marked. Returns the figure.
+    length of training is marked.
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0))
     for ax, (task, models) in zip(axes, found.items(), strict=True):
@@ -133,7 +132,7 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
 def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: float):
     """Draw the share right in each span of tokens: the last model by its name, all others in gray.
 
-    shares: model -> one share for each of the spans. Returns the figure.
+    shares: model -> one share for each of the spans.
     """
     fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -150,7 +149,7 @@ def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: 
 def clock(right: Sequence[float], angle: float):
     """Draw the share of right positions after each token for a clock of ``angle`` degrees a third.
 
-    right (n,): shares. Returns the figure.
+    right (n,): shares.
     """
     fig, ax = figure(size="panel")
     ax.axhline(1 / 3, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)

@@ -1,4 +1,4 @@
-"""Figures of the chapter *trade-off*."""
+"""Figures of *trade-off*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
     """Draw recall as a strip of pairs with arcs from the question, beside a state of fixed size.
 
     weights (m,): what the question ``asked`` gives to each of the m pairs, drawn as the width of its arc;
-    state: numbers in the bucket. Returns ``fig, alt``.
+    state: numbers in the bucket.
     """
     m, weights = len(weights), [float(weight) for weight in weights]
     fig, panels = figure(ncols=2, size=(7.0, 2.5))
@@ -90,7 +90,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
 
 
 def stack_path(kept: float, lost: float, distance: int):
-    """Draw the way of a gradient through a stack of a head between two state space models; ``fig, alt``.
+    """Draw the way of a gradient through a stack of a head between two state space models.
 
     kept, lost: what crosses ``distance`` tokens with the head and without it, over the limit. Blue, the way
     through the doors of lag 0 and along the head; dashed, the way along a state, which decays.
@@ -131,7 +131,7 @@ def group_of(name: str) -> str:
 
 
 def plane(places: Mapping[str, Sequence[float]]):
-    """Draw every map in the plane of span and reach; returns ``fig, alt``.
+    """Draw every map in the plane of span and reach.
 
     places: name -> (k of the whole table, k in one output, typical reach, best reach); a reach lies in [0, 1]
     and is drawn at 1e-5 when smaller. Across: k in one output, maps of one k side by side. Up: open mark
@@ -186,8 +186,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
     """Draw the typical share kept against distance, both axes logarithmic, a labeled line per map.
 
     distances (m,); shares: name -> (m,) in [0, 1]; what falls below 1e-5 leaves the picture. A power of the
-    distance is a straight line, an exponential bends down; dotted, one over the distance. Returns ``fig,
-    alt``.
+    distance is a straight line, an exponential bends down; dotted, one over the distance.
     """
     fig, ax = figure(size=(3.6, 3.4))
     ends = []
@@ -211,7 +210,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
 
 
 def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
-    """Return a figure of the gradient of a sum hybrid against distance, over its floor and beside its SSM.
+    """Draw the gradient of a sum hybrid against distance, over its floor and beside its SSM.
 
     weight: the state space model's share in this frame, 0 to 1; distances (m,); hybrid, floor, alone (m,):
     ||J|| of the hybrid, the proven floor, ||J|| of the weighted SSM; nonpositive values are left out.
@@ -231,7 +230,7 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
 
 
 def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
-    """Return a figure of the share missed against the number of pairs, a labeled line per entry.
+    """Draw the share missed against the number of pairs, a labeled line per entry.
 
     counts (m,): pairs; lines: name -> shares (m,). Labels at the right end are pushed apart where they would
     meet.

@@ -1,4 +1,4 @@
-"""Figures of the chapter *trained-layers*: heads that would do, spectra, and weight on the first token."""
+"""Figures of *trained-layers*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def left_over(curves: Mapping[str, Sequence[float]]):
     """Draw the share of the energy that the best H heads leave, and the first H that leaves at most 10 %.
 
     curves: two labels -> singular values of an operator, largest first, the curve below and the one above.
-    The count has a ring. Returns ``fig, alt``.
+    The count has a ring.
     """
     fig, ax = figure(size=(3.6, 2.7))
     ax.axhline(LEFT, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -62,7 +62,7 @@ def tails(values: Sequence[float]) -> list[float]:
 
 
 def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
-    """Draw the singular values of what joins past and future, over the largest: ``fig, alt``.
+    """Draw the singular values of what joins past and future, over the largest.
 
     tables: label -> lower triangular tables (n, n), of the heads or channels of a layer; cut: the first token
     of the future. Values below 1e-12 of the largest are rounding and not drawn.
@@ -82,10 +82,7 @@ def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
 
 
 def spectra(layer, title: str):
-    """Draw the singular values of one layer of a report, trained and permuted, relative to the largest.
-
-    Returns the figure.
-    """
+    """Draw the singular values of one layer of a report, trained and permuted, relative to the largest."""
     fig, ax = figure(size="panel")
     for part, hue, face in (("permuted", "orange", "none"), ("trained", "blue", None)):
         values = getattr(layer, part).spectrum
@@ -99,7 +96,7 @@ def spectra(layer, title: str):
 def reach(report: Report, shown=(0, 1, 5)):
     """Draw the median over heads of the gradient against distance (lines) and of its σ₂ bound (dots).
 
-    shown: places of layers. Returns the figure.
+    shown: places of layers.
     """
     fig, ax = figure(size="panel")
     for place, hue, line in zip(shown, ("blue", "orange", "green"), LINES.values(), strict=False):
@@ -125,7 +122,7 @@ def layer_counts(jobs: Mapping[str, Mapping], model: str, part: str, eps: str) -
 def small_models(jobs: Mapping[str, Mapping], models: Sequence[str]):
     """Draw the heads of each layer before training (open, dashed) and after (filled, with the seeds' range).
 
-    jobs: of the experiment "language". Blue leaves 10 % of the energy, orange 1 %. Returns the figure.
+    jobs: of the experiment "language". Blue leaves 10 % of the energy, orange 1 %.
     """
     fig, axes = figure(ncols=len(models), size=(7.0, 2.9), sharey=True)
     fig.stacks = (2,)

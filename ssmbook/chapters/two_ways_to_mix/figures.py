@@ -1,4 +1,4 @@
-"""Figures of the chapter *two-ways-to-mix*: one average twice, memory, the plane of the lags, costs."""
+"""Figures of *two-ways-to-mix*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def average_twice(x, a):
     """Draw the average of two pulses as a state, split by what each left in it, and as a table of weights.
 
     x (n,) with two entries that are not zero, 0 < a < 1. Left a stack of bars for each position, right the
-    (n, n) weights with their numbers, the last row framed. Returns ``fig, alt``.
+    (n, n) weights with their numbers, the last row framed.
     """
     fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
     n = len(x)
@@ -54,8 +54,7 @@ def average_twice(x, a):
 def memory(a):
     """Draw how an average with memory 0 < a < 1 weighs its past: the table, and one row against the lag.
 
-    Both panels are relative to the newest token's weight, on scales that do not move with a. Returns the
-    figure.
+    Both panels are relative to the newest token's weight, on scales that do not move with a.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     left.imshow(toeplitz(a ** torch.arange(24)).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
@@ -77,10 +76,7 @@ def hundredth(a) -> int:
 
 
 def two_tables(tables, letters):
-    """Draw two n by n tables of weights, {title: table}, between n letters, the last row of each framed.
-
-    Returns ``fig, alt``.
-    """
+    """Draw two n by n tables of weights, {title: table}, between n letters, the last row of each framed."""
     fig, axes = figure(ncols=2, size=(7.0, 3.5))
     for ax, (title, table) in zip(axes, tables.items(), strict=True):
         n = len(table)
@@ -105,7 +101,6 @@ def plane_of_lags(theta, n=20):
 
     A dot stands at √(n−τ) (cos θτ, sin θτ): lag τ occurs n−τ times. The line holds what one head can make,
     the gray segments are what it misses; the second panel has the missed share of the energy for every angle.
-    Returns the figure.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     dots = best_single_head(left, theta, n)
@@ -183,8 +178,7 @@ def missed(theta, n=20) -> float:
 def operator_as_heads(alpha, V):
     """Draw the operator of two heads as one block matrix, equal to A_1 ⊗ V_1 + A_2 ⊗ V_2.
 
-    ``alpha`` (2, n, n), ``V`` (2, p, d), on the CPU; blue is positive, orange negative, one scale. Returns
-    ``fig, alt``.
+    ``alpha`` (2, n, n), ``V`` (2, p, d), on the CPU; blue is positive, orange negative, one scale.
     """
     W = torch.einsum("hij,hpd->ipjd", alpha, V).flatten(2).flatten(0, 1)
     top = float(W.abs().max())
@@ -208,7 +202,7 @@ def operator_as_heads(alpha, V):
 def costs(lengths, explicit, implicit, crossing):
     """Draw the multiplications of both ways against the length, and where they cross.
 
-    Three sequences of one length, and a length. Returns ``fig, alt``.
+    Three sequences of one length, and a length.
     """
     fig, ax = figure(size="panel")
     for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):

@@ -1,4 +1,4 @@
-"""Figures of the chapter *zoo*: the sides of a state, coefficients, patterns of blocks, the ruler, a tour."""
+"""Figures of *zoo*; each returns the figure, or the figure and its alternative text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def family_of(name) -> str:
 def sides(v, b, G, A):
     """Draw what one token wrote into the state, and what a recurrence on either side makes of it.
 
-    ``v`` (p,), ``b`` (m,), ``G`` (m, m), ``A`` (p, p). Returns ``fig, alt``.
+    ``v`` (p,), ``b`` (m,), ``G`` (m, m), ``A`` (p, p).
     """
     written = v[:, None] * b[None, :]
     parts = {"written: v bᵀ": written, "key side: v bᵀ G": written @ G, "value side: A v bᵀ": A @ written}
@@ -96,10 +96,7 @@ def _angle(v, part) -> float:
 
 
 def coefficients(tables):
-    """Draw four tables of coefficients (n, n), {name: tensor}, each on its own scale.
-
-    Returns ``fig, alt``.
-    """
+    """Draw four tables of coefficients (n, n), {name: tensor}, each on its own scale."""
     fig, axes = figure(ncols=len(tables), size=(7.0, 2.2))
     fig.stacks = (2,)  # two and two where the page is narrow
     words = []
@@ -113,10 +110,7 @@ def coefficients(tables):
 
 
 def by_position(kernels):
-    """Draw the table of coefficients of each kernel, {name: (n,)}: lag τ on the τ-th diagonal.
-
-    Returns ``fig, alt``.
-    """
+    """Draw the table of coefficients of each kernel, {name: (n,)}: lag τ on the τ-th diagonal."""
     fig, axes = figure(ncols=len(kernels), size=(7.0, 2.5))
     words = []
     for ax, (name, kernel) in zip(axes, kernels.items(), strict=True):
@@ -129,7 +123,7 @@ def by_position(kernels):
 def block_patterns(operators):
     """Draw the blocks of causal operators, {name: (n, n, p, d)}, each over its entry of largest size.
 
-    Blocks that are multiples of each other look alike. Returns ``fig, alt``.
+    Blocks that are multiples of each other look alike.
     """
     fig, axes = figure(ncols=len(operators), size=(7.0, 3.0))
     words = []
@@ -150,7 +144,7 @@ def block_patterns(operators):
 def ruler(counts, ceiling):
     """Draw {layer: (k, k in one output)} family by family, in two columns; a dashed line at the ceiling pd.
 
-    The filled mark counts the whole table, the ring one output. Returns ``fig, alt``.
+    The filled mark counts the whole table, the ring one output.
     """
     fig, axes = figure(ncols=2, size=(7.0, 4.25))  # legible on one slide
     beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "fontsize": 9.5}
@@ -191,10 +185,7 @@ def _ruler_words(counts, ceiling):
 
 
 def layer(name, W, top):
-    """Draw the block norms of one layer's operator and its spectrum, ``top`` values of it, in family color.
-
-    Returns the figure.
-    """
+    """Draw the block norms of a layer's operator and ``top`` values of its spectrum, in the family's color."""
     fig, (left, right) = figure(ncols=2, size="slider")
     block_heatmap(W.to_dense().detach(), left)
     left.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output", title=name)
