@@ -150,16 +150,8 @@ def test_counts_by_class_of_known_systems():
     assert counts_by_class(System(0 * one, one, one), 9) == ["1", "2", "2", "1", "1", "1"]
 
 
-def test_bad_input_is_named():
+def test_another_rank_has_no_half_plane():
     M = rotation_lags(0.7, 4)
-    for call in (fit_softmax_heads, fit_rank_one_heads):
-        options = {"sink": True} if call is fit_softmax_heads else {}
-        with pytest.raises(ValueError, match="H must"):
-            call(M, 0, **options)
-        with pytest.raises(ValueError, match="M must not be the zero system"):
-            call(torch.zeros(3, 2, 2, dtype=F64), 1, **options)
-        with pytest.raises(ValueError, match="finite"):
-            call(M * math.nan, 1, **options)
     with pytest.raises(ValueError, match="interaction rank 2; got 1"):
         half_plane_floor(M[:1])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ssmbook._checks import check_tensors
 from ssmbook.operators import FactorizedOperator
 
 
@@ -19,7 +18,6 @@ def diagonal_ssm_by_gates(lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torc
     >>> (G[3] * U[1]).tolist()  # lam² in each channel
     [0.25, 0.0625]
     """
-    check_tensors(lam=(lam, "d"), finite=True)
     if not lam.all():
         raise ValueError("lam must have no zero entry (an input gate undoes the output gate); got a zero")
     power = torch.arange(n, device=lam.device).unsqueeze(1)
@@ -64,10 +62,9 @@ def residual_stack_operator(alpha: torch.Tensor, V: torch.Tensor) -> FactorizedO
     >>> residual_stack_operator(alpha, V).interaction_rank()  # 2 ** 3 paths through three layers
     8
     """
-    sizes = check_tensors(alpha=(alpha, "L H n n"), V=(V, "L H p p"), finite=True)
     if alpha.triu(1).any():
         raise ValueError("alpha must be causal, zero above the diagonal; got a non-zero entry with j > i")
-    eyes = (torch.eye(sizes[letter], dtype=V.dtype, device=V.device)[None] for letter in "np")
+    eyes = (torch.eye(part.shape[-1], dtype=V.dtype, device=V.device)[None] for part in (alpha, V))
     stack = skip = FactorizedOperator(*eyes)
     for layer in zip(alpha, V, strict=True):
         stack = (skip + FactorizedOperator(*layer)) @ stack

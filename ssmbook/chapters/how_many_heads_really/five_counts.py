@@ -10,12 +10,11 @@ import torch
 from scipy.optimize import nnls
 
 from ssmbook import heads
-from ssmbook._checks import check_finite, check_flags, check_integer, check_like, check_shape
 from ssmbook.experiments._data import visible_rows
 
 
 class HeadFit(NamedTuple):
-    """Heads found by an optimizer (introduced in *how-many-heads-really*).
+    """Heads found by an optimizer.
 
     ``curve`` (steps,) the least relative error so far after each evaluation and ``largest`` (steps,) the
     largest number the last least squares returned there (an entry of a value map for softmax heads; a
@@ -37,14 +36,10 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
     M_{i-j}||^2 over the logits by L-BFGS in float64, from small random logits, and keeps the best of
     ``starts`` starts; the error is relative to the energy of the system. Result ``HeadFit`` in float64.
 
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, a zero system. Source:
-    prop-plateau, thm-sink-count.
+    Raises ``ValueError`` for a zero system. Source: prop-plateau, thm-sink-count.
     """
     visible, rows, size = visible_rows(M)
-    n, H, steps = len(M), check_integer("H", H, low=1), check_integer("steps", steps, low=1)
-    starts = check_integer("starts", starts, low=1)
-    check_flags(sink=sink)
-    check_like(generator=generator)
+    n = len(M)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
 
     def features(logits):
@@ -68,12 +63,10 @@ def fit_rank_one_heads(M, H, *, steps=800) -> HeadFit:
 
     M (n, p, d) real floating, the lags; H >= 1 and steps >= 1 ints. L-BFGS in float64 over the directions
     a_h, b_h, from one random start; ``largest`` is the largest coefficient with value maps of unit norm,
-    which must diverge where no best approximation exists. Result ``HeadFit`` in float64.
-
-    Raises as ``fit_softmax_heads``. Source: prop-rank-limited, prop-border-rank.
+    which must diverge where no best approximation exists. Result ``HeadFit`` in float64. Source:
+    prop-rank-limited, prop-border-rank.
     """
     visible, rows, size = visible_rows(M)
-    H, steps = check_integer("H", H, low=1), check_integer("steps", steps, low=1)
     p, d = M.shape[1:]
     start = _normal((H, p + d), torch.Generator().manual_seed(0))
 
@@ -96,12 +89,8 @@ def half_plane_floor(M, directions=100_000) -> float:
     matrix of the span: an infimum, approached by value maps that become opposite. Result a float, computed in
     float64.
 
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity, and for another rank.
-    Source: thm-sink-count.
+    Raises ``ValueError`` for another rank. Source: thm-sink-count.
     """
-    check_shape("M", M, "n p d")
-    check_finite("M", M)
-    directions = check_integer("directions", directions, low=1)
     flat = M.detach().double().flatten(1)
     _, sigma, axes = torch.linalg.svd(flat, full_matrices=False)
     k = int((sigma > 1e-10 * sigma.amax()).sum()) if sigma.numel() else 0
@@ -118,14 +107,9 @@ def cone_error(M, V) -> float:
     """Return the relative error of the best non-negative coefficients on given value maps, lag by lag.
 
     M (n, p, d) and V (H, p, d), real floating; the error is sum_tau (n - tau) dist(M_tau, cone(V))^2 over the
-    energy of M: what sink softmax heads with these value maps can approach. Result a float, in float64.
-
-    Raises ``TypeError``/``ValueError`` for a wrong dtype or shape, NaN, infinity. Source: thm-sink-count.
+    energy of M: what sink softmax heads with these value maps can approach, in float64. Source:
+    thm-sink-count.
     """
-    sizes = check_shape("M", M, "n p d")
-    check_shape("V", V, "H p d", {"p": sizes["p"], "d": sizes["d"]})
-    check_finite("M", M)
-    check_finite("V", V)
     columns = V.detach().double().cpu().flatten(1).T.numpy()
     rows = M.detach().double().cpu().flatten(1)
     weight = torch.arange(len(M), 0, -1, dtype=torch.float64)
@@ -139,8 +123,6 @@ def counts_by_class(system, n) -> list[str]:
     One real `System`; n >= 1 an int. In order: real and fixed; softmax without a sink; softmax with a sink;
     real with value maps of rank 1; pairwise, almost every input; reading or locally bounded, every input.
     Bounds, "6 to 8", where a count is open.
-
-    Raises as ``head_count``. Source: the theorems of *how-many-heads-really*, where it is introduced.
     """
     counts = [
         heads.head_count(system, n),
@@ -156,13 +138,9 @@ def counts_by_class(system, n) -> list[str]:
 def equal_row_operator(k, n, *, signed, generator=None) -> torch.Tensor:
     """Return a causal W (n, n, 2, 3) with equal row sums and a span of dimension k: reachable without a sink.
 
-    k, n >= 1 ints; ``signed`` False takes positive coefficients on k random matrices (k heads make it), True
-    takes coefficients of both signs. float64. Raises ``TypeError``/``ValueError`` for sizes that are not such
-    ints. Source: thm-exact-reach.
+    ``signed`` False takes positive coefficients on k random matrices (k heads make it), True takes
+    coefficients of both signs. float64. Source: thm-exact-reach.
     """
-    k, n = check_integer("k", k, low=1), check_integer("n", n, low=1)
-    check_flags(signed=signed)
-    check_like(generator=generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     c = _normal((k, n, n), generator)
     if signed:

@@ -7,15 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import (
-    as_real,
-    check_alike,
-    check_finite,
-    check_integer,
-    check_like,
-    check_shape,
-    check_tensors,
-)
 from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, SequenceMap
 from ssmbook.operators import LagOperator
@@ -28,14 +19,10 @@ DRAWS, LARGEST, PARENTS, STEPS = 32, 8.0, 4, 4
 def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, gap: torch.Tensor):
     """What is left of the gradient from ``source`` to ``target`` when ``gap`` is put between the two tokens.
 
-    F: any torch callable (..., n, d) -> (..., n, p); source, target (..., d); gap (..., T - 1, d), equal
-    batch shapes: T is the distance. Returns (...), same dtype, in [0, 1]: ||dy_target/dx_source||_2 with the
-    gap over the largest such norm with its first t - 1 tokens, t = 1, 2, 4, ... and T; 0 where all are 0. So
-    a norm that happens to be small without the gap rewards nobody. Raises TypeError/ValueError for malformed
-    arguments. Source: def-reach.
+    F: any torch callable (..., n, d) -> (..., n, p); source, target (..., d); gap (..., T - 1, d). Returns
+    (...) in [0, 1]: ||dy_target/dx_source||_2 with the gap over the largest such norm with its first t - 1
+    tokens, t = 1, 2, 4, ... and T; 0 where all are 0. Source: def-reach.
     """
-    tokens = {"source": (source, "... d"), "target": (target, "... d"), "gap": (gap, "... m d")}
-    check_tensors(**tokens, one_batch=True, finite=True)
     distance = gap.shape[-2] + 1
     nearer = [2**e for e in range((distance - 1).bit_length())]  # the powers of two below the distance
     widths = torch.stack([_width(F, source, gap[..., : t - 1, :], target) for t in (*nearer, distance)])
@@ -49,12 +36,11 @@ def _width(F, source, gap, target):
 
 
 def typical_reach(F: Callable, d: int, distance: int, *, generator: torch.Generator | None = None) -> float:
-    """The share of a gradient that usually crosses ``distance`` tokens, in [0, 1].
+    """The median of :func:`retained_fraction` over 32 random sources, targets and gaps: usually this crosses.
 
-    F: (..., n, d) -> (..., n, p). The median of :func:`retained_fraction` over 32 sources, targets and gaps,
-    all entries standard normal in float64. Raises TypeError/ValueError for bad sizes. Source: def-reach.
+    F: (..., n, d) -> (..., n, p); all entries are standard normal in float64. Source: def-reach.
     """
-    like = _drawn(d, distance, generator)
+    like = {"generator": generator, "dtype": torch.float64}
     source, target = torch.randn(2, DRAWS, d, **like)
     gap = torch.randn(DRAWS, distance - 1, d, **like)
     return float(retained_fraction(F, source, target, gap).median())
@@ -63,15 +49,13 @@ def typical_reach(F: Callable, d: int, distance: int, *, generator: torch.Genera
 def best_reach(
     F: Callable, d: int, distance: int, *, rounds: int = 12, generator: torch.Generator | None = None
 ) -> float:
-    """The largest share of a gradient across ``distance`` tokens that a search finds, in [0, 1].
+    """The largest share of a gradient across ``distance`` tokens that a search finds: a lower bound.
 
     F: (..., n, d) -> (..., n, p). Each try is a source, a target and the token that their gap repeats. The
     first 16 are standard normal, the gap's token times a size uniform in [0, 8], once 0. Each further round
-    moves the best four tries so far by standard normal steps, four times each. So the share is a *lower*
-    bound on what some input keeps. In float64. Raises TypeError/ValueError for bad sizes. Source: def-reach.
+    moves the best four tries so far by standard normal steps, four times each. In float64. Source: def-reach.
     """
-    like = _drawn(d, distance, generator)
-    rounds = check_integer("rounds", rounds, low=1)
+    like = {"generator": generator, "dtype": torch.float64}
     tried = torch.randn(PARENTS * STEPS, 3, d, **like)
     tried[:, 2] *= LARGEST * torch.rand(PARENTS * STEPS, 1, **like)
     tried[0, 2] = 0
@@ -85,13 +69,6 @@ def best_reach(
     return float(kept.max())
 
 
-def _drawn(d, distance, generator):
-    check_integer("d", d, low=1)
-    check_integer("distance", distance, low=1)
-    check_like(generator=generator)
-    return {"generator": generator, "dtype": torch.float64}
-
-
 def _kept(F, tried, distance):
     source, target, token = tried.unbind(1)
     return retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1))
@@ -103,20 +80,10 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
     head: one causal head without bias, ALiBi or sink, W_K^T W_Q not 0. With Q = W_K^T W_Q / sqrt(head_width)
     and its leading singular triple (u, sigma, v): a = sqrt(2/sigma) u, b = v / sqrt(2 sigma), so that a^T Q b
     = 1 and b^T Q b <= 1/2; s^2 = 2 log(distance + 2). Then the last token gives the first a weight of at
-    least 1 - 2/(distance + 2). Returns (distance + 1, d), dtype and device of the head. Raises
-    TypeError/ValueError outside.
+    least 1 - 2/(distance + 2). Returns (distance + 1, d), dtype and device of the head.
     """
-    if not isinstance(head, Attention):
-        raise TypeError(f"head must be an Attention; got {type(head).__name__}")
-    plain = head.H == 1 and head.causal and head.bias is None and not head.alibi and not head.sink
-    if not plain:
-        raise ValueError(f"head must be one causal head without bias, ALiBi or sink; got {head}")
-    distance = check_integer("distance", distance, low=1)
     Q = (head.W_K[0].mT @ head.W_Q[0]).detach().double() / math.sqrt(head.head_width)
-    check_finite("head", Q)
     U, sigma, Vh = torch.linalg.svd(Q)
-    if float(sigma[0]) == 0:
-        raise ValueError("head must have W_K^T W_Q other than 0; got 0")
     size = math.sqrt(2 * math.log(distance + 2))
     x = Q.new_zeros(distance + 1, head.d)
     x[0] = size * torch.sqrt(2 / sigma[0]) * U[:, 0]
@@ -127,12 +94,9 @@ def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
 def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch.Tensor:
     """m pairs and a question, as tokens of three slots: (key, nothing, value), then (nothing, key, nothing).
 
-    keys (m, c), values (..., m, r), asked in 0 ... m - 1: whose value is wanted. Returns (..., m + 1, 2c +
-    r), same dtype. Raises TypeError/ValueError for malformed arguments.
+    keys (m, c), values (..., m, r), asked: whose value is wanted. Returns (..., m + 1, 2c + r), same dtype.
     """
-    sizes = check_tensors(keys=(keys, "m c"), values=(values, "... m r"))
-    asked = check_integer("asked", asked, low=0, high=sizes["m"] - 1)
-    slot = keys.expand(*values.shape[:-1], sizes["c"])
+    slot = keys.expand(*values.shape[:-1], keys.shape[1])
     pairs = torch.cat([slot, torch.zeros_like(slot), values], dim=-1)
     question = torch.cat([torch.zeros_like(keys[0]), keys[asked], values.new_zeros(values.shape[-1])])
     return torch.cat([pairs, question.expand(*values.shape[:-2], 1, -1)], dim=-2)
@@ -142,11 +106,9 @@ def recall_head(c: int, r: int, beta: float) -> Attention:
     """One softmax head, set by hand, that answers :func:`recall_tokens`: logit beta q . k of their slots.
 
     c: key width; r: value width, the output width; beta: the logit of a match between unit keys. Returns an
-    ``Attention`` with d = 2c + r, p = r, in float64. Raises TypeError/ValueError for bad sizes or beta.
+    ``Attention`` with d = 2c + r, p = r, in float64.
     """
-    c = check_integer("c", c, low=1)
-    r = check_integer("r", r, low=1)
-    beta, width = float(as_real("beta", beta)), max(c, r)
+    width = max(c, r)
     head = Attention(2 * c + r, r, H=1, head_width=width, dtype=torch.float64)
     with torch.no_grad():
         for weight, first, size in ((head.W_K, 0, c), (head.W_Q, c, c), (head.W_V, 2 * c, r)):
@@ -160,13 +122,9 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
     """The share of standard normal values that a layer's answers miss, over all m questions: no sampling.
 
     layer: d = 2c + r, p = r, whose answer to :func:`recall_tokens` is affine in the values once the keys are
-    fixed (linear maps, recurrences whose gates read the keys alone); keys (m, c). Raises TypeError/ValueError
-    for malformed arguments.
+    fixed (linear maps, recurrences whose gates read the keys alone); keys (m, c).
     """
-    if not isinstance(layer, SequenceMap):
-        raise TypeError(f"layer must be a SequenceMap; got {type(layer).__name__}")
-    m = check_integer("m", check_tensors(keys=(keys, "m c"), finite=True)["m"], low=1)
-    r = check_integer("r", r, low=1)
+    m = len(keys)
     wanted = torch.eye(m * r, dtype=keys.dtype, device=keys.device).reshape(m * r, m, r)
     total = 0.0
     with torch.no_grad():
@@ -180,15 +138,10 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
 def undo_residual(layer: LTISSM, u: torch.Tensor) -> torch.Tensor:
     """The tokens x that a state space layer with residual sends to u: x + layer(x) = u.
 
-    layer: p = d, I + M_0 invertible; u (n, d). Returns (n, d), same dtype, detached. It may be very large:
-    the inverse system need not be stable. Raises TypeError/ValueError for malformed arguments,
-    torch.linalg.LinAlgError for a singular I + M_0.
+    layer: p = d, I + M_0 invertible (else ``torch.linalg.LinAlgError``); u (n, d). Returns (n, d), same
+    dtype, detached. It may be very large: the inverse system need not be stable.
     """
-    if not isinstance(layer, LTISSM) or layer.p != layer.d:
-        raise TypeError(f"layer must be an LTISSM with p = d; got {layer}")
-    n = check_shape("u", u, "n d", {"d": layer.d})["n"]
-    check_alike(layer=layer.A, u=u)
-    check_finite("u", u)
+    n = len(u)
     blocks = layer.system.lags(n).detach().to(torch.float64, copy=True)
     blocks[:1] += torch.eye(layer.d, dtype=blocks.dtype, device=u.device)
     x = torch.linalg.solve(LagOperator(blocks, n).to_block_matrix(), u.double().flatten())

@@ -185,7 +185,7 @@ def _ruler_words(counts, ceiling):
 
 
 def layer(name, W, top):
-    """Draw the block norms of a layer's operator and ``top`` values of its spectrum, in the family's color."""
+    """Draw the block norms of a layer's operator and ``top`` singular values, in its family's color."""
     fig, (left, right) = figure(ncols=2, size="slider")
     block_heatmap(W.to_dense().detach(), left)
     left.set(xticks=[], yticks=[], xlabel="input →", ylabel="← output", title=name)
