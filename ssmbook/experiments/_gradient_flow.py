@@ -76,7 +76,7 @@ def _slopes(given):
 
 def _fitted(F, x, window):
     distances, norms = gradients.gradient_profile(F, x)
-    return gradients.fit_log_slope(distances, norms, window=window).slope
+    return gradients.fit_log_slope(distances, norms, window=window)
 
 
 def _lti(generator, rho=0.9):

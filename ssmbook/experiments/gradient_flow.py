@@ -18,7 +18,7 @@ from ssmbook._checks import (
     check_tensors,
 )
 from ssmbook.maps import RNN, Attention, SelectiveSSM
-from ssmbook.maps.activations import secant_slope
+from ssmbook.maps.layers import secant_slope
 from ssmbook.scans import lti_scan
 from ssmbook.systems.system import System, check_system
 

@@ -1,4 +1,4 @@
-"""Exact gradients against distance, by autograd, for any callable."""
+"""Exact gradients against distance, by autograd, for any callable, and the rate at which they decay."""
 
 from __future__ import annotations
 
@@ -12,30 +12,27 @@ from ssmbook.operators.pullback import separate_pullback
 
 
 def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Tensor:
-    """The blocks dy_i/dx_j of one output position i = ``target`` with respect to every input position j.
+    """The blocks dy_i/dx_j of one output position i = ``target`` for every input position j.
 
-    F: any torch callable (..., n, d) -> (..., n, p) that treats batch entries independently; x (..., n, d),
-    left untouched. Returns (..., n, p, d): entry [..., j, a, b] is the derivative of y_i's a-th by x_j's
-    b-th coordinate, in the dtype and on the device of x. One backward pass for each of the p output
-    coordinates: exact, O(n) memory over that of F, and it works through any custom autograd function, which
-    batched vector-Jacobian products do not. Raises TypeError/ValueError for a malformed x, a target outside
-    the sequence, an F of the wrong kind. Introduced in *gradient-highway*.
+    F: any torch callable (..., n, d) -> (..., n, p) that treats batch entries independently; x (..., n, d).
+    Returns (..., n, p, d) in the dtype and on the device of x, by one backward pass for each of the p output
+    coordinates. Raises ``TypeError`` or ``ValueError`` for a malformed x, a target outside the sequence or an
+    F that mixes batch entries or is not differentiable.
 
     >>> jacobian_blocks(lambda x: x.cumsum(0), torch.ones(3, 2)).shape  # a matrix for each input token
     torch.Size([3, 2, 2])
     """
-    sizes = check_tensors(x=(x, "... n d"), finite=True)
-    target = check_integer("target", target, low=-sizes["n"], high=sizes["n"] - 1)
-    return separate_pullback(F, x).row(range(sizes["n"])[target])
+    n = check_tensors(x=(x, "... n d"), finite=True)["n"]
+    target = check_integer("target", target, low=-n, high=n - 1)
+    return separate_pullback(F, x).row(range(n)[target])
 
 
 def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
-    """How wide the gradient path is at each distance: the spectral norm of dy_i/dx_{i - tau}.
+    """The spectral norm of dy_i/dx_{i - tau} at each distance tau from the output position i = ``target``.
 
-    F, x, target as in :func:`jacobian_blocks`. Returns (distances, norms): int64 (i + 1,) = 0, 1, ..., i and
-    (..., i + 1), in the dtype and on the device of x; positions after i are left out. Use float64: half-lives
-    multiply, and 0.5**tau leaves float32 at tau = 150. Raises as :func:`jacobian_blocks`.
-    Introduced in *gradient-highway*.
+    F, x, target and errors as in :func:`jacobian_blocks`. Returns the distances 0, 1, ..., i, int64 (i + 1,),
+    and the norms (..., i + 1) in the dtype of x. Use float64 at long distances, because norms that decay
+    exponentially soon leave the range of float32.
 
     >>> distance, width = gradient_profile(lambda x: 0.5 * x + x.roll(1, 0), torch.ones(4, 2))
     >>> distance.tolist(), width.tolist()  # half of the token itself, all of the one before
@@ -48,3 +45,30 @@ def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[to
     if past.numel() == 0:
         return distances, past.new_zeros(past.shape[:-2])
     return distances, torch.linalg.matrix_norm(single(past), ord=2).to(past.dtype)
+
+
+def fit_log_slope(
+    distances: torch.Tensor, norms: torch.Tensor, *, window: tuple[int, int] | None = None
+) -> float:
+    """The exponential rate of a gradient profile: the slope of log norm on distance, by least squares.
+
+    distances (m,) integers; norms (m,), worked in float64; window (low, high): use only the distances from
+    low to high. An exact decay rho^tau has slope log rho. Raises ``ValueError`` for other shapes, fewer than
+    3 different distances, and norms that are not positive in the window.
+
+    >>> tau = torch.arange(20)
+    >>> round(torch.tensor(fit_log_slope(tau, 3 * 0.9**tau)).exp().item(), 4)
+    0.9
+    """
+    m = check_tensors(norms=(norms, "m"), finite=True)["m"]
+    if distances.shape != (m,):
+        raise ValueError(f"distances must have shape ({m},) like norms; got {tuple(distances.shape)}")
+    low, high = (0, torch.inf) if window is None else window
+    inside = (distances >= low) & (distances <= high)
+    tau, norms = distances[inside].double(), norms.detach()[inside].double()
+    if not (norms > 0).all():
+        raise ValueError(f"norms must be positive inside the window; got {float(norms.min())}")
+    if (different := len(tau.unique())) < 3:
+        raise ValueError(f"distances must leave at least 3 different ones to fit; got {different}")
+    centered = tau - tau.mean()
+    return float(centered @ norms.log() / centered.square().sum())

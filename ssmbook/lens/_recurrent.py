@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from ssmbook.lens._calls import Call, watch
 from ssmbook.lens._frozen import Frozen, Reading, convolve, heads_of_channels
-from ssmbook.maps.activations import secant_slope
-from ssmbook.maps.coefficients import decay_matrix, scalar_decay_coefficients
+from ssmbook.maps.key_side import decay_matrix, scalar_decay_coefficients
+from ssmbook.maps.layers import secant_slope
 from ssmbook.operators import DiagonalOperator, ModalOperator
 
 

@@ -1,35 +1,21 @@
 """Sequence maps, each with its own interaction operator in closed form."""
 
-from ssmbook.maps.activations import activate, secant_slope
 from ssmbook.maps.architectures import zoo
-from ssmbook.maps.attention import Attention
+from ssmbook.maps.attention import Attention, softmax_coefficients
 from ssmbook.maps.base import RecurrentMap, SequenceMap
-from ssmbook.maps.coefficients import (
-    alibi_bias,
-    causal_mask,
-    decay_matrix,
-    delta_coefficients,
-    distances,
+from ssmbook.maps.combined import Gated, Hybrid, Residual
+from ssmbook.maps.key_side import (
+    GLA,
+    SSD,
+    DeltaNet,
+    LinearAttention,
+    RetNet,
     linear_coefficients,
     scalar_decay_coefficients,
-    softmax_coefficients,
-    vector_decay_coefficients,
 )
-from ssmbook.maps.combined import Gated, Hybrid, Residual
-from ssmbook.maps.convolution import Convolution
-from ssmbook.maps.delta_net import DeltaNet
-from ssmbook.maps.diagonal import DiagonalSSM
-from ssmbook.maps.feed_forward import FeedForward
-from ssmbook.maps.gla import GLA
-from ssmbook.maps.kan import KAN
-from ssmbook.maps.key_side import HeadMap, KeySideMap
-from ssmbook.maps.linear_attention import LinearAttention
-from ssmbook.maps.lti import LTISSM
-from ssmbook.maps.retnet import RetNet
-from ssmbook.maps.rnn import RNN
+from ssmbook.maps.layers import KAN, RNN, Convolution, FeedForward
 from ssmbook.maps.selective import SelectiveSSM
-from ssmbook.maps.ssd import SSD
-from ssmbook.maps.timescales import draw_steps, inverse_softplus
+from ssmbook.maps.state_space import LTISSM, DiagonalSSM
 
 __all__ = [
     "Attention",
@@ -39,10 +25,8 @@ __all__ = [
     "FeedForward",
     "GLA",
     "Gated",
-    "HeadMap",
     "Hybrid",
     "KAN",
-    "KeySideMap",
     "LTISSM",
     "LinearAttention",
     "RNN",
@@ -52,18 +36,8 @@ __all__ = [
     "SSD",
     "SelectiveSSM",
     "SequenceMap",
-    "activate",
-    "alibi_bias",
-    "causal_mask",
-    "decay_matrix",
-    "delta_coefficients",
-    "distances",
-    "draw_steps",
-    "inverse_softplus",
     "linear_coefficients",
     "scalar_decay_coefficients",
-    "secant_slope",
     "softmax_coefficients",
-    "vector_decay_coefficients",
     "zoo",
 ]

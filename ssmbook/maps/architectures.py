@@ -1,4 +1,4 @@
-"""One small instance of every architecture, for the ruler and for the tests."""
+"""One small instance of every architecture, for the chapters and for the tests."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_integer, check_like
 from ssmbook.maps.attention import Attention
 from ssmbook.maps.base import SequenceMap
 from ssmbook.maps.combined import Gated, Hybrid, Residual
-from ssmbook.maps.convolution import Convolution
-from ssmbook.maps.delta_net import DeltaNet
-from ssmbook.maps.diagonal import DiagonalSSM
-from ssmbook.maps.feed_forward import FeedForward
-from ssmbook.maps.gla import GLA
-from ssmbook.maps.kan import KAN
-from ssmbook.maps.linear_attention import LinearAttention
-from ssmbook.maps.lti import LTISSM
-from ssmbook.maps.retnet import RetNet
-from ssmbook.maps.rnn import RNN
+from ssmbook.maps.key_side import GLA, SSD, DeltaNet, LinearAttention, RetNet
+from ssmbook.maps.layers import KAN, RNN, Convolution, FeedForward
 from ssmbook.maps.selective import SelectiveSSM
-from ssmbook.maps.ssd import SSD
+from ssmbook.maps.state_space import LTISSM, DiagonalSSM
 
 
 def zoo(
@@ -40,33 +31,27 @@ def zoo(
     """One instance of every architecture of the book, by name, in the order of the chapter's table.
 
     d, p: widths in and out (maps that keep the width, and sums with them, are built with d alone); n: the
-    longest sequence the learned relative bias must serve; H, head_width: of the attention side (2
-    heads of width 3); N: states, even (4). Every map draws its parameters, in ``dtype`` on ``device``, from a
-    generator of its own, seeded by one number from ``generator`` and by the map's name: another map more or
-    less changes no other. Returns name -> map. Raises ``ValueError``/``TypeError`` for bad sizes. Introduced
-    in *zoo*.
+    longest sequence for the learned relative bias; H, head_width: of the attention side; N: states, even.
+    Every map draws its parameters, in ``dtype`` on ``device``, from its own generator, seeded by one number
+    from ``generator`` and by the map's name, so adding a map changes no other. Returns name -> map.
 
     >>> layers, x = zoo(4, 4, 9), torch.randn(9, 4, dtype=torch.float64)
     >>> [layers[name].interaction(x).interaction_rank() for name in ("attention", "SSD", "convolution")]
     [2, 2, 3]
     """
-    check_like(generator=generator, dtype=dtype, device=device)
-    asked = {"d": d, "p": p, "n": n, "H": H, "head_width": head_width, "N": N}
-    sizes = {name: check_integer(name, size, low=int(name != "n")) for name, size in asked.items()}
-    where = torch.device("cpu") if generator is None else generator.device
-    seed = int(torch.randint(2**31, (), generator=generator, device=where))
-    place = torch.empty(0, device=device).device
-    drawn = torch.device("cpu") if place.type == "meta" else place  # no generator draws on meta
-    found = {}
-    for name, build in _factories(**sizes).items():
+    source = torch.device("cpu") if generator is None else generator.device
+    seed = int(torch.randint(2**31, (), generator=generator, device=source))
+    device = torch.empty(0, device=device).device  # PyTorch's default for None
+    layers = {}
+    for name, build in _constructors(d, p, n, H, head_width, N).items():
         # On a CPU only the lower 32 bits of a seed count.
-        own = torch.Generator(drawn).manual_seed(seed ^ zlib.crc32(name.encode()))
-        found[name] = build({"generator": own, "dtype": dtype, "device": drawn}).to(place)
-    return found
+        own = torch.Generator(device).manual_seed(seed ^ zlib.crc32(name.encode()))
+        layers[name] = build({"generator": own, "dtype": dtype, "device": device})
+    return layers
 
 
-def _factories(d: int, p: int, n: int, H: int, head_width: int, N: int) -> dict[str, Callable]:
-    """How each is made, from the options of what makes tensors."""
+def _constructors(d: int, p: int, n: int, H: int, head_width: int, N: int) -> dict[str, Callable]:
+    """By name, what builds each map from the generator, dtype and device of its parameters."""
     head = {"H": H, "head_width": head_width}
 
     def lti(new, d, p, **options):

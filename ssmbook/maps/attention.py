@@ -1,37 +1,81 @@
-"""Softmax attention: H heads, each a convex (with a sink: sub-convex) mixture times one value map."""
+"""Heads: scalar coefficients times value maps; softmax attention, the most common of them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from ssmbook._checks import check_finite, check_flags, check_shape
-from ssmbook.maps.base import spelled_out
-from ssmbook.maps.coefficients import alibi_bias, distances, softmax_coefficients
-from ssmbook.maps.key_side import HeadMap, per_head
+from ssmbook._checks import check_alike, check_shape, check_tensors
+from ssmbook.maps.base import SequenceMap, random_parameter
+from ssmbook.operators import FactorizedOperator
+
+PER_HEAD = "... H n width"
+
+
+class HeadMap(SequenceMap):
+    """A sum of heads, W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h] of rank <= head_width.
+
+    Subclasses write ``_coefficients``. Parameters ``W_V``, ``W_Q``, ``W_K`` (H, head_width, d), the last two
+    if ``queries``, and ``W_O`` (H, p, head_width).
+    """
+
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, queries: bool = True, **new: Any):
+        super().__init__(d, p)
+        self.H, self.head_width, self.key_width = H, head_width, head_width
+        self.W_V = random_parameter(H, head_width, d, fan_in=d, **new)
+        self.W_O = random_parameter(H, p, head_width, fan_in=H * head_width, **new)
+        if queries:
+            self.W_Q = random_parameter(H, head_width, d, fan_in=d, **new)
+            self.W_K = random_parameter(H, head_width, d, fan_in=d, **new)
+
+    @abstractmethod
+    def _coefficients(self, x: Tensor) -> Tensor: ...
+
+    def coefficients(self, x: Tensor) -> Tensor:
+        """The mixing coefficients alpha (..., H, n, n) of every head at x (..., n, d)."""
+        self._check("x", x, "... n d")
+        return self._coefficients(x)
+
+    def value_maps(self) -> Tensor:
+        """The value maps V_h = W_O[h] W_V[h], (H, p, d)."""
+        return self.W_O @ self.W_V
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("hpr,...hnr->...np", self.W_O, self._mix(x, per_head(self.W_V, x)))
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        """sum_j alpha_ij v_j for the values v (..., H, n, head_width)."""
+        return self._coefficients(x) @ v
+
+    def _interaction(self, x: Tensor) -> FactorizedOperator:
+        return FactorizedOperator(self._coefficients(x), self.value_maps())
+
+
+def per_head(weight: Tensor, x: Tensor) -> Tensor:
+    """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
+    return torch.einsum("hcd,...nd->...hnc", weight, x)
 
 
 class Attention(HeadMap):
     """Multi-head softmax attention: W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h].
 
-    d, p: widths in and out; H heads; head_width: width of queries, keys and values, so rank V_h <=
-    head_width; causal: only j <= i is seen; bias: optional start (H, L) of a learned additive logit per
-    distance |i - j| < L (longer sequences are refused); alibi: fixed linear penalty (``alibi_bias``); sink:
-    one more key with logit 0 and value 0. Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O``,
-    perhaps ``bias``.
-    Left out (core): all projection biases, dropout, rotary embedding, norms (`vaswani2017attention`).
-    Raises ``ValueError``/``TypeError`` for bad sizes or a bias of other shape. Introduced in *zoo*.
+    d, p: widths in and out; H heads; head_width: width of queries, keys and values; causal: token i sees
+    j <= i only; bias: optional initial value (H, L) of a learned logit for each distance |i - j| < L, for at
+    most L tokens; alibi: fixed linear penalty -2^(-8 h / H) |i - j| on the logits of head h = 1 ... H
+    (`press2022train`); sink: one more key with logit 0 and value 0.
+    Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given, ``bias``.
+    Left out (core): projection biases, dropout, rotary embedding, norms (`vaswani2017attention`).
 
-    >>> layer = Attention(4, 4, H=2, head_width=3)
-    >>> x = torch.randn(8, 4)
+    >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
     >>> W = layer.interaction(x)
     >>> torch.allclose(layer(x), W @ x, atol=1e-5), W.interaction_rank()
     (True, 2)
     """
 
-    @spelled_out
     def __init__(
         self,
         d: int,
@@ -45,15 +89,11 @@ class Attention(HeadMap):
         sink: bool = False,
         **new: Any,
     ):
-        super().__init__(d, p, H=H, head_width=head_width, causal=causal, **new)
-        check_flags(alibi=alibi, sink=sink)
-        self.alibi, self.sink = alibi, sink
-        self._draw_queries_and_keys(new)
+        super().__init__(d, p, H=H, head_width=head_width, **new)
+        self.causal, self.alibi, self.sink = causal, alibi, sink
         self.bias = None
         if bias is not None:
             check_shape("bias", bias, "H L", {"H": H})
-            check_finite("bias", bias, meta_ok=True)
-            self._check_alike("bias", bias)
             self.bias = nn.Parameter(bias.clone())
 
     @classmethod
@@ -61,19 +101,17 @@ class Attention(HeadMap):
         """The heads of a BERT or GPT-2 attention of transformers, with its weights, for tokens (x, 1).
 
         mixer: a ``BertAttention``, a ``GPT2Attention``, or any module with their parts. The last channel of a
-        token, always 1, carries the biases of queries, keys and values, so d is one more than the model's;
-        left out are the bias behind the heads, dropout and what stands around them. Returns a new map in
-        the dtype and on the device of the mixer. Raises ``TypeError`` for anything else, ``ValueError`` for
-        logits that are scaled otherwise than by 1 / sqrt(head_width). Introduced in *trained-layers*.
+        token, always 1, carries the biases of queries, keys and values, so d is one more than the model's.
+        The output bias and dropout are left out. Returns a new map in the dtype and on the device of the
+        mixer. Raises ``TypeError`` for other modules, ``ValueError`` unless logits are divided by
+        sqrt(head_width) and by nothing else.
         """
-        if hasattr(mixer, "c_attn") and hasattr(mixer, "c_proj"):
+        if hasattr(mixer, "c_attn") and hasattr(mixer, "c_proj"):  # GPT-2
             if not mixer.scale_attn_weights or mixer.scale_attn_by_inverse_layer_idx:
                 raise ValueError("mixer must divide its logits by sqrt(head_width) and nothing else")
             rows = torch.cat([mixer.c_attn.weight.mT, mixer.c_attn.bias[:, None]], 1).chunk(3)
             H, out, causal = mixer.num_heads, mixer.c_proj.weight.mT, True
-        elif hasattr(getattr(mixer, "self", None), "query") and hasattr(
-            getattr(mixer, "output", None), "dense"
-        ):
+        elif hasattr(mixer, "self") and hasattr(mixer, "output"):  # BERT
             parts = (mixer.self.query, mixer.self.key, mixer.self.value)
             rows = [torch.cat([part.weight, part.bias[:, None]], 1) for part in parts]
             H, out, causal = mixer.self.num_attention_heads, mixer.output.dense.weight, False
@@ -83,37 +121,65 @@ class Attention(HeadMap):
             )
         width, like = len(rows[0]) // H, {"dtype": out.dtype, "device": out.device}
         core = cls(rows[0].shape[1], len(out), H=H, head_width=width, causal=causal, **like)
-        found = {
-            name: row.unflatten(0, (H, width)) for name, row in zip(("W_Q", "W_K", "W_V"), rows, strict=True)
-        }
-        found["W_O"] = out.unflatten(1, (H, width)).transpose(0, 1)
-        core.load_state_dict(found)
+        W_Q, W_K, W_V = (row.unflatten(0, (H, width)) for row in rows)
+        W_O = out.unflatten(1, (H, width)).transpose(0, 1)
+        core.load_state_dict({"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O})
         return core
 
-    def _check(self, x: Tensor) -> None:
-        super()._check(x)
-        if self.bias is not None and x.shape[-2] > self.bias.shape[-1]:
-            raise ValueError(
-                f"x must have at most {self.bias.shape[-1]} tokens, as bias has; got {x.shape[-2]}"
-            )
-
     def relative_bias(self, n: int) -> Tensor | None:
-        """The additive logits (H, n, n) for n tokens: learned bias plus ALiBi, None where there is neither.
+        """The additive logits (H, n, n) for n tokens: learned bias plus ALiBi, or None if there is neither.
 
-        Introduced in *zoo*.
+        Raises ``ValueError`` for more tokens than the learned bias has distances.
 
         >>> bias = Attention(4, 4, H=8, head_width=2, alibi=True).relative_bias(3)
-        >>> (-bias[0]).tolist()  # what the first head takes off its logits: its slope is 1/2
+        >>> (-bias[0]).tolist()  # what the first head subtracts from its logits: its slope is 1/2
         [[0.0, 0.5, 1.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.0]]
         """
-        like = {"dtype": self.W_Q.dtype, "device": self.W_Q.device}
-        bias = alibi_bias(self.H, n, **like) if self.alibi else None
+        position = torch.arange(n, device=self.W_Q.device)
+        distance = (position[:, None] - position).abs()
+        bias = None
+        if self.alibi:
+            h = torch.arange(1, self.H + 1, dtype=self.W_Q.dtype, device=self.W_Q.device)
+            bias = -torch.exp2(-8 * h / self.H)[:, None, None] * distance
         if self.bias is None:
             return bias
-        learned = self.bias[:, distances(n, self.bias.device)]
+        if n > self.bias.shape[-1]:
+            raise ValueError(f"x must have at most {self.bias.shape[-1]} tokens, as bias has; got {n}")
+        learned = self.bias[:, distance]
         return learned if bias is None else learned + bias
 
     def _coefficients(self, x: Tensor) -> Tensor:
         q, k = per_head(self.W_Q, x), per_head(self.W_K, x)
         bias = self.relative_bias(x.shape[-2])
         return softmax_coefficients(q, k, causal=self.causal, bias=bias, sink=self.sink)
+
+
+def softmax_coefficients(
+    q: Tensor, k: Tensor, *, causal: bool = True, bias: Tensor | None = None, sink: bool = False
+) -> Tensor:
+    """Softmax attention: alpha_ij = exp(s_ij) / sum_l exp(s_il), s_ij = <q_i, k_j> / sqrt(width) + bias.
+
+    q, k: (..., H, n, width); bias: (H, n, n) or (..., H, n, n); causal: token i sees j <= i only; sink: one
+    more key with logit 0 and value 0, so that rows sum to less than 1 (`miller2023attention`).
+    Returns (..., H, n, n), exactly 0 at hidden pairs. Raises ``ValueError`` or ``TypeError`` for different
+    shapes, dtypes or devices.
+
+    >>> q = k = torch.zeros(1, 2, 1)
+    >>> softmax_coefficients(q, k).tolist()
+    [[[1.0, 0.0], [0.5, 0.5]]]
+    >>> softmax_coefficients(q, k, sink=True)[0]  # the sink takes a share of every row
+    tensor([[0.5000, 0.0000],
+            [0.3333, 0.3333]])
+    """
+    size = check_tensors(q=(q, PER_HEAD), k=(k, PER_HEAD), one_batch=True)
+    logits = q @ k.mT / size["width"] ** 0.5
+    if bias is not None:
+        check_shape("bias", bias, "... H n n", size)
+        check_alike(q=q, bias=bias)
+        logits = logits + bias
+    if causal:
+        future = torch.ones(size["n"], size["n"], dtype=torch.bool, device=q.device).triu(1)
+        logits = logits.masked_fill(future, float("-inf"))
+    if not sink:
+        return torch.softmax(logits, dim=-1)
+    return torch.softmax(functional.pad(logits, (0, 1)), dim=-1)[..., :-1]

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import signature
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import (
-    check_alike,
-    check_flags,
-    check_integer,
-    check_like,
-    check_room,
-    check_sequence,
-    check_shape,
-    check_tensor,
-)
+from ssmbook._checks import check_alike, check_shape, check_tensor
 from ssmbook.numerics import single
 from ssmbook.operators import InteractionOperator
 
@@ -27,10 +18,9 @@ from ssmbook.operators import InteractionOperator
 class SequenceMap(nn.Module, ABC):
     """A map from n tokens of width d to n tokens of width p that knows its own interaction operator.
 
-    Subclasses write ``_forward`` and ``_interaction``; the input is checked here, once for all of them.
-
+    Subclasses write ``_forward`` and ``_interaction``; x is checked here, before either is called. Maps with
+    random parameters take ``generator``, ``dtype`` and ``device`` for them, as ``torch.randn`` does.
     Attributes: ``d``, ``p`` (int), ``causal`` (bool: output i depends on tokens j <= i only).
-    Introduced in *zoo*.
 
     >>> from ssmbook.operators import PointwiseOperator
     >>> class Double(SequenceMap):
@@ -44,9 +34,6 @@ class SequenceMap(nn.Module, ABC):
 
     def __init__(self, d: int, p: int, *, causal: bool = True):
         super().__init__()
-        d = check_integer("d", d, low=1)
-        p = check_integer("p", p, low=1)
-        check_flags(causal=causal)
         self.d, self.p, self.causal = d, p, causal
 
     @abstractmethod
@@ -56,40 +43,31 @@ class SequenceMap(nn.Module, ABC):
     def _interaction(self, x: Tensor) -> InteractionOperator: ...
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output tokens.
+        """The output tokens (..., n, p) for x (..., n, d), n = 0 included, any batch shape.
 
-        x: (..., n, d), any batch shape, n = 0 included; in the dtype and on the device of the parameters.
-        Returns (..., n, p) in the same dtype. Raises ``TypeError`` (not a floating-point tensor, other
-        dtype) or ``ValueError`` (wrong shape, other device). Introduced in *zoo*.
+        x has the dtype and device of the parameters. Raises ``TypeError`` (no floating-point tensor, another
+        dtype) or ``ValueError`` (wrong shape, another device).
         """
-        self._check(x)
+        self._check("x", x, "... n d")
         return self._forward(x)
 
     def interaction(self, x: Tensor) -> InteractionOperator:
         """The interaction operator W(X) in closed form, coefficients frozen at X: forward(x) == W(X) x.
 
-        x: as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the dtype of x.
-        Raises as ``forward`` does. Introduced in *zoo*.
+        x as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the dtype of x.
 
         >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
         >>> layer.interaction(x)
         FactorizedOperator(batch_shape=(), n=8, p=4, d=4, dtype=torch.float32)
         """
-        self._check(x)
+        self._check("x", x, "... n d")
         return self._interaction(x)
 
-    def _check(self, x: Tensor) -> None:
-        check_shape("x", x, "... n d", {"d": self.d})
-        self._check_alike("x", x)
-
-    def _check_alike(self, name: str, value: Tensor) -> None:
-        standard = self._standard()
-        if standard is not None:
-            check_alike(**{"the parameters": standard, name: value})
-
-    def _standard(self) -> Tensor | None:
-        """The tensor whose dtype and device the inputs must share (None for a map without parameters)."""
-        return next(self.parameters(), None)
+    def _check(self, name: str, value: Tensor, pattern: str) -> None:
+        check_shape(name, value, pattern, {"d": self.d})
+        parameter = next(self.parameters(), None)
+        if parameter is not None:
+            check_alike(**{"the parameters": parameter, name: value})
 
     def extra_repr(self) -> str:
         return f"d={self.d}, p={self.p}, causal={self.causal}"
@@ -98,8 +76,7 @@ class SequenceMap(nn.Module, ABC):
 class RecurrentMap(SequenceMap):
     """A causal map that can be run token by token from a state of fixed size.
 
-    Subclasses write ``initial_state`` and ``_step`` beside what ``SequenceMap`` asks for.
-    Introduced in *zoo*.
+    Subclasses write ``initial_state`` and ``_step`` as well as ``_forward`` and ``_interaction``.
 
     >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
     >>> first, state = layer.run(x[:5])  # a sequence in two pieces
@@ -108,15 +85,11 @@ class RecurrentMap(SequenceMap):
     True
     """
 
-    def __init__(self, d: int, p: int):
-        super().__init__(d, p, causal=True)
-
     @abstractmethod
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        """The zero state for a batch, (*batch_shape, ...).
+        """The zero state of a batch, (*batch_shape, ...), on the device and in the dtype of the parameters.
 
-        Device and dtype are those of the parameters, but float32 for half precision (an increment below one
-        part in 256 would be lost) and complex where the state is. Introduced in *zoo*.
+        For half precision it is float32, because a sum in bfloat16 loses increments below 1/256 of it.
         """
 
     @abstractmethod
@@ -125,85 +98,68 @@ class RecurrentMap(SequenceMap):
     def step(self, x_t: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One token in, one token out: the same outputs as ``forward``, from a state.
 
-        x_t: (..., d); state: what ``initial_state`` or the last ``step`` returned, same batch shape (None:
-        the zero state). Returns y_t (..., p) and the next state; neither argument is changed. Raises
-        ``ValueError`` or ``TypeError`` for a token or a state that does not fit. Introduced in *zoo*.
+        x_t: (..., d); state: from ``initial_state`` or the last ``step``, same batch shape (None: the zero
+        state). Returns y_t (..., p) and the next state; neither argument is changed. Raises ``ValueError`` or
+        ``TypeError`` for a token or a state of the wrong shape or dtype.
 
         >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
         >>> y, state = layer.step(x[0])
         >>> torch.allclose(y, layer(x)[0], atol=1e-5)
         True
         """
-        check_shape("x_t", x_t, "... d", {"d": self.d})
-        self._check_alike("x_t", x_t)
-        if state is None:
-            state = self.initial_state(x_t.shape[:-1])
-        self._check_state(state, x_t.shape[:-1])
-        return self._step(x_t, state)
+        self._check("x_t", x_t, "... d")
+        return self._step(x_t, self._start(state, x_t.shape[:-1]))
 
     def run(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All tokens by ``step``, from a given state: pass the state on and a sequence may come in pieces.
+        """All tokens by ``step``, from a given state, so that a long sequence may come in pieces.
 
-        x: (..., n, d); state: as in ``step`` (None: the zero state). Returns y (..., n, p)
-        and the final state. Raises as ``step`` does. Introduced in *zoo*.
+        x: (..., n, d); state as in ``step``. Returns y (..., n, p) and the final state. Raises as ``step``.
         """
-        self._check(x)
-        batch_shape = x.shape[:-2]
-        if state is None:
-            state = self.initial_state(batch_shape)
-        self._check_state(state, batch_shape)
+        self._check("x", x, "... n d")
+        state = self._start(state, x.shape[:-2])
         outputs = []
         for x_t in x.unbind(-2):
             y_t, state = self._step(x_t, state)
             outputs.append(y_t)
-        return stack_tokens(outputs, x.new_empty(*batch_shape, 0, self.p)), state
+        y = torch.stack(outputs, -2) if outputs else x.new_empty(*x.shape[:-1], self.p)
+        return y, state
 
-    def _check_state(self, state: Tensor, batch_shape: Sequence[int]) -> None:
-        wanted = self.initial_state(batch_shape)
-        check_tensor("state", state, complex_ok=wanted.is_complex())
-        if state.shape != wanted.shape:
-            raise ValueError(f"state must have shape {tuple(wanted.shape)}; got {tuple(state.shape)}")
-        check_alike(**{"the initial state": wanted, "state": state})
+    def _start(self, state: Tensor | None, batch_shape: Sequence[int]) -> Tensor:
+        """The given state, checked, or else the zero state."""
+        zero = self.initial_state(batch_shape)
+        if state is None:
+            return zero
+        check_tensor("state", state, complex_ok=True)
+        if state.shape != zero.shape:
+            raise ValueError(f"state must have shape {tuple(zero.shape)}; got {tuple(state.shape)}")
+        check_alike(**{"the initial state": zero, "state": state})
+        return state
+
+
+def random_parameter(*shape: int, fan_in: int, **new: Any) -> nn.Parameter:
+    """A parameter of independent normal entries with variance 1 / fan_in, drawn as ``torch.randn`` does."""
+    return nn.Parameter(torch.randn(*shape, **new) / fan_in**0.5)
+
+
+def random_steps(count: int, **new: Any) -> Tensor:
+    """Step sizes Delta (count,), log-uniform between 0.001 and 0.1 (`gu2024mamba`)."""
+    return torch.exp(math.log(1e-3) + torch.rand(count, **new) * math.log(1e-1 / 1e-3))
+
+
+def inverse_softplus(a: Tensor) -> Tensor:
+    """The z with softplus(z) = a, for a > 0."""
+    return a + torch.log(-torch.expm1(-a))
+
+
+# For selective.py, until it joins state_space.py.
+draw = random_parameter
+
+
+def spelled_out(constructor):
+    """Return the constructor as it is."""
+    return constructor
 
 
 def zero_state(like: Tensor, batch_shape: Sequence[int], *shape: int) -> Tensor:
     """Zeros (*batch_shape, *shape) on the device and in the dtype of ``like``, float32 for half precision."""
-    batch_shape = check_sequence("batch_shape", batch_shape, "ints")
-    sizes = (check_integer("batch_shape", size, low=0) for size in batch_shape)
-    return single(like.new_zeros(*sizes, *shape))
-
-
-def stack_tokens(tokens: list[Tensor], empty: Tensor) -> Tensor:
-    """Stack tokens (..., c) along time into (..., n, c); ``empty`` (..., 0, c) is the answer for n = 0."""
-    return torch.stack(tokens, dim=-2) if tokens else empty
-
-
-def draw(
-    *shape: int,
-    fan_in: int,
-    generator: torch.Generator | None = None,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> nn.Parameter:
-    """A parameter of independent normal entries with variance 1 / fan_in."""
-    check_like(generator=generator, dtype=dtype, device=device)
-    check_room("the sizes of a map", *shape)
-    value = torch.randn(*shape, generator=generator, dtype=dtype, device=device)
-    return nn.Parameter(value / int(fan_in) ** 0.5)
-
-
-def spelled_out(constructor: Callable) -> Callable:
-    """Let a constructor's signature name what its ``**new`` holds: generator, dtype, device, as in `draw`."""
-    shown, new = signature(constructor), signature(draw).parameters
-    own = [parameter for name, parameter in shown.parameters.items() if name != "new"]
-    parameters = [*own, *(new[name] for name in ("generator", "dtype", "device"))]
-    known = {parameter.name for parameter in parameters}
-
-    @wraps(constructor)
-    def checked(self, *args, **given):
-        if unknown := sorted(given.keys() - known):
-            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}")
-        constructor(self, *args, **given)
-
-    checked.__signature__ = shown.replace(parameters=parameters)
-    return checked
+    return single(like.new_zeros(*batch_shape, *shape))

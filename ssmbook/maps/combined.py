@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice, check_sequence
-from ssmbook.maps.base import SequenceMap, draw
+from ssmbook._checks import check_choice
+from ssmbook.maps.base import SequenceMap, random_parameter
 from ssmbook.operators import InteractionOperator, PointwiseOperator
-
-GATES = ("output", "input", "both")
 
 
 class Gated(SequenceMap):
@@ -19,8 +17,7 @@ class Gated(SequenceMap):
 
     W_ij = diag(g_i) W^F_ij(u * X) diag(u_j) with g_i = sigmoid(W_g x_i), u_j = sigmoid(W_u x_j). map: the
     inner F; gate: "output" (g only), "input" (u only) or "both". Parameters ``W_g`` (p, d), ``W_u`` (d, d),
-    dtype and device those of the inner map. Raises ``TypeError`` for anything but a SequenceMap,
-    ``ValueError`` for an unknown gate. Introduced in *zoo*.
+    in the dtype and on the device of the inner map.
 
     >>> layer = Gated(SSD(4, 4, H=1, head_width=4, N=8))
     >>> layer.interaction(torch.randn(16, 4)).interaction_rank()  # one head gated by four channels
@@ -28,14 +25,12 @@ class Gated(SequenceMap):
     """
 
     def __init__(self, map: SequenceMap, *, gate: str = "output", generator: torch.Generator | None = None):
-        _check_maps("map", map)
-        check_choice("gate", gate, GATES)
         super().__init__(map.d, map.p, causal=map.causal)
-        standard = map._standard()
-        like = {} if standard is None else {"dtype": standard.dtype, "device": standard.device}
-        self.map, self.gate = map, gate
-        self.W_g = None if gate == "input" else draw(map.p, map.d, fan_in=map.d, generator=generator, **like)
-        self.W_u = None if gate == "output" else draw(map.d, map.d, fan_in=map.d, generator=generator, **like)
+        self.map, self.gate = map, check_choice("gate", gate, ("output", "input", "both"))
+        inner = next(map.parameters(), torch.empty(0))
+        new = {"generator": generator, "dtype": inner.dtype, "device": inner.device}
+        self.W_g = None if gate == "input" else random_parameter(map.p, map.d, fan_in=map.d, **new)
+        self.W_u = None if gate == "output" else random_parameter(map.d, map.d, fan_in=map.d, **new)
 
     def _forward(self, x: Tensor) -> Tensor:
         y = self.map(x if self.W_u is None else torch.sigmoid(x @ self.W_u.mT) * x)
@@ -55,8 +50,7 @@ class Gated(SequenceMap):
 class Residual(SequenceMap):
     """A map plus its input, y = x + F(x): W_ij = W^F_ij, plus the identity at i = j.
 
-    map: the inner F, p = d. Raises ``TypeError`` for anything but a SequenceMap, ``ValueError`` for p != d.
-    Introduced in *zoo*.
+    map: the inner F. Raises ``ValueError`` for p != d.
 
     >>> layer = Residual(RetNet(4, 4, H=2, head_width=3))
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # one more than its heads: the identity
@@ -64,7 +58,6 @@ class Residual(SequenceMap):
     """
 
     def __init__(self, map: SequenceMap):
-        _check_maps("map", map)
         if map.p != map.d:
             raise ValueError(f"map must have p = d for a residual connection; got d = {map.d}, p = {map.p}")
         super().__init__(map.d, map.p, causal=map.causal)
@@ -83,8 +76,7 @@ class Hybrid(SequenceMap):
 
     Sum: W is the sum of the operators at X. Stack: W is their product, each frozen at its own input.
     maps: at least one; for "sum" all of the same d and p, for "stack" each d equal to the p before. Raises
-    ``TypeError`` for anything but SequenceMaps, ``ValueError`` for widths that do not fit or an unknown mode.
-    Introduced in *zoo*.
+    ``ValueError`` for widths that do not fit or an unknown mode.
 
     >>> parts = [Attention(4, 4, H=1, head_width=4), RetNet(4, 4, H=1, head_width=4)]
     >>> Hybrid(parts).interaction(torch.randn(8, 4)).interaction_rank()  # side by side, heads add up
@@ -92,10 +84,6 @@ class Hybrid(SequenceMap):
     """
 
     def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):
-        maps = check_sequence("maps", maps, "SequenceMaps")
-        _check_maps("maps", *maps)
-        if not maps:
-            raise ValueError("maps must hold at least one map; got none")
         check_choice("mode", mode, ("sum", "stack"))
         widths = [(m.d, m.p) for m in maps]
         pairs = zip(widths, widths[1:], strict=False)
@@ -120,9 +108,3 @@ class Hybrid(SequenceMap):
                 x = before(x)
                 W = m.interaction(x) @ W
         return W
-
-
-def _check_maps(name: str, *maps) -> None:
-    for m in maps:
-        if not isinstance(m, SequenceMap):
-            raise TypeError(f"{name} must be made of SequenceMaps; got {type(m).__name__}")

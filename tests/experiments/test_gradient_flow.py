@@ -8,6 +8,7 @@ import torch
 from helpers import F64, randn
 
 from ssmbook import gradients
+from ssmbook.chapters.gradient_highway import bounds
 from ssmbook.experiments import _gradient_flow
 from ssmbook.experiments import gradient_flow as flow
 from ssmbook.maps import RNN, Attention
@@ -145,7 +146,7 @@ def test_the_price_of_a_pole_is_the_sum_of_its_squared_derivatives(s):
         tangent = torch.zeros_like(kernel, requires_grad=True)
         (pulled,) = torch.autograd.grad(kernel, lam, tangent, create_graph=True)
         (derivative,) = torch.autograd.grad(pulled, tangent)
-        price = float(gradients.pole_sensitivity(lam.detach(), normalized=normalized))
+        price = float(bounds.pole_sensitivity(lam.detach(), normalized=normalized))
         assert float(derivative.square().sum()) == pytest.approx(price, rel=1e-9)
         if normalized:  # by nu, lam = exp(-exp(nu))
             assert price * (s * math.exp(-s)) ** 2 == pytest.approx((s / (2 * math.sinh(s))) ** 2, rel=1e-12)

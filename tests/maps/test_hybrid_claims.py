@@ -14,7 +14,7 @@ from ssmbook.chapters.trade_off.reach import (
     undo_residual,
 )
 from ssmbook.gradients import fit_log_slope, jacobian_blocks
-from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Gated, Hybrid, Residual
+from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Hybrid, Residual
 from ssmbook.systems import System
 
 
@@ -98,7 +98,7 @@ def test_the_span_of_a_stack_is_at_most_the_product():
 def test_a_stack_without_attention_decays_at_the_slowest_rate(layers):
     parts = [Residual(LTISSM.random(2, 2, N=2, rho=0.8, **like(seed))) for seed in range(layers)]
     J = norm(jacobian_blocks(Hybrid(parts, mode="stack"), torch.zeros(301, 2, dtype=F64))).flip(0)
-    slope = fit_log_slope(torch.arange(301), J, window=(200, 300)).slope
+    slope = fit_log_slope(torch.arange(301), J, window=(200, 300))
     assert math.log(0.8) - 0.02 <= slope <= math.log(0.85)
 
 
@@ -132,19 +132,6 @@ def test_linear_maps_miss_all_but_the_mean(m):
 
 
 @pytest.mark.guards("prop-recall-state")
-@pytest.mark.parametrize("N", [1, 4, 11])
-def test_no_read_out_of_N_numbers_misses_less_than_the_rest(N):
-    m, r = 5, 2
-    L = tokens(N, m * r, seed=N)
-    values = tokens(40_000, m * r, seed=2)
-    read_out = torch.linalg.lstsq(values @ L.mT, values).solution  # the best for these very samples
-    share = float((values - values @ L.mT @ read_out).pow(2).mean())
-    assert share >= max(0.0, 1 - N / (m * r)) - 0.02
-    exact = (torch.eye(m * r, dtype=F64) - torch.linalg.pinv(L) @ L).pow(2).sum() / (m * r)
-    assert float(exact) == pytest.approx(max(0.0, 1 - N / (m * r)), abs=1e-9)
-
-
-@pytest.mark.guards("prop-recall-state")
 @pytest.mark.parametrize("m", [1, 2, 40])
 @pytest.mark.parametrize("beta", [0.5, 20.0])
 def test_one_head_recalls_within_its_bound(m, beta):
@@ -157,15 +144,3 @@ def test_one_head_recalls_within_its_bound(m, beta):
         x = recall_tokens(keys, values, t)
         assert float((head(x)[-1] - values[t]).detach().norm()) <= bound * (1 + 1e-9)
         assert head.interaction(x).interaction_rank() == 1
-
-
-@pytest.mark.parametrize("mode", ["sum", "stack"])
-def test_a_hybrid_is_causal_where_every_part_is(mode):
-    """What it says of itself is what its operator shows: nothing above the diagonal."""
-    forward, both = one_head(), Attention(4, 4, H=1, head_width=3, causal=False, **like())
-    for parts in ([forward, forward], [forward, both], [both, both]):
-        layer = Hybrid(parts, mode=mode)
-        later = layer.interaction(tokens(5, 4)).block_norms().triu(1)
-        assert layer.causal == (both not in parts) == (not later.any())
-    for wrap in (Residual, Gated):
-        assert wrap(forward).causal and not wrap(both).causal

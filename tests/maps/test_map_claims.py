@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64, future, like, randn, rank
+from helpers import F64, close, future, like, randn, rank
 from torch.nn import functional
 
 from ssmbook import maps
@@ -12,12 +12,8 @@ from ssmbook.operators import FactorizedOperator, LagOperator, PointwiseOperator
 from ssmbook.systems import System
 
 
-def close(a, b, tol=1e-10):
-    torch.testing.assert_close(a, b, rtol=tol, atol=tol)
-
-
 @pytest.mark.guards("prop-siso")
-@pytest.mark.parametrize("N", [1, 2, 5, 64])
+@pytest.mark.parametrize("N", [1, 5, 64])
 @pytest.mark.parametrize(("p", "d"), [(1, 1), (3, 1), (2, 3)])
 def test_channels_and_states_bound_the_rank(N, p, d):
     n = 40
@@ -89,7 +85,7 @@ def delta_net_row(layer, x, q, k):
     return EYE - beta[:, :, None] * outer(k, k), beta * k, q
 
 
-def ssd_row(layer, x, q, k):
+def ssd_row(layer, x):
     delta = functional.softplus(x @ layer.W_delta[0].mT + layer.b_delta)
     decay = torch.exp(-layer.log_A.exp()[0] * delta)
     B, C = x @ layer.W_B[0].mT, x @ layer.W_C[0].mT
@@ -113,9 +109,8 @@ def test_each_row_of_the_table_is_the_layer(name):
     with torch.no_grad():  # no parameter stays where it started: a bias of zero would be in no number
         for seed, parameter in enumerate(layer.parameters()):
             parameter += 0.3 * randn(*parameter.shape, seed=seed)
-    queries = None if name == "SSD" else x @ layer.W_Q[0].mT
-    keys = None if name == "SSD" else x @ layer.W_K[0].mT
-    G, b, c = row(layer, x, queries, keys)
+    queries_and_keys = () if name == "SSD" else (x @ layer.W_Q[0].mT, x @ layer.W_K[0].mT)
+    G, b, c = row(layer, x, *queries_and_keys)
     W_V, W_O = layer.W_V[0], layer.W_O[0]
     S, y = torch.zeros(WIDTH, b.shape[1], dtype=F64), []
     for i in range(len(x)):
@@ -128,23 +123,6 @@ def test_each_row_of_the_table_is_the_layer(name):
     W = layer.interaction(x)
     close(W.to_dense(), torch.einsum("ij,pd->ijpd", scalars, W_O @ W_V))
     assert W.interaction_rank() == 1
-
-
-@pytest.mark.guards("prop-zoo-factorized")
-@pytest.mark.parametrize("heads", [1, 2, 3])
-def test_heads_add_up_and_the_value_side_does_not(heads):
-    x, many = randn(16, 4), {"H": heads, "head_width": 4}
-    for make in (maps.RetNet, maps.GLA, maps.DeltaNet):
-        assert make(4, 4, **many, **like()).interaction(x).interaction_rank() == heads
-    # The same recurrence with its matrix on the left, the side of the values, is no single head.
-    G, b, c = 0.5 * randn(16, 4, 4), randn(16, 5), randn(16, 5, seed=1)
-    blocks = torch.zeros(16, 16, 4, 4, dtype=F64)
-    for j in range(16):
-        carried = torch.eye(4, dtype=F64)
-        for i in range(j, 16):
-            carried = carried if i == j else G[i] @ carried
-            blocks[i, j] = (b[j] @ c[i]) * carried
-    assert rank(blocks.flatten(0, 1).flatten(1)) > heads
 
 
 def gated(H, n, p, d, seed=0):
@@ -173,9 +151,8 @@ def test_every_row_of_a_gated_layer_has_at_most_its_heads(H):
 
 
 @pytest.mark.guards("prop-output-gate")
-@pytest.mark.parametrize("seed", range(3))
-def test_the_last_row_of_a_time_invariant_target_holds_every_lag(seed):
-    target = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like(seed)).interaction(torch.zeros(12, 3, dtype=F64))
+def test_the_last_row_of_a_time_invariant_target_holds_every_lag():
+    target = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like()).interaction(torch.zeros(12, 3, dtype=F64))
     k = target.interaction_rank()
     assert target.row_rank(11) == k == 5
     # The best gated fit of the last row, whatever its gate, misses at least the tail of its spectrum.
@@ -258,10 +235,3 @@ def test_past_to_future_maps_have_the_rank_of_the_cut_times_the_value_rank(r):
             assert rank(block) == r * rank(alpha[m:, :m])
             widest = max(widest, rank(block))
         assert widest == r * cut
-
-
-def test_every_map_of_the_zoo_has_numbers_of_its_own():
-    """Two maps of one kind would else be one map under two names."""
-    layers = maps.zoo(4, 4, 9, generator=torch.Generator().manual_seed(0))
-    drawn = [layer.W_V.flatten()[0].item() for layer in layers.values() if hasattr(layer, "W_V")]
-    assert len(drawn) >= 8 and len(set(drawn)) == len(drawn)

