@@ -14,7 +14,7 @@ from ssmbook.maps.base import RecurrentMap, draw, spelled_out, zero_state
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
 from ssmbook.numerics import phi1, single
 from ssmbook.operators import DiagonalOperator, ModalOperator
-from ssmbook.scans import diagonal_scan, selective_scan
+from ssmbook.scans import selective_scan
 
 DISCRETIZATIONS = ("zoh", "euler")
 
@@ -94,13 +94,7 @@ class SelectiveSSM(RecurrentMap):
         return zero_state(self.D, batch_shape, self.d, self.N)
 
     def _forward(self, x: Tensor) -> Tensor:
-        if self.discretization == "euler":
-            return selective_scan(x, *self._select(x), self.D)[0]
-        # the exact hold weighs the input by a number per channel and state, which the selective scan cannot
-        delta, A, B_bar, C = self.selection(x)
-        log_decay, entered = delta[..., None] * A, B_bar * x[..., None]
-        h, _ = diagonal_scan(log_decay.flatten(-2), entered.flatten(-2), log=True)
-        return (h.view(entered.shape) @ C[..., None]).squeeze(-1) + self.D * x
+        return selective_scan(x, *self._select(x), self.D, hold=self.discretization)[0]
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         delta, A, B_bar, C = self.selection(x)

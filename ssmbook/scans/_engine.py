@@ -1,7 +1,8 @@
-"""What runs a scan: compiled loops on a CPU with Numba, kernels on a card with Triton, else torch."""
+"""What all scans share: their check of arguments, dtypes, threads, and how PyTorch learns their rules."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -14,31 +15,102 @@ import warnings
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch.autograd import forward_ad
 
-from ssmbook.numerics import HALF
+from ssmbook._checks import check_tensors
+from ssmbook.numerics import HALF, single
 
-AVAILABLE = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
+NUMBA = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on a CPU, by Triton's interpreter
 WIDE = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
 BLOCK = 32  # steps between the states that a selective scan keeps for its backward pass
+# The derivative of phi_1 near zero, sum of z^k / (k! (k + 2)), where (exp(z) - phi_1(z)) / z cancels.
+PHI_SERIES = tuple(1 / (math.factorial(k) * (k + 2)) for k in range(7, -1, -1))
+PHI_RADIUS = {torch.float32: 0.25, torch.float64: 0.03}
 LARGE = 1 << 22  # bytes from which NumPy asks for large pages
 PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 
+# --- Arguments and dtypes -----------------------------------------------------------------------------------
+
+
+def check_scan(reset: Tensor | None = None, *, complex_ok: bool = False, **given) -> None:
+    """Check the arguments of a scan, each a tensor (or None, which passes) with its pattern.
+
+    ``reset`` is boolean and has the shape of the first one with a batch up to its first dimension, time.
+    """
+    given = {name: pair for name, pair in given.items() if pair[0] is not None}
+    check_tensors(one_batch=True, complex_ok=complex_ok, **given)
+    if reset is None:
+        return
+    first, pattern = next(pair for pair in given.values() if pair[1].startswith("..."))
+    wanted = first.shape[: first.dim() - len(pattern.split()) + 2]
+    if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
+        raise TypeError(f"reset must be a boolean torch.Tensor; got {getattr(reset, 'dtype', type(reset))}")
+    if reset.shape != wanted or reset.device != first.device:
+        raise ValueError(
+            f"reset must have shape {tuple(wanted)} on {first.device}; "
+            f"got {tuple(reset.shape)} on {reset.device}"
+        )
+
+
+def half_in_single(scan):
+    """Compute half precision in float32: y comes back in the dtype of the first argument, the state does not.
+
+    The same where autocast is on, with results in float32.
+    """
+
+    @functools.wraps(scan)
+    def run(*args, **kwargs):
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+        device = tensors[0].device.type if tensors else "cpu"
+        known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
+        autocast = known and torch.is_autocast_enabled(device)
+        if not autocast and all(t.dtype not in HALF for t in tensors):
+            return scan(*args, **kwargs)
+        with torch.autocast(device, enabled=False) if autocast else contextlib.nullcontext():
+            y, state = scan(*map(single, args), **{name: single(value) for name, value in kwargs.items()})
+        return y if autocast else y.to(tensors[0].dtype), state
+
+    return run
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that states are carried in: double precision, real or complex."""
+    return WIDE.get(dtype, dtype)
+
+
+def wide_copy(state: Tensor | None, like: Tensor) -> Tensor:
+    """A fresh copy of a state in the wide dtype, for a loop to write into; zeros if there is none."""
+    carry = torch.zeros(like.shape, dtype=wide(like.dtype), device=like.device)
+    return carry if state is None else carry.copy_(state)
+
+
+def wide_array(tensor: Tensor) -> np.ndarray:
+    """The numbers of a tensor in double precision, without gaps: a view where they are so already."""
+    return tensor.to(wide(tensor.dtype)).contiguous().numpy(force=True)
+
+
+def is_finite(t: Tensor) -> bool:
+    """Whether every entry is finite, in one read; a sum that overflows answers no."""
+    return (0 * t.detach().sum()).item() == 0
+
+
+# --- Compiled loops, kernels and threads --------------------------------------------------------------------
+
 
 def _module(name: str, needs: str):
-    """A module of this folder, or None where what it needs refuses.
-
-    A Numba may not take the NumPy beside it; a warning tells it.
-    """
+    """A module of this folder, or None, with a warning, where what it needs cannot be imported."""
     try:
         return importlib.import_module(name, __package__)
     except ImportError as error:
-        warnings.warn(f"{needs} cannot be used, so scans take the block form in torch: {error}", stacklevel=3)
+        warnings.warn(f"{needs} cannot be used, so scans are computed by PyTorch: {error}", stacklevel=3)
         return None
 
 
 @functools.cache
 def _loops():
-    return _module("._loops", "Numba") if AVAILABLE else None
+    return _module("._loops", "Numba") if NUMBA else None
 
 
 @functools.cache
@@ -49,40 +121,24 @@ def _kernels():
 def loops_for(tensor: Tensor):
     """The compiled loops, or None: on another device, without Numba, or with ``SSMBOOK_NUMBA=0``.
 
-    The latter stands in the environment. Inside ``torch.compile``: only whether there are any.
+    Inside ``torch.compile``: only whether there are any.
     """
     if tensor.device.type != "cpu":
         return None
-    return AVAILABLE if torch.compiler.is_compiling() else _loops()
+    return NUMBA if torch.compiler.is_compiling() else _loops()
 
 
 def kernels_for(tensor: Tensor):
-    """The Triton kernels, or None: elsewhere than on a card, for complex numbers, without Triton."""
-    if not tensor.is_cuda or tensor.is_complex() or not tensor.numel():
+    """The Triton kernels, or None: not on a GPU, for complex numbers, without Triton."""
+    if not (tensor.is_cuda or INTERPRETED) or tensor.is_complex() or not tensor.numel():
         return None
     return _kernels()
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that states are carried in: double precision, real or complex."""
-    return WIDE.get(dtype, dtype)
+def on_large_pages(fresh: Tensor) -> Tensor:
+    """An empty tensor as ``fresh`` is; a large one from NumPy, which asks the system for large pages.
 
-
-def carried(state: Tensor | None, like: Tensor) -> Tensor:
-    """A fresh copy of a state in the wide dtype, for a loop to write into; zeros if there is none."""
-    carry = torch.zeros(like.shape, dtype=wide(like.dtype), device=like.device)
-    return carry if state is None else carry.copy_(state)
-
-
-def array(tensor: Tensor) -> np.ndarray:
-    """The numbers of a tensor in double precision, without gaps: a view where they are so already."""
-    return tensor.to(wide(tensor.dtype)).contiguous().numpy(force=True)
-
-
-def roomy(fresh: Tensor) -> Tensor:
-    """An empty tensor, as ``fresh`` is; a large one in memory that NumPy gives, which asks for large pages.
-
-    To get a page from the system may take longer than a scan of the numbers on it.
+    Page faults can cost more than the scan.
     """
     return torch.from_numpy(np.empty_like(fresh.numpy())) if fresh.nbytes >= LARGE else fresh
 
@@ -114,3 +170,109 @@ def _rows(tensor: Tensor, dims: int) -> np.ndarray:
     """All batch dimensions as one, in memory without gaps: a view where ``tensor`` is so already."""
     rows = tensor.contiguous().numpy(force=True)
     return rows.reshape(math.prod(rows.shape[:-dims]), *rows.shape[-dims:])
+
+
+# --- Operations of PyTorch ----------------------------------------------------------------------------------
+
+
+def observer(*tensors: Tensor) -> str | None:
+    """Who looks at what is done with tensors, so that only operations of PyTorch will do; None if nobody.
+
+    "derivative": forward mode or ``torch.func``, for which operations have no rule; "tracer": anything else,
+    such as ``torch.compile``, ``vmap``, meta tensors. All private names of PyTorch are used here.
+    """
+    if torch.compiler.is_compiling():
+        return "tracer"
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    if forward_ad._current_level >= 0 or any(t.key() != TransformType.Vmap for t in transforms):
+        return "derivative"
+    if transforms or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
+        return "tracer"
+    if torch._C._dispatch_tls_is_dispatch_key_included("VmapMode"):
+        return "tracer"
+    plain = all(type(t) in (Tensor, torch.nn.Parameter) and not t.is_meta for t in tensors)
+    return None if plain else "tracer"
+
+
+_library = torch.library.Library("ssmbook", "FRAGMENT")
+
+
+class Operation:
+    """An operation of PyTorch, ``torch.ops.ssmbook.NAME``, with its rules for shapes, gradients and ``vmap``.
+
+    Where nobody observes it, we skip PyTorch's dispatcher: its overhead equals a scan of 100,000 numbers.
+    """
+
+    def __init__(self, schema: str, function, like, keep=None, gradients=None, shared=()):
+        """Register the operation that ``function`` computes.
+
+        ``like`` gives results without their numbers; ``keep`` and ``gradients`` are ``setup_context`` and
+        ``backward`` of an autograd function; arguments at the places ``shared`` have no batch dimensions.
+        """
+        name = schema.partition("(")[0]
+        self.function, self.keep, self.gradients, self.shared = function, keep, gradients, shared
+        _library.define(schema)
+        _library.impl(name, function, "CompositeExplicitAutograd")
+        self.registered = getattr(torch.ops.ssmbook, name).default
+        torch.library.register_fake(self.registered, like, lib=_library)
+        torch.library.register_vmap(self.registered, self._map, lib=_library)
+        if gradients:
+            torch.library.register_autograd(self.registered, gradients, setup_context=keep, lib=_library)
+
+    def __call__(self, *given):
+        tensors = [t for t in given if isinstance(t, Tensor)]
+        if observer(*tensors):
+            return self.registered(*given)
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return _Recorded.apply(self, *given) if recorded else self.function(*given)
+
+    def _map(self, info, in_dims, *given):
+        """The rule for ``vmap``: the mapped dimension is one more batch dimension.
+
+        One call for each element where an argument is mapped that has no batch dimensions.
+        """
+        n, pairs = info.batch_size, list(zip(given, in_dims, strict=True))
+        if any(in_dims[i] is not None for i in self.shared):
+            each = ([t if dim is None else t.select(dim, k) for t, dim in pairs] for k in range(n))
+            outputs = tuple(map(torch.stack, zip(*(self(*given) for given in each), strict=True)))
+        else:
+            outputs = self(
+                *(t if i in self.shared else _map_first(t, dim, n) for i, (t, dim) in enumerate(pairs))
+            )
+        return outputs, (0,) * len(outputs)
+
+
+def _map_first(t, dim: int | None, size: int):
+    if not isinstance(t, Tensor):
+        return t
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+class _Recorded(torch.autograd.Function):
+    """An operation with its gradients, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, operation, *given):
+        ctx.gradients, output = operation.gradients, operation.function(*given)
+        operation.keep(ctx, given, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, *changes):
+        return None, *ctx.gradients(ctx, *changes)
+
+
+def differentiated_again() -> bool:
+    """Whether a backward pass is itself to be differentiated."""
+    return torch.is_grad_enabled() or observer() == "derivative"
+
+
+def value_before(h: Tensor, state: Tensor | None) -> Tensor:
+    """The value that each step along dim -2 starts from: the initial state (zero if None), then ``h``."""
+    first = torch.zeros_like(h[..., :1, :]) if state is None else state.unsqueeze(-2)
+    return torch.cat((first, h[..., :-1, :]), -2)
+
+
+def steps_of(t: Tensor, reverse: bool = False) -> tuple[Tensor, ...]:
+    steps = t.unbind(-2)
+    return steps[::-1] if reverse else steps

@@ -12,9 +12,10 @@ import math
 
 import numba
 import numpy as np
+import torch
 from numba.extending import overload
 
-from ssmbook.scans._engine import BLOCK
+from ssmbook.scans._engine import BLOCK, PHI_RADIUS, PHI_SERIES
 
 
 def compiled(function=None, *, fastmath=("contract",)):
@@ -84,6 +85,31 @@ def _decayed(power, rest, h):
     return lambda power, rest, h: power * h + rest * (h if abs(h) < np.inf else 0)
 
 
+def phi(z, power, rest):
+    """phi_1(z) = (exp(z) - 1) / z and its derivative, from the two parts of exp(z)."""
+    raise NotImplementedError
+
+
+@overload(phi, jit_options={"fastmath": {"contract"}})
+def _phi(z, power, rest):
+    """Near zero ``power`` is one and ``rest`` is exp(z) - 1 to all its digits.
+
+    The formula of the derivative cancels there, so it is a Taylor series.
+    """
+    real, kind = (np.float32, torch.float32) if z == numba.float32 else (np.float64, torch.float64)
+    first, *others = map(real, PHI_SERIES)
+    others, radius, one = tuple(others), real(PHI_RADIUS[kind]), real(1)
+
+    def implementation(z, power, rest):
+        value = ((power - one) + rest) / z if z != 0 else one
+        series = first
+        for coefficient in others:
+            series = series * z + coefficient
+        return value, series if abs(z) < radius else ((power + rest) - value) / z
+
+    return implementation
+
+
 @functools.cache
 def diagonal(log, reverse, turn):
     """The loop of h_t = a_t h_{t-1} + b_t on (R, T, D), with exp(a_t) for a_t if ``log``.
@@ -142,16 +168,23 @@ def diagonal_backward(log, reverse, turn):
 
 
 @compiled
-def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
+def selective(x, delta, A, B, C, weighted, exact, reset, state, y, kept):
     """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d).
 
-    u is Delta x if ``weighted``, else x. ``A`` is (N, d), or (1, d) for rates that all states share;
-    ``reset`` (R, T) is true where the past is forgotten, or None. ``state``, in double precision,
-    comes in as h_0 and goes out as h_T; ``kept`` (R, blocks, N, d) takes the state before every block of
-    steps.
+    u is Delta x if ``weighted``, else x, times phi_1(Delta A) if ``exact``. ``A`` is (N, d), or (1, d) for
+    rates that all states share; ``reset`` (R, T) is true where the past is forgotten. ``state``, in double
+    precision, comes in as h_0 and goes out as h_T; ``kept`` (R, blocks, N, d) takes the state before every
+    block of steps. Where ``exact`` or ``reset`` is None, what it asks for is not even compiled.
     """
     R, T, d = x.shape
-    u, out, power, rest = np.empty(d), np.empty(d), np.empty(d, x.dtype), np.empty(d, x.dtype)
+    u, held, out, power, rest = (
+        np.empty(d),
+        np.empty(d),
+        np.empty(d),
+        np.empty(d, x.dtype),
+        np.empty(d, x.dtype),
+    )
+    entered = u if exact is None else held
     for i in range(R):
         for t in range(T):
             if t % BLOCK == 0:
@@ -160,18 +193,21 @@ def selective(x, delta, A, B, C, weighted, reset, state, y, kept):
                 u[c] = np.float64(delta[i, t, c]) * x[i, t, c] if weighted else np.float64(x[i, t, c])
                 out[c] = 0.0
             forget = False
-            if reset is not None:  # where there is none this is not even compiled
+            if reset is not None:
                 forget = reset[i, t]
             for n in range(B.shape[2]):
                 if n < len(A):
                     for c in range(d):
                         power[c], rest[c] = exponential(delta[i, t, c] * A[n, c])
+                    if exact is not None:
+                        for c in range(d):
+                            held[c] = u[c] * phi(delta[i, t, c] * A[n, c], power[c], rest[c])[0]
                     if forget:
                         for c in range(d):
                             power[c] = rest[c] = 0
                 B_n, C_n = np.float64(B[i, t, n]), np.float64(C[i, t, n])
                 for c in range(d):
-                    state[i, n, c] = decayed(power[c], rest[c], state[i, n, c]) + u[c] * B_n
+                    state[i, n, c] = decayed(power[c], rest[c], state[i, n, c]) + entered[c] * B_n
                     out[c] += state[i, n, c] * C_n
             for c in range(d):
                 y[i, t, c] = out[c]
@@ -186,8 +222,11 @@ def _copy(source, target):
 
 
 @compiled
-def _advance(x, delta, A, B, weighted, forget, before, after, u, decay):
-    """All states ``after`` a step, from those ``before`` it; what enters; exp(Delta A) in its two parts."""
+def _advance(x, delta, A, B, weighted, exact, forget, before, after, u, decay, hold):
+    """All states ``after`` a step, from those ``before`` it, and the rest of what the gradients need.
+
+    That is what enters, the two parts of exp(Delta A), and phi_1(Delta A) with its derivative if ``exact``.
+    """
     for c in range(x.size):
         u[c] = np.float64(delta[c]) * x[c] if weighted else np.float64(x[c])
     for n in range(B.size):
@@ -195,15 +234,24 @@ def _advance(x, delta, A, B, weighted, forget, before, after, u, decay):
         if n == m:
             for c in range(x.size):
                 decay[0, m, c], decay[1, m, c] = exponential(delta[c] * A[m, c])
+            if exact is not None:
+                for c in range(x.size):
+                    z = delta[c] * A[m, c]
+                    hold[0, m, c], hold[1, m, c] = phi(z, decay[0, m, c], decay[1, m, c])
             if forget:
                 for c in range(x.size):
                     decay[0, m, c] = decay[1, m, c] = 0
-        for c in range(x.size):
-            after[n, c] = decayed(decay[0, m, c], decay[1, m, c], before[n, c]) + u[c] * B_n
+        if exact is not None:
+            for c in range(x.size):
+                entered = u[c] * hold[0, m, c] * B_n
+                after[n, c] = decayed(decay[0, m, c], decay[1, m, c], before[n, c]) + entered
+        else:
+            for c in range(x.size):
+                after[n, c] = decayed(decay[0, m, c], decay[1, m, c], before[n, c]) + u[c] * B_n
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
-def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_delta, d_A, d_B, d_C):
+def selective_backward(x, delta, A, B, C, weighted, exact, reset, kept, d_y, g, d_x, d_delta, d_A, d_B, d_C):
     """The gradients of :func:`selective`, block by block from the last, whose states are made again.
 
     ``g`` (R, N, d) comes in as the gradient of h_T and goes out as that of h_0; that of A is added to
@@ -211,6 +259,7 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
     """
     R, T, d = x.shape
     h, decay = np.empty((BLOCK + 1, B.shape[2], d)), np.empty((BLOCK, 2, *A.shape), x.dtype)
+    hold = np.empty_like(decay)
     u, d_u, step, out, clock = np.empty((BLOCK, d)), np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     for i in range(R):
         for t in range(T - 1, -1, -1):
@@ -222,9 +271,11 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
                     forget = False
                     if reset is not None:
                         forget = reset[i, k]
-                    _advance(
-                        x[i, k], delta[i, k], A, B[i, k], weighted, forget, h[r], h[r + 1], u[r], decay[r]
+                    given, made = (
+                        (x[i, k], delta[i, k], A, B[i, k]),
+                        (h[r], h[r + 1], u[r], decay[r], hold[r]),
                     )
+                    _advance(*given, weighted, exact, forget, *made)
             for c in range(d):
                 step[c], out[c], d_u[c], clock[c] = delta[i, t, c], d_y[i, t, c], 0.0, 0.0
             for n in range(B.shape[2]):
@@ -232,13 +283,22 @@ def selective_backward(x, delta, A, B, C, weighted, reset, kept, d_y, g, d_x, d_
                 sum_B, sum_C = 0.0, 0.0
                 for c in range(d):
                     g[i, n, c] += out[c] * C_n
-                    sum_B += g[i, n, c] * u[s, c]
                     sum_C += out[c] * h[s + 1, n, c]
+                if exact is not None:
+                    for c in range(d):
+                        held = g[i, n, c] * hold[s, 0, m, c]
+                        sum_B += held * u[s, c]
+                        d_u[c] += held * B_n
+                        change = g[i, n, c] * hold[s, 1, m, c] * u[s, c] * B_n
+                        clock[c] += change * A[m, c]
+                        d_A[i, m, c] += change * step[c]
+                else:
+                    for c in range(d):
+                        sum_B += g[i, n, c] * u[s, c]
+                        d_u[c] += g[i, n, c] * B_n
                 d_B[i, t, n], d_C[i, t, n] = sum_B, sum_C
                 for c in range(d):
-                    d_u[c] += g[i, n, c] * B_n
                     g[i, n, c] = decayed(decay[s, 0, m, c], decay[s, 1, m, c], g[i, n, c])
-                for c in range(d):
                     change = g[i, n, c] * h[s, n, c]  # the gradient of Delta_t A
                     clock[c] += change * A[m, c]
                     d_A[i, m, c] += change * step[c]

@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ssmbook.scans._blocks import GROWTH
 from ssmbook.scans._engine import BLOCK
+from ssmbook.scans.diagonal import GROWTH
 
 CHANNELS = 32  # that a program runs side by side
 PROGRAMS = 1024  # enough to keep a card busy
@@ -87,25 +87,46 @@ def _place(A, D, N, STATES: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def _phi(z, exp_z):
+    """phi_1(z) = (exp(z) - 1) / z and its derivative: near zero, where these cancel, as Taylor series."""
+    series, slope, factorial = tl.full(z.shape, 0.0, tl.float64), tl.full(z.shape, 0.0, tl.float64), 1.0
+    power = tl.full(z.shape, 1.0, tl.float64)
+    for k in tl.static_range(18):
+        series += power / (factorial * (k + 1))
+        slope += power / (factorial * (k + 2))
+        power, factorial = power * z, factorial * (k + 1)
+    near, divisor = tl.abs(z) < 0.5, tl.where(z == 0, 1.0, z)
+    phi = tl.where(near, series, (exp_z - 1) / divisor)
+    return phi, tl.where(near, slope, (exp_z - phi) / divisor)
+
+
+@triton.jit
 def _step(
     x, delta, B, reset, rates, h, row, t, T, D, N, c, n,
-    RESET: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """h = exp(Delta A) h + B u, u = Delta x, for a tile of states and channels; and all that made it."""
+    """h = exp(Delta A) h + B u for a tile of states and channels, and all that made it.
+
+    u = Delta x, times phi_1(Delta A) if ``EXACT``.
+    """
     at = (row * T + t) * D + c
     step = tl.load(delta + at, mask=c < D, other=0.0).to(tl.float64)
     value = tl.load(x + at, mask=c < D, other=0.0).to(tl.float64)
     into = tl.load(B + (row * T + t) * N + n, mask=n < N, other=0.0).to(tl.float64)
-    decay = tl.exp(step[None, :] * rates)
+    z = step[None, :] * rates
+    decay = tl.exp(z)
+    phi, slope = decay * 0 + 1, decay * 0
+    if EXACT:
+        phi, slope = _phi(z, decay)
     if RESET:
         decay = tl.where(tl.load(reset + row * T + t) != 0, 0.0, decay)
-    return decay * h + into[:, None] * (step * value)[None, :], decay, step, value, into
+    return decay * h + into[:, None] * (step * value)[None, :] * phi, decay, phi, slope, step, value, into
 
 
 @triton.jit
 def _selective(
     x, delta, A, B, C, reset, start, y, end, kept, T, D, N, K,
-    RESET: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y_t = C_t h_t, and of every ``BLOCK`` steps the states before them; all states in double."""
     row, c, n, tile, here, rates = _place(A, D, N, STATES, WIDTH)
@@ -113,7 +134,7 @@ def _selective(
     for t in range(T):
         if t % BLOCK == 0:
             tl.store(kept + (row * K + t // BLOCK) * N * D + tile, h.to(kept.dtype.element_ty), mask=here)
-        h, _, _, _, _ = _step(x, delta, B, reset, rates, h, row, t, T, D, N, c, n, RESET)
+        h, _, _, _, _, _, _ = _step(x, delta, B, reset, rates, h, row, t, T, D, N, c, n, RESET, EXACT)
         out_of = tl.load(C + (row * T + t) * N + n, mask=n < N, other=0.0).to(tl.float64)
         out = tl.sum(out_of[:, None] * h, 0)
         tl.store(y + (row * T + t) * D + c, out.to(y.dtype.element_ty), mask=c < D)
@@ -123,7 +144,7 @@ def _selective(
 @triton.jit
 def _selective_backward(
     x, delta, A, B, C, reset, kept, d_y, g_end, d_x, d_delta, d_A, d_B, d_C, d_state, scratch, T, D, N, K,
-    RESET: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradients, block by block from the last, whose states are made again and put into ``scratch``."""
     row, c, n, tile, here, rates = _place(A, D, N, STATES, WIDTH)
@@ -137,23 +158,25 @@ def _selective_backward(
         tl.debug_barrier()
         for s in range(steps):
             tl.store(scratch + (row * BLOCK + s) * N * D + tile, h, mask=here)
-            h, _, _, _, _ = _step(x, delta, B, reset, rates, h, row, first + s, T, D, N, c, n, RESET)
+            h, _, _, _, _, _, _ = _step(
+                x, delta, B, reset, rates, h, row, first + s, T, D, N, c, n, RESET, EXACT
+            )
         tl.debug_barrier()
         for s in range(steps):
             t = first + steps - 1 - s
             before = tl.load(scratch + (row * BLOCK + t - first) * N * D + tile, mask=here, other=0.0)
-            h, decay, step, value, into = _step(
-                x, delta, B, reset, rates, before, row, t, T, D, N, c, n, RESET
+            h, decay, phi, slope, step, value, into = _step(
+                x, delta, B, reset, rates, before, row, t, T, D, N, c, n, RESET, EXACT
             )
             at, of = (row * T + t) * D + c, (row * T + t) * N + n
             out_of = tl.load(C + of, mask=n < N, other=0.0).to(tl.float64)
             d_out = tl.load(d_y + at, mask=c < D, other=0.0).to(tl.float64)
             g += out_of[:, None] * d_out[None, :]
-            tl.store(d_B + (part + t) * N + n, tl.sum(g * (step * value)[None, :], 1), mask=n < N)
+            tl.store(d_B + (part + t) * N + n, tl.sum(g * phi * (step * value)[None, :], 1), mask=n < N)
             tl.store(d_C + (part + t) * N + n, tl.sum(h * d_out[None, :], 1), mask=n < N)
-            d_u = tl.sum(g * into[:, None], 0)
+            d_u = tl.sum(g * phi * into[:, None], 0)
+            change = g * (decay * before + slope * into[:, None] * (step * value)[None, :])
             g = decay * g
-            change = g * before
             change_A += change * step[None, :]
             clock = tl.sum(change * rates, 0) + d_u * value
             tl.store(d_x + at, (d_u * step).to(d_x.dtype.element_ty), mask=c < D)
@@ -208,16 +231,16 @@ def _launch(kernel, data: tuple[Tensor, ...], first: Tensor, like: Tensor, **fla
     return run(first.unsqueeze(1), T, False)[0][:, 0]
 
 
-def selective(x, delta, A, B, C, state, reset) -> tuple[Tensor, Tensor, Tensor]:
+def selective(x, delta, A, B, C, state, hold, reset) -> tuple[Tensor, Tensor, Tensor]:
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps; not empty."""
     y, (N, D), K = x.new_empty(x.shape), A.shape, x.shape[-2] // BLOCK + 2
     kept, start = x.new_zeros((*x.shape[:-2], K, N, D)), state.to(torch.float64).contiguous()
     end = torch.empty_like(start)
-    _launch_tiles(_selective, (x, delta, A, B, C), reset, (start, y, end, kept), K)
+    _launch_tiles(_selective, (x, delta, A, B, C), hold, reset, (start, y, end, kept), K)
     return y, end.to(state.dtype), kept
 
 
-def selective_backward(x, delta, A, B, C, reset, kept, d_y, d_end) -> tuple[Tensor, ...]:
+def selective_backward(x, delta, A, B, C, hold, reset, kept, d_y, d_end) -> tuple[Tensor, ...]:
     """The gradients of x, delta, A, B, C and the initial state."""
     (N, D), (T, batch) = A.shape, (x.shape[-2], x.shape[:-2])
     d_x, d_delta = (x.new_empty(x.shape) for _ in range(2))
@@ -227,7 +250,8 @@ def selective_backward(x, delta, A, B, C, reset, kept, d_y, d_end) -> tuple[Tens
     scratch = x.new_empty((*batch, BLOCK, N, D), dtype=torch.float64)
     given = kept.contiguous(), d_y.contiguous(), d_end.to(torch.float64).contiguous()
     found = d_x, d_delta, d_A, d_B, d_C, d_state
-    _launch_tiles(_selective_backward, (x, delta, A, B, C), reset, (*given, *found, scratch), kept.shape[-3])
+    others = *given, *found, scratch
+    _launch_tiles(_selective_backward, (x, delta, A, B, C), hold, reset, others, kept.shape[-3])
     sums = d_A.sum_to_size(A.shape), d_B.sum(0), d_C.sum(0), d_state
     return d_x, d_delta, *(t.to(x.dtype) for t in sums)
 
@@ -238,7 +262,7 @@ def _tile(N: int) -> tuple[int, int]:
     return states, max(1, min(CHANNELS, TILE // states))
 
 
-def _launch_tiles(kernel, inputs, reset: Tensor | None, others, K: int) -> None:
+def _launch_tiles(kernel, inputs, hold: str, reset: Tensor | None, others, K: int) -> None:
     inputs = [t.contiguous() for t in inputs]
     x, N = inputs[0], inputs[2].shape[0]
     (states, width), (T, D) = _tile(N), x.shape[-2:]
@@ -246,5 +270,5 @@ def _launch_tiles(kernel, inputs, reset: Tensor | None, others, K: int) -> None:
     with torch.cuda.device_of(x):
         kernel[x.numel() // (T * D), triton.cdiv(D, width)](
             *inputs, mask, *others, T, D, N, K,
-            RESET=reset is not None, STATES=states, WIDTH=width, BLOCK=BLOCK,
+            RESET=reset is not None, EXACT=hold == "zoh", STATES=states, WIDTH=width, BLOCK=BLOCK,
         )  # fmt: skip

@@ -1,4 +1,8 @@
-"""A linear time-invariant system run along a sequence: two routes to one answer."""
+"""A linear time-invariant system along a sequence, and its lags C A^tau B: the recurrence, or powers of A.
+
+A^m by squaring is rounded relative to the powers that are multiplied, a step of the recurrence relative to A.
+Where powers grow before they decay the first is far larger, so powers are only used where they stay bounded.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_choice
-from ssmbook.numerics import HALF, single, toeplitz
-from ssmbook.scans._engine import array, carried, loops_for, roomy, run
-from ssmbook.scans._ops import dense, watched
-from ssmbook.scans._powers import CALM, choose, is_finite, krylov, lags_by_powers
-from ssmbook.scans._transients import warn_of_states
-from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast
+from ssmbook._checks import check_choice, check_integer, check_room, check_tensors
+from ssmbook.numerics import toeplitz
+from ssmbook.scans._engine import (
+    Operation,
+    check_scan,
+    half_in_single,
+    is_finite,
+    loops_for,
+    observer,
+    on_large_pages,
+    run,
+    steps_of,
+    value_before,
+    wide,
+    wide_array,
+    wide_copy,
+)
 
-SHAPES = "A: N N, B: N d, C: p N, x: ... T d, state: ... N"
 METHODS = ("auto", "recurrence", "chunked")
+LIMIT = 4.0  # norm of a power of A, in units of that of an orthogonal matrix, up to which it is bounded
 QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of products
 SMALL = 64  # up to so many states the compiled loops are ahead of PyTorch's products
 STEPS = 16  # fewest steps that are taken as one matrix; as many as states where these are more
 
 
-@outside_autocast
+@half_in_single
+def lti_scan_naive(
+    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """The recurrence of :func:`lti_scan` as it is written, one step at a time, whatever ``method``."""
+    _check(A, B, C, x, state, method)
+    h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
+    y = []
+    for x_t in x.unbind(-2):
+        h = h @ A.mT + x_t @ B.mT
+        y.append(h @ C.mT)
+    return torch.stack(y, -2) if y else x.new_zeros((*x.shape[:-1], C.shape[0])), h
+
+
+@half_in_single
 def lti_scan(
     A: Tensor,
     B: Tensor,
@@ -32,96 +60,182 @@ def lti_scan(
     state: Tensor | None = None,
     method: str = "auto",
     *,
-    reverse: bool = False,
     reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run h_t = A h_{t-1} + B x_t, y_t = C h_t along dim -2 of x, by the route asked for.
+    """Run h_t = A h_{t-1} + B x_t, y_t = C h_t along dim -2 of x.
 
-    A: (N, N), B: (N, d), C: (p, N); x: (..., T, d); state: (..., N) initial state h_0, zero if None; all of
-    one dtype (real or complex) and device. Returns y (..., T, p) and the final state (..., N),
-    differentiable in everything. ``reverse`` runs from the last step to the first; ``reset`` (..., T),
-    boolean, is true at the steps that forget the state before them (by the recurrence, then).
+    A: (N, N), B: (N, d), C: (p, N); x: (..., T, d); state: (..., N) initial state h_0, zero if None; one
+    dtype (real or complex). ``reset`` (..., T), boolean, is true at the steps that forget the state before
+    them. Returns y (..., T, p) and the final state (..., N), differentiable in everything.
 
-    method: "recurrence" one step at a time, compiled on a CPU with Numba; "chunked" a kernel inside each
-    chunk and the state between chunks: all matrix products, so on a card too; "auto" picks by sizes, and on
-    a CPU with Numba takes few states in blocks of steps, by a compiled loop, where no gradient is wanted.
-    Chunks and blocks take powers of A. Where these grow before they decay and would be less exact than the
-    recurrence, float32 is worked in float64 or it is the recurrence, whatever ``method`` says;
-    ``TransientPeakWarning`` where the recurrence is off as well. Input or powers of A that are not finite go
-    by the recurrence too, which keeps NaN and infinity out of earlier times. Under ``torch.compile`` and
-    ``torch.export`` it is always the recurrence. float16 and bfloat16 are
-    computed, and their states kept, in float32.
-
+    method: "recurrence" one step at a time; "chunked" a kernel inside each chunk and the state between
+    chunks, all matrix products; "auto" picks by sizes. Chunks take powers of A: where these grow, where
+    numbers are not finite, with ``reset`` and inside ``torch.compile``, ``torch.func`` and ``vmap`` it is the
+    recurrence, whatever ``method``. float16 and bfloat16 are computed, and their states kept, in float32.
     Raises ``ValueError`` / ``TypeError`` naming the argument. After `dao2024transformers` (chunked).
-    Introduced in *scans*.
 
     >>> A, B, C = torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1)
     >>> y, state = lti_scan(A, B, C, torch.ones(3, 1))
     >>> y.flatten().tolist(), lti_scan(A, B, C, torch.ones(1, 1), state)[0].item()  # and on from there
     ([1.0, 1.5, 1.75], 1.875)
     """
-    check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
-    check_choice("method", method, METHODS)
-    check_options(reset, x, 1, reverse=reverse)
-    if x.dtype in HALF:
-        y, state = lti_scan(*map(single, (A, B, C, x, state)), method, reverse=reverse, reset=reset)
-        return y.to(x.dtype), state
-    if reverse:
-        reset = None if reset is None else reset.flip(-1)
-        y, state = lti_scan(A, B, C, x.flip(-2), state, method, reset=reset)
-        return y.flip(-2), state
+    _check(A, B, C, x, state, method, reset)
     T = x.shape[-2]
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:
         return (x @ B.mT) @ C.mT, state.clone()
-    traced = torch.compiler.is_compiling()  # values cannot be looked at
-    if traced or not state.numel():
-        return _recurrence([A], B, C, x, state, reset)
-    if method == "auto" and (found := _compiled(A, B, C, x, state, reset)):
-        return found
-    route = choose(A, B, C, T, state)
-    powers = [A] if route is None else route.powers
-    given = powers, *(t.to(powers[0].dtype) for t in (B, C, x, state))
-    stepwise = method == "recurrence" or method == "auto" and T < 64 or len(powers) == 1 or not is_finite(x)
-    y, h = _recurrence(*given, reset) if stepwise or reset is not None else _chunked(*given)
-    if route is not None and route.suspect:
-        warn_of_states(A, C, x @ B.mT, state, reset, y)
-    return y.to(x.dtype), h.to(x.dtype)
+    given = A, B, C, x, state
+    if method == "recurrence" or observer(*given) or reset is not None or T < 3 or not state.numel():
+        return _by_steps(*given, reset)
+    chunked = method == "chunked" or T >= 64
+    if method == "auto" and loops_for(x):
+        rows, (p, N), d = math.prod(x.shape[:-2]), C.shape, B.shape[1]
+        if 0 < p * d <= N <= SMALL and rows * T >= 16 * N and not _recorded(*given) and bounded(A, T):
+            return _by_blocks(*given)
+        chunked = rows * T * (N + 4) ** 2 > QUICK
+    return _by_chunks(*given) if chunked and bounded(A, T) else _by_steps(*given)
+
+
+def _check(A, B, C, x, state, method, reset=None) -> None:
+    check_choice("method", method, METHODS)
+    matrices = {"A": (A, "N N"), "B": (B, "N d"), "C": (C, "p N")}
+    check_scan(reset, complex_ok=True, **matrices, x=(x, "... T d"), state=(state, "... N"))
+
+
+def _recorded(*tensors) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+# --- Lags ---------------------------------------------------------------------------------------------------
+
+
+def lti_kernel_naive(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """The kernel of :func:`lti_kernel` as it is written, one power of A at a time."""
+    n = _check_kernel(A, B, C, n)
+    column, kernel = B, []
+    for _ in range(n):
+        kernel.append(C @ column)
+        column = A @ column
+    return torch.stack(kernel, -3) if kernel else A.new_zeros((*A.shape[:-2], 0, C.shape[-2], B.shape[-1]))
+
+
+def lti_kernel(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """Compute the kernel K_tau = C A^tau B of a linear time-invariant system for tau = 0 ... n - 1.
+
+    A: (..., N, N), B: (..., N, d), C: (..., p, N), of one dtype (real or complex). Returns (..., n, p, d) in
+    that dtype, differentiable in A, B and C. From powers of A at two levels, A^(iL+j) = A^(iL) A^j with L
+    near sqrt(n), where these stay bounded, else one step at a time: never less exact than that. A power that
+    overflows gives lags that are not finite. Raises ``ValueError`` / ``TypeError`` naming the argument.
+
+    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> lti_kernel(turn, torch.eye(2), torch.eye(2), 4)[:, 0].tolist()  # first rows of I, the turn, …
+    [[1.0, 0.0], [0.0, -1.0], [-1.0, 0.0], [0.0, 1.0]]
+    """
+    return lags(A, B, C, _check_kernel(A, B, C, n))
+
+
+def _check_kernel(A, B, C, n) -> int:
+    check_tensors(one_batch=True, complex_ok=True, A=(A, "... N N"), B=(B, "... N d"), C=(C, "... p N"))
+    n = check_integer("n", n, low=0)
+    check_room("n", n, C.shape[-2], B.shape[-1])
+    return n
+
+
+def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
+    """:func:`lti_kernel`, unchecked."""
+    if n > 2 and observer(A, B, C) is None and A.numel() and bounded(A, n):
+        dtype = wide(A.dtype)
+        return lags_by_powers(squarings(A.to(dtype), n), B.to(dtype), C.to(dtype), n).to(A.dtype)
+    if n < 2 or A.dim() > 2:
+        return lti_kernel_naive(A, B, C, n)
+    states, _ = dense(A, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT)  # from each column of B
+    return torch.cat(((C @ B).unsqueeze(0), (states @ C.mT).permute(1, 2, 0)))
+
+
+def bounded(A: Tensor, T: int) -> bool:
+    """Whether A, A^2, A^4, ... up to A^T stay bounded, of every system of a batch."""
+    return all(_bounded(one, T) for one in wide_array(A.detach()).reshape(-1, *A.shape[-2:]))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
-def _compiled(A, B, C, x, state, reset=None) -> tuple[Tensor, Tensor] | None:
-    """The scan by a compiled loop, in blocks of steps where these pay and no gradient is wanted.
-
-    None where another route is faster or A calls for a closer look.
-    """
-    (p, N), (T, d) = C.shape, x.shape[-2:]
-    rows, loops = math.prod(x.shape[:-2]), loops_for(x)
-    in_blocks = 0 < p * d <= N <= SMALL and rows * T >= 16 * N and reset is None
-    quick = rows * T * (N + 4) ** 2 <= QUICK
-    if not loops or not (in_blocks or quick) or watched(A, B, C, x, state):
-        return None
-    given = [array(t) for t in (A, B, C)]
-    if not _calm(given[0], T):
-        return None
-    wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (A, B, C, x, state))
-    if in_blocks and not wanted:
-        y, end = roomy(x.new_empty((*x.shape[:-1], p))), carried(state, state)
-        matrices = _step_matrices(*given, max(STEPS, 1 << (N - 1).bit_length()))
-        run(loops.blocks, *matrices, T, (x.flatten(-2), 1), (end, 1), (y.flatten(-2), 1))
-        if np.isfinite(end.numpy().sum() + given[2].sum()):  # what is not finite reaches the end, but for C
-            return y, end.to(x.dtype)
-    return _recurrence([A], B, C, x, state, reset) if quick else None
-
-
-def _calm(A: np.ndarray, T: int) -> bool:
-    """Whether A, A^2, A^4, ... up to A^T have norms of at most ``CALM``: all have, after one of at most 1."""
-    limit, steps = CALM**2 * len(A), 1
+def _bounded(A: np.ndarray, T: int) -> bool:
+    limit, steps = LIMIT**2 * len(A), 1
     while True:
         size = np.vdot(A, A).real
-        if steps >= T or size <= 1 or not size <= limit:
-            return size <= limit
+        if steps >= T or size <= 1 or not size <= limit:  # after a norm of at most 1 none is larger
+            return bool(size <= limit)
         A, steps = A @ A, 2 * steps
+
+
+def squarings(A: Tensor, T: int) -> list[Tensor]:
+    """A, A^2, A^4, ... up to the first exponent that is at least T."""
+    powers = [A]
+    for _ in range((T - 1).bit_length()):
+        powers.append(powers[-1] @ powers[-1])
+    return powers
+
+
+def krylov(powers: list[Tensor], B: Tensor, count: int) -> Tensor:
+    """B, AB, A^2 B, ... side by side, (..., N, count d): each product doubles how many there are."""
+    columns, d = B, B.shape[-1]
+    for power in powers:
+        if columns.shape[-1] >= count * d:
+            break
+        columns = torch.cat((columns, power @ columns), -1)
+    return columns[..., : count * d]
+
+
+def lags_by_powers(powers: list[Tensor], B: Tensor, C: Tensor, n: int) -> Tensor:
+    """The lags C A^tau B, (..., n, p, d), from A, A^2, A^4, ... up to an exponent of at least n."""
+    level = ((n - 1).bit_length() + 1) // 2
+    inner, p, d = 1 << level, C.shape[-2], B.shape[-1]
+    outer = -(-n // inner)
+    rows = krylov([power.mT for power in powers[level:]], C.mT, outer).mT
+    blocks = (rows @ krylov(powers, B, inner)).unflatten(-1, (inner, d)).unflatten(-3, (outer, p))
+    return blocks.transpose(-3, -2).flatten(-4, -3)[..., :n, :, :]
+
+
+# --- The ways to run the scan -------------------------------------------------------------------------------
+
+
+def _by_steps(A, B, C, x, state, reset=None) -> tuple[Tensor, Tensor]:
+    h, end = dense(A, x @ B.mT, state, reset)
+    return h @ C.mT, end
+
+
+def _by_chunks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
+    """Chunks of L = 2^level steps, all at once, the recurrence of their ends, and what is left over."""
+    T, d, p = x.shape[-2], B.shape[1], C.shape[0]
+    level = min(T, max(8, min(128, 1024 // max(p, d, 1)))).bit_length() - 1
+    L = 1 << level
+    whole = T // L * L
+    powers, B_wide, C_wide = squarings(A.to(wide(A.dtype)), L), B.to(wide(A.dtype)), C.to(wide(A.dtype))
+    into = krylov(powers, B_wide, L).unflatten(-1, (L, d)).flip(-2).flatten(-2).to(x.dtype)
+    out_of = krylov([power.mT for power in powers], powers[0].mT @ C_wide.mT, L).to(x.dtype)
+    kernel = lags_by_powers(powers, B_wide, C_wide, L).to(x.dtype)
+    within = toeplitz(kernel, dim=-3).permute(1, 3, 0, 2).reshape(L * d, L * p)
+    chunks = x[..., :whole, :].unflatten(-2, (-1, L)).flatten(-2)
+    ends, end = dense(powers[level].to(x.dtype), chunks @ into.mT, state)
+    y = chunks @ within + value_before(ends, state) @ out_of
+    y = y.unflatten(-1, (L, p)).flatten(-3, -2)
+    if not (is_finite(y) and is_finite(end)):  # NaN and infinity spread to earlier times of a chunk
+        return _by_steps(A, B, C, x, state)
+    if whole == T:
+        return y, end
+    rest, end = _by_steps(A, B, C, x[..., whole:, :], end)
+    return torch.cat((y, rest), -2), end
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _by_blocks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
+    """By a compiled loop that takes several steps as one matrix, without gradients."""
+    (p, N), T = C.shape, x.shape[-2]
+    y, end = on_large_pages(x.new_empty((*x.shape[:-1], p))), wide_copy(state, state)
+    matrices = _step_matrices(*map(wide_array, (A, B, C)), max(STEPS, 1 << (N - 1).bit_length()))
+    run(loops_for(x).blocks, *matrices, T, (x.flatten(-2), 1), (end, 1), (y.flatten(-2), 1))
+    if is_finite(end) and is_finite(C):  # what is not finite reaches the end, but for C
+        return y, end.to(x.dtype)
+    return _by_steps(A, B, C, x, state)
 
 
 def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> list[np.ndarray]:
@@ -144,57 +258,65 @@ def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> l
     return matrices
 
 
-def lti_scan_naive(
-    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
-) -> tuple[Tensor, Tensor]:
-    """The recurrence of :func:`lti_scan` as it is written, one step at a time, whatever ``method``."""
-    check_choice("method", method, METHODS)
-    check_arguments(SHAPES, A, B, C, x, state, single=("state",), complex_ok=True)
-    h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
-    A, B, C, x = (t.to(h.dtype) for t in (A, B, C, x))  # the state may be float32 beside half precision
-    y = []
-    for x_t in x.unbind(-2):
-        h = h @ A.mT + x_t @ B.mT
-        y.append(h @ C.mT)
-    return torch.stack(y, -2) if y else x.new_zeros((*x.shape[:-1], C.shape[0])), h
+# --- h_t = A h_{t-1} + u_t as an operation, and its gradients -----------------------------------------------
 
 
-def lti_step(
-    A: Tensor, B: Tensor, C: Tensor, x_t: Tensor, state: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Take one step of :func:`lti_scan`: from x_t (..., d) and state (..., N) to y_t (..., p) and the next.
-
-    A: (N, N), B: (N, d), C: (p, N). Raises as :func:`lti_scan` does. Introduced in *scans*.
-
-    >>> A, B, C = torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1)
-    >>> y, state = lti_step(A, B, C, torch.ones(1))
-    >>> lti_step(A, B, C, torch.ones(1), state)[0].item()
-    1.5
-    """
-    y, state = lti_scan(A, B, C, *one_step(-2, x=x_t), state, method="recurrence")
-    return y.squeeze(-2), state
+def dense(A, u, state, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
+    if observer() == "derivative":
+        return _dense_in_torch(A, u, state, False, reset)
+    return _dense(A, u, state, False, reset)
 
 
-def _recurrence(powers, B, C, x, state, reset=None):
-    h, end = dense(powers[0], x @ B.mT, state, False, reset)
-    return h @ C.mT, end
+def _dense_in_torch(A, u, state, reverse, reset):
+    """Step by step and out of place."""
+    h, states = torch.zeros_like(u[..., 0, :]) if state is None else state, []
+    forgets = [None] * u.shape[-2] if reset is None else steps_of(reset.unsqueeze(-1), reverse)
+    for u_t, forget in zip(steps_of(u, reverse), forgets, strict=True):
+        h = u_t + (h if forget is None else torch.where(forget, 0, h)) @ A.mT
+        states.append(h)
+    return torch.stack(states[::-1] if reverse else states, -2), h.clone()
 
 
-def _chunked(powers, B, C, x, state):
-    """Chunks of L = 2^level steps, all at once, the recurrence of their ends, and what is left over."""
-    T, d, p = x.shape[-2], B.shape[1], C.shape[0]
-    level = min(T, max(8, min(128, 1024 // max(p, d)))).bit_length() - 1
-    L = 1 << level
-    whole = T // L * L
-    chunks = x[..., :whole, :].unflatten(-2, (-1, L)).flatten(-2)
-    into = krylov(powers, B, L).unflatten(-1, (L, d)).flip(-2).flatten(-2)
-    out_of = krylov([power.mT for power in powers], powers[0].mT @ C.mT, L)
-    ends, end = dense(powers[level], chunks @ into.mT, state)
-    before = torch.cat((state.unsqueeze(-2), ends[..., :-1, :]), -2)
-    within = toeplitz(lags_by_powers(powers, B, C, L), dim=-3).permute(1, 3, 0, 2).reshape(L * d, L * p)
-    y = chunks @ within + before @ out_of
-    y = y.unflatten(-1, (L, p)).flatten(-3, -2)
-    if whole == T:
-        return y, end
-    rest, end = _recurrence(powers, B, C, x[..., whole:, :], end)
-    return torch.cat((y, rest), -2), end
+def _like_states(A, u, state, reverse, reset):
+    return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
+
+
+def _states(A, u, state, reverse, reset):
+    loops = loops_for(u)
+    if not loops:
+        return _dense_in_torch(A, u, state, reverse, reset)
+    h, end = map(on_large_pages, _like_states(A, u, state, reverse, reset))
+    carry = wide_copy(state, end)
+    mask = reset if reset is None else (reset, 1)
+    run(loops.dense, wide_array(A), (u, 2), reverse, mask, (carry, 1), (h, 2))
+    return h, end.copy_(carry)
+
+
+def _keep(ctx, inputs, output):
+    A, _, state, ctx.reverse, reset = inputs
+    ctx.save_for_backward(A, output[0], state, reset)
+
+
+def _pull(ctx, d_h, d_end):
+    """g_t = d_t + A^H g_{t+1}: the same operation, run the other way. Nothing comes back from a reset."""
+    A, h, state, reset = ctx.saved_tensors
+    if ctx.reverse:
+        h, d_h, reset = h.flip(-2), d_h.flip(-2), None if reset is None else reset.flip(-1)
+    d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
+    again = _dense_in_torch if observer() == "derivative" else _dense
+    g, _ = again(A.mH, d_h, None, True, None if reset is None else reset.roll(-1, -1))
+    before = value_before(h, state)
+    d_state = None if state is None else g[..., 0, :] @ A.conj()
+    if reset is not None:
+        before = torch.where(reset.unsqueeze(-1), 0, before)
+        d_state = None if state is None else torch.where(reset[..., :1], 0, d_state)
+    d_A = g.transpose(-2, -1) @ before.conj()
+    d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
+    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None, None
+
+
+_dense = Operation(
+    "dense(Tensor A, Tensor u, Tensor? state, bool reverse, Tensor? reset) -> (Tensor, Tensor)",
+    *(_states, _like_states, _keep, _pull, (0,)),
+)

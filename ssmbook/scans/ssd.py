@@ -6,17 +6,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook.numerics import single
-from ssmbook.scans._engine import loops_for, wide
-from ssmbook.scans._ops import diagonal, selective
-from ssmbook.scans._powers import is_finite
-from ssmbook.scans._validate import check_arguments, check_options, one_step, outside_autocast
+from ssmbook.scans._engine import check_scan, half_in_single, is_finite, loops_for, observer, wide
+from ssmbook.scans.diagonal import diagonal
+from ssmbook.scans.selective import selective
 
 CHUNK = 64
-SHAPES = "x: ... T H P, log_a: ... T H, B: ... T H N, C: ... T H N, state: ... H P N"
 
 
-@outside_autocast
+@half_in_single
+def ssd_scan_naive(
+    x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The recurrence of :func:`ssd_scan` as it is written, one step at a time."""
+    _check(x, log_a, B, C, state)
+    h = x.new_zeros((*x.shape[:-3], *x.shape[-2:], B.shape[-1])) if state is None else state
+    y = []
+    for x_t, log_a_t, B_t, C_t in zip(
+        x.unbind(-3), log_a.unbind(-2), B.unbind(-3), C.unbind(-3), strict=True
+    ):
+        h = log_a_t.exp()[..., None, None] * h + x_t[..., None] * B_t[..., None, :]
+        y.append((h * C_t[..., None, :]).sum(-1))
+    return torch.stack(y, -3) if y else torch.zeros_like(x), h
+
+
+@half_in_single
 def ssd_scan(
     x: Tensor,
     log_a: Tensor,
@@ -24,22 +37,18 @@ def ssd_scan(
     C: Tensor,
     state: Tensor | None = None,
     *,
-    reverse: bool = False,
     reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run h_t = a_t h_{t-1} + x_t B_t^T, y_t = h_t C_t for every head, with a scalar decay a_t.
 
     a_t = exp(log_a_t). x: (..., T, H, P); log_a: (..., T, H) log-decays (positive ones allowed, minus
     infinity forgets everything); B, C: (..., T, H, N); state: (..., H, P, N) initial state, zero if None.
-    Returns y (..., T, H, P) and the final state (..., H, P, N). ``reverse`` runs from the last step to the
-    first; ``reset`` (..., T), boolean, is true at the steps that forget the state before them, unless
-    it is NaN or infinite, as in :func:`diagonal_scan`.
+    Returns y (..., T, H, P) and the final state (..., H, P, N), differentiable any number of times. ``reset``
+    (..., T), boolean, is true at the steps that forget the state before them, as in :func:`diagonal_scan`.
 
-    On a CPU with Numba this is one loop, as :func:`selective_scan`; elsewhere, on a card too, chunks of 64
-    steps are matrix products in the input's dtype, the states between chunks a :func:`diagonal_scan`. float16
-    and bfloat16 are computed, and their states kept, in float32, and log_a may be float32 beside them.
-    Differentiable in every argument, any number of times. Raises ``ValueError`` / ``TypeError`` naming the
-    argument. After `dao2024transformers`. Introduced in *scans*.
+    On a CPU with Numba this is one loop; elsewhere chunks of 64 steps are matrix products, the states between
+    chunks a :func:`diagonal_scan`. float16 and bfloat16 are computed, and their states kept, in float32.
+    Raises ``ValueError`` / ``TypeError`` naming the argument. After `dao2024transformers`.
 
     >>> x, log_a = torch.ones(4, 1, 1), torch.full((4, 1), 0.5).log()
     >>> B = C = torch.ones(4, 1, 1)
@@ -47,32 +56,31 @@ def ssd_scan(
     >>> [round(value, 4) for value in y.flatten().tolist()]
     [1.0, 1.5, 1.75, 1.875]
     """
-    check_arguments(SHAPES, x, log_a, B, C, state, single=("log_a", "state"))
-    check_options(reset, x, 2, reverse=reverse)
-    dtype = x.dtype
-    x, log_a, B, C, state = map(single, (x, log_a, B, C, state))
+    _check(x, log_a, B, C, state, reset)
     if state is None:
         state = x.new_zeros((*x.shape[:-3], x.shape[-2], x.shape[-1], B.shape[-1]))
     if min(x.numel(), B.numel()) == 0:
-        return torch.zeros_like(x, dtype=dtype), state.clone()
+        return torch.zeros_like(x), state.clone()
     if reset is not None:
         log_a = log_a.masked_fill(reset.unsqueeze(-1), -torch.inf)
-    if reverse:
-        x, log_a, B, C = x.flip(-3), log_a.flip(-2), B.flip(-3), C.flip(-3)
     traced = torch.compiler.is_compiling() and x.device.type == "cpu"
-    y, end = (_looped if loops_for(x) or traced or x.is_meta else _chunked)(x, log_a, B, C, state)
-    return (y.flip(-3) if reverse else y).to(dtype), end
+    return (_by_loop if loops_for(x) or traced or x.is_meta else _by_chunks)(x, log_a, B, C, state)
 
 
-def _looped(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
+def _check(x, log_a, B, C, state, reset=None) -> None:
+    given = {"x": (x, "... T H P"), "log_a": (log_a, "... T H"), "B": (B, "... T H N")}
+    check_scan(reset, **given, C=(C, "... T H N"), state=(state, "... H P N"))
+
+
+def _by_loop(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     """Every head as a selective scan whose states share one decay."""
     x, B, C = (t.transpose(-3, -2) for t in (x, B, C))
     rates = log_a.transpose(-2, -1).unsqueeze(-1).expand(x.shape)
-    y, end = selective(x, rates, x.new_ones(1, x.shape[-1]), B, C, state.mT, False, None)
+    y, end = selective(x, rates, x.new_ones(1, x.shape[-1]), B, C, state.mT, "none", None)
     return y.transpose(-3, -2), end.mT
 
 
-def _chunked(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
+def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     """The scan by chunks of Q steps, the last one filled up with steps that change nothing."""
     given, T, Q = (x, log_a, B, C, state), x.shape[-3], min(CHUNK, x.shape[-3])
     x, B, C = (
@@ -92,38 +100,6 @@ def _chunked(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     before = torch.cat((state.flatten(-2).unsqueeze(-2), h[..., :-1, :]), -2).unflatten(-1, state.shape[-2:])
     y = y + sums.to(x.dtype).exp().unsqueeze(-1) * (C @ before.mT)
     y, end = y.flatten(-3, -2)[..., :T, :].transpose(-3, -2), end.unflatten(-1, state.shape[-2:])
-    spoiled = not torch.compiler.is_compiling() and False in map(is_finite, (y, end))
+    # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence decides.
+    spoiled = observer(y) is None and not (is_finite(y) and is_finite(end))
     return ssd_scan_naive(*given) if spoiled else (y, end)
-
-
-def ssd_scan_naive(
-    x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The recurrence of :func:`ssd_scan` as it is written, one step at a time."""
-    check_arguments(SHAPES, x, log_a, B, C, state, single=("log_a", "state"))
-    h = x.new_zeros((*x.shape[:-3], *x.shape[-2:], B.shape[-1])) if state is None else state
-    y = []
-    for x_t, log_a_t, B_t, C_t in zip(
-        x.unbind(-3), log_a.unbind(-2), B.unbind(-3), C.unbind(-3), strict=True
-    ):
-        h = log_a_t.exp()[..., None, None] * h + x_t[..., None] * B_t[..., None, :]
-        y.append((h * C_t[..., None, :]).sum(-1))
-    return torch.stack(y, -3) if y else torch.zeros_like(x), h
-
-
-def ssd_step(
-    x_t: Tensor, log_a_t: Tensor, B_t: Tensor, C_t: Tensor, state: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Take one step of :func:`ssd_scan`.
-
-    x_t: (..., H, P); log_a_t: (..., H); B_t, C_t: (..., H, N); state: (..., H, P, N), zero if None. Returns
-    y_t (..., H, P) and the next state. Raises as :func:`ssd_scan` does. Introduced in *scans*.
-
-    >>> x, log_a, B = torch.ones(1, 1), torch.tensor([0.5]).log(), torch.ones(1, 1)
-    >>> y, state = ssd_step(x, log_a, B, B)
-    >>> ssd_step(x, log_a, B, B, state)[0].item()
-    1.5
-    """
-    x, B, C = one_step(-3, x=x_t, B=B_t, C=C_t)
-    y, state = ssd_scan(x, *one_step(-2, log_a=log_a_t), B, C, state)
-    return y.squeeze(-3), state

@@ -12,7 +12,7 @@ from torch import Tensor
 from ssmbook._checks import check_choice, check_integer, check_matrices, check_tensors
 from ssmbook.numerics import in_single, plain, tolerance
 from ssmbook.scans import lti_kernel_naive
-from ssmbook.scans.kernels import lags
+from ssmbook.scans.lti import lags
 from ssmbook.systems import discretization
 from ssmbook.systems.reachability import balance, minimal_states
 

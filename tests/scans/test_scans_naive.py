@@ -1,214 +1,196 @@
-"""Every fast scan equals its naive twin: outputs, final states and every gradient, at awkward lengths, in
-float64.
-"""
+"""Every scan equals its naive twin, with the gradient of every argument, on every engine that is here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from scan_examples import NAMES, assert_same, draw, examples, with_gradients
 
-from ssmbook.scans import (
-    diagonal_scan,
-    diagonal_scan_naive,
-    diagonal_step,
-    lti_kernel,
-    lti_kernel_naive,
-    lti_scan,
-    lti_scan_naive,
-    lti_step,
-    selective_scan,
-    selective_scan_naive,
-    selective_step,
-    ssd_scan,
-    ssd_scan_naive,
-    ssd_step,
-)
+from ssmbook import scans
+from ssmbook.scans import diagonal_scan, diagonal_scan_naive, lti_kernel, lti_kernel_naive, lti_scan
 
-LENGTHS = (0, 1, 2, 7, 16, 31, 33, 63, 64, 65, 129, 257, 1000, 4097)
 REAL, COMPLEX = torch.float64, torch.complex128
+by_name = pytest.mark.parametrize("name", NAMES)
 
 
-def draw(*shape, dtype=REAL, seed=0):
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, dtype=dtype, generator=generator)
+@by_name
+@pytest.mark.parametrize("T", [0, 1, 2, 33, 129, 700])
+def test_a_scan_is_its_naive_twin(name, T):
+    scan, naive, arguments, _ = examples(T)[name]
+    assert_same(with_gradients(scan, arguments), with_gradients(naive, arguments), 1e-12)
+    with torch.no_grad():
+        assert_same(scan(*arguments), naive(*arguments), 1e-12)
 
 
-def same(fast, naive, arguments, tolerance=1e-12):
-    """Outputs and the gradient of a random functional of them agree, argument by argument."""
-    leaves = [t.detach().clone().requires_grad_() for t in arguments if t is not None]
-    results = []
-    for function in (fast, naive):
-        given = iter(leaves)
-        outputs = function(*(None if t is None else next(given) for t in arguments))
-        loss = sum((out * draw(*out.shape, dtype=out.dtype, seed=7)).sum().abs() for out in outputs)
-        gradients = (
-            torch.autograd.grad(loss, leaves, allow_unused=True)
-            if loss.requires_grad
-            else [None] * len(leaves)
-        )
-        zeros = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, gradients, strict=True)]
-        results.append([*outputs, *zeros])
-    for i, (got, wanted) in enumerate(zip(*results, strict=True)):
-        assert got.shape == wanted.shape and got.dtype == wanted.dtype
-        scale = wanted.abs().max() if wanted.numel() else 0
-        assert not wanted.numel() or (got - wanted).abs().max() <= tolerance * max(scale, 1e-3), i
+@by_name
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_less_precision(name, dtype):
+    """Half precision is computed in float32, and the state stays in it; the first argument decides."""
+    scan, naive, arguments, _ = examples(100, torch.float32)[name]
+    if dtype == torch.float32:
+        wide = [t.to(COMPLEX if t.is_complex() else REAL) for t in arguments]
+        for got, want in zip(with_gradients(scan, arguments), with_gradients(naive, wide), strict=True):
+            assert got.dtype == arguments[0].dtype
+            assert (got - want).abs().max() <= 2e-5 * want.abs().max().clamp(min=1)
+    elif name != "complex":
+        half = [t.to(dtype) for t in arguments[:-1]] + arguments[-1:]
+        y, end = scan(*half)
+        exact, state = scan(*(t.float() for t in half))
+        assert y.dtype == dtype and end.dtype == torch.float32
+        torch.testing.assert_close((y, end), (exact.to(dtype), state), rtol=0, atol=0)
+        torch.testing.assert_close(naive(*half)[1], state, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("T", LENGTHS)
-@pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-@pytest.mark.parametrize("stateful", [False, True])
-def test_diagonal_scan(T, dtype, stateful):
-    a = draw(2, 3, T, 2, dtype=dtype)
-    a = a.sgn() * 0.97 if a.is_complex() else 2 * a.sigmoid() - 1
-    state = draw(2, 3, 2, dtype=dtype, seed=1) if stateful else None
-    same(diagonal_scan, diagonal_scan_naive, (a, draw(2, 3, T, 2, dtype=dtype, seed=2), state))
-
-
-@pytest.mark.parametrize("T", LENGTHS)
-@pytest.mark.parametrize("stateful", [False, True])
-def test_diagonal_scan_from_logarithms(T, stateful):
-    state = draw(3, seed=1) if stateful else None
-    arguments = (-draw(T, 3).abs() * 0.1 + 0.001, draw(T, 3, seed=2), state)
-    same(
-        lambda *args: diagonal_scan(*args, log=True),
-        lambda *args: diagonal_scan_naive(*args, log=True),
-        arguments,
-    )
-
-
-@pytest.mark.parametrize("D", [3, 20], ids=["narrow rows", "wide rows"])
-@pytest.mark.parametrize("near_one", [False, True])
-def test_every_number_of_blocks_and_left_over_steps(D, near_one):
-    """Lengths 1 to 200 and around several levels, both directions."""
-    for T in (*range(1, 200), 480, 841, 900, 2000):
-        a, b, d = draw(T, D).sigmoid(), draw(T, D, seed=1), draw(T, D, seed=2)
-        a = 1 - 1e-3 * a if near_one else a
-        same(diagonal_scan, diagonal_scan_naive, (a, b, d[0]))
-        with torch.no_grad():
-            torch.testing.assert_close(diagonal_scan(a, b)[0], diagonal_scan_naive(a, b)[0])
-
-
-def test_diagonal_scan_takes_any_strides():
-    """Transposed, expanded and sliced inputs give what contiguous ones give."""
-    a, b = draw(5, 700).sigmoid(), draw(700, 10)
-    views = a.T, b[:, ::2]
-    whole = [v.contiguous() for v in views]
-    torch.testing.assert_close(diagonal_scan(*views)[0], diagonal_scan(*whole)[0], rtol=0, atol=1e-13)
-    row = draw(1, 5).sigmoid().expand(700, 5)
-    same(diagonal_scan, diagonal_scan_naive, (row, draw(700, 5), None))
-
-
-def test_long_sequences_agree_in_both_segment_and_block_sizes():
-    """65,536 + 3 steps: several levels of blocks, a remainder at each, real and complex, with gradients."""
-    T = 65_539
-    for dtype in (REAL, COMPLEX):
-        a = draw(T, 1, dtype=dtype).sgn() * (1 - 1e-3 * draw(T, 1).abs())
-        same(diagonal_scan, diagonal_scan_naive, (a, draw(T, 1, dtype=dtype), draw(1, dtype=dtype)), 1e-11)
-
-
-@pytest.mark.parametrize("T", (0, 1, 5, 63, 64, 65, 129, 1000))
-@pytest.mark.parametrize("method", ["auto", "recurrence", "chunked"])
-@pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-def test_lti_scan(T, method, dtype):
-    N, d, p = 5, 2, 3
-    A = draw(N, N, dtype=dtype)
-    A = 0.97 * A / torch.linalg.eigvals(A).abs().max()
-    for state in (None, draw(2, N, dtype=dtype)):
-        arguments = (A, draw(N, d, dtype=dtype), draw(p, N, dtype=dtype), draw(2, T, d, dtype=dtype), state)
-        same(lambda *args: lti_scan(*args, method=method), lti_scan_naive, arguments, 1e-11)
-
-
-@pytest.mark.parametrize("n", (0, 1, 2, 3, 17, 64, 1000))
-@pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-def test_kernels(n, dtype):
-    N, d, p = 4, 2, 3
-    A = draw(N, N, dtype=dtype)
-    A = A / torch.linalg.eigvals(A).abs().max()
-    B, C = draw(N, d, dtype=dtype), draw(p, N, dtype=dtype)
-    same(lambda *args: [lti_kernel(*args, n)], lambda *args: [lti_kernel_naive(*args, n)], (A, B, C))
-
-
-def selective_arguments(T, d, N, batch=(2,)):
-    delta = torch.nn.functional.softplus(draw(*batch, T, d))
-    inputs = draw(*batch, T, N), draw(*batch, T, N, seed=1)
-    return draw(*batch, T, d), delta, -draw(d, N).abs(), *inputs, draw(d), draw(*batch, d, N)
-
-
-@pytest.mark.parametrize("T", (0, 1, 2, 63, 64, 65, 1000))
-@pytest.mark.parametrize("d, N", [(3, 2), (40, 32)])
-def test_selective_scan(T, d, N):
-    """Both routes inside a block: the blocked scan for few states, the plain loop for many."""
-    arguments = selective_arguments(T, d, N)
-    same(selective_scan, selective_scan_naive, arguments)
-    same(selective_scan, selective_scan_naive, (*arguments[:5], None, None))
-
-
-def test_selective_scan_over_several_blocks_of_few_states():
-    same(selective_scan, selective_scan_naive, selective_arguments(20_000, 2, 3, ()))
-
-
-@pytest.mark.parametrize("T", (0, 1, 2, 63, 64, 65, 1000))
-@pytest.mark.parametrize("stateful", [False, True])
-def test_ssd_scan(T, stateful):
-    H, P, N = 3, 4, 5
-    log_a = -draw(2, T, H).abs() + 0.05
-    state = draw(2, H, P, N) if stateful else None
-    arguments = draw(2, T, H, P), log_a, draw(2, T, H, N), draw(2, T, H, N, seed=1), state
-    same(ssd_scan, ssd_scan_naive, arguments)
-
-
-def run_steps(step, sequences, time, state):
-    """Stream a sequence through a step form; ``time`` gives each sequence's time dimension."""
-    out = []
-    for pieces in zip(*(s.unbind(t) for s, t in zip(sequences, time, strict=True)), strict=True):
-        y, state = step(pieces, state)
-        out.append(y)
-    return torch.stack(out, time[0]), state
-
-
-@pytest.mark.parametrize("split", (1, 40, 99))
-def test_steps_and_split_sequences_equal_the_whole(split):
-    T, tolerance = 100, {"rtol": 0, "atol": 1e-13}
-    A, B, C = draw(4, 4) * 0.3, draw(4, 2), draw(3, 4)
-    x, delta, rates, Bs, Cs, D, _ = selective_arguments(T, 3, 2)
-    log_a = -draw(2, T, 3).abs()
-    cases = [
-        (diagonal_scan, lambda s, h: diagonal_step(*s, h), [x.sigmoid(), x], [-2, -2], lambda s, h: (*s, h)),
-        (lti_scan, lambda s, h: lti_step(A, B, C, *s, h), [Bs], [-2], lambda s, h: (A, B, C, *s, h)),
-        (
-            selective_scan,
-            lambda s, h: selective_step(s[0], s[1], rates, s[2], s[3], D, h),
-            [x, delta, Bs, Cs],
-            [-2] * 4,
-            lambda s, h: (s[0], s[1], rates, s[2], s[3], D, h),
-        ),
-        (
-            ssd_scan,
-            lambda s, h: ssd_step(*s, h),
-            [draw(2, T, 3, 2), log_a, draw(2, T, 3, 4), draw(2, T, 3, 4, seed=1)],
-            [-3, -2, -3, -3],
-            lambda s, h: (*s, h),
-        ),
+@by_name
+def test_a_sequence_in_two_pieces_and_one_without_a_state(name):
+    scan, _, arguments, time = examples(100)[name]
+    pieces = [
+        [t if dim is None else t.narrow(dim, *part) for t, dim in zip(arguments, time, strict=True)]
+        for part in ((0, 37), (37, 63))
     ]
-    for scan, step, sequences, time, arguments in cases:
-        y, final = scan(*arguments(sequences, None))
-        for got, wanted in zip(run_steps(step, sequences, time, None), (y, final), strict=True):
-            torch.testing.assert_close(got, wanted, **tolerance)
-        head = [s.narrow(t, 0, split) for s, t in zip(sequences, time, strict=True)]
-        tail = [s.narrow(t, split, T - split) for s, t in zip(sequences, time, strict=True)]
-        y_head, state = scan(*arguments(head, None))
-        y_tail, state = scan(*arguments(tail, state))
-        torch.testing.assert_close(torch.cat((y_head, y_tail), time[0]), y, **tolerance)
-        torch.testing.assert_close(state, final, **tolerance)
+    y, end = scan(*arguments)
+    first, state = scan(*pieces[0])
+    second, last = scan(*pieces[1][:-1], state)
+    torch.testing.assert_close((torch.cat((first, second), time[-2] or time[0]), last), (y, end))
+    torch.testing.assert_close(scan(*arguments[:-1]), scan(*arguments[:-1], 0 * arguments[-1]))
+
+
+@by_name
+def test_packed_sequences_are_run_as_if_alone(name):
+    """The second row of the batch is one sequence; only the first of a row sees the initial state."""
+    T, cuts = 100, (0, 1, 40, 77, 100)
+    scan, _, arguments, time = examples(T)[name]
+    reset = torch.zeros(2, T, dtype=torch.bool)
+    reset[0, list(cuts[1:-1])] = True
+
+    def alone(*given):
+        outputs = []
+        for low, high in zip(cuts, cuts[1:], strict=False):
+            part = [
+                (t[0].narrow(dim, low, high - low) if dim else t)
+                for t, dim in zip(given[:-1], time, strict=False)
+            ]
+            outputs.append(scan(*part, given[-1][0] * (low == 0)))
+        parts = [t if dim is None else t[1] for t, dim in zip(given[:-1], time, strict=False)]
+        other = scan(*parts, given[-1][1])
+        y = torch.cat([y for y, _ in outputs], time[-2] or time[0])
+        return torch.stack([y, other[0]]), torch.stack([outputs[-1][1], other[1]])
+
+    found = with_gradients(lambda *t: scan(*t, reset=reset), arguments)
+    assert_same(found, with_gradients(alone, arguments), 1e-12)
+
+
+def test_every_number_of_blocks_and_left_over_steps():
+    for T in (*range(1, 120, 3), 480, 841, 2000):
+        for D in (3, 70):
+            a, b = draw(T, D).sigmoid(), draw(T, D, seed=1)
+            found = with_gradients(diagonal_scan, (a, b, b[0]))
+            assert_same(found, with_gradients(diagonal_scan_naive, (a, b, b[0])), 1e-12)
+
+
+def test_any_strides_and_large_results():
+    """Transposed, expanded and sliced inputs; results of some megabytes."""
+    a, b = draw(5, 700).sigmoid(), draw(700, 10)
+    torch.testing.assert_close(diagonal_scan(a.T, b[:, ::2]), diagonal_scan_naive(a.T, b[:, ::2]))
+    row, b = draw(1, 100).sigmoid().expand(6000, 100), draw(6000, 100)
+    assert_same(with_gradients(diagonal_scan, (row, b)), with_gradients(diagonal_scan_naive, (row, b)), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [REAL, COMPLEX])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_kernels(batch, dtype):
+    A = draw(*batch, 4, 4, dtype=dtype)
+    system = [A / torch.linalg.eigvals(A).abs().max(), draw(*batch, 4, 2, dtype=dtype)]
+    system.append(draw(*batch, 3, 4, dtype=dtype))
+    for n in (1, 2, 3, 17, 300):
+        found = with_gradients(lambda *t, n=n: [lti_kernel(*t, n)], system)
+        wanted = with_gradients(lambda *t, n=n: [lti_kernel_naive(*t, n)], system)
+        assert_same(found, wanted, 1e-11)
+    assert lti_kernel(*system, 0).shape == (*batch, 0, 3, 2)
 
 
 @pytest.mark.parametrize("method", ["auto", "recurrence", "chunked"])
-@pytest.mark.parametrize(
-    "N, d, p, batch, T",
-    [(0, 2, 3, (), 5), (3, 0, 2, (2,), 100), (3, 2, 0, (), 5), (3, 2, 2, (0,), 70), (3, 2, 2, (2,), 0)],
-)
-def test_lti_scan_with_nothing_in_a_dimension(N, d, p, batch, T, method):
+@pytest.mark.parametrize("N, d, p, batch", [(0, 2, 3, ()), (3, 0, 2, (2,)), (3, 2, 0, ()), (3, 2, 2, (0,))])
+def test_systems_with_nothing_in_a_dimension(N, d, p, batch, method):
     """Without inputs a state still runs on freely."""
-    A, B, C = 0.5 * draw(N, N), draw(N, d), draw(p, N)
-    x, state = draw(*batch, T, d), draw(*batch, N)
-    for start in (None, state):
-        got, wanted = lti_scan(A, B, C, x, start, method=method), lti_scan_naive(A, B, C, x, start)
-        torch.testing.assert_close(got, wanted)
+    system = 0.5 * draw(N, N), draw(N, d), draw(p, N), draw(*batch, 70, d), draw(*batch, N)
+    torch.testing.assert_close(lti_scan(*system, method=method), scans.lti_scan_naive(*system))
+
+
+@pytest.mark.parametrize(
+    "N, d, p, batch", [(1, 1, 1, ()), (4, 2, 2, (3,)), (16, 2, 3, (2, 2)), (80, 9, 1, ())]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, REAL, COMPLEX])
+def test_systems_of_many_sizes(N, d, p, batch, dtype):
+    A, B, C = 0.99 * torch.linalg.qr(draw(N, N))[0], draw(N, d), draw(p, N)
+    given = [t.to(dtype) for t in (A, B, C, draw(*batch, 333, d), draw(*batch, N))]
+    wide = [t.to(COMPLEX if t.is_complex() else REAL) for t in given]
+    for method in ("auto", "chunked"):
+        for got, want in zip(lti_scan(*given, method), scans.lti_scan_naive(*wide), strict=True):
+            room = 1e-6 if dtype == torch.float32 else 1e-12
+            assert got.dtype == dtype and (got - want).abs().max() <= room * want.abs().max()
+
+
+def run(*arguments, **environment):
+    """The output of a process of its own; it must end well."""
+    done = subprocess.run(
+        [sys.executable, *arguments], env=os.environ | environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+HERE = Path(__file__).parent
+PYTEST = "-m", "pytest", "-q", "-p", "no:cacheprovider"
+
+
+@pytest.mark.skipif(os.environ.get("SSMBOOK_NUMBA") == "0", reason="this is that process")
+def test_all_this_without_numba():
+    files = [
+        str(HERE / f"test_scans_{name}.py") for name in ("naive", "numerics", "not_finite", "transients")
+    ]
+    run(*PYTEST, *files, SSMBOOK_NUMBA="0")
+
+
+@pytest.mark.skipif(os.environ.get("SSMBOOK_NUMBA") == "0", reason="this is a process without Numba")
+def test_all_this_by_triton_kernels_in_their_interpreter():
+    pytest.importorskip("triton")
+    chosen = "(twin or packed) and (diagonal or logarithms or selective or zero) and (0 or 1 or 33 or packed)"
+    run(*PYTEST, __file__, "-k", chosen, SSMBOOK_NUMBA="0", TRITON_INTERPRET="1")
+
+
+def test_the_compiled_loops_are_used_where_numba_is_installed(tmp_path):
+    """And kept for later processes; without Numba, or with a broken one, PyTorch computes the same."""
+    pytest.importorskip("numba")
+    code = (
+        "import torch; from ssmbook import scans; one = torch.ones(2, 9, 3).requires_grad_()\n"
+        "scans.diagonal_scan(one, one)[0].sum().backward()\n"
+        "scans.selective_scan(one, one, one[0, :3], one, one)[0].sum().backward()\n"
+        "print(one.grad.sum().item())"
+    )
+    quiet = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    wanted = float(run("-c", code, **quiet, SSMBOOK_NUMBA="0"))
+    assert not list(tmp_path.rglob("*.nbi"))
+    broken = (
+        "import sys, types; m = types.ModuleType('numba'); m.__spec__ = object(); sys.modules['numba'] = m\n"
+    )
+    assert float(run("-W", "ignore", "-c", broken + code, **quiet)) == pytest.approx(wanted, rel=1e-5)
+    assert float(run("-c", code, **quiet, SSMBOOK_NUMBA="1")) == pytest.approx(wanted, rel=1e-5)
+    kept = {file.name.split("-")[0] for file in tmp_path.rglob("*.nbi")}
+    assert sum(any(word in name for name in kept) for word in ("diagonal", "selective")) == 2, kept
+
+
+def test_two_threads_give_what_one_gives():
+    """Rows are independent: to the last bit. Five rows do not divide into two equal parts."""
+    before = torch.get_num_threads()
+    given = [draw(5, 3000, 40).sigmoid(), draw(5, 3000, 40, seed=1)]
+    try:
+        torch.set_num_threads(1)
+        alone = with_gradients(diagonal_scan, given)
+        torch.set_num_threads(2)
+        assert all(map(torch.equal, with_gradients(diagonal_scan, given), alone))
+    finally:
+        torch.set_num_threads(before)

@@ -48,7 +48,7 @@ def diagonal_scan(
 
     Decays may have any sign, be complex, or grow: their product is carried as a fraction and a power of two,
     so it neither vanishes nor overflows. Dtypes and errors as there; ``ValueError`` in all processes if
-    dtypes or shapes differ between them, ``RuntimeError`` if one fails. Introduced in *past-one-machine*.
+    dtypes or shapes differ between them, ``RuntimeError`` if one fails.
     """
 
     def factor(a, b):
@@ -75,7 +75,7 @@ def selective_scan(
     None, the same in every process, which finds its part of their gradients; state: (..., d, N) before the
     first slice, read in the first process alone, where its gradient arrives. Returns y (..., T, d) of this
     slice and the state after the last slice, the same in every process. ``group`` and errors as for
-    :func:`diagonal_scan`. Introduced in *past-one-machine*.
+    :func:`diagonal_scan`.
     """
 
     def factor(x, delta, A, *_):
@@ -98,7 +98,7 @@ def ssd_scan(
     x: (..., T, H, P), log_a: (..., T, H) and B, C: (..., T, H, N) this process's slice, T its own; state:
     (..., H, P, N) before the first slice, read in the first process alone, where its gradient arrives.
     Returns y (..., T, H, P) of this slice and the state after the last slice, the same in every process.
-    ``group`` and errors as for :func:`diagonal_scan`. Introduced in *past-one-machine*.
+    ``group`` and errors as for :func:`diagonal_scan`.
     """
 
     def factor(x, log_a, *_):

@@ -1,6 +1,4 @@
-"""Overflow, NaN and infinity come out as in the recurrence itself; wrong shapes, dtypes and devices are
-refused by name.
-"""
+"""Overflow, NaN and infinity come out as in the recurrence itself."""
 
 import pytest
 import torch
@@ -8,21 +6,15 @@ import torch
 from ssmbook.scans import (
     diagonal_scan,
     diagonal_scan_naive,
-    diagonal_step,
-    lti_kernel,
     lti_scan,
     lti_scan_naive,
-    lti_step,
     selective_scan,
     selective_scan_naive,
-    selective_step,
     ssd_scan,
     ssd_scan_naive,
-    ssd_step,
 )
 
 T = 3000
-pytestmark = pytest.mark.usefixtures("engine")
 
 
 def draw(*shape, dtype=torch.float64, seed=0):
@@ -167,65 +159,3 @@ def test_minus_infinity_forgets_in_ssd():
     torch.testing.assert_close(
         ssd_scan(x, log_a, B, C), ssd_scan_naive(x, log_a, B, C), rtol=1e-11, atol=1e-11
     )
-
-
-E64 = {"dtype": torch.float64}
-a, b = torch.rand(2, 9, 3, **E64), torch.rand(2, 9, 3, **E64)
-A, B, C = torch.eye(4, **E64), torch.ones(4, 3, **E64), torch.ones(2, 4, **E64)
-S = [
-    torch.rand(2, 9, 3, **E64),
-    torch.rand(2, 9, 3, **E64),
-    A[:3],
-    torch.rand(2, 9, 4, **E64),
-    torch.rand(2, 9, 4, **E64),
-]
-X = [torch.rand(2, 9, 3, 5, **E64), a, torch.rand(2, 9, 3, 4, **E64), torch.rand(2, 9, 3, 4, **E64)]
-
-
-def swap(arguments, i, value):
-    return [*arguments[:i], value, *arguments[i + 1 :]]
-
-
-REFUSED = [
-    ("b", diagonal_scan, [a, b[:, :8]], {}),
-    ("b", diagonal_scan, [a, b[..., :2]], {}),
-    ("b", diagonal_scan, [a, b[:1]], {}),
-    ("b", diagonal_scan, [a, b[0]], {}),
-    ("a", diagonal_scan, [a[0, 0], b], {}),
-    ("a", diagonal_scan, [a.to(torch.complex128), b.to(torch.complex128)], {"log": True}),
-    ("b", diagonal_scan_naive, [a[..., :1], b], {}),
-    ("state", diagonal_scan, [a, b, a[:, 0, :2]], {}),
-    ("state", diagonal_scan, [a, b, a[0, 0]], {}),
-    ("state", diagonal_step, [a[:, 0], b[:, 0], a[0, 0]], {}),
-    ("a", diagonal_step, [[0.5], b[:, 0]], {}),
-    ("a", diagonal_step, [a[0, 0, 0], b[0, 0, 0]], {}),
-    ("x", lti_step, [A, B, C, a[0, 0, 0]], {}),
-    ("x", ssd_step, [a[0, 0], a[0, 0], X[2][0, 0], X[3][0, 0]], {}),
-    ("A", lti_scan, [A[:3], B, C, a], {}),
-    ("B", lti_scan, [A, B[:3], C, a], {}),
-    ("C", lti_scan, [A, B, C[:, :3], a], {}),
-    ("x", lti_scan, [A, B, C, a[..., :2]], {}),
-    ("state", lti_scan, [A, B, C, a, A], {}),
-    ("state", lti_step, [A, B, C, a[:, 0], a[0, 0]], {}),
-    ("method", lti_scan, [A, B, C, a], {"method": "fast"}),
-    ("method", lti_scan, [A, B, C, a], {"method": None}),
-    ("B", lti_kernel, [A, B[:3], C, 3], {}),
-    ("delta", selective_scan, swap(S, 1, S[1][:, :8]), {}),
-    ("A", selective_scan, swap(S, 2, A), {}),
-    ("B", selective_scan, swap(S, 3, S[3][:1]), {}),
-    ("C", selective_scan, swap(S, 4, S[4][..., :3]), {}),
-    ("D", selective_scan, [*S, A[0]], {}),
-    ("state", selective_scan, S, {"state": A}),
-    ("delta", selective_step, [S[0][:, 0], S[1][0, 0], A[:3], S[3][:, 0], S[4][:, 0]], {}),
-    ("log_a", ssd_scan, swap(X, 1, a[..., :2]), {}),
-    ("B", ssd_scan, swap(X, 2, X[2][:, :, :2]), {}),
-    ("C", ssd_scan, swap(X, 3, X[3][..., :2]), {}),
-    ("state", ssd_scan, X, {"state": X[0][:, 0]}),
-    ("C", ssd_step, [X[0][:, 0], a[:, 0], X[2][:, 0], X[3][0, 0]], {}),
-]
-
-
-@pytest.mark.parametrize("name, function, arguments, options", REFUSED)
-def test_wrong_arguments_are_refused_by_name(name, function, arguments, options):
-    with pytest.raises((ValueError, TypeError), match=rf"\b{name}\b.*; got"):
-        function(*arguments, **options)

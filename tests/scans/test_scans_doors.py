@@ -1,0 +1,44 @@
+"""What the scans refuse, by name: one wrong shape for each argument, mixed dtypes, options and resets."""
+
+import pytest
+import torch
+from scan_examples import NAMES, examples
+
+from ssmbook.scans import diagonal_scan, lti_kernel, lti_scan, selective_scan
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_shapes_and_dtypes_are_refused_by_name(name):
+    for scan in examples(9)[name][:2]:
+        arguments = examples(9)[name][2]
+        for i, t in enumerate(arguments):
+            for wrong, error in (
+                (t[..., :-1], ValueError),
+                (t.to(torch.float32), TypeError),
+                ([1.0], TypeError),
+            ):
+                with pytest.raises(error, match="must .*; got"):
+                    scan(*arguments[:i], wrong, *arguments[i + 1 :])
+            if t.dim() > 2:
+                with pytest.raises(ValueError, match="must have .*; got"):
+                    scan(*arguments[:i], t[:1], *arguments[i + 1 :])
+
+
+def test_wrong_options_and_resets_are_refused():
+    a, _, (x, delta, A, B, C, *_), _ = examples(9)["selective"]
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    for reset, error in ((mask[0], ValueError), (mask[..., None], ValueError), (mask.int(), TypeError)):
+        with pytest.raises(error, match="reset must"):
+            diagonal_scan(x, x, reset=reset)
+    with pytest.raises(ValueError, match="reset must .* on cpu"):
+        diagonal_scan(x, x, reset=mask.to("meta"))
+    with pytest.raises(ValueError, match="hold must"):
+        selective_scan(x, delta, A, B, C, hold="first")
+    with pytest.raises(ValueError, match="real log-decays"):
+        diagonal_scan(x + 0j, x + 0j, log=True)
+    eye = torch.eye(3, dtype=x.dtype)
+    with pytest.raises(ValueError, match="method must"):
+        lti_scan(eye, eye, eye, x, method="fast")
+    for n, error in ((-1, ValueError), (2.0, TypeError)):
+        with pytest.raises(error, match="n must"):
+            lti_kernel(eye, eye, eye, n)
