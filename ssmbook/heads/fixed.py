@@ -337,8 +337,7 @@ def heads_from_ssm(
 
     Raises as `head_count`; ``ValueError`` also when lags overflow, when H > k, and when k heads leave
     more of the system (ill-conditioned A, B, C: the residual is named). It is measured against the recurrence
-    of the transposed system. Warns ``TransientPeakWarning`` where the powers of A grow so far that even the
-    recurrence is off. Source: thm-head-count.
+    of the transposed system. Source: thm-head-count.
 
     >>> from ssmbook.maps import LTISSM
     >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
