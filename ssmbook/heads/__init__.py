@@ -20,28 +20,16 @@ from ssmbook.heads.fixed import (
     heads_from_ssm,
 )
 from ssmbook.heads.pairwise import PairwiseHeads, pairwise_heads
-from ssmbook.heads.softmax.certify import SoftmaxCertificate
-from ssmbook.heads.softmax.construct import SoftmaxHeads, softmax_heads_from_ssm
-from ssmbook.heads.softmax.eigenvalues import EigenvalueTest, eigenvalue_test
-from ssmbook.heads.softmax.positive import PositiveMultiple, least_positive_multiple
-from ssmbook.heads.softmax.sinkless import (
-    SinklessPlateau,
-    SinklessReach,
-    sinkless_heads,
-    sinkless_plateau,
-)
+from ssmbook.heads.poles import eigenvalue_test
+from ssmbook.heads.sinkless import sinkless_heads, sinkless_plateau
+from ssmbook.heads.softmax import SoftmaxHeads, softmax_heads
 
 __all__ = [
     "Count",
-    "EigenvalueTest",
     "Evidence",
     "ExactCertificate",
     "HeadCountTieWarning",
     "PairwiseHeads",
-    "PositiveMultiple",
-    "SinklessPlateau",
-    "SinklessReach",
-    "SoftmaxCertificate",
     "SoftmaxHeads",
     "SpectrumReport",
     "bounded_head_count",
@@ -56,9 +44,8 @@ __all__ = [
     "head_count_bound",
     "head_floor",
     "heads_from_ssm",
-    "least_positive_multiple",
     "pairwise_heads",
     "sinkless_heads",
     "sinkless_plateau",
-    "softmax_heads_from_ssm",
+    "softmax_heads",
 ]

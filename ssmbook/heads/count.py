@@ -11,8 +11,8 @@ from ssmbook.heads.exact import Exact, exact_head_count
 from ssmbook.heads.fixed import head_count as fixed_head_count
 from ssmbook.heads.pairwise import pairwise_head_count
 from ssmbook.heads.rank_limited import rank_limited_head_count
-from ssmbook.heads.softmax.count import softmax_head_count
-from ssmbook.heads.softmax.sinkless import sinkless_head_count
+from ssmbook.heads.sinkless import sinkless_head_count
+from ssmbook.heads.softmax import softmax_head_count
 from ssmbook.systems.system import System
 
 CLASSES = {

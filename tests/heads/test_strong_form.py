@@ -9,7 +9,7 @@ from helpers import F64, like
 from scipy.optimize import lsq_linear, minimize
 
 from ssmbook.chapters.how_many_heads_really.five_counts import cone_error, half_plane_floor
-from ssmbook.heads import bounded_heads, head_count, softmax_heads_from_ssm
+from ssmbook.heads import bounded_heads, head_count, softmax_heads
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
 
@@ -82,7 +82,7 @@ def test_no_positive_weights_make_two_heads_the_rotation_beyond_half_a_turn(thet
     assert found >= half_plane_floor(M, 20_000) * (1 - 1e-3) > 0.001
     three = torch.stack([rotation(2 * math.pi * h / 3, dtype=F64) for h in range(3)])
     assert missed(three) < 1e-12
-    made = softmax_heads_from_ssm(System(rotation(theta, dtype=F64), eye, eye), n - 1)
+    made = softmax_heads(System(rotation(theta, dtype=F64), eye, eye), n - 1)
     assert made.H == 2 and missed(made.V, M[: n - 1]) < 1e-12
 
 

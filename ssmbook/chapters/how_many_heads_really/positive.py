@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Rational
-
-from ssmbook._checks import check_sequence
 
 
 @dataclass(frozen=True)
 class PositiveMultiple:
-    """A polynomial's nonnegative multiple of least degree, proved both ways (see `least_positive_multiple`).
+    """The nonnegative multiple of least degree of a polynomial, with a proof of both.
 
-    All numbers are ``Fraction``. ``polynomial`` mu and ``multiple`` q hold coefficients from z^0 up; q is a
-    multiple of mu with coefficients >= 0, not all 0, and ``degree`` its degree. ``solution`` holds ``degree``
-    numbers u(0), u(1), ... > 0 that obey the recurrence sum_l mu_l u(tau + l) = 0: no nonzero multiple of
-    lower degree is nonnegative, as it would have sum_l q_l u(l) = 0. Introduced in *how-many-heads-really*.
-
-    >>> found = least_positive_multiple([2, 1])  # z + 2 is nonnegative itself
-    >>> found.degree, found.verify()
-    (1, True)
+    All numbers are ``Fraction``, coefficients from z^0 up: ``polynomial`` mu, ``multiple`` q, and
+    ``solution``, ``degree`` numbers u(0), u(1), ... > 0 with sum_l mu_l u(tau + l) = 0. A nonnegative
+    multiple q of lower degree cannot exist, because sum_l q_l u(l) would be 0.
     """
 
     polynomial: tuple[Fraction, ...]
@@ -45,23 +37,24 @@ class PositiveMultiple:
         return signs and not any(q) and not any(sums)
 
 
-def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveMultiple:
+def least_positive_multiple(polynomial: Sequence) -> PositiveMultiple:
     """Return the nonzero multiple of least degree all of whose coefficients are >= 0, with a proof of both.
 
-    With independent R_{s,m} and the minimal polynomial mu of the system, k + 1 softmax heads with a sink are
-    needed from n0 = 1 + degree tokens on, and not before. Works in rational arithmetic, by a simplex method
-    that takes in one power of z after the other; floats are taken as the rationals they are.
-
-    ``polynomial``: coefficients from z^0 up, the last one not 0. Raises ``ValueError`` for a polynomial with
-    a positive root, which has no such multiple, and for one that is empty or ends with 0, ``TypeError`` for
-    coefficients that are not real numbers. Source: prop-eigenvalue-test. Introduced in
-    *how-many-heads-really*.
+    If the residues of a system are independent and mu is its minimal polynomial, it takes k + 1 softmax heads
+    with a sink from 1 + degree tokens on, and k before. Exact: a simplex method in fractions takes in one
+    power of z after the other. ``polynomial``: real coefficients from z^0 up, floats as the fractions they
+    are. Raises ``ValueError`` for a polynomial with a positive root, which has no such multiple, and if the
+    last coefficient is 0. Source: prop-eigenvalue-test.
 
     >>> found = least_positive_multiple([1, -1, 1])  # z^2 - z + 1, roots at 60 degrees
     >>> found.degree, [str(c) for c in found.multiple], found.verify()
     (3, ['1/2', '0', '0', '1/2'], True)
     """
-    mu = _rationals(polynomial)
+    mu = tuple(Fraction(value) for value in polynomial)
+    if not mu or mu[-1] == 0:
+        raise ValueError(f"polynomial must end with a coefficient that is not 0; got {polynomial!r}")
+    if _positive_roots(mu):
+        raise ValueError(f"polynomial must have no positive root; got {polynomial!r}")
     size = len(mu) - 1
     program, power, positive = _PhaseOne(size), [Fraction(i == 0) for i in range(size)], []
     while program.infeasible:
@@ -73,26 +66,23 @@ def least_positive_multiple(polynomial: Sequence[Rational | float]) -> PositiveM
     return PositiveMultiple(mu, tuple(q), tuple(u))
 
 
-def positive_weights(points: Sequence[Sequence[Fraction]]) -> list[Fraction] | None:
-    """Return weights >= 0 with sum 1 and sum_i weight_i point_i = 0 over the rationals, or None.
+def _positive_roots(mu) -> int:
+    """The number of positive roots, by Sturm's theorem on the reversed polynomial, of which 0 is no root."""
+    from sympy import Poly, Rational, Symbol
 
-    None is a proof that some u has <u, point_i> > 0 for all i.
-    """
-    program = _PhaseOne(len(points[0]))
-    for point in points:
-        program.add(point)
-    return None if program.infeasible else program.weights()
+    coefficients = [Rational(v.numerator, v.denominator) for v in mu]
+    return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None)
 
 
 class _PhaseOne:
-    """The exact program: weights >= 0 on points added one by one, sum 1, with sum weight point = 0.
+    """The exact program: weights >= 0 with sum 1 on points added one by one, and sum weight point = 0.
 
-    Phase one of the revised simplex method with Bland's rule, which never cycles: the basis starts with one
-    artificial variable an equation, and what they still hold is the infeasibility.
+    Phase one of the revised simplex method with Bland's rule, which never cycles. The basis starts with one
+    artificial variable an equation (None), and their values are the infeasibility.
     """
 
     def __init__(self, size: int):
-        self.points, self.basis = [], [None] * (size + 1)  # None: an artificial variable
+        self.points, self.basis = [], [None] * (size + 1)
         self.inverse = [[Fraction(i == j) for j in range(size + 1)] for i in range(size + 1)]
         self.value = [Fraction(i == size) for i in range(size + 1)]
 
@@ -112,11 +102,11 @@ class _PhaseOne:
             self._pivot(entering)
 
     def functional(self) -> list[Fraction]:
-        """A u with <u, point> > 0 for every point so far, where the program is infeasible."""
+        """A u with <u, point> > 0 for every point so far, if the program is infeasible."""
         return [-value for value in self._prices()[:-1]]
 
     def weights(self) -> list[Fraction]:
-        """The weights of the points so far, where the program is feasible."""
+        """The weights of the points so far, if the program is feasible."""
         found = [Fraction(0)] * len(self.points)
         for v, b in zip(self.value, self.basis, strict=True):
             if b is not None:
@@ -139,25 +129,3 @@ class _PhaseOne:
                 self.inverse[i] = [a - s * b for a, b in zip(self.inverse[i], self.inverse[out], strict=True)]
                 self.value[i] -= s * self.value[out]
         self.basis[out] = entering
-
-
-def _rationals(polynomial) -> tuple[Fraction, ...]:
-    wanted = "finite real numbers"
-    polynomial = check_sequence("polynomial", polynomial, wanted)
-    try:
-        mu = tuple(Fraction(value) for value in polynomial)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"polynomial must be a sequence of {wanted}; got {polynomial!r}") from error
-    if not mu or mu[-1] == 0:
-        raise ValueError(f"polynomial must end with a coefficient that is not 0; got {polynomial!r}")
-    if _positive_roots(mu):
-        raise ValueError(f"polynomial must have no positive root; got {polynomial!r}")
-    return mu
-
-
-def _positive_roots(mu) -> int:
-    """The number of positive roots, by Sturm's theorem on the reversed polynomial: 0 is no root of it."""
-    from sympy import Poly, Rational, Symbol
-
-    coefficients = [Rational(v.numerator, v.denominator) for v in mu]
-    return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None)

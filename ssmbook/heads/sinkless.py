@@ -1,0 +1,169 @@
+"""Softmax heads without a sink, whose rows sum to 1: what they equal, and how close they come otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ssmbook._checks import check_tensors
+from ssmbook._count import Count
+from ssmbook.heads._coordinates import span_coordinates
+from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._target import lags_of
+from ssmbook.heads.softmax import (
+    SoftmaxHeads,
+    accuracy,
+    certify,
+    check_heads,
+    counted,
+    full_simplex,
+    regular_simplex,
+    slice_simplex,
+)
+from ssmbook.numerics import toeplitz, tolerance
+from ssmbook.systems.system import System
+
+
+def sinkless_head_count(
+    system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
+) -> Count:
+    """Return how many fixed causal softmax heads without a sink equal W, or that no number of heads does.
+
+    They can iff all row sums sum_j W_ij agree. Then it takes k = dim span{W_ij} heads if some U has
+    <U, W_ij> > 0 on every visible block, else k + 1; 0 for W = 0. The row sums of a system agree only if
+    M_tau = 0 for every tau >= 1. W may also be given as blocks (n, n, p, d), zero above the diagonal.
+    Evidence: ``spread``, the largest difference of row sums over the largest block norm, and, if they agree
+    to 1e-10 (float32: rounding), what `softmax_head_count` lists, with weights over the visible blocks row by
+    row. Source: thm-exact-reach.
+
+    >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+    >>> print(sinkless_head_count(decay, 8))
+    no number of heads (row sums differ)
+    """
+    W = _blocks(system, n)
+    largest = float(W.flatten(-2).norm(dim=-1).max())
+    sums = W.sum(1)
+    spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
+    if spread > max(1e-10, 8 * len(W) * torch.finfo(W.dtype).eps):
+        return Count(math.inf, math.inf, "row sums differ", Evidence(kind="row sums", spread=spread))
+    rows = W[_visible(len(W), W.device)].double().cpu().flatten(1).numpy()
+    evidence = certify(rows, tolerance(rtol, W.dtype), accuracy(W.dtype))
+    evidence.spread = spread
+    return counted(evidence)
+
+
+def sinkless_heads(
+    system: System | torch.Tensor, n: int | None = None, *, H: int | None = None
+) -> SoftmaxHeads:
+    """Return finite-logit softmax heads without a sink whose operator is W, if there are any.
+
+    A real `System` and n, lag operators M (n, p, d), or blocks W (n, n, p, d). ``H``: k or k + 1; None takes
+    the certified count. Result in the dtype of W. Raises ``ValueError`` if row sums differ, for another H,
+    and for k heads that are not certified. Source: thm-exact-reach.
+
+    >>> mean = torch.ones(4, 4).tril() / torch.arange(1.0, 5.0)[:, None]
+    >>> heads = sinkless_heads(mean[..., None, None] * torch.eye(2))
+    >>> len(heads.V), heads.sink, heads.relative_error < 1e-6
+    (1, False, True)
+    """
+    W = _blocks(system, n)
+    count = sinkless_head_count(W)
+    evidence = count.evidence
+    if not count.possible:
+        raise ValueError(f"W must have equal row sums without a sink; they differ by {evidence.spread:.1e}")
+    check_heads(H, evidence)
+    k, H = evidence.k, count.high if H is None else H
+    visible = _visible(len(W), W.device).cpu().numpy()
+    rows = W.double().cpu().flatten(2).numpy()[visible]
+    basis, _ = span_coordinates(rows, tolerance(None, W.dtype))
+    if H == k and k:
+        entries, vertices = slice_simplex(rows @ basis.T, basis @ evidence.U.numpy())
+    else:
+        entries, vertices = _leveled_simplex(rows @ basis.T, visible)
+    V = vertices @ basis
+    alpha = np.zeros((H, len(W), len(W)))
+    alpha[:, visible] = entries.T
+    totals = alpha.sum(2).mean(1)
+    with np.errstate(divide="ignore"):
+        logits = torch.from_numpy(np.log(alpha / totals[:, None, None])).to(W)
+    size = np.linalg.norm(rows)
+    error = float(np.linalg.norm(rows - entries @ V) / size) if size else 0.0
+    V = torch.from_numpy((V * totals[:, None]).reshape(H, *W.shape[2:])).to(W)
+    return SoftmaxHeads(logits, V, sink=False, relative_error=error, evidence=evidence)
+
+
+def _leveled_simplex(Z, visible):
+    """The k + 1 generators, linear parts of the coefficients shifted by T/(i + 1): row sums stay equal."""
+    k = Z.shape[1]
+    if k == 0:
+        return full_simplex(Z)
+    generators = regular_simplex(k)
+    linear = Z @ generators.T * (k / (k + 1))
+    length = np.nonzero(visible)[0] + 1.0
+    return linear + 1.1 * (-(linear.min(1)) * length).max() / length[:, None], generators
+
+
+@dataclass(frozen=True)
+class SinklessPlateau:
+    """The least squared error of sinkless softmax against a system with the lags ``M`` (n, p, d).
+
+    ``error`` = min sum_ij ||W_ij - M_{i-j}||_F^2, ``relative`` that over the energy of the system,
+    ``value_sum`` (p, d) the best common row sum, ``corrections`` (n, p, d) what the optimum adds to every
+    visible block of row i.
+    """
+
+    M: torch.Tensor
+    error: float
+    relative: float
+    value_sum: torch.Tensor
+    corrections: torch.Tensor
+
+    def blocks(self) -> torch.Tensor:
+        """Return the optimal operator (n, n, p, d)."""
+        visible = _visible(len(self.M), self.M.device)[..., None, None]
+        return toeplitz(self.M, dim=-3) + visible * self.corrections[:, None]
+
+
+def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> SinklessPlateau:
+    """Return the least error that any number of fixed sinkless softmax heads can have; k + 1 attain it.
+
+    error = sum_i ||S_i - V||_F^2/(i + 1), where S_i = sum_{tau <= i} M_tau and V is their mean with weights
+    1/(i + 1), i from 0. A real `System` and n, or lag operators M (n, p, d) alone, n >= 1. Source:
+    prop-plateau.
+
+    >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
+    >>> round(sinkless_plateau(decay, 16).relative, 4)  # what any number of heads misses
+    0.0279
+    """
+    M = lags_of(system, n).detach()
+    if len(M) == 0:
+        raise ValueError("M must hold at least one lag, n >= 1; got n = 0")
+    lags = M.double()
+    length = torch.arange(1, len(M) + 1, dtype=torch.float64, device=M.device)
+    sums = lags.cumsum(0)
+    mean = torch.einsum("n,npd->pd", 1 / length, sums) / (1 / length).sum()
+    corrections = (mean - sums) / length[:, None, None]
+    error = float((corrections.square().sum((1, 2)) * length).sum())
+    energy = float((lags.square().sum((1, 2)) * length.flip(0)).sum())
+    return SinklessPlateau(M, error, error / energy if energy else 0.0, mean.to(M), corrections.to(M))
+
+
+def _blocks(system, n):
+    """A system, its lags or blocks as causal blocks (n, n, p, d)."""
+    if not isinstance(system, torch.Tensor) or system.ndim != 4:
+        W = toeplitz(lags_of(system, n).detach(), dim=-3)
+    else:
+        W = system.detach()
+        check_tensors(W=(W, "n n p d"), finite=True)
+        if W[~_visible(len(W), W.device)].any():
+            raise ValueError("W must be causal, zero above the diagonal; got a non-zero block with j > i")
+    if len(W) == 0:
+        raise ValueError("W must have n >= 1; got n = 0")
+    return W
+
+
+def _visible(n, device):
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
