@@ -1,4 +1,4 @@
-"""How many heads a state space model needs: lag operators, counts in five classes, floors, constructions."""
+"""How many heads a state space model takes, for five classes of coefficients, and which heads they are."""
 
 from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
@@ -6,7 +6,6 @@ from ssmbook.heads.bounded import bounded_head_count, bounded_heads
 from ssmbook.heads.count import head_count
 from ssmbook.heads.exact import (
     ExactCertificate,
-    exact_head_count,
     exact_minimal_degree,
     exact_modal_head_count,
     exact_modal_residues,
@@ -36,7 +35,6 @@ __all__ = [
     "bounded_heads",
     "eigenvalue_test",
     "epsilon_head_count",
-    "exact_head_count",
     "exact_minimal_degree",
     "exact_modal_head_count",
     "exact_modal_residues",

@@ -8,11 +8,6 @@ import torch
 from ssmbook import numerics
 
 
-def largest_exponent(entries: np.ndarray) -> int:
-    """The power of two just above the largest entry; 0 where all are zero."""
-    return int(np.frexp(np.abs(entries).max(initial=0.0))[1])
-
-
 def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
     """The one rule of tolerance, for singular values in an array."""
     return numerics.numerical_rank(torch.from_numpy(sigma), rtol)

@@ -31,7 +31,7 @@ class ExactCertificate:
     ``decided``. Printing it shows the proof; `verify` checks it.
 
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
-    >>> proof = exact_head_count((turn, eye, eye), 8).evidence
+    >>> proof = head_count((turn, eye, eye), 8, exact=True).evidence
     >>> proof.basis_lags, str(proof.recurrence[1])
     ((0, 1), '-1')
     """
@@ -123,7 +123,7 @@ def exact_minimal_degree(system: Exact) -> int:
     """Return nu over the rationals, the order of the shortest scalar recurrence of the lags C A^tau B.
 
     That is the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …). ``system`` and errors as in
-    `exact_head_count`; a skip has no part in it. Source: prop-what-k-is.
+    `head_count`; a skip has no part in it. Source: prop-what-k-is.
 
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
     >>> exact_minimal_degree((turn, eye, eye))
@@ -138,12 +138,12 @@ def exact_minimal_degree(system: Exact) -> int:
 def exact_modal_residues(system: Exact) -> dict:
     """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
 
-    ``system`` as in `exact_head_count`. Result a dict from (eigenvalue, m), m below the eigenvalue's index,
+    ``system`` as in `head_count`. Result a dict from (eigenvalue, m), m below the eigenvalue's index,
     to a sympy p x d matrix, so that M_tau = sum binom(tau, m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip
     joins R_(0,0). Eigenvalues are rational or of degree two.
 
     Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
-    (`exact_modal_head_count` counts there too), and as `exact_head_count`. Source: prop-what-k-is.
+    (`exact_modal_head_count` counts there too), and as `head_count`. Source: prop-what-k-is.
 
     >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
     >>> sorted(m for _, m in exact_modal_residues((defective, eye, eye)))
@@ -170,7 +170,7 @@ def exact_modal_residues(system: Exact) -> dict:
 def exact_modal_head_count(system: Exact) -> Count:
     """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
 
-    ``system`` and errors as in `exact_head_count`. It is counted without roots: each irreducible factor f of
+    ``system`` and errors as in `head_count`. It is counted without roots: each irreducible factor f of
     the characteristic polynomial, of multiplicity m, contributes the span of C A^j P B for j < m deg f, with
     P the rational projector of f. Result a settled `Count`; evidence the rational matrix of rank k, a sympy
     ``DomainMatrix``. Source: prop-what-k-is.
@@ -199,7 +199,7 @@ def exact_modal_head_count(system: Exact) -> Count:
 
 
 def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
-    """Read a system as tuples of fractions, its shapes checked; raises as `exact_head_count`."""
+    """Read a system as tuples of fractions, its shapes checked; raises as `head_count`."""
     if isinstance(system, System):
         check_values("system", check_system(system, batched=False, complex_ok=False).A)
         parts = [part if part is None else _binary_fractions(part) for part in system]

@@ -80,7 +80,7 @@ def head_count(system: System | Tensor, n: int | None = None, rtol: float | None
     A real `System` and n >= 0, or lag operators M (n, p, d) alone; rtol a tolerance (``None``: 1e-10 for
     float64, 16 machine epsilons for shorter types). Result a settled `Count` with a `SpectrumReport` as
     evidence, computed in float64. A System is read from its modes or from polynomials in A, never from n
-    lags; ``HeadCountTieWarning`` when a decision was close for this n, `exact_head_count` is certain. Of lags
+    lags; ``HeadCountTieWarning`` when a decision was close for this n, `exact=True` is certain. Of lags
     it is the rank of the rows vec M_tau: modes that decay below rtol within n lags are not seen.
 
     Raises ``TypeError`` for complex or integer entries, ``ValueError`` for a batch, shapes, non-finite
@@ -99,7 +99,9 @@ def head_count(system: System | Tensor, n: int | None = None, rtol: float | None
     else:
         report = spectrum_report(system, n, rtol)
         if report.near_tie:
-            warnings.warn(f"{report}; exact_head_count is certain", HeadCountTieWarning, stacklevel=3)
+            warnings.warn(
+                f"{report}; exact=True is certain", HeadCountTieWarning, stacklevel=3
+            )
     return Count(report.rank, report.rank, f"spectrum, {report.method}", report)
 
 

@@ -3,6 +3,7 @@ near-ties.
 """
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads import (
-    exact_head_count,
     exact_minimal_degree,
     head_count,
     head_count_bound,
     heads_from_ssm,
 )
 from ssmbook.systems import System
+
+exact_head_count = partial(head_count, exact=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore::ssmbook.heads.HeadCountTieWarning")
 quick = settings(max_examples=40, deadline=None)

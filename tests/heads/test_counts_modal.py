@@ -3,6 +3,7 @@ included.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads import (
-    exact_head_count,
     exact_modal_head_count,
     exact_modal_residues,
     head_count,
 )
 from ssmbook.systems import System
+
+exact_head_count = partial(head_count, exact=True)
 
 
 @pytest.mark.guards("prop-what-k-is")

@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.heads import (
-    exact_head_count,
     exact_minimal_degree,
     exact_modal_head_count,
     exact_modal_residues,
+    head_count,
 )
 from ssmbook.systems import System, rotation
+
+exact_head_count = partial(head_count, exact=True)
 
 EYE = [[1, 0], [0, 1]]
 TURN = [[Fraction(3, 5), Fraction(-4, 5)], [Fraction(4, 5), Fraction(3, 5)]]

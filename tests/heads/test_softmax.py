@@ -13,8 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ssmbook.heads import eigenvalue_test, exact_head_count, exact_minimal_degree, head_count, softmax_heads
+from ssmbook.heads import eigenvalue_test, exact_minimal_degree, head_count, softmax_heads
 from ssmbook.systems import System
+
+exact_head_count = partial(head_count, exact=True)
 
 softmax_count = partial(head_count, coefficients="softmax")
 EYE, ONE = torch.eye(2, dtype=F64), torch.ones(1, 1, dtype=F64)
