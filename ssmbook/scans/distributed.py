@@ -1,0 +1,257 @@
+"""The scans for a sequence longer than one machine: every process holds a slice of time.
+
+The processes are those of a ``torch.distributed`` group (gloo on CPUs, nccl on GPUs), in the order of time;
+slices may be of any lengths, also empty. Each runs its slice, all of them exchange *one* summary each (the
+product of the slice's decays and its last state), and each runs its slice again from the state that it then
+knows. What crosses the wire does not depend on the length, forward or backward.
+
+Every process makes every call, and every backward pass: both wait for all. Gradients are those of the *sum*
+of all losses. A process finds the gradients of its own slice whole, and its own part of those of parameters
+that all share (A and D, and whatever made the inputs): add them up by ``torch.distributed.all_reduce``. The
+backward pass runs the slice once more instead of keeping its states, and cannot itself be differentiated. A
+process whose arguments are wrong, or do not fit those of the others, makes all raise.
+
+``torchrun --nproc-per-node 2 -m ssmbook.scans.distributed`` compares all three with the scans of one process.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ssmbook import scans
+from ssmbook.scans._engine import wide
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = ["diagonal_scan", "selective_scan", "ssd_scan"]
+
+
+def diagonal_scan(
+    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False, group: ProcessGroup | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run :func:`ssmbook.scans.diagonal_scan` over the slices of all processes, one after the other.
+
+    a, b: (..., T, D) this process's slice, T its own; state: (..., D) the state before the first slice, read
+    in the first process alone, where its gradient arrives. Returns h (..., T, D) of this slice and the state
+    after the last slice, the same in every process. ``group``: of ``torch.distributed``, None for all
+    processes. Errors as there; in all processes, ``ValueError`` if dtypes or shapes differ between them and
+    ``RuntimeError`` if one fails.
+    """
+    run = functools.partial(scans.diagonal_scan, log=log)
+    return _scan_slices("diagonal_scan", run, lambda a, b: _product(a, log), (a, b), state, group)
+
+
+def selective_scan(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    state: Tensor | None = None,
+    *,
+    hold: str = "euler",
+    group: ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run :func:`ssmbook.scans.selective_scan` over the slices of all processes, one after the other.
+
+    x, delta, B, C: this process's slice; A and D the same in every process, which finds its part of their
+    gradients. Everything else as for :func:`diagonal_scan`.
+    """
+
+    def factor(x, delta, A, *_):
+        return (delta.sum(-2, dtype=wide(delta.dtype)).unsqueeze(-1) * A).exp()
+
+    run = functools.partial(scans.selective_scan, hold=hold)
+    return _scan_slices("selective_scan", run, factor, (x, delta, A, B, C, D), state, group)
+
+
+def ssd_scan(
+    x: Tensor,
+    log_a: Tensor,
+    B: Tensor,
+    C: Tensor,
+    state: Tensor | None = None,
+    *,
+    group: ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run :func:`ssmbook.scans.ssd_scan` over the slices of all processes, one after the other.
+
+    x, log_a, B, C: this process's slice. Everything else as for :func:`diagonal_scan`.
+    """
+
+    def factor(x, log_a, *_):
+        return _product(log_a, True)[..., None, None]
+
+    return _scan_slices("ssd_scan", scans.ssd_scan, factor, (x, log_a, B, C), state, group)
+
+
+def _product(a: Tensor, log: bool) -> Tensor:
+    """The product of all decays of a slice, in double precision: what the slice multiplies a state with."""
+    a = a.to(wide(a.dtype))
+    return a.sum(-2).exp() if log else a.prod(-2)
+
+
+class _Call(NamedTuple):
+    """What a backward pass has to know: the scan, where this slice lies, and the factors of all slices."""
+
+    run: object
+    group: object
+    rank: int
+    factors: list[Tensor]
+    autocast: bool
+
+
+def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None, group):
+    """The outputs of this slice, and the state after the last one.
+
+    ``run(*inputs, state)`` is the scan of one process, ``factor(*inputs)`` what a slice multiplies a state
+    with. The first slice starts from ``state``, so what it ends with is true; the others start from zero,
+    learn where those before them end, and start again from there.
+    """
+    rank = dist.get_rank(group)
+    if rank < 0:
+        raise ValueError(f"group must be one that this process, {dist.get_rank()} of all, belongs to")
+    run = functools.partial(_run, run, len(inputs))
+    asks = any(isinstance(t, Tensor) and t.requires_grad for t in (*inputs, state))
+    kind = problem = end = None
+    with torch.no_grad():
+        try:
+            y, end = run(*inputs, state if rank == 0 else None)
+            kind = f"{name} of {y.dtype} with states {end.dtype} {tuple(end.shape)}"
+            kind += ", recording gradients" if torch.is_grad_enabled() else ""
+            summary = factor(*inputs).cpu(), end.to(wide(end.dtype)).cpu()
+        except Exception as error:  # whatever it is, the others must not wait for this process
+            problem, summary = error, str(error)
+    with torch.no_grad():
+        found = _gather((kind, asks, summary), group)
+        if problem is not None:
+            raise problem
+        for other, (what, _, text) in enumerate(found):
+            if what is None:
+                raise RuntimeError(f"{name} ended because process {other} failed: {text}")
+            if what != found[0][0]:
+                raise ValueError(
+                    f"{name} must be called alike in all processes; process 0 has {found[0][0]}, "
+                    f"process {other} has {what}"
+                )
+        factors, ends = zip(*(pair for *_, pair in found), strict=True)
+        states = [ends[0]]
+        for product, last in zip(factors[1:], ends[1:], strict=True):
+            states.append(product * states[-1] + last)
+        carry, final = state, states[-1].to(end)
+        if rank > 0:
+            carry = states[rank - 1].to(end)
+            del y  # before there is another of its size
+            y, _ = run(*inputs, carry)
+    if not (torch.is_grad_enabled() and any(asked for _, asked, _ in found)):
+        return y, final
+    call = _Call(run, group, rank, factors, torch.is_autocast_enabled(end.device.type))
+    anchor = torch.zeros((), device=end.device, requires_grad=True)  # this process may have nothing that asks
+    return _Recorded.apply(call, (y, final), anchor, carry, *inputs)
+
+
+def _run(scan, n: int, *given):
+    return scan(*given[:n], state=given[n])
+
+
+def _gather(message, group) -> list:
+    """The messages of all processes, in their order."""
+    found = [None] * dist.get_world_size(group)
+    dist.all_gather_object(found, message, group=group)
+    return found
+
+
+class _Recorded(torch.autograd.Function):
+    """Outputs that are known already, with the gradients of all slices.
+
+    With c the state that a slice starts from and g the gradient at its end, the gradient at c is
+    e + conj(P) g: e from the slice's own outputs, P its factor. So the backward pass is the same scan over
+    summaries, the other way; P itself is never differentiated, as g enters where the slice ends.
+    """
+
+    @staticmethod
+    def forward(ctx, call, results, anchor, carry, *inputs):
+        ctx.call = call
+        ctx.save_for_backward(carry, *inputs)
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_y, d_final):
+        call, first = ctx.call, ctx.call.rank == 0
+        needs = [need or (i == 0 and not first) for i, need in enumerate(ctx.needs_input_grad[3:])]
+        carry, *inputs = (
+            None if t is None else t.detach().requires_grad_(need)
+            for t, need in zip(ctx.saved_tensors, needs, strict=True)
+        )
+        with torch.enable_grad(), torch.autocast(d_y.device.type, enabled=call.autocast):
+            y, end = call.run(*inputs, carry)
+        early = torch.zeros_like(end) if first else _pull([y], [carry], [d_y], again=True)[0]
+        found = _gather([t.to(wide(t.dtype)).cpu() for t in (early, d_final)], call.group)
+        later = sum(d_final for _, d_final in found)
+        for factor, (early, _) in zip(call.factors[: call.rank : -1], found[: call.rank : -1], strict=True):
+            later = early + factor.conj() * later
+        asked = [leaf for leaf, need in zip((carry, *inputs), needs, strict=True) if need]
+        gradients = iter(_pull([y, end], asked, [d_y, later.to(end)]))
+        return None, None, None, *(next(gradients) if need else None for need in needs)
+
+
+def _pull(outputs, leaves, gradients, again=False) -> list[Tensor]:
+    """The gradients of the leaves, zero where an output does not depend on them (an empty slice)."""
+    pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y.requires_grad]
+    if not (pairs and leaves):
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    outputs, gradients = zip(*pairs, strict=True)
+    return torch.autograd.grad(
+        outputs, leaves, gradients, retain_graph=again, allow_unused=True, materialize_grads=True
+    )
+
+
+def _compare(T: int = 10_000) -> float:
+    """The largest difference from one process, of outputs, last states and gradients of all three scans."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    own, generator, worst = (
+        slice(T * rank // size, T * (rank + 1) // size),
+        torch.Generator().manual_seed(0),
+        0.0,
+    )
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    fade, x, B, C = draw(T, 2).abs() / T, draw(T, 2), draw(T, 3), draw(T, 3)
+    keys, heads = B.unsqueeze(1).expand(T, 2, 3), x.unsqueeze(-1)
+    for name, given in {
+        "diagonal_scan": (1 - fade, x),
+        "selective_scan": (x, fade, -draw(2, 3).abs(), B, C),
+        "ssd_scan": (heads, -fade, keys, keys),
+    }.items():
+        whole = [t.clone().requires_grad_() for t in given]
+        parts = [(t[own] if len(t) == T else t).clone().requires_grad_() for t in given]
+        y, end = getattr(scans, name)(*whole)
+        found, last = globals()[name](*parts)
+        (y.square().sum() + end.sum()).backward()
+        (found.square().sum() + last.sum() / size).backward()
+        pairs = [(found, y[own]), (last, end)]
+        for part, t in zip(parts, whole, strict=True):
+            if len(t) < T:
+                dist.all_reduce(part.grad)
+            pairs.append((part.grad, t.grad[own] if len(t) == T else t.grad))
+        worst = max(worst, *(float((a - b).detach().abs().max() / b.detach().abs().max()) for a, b in pairs))
+    return worst
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    difference = _compare()
+    print(f"process {dist.get_rank()}: largest difference from one process {difference:.1e}, wanted 1e-11")
+    dist.destroy_process_group()
+    raise SystemExit(not difference < 1e-11)
