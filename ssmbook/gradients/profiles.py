@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_integer, check_tensors
+from ssmbook._checks import check_finite, check_integer, check_tensors
 from ssmbook.numerics import single
-from ssmbook.operators.pullback import separate_pullback
+from ssmbook.operators.extraction import checked_pullback
 
 
 def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Tensor:
@@ -24,7 +24,9 @@ def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Ten
     """
     n = check_tensors(x=(x, "... n d"), finite=True)["n"]
     target = check_integer("target", target, low=-n, high=n - 1)
-    return separate_pullback(F, x).row(range(n)[target])
+    blocks = checked_pullback(F, x).row(range(n)[target])
+    check_finite("the gradient of F", blocks)
+    return blocks
 
 
 def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,7 +21,7 @@ from ssmbook._count import Count
 from ssmbook.heads._target import check_real, lags_of
 from ssmbook.numerics import RankReport, toeplitz, tolerance
 from ssmbook.operators import FactorizedOperator, LagOperator
-from ssmbook.operators.ranks import leading_row_directions
+from ssmbook.operators.spectra import leading_row_directions
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.systems.reachability import balance, minimal_states
 from ssmbook.systems.system import System

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, LINES, figure, number
 from ssmbook.lens._measure import LayerReport
-from ssmbook.operators.ranks import tail_energies
+from ssmbook.operators.spectra import tail_energies
 
 
 def layer_figure(layer: LayerReport):

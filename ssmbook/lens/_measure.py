@@ -12,7 +12,7 @@ from ssmbook.lens._frozen import Reading
 from ssmbook.lens._gradient import distance_bins, head_gradients, mean_by_distance, probe_gradients, targets
 from ssmbook.numerics import default_rtol, numerical_rank
 from ssmbook.operators import DenseOperator, DiagonalOperator, InteractionOperator
-from ssmbook.operators.ranks import tail_energies
+from ssmbook.operators.spectra import tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
 # Heads are listed one by one up to here; wider layers are summed up by quantiles.

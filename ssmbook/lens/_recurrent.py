@@ -10,7 +10,8 @@ from ssmbook.lens._calls import Call, watch
 from ssmbook.lens._frozen import Frozen, Reading, convolve, heads_of_channels
 from ssmbook.maps.key_side import decay_matrix, scalar_decay_coefficients
 from ssmbook.maps.layers import secant_slope
-from ssmbook.operators import DiagonalOperator, ModalOperator
+from ssmbook.operators import DiagonalOperator
+from ssmbook.operators.recurrent import ModalOperator
 
 
 def _reading(module: nn.Module, call: Call, core: Frozen) -> Reading:

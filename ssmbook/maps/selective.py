@@ -13,7 +13,8 @@ from ssmbook._checks import check_choice, check_integer
 from ssmbook.maps.base import RecurrentMap, draw, spelled_out, zero_state
 from ssmbook.maps.timescales import draw_steps, inverse_softplus
 from ssmbook.numerics import phi1, single
-from ssmbook.operators import DiagonalOperator, ModalOperator
+from ssmbook.operators import DiagonalOperator
+from ssmbook.operators.recurrent import ModalOperator
 from ssmbook.scans import selective_scan
 
 DISCRETIZATIONS = ("zoh", "euler")

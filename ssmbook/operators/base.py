@@ -1,33 +1,45 @@
-"""What every interaction operator is: its action on x, everything else derived once."""
+"""What every interaction operator is: its action on x, its blocks, what they span, and the algebra."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from operator import index
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ssmbook._checks import check_alike, check_integer, check_sequence, check_shape, shared_batch
-from ssmbook.numerics import HALF, single
-from ssmbook.operators.spectra import Spectral
+from ssmbook._checks import (
+    check_alike,
+    check_eps,
+    check_finite,
+    check_integer,
+    check_shape,
+    check_tensors,
+    shared_batch,
+)
+from ssmbook.numerics import HALF, RankReport, numerical_rank, plain, rank_report, single, tolerance
+from ssmbook.operators.spectra import (
+    batch_r_factor,
+    covariance_root,
+    leading_row_directions,
+    stacked_r_factor,
+    tail_energies,
+)
 
 
-class InteractionOperator(Spectral, ABC):
+class InteractionOperator(ABC):
     """The interaction operator W(X) of a sequence map: y_i = sum_j W_ij x_j.
 
     ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 + W2``, ``W - V``,
-    ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``, ``W.to(…)``,
-    ``W.detach()``; ``W[i, j]`` is the block W_ij (p, d) or, with slices, several. ``shape``, ``batch_shape``,
-    ``n``, ``p``, ``d``, ``dtype`` and ``device`` are attributes. ``apply``, ``row``, ``to_dense`` and
-    ``block_norms`` carry gradients; ranks, spectra and best heads are detached and computed in float64.
+    ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``; ``W[i, j]`` is the
+    block W_ij (p, d) or, with slices, several. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
+    gradients; ranks, spectra and best heads are detached and computed in float64.
 
-    A kind must define ``_apply``, ``_scaled`` and ``_mapped``; it overrides ``_row``, ``rows``, ``_column``,
-    ``to_dense``, ``_span_blocks``, ``block_norms`` or ``_coefficients`` where its structure makes them
-    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where it survives. Introduced in
-    *interaction-operator*.
+    A kind must define ``_apply``, ``_scaled`` and ``_mapped``. It overrides ``_row``, ``rows``, ``_column``,
+    ``to_dense``, ``block_norms``, ``_coefficients`` or ``_span_blocks`` where its structure makes them
+    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where the result is of the same kind.
 
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
     >>> (W @ torch.ones(4, 1)).flatten().tolist()
@@ -36,9 +48,12 @@ class InteractionOperator(Spectral, ABC):
     ([0.125, 0.25, 0.5, 1.0], 0.25, 0.25)
     """
 
-    def __init__(self, standard: torch.Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
-        self._standard = standard
-        self.batch_shape = torch.Size(check_sequence("batch_shape", batch_shape, "ints"))
+    # False where the rows of different batch elements have been rotated differently.
+    _rows_line_up = True
+
+    def __init__(self, standard: Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
+        self._standard = standard  # a tensor of the dtype and on the device of W
+        self.batch_shape = torch.Size(batch_shape)
         self.n, self.p, self.d, self._width = n, p, d, p * d
 
     @property
@@ -60,90 +75,37 @@ class InteractionOperator(Spectral, ABC):
 
     # What a kind defines
     @abstractmethod
-    def _apply(self, x: torch.Tensor) -> torch.Tensor:
+    def _apply(self, x: Tensor) -> Tensor:
         """Return W x for a checked x (..., n, d)."""
 
-    def row(self, i: int) -> torch.Tensor:
-        """Return the blocks W_ij of one output token over j, shape (..., n, p, d).
+    @abstractmethod
+    def _scaled(self, factor: float | Tensor) -> InteractionOperator:
+        """Return the operator of the same kind with every W_ij multiplied by ``factor``."""
 
-        Raises ``TypeError``/``ValueError`` for an index outside 0 … n−1. Introduced in
-        *interaction-operator*.
-        """
-        return self._row(check_integer("i", i, low=0, high=self.n - 1))
+    @abstractmethod
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> InteractionOperator:
+        """Return the operator of the same kind with each of its tensors changed."""
 
-    def _row(self, i: int) -> torch.Tensor:
-        # W is linear in x, so the transpose that a row needs is the vector-Jacobian product of apply.
-        _, pull = torch.func.vjp(lambda x: self._applied(x)[..., i, :], self._zeros(self.n, self.d))
-        units = torch.eye(self.p, dtype=self.dtype, device=self.device)
-        parts = [pull(unit.expand(*self.batch_shape, self.p))[0] for unit in units]
-        return torch.stack(parts, dim=-2) if parts else self._zeros(self.n, 0, self.d)
+    # How it acts
+    def apply(self, x: Tensor) -> Tensor:
+        """Return y_i = sum_j W_ij x_j, from ``x`` (..., n, d) to (..., n, p), in the dtype of the operator.
 
-    def rows(self) -> Iterator[torch.Tensor]:
-        """Yield ``row(0)``, ``row(1)``, … in turn, so that only one row of blocks is held at a time."""
-        for i in range(self.n):
-            yield self._row(i)
-
-    def column(self, j: int) -> torch.Tensor:
-        """Return the blocks W_ij of one input token over i, shape (..., n, p, d).
-
-        Raises ``TypeError``/``ValueError`` for an index outside 0 … n−1. Introduced in
-        *interaction-operator*.
-        """
-        return self._column(check_integer("j", j, low=0, high=self.n - 1))
-
-    def _column(self, j: int) -> torch.Tensor:
-        parts = []
-        for b in range(self.d):
-            x = self._zeros(self.n, self.d)
-            x[..., j, b] = 1
-            parts.append(self._applied(x))
-        return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
-
-    # What follows from it
-    def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y_i = sum_j W_ij x_j.
-
-        ``x`` (..., n, d) to (..., n, p), in the dtype and on the device of the operator. The batch shapes of
-        operator and ``x`` are equal, or one of the two is unbatched. Raises ``TypeError`` for a non-tensor or
-        another dtype, ``ValueError`` for another shape or device. Introduced in *interaction-operator*.
+        The batch shapes of operator and ``x`` are equal, or one of the two is unbatched. Raises ``TypeError``
+        for another dtype, ``ValueError`` for another shape or device.
         """
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
         check_alike(W=self._standard, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
         return self._applied(x)
 
-    def _applied(self, x: torch.Tensor) -> torch.Tensor:
+    __call__ = apply
+
+    def _applied(self, x: Tensor) -> Tensor:
         return self._in_single()._apply(single(x)).to(self.dtype)
 
     def _in_single(self) -> InteractionOperator:
         """W in the precision in which it is computed: long sums in half precision forget small terms."""
         return self.to(torch.float32) if self.dtype in HALF else self
-
-    __call__ = apply
-
-    def __getitem__(self, place) -> torch.Tensor:
-        """Return the block W_ij (..., p, d) at ``[i, j]``, a row or column of blocks, or several with slices.
-
-        ``W[i]`` is ``W[i, :]``, (..., n, p, d); integers may be negative. Raises ``IndexError`` outside.
-        """
-        i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
-        i, j = (_tokens(given, self.n) for given in (i, j))
-        single = isinstance(i, int), isinstance(j, int)
-        blocks = self._grid(*([k] if isinstance(k, int) else k for k in (i, j)))
-        blocks = blocks[..., 0, :, :] if single[1] else blocks
-        return blocks.select(-3 if single[1] else -4, 0) if single[0] else blocks
-
-    def _grid(self, i: list[int], j: list[int]) -> torch.Tensor:
-        """The blocks W_ij of some output and some input tokens, (..., len(i), len(j), p, d)."""
-        if len(j) == 1 < len(i):
-            return self._column(j[0])[..., i, None, :, :]
-        rows = [self._row(k)[..., j, :, :] for k in i]
-        return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(j), self.p, self.d)
-
-    @property
-    def T(self) -> InteractionOperator:
-        """The transpose, (Wᵀ)_ij = W_jiᵀ: it takes y (..., n, p) back to (..., n, d)."""
-        return self._transposed()
 
     def to(self, *args: Any, **kwargs: Any) -> InteractionOperator:
         """Return the same operator in another dtype or on another device; arguments as ``Tensor.to``."""
@@ -151,28 +113,64 @@ class InteractionOperator(Spectral, ABC):
 
     def detach(self) -> InteractionOperator:
         """Return the same operator outside the graph of gradients."""
-        return self._mapped(torch.Tensor.detach)
+        return self._mapped(Tensor.detach)
 
-    def to_dense(self) -> torch.Tensor:
-        """Return all blocks as one tensor (..., n, n, p, d), ``[..., i, j, :, :]`` being W_ij.
+    # Its blocks
+    def row(self, i: int) -> Tensor:
+        """Return the blocks W_ij of one output token over j, shape (..., n, p, d)."""
+        return self._row(check_integer("i", i, low=0, high=self.n - 1))
 
-        This is the expensive view: n² blocks. Introduced in *interaction-operator*.
-        """
+    def _row(self, i: int) -> Tensor:
+        # W is linear in x, so the transpose that a row needs is the vector-Jacobian product of apply.
+        _, pull = torch.func.vjp(lambda x: self._applied(x)[..., i, :], self._zeros(self.n, self.d))
+        units = torch.eye(self.p, dtype=self.dtype, device=self.device)
+        parts = [pull(unit.expand(*self.batch_shape, self.p))[0] for unit in units]
+        return torch.stack(parts, dim=-2) if parts else self._zeros(self.n, 0, self.d)
+
+    def rows(self) -> Iterator[Tensor]:
+        """Yield ``row(0)``, ``row(1)``, … in turn, so that only one row of blocks is in memory at a time."""
+        for i in range(self.n):
+            yield self._row(i)
+
+    def column(self, j: int) -> Tensor:
+        """Return the blocks W_ij of one input token over i, shape (..., n, p, d)."""
+        return self._column(check_integer("j", j, low=0, high=self.n - 1))
+
+    def _column(self, j: int) -> Tensor:
+        parts = []
+        for b in range(self.d):
+            x = self._zeros(self.n, self.d)
+            x[..., j, b] = 1
+            parts.append(self._applied(x))
+        return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
+
+    def __getitem__(self, place) -> Tensor:
+        """Return the block W_ij (..., p, d) at ``[i, j]``, several with slices; ``W[i]`` is ``W[i, :]``."""
+        i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
+        i, j = (range(self.n)[token] for token in (i, j))
+        blocks = self._grid(*(list(k) if isinstance(k, range) else [k] for k in (i, j)))
+        blocks = blocks if isinstance(j, range) else blocks[..., 0, :, :]
+        return blocks if isinstance(i, range) else blocks.select(-4 if isinstance(j, range) else -3, 0)
+
+    def _grid(self, i: list[int], j: list[int]) -> Tensor:
+        """The blocks W_ij of some output and some input tokens, (..., len(i), len(j), p, d)."""
+        if len(j) == 1 < len(i):
+            return self._column(j[0])[..., i, None, :, :]
+        rows = [self._row(k)[..., j, :, :] for k in i]
+        return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(j), self.p, self.d)
+
+    def to_dense(self) -> Tensor:
+        """Return all n² blocks as one tensor (..., n, n, p, d), ``[..., i, j, :, :]`` being W_ij."""
         rows = list(self.rows())
         return torch.stack(rows, dim=-4) if rows else self._zeros(self.n, self.n, self.p, self.d)
 
-    def to_block_matrix(self) -> torch.Tensor:
-        """Return W as one matrix (..., n·p, n·d) that acts on the stacked tokens.
-
-        Introduced in *interaction-operator*.
-        """
+    def to_block_matrix(self) -> Tensor:
+        """Return W as one matrix (..., n·p, n·d) that acts on the stacked tokens."""
         dense = self.to_dense().movedim(-2, -3)
         return dense.reshape(*self.batch_shape, self.n * self.p, self.n * self.d)
 
-    def block_norms(self) -> torch.Tensor:
+    def block_norms(self) -> Tensor:
         """Return the Frobenius norms ‖W_ij‖ as an (..., n, n) picture.
-
-        Introduced in *interaction-operator*.
 
         >>> LagOperator(torch.tensor([1.0, -3.0]).reshape(2, 1, 1), n=3).block_norms().tolist()
         [[1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [0.0, 3.0, 1.0]]
@@ -180,25 +178,236 @@ class InteractionOperator(Spectral, ABC):
         rows = [torch.linalg.matrix_norm(row) for row in self.rows()]
         return torch.stack(rows, dim=-2) if rows else self._zeros(self.n, self.n)
 
-    def coefficients(self, V: torch.Tensor) -> torch.Tensor:
+    def coefficients(self, V: Tensor) -> Tensor:
         """Return the inner products ⟨W_ij, V_h⟩ with given value maps.
 
         ``V`` (H, p, d) or (..., H, p, d) to (..., H, n, n). For orthonormal V_h these are the mixing
         coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as ``apply``.
-        Introduced in *interaction-operator*.
         """
         check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
         check_alike(W=self._standard, V=V)
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
         return self._coefficients(V)
 
-    def _coefficients(self, V: torch.Tensor) -> torch.Tensor:
+    def _coefficients(self, V: Tensor) -> Tensor:
         rows = [torch.einsum("...jpd,...hpd->...hj", row, V) for row in self.rows()]
         if not rows:
             return torch.einsum("...ijpd,...hpd->...hij", self.to_dense(), V)
         return torch.stack(rows, dim=-2)
 
-    # Algebra: a kind answers for its own kind; what it does not keep is held as a sum or a composition.
+    # What its blocks span. A kind whose blocks all lie in a known subspace gives ``_width`` coordinates in
+    # it, with ``_as_blocks`` as the way back.
+    def _span_blocks(self) -> Iterator[Tensor]:
+        """Yield matrices (..., r, width) with, stacked, the singular values and row space of all vec W_ij."""
+        for row in self.rows():
+            yield row.flatten(-2)
+
+    def _as_blocks(self, rows: Tensor) -> Tensor:
+        """Return the blocks (..., p, d) of coordinates (..., width); orthonormal rows stay orthonormal."""
+        return rows.unflatten(-1, (self.p, self.d))
+
+    def _row_vectors(self, i: int) -> Tensor:
+        return self.row(i).flatten(-2)
+
+    def _column_vectors(self, j: int) -> Tensor:
+        return self.column(j).flatten(-2)
+
+    def _reduced(self, joint: bool = False) -> Tensor:
+        """At most ``_width`` rows for all vec W_ij, of the whole batch together if ``joint``."""
+        empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
+        matrix = stacked_r_factor(self._span_blocks(), empty)
+        return batch_r_factor(matrix) if joint else matrix
+
+    @torch.no_grad()
+    def spectrum(self, joint: bool = False) -> Tensor:
+        """Return the singular values of the rows vec W_ij: float64, descending, (..., m) with m ≤ p·d.
+
+        ``joint=True``: one spectrum for the whole batch, shape (m,). Raises ``ValueError`` when a block
+        is not finite.
+
+        >>> heads = FactorizedOperator(torch.ones(1, 4, 4), torch.eye(2)[None])
+        >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
+        [5.657]
+        """
+        return torch.linalg.svdvals(self._reduced(joint))
+
+    def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
+        """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``."""
+        rtol = tolerance(rtol, self.dtype)
+        return rank_report(self.spectrum(joint), rtol)
+
+    def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | Tensor:
+        """Return k, the dimension of the operator span of all W_ij.
+
+        ``rtol``: singular values at most ``rtol`` times the largest count as zero; by default 1e-10 in
+        float64, 16 machine epsilons in shorter dtypes. The difference of two nearly equal operators therefore
+        has a meaningless rank, that of its rounding errors. Returns an ``int``, or int64 (...) when batched;
+        ``joint=True`` takes one span over the whole batch and returns an ``int``. Raises as ``spectrum``,
+        and ``ValueError`` for ``rtol`` outside [0, 1).
+
+        >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+        >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
+        >>> LagOperator(M).interaction_rank()  # I and the quarter turn span all eight lags
+        2
+        """
+        return self.rank_report(rtol, joint).rank
+
+    @torch.no_grad()
+    def row_rank(self, i: int, rtol: float | None = None) -> int | Tensor:
+        """Return the dimension of span_j W_ij for one output token; otherwise as ``interaction_rank``."""
+        return self._blocks_rank(self._row_vectors(i), rtol)
+
+    @torch.no_grad()
+    def column_rank(self, j: int, rtol: float | None = None) -> int | Tensor:
+        """Return the dimension of span_i W_ij for one input token; otherwise as ``interaction_rank``."""
+        return self._blocks_rank(self._column_vectors(j), rtol)
+
+    def _blocks_rank(self, rows: Tensor, rtol: float | None):
+        empty = torch.zeros_like(rows[..., :0, :], dtype=torch.float64)
+        return numerical_rank(
+            torch.linalg.svdvals(stacked_r_factor([rows], empty)), tolerance(rtol, self.dtype)
+        )
+
+    @torch.no_grad()
+    def past_future_rank(self, rtol: float | None = None) -> int | Tensor:
+        """Return the past–future rank of a causal operator: the widest memory that some cut in time needs.
+
+        It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
+        the outputs from t on; a recurrence with N states has at most N. ``rtol`` is relative to the largest
+        singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds other than
+        recurrences need n − 1 dense decompositions: for a wide layer use ``W.mixing`` or ``W.channels``.
+        Raises ``ValueError`` when a block W_ij with j > i is not zero, and as ``interaction_rank``.
+
+        >>> W = LagOperator(0.5 ** torch.arange(8.0).reshape(8, 1, 1))  # one state carries the past
+        >>> W.past_future_rank()
+        1
+        """
+        rtol = tolerance(rtol, self.dtype)
+        spectra = [torch.linalg.svdvals(block) for block in self._past_future_blocks()]
+        largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
+        if not largest:
+            return plain(torch.zeros(self.batch_shape, dtype=torch.int64, device=self.device))
+        scale = torch.stack(largest).amax(0)[..., None]
+        ranks = [torch.as_tensor(numerical_rank(sigma, rtol, scale)).sum(-1) for sigma in spectra]
+        return plain(torch.stack(ranks).amax(0))
+
+    def _past_future_blocks(self) -> Iterator[Tensor]:
+        """Yield, for t = 1 … n−1, matrices (..., k, r, c) whose ranks add up to that of W from < t to ≥ t."""
+        blocks = self.to_dense().to(torch.float64)
+        check_finite("W", blocks)
+        future = torch.ones(self.n, self.n, dtype=torch.bool, device=self.device).triu(1)
+        if bool((blocks[..., future, :, :] != 0).any()):
+            raise ValueError(
+                "W must be causal, W_ij = 0 for j > i, for a cut in time; got a block that is not 0"
+            )
+        matrix = blocks.transpose(-3, -2)
+        for t in range(1, self.n):
+            block = matrix[..., t:, :, :t, :]
+            yield block.reshape(*self.batch_shape, 1, (self.n - t) * self.p, t * self.d)
+
+    # What fewer heads miss
+    @torch.no_grad()
+    def floor(
+        self,
+        H: int | None = None,
+        *,
+        joint: bool = False,
+        time_covariance: Tensor | None = None,
+        channel_covariance: Tensor | None = None,
+    ) -> float | Tensor:
+        """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
+
+        ``H``: a number of heads (the result is a float, or float64 (...) when batched), or ``None`` for the
+        whole curve H = 0 … m as float64 (..., m + 1), m the length of ``spectrum()``; more heads than m miss
+        nothing. It is the expected error of the output over its expected energy for white inputs; with
+        ``time_covariance`` (n, n) and ``channel_covariance`` (d, d), symmetric positive semidefinite, for
+        inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``: white). ``joint=True``:
+        for value maps that the whole batch shares. Raises ``ValueError`` for a bad ``H`` or covariance, and
+        as ``spectrum``. Source: `eckart1936approximation`.
+
+        >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
+        >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
+        (0.4706, 0.0)
+        """
+        weighted = self._weighted(*self._covariance_roots(time_covariance, channel_covariance))
+        curve = tail_energies(weighted.spectrum(joint))
+        if H is None:
+            return curve
+        return plain(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
+
+    def epsilon_heads(
+        self,
+        eps: float,
+        *,
+        joint: bool = False,
+        time_covariance: Tensor | None = None,
+        channel_covariance: Tensor | None = None,
+    ) -> int | Tensor:
+        """Return k_ε, the fewest heads whose relative squared error ``floor`` is at most ``eps``.
+
+        ``joint`` and the covariances as in ``floor``. Returns an ``int``, or int64 (...) when batched. Raises
+        ``TypeError``/``ValueError`` unless ``eps`` is a number of at least 0, and as ``floor``.
+
+        >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
+        >>> W.epsilon_heads(0.5), W.epsilon_heads(0.1)
+        (1, 2)
+        """
+        check_eps(eps)
+        curve = self.floor(
+            joint=joint, time_covariance=time_covariance, channel_covariance=channel_covariance
+        )
+        return plain((curve > eps).sum(-1))
+
+    @torch.no_grad()
+    def best_heads(
+        self,
+        H: int,
+        *,
+        joint: bool = False,
+        time_covariance: Tensor | None = None,
+        channel_covariance: Tensor | None = None,
+    ) -> FactorizedOperator:
+        """Return the H-head operator nearest to W, as a ``FactorizedOperator``; it misses ``floor(H)``.
+
+        Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, `eckart1936approximation`):
+        for white inputs V (..., H, p, d) is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n). In the
+        operator's dtype, detached. ``joint`` (one V (H, p, d) for the whole batch) and the covariances as in
+        ``floor``. Raises ``ValueError`` for H above min(n², p·d), or min(n², d) where W is diagonal in the
+        channels, and as ``floor``.
+
+        >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
+        >>> two = W.best_heads(2)
+        >>> missed = (W - two).block_norms().square().sum() / W.block_norms().square().sum()
+        >>> two.interaction_rank(), abs(missed.item() - W.floor(2)) < 1e-12
+        (2, True)
+        """
+        H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
+        time, channel = self._covariance_roots(time_covariance, channel_covariance)
+        V = self._as_blocks(leading_row_directions(self._weighted(time, channel)._reduced(joint), H))
+        if channel is None:
+            V = V.to(self.dtype)
+            return FactorizedOperator(self.coefficients(V), V)
+        # V are the best maps of W L for white inputs: with V' L = V, ⟨W_ij L, V⟩ V' is nearest to W.
+        alpha = self.to(torch.float64).coefficients(V @ channel)
+        return FactorizedOperator(alpha, V @ torch.linalg.pinv(channel)).to(self.dtype)
+
+    def _covariance_roots(self, time_covariance, channel_covariance):
+        return (
+            covariance_root("time_covariance", time_covariance, self.n, self.device),
+            covariance_root("channel_covariance", channel_covariance, self.d, self.device),
+        )
+
+    def _weighted(self, time, channel) -> InteractionOperator:
+        """Return an operator with the spectrum of W (time ⊗ channel), ``None`` being the identity."""
+        return self if time is channel is None else self.to(torch.float64)._colored(time, channel)
+
+    def _colored(self, time: Tensor | None, channel: Tensor | None) -> InteractionOperator:
+        like = {"dtype": self.dtype, "device": self.device}
+        time = torch.eye(self.n, **like) if time is None else time
+        channel = torch.eye(self.d, **like) if channel is None else channel
+        return self @ FactorizedOperator(time[None], channel[None])
+
+    # Algebra: a kind answers for its own kind; any other result becomes a sum, a composition or a transpose.
     def _plus(self, other):
         """Return self + other as one operator, for another of the same kind; None where the kind is lost."""
         return None
@@ -207,25 +416,25 @@ class InteractionOperator(Spectral, ABC):
         """Return self @ other as one operator, for another of the same kind; None where the kind is lost."""
         return None
 
-    @abstractmethod
-    def _scaled(self, factor: float | torch.Tensor) -> InteractionOperator:
-        """Return the operator of the same kind with every W_ij multiplied by ``factor``."""
-
-    @abstractmethod
-    def _mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> InteractionOperator:
-        """Return the operator of the same kind with each of its tensors changed."""
-
     def _transposed(self) -> InteractionOperator:
-        return self._made_of["transpose"](self)
+        return TransposedOperator(self)
+
+    @property
+    def T(self) -> InteractionOperator:
+        """The transpose, (Wᵀ)_ij = W_jiᵀ: it takes y (..., n, p) back to (..., n, d)."""
+        return self._transposed()
 
     def __add__(self, other):
         if not isinstance(other, InteractionOperator):
             return NotImplemented
-        check_addable(self, other)
+        wanted, got = (self.n, self.p, self.d), (other.n, other.p, other.d)
+        if wanted != got:
+            raise ValueError(f"right must have (n, p, d) = {wanted} like left; got {got}")
+        self._check_partner(other)
         joined = self._plus(other) if type(self) is type(other) else None
         if joined is None:
             terms = [getattr(part, "terms", (part,)) for part in (self, other)]
-            joined = self._made_of["sum"](*terms[0], *terms[1])
+            joined = SumOperator(*terms[0], *terms[1])
         return joined
 
     def __radd__(self, other):
@@ -238,28 +447,27 @@ class InteractionOperator(Spectral, ABC):
     def __matmul__(self, other):
         if not isinstance(other, InteractionOperator):
             return self.apply(other)
-        check_composable(self, other)
+        wanted, got = (self.n, self.d), (other.n, other.p)
+        if wanted != got:
+            raise ValueError(f"right must have (n, p) = {wanted}, the (n, d) of left; got {got}")
+        self._check_partner(other)
         joined = self._after(other) if type(self) is type(other) else None
-        return self._made_of["composition"](self, other) if joined is None else joined
+        return ComposedOperator(self, other) if joined is None else joined
+
+    def _check_partner(self, right: InteractionOperator) -> None:
+        check_alike(left=self._standard, right=right._standard)
+        shared_batch(left=self.batch_shape, right=right.batch_shape)
 
     def __mul__(self, factor):
-        if isinstance(factor, torch.Tensor):
-            if factor.dim() or factor.is_complex():
-                got = f"shape {tuple(factor.shape)}, dtype {factor.dtype}"
-                raise TypeError(
-                    f"an operator is multiplied by a number or a real 0-dimensional tensor; got {got}"
-                )
+        if isinstance(factor, Tensor) and factor.dim() == 0 and not factor.is_complex():
             return self._scaled(factor.to(self.dtype))
-        if isinstance(factor, bool) or not isinstance(factor, Real):
-            return NotImplemented
-        return self._scaled(float(factor))
+        return self._scaled(float(factor)) if isinstance(factor, Real) else NotImplemented
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor):
-        if isinstance(divisor, torch.Tensor) and not divisor.is_complex():
-            divisor = divisor.to(self.dtype)
-        return self * (1 / divisor) if isinstance(divisor, (Real, torch.Tensor)) else NotImplemented
+        one = self._standard.new_ones(()) if isinstance(divisor, Tensor) else 1
+        return self * (one / divisor)
 
     def __neg__(self):
         return self._scaled(-1.0)
@@ -267,35 +475,216 @@ class InteractionOperator(Spectral, ABC):
     # A NumPy number or array on the left leaves the product to the operator.
     __array_ufunc__ = None
 
-    def _zeros(self, *shape: int) -> torch.Tensor:
+    def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*self.batch_shape, *shape, dtype=self.dtype, device=self.device)
 
 
-def _tokens(given, n: int):
-    """A place on the token axis as an int in 0 … n−1 or a list of them."""
-    if isinstance(given, slice):
-        return list(range(*given.indices(n)))
-    if isinstance(given, bool) or not hasattr(given, "__index__"):
-        raise IndexError(f"an operator is indexed by W[i, j], integers or slices; got {given!r}")
-    place = index(given)
-    if not -n <= place < n:
-        raise IndexError(f"token {place} is outside an operator of {n} tokens")
-    return place % n
+class FactorizedOperator(InteractionOperator):
+    """H heads, W_ij = sum_h alpha^h_ij V_h: as one matrix, the sum of the Kronecker products A_h ⊗ V_h.
 
+    ``alpha`` (..., H, n, n), ``V`` (..., H, p, d), of one dtype and device; batch shapes equal, or one of the
+    two unbatched. H = 0 is the zero operator. The rank is found from the factors.
 
-def check_addable(left, right):
-    wanted, got = (left.n, left.p, left.d), (right.n, right.p, right.d)
-    if wanted != got:
-        raise ValueError(f"right must have (n, p, d) = {wanted} like left; got {got}")
-    check_alike(left=left._standard, right=right._standard)
-    shared_batch(left=left.batch_shape, right=right.batch_shape)
+    >>> total = FactorizedOperator(torch.ones(1, 4, 4).tril(), torch.eye(2)[None])  # the sum so far
+    >>> total.apply(torch.ones(4, 2))[:, 0].tolist(), total.interaction_rank()
+    ([1.0, 2.0, 3.0, 4.0], 1)
+    """
 
+    # Each alpha is compressed by itself.
+    _rows_line_up = False
 
-def check_composable(left, right) -> torch.Size:
-    """Return the batch shape of left @ right, or refuse."""
-    if (left.n, left.d) != (right.n, right.p):
-        raise ValueError(
-            f"right must have (n, p) = {(left.n, left.d)}, the (n, d) of left; got {(right.n, right.p)}"
+    def __init__(self, alpha: Tensor, V: Tensor) -> None:
+        sizes = check_tensors(alpha=(alpha, "... H n n"), V=(V, "... H p d"))
+        batch = shared_batch(alpha=alpha.shape[:-3], V=V.shape[:-3])
+        super().__init__(alpha, batch, sizes["n"], sizes["p"], sizes["d"])
+        self.alpha, self.V, self.H = alpha, V, sizes["H"]
+
+    def _apply(self, x):
+        values = torch.einsum("...hpd,...jd->...hjp", self.V, x)
+        return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
+
+    def _row(self, i):
+        return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
+
+    def _column(self, j):
+        return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
+
+    def _grid(self, i, j):
+        return torch.einsum("...hij,...hpd->...ijpd", self.alpha[..., i, :][..., j], self.V)
+
+    def to_dense(self) -> Tensor:
+        return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
+
+    def _coefficients(self, V):
+        overlap = torch.einsum("...hpd,...gpd->...hg", self.V, V)
+        return torch.einsum("...hij,...hg->...gij", self.alpha, overlap)
+
+    def _span_blocks(self):
+        check_finite("V", self.V)
+        empty = torch.zeros(*self.alpha.shape[:-3], 0, self.H, dtype=torch.float64, device=self.device)
+        # alpha = Q R with orthonormal columns in Q: R V has the singular values of all rows vec W_ij.
+        triangle = stacked_r_factor((self.alpha[..., i, :].mT for i in range(self.n)), empty, "alpha")
+        V = self.V.to(torch.float64).flatten(-2)
+        rows = triangle @ V
+        # Heads that cancel leave rounding of the size of one head, which is no span at all.
+        heads = (torch.linalg.vector_norm(triangle, dim=-2) * torch.linalg.vector_norm(V, dim=-1)).sum(-1)
+        noise = 16 * torch.finfo(torch.float64).eps * heads[..., None, None]
+        yield torch.where(torch.linalg.matrix_norm(rows, keepdim=True) <= noise, 0.0, rows)
+
+    @property
+    def mixing(self) -> FactorizedOperator:
+        """The coefficients of each head as a scalar operator: batch (..., H), p = d = 1."""
+        return FactorizedOperator(self.alpha[..., None, :, :], self.alpha.new_ones(1, 1, 1))
+
+    def block_norms(self) -> Tensor:
+        if torch.is_grad_enabled() and (self.alpha.requires_grad or self.V.requires_grad):
+            return super().block_norms()
+        # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
+        alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
+        coordinates = torch.einsum("...gh,...hij->...gij", torch.linalg.qr(V.mT, mode="r").R, alpha)
+        return torch.linalg.vector_norm(coordinates, dim=-3).to(self.dtype)
+
+    def _scaled(self, factor):
+        return FactorizedOperator(self.alpha, factor * self.V)
+
+    def _mapped(self, change):
+        return FactorizedOperator(change(self.alpha), change(self.V))
+
+    def _transposed(self):
+        return FactorizedOperator(self.alpha.mT, self.V.mT)
+
+    def _plus(self, other):
+        return FactorizedOperator(_side_by_side(self.alpha, other.alpha), _side_by_side(self.V, other.V))
+
+    def _after(self, other):
+        alpha = torch.einsum("...gik,...hkj->...ghij", self.alpha, other.alpha).flatten(-4, -3)
+        return FactorizedOperator(
+            alpha, torch.einsum("...gpq,...hqd->...ghpd", self.V, other.V).flatten(-4, -3)
         )
-    check_alike(left=left._standard, right=right._standard)
-    return shared_batch(left=left.batch_shape, right=right.batch_shape)
+
+
+def _side_by_side(first: Tensor, second: Tensor) -> Tensor:
+    batch = torch.broadcast_shapes(first.shape[:-3], second.shape[:-3])
+    return torch.cat([part.expand(*batch, *part.shape[-3:]) for part in (first, second)], dim=-3)
+
+
+class SumOperator(InteractionOperator):
+    """The sum of operators of different kinds, made by ``+`` and kept as ``terms``: parallel branches.
+
+    The span of a sum is not made of the spans of its terms, so ranks read it row by row.
+    """
+
+    def __init__(self, *terms: InteractionOperator) -> None:
+        first = terms[0]
+        batch = torch.broadcast_shapes(*(term.batch_shape for term in terms))
+        super().__init__(first._standard, batch, first.n, first.p, first.d)
+        self.terms = terms
+
+    def _apply(self, x):
+        return sum(term._apply(x) for term in self.terms)
+
+    def _row(self, i):
+        return sum(term._row(i) for term in self.terms)
+
+    def rows(self) -> Iterator[Tensor]:
+        for parts in zip(*(term.rows() for term in self.terms), strict=True):
+            yield sum(parts)
+
+    def _scaled(self, factor):
+        return SumOperator(*(term._scaled(factor) for term in self.terms))
+
+    def _mapped(self, change):
+        return SumOperator(*(term._mapped(change) for term in self.terms))
+
+    def _transposed(self):
+        return SumOperator(*(term.T for term in self.terms))
+
+
+class ComposedOperator(InteractionOperator):
+    """One operator after another, W_ij = sum_k S_ik T_kj with S ``outer`` and T ``inner``; made by ``@``.
+
+    Rows are pulled back through ``inner`` without building it.
+    """
+
+    def __init__(self, outer: InteractionOperator, inner: InteractionOperator) -> None:
+        batch = torch.broadcast_shapes(outer.batch_shape, inner.batch_shape)
+        super().__init__(outer._standard, batch, outer.n, outer.p, inner.d)
+        self.outer, self.inner = outer, inner
+
+    def _apply(self, x):
+        return self.outer._apply(self.inner._apply(x))
+
+    def rows(self) -> Iterator[Tensor]:
+        W = self._in_single()
+        back = W.inner.T
+        for row in W.outer.rows():
+            # The p entries of an output token are a batch of rows, each pulled back by itself.
+            pulled = [back._apply(entry) for entry in row.unbind(-2)]
+            yield (torch.stack(pulled, dim=-2) if pulled else W._zeros(W.n, 0, W.d)).to(self.dtype)
+
+    def to_dense(self) -> Tensor:
+        return torch.einsum("...ikpq,...kjqd->...ijpd", self.outer.to_dense(), self.inner.to_dense())
+
+    def _scaled(self, factor):
+        return ComposedOperator(self.outer._scaled(factor), self.inner)
+
+    def _mapped(self, change):
+        return ComposedOperator(self.outer._mapped(change), self.inner._mapped(change))
+
+    def _transposed(self):
+        return ComposedOperator(self.inner.T, self.outer.T)
+
+
+class TransposedOperator(InteractionOperator):
+    """The transpose of an operator whose kind has no transpose of its own, (Wᵀ)_ij = W_jiᵀ; made by ``W.T``.
+
+    It is applied by pulling back through its ``operand``, so it costs what that costs.
+    """
+
+    def __init__(self, operand: InteractionOperator) -> None:
+        super().__init__(operand._standard, operand.batch_shape, operand.n, operand.d, operand.p)
+        self.operand, self._rows_line_up = operand, operand._rows_line_up
+
+    def _apply(self, x):
+        batch = torch.broadcast_shapes(self.batch_shape, x.shape[:-2])
+        _, pull = torch.func.vjp(self.operand._apply, x.new_zeros(*batch, self.n, self.p))
+        return pull(x.expand(*batch, *x.shape[-2:]))[0]
+
+    def _row(self, i):
+        return self.operand._column(i).mT
+
+    def _column(self, j):
+        return self.operand._row(j).mT
+
+    def to_dense(self) -> Tensor:
+        return self.operand.to_dense().transpose(-4, -3).mT
+
+    def _span_blocks(self):
+        for block in self.operand._span_blocks():
+            yield self.operand._as_blocks(block).mT.flatten(-2)
+
+    def _scaled(self, factor):
+        return TransposedOperator(self.operand._scaled(factor))
+
+    def _mapped(self, change):
+        return TransposedOperator(self.operand._mapped(change))
+
+    def _transposed(self):
+        return self.operand
+
+
+@torch.no_grad()
+def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
+    """Return an orthonormal basis (k, p, d) of the operator span, one span over the whole batch.
+
+    The first H maps are the best H that the whole batch can share. In the dtype and on the device of ``W``,
+    detached, found in float64; ``rtol`` and errors as in ``interaction_rank``.
+
+    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
+    >>> operator_span(LagOperator(M)).shape  # two orthonormal matrices span all lags
+    torch.Size([2, 2, 2])
+    """
+    matrix = W._reduced(joint=True)
+    k = numerical_rank(torch.linalg.svdvals(matrix), tolerance(rtol, W.dtype))
+    return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)

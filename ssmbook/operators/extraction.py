@@ -4,112 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ssmbook._checks import check_finite, check_integer, check_rtol, check_tensors
-from ssmbook.operators.dense import DenseOperator
-from ssmbook.operators.pullback import check_stackable, separate_pullback, value
-from ssmbook.operators.quadrature import RayIntegral, relative_noise
+from ssmbook.operators.kinds import DenseOperator
+
+# Inputs that go through the callable in one call.
+_NODES_AT_ONCE = 32
+# Random directions in which the misses of the panels are measured, before any block is computed.
+_PROBES = 16
 
 
 def path_operator(
-    F: Callable, x: torch.Tensor, points: int = 16, *, rtol: float | None = None, max_points: int = 1024
+    F: Callable, x: Tensor, points: int = 16, *, rtol: float | None = None, max_points: int = 1024
 ) -> DenseOperator:
     """Return the path operator W_ij(X) = ∫₀¹ (∂F_i/∂x_j)(tX) dt, for which F(X) = W(X) X.
 
     ``F``: any callable (..., n, d) -> (..., n, p) that autograd can differentiate and whose batch elements
-    do not talk to each other, with F(0) = 0 (a module that wants exactly three dimensions is wrapped:
+    do not depend on each other, with F(0) = 0 (wrap a module that wants exactly three dimensions:
     ``lambda x: m(x.reshape(-1, n, d)).reshape(x.shape)``); ``x`` (..., n, d). Returns dense blocks (..., n,
     n, p, d) in the dtype and on the device of ``x``, detached.
 
     The integral is Gauss–Legendre with ``points`` nodes, exact when F is a polynomial of degree ≤ 2·points
     along the ray; where that is not enough the ray is bisected, panel by panel (a kink takes log₂(1/rtol) of
-    them). The result is always compared with F: ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖) for each batch
-    element. By default ``rtol`` is 1e-6, or the square root of F's own relative rounding where that is
-    larger: 3e-4 when F works in float32, as a whole or (this is measured) in a part. Needs n·p backward
-    passes for each 32 nodes.
+    them). The result always satisfies ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖) for each batch element.
+    By default ``rtol`` is 1e-6 for float64 and the square root of machine epsilon for shorter dtypes; give
+    1e-3 when x is in float64 and a part of F works in float32. Needs n·p backward passes for each 32 nodes.
 
-    Raises ``ValueError`` when F(0) ≠ 0 (the offset is reported); when F mixes its batch, or a shape or value
-    of F is not what it should be; when ``max_points`` nodes miss ``rtol`` (the miss is reported), as they do
-    where F jumps or a branch of it hides from autograd. One W of many: adding any N with sum_j N_ij x_j = 0
-    gives another. Introduced in *interaction-operator*.
+    Raises ``ValueError`` when F(0) ≠ 0, when F mixes its batch, when F(X) is not finite or of another shape,
+    and when ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from autograd. One
+    W of many: adding any N with sum_j N_ij x_j = 0 gives another.
 
     >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
     >>> W = path_operator(torch.square, x)  # half the Jacobian, so that W x = x²
     >>> [[round(size, 6) for size in row] for row in W.block_norms().tolist()]
     [[1.0, 0.0], [0.0, 2.0]]
     """
-    check_tensors(x=(x, "... n d"), finite=True)
     points = check_integer("points", points, low=1)
     max_points = check_integer("max_points", max_points, low=points)
-    y = value(F, x)
-    _check_no_offset(F, x, y)
+    y = checked_pullback(F, x).y
+    rtol = max(1e-6, torch.finfo(x.dtype).eps ** 0.5) if rtol is None else check_rtol(rtol)
     if y.numel() == 0 or x.numel() == 0:
         return DenseOperator(x.new_zeros(*y.shape[:-1], x.shape[-2], y.shape[-1], x.shape[-1]))
-    check_stackable(F, x, y)
-    rtol = max(1e-6, relative_noise(F, x) ** 0.5) if rtol is None else rtol
-    rtol = check_rtol(rtol)
+    _check_no_offset(_value(F, torch.zeros_like(x)), y)
+    together = _value(F, torch.stack([0.5 * x, x]))
+    _require(together.shape == (2, *y.shape) and _near(together[1], y), "inputs are stacked")
     # A map may vanish at X by accident; its value half way keeps the tolerance meaningful there.
     norm = torch.linalg.matrix_norm
-    tolerance = rtol * torch.maximum(norm(y), norm(value(F, 0.5 * x)))
+    tolerance = rtol * torch.maximum(norm(y), norm(together[0]))
     # Panels of two nodes follow kinks more cheaply than the panels that suit a smooth map.
     for nodes in (points, 2) if points > 2 else (points,):
-        integral = RayIntegral(F, x, y, nodes)
-        W, miss = _integrated(integral, tolerance, max_points)
-        if W is not None:
-            return W
-    worst = int((miss / tolerance).flatten().argmax())
+        integral = _RayIntegral(F, x.detach(), y, nodes)
+        # The panels are judged in a few directions; what is returned has passed in all of them.
+        if integral.refine(0.3 * tolerance, max_points):
+            W = DenseOperator(integral.blocks())
+            if bool((norm(y - W._applied(integral.x)) <= tolerance).all()):
+                return W
     raise ValueError(
-        f"rtol must be reachable with max_points = {max_points}: {integral.node_count} nodes leave "
-        f"‖F(x) − W x‖ ≈ {float(miss.flatten()[worst]):.3g} against a tolerance of "
-        f"{float(tolerance.flatten()[worst]):.3g}. F may jump between 0 and x, hide a branch from autograd "
-        f"(detach), or have more kinks than the nodes can follow"
+        f"rtol = {rtol:.3g} must be reachable with max_points = {max_points}; got ‖F(x) − W x‖ ≈ "
+        f"{float(integral.miss().max()):.3g}. F may jump between 0 and x, hide a branch from autograd "
+        f"(detach), work in float32 inside, or have more kinks than the nodes can follow"
     )
 
 
-def _integrated(integral: RayIntegral, tolerance: torch.Tensor, max_points: int):
-    """Refine the integral until W x misses F(x) by ``tolerance`` (...) at most: W or None, and the miss."""
-    for share in (0.5, 0.05, 0.005):
-        reached = integral.refine(share * tolerance, max_points)
-        miss = integral.miss()
-        # The panels are judged in a few directions; what is returned has passed in all of them.
-        if bool((miss <= 2 * tolerance).all()):
-            W = DenseOperator(integral.blocks())
-            miss = torch.linalg.matrix_norm(integral.y - W.apply(integral.x))
-            if bool((miss <= tolerance).all()):
-                return W, miss
-        if not reached:
-            break
-    return None, miss
-
-
-def jacobian_operator(F: Callable, x: torch.Tensor) -> DenseOperator:
+def jacobian_operator(F: Callable, x: Tensor) -> DenseOperator:
     """Return the Jacobian blocks ∂F_i/∂x_j at X as an operator.
 
     Beware: dy/dx is not W. In general F(X) ≠ J X; the two agree for linear F, and J/r is an interaction
     operator when F is positively homogeneous of degree r > 0. ``F`` and ``x`` as in ``path_operator`` (F(0)
     is free); returns dense blocks (..., n, n, p, d), dtype and device of ``x``, detached. Raises
-    ``ValueError`` for a wrong shape of F's result or a result without a gradient. Introduced in
-    *interaction-operator*.
+    ``ValueError`` for a wrong shape of F's result or a result without a gradient.
 
     >>> x = torch.tensor([[1.0], [2.0]])
     >>> jacobian_operator(torch.square, x).block_norms().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    check_tensors(x=(x, "... n d"), finite=True)
-    pull = separate_pullback(F, x)
+    pull = checked_pullback(F, x)
     rows = [pull.row(i) for i in range(x.shape[-2])]
     empty = x.new_zeros(*x.shape[:-1], x.shape[-2], pull.y.shape[-1], x.shape[-1])
-    return DenseOperator(torch.stack(rows, dim=-4) if rows else empty)
+    W = torch.stack(rows, dim=-4) if rows else empty
+    check_finite("the gradient of F", W)
+    return DenseOperator(W)
 
 
-def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
+def secant_operator(y: Tensor, x: Tensor) -> DenseOperator:
     """Return W_ij = y_i x_jᵀ / ‖X‖², which takes X to Y whatever the map: W at one X is never unique.
 
     ``y`` (..., n, p), ``x`` (..., n, d), of one dtype, device and batch shape; returns dense blocks (..., n,
     n, p, d) with gradients. Where X = 0, Y must be 0 and so is W. Raises ``ValueError`` for other shapes,
-    entries that are not finite or Y ≠ 0 at X = 0, ``TypeError`` for mixed dtypes. Introduced in
-    *interaction-operator*.
+    entries that are not finite or Y ≠ 0 at X = 0, ``TypeError`` for mixed dtypes.
 
     >>> x = torch.randn(5, 3)
     >>> y = x.flip(0).sin()  # any outputs whatever
@@ -118,9 +103,7 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
     True
     """
     check_tensors(x=(x, "... n d"), y=(y, "... n p"), finite=True, one_batch=True)
-    largest = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(1, 1)
-    # Scaled by its largest entry first, so that squares neither overflow nor vanish.
-    norm = largest * torch.linalg.matrix_norm(x / torch.where(largest == 0, 1.0, largest), keepdim=True)
+    norm = torch.linalg.matrix_norm(x, keepdim=True)
     silent = norm == 0
     if bool((silent & (y != 0)).any()):
         raise ValueError("y must be 0 where x is 0: no interaction operator takes 0 to anything else")
@@ -128,14 +111,75 @@ def secant_operator(y: torch.Tensor, x: torch.Tensor) -> DenseOperator:
     return DenseOperator(torch.einsum("...ip,...jd->...ijpd", y / norm, x / norm))
 
 
-def _check_no_offset(F, x, y):
+class Pullback:
+    """F at x with its graph: ``y`` (..., n, p), and the gradients in x of what seeds pick from y.
+
+    One ordinary backward pass for each seed, so that custom autograd functions without batching rules work;
+    it serves the whole batch, since batch elements do not depend on each other.
+    """
+
+    def __init__(self, F: Callable, x: Tensor) -> None:
+        self.x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            self.graph = F(self.x.clone())  # a copy: F may write into its argument
+        self.y = self.graph.detach()
+
+    def __call__(self, seed: Tensor) -> Tensor:
+        """Return the gradient (..., n, d) of ⟨seed, F(x)⟩."""
+        if not self.graph.requires_grad:
+            return torch.zeros_like(self.x)
+        seed = seed.expand_as(self.graph)
+        return torch.autograd.grad(self.graph, self.x, seed, retain_graph=True, materialize_grads=True)[0]
+
+    def row(self, i: int) -> Tensor:
+        """Return the blocks ∂y_i/∂x_j of one output token, (..., n, p, d)."""
+        n, p = self.y.shape[-2:]
+        seeds = self.y.new_zeros(p, n, p)
+        seeds[:, i] = torch.eye(p).to(seeds)
+        rows = [self(seed) for seed in seeds]
+        return torch.stack(rows, dim=-2) if rows else self.x.detach()[..., None, :][..., :0, :]
+
+
+def checked_pullback(F: Callable, x: Tensor) -> Pullback:
+    """Return F at x with its graph after checking x, the kind of F(x), and that F keeps its batch apart."""
+    check_tensors(x=(x, "... n d"), finite=True)
+    y = _value(F, x)
+    check_tensors(x=(x, "... n d"), **{"F(x)": (y, "... n p")}, one_batch=True)
+    check_finite("F(x)", y)
+    pull = Pullback(F, x)
+    _require(_near(pull.y, y), "F is called again")
+    if not pull.graph.requires_grad and bool((y != 0).any()):
+        raise ValueError("F(x) must be differentiable in x by autograd; got a result without a gradient")
+    # Every second element of the batch gets another input, which the results of the rest must not show.
+    even = (torch.arange(x.shape[:-2].numel(), device=x.device) % 2 == 0).reshape(*x.shape[:-2], 1, 1)
+    for moved in (even, ~even) if even.numel() > 1 else ():
+        beside = torch.where(moved, y, _value(F, torch.where(moved, 1 - x, x)))
+        _require(_near(beside, y), "other elements of the batch change")
+    return pull
+
+
+def _value(F: Callable, x: Tensor) -> Tensor:
     with torch.no_grad():
-        offset = F(torch.zeros_like(x))
+        return F(x.clone())
+
+
+def _near(found: Tensor, y: Tensor) -> bool:
+    """Whether two results agree up to the rounding of a map that works in float32 inside."""
+    room = min(0.1, 1e3 * max(torch.finfo(torch.float32).eps, torch.finfo(y.dtype).eps))
+    return y.numel() == 0 or float((found - y).abs().max()) <= room * float(y.abs().max())
+
+
+def _require(kept: bool, when: str) -> None:
+    if not kept:
+        raise ValueError(
+            f"F must map (..., n, d) to (..., n, p), each batch element by itself and alike on each call; "
+            f"got a result that changes when {when}"
+        )
+
+
+def _check_no_offset(offset: Tensor, y: Tensor) -> None:
     check_finite("F(0)", offset)
-    if offset.numel() == 0:
-        return
-    size, noise = float(offset.abs().max()), 1e3 * torch.finfo(x.dtype).eps * float(y.abs().max())
-    if size > noise:
+    if float(offset.abs().max()) > 1e3 * torch.finfo(y.dtype).eps * float(y.abs().max()):
         where = torch.unravel_index(offset.abs().argmax(), offset.shape)
         at = f"(token, channel) = ({where[-2]}, {where[-1]})"
         raise ValueError(
@@ -143,3 +187,70 @@ def _check_no_offset(F, x, y):
             f"{float(torch.linalg.vector_norm(offset)):.6g}, largest entry {float(offset[where]):.6g} "
             f"at {at}. Subtract it, or carry a constant channel in x"
         )
+
+
+class _RayIntegral:
+    """∫₀¹ (∂F/∂x)(tx) dt by Gauss–Legendre panels of ``points`` nodes.
+
+    On a panel [a, b] the integral of (d/dt) F(tx) is known: F(bx) − F(ax). So each panel can be judged by
+    values and a few backward passes, before the n·p passes that the blocks cost are spent on good panels.
+    """
+
+    def __init__(self, F: Callable, x: Tensor, y: Tensor, points: int) -> None:
+        self.F, self.x, self.y = F, x, y
+        nodes, weights = np.polynomial.legendre.leggauss(points)
+        self.nodes, self.weights = torch.as_tensor((nodes + 1) / 2), torch.as_tensor(weights / 2)
+        # ⟨signs, m⟩² is ‖m‖² on average.
+        generator = torch.Generator().manual_seed(0)
+        self.probes = (torch.randint(2, (_PROBES, *y.shape[-2:]), generator=generator) * 2 - 1).to(y)
+        self.panels = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+        self.misses = self._measure(self.panels)
+
+    def miss(self) -> Tensor:
+        """Return an estimate of ‖F(x) − W x‖, (...)."""
+        return self.misses.sum(0).square().mean(0).sqrt()
+
+    def refine(self, tolerance: Tensor, max_points: int) -> bool:
+        """Bisect until the misses of all panels sum to ``tolerance`` (...); False where nodes run out."""
+        while True:
+            errors = self.misses.square().mean(1).sqrt()
+            share = torch.where(errors == 0, 0.0, errors / tolerance)
+            if float(share.sum(0).max()) <= 1:
+                return True
+            poor = ~(share.reshape(len(self.panels), -1).amax(1) <= 0.5 / len(self.panels)).cpu()
+            if (len(self.panels) + int(poor.sum())) * len(self.nodes) > max_points:
+                return False
+            a, b = self.panels[poor].T
+            halves = torch.cat([torch.stack([a, (a + b) / 2], 1), torch.stack([(a + b) / 2, b], 1)])
+            self.panels = torch.cat([self.panels[~poor], halves])
+            self.misses = torch.cat([self.misses[~poor], self._measure(halves)])
+
+    def blocks(self) -> Tensor:
+        """Return the integral itself, (..., n, n, p, d)."""
+        total = 0
+        for nodes, weights in self._rule(self.panels):
+            pull = Pullback(self.F, self._rays(nodes))
+            rows = [torch.einsum("t,t...->...", weights, pull.row(i)) for i in range(self.y.shape[-2])]
+            total = total + torch.stack(rows, dim=-4)
+        return total
+
+    def _rule(self, panels):
+        """Nodes and weights of the panels, a few at a time."""
+        low, width = panels[:, :1], panels[:, 1:] - panels[:, :1]
+        nodes, weights = (low + width * self.nodes).to(self.x), (width * self.weights).to(self.x)
+        parts = nodes.flatten().split(_NODES_AT_ONCE), weights.flatten().split(_NODES_AT_ONCE)
+        return zip(*parts, strict=True)
+
+    def _measure(self, panels):
+        """Return ⟨probe, F(bx) − F(ax) − ∫ (d/dt) F(tx) dt⟩ for each panel: (panels, probes, ...)."""
+        slopes = []
+        for nodes, weights in self._rule(panels):
+            pull = Pullback(self.F, self._rays(nodes))
+            parts = [torch.einsum("t...jd,...jd->t...", pull(probe), self.x) for probe in self.probes]
+            slopes.append(torch.einsum("t,rt...->tr...", weights, torch.stack(parts)))
+        integral = torch.cat(slopes).unflatten(0, (len(panels), -1)).sum(1)
+        low, high = (_value(self.F, self._rays(ends)) for ends in panels.T.to(self.x))
+        return torch.einsum("k...ip,rip->kr...", high - low, self.probes) - integral
+
+    def _rays(self, nodes: Tensor) -> Tensor:
+        return torch.einsum("t,...->t...", nodes, self.x)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ssmbook import display
+from ssmbook import display, numerics
 
 
 def rotation(n=5, rho=0.9, theta=0.5, dtype=torch.float64):
@@ -122,7 +122,7 @@ def test_pictures_agree_with_the_operators():
         assert heatmap_alt(operator) == heatmap_alt(W)
         assert spectrum_alt(operator) == spectrum_alt(W)
         assert spectrum_alt(operator).endswith(f"rank {operator.interaction_rank()}")
-        assert f"{operators.default_rtol(dtype):.2g}".replace("e-0", "e-") in spectrum_alt(operator)
+        assert f"{numerics.default_rtol(dtype):.2g}".replace("e-0", "e-") in spectrum_alt(operator)
     half = operators.DenseOperator(rotation(7, dtype=torch.bfloat16))  # numpy has no such numbers
     assert heatmap_alt(half) == heatmap_alt(half.to(torch.float32))
 

@@ -6,7 +6,8 @@ from helpers import F64, randn
 from torch import nn
 
 from ssmbook import lens
-from ssmbook.operators import DiagonalOperator, FactorizedOperator, ModalOperator
+from ssmbook.operators import DiagonalOperator, FactorizedOperator
+from ssmbook.operators.recurrent import ModalOperator
 
 N = 12
 EPS = ("0.1", "0.01", "0.001")

@@ -6,17 +6,14 @@ import pytest
 import torch
 
 from ssmbook.operators import (
-    ComposedOperator,
     DenseOperator,
     DiagonalOperator,
     FactorizedOperator,
     LagOperator,
-    ModalOperator,
     PointwiseOperator,
     RecurrentOperator,
-    SumOperator,
-    TransposedOperator,
 )
+from ssmbook.operators.recurrent import ModalOperator
 
 
 def dense(random, batch, n, p, d):
@@ -25,10 +22,6 @@ def dense(random, batch, n, p, d):
 
 def factorized(random, batch, n, p, d):
     return FactorizedOperator(random(*batch, 3, n, n), random(*batch, 3, p, d))
-
-
-def shared_values(random, batch, n, p, d):
-    return FactorizedOperator(random(*batch, 2, n, n), random(2, p, d))
 
 
 def more_heads_than_entries(random, batch, n, p, d):
@@ -52,10 +45,6 @@ def recurrent(random, batch, n, p, d):
     return RecurrentOperator(A, B, C, random(*batch, n, p, d))
 
 
-def recurrent_without_skip(random, batch, n, p, d):
-    return RecurrentOperator(0.4 * random(n, 2, 2), random(*batch, n, 2, d), random(n, p, 2))
-
-
 def modal(random, batch, n, p, d):
     log_decay = -random(n, 5).abs()
     return ModalOperator(log_decay, random(*batch, n, 5, d), random(n, p, 5), random(*batch, n, p, d))
@@ -71,7 +60,7 @@ def channels(make):
 def transposed(make):
     def transpose(random, batch, n, p, d):
         W = make(random, batch, n, d, p).T
-        assert type(W) is TransposedOperator
+        assert type(W).__name__ == "TransposedOperator"
         return W
 
     return transpose
@@ -80,14 +69,14 @@ def transposed(make):
 def total(random, batch, n, p, d):
     heads = FactorizedOperator(random(*batch, 2, n, n), random(2, p, d))
     W = LagOperator(random(min(n, 2), p, d), n) + heads + PointwiseOperator(random(*batch, n, p, d))
-    assert type(W) is SumOperator and len(W.terms) == 3
+    assert type(W).__name__ == "SumOperator" and len(W.terms) == 3
     return W
 
 
 def composed(random, batch, n, p, d):
     heads = FactorizedOperator(random(1, n, n), random(*batch, 1, 2, d))
     W = LagOperator(random(*batch, n, p, 2), n) @ heads
-    assert type(W) is ComposedOperator
+    assert type(W).__name__ == "ComposedOperator"
     return W
 
 
@@ -113,15 +102,11 @@ class Kind:
 KINDS = {
     "dense": Kind(dense),
     "factorized": Kind(factorized),
-    "factorized, shared values": Kind(shared_values),
     "factorized, more heads than entries": Kind(more_heads_than_entries),
-    "lag": Kind(lag, causal=True),
-    "lag, short": Kind(short_lag, causal=True),
+    "lag": Kind(short_lag, causal=True),
     "pointwise": Kind(pointwise, causal=True),
     "recurrent": Kind(recurrent, causal=True),
-    "recurrent, no skip": Kind(recurrent_without_skip, causal=True),
     "modal": Kind(modal, causal=True),
-    "diagonal, dense": Kind(channels(dense), p=4),
     "diagonal, lag": Kind(channels(lag), p=4, causal=True),
     "diagonal, modal": Kind(channels(modal), p=4, causal=True),
     "diagonal, heads": Kind(channels(factorized), p=4),

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from ssmbook.numerics import default_rtol, double, in_single, rank_report, toeplitz, tolerance
+from ssmbook.numerics import default_rtol, double, in_single, numerical_rank, rank_report, toeplitz, tolerance
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.int64])
@@ -27,6 +27,17 @@ def test_a_tolerance_is_the_callers_or_that_of_the_real_dtype():
     for bad, error in ((1.0, ValueError), (-1e-9, ValueError), (float("nan"), ValueError), ("0", TypeError)):
         with pytest.raises(error, match="rtol must"):
             tolerance(bad, torch.float64)
+
+
+def test_batched_spectra_are_cut_each_at_its_own_scale():
+    assert numerical_rank(torch.zeros(0), 1e-6) == numerical_rank(torch.zeros(4), 1e-6) == 0
+    uneven = torch.tensor([[1.0, 0.5, 0.125], [8.0, 2.0, 1.0], [0.0, 0.0, 0.0]])
+    report = rank_report(uneven, 0.3)
+    assert report.rank.tolist() == [2, 1, 0] and report.gap.tolist() == [4, 4, float("inf")]
+    assert rank_report(uneven, 0.25, scale=torch.tensor([0.25, 16.0, 1.0])).rank.tolist() == [3, 1, 0]
+    for bad in (torch.ones(()), torch.tensor([[1.0, -2.0]]), torch.tensor([float("nan")])):
+        with pytest.raises(ValueError, match="singular_values"):
+            numerical_rank(bad, 0.1)
 
 
 def test_ranks_are_decided_in_double_precision_complex_or_not():

@@ -75,7 +75,7 @@ def test_without_the_lipschitz_condition_the_integral_can_miss_the_map():
 
     x = torch.ones(1, 1, dtype=F64)
     assert float(jacobian_operator(step, 0.3 * x).apply(x)) == 0 and float(step(x)) == 1
-    with pytest.raises(ValueError, match=r"‖F\(x\) − W x‖ ≈ 1 against a tolerance of 1e-06"):
+    with pytest.raises(ValueError, match="rtol"):
         path_operator(step, x)
 
 

@@ -1,8 +1,12 @@
-"""The contract that the library ships, kept by every kind of operator (the kinds stand in conftest.py)."""
+"""The contract that the library ships, kept by every kind of operator (the kinds are in conftest.py)."""
+
+import math
 
 import pytest
 import torch
+from helpers import F64, close, randn
 
+from ssmbook.operators import DenseOperator, operator_span
 from ssmbook.testing import OperatorContract
 
 
@@ -13,51 +17,57 @@ class TestEveryKind(OperatorContract):
         self.make = lambda random, batch, n: kind.make(random, batch, n, kind.p, kind.d)
 
 
-def dense_singular_values(W):
-    return torch.linalg.svdvals(W.to_dense().flatten(-4, -3).flatten(-2))
+PLACES = [
+    (1, 2),
+    (-1, 0),
+    (2, slice(None)),
+    (slice(None), 3),
+    (slice(1, 4), -2),
+    (slice(3, 0, -1), slice(0, 5, 2)),
+]
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_spectrum_is_the_same_when_read_in_many_parts(kind, batch, monkeypatch):
-    monkeypatch.setattr("ssmbook.operators.ranks._PART_ENTRIES", 1)
-    W, _ = kind.operator(batch, 25)
-    wanted = dense_singular_values(W)
-    found = W.spectrum()[..., : wanted.shape[-1]]
-    assert torch.allclose(found, wanted[..., : found.shape[-1]], rtol=0, atol=1e-12 * float(wanted.max()))
+def test_indices_pick_blocks(kind):
+    W, _ = kind.operator((2,))
+    dense = W.to_dense()
+    for i, j in PLACES:
+        rows = dense[:, list(range(5)[i])] if isinstance(i, slice) else dense[:, i]
+        wanted = rows[..., list(range(5)[j]), :, :] if isinstance(j, slice) else rows[..., j, :, :]
+        close(W[i, j], wanted)
 
 
-def test_joint_rank_is_that_of_all_blocks_of_the_batch(kind):
+def test_ranks_and_spans_are_those_of_the_blocks(kind):
     W, _ = kind.operator((2,), 3)
-    matrix = W.to_dense().reshape(-1, kind.p * kind.d)
+    dense = W.to_dense()
+    for k in range(3):
+        assert torch.equal(W.row_rank(k), torch.linalg.matrix_rank(dense[:, k].flatten(-2)))
+        assert torch.equal(W.column_rank(k), torch.linalg.matrix_rank(dense[:, :, k].flatten(-2)))
+    rows = dense.reshape(-1, W.p * W.d)
     joint = W.interaction_rank(joint=True)
-    assert isinstance(joint, int) and joint == int(torch.linalg.matrix_rank(matrix))
-    assert joint >= int(W.interaction_rank().max())
-    assert torch.equal(W.rank_report().rank, W.interaction_rank())
-    assert W.rank_report(joint=True).rank == joint
+    assert joint == W.rank_report(joint=True).rank == int(torch.linalg.matrix_rank(rows))
+    basis = operator_span(W).flatten(-2)
+    close(basis @ basis.mT, torch.eye(joint, dtype=F64))
+    close(rows @ basis.mT @ basis, rows)
 
 
-def test_the_short_dtypes_are_ranked_in_float64(kind):
-    W, _ = kind.operator((2,), dtype=torch.float32)
-    wanted = dense_singular_values(W.to(torch.float64))
-    found = W.spectrum()[..., : wanted.shape[-1]]
-    assert torch.allclose(found, wanted[..., : found.shape[-1]], rtol=0, atol=1e-6 * float(wanted.max()))
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_blocks_that_are_not_finite_are_not_ranked(kind, bad):
+    W = bad * kind.operator()[0]
+    for call in (
+        W.interaction_rank,
+        W.floor,
+        W.spectrum,
+        lambda: W.best_heads(1),
+        lambda: operator_span(W),
+    ):
+        with pytest.raises(ValueError, match="finite"):
+            call()
+    for call in (W.row_rank, W.column_rank):
+        with pytest.raises(ValueError, match="finite"):
+            call(2)
 
 
-@pytest.mark.parametrize("n", [2, 5])
-def test_no_kind_gives_more_value_maps_than_there_can_be(kind, n):
-    W, _ = kind.operator(n=n)
-    most = min(n * n, W.p * W.d)
-    assert W.leading_value_maps(most).shape == (most, W.p, W.d)
-    with pytest.raises(ValueError, match=f"H must be between 0 and {most}; got {most + 1}"):
-        W.leading_value_maps(most + 1)
-
-
-def test_tokens_are_counted_from_zero_to_the_last(kind):
-    W, _ = kind.operator(n=5)
-    asked = (("i", (W.row, W.row_rank)), ("j", (W.column, W.column_rank)))
-    for name, call in [(name, call) for name, calls in asked for call in calls]:
-        for outside in (-1, 5):
-            with pytest.raises(ValueError, match=f"^{name} must be between 0 and 4; got {outside}"):
-                call(outside)
-        with pytest.raises(TypeError, match=f"^{name} must"):
-            call(1.5)
+def test_a_tall_operator_is_read_in_parts():
+    W = DenseOperator(randn(150, 150, 2, 3))
+    wanted = torch.linalg.svdvals(W.to_dense().flatten(0, 1).flatten(1))
+    assert torch.allclose(W.spectrum(), wanted, rtol=1e-12)

@@ -11,10 +11,10 @@ from ssmbook.operators import (
     DiagonalOperator,
     FactorizedOperator,
     LagOperator,
-    ModalOperator,
     PointwiseOperator,
     RecurrentOperator,
 )
+from ssmbook.operators.recurrent import ModalOperator
 
 
 def covariance(size, seed, rank=None):
@@ -36,99 +36,89 @@ def assert_same_curve(curve, wanted, tol=1e-12):
 
 
 @pytest.mark.guards("thm-head-floor")
-@pytest.mark.parametrize("batch", [(), (2,), (3, 2)])
-def test_the_floor_is_what_the_best_heads_miss(dense_spectrum, kind, batch):
-    W, _ = kind.operator(batch)
+def test_the_floor_is_the_tail_of_the_spectrum(dense_spectrum, kind):
+    W, _ = kind.operator((3, 2))
     curve = W.floor()
-    assert curve.dtype == F64 and curve.shape == (*batch, W.spectrum().shape[-1] + 1)
+    assert curve.dtype == F64 and curve.shape == (3, 2, W.spectrum().shape[-1] + 1)
     assert_same_curve(curve, tails(dense_spectrum(W)))
     assert bool((curve[..., 1:] <= curve[..., :-1]).all()) and bool((curve[..., -1] == 0).all())
-    size = W.to_dense().square().sum((-4, -3, -2, -1))
-    for H in (0, 1, 3):
-        missed = (W.to_dense() - W.best_heads(H).to_dense()).square().sum((-4, -3, -2, -1)) / size
-        floor = W.floor(H)
-        assert isinstance(floor, float) if batch == () else floor.shape == batch
-        assert torch.allclose(torch.as_tensor(floor, dtype=F64), missed, atol=1e-12)
-    for eps in (0.5, 0.1, 1e-3):
-        heads = W.epsilon_heads(eps)
-        assert isinstance(heads, int) if batch == () else heads.dtype == torch.int64
-        assert torch.equal(torch.as_tensor(heads), (curve > eps).sum(-1))
-    assert torch.equal(torch.as_tensor(W.floor(99)), torch.zeros(batch, dtype=F64).to(F64)) or batch == ()
+
+
+def energy(W, time, channel):
+    """E ‖W x‖² for inputs with E x_i x_jᵀ = time[i, j] · channel."""
+    blocks = W.to_dense()
+    return torch.einsum("...ijpd,jk,de,...ikpe->...", blocks, time, channel, blocks)
 
 
 @pytest.mark.guards("thm-head-floor")
-@pytest.mark.parametrize("which", [(True, False), (False, True), (True, True)])
-def test_inputs_of_any_second_moments_weigh_the_floor(dense_spectrum, kind, which):
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("which", [(False, False), (True, False), (False, True), (True, True)])
+def test_the_best_heads_miss_the_floor_for_inputs_of_any_second_moments(dense_spectrum, kind, which, joint):
     W, _ = kind.operator((2,))
-    time, channel = covariance(5, 1) if which[0] else None, covariance(kind.d, 2) if which[1] else None
-    curve = W.floor(time_covariance=time, channel_covariance=channel)
-    assert_same_curve(curve, tails(dense_spectrum(W, time, channel)), 1e-9)
-    heads = W.epsilon_heads(0.2, time_covariance=time, channel_covariance=channel)
+    time, channel = (covariance(size, seed) for size, seed in ((5, 1), (kind.d, 2)))
+    names = ("time_covariance", "channel_covariance")
+    weights = {name: given for name, given, used in zip(names, (time, channel), which, strict=True) if used}
+    curve = W.floor(joint=joint, **weights)
+    if not joint:
+        wanted = dense_spectrum(W, *(weights.get(name) for name in names))
+        assert_same_curve(curve, tails(wanted), 1e-9)
+    heads = torch.as_tensor(W.epsilon_heads(0.2, joint=joint, **weights))
     assert torch.equal(heads, (curve > 0.2).sum(-1))
+    time, channel = (
+        weights.get(name, torch.eye(size, dtype=F64)) for name, size in zip(names, (5, kind.d), strict=True)
+    )
+    best = W.best_heads(2, joint=joint, **weights)
+    assert best.H == 2 and best.V.shape[:-3] == (() if joint else (2,))
+    missed, whole = energy(W - best, time, channel), energy(W, time, channel)
+    missed, whole = (missed.sum(), whole.sum()) if joint else (missed, whole)
+    assert torch.allclose(missed / whole, torch.as_tensor(curve[..., 2]), atol=1e-9)
 
 
 def test_the_floor_of_inputs_that_leave_directions_out():
     W = DenseOperator(randn(4, 4, 3, 3))
     # Inputs along one direction of the channels only: what W does to the others costs nothing.
     one = covariance(3, 5, rank=1)
-    assert W.epsilon_heads(1e-12, channel_covariance=one) <= 3 < W.epsilon_heads(1e-12)
-    silent = torch.zeros(4, 4, dtype=F64)
-    assert W.floor(0, time_covariance=silent) == 0
+    needed = W.epsilon_heads(1e-12, channel_covariance=one)
+    assert needed <= 3 < W.epsilon_heads(1e-12)
+    best = W.best_heads(needed, channel_covariance=one)
+    assert float(energy(W - best, torch.eye(4, dtype=F64), one)) < 1e-10 * float(W.to_dense().square().sum())
+    assert W.floor(0, time_covariance=torch.zeros(4, 4, dtype=F64)) == 0
     bad = [
-        ({"time_covariance": torch.eye(3, dtype=F64)}, "time_covariance must"),
-        ({"channel_covariance": randn(3, 3)}, "channel_covariance must be symmetric"),
-        (
-            {"channel_covariance": -torch.eye(3, dtype=F64)},
-            "channel_covariance must be positive semidefinite",
-        ),
-        ({"time_covariance": torch.full((4, 4), math.nan, dtype=F64)}, "time_covariance must"),
+        {"time_covariance": torch.eye(3, dtype=F64)},
+        {"time_covariance": torch.full((4, 4), math.nan, dtype=F64)},
+        {"channel_covariance": randn(3, 3)},
+        {"channel_covariance": torch.diag(torch.tensor([1.0, 1.0, -1e-10], dtype=F64))},
+        {"channel_covariance": torch.eye(3, dtype=F64) + 1e-4 * torch.ones(3, 3, dtype=F64).triu()},
     ]
-    for colored, message in bad:
-        with pytest.raises(ValueError, match=message):
-            W.floor(**colored)
-    for call, error in ((lambda: W.floor(-1), ValueError), (lambda: W.floor(1.5), TypeError)):
-        with pytest.raises(error, match="H must be"):
-            call()
-    for eps, error in ((-1e-3, ValueError), (math.inf, ValueError), ("0", TypeError), (True, TypeError)):
-        with pytest.raises(error, match="eps must be"):
+    for weights in bad:
+        for call in (W.floor, lambda **weights: W.best_heads(1, **weights)):
+            with pytest.raises(ValueError, match="covariance"):
+                call(**weights)
+    for eps in (-1e-3, math.nan):
+        with pytest.raises(ValueError, match="eps"):
             W.epsilon_heads(eps)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_moments_of_fewer_tokens_than_channels_are_taken_as_they_are_rounded(dtype):
     X = randn(5, 16).to(dtype)
     moments, W = X.T @ X / 5, LagOperator(randn(6, 16, 16))
     wanted = W.floor(2, channel_covariance=X.double().T @ X.double() / 5)
-    found = W.floor(2, channel_covariance=moments)
-    assert found == pytest.approx(wanted, abs=40 * torch.finfo(dtype).eps)
+    assert W.floor(2, channel_covariance=moments) == pytest.approx(wanted, abs=40 * torch.finfo(dtype).eps)
+    unequal = torch.tensor([[1.0, 1e-7], [0.0, 1.0]])  # not its own mirror image, by rounding
+    W = LagOperator(randn(3, 2, 2))
+    assert W.floor(1, channel_covariance=unequal) == pytest.approx(W.floor(1), rel=1e-6)
 
 
-def test_moments_below_zero_by_more_than_rounding_are_refused():
-    W, bad = LagOperator(randn(3, 2, 2)), torch.diag(torch.tensor([1.0, -1e-10], dtype=F64))
-    with pytest.raises(ValueError, match="channel_covariance must be positive semidefinite; got .* -1e-10"):
-        W.floor(1, channel_covariance=bad)
-    with pytest.raises(ValueError, match="channel_covariance must be symmetric"):
-        W.floor(1, channel_covariance=torch.tensor([[1.0, 1e-5], [0.0, 1.0]]))
-    with pytest.raises(ValueError, match="channel_covariance must be symmetric"):
-        W.floor(1, channel_covariance=torch.tensor([[1.0, 0.5001], [0.5, 1.0]], dtype=F64))
-
-
-@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-7), (F64, 1e-13)])
-def test_moments_that_rounding_has_moved_off_their_mirror_image_are_taken(dtype, rounding):
-    W, moments = LagOperator(randn(3, 2, 2)), torch.tensor([[1.0, rounding], [0.0, 1.0]], dtype=dtype)
-    assert W.floor(1, channel_covariance=moments) == pytest.approx(W.floor(1), rel=1e-6)
-
-
-def test_the_zero_operator_has_floor_zero_at_any_scale_the_same_curve():
+def test_the_zero_operator_has_floor_zero_and_any_scale_the_same_curve():
     for zero in (LagOperator(torch.zeros(3, 2, 2, dtype=F64)), LagOperator(torch.zeros(2, 0, 3))):
         assert zero.floor(99) == 0 and bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
         assert zero.best_heads(0).H == 0
     W = DenseOperator(randn(4, 4, 2, 3))
-    for scale in (1e-200, 1e200):
-        assert torch.allclose((W * scale).floor(), W.floor(), atol=1e-14)
+    assert torch.allclose((W * 1e-100).floor(), W.floor(), atol=1e-14)
 
 
-@pytest.mark.parametrize("N", [1, 2, 5])
+@pytest.mark.parametrize("N", [1, 5])
 def test_a_recurrence_needs_no_more_memory_than_its_states(N):
     n = 12
     A, B, C = 0.9 * torch.linalg.qr(randn(N, N)).Q, randn(N, 2, seed=1), randn(2, N, seed=2)
@@ -147,7 +137,7 @@ def test_a_recurrence_needs_no_more_memory_than_its_states(N):
     assert DenseOperator(W).past_future_rank() == 1
 
 
-@pytest.mark.parametrize("t", [1, 3, 5])
+@pytest.mark.parametrize("t", [1, 5])
 def test_what_crosses_one_cut_alone_is_seen_at_the_first_and_at_the_last(t):
     W, B, C = torch.zeros(6, 6, 1, 1, dtype=F64), *torch.zeros(2, 6, 1, 1, dtype=F64)
     W[t, t - 1] = B[t - 1] = C[t] = 1
@@ -179,14 +169,12 @@ def test_the_scale_of_the_states_does_not_matter(by_modes):
 @pytest.mark.parametrize("place", ["A", "B", "C", "D"])
 def test_a_memory_that_is_not_finite_is_refused(place):
     given = {"A": randn(4, 3, 3), "B": randn(4, 3, 2), "C": randn(4, 2, 3), "D": randn(4, 2, 2)}
-    for token in range(4):
+    for token in (1, 3):
         broken = {name: part.clone() for name, part in given.items()}
         broken[place][token, 0, 0] = math.nan
-        if (place, token) == ("A", 0):
-            assert RecurrentOperator(**broken).past_future_rank() == 3  # it multiplies nothing
-            continue
-        with pytest.raises(ValueError, match="W must be finite; got"):
-            RecurrentOperator(**broken).past_future_rank()
+        for W in (RecurrentOperator(**broken), DenseOperator(RecurrentOperator(**broken).to_dense())):
+            with pytest.raises(ValueError, match="W must be finite"):
+                W.past_future_rank()
 
 
 def test_channels_add_their_memories():

@@ -10,7 +10,7 @@ import torch
 from ssmbook.display import COLORS, LINES, figure, label_line
 from ssmbook.display._pictures import medians
 from ssmbook.lens import Report
-from ssmbook.operators.ranks import tail_energies
+from ssmbook.operators.spectra import tail_energies
 
 LEFT = 0.1  # the share of the energy that heads may leave: a key of `Measures.counts`
 

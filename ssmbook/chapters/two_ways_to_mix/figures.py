@@ -12,7 +12,7 @@ from ssmbook.display._pictures import equation, part_blocks
 from ssmbook.display._style import readable
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
-from ssmbook.operators.ranks import leading_row_directions
+from ssmbook.operators.spectra import leading_row_directions
 
 _FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
 LAGS = 120

@@ -1,0 +1,330 @@
+"""Kinds of operators: given block by block, time-invariant, pointwise, or diagonal in the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_integer, check_shape
+from ssmbook.numerics import toeplitz
+from ssmbook.operators.base import InteractionOperator
+
+# Above this many (token, lag) pairs the FFT takes over from the direct sum.
+_DIRECT_PAIRS = 2**16
+# The direct sum copies its windows of x in parts of at most this many entries.
+_WINDOW_ENTRIES = 2**22
+
+
+class DenseOperator(InteractionOperator):
+    """An interaction operator given block by block.
+
+    ``W`` (..., n, n, p, d), ``W[..., i, j, :, :]`` being W_ij; it is kept, not copied.
+
+    >>> W = DenseOperator(torch.ones(3, 3, 2, 2))  # every token hears the sum of all
+    >>> W.apply(torch.ones(3, 2)).tolist(), W.interaction_rank()
+    ([[6.0, 6.0], [6.0, 6.0], [6.0, 6.0]], 1)
+    """
+
+    def __init__(self, W: Tensor) -> None:
+        sizes = check_shape("W", W, "... n n p d")
+        super().__init__(W, W.shape[:-4], sizes["n"], sizes["p"], sizes["d"])
+        self.W = W
+
+    def _apply(self, x):
+        return torch.einsum("...ijpd,...jd->...ip", self.W, x)
+
+    def _row(self, i):
+        return self.W[..., i, :, :, :]
+
+    def _column(self, j):
+        return self.W[..., :, j, :, :]
+
+    def to_dense(self) -> Tensor:
+        return self.W.clone()
+
+    def _span_blocks(self):
+        yield self.W.reshape(*self.batch_shape, self.n * self.n, self.p * self.d)
+
+    def _scaled(self, factor):
+        return DenseOperator(factor * self.W)
+
+    def _mapped(self, change):
+        return DenseOperator(change(self.W))
+
+    def _transposed(self):
+        return DenseOperator(self.W.transpose(-4, -3).mT)
+
+    def _plus(self, other):
+        return DenseOperator(self.W + other.W)
+
+    def _after(self, other):
+        return DenseOperator(torch.einsum("...ikpq,...kjqd->...ijpd", self.W, other.W))
+
+
+class LagOperator(InteractionOperator):
+    """A causal convolution, W_ij = M_{i−j} for 0 ≤ i−j < L and zero elsewhere.
+
+    ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``n``: the number of tokens,
+    n ≥ L (by default L). Nothing of size n² is built unless asked for: the rank comes from the L rows
+    √(n−tau) vec M_tau, since M_tau occurs n−tau times; ``apply`` sums directly where that is cheap and uses
+    the FFT beyond (there rounding, relative to the largest entry, reaches every token, earlier ones too).
+
+    >>> change = LagOperator(torch.tensor([1.0, -1.0]).reshape(2, 1, 1), n=5)  # y_i = x_i - x_(i-1)
+    >>> change.apply(torch.arange(5.0)[:, None]).flatten().tolist()
+    [0.0, 1.0, 1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, M: Tensor, n: int | None = None) -> None:
+        sizes = check_shape("M", M, "... L p d")
+        n = sizes["L"] if n is None else check_integer("n", n, low=0)
+        if n < sizes["L"]:
+            raise ValueError(
+                f"n must be at least L = {sizes['L']}, the number of lag operators in M; got {n} "
+                f"(pass M[..., :{n}, :, :] to drop the lags that cannot occur)"
+            )
+        super().__init__(M, M.shape[:-3], n, sizes["p"], sizes["d"])
+        self.M, self.L = M, sizes["L"]
+
+    def _apply(self, x):
+        if self.L == 0:
+            return x.new_zeros(*torch.broadcast_shapes(self.batch_shape, x.shape[:-2]), self.n, self.p)
+        by_fft = self.n * self.L > _DIRECT_PAIRS and self.L > 64
+        return self._apply_fft(x) if by_fft else self._apply_direct(x)
+
+    def _apply_fft(self, x):
+        size = 1 << (self.n + self.L - 2).bit_length()
+        M_hat, x_hat = torch.fft.rfft(self.M, size, dim=-3), torch.fft.rfft(x, size, dim=-2)
+        y_hat = torch.einsum("...fpd,...fd->...fp", M_hat, x_hat)
+        return torch.fft.irfft(y_hat, size, dim=-2)[..., : self.n, :]
+
+    def _apply_direct(self, x):
+        padded = torch.nn.functional.pad(x, (0, 0, self.L - 1, 0))
+        windows = padded.unfold(-2, self.L, 1)
+        taps = self.M.flip(-3)
+        tokens = _WINDOW_ENTRIES * max(1, self.n) // max(1, windows.numel())
+        parts = windows.split(max(1, tokens), dim=-3)
+        return torch.cat([torch.einsum("...idl,...lpd->...ip", part, taps) for part in parts], dim=-2)
+
+    def _row(self, i):
+        seen = self.M[..., : i + 1, :, :].flip(-3)
+        after = self.n - 1 - i
+        return torch.nn.functional.pad(seen, (0, 0, 0, 0, self.n - after - seen.shape[-3], after))
+
+    def _column(self, j):
+        seen = self.M[..., : self.n - j, :, :]
+        return torch.nn.functional.pad(seen, (0, 0, 0, 0, j, self.n - j - seen.shape[-3]))
+
+    def to_dense(self) -> Tensor:
+        return toeplitz(self.M, self.n, dim=-3)
+
+    def block_norms(self) -> Tensor:
+        return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
+
+    def _coefficients(self, V):
+        return toeplitz(torch.einsum("...lpd,...hpd->...hl", self.M, V), self.n)
+
+    def _span_blocks(self):
+        tau = torch.arange(self.L, dtype=torch.float64, device=self.device)
+        rows = self.M.to(torch.float64).reshape(*self.batch_shape, self.L, self.p * self.d)
+        yield (self.n - tau).sqrt()[:, None] * rows
+
+    def _colored(self, time, channel):
+        # G[s, t] = sum_i Σ_t[i−s, i−t] takes the place of diag(n − tau): its root times the vec M_tau Σ_x^½.
+        M = self.M if channel is None else self.M @ channel
+        if time is None:
+            return LagOperator(M, self.n)
+        gram = _lag_gram(time @ time.mT)[: self.L, : self.L]
+        values, vectors = torch.linalg.eigh(gram)
+        root = values.clamp_min(0).sqrt()[:, None] * vectors.mT
+        return PointwiseOperator(torch.einsum("st,...tpd->...spd", root, M))
+
+    def _scaled(self, factor):
+        return LagOperator(factor * self.M, self.n)
+
+    def _mapped(self, change):
+        return LagOperator(change(self.M), self.n)
+
+    def _plus(self, other):
+        L = max(self.L, other.L)
+        return LagOperator(_padded(self.M, L) + _padded(other.M, L), self.n)
+
+    def _after(self, other):
+        # The columns of M_0, M_1, … of the inner operator are its impulse responses: the outer one maps them.
+        L = min(self.n, max(0, self.L + other.L - 1)) if self.L and other.L else 0
+        responses = _padded(other.M, self.n).unbind(-1)
+        mapped = [self._applied(response)[..., :L, :] for response in responses]
+        return LagOperator(torch.stack(mapped, dim=-1), self.n)
+
+
+def _padded(M: Tensor, L: int) -> Tensor:
+    return torch.nn.functional.pad(M, (0, 0, 0, 0, 0, L - M.shape[-3]))
+
+
+def _lag_gram(covariance: Tensor) -> Tensor:
+    """G[s, t] = sum over i ≥ max(s, t) of covariance[i − s, i − t], (n, n): running sums along diagonals."""
+    gram, n = torch.zeros_like(covariance), len(covariance)
+    for offset in range(n):
+        sums = covariance.diagonal(offset).cumsum(0).flip(0)
+        gram.diagonal(offset).copy_(sums)
+        gram.diagonal(-offset).copy_(sums)
+    return gram
+
+
+class PointwiseOperator(InteractionOperator):
+    """A block-diagonal operator, W_ii = W_i and zero elsewhere: what a feed-forward layer does.
+
+    ``W`` (..., n, p, d).
+
+    >>> W = PointwiseOperator(torch.arange(3.0).reshape(3, 1, 1))  # y_i = i x_i
+    >>> W.apply(torch.ones(3, 1)).flatten().tolist(), W.past_future_rank()
+    ([0.0, 1.0, 2.0], 0)
+    """
+
+    def __init__(self, W: Tensor) -> None:
+        sizes = check_shape("W", W, "... n p d")
+        super().__init__(W, W.shape[:-3], sizes["n"], sizes["p"], sizes["d"])
+        self.W = W
+
+    def _apply(self, x):
+        return torch.einsum("...ipd,...id->...ip", self.W, x)
+
+    def _row(self, i):
+        return torch.nn.functional.pad(self.W[..., i : i + 1, :, :], (0, 0, 0, 0, i, self.n - 1 - i))
+
+    def _column(self, j):
+        return self._row(j)
+
+    def to_dense(self) -> Tensor:
+        return torch.diag_embed(self.W.movedim(-3, -1)).movedim((-2, -1), (-4, -3))
+
+    def block_norms(self) -> Tensor:
+        return torch.diag_embed(torch.linalg.matrix_norm(self.W))
+
+    def _span_blocks(self):
+        yield self.W.reshape(*self.batch_shape, self.n, self.p * self.d)
+
+    def _scaled(self, factor):
+        return PointwiseOperator(factor * self.W)
+
+    def _mapped(self, change):
+        return PointwiseOperator(change(self.W))
+
+    def _transposed(self):
+        return PointwiseOperator(self.W.mT)
+
+    def _plus(self, other):
+        return PointwiseOperator(self.W + other.W)
+
+    def _after(self, other):
+        return PointwiseOperator(self.W @ other.W)
+
+
+class DiagonalOperator(InteractionOperator):
+    """A scalar operator for each channel, W_ij = diag(w¹_ij, …, w^d_ij): what S4D and Mamba's core do.
+
+    ``channels``: an operator of any kind with p = d = 1 and batch shape (..., d), its last batch dimension
+    being the channels; for given coefficients alpha (..., d, n, n) that is
+    ``DenseOperator(alpha[..., None, None])``. Ranks and spectra come from d numbers for each pair of tokens.
+
+    >>> decay, lag = torch.tensor([0.9, 0.5]), torch.arange(6)
+    >>> W = DiagonalOperator(LagOperator((decay[:, None] ** lag)[..., None, None]))
+    >>> W, W.interaction_rank()  # each channel forgets at its own rate: a head for each
+    (DiagonalOperator(batch_shape=(), n=6, p=2, d=2, dtype=torch.float32), 2)
+    """
+
+    def __init__(self, channels: InteractionOperator) -> None:
+        if (channels.p, channels.d) != (1, 1) or not channels.batch_shape:
+            raise ValueError(
+                f"channels must have p = d = 1 and batch shape (..., d); got p = {channels.p}, "
+                f"d = {channels.d}, batch shape {tuple(channels.batch_shape)}"
+            )
+        *batch, d = channels.batch_shape
+        super().__init__(channels._standard, batch, channels.n, d, d)
+        self.channels, self._width = channels, d
+
+    def _apply(self, x):
+        return self.channels._apply(x.mT[..., None])[..., 0].mT
+
+    def _values(self, blocks: Tensor) -> Tensor:
+        """Blocks (..., d, n, 1, 1) of the channels as numbers (..., n, d)."""
+        return blocks[..., 0, 0].mT
+
+    def _row(self, i):
+        return torch.diag_embed(self._values(self.channels._row(i)))
+
+    def rows(self) -> Iterator[Tensor]:
+        for row in self.channels.rows():
+            yield torch.diag_embed(self._values(row))
+
+    def _column(self, j):
+        return torch.diag_embed(self._values(self.channels._column(j)))
+
+    def _grid(self, i, j):
+        return torch.diag_embed(self.channels._grid(i, j)[..., 0, 0].movedim(-3, -1))
+
+    def to_dense(self) -> Tensor:
+        return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))
+
+    def block_norms(self) -> Tensor:
+        norms = [torch.linalg.vector_norm(self._values(row), dim=-1) for row in self.channels.rows()]
+        return torch.stack(norms, dim=-2) if norms else self._zeros(0, 0)
+
+    def _coefficients(self, V):
+        diagonal = V.diagonal(0, -2, -1)
+        rows = [
+            torch.einsum("...jc,...hc->...hj", self._values(row), diagonal) for row in self.channels.rows()
+        ]
+        return torch.stack(rows, dim=-2) if rows else super()._coefficients(V)
+
+    def _as_blocks(self, rows):
+        return torch.diag_embed(rows)
+
+    def _span_blocks(self):
+        if self.channels._rows_line_up:
+            for block in self.channels._span_blocks():
+                yield block.expand(*self.channels.batch_shape, *block.shape[-2:])[..., 0].mT
+        else:
+            for row in self.channels.rows():
+                yield self._values(row)
+
+    def _row_vectors(self, i):
+        return self._values(self.channels.row(i))
+
+    def _column_vectors(self, j):
+        return self._values(self.channels.column(j))
+
+    def _past_future_blocks(self):
+        # The block of a cut is block diagonal over the channels: their ranks add.
+        for block in self.channels._past_future_blocks():
+            yield block[..., 0, :, :]
+
+    def _covariance_roots(self, time_covariance, channel_covariance):
+        time, channel = super()._covariance_roots(time_covariance, channel_covariance)
+        # ⟨W_ij L, W_kl L⟩ sees the diagonal of L Lᵀ alone: the variance of each channel.
+        return time, None if channel is None else torch.linalg.vector_norm(channel, dim=-1).diag()
+
+    def _colored(self, time, channel):
+        channels = self.channels if time is None else self.channels._colored(time, None)
+        if channel is not None:
+            deviation = channel.diagonal()[:, None, None, None]
+            channels = channels @ PointwiseOperator(deviation.expand(*channels.batch_shape, channels.n, 1, 1))
+        return DiagonalOperator(channels)
+
+    def _scaled(self, factor):
+        return DiagonalOperator(self.channels._scaled(factor))
+
+    def _mapped(self, change):
+        return DiagonalOperator(self.channels._mapped(change))
+
+    def _transposed(self):
+        return DiagonalOperator(self.channels.T)
+
+    def _plus(self, other):
+        alike = self.batch_shape == other.batch_shape
+        return DiagonalOperator(self.channels + other.channels) if alike else None
+
+    def _after(self, other):
+        alike = self.batch_shape == other.batch_shape
+        return DiagonalOperator(self.channels @ other.channels) if alike else None
