@@ -1,7 +1,5 @@
 """Figures of *gates-and-depth*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise, product
 

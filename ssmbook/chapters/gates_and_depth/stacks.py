@@ -1,7 +1,5 @@
 """What gates and depth buy: a diagonal system from one gated head, and residual stacks written as heads."""
 
-from __future__ import annotations
-
 import torch
 
 from ssmbook.operators import FactorizedOperator

@@ -1,7 +1,5 @@
 """Figures of *gradient-flow*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from statistics import median

@@ -6,9 +6,6 @@ import torch
 
 from ssmbook.chapters._graded import f64, misshaped, rank, seeded
 from ssmbook.exercises import grader
-from ssmbook.experiments.learning_heads import population_error
-from ssmbook.heads import head_floor
-from ssmbook.numerics import toeplitz
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
 
@@ -21,32 +18,16 @@ def _svd_heads(M, H, weight=True, out=True):
     return V @ (M.flatten(1) if out else rows).T, V.reshape(H, *M.shape[1:])
 
 
-BEST_MISTAKES = {
-    "your value maps weigh all lags alike: lag τ occurs n − τ times": partial(_svd_heads, weight=False),
-    "the weight √(n − τ) is still in your kernels": partial(_svd_heads, out=False),
-}
-
-
-def _shortfall(heads, M, H):
-    """What is wrong with heads for (M, H), judged by their error alone."""
-    n, p, d = M.shape
-    if problem := misshaped(heads, c=(H, n), V=(H, p, d)):
-        return problem
-    c, V = (part.double() for part in heads)
-    error, floor = population_error(toeplitz(c), V, M), head_floor(M)[H]
-    if torch.isclose(error, floor, rtol=1e-6, atol=1e-12):
-        return None
-    missed = f"at H = {H} your heads miss {float(error):.4f} of the energy, {float(floor):.4f} is possible"
-    made = torch.einsum("ht,hpd->tpd", c, V)
-    for sentence, wrong in BEST_MISTAKES.items():
-        if torch.allclose(made, torch.einsum("ht,hpd->tpd", *wrong(M, H))):
-            return f"{missed}; {sentence}"
-    return missed
-
-
 @grader(
     "head-count/best-heads",
-    judge=_shortfall,
+    right=_svd_heads,
+    judge=lambda heads, M, H: misshaped(heads, c=(H, len(M)), V=(H, *M.shape[1:])),
+    view=lambda heads, M, H: torch.einsum("ht,hpd->tpd", *(part.double() for part in heads)),
+    hint="your heads are not the nearest; of the lags that they make",
+    mistakes={
+        "your value maps weigh all lags alike: lag τ occurs n − τ times": partial(_svd_heads, weight=False),
+        "the weight √(n − τ) is still in your kernels": partial(_svd_heads, out=False),
+    },
     formula="Take the value maps from the singular value decomposition of the rows √(n − τ) vec M_τ; the "
     "kernels are projections of the lags themselves, c_h(τ) = <M_τ, V_h>",
 )

@@ -1,7 +1,5 @@
 """Border rank: two rank-one heads come as close as one likes to a Jordan block, and never equal it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Figures of *how-many-heads-really*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.spatial import ConvexHull

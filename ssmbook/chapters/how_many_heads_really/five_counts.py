@@ -1,7 +1,5 @@
 """Classes of coefficients: their counts, and how close an optimizer comes to the floor of each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Figures of *interaction-operator*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import torch
 
 from ssmbook.display import COLORS, LINES, block_heatmap, figure, label_line, number

@@ -1,7 +1,5 @@
 """Figures of *interaction-rank-gap*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """One head that reads the whole input: where it can equal a system, and a token on which it cannot."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Figures of *learning-heads*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median
 

@@ -1,7 +1,5 @@
 """Figures of *linear-algebra*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of *past-one-machine*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 from ssmbook.display import COLORS, figure
 
 NARROW = ("blue", "orange", "green", "purple")

@@ -1,7 +1,5 @@
 """Figures of *preface* and *one-hour*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import torch
 
 from ssmbook.display import COLORS, FAMILIES, figure, label_line

@@ -1,7 +1,5 @@
 """The recurrence h_t = a_t h_{t-1} + b_t by six algorithms, written for the counting machine."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Figures of *scans*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import torch
 
 from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line

@@ -4,8 +4,6 @@ Parameters and inputs are rounded once, to the dtype of the run, before any form
 matrices, coefficients) are stored in that dtype. In bfloat16 products and states are kept in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

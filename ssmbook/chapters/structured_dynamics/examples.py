@@ -1,7 +1,5 @@
 """Two systems that the chapter draws: a mass on a spring, and the modes that S4D starts from."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Figures of *structured-dynamics*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

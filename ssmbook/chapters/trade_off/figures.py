@@ -1,7 +1,5 @@
 """Figures of *trade-off*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 
@@ -11,32 +9,23 @@ from matplotlib.patches import Rectangle
 from ssmbook.display import COLORS, FAMILIES, LINES, figure, label_line
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
+FIXED = ("LTI SSM", "LTI SSM with skip", "S4D", "S4D, real", "convolution", "RetNet", "RNN")
+CONTENT = (
+    *(
+        "attention",
+        "attention, not causal",
+        "attention, relative bias",
+        "attention, ALiBi",
+        "attention, sink",
+    ),
+    *("linear attention", "linear attention, normalized", "GLA", "DeltaNet", "SSD", "selective SSM, zoh"),
+    *("selective SSM, Euler", "gated SSD", "gated SSD, both sides"),
+)
 GROUPS = {
-    "fixed decay": (
-        "green",
-        ["LTI SSM", "LTI SSM with skip", "S4D", "S4D, real", "convolution", "RetNet", "RNN"],
-    ),
-    "joined": ("purple", ["hybrid, sum", "hybrid, stack", "residual attention"]),
-    "no mixing": ("gray", ["feed-forward", "KAN"]),
-    "content can hold": (
-        "blue",
-        [
-            "attention",
-            "attention, not causal",
-            "attention, relative bias",
-            "attention, ALiBi",
-            "attention, sink",
-            "linear attention",
-            "linear attention, normalized",
-            "GLA",
-            "DeltaNet",
-            "SSD",
-            "selective SSM, zoh",
-            "selective SSM, Euler",
-            "gated SSD",
-            "gated SSD, both sides",
-        ],
-    ),
+    "fixed decay": ("green", FIXED),
+    "joined": ("purple", ("hybrid, sum", "hybrid, stack", "residual attention")),
+    "no mixing": ("gray", ("feed-forward", "KAN")),
+    "content can hold": ("blue", CONTENT),
 }
 """What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""
 _LABELS = {  # name in the plane -> points to the right and up of its best reach (or typical: below)

@@ -1,7 +1,5 @@
 """How much of a gradient path survives distance, tokens that open one, and a head that recalls."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

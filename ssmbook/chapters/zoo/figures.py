@@ -1,7 +1,5 @@
 """Figures of *zoo*; each returns the figure, or the figure and its alternative text."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -27,34 +25,16 @@ FAMILY = {
     "token by token": ["feed-forward", "KAN"],
     "by position": ["convolution"],
     "key side": [
-        "attention",
-        "attention, not causal",
-        "attention, relative bias",
-        "attention, ALiBi",
-        "attention, sink",
-        "linear attention",
-        "linear attention, normalized",
-        "RetNet",
-        "GLA",
-        "DeltaNet",
-        "SSD",
+        *("attention", "attention, not causal", "attention, relative bias", "attention, ALiBi"),
+        *("attention, sink", "linear attention", "linear attention, normalized"),
+        *("RetNet", "GLA", "DeltaNet", "SSD"),
     ],
     "value side": [
-        ONE_CHANNEL,
-        "S4D",
-        "S4D, real",
-        "selective SSM, zoh",
-        "selective SSM, Euler",
-        "LTI SSM",
-        "LTI SSM with skip",
-        "RNN",
+        *(ONE_CHANNEL, "S4D", "S4D, real", "selective SSM, zoh", "selective SSM, Euler"),
+        *("LTI SSM", "LTI SSM with skip", "RNN"),
     ],
     "gated or mixed": [
-        "residual attention",
-        "gated SSD",
-        "hybrid, sum",
-        "hybrid, stack",
-        "gated SSD, both sides",
+        *("residual attention", "gated SSD", "hybrid, sum", "hybrid, stack", "gated SSD, both sides"),
     ],
 }
 """The layers of the ruler, family by family."""
