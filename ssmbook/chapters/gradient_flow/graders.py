@@ -54,10 +54,7 @@ def _neuron(x, w=0.9):
     hint="the slope is not that of the layer's gradient",
     mistakes={
         "the distance runs against the position": lambda *given: -_slope(*given),
-        "the derivative is a matrix: entries of a summed output may cancel": (
-            partial(_slope, output=lambda y: y.sum(0, keepdim=True))
-        ),
-        "your line leaves the distance far out": lambda F, x, near, far: _slope(F, x, near, far - 1),
+        "entries of a summed output may cancel": partial(_slope, output=lambda y: y.sum(0, keepdim=True)),
     },
     formula="Take the Jacobian of the last output by x, the largest singular value of its block at each "
     "position, flip the order, and fit a line to the logarithms at the distances near, ..., far",

@@ -16,12 +16,12 @@ def _ratios(x, W_Q, W_K, V):
     return (norms / (alpha * torch.linalg.svdvals(V)[1]))[:-1]
 
 
-def _by_hand(x, W_Q, W_K, V, *, scale=None, sigma=1):
-    """Norms of V + (v_j - y_i) g^T for j < i over sigma_2(V), or with another scale or singular value."""
+def _by_hand(x, W_Q, W_K, V, *, scale=None):
+    """Norms of V + (v_j - y_i) g^T for j < i over sigma_2(V), or with another scale."""
     g = W_K.mT @ W_Q @ x[-1] / math.sqrt(scale or len(W_Q))
     values = x @ V.mT
     brackets = V + (values[:-1] - torch.softmax(x @ g, 0) @ values)[:, :, None] * g
-    return torch.linalg.matrix_norm(brackets, ord=2) / torch.linalg.svdvals(V)[sigma]
+    return torch.linalg.matrix_norm(brackets, ord=2) / torch.linalg.svdvals(V)[1]
 
 
 @grader(
@@ -31,7 +31,6 @@ def _by_hand(x, W_Q, W_K, V, *, scale=None, sigma=1):
     mistakes={
         "the logits are divided by sqrt(d_k)": partial(_by_hand, scale=1),
         "a token that moves also moves the weights": lambda x, W_Q, *rest: _by_hand(x, 0 * W_Q, *rest),
-        "divide by the second singular value of V, not the largest": partial(_by_hand, sigma=0),
     },
     formula="the weight cancels: the ratio is the norm of V + (v_j - y_i) g_i^T over sigma_2(V), with "
     "g_i = W_K^T W_Q x_i / sqrt(d_k) and i the last token; leave out j = i",

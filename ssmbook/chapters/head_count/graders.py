@@ -53,9 +53,7 @@ def _two_ranks(W, cuts=range, mixed=False):
     hint="the pair (states, heads) is not right",
     mistakes={
         "bring (i, j, p, d) into the order (i, p, j, d) first": partial(_two_ranks, mixed=True),
-        "the state must be wide enough for every cut, not the middle one": (
-            partial(_two_ranks, cuts=lambda n: [n // 2])
-        ),
+        "the state must be wide enough for every cut": partial(_two_ranks, cuts=lambda n: [n // 2]),
     },
     formula="States: the largest rank of W[m:, :m + 1] as a matrix with rows (i, p) and columns (j, d). "
     "Heads: the rank of W as a matrix with rows (i, j) and columns (p, d)",
@@ -85,9 +83,7 @@ def _from_modes(R):
     hint="the pair (N, k) is not right",
     mistakes={
         "a pole with a residue of rank r needs r states": lambda R: (len(R), _from_modes(R)[1]),
-        "residues that are combinations of others need no head of their own": (
-            lambda R: (_from_modes(R)[0], len(R))
-        ),
+        "residues that are sums of others need no heads": lambda R: (_from_modes(R)[0], len(R)),
     },
     formula="N is the sum of the ranks of the R_s, k the rank of the table with rows vec R_s",
 )

@@ -22,20 +22,21 @@ def _rows(W):
     return W.flatten(0, 1).flatten(1)
 
 
-def _count(sigma, rtol):
+def _span(W, rtol):
+    sigma = torch.linalg.svdvals(_rows(W))
     return int((sigma > rtol * sigma.max()).sum())
 
 
 @grader(
     "interaction-operator/span",
-    right=lambda W, rtol: _count(torch.linalg.svdvals(_rows(W)), rtol),
+    right=_span,
     hint="not the count",
     mistakes={
         "that is the rank of one big matrix, not the number of independent blocks": (
-            lambda W, rtol: _count(torch.linalg.svdvals(_rows(W.transpose(1, 2))), rtol)
+            lambda W, rtol: _span(W.transpose(1, 2), rtol)
         ),
         "a Gram matrix squares the singular values and loses the weak direction": (
-            lambda W, rtol: _count(torch.linalg.eigvalsh(_rows(W).T @ _rows(W)), rtol)
+            lambda W, rtol: _span(W, rtol**0.5)
         ),
     },
     formula="Count the singular values of the table with rows vec W_ij above rtol times the largest, in "

@@ -53,9 +53,7 @@ def _descended(alpha, V, M, rate, *, in_turn=False):
     hint="not the step",
     parts=("alpha", "V"),
     mistakes={
-        "the derivative of a square has a factor of two": (
-            lambda alpha, V, M, rate: _descended(alpha, V, M, rate / 2)
-        ),
+        "the derivative of a square has a factor of two": lambda *case: _descended(*case[:3], case[3] / 2),
         "your V already sees the new alpha: move both at once": partial(_descended, in_turn=True),
     },
     formula="With D_ij = sum_h alpha^h_ij V_h - W_ij and c = 2 / energy the slopes are c <D_ij, V_h> for "

@@ -1,5 +1,7 @@
 """Grader of the page *past-one-machine*."""
 
+from functools import partial
+
 import torch
 
 from ssmbook.chapters._graded import seeded
@@ -21,12 +23,8 @@ def _gradients(P, early, last, *, at_starts=False):
     right=_gradients,
     hint="not the gradients at the ends, where the end of slice r is the start of slice r + 1",
     mistakes={
-        "those are the gradients at the slices' starts, not their ends": (
-            lambda *case: _gradients(*case, at_starts=True)
-        ),
-        "the loss at the state after all slices is left out": (
-            lambda P, early, last: _gradients(P, early, 0 * last)
-        ),
+        "those are the gradients at the starts, not the ends": partial(_gradients, at_starts=True),
+        "the loss at the last state is left out": lambda P, early, last: _gradients(P, early, 0 * last),
     },
     formula="The last end has `last`; the end of slice r is the start of slice r + 1, which has "
     "early[r + 1] + P[r + 1] * (the gradient at the end of slice r + 1)",

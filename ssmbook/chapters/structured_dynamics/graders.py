@@ -27,17 +27,11 @@ def _flows():
     hint="not the step of zero-order hold",
     parts=("A_bar", "B_bar"),
     mistakes={
-        "A_bar is Euler's step along the slope": lambda A, B, delta: (
-            torch.eye(len(A), dtype=f64) + delta * A,
-            zoh(A, B, delta)[1],
+        "A_bar is the exponential entry by entry, not of the matrix": (
+            lambda A, B, delta: ((delta * A).exp(), zoh(A, B, delta)[1])
         ),
-        "A_bar is the exponential entry by entry; the matrix exponential is meant": lambda A, B, delta: (
-            (delta * A).exp(),
-            zoh(A, B, delta)[1],
-        ),
-        "B_bar is that of the mixed form: the state stands still while the push lasts": lambda A, B, delta: (
-            zoh(A, B, delta)[0],
-            delta * B,
+        "B_bar is that of the mixed form: the state stands still while the push lasts": (
+            lambda A, B, delta: (zoh(A, B, delta)[0], delta * B)
         ),
     },
     formula="the upper rows of the exponential of delta times the block matrix (A B; 0 0) are the two",
@@ -63,9 +57,7 @@ def _phi(A):
     hint="the lag operators of zero-order hold with your C are not those of the mixed form",
     mistakes={
         "C is unchanged: it must undo the factor in B_bar": lambda A, B, C, delta: C,
-        "this is the way back, from zero-order hold to the mixed form": (
-            lambda A, B, C, delta: C @ _phi(delta * A)
-        ),
+        "this is the way back, to the mixed form": lambda A, B, C, delta: C @ _phi(delta * A),
     },
     formula="C times the inverse of phi(delta A), where phi(Z) is the sum of Z^m / (m + 1)!",
 )

@@ -15,12 +15,8 @@ from ssmbook.experiments import tasks
     right=lambda turns: turns.cumsum(0) % 3,
     hint="not the positions of the clock",
     mistakes={
-        "your positions run from -1 to 1: a negative angle is position 2": (
-            lambda turns: (turns.cumsum(0) + 1) % 3 - 1
-        ),
-        "that is the position before each token turned the clock": (
-            lambda turns: (turns.cumsum(0) - turns) % 3
-        ),
+        "a negative angle is position 2, not -1": lambda turns: (turns.cumsum(0) + 1) % 3 - 1,
+        "that is the position before each turn": lambda turns: (turns.cumsum(0) - turns) % 3,
     },
     formula="The angle of a turn is 2π/3, in double precision; multiply up with cumprod and take the nearest "
     "third of the circle, modulo three",

@@ -21,9 +21,7 @@ def _window(n, w):
         "the first rows sum to less than 1: tokens before the first count as 0": (
             lambda n, w: _window(n, w) / _window(n, w).sum(1, keepdim=True)
         ),
-        "your window holds w + 1 tokens, the token itself included": (
-            lambda n, w: _window(n, w + 1) * (w + 1) / w
-        ),
+        "your window holds w + 1 tokens": lambda n, w: _window(n, w + 1) * (w + 1) / w,
     },
     formula="Row i holds 1/w at j = i, i-1, ..., i-w+1, as far as those exist",
 )
@@ -71,12 +69,8 @@ def _fading_heads(theta, rho, n):
     view=summed,
     hint="the two heads do not add up to the system; in the blocks of the sum",
     mistakes={
-        "your state rotates and does not fade: where is rho?": (
-            lambda theta, rho, n: _fading_heads(theta, 1.0, n)
-        ),
-        "your state rotates the other way: mind the sign of J": (
-            lambda theta, rho, n: _fading_heads(-theta, rho, n)
-        ),
+        "your state does not fade: where is rho?": lambda theta, rho, n: _fading_heads(theta, 1.0, n),
+        "your state rotates the other way": lambda theta, rho, n: _fading_heads(-theta, rho, n),
     },
     rtol=1e-5,
     atol=1e-6,
