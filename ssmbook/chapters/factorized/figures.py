@@ -33,8 +33,7 @@ def narrow_heads(W_O, W_V):
 def head_prices(heads, span, rank, split, free):
     """Draw the span and the rank of the value maps, and what they cost, against the heads of one width.
 
-    ``heads``, ``span``, ``rank``: counts; ``split``, ``free``: parameters of value maps through a head width
-    and of any.
+    Lists, one entry per count of heads; ``split``, ``free``: parameters through a head width and of any maps.
     """
     fig, (counts, costs) = figure(ncols=2, size=(7.0, 2.6))
     panels = (
@@ -111,8 +110,7 @@ def missed(sigma, most=3):
 def common_heads(shares):
     """Draw the share missed by H heads, each input's own and common to all, a panel for each kind of layer.
 
-    shares: name -> list of pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
-    Thin lines are draws, thick ones medians.
+    shares: name -> pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
     """
     fig, axes = figure(ncols=len(shares))
     words = []
@@ -133,8 +131,7 @@ def common_heads(shares):
 def feature_row(exact, near, states, misplaced, chosen, needed):
     """Draw one row of a softmax table beside its features' row, and the misplaced share against the states.
 
-    exact, near (n,): rows of weights; states (D,), misplaced (D,): one entry for each degree, ``chosen`` the
-    index of the one in ``near``; ``needed``: states of the exact table.
+    exact, near (n,): rows of weights; states, misplaced (D,): by degree, ``chosen`` the one of ``near``.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     left.bar(range(len(exact)), exact.tolist(), width=1.0, color=COLORS["gray"], alpha=0.45)

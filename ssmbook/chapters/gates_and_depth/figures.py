@@ -14,9 +14,7 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 def gate_strip(lam, n):
     """Draw one decaying channel as two gates around a running sum.
 
-    Colors are logarithms of the entries. lam a decay in (0, 1), n >= 2 tokens. Four (n, n) tables:
-    diag(lam^i), the ones on and below the diagonal, diag(lam^-j), and their product lam^(i-j); the extreme
-    entry of each is printed.
+    Colors are logarithms of the entries; the extreme entry of each table is printed.
     """
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
@@ -75,8 +73,7 @@ def doubling_tree(L, lag):
 def prices(systems, n):
     """Draw what four ways to make a system cost: heads, heads between two gates, and layers of one head.
 
-    systems: name -> (k, whether gates apply); n tokens. Layers are drawn from the bound ⌈log₂ k⌉ to the ⌈log₂
-    n⌉ of doubling.
+    systems: name -> (k, whether gates apply); n tokens.
     """
     fig, ax = figure(size=(3.6, 2.7))
     most, words = math.ceil(math.log2(n)), []
@@ -145,8 +142,7 @@ def log_ratios(pairs):
 def stack_paths(L):
     """Draw the ways through L residual layers of one head: each its own value map, or all the same.
 
-    Blue goes through a head, gray along the skip. Left every way ends in a matrix of its own; right the ways
-    with equally many heads meet.
+    Blue goes through a head, gray along the skip; on the right, ways with equally many heads meet.
     """
     fig, (tree, merged) = figure(ncols=2, size=(7.0, 3.2))
     for word in product((0, 1), repeat=L):
@@ -186,9 +182,7 @@ def _value_map(word):
 def depth_frame(W, ranks, goal):
     """Draw the operator W of the first layers of a stack beside the rank after each layer.
 
-    ``W`` as for ``block_heatmap``; ``ranks`` the interaction rank after 0, 1, ... layers, of which W has the
-    last; ``goal`` the rank of the system, a dashed line. The axes leave room for ``goal`` and for up to four
-    layers.
+    ``ranks``: the interaction rank after 0, 1, ... layers; ``goal``: that of the system.
     """
     fig, (picture, bars) = figure(ncols=2, size="slider")
     block_heatmap(W, picture)

@@ -54,8 +54,7 @@ _FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
 def slopes(found: Mapping[str, Mapping]):
     """Draw fitted slopes of log gradients as lines from one point, and their laws dashed.
 
-    found: the job "slopes" of the experiment, layer -> lists "measured" and "law", one for each draw. Layers
-    with the slope 0 share a label.
+    found: the job "slopes" of the experiment, layer -> lists "measured" and "law", one for each draw.
     """
     fig, ax = figure(size=(3.6, 3.0))
     longest = 200
@@ -101,8 +100,7 @@ def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
 def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, steps: tuple[int, int]):
     """Draw what two layers keep before training, and the last distance that each learned in so many steps.
 
-    jobs: label -> jobs of the experiment, one for each of two ``steps``: filled and open. ``critical`` is the
-    weight that the first number of steps needs (dashed); fewer steps need as many times more.
+    jobs: label -> one job for each of two ``steps``; ``critical``: the weight that the first number needs.
     """
     fig, ax = figure(size="panel")
     for (name, pair), hue, at in zip(jobs.items(), ("orange", "blue"), (64, 91), strict=True):

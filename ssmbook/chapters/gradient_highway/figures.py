@@ -127,9 +127,7 @@ def norm(matrix: torch.Tensor) -> float:
 def prices(few: tuple, many: tuple):
     """Draw what softmax, a gate and a pole pay to hold, token by token.
 
-    few, many: each T, margin, pre-activation and ν for T tokens. Bars are for the first, dashed lines for the
-    second. Softmax lifts one logit over those of T competitors, a gate lowers every pre-activation of the
-    gap, a pole has one parameter.
+    few, many: each T, margin, pre-activation and ν for T tokens; bars are for the first.
     """
     T = few[0]
     fig, axes = figure(ncols=3, size=(7.0, 2.5))
@@ -207,9 +205,7 @@ def two_lanes_alt(t: float) -> str:
 def reach_lines(curves: Mapping[str, tuple], band: tuple):
     """Draw gradient against distance, both on log axes: linear systems left, one softmax head right.
 
-    curves: for each of "ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random
-    tokens" a triple of tensors (m,): distances, measured norms, law or bound (or None). band: two tensors
-    (m,) beside "random tokens". On these axes a power is a straight line and an exponential bends down.
+    curves: name -> (distances, measured norms, law or bound or None), each (m,); band: two tensors (m,).
     """
     fig, axes = _panels(curves, _REACH, (1e-12, 30.0))
     for ax in axes:
@@ -223,9 +219,7 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple):
 def flow_panels(curves: Mapping[str, tuple]):
     """Draw transients and a recurrent network left, a selective model right, norms on a log axis.
 
-    curves: for each of "Jordan block", "non-normal", "tanh RNN", "gate held", "gate open" a triple of tensors
-    (m,): distances, measured norms, law or bound. Measurements are lines (dots when few), laws and bounds
-    black and dashed.
+    curves: name -> (distances, measured norms, law or bound), each (m,).
     """
     fig, axes = _panels(curves, _FLOW, (1e-24, 1e5))
     for ax in axes:

@@ -15,8 +15,7 @@ from ssmbook.numerics import numerical_rank
 def heads_as_kernels(M, c, V):
     """Draw the first eight lags as a column of tiles: a table of coefficients times a column of maps.
 
-    M (n, p, d), c (n, k) and V (k, p, d) with M_τ = Σ_h c_h(τ) V_h, on the CPU; each part has its own scale,
-    blue is positive, orange negative.
+    M (n, p, d), c (n, k) and V (k, p, d) with M_τ = Σ_h c_h(τ) V_h; each part has its own scale.
     """
     (k, p, d), shown = V.shape, min(8, len(M))
     fig, axes = figure(ncols=5, size=(3.6, 4.9), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
@@ -49,8 +48,7 @@ def tiles(matrices):
 def two_ranks(W, cut):
     """Draw a causal W (n, n, p, d) as a block matrix, its past–future block framed, and as the tall table.
 
-    The frame holds the blocks i >= cut >= j, whose rank counts states; the rows of the tall table are the
-    blocks with j <= i, and its rank counts heads.
+    The frame holds the blocks i >= cut >= j; the rows of the tall table are the blocks with j <= i.
     """
     n, _, p, d = W.shape
     matrix, table = W.transpose(1, 2).reshape(n * p, n * d), W[torch.ones(n, n).tril().bool()].flatten(1)
@@ -79,8 +77,7 @@ def rank(matrix) -> int:
 def error_curve(floor, heads, error, steps, history, least):
     """Draw the floor and the trained errors against H, and the way down of every student on the right.
 
-    floor (K,): relative errors for H = 0 … K-1; heads (S,), error (S,): of the students; steps (R,), history
-    (R, S). Values below ``least`` are drawn there; students of one H stand side by side.
+    floor (K,) by H; heads, error (S,): of the students; steps (R,), history (R, S); least: drawn at least.
     """
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
     clear = floor > least
@@ -110,8 +107,7 @@ def error_curve(floor, heads, error, steps, history, least):
 def approximation(M, best, y, y_best, title, missing):
     """Draw lags M (n, p, d) beside those of their approximation, and one output y (n,) with y_best over it.
 
-    Rows of the pictures are lags, columns the p d entries of M_tau; ``missing`` is the share of the energy
-    that the right title names.
+    Rows of the pictures are lags, columns the p d entries of M_tau; ``missing``: the missed energy.
     """
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
@@ -155,8 +151,7 @@ def epsilon_counts(N, counts, title):
 def state_rectangles(layers):
     """Draw the states of layers as rectangles of unit squares, values down and keys across.
 
-    layers: title -> (values, keys, parts, heads), where the state consists of ``parts`` rectangles of equal
-    height, one below the other, and makes ``heads`` heads; with one key it is a column of states.
+    layers: title -> (values, keys, parts, heads); ``parts`` rectangles of equal height, one below the other.
     """
     widest = max(keys for _, keys, _, _ in layers.values())
     tallest = max(values for values, _, _, _ in layers.values())

@@ -11,9 +11,7 @@ from ssmbook.heads import head_count, sinkless_plateau
 def flip_heads(c, alpha):
     """Draw two positive heads whose difference alternates.
 
-    c (2, n) tensor, the coefficients of value +1 and of value -1 by lag; alpha (n, n) the weights of a head
-    with a sink. Left: both heads as bars of their sign, dots at the sum. Right: the first rows as bars of
-    length one, what the sink takes in gray.
+    c (2, n): coefficients of value +1 and of value -1 by lag; alpha (n, n): weights of a head with a sink.
     """
     fig, (bars, rows) = figure(ncols=2, size="wide")
     up, down, lags = c[0].numpy(), -c[1].numpy(), np.arange(min(8, c.shape[1]))
@@ -55,10 +53,7 @@ def _draw_rows(ax, alpha, count):
 def certificate_frame(M, certificate):
     """Draw 2 x 2 lags and the cone of their sink heads beside the certificate of the count.
 
-    M (n, 2, 2) tensor, the lags of a rotation by less than pi, in the span of I and J; ``certificate`` that
-    of the count of softmax heads. Left: one dot for each lag, the value maps as arrows, and their cone: just
-    wider than the arc of the lags, or the whole plane. Right: <U, M_tau> for each lag, or the weights of the
-    sum that is zero.
+    M (n, 2, 2): lags of a rotation by less than pi; ``certificate``: that of the count of softmax heads.
     """
     points = _plane(M)
     fig, (plane, bars) = figure(ncols=2, size="slider")
@@ -81,8 +76,7 @@ def certificate_frame(M, certificate):
 def sink_value_maps(points):
     """Return unit value maps whose open cone contains points that turn steadily on a circle.
 
-    ``points`` (n, 2) array -> (2, 2) or (3, 2) array. Two maps just outside the ends of an arc shorter than
-    pi; otherwise three at equal distances, which fill the plane.
+    (n, 2) -> two maps just outside the ends of an arc shorter than pi, else three at equal distances.
     """
     angles = np.unwrap(np.arctan2(points[:, 1], points[:, 0]))
     middle, arc = (angles[0] + angles[-1]) / 2, abs(angles[-1] - angles[0])
@@ -107,9 +101,7 @@ def _draw_cone(plane, V):
 def row_sums(flip, turning):
     """Draw what a constant token gives position by position, and the one answer of rows that sum to one.
 
-    flip (n, 1, 1) and turning (n, 2, 2), in the span of I and J: lags of two systems. Dots are the first nine
-    of their partial sums S_i, the larger the more the row weighs; the common row sum T that costs least is a
-    cross or a line, and what it leaves is gray.
+    flip (n, 1, 1), turning (n, 2, 2): lags; the larger a dot, the more its row weighs.
     """
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
     area, gray, orange = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["orange"]
@@ -141,8 +133,7 @@ def row_sums(flip, turning):
 def pole_planes(pairs, n):
     """Draw the lags of diagonal systems with two poles, and the half-plane or hull that certifies a count.
 
-    Lag τ of the poles (a, b) is the dot (a**τ, b**τ). Shaded, the half-plane of the certificate if there is
-    one; otherwise the convex hull, around zero.
+    Lag τ of the poles (a, b) is the dot (a**τ, b**τ).
     """
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
     words = []
@@ -170,8 +161,7 @@ def pole_planes(pairs, n):
 def fit_curves(panels):
     """Draw fitting errors on logarithmic axes, panel by panel, with their floors.
 
-    ``panels`` maps a title to (curves, floors): ``curves`` maps a label to (steps,) errors, ``floors`` a
-    label to a number drawn as a dashed line. The panels share their vertical axis.
+    panels: title -> (curves, floors), label -> (steps,) errors and label -> number.
     """
     fig, axes = figure(ncols=len(panels), size="wide", sharey=True)
     ends = []

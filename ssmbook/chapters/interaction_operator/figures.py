@@ -10,8 +10,7 @@ from ssmbook.numerics import numerical_rank
 def block_matrices(named, *, alike=False):
     """Draw operators (n, n, p, d), {title: tensor}, as block matrices side by side; each has its own scale.
 
-    With ``alike`` each block has, so that only its pattern is seen. Blue is positive, orange negative; a gray
-    grid parts the blocks. The words count the independent matrices of each.
+    With ``alike`` each block has, so that only its pattern is seen.
     """
     fig, axes = figure(ncols=len(named), size=(7.0, 0.5 + 7.0 / len(named)))
     words = []

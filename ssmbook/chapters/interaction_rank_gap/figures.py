@@ -12,11 +12,7 @@ __all__ = ["clock_frame", "lonely_clock", "missed", "price", "tail", "three_test
 
 
 def two_tokens(theta):
-    """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach.
-
-    Left two generic tokens, in the middle nearly parallel ones, on the right x_1 = 0, with the distance from
-    the line of x_0 where the target cannot be reached.
-    """
+    """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach."""
     first = torch.tensor([1.0, 0.2], dtype=torch.float64)
     seconds = {"generic": (-0.5, 0.9), "nearly parallel": (1.45, 0.62), "one token": (0.0, 0.0)}
     fig, axes = figure(ncols=3, size=(7.0, 2.7))
@@ -65,8 +61,7 @@ def _arrow(ax, tip, name, color, beside=(0, 9)):
 def lonely_clock(theta, n, shown):
     """Draw the n outputs of the clock on one unit token, and how far each is from the token's line.
 
-    The lags of ``shown`` are named. Left the outputs on the circle, right their distances |sin θτ| against
-    the lag.
+    The lags of ``shown`` are named; on the right the distances |sin θτ| against the lag.
     """
     fig, (circle, values) = figure(ncols=2, size=(7.0, 3.0))
     tau = torch.arange(n, dtype=torch.float64)
@@ -144,8 +139,7 @@ def three_tests(first, second):
 def price(sizes, needed, theta):
     """Draw the largest coefficient that exactness takes against the size ε of all tokens but the first.
 
-    sizes (m,), needed (m, draws); the bound |sin θ| / ε - 1 is drawn where it is positive, and the most that
-    softmax has.
+    sizes (m,), needed (m, draws); the bound |sin θ| / ε - 1 is drawn where it is positive.
     """
     fig, ax = figure(size="panel")
     ax.loglog(sizes, needed, ".", color=COLORS["blue"], ms=3, alpha=0.25, ls="none")
@@ -166,9 +160,7 @@ def price(sizes, needed, theta):
 def clock_frame(theta: float):
     """Draw the clock's lag operators in the plane of I and J with the best single head, and what it misses.
 
-    Left: 20 dots √(n−τ) (cos θτ, sin θτ), as far out as their lag is frequent, the line of the best single
-    head, and in gray what that misses. Right: the missed share against the angle for several lengths, marked
-    at theta.
+    Left 20 dots √(n−τ) (cos θτ, sin θτ), right the missed share against the angle for several lengths.
     """
     fig, (plane, values) = figure(ncols=2, size="slider")
     best_single_head(plane, theta, 20)

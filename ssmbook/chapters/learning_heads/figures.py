@@ -37,8 +37,7 @@ def students(teacher: Mapping, title: str):
 def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
     """Draw where every student of too few heads ends over its floor, and one teacher beside itself, shuffled.
 
-    Jobs of the experiment. Left, for all teachers, each error with 1 <= H < k against the floor at H, and the
-    diagonal; right the median error against H, over the floors.
+    Jobs of the experiment; left each error with 1 <= H < k, right the median error against H.
     """
     fig, (each, control) = figure(ncols=2, size=(7.0, 3.0))
     runs = [(job["floor"][H], e) for job in teachers for H in range(1, job["k"]) for e in job["trained"][H]]
@@ -128,8 +127,7 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
 def arrivals(steps, spectra, law, sigma):
     """Draw how singular values of the student grow step by step over their law, and how many heads are found.
 
-    steps (R,); spectra: name -> (R, H), of which the last is drawn by itself; law (R, H); sigma (H,): the
-    teacher's. A head is found when its singular value is half grown.
+    steps (R,); spectra: name -> (R, H), the last drawn by itself; law (R, H); sigma (H,): the teacher's.
     """
     fig, (ax, stairs) = figure(ncols=2, size=(7.0, 3.0))
     found, shown = list(spectra.values())[-1], (1, 2, 4, 8, 15)

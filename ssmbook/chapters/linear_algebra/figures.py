@@ -13,9 +13,7 @@ from ssmbook.display._style import readable
 def weyl(P, changes, R, rank_one):
     """Draw what adding rank one does to an ellipse and to a spectrum.
 
-    P (2, 2), changes (m, 2, 2): left the images of the unit circle under P (gray) and under each P + Q, and
-    the circle of radius σ_2(P), which none of them fits into. R (q, q), rank_one (m, q, q): right the
-    singular values of each R + Q as dots between the neighbors of those of R (bars).
+    P (2, 2), changes (m, 2, 2): left the images of the unit circle; R (q, q), rank_one (m, q, q): right.
     """
     fig, (plane, values) = figure(ncols=2)
     turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)

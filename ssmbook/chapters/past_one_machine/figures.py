@@ -8,8 +8,7 @@ NARROW = ("blue", "orange", "green", "purple")
 def wire(lengths: list[int], numbers: list[int]):
     """Draw slices of time on devices, and the message that each sends down to all later ones.
 
-    lengths: steps a device; numbers: numbers in each device's message, none where it is 0; the more numbers,
-    the thicker the line.
+    lengths: steps per device; numbers: in each device's message, none where it is 0.
     """
     fig, ax = figure(size="panel")
     begin, last, whole = 0, len(lengths) - 1, sum(lengths)

@@ -59,8 +59,7 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the answers of several step rules to one kick over each other.
 
-    lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds. The names stand above the axes,
-    where no curve runs.
+    lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds.
     """
     fig, ax = figure(size=(3.6, 3.4))
     for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
@@ -131,8 +130,7 @@ def gaps_over_steps(steps: list[float], gaps: list[float]):
 def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: float):
     """Draw the imaginary parts of modes, and beside them where one exact step puts them, with a ring.
 
-    modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle; delta: the
-    step.
+    modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle.
     """
     fig, (left, right) = figure(ncols=2, size=(6.7, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
@@ -223,8 +221,7 @@ def _fan(ax, near: float, far: float, heights: torch.Tensor, y: float, weights: 
 def past_and_future(table: torch.Tensor, m: int):
     """Draw a causal table with the cut at token m outlined, and the cut as wires from past to future.
 
-    table: (n, n), the scalar blocks W_ij; the cut holds i >= m and j <= m. Its singular vectors are the
-    wires: as many as its rank.
+    table: (n, n), the scalar blocks W_ij; the singular vectors of the cut are the wires.
     """
     n, cut = len(table), table[m:, : m + 1]
     U, S, Vh = torch.linalg.svd(cut)

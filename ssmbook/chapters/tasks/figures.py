@@ -24,8 +24,7 @@ _GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every
 def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
     """Draw one sequence of each of four tasks as a strip of boxes, the answers below.
 
-    examples: task -> tokens and answers (-1 where nothing is asked), as ``ssmbook.experiments.tasks`` draws
-    them. A blank is an empty box, and what asks for an answer a question mark.
+    examples: task -> tokens and answers (-1 where nothing is asked).
     """
     fig, axes = figure(nrows=4, size=(3.6, 3.6))
     words, middle = [], {"ha": "center", "va": "center", "fontsize": 9.5}
@@ -74,8 +73,7 @@ def _tested(ax, job, unit):
 def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str, float]):
     """Draw the accuracy of every seed: filled at the length of training, open at twice that length.
 
-    found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed). Seeds that
-    diverged are left out.
+    found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed).
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     fig.stacks = (2,)
@@ -112,8 +110,7 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
 def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
     """Draw the share right against the length of the test, a panel for each task: median and range.
 
-    found: task -> model -> job of the experiment, at most five models; guess: the accuracy of chance. The
-    length of training is marked.
+    found: task -> model -> job of the experiment; guess: the accuracy of chance.
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0))
     for ax, (task, models) in zip(axes, found.items(), strict=True):

@@ -46,8 +46,7 @@ _LABELS = {  # name in the plane -> points to the right and up of its best reach
 def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
     """Draw recall as a strip of pairs with arcs from the question, beside a state of fixed size.
 
-    weights (m,): what the question ``asked`` gives to each of the m pairs, drawn as the width of its arc;
-    state: numbers in the bucket.
+    weights (m,): what the question ``asked`` gives to each pair; state: numbers in the bucket.
     """
     m, weights = len(weights), [float(weight) for weight in weights]
     fig, panels = figure(ncols=2, size=(7.0, 2.5))
@@ -81,8 +80,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
 def stack_path(kept: float, lost: float, distance: int):
     """Draw the way of a gradient through a stack of a head between two state space models.
 
-    kept, lost: what crosses ``distance`` tokens with the head and without it, over the limit. Blue, the way
-    through the doors of lag 0 and along the head; dashed, the way along a state, which decays.
+    kept, lost: what crosses ``distance`` tokens with the head and without it, over the limit.
     """
     fig, ax = figure(size=(3.6, 2.9))
     ax.set(xlim=(-1.3, 6.6), ylim=(-1.05, 3.75))
@@ -122,9 +120,7 @@ def group_of(name: str) -> str:
 def plane(places: Mapping[str, Sequence[float]]):
     """Draw every map in the plane of span and reach.
 
-    places: name -> (k of the whole table, k in one output, typical reach, best reach); a reach lies in [0, 1]
-    and is drawn at 1e-5 when smaller. Across: k in one output, maps of one k side by side. Up: open mark
-    typical, filled mark best, colored by group.
+    places: name -> (k of the whole table, k in one output, typical reach, best reach), reaches in [0, 1].
     """
     fig, ax = figure(size=(3.6, 4.4))
     for name, across in _side_by_side(places).items():
@@ -174,8 +170,7 @@ def _side_by_side(places) -> dict[str, float]:
 def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]]):
     """Draw the typical share kept against distance, both axes logarithmic, a labeled line per map.
 
-    distances (m,); shares: name -> (m,) in [0, 1]; what falls below 1e-5 leaves the picture. A power of the
-    distance is a straight line, an exponential bends down; dotted, one over the distance.
+    distances (m,); shares: name -> (m,) in [0, 1]; what falls below 1e-5 leaves the picture.
     """
     fig, ax = figure(size=(3.6, 3.4))
     ends = []
@@ -201,8 +196,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
 def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
     """Draw the gradient of a sum hybrid against distance, over its floor and beside its SSM.
 
-    weight: the state space model's share in this frame, 0 to 1; distances (m,); hybrid, floor, alone (m,):
-    ||J|| of the hybrid, the proven floor, ||J|| of the weighted SSM; nonpositive values are left out.
+    weight: the share of the SSM, 0 to 1; distances, hybrid, floor, alone (m,): norms of the gradient.
     """
     fig, ax = figure(size="panel")
     curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
@@ -221,8 +215,7 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
 def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     """Draw the share missed against the number of pairs, a labeled line per entry.
 
-    counts (m,): pairs; lines: name -> shares (m,). Labels at the right end are pushed apart where they would
-    meet.
+    counts (m,): pairs; lines: name -> shares (m,).
     """
     fig, ax = figure(size="panel")
     placed = []

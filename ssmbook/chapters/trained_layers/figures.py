@@ -32,8 +32,7 @@ def needed(report: Report):
 def left_over(curves: Mapping[str, Sequence[float]]):
     """Draw the share of the energy that the best H heads leave, and the first H that leaves at most 10 %.
 
-    curves: two labels -> singular values of an operator, largest first, the curve below and the one above.
-    The count has a ring.
+    curves: two labels -> singular values, largest first, the curve below and the one above.
     """
     fig, ax = figure(size=(3.6, 2.7))
     ax.axhline(LEFT, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -62,8 +61,7 @@ def tails(values: Sequence[float]) -> list[float]:
 def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
     """Draw the singular values of what joins past and future, over the largest.
 
-    tables: label -> lower triangular tables (n, n), of the heads or channels of a layer; cut: the first token
-    of the future. Values below 1e-12 of the largest are rounding and not drawn.
+    tables: label -> lower triangular tables (n, n); cut: the first token of the future.
     """
     fig, ax = figure(size=(3.6, 2.7))
     words = []
@@ -110,8 +108,7 @@ def reach(report: Report, shown=(0, 1, 5)):
 def layer_counts(jobs: Mapping[str, Mapping], model: str, part: str, eps: str) -> list[list[float]]:
     """Return the heads of every layer of a language model, medians over the texts: (layers, seeds).
 
-    jobs: of the experiment "language"; part: "untrained" or "trained"; eps: the share of energy left, "0.1"
-    or "0.01".
+    jobs: of the experiment "language"; part: "untrained" or "trained"; eps: energy left, "0.1" or "0.01".
     """
     seeds = [job[part]["layers"] for name, job in jobs.items() if name.startswith(f"{model}, seed")]
     return [[median(layer["counts"][eps]) for layer in each] for each in zip(*seeds, strict=True)]

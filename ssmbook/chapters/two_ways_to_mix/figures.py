@@ -20,8 +20,7 @@ LAGS = 120
 def average_twice(x, a):
     """Draw the average of two pulses as a state, split by what each left in it, and as a table of weights.
 
-    x (n,) with two entries that are not zero, 0 < a < 1. Left a stack of bars for each position, right the
-    (n, n) weights with their numbers, the last row framed.
+    x (n,) with two entries that are not zero, 0 < a < 1.
     """
     fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
     n = len(x)
@@ -97,8 +96,7 @@ def two_tables(tables, letters):
 def plane_of_lags(theta, n=20):
     """Draw the n lag operators of the rotation by theta in the plane of I and J, and the best single head.
 
-    A dot stands at √(n−τ) (cos θτ, sin θτ): lag τ occurs n−τ times. The line holds what one head can make,
-    the gray segments are what it misses; the second panel has the missed share of the energy for every angle.
+    A dot is at √(n−τ) (cos θτ, sin θτ): lag τ occurs n−τ times; gray is what the head misses.
     """
     fig, (left, right) = figure(ncols=2, size="slider")
     dots = best_single_head(left, theta, n)
