@@ -4,11 +4,10 @@ import math
 
 import pytest
 import torch
-from helpers import F64, fewest_layers, randn, wide_layers
+from helpers import F64, randn
 
 from ssmbook.chapters.gates_and_depth.stacks import residual_depth_span, residual_stack_operator
-from ssmbook.exercises import check
-from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
+from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.systems import System
 
 
@@ -25,9 +24,9 @@ def dense_rank(alpha, V):
 
 @pytest.mark.guards("prop-depth-heads")
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("L", [0, 1, 2, 3])
+@pytest.mark.parametrize("L", [0, 1, 3])
 @pytest.mark.parametrize("H", [0, 1, 2])
-@pytest.mark.parametrize(("p", "n"), [(2, 5), (4, 6), (5, 3)])
+@pytest.mark.parametrize(("p", "n"), [(2, 5), (5, 3)])
 def test_generic_stacks_attain_the_bound(L, H, p, n, shared):
     alpha, V = stack(L, H, p, n, shared=shared)
     assert dense_rank(alpha, V) == residual_depth_span(L, H, p, n=n, shared=shared)
@@ -43,15 +42,6 @@ def test_the_expansion_is_the_composition_of_the_layers():
     stacked = residual_stack_operator(alpha, V)
     assert stacked.H == 27
     torch.testing.assert_close(stacked.apply(x), y)
-
-
-@pytest.mark.guards("prop-depth-heads")
-def test_without_residuals_single_heads_stay_at_one():
-    alpha, V = stack(4, 1, 3, 5)
-    W = FactorizedOperator(alpha[0], V[0])
-    for layer in range(1, 4):
-        W = FactorizedOperator(alpha[layer], V[layer]) @ W
-    assert DenseOperator(W.to_dense()).interaction_rank() == 1
 
 
 @pytest.mark.guards("prop-depth-heads")
@@ -97,21 +87,6 @@ def test_a_register_needs_all_of_its_layers():
     eye = torch.eye(8, dtype=F64)
     k = LagOperator(System(register, eye, eye).lags(8)).interaction_rank()
     assert residual_depth_span(2, 1, 8) < k == residual_depth_span(3, 1, 8)
-
-
-def answer(A, n, H, extra=0):
-    return wide_layers(A, n, H, fewest_layers(n, H) + extra)
-
-
-def test_the_grader_of_wide_layers():
-    name = "gates-and-depth/layers"
-    assert check(name, answer)
-    assert "suffice" in check(name, lambda A, n, H: answer(A, n, H, extra=1)).hint
-    assert "is the first one off" in check(name, lambda A, n, H: answer(A.T, n, H)).hint
-    ahead = check(name, lambda A, n, H: (answer(A, n, H)[0].mT, answer(A, n, H)[1]))
-    assert "later token" in ahead.hint
-    assert "expected alpha" in check(name, lambda A, n, H: answer(A, n, H)[::-1]).hint
-    assert check(name, 3).hint.startswith("expected a function; got int")
 
 
 def test_coefficients_that_see_the_future_are_refused():

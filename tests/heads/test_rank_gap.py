@@ -8,13 +8,11 @@ from functools import partial
 import pytest
 import torch
 from helpers import EYE, F64, clock, like, rotation
-from scipy.optimize import lsq_linear
 
 from ssmbook import maps
 from ssmbook.chapters.interaction_rank_gap.one_head import one_head_coefficients, one_head_witness
 from ssmbook.heads import head_count
 from ssmbook.operators import LagOperator
-from ssmbook.systems import System
 
 exact_head_count = partial(head_count, exact=True)
 
@@ -32,7 +30,7 @@ def reached(M, V, seed=0, n=None):
 
 
 @pytest.mark.guards("thm-rank-gap")
-@pytest.mark.parametrize("H", [1, 2, 3, 4])
+@pytest.mark.parametrize("H", [1, 4])
 def test_no_coefficients_and_value_maps_come_closer_than_the_tail(H):
     layer = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like(3))
     W = layer.interaction(torch.zeros(15, 3, dtype=F64))
@@ -89,38 +87,6 @@ def test_every_pythagorean_clock_counts_two_and_half_turns_one():
 # ------------------------------------------------------------------ thm-single-head
 
 
-def all_of(q, *shape):
-    return torch.cartesian_prod(*[torch.arange(q)] * math.prod(shape)).reshape(-1, *shape)
-
-
-def deciding_tokens(V, q):
-    """A basis whose last vectors span ker V, and the sum of the others, over the field of q elements."""
-    p, d = V.shape
-    vectors = all_of(q, d)
-    span, basis = {(0,) * d}, []
-    kernel_first = sorted(vectors.tolist(), key=lambda x: bool((V @ torch.tensor(x) % q).any()))
-    for x in kernel_first:
-        if tuple(x) not in span:
-            basis.append(x)
-            span = {tuple((a + c * b) % q for a, b in zip(s, x, strict=True)) for s in span for c in range(q)}
-    alive = [x for x in basis if (V @ torch.tensor(x) % q).any()]
-    total = torch.tensor(alive).sum(0) % q if alive else torch.zeros(d, dtype=torch.long)
-    return torch.cat([torch.tensor(basis), total[None]])
-
-
-@pytest.mark.guards("thm-single-head")
-@pytest.mark.parametrize("q,p,d", [(2, 2, 2), (3, 2, 2), (2, 2, 3), (2, 3, 2), (5, 1, 2), (5, 2, 1)])
-def test_d_plus_one_tokens_decide_over_finite_fields(q, p, d):
-    matrices, c = all_of(q, p, d), torch.arange(q)
-    for V in matrices:
-        tokens = deciding_tokens(V, q)
-        assert len(tokens) == d + 1
-        lines = c[:, None, None] * (V @ tokens.T) % q
-        passes = (matrices @ tokens.T % q == lines[:, None]).all(-2).any(0).all(-1)
-        multiple = (matrices == (c[:, None, None] * V % q)[:, None]).all(-1).all(-1).any(0)
-        assert torch.equal(passes, multiple)
-
-
 @pytest.mark.guards("thm-single-head")
 @pytest.mark.parametrize("p,d", [(1, 1), (1, 4), (2, 2), (3, 5), (5, 3)])
 def test_multiples_have_no_witness_and_everything_else_has_one(p, d):
@@ -150,14 +116,7 @@ def test_nothing_but_zero_is_a_multiple_of_zero():
 
 
 @pytest.mark.guards("thm-single-head")
-def test_the_sum_of_the_basis_is_needed():
-    V, M = EYE, torch.diag(torch.tensor([1.0, 2.0], dtype=F64))[None]
-    token = one_head_witness(M, V=V).token
-    torch.testing.assert_close(token.abs(), torch.full((2,), math.sqrt(0.5), dtype=F64))
-
-
-@pytest.mark.guards("thm-single-head")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_layer_with_one_head_fails_on_its_witness(seed):
     one, n, M = {"H": 1, "head_width": 2, **like(seed)}, 12, clock()
     layers = [
@@ -216,49 +175,7 @@ def test_the_head_that_is_the_clock():
         assert not reached(M, V)
 
 
-@pytest.mark.guards("prop-almost-every")
-def test_the_coefficient_of_the_clock_has_the_tail_of_a_cauchy_law():
-    x = torch.randn(40000, 2, 2, **like(5))
-    alpha = one_head_coefficients(clock(0.7, 0.9, n=2), EYE, x)[:, 1, 1]
-    s = 0.9 * math.sin(0.7)
-    for t in (0.1, 1.0, 10.0, 100.0):
-        law = 1 / math.sqrt(1 + (t / s) ** 2)
-        share = float(((alpha - 1).abs() > t).double().mean())
-        assert abs(share - law) < 4 * math.sqrt(law * (1 - law) / len(x))
-
-
 # ------------------------------------------------------------------ prop-locally-bounded
-
-
-@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
-@pytest.mark.parametrize("seed", range(3))
-def test_bounded_coefficients_cannot_beat_the_bound(seed):
-    M = System(torch.randn(3, 3, **like(seed)) / 2, *torch.randn(2, 3, 3, **like(seed + 20))).lags(5)
-    for V in (torch.randn(3, 3, **like(seed + 40)), LagOperator(M).best_heads(1).V[0]):
-        lag, token, gap = one_head_witness(M, V=V)
-        for K, eps in ((1.0, 1e-1), (1.0, 1e-4), (1e3, 1e-6)):
-            x = eps * torch.nn.functional.normalize(torch.randn(5, 3, **like(seed + 60)), dim=-1)
-            x[0] = token
-            columns, target = (x[: lag + 1] @ V.mT).mT, LagOperator(M).apply(x)[lag]
-            low = [-math.inf] + [-K] * lag
-            alpha = lsq_linear(columns.numpy(), target.numpy(), bounds=(low, [-v for v in low])).x
-            error = float((columns @ torch.from_numpy(alpha) - target).norm())
-            sizes = torch.linalg.matrix_norm(M[:lag], 2).sum()
-            slack = eps * (lag * K * torch.linalg.matrix_norm(V, 2) + sizes)
-            assert error >= gap - float(slack) - 1e-12
-
-
-@pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")
-def test_the_needed_coefficient_grows_like_one_over_the_distance():
-    needed = []
-    for eps in (1e-2, 1e-4, 1e-6):
-        x = torch.nn.functional.normalize(torch.randn(100, 6, 2, **like(0)), dim=-1)
-        x[:, 1:] *= eps
-        largest = one_head_coefficients(clock(), EYE, x).abs().flatten(1).amax(1).min()
-        assert largest >= math.sin(0.7) / eps - 1
-        needed.append(float(largest))
-    assert needed[1] / needed[0] == pytest.approx(100, rel=0.05)
-    assert needed[2] / needed[1] == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.guards("prop-locally-bounded", "prop-bounded-error")

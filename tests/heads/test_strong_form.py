@@ -31,7 +31,7 @@ def silent_token(V):
 
 
 @pytest.mark.guards("thm-strong-form", "prop-locally-bounded", "prop-bounded-error")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_two_bounded_heads_miss_the_turns_of_space_near_a_lonely_token(seed):
     M = turns_of_space()
     assert pairwise_head_count(M) == 2 and every_input_head_count(M).high == 3
@@ -54,17 +54,6 @@ def test_two_bounded_heads_miss_the_turns_of_space_near_a_lonely_token(seed):
         error = float((columns @ torch.from_numpy(alpha) - target).norm())
         norms = torch.linalg.matrix_norm(V, 2).sum() * lag * K + torch.linalg.matrix_norm(M[:lag], 2).sum()
         assert error >= gaps[lag] - eps * float(norms) - 1e-9
-
-
-@pytest.mark.guards("thm-strong-form")
-def test_coefficients_of_one_token_do_what_coefficients_of_all_tokens_do():
-    M, V = torch.randn(6, 2, 2, **like(0)), bounded_heads(torch.zeros(1, 2, 2, dtype=F64)).V
-    x = torch.randn(6, 2, **like(1))
-    G = torch.einsum("hpd,jd->jph", V, x)
-    f = torch.linalg.inv(G) @ torch.einsum("tpd,jd->jpt", M, x)  # f[j, h, tau]
-    y = torch.stack([sum(G[j] @ f[j, :, i - j] for j in range(i + 1)) for i in range(6)])
-    torch.testing.assert_close(y, LagOperator(M).apply(x), rtol=1e-10, atol=1e-10)
-    assert LagOperator(M).interaction_rank() == 4  # not in the span of the two maps
 
 
 @pytest.mark.guards("prop-any-logits")
