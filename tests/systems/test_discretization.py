@@ -104,12 +104,6 @@ def test_a_complex_system_takes_real_steps_as_its_real_twin_does(method):
     )
 
 
-def test_two_half_steps_make_one_step():
-    A, B, _, _ = continuous(4, 3, seed=9)
-    whole, half = systems.zoh(A, B, 0.6), systems.zoh(A, B, 0.3)
-    assert near(half[0] @ half[0], whole[0]) and near(half[0] @ half[1] + half[1], whole[1])
-
-
 @pytest.mark.parametrize(("method", "order"), [("euler", 1), ("mixed", 1), ("bilinear", 2)])
 def test_orders_of_convergence_to_the_zero_order_hold(method, order):
     system, sizes = continuous(4, 2, seed=5, scale=0.5), []

@@ -44,7 +44,10 @@ def test_the_hankel_matrix_finds_the_order_and_the_system_up_to_similarity(shape
     N, disguised = system.N, hidden(system, seed=10 * seed)
     M = disguised.lags(6 * N)
     assert torch.allclose(M, system.lags(6 * N), atol=1e-12)
-    assert systems.mcmillan_degree(M).rank == N
+    assert systems.mcmillan_degree(M).rank == disguised.minimal().N == N
+    assert torch.allclose(disguised.minimal().lags(6 * N), M, atol=1e-12)
+    assert int(systems.controllability_rank(disguised.A, disguised.B)) == N + 2  # of which 2 are never seen
+    assert int(systems.observability_rank(disguised.A, disguised.C)) == N + 2
     for rows in range(1, 2 * N + 1):
         rank = int(torch.linalg.matrix_rank(systems.hankel_matrix(M, rows, 2 * N), rtol=1e-10))
         assert rank <= N and (rank == N or rows < N)
