@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from ssmbook._count import Count
-from ssmbook.heads._coordinates import frames
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads._target import lag_span, lags_of
+from ssmbook.heads._lags import column_and_row_bases, lag_span, lags_of
 from ssmbook.heads.pairwise import PairwiseHeads, pairwise_head_count
 from ssmbook.systems.system import System
 
@@ -89,7 +88,7 @@ def every_input_head_count(
     if almost == 0:
         return Count(0, 0, "the zero system", Evidence(kind="zero", k=0, almost=0))
     _, E, rtol = lag_span(M, rtol)
-    outputs, inputs = frames(E, rtol)
+    outputs, inputs = column_and_row_bases(E, rtol)
     E = outputs.T @ E @ inputs  # without outputs and inputs that no lag uses
     every = bounded_head_count(*E.shape[1:])
     low = max(almost, every.low) if _always_onto(E) else almost

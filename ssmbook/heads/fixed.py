@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_eps, check_finite, check_integer
 from ssmbook._count import Count
-from ssmbook.heads._target import check_real, lags_of
+from ssmbook.heads._lags import check_real_system, lags_of
 from ssmbook.numerics import RankReport, toeplitz, tolerance
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.spectra import leading_row_directions
@@ -142,7 +142,7 @@ def _report(found: Rows, rtol: float, dtype: torch.dtype) -> SpectrumReport:
 
 def _spanning_rows(system: System, n: int, rtol: float | None) -> tuple[Rows, Tensor, float]:
     """Rows that span the lags M_tau / scale, that scale (p, d), of rank one, and the tolerance in use."""
-    A, B, C, D = check_real(system).detach().double()
+    A, B, C, D = check_real_system(system).detach().double()
     n, rtol = check_integer("n", n, low=0), tolerance(rtol, system.dtype)
     A, B, C, _, columns, rows = balance(A, B, C)
     if D is None or not D.any():
@@ -262,7 +262,7 @@ def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
     >>> head_count_bound(system, 100)  # one input reached by one mode
     1
     """
-    A, B, C, D = check_real(system).detach().double()
+    A, B, C, D = check_real_system(system).detach().double()
     n, rtol = check_integer("n", n, low=0), tolerance(rtol, system.dtype)
     A, B, C, *_ = balance(A, B, C)
     skip = D is not None and bool(D.any())

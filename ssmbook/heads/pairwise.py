@@ -11,7 +11,7 @@ import torch
 from ssmbook._checks import check_tensors
 from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads._target import lag_span, lags_of
+from ssmbook.heads._lags import lag_span, lags_of
 from ssmbook.heads.exact import rational_matrix
 from ssmbook.numerics import numerical_rank, toeplitz
 from ssmbook.systems.system import System

@@ -11,7 +11,7 @@ import torch
 from scipy.linalg import eig, schur
 
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads._target import check_real
+from ssmbook.heads._lags import check_real_system
 from ssmbook.heads.fixed import head_count, spectrum_report
 from ssmbook.systems.system import System
 
@@ -45,7 +45,7 @@ def eigenvalue_test(system: System) -> Evidence:
 
 def verdict_of_poles(system: System) -> Evidence:
     """The eigenvalue test with the interval for n0 that needs no linear program."""
-    if check_real(system).D is not None:
+    if check_real_system(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
     report = spectrum_report(system, system.N)
     exact = system.detach().to("cpu", torch.float64)

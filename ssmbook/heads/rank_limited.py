@@ -12,10 +12,16 @@ import torch
 from scipy.linalg import qr
 
 from ssmbook._count import Count
-from ssmbook.heads._coordinates import frames, numerical_rank, sides
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._jordan import exact_rank_one_heads, placed_heads
-from ssmbook.heads._target import arrays, lag_span, lags_of
+from ssmbook.heads._lags import (
+    column_and_row_bases,
+    column_and_row_svd,
+    lag_span,
+    lags_of,
+    numerical_rank,
+    system_arrays,
+)
 from ssmbook.systems.system import System
 
 
@@ -37,7 +43,7 @@ def rank_limited_head_count(
     """
     if r < 1:
         raise ValueError(f"value maps must have rank at least 1; got {r}")
-    M, behind = lags_of(system, n), arrays(system) if isinstance(system, System) else None
+    M, behind = lags_of(system, n), system_arrays(system) if isinstance(system, System) else None
     lags, matrices, rtol = lag_span(M, rtol)
     close = max(10 * rtol, 1e-12)  # rtol may be 0
     bounds = _lower_bounds(lags, matrices, r, rtol)
@@ -63,7 +69,7 @@ def _candidates(lags, matrices, r, system, rtol):
     yield _split(matrices, r, rtol)
     if len(matrices) == 0:
         return
-    left, right = frames(matrices, rtol)
+    left, right = column_and_row_bases(matrices, rtol)
     yield np.einsum("pa,db->abpd", left, right).reshape(-1, *lags.shape[1:])  # the elementary matrices
     yield _split(_independent(lags, len(matrices)), r, rtol)
     placed = _placed(left, matrices, right)
@@ -171,7 +177,7 @@ def _lower_bounds(lags, matrices, r, rtol) -> dict[str, int]:
     """
     slack = 10 * rtol * np.linalg.norm(lags)
     # The least rank within a Frobenius distance of slack counts the singular values above it.
-    left, sigma, right, tau = sides(lags)
+    left, sigma, right, tau = column_and_row_svd(lags)
     columns, rows = int((sigma > slack).sum()), int((tau > slack).sum())
     largest = int((np.linalg.svd(lags, compute_uv=False) > slack).sum(1).max(initial=0))
     by_eigenvalues = _rank_by_eigenvalues(lags, matrices, left[:, :columns], right[:rows], slack)
@@ -190,7 +196,7 @@ def _rank_by_eigenvalues(lags, matrices, left, right, slack):
     if m < 2 or m != len(right):
         return 0
     pairs = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, left, right))
-    left, _, right, _ = sides(matrices)
+    left, _, right, _ = column_and_row_svd(matrices)
     core = left[:, :m].T @ matrices @ right[:m].T
     pencil = _pencil(core) if k == m else None
     if pencil is not None and _is_algebra(pencil[0], core):

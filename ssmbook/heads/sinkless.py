@@ -10,9 +10,8 @@ import torch
 
 from ssmbook._checks import check_tensors
 from ssmbook._count import Count
-from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads._target import lags_of
+from ssmbook.heads._lags import lags_of, row_space
 from ssmbook.heads.softmax import (
     SoftmaxHeads,
     accuracy,
@@ -78,7 +77,7 @@ def sinkless_heads(
     k, H = evidence.k, count.high if H is None else H
     visible = _visible(len(W), W.device).cpu().numpy()
     rows = W.double().cpu().flatten(2).numpy()[visible]
-    basis, _ = span_coordinates(rows, tolerance(None, W.dtype))
+    basis, _ = row_space(rows, tolerance(None, W.dtype))
     if H == k and k:
         entries, vertices = slice_simplex(rows @ basis.T, basis @ evidence.U.numpy())
     else:

@@ -16,9 +16,8 @@ import torch
 
 from ssmbook._count import Count
 from ssmbook.heads import _lp
-from ssmbook.heads._coordinates import span_coordinates
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads._target import arrays, check_real, lags_of
+from ssmbook.heads._lags import check_real_system, lags_of, row_space, system_arrays
 from ssmbook.heads.exact import pivots
 from ssmbook.heads.poles import poles_decide, verdict_of_poles
 from ssmbook.numerics import tolerance
@@ -100,7 +99,7 @@ def _lag_rows(system, n):
     if isinstance(system, torch.Tensor):
         M = lags_of(system, n)
         return M.detach().double().cpu().flatten(1).numpy(), np.zeros(len(M)), M
-    A, B, C, D = arrays(check_real(system))
+    A, B, C, D = system_arrays(check_real_system(system))
     radius, logs = np.abs(np.linalg.eigvals(A)).max(initial=0.0), np.zeros(n)
     if radius > 0 and n * math.log(radius) < -600:
         A, logs = A / radius, math.log(radius) * np.arange(n)
@@ -118,7 +117,7 @@ def certify(rows: np.ndarray, rtol: float, accuracy: float) -> Evidence:
 
     Used for lags and, without a sink, for all blocks W_ij.
     """
-    basis, _ = span_coordinates(rows, rtol)
+    basis, _ = row_space(rows, rtol)
     unit, nonzero = _lp.unit_rows(rows)
     k = len(basis)
 
@@ -248,7 +247,7 @@ def softmax_heads(system: System, n: int, *, H: int | None = None, rtol: float |
     for share in (tolerance(rtol, torch.float64), max(rows.shape) * _EPS)[: 1 if rtol is not None else 2]:
         evidence = certify(rows, share, accuracy(torch.float64))
         check_heads(H, evidence)
-        coefficients, V, error = _made(rows, logs, span_coordinates(rows, share)[0], evidence, H)
+        coefficients, V, error = _made(rows, logs, row_space(rows, share)[0], evidence, H)
         if error <= _FAITHFUL:
             break
     else:
