@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from ssmbook._checks import check_choice, check_finite, check_integer, check_like, check_shape
-from ssmbook.experiments._data import visible_rows
+from ssmbook._checks import check_choice
+from ssmbook.experiments.training import F64, adam, visible_rows
+from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation
 
 CLASSES = ("softmax", "sink", "rank one")
@@ -19,9 +21,8 @@ def class_systems() -> dict[str, System]:
     """Three systems on which the classes of coefficients count differently: name -> `System`, float64.
 
     A rotation by 0.7, three positive poles, the rotation beside one positive pole; two outputs each.
-    Introduced in *learning-heads*.
     """
-    new = {"dtype": torch.float64}
+    new = {"dtype": F64}
     turn, eye = rotation(torch.tensor(0.7, **new)), torch.eye(2, **new)
     B = torch.tensor([[1.0, 0.2], [0.3, 1.0], [0.5, -0.4]], **new)
     C = torch.tensor([[1.0, -0.3, 0.4], [0.2, 1.0, 0.6]], **new)
@@ -32,23 +33,16 @@ def class_systems() -> dict[str, System]:
     }
 
 
-def minimize(
-    objective: Callable, start: torch.Tensor, *, steps: int = 400
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def minimize(objective: Callable, start: Tensor, *, steps: int = 400) -> tuple[Tensor, Tensor]:
     """L-BFGS for many problems at once: each has its own history, direction and step length.
 
-    objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched; ``steps`` >= 0
-    iterations at most. Backtracks to Armijo's condition; a problem whose line search fails restarts from its
-    gradient, then stays. Returns the points (S, P), values (S,), and history (R, S) of the values, R at most
-    steps + 1. Raises ``TypeError``/``ValueError`` for malformed arguments or a start that is not finite.
-    Introduced in *learning-heads*.
+    objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched; at most ``steps``
+    iterations. Backtracks to Armijo's condition; a problem whose line search fails restarts from its
+    gradient, then stays. Returns the points (S, P) and the values (S,).
     """
-    check_shape("start", start, "S P")
-    check_finite("start", start)
-    steps = check_integer("steps", steps, low=0)
     x = start.detach().clone()
     value, slope = _with_gradient(objective, x)
-    history, pairs, still = [value], [], torch.zeros_like(value, dtype=torch.bool)
+    pairs, still = [], torch.zeros_like(value, dtype=torch.bool)
     for _ in range(steps):
         direction = _two_loops(slope, pairs)
         uphill = (direction * slope).sum(1) >= 0
@@ -62,10 +56,9 @@ def minimize(
         for s, _ in pairs:  # a failed search forgets, and goes on from the gradient
             s[still] = 0.0
         x, value, slope = moved, new_value, new_slope
-        history.append(value)
         if (stuck & still).all():  # not even the gradient leads on
             break
-    return x, value, torch.stack(history)
+    return x, value
 
 
 def _with_gradient(objective, x):
@@ -108,33 +101,25 @@ def _backtrack(objective, x, value, direction, descent):
 
 
 def fit_class(
-    M: torch.Tensor,
-    H: int,
-    kind: str,
-    *,
-    seeds: int = 4,
-    steps: int = 400,
+    M: Tensor, H: int, kind: str, *, seeds: int = 4, steps: int = 400,
     generator: torch.Generator | None = None,
-) -> torch.Tensor:
+) -> Tensor:  # fmt: skip
     """Fit H heads of one class of coefficients to a system, ``seeds`` starts in one batch.
 
     M (n, p, d), not zero: the lags. ``kind``: "softmax" (causal rows that sum to 1), "sink" (with a sink of
     logit 0 and value 0), "rank one" (real coefficients, value maps a b^T). Whatever enters linearly, value
     maps or coefficients, is eliminated by least squares; the rest by ``minimize`` in float64. Returns the
-    errors relative to the energy, (seeds,). Raises ``TypeError``/``ValueError`` for malformed arguments, a
-    zero system or an unknown kind. Source: thm-no-sink, thm-sink-count, prop-rank-limited. Introduced in
-    *learning-heads*.
+    errors relative to the energy, (seeds,). Raises ``ValueError`` for a zero system or an unknown kind.
+    Source: thm-no-sink, thm-sink-count, prop-rank-limited.
     """
     visible, rows, _ = visible_rows(M)
     p, d = M.shape[1:]
-    H, seeds = check_integer("H", H, low=1), check_integer("seeds", seeds, low=1)
     check_choice("kind", kind, CLASSES)
-    check_like(generator=generator)
     if kind == "rank one":
         target = torch.linalg.qr(rows).R.mT if len(rows) > p * d else rows.mT  # same span, fewer columns
-        start = torch.randn(seeds, H * (p + d), generator=generator, dtype=torch.float64)
+        start = torch.randn(seeds, H * (p + d), generator=generator, dtype=F64)
         return minimize(lambda z: _outside(_rank_one(z, H, p, d), target), start, steps=steps)[1]
-    start = 0.1 * torch.randn(seeds, H * len(rows), generator=generator, dtype=torch.float64)
+    start = 0.1 * torch.randn(seeds, H * len(rows), generator=generator, dtype=F64)
     return minimize(lambda z: _outside(_softmax(z, H, visible, kind == "sink"), rows), start, steps=steps)[1]
 
 
@@ -158,3 +143,131 @@ def _outside(columns, target):
     """The squared part of the target (unit norm) outside the span of the columns, (S,)."""
     Q = torch.linalg.qr(columns).Q
     return (target - Q @ (Q.mT @ target)).square().sum((1, 2))
+
+
+def _matrix(alpha, V):
+    """The operator of each student, (S, n p, n d)."""
+    W = torch.einsum("shij,shpd->sipjd", alpha, V)
+    return W.flatten(3).flatten(1, 2)
+
+
+def train_on_data(M, H, m, *, noise, seeds, steps, seed):
+    """Causal students with fixed coefficients on m noisy sequences; population error at the end.
+
+    M (n, p, d); H: head counts; ``noise``: variance of the noise over that of an output. Each seed has data
+    of its own. Returns the errors (len(H), seeds), those of the training data, and the free parameters.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    new = {"generator": generator, "dtype": F64}
+    n, p, d = M.shape
+    W = LagOperator(M).to_block_matrix()
+    W = W * (n * p) ** 0.5 / W.norm()  # outputs of variance one on the average
+    x = torch.randn(seeds, m, n * d, **new)
+    y = x @ W.mT + noise**0.5 * torch.randn(seeds, m, n * p, **new)
+    gram, cross = x.mT @ x / m, y.mT @ x / m
+    which = torch.arange(seeds).repeat(len(H))
+    has_head = (
+        torch.arange(max(H))[:, None, None] < torch.tensor(H).repeat_interleave(seeds)[:, None, None, None]
+    )
+    mask = has_head.to(F64) * torch.ones(n, n, dtype=F64).tril()
+    alpha = 0.3 * torch.randn(len(which), max(H), n, n, **new)
+    V = 0.3 * torch.randn(len(which), max(H), p, d, **new)
+    level = y.square().mean(1).sum(1)
+
+    def loss():
+        student = _matrix(alpha * mask, V)
+        return ((student @ gram[which]) * student - 2 * student * cross[which]).sum((1, 2)) + level[which]
+
+    adam(loss, [alpha, V], steps=steps, lr=0.05)
+    with torch.no_grad():
+        missed = (_matrix(alpha * mask, V) - W).square().sum((1, 2)) / (n * p)
+        seen = loss() / (n * p)
+    free = [h * (n * (n + 1) // 2 + p * d - h) for h in H]
+    return {
+        "H": H, "m": m, "noise": noise, "outputs": n * p, "free": free,
+        "trained": missed.unflatten(0, (len(H), seeds)), "on data": seen.unflatten(0, (len(H), seeds)),
+    }  # fmt: skip
+
+
+def train_pairwise(M, H, *, seeds, steps, seed, hidden=64, batch=64):
+    """Students whose coefficients are a network's, f_h(x_i, x_j, i - j), on fresh normal sequences.
+
+    M (n, p, d). Returns the relative error on 4,096 new sequences (len(H), seeds), and its median over
+    sequences.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    new = {"generator": generator}
+    n, p, d = M.shape
+    W = LagOperator(M).to_dense().float()
+    W = W / W.norm() * (n * p) ** 0.5
+    i, j = torch.tril_indices(n, n)
+    lag = torch.nn.functional.one_hot(i - j, n).float()
+    S, top = len(H) * seeds, max(H)
+    width = 2 * d + n
+    layers = [
+        torch.randn(S, a, b, **new) / a**0.5 for a, b in ((width, hidden), (hidden, hidden), (hidden, top))
+    ]
+    shifts = [torch.zeros(S, 1, hidden), torch.zeros(S, 1, hidden)]
+    V = torch.randn(S, top, p, d, **new) / d**0.5
+    has_head = (torch.arange(top) < torch.tensor(H).repeat_interleave(seeds)[:, None]).float()
+
+    def answers(x):
+        pair = torch.cat([x[:, i], x[:, j], lag.expand(len(x), -1, -1)], -1).flatten(0, 1)
+        z = torch.nn.functional.gelu(pair @ layers[0] + shifts[0])
+        z = torch.nn.functional.gelu(z @ layers[1] + shifts[1]) @ layers[2]
+        c = z.unflatten(1, (len(x), -1)) * has_head[:, None, None]
+        moved = torch.einsum("shpd,bed->sbehp", V, x[:, j])
+        parts = torch.einsum("sbeh,sbehp->sbep", c, moved)
+        return parts.new_zeros(S, len(x), n, p).index_add(2, i, parts)
+
+    def errors(count):
+        x = torch.randn(count, n, d, **new)
+        return (answers(x) - torch.einsum("ijpd,bjd->bip", W, x)).square().mean((2, 3))
+
+    adam(lambda: errors(batch).mean(1), [*layers, *shifts, V], steps=steps, lr=3e-3)
+    with torch.no_grad():
+        last = torch.cat([errors(256) for _ in range(16)], 1)
+    mean, median = (each.unflatten(0, (len(H), seeds)) for each in (last.mean(1), last.median(1)[0]))
+    return {"H": H, "trained": mean, "median": median}
+
+
+def train_plain(M, H, *, seeds, steps, seed, scale=1e-3, batch=32, records=60):
+    """Plain gradient descent from small weights, on the population and on fresh sequences (SGD).
+
+    M (n, p, d); one learning rate, 0.05 in units where the largest singular value of the target is 1. Returns
+    the target's singular values, the marked steps, and at each the student's singular values, median over the
+    seeds, (records, H), for both ways.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    new = {"generator": generator, "dtype": F64}
+    n, p, d = M.shape
+    rows = LagOperator(M).to_dense().reshape(n * n, p * d)
+    sigma = torch.linalg.svdvals(rows)
+    rows = rows / sigma[0]
+    marks = sorted(
+        set(torch.logspace(0, torch.tensor(steps).log10().item(), records).round().long().tolist())
+    )
+    found = {"sigma": sigma / sigma[0], "steps": marks, "rate": 0.05, "scale": scale}
+    for way in ("population", "samples"):
+        alpha = scale * torch.randn(seeds, n * n, H, **new) * H**-0.5
+        V = scale * torch.randn(seeds, H, p * d, **new) * H**-0.5 * (n * n / (p * d)) ** 0.5
+        spectra = []
+        for step in range(1, steps + 1):
+            missed = alpha @ V - rows
+            if way == "samples":
+                missed = _sampled(missed, n, p, d, batch, new)
+            alpha, V = alpha - 0.05 * missed @ V.mT, V - 0.05 * alpha.mT @ missed
+            if step in marks:
+                spectra.append(torch.linalg.svdvals(alpha @ V).median(0)[0][:H])
+        error = (alpha @ V - rows).square().sum((1, 2)) / rows.square().sum()
+        found[way] = {"spectrum": torch.stack(spectra), "error": error}
+    return found
+
+
+def _sampled(missed, n, p, d, batch, new):
+    """The gradient's view of the miss through a batch of normal sequences: missed times x x^T."""
+    S = len(missed)
+    x = torch.randn(S, batch, n * d, **new)
+    matrix = missed.unflatten(1, (n, n)).unflatten(3, (p, d)).permute(0, 1, 3, 2, 4).flatten(3).flatten(1, 2)
+    seen = (matrix @ x.mT) @ x / batch
+    return seen.unflatten(1, (n, p)).unflatten(3, (n, d)).permute(0, 1, 3, 2, 4).flatten(1, 2).flatten(2)

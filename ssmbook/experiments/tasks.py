@@ -1,14 +1,16 @@
-"""Four tasks on tokens and five small models of equal parameter count, made of the book's maps."""
+"""The experiment "tasks": which of five small models of equal size learns which of four tasks on tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice, check_integer, check_like
-from ssmbook.experiments._data import descend
+from ssmbook._checks import check_choice
+from ssmbook.experiments.training import descend
 from ssmbook.maps import SSD, Attention, SelectiveSSM
 from ssmbook.scans import diagonal_scan
 
@@ -18,6 +20,14 @@ SYMBOLS = 8  # data symbols; two more tokens say "blank" and "now answer"
 BLANK, ANSWER = SYMBOLS, SYMBOLS + 1
 VOCABULARY = SYMBOLS + 2
 TURNS = 3  # the rotation has three positions
+FULL = {
+    "lengths": {"copying": [8, 4, 16], "selective copying": [8], "recall": [4], "rotation": [12]},
+    "models": list(MODELS), "seeds": 4, "steps": 600, "batch": 32, "d": 32, "parameters": 20_000,
+}  # fmt: skip
+SMALL = {
+    "lengths": {"copying": [2], "selective copying": [2], "recall": [2], "rotation": [6]},
+    "models": ["attention", "SSD"], "seeds": 1, "steps": 30,
+}  # fmt: skip
 
 
 def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -26,13 +36,9 @@ def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = N
     "copying": L symbols, then L times the answer token. "selective copying": the same with L blanks strewn
     among the symbols. "recall": L pairs of a key (4 symbols at random, told apart by 2 tokens) and a value,
     then the keys again in random order, each to be answered by its value. "rotation": L turns by 0, 1 or 2
-    thirds; at each token the position so far. L >= 1. Raises ``ValueError`` for an unknown task.
-    Introduced in *tasks*.
+    thirds; at each token the position so far. Raises ``ValueError`` for an unknown task.
     """
-    L = check_integer("L", L, low=1)
-    batch = check_integer("batch", batch, low=1)
     check_choice("task", task, TASKS)
-    check_like(generator=generator)
     if task == "rotation":
         turns = torch.randint(TURNS, (batch, L), generator=generator)
         return turns, turns.cumsum(1) % TURNS
@@ -68,7 +74,7 @@ class RotatingSSM(nn.Module):
     """The control: a diagonal selective recurrence whose complex state the token may turn.
 
     h_i = exp(-Delta_i + i theta_i) h_{i-1} + B x_i, y_i = Re(C h_i), N states, Delta_i >= 0 and theta_i
-    linear in x_i. x (..., n, d) -> (..., n, d). Introduced in *tasks*.
+    linear in x_i. x (..., n, d) -> (..., n, d).
     """
 
     def __init__(self, d: int, *, N: int, generator: torch.Generator | None = None):
@@ -109,15 +115,13 @@ def build(
 
     The width of the feed-forward layers is chosen so that the model has at most ``parameters`` parameters,
     and as many as fit. Attention has a learned bias for each distance up to ``longest`` beside its content,
-    not counted. Raises ``ValueError`` for an unknown model. Introduced in *tasks*.
+    not counted. Raises ``ValueError`` for an unknown model.
     """
     check_choice("model", model, MODELS)
-    given = (("d", d), ("longest", longest), ("seed", seed))
-    d, longest, seed = (check_integer(*each, low=0) for each in given)
     generator = torch.Generator().manual_seed(seed)
     kinds = ("SSD", "attention") if model == "hybrid" else (model, model)
     mixers = [_mixer(kind, d, longest, generator) for kind in kinds]
-    return sized(mixers, d, VOCABULARY, parameters, seed)
+    return assemble(mixers, d, VOCABULARY, parameters, seed)
 
 
 def _mixer(kind, d, longest, generator):
@@ -130,37 +134,33 @@ def _mixer(kind, d, longest, generator):
     return RotatingSSM(d, N=16, generator=generator)
 
 
-def sized(mixers: Sequence[nn.Module], d: int, vocabulary: int, parameters: int, seed: int) -> nn.Module:
+def assemble(mixers: Sequence[nn.Module], d: int, vocabulary: int, parameters: int, seed: int) -> nn.Module:
     """Build embedding, a ``Block`` of width d around each mixer, and logits (..., n, vocabulary).
 
     The width of the feed-forward layers is the largest with at most ``parameters`` parameters in all; raises
-    ``ValueError`` where not even a width of 1 fits. Introduced in *tasks*.
+    ``ValueError`` where not even a width of 1 fits.
     """
-    parameters = check_integer("parameters", parameters, low=0)
 
-    def assembled(hidden):
+    def with_width(hidden):
         blocks = [Block(mixer, d, hidden) for mixer in mixers]
         return nn.Sequential(nn.Embedding(vocabulary, d), *blocks, nn.LayerNorm(d), nn.Linear(d, vocabulary))
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        least = counted(assembled(1))
+        least = count_parameters(with_width(1))
         hidden = 1 + (parameters - least) // (len(mixers) * (2 * d + 1))
         if hidden < 1:
             raise ValueError(f"parameters must be at least {least} for these layers; got {parameters}")
-        return assembled(hidden)
+        return with_width(hidden)
 
 
-def counted(model: nn.Module) -> int:
-    """The parameters of a model, its table of distances aside. Introduced in *tasks*."""
+def count_parameters(model: nn.Module) -> int:
+    """The parameters of a model, its table of distances aside."""
     return sum(each.numel() for name, each in model.named_parameters() if not name.endswith("mixer.bias"))
 
 
 def accuracy(model: nn.Module, task: str, L: int) -> float:
-    """The share of answers that are right on 256 fresh sequences; NaN of a model that has diverged.
-
-    Introduced in *tasks*.
-    """
+    """The share of answers that are right on 256 fresh sequences; NaN of a model that has diverged."""
     tokens, answers = draw(task, L, 256, generator=torch.Generator().manual_seed(10_001))
     with torch.no_grad():
         logits = model(tokens)[..., :SYMBOLS]
@@ -184,7 +184,7 @@ def train(
     """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns the final loss.
 
     The mean of the last tenth, NaN where it diverged. ``shuffled``: each sequence is given the answers of
-    another, a control that nothing can learn. Introduced in *tasks*.
+    another, a control that nothing can learn.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -196,3 +196,48 @@ def train(
     losses = [float(each) for each in descend(model, loss, steps=steps, rate=rate)]
     tail = losses[-max(1, steps // 10) :]
     return sum(tail) / len(tail) if tail else float("nan")
+
+
+def jobs(given: dict) -> dict:
+    """One job for each task, length and model, the controls first, and one with shuffled answers."""
+    found = {"controls": partial(_controls, given)}
+    first = [(task, lengths[0]) for task, lengths in given["lengths"].items()]
+    others = [(task, L) for task, lengths in given["lengths"].items() for L in lengths[1:]]
+    for sizes, shuffled in ((first, False), (first, True), (others, False)):
+        for (task, L), model in product(sizes, given["models"]):
+            name = f"{task} {L}, {model}{', shuffled' if shuffled else ''}"
+            found[name] = partial(_one, given, task, L, model, shuffled)
+    return found
+
+
+def _model(given, model, seed):
+    return build(model, d=given["d"], parameters=given["parameters"], seed=seed)
+
+
+def _one(given, task, L, model, shuffled):
+    """Final losses by seed, and right answers by length tested and seed; of the control one seed."""
+    tested = [L // 2, L, 2 * L, 4 * L]
+    losses, right = [], []
+    for seed in range(1 if shuffled else given["seeds"]):
+        net = _model(given, model, seed)
+        how = {"steps": given["steps"], "batch": given["batch"], "seed": seed, "shuffled": shuffled}
+        losses.append(train(net, task, L, **how))
+        right.append([accuracy(net, task, length) for length in tested])
+    return {
+        "task": task, "L": L, "model": model, "shuffled": shuffled, "loss": losses, "tested": tested,
+        "right": list(zip(*right, strict=True)),
+    }  # fmt: skip
+
+
+def _controls(given):
+    """Parameter counts, the accuracy of untrained models, and that of guessing."""
+    found = {"parameters": {}, "untrained": {}, "guessing": {}}
+    for model in given["models"]:
+        net = _model(given, model, 0)
+        found["parameters"][model] = count_parameters(net)
+        found["untrained"][model] = {
+            task: accuracy(net, task, lengths[0]) for task, lengths in given["lengths"].items()
+        }
+    for task in given["lengths"]:
+        found["guessing"][task] = 1 / (TURNS if task == "rotation" else SYMBOLS)
+    return found

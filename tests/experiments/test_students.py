@@ -7,7 +7,6 @@ from scipy.optimize import minimize as foreign
 
 from ssmbook import systems
 from ssmbook.chapters.how_many_heads_really.five_counts import half_plane_floor
-from ssmbook.experiments import students
 from ssmbook.experiments.students import fit_class, minimize
 from ssmbook.heads import sinkless_plateau
 
@@ -27,45 +26,11 @@ def banana(z):
 
 def test_each_problem_has_its_own_optimizer():
     start = torch.randn(5, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
-    together, _, history = minimize(banana, start, steps=80)
+    together, _ = minimize(banana, start, steps=80)
     for row, point in zip(start, together, strict=True):
         alone = minimize(banana, row[None], steps=80)[0][0]
         assert torch.equal(alone, point)
     assert torch.allclose(together, torch.ones_like(together), atol=1e-10)
-    assert (history.diff(dim=0) <= 0).all() and len(history) <= 81
-    assert not (together.requires_grad or history.requires_grad)
-
-
-def test_the_first_step_has_length_one_however_steep(monkeypatch):
-    start = torch.zeros(2, 2, dtype=F64)
-    slopes, genuine = [], students._backtrack
-    monkeypatch.setattr(students, "_backtrack", lambda *given: slopes.append(given[-1]) or genuine(*given))
-    point, *_ = minimize(lambda z: z @ torch.tensor([300.0, -400.0], dtype=F64), start, steps=1)
-    assert torch.allclose(point, torch.tensor([-0.6, 0.8], dtype=F64).expand(2, 2), rtol=1e-15)
-    assert slopes[0].tolist() == [-500.0, -500.0]  # what the search holds each decrease against
-
-
-def test_it_remembers_so_many_steps_and_no_more(monkeypatch):
-    real, seen = students._two_loops, []
-    monkeypatch.setattr(students, "_two_loops", lambda g, pairs: seen.append(len(pairs)) or real(g, pairs))
-    minimize(banana, torch.zeros(1, 2, dtype=F64), steps=students.MEMORY + 4)
-    assert seen == [*range(students.MEMORY), *[students.MEMORY] * 4]
-
-
-def test_the_direction_is_that_of_the_inverse_hessian_written_out():
-    """H <- (I - s y^T/s^T y) H (I - y s^T/s^T y) + s s^T/s^T y, from s^T y/y^T y of the newest pair."""
-    g = torch.Generator().manual_seed(2)
-    slope, eye = torch.randn(1, 5, dtype=F64, generator=g), torch.eye(5, dtype=F64)
-    pairs = [tuple(torch.randn(2, 1, 5, dtype=F64, generator=g)) for _ in range(3)]
-    pairs = [(s, y if float((s * y).sum()) > 0 else -y) for s, y in pairs]
-    s, y = (v[0] for v in pairs[-1])
-    H = (s @ y) / (y @ y) * eye
-    for s, y in ((s[0], y[0]) for s, y in pairs):
-        left = eye - torch.outer(s, y) / (s @ y)
-        H = left @ H @ left.mT + torch.outer(s, s) / (s @ y)
-    torch.testing.assert_close(students._two_loops(slope, pairs)[0], -H @ slope[0])
-    flat = [(s, 0 * y) for s, y in pairs]
-    torch.testing.assert_close(students._two_loops(slope, flat), -slope)  # no curvature, no memory
 
 
 def test_against_another_implementation():
@@ -88,11 +53,8 @@ def test_against_another_implementation():
 
 def test_a_minimum_stays_where_it_is():
     start = torch.ones(2, 2, dtype=F64)
-    point, value, _ = minimize(banana, start, steps=5)
+    point, value = minimize(banana, start, steps=5)
     assert torch.equal(point, start) and not value.any()
-    assert len(minimize(banana, start, steps=50)[2]) == 3  # twice no way on: it stops
-    point, value, history = minimize(banana, 3 * start, steps=0)
-    assert torch.equal(point, 3 * start) and torch.equal(history, value[None]) and value.all()
 
 
 @pytest.mark.guards("thm-no-sink", "prop-plateau")
@@ -119,15 +81,8 @@ def test_rank_one_value_maps_need_three_heads_for_a_rotation(rotation):
     assert errors[0].min() > 0.1 and errors[1].max() < 1e-20
 
 
-def test_bad_input(rotation):
-    for change, words in (
-        ({"kind": "linear"}, "kind must be one of softmax, sink, rank one; got 'linear'"),
-        ({"H": 0}, "H must be at least 1"),
-        ({"M": 0 * rotation}, "zero system"),
-        ({"M": rotation[0]}, "M must"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            fit_class(**{"M": rotation, "H": 1, "kind": "sink", **change})
-    for start in (torch.full((1, 2), torch.nan), torch.zeros(2)):
-        with pytest.raises(ValueError, match="start must"):
-            minimize(banana, start)
+def test_what_cannot_be_fitted(rotation):
+    with pytest.raises(ValueError, match="kind must be"):
+        fit_class(rotation, 1, "linear")
+    with pytest.raises(ValueError, match="zero system"):
+        fit_class(0 * rotation, 1, "sink")

@@ -121,15 +121,6 @@ def test_weights_with_rotary_positions_grouped_keys_and_windows(family, build, i
     assert float((frozen.W.alpha - logits.softmax(-1)).abs().max()) < 1e-5
 
 
-def test_a_sink_takes_its_share(build, ids):
-    model = build("gpt_oss")
-    for layer in lens.layers(model):
-        assert float((1 - lens.operator(layer, ids(N)).W.alpha.sum(-1)).min()) > 0
-        with torch.no_grad():
-            layer.module.sinks.fill_(-1e4)
-        assert float((1 - lens.operator(layer, ids(N)).W.alpha.sum(-1)).abs().max()) < 1e-6
-
-
 def as_function(layer, calls):
     """The layer as a function of its hidden states (n, d), in float64, and the states of that call."""
 

@@ -120,19 +120,15 @@ def test_states_for_all_but_a_hundredth_of_the_energy(second, states):
     assert (heads["states"], heads["states_1%"]) == ([2], [states])
 
 
-def test_states_of_trained_kinds(build, ids):
-    found = lens.report(build("mamba"), ids(2, 24), permuted=False, gradient=False)
+def test_states_sinks_and_quantiles_of_trained_kinds(build, ids):
+    few = {"permuted": False, "gradient": False}
+    found = lens.report(build("mamba"), ids(2, 24), **few)
     assert all(set(layer.trained.heads["states"]) == {4.0} for layer in found.layers)
-    sink = lens.report(build("gpt_oss"), ids(2, 24), permuted=False, gradient=False).layers[0].trained.heads
-    assert min(sink["outside"]) > 0
-    both_ways = lens.report(build("bert"), ids(2, 24), permuted=False, gradient=False).layers[0].trained.heads
+    assert min(lens.report(build("gpt_oss"), ids(2, 24), **few).layers[0].trained.heads["outside"]) > 0
+    both_ways = lens.report(build("bert"), ids(2, 24), **few).layers[0].trained.heads
     assert "states" not in both_ways and "outside" not in both_ways
-
-
-def test_more_than_64_heads_are_summed_up_by_quantiles(build, ids):
-    layer = lens.report(build("mamba", 1), ids(16), permuted=False, gradient=False).layers[0]
-    first = layer.trained.heads["first"]
-    assert layer.H == 80 and layer.trained.quantiles and len(first) == 11 and first == sorted(first)
+    wide = lens.report(build("mamba", 1), ids(16), **few).layers[0]
+    assert wide.H == 80 and wide.trained.quantiles and len(wide.trained.heads["first"]) == 11
 
 
 def test_permuted_weights_keep_their_entries_and_biases_stay():

@@ -6,7 +6,7 @@ from pathlib import Path
 import ssmbook
 
 FLOORS = (
-    {"_checks", "_commands", "_count", "_json", "tour"},
+    {"_checks", "_count", "_json", "tour"},
     {"numerics"},
     {"operators", "scans", "display"},
     {"systems"},

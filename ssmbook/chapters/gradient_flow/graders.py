@@ -7,7 +7,7 @@ import torch
 
 from ssmbook.chapters._graded import f64, seeded
 from ssmbook.exercises import grader
-from ssmbook.experiments import learning_distance as distance
+from ssmbook.experiments import gradient_flow as distance
 from ssmbook.gradients import fit_log_slope
 from ssmbook.maps import LTISSM
 from ssmbook.systems import System

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import nnls
 
 from ssmbook import heads
-from ssmbook.experiments._data import visible_rows
+from ssmbook.experiments.training import visible_rows
 
 
 class HeadFit(NamedTuple):

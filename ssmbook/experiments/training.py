@@ -1,0 +1,62 @@
+"""What the experiments share: two ways to train, and targets that students are compared with."""
+
+from __future__ import annotations
+
+import torch
+
+from ssmbook._checks import check_finite, check_shape
+
+F64 = torch.float64
+
+
+def adam(loss, parameters, *, steps, lr, marks=()):
+    """Adam with cosine decay on a sum of losses (S,), entry by entry: no student sees another.
+
+    In place; returns the losses (R, S) at the marked steps.
+    """
+    optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters], lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
+    history = []
+    for step in range(steps + (steps in marks)):
+        missed = loss()
+        if step in marks:
+            history.append(missed.detach())
+        if step < steps:
+            optimizer.zero_grad()
+            missed.sum().backward()
+            optimizer.step()
+            schedule.step()
+    return torch.stack(history) if history else None
+
+
+def descend(model, loss, *, steps, rate):
+    """AdamW with warm-up and cosine decay, gradients cut to norm 1, in place; returns every loss."""
+    descent = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
+    losses = []
+    for _ in range(steps):
+        missed = loss()
+        descent.zero_grad()
+        missed.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
+        schedule.step()
+        losses.append(missed.detach())
+    return losses
+
+
+def target_sizes(M):
+    """Return the sizes n, p, d of a system's lags; ``ValueError`` without energy to compare with."""
+    sizes = check_shape("M", M, "n p d")
+    check_finite("M", M)
+    if not M.any():
+        raise ValueError("M must not be the zero system: the error is relative to its energy")
+    return sizes
+
+
+def visible_rows(M):
+    """Return the causal mask (n, n), the blocks it lets through as rows of total norm one, and that norm."""
+    position = torch.arange(target_sizes(M)["n"], device=M.device)
+    visible = position[:, None] >= position
+    rows = M.detach().double()[position[:, None] - position][visible].flatten(1)
+    return visible, rows / rows.norm(), rows.norm()
