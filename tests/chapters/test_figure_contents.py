@@ -1,7 +1,6 @@
-"""Every figure of every chapter still holds what it held: its words stand in a file of its chapter.
+"""Every figure of every chapter holds what it held: labels, limits, texts, colors, summaries of curves.
 
-Curves are held to their data elsewhere; here labels, limits, texts, colors and summaries of all that is drawn
-are held to what a reader last agreed to. Wanted changes are written with
+Wanted changes are written with
 
     WRITE_FIGURES=1 python -m pytest tests/chapters/test_figure_contents.py
 
@@ -40,11 +39,8 @@ PLACES = {
     **{"feed-forward": (8, 1, 0.0, 0.0), "attention": (2, 2, 0.03, 1.0), "SSD": (2, 2, 0.04, 1.0)},
     **{"RetNet": (2, 2, 0.3, 0.6), "LTI SSM": (6, 6, 1e-3, 1e-3), "hybrid, stack": (12, 12, 0.03, 1.0)},
     **{"S4D": (4, 2, 0.1, 0.2), "RNN": (4, 2, 0.0, 0.1), "selective SSM, zoh": (4, 2, 0.1, 0.9)},
-    **{
-        "gated SSD, both sides": (4, 2, 0.1, 0.8),
-        "hybrid, sum": (8, 4, 0.2, 1.0),
-        "convolution": (3, 3, 0, 0),
-    },
+    **{"gated SSD, both sides": (4, 2, 0.1, 0.8), "hybrid, sum": (8, 4, 0.2, 1.0)},
+    **{"convolution": (3, 3, 0, 0)},
 }
 CROSSED = [  # places that maps of one end share, and one at the floor of the picture
     *([1, 0.9, 0.8], [1, 0.8, 0.7], [1, 0.5, 0.2], [1, 0.5, 0], [1, 0.1, 0.01], [0.5, 0.4, 0.02]),
@@ -67,9 +63,8 @@ def causal(*shape, seed=0):
 
 
 def zoo():
-    names = [
-        name for family in import_module("ssmbook.chapters.zoo.figures").FAMILY.values() for name in family
-    ]
+    families = import_module("ssmbook.chapters.zoo.figures").FAMILY.values()
+    names = [name for family in families for name in family]
     return {name: (1 + i % 16, 1 + (3 * i) % (1 + i % 16)) for i, name in enumerate(names)}
 
 
@@ -84,11 +79,8 @@ def tasks_by_model():
 def part_four():
     """The calls that draw committed measurements."""
     found, copied, guess = tasks_by_model()
-    flow, small, minilm = (
-        measurement("gradient-flow").results,
-        measurement("language"),
-        lens.measurement("minilm"),
-    )
+    flow, small = measurement("gradient-flow").results, measurement("language")
+    minilm = lens.measurement("minilm")
     sequences = {"copying": ([5, 3, 9, 9], [-1, -1, 5, 3]), "selective copying": ([8, 7, 9], [-1, -1, 7])}
     sequences |= {"recall": ([1, 2, 3, 1, 2, 9], [-1] * 5 + [3]), "rotation": ([1, 2], [1, 0])}
     pole, attention = flow["SGD, LTI 0.9"], flow["SGD, attention"]

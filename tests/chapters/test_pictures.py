@@ -36,7 +36,7 @@ def unlogged(ax):
 @pytest.mark.guards("thm-gates")
 @pytest.mark.parametrize(("lam", "n"), [(0.3, 16), (0.9, 7)])
 def test_the_three_tables_multiply_to_the_fourth(lam, n):
-    fig, alt = gates.gate_strip(lam, n)
+    fig, _ = gates.gate_strip(lam, n)
     gate_out, ones, gate_in, system = (unlogged(ax) for ax in fig.axes)
     assert np.allclose(gate_out @ ones @ gate_in, system, rtol=1e-9, atol=0)
     assert np.allclose(ones, np.tri(n))
@@ -44,21 +44,18 @@ def test_the_three_tables_multiply_to_the_fourth(lam, n):
     for _ in range(n):  # the table by recurrence: a row is the one above, decayed, and a new one
         steps = np.vstack([steps[:1], lam * steps[:-1] + np.eye(n)[1:]])
     assert np.allclose(system, np.tril(steps))
-    assert f"up to {lam ** (1 - n):.1e}" in alt and f"from 1 down to {lam ** (n - 1):.1e}" in alt
-    assert len({ax.get_images()[0].get_clim() for ax in fig.axes}) == 1
 
 
 @pytest.mark.guards("thm-gates")
 def test_the_line_of_two_lags_goes_through_the_pair_that_gates_can_make_and_no_other():
     tau, c = torch.arange(9, dtype=F64), torch.rand(9, **like(1)) + 0.1
     pairs = {"gated": (c * 0.9**tau, c * 0.4**tau), "two": (0.9**tau + 0.5**tau, 0.8**tau)}
-    fig, alt = gates.log_ratios(pairs)
+    fig, _ = gates.log_ratios(pairs)
     for ax, (title, (first, second)) in zip(fig.axes, pairs.items(), strict=True):
         line, dots = (np.asarray(curve.get_ydata()) for curve in ax.get_lines())
         assert np.allclose(dots, (first / second).log().numpy()) and np.allclose(line[:2], dots[:2])
         assert np.allclose(np.diff(line, 2), 0)
         assert np.allclose(dots, line) == (title == "gated")
-        assert f"{title}: {abs(dots[-1] - line[-1]):.2f} off" in alt
 
 
 @pytest.mark.guards("prop-depth-heads")
@@ -81,7 +78,7 @@ def test_the_ways_through_a_stack_end_in_as_many_matrices_as_its_rank(L):
 @pytest.mark.guards("prop-doubling-heads")
 @pytest.mark.parametrize(("L", "lag"), [(3, 5), (4, 11)])
 def test_every_token_has_one_way_to_the_last_output_and_each_head_its_step(L, lag):
-    fig, alt = gates.doubling_tree(L, lag)
+    fig, _ = gates.doubling_tree(L, lag)
     n, edges = 2**L, {}
     for line in fig.axes[0].get_lines()[:-1]:
         (start, layer), (end, above) = points(line)
@@ -99,7 +96,6 @@ def test_every_token_has_one_way_to_the_last_output_and_each_head_its_step(L, la
     assert sum(steps) == lag and fig.axes[0].get_title() == f"{lag} places back = " + " + ".join(
         map(str, steps)
     )
-    assert " and ".join(map(str, steps)) in alt
 
 
 @pytest.mark.guards("thm-sink-count")
