@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -43,9 +42,8 @@ class Verdict:
 def check(name: str, answer: object) -> Verdict:
     """Grade ``answer`` to the exercise ``name`` ("chapter-name/exercise-id") and return the ``Verdict``.
 
-    ``answer`` is what the exercise asks for, usually a function. A wrong type or an answer that fails while
-    it runs gives a hint, never an exception. From the second wrong answer on, the hint includes the formula;
-    wrong answers are counted in the namespace of the caller, and a right one resets the count. Raises
+    A wrong ``answer`` of any type gives a hint, never an exception, and from the second one on also the
+    formula; wrong answers are counted in the namespace of the caller until a right one. Raises
     ``ValueError`` for an unknown name.
 
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
@@ -68,15 +66,14 @@ def check(name: str, answer: object) -> Verdict:
 def grader(name: str, *, formula: str = "", **options: object) -> Callable[[Callable], Callable]:
     """Register the decorated function as the grader of the exercise ``name`` ("chapter-name/exercise-id").
 
-    With ``right`` or ``judge`` among the ``options`` the function takes nothing and returns the cases, tuples
-    of arguments, on which ``first_problem`` examines an answer. Without them it takes the answer itself and
+    With ``options`` the function takes nothing and returns the cases, tuples of arguments, on which
+    ``first_problem`` examines an answer with these options. Without them it takes the answer itself and
     returns None if it is correct, else a hint. ``formula`` is how it is done, in words. Graders live in
     ``ssmbook/chapters/<chapter_name>/graders.py``.
     """
 
     def register(function: Callable) -> Callable:
-        on_cases = "right" in options or "judge" in options
-        grade = (lambda answer: first_problem(answer, function(), **options)) if on_cases else function
+        grade = (lambda answer: first_problem(answer, function(), **options)) if options else function
         _EXERCISES[name] = Exercise(grade, formula, options.get("right"), options.get("mistakes", {}))
         return function
 
@@ -110,11 +107,10 @@ def first_problem(
 ) -> str | None:
     """Run a learner's function on the cases and say what is first wrong, None if nothing is.
 
-    On every case ``judge(result, *case)`` is called first, which returns a hint or None; it serves for forms
-    and for exercises with many right answers. Then ``view(result, *case)`` must equal that of ``right``
-    within the tolerances; ``parts`` names the tensors to compare where there are several. An answer that
-    agrees on all cases with one of the ``mistakes`` gets its sentence, another one the ``hint`` and its first
-    wrong entry. Tensors are cloned for the learner.
+    On every case ``judge(result, *case)`` is called first: a hint or None, for forms and for exercises with
+    many right answers. Then ``view(result, *case)`` must equal that of ``right``; ``parts`` names the tensors
+    to compare where there are several. An answer that agrees on all cases with one of the ``mistakes`` gets
+    its sentence, another one the ``hint`` and its first wrong entry. Tensors are cloned for the learner.
     """
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"
@@ -159,11 +155,10 @@ def _misshaped(found, wanted, parts) -> str | None:
         try:
             got = tuple(_tensor(one).shape)
         except (TypeError, ValueError, RuntimeError):
-            got = None
+            got = type(one).__name__
         if got != shape:
             expected = f"a tensor of shape {shape}" if shape else "a number"
-            came = f"shape {got}" if got is not None else type(one).__name__
-            return f"{part and f'{part}: '}expected {expected}; got {came}"
+            return f"{part and f'{part}: '}expected {expected}; got {got}"
     return None
 
 
@@ -201,14 +196,10 @@ def _cloned(case: tuple) -> list:
 
 
 def _words(case: tuple) -> str:
-    def word(value):
-        if isinstance(value, torch.Tensor):
-            return f"a tensor {tuple(value.shape)}"
-        return "a function" if callable(value) else repr(value)
-
-    return ", ".join(map(word, case))
+    tensors = [f"a tensor {tuple(each.shape)}" if isinstance(each, torch.Tensor) else each for each in case]
+    return ", ".join("a function" if callable(each) else str(each) for each in tensors)
 
 
 def _describe(error: Exception) -> str:
     first = str(error).strip().partition("\n")[0]
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", f"{type(error).__name__}: {first}".removesuffix(": "))
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
