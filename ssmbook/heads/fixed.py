@@ -99,9 +99,7 @@ def head_count(system: System | Tensor, n: int | None = None, rtol: float | None
     else:
         report = spectrum_report(system, n, rtol)
         if report.near_tie:
-            warnings.warn(
-                f"{report}; exact=True is certain", HeadCountTieWarning, stacklevel=3
-            )
+            warnings.warn(f"{report}; exact=True is certain", HeadCountTieWarning, stacklevel=3)
     return Count(report.rank, report.rank, f"spectrum, {report.method}", report)
 
 

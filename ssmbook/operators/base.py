@@ -427,10 +427,7 @@ class InteractionOperator(ABC):
     def __add__(self, other):
         if not isinstance(other, InteractionOperator):
             return NotImplemented
-        wanted, got = (self.n, self.p, self.d), (other.n, other.p, other.d)
-        if wanted != got:
-            raise ValueError(f"right must have (n, p, d) = {wanted} like left; got {got}")
-        self._check_partner(other)
+        self._check_partner(other, (self.n, self.p, self.d), (other.n, other.p, other.d))
         joined = self._plus(other) if type(self) is type(other) else None
         if joined is None:
             terms = [getattr(part, "terms", (part,)) for part in (self, other)]
@@ -447,14 +444,13 @@ class InteractionOperator(ABC):
     def __matmul__(self, other):
         if not isinstance(other, InteractionOperator):
             return self.apply(other)
-        wanted, got = (self.n, self.d), (other.n, other.p)
-        if wanted != got:
-            raise ValueError(f"right must have (n, p) = {wanted}, the (n, d) of left; got {got}")
-        self._check_partner(other)
+        self._check_partner(other, (self.n, self.d), (other.n, other.p))
         joined = self._after(other) if type(self) is type(other) else None
         return ComposedOperator(self, other) if joined is None else joined
 
-    def _check_partner(self, right: InteractionOperator) -> None:
+    def _check_partner(self, right: InteractionOperator, wanted: tuple, got: tuple) -> None:
+        if wanted != got:
+            raise ValueError(f"right must have the sizes {wanted} to follow left; got {got}")
         check_alike(left=self._standard, right=right._standard)
         shared_batch(left=self.batch_shape, right=right.batch_shape)
 

@@ -22,20 +22,16 @@ def path_operator(
 ) -> DenseOperator:
     """Return the path operator W_ij(X) = ∫₀¹ (∂F_i/∂x_j)(tX) dt, for which F(X) = W(X) X.
 
-    ``F``: any callable (..., n, d) -> (..., n, p) that autograd can differentiate and whose batch elements
-    do not depend on each other, with F(0) = 0 (wrap a module that wants exactly three dimensions:
-    ``lambda x: m(x.reshape(-1, n, d)).reshape(x.shape)``); ``x`` (..., n, d). Returns dense blocks (..., n,
-    n, p, d) in the dtype and on the device of ``x``, detached.
+    ``F``: any callable (..., n, d) -> (..., n, p) that autograd can differentiate and that treats batch
+    elements independently, with F(0) = 0 (wrap a module that wants exactly three dimensions: ``lambda x:
+    m(x.reshape(-1, n, d)).reshape(x.shape)``); ``x`` (..., n, d). Returns detached dense blocks (..., n, n,
+    p, d), for which ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖). ``rtol`` is 1e-6 by default, 3e-4 for
+    float32; give 1e-3 when x is in float64 and a part of F works in float32.
 
     The integral is Gauss–Legendre with ``points`` nodes, exact when F is a polynomial of degree ≤ 2·points
-    along the ray; where that is not enough the ray is bisected, panel by panel (a kink takes log₂(1/rtol) of
-    them). The result always satisfies ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖) for each batch element.
-    By default ``rtol`` is 1e-6 for float64 and the square root of machine epsilon for shorter dtypes; give
-    1e-3 when x is in float64 and a part of F works in float32. Needs n·p backward passes for each 32 nodes.
-
+    along the ray; where that is not enough, the ray is bisected. Needs n·p backward passes for each 32 nodes.
     Raises ``ValueError`` when F(0) ≠ 0, when F mixes its batch, when F(X) is not finite or of another shape,
-    and when ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from autograd. One
-    W of many: adding any N with sum_j N_ij x_j = 0 gives another.
+    and when ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from autograd.
 
     >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
     >>> W = path_operator(torch.square, x)  # half the Jacobian, so that W x = x²
@@ -50,7 +46,7 @@ def path_operator(
         return DenseOperator(x.new_zeros(*y.shape[:-1], x.shape[-2], y.shape[-1], x.shape[-1]))
     _check_no_offset(_value(F, torch.zeros_like(x)), y)
     together = _value(F, torch.stack([0.5 * x, x]))
-    _require(together.shape == (2, *y.shape) and _near(together[1], y), "inputs are stacked")
+    _require_same(together[1], y, "inputs are stacked")
     # A map may vanish at X by accident; its value half way keeps the tolerance meaningful there.
     norm = torch.linalg.matrix_norm
     tolerance = rtol * torch.maximum(norm(y), norm(together[0]))
@@ -147,14 +143,14 @@ def checked_pullback(F: Callable, x: Tensor) -> Pullback:
     check_tensors(x=(x, "... n d"), **{"F(x)": (y, "... n p")}, one_batch=True)
     check_finite("F(x)", y)
     pull = Pullback(F, x)
-    _require(_near(pull.y, y), "F is called again")
+    _require_same(pull.y, y, "F is called again")
     if not pull.graph.requires_grad and bool((y != 0).any()):
         raise ValueError("F(x) must be differentiable in x by autograd; got a result without a gradient")
     # Every second element of the batch gets another input, which the results of the rest must not show.
     even = (torch.arange(x.shape[:-2].numel(), device=x.device) % 2 == 0).reshape(*x.shape[:-2], 1, 1)
     for moved in (even, ~even) if even.numel() > 1 else ():
         beside = torch.where(moved, y, _value(F, torch.where(moved, 1 - x, x)))
-        _require(_near(beside, y), "other elements of the batch change")
+        _require_same(beside, y, "other elements of the batch change")
     return pull
 
 
@@ -163,14 +159,11 @@ def _value(F: Callable, x: Tensor) -> Tensor:
         return F(x.clone())
 
 
-def _near(found: Tensor, y: Tensor) -> bool:
-    """Whether two results agree up to the rounding of a map that works in float32 inside."""
+def _require_same(found: Tensor, y: Tensor, when: str) -> None:
+    # There is room for the rounding of a map that works in float32 inside.
     room = min(0.1, 1e3 * max(torch.finfo(torch.float32).eps, torch.finfo(y.dtype).eps))
-    return y.numel() == 0 or float((found - y).abs().max()) <= room * float(y.abs().max())
-
-
-def _require(kept: bool, when: str) -> None:
-    if not kept:
+    room = room * float(y.abs().max()) if y.numel() else 0.0
+    if found.shape != y.shape or not torch.allclose(found, y, rtol=0, atol=room):
         raise ValueError(
             f"F must map (..., n, d) to (..., n, p), each batch element by itself and alike on each call; "
             f"got a result that changes when {when}"

@@ -80,10 +80,7 @@ class LagOperator(InteractionOperator):
         sizes = check_shape("M", M, "... L p d")
         n = sizes["L"] if n is None else check_integer("n", n, low=0)
         if n < sizes["L"]:
-            raise ValueError(
-                f"n must be at least L = {sizes['L']}, the number of lag operators in M; got {n} "
-                f"(pass M[..., :{n}, :, :] to drop the lags that cannot occur)"
-            )
+            raise ValueError(f"n must be at least L = {sizes['L']}, the number of lags in M; got {n}")
         super().__init__(M, M.shape[:-3], n, sizes["p"], sizes["d"])
         self.M, self.L = M, sizes["L"]
 
@@ -236,10 +233,7 @@ class DiagonalOperator(InteractionOperator):
 
     def __init__(self, channels: InteractionOperator) -> None:
         if (channels.p, channels.d) != (1, 1) or not channels.batch_shape:
-            raise ValueError(
-                f"channels must have p = d = 1 and batch shape (..., d); got p = {channels.p}, "
-                f"d = {channels.d}, batch shape {tuple(channels.batch_shape)}"
-            )
+            raise ValueError(f"channels must have p = d = 1 and batch shape (..., d); got {channels}")
         *batch, d = channels.batch_shape
         super().__init__(channels._standard, batch, channels.n, d, d)
         self.channels, self._width = channels, d

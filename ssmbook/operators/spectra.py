@@ -84,12 +84,10 @@ def covariance_root(name: str, covariance, size: int, device):
         return None
     check_shape(name, covariance, f"{size} {size}")
     check_finite(name, covariance)
+    values, vectors = torch.linalg.eigh(covariance.to(device=device, dtype=torch.float64))
+    root = vectors * values.clamp_min(0).sqrt() @ vectors.mT
     # Second moments of fewer tokens than channels are singular, and rounded in the dtype they come in.
-    slack = max(1e-12, 4 * torch.finfo(covariance.dtype).eps)
-    covariance = covariance.to(device=device, dtype=torch.float64)
-    if not torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=slack * float(covariance.abs().max())):
-        raise ValueError(f"{name} must be symmetric; got entries that differ from their mirror image")
-    values, vectors = torch.linalg.eigh(covariance)
-    if size and float(values[0]) < -slack * size * float(values[-1].abs()):
-        raise ValueError(f"{name} must be positive semidefinite; got the eigenvalue {float(values[0]):.3g}")
-    return vectors * values.clamp_min(0).sqrt() @ vectors.mT
+    slack = max(1e-12, 4 * torch.finfo(covariance.dtype).eps) * size * float(covariance.abs().max())
+    if not torch.allclose(root @ root, covariance.to(root), rtol=1e-6, atol=slack):
+        raise ValueError(f"{name} must be symmetric and positive semidefinite")
+    return root

@@ -9,10 +9,6 @@ from helpers import F64, mlp, randn
 from ssmbook.operators import RecurrentOperator, jacobian_operator, path_operator, secant_operator
 
 
-def linear_attention(x):
-    return (x @ x.mT).tril() @ x
-
-
 def row_normalized(x):
     weights = (x @ x.mT).square().tril()
     return weights / weights.sum(-1, keepdim=True) @ x
@@ -60,19 +56,6 @@ def test_the_path_operator_reproduces_the_map(F):
 def test_the_jacobian_is_not_an_interaction_operator_in_general():
     F, x = mlp(torch.tanh), randn(4, 3)
     assert not torch.allclose(jacobian_operator(F, x).apply(x), F(x), rtol=1e-2)
-
-
-def test_a_map_that_vanishes_meets_its_tolerance():
-    assert bool((path_operator(lambda x: 0.0 * x, randn(4, 3), rtol=1e-12).to_dense() == 0).all())
-    swirl = path_operator(lambda v: v * (1 - v.square()), torch.ones(2, 1, dtype=F64), rtol=1e-12)
-    assert torch.allclose(swirl.to_dense(), torch.zeros(2, 2, 1, 1, dtype=F64), atol=1e-14)
-
-
-@pytest.mark.parametrize("F", [softmax_attention, linear_attention, mlp(torch.tanh)])
-def test_causality_is_kept(F):
-    x = randn(6, 3)
-    for W in (path_operator(F, x), jacobian_operator(F, x)):
-        assert bool((W.block_norms().triu(1) == 0).all()) and bool((W.block_norms().diagonal() > 0).all())
 
 
 def test_an_offset_is_refused_with_its_size_and_place():
@@ -131,12 +114,6 @@ def test_parameters_and_inputs_of_the_callable_are_left_alone():
         W = path_operator(layer, x)
     assert layer.weight.grad is None and x.grad is None and not W.W.requires_grad
     assert torch.allclose(W.to_dense()[2, 2], layer.weight.detach(), atol=1e-14)
-
-
-def test_extraction_keeps_the_dtype():
-    x = randn(3, 2).float()
-    for W in (path_operator(torch.tanh, x), jacobian_operator(torch.tanh, x), secant_operator(x.tanh(), x)):
-        assert W.dtype == W.apply(x).dtype == torch.float32
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (0,)])

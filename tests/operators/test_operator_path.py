@@ -91,6 +91,12 @@ def test_what_autograd_does_not_see_is_refused(hidden):
             path_operator(lambda x: hidden(x) + 0.1 * x, x)
 
 
+def test_a_zero_map_and_one_that_cancels_meet_their_tolerance():
+    assert bool((path_operator(lambda x: 0.0 * x, randn(4, 3), rtol=1e-12).to_dense() == 0).all())
+    swirl = path_operator(lambda v: v * (1 - v.square()), torch.ones(2, 1, dtype=F64), rtol=1e-12)
+    assert torch.allclose(swirl.to_dense(), torch.zeros(2, 2, 1, 1, dtype=F64), atol=1e-14)
+
+
 def test_every_batch_element_is_reproduced_relative_to_its_own_size():
     small, large = 1e-9 * randn(3, 2), randn(3, 2)
     F = lambda x: x + 1e-12 * torch.tanh(1e9 * x.detach())  # noqa: E731
