@@ -35,22 +35,9 @@ def test_every_public_map_is_in_the_zoo():
     assert kinds <= {type(layer) for layer in ZOO.values()}
 
 
-def test_maps_that_differ_in_one_option_have_that_option():
-    assert ZOO["LTI SSM"].D is None and ZOO["LTI SSM with skip"].D.abs().min() > 0
-    assert [ZOO[name].frequency is None for name in ("S4D", "S4D, real")] == [False, True]
-    assert [ZOO[f"selective SSM, {rule}"].discretization for rule in ("zoh", "Euler")] == ["zoh", "euler"]
-    sums = ZOO["linear attention, normalized"].coefficients(torch.ones(LENGTH, D).double()).sum(-1)
-    torch.testing.assert_close(sums, torch.ones_like(sums))
-    heads = [m.W_V.flatten()[0].item() for m in ZOO.values() if hasattr(m, "W_V")]
-    assert len(heads) >= 8 and len(set(heads)) == len(heads)  # every map has its own numbers
-
-
-@pytest.mark.parametrize("name", ["S4D", "SSD", "selective SSM, zoh"])
-def test_steps_are_log_uniform_between_a_thousandth_and_a_tenth(name):
-    m = zoo(120, 120, 1, H=120, head_width=1, generator=gen(2))[name]
-    steps = m.log_delta.exp() if hasattr(m, "log_delta") else torch.nn.functional.softplus(m.b_delta)
-    assert 0.999e-3 < steps.min() < 1.2e-3 and 0.08 < steps.max() < 0.1001
-    assert torch.histc(steps.log10(), 3, -3, -1).min() > 15
+def test_every_map_has_its_own_numbers():
+    first = [m.W_V.flatten()[0].item() for m in ZOO.values() if hasattr(m, "W_V")]
+    assert len(first) >= 8 and len(set(first)) == len(first)
 
 
 @pytest.mark.parametrize("given, rho", [({}, 0.9), ({"rho": 0.5}, 0.5), ({"rho": 0}, 0.0)])

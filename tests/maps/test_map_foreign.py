@@ -104,69 +104,21 @@ def test_selective_zero_order_hold_is_the_matrix_exponential(wide):
             close(B_bar[i, c], torch.from_numpy(held[:3, 3]), tol=1e-11)
 
 
-def scramble(module):
-    """Random values everywhere, so that no parameter is silently one or zero."""
-    module, generator = module.double().eval(), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in module.parameters():
-            p.copy_(0.6 * torch.randn(p.shape, generator=generator, dtype=F64))
-    return module
-
-
-def short_convolution(conv1d, x):
-    """Depthwise causal convolution and SiLU: (batch, n, channels), written out with shifted sums."""
-    taps = conv1d.weight.squeeze(1)
-    width, n = taps.shape[-1], x.shape[-2]
-    padded = functional.pad(x, (0, 0, width - 1, 0))
-    return functional.silu(sum(padded[:, s : s + n] * taps[:, s] for s in range(width)) + conv1d.bias)
-
-
-@pytest.fixture
-def transformers(monkeypatch):
-    """The mixers cast parts of their work to float32; here those parts stay in float64."""
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    return pytest.importorskip("transformers")
-
-
 @torch.no_grad()
-def test_mamba_mixer_is_projection_convolution_selective_ssm_gate(transformers):
+def test_mamba_mixer_is_projection_convolution_selective_ssm_gate(monkeypatch):
+    transformers = pytest.importorskip("transformers")
     from transformers.models.mamba.modeling_mamba import MambaMixer
 
-    config = transformers.MambaConfig(
-        hidden_size=6,
-        state_size=4,
-        expand=2,
-        conv_kernel=3,
-        time_step_rank=2,
-        num_hidden_layers=1,
-        vocab_size=8,
-    )
-    mixer, x = scramble(MambaMixer(config, layer_idx=0)), tokens(2, 11, 6)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # parts of the mixer cast to float32
+    config = transformers.MambaConfig(hidden_size=6, state_size=4, num_hidden_layers=1, vocab_size=8)
+    mixer, x = MambaMixer(config, layer_idx=0).double().eval(), tokens(2, 11, 6)
+    for seed, parameter in enumerate(mixer.parameters()):
+        parameter.copy_(0.6 * tokens(*parameter.shape, seed=seed))  # none is silently one or zero
     core = maps.SelectiveSSM.from_transformers(mixer)
     inner, gate = mixer.in_proj(x).chunk(2, dim=-1)
-    u = short_convolution(mixer.conv1d, inner)
+    u = functional.silu(mixer.conv1d(inner.mT)[..., :11].mT)
     for y in (core(u), core.interaction(u).apply(u), core.run(u)[0]):
         close(mixer.out_proj(y * functional.silu(gate)), mixer(x))
     mixer.rms_eps = 1e-6  # norms on its steps, as in Falcon-Mamba: not linear in the steps
     with pytest.raises(ValueError):
         maps.SelectiveSSM.from_transformers(mixer)
-
-
-@torch.no_grad()
-def test_mamba2_mixer_is_projection_convolution_ssd_gate_norm(transformers):
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-
-    heads, head_width, N, groups, inner = 4, 3, 5, 2, 12
-    config = transformers.Mamba2Config(
-        hidden_size=6, state_size=N, expand=2, conv_kernel=3, num_heads=heads, head_dim=head_width,
-        n_groups=groups, chunk_size=4, num_hidden_layers=1, vocab_size=8,
-    )  # fmt: skip
-    mixer, x = scramble(Mamba2Mixer(config, layer_idx=0)), tokens(2, 11, 6)
-    core = maps.SSD.from_transformers(mixer)
-    _, to_convolve, step = mixer.in_proj(x).split([inner, inner + 2 * groups * N, heads], dim=-1)
-    u = torch.cat([short_convolution(mixer.conv1d, to_convolve), step], dim=-1)
-    seen = []
-    mixer.norm.register_forward_hook(lambda module, arguments, result: seen.append(arguments[0]))
-    mixer(x)
-    for y in (core(u), core.interaction(u).apply(u), core.run(u)[0]):
-        close(y + mixer.D.repeat_interleave(head_width) * u[..., :inner], seen[0])
