@@ -14,8 +14,7 @@ from ssmbook.maps.key_side import (
     scalar_decay_coefficients,
 )
 from ssmbook.maps.layers import KAN, RNN, Convolution, FeedForward
-from ssmbook.maps.selective import SelectiveSSM
-from ssmbook.maps.state_space import LTISSM, DiagonalSSM
+from ssmbook.maps.state_space import LTISSM, DiagonalSSM, SelectiveSSM
 
 __all__ = [
     "Attention",

@@ -12,8 +12,7 @@ from ssmbook.maps.base import SequenceMap
 from ssmbook.maps.combined import Gated, Hybrid, Residual
 from ssmbook.maps.key_side import GLA, SSD, DeltaNet, LinearAttention, RetNet
 from ssmbook.maps.layers import KAN, RNN, Convolution, FeedForward
-from ssmbook.maps.selective import SelectiveSSM
-from ssmbook.maps.state_space import LTISSM, DiagonalSSM
+from ssmbook.maps.state_space import LTISSM, DiagonalSSM, SelectiveSSM
 
 
 def zoo(
@@ -30,10 +29,9 @@ def zoo(
 ) -> dict[str, SequenceMap]:
     """One instance of every architecture of the book, by name, in the order of the chapter's table.
 
-    d, p: widths in and out (maps that keep the width, and sums with them, are built with d alone); n: the
-    longest sequence for the learned relative bias; H, head_width: of the attention side; N: states, even.
-    Every map draws its parameters, in ``dtype`` on ``device``, from its own generator, seeded by one number
-    from ``generator`` and by the map's name, so adding a map changes no other. Returns name -> map.
+    d, p: widths in and out (d alone for maps that keep the width); n: the longest sequence for the learned
+    relative bias; H, head_width: of the heads; N: states, even. Every map has its own generator, seeded by
+    one number from ``generator`` and by the map's name, so adding a map changes no other.
 
     >>> layers, x = zoo(4, 4, 9), torch.randn(9, 4, dtype=torch.float64)
     >>> [layers[name].interaction(x).interaction_rank() for name in ("attention", "SSD", "convolution")]
@@ -71,9 +69,7 @@ def _constructors(d: int, p: int, n: int, H: int, head_width: int, N: int) -> di
         "attention, ALiBi": lambda new: Attention(d, p, alibi=True, **head, **new),
         "attention, sink": lambda new: Attention(d, p, sink=True, **head, **new),
         "linear attention": lambda new: LinearAttention(d, p, feature_map="identity", **head, **new),
-        "linear attention, normalized": lambda new: LinearAttention(
-            d, p, normalized=True, feature_map="elu+1", **head, **new
-        ),
+        "linear attention, normalized": lambda new: LinearAttention(d, p, normalized=True, **head, **new),
         "RetNet": lambda new: RetNet(d, p, **head, **new),
         "GLA": lambda new: GLA(d, p, **head, **new),
         "DeltaNet": lambda new: DeltaNet(d, p, **head, **new),

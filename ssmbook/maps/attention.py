@@ -116,9 +116,7 @@ class Attention(HeadMap):
             rows = [torch.cat([part.weight, part.bias[:, None]], 1) for part in parts]
             H, out, causal = mixer.self.num_attention_heads, mixer.output.dense.weight, False
         else:
-            raise TypeError(
-                f"mixer must have the parts of BERT's or GPT-2's attention; got {type(mixer).__name__}"
-            )
+            raise TypeError(f"mixer must be an attention of BERT or GPT-2; got {type(mixer).__name__}")
         width, like = len(rows[0]) // H, {"dtype": out.dtype, "device": out.device}
         core = cls(rows[0].shape[1], len(out), H=H, head_width=width, causal=causal, **like)
         W_Q, W_K, W_V = (row.unflatten(0, (H, width)) for row in rows)
@@ -137,16 +135,15 @@ class Attention(HeadMap):
         """
         position = torch.arange(n, device=self.W_Q.device)
         distance = (position[:, None] - position).abs()
-        bias = None
+        parts = []
+        if self.bias is not None:
+            if n > self.bias.shape[-1]:
+                raise ValueError(f"x must have at most {self.bias.shape[-1]} tokens, as bias has; got {n}")
+            parts.append(self.bias[:, distance])
         if self.alibi:
             h = torch.arange(1, self.H + 1, dtype=self.W_Q.dtype, device=self.W_Q.device)
-            bias = -torch.exp2(-8 * h / self.H)[:, None, None] * distance
-        if self.bias is None:
-            return bias
-        if n > self.bias.shape[-1]:
-            raise ValueError(f"x must have at most {self.bias.shape[-1]} tokens, as bias has; got {n}")
-        learned = self.bias[:, distance]
-        return learned if bias is None else learned + bias
+            parts.append(-torch.exp2(-8 * h / self.H)[:, None, None] * distance)
+        return sum(parts) if parts else None
 
     def _coefficients(self, x: Tensor) -> Tensor:
         q, k = per_head(self.W_Q, x), per_head(self.W_K, x)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_alike, check_shape, check_tensor
-from ssmbook.numerics import single
 from ssmbook.operators import InteractionOperator
 
 
@@ -43,10 +42,9 @@ class SequenceMap(nn.Module, ABC):
     def _interaction(self, x: Tensor) -> InteractionOperator: ...
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output tokens (..., n, p) for x (..., n, d), n = 0 included, any batch shape.
+        """The output tokens (..., n, p) for x (..., n, d), in the dtype and on the device of the parameters.
 
-        x has the dtype and device of the parameters. Raises ``TypeError`` (no floating-point tensor, another
-        dtype) or ``ValueError`` (wrong shape, another device).
+        Raises ``TypeError`` for another dtype, ``ValueError`` for another shape or device.
         """
         self._check("x", x, "... n d")
         return self._forward(x)
@@ -149,17 +147,3 @@ def random_steps(count: int, **new: Any) -> Tensor:
 def inverse_softplus(a: Tensor) -> Tensor:
     """The z with softplus(z) = a, for a > 0."""
     return a + torch.log(-torch.expm1(-a))
-
-
-# For selective.py, until it joins state_space.py.
-draw = random_parameter
-
-
-def spelled_out(constructor):
-    """Return the constructor as it is."""
-    return constructor
-
-
-def zero_state(like: Tensor, batch_shape: Sequence[int], *shape: int) -> Tensor:
-    """Zeros (*batch_shape, *shape) on the device and in the dtype of ``like``, float32 for half precision."""
-    return single(like.new_zeros(*batch_shape, *shape))

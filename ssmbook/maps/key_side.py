@@ -103,7 +103,6 @@ class LinearAttention(KeySideMap):
         return linear_coefficients(q, k, normalized=self.normalized)
 
     # With one more value, always 1, the memory also holds the row sums.
-
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         columns = self.head_width + int(self.normalized)
         return single(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns))

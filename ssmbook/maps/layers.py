@@ -15,17 +15,15 @@ from ssmbook.maps.base import RecurrentMap, SequenceMap, random_parameter
 from ssmbook.numerics import single
 from ssmbook.operators import LagOperator, PointwiseOperator, RecurrentOperator
 
-# tanh(z)/z for |z| < 1 is a continued fraction in z^2 with so many levels; the next one would add 1e-20.
-FRACTION_LEVELS = 11
-
 
 def _tanh_slope(z: Tensor) -> Tensor:
+    # For |z| < 1 Lambert's tanh(z)/z = 1/(1 + z^2/(3 + z^2/(5 + ...))), cut where the next level adds 1e-20.
+    # All terms are positive, so nothing cancels, and derivatives near 0 come from z^2 and not from a
+    # difference of nearly equal numbers.
     near = z.abs() < 1.0
     square, large = torch.where(near, z, 0.0).square(), torch.where(near, 1.0, z)
-    # Lambert: tanh(z)/z = 1/(1 + z^2/(3 + z^2/(5 + ...))). All terms are positive, so nothing cancels, and
-    # derivatives near 0 come from z^2 and not from a difference of nearly equal numbers.
-    level = torch.full_like(z, 2 * FRACTION_LEVELS + 1)
-    for odd in range(2 * FRACTION_LEVELS - 1, 0, -2):
+    level = torch.full_like(z, 23)
+    for odd in range(21, 0, -2):
         level = odd + square / level
     return torch.where(near, 1 / level, torch.tanh(large) / large)
 

@@ -1,4 +1,4 @@
-"""State space maps with a fixed recurrence: matrix state (S5, LRU) and diagonal state (S4D)."""
+"""State space maps: matrix state (S5, LRU), diagonal state (S4D), selective diagonal state (Mamba-1)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from ssmbook.maps.base import RecurrentMap, random_parameter, random_steps
+from ssmbook._checks import check_choice
+from ssmbook.maps.base import RecurrentMap, inverse_softplus, random_parameter, random_steps
 from ssmbook.numerics import phi1, single
 from ssmbook.operators import DiagonalOperator, LagOperator
-from ssmbook.scans import diagonal_scan, lti_scan
+from ssmbook.operators.recurrent import ModalOperator
+from ssmbook.scans import diagonal_scan, lti_scan, selective_scan
 from ssmbook.systems.system import System, check_system
 
 
@@ -45,10 +48,7 @@ class LTISSM(RecurrentMap):
 
     @classmethod
     def random(cls, d: int, p: int, *, N: int, rho: float = 0.9, skip: bool = False, **new: Any) -> LTISSM:
-        """A random system with spectral radius rho: independent normal entries, A rescaled.
-
-        d, p: widths in and out; N: states; rho >= 0; skip: also draw a D.
-        """
+        """N states with spectral radius rho and, with ``skip``, a D: independent normal entries, A rescaled."""
         A = torch.randn(N, N, **new)
         A = A * (rho / torch.linalg.eigvals(single(A)).abs().max())
         B, C = torch.randn(N, d, **new) / d**0.5, torch.randn(p, N, **new) / N**0.5
@@ -134,3 +134,87 @@ class DiagonalSSM(RecurrentMap):
         log_lam, B, C = self._modes()
         h = log_lam.exp() * state + B * x_t[..., None]
         return (C * h).sum(-1).real.to(x_t.dtype) + self.D * x_t, h
+
+
+class SelectiveSSM(RecurrentMap):
+    """Selective SSM: a diagonal recurrence in every channel whose step, input and output the token selects.
+
+    h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel.
+    W_ij = diag over channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i = j. d: width
+    in and out (Mamba's inner width); N: states per channel; discretization: "zoh", B_bar = Delta phi1(Delta
+    A) B (exact zero-order hold), or "euler", B_bar = Delta B (what Mamba's code computes). Delta_i =
+    softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta``
+    (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,). Left out (core): in and
+    out projections, short convolution, SiLU, gate, low rank of W_delta (`gu2024mamba`).
+
+    >>> layer = SelectiveSSM(3, N=8)
+    >>> layer.interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
+    3
+    """
+
+    def __init__(self, d: int, *, N: int, discretization: str = "zoh", **new: Any):
+        super().__init__(d, d)
+        self.N, self.discretization = N, check_choice("discretization", discretization, ("zoh", "euler"))
+        self.W_delta = random_parameter(d, d, fan_in=d, **new)
+        self.b_delta = nn.Parameter(inverse_softplus(random_steps(d, **new)))
+        self.W_B = random_parameter(N, d, fan_in=d, **new)
+        self.W_C = random_parameter(N, d, fan_in=d, **new)
+        rates = torch.arange(1, N + 1, dtype=self.W_B.dtype, device=self.W_B.device)
+        self.log_A = nn.Parameter(rates.log().repeat(d, 1))
+        self.D = nn.Parameter(self.W_B.new_ones(d))
+
+    @classmethod
+    def from_transformers(cls, mixer: nn.Module) -> SelectiveSSM:
+        """The core of a Mamba mixer of transformers with its weights, between short convolution and gate.
+
+        mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and ``D`` of its
+        shapes. The low rank of its steps is multiplied out; the discretization is "euler". Returns a new map
+        in the dtype and on the device of the mixer. Raises ``TypeError`` for other modules, ``ValueError``
+        for norms on the selection (Jamba, Falcon-Mamba), because these make it nonlinear.
+        """
+        if not all(hasattr(mixer, name) for name in ("x_proj", "dt_proj", "A_log", "D")):
+            raise TypeError(f"mixer must have x_proj, dt_proj, A_log and D; got {type(mixer).__name__}")
+        if hasattr(mixer, "rms_eps") or hasattr(mixer, "b_layernorm"):
+            raise ValueError(f"mixer must select linearly; got norms on its steps, in {type(mixer).__name__}")
+        log_A, steps = mixer.A_log, mixer.dt_proj
+        d, N = log_A.shape
+        low, W_B, W_C = mixer.x_proj.weight.split([steps.in_features, N, N])
+        core = cls(d, N=N, discretization="euler", dtype=log_A.dtype, device=log_A.device)
+        found = {"W_delta": steps.weight @ low, "b_delta": steps.bias, "W_B": W_B, "W_C": W_C}
+        core.load_state_dict(found | {"log_A": log_A, "D": mixer.D})
+        return core
+
+    def selection(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the tokens select: Delta (..., n, d), A (d, N), B_bar (..., n, d, N) and C (..., n, N).
+
+        x: (..., n, d), or one token (..., d) for results without n.
+        """
+        delta, A, B, C = self._select(x)
+        B_bar = delta[..., None] * B[..., None, :]
+        if self.discretization == "zoh":
+            B_bar = B_bar * phi1(delta[..., None] * A)
+        return delta, A, B_bar, C
+
+    def _select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Delta (..., n, d), A (d, N), B and C (..., n, N)."""
+        delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
+        return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
+
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
+        return single(self.D.new_zeros(*batch_shape, self.d, self.N))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return selective_scan(x, *self._select(x), self.D, hold=self.discretization)[0]
+
+    def _interaction(self, x: Tensor) -> DiagonalOperator:
+        delta, A, B_bar, C = self.selection(x)
+        # One scalar recurrence per channel, (..., d, n, N); all of them are read out by the same C.
+        log_decay, entered = (values.transpose(-3, -2) for values in (delta[..., None] * A, B_bar))
+        read = C[..., None, :, None, :].expand(*entered.shape[:-1], 1, self.N)
+        skip = self.D[:, None, None, None].expand(*x.shape[:-2], self.d, x.shape[-2], 1, 1)
+        return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        delta, A, B_bar, C = map(single, self.selection(x_t))
+        h = torch.exp(delta[..., None] * A) * state + B_bar * x_t[..., None]
+        return (h @ C[..., None]).squeeze(-1).to(x_t.dtype) + self.D * x_t, h
