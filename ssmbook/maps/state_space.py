@@ -48,7 +48,7 @@ class LTISSM(RecurrentMap):
 
     @classmethod
     def random(cls, d: int, p: int, *, N: int, rho: float = 0.9, skip: bool = False, **new: Any) -> LTISSM:
-        """N states with spectral radius rho and, with ``skip``, a D: independent normal entries, A rescaled."""
+        """A system of N states with spectral radius rho: independent normal entries, A rescaled."""
         A = torch.randn(N, N, **new)
         A = A * (rho / torch.linalg.eigvals(single(A)).abs().max())
         B, C = torch.randn(N, d, **new) / d**0.5, torch.randn(p, N, **new) / N**0.5
