@@ -7,8 +7,6 @@ from ssmbook.heads.count import head_count
 from ssmbook.heads.exact import (
     ExactCertificate,
     exact_minimal_degree,
-    exact_modal_head_count,
-    exact_modal_residues,
 )
 from ssmbook.heads.fixed import (
     HeadCountTieWarning,
@@ -36,8 +34,6 @@ __all__ = [
     "eigenvalue_test",
     "epsilon_head_count",
     "exact_minimal_degree",
-    "exact_modal_head_count",
-    "exact_modal_residues",
     "head_count",
     "head_count_bound",
     "head_floor",

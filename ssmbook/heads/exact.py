@@ -1,7 +1,6 @@
-"""Head counts in rational arithmetic: a certificate that fractions alone re-check, and the exact residues.
+"""Head counts in rational arithmetic, with a certificate that fractions alone re-check.
 
-No floating point and no Jordan form: with chi = f^m g the characteristic polynomial and h the inverse of g
-modulo f^m, (g h)(A) is the spectral projector of the roots of f. Importing this module loads no sympy.
+Importing this module loads no sympy; calling it does.
 """
 
 from __future__ import annotations
@@ -135,69 +134,6 @@ def exact_minimal_degree(system: Exact) -> int:
     return len(pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
 
 
-def exact_modal_residues(system: Exact) -> dict:
-    """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
-
-    ``system`` as in `head_count`. Result a dict from (eigenvalue, m), m below the eigenvalue's index,
-    to a sympy p x d matrix, so that M_tau = sum binom(tau, m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip
-    joins R_(0,0). Eigenvalues are rational or of degree two.
-
-    Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
-    (`exact_modal_head_count` counts there too), and as `head_count`. Source: prop-what-k-is.
-
-    >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
-    >>> sorted(m for _, m in exact_modal_residues((defective, eye, eye)))
-    [0, 1]
-    """
-    import sympy
-
-    *system, skip = _matrices(system)
-    factors = _factors(system[0])
-    steep = [factor for factor, _ in factors if factor.degree() > 2]
-    if steep:
-        raise ValueError(
-            f"A must have eigenvalues of degree at most two over the rationals; got a root of "
-            f"{steep[0].as_expr()}; exact_modal_head_count needs none of them"
-        )
-    residues = {(sympy.S.Zero, 0): skip.to_Matrix()} if any(skip.to_list_flat()) else {}
-    for factor, multiplicity in factors:
-        for value in sympy.roots(factor):
-            for m, R in enumerate(_residues_of(value, multiplicity, *system)):
-                residues[value, m] = residues.get((value, m), sympy.zeros(*R.shape)) + R
-    return residues
-
-
-def exact_modal_head_count(system: Exact) -> Count:
-    """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
-
-    ``system`` and errors as in `head_count`. It is counted without roots: each irreducible factor f of
-    the characteristic polynomial, of multiplicity m, contributes the span of C A^j P B for j < m deg f, with
-    P the rational projector of f. Result a settled `Count`; evidence the rational matrix of rank k, a sympy
-    ``DomainMatrix``. Source: prop-what-k-is.
-
-    >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
-    >>> int(exact_modal_head_count((defective, eye, eye)))
-    2
-    """
-    from sympy import QQ
-    from sympy.polys.matrices import DomainMatrix
-
-    a, b, c, skip = _matrices(system)
-    rows, skipped = [], not any(skip.to_list_flat())
-    for factor, multiplicity in _factors(a):
-        state = _projected(factor, multiplicity, a, b)
-        for power in range(factor.degree() * multiplicity):
-            R = c * state
-            if power == 0 and not any(factor.all_coeffs()[1:]):  # the factor z: here the skip joins
-                R, skipped = R + skip, True
-            rows.append(R.to_list_flat())
-            state = a * state
-    rows += [] if skipped else [skip.to_list_flat()]
-    evidence = DomainMatrix(rows, (len(rows), c.shape[0] * b.shape[1]), QQ)
-    count = evidence.rank()
-    return Count(count, count, "exact modal residues", evidence)
-
-
 def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
     """Read a system as tuples of fractions, its shapes checked; raises as `head_count`."""
     if isinstance(system, System):
@@ -248,49 +184,6 @@ def _lags(A, B, C, D, count) -> list[list[Fraction]]:
         lags.append([entry for row in lag for entry in row])
         state = _product(A, state)
     return lags
-
-
-def _matrices(system):
-    """The four matrices over the rationals, of shapes that empty rows alone do not tell."""
-    a, b, c, d = rational_system(system)
-    size, columns = len(a), len(d[0]) if d else len(b[0]) if b else 0
-    shapes = (size, size), (size, columns), (len(c), size), (len(c), columns)
-    return map(rational_matrix, (a, b, c, d), shapes)
-
-
-def _factors(a):
-    """Irreducible monic factors of the characteristic polynomial with their multiplicities."""
-    return [(factor.monic(), multiplicity) for factor, multiplicity in characteristic(a).factor_list()[1]]
-
-
-def _projected(factor, multiplicity, a, b):
-    """P b for the spectral projector P of the roots of a factor of the characteristic polynomial of a."""
-    power = factor**multiplicity
-    rest = characteristic(a.convert_to(factor.domain)).quo(power)
-    if rest.degree() == 0:
-        return b
-    projector = rest * rest.invert(power)
-    state = b * projector.domain.zero
-    for coefficient in projector.rep.to_list():
-        state = a * state + b * coefficient
-    return state
-
-
-def _residues_of(value, multiplicity, a, b, c):
-    """The residues C N^m P B of one eigenvalue as sympy matrices, as long as N^m P is not zero."""
-    import sympy
-    from sympy.polys.matrices import DomainMatrix
-
-    domain = sympy.QQ if value.is_rational else sympy.QQ.algebraic_field(value)
-    a, b, c = (matrix.convert_to(domain) for matrix in (a, b, c))
-    size = a.shape[0]
-    eye = DomainMatrix.eye(size, domain)
-    factor = sympy.Poly([1, -value], sympy.Symbol("z"), domain=domain)
-    nilpotent = a - eye * domain.from_sympy(value)
-    part = _projected(factor, multiplicity, a, eye)
-    while any(part.to_list_flat()):
-        yield (c * part * b).to_Matrix().applyfunc(sympy.expand)
-        part = nilpotent * part
 
 
 def pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:

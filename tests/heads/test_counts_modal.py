@@ -13,9 +13,8 @@ from helpers import F64, floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssmbook.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads import (
-    exact_modal_head_count,
-    exact_modal_residues,
     head_count,
 )
 from ssmbook.systems import System
