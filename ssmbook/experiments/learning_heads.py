@@ -155,7 +155,10 @@ def jobs(given: dict) -> dict:
     return found
 
 
-def conditioned_system(k, d, p, n, *, rho, condition, least_share=1e-4, generator=None):
+def conditioned_system(
+    k: int, d: int, p: int, n: int, *, rho: float, condition: float, least_share: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> System:  # fmt: skip
     """A system of k states whose poles have radius rho at most, by eigenvectors of a given condition number.
 
     Drawn until, on n tokens, the last head carries ``least_share`` of the energy: a weaker one is legal but

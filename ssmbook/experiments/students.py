@@ -151,7 +151,9 @@ def _matrix(alpha, V):
     return W.flatten(3).flatten(1, 2)
 
 
-def train_on_data(M, H, m, *, noise, seeds, steps, seed):
+def train_on_data(
+    M: Tensor, H: list[int], m: int, *, noise: float, seeds: int, steps: int, seed: int
+) -> dict:
     """Causal students with fixed coefficients on m noisy sequences; population error at the end.
 
     M (n, p, d); H: head counts; ``noise``: variance of the noise over that of an output. Each seed has data
@@ -189,7 +191,9 @@ def train_on_data(M, H, m, *, noise, seeds, steps, seed):
     }  # fmt: skip
 
 
-def train_pairwise(M, H, *, seeds, steps, seed, hidden=64, batch=64):
+def train_pairwise(
+    M: Tensor, H: list[int], *, seeds: int, steps: int, seed: int, hidden: int = 64, batch: int = 64
+) -> dict:
     """Students whose coefficients are a network's, f_h(x_i, x_j, i - j), on fresh normal sequences.
 
     M (n, p, d). Returns the relative error on 4,096 new sequences (len(H), seeds), and its median over
@@ -231,7 +235,10 @@ def train_pairwise(M, H, *, seeds, steps, seed, hidden=64, batch=64):
     return {"H": H, "trained": mean, "median": median}
 
 
-def train_plain(M, H, *, seeds, steps, seed, scale=1e-3, batch=32, records=60):
+def train_plain(
+    M: Tensor, H: int, *, seeds: int, steps: int, seed: int, scale: float = 1e-3, batch: int = 32,
+    records: int = 60,
+) -> dict:  # fmt: skip
     """Plain gradient descent from small weights, on the population and on fresh sequences (SGD).
 
     M (n, p, d); one learning rate, 0.05 in units where the largest singular value of the target is 1. Returns

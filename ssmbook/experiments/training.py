@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
+
 import torch
+from torch import Tensor, nn
 
 from ssmbook._checks import check_finite, check_shape
 
 F64 = torch.float64
 
 
-def adam(loss, parameters, *, steps, lr, marks=()):
+def adam(
+    loss: Callable[[], Tensor], parameters: Iterable[Tensor], *, steps: int, lr: float,
+    marks: Collection[int] = (),
+) -> Tensor | None:  # fmt: skip
     """Adam with cosine decay on a sum of losses (S,), entry by entry: no student sees another.
 
     In place; returns the losses (R, S) at the marked steps.
@@ -29,7 +35,7 @@ def adam(loss, parameters, *, steps, lr, marks=()):
     return torch.stack(history) if history else None
 
 
-def descend(model, loss, *, steps, rate):
+def descend(model: nn.Module, loss: Callable[[], Tensor], *, steps: int, rate: float) -> list[Tensor]:
     """AdamW with warm-up and cosine decay, gradients cut to norm 1, in place; returns every loss."""
     descent = torch.optim.AdamW(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
@@ -45,7 +51,7 @@ def descend(model, loss, *, steps, rate):
     return losses
 
 
-def target_sizes(M):
+def target_sizes(M: Tensor) -> dict[str, int]:
     """Return the sizes n, p, d of a system's lags; ``ValueError`` without energy to compare with."""
     sizes = check_shape("M", M, "n p d")
     check_finite("M", M)
@@ -54,7 +60,7 @@ def target_sizes(M):
     return sizes
 
 
-def visible_rows(M):
+def visible_rows(M: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the causal mask (n, n), the blocks it lets through as rows of total norm one, and that norm."""
     position = torch.arange(target_sizes(M)["n"], device=M.device)
     visible = position[:, None] >= position
