@@ -41,7 +41,6 @@ class KeySideMap(HeadMap, RecurrentMap):
         return ssd_scan(v, log_a.squeeze(-1).mT, k, q)[0].transpose(-3, -2)
 
     def _update(self, memory: Tensor, v: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
-        """The next memory, after value v and key k."""
         return log_a.exp()[..., None] * memory + outer(k, v)
 
     def _read(self, q: Tensor, memory: Tensor) -> Tensor:

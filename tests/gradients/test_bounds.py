@@ -120,15 +120,6 @@ def test_the_source_factor_holds_all_derivatives_unless_a_convolution_mixes_toke
     assert torch.allclose(full, kept[..., None] * source, atol=1e-14) == (mixing == 0)
 
 
-@pytest.mark.guards("prop-selective-hold")
-@pytest.mark.parametrize(("b", "m"), [(0.0, 1.0), (1.0, 8.0), (-2.0, 0.0), (3.0, 15.0)])
-def test_suppressed_gap_tokens_hold_the_state(b, m):
-    A, T = torch.tensor([[-1.0, -16.0]], dtype=F64), 1000
-    delta = nnf.softplus(torch.full((T, 1), b - m, dtype=F64))
-    assert float(delta.max()) <= math.exp(b - m)
-    assert bool((bounds.selective_log_attenuation(A, delta) >= A * T * math.exp(b - m)).all())
-
-
 @pytest.mark.guards("prop-logarithmic-price")
 @pytest.mark.guards("prop-selective-hold")
 @pytest.mark.parametrize("a", [0.01, 0.5, 0.99])

@@ -134,21 +134,6 @@ def test_the_window_does_not_see_hidden_states_skips_or_units():
     assert gradients.decay_window(one) == pytest.approx((1, abs(float(B[0, 0] * C[0, 0])), 0.9))
 
 
-def seen_as_a_sum(A):
-    """A system of one input and one output on turned states that sees all of A alike."""
-    Q, ones = torch.linalg.qr(randn(*A.shape)).Q, torch.ones(len(A), 1, dtype=F64)
-    return System(Q @ A @ Q.mT, Q @ ones, ones.mT @ Q.mT)
-
-
-@pytest.mark.guards("prop-lti-decay")
-@pytest.mark.parametrize(("m", "other"), [(3, 0.985 * 0.9), (6, -0.9)])
-def test_the_rate_of_a_block_is_its_pole_and_not_a_part_that_rounding_splits_off(m, other):
-    found = gradients.decay_window(seen_as_a_sum(torch.block_diag(jordan(m, 0.9), jordan(1, other))))
-    assert found.nu == m + 1 and found.rho == pytest.approx(0.9, rel=1e-9)
-    if other == -0.9:  # the simple pole of the same size makes its own promise, its residue 1
-        assert found.floor >= 1 - 1e-6
-
-
 @pytest.mark.guards("prop-lti-decay")
 def test_the_rate_is_a_limsup_and_not_a_limit():
     A = torch.tensor([[0.0, 0.81], [1.0, 0.0]], dtype=F64)  # poles +-0.9; B, C see even lags only
