@@ -329,15 +329,13 @@ def heads_from_ssm(
 ) -> FactorizedOperator:
     """Return heads whose operator is the state space model's: exactly k of them, alpha^h_ij = c_h(i - j).
 
-    A real `System`; n >= 0 an ``int``; H an ``int`` in 0 … k for the best H-head approximation in Frobenius
-    norm instead (``None``: all k, exact to 1e-10, or to ten times what two runs of the plain recurrence leave
-    between them, if that is more). Result a `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n,
-    n) and V (H, p, d), in the system's dtype, computed in float64. A zero system gets no heads. Unstable
-    systems are allowed while their lags are finite.
+    A real `System`, stable or not, and n >= 0; H in 0 … k for the best approximation by H heads in Frobenius
+    norm instead of all k. Result a `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n, n) and V
+    (H, p, d), in the system's dtype, computed in float64, without gradients. A zero system gets no heads.
 
-    Raises as `head_count`; ``ValueError`` also when lags overflow, when H > k, and when k heads leave
-    more of the system (ill-conditioned A, B, C: the residual is named). It is measured against the recurrence
-    of the transposed system. Source: thm-head-count.
+    Raises as `head_count`; ``ValueError`` also when lags overflow, when H > k, and when A, B, C are so
+    ill-conditioned that k heads leave a relative error above 1e-10 (or ten times the difference between two
+    runs of the plain recurrence). Source: thm-head-count.
 
     >>> from ssmbook.maps import LTISSM
     >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])

@@ -126,7 +126,8 @@ class System:
         M = lags(A, B, C, n)
         if not M.is_meta and not torch.isfinite(M).all():
             M = lti_kernel_naive(A, B, C, n)  # no power of A overflows here that B never excites
-        M = with_skip(M, D)
+        if D is not None and n:
+            M = torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
         if n == 0 or M.is_meta:
             return M
         finite = torch.isfinite(M).flatten(-2).all(-1).reshape(-1, n).all(0)
@@ -271,13 +272,6 @@ def _read_after_the_token(A, B, C, D):
     A = np.block([[A, B], [np.zeros((d, N + d))]])
     B = np.vstack([np.zeros((N, d)), np.eye(d)])
     return A, B, np.hstack([C, np.zeros((C.shape[0], d))]), D
-
-
-def with_skip(M: Tensor, D: Tensor | None) -> Tensor:
-    """Lags (..., n, p, d) of A, B and C with the skip D (..., p, d) in the first."""
-    if D is None or M.shape[-3] == 0:
-        return M
-    return torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
 
 
 def check_system(system, *, batched: bool = True, complex_ok: bool = True) -> System:

@@ -22,7 +22,7 @@ from ssmbook.systems import System, hippo_legs, random_stable
 
 exact_head_count = partial(head_count, exact=True)
 
-many = settings(max_examples=100, deadline=None)
+many = settings(max_examples=60, deadline=None)
 KINDS = "dense sparse jordan nilpotent repeated companion unreached unobserved delay".split()
 
 
