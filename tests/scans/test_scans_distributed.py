@@ -16,7 +16,7 @@ SIZE, SHARED = 2, {"selective": (2, 5), "zero-order hold": (2, 5)}  # parameters
 
 
 def compare(name, rank, cut, T=97):
-    """Outputs, the last state and all gradients of this slice; the loss is the sum of those of both slices."""
+    """Outputs, the last state and all gradients of this slice; losses of both slices add up."""
     from scan_examples import assert_same, examples
 
     from ssmbook.scans import distributed
