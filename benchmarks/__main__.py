@@ -12,7 +12,7 @@ import pathlib
 
 import torch
 
-from benchmarks import diagonal, first_call, layers, operators, systems
+from benchmarks import diagonal, first_call, layers, systems
 from benchmarks.goals import goals
 from benchmarks.timing import machine, measured, steady_memory
 
@@ -20,12 +20,9 @@ SUITES = {
     "diagonal": diagonal.run,
     "variants": diagonal.variants,
     "routes": systems.routes,
-    "small systems": systems.small,
     "selective": layers.selective,
     "ssd": layers.ssd,
-    "matrices": systems.matrices,
     "first call": first_call.run,
-    "operators": operators.run,
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 
 import torch
 
@@ -109,43 +108,25 @@ def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
 
 
 def variants(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
-    """Our scan in float64 and inside ``torch.compile`` against the floor of its dtype.
-
-    Without a C++ compiler, and in a quick run, nothing is compiled.
-    """
-    compiled = not quick and (device == "cuda" or shutil.which("g++") is not None)
+    """Our scan in float64 against the floor of its dtype."""
     results, rows = {}, {}
     for decay in DECAYS:
         for part in PARTS:
             for shape in SHAPES:
-                ms = _variants_of(shape, device, decay, part, compiled, rounds, quick)
+                a, b = (t.double() for t in inputs(shape, device, decay))
+                h = torch.empty_like(b)
+                timed = {
+                    "floor, float64": lambda a=a, b=b, h=h: torch.mul(a, b, out=h),
+                    "fresh, float64": lambda a=a, b=b: torch.mul(a, b),
+                    "float64": PARTS[part](lambda a, b: diagonal_scan(a, b)[0], a, b),
+                }
+                ms = interleaved(timed, device, rounds=rounds, budget=1.0 if quick else 3.0)
                 results[label(shape, decay, part)] = ms
-                for name in ("float32", "float64", "compiled"):
-                    floor = ms["floor, float64" if name == "float64" else "floor, float32"]
-                    over = ms[name] / floor / FLOORS[part] if name in ms else None
-                    rows.setdefault(f"{name}, {decay}, {part}", []).append(over)
+                over = ms["float64"] / ms["floor, float64"] / FLOORS[part]
+                rows.setdefault(f"float64, {decay}, {part}", []).append(over)
     header = ["", *(str(s) for s in SHAPES)]
-    title = "Diagonal scan, other forms: time / floor of the same dtype"
+    title = "Diagonal scan in float64: time / floor of the same dtype"
     return results, [table(title, header, [[name, *row] for name, row in rows.items()])]
-
-
-def _variants_of(shape, device, decay, part, compiled, rounds, quick) -> dict[str, float]:
-    def scan(a, b):
-        return diagonal_scan(a, b)[0]
-
-    a, b = inputs(shape, device, decay)
-    scans = {"float32": (scan, a, b), "float64": (scan, a.double(), b.double())}
-    if compiled:
-        torch._dynamo.reset()  # shapes must not be taken for dynamic ones
-        scans["compiled"] = torch.compile(scan), a, b
-    timed = {}
-    for name, (function, x, y) in scans.items():
-        if name in ("float32", "float64"):
-            out = torch.empty_like(y)
-            timed[f"floor, {name}"] = lambda x=x, y=y, out=out: torch.mul(x, y, out=out)
-            timed[f"fresh, {name}"] = lambda x=x, y=y: torch.mul(x, y)
-        timed[name] = PARTS[part](function, x, y)
-    return interleaved(timed, device, rounds=rounds, budget=1.0 if quick else 3.0)
 
 
 def _one(found, shape, device, decay, part, rounds, quick) -> dict[str, float]:
