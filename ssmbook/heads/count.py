@@ -47,9 +47,10 @@ def head_count(
 
     ``exact``: rational arithmetic, for "fixed" and "pairwise"; the first also takes matrices (A, B, C) or
     (A, B, C, D) of integers and fractions. ``rtol``: singular values below it, relative to the largest, count
-    as zero (default: 1e-10 in float64, 16 machine epsilons in shorter types). The evidence of the `Count` is
-    that of the function in ``ssmbook.heads.count.CLASSES``. ``HeadCountTieWarning`` for a close call of
-    "fixed". Source: thm-head-count, prop-rank-limited, thm-sink-count, thm-exact-reach, thm-pairwise-count,
+    as zero (default: 1e-10 in float64, 16 machine epsilons in shorter types). `Evidence` lists what proves
+    each count. Warns ``HeadCountTieWarning`` about a close call of "fixed".
+
+    Source: thm-head-count, prop-rank-limited, thm-sink-count, thm-exact-reach, thm-pairwise-count,
     thm-strong-form.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
