@@ -1,1 +1,0 @@
-"""The chapter *gates-and-depth*."""

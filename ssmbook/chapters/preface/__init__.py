@@ -1,1 +1,0 @@
-"""The preface and the chapter *one-hour*."""

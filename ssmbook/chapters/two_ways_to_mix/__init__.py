@@ -1,1 +1,0 @@
-"""The chapter *two-ways-to-mix*."""
