@@ -1,7 +1,6 @@
 """The lens: the mixing layers of trained models as interaction operators, and how many heads they need.
 
-The package transformers is needed only to load its models; layers are recognized by the parts they are made
-of.
+Layers are recognized by the parts they are made of; transformers is needed only to load its models.
 """
 
 from ssmbook.lens._frozen import Frozen, Reading

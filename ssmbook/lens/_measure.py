@@ -227,10 +227,7 @@ def _numbers(values: Tensor) -> list[float]:
 
 
 def permute_weights(seed: int) -> Callable[[nn.Module], None]:
-    """Return what unmakes training: it puts the entries of each weight matrix into another order.
-
-    Biases and norms are kept. Weight matrices are called "weight", or "W_…" in the maps of the book.
-    """
+    """Return a change of a module: the entries of each weight matrix ("weight" or "W_…") in another order."""
 
     @torch.no_grad()
     def change(module: nn.Module) -> None:

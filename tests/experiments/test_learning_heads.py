@@ -86,15 +86,6 @@ def test_students_land_on_the_floor():
     assert (trained.history[0, 3:] > 0.5).all() and trained.steps[[0, -1]].tolist() == [0, 2000]
 
 
-def test_students_do_not_see_each_other_nor_the_scale_of_the_teacher():
-    M = System(*draw_teacher(3, 2, 2, 7, **like(3))).lags(7)
-    together = train_heads(M, [0, 2, 4], seeds=2, steps=300, generator=gen(1))
-    other = train_heads(5 * M, [0, 2, 4], seeds=2, steps=300, generator=gen(1))
-    torch.testing.assert_close(together.history, other.history)
-    assert together.alpha[0].abs().max() == 0 and together.alpha[2, 2:].abs().max() == 0
-    assert together.heads.tolist() == [0, 0, 2, 2, 4, 4]
-
-
 def test_heads_arrive_when_the_law_says():
     lags = torch.zeros(6, 2, 2, dtype=F64)
     lags[0, 0, 0], lags[1, 1, 1] = 1.0, 0.6

@@ -51,12 +51,6 @@ def test_against_another_implementation():
         assert float(found[s]) <= foreign(single, [0.0] * 7, tol=1e-12).fun + 1e-9
 
 
-def test_a_minimum_stays_where_it_is():
-    start = torch.ones(2, 2, dtype=F64)
-    point, value = minimize(banana, start, steps=5)
-    assert torch.equal(point, start) and not value.any()
-
-
 @pytest.mark.guards("thm-no-sink", "prop-plateau")
 def test_without_a_sink_the_plateau_is_reached_and_never_passed(rotation):
     plateau = sinkless_plateau(rotation).relative

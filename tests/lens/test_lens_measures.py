@@ -110,16 +110,6 @@ def test_planted_heads_are_counted_and_looked_at():
     assert zero.rank == [0] and zero.counts["0.001"] == [0] and zero.spectrum == []
 
 
-@pytest.mark.parametrize(("second", "states"), [(0.12, 2), (0.08, 1)])
-def test_states_for_all_but_a_hundredth_of_the_energy(second, states):
-    alpha = torch.eye(8, dtype=F64)
-    alpha[4, 0], alpha[5, 1] = 1, second  # from the past to the future, beside the tokens' own weights
-    heads = measured(
-        FactorizedOperator(alpha[None], torch.eye(2, dtype=F64)[None]), randn(8, 2)
-    ).trained.heads
-    assert (heads["states"], heads["states_1%"]) == ([2], [states])
-
-
 def test_states_sinks_and_quantiles_of_trained_kinds(build, ids):
     few = {"permuted": False, "gradient": False}
     found = lens.report(build("mamba"), ids(2, 24), **few)
