@@ -144,8 +144,7 @@ def _check_kernel(A, B, C, n) -> int:
 def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """:func:`lti_kernel`, unchecked."""
     if n > 2 and observer(A, B, C) is None and A.numel() and bounded(A, n):
-        dtype = wide(A.dtype)
-        return lags_by_powers(squarings(A.to(dtype), n), B.to(dtype), C.to(dtype), n).to(A.dtype)
+        return lags_by_powers(squarings(A, n), B, C, n)
     if n < 2 or A.dim() > 2:
         return lti_kernel_naive(A, B, C, n)
     states, _ = dense(A, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT)  # from each column of B
@@ -168,11 +167,11 @@ def _bounded(A: np.ndarray, T: int) -> bool:
 
 
 def squarings(A: Tensor, T: int) -> list[Tensor]:
-    """A, A^2, A^4, ... up to the first exponent that is at least T."""
-    powers = [A]
+    """A, A^2, A^4, ... up to the first exponent that is at least T, each rounded once."""
+    powers = [A.to(wide(A.dtype))]
     for _ in range((T - 1).bit_length()):
         powers.append(powers[-1] @ powers[-1])
-    return powers
+    return [power.to(A.dtype) for power in powers]
 
 
 def krylov(powers: list[Tensor], B: Tensor, count: int) -> Tensor:
@@ -209,13 +208,13 @@ def _by_chunks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
     level = min(T, max(8, min(128, 1024 // max(p, d, 1)))).bit_length() - 1
     L = 1 << level
     whole = T // L * L
-    powers, B_wide, C_wide = squarings(A.to(wide(A.dtype)), L), B.to(wide(A.dtype)), C.to(wide(A.dtype))
-    into = krylov(powers, B_wide, L).unflatten(-1, (L, d)).flip(-2).flatten(-2).to(x.dtype)
-    out_of = krylov([power.mT for power in powers], powers[0].mT @ C_wide.mT, L).to(x.dtype)
-    kernel = lags_by_powers(powers, B_wide, C_wide, L).to(x.dtype)
+    powers = squarings(A, L)
+    into = krylov(powers, B, L).unflatten(-1, (L, d)).flip(-2).flatten(-2)
+    out_of = krylov([power.mT for power in powers], A.mT @ C.mT, L)
+    kernel = lags_by_powers(powers, B, C, L)
     within = toeplitz(kernel, dim=-3).permute(1, 3, 0, 2).reshape(L * d, L * p)
     chunks = x[..., :whole, :].unflatten(-2, (-1, L)).flatten(-2)
-    ends, end = dense(powers[level].to(x.dtype), chunks @ into.mT, state)
+    ends, end = dense(powers[level], chunks @ into.mT, state)
     y = chunks @ within + value_before(ends, state) @ out_of
     y = y.unflatten(-1, (L, p)).flatten(-3, -2)
     if not (is_finite(y) and is_finite(end)):  # NaN and infinity spread to earlier times of a chunk
