@@ -72,7 +72,7 @@ def verdict_of_poles(system: System) -> Evidence:
         return found("k", "a positive real pole and independent residues")
     if positive:
         return found("inconclusive", f"a positive real pole, but k = {k} < nu = {nu}")
-    # The factor of a pole with angle theta has a nonnegative multiple of degree ceil(pi/theta), and none below.
+    # The factor of a pole with angle theta has a nonnegative multiple of degree ceil(pi/theta), none below.
     delay = sum(index for value, index, _ in modes if value == 0)
     turns = [(math.ceil(math.pi / abs(np.angle(v)) - 1e-12), index) for v, index, _ in modes if v != 0]
     high = 1 + delay + sum(turn * index for turn, index in turns)
