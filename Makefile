@@ -8,7 +8,6 @@
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
 # make slides                 the decks; they come with the book too
 # make pdf                    the whole book on paper, printed by Chromium
-# make figures                every figure at twice the density, with captions (runs all notebooks)
 # make version                dates the present version, whose notebooks then install its tag
 # make version VERSION=0.2.0  the next version, wherever it is named
 # make lab                    the chapters in JupyterLab, with their boxes
@@ -20,7 +19,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/installed.stamp
 FRESH := _build/fresh.stamp
-SHOW := $(PY) ssmbook/_book/progress.py _build.log
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
@@ -33,13 +31,13 @@ TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-t
 
 TEXTS = $(wildcard .text/*.md .text/*/*.md)
 
-.PHONY: book test test-browser test-lab notebooks text from-text edition slides pdf figures version lab serve bench lint clean
+.PHONY: book test test-browser test-lab notebooks text from-text edition slides pdf version lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
 	@echo "Building the book (about a minute) ..."
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(SHOW) $(VENV)/bin/jupyter-book build . -W -n --keep-going \
-	  || { rm -rf _build; echo "The book did not build: the messages above say where."; exit 1; }
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/jupyter-book build . -W -n --keep-going > _build.log 2>&1 \
+	  || { cat _build.log; rm -rf _build; echo "The book did not build: the messages above show where."; exit 1; }
 	@rm -f _build.log
 	@$(PY) -m ssmbook._book.edition
 	@echo "The book is built. Open file://$(CURDIR)/_build/html/chapters/preface.html"
@@ -47,7 +45,7 @@ book: $(STAMP) $(FRESH)
 test: book
 	@status=0; \
 	BOOK_MUST_BE_BUILT=1 $(PY) -m pytest tests -n 2 -q || status=1; \
-	$(PY) -m pytest --nbval chapters $(TWO_OF_EDITION) -n 2 -q --junitxml=_build/notebooks.xml || status=1; \
+	$(PY) -m pytest --nbval chapters $(TWO_OF_EDITION) -n 2 -q || status=1; \
 	exit $$status
 
 test-browser: book
@@ -77,9 +75,6 @@ slides: book
 
 pdf: book
 	@$(PY) -m ssmbook._book.paper
-
-figures: book
-	@$(PY) -m ssmbook._book.figures
 
 version: $(STAMP)
 	@$(PY) -m ssmbook._book.release $(VERSION)
@@ -119,6 +114,5 @@ $(FRESH): $(wildcard ssmbook/_book/*.py ssmbook/display/*.py chapters/assets/*) 
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)
 	@echo "Installing the book's packages into $(VENV) (a minute or more) ..."
-	@$(SHOW) $(PY) -m pip install --disable-pip-version-check $(PIP_FLAGS) -r requirements.txt -e .
-	@rm -f _build.log
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements.txt
 	@touch $(STAMP)

@@ -12,17 +12,20 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, LogFormatter, NullLocator, ScalarFormatter
 
 from ssmbook.display import COLORS
-from ssmbook.display._style import readable
+from ssmbook.display.style import PAGE_WIDTH, SMALLEST_PT, readable
 
 HUES = {shade.lower(): name for name, color in COLORS.items() for shade in (color, readable(color))}
 
 
 def describe(fig):
-    """The lines that say what a figure holds."""
+    """The lines that say what a figure holds; none of its text is too small to read."""
+    if fig.get_figwidth() <= PAGE_WIDTH:
+        words = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
+        assert not [text.get_text() for text in words if text.get_fontsize() < SMALLEST_PT]
     size = " by ".join(number(side) for side in fig.get_size_inches())
     stacks = f", stacks {fig.stacks}" if hasattr(fig, "stacks") else ""
     lines = [f"  {size} inches{stacks}{_shares(fig)}"]

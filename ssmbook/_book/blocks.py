@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sphinx.errors import SphinxError
 
-from ssmbook._book.built import STATEMENTS, soup
+from ssmbook._book.built import soup
+from ssmbook._book.claims import KINDS as STATEMENTS
 from ssmbook._book.plain_markdown import title
 
 SHOWN = ("figure", "slider", "statement", "output")

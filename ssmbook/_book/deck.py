@@ -13,9 +13,8 @@ from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-from ssmbook.display._png import FIGURE_DPI, PIXELS
-from ssmbook.display._slider import FRAME_DPI
-from ssmbook.display._style import SMALLEST_PT
+from ssmbook.display.images import FIGURE_DPI, FRAME_DPI, PIXELS
+from ssmbook.display.style import SMALLEST_PT
 
 FOLDER = "slides"
 SEEN = 45  # words of a caption beside its picture, in whole sentences

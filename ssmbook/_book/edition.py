@@ -26,7 +26,7 @@ from ssmbook._book.plain_markdown import markdown, title
 from ssmbook._book.root import book_root
 from ssmbook._book.site import EDITION_BRANCH, pages_address
 from ssmbook._book.stable_form import KERNEL, LANGUAGE
-from ssmbook.display._png import page_size
+from ssmbook.display.images import page_size
 
 TARGET = "_build/edition"
 WITHOUT_SOLUTIONS = "_build/edition-without-solutions"

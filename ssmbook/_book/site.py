@@ -4,12 +4,12 @@ import re
 import shutil
 from importlib.metadata import files
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from docutils import nodes
 
 from ssmbook._book.built import BREAK
-from ssmbook.display._png import page_size, pixel_size, stacked
+from ssmbook.display.images import page_size, pixel_size, stacked
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 # Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.
@@ -19,14 +19,9 @@ EDITION_BRANCH = "notebooks"
 FIRST_CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
-IMAGE = re.compile(r"<img\b[^>]*>")
 TOGGLE = '<summary><span class="toctree-toggle"'
-FORMULA = re.compile(r'([(“]*)(<span class="math [^>]*>[^<]*</span>)([^\s<&]*)')
-SOLUTION_TO = re.compile(r'(<p class="admonition-title">Solution to)(<a [^>]*>) ')
-UNBROKEN = '<span class="unbroken">'
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
 SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
-SOURCE = re.compile(r' src="(?!data:|[a-z]+://)([^"]+\.png)"')
 
 
 def mathjax_folder():
@@ -58,25 +53,25 @@ def drop_stale_pages(app, exception):
             page.unlink()
 
 
-def with_size(tag, folder):
-    """An ``img`` tag that says how large its PNG is, so that the text below does not jump when it arrives.
+def visit_image(self, node):
+    """Write how large a PNG is, so that the text below it does not jump when it arrives.
 
     A figure of several panels also gets the form that a phone shows, its panels one below the other.
     """
-    source = SOURCE.search(tag)
-    picture = folder / unquote(source[1]) if source else None
-    if " width=" in tag or picture is None or not picture.is_file():
-        return tag
-    png = picture.read_bytes()
-    ours = OF_A_CELL.fullmatch(picture.name) is not None
-    tag = f"{tag[:4]} {size(png, ours)}{tag[4:]}"
-    narrow = stacked(png) if ours else None
-    if narrow is None:
-        return tag
-    picture.with_suffix(".narrow.png").write_bytes(narrow)
-    address = source[1].removesuffix(".png") + ".narrow.png"
-    source = f'<source media="(max-width: 540px)" srcset="{address}" {size(narrow, True)}>'
-    return f"<picture>{source}{tag}</picture>"
+    path = Path(self.builder.srcdir, node["uri"])
+    type(self).visit_image(self, node)
+    if path.suffix == ".png" and "width" not in node:
+        png, of_a_cell = path.read_bytes(), OF_A_CELL.fullmatch(path.name)
+        tag = self.body[-1] = self.body[-1].replace("<img ", f"<img {size(png, of_a_cell)} ", 1)
+        narrow = stacked(png) if of_a_cell else None
+        if narrow:
+            name = path.with_suffix(".narrow.png").name
+            folder = Path(self.builder.outdir, self.builder.imagedir)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(narrow)
+            address = f"{self.builder.imgpath}/{name}"
+            source = f'<source media="(max-width: 540px)" srcset="{address}" {size(narrow, True)}>'
+            self.body[-1] = f"<picture>{source}{tag.strip()}</picture>\n"
 
 
 def size(png, dense):
@@ -85,40 +80,36 @@ def size(png, dense):
     return f'width="{width}" height="{height}"'
 
 
-def unbroken(found):
-    """A formula and the brackets and stops that touch it, in one box: browsers would part them."""
-    return f"{UNBROKEN}{found[0]}</span>" if found[1] or found[3] else found[0]
-
-
-def syllables(found):
-    """A long name in code, with the places where a phone may break it: after a dot, before a capital."""
-    return SYLLABLE.sub(rf"\1{BREAK}", found[0])
+def keep_formulas_whole(app, doctree, docname):
+    """Put a formula and the brackets and stops that touch it into one box; browsers would part them."""
+    for formula in list(doctree.findall(nodes.math)):
+        parent, place = formula.parent, formula.parent.index(formula)
+        before, after = ([*parent[:place], ""][place - 1] if place else ""), [*parent[place + 1 :], ""][0]
+        opening = re.search(r"[(“]*$", before)[0] if isinstance(before, nodes.Text) else ""
+        closing = re.match(r"\S*", after)[0] if isinstance(after, nodes.Text) else ""
+        if opening or closing:
+            parts = nodes.Text(opening), formula.deepcopy(), nodes.Text(closing)
+            parent.replace(formula, nodes.inline("", "", *parts, classes=["unbroken"]))
+            if opening:
+                parent.replace(before, nodes.Text(before.removesuffix(opening)))
+            if closing:
+                parent.replace(after, nodes.Text(after.removeprefix(closing)))
 
 
 def finish_pages(app, exception):
-    """Give pictures their size, formulas their stops and what unfolds companion pages a name.
+    """Let long names in code break between their words, and give what unfolds companion pages a name.
 
-    Long names in code may break between their words. The blank before a linked title is not part of the link.
     A page is light until a script says otherwise ("auto" means neither).
     """
     if exception is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        finished = IMAGE.sub(lambda found, page=page: with_size(found[0], page.parent), text)
-        finished = finished if UNBROKEN in finished else FORMULA.sub(unbroken, finished)
-        finished = NAME.sub(syllables, finished)
-        finished = SOLUTION_TO.sub(r"\1 \2", finished)
+        finished = NAME.sub(lambda name: SYLLABLE.sub(rf"\1{BREAK}", name[0]), text)
         finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
         if finished != text:
             page.write_text(finished, encoding="utf-8")
-
-
-def drop_source_maps(app, exception):
-    """The theme's source maps: 3 MB that only a debugger of the theme would read."""
-    for path in (Path(app.outdir) / "_static").rglob("*.map"):
-        path.unlink()
 
 
 def pages_address(repository_url):
@@ -164,11 +155,12 @@ def drop_repeated_ids(app, doctree, docname):
 
 def setup(app):
     app.connect("config-inited", fill_addresses)
+    app.add_node(nodes.image, override=True, html=(visit_image, lambda self, node: None))
     app.connect("doctree-resolved", drop_repeated_ids, priority=900)
+    app.connect("doctree-resolved", keep_formulas_whole, priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", open_plain_notebooks, priority=900)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)
-    app.connect("build-finished", drop_source_maps)
     app.connect("build-finished", finish_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook.display import COLORS, LINES, figure, number
+from ssmbook.display import COLORS, figure, number
+from ssmbook.display.style import LINES
 from ssmbook.lens._measure import LayerReport
 from ssmbook.operators.spectra import tail_energies
 

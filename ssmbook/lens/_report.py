@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_choice
 from ssmbook._json import read_json, versions, write_json
-from ssmbook.display import Table, number, table
+from ssmbook.display import number, table
+from ssmbook.display.tables import Table
 from ssmbook.lens._calls import Call, capture, model_arguments
 from ssmbook.lens._frozen import check_frozen
 from ssmbook.lens._layers import MixingLayer, read

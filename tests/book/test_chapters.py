@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import yaml
 
-from ssmbook._book import card
 from ssmbook._book.claims import collect, page_names
 from ssmbook._book.install_cell import TAG, install_source
 from ssmbook._book.notebooks import all_notebooks
 from ssmbook._book.stable_form import IMAGES, is_stable
-from ssmbook.chapters.preface.figures import RHO
+from ssmbook.chapters.preface.figures import LENGTH, RHO, turning_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = all_notebooks(ROOT)
@@ -98,12 +97,11 @@ def test_directives_with_prose_have_colon_fences(notebook):
 def test_the_first_picture_is_described_by_its_own_numbers():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     alt = re.search(r"!\[([^\]]+)\]\(chapters/assets/card\.png\)", text).group(1)
-    whole, _, _ = card.operators()
-    blocks = whole.reshape(card.LENGTH, 2, card.LENGTH, 2).swapaxes(1, 2).reshape(card.LENGTH**2, 4)
+    blocks = turning_blocks(0.55).reshape(LENGTH**2, 4)
     energy = np.linalg.svd(blocks, compute_uv=False) ** 2
     assert energy[2:].sum() < 1e-12 * energy.sum()
     missed = f"misses {energy[1:].sum() / energy.sum():.3f} of"
-    for words in (f"{card.LENGTH} by {card.LENGTH} blocks", f"{card.THETA} and", f"{RHO} at", missed):
+    for words in (f"{LENGTH} by {LENGTH} blocks", "0.55 and", f"{RHO} at", missed):
         assert words in alt
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ssmbook._book.claims import PROVED_KINDS, SENTENCES, collect, directives, guards, telling_line
-from ssmbook._book.root import NotebookError, book_root
-from ssmbook._book.verification import code, escape, guarding, row
+from ssmbook._book.claims import PROVED_KINDS, SENTENCES, collect, directives, guards
+from ssmbook._book.verification import row
 
 THEOREM = ":::{prf:theorem} Gap, $|A| = 1$\n:label: thm-gap\n:class: paper\n\nText.\n:::\n"
 PROOF = ":::{prf:proof}\nDone.\n:::\n"
@@ -143,26 +142,3 @@ def test_guards_on_classes_methods_and_modules(write):
         ("f", f"{here}::TestC::test_f"),
     }
     assert set(guards(write(test=test))) == expected
-
-
-def test_one_telling_line():
-    assert telling_line("import a\nfrom b import c\n\n# comment\ny = 2\nz = 3") == "y = 2"
-    assert telling_line("y = 2\nfor z in y:\n    assert z > 1, y") == "assert z > 1, y"
-    assert telling_line("y = 2\ntorch.testing.assert_close(y, z)") == "torch.testing.assert_close(y, z)"
-    assert telling_line("y = 2\nfor z in y:\n    same(y, z)") == "same(y, z)"
-    assert telling_line("import a") == "import a" and telling_line("") == ""
-    assert escape("a|b") == r"a\|b" and escape(" ") == "—"
-    assert len(code("x" * 100)) < 60 and "|" not in code("a | b").replace(r"\|", "")
-
-
-def test_guarding_tests_are_counted_by_file():
-    tests = ["tests/heads/test_a.py::one", "tests/heads/test_a.py::two", "tests/test_b.py::three"]
-    assert guarding(tests) == "2 tests in ``heads/test_a.py``<br>1 test in ``test_b.py``"
-    assert guarding([]) == "—"
-
-
-def test_the_book_is_found_from_inside_and_missed_outside(tmp_path):
-    (tmp_path / "book/chapters/one").mkdir(parents=True)
-    assert book_root(tmp_path / "book/chapters/one") == book_root(tmp_path / "book") == tmp_path / "book"
-    with pytest.raises(NotebookError, match="No chapters/ folder found"):
-        book_root(tmp_path)

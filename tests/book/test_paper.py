@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from addresses import fetched, leaves_the_site
 from bs4 import BeautifulSoup
 
-from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
+from ssmbook._book.built import HTML, soup
 from ssmbook._book.install_cell import repository
 from ssmbook._book.paper import FRAMES, LEFT_OUT, STYLES, TARGET, anchor, assemble, book_pages
 from ssmbook._book.site import pages_address

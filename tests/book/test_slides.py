@@ -5,14 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from addresses import fetched, leaves_the_site
 from bs4 import BeautifulSoup
 
-from ssmbook._book import slides
 from ssmbook._book.blocks import Book, SlidesError, kind_of
-from ssmbook._book.built import HTML, fetched, leaves_the_site, soup
-from ssmbook._book.deck import markdown_html, prepared, render
+from ssmbook._book.built import HTML, soup
+from ssmbook._book.deck import prepared, render
 from ssmbook._book.slides import (
-    block_slide,
     chapter_deck,
     chapters_of,
     lecture_deck,
@@ -67,30 +66,6 @@ def test_a_label_that_vanished_fails(book, key):
         lecture_deck(book, lecture, PLAN)
 
 
-def test_other_mistakes_of_a_plan_are_named(book):
-    slides = [{"show": "thm-head-count", "minutes": 4}]
-    lecture = {"name": "x", "title": "X", "for": "y", "minutes": 5, "slides": slides}
-    with pytest.raises(SlidesError, match="the slides of x take 4 minutes, not 5"):
-        lecture_deck(book, lecture, PLAN)
-    lecture["slides"] = [{"shwo": "thm-head-count", "minutes": 5}]
-    with pytest.raises(SlidesError, match="x has a slide with none of point, ask, show, prove"):
-        lecture_deck(book, lecture, PLAN)
-    with pytest.raises(SlidesError, match="no Predict box stands before 'equation-eq-ema'"):
-        book.question("equation-eq-ema")
-
-
-def test_the_one_lecture_has_eight_pictures_three_questions_and_two_proofs(book):
-    slides = lecture_deck(book, LECTURES["lecture"], PLAN).slides
-    assert sum(slide.kind in ("figure", "slider") for slide in slides) == 8
-    assert sum(slide.kind == "question" for slide in slides) == 3
-    assert sum(slide.proved for slide in slides) == 2
-
-
-def test_the_lectures_are_those_of_the_plan_and_fill_their_time(book):
-    assert list(LECTURES) == ["lecture", "lecture-control", "block-1", "block-2", "block-3", "block-4"]
-    assert {lecture_deck(book, lecture, PLAN).minutes for lecture in LECTURES.values()} == {90}
-
-
 def test_a_chapters_deck_holds_all_that_is_worth_a_slide(book):
     for docname in CHAPTERS:
         deck = chapter_deck(book, docname, PLAN)
@@ -106,16 +81,6 @@ def test_the_answer_comes_on_the_next_step(deck, sections):
         assert following.answers == (slide.kind == "question")
     for slide, section in zip(deck.slides, sections, strict=True):
         assert bool(section.find(class_="mark", string="Answer")) == slide.answers
-
-
-def test_every_slide_has_minutes_for_the_lecturer_and_every_proof_its_lines(deck, sections):
-    clock = 0
-    for slide, section in zip(deck.slides, sections, strict=True):
-        clock += slide.minutes
-        notes = [line.get_text() for line in section.select("aside.notes p")]
-        assert slide.minutes > 0 and notes[0] == f"{slide.minutes} min, until minute {clock}."
-        assert not slide.proved or sum(line.startswith("Board: ") for line in notes) >= 2, slide.label
-        assert not any(re.search(r"\\[a-zA-Z(\[]", line) for line in notes), "TeX is not typeset in notes"
 
 
 def test_a_deck_stands_alone(page):
@@ -140,70 +105,12 @@ def test_no_text_of_a_slide_is_small():
     assert "://" not in script + style
 
 
-def test_the_heading_of_a_figure_says_its_result_in_two_lines_at_most(book, deck):
-    for slide in deck.slides:
-        if slide.kind in ("figure", "slider"):
-            assert 12 < len(slide.heading) <= 100 and not slide.heading[0].islower(), slide.label
-    for kind, label in (("figure", "fig-ruler"), ("slider", "fig-tour")):
-        with pytest.raises(SlidesError, match=f"notes of {label} need a heading .* what the {kind} shows"):
-            block_slide(book, *book.place(label), {"notes": {}, "plain": {}})
-
-
-def test_the_heading_of_a_statement_is_its_sentence(deck, sections):
-    for slide, section in zip(deck.slides, sections, strict=True):
-        if slide.kind == "statement":
-            sentence = PLAN["plain"][slide.label].replace("_", "")  # W_ij has a subscript
-            assert f"{section.h2.get_text()}." == sentence
-
-
-def test_notes_at_a_name_that_no_slide_bears_fail(book, monkeypatch):
-    plan = {**PLAN, "notes": {"ssm-slider-tour": {"say": "Never heard."}}}
-    monkeypatch.setattr(slides, "read_plan", lambda root: plan)
-    with pytest.raises(SlidesError, match="the slide of ssm-slider-tour bears the label fig-tour"):
-        slides.decks(ROOT, ROOT / HTML)
-
-
-def test_a_printed_answer_keeps_its_question(book):
-    for docname in CHAPTERS:
-        deck = chapter_deck(book, docname, PLAN)
-        for asked, answer in zip(deck.slides, deck.slides[1:], strict=False):
-            if answer.answers:
-                assert (answer.elements[0] is asked.elements[0]) == (answer.kind == "output"), docname
-
-
-def test_beside_a_picture_stand_whole_sentences_of_its_caption(deck, sections):
-    for slide, section in zip(deck.slides, sections, strict=True):
-        seen = section.select_one(".body > p.seen")
-        assert (seen is not None) == (slide.kind in ("figure", "slider"))
-        if seen is not None:
-            caption = " ".join(slide.elements[0].select_one("figcaption").get_text().split())
-            assert seen.get_text() in caption and seen.get_text().endswith((".", "?")), slide.label
-            assert 5 < len(seen.get_text().split()) <= 50, slide.label
-
-
-def test_no_two_neighbors_show_the_same(deck):
-    for slide, following in zip(deck.slides, deck.slides[1:], strict=False):
-        assert not slide.label or slide.label != following.label, slide.label
-
-
 def test_a_chapters_deck_opens_with_its_result(book):
     for docname in CHAPTERS:
         opening = render(chapter_deck(book, docname, PLAN)).partition("</section>")[0]
         words = BeautifulSoup(opening, "html.parser").select_one("p.result").get_text().split()
         assert 6 <= len(words) <= 80 and words[0][0].isupper() and words[-1].endswith("."), docname
         assert "sentence:" not in words
-
-
-def test_notes_of_a_paragraph_are_whole_sentences(book):
-    paragraph = BeautifulSoup("<p>It turns. In code, by the plain loop:</p>", "html.parser").p
-    assert book.spoken(paragraph) == "It turns."
-
-
-def test_the_opening_names_the_chapters_by_their_titles(book):
-    assert (
-        "Two ways to mix</a>"
-        in render(lecture_deck(book, LECTURES["lecture"], PLAN)).partition("</section>")[0]
-    )
 
 
 def test_addresses_in_a_deck_are_those_of_its_folder():
@@ -213,11 +120,6 @@ def test_addresses_in_a_deck_are_those_of_its_folder():
     element = prepared(BeautifulSoup(page, "html.parser").div, "chapters/1-a/page")
     there = '<a href="../chapters/2-b/c.html#x">1</a><a href="../chapters/1-a/page.html#y">2</a>'
     assert str(element) == f'<div>{there}<img src="../_images/p.png"/></div>'
-
-
-def test_formulas_of_the_plan_are_left_to_mathjax():
-    page = BeautifulSoup(markdown_html("A $a<b$ and\n\n$$c$$"), "html.parser")
-    assert (page.p.get_text(), page.div.get_text().strip()) == (r"A \(a<b\) and", r"\[c\]")
 
 
 def test_the_built_book_has_every_deck_and_links_to_it(built):

@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ssmbook._book.install_cell import install_source, with_install_cell
-from ssmbook._book.notebooks import main, pair
+from ssmbook._book.notebooks import main
 from ssmbook._book.stable_form import WIDGET_VIEW, is_stable, normalize
 
 PNG = "iVBORw0KGgo=\n"
@@ -99,23 +99,6 @@ def test_a_failing_cell_writes_nothing(book, capsys):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_a_path_outside_the_book_is_refused(book, capsys):
-    (book / "other.ipynb").write_text("{}", encoding="utf-8")
-    assert main(["execute", "other.ipynb"]) == 1
-    assert "neither a notebook under chapters/" in capsys.readouterr().err
-    assert main(["execute", "chapters/none.ipynb"]) == 1
-    assert "does not exist" in capsys.readouterr().err
-
-
-def test_notebook_and_text_find_each_other(book):
-    expected = (book.resolve() / "chapters/1-part/a.ipynb", book.resolve() / ".text/1-part/a.md")
-    assert (
-        pair("chapters/1-part/a.ipynb", book.resolve())
-        == pair(".text/1-part/a.md", book.resolve())
-        == expected
-    )
-
-
 def test_what_differs_between_machines_goes():
     cell = new_code_cell(
         "x", execution_count=7, metadata={"execution": {"a": "1"}, "tags": ["t"], "collapsed": True}
@@ -161,12 +144,6 @@ def test_an_alternative_text_follows_its_picture():
     assert twice.outputs[0].data["image/png"] == PNG.strip()
 
 
-def test_two_pictures_in_one_cell_are_refused():
-    cell = new_code_cell("a", execution_count=1, outputs=[picture("one 1.0"), picture("two 2.0")])
-    with pytest.raises(ValueError, match="code cell 1 shows 2 images"):
-        normalize(new_notebook(cells=[cell]))
-
-
 def test_the_install_cell_is_put_once_and_renewed(book):
     notebook = new_notebook(cells=[new_markdown_cell("# T"), new_code_cell("x = 1")])
     for _ in range(2):
@@ -174,12 +151,6 @@ def test_the_install_cell_is_put_once_and_renewed(book):
         assert [cell.source for cell in only_code(notebook)] == [install_source(book), "x = 1"]
     (book / "_config.yml").write_text(CONFIG.replace("a/b", "c/d"), encoding="utf-8")
     assert "c/d" in only_code(with_install_cell(notebook, book))[0].source
-
-
-def test_a_cell_that_installs_something_else_is_left_in_place(book):
-    own = "!pip install -q einops"
-    notebook = with_install_cell(new_notebook(cells=[new_code_cell(own)]), book)
-    assert [cell.source for cell in only_code(notebook)] == [install_source(book), own]
 
 
 def test_a_notebook_that_imports_numba_asks_for_the_library_with_it(book):

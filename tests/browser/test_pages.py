@@ -7,9 +7,8 @@ import pytest
 from browser.visit import FACTS, FOLD, SCREENS, VIEWS, turn, visited
 
 from ssmbook._book.claims import page_names
-from ssmbook.display._png import FIGURE_DPI
-from ssmbook.display._slider import FRAME_DPI
-from ssmbook.display._style import SMALLEST_PT
+from ssmbook.display.images import FIGURE_DPI, FRAME_DPI
+from ssmbook.display.style import SMALLEST_PT
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*page_names(ROOT), "search"]

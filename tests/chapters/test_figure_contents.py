@@ -236,7 +236,7 @@ def calls():
         },
         "library": {
             "block_heatmap": [given(causal(2, 3))],
-            "span_spectrum": [given(causal(2, 3))],
+            "span_spectrum": [given(DenseOperator(causal(2, 3)))],
             "layer_figure": [given(lens.measurement("minilm").layers[0])],
         },
         "linear_algebra": {

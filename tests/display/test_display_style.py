@@ -3,12 +3,13 @@
 import itertools
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
 from ssmbook import display
-from ssmbook.display._style import _STYLE, SMALLEST_PT, contrast_on_white, readable
+from ssmbook.display.style import DIVERGING, FAMILIES, SEQUENTIAL, SMALLEST_PT
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 BLINDNESS = {
@@ -47,6 +48,10 @@ def lab(rgb):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
+def contrast(color):
+    return 1.05 / (float(linear(color) @ [0.2126, 0.7152, 0.0722]) + 0.05)
+
+
 @pytest.fixture(autouse=True)
 def style():
     with matplotlib.rc_context():
@@ -54,23 +59,14 @@ def style():
         yield
 
 
-def test_the_style_brings_its_color_maps():
-    ours = (display.SEQUENTIAL.name, display.DIVERGING.name)
-    kept = {name: matplotlib.colormaps[name] for name in ours if name in matplotlib.colormaps}
-    for name in kept:
-        matplotlib.colormaps.unregister(name)
-    display.use_style()
-    display.use_style()
-    assert set(ours) <= set(matplotlib.colormaps)
-
-
 @pytest.mark.parametrize("name", display.COLORS)
-def test_every_line_color_stands_out_on_white(name):
+def test_lines_and_their_labels_stand_out_on_white(name):
     color = display.COLORS[name]
-    luminance = float(linear(color) @ [0.2126, 0.7152, 0.0722])
-    assert 1.05 / (luminance + 0.05) >= 3
-    assert contrast_on_white(color) == pytest.approx(1.05 / (luminance + 0.05))
-    assert contrast_on_white(readable(color)) >= 4.5
+    _, ax = display.figure()
+    ax.plot([0, 1], [0, 1], color=color)
+    label = display.label_line(ax, 1, 1, "slope 1")
+    assert contrast(color) >= 3 and contrast(label.get_color()) >= 4.5
+    assert label.get_text() == "slope 1" and label.xy == (1, 1) and label.get_fontsize() >= SMALLEST_PT
 
 
 @pytest.mark.parametrize("kind", BLINDNESS)
@@ -81,89 +77,29 @@ def test_line_colors_differ_under_color_blindness(kind):
     assert nearest > 20
 
 
-def test_cycle_gives_each_line_its_own_color_and_style():
-    fig, ax = display.figure()
+def test_each_line_of_the_cycle_has_its_own_color_and_style():
+    _, ax = display.figure()
     lines = [ax.plot([0, 1], [0, k])[0] for k in range(6)]
     assert len({line.get_color() for line in lines}) == 6
     assert len({str(line._unscaled_dash_pattern) for line in lines}) == 6
-    assert {line.get_color() for line in lines} <= set(display.COLORS.values())
 
 
-def test_sequential_map_darkens_steadily_from_white():
-    lightness = [lab(linear(display.SEQUENTIAL(t)[:3]))[0] for t in np.linspace(0, 1, 64)]
-    assert (np.diff(lightness) < 0).all()
-    assert display.SEQUENTIAL(0.0)[:3] == (1, 1, 1)
-    assert display.DIVERGING(0.5)[:3] == pytest.approx((1, 1, 1))
-
-
-def test_all_font_sizes_of_the_style_are_nine_points_or_more():
-    sizes = {
-        k: v
-        for k, v in _STYLE.items()
-        if k.endswith(("size",)) and k not in ("lines.markersize", "figure.figsize")
-    }
-    assert len(sizes) >= 6
-    assert min(sizes.values()) >= SMALLEST_PT == 9
-    keys = ("xtick.label", "ytick.label", "legend.font", "font.", "axes.label", "axes.title", "figure.title")
-    ticks, _, _, text, labels, *_ = rising = [sizes[f"{key}size"] for key in keys]
-    assert rising == sorted(rising) and text == labels and max(rising) - ticks == 2  # one hand, titles above
-
-
-def test_the_grid_lies_under_what_is_drawn_and_plots_of_pyplot_are_laid_out_alike():
-    import matplotlib.pyplot as plt
-
-    assert display.figure()[1].get_axisbelow() is True
-    fig = plt.figure()
-    assert fig.get_constrained_layout() and tuple(fig.get_size_inches()) == display.SIZES["wide"]
-    assert plt.gca().yaxis.get_major_formatter().format_data_short(-1).startswith("−")
-
-
-def test_style_uses_the_bundled_font_on_white():
-    assert matplotlib.rcParams["font.family"] == ["DejaVu Sans"]
-    assert matplotlib.rcParams["figure.facecolor"] == "white"
-    before = dict(matplotlib.rcParams)
-    display.use_style()
-    assert dict(matplotlib.rcParams) == before
-
-
-def test_figure_shapes_and_no_pyplot_state():
-    import matplotlib.pyplot as plt
-
-    fig, axes = display.figure(3, 2, "slider", sharex=True)
-    assert axes.shape == (2, 3) and tuple(fig.get_size_inches()) == display.SIZES["slider"]
-    assert tuple(display.figure(size=(3, 2))[0].get_size_inches()) == (3, 2)
-    assert plt.get_fignums() == []
-    with pytest.raises(ValueError, match="size must be one of panel, wide.*got 'huge'"):
-        display.figure(size="huge")
-    with pytest.raises(ValueError, match=r"size must be \(width, height\); got \(1, 2, 3\)"):
-        display.figure(size=(1, 2, 3))
-    with pytest.raises(ValueError, match="size must be finite and positive; got -1"):
-        display.figure(size=(-1, 2))
-    with pytest.raises(TypeError, match="size must be finite and positive; got str"):
-        display.figure(size=("a", 2))
-
-
-def test_figure_has_the_style_without_use_style_and_leaves_the_defaults():
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        before = dict(matplotlib.rcParams)
-        _, ax = display.figure()
-        assert ax.xaxis.get_ticklabels()[0].get_fontsize() == 9
-        assert dict(matplotlib.rcParams) == before
-
-
-def test_label_line_takes_the_color_of_the_last_line_and_darkens_it():
-    _, ax = display.figure()
-    ax.plot([0, 1], [0, 1], color=display.COLORS["sky"])
-    text = display.label_line(ax, 1, 1, "slope 1")
-    assert text.get_text() == "slope 1" and text.xy == (1, 1)
-    assert text.get_color() == readable(display.COLORS["sky"]) != display.COLORS["sky"]
-    assert text.get_fontsize() >= 9 and text.get_annotation_clip() is False  # drawn outside the axes as well
-    other = display.label_line(ax, 0, 0, "origin", color=display.COLORS["blue"])
-    assert other.get_color() == display.COLORS["blue"].lower()
-    with pytest.raises(ValueError, match="color must be a color of matplotlib; got 'mauve'"):
-        display.label_line(ax, 0, 0, "origin", color="mauve")
+def test_color_maps_are_white_at_zero_and_darken_steadily():
+    lightness = [lab(linear(SEQUENTIAL(t)[:3]))[0] for t in np.linspace(0, 1, 64)]
+    assert (np.diff(lightness) < 0).all() and SEQUENTIAL(0.0)[:3] == (1, 1, 1)
+    assert DIVERGING(0.5)[:3] == pytest.approx((1, 1, 1))
+    assert {SEQUENTIAL.name, DIVERGING.name} <= set(matplotlib.colormaps)
 
 
 def test_every_family_of_layers_has_a_color_of_its_own():
-    assert set(display.FAMILIES.values()) <= set(display.COLORS)
-    assert len(set(display.FAMILIES.values())) == len(display.FAMILIES)
+    assert set(FAMILIES.values()) <= set(display.COLORS)
+    assert len(set(FAMILIES.values())) == len(FAMILIES)
+
+
+def test_a_figure_has_the_style_without_use_style_and_is_unknown_to_pyplot():
+    with matplotlib.rc_context(matplotlib.rcParamsDefault):
+        before = dict(matplotlib.rcParams)
+        fig, axes = display.figure(3, 2, "slider")
+        assert axes[1, 0].xaxis.get_ticklabels()[0].get_fontsize() == SMALLEST_PT
+        assert axes.shape == (2, 3) and tuple(display.figure(size=(3, 2))[0].get_size_inches()) == (3, 2)
+        assert dict(matplotlib.rcParams) == before and plt.get_fignums() == []

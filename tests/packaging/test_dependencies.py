@@ -89,26 +89,6 @@ def test_the_weekly_workflow_runs_both_ends_and_once_without_compiled_loops():
     assert '-e ".${{ matrix.extra }}"' in script
 
 
-def test_the_weekly_workflow_installs_what_the_tests_of_the_library_open_with():
-    """Nothing of the book's tooling: no Sphinx there."""
-    workflow = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text(encoding="utf-8"))
-    install, run = (step["run"].split() for step in workflow["jobs"]["library"]["steps"] if "run" in step)
-    left_out = [run[place + 1] for place, word in enumerate(run) if word == "--ignore"]
-    left_out += ["tests/browser", "tests/jupyterlab"]  # pytest enters neither
-    known = {*declared(), *install, "mpmath", "nbformat"}  # these two come with sympy and nbval
-    tests = sorted((ROOT / "tests").rglob("*.py"))
-    own, packages = {path.stem for path in tests} | {"ssmbook"}, packages_distributions()
-    for path in tests:
-        if not any(path.is_relative_to(ROOT / folder) for folder in left_out):
-            body = ast.parse(path.read_text(encoding="utf-8")).body
-            opening = "\n".join(
-                ast.unparse(each) for each in body if isinstance(each, (ast.Import, ast.ImportFrom))
-            )
-            foreign = set(imported(opening)) - set(sys.stdlib_module_names) - own
-            needed = {canonicalize_name(packages.get(name, [name])[0]) for name in foreign}
-            assert needed <= known and "ssmbook._book" not in opening, path
-
-
 def run_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
 

@@ -4,8 +4,9 @@ import math
 
 import torch
 
-from ssmbook.display import COLORS, LINES, figure, label_line, number
-from ssmbook.display._pictures import equation
+from ssmbook.display import COLORS, figure, label_line, number
+from ssmbook.display.pictures import equation
+from ssmbook.display.style import LINES
 
 f64 = torch.float64
 

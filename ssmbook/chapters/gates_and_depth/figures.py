@@ -6,7 +6,8 @@ from itertools import pairwise, product
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
-from ssmbook.display import COLORS, LINES, block_heatmap, figure, label_line
+from ssmbook.display import COLORS, block_heatmap, figure, label_line
+from ssmbook.display.style import LINES
 
 _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"], "#D9D9D9", COLORS["blue"]])
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from statistics import median
 
-from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.style import LINES
 
 FAILED = 0.5
 TICKS = (4, 8, 16, 32, 64, 128, 256)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from ssmbook.display import COLORS, FAMILIES, LINES, figure, label_line
-from ssmbook.display._pictures import equation
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import equation
+from ssmbook.display.style import FAMILIES, LINES
 
 _HUES = ("blue", "orange", "green", "purple")
 _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"

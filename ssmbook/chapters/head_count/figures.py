@@ -7,8 +7,9 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line, number
-from ssmbook.display._pictures import equation, signed
+from ssmbook.display import COLORS, figure, label_line, number
+from ssmbook.display.pictures import equation, signed
+from ssmbook.display.style import DIVERGING, LINES
 from ssmbook.numerics import numerical_rank
 
 

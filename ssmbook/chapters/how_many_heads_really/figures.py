@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from scipy.spatial import ConvexHull
 
-from ssmbook.display import COLORS, LINES, figure, label_line
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.style import LINES
 from ssmbook.heads import head_count, sinkless_plateau
 
 

@@ -2,8 +2,9 @@
 
 import torch
 
-from ssmbook.display import COLORS, LINES, block_heatmap, figure, label_line, number
-from ssmbook.display._pictures import equation, part_blocks, signed
+from ssmbook.display import COLORS, block_heatmap, figure, label_line, number
+from ssmbook.display.pictures import equation, part_blocks, signed
+from ssmbook.display.style import LINES
 from ssmbook.numerics import numerical_rank
 
 

@@ -5,7 +5,8 @@ import math
 import torch
 
 from ssmbook.chapters.two_ways_to_mix.figures import best_single_head, missed
-from ssmbook.display import COLORS, LINES, figure, label_line, number
+from ssmbook.display import COLORS, figure, label_line, number
+from ssmbook.display.style import LINES
 from ssmbook.systems import rotation
 
 __all__ = ["clock_frame", "lonely_clock", "missed", "price", "tail", "three_tests", "two_tokens"]

@@ -5,9 +5,9 @@ from statistics import median
 
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook.display import COLORS, LINES, figure, label_line
-from ssmbook.display._pictures import medians
-from ssmbook.display._style import readable
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import medians
+from ssmbook.display.style import LINES, readable
 
 LEAST = 1e-12  # smaller errors are drawn on this line
 HUES = ("blue", "orange", "green", "purple")

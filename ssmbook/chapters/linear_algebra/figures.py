@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from ssmbook.display import COLORS, LINES, figure, label_line, number
-from ssmbook.display._style import readable
+from ssmbook.display import COLORS, figure, label_line, number
+from ssmbook.display.style import LINES, readable
 
 
 def weyl(P, changes, R, rank_one):

@@ -2,8 +2,9 @@
 
 import torch
 
-from ssmbook.display import COLORS, FAMILIES, figure, label_line
-from ssmbook.display._pictures import part_blocks, signed
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import part_blocks, signed
+from ssmbook.display.style import FAMILIES
 from ssmbook.operators import DenseOperator, LagOperator
 from ssmbook.systems import System, rotation
 

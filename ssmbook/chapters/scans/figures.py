@@ -2,7 +2,8 @@
 
 import torch
 
-from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.style import LINES, SEQUENTIAL
 
 
 def scan_rungs(T: int, rung: int):

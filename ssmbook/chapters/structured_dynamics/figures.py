@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, DIVERGING, LINES, figure, label_line
-from ssmbook.display._pictures import equation
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import equation
+from ssmbook.display.style import DIVERGING, LINES
 from ssmbook.numerics import numerical_rank
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, LINES, figure, label_line
-from ssmbook.display._pictures import medians
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import medians
+from ssmbook.display.style import LINES
 
 # color and line of each model, and by how many points its label moves
 STYLES = (

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, FAMILIES, LINES, figure, label_line
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.style import FAMILIES, LINES
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
 FIXED = ("LTI SSM", "LTI SSM with skip", "S4D", "S4D, real", "convolution", "RetNet", "RNN")

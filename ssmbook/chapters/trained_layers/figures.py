@@ -5,8 +5,9 @@ from statistics import median
 
 import torch
 
-from ssmbook.display import COLORS, LINES, figure, label_line
-from ssmbook.display._pictures import medians
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import medians
+from ssmbook.display.style import LINES
 from ssmbook.lens import Report
 from ssmbook.operators.spectra import tail_energies
 

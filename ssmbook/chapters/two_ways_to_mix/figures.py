@@ -5,9 +5,9 @@ import math
 import torch
 from matplotlib.patches import Rectangle
 
-from ssmbook.display import COLORS, LINES, SEQUENTIAL, figure, label_line, number
-from ssmbook.display._pictures import equation, part_blocks
-from ssmbook.display._style import readable
+from ssmbook.display import COLORS, figure, label_line, number
+from ssmbook.display.pictures import equation, part_blocks
+from ssmbook.display.style import LINES, SEQUENTIAL, readable
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.spectra import leading_row_directions

@@ -5,9 +5,9 @@ import math
 import torch
 from matplotlib.colors import Normalize
 
-from ssmbook.display import COLORS, DIVERGING, FAMILIES, block_heatmap, figure
-from ssmbook.display._pictures import part_blocks, signed
-from ssmbook.display._style import readable
+from ssmbook.display import COLORS, block_heatmap, figure
+from ssmbook.display.pictures import part_blocks, signed
+from ssmbook.display.style import DIVERGING, FAMILIES, readable
 from ssmbook.numerics import toeplitz
 
 REASONS = {

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Real
 from typing import Any
 
 import matplotlib
 from matplotlib import cycler, patheffects
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, is_color_like, to_hex, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
-
-from ssmbook._checks import check_choice, check_integer, check_positive
 
 COLORS = {
     "blue": "#00308F",
@@ -103,8 +99,7 @@ def use_style() -> None:
     """Make the book's figure style the default of matplotlib for this process.
 
     White background, the bundled DejaVu fonts at 9 points and more, a color cycle safe for color-blind eyes
-    in which every line also has its own style. Takes and returns nothing; calling it twice changes nothing
-    more. Introduced in *two-ways-to-mix*.
+    in which every line also has its own style.
     """
     for cmap in (SEQUENTIAL, DIVERGING):
         if cmap.name not in matplotlib.colormaps:
@@ -117,21 +112,14 @@ def figure(
 ) -> tuple[Figure, Any]:
     """Return ``fig, axes`` of a new figure in the book's style that no notebook shows by itself.
 
-    ``size`` names an entry of ``SIZES`` or gives (width, height) in inches; ``axes`` is one Axes, or an
-    array of them of shape (ncols,), (nrows,) or (nrows, ncols). ``options`` go to ``Figure.subplots``
-    (``sharey=True``, ``width_ratios=…``). Raises ``ValueError``/``TypeError`` for what is no size.
-    Introduced in *two-ways-to-mix*.
+    ``size`` is "panel", "wide", "slider" or (width, height) in inches; ``axes`` is one Axes, or an array of
+    them of shape (ncols,), (nrows,) or (nrows, ncols). ``options`` go to ``Figure.subplots``.
 
     >>> fig, axes = figure(ncols=2)
     >>> len(axes)
     2
     """
-    inches = size if isinstance(size, tuple) else SIZES[check_choice("size", size, SIZES)]
-    if len(inches) != 2:
-        raise ValueError(f"size must be (width, height); got {size}")
-    for side in inches:
-        check_positive("size", side)
-    ncols, nrows = check_integer("ncols", ncols, low=1), check_integer("nrows", nrows, low=1)
+    inches = size if isinstance(size, tuple) else SIZES[size]
     with matplotlib.rc_context(_STYLE):
         fig = Figure(figsize=inches, layout="constrained")
         FigureCanvasAgg(fig)
@@ -152,23 +140,14 @@ def label_line(
     """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
     ``color`` defaults to that of the line drawn last and is darkened until it reads on white (contrast
-    4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``. Raises
-    ``TypeError``/``ValueError`` for a place or a color that is none. Introduced in *two-ways-to-mix*.
+    4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``.
 
     >>> fig, ax = figure()
     >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
     'rotation'
     """
-    check_axes(ax)
-    for name, place in {"x": x, "y": y, "dx": dx, "dy": dy}.items():
-        if isinstance(place, bool) or not (isinstance(place, Real) or getattr(place, "ndim", None) == 0):
-            raise TypeError(f"{name} must be one number; got {type(place).__name__}")
-        if not math.isfinite(place):
-            raise ValueError(f"{name} must be finite; got {place}")
     if color is None:
         color = ax.get_lines()[-1].get_color() if ax.get_lines() else COLORS["black"]
-    if not is_color_like(color):
-        raise ValueError(f"color must be a color of matplotlib; got {color!r}")
     options = {"ha": "left", "va": "center", "fontsize": 9.5, "annotation_clip": False, **text_options}
     halo = [patheffects.withStroke(linewidth=2.5, foreground="white")]
     return ax.annotate(
@@ -180,11 +159,6 @@ def label_line(
         path_effects=halo,
         **options,
     )
-
-
-def check_axes(ax) -> None:
-    if not isinstance(ax, Axes):
-        raise TypeError(f"ax must be one Axes of matplotlib; got {type(ax).__name__}")
 
 
 def contrast_on_white(color: str) -> float:

@@ -11,46 +11,26 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
-from ssmbook._checks import check_finite, check_positive, check_shape
-from ssmbook.display._style import COLORS, DIVERGING, LINES, SEQUENTIAL, check_axes
-from ssmbook.display._table import number
+from ssmbook.display.style import COLORS, DIVERGING, LINES, SEQUENTIAL
+from ssmbook.display.tables import number
 from ssmbook.numerics import numerical_rank, tolerance
-
-
-def _operator(W, method: str, derive) -> np.ndarray:
-    """Return what ``W.method()`` says, or ``derive(W)`` for a tensor of blocks, as a float64 array."""
-    if isinstance(W, torch.Tensor):
-        check_shape("W", W, "n n p d")
-        check_finite("W", W)
-        result = derive(W.detach().double())
-    elif hasattr(W, method):
-        result = getattr(W, method)().detach().double()
-    else:
-        raise TypeError(
-            f"W must be a tensor (n, n, p, d) or an operator with {method}(); got {type(W).__name__}"
-        )
-    check_finite("W", result)
-    return result.cpu().numpy()
 
 
 def block_heatmap(W: Any, ax: Axes, *, vmax: float | None = None) -> str:
     """Draw the norms of the blocks W_ij as a picture, i down and j across, and return its alt text.
 
-    ``W`` is a tensor (n, n, p, d) of any floating dtype or an operator with ``block_norms()`` -> (n, n);
-    white is zero, and a block counts as zero below 1e-12 of the largest. ``vmax`` fixes the top of the color
-    scale (for several pictures side by side). Raises ``ValueError``/``TypeError`` for a batched, empty or
-    non-finite operator. Introduced in *interaction-operator*.
+    ``W`` is an operator without a batch, or its blocks (n, n, p, d). White is zero, and a block counts as
+    zero below 1e-12 of the largest. ``vmax`` fixes the top of the color scale, for several pictures side by
+    side.
 
     >>> from ssmbook.operators import LagOperator
     >>> fig, ax = figure()
     >>> block_heatmap(LagOperator(torch.ones(4, 1, 1)), ax).partition(";")[0]
     '4 by 4 heat map of block norms'
     """
-    norms = _operator(W, "block_norms", lambda blocks: torch.linalg.vector_norm(blocks, dim=(-2, -1)))
-    if norms.ndim != 2 or norms.shape[0] != norms.shape[1] or norms.size == 0:
-        raise ValueError(f"W must be one operator with n >= 1, block norms (n, n); got {norms.shape}")
-    check_axes(ax)
-    top = check_positive("vmax", vmax) if vmax is not None else float(norms.max()) or 1.0
+    norms = torch.linalg.matrix_norm(W.double()) if isinstance(W, torch.Tensor) else W.block_norms()
+    norms = norms.detach().double().cpu().numpy()
+    top = vmax or float(norms.max()) or 1.0
     ax.imshow(norms, cmap=SEQUENTIAL, norm=Normalize(0, top), interpolation="nearest")
     ax.set(xlabel="input token j", ylabel="output token i")
     _box(ax)
@@ -76,26 +56,21 @@ def _heatmap_alt(norms: np.ndarray) -> str:
 def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
     """Draw the operator-span singular values on a log axis, with the threshold of the rank; return alt text.
 
-    ``W`` is a tensor (n, n, p, d) or an operator with ``spectrum()`` -> (m,); values at most ``rtol`` times
-    the largest (by default 1e-10, for types shorter than float64 16 epsilons) are hollow, do not count, and
-    are not quoted: they are rounding noise, drawn no lower than 1e-14 of the largest, where it would differ
-    from machine to machine. Raises as ``block_heatmap``. Introduced in
-    *interaction-operator*.
+    ``W`` is an operator without a batch. Values at most ``rtol`` times the largest (by default 1e-10, in
+    float32 16 epsilons) do not count. They are rounding noise, drawn hollow and no lower than 1e-14 of the
+    largest, where they would differ from machine to machine.
 
     >>> from ssmbook.operators import LagOperator
     >>> fig, ax = figure()
     >>> span_spectrum(LagOperator(torch.ones(4, 1, 1)), ax)
     '1 operator-span singular values, 1 above the threshold, 1.9e-6 of the largest, of size 3.16: rank 1'
     """
-    sigma = _operator(W, "spectrum", lambda blocks: torch.linalg.svdvals(blocks.flatten(0, 1).flatten(1)))
-    if sigma.ndim != 1 or sigma.size == 0:
-        raise ValueError(f"W must be one operator with a spectrum (m,), m >= 1; got {sigma.shape}")
-    rtol = tolerance(rtol, getattr(W, "dtype", torch.float64))
+    sigma = W.spectrum().detach().double().cpu().numpy()
+    rtol = tolerance(rtol, W.dtype)
     top = float(sigma.max()) or 1.0
     rank, share = numerical_rank(torch.from_numpy(sigma), rtol), f"{rtol:.2g}".replace("e-0", "e-")
     shown = np.maximum(sigma, top * 1e-14)
     r = np.arange(1, len(sigma) + 1)
-    check_axes(ax)
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["blue"])
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["blue"])
     ax.axhline(rtol * top, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
