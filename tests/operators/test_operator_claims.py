@@ -102,11 +102,6 @@ def test_the_jacobian_over_the_degree_is_the_path_operator(F, r):
     close(path_operator(F, x, 400).to_dense(), jacobian.to_dense() / r, 1e-5)
 
 
-def test_no_tokens_have_a_jacobian_of_no_blocks():
-    W = jacobian_operator(lambda z: z @ torch.ones(3, 4, dtype=z.dtype), randn(2, 0, 3))
-    assert W.shape == (2, 0, 0, 4, 3) and W.to_dense().shape == W.shape
-
-
 @pytest.mark.guards("prop-homogeneous")
 def test_degree_zero_and_inhomogeneous_maps_are_outside_the_rule():
     x = randn(5, 3)

@@ -9,11 +9,6 @@ from helpers import F64, mlp, randn
 from ssmbook.operators import RecurrentOperator, jacobian_operator, path_operator, secant_operator
 
 
-def row_normalized(x):
-    weights = (x @ x.mT).square().tril()
-    return weights / weights.sum(-1, keepdim=True) @ x
-
-
 def rms_norm(x):
     return x / x.square().mean(-1, keepdim=True).sqrt()
 
@@ -33,12 +28,11 @@ def test_a_linear_map_has_its_matrix_as_path_operator_and_jacobian(batch):
         assert torch.allclose(found.to_dense(), W.to_dense().expand(*batch, n, n, 2, 3), atol=1e-12)
 
 
-@pytest.mark.parametrize(("F", "r"), [(row_normalized, 1), (rms_norm, 0)])
-def test_maps_without_a_value_at_zero_leave_only_the_jacobian(F, r):
+def test_maps_without_a_value_at_zero_leave_only_the_jacobian():
     x = randn(6, 3)
-    assert torch.allclose(jacobian_operator(F, x).apply(x), r * F(x), rtol=1e-10, atol=1e-12)
+    assert torch.allclose(jacobian_operator(rms_norm, x).apply(x), torch.zeros_like(x), atol=1e-12)
     with pytest.raises(ValueError, match=r"F\(0\)"):
-        path_operator(F, x)
+        path_operator(rms_norm, x)
 
 
 @pytest.mark.parametrize(

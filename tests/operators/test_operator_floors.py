@@ -110,14 +110,6 @@ def test_moments_of_fewer_tokens_than_channels_are_taken_as_they_are_rounded(dty
     assert W.floor(1, channel_covariance=unequal) == pytest.approx(W.floor(1), rel=1e-6)
 
 
-def test_the_zero_operator_has_floor_zero_and_any_scale_the_same_curve():
-    for zero in (LagOperator(torch.zeros(3, 2, 2, dtype=F64)), LagOperator(torch.zeros(2, 0, 3))):
-        assert zero.floor(99) == 0 and bool((zero.floor() == 0).all()) and zero.epsilon_heads(0) == 0
-        assert zero.best_heads(0).H == 0
-    W = DenseOperator(randn(4, 4, 2, 3))
-    assert torch.allclose((W * 1e-100).floor(), W.floor(), atol=1e-14)
-
-
 @pytest.mark.parametrize("N", [1, 5])
 def test_a_recurrence_needs_no_more_memory_than_its_states(N):
     n = 12

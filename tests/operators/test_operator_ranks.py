@@ -83,7 +83,9 @@ def test_the_zero_operator_has_rank_zero_and_no_heads():
     ):
         assert W.interaction_rank() == 0 and operator_span(W).shape == (0, 2, 3)
         assert repr(W).startswith(f"{type(W).__name__}(batch_shape=(), n=4, p=2, d=3, dtype=torch.float64")
-        assert W.best_heads(0).H == 0 and bool((W.best_heads(2).to_dense() == 0).all())
+        assert W.floor(99) == W.epsilon_heads(0) == W.best_heads(0).H == 0 and bool(
+            (W.best_heads(2).to_dense() == 0).all()
+        )
         assert bool((W.apply(torch.ones(4, 3, dtype=F64)) == 0).all())
 
 
@@ -93,14 +95,6 @@ def test_the_first_large_entry_of_a_direction_is_positive():
         sizes = V.abs()
         first = (sizes >= 0.5 * sizes.amax(1, keepdim=True)).int().argmax(1)
         assert bool((V[torch.arange(len(V)), first] > 0).all()) and bool((V[:, 0] < 0).any())
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_without_a_past_there_is_no_memory(n):
-    W = DenseOperator(torch.ones(n, n, 2, 3, dtype=F64))
-    assert W.past_future_rank() == 0
-    assert W.coefficients(torch.ones(5, 2, 3, dtype=F64)).shape == (5, n, n)
-    assert DenseOperator(torch.ones(3, 4, n, n, 2, 3)).past_future_rank().tolist() == [[0] * 4] * 3
 
 
 @pytest.mark.parametrize("theta", [0.3, math.pi / 2, math.pi])
