@@ -1,4 +1,4 @@
-"""Numbers that every floor shares: one rule of tolerance, one report of a rank, scalar functions."""
+"""Numbers that the whole library shares: one rule of tolerance, one report of a rank, scalar functions."""
 
 from __future__ import annotations
 
@@ -7,66 +7,51 @@ from dataclasses import dataclass
 
 import torch
 
-from ssmbook._checks import as_real, check_dtype, check_finite, check_rtol, check_tensor
+from ssmbook._checks import check_finite, check_number, check_tensor
 
-# Below this modulus phi1 is summed as a series: expm1(z)/z is fine there, but its derivatives cancel.
+# Below this modulus phi1 is summed as a series: expm1(z)/z is accurate there, but its derivatives cancel.
 _SERIES_RADIUS = 1.0
 _SERIES_TERMS = 20
 HALF = (torch.float16, torch.bfloat16)
 
 
 def default_rtol(dtype: torch.dtype) -> float:
-    """Return the share of the largest singular value at which others count as zero, for this ``dtype``.
+    """Return the share of the largest singular value at which others count as zero, for this real ``dtype``.
 
-    1e-10 for float64, 16 machine epsilons for shorter types (1.9e-6 for float32): entries rounded once put
-    the noise near one epsilon of the largest singular value, so a planted value at 1e-5 of it is kept in
-    either. Raises ``TypeError`` for anything but a floating-point dtype. Introduced in
-    *interaction-operator*.
+    1e-10 for float64 and 16 machine epsilons for shorter types (1.9e-6 for float32): entries that were
+    rounded once put the noise near one epsilon of the largest singular value.
 
     >>> default_rtol(torch.float64), f"{default_rtol(torch.float32):.2g}"
     (1e-10, '1.9e-06')
     """
-    check_dtype("dtype", dtype)
     return 1e-10 if dtype == torch.float64 else 16 * torch.finfo(dtype).eps
 
 
 def tolerance(rtol: float | None, dtype: torch.dtype) -> float:
-    """The caller's relative tolerance if it is in [0, 1), else the one for the (real) dtype of the data."""
-    if rtol is None:
-        return default_rtol(dtype.to_real())
-    return check_rtol(rtol)
+    """Return the caller's relative tolerance, or the default for the dtype of the data."""
+    return default_rtol(dtype.to_real()) if rtol is None else check_number("rtol", rtol, 0, 1)
 
 
 def numerical_rank(
-    singular_values: torch.Tensor, rtol: float, scale: float | torch.Tensor | None = None
+    singular_values: torch.Tensor, rtol: float, scale: torch.Tensor | float | None = None
 ) -> int | torch.Tensor:
-    """Count the singular values above ``rtol`` times the largest: the one rule of tolerance.
+    """Count the singular values (..., m) above ``rtol`` times the largest, or times ``scale``.
 
-    ``singular_values`` (..., m), in any order; ``scale``, a number or (...), stands in for the largest where
-    the noise is set by something larger. Returns an ``int`` when unbatched, else int64 of shape (...).
-    Nothing stands above zero times zero, so a zero matrix has rank 0. Raises ``ValueError`` on a non-finite
-    or negative value or a tolerance outside [0, 1). Introduced in *interaction-operator*.
+    Returns an ``int`` when unbatched, else int64 of shape (...). A zero matrix has rank 0. Raises
+    ``ValueError`` for values that are not finite.
 
     >>> numerical_rank(torch.tensor([5.0, 1e-3, 1e-9]), rtol=1e-6)
     2
     """
-    check_tensor("singular_values", singular_values)
-    if singular_values.dim() == 0:
-        raise ValueError("singular_values must have shape (..., m); got ()")
     check_finite("singular_values", singular_values)
-    if bool((singular_values < 0).any()):
-        raise ValueError(f"singular_values must be at least 0; got {float(singular_values.min())}")
-    check_rtol(rtol)
     counts = (singular_values > _threshold(singular_values, rtol, scale)[..., None]).sum(-1)
     return plain(counts)
 
 
 def _threshold(values: torch.Tensor, rtol: float, scale) -> torch.Tensor:
-    if scale is not None:
-        scale = as_real("scale", scale, low=0, open_ends=False, like=values)
-    else:
+    if scale is None:
         scale = values.amax(-1) if values.shape[-1] else values.new_zeros(values.shape[:-1])
-    return rtol * scale.to(values)
+    return rtol * torch.as_tensor(scale).to(values)
 
 
 def plain(value: torch.Tensor):
@@ -76,13 +61,12 @@ def plain(value: torch.Tensor):
 
 @dataclass(frozen=True, eq=False)
 class RankReport:
-    """A rank together with what it rests on, so that a near-tie is seen and not hidden.
+    """A rank with the singular values it was read from, so that a close call can be seen.
 
-    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``rtol``: the
-    share used; ``threshold``: float or float64 (...), the value that a singular value had to exceed, ``rtol``
-    times the largest (or times the scale given); ``gap``: float or float64 (...), the last singular value
-    kept over the first one dropped (infinite when nothing, or an exact zero, was dropped or nothing was
-    kept). ``int(report)`` is the rank. Introduced in *interaction-operator*.
+    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``threshold``:
+    float or float64 (...), the value that a singular value had to exceed, ``rtol`` times the largest;
+    ``gap``: the last singular value kept over the first one dropped (infinite when nothing, or an exact
+    zero, was dropped, or nothing was kept). ``int(report)`` is the rank.
 
     >>> report = DenseOperator(torch.tensor([[[[3.0, 0.0], [0.0, 2.0]]]])).rank_report()
     >>> int(report), round(report.rtol, 8), report.gap  # nothing was dropped
@@ -106,26 +90,21 @@ class RankReport:
         return plain(last / first)
 
 
-def rank_report(spectrum: torch.Tensor, rtol: float, scale: float | torch.Tensor | None = None) -> RankReport:
-    """Return the ``RankReport`` of a descending spectrum (..., m) cut at ``rtol``.
-
-    ``scale`` and errors as in ``numerical_rank``; ``ValueError`` also for a spectrum that does not descend.
-    Introduced in *interaction-operator*.
+def rank_report(spectrum: torch.Tensor, rtol: float, scale: torch.Tensor | float | None = None) -> RankReport:
+    """Return the `RankReport` of a descending spectrum (..., m), cut as in `numerical_rank`.
 
     >>> report = rank_report(torch.tensor([5.0, 1e-3, 1e-9]), rtol=1e-6)
     >>> report.rank, round(report.gap)
     (2, 1000000)
     """
-    rank = numerical_rank(spectrum, rtol, scale)
-    if bool((spectrum[..., 1:] > spectrum[..., :-1]).any()):
-        raise ValueError("spectrum must descend along its last dimension; got a value above the one before")
-    return RankReport(rank, spectrum, rtol, plain(_threshold(spectrum, rtol, scale)))
+    threshold = _threshold(spectrum, rtol, scale)
+    return RankReport(numerical_rank(spectrum, rtol, scale), spectrum, rtol, plain(threshold))
 
 
 def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch.Tensor:
-    """Replace dimension ``dim`` (negative, of size L) by the pair (i, j): entry i - j of its L, else zero.
+    """Replace dimension ``dim`` (negative, of size L) by two, (n, n), with entry i - j of its L at (i, j).
 
-    ``n`` >= L rows and columns (default: L), lower triangular. ``values`` of any dtype.
+    Zero where i - j is negative or at least L; n >= L (default: L). ``values`` of any dtype.
     """
     L = values.shape[dim]
     n = L if n is None else n
@@ -139,20 +118,19 @@ def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch
 
 
 def double(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in float64 or complex128: the precision in which ranks are decided."""
+    """Return the tensor in float64 or complex128, the precision in which ranks are decided."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def single(value):
-    """A tensor (or a `System`) in half precision in float32, anything else as it is."""
+    """Return a tensor or `System` in half precision as float32, and anything else as it is."""
     return value.to(torch.float32) if getattr(value, "dtype", None) in HALF else value
 
 
 def in_single(function):
-    """Compute in float32 what comes in half precision, and hand the result back in that.
+    """Make a function compute in float32 when its tensors are in half precision, and return half precision.
 
-    PyTorch decomposes no matrix in half precision, and takes the exponential of one wrongly. A mixture of
-    dtypes is left to the checks of the function.
+    PyTorch cannot decompose a matrix in half precision, and its matrix exponential is wrong there.
     """
 
     @functools.wraps(function)
@@ -174,12 +152,10 @@ def in_single(function):
 
 
 def phi1(z: torch.Tensor) -> torch.Tensor:
-    """φ₁(z) = (e^z − 1)/z entry by entry, φ₁(0) = 1: the mean of e^{sz} over 0 ≤ s ≤ 1.
+    """Return φ₁(z) = (e^z − 1)/z entry by entry, with φ₁(0) = 1: the mean of e^{sz} over 0 ≤ s ≤ 1.
 
-    It is the factor between the Euler and the zero-order-hold input. ``z`` (...), real or complex; returns
-    the same shape, dtype and device, accurate to rounding near 0 too, as are its derivatives; NaN stays NaN.
-    Raises ``TypeError`` for a non-tensor or an integer dtype. Source: `gu2022efficiently`.
-    Introduced in *structured-dynamics*.
+    This is the factor between the inputs of the Euler step and of the zero-order hold. z (...), real or
+    complex; the result and its derivatives are accurate near 0, too. Source: `gu2022efficiently`.
 
     >>> phi1(torch.tensor([0.0, 1.0]))
     tensor([1.0000, 1.7183])

@@ -80,8 +80,8 @@ def softmax_jacobian_row(
 def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The margin that gives weight alpha among n tokens: log(n - 1) + logit(alpha), necessary and sufficient.
 
-    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in (0, 1), a number or tensor; n
-    >= 2. Returns float64, or the dtype of a tensor alpha. Raises ``ValueError`` for an alpha outside (0, 1).
+    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in [0, 1], a number or tensor; n
+    >= 2. Returns float64, or the dtype of a tensor alpha. Raises ``ValueError`` for an alpha outside [0, 1].
 
     >>> required_margin(0.5, n=torch.tensor([2, 1001]))  # log 1000
     tensor([0.0000, 6.9078], dtype=torch.float64)

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import torch
 
-from ssmbook._checks import check_integer, check_values
+from ssmbook._checks import check_finite, check_integer
 from ssmbook._count import Count
 from ssmbook.systems.system import System, check_system
 
@@ -137,7 +137,7 @@ def exact_minimal_degree(system: Exact) -> int:
 def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
     """Read a system as tuples of fractions, its shapes checked; raises as `head_count`."""
     if isinstance(system, System):
-        check_values("system", check_system(system, batched=False, complex_ok=False).A)
+        check_finite("system", check_system(system, batched=False, complex_ok=False).A)
         parts = [part if part is None else _binary_fractions(part) for part in system]
     else:
         parts = list(system)

@@ -16,7 +16,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ssmbook._checks import check_eps, check_finite, check_integer
+from ssmbook._checks import check_finite, check_integer, check_number
 from ssmbook._count import Count
 from ssmbook.heads._lags import check_real_system, lags_of
 from ssmbook.numerics import RankReport, toeplitz, tolerance
@@ -317,7 +317,7 @@ def epsilon_head_count(
     >>> print(head_count(system, 16), epsilon_head_count(system, 16, eps=0.01), sep="; ")
     3 heads (spectrum, modal); 2 heads (floor at most 0.01)
     """
-    eps = check_eps(eps)
+    eps = check_number("eps", eps, 0)
     inputs = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
     floor = head_floor(system, n, **inputs)
     k = int((floor > eps).sum())

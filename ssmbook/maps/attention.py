@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ssmbook._checks import check_alike, check_shape, check_tensors
+from ssmbook._checks import check_same_dtype_device, check_shape, check_tensors
 from ssmbook.maps.base import SequenceMap, random_parameter
 from ssmbook.operators import FactorizedOperator
 
@@ -172,7 +172,7 @@ def softmax_coefficients(
     logits = q @ k.mT / size["width"] ** 0.5
     if bias is not None:
         check_shape("bias", bias, "... H n n", size)
-        check_alike(q=q, bias=bias)
+        check_same_dtype_device(q=q, bias=bias)
         logits = logits + bias
     if causal:
         future = torch.ones(size["n"], size["n"], dtype=torch.bool, device=q.device).triu(1)

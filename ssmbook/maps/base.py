@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_alike, check_shape, check_tensor
+from ssmbook._checks import check_same_dtype_device, check_shape, check_tensor
 from ssmbook.operators import InteractionOperator
 
 
@@ -65,7 +65,7 @@ class SequenceMap(nn.Module, ABC):
         check_shape(name, value, pattern, {"d": self.d})
         parameter = next(self.parameters(), None)
         if parameter is not None:
-            check_alike(**{"the parameters": parameter, name: value})
+            check_same_dtype_device(**{"the parameters": parameter, name: value})
 
     def extra_repr(self) -> str:
         return f"d={self.d}, p={self.p}, causal={self.causal}"
@@ -130,7 +130,7 @@ class RecurrentMap(SequenceMap):
         check_tensor("state", state, complex_ok=True)
         if state.shape != zero.shape:
             raise ValueError(f"state must have shape {tuple(zero.shape)}; got {tuple(state.shape)}")
-        check_alike(**{"the initial state": zero, "state": state})
+        check_same_dtype_device(**{"the initial state": zero, "state": state})
         return state
 
 

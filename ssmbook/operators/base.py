@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import (
-    check_alike,
-    check_eps,
     check_finite,
     check_integer,
+    check_number,
+    check_same_dtype_device,
     check_shape,
     check_tensors,
     shared_batch,
@@ -94,7 +94,7 @@ class InteractionOperator(ABC):
         for another dtype, ``ValueError`` for another shape or device.
         """
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
-        check_alike(W=self._standard, x=x)
+        check_same_dtype_device(W=self._standard, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
         return self._applied(x)
 
@@ -185,7 +185,7 @@ class InteractionOperator(ABC):
         coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as ``apply``.
         """
         check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
-        check_alike(W=self._standard, V=V)
+        check_same_dtype_device(W=self._standard, V=V)
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
         return self._coefficients(V)
 
@@ -352,7 +352,7 @@ class InteractionOperator(ABC):
         >>> W.epsilon_heads(0.5), W.epsilon_heads(0.1)
         (1, 2)
         """
-        check_eps(eps)
+        check_number("eps", eps, 0)
         curve = self.floor(
             joint=joint, time_covariance=time_covariance, channel_covariance=channel_covariance
         )
@@ -451,7 +451,7 @@ class InteractionOperator(ABC):
     def _check_partner(self, right: InteractionOperator, wanted: tuple, got: tuple) -> None:
         if wanted != got:
             raise ValueError(f"right must have the sizes {wanted} to follow left; got {got}")
-        check_alike(left=self._standard, right=right._standard)
+        check_same_dtype_device(left=self._standard, right=right._standard)
         shared_batch(left=self.batch_shape, right=right.batch_shape)
 
     def __mul__(self, factor):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_finite, check_integer, check_rtol, check_tensors
+from ssmbook._checks import check_finite, check_integer, check_number, check_tensors
 from ssmbook.operators.kinds import DenseOperator
 
 # Inputs that go through the callable in one call.
@@ -41,7 +41,7 @@ def path_operator(
     points = check_integer("points", points, low=1)
     max_points = check_integer("max_points", max_points, low=points)
     y = checked_pullback(F, x).y
-    rtol = max(1e-6, torch.finfo(x.dtype).eps ** 0.5) if rtol is None else check_rtol(rtol)
+    rtol = max(1e-6, torch.finfo(x.dtype).eps ** 0.5) if rtol is None else check_number("rtol", rtol, 0, 1)
     if y.numel() == 0 or x.numel() == 0:
         return DenseOperator(x.new_zeros(*y.shape[:-1], x.shape[-2], y.shape[-1], x.shape[-1]))
     _check_no_offset(_value(F, torch.zeros_like(x)), y)

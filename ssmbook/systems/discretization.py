@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssmbook._checks import as_real, check_alike, check_matrices, shared_batch
+from ssmbook._checks import as_real, check_matrices, check_same_dtype_device, shared_batch
 from ssmbook.numerics import in_single, phi1
 
 
@@ -29,8 +29,8 @@ def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
 def step(A: Tensor, B: Tensor, delta: float | Tensor, method: str) -> tuple[Tensor, Tensor]:
     """A_bar and B_bar of one step by any method of `System.discretize`, with the arguments of `zoh`."""
     check_matrices(A=A, B=B)
-    delta = as_real("delta", delta, low=0.0, open_ends=False, like=A.real)
-    check_alike(**{"the real part of the system": A.real, "delta": delta})
+    delta = as_real("delta", delta, low=0.0, like=A.real)
+    check_same_dtype_device(**{"the real part of the system": A.real, "delta": delta})
     shared_batch(**{"the system": A.shape[:-2], "delta": delta.shape})
     delta = delta[..., None, None]
     stepped = METHODS[method](delta * A, delta * B)

@@ -10,7 +10,7 @@ from ssmbook._checks import (
     as_real,
     check_finite,
     check_integer,
-    check_positive,
+    check_number,
     check_tensors,
 )
 from ssmbook.systems.system import System
@@ -100,7 +100,7 @@ def random_stable(
     (System(N=4, d=2, p=3, float64), 0.9)
     """
     N, d, p = (check_integer(name, size, low=1) for name, size in (("N", N), ("d", d), ("p", p)))
-    if check_positive("rho", rho) > 1:
+    if check_number("rho", rho, 0, open_low=True) > 1:
         raise ValueError(f"rho must lie in (0, 1] for a stable system; got {rho}")
     A, B, C = (
         torch.randn(shape, generator=generator, dtype=torch.float64) / math.sqrt(N)
@@ -127,7 +127,7 @@ def random_orthogonal(
     True
     """
     N = check_integer("N", N, low=1)
-    rho = check_positive("rho", rho, zero_ok=True)
+    rho = check_number("rho", rho, 0)
     Q, R = torch.linalg.qr(torch.randn((N, N), generator=generator, dtype=torch.float64))
     # QR alone is not Haar: its signs follow the algorithm, so they are tied to those of R
     return _cast(rho * Q * torch.sign(torch.diagonal(R)), dtype, device)
@@ -149,7 +149,7 @@ def rotation(
     tensor([[ 0.7898, -0.4315],
             [ 0.4315,  0.7898]])
     """
-    rho = check_positive("rho", rho, zero_ok=True)
+    rho = check_number("rho", rho, 0)
     if isinstance(theta, torch.Tensor):
         as_real("theta", theta)
     else:
