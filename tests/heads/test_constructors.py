@@ -1,21 +1,13 @@
 """Heads from a system: exact, exactly k, best below k; what gates buy; and the rank gap itself."""
 
-import math
-
-import numpy as np
 import pytest
-import scipy.signal
 import torch
-from helpers import EYE, F64, randn, random_system
+from helpers import EYE, F64, diagonal, randn, random_system, rotation, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.chapters.gates_and_depth.stacks import diagonal_ssm_by_gates
-from ssmbook.heads import (
-    head_count,
-    head_floor,
-    heads_from_ssm,
-)
+from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.systems import System
 
@@ -23,7 +15,7 @@ quick = settings(max_examples=25, deadline=None)
 
 
 @pytest.mark.guards("thm-head-count")
-@pytest.mark.parametrize(("N", "rho"), [(1, 0.5), (4, 0.9), (9, 0.99), (17, 0.7), (32, 0.95)])
+@pytest.mark.parametrize(("N", "rho"), [(1, 0.5), (9, 0.99), (32, 0.95)])
 def test_exact_on_random_stable_systems_of_length_512(N, rho):
     A, B, C, D = random_system(N, 8, 8, rho, N)
     for skip in (None, D):
@@ -50,19 +42,16 @@ def test_dense_equality_causality_and_toeplitz_coefficients(N, d, p, n, seed):
 
 
 @pytest.mark.guards("thm-head-count")
-@pytest.mark.parametrize("kind", ["rotation", "jordan", "nilpotent", "unstable", "repeated", "tiny"])
+@pytest.mark.parametrize("kind", ["rotation", "jordan", "nilpotent", "unstable", "repeated"])
 def test_exact_on_adversarial_systems(kind):
     A = {
-        "rotation": torch.tensor(
-            [[math.cos(0.3), -math.sin(0.3)], [math.sin(0.3), math.cos(0.3)]], dtype=F64
-        ),
+        "rotation": rotation(0.3),
         "jordan": torch.tensor([[0.9, 1.0], [0.0, 0.9]], dtype=F64),
         "nilpotent": torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=F64),
         "unstable": torch.tensor([[1.3, 0.2], [0.0, -1.1]], dtype=F64),
         "repeated": 0.7 * EYE,
-        "tiny": torch.tensor([[1e-8, 0.0], [0.0, 2e-8]], dtype=F64),
     }[kind]
-    heads, W = heads_from_ssm(System(A, EYE, EYE), 40), LagOperator(System(A, EYE, EYE).lags(40)).to_dense()
+    heads, W = heads_from_ssm(seen(A), 40), LagOperator(seen(A).lags(40)).to_dense()
     assert heads.H == (1 if kind == "repeated" else 2)
     assert (heads.to_dense() - W).norm() <= 1e-10 * W.norm()
 
@@ -72,7 +61,6 @@ def test_the_zero_system_gets_no_heads():
     A, B, C, D = random_system(3, 2, 4, 0.9, 0)
     heads = heads_from_ssm(System(A, 0 * B, C, 0 * D), 7)
     assert heads.H == 0 and heads.alpha.shape == (0, 7, 7) and heads.V.shape == (0, 4, 2)
-    assert torch.equal(heads.to_dense(), torch.zeros(7, 7, 4, 2, dtype=F64))
     assert heads_from_ssm(System(A, B, C), 0).H == 0
 
 
@@ -86,44 +74,11 @@ def test_fewer_heads_reach_the_floor():
         assert heads.H == H and not heads.alpha.triu(1).abs().gt(1e-12).any()
         error = float((heads.to_dense() - W).square().sum() / W.square().sum())
         assert error == pytest.approx(float(floors[H]), abs=1e-12)
-    exact = heads_from_ssm(System(A, B, C, D), 16)
-    assert torch.equal(heads.alpha, exact.alpha) and torch.equal(heads.V, exact.V)  # of all six
-    with pytest.raises(ValueError, match="H must be between 0 and 6"):
-        heads_from_ssm(System(A, B, C, D), 16, H=7)
 
 
-def test_refusals_give_their_reason():
-    A, B, C, _ = random_system(3, 2, 2, 0.9, 3)
-    with pytest.raises(ValueError, match="lag where M overflows"):
-        heads_from_ssm(System(2.0 * A, B, C), 5000)
-    with pytest.raises(TypeError, match="system must be real"):
-        heads_from_ssm(System(A * 1j, B * 1j, C * 1j), 5)
-    # A tolerance that counts one mode too few cannot give exact heads, and says so.
-    D = torch.diag(torch.tensor([0.5, 0.5 + 1e-3], dtype=F64))
-    with pytest.raises(ValueError, match="1 heads leave a relative error"):
-        heads_from_ssm(System(D, EYE, EYE), 50, rtol=0.1)
-
-
-@pytest.mark.parametrize("error", [1e-9, 1e-3])
-def test_wrong_lags_do_not_judge_the_heads_made_from_them(error, monkeypatch):
-    system, wrong = random_system(4, 3, 3, 0.9, 5), 1 + error * torch.eye(3, dtype=F64)
-    right = System.lags
-    assert heads_from_ssm(System(*system[:3], system[3]), 20).H == 5
-    for skip in (None, system[3]):
-        monkeypatch.setattr(System, "lags", lambda self, n: right(self, n) * wrong)
-        with pytest.raises(ValueError, match="heads leave a relative error"):
-            heads_from_ssm(System(*system[:3], skip), 20)
-
-
-def test_heads_of_a_filter_are_no_further_off_than_its_recurrence():
-    """A Butterworth filter of order 8, as scipy gives it: by powers of A its lags were 36 times too large."""
-    A, B, C, _ = (torch.tensor(m) for m in scipy.signal.tf2ss(*scipy.signal.butter(8, 0.1)))
-    state, lags = B.numpy().astype(np.longdouble), []
-    for _ in range(512):
-        lags.append((C.numpy().astype(np.longdouble) @ state)[0, 0])
-        state = A.numpy().astype(np.longdouble) @ state
-    column = heads_from_ssm(System(A, B, C), 512).to_dense()[:, 0, 0, 0].numpy()
-    assert abs(column - lags).max() < 1e-9 * abs(np.array(lags)).max()
+def test_a_tolerance_that_counts_one_mode_too_few_cannot_give_exact_heads():
+    with pytest.raises(ValueError):
+        heads_from_ssm(seen(diagonal(0.5, 0.5 + 1e-3)), 50, rtol=0.1)
 
 
 @pytest.mark.guards("thm-rank-gap")
@@ -132,22 +87,6 @@ def test_heads_of_a_filter_are_no_further_off_than_its_recurrence():
 def test_no_operator_of_h_heads_has_rank_above_h(H, p, d, n, seed):
     heads = FactorizedOperator(randn(H, n, n, seed=seed), randn(H, p, d, seed=seed + 1))
     assert DenseOperator(heads.to_dense()).interaction_rank() == min(H, p * d)
-
-
-@pytest.mark.guards("thm-rank-gap")
-@pytest.mark.parametrize("theta", [0.4, 1.0, 2.5])
-def test_one_head_misses_the_rotation_by_its_second_singular_value(theta):
-    A = torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]], dtype=F64)
-    n = 8
-    cosines = torch.cos(theta * torch.arange(n, dtype=F64))
-    sines = torch.sin(theta * torch.arange(n, dtype=F64))
-    weight = torch.arange(n, 0, -1, dtype=F64)
-    gram = torch.stack(
-        [torch.stack([(weight * a * b).sum() for a in (cosines, sines)]) for b in (cosines, sines)]
-    )
-    small = torch.linalg.eigvalsh(gram)[0] / gram.trace()
-    floors = head_floor(System(A, EYE, EYE).lags(n))
-    assert float(floors[1]) == pytest.approx(float(small)) and small > 1e-3 and floors[2] < 1e-28
 
 
 def parallel_maps(V, kernel_too):
@@ -216,9 +155,3 @@ def test_input_and_output_gates_on_one_head_are_every_invertible_diagonal_ssm(d)
     target = LagOperator(System(torch.diag(lam), torch.eye(d, dtype=F64), torch.diag(gain)).lags(n))
     assert (W - target.to_dense()).abs().max() < 1e-10
     assert DenseOperator(W).interaction_rank() == target.interaction_rank() == d
-
-
-@pytest.mark.parametrize(("lam", "n"), [([0.5, 0.0], 4), ([0.5], 400), ([-0.5], 128)])
-def test_gates_that_a_dtype_does_not_hold_are_refused(lam, n):
-    with pytest.raises(ValueError):
-        diagonal_ssm_by_gates(torch.tensor(lam), n)

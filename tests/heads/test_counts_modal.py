@@ -1,6 +1,4 @@
-"""What k is made of: the modal residues rebuild the lags and span what they span, defective systems
-included.
-"""
+"""What k is made of: modal residues rebuild the lags and span what they span, defective systems included."""
 
 import math
 from functools import partial
@@ -9,23 +7,35 @@ import numpy as np
 import pytest
 import sympy
 import torch
-from helpers import F64, floats
+from helpers import floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads import (
-    head_count,
-)
+from ssmbook.heads import head_count
 from ssmbook.systems import System
 
 exact_head_count = partial(head_count, exact=True)
 
 
+def check_residues(A, B, C, D):
+    """M_tau is the sum of binom(tau, m) lam^(tau - m) R over the residues R of order m at the poles lam."""
+    residues = exact_modal_residues((A, B, C, D))
+    A, state, C = (sympy.Matrix(matrix.tolist()) for matrix in (A, B, C))
+    for tau in range(len(A.tolist()) + 2):
+        lag = C * state
+        if tau == 0 and D is not None:
+            lag += sympy.Matrix(D.tolist())
+        made = 0 * lag
+        for (lam, m), R in residues.items():
+            if m <= tau:
+                made += math.comb(tau, m) * lam ** (tau - m) * R  # sympy: 0 ** 0 = 1
+        assert (made - lag).applyfunc(sympy.radsimp).applyfunc(sympy.expand) == 0 * lag
+        state = A * state
+
+
 @pytest.mark.guards("prop-what-k-is")
-@pytest.mark.parametrize(
-    "blocks", [[(2, 2)], [(1, 3), (1, 2)], [(0, 2), (3, 1)], [(2, 1), (2, 1)], [(0, 3)], [(-1, 2), (2, 2)]]
-)
+@pytest.mark.parametrize("blocks", [[(1, 3), (1, 2)], [(0, 2), (3, 1)], [(2, 1), (2, 1)], [(-1, 2), (2, 2)]])
 @pytest.mark.parametrize("skip", [False, True])
 def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
     parts = [
@@ -38,45 +48,18 @@ def test_jordan_blocks_counted_by_their_exact_residues(blocks, skip):
     B, C = (torch.randint(-2, 3, s, generator=generator) for s in ((N, 2), (3, N)))
     D = torch.randint(-2, 3, (3, 2), generator=generator) if skip else None
     k = exact_head_count((A, B, C, D), 3 * N).value
-    assert (
-        exact_modal_head_count((A, B, C, D)) == k == head_count(System(*floats(A, B, C), floats(D)[0]), 3 * N)
-    )
-    residues = exact_modal_residues((A, B, C, D))
-    lags = System(*floats(A, B, C), floats(D)[0]).lags(6)
-    for tau in range(6):
-        rebuilt = sum(
-            (math.comb(tau, m) * (lam ** (tau - m) if tau > m or lam else int(tau == m)) * R
-             for (lam, m), R in residues.items() if m <= tau),
-            start=0 * next(iter(residues.values())),
-        )  # fmt: skip
-        assert torch.equal(torch.tensor(rebuilt.tolist(), dtype=F64), lags[tau])
-
-
-def test_complex_pairs_counted_by_exact_residues():
-    for D in (None, [[1, 2], [3, 4]]):
-        system = ([[0, -1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
-        assert (
-            exact_modal_head_count((*system, D))
-            == exact_head_count((*system, D), 9).value
-            == 2 + (D is not None)
-        )
-
-
-IRREDUCIBLE = {
-    "cubic": [[0, 0, 1], [1, 0, 1], [0, 1, 0]],
-    "quartic": [[0, 0, 0, 1], [1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]],
-    "quintic": [[0, 0, 0, 0, 1], [1, 0, 0, 0, 1], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]],
-}
+    assert exact_modal_head_count((A, B, C, D)) == k
+    assert head_count(System(*floats(A, B, C), floats(D)[0]), 3 * N) == k
+    check_residues(A, B, C, D)
 
 
 @pytest.mark.guards("prop-what-k-is")
-@pytest.mark.parametrize("name", IRREDUCIBLE)
-def test_irreducible_polynomials_are_counted_and_their_residues_refused(name):
-    A = IRREDUCIBLE[name]
-    eye = [[int(i == j) for j in range(len(A))] for i in range(len(A))]
+def test_irreducible_polynomials_are_counted_and_their_residues_refused():
+    A = [[0, 0, 1], [1, 0, 1], [0, 1, 0]]
+    eye = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
     assert exact_modal_head_count((A, eye, eye)) == len(A)
     assert exact_modal_head_count((A, eye, eye, eye)) == len(A)  # I lies in the span of the powers
-    with pytest.raises(ValueError, match="A must have eigenvalues of degree at most two"):
+    with pytest.raises(ValueError):
         exact_modal_residues((A, eye, eye))
 
 
@@ -94,23 +77,9 @@ def test_modal_ranks_over_the_rationals_are_those_of_the_lags(seed, N, p, d, spa
     )
     for skip in (None, D):
         assert exact_modal_head_count((A, B, C, skip)) == exact_head_count((A, B, C, skip), 2 * N + 2).value
-    try:
-        residues = exact_modal_residues((A, B, C, D))
-    except ValueError:
-        factors = sympy.Poly(sympy.Matrix(A.tolist()).charpoly().as_expr()).factor_list()[1]
-        assert max(factor.degree() for factor, _ in factors) > 2
-        return
-    state = sympy.Matrix(B.tolist())
-    for tau in range(N + 2):
-        lag = sympy.Matrix(C.tolist()) * state + (sympy.Matrix(D.tolist()) if tau == 0 else sympy.zeros(p, d))
-        made = sympy.zeros(p, d)
-        for (lam, m), R in residues.items():
-            if m <= tau:
-                made += math.comb(tau, m) * lam ** (tau - m) * R  # sympy: 0 ** 0 = 1
-        assert (made - lag).applyfunc(sympy.radsimp).applyfunc(sympy.expand) == sympy.zeros(p, d)
-        state = sympy.Matrix(A.tolist()) * state
-
-
-def test_no_states_have_no_modes():
-    assert exact_modal_head_count(([], [], [])) == 0
-    assert exact_modal_head_count(([], [], [[], []])) == 0 and exact_modal_residues(([], [], [[], []])) == {}
+    factors = sympy.Poly(sympy.Matrix(A.tolist()).charpoly().as_expr()).factor_list()[1]
+    if max(factor.degree() for factor, _ in factors) <= 2:
+        check_residues(A, B, C, D)
+    else:
+        with pytest.raises(ValueError):
+            exact_modal_residues((A, B, C, D))

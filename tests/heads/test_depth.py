@@ -87,8 +87,3 @@ def test_a_register_needs_all_of_its_layers():
     eye = torch.eye(8, dtype=F64)
     k = LagOperator(System(register, eye, eye).lags(8)).interaction_rank()
     assert residual_depth_span(2, 1, 8) < k == residual_depth_span(3, 1, 8)
-
-
-def test_coefficients_that_see_the_future_are_refused():
-    with pytest.raises(ValueError, match="alpha must"):
-        residual_stack_operator(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2))

@@ -13,10 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
-from ssmbook.heads import (
-    exact_minimal_degree,
-    head_count,
-)
+from ssmbook.heads import exact_minimal_degree, head_count
 from ssmbook.systems import System, rotation
 
 exact_head_count = partial(head_count, exact=True)
@@ -47,15 +44,6 @@ def test_a_rational_rotation_is_certified_at_two():
     assert "M_t = 6/5 M_(t-1) - M_(t-2) for t = 2 … 5" in text
 
 
-@pytest.mark.guards("thm-rank-gap")
-def test_a_half_turn_is_certified_at_one():
-    proof = exact_head_count(([[-1, 0], [0, -1]], EYE, EYE), 5).evidence
-    assert proof.count == 1 and proof.relations == {1: (Fraction(-1),)} and proof.verify()
-    assert "M_1 = -M_0" in str(proof)
-    entries = [entry for matrix in proof.system for row in matrix for entry in row]
-    assert all(type(entry) is Fraction for entry in entries)  # whole numbers too: no quotient becomes a float
-
-
 @pytest.mark.guards("prop-what-k-is")
 def test_the_delay_line_stalls_and_grows_again():
     A = [[int(i == j + 1) for j in range(6)] for i in range(6)]
@@ -78,19 +66,6 @@ def test_certificates_verify_and_agree_with_sympy_rank(data, N, d, p, n, skip):
     assert proof.count == sympy_rank(A, B, C, n, D) <= min(n, exact_minimal_degree((A, B, C)) + skip, p * d)
 
 
-def test_a_skip_is_added_to_the_first_lag():
-    one = [[1]]
-    assert [exact_head_count(([[0]], one, one, [[D]]), 3).value for D in (-1, 1)] == [0, 1]
-
-
-def test_the_determinant_is_that_of_the_minor():
-    A, B = [[2, 1, 0], [0, 3, 1], [1, 0, -1]], [[3, 0], [0, 1], [1, 1]]
-    proof = exact_head_count((A, B, [[1, 2, 0], [0, 1, 3]]), 6).evidence
-    lags = [sympy.Matrix([[1, 2, 0], [0, 1, 3]]) * sympy.Matrix(A) ** t * sympy.Matrix(B) for t in range(6)]
-    minor = sympy.Matrix([[lags[t][entry] for entry in proof.minor] for t in proof.basis_lags])
-    assert proof.count == 3 and proof.determinant == Fraction(int(minor.det())) != 0
-
-
 def test_forged_certificates_fail():
     proof = exact_head_count(([[2, 1], [0, 3]], [[1], [1]], [[1, 1]], [[1]]), 5).evidence
     assert proof.verify() and proof.count == 1 and len(proof.relations) == 2
@@ -99,18 +74,13 @@ def test_forged_certificates_fail():
         replace(proof, relations=proof.relations | {first: (Fraction(99),)}),
         replace(proof, relations={first: proof.relations[first]}),
         replace(proof, determinant=proof.determinant + 1),
-        replace(proof, determinant=Fraction(0)),
         replace(proof, recurrence=(Fraction(1), Fraction(1))),
-        replace(proof, decided=2, relations={first: proof.relations[first]}),
         replace(proof, decided=1, relations={}, basis_lags=(1,)),
-        replace(proof, relations=proof.relations | {first: ()}),
         replace(proof, minor=(0, 0)),
     ]
     assert not any(forgery.verify() for forgery in forgeries)
     proof = exact_head_count((EYE, EYE, EYE), 2).evidence
-    dependent = replace(proof, basis_lags=(0, 1), minor=(0, 3), relations={})
-    assert not replace(dependent, determinant=Fraction(1)).verify()
-    assert not replace(dependent, determinant=Fraction(0)).verify()
+    assert not replace(proof, basis_lags=(0, 1), minor=(0, 3), relations={}).verify()
 
 
 def test_many_kinds_of_rational_input():
@@ -118,6 +88,9 @@ def test_many_kinds_of_rational_input():
     assert exact_head_count((sympy.Matrix(TURN), sympy.eye(2), EYE), 4) == expected
     whole = [[0, -1], [1, 0]]
     assert exact_head_count((torch.tensor(whole), torch.eye(2, dtype=torch.int32), EYE), 4) == 2
+    for rounded in ([[0.5]], sympy.Matrix([[sympy.sqrt(2)]])):
+        with pytest.raises(TypeError):
+            exact_head_count((rounded, [[1]], [[1]]), 3)
 
 
 def test_empty_and_zero_systems():
@@ -131,27 +104,8 @@ def test_empty_and_zero_systems():
 
 
 @pytest.mark.parametrize(
-    ("system", "error"),
-    [
-        (([[0.5]], [[1]], [[1]]), TypeError),
-        ((torch.eye(2), EYE, EYE), TypeError),
-        ((sympy.Matrix([[sympy.sqrt(2)]]), [[1]], [[1]]), TypeError),
-        (([[1, 2]], [[1]], [[1]]), ValueError),
-        ((EYE, [[1], [1, 2]], EYE), ValueError),
-        ((EYE, EYE, EYE, [[1]]), ValueError),
-        (EYE, ValueError),
-        (System(*[torch.ones(5, 1, 1)] * 3), ValueError),
-        (System(*[torch.ones(1, 1, dtype=torch.complex64)] * 3), TypeError),
-    ],
+    ("dtype", "skip"), [(torch.float64, False), (torch.float32, True), (torch.bfloat16, True)]
 )
-def test_what_is_no_rational_system_is_refused(system, error):
-    for count in (partial(exact_head_count, n=3), exact_minimal_degree, exact_modal_head_count):
-        with pytest.raises(error):
-            count(system)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("skip", [False, True])
 def test_a_system_is_the_binary_fractions_that_it_holds(dtype, skip):
     """A turn by math.pi in floats is no half turn: its sine is 1.2e-16 and not 0."""
     turn = System(
@@ -160,18 +114,10 @@ def test_a_system_is_the_binary_fractions_that_it_holds(dtype, skip):
     turn = turn.replace(D=torch.tensor([[0, 1], [0, 0]]).to(dtype)) if skip else turn
     binary = [None if m is None else [[Fraction(v) for v in row] for row in m.tolist()] for m in turn]
     assert exact_head_count(turn, 9) == exact_head_count(binary, 9) == 2 + skip
-    assert exact_head_count(turn, 9).evidence.system == exact_head_count(binary, 9).evidence.system
     assert exact_minimal_degree(turn) == 2 and exact_modal_head_count(turn) == 2 + skip
     assert exact_modal_residues(turn) == exact_modal_residues(binary)
-    none = System(torch.zeros(0, 0), torch.zeros(0, 3), torch.zeros(2, 0), torch.ones(2, 3))
-    assert exact_head_count(none, 4) == exact_modal_head_count(none) == 1
 
 
 def test_the_shortest_recurrence_does_not_see_a_skip():
     for B, nu in (([[1]], 1), ([[0]], 0)):
         assert exact_minimal_degree(([[2]], B, [[1]], [[5]])) == exact_minimal_degree(([[2]], B, [[1]])) == nu
-
-
-def test_a_system_without_inputs_has_a_certificate_too():
-    certificate = exact_head_count(([[1]], [[]], [[1]]), 2).evidence
-    assert certificate.count == 0 and certificate.verify()

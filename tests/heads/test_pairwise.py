@@ -101,7 +101,7 @@ def test_coefficients_blow_up_near_the_wall():
     assert 8 < sizes[1] / sizes[0] < 12 and 8 < sizes[2] / sizes[1] < 12
 
 
-def test_zero_system_zero_tokens_and_dtype():
+def test_zero_system_and_zero_tokens():
     nothing = torch.zeros(3, 2, 2, dtype=F64)
     assert pairwise_head_count(nothing) == pairwise_head_count(nothing, exact=True) == 0
     heads = pairwise_heads(nothing)
@@ -112,5 +112,3 @@ def test_zero_system_zero_tokens_and_dtype():
     x[2] = 0
     assert torch.isfinite(heads.coefficients(x)).all() and (heads.coefficients(x)[:, :, 2] == 0).all()
     assert torch.allclose(heads(x), heads.target(x))
-    assert pairwise_heads(M.float())(x.float()).dtype == torch.float32
-    assert pairwise_head_count(M.float()) == 2 and pairwise_head_count(M.float()).evidence.k == 4

@@ -1,6 +1,5 @@
 """The interaction rank gap and its forms for one head, by exhaustion, by optimizers and in fractions."""
 
-import itertools
 import math
 from fractions import Fraction
 from functools import partial
@@ -30,21 +29,6 @@ def reached(M, V, seed=0, n=None):
 
 
 @pytest.mark.guards("thm-rank-gap")
-@pytest.mark.parametrize("H", [1, 4])
-def test_no_coefficients_and_value_maps_come_closer_than_the_tail(H):
-    layer = maps.LTISSM.random(3, 3, N=5, rho=0.9, **like(3))
-    W = layer.interaction(torch.zeros(15, 3, dtype=F64))
-    dense, floor = W.to_dense(), (W.spectrum()[H:] ** 2).sum()
-    best = W.best_heads(H)
-    assert floor > 1e-8
-    for seed, noise in itertools.product(range(10), (0.0, 1e-3, 1e-1, 10.0)):
-        alpha = best.alpha + noise * torch.randn(H, 15, 15, **like(seed))
-        V = best.V + noise * torch.randn(H, 3, 3, **like(seed + 100))
-        missed = (dense - torch.einsum("hij,hpd->ijpd", alpha, V)).pow(2).sum()
-        assert missed >= floor * (1 - 1e-9)
-
-
-@pytest.mark.guards("thm-rank-gap")
 def test_fixed_coefficients_fitted_to_outputs_miss_the_same_share():
     n, M = 6, clock(n=6)
     x = torch.randn(20000, n, 2, **like(0))
@@ -61,9 +45,8 @@ def test_fixed_coefficients_fitted_to_outputs_miss_the_same_share():
 
 
 @pytest.mark.guards("thm-rank-gap")
-@pytest.mark.parametrize("theta", [0.0, 1e-3, 0.7, -2.0])
-@pytest.mark.parametrize("rho", [0.3, 1.0, 1.05])
-@pytest.mark.parametrize("n", [1, 2, 60])
+@pytest.mark.parametrize("theta", [0.0, 1e-3, -2.0])
+@pytest.mark.parametrize(("rho", "n"), [(0.3, 60), (1.0, 1), (1.05, 60)])
 def test_the_two_singular_values_of_the_clock(theta, rho, n):
     weights = [(n - t) * rho ** (2 * t) for t in range(n)]
     P = sum(weights)
@@ -195,15 +178,3 @@ def test_limits_of_bounded_coefficients_serve_the_inputs_left_out():
     limit = torch.einsum("hij,hpd,jd->ip", steps[2], V, x)
     torch.testing.assert_close(limit, LagOperator(M).apply(x), rtol=1e-9, atol=1e-9)
     assert (steps[2].abs() <= torch.linalg.matrix_norm(LagOperator(M).to_dense(), 2) + 1e-9).all()
-
-
-# ------------------------------------------------------------------ doors
-
-
-def test_an_output_out_of_reach_is_refused_and_named():
-    x = torch.zeros(4, 2, dtype=F64)
-    x[2] = 1.0
-    with pytest.raises(ValueError, match="output 3"):
-        one_head_coefficients(clock(), EYE, x)
-    with pytest.raises(ValueError, match="output 3"):  # of one sequence of the two
-        one_head_coefficients(clock(), EYE, torch.stack([0 * x, x]))

@@ -106,15 +106,3 @@ def test_the_bound_needs_its_hypotheses():
     assert head_count(system, 2, value_rank=1).low == 4  # fewer lags than states span less than the algebra
     one = System(*(torch.full((1, 1), 0.5, dtype=F64) for _ in range(3)))
     assert head_count(one, 5, value_rank=1) == 1
-
-
-def test_a_rounded_block_is_the_rationals_it_became():
-    """A Jordan block in rotated states has split eigenvalues: no more than their modes is proved."""
-    g = torch.Generator().manual_seed(3)
-    for m in (3, 4):
-        Q = torch.linalg.qr(torch.randn(m, m, generator=g, dtype=F64))[0]
-        A, eye = Q @ block(HALF, m) @ Q.mT, torch.eye(m, dtype=F64)
-        found = head_count(System(A, eye, eye), 2 * m, value_rank=1)
-        values = torch.linalg.eigvals(A)
-        modes = int((values.imag == 0).sum()) + 3 * int((values.imag > 0).sum())
-        assert m <= found.low <= max(modes, 2 * m - 1) <= found.high

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from helpers import F64, gen, in_another_basis, random_system, rotation, toeplitz
+from helpers import EYE, F64, diagonal, gen, in_another_basis, random_system, rotation, seen, toeplitz
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -19,15 +19,11 @@ from ssmbook.systems import System
 exact_head_count = partial(head_count, exact=True)
 
 softmax_count = partial(head_count, coefficients="softmax")
-EYE, ONE = torch.eye(2, dtype=F64), torch.ones(1, 1, dtype=F64)
+ONE = torch.ones(1, 1, dtype=F64)
 
 
 def rotation_lags(theta, n, rho=0.9):
     return torch.stack([rho**t * rotation(t * theta) for t in range(n)])
-
-
-def diagonal(*entries):
-    return torch.diag(torch.tensor(entries, dtype=F64))
 
 
 def verify(M, evidence):
@@ -106,8 +102,6 @@ def test_near_ties_are_decided_on_both_sides(gap):
         verify(M, count.evidence)
     M[2] = rotation(math.pi - 1e-14)
     assert not softmax_count(M).settled
-    M[2] = rotation(math.pi - 1e-6)  # as far off as float32 rounds
-    assert not softmax_count(M.float()).settled
 
 
 @pytest.mark.guards("thm-sink-count")
@@ -141,38 +135,6 @@ def test_certificates_prove_the_count_in_any_basis_and_scale(seed, N, p, d, n):
     for lags in [scaled, turned.lags(n)][: 2 if condition < 1e3 else 1]:
         other = softmax_count(lags)
         assert max(count.low, other.low) <= min(count.high, other.high)
-
-
-@pytest.mark.guards("thm-sink-count")
-def test_thin_cones_and_thin_hulls_are_seen_in_balanced_coordinates():
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        rows = rng.standard_normal((30, 3))
-        rows[:, 0] = 1e-9 * rng.uniform(0.5, 2, 30)
-        turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
-        M = torch.from_numpy(rows @ turn)[:, None]
-        found = softmax_count(M, rtol=1e-13).evidence
-        assert found.kind == "separating" and (M * found.U).sum((1, 2)).min() > 0
-        M = torch.from_numpy(rng.standard_normal((15, 2)) * [1.0, 1e-10])[:, None]
-        assert softmax_count(M, rtol=1e-14) == 3
-
-
-def test_a_lag_outside_the_numerical_span_leaves_the_count_open():
-    """The second lag is too small to raise the rank, yet its sign matters: a tighter tolerance settles it."""
-    M = torch.tensor([[[1.0, 0.0]], [[0.0, 1e-11]]], dtype=F64)
-    count = softmax_count(M)
-    assert (count.low, count.high) == (1, 2) and softmax_count(M, rtol=1e-12) == 2
-    M[1, 0, 0] = 1e-3  # now it leaves the span by a rounding of the large one
-    assert softmax_count(M) == 1
-
-
-def test_long_systems_and_float32_are_answered():
-    M = System(*random_system(16, 4, 4, 0.999, 0)[:3]).lags(65536)
-    before = M.clone()
-    assert softmax_count(M).evidence.k == 16 and torch.equal(M, before)
-    separating, dependency = (softmax_count(rotation_lags(0.7, n).float()) for n in (5, 20))
-    assert separating == 2 and dependency == 3
-    assert separating.evidence.U.dtype == dependency.evidence.weights.dtype == torch.float32
 
 
 # ------------------------------------------------------------------ the count of a system
@@ -292,15 +254,6 @@ def test_built_heads_are_the_system(seed, N, p, d, n):
 
 
 @pytest.mark.guards("thm-sink-count")
-@pytest.mark.parametrize("theta,n,wanted", [(0.7, 5, 2), (0.7, 6, 3), (math.pi, 5, 2), (0.01, 315, 2)])
-def test_rotation_heads(theta, n, wanted):
-    system = System(0.9 * rotation(theta), EYE, EYE)
-    heads = softmax_heads(system, n, rtol=1e-8)
-    assert heads.H == wanted
-    check_heads(heads, system.lags(n))
-
-
-@pytest.mark.guards("thm-sink-count")
 def test_one_head_more_is_always_available_and_k_only_when_certified():
     system = System(0.9 * rotation(0.7), EYE, EYE)
     for n, H in ((5, 3), (5, 2), (6, 3)):
@@ -319,7 +272,7 @@ def test_large_fast_unstable_and_nilpotent_systems():
     for radius in (0.3, 1.5):
         system = System(*random_system(6, 3, 3, radius, 1)[:3])
         check_heads(softmax_heads(system, 60), system.lags(60))
-    shift = System(torch.diag(torch.ones(2, dtype=F64), 1), *torch.eye(3, dtype=F64).expand(2, 3, 3))
+    shift = seen(torch.diag(torch.ones(2, dtype=F64), 1))
     assert softmax_heads(shift, 6).H == 4
     check_heads(softmax_heads(shift, 6), shift.lags(6))
     none = softmax_heads(System(0 * EYE, 0 * EYE, EYE), 4)
@@ -330,16 +283,6 @@ def test_a_rank_that_was_cut_too_early_is_refused():
     A, C = diagonal(0.9, 0.5), diagonal(1.0, 1e-8)
     with pytest.raises(ValueError):
         softmax_heads(System(A, EYE, C), 10, rtol=1e-6)
-    assert softmax_heads(System(A, EYE, C), 10).relative_error < 1e-10
-    kept = softmax_heads(System(A, EYE, diagonal(1.0, 2e-11)), 10, rtol=1e-9)
-    assert kept.H == 1 and 1e-12 < kept.relative_error < 1e-10  # one direction left out, and ten digits kept
-
-
-def test_dtype_follows():
-    system = System(*(t.float() for t in random_system(3, 2, 2, 0.95, 3)[:3]))
-    heads = softmax_heads(system, 7)
-    assert heads.logits.dtype == heads.V.dtype == torch.float32
-    check_heads(heads, system.lags(7), tolerance=1e-5)
 
 
 @pytest.mark.guards("thm-sink-count")
