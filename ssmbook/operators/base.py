@@ -21,9 +21,9 @@ from ssmbook._checks import (
 )
 from ssmbook.numerics import HALF, RankReport, numerical_rank, plain, rank_report, single, tolerance
 from ssmbook.operators.spectra import (
-    batch_r_factor,
     covariance_root,
     leading_row_directions,
+    r_factor,
     stacked_r_factor,
     tail_energies,
 )
@@ -37,9 +37,10 @@ class InteractionOperator(ABC):
     block W_ij (p, d) or, with slices, several. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
     gradients; ranks, spectra and best heads are detached and computed in float64.
 
-    A kind must define ``_apply``, ``_scaled`` and ``_mapped``. It overrides ``_row``, ``rows``, ``_column``,
+    A kind must define ``_apply``, ``_scaled`` and ``_mapped``. It overrides ``_row``, ``_rows``, ``_column``,
     ``to_dense``, ``block_norms``, ``_coefficients`` or ``_span_blocks`` where its structure makes them
-    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where the result is of the same kind.
+    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where the result is of the same kind. Half
+    precision never reaches these methods.
 
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
     >>> (W @ torch.ones(4, 1)).flatten().tolist()
@@ -96,12 +97,9 @@ class InteractionOperator(ABC):
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
         check_same_dtype_device(W=self._standard, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
-        return self._applied(x)
+        return self._in_single()._apply(single(x)).to(self.dtype)
 
     __call__ = apply
-
-    def _applied(self, x: Tensor) -> Tensor:
-        return self._in_single()._apply(single(x)).to(self.dtype)
 
     def _in_single(self) -> InteractionOperator:
         """W in the precision in which it is computed: long sums in half precision forget small terms."""
@@ -118,46 +116,44 @@ class InteractionOperator(ABC):
     # Its blocks
     def row(self, i: int) -> Tensor:
         """Return the blocks W_ij of one output token over j, shape (..., n, p, d)."""
-        return self._row(check_integer("i", i, low=0, high=self.n - 1))
+        i = check_integer("i", i, low=0, high=self.n - 1)
+        return self._in_single()._row(i).to(self.dtype)
 
     def _row(self, i: int) -> Tensor:
-        # W is linear in x, so the transpose that a row needs is the vector-Jacobian product of apply.
-        _, pull = torch.func.vjp(lambda x: self._applied(x)[..., i, :], self._zeros(self.n, self.d))
-        units = torch.eye(self.p, dtype=self.dtype, device=self.device)
-        parts = [pull(unit.expand(*self.batch_shape, self.p))[0] for unit in units]
-        return torch.stack(parts, dim=-2) if parts else self._zeros(self.n, 0, self.d)
+        return self.T._column(i).mT
 
     def rows(self) -> Iterator[Tensor]:
         """Yield ``row(0)``, ``row(1)``, … in turn, so that only one row of blocks is in memory at a time."""
+        for row in self._in_single()._rows():
+            yield row.to(self.dtype)
+
+    def _rows(self) -> Iterator[Tensor]:
         for i in range(self.n):
             yield self._row(i)
 
     def column(self, j: int) -> Tensor:
         """Return the blocks W_ij of one input token over i, shape (..., n, p, d)."""
-        return self._column(check_integer("j", j, low=0, high=self.n - 1))
+        j = check_integer("j", j, low=0, high=self.n - 1)
+        return self._in_single()._column(j).to(self.dtype)
 
     def _column(self, j: int) -> Tensor:
         parts = []
         for b in range(self.d):
             x = self._zeros(self.n, self.d)
             x[..., j, b] = 1
-            parts.append(self._applied(x))
+            parts.append(self._apply(x))
         return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
 
     def __getitem__(self, place) -> Tensor:
         """Return the block W_ij (..., p, d) at ``[i, j]``, several with slices; ``W[i]`` is ``W[i, :]``."""
         i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
-        i, j = (range(self.n)[token] for token in (i, j))
-        blocks = self._grid(*(list(k) if isinstance(k, range) else [k] for k in (i, j)))
-        blocks = blocks if isinstance(j, range) else blocks[..., 0, :, :]
-        return blocks if isinstance(i, range) else blocks.select(-4 if isinstance(j, range) else -3, 0)
-
-    def _grid(self, i: list[int], j: list[int]) -> Tensor:
-        """The blocks W_ij of some output and some input tokens, (..., len(i), len(j), p, d)."""
-        if len(j) == 1 < len(i):
-            return self._column(j[0])[..., i, None, :, :]
-        rows = [self._row(k)[..., j, :, :] for k in i]
-        return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(j), self.p, self.d)
+        tokens = range(self.n)
+        if not isinstance(i, slice):
+            return self.row(tokens[i])[..., j, :, :]
+        if not isinstance(j, slice):
+            return self.column(tokens[j])[..., i, :, :]
+        rows = [self.row(k)[..., j, :, :] for k in tokens[i]]
+        return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(tokens[j]), self.p, self.d)
 
     def to_dense(self) -> Tensor:
         """Return all n² blocks as one tensor (..., n, n, p, d), ``[..., i, j, :, :]`` being W_ij."""
@@ -216,7 +212,7 @@ class InteractionOperator(ABC):
         """At most ``_width`` rows for all vec W_ij, of the whole batch together if ``joint``."""
         empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
         matrix = stacked_r_factor(self._span_blocks(), empty)
-        return batch_r_factor(matrix) if joint else matrix
+        return r_factor(matrix.flatten(0, -2)) if joint else matrix
 
     @torch.no_grad()
     def spectrum(self, joint: bool = False) -> Tensor:
@@ -263,10 +259,9 @@ class InteractionOperator(ABC):
         return self._blocks_rank(self._column_vectors(j), rtol)
 
     def _blocks_rank(self, rows: Tensor, rtol: float | None):
-        empty = torch.zeros_like(rows[..., :0, :], dtype=torch.float64)
-        return numerical_rank(
-            torch.linalg.svdvals(stacked_r_factor([rows], empty)), tolerance(rtol, self.dtype)
-        )
+        rows = rows.to(torch.float64)
+        check_finite("W", rows)
+        return numerical_rank(torch.linalg.svdvals(rows), tolerance(rtol, self.dtype))
 
     @torch.no_grad()
     def past_future_rank(self, rtol: float | None = None) -> int | Tensor:
@@ -383,7 +378,8 @@ class InteractionOperator(ABC):
         """
         H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
         time, channel = self._covariance_roots(time_covariance, channel_covariance)
-        V = self._as_blocks(leading_row_directions(self._weighted(time, channel)._reduced(joint), H))
+        weighted = self._weighted(time, channel)
+        V = weighted._as_blocks(leading_row_directions(weighted._reduced(joint), H))
         if channel is None:
             V = V.to(self.dtype)
             return FactorizedOperator(self.coefficients(V), V)
@@ -505,9 +501,6 @@ class FactorizedOperator(InteractionOperator):
     def _column(self, j):
         return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
 
-    def _grid(self, i, j):
-        return torch.einsum("...hij,...hpd->...ijpd", self.alpha[..., i, :][..., j], self.V)
-
     def to_dense(self) -> Tensor:
         return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
 
@@ -582,8 +575,8 @@ class SumOperator(InteractionOperator):
     def _row(self, i):
         return sum(term._row(i) for term in self.terms)
 
-    def rows(self) -> Iterator[Tensor]:
-        for parts in zip(*(term.rows() for term in self.terms), strict=True):
+    def _rows(self) -> Iterator[Tensor]:
+        for parts in zip(*(term._rows() for term in self.terms), strict=True):
             yield sum(parts)
 
     def _scaled(self, factor):
@@ -610,13 +603,12 @@ class ComposedOperator(InteractionOperator):
     def _apply(self, x):
         return self.outer._apply(self.inner._apply(x))
 
-    def rows(self) -> Iterator[Tensor]:
-        W = self._in_single()
-        back = W.inner.T
-        for row in W.outer.rows():
+    def _rows(self) -> Iterator[Tensor]:
+        back = self.inner.T
+        for row in self.outer._rows():
             # The p entries of an output token are a batch of rows, each pulled back by itself.
             pulled = [back._apply(entry) for entry in row.unbind(-2)]
-            yield (torch.stack(pulled, dim=-2) if pulled else W._zeros(W.n, 0, W.d)).to(self.dtype)
+            yield torch.stack(pulled, dim=-2) if pulled else self._zeros(self.n, 0, self.d)
 
     def to_dense(self) -> Tensor:
         return torch.einsum("...ikpq,...kjqd->...ijpd", self.outer.to_dense(), self.inner.to_dense())
@@ -648,9 +640,6 @@ class TransposedOperator(InteractionOperator):
 
     def _row(self, i):
         return self.operand._column(i).mT
-
-    def _column(self, j):
-        return self.operand._row(j).mT
 
     def to_dense(self) -> Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT

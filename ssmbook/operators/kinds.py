@@ -151,7 +151,7 @@ class LagOperator(InteractionOperator):
         # The columns of M_0, M_1, … of the inner operator are its impulse responses: the outer one maps them.
         L = min(self.n, max(0, self.L + other.L - 1)) if self.L and other.L else 0
         responses = _padded(other.M, self.n).unbind(-1)
-        mapped = [self._applied(response)[..., :L, :] for response in responses]
+        mapped = [self.apply(response)[..., :L, :] for response in responses]
         return LagOperator(torch.stack(mapped, dim=-1), self.n)
 
 
@@ -248,15 +248,12 @@ class DiagonalOperator(InteractionOperator):
     def _row(self, i):
         return torch.diag_embed(self._values(self.channels._row(i)))
 
-    def rows(self) -> Iterator[Tensor]:
-        for row in self.channels.rows():
+    def _rows(self) -> Iterator[Tensor]:
+        for row in self.channels._rows():
             yield torch.diag_embed(self._values(row))
 
     def _column(self, j):
         return torch.diag_embed(self._values(self.channels._column(j)))
-
-    def _grid(self, i, j):
-        return torch.diag_embed(self.channels._grid(i, j)[..., 0, 0].movedim(-3, -1))
 
     def to_dense(self) -> Tensor:
         return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))
@@ -293,18 +290,6 @@ class DiagonalOperator(InteractionOperator):
         # The block of a cut is block diagonal over the channels: their ranks add.
         for block in self.channels._past_future_blocks():
             yield block[..., 0, :, :]
-
-    def _covariance_roots(self, time_covariance, channel_covariance):
-        time, channel = super()._covariance_roots(time_covariance, channel_covariance)
-        # ⟨W_ij L, W_kl L⟩ sees the diagonal of L Lᵀ alone: the variance of each channel.
-        return time, None if channel is None else torch.linalg.vector_norm(channel, dim=-1).diag()
-
-    def _colored(self, time, channel):
-        channels = self.channels if time is None else self.channels._colored(time, None)
-        if channel is not None:
-            deviation = channel.diagonal()[:, None, None, None]
-            channels = channels @ PointwiseOperator(deviation.expand(*channels.batch_shape, channels.n, 1, 1))
-        return DiagonalOperator(channels)
 
     def _scaled(self, factor):
         return DiagonalOperator(self.channels._scaled(factor))

@@ -65,22 +65,20 @@ class RecurrentOperator(InteractionOperator):
         return y if self.D is None else y + torch.einsum("...tpd,...td->...tp", self.D, x)
 
     def _row(self, i):
-        W = self._in_single()
-        carry, blocks = W.C[..., i, :, :].expand(*W.batch_shape, W.p, W.N), []
+        carry, blocks = self.C[..., i, :, :].expand(*self.batch_shape, self.p, self.N), []
         for j in range(i, -1, -1):
-            blocks.append(carry @ W.B[..., j, :, :])
-            carry = W._pull(carry, j)
-        return W._finish_row(torch.stack(blocks[::-1], dim=-3), i).to(self.dtype)
+            blocks.append(carry @ self.B[..., j, :, :])
+            carry = self._pull(carry, j)
+        return self._finish_row(torch.stack(blocks[::-1], dim=-3), i)
 
-    def rows(self) -> Iterator[Tensor]:
-        W = self._in_single()
-        memory = W._zeros(W.N, 0, W.d)
-        for i in range(W.n):
-            moved = W._push(i, memory.flatten(-2)).unflatten(-1, (i, W.d))
-            entered = W.B[..., i, :, None, :].expand(*W.batch_shape, W.N, 1, W.d)
+    def _rows(self) -> Iterator[Tensor]:
+        memory = self._zeros(self.N, 0, self.d)
+        for i in range(self.n):
+            moved = self._push(i, memory.flatten(-2)).unflatten(-1, (i, self.d))
+            entered = self.B[..., i, :, None, :].expand(*self.batch_shape, self.N, 1, self.d)
             memory = torch.cat([moved, entered], dim=-2)
-            blocks = W.C[..., i, :, :] @ memory.flatten(-2)
-            yield W._finish_row(blocks.unflatten(-1, (i + 1, W.d)).movedim(-2, -3), i).to(self.dtype)
+            blocks = self.C[..., i, :, :] @ memory.flatten(-2)
+            yield self._finish_row(blocks.unflatten(-1, (i + 1, self.d)).movedim(-2, -3), i)
 
     def _finish_row(self, blocks, i):
         """Add the skip to W_ii, the last of blocks W_i0 … W_ii, and append the zeros W_ij, j > i."""
@@ -91,7 +89,7 @@ class RecurrentOperator(InteractionOperator):
 
     def _span_blocks(self):
         # The parameters are the operator: products taken in float64 add no rounding of their own to its span.
-        for row in self.to(torch.float64).rows():
+        for row in self.to(torch.float64)._rows():
             yield row.flatten(-2)
 
     def _past_future_blocks(self):

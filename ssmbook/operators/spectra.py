@@ -41,11 +41,6 @@ def r_factor(matrix: Tensor) -> Tensor:
     return matrix if rows <= width else torch.linalg.qr(matrix, mode="r").R
 
 
-def batch_r_factor(matrix: Tensor) -> Tensor:
-    """Return one matrix with the singular values and row space of the rows of a whole batch."""
-    return r_factor(matrix.flatten(0, -2))
-
-
 def tail_energies(spectrum: Tensor) -> Tensor:
     """Return sum_{r > H} σ_r² / sum σ_r² for H = 0 … m of a descending spectrum (..., m): (..., m + 1).
 

@@ -9,7 +9,6 @@ from ssmbook._checks import as_real, check_matrices, check_same_dtype_device, sh
 from ssmbook.numerics import in_single, phi1
 
 
-@in_single
 def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
     """Zero-order hold: the exact step for an input held constant over ``delta``, for singular A as well.
 

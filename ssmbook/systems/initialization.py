@@ -6,27 +6,17 @@ import math
 
 import torch
 
-from ssmbook._checks import (
-    as_real,
-    check_finite,
-    check_integer,
-    check_number,
-    check_tensors,
-)
+from ssmbook._checks import as_real, check_finite, check_integer, check_number, check_tensors
 from ssmbook.systems.system import System
 
 
-def _cast(tensor: torch.Tensor, dtype, device) -> torch.Tensor:
-    """A tensor built in float64 in the dtype (default: torch's) and on the device of the caller."""
+def _cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """A tensor built in float64 or complex128 in ``dtype`` (default: torch's), complex if it was complex."""
     dtype = dtype or torch.get_default_dtype()
-    if tensor.is_complex() and not dtype.is_complex:
-        dtype = dtype.to_complex()
-    return tensor.to(dtype=dtype, device=device)
+    return tensor.to(dtype.to_complex() if tensor.is_complex() else dtype)
 
 
-def hippo_legs(
-    N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def hippo_legs(N: int, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """HiPPO-LegS: A_nk = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it; B_n = sqrt(2n+1).
 
     Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
@@ -40,12 +30,10 @@ def hippo_legs(
     n = torch.arange(N, dtype=torch.float64)
     root = torch.sqrt(2 * n + 1)
     A = 0.0 - torch.tril(torch.outer(root, root), diagonal=-1) - torch.diag(n + 1)  # 0 - x: no -0.0 in print
-    return _cast(A, dtype, device), _cast(root[:, None], dtype, device)
+    return _cast(A, dtype), _cast(root[:, None], dtype)
 
 
-def s4d_lin(
-    N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> torch.Tensor:
+def s4d_lin(N: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """S4D-Lin: lam_m = -1/2 + i pi m for m = 0, ..., N/2 - 1, one of each conjugate pair.
 
     Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the real pole -1/2,
@@ -57,14 +45,13 @@ def s4d_lin(
     if check_integer("N", N, low=2) % 2:
         raise ValueError(f"N must be even, two real states for each complex mode; got {N}")
     m = torch.arange(N // 2, dtype=torch.float64)
-    return _cast(torch.complex(torch.full_like(m, -0.5), math.pi * m), dtype, device)
+    return _cast(torch.complex(torch.full_like(m, -0.5), math.pi * m), dtype)
 
 
 def real_modes(lam: torch.Tensor) -> torch.Tensor:
     """The real A whose 2 x 2 diagonal blocks [[Re, -Im], [Im, Re]] carry the conjugate pairs of ``lam``.
 
     lam (..., m), complex -> A (..., 2m, 2m), real, same precision and device. TypeError for a real ``lam``.
-
 
     >>> real_modes(torch.tensor([0.5 + 0.25j])).tolist()
     [[0.5, -0.25], [0.25, 0.5]]
@@ -87,13 +74,12 @@ def random_stable(
     rho: float,
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
 ) -> System:
     """A Gaussian system with spectral radius ``rho``, minimal with probability one.
 
     A `System` with N states, d inputs and p outputs, entries of B and C of variance 1/N, in ``dtype``
-    (default: torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU: one seed,
-    one system on every device. ValueError for sizes < 1 or rho outside.
+    (default: torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU, so that a
+    seed gives one system; `System.to` moves it. ValueError for sizes < 1 or rho outside.
 
     >>> system = random_stable(4, 2, 3, rho=0.9, dtype=torch.float64)
     >>> system, round(system.spectral_radius().item(), 6)
@@ -107,7 +93,7 @@ def random_stable(
         for shape in ((N, N), (N, d), (p, N))
     )
     A = A * (rho / torch.linalg.eigvals(A).abs().amax())
-    return System(*(_cast(matrix, dtype, device) for matrix in (A, B, C)))
+    return System(*(_cast(matrix, dtype) for matrix in (A, B, C)))
 
 
 def random_orthogonal(
@@ -116,7 +102,6 @@ def random_orthogonal(
     rho: float = 1.0,
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
 ) -> torch.Tensor:
     """rho times a Haar-random orthogonal matrix: every lag then has norm exactly rho^tau.
 
@@ -130,41 +115,26 @@ def random_orthogonal(
     rho = check_number("rho", rho, 0)
     Q, R = torch.linalg.qr(torch.randn((N, N), generator=generator, dtype=torch.float64))
     # QR alone is not Haar: its signs follow the algorithm, so they are tied to those of R
-    return _cast(rho * Q * torch.sign(torch.diagonal(R)), dtype, device)
+    return _cast(rho * Q * torch.sign(torch.diagonal(R)), dtype)
 
 
-def rotation(
-    theta: float | torch.Tensor,
-    *,
-    rho: float = 1.0,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> torch.Tensor:
-    """rho R(theta), the plane rotation [[cos, -sin], [sin, cos]] scaled by ``rho``.
+def rotation(theta: float | torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The rotation of the plane [[cos, -sin], [sin, cos]] by the angle ``theta``.
 
     theta a number, or a tensor (...) whose dtype and device are then kept -> A (..., 2, 2). ValueError for
-    negative rho or non-finite theta.
+    non-finite theta.
 
-    >>> rotation(0.5, rho=0.9)
-    tensor([[ 0.7898, -0.4315],
-            [ 0.4315,  0.7898]])
+    >>> rotation(0.5)
+    tensor([[ 0.8776, -0.4794],
+            [ 0.4794,  0.8776]])
     """
-    rho = check_number("rho", rho, 0)
-    if isinstance(theta, torch.Tensor):
-        as_real("theta", theta)
-    else:
-        theta = _cast(as_real("theta", theta), dtype, device)
-    cos, sin = torch.cos(theta), torch.sin(theta)
-    return rho * torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+    angle = as_real("theta", theta)
+    angle = angle if isinstance(theta, torch.Tensor) else _cast(angle, dtype)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    return torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
 
 
-def jordan_block(
-    N: int,
-    lam: float | complex,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> torch.Tensor:
+def jordan_block(N: int, lam: float | complex, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The N x N Jordan block: ``lam`` on the diagonal, ones above it.
 
     Returns A (N, N) in ``dtype`` (default: torch's, made complex for a complex ``lam``). ValueError for N <
@@ -177,4 +147,4 @@ def jordan_block(
     value = torch.tensor(lam, dtype=torch.complex128 if isinstance(lam, complex) else torch.float64)
     check_finite("lam", value)
     A = value * torch.eye(N, dtype=value.dtype) + torch.diag(torch.ones(N - 1, dtype=value.dtype), 1)
-    return _cast(A, dtype, device)
+    return _cast(A, dtype)

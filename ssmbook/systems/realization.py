@@ -22,11 +22,8 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     """
     sizes = check_shape("M", M, "... n p d", complex_ok=True)
     n = sizes["n"]
-    if rows is None:
-        rows = (n + 1) // 2 if cols is None else n + 1 - cols
-    rows = check_integer("rows", rows, low=0, high=n)
-    cols = (n + 1 - rows if n else 0) if cols is None else cols
-    cols = check_integer("cols", cols, low=0, high=n)
+    rows = (n + 1) // 2 if rows is None else rows
+    cols = n + 1 - rows if cols is None else cols
     if rows + cols > n + 1:
         raise ValueError(f"rows + cols must be at most n + 1 = {n + 1}; got {rows} + {cols}")
     lag = torch.arange(rows, device=M.device)[:, None] + torch.arange(cols, device=M.device)
@@ -39,9 +36,9 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
 
     M (n, p, d), M_0 = C B -> :class:`~ssmbook.operators.RankReport` with the Hankel singular values over
     this window, float64, descending. ``rtol`` is relative to the largest, by default as for every rank
-    (1e-10 in float64). The window must be long enough: n >= 2 N - 1 suffices. Fast-decaying modes sink
-    below rounding, and lags that are nothing but rounding pass for a system: look at the spectrum. Raises
-    TypeError/ValueError for a malformed or non-finite M. Source: `ho1966effective`.
+    (1e-10 in float64). n >= 2 N - 1 lags suffice. Modes that decay fast are lost to rounding, and rounding
+    alone looks like a system: see the spectrum. Raises TypeError/ValueError for a malformed or non-finite M.
+    Source: `ho1966effective`.
 
     >>> int(mcmillan_degree(0.5 ** torch.arange(8.0).reshape(8, 1, 1)))
     1
@@ -60,7 +57,6 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     :func:`mcmillan_degree`); smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow
     like sigma_1/sigma_N. All lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M
     and for an order beyond the numerical rank. Source: `ho1966effective`, `kung1978new`.
-
 
     >>> M = 0.5 ** torch.arange(8.0, dtype=torch.float64).reshape(8, 1, 1)
     >>> found = ho_kalman(M)

@@ -82,7 +82,7 @@ class System:
 
     @property
     def batch_shape(self) -> torch.Size:
-        """What stands before the matrix dimensions: () for one system."""
+        """The batch dimensions of the matrices: () for one system."""
         return self.A.shape[:-2]
 
     @property
@@ -177,7 +177,7 @@ class System:
     def minimal(self, rtol: float | None = None) -> System:
         """The same lag operators with the fewest states: what is not reached or not seen is dropped.
 
-        One system; in its dtype, worked in float64, in units in which the states compare. ``rtol``: what
+        One system; in its dtype, worked in float64, in units in which states can be compared. ``rtol``: what
         counts as zero there, by default as for every head count. A zero system comes back with N = 0. Raises
         ``ValueError`` for a batch. Source: `kailath1980linear`.
 
@@ -199,7 +199,7 @@ class System:
         return poles.amax(-1) if self.N else poles.sum(-1)
 
     def is_stable(self) -> bool | Tensor:
-        """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one a system."""
+        """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one per system."""
         return plain(self.spectral_radius() < 1)
 
     @classmethod

@@ -93,7 +93,7 @@ def test_rotations_and_orthogonal_matrices_scale_every_vector_by_rho():
         assert torch.allclose(Q.mT @ Q, 0.81 * torch.eye(N, dtype=F64), atol=1e-14)
     signs = [float(systems.random_orthogonal(1, generator=gen(s), dtype=F64)) for s in range(40)]
     assert set(signs) == {1.0, -1.0}
-    R = systems.rotation(0.7, rho=0.5, dtype=F64)
+    R = 0.5 * systems.rotation(0.7, dtype=F64)
     x = torch.tensor([1.0, 0.0], dtype=F64)
     assert torch.allclose(R @ x, 0.5 * torch.tensor([math.cos(0.7), math.sin(0.7)], dtype=F64))
     angles = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float32, requires_grad=True)

@@ -15,7 +15,7 @@ LENGTH, RHO = 8, 0.93
 def turning_blocks(theta):
     """The operator (n, n, 2, 2) of a state that turns by ``theta`` and shrinks at each token."""
     eye = torch.eye(2, dtype=torch.float64)
-    system = System(rotation(theta, rho=RHO, dtype=torch.float64), eye, eye)
+    system = System(RHO * rotation(theta, dtype=torch.float64), eye, eye)
     return LagOperator(system.lags(LENGTH)).to_dense()
 
 
