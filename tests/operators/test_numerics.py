@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from ssmbook.numerics import default_rtol, double, in_single, numerical_rank, rank_report, toeplitz, tolerance
+from ssmbook.numerics import default_rtol, numerical_rank, rank_report, toeplitz, tolerance
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.int64])
@@ -39,11 +39,6 @@ def test_batched_spectra_are_cut_each_at_its_own_scale():
         numerical_rank(torch.tensor([float("nan")]), 0.1)
 
 
-def test_ranks_are_decided_in_double_precision_complex_or_not():
-    for dtype, wide in ((torch.float32, torch.float64), (torch.complex64, torch.complex128)):
-        assert double(torch.ones(2, dtype=dtype)).dtype == double(torch.ones(2, dtype=wide)).dtype == wide
-
-
 def test_a_report_against_a_scale_of_its_own_counts_from_there():
     spectrum = torch.tensor([1e-3, 1e-5, 0.0], dtype=torch.float64)
     own, fixed = rank_report(spectrum, 1e-4), rank_report(spectrum, 1e-4, scale=1.0)
@@ -51,19 +46,3 @@ def test_a_report_against_a_scale_of_its_own_counts_from_there():
     assert fixed.gap == pytest.approx(100) and int(own) == 2
     assert rank_report(spectrum[:1], 0.5).threshold == 5e-4
     assert rank_report(spectrum, 0.5, scale=0).rank == 2  # against nothing, all that is not zero counts
-
-
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
-def test_half_precision_is_left_for_the_time_of_the_call(half):
-    seen = []
-
-    def pair(x, scale):
-        seen.append(x.dtype)
-        return scale * x, 2, x.double()
-
-    x = torch.ones(3, dtype=half)
-    y, two, wide = in_single(pair)(x, scale=torch.tensor(3.0, dtype=half))
-    assert seen == [torch.float32] and (y.dtype, two, wide.dtype) == (half, 2, half)
-    assert in_single(lambda x: x + 1)(x).dtype == half
-    assert in_single(lambda x: [x])(x)[0].dtype == torch.float32  # what is no tuple is left as it is
-    assert in_single(lambda x: x.sum().item())(x) == 3.0

@@ -57,6 +57,7 @@ def test_blocks_that_are_not_finite_are_not_ranked(kind, bad):
         W.interaction_rank,
         W.floor,
         W.spectrum,
+        W.past_future_rank,
         lambda: W.best_heads(1),
         lambda: operator_span(W),
     ):

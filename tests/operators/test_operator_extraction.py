@@ -47,11 +47,6 @@ def test_the_path_operator_reproduces_the_map(F):
         assert torch.allclose(together.to_dense()[b], alone, rtol=0, atol=1e-8)
 
 
-def test_the_jacobian_is_not_an_interaction_operator_in_general():
-    F, x = mlp(torch.tanh), randn(4, 3)
-    assert not torch.allclose(jacobian_operator(F, x).apply(x), F(x), rtol=1e-2)
-
-
 def test_an_offset_is_refused_with_its_size_and_place():
     offset = torch.zeros(5, 3, dtype=F64)
     offset[3, 1] = -0.25

@@ -144,31 +144,6 @@ def test_what_crosses_one_cut_alone_is_seen_at_the_first_and_at_the_last(t):
         DenseOperator(W).T.past_future_rank()
 
 
-@pytest.mark.parametrize("by_modes", [True, False])
-def test_the_scale_of_the_states_does_not_matter(by_modes):
-    def memory(decay, B, C):
-        W = ModalOperator(decay, B, C) if by_modes else RecurrentOperator(decay.exp().diag_embed(), B, C)
-        return W.past_future_rank().tolist()
-
-    decay, B, C = -randn(9, 4).abs(), randn(2, 9, 4, 2, seed=1), randn(9, 3, 4, seed=2)
-    # A state in units of 1e-9 is written with large numbers and read with small ones.
-    units = torch.logspace(-9, 9, 4, dtype=F64)
-    assert memory(decay, B, C) == memory(decay, B * units[:, None], C / units) == [4, 4]
-    # Two states of one decay and one input remember one number.
-    assert memory(decay[:, [0, 0]], B[:, :, [0, 0]], C[..., :2]) == [1, 1]
-
-
-@pytest.mark.parametrize("place", ["A", "B", "C", "D"])
-def test_a_memory_that_is_not_finite_is_refused(place):
-    given = {"A": randn(4, 3, 3), "B": randn(4, 3, 2), "C": randn(4, 2, 3), "D": randn(4, 2, 2)}
-    for token in (1, 3):
-        broken = {name: part.clone() for name, part in given.items()}
-        broken[place][token, 0, 0] = math.nan
-        for W in (RecurrentOperator(**broken), DenseOperator(RecurrentOperator(**broken).to_dense())):
-            with pytest.raises(ValueError, match="W must be finite"):
-                W.past_future_rank()
-
-
 def test_channels_add_their_memories():
     decays = -randn(7, 3).abs().expand(4, 7, 3)
     layer = DiagonalOperator(ModalOperator(decays, randn(4, 7, 3, 1), randn(4, 7, 1, 3, seed=1)))

@@ -1,7 +1,5 @@
 """Ranks that are known beforehand, and ranks that must not cost what they would densely."""
 
-import math
-
 import pytest
 import torch
 from helpers import F64, gen, randn
@@ -11,8 +9,6 @@ from ssmbook.operators import (
     DiagonalOperator,
     FactorizedOperator,
     LagOperator,
-    PointwiseOperator,
-    RecurrentOperator,
     operator_span,
 )
 from ssmbook.operators.recurrent import ModalOperator
@@ -42,22 +38,6 @@ def test_planted_ranks_are_found_exactly(k, dtype):
             relative = report.spectrum[:k] / report.spectrum[0]
             assert torch.allclose(relative, sigma, rtol=2e-2 if dtype == torch.float32 else 1e-8)
             assert report.gap > 4
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-@pytest.mark.parametrize("k", [1, 5, 12])
-def test_planted_ranks_of_lag_pointwise_and_recurrent_kinds(k, dtype):
-    g, n, p, d = gen(k), 40, 4, 5
-    sigma = torch.logspace(0, -5, k, dtype=F64) if k > 1 else torch.ones(1, dtype=F64)
-    rows = (orthonormal(n, k, g) * sigma) @ orthonormal(p * d, k, g).mT
-    weights = (n - torch.arange(n, dtype=F64)).sqrt()
-    lag = LagOperator((rows / weights[:, None]).reshape(n, p, d).to(dtype), n)
-    assert lag.interaction_rank() == k and DenseOperator(lag.to_dense()).interaction_rank() == k
-    assert PointwiseOperator(rows.reshape(n, p, d).to(dtype)).interaction_rank() == k
-    # A state that forgets at once: W_ij = C_i B_j at i = j, and C B runs through the planted rows.
-    C = torch.eye(p, dtype=dtype).expand(n, p, p)
-    forgetful = RecurrentOperator(torch.zeros(n, p, p, dtype=dtype), rows.reshape(n, p, d).to(dtype), C)
-    assert forgetful.interaction_rank() == k
 
 
 def test_every_rank_of_an_operator_is_cut_at_rtol():
@@ -95,19 +75,6 @@ def test_the_first_large_entry_of_a_direction_is_positive():
         sizes = V.abs()
         first = (sizes >= 0.5 * sizes.amax(1, keepdim=True)).int().argmax(1)
         assert bool((V[torch.arange(len(V)), first] > 0).all()) and bool((V[:, 0] < 0).any())
-
-
-@pytest.mark.parametrize("theta", [0.3, math.pi / 2, math.pi])
-def test_rotation_needs_two_heads_unless_it_is_a_reflection_through_the_origin(theta):
-    c, s = math.cos(theta), math.sin(theta)
-    turn = 0.9 * torch.tensor([[c, -s], [s, c]], dtype=F64)
-    M = torch.stack([torch.linalg.matrix_power(turn, tau) for tau in range(12)])
-    W, eye = LagOperator(M), torch.eye(2, dtype=F64)
-    same = RecurrentOperator(*(matrix.expand(12, 2, 2) for matrix in (turn, eye, eye)))
-    assert torch.allclose(W.to_dense(), same.to_dense(), atol=1e-14)
-    wanted = 1 if theta == math.pi else 2
-    assert W.interaction_rank() == wanted and same.interaction_rank() == wanted
-    assert torch.allclose(W.best_heads(wanted).to_dense(), W.to_dense(), atol=1e-14)
 
 
 def test_a_long_lag_operator_is_ranked_and_applied_without_its_blocks():

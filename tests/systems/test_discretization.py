@@ -116,15 +116,6 @@ def test_orders_of_convergence_to_the_zero_order_hold(method, order):
     assert math.log2(sizes[0] / sizes[1]) == pytest.approx(order, abs=0.05)
 
 
-def test_mixed_form_keeps_the_poles_and_scales_every_lag_by_phi1():
-    lam, B = torch.tensor([-0.4, -2.0], dtype=F64), torch.ones(2, 1, dtype=F64)
-    held, mixed = (
-        System(torch.diag(lam), B, torch.eye(2, dtype=F64)).discretize(0.9, m) for m in ("zoh", "mixed")
-    )
-    assert near(mixed.A.diagonal(), torch.exp(0.9 * lam)) and near(mixed.B, 0.9 * B)
-    assert near((held.lags(12) / mixed.lags(12))[..., 0], systems.phi1(0.9 * lam).expand(12, 2), 1e-12)
-
-
 def test_bilinear_keeps_stability_where_forward_euler_loses_it():
     A, B = systems.hippo_legs(6, dtype=F64)
     stable = [System(A, B, B.mT).discretize(5.0, method).is_stable() for method in METHODS[:3]]
