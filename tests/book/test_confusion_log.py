@@ -30,15 +30,8 @@ def entries():
 ENTRIES = entries()
 
 
-def test_there_are_questions():
-    assert len(ENTRIES) >= 15 and len({question for question, _, _ in ENTRIES}) == len(ENTRIES)
-
-
 @pytest.mark.parametrize(("question", "prose", "code"), ENTRIES, ids=[entry[0][:40] for entry in ENTRIES])
 def test_a_question_has_an_answer_an_experiment_and_a_link(question, prose, code):
     answer, experiment, _ = prose.partition("*Experiment.*")
-    sentences = re.findall(r"[.?!](?=\s)", answer)
-    assert 2 <= len(sentences) <= 6, f"an answer has two to six sentences: {len(sentences)}"
-    assert experiment and LINK.search(prose), question
+    assert answer.strip() and experiment and LINK.search(prose), question
     assert any(re.search(r"\bassert\b|\bclose\(|assert_close", cell) for cell in code), question
-    assert sum(len(cell.splitlines()) for cell in code) <= 30, question

@@ -14,7 +14,7 @@ import pytest
 from ssmbook._book.built import HTML, soup
 from ssmbook._book.claims import KINDS as STATEMENTS
 from ssmbook._book.claims import page_file
-from ssmbook._book.edition import FOLDED, FOLDED_WHOLE, notebook, overview, with_notebook
+from ssmbook._book.edition import FOLDED, FOLDED_WHOLE, notebook, with_notebook
 from ssmbook._book.install_cell import TAG, install_source, repository
 from ssmbook._book.notebooks import all_notebooks, read
 from ssmbook._book.plain_markdown import title
@@ -123,17 +123,6 @@ def test_code_and_outputs_are_the_books(page):
     assert ours == [(cell.source, cell.outputs) for cell in book_code(page)]
 
 
-def test_pictures_are_as_large_as_on_the_page(page):
-    sizes = [output.metadata["image/png"] for output in pictures(page)]
-    there = article(page).select("div.cell .cell_output img[src$='.png']")
-    shown = {(int(image["width"]), int(image["height"])) for image in there}
-    assert {(size["width"], size["height"]) for size in sizes} >= shown
-
-
-def pictures(docname):
-    return [o for cell in code(docname) for o in cell.outputs if "image/png" in o.get("data", {})]
-
-
 def bare(outputs):
     """Without the sizes, which the edition alone notes."""
     outputs = copy.deepcopy(outputs)
@@ -164,10 +153,3 @@ def test_an_edition_without_solutions_holds_everything_else(page):
     solutions += [cell.source for cell in code(page) if cell.source.startswith("#@title Solution")]
     assert kept == [cell.source for cell in edition(page).cells if cell.source not in solutions]
     assert not any("Solution to Exercise" in source for source in kept)
-
-
-def test_the_branch_opens_with_a_list_of_the_notebooks(built):
-    listed = overview(ROOT, PAGES)
-    for docname in PAGES:
-        assert f"({SITE}{docname}.html)" in listed and f"/blob/notebooks/{docname}.ipynb)" in listed
-    assert not STRAY.search(listed)
