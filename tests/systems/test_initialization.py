@@ -42,17 +42,13 @@ def test_hippo_is_normal_plus_rank_one(N):
 
 @pytest.mark.parametrize("N", [2, 32])
 def test_s4d_legs_is_the_spectrum_of_the_normal_part(N):
-    lam, B = s4d_legs(N)
+    lam = s4d_legs(N)
     A, B_full = systems.hippo_legs(N, dtype=F64)
     S = A + B_full @ B_full.mT / 2
     want = torch.linalg.eigvals(S).imag.sort().values
     got = torch.cat([lam.imag, -lam.imag]).sort().values
     assert lam.dtype == C128 and torch.all(lam.imag > 0) and torch.all(lam.real == -0.5)
     assert torch.allclose(got, want, rtol=1e-9)
-    # the same transfer function: 2 Re sum_m |b_m|^2 e^{lam t} = B^T e^{St} B
-    for t in (0.1, 1.0):
-        modal = 2 * ((B[:, 0].abs() ** 2) * torch.exp(lam * t)).sum().real
-        assert torch.allclose(modal, (B_full.mT @ torch.linalg.matrix_exp(S * t) @ B_full)[0, 0], rtol=1e-9)
 
 
 def test_s4d_lin_and_its_real_form():

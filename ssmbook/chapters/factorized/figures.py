@@ -12,10 +12,7 @@ f64 = torch.float64
 
 
 def narrow_heads(W_O, W_V):
-    """Draw V_h = W_O^h W_V^h head by head on one scale: the tall block, the wide block, their product.
-
-    W_O (H, p, r), W_V (H, r, d).
-    """
+    """Draw V_h = W_O^h W_V^h head by head, from W_O (H, p, r) and W_V (H, r, d), on one scale."""
     V = W_O @ W_V
     (H, p, r), d = W_O.shape, W_V.shape[2]
     fig, axes = figure(ncols=5, nrows=H, size=(3.6, 1.2 * H + 0.3), width_ratios=[r, 1.4, d, 1.4, d])
@@ -32,10 +29,7 @@ def narrow_heads(W_O, W_V):
 
 
 def head_prices(heads, span, rank, split, free):
-    """Draw the span and the rank of the value maps, and what they cost, against the heads of one width.
-
-    Lists, one entry per count of heads; ``split``, ``free``: parameters through a head width and of any maps.
-    """
+    """Draw span and rank of the value maps against the heads, and the parameters when split in H or free."""
     fig, (counts, costs) = figure(ncols=2, size=(7.0, 2.6))
     panels = (
         (counts, span, "span of the maps", "blue", (-8, 0, "right"), -1),
@@ -77,10 +71,7 @@ def theory(phi):
 
 
 def turning(phi):
-    """Draw the rotations R(θ), |θ| < φ, with their best common V, and the share it misses against φ.
-
-    Left, parts along I and J; right, the closed form with the share found at φ.
-    """
+    """Draw the rotations R(θ), |θ| < φ, in the plane of I and J with the best V, and the share it misses."""
     share, (a, b) = missed_by_one(phi)
     theta = turning_angles(phi, 60)
     fig, (left, right) = figure(ncols=2, size="slider")
@@ -109,10 +100,7 @@ def missed(sigma, most=3):
 
 
 def common_heads(shares):
-    """Draw the share missed by H heads, each input's own and common to all, a panel for each kind of layer.
-
-    shares: name -> pairs (own, common) of lists as ``missed`` returns them, one pair for each draw.
-    """
+    """Draw the shares missed by 0, 1, … heads: {kind of layer: [(each input's own, common) of each draw]}."""
     fig, axes = figure(ncols=len(shares))
     words = []
     for ax, (name, found) in zip(axes, shares.items(), strict=True):
@@ -130,10 +118,7 @@ def common_heads(shares):
 
 
 def feature_row(exact, near, states, misplaced, chosen, needed):
-    """Draw one row of a softmax table beside its features' row, and the misplaced share against the states.
-
-    exact, near (n,): rows of weights; states, misplaced (D,): by degree, ``chosen`` the one of ``near``.
-    """
+    """Draw a row of a softmax table over that of its ``chosen`` features, and the share misplaced by all."""
     fig, (left, right) = figure(ncols=2, size="slider")
     left.bar(range(len(exact)), exact.tolist(), width=1.0, color=COLORS["gray"], alpha=0.45)
     left.step(range(len(near)), near, where="mid", color=COLORS["orange"], linestyle=LINES["solid"], lw=1.5)

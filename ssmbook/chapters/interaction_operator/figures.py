@@ -9,15 +9,12 @@ from ssmbook.numerics import numerical_rank
 
 
 def block_matrices(named, *, alike=False):
-    """Draw operators (n, n, p, d), {title: tensor}, as block matrices side by side; each has its own scale.
-
-    With ``alike`` each block has, so that only its pattern is seen.
-    """
+    """Draw operators {title: (n, n, p, d)} as block matrices; with ``alike`` each block has its own scale."""
     fig, axes = figure(ncols=len(named), size=(7.0, 0.5 + 7.0 / len(named)))
     words = []
     for ax, (title, W) in zip(axes, named.items(), strict=True):
         W, (n, _, p, d) = W.detach(), W.shape
-        k = independent(W)
+        k = numerical_rank(torch.linalg.svdvals(W.flatten(0, 1).flatten(1)), 1e-10)
         if alike:
             W = W / W.abs().amax(dim=(2, 3), keepdim=True).clamp(min=1e-300)
         signed(ax, W.transpose(1, 2).reshape(n * p, n * d))
@@ -31,16 +28,8 @@ def block_matrices(named, *, alike=False):
     )
 
 
-def independent(W) -> int:
-    """The number of independent matrices among the blocks of a tensor (n, n, p, d)."""
-    return numerical_rank(torch.linalg.svdvals(W.flatten(0, 1).flatten(1)), 1e-10)
-
-
 def tall_table(W, H):
-    """Draw the blocks of a causal W (n, n, p, d) as rows of one tall table, equal to coefficients times maps.
-
-    The rows are those with j <= i, in order; the H maps are the first right singular vectors.
-    """
+    """Draw the blocks of a causal W (n, n, p, d) as rows of a table: coefficients times H value maps."""
     n, _, p, d = W.shape
     rows = W.detach()[torch.ones(n, n).tril().bool()].reshape(-1, p * d)
     U, S, Vh = torch.linalg.svd(rows, full_matrices=False)
@@ -74,10 +63,7 @@ def best_heads(W, H):
 
 
 def way_from_zero(t, values, slope):
-    """Draw one output on the way from 0 to X, its chord, and the tangent at X continued to t = 0.
-
-    ``t``, ``values`` (m,): places in [0, 1] and the output at tX, 0 at t = 0; ``slope``: that at X.
-    """
+    """Draw one output at tX, t (m,) from 0 to 1, with its chord and the tangent at X of this ``slope``."""
     fig, ax = figure(size=(3.6, 2.6))
     end = float(values[-1])
     ax.plot([0, 1], [end - slope, end], linestyle=LINES["dashed"], color=COLORS["orange"])

@@ -10,11 +10,11 @@ from ssmbook.exercises import grader
 from ssmbook.operators import path_operator
 
 
-def _planted(k: int, scale: float = 1.0, weakest: float = 1.0) -> torch.Tensor:
+def _planted(k: int, weakest: float = 1.0) -> torch.Tensor:
     """Blocks (5, 5, 3, 4) whose span has dimension ``k``, the weakest direction ``weakest`` of the first."""
     like = seeded(k)
     tables, value_maps = (torch.linalg.qr(torch.randn(m, k, **like)).Q for m in (25, 12))
-    sizes = scale * torch.logspace(0, math.log10(weakest), k, dtype=f64)
+    sizes = torch.logspace(0, math.log10(weakest), k, dtype=f64)
     return ((tables * sizes) @ value_maps.T).reshape(5, 5, 3, 4)
 
 
@@ -44,11 +44,9 @@ def _span(W, rtol):
 )
 def span_cases():
     """For a function ((n, n, p, d) tensor, rtol) -> dimension of the span of its n² blocks."""
-    # The weak direction is lost by a Gram matrix, which squares it, and kept by an SVD.
     yield _planted(1), 1e-10
-    yield _planted(3, scale=1e-30), 1e-10
-    yield _planted(12, scale=1e20), 1e-10
-    yield _planted(5, weakest=1e-6), 1e-10
+    yield _planted(12), 1e-10
+    yield _planted(5, weakest=1e-6), 1e-10  # lost by a Gram matrix, which squares it
     yield _planted(2, weakest=1e-6), 1e-3
     yield torch.zeros(4, 4, 2, 2, dtype=f64), 1e-10
 

@@ -11,10 +11,7 @@ from ssmbook.display.style import LINES, readable
 
 
 def weyl(P, changes, R, rank_one):
-    """Draw what adding rank one does to an ellipse and to a spectrum.
-
-    P (2, 2), changes (m, 2, 2): left the images of the unit circle; R (q, q), rank_one (m, q, q): right.
-    """
+    """Draw what adding rank one, m times, does to an ellipse of P (2, 2) and to the spectrum of R (q, q)."""
     fig, (plane, values) = figure(ncols=2)
     turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)
     circle = torch.stack([turn.cos(), turn.sin()])

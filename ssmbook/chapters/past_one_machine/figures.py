@@ -6,10 +6,7 @@ NARROW = ("blue", "orange", "green", "purple")
 
 
 def wire(lengths: list[int], numbers: list[int]):
-    """Draw slices of time on devices, and the message that each sends down to all later ones.
-
-    lengths: steps per device; numbers: in each device's message, none where it is 0.
-    """
+    """Draw slices of time on devices, and as wires the numbers, if any, that each sends to all later ones."""
     fig, ax = figure(size="panel")
     begin, last, whole = 0, len(lengths) - 1, sum(lengths)
     for device, (steps, sent) in enumerate(zip(lengths, numbers, strict=True)):

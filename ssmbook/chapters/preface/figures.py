@@ -39,10 +39,7 @@ def turning_state(theta):
 
 
 def gradients(distances, state, asked, random):
-    """Draw what a token that many steps back still moves, by a state and by a head.
-
-    Four sequences of one length: the head asks for the token, or sees random ones (medians).
-    """
+    """Draw what a token that far back still moves: by a state, by a head with its query, by one at random."""
     fig, ax = figure(size="panel")
     names = ("head that asks", "random tokens", "state, 0.9")
     colors = (FAMILIES["key side"], "gray", FAMILIES["value side"])

@@ -18,11 +18,11 @@ def recurrence(a: Slow, b: Slow, h: Slow) -> None:
 
 def table(a: Slow, b: Slow, h: Slow) -> None:
     """The explicit way: write the table of weights a_{j+1} ... a_i to slow memory, then multiply by it."""
-    T, machine = len(b.value), b.machine
-    weights = machine.empty(T, T, like=b)
+    T = len(b.value)
+    weights = b.empty(T, T)
     row = None
     for i in range(T):
-        end = machine.constant(b.value.new_ones(1, 1))
+        end = Fast(b.machine, b.value.new_ones(1, 1))
         row = end if row is None else join([a.load(i) * row, end], 1)
         weights.store((slice(i, i + 1), slice(0, i + 1)), row)
     row = None
@@ -35,7 +35,7 @@ def doubling(a: Slow, b: Slow, h: Slow) -> None:
     """Hillis and Steele's scan: at every pass each pair is composed with the one ``shift`` places earlier."""
     T, shift = len(b.value), 1
     decay, h_now = a.load(slice(0, T)), b.load(slice(0, T))
-    product = b.machine.empty(T, like=a)
+    product = a.empty(T)
     while shift < T:
         late, early = decay[shift:], slice(0, T - shift)
         h_next = join([h_now[:shift], late[:, None] * h_now[early] + h_now[shift:]])
@@ -52,39 +52,34 @@ def doubling(a: Slow, b: Slow, h: Slow) -> None:
 
 def blocked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
     """Summary and restart: blocks of L at once, their summaries by the same scan, the blocks again."""
-    T = len(b.value)
+    T, D = b.value.shape
     if T <= L:
         return recurrence(a, b, h)
-    n, D = T // L, b.value.shape[1]
-    A, B, H = (s.blocks(n, L) for s in (a, b, h))
-    product, ends = A.load((slice(None), 0)), B.load((slice(None), 0))
-    for t in range(1, L):
-        decay = A.load((slice(None), t))
-        ends = decay[:, None] * ends + B.load((slice(None), t))
+    n = T // L
+    places = [slice(t, n * L, L) for t in range(L)]  # the t-th of every block
+    product, ends = a.load(places[0]), b.load(places[0])
+    for place in places[1:]:
+        decay = a.load(place)
+        ends = decay[:, None] * ends + b.load(place)
         product = product * decay
-    P, E, carry = (a.machine.empty(*shape, like=a) for shape in ((n,), (n, D), (n, D)))
+    P, E, carry = a.empty(n), a.empty(n, D), a.empty(n, D)
     P.store(slice(None), product)
     E.store(slice(None), ends)
     product = ends = decay = None
     blocked(P, E, carry, L)
-    _restart(A, B, H, carry)
+    # Every block starts again from the end of the one before it; its own end is known.
+    later = slice(L, n * L, L)
+    first = b.load(slice(0, 1))
+    state = join([first, a.load(later)[:, None] * carry.load(slice(0, n - 1)) + b.load(later)])
+    h.store(places[0], state)
+    for place in places[1:-1]:
+        state = a.load(place)[:, None] * state + b.load(place)
+        h.store(place, state)
+    h.store(places[-1], carry.load(slice(None)))
     state = carry.load(n - 1)
     for t in range(n * L, T):
         state = a.load(t) * state + b.load(t)
         h.store(t, state)
-
-
-def _restart(A: Slow, B: Slow, H: Slow, carry: Slow) -> None:
-    """Run every block from the end of the one before it; its own end is known."""
-    n, L, _ = B.value.shape
-    first = B.load((0, 0))[None]
-    state = A.load((slice(1, n), 0))[:, None] * carry.load(slice(0, n - 1)) + B.load((slice(1, n), 0))
-    state = join([first, state])
-    H.store((slice(None), 0), state)
-    for t in range(1, L - 1):
-        state = A.load((slice(None), t))[:, None] * state + B.load((slice(None), t))
-        H.store((slice(None), t), state)
-    H.store((slice(None), L - 1), carry.load(slice(None)))
 
 
 def chunked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
@@ -106,13 +101,12 @@ def _chunk_table(a: Slow, start: int, stop: int, carried: bool) -> tuple[Fast, F
     machine, Q = a.machine, stop - start
     rows, through, row = [], [], None
     for i in range(Q):
-        one = machine.constant(a.value.new_ones(1, 1))
+        one = Fast(machine, a.value.new_ones(1, 1))
         decay = a.load(slice(start + i, start + i + 1)) if i or carried else None
         row = one if row is None else join([decay * row, one], 1)
         if carried:
             through.append(through[-1] * decay if through else decay)
-        rest = machine.constant(a.value.new_zeros(1, Q - i - 1))
-        rows.append(join([row, rest], 1))
+        rows.append(join([row, Fast(machine, a.value.new_zeros(1, Q - i - 1))], 1))
     return join(rows), join(through) if carried else None
 
 
@@ -122,16 +116,16 @@ def fourier(a: Slow, b: Slow, h: Slow) -> None:
     if not bool((a.value[1:] == a.value[-1]).all()):
         raise ValueError("a must be constant: a Fourier transform knows nothing of decays that change")
     size = 1 << (2 * T - 1).bit_length() if T > 1 else 2
-    kernel, power = a.machine.constant(a.value.new_ones(1)), a.load(slice(T - 1, T))
+    kernel, power = Fast(a.machine, a.value.new_ones(1)), a.load(slice(T - 1, T))
     while len(kernel.value) < T:
         kernel = join([kernel, power * kernel])
         power = power * power
     columns = join([kernel[:T, None], b.load(slice(0, T))], 1)
-    padded = join([columns, a.machine.constant(columns.value.new_zeros(size - T, D + 1))])
+    padded = join([columns, Fast(a.machine, columns.value.new_zeros(size - T, D + 1))])
     spectrum = _transform(Fast(a.machine, padded.value.to(torch.complex128), padded.depth), -1)
     padded = columns = kernel = None
     back = _transform(spectrum[:, :1] * spectrum[:, 1:], +1)[:T].real()
-    h.store(slice(0, T), back * a.machine.constant(b.value.new_full((1, 1), 1 / size)))
+    h.store(slice(0, T), back * Fast(a.machine, b.value.new_full((1, 1), 1 / size)))
 
 
 def _transform(x: Fast, sign: int) -> Fast:
@@ -141,7 +135,7 @@ def _transform(x: Fast, sign: int) -> Fast:
         return x
     even, odd = _transform(x[0::2], sign), _transform(x[1::2], sign)
     angle = sign * 2 * math.pi / n * torch.arange(n // 2, dtype=torch.float64)
-    turned = odd.machine.constant(torch.polar(torch.ones_like(angle), angle)[:, None]) * odd
+    turned = Fast(odd.machine, torch.polar(torch.ones_like(angle), angle)[:, None]) * odd
     return join([even + turned, even - turned])
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import resources
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ssmbook.experiments.results import FOLDER
 
 
 class Machine:
@@ -33,24 +34,16 @@ class Machine:
         """Words moved between slow and fast memory, either way."""
         return self.loaded + self.stored
 
-    def slow(self, value: Tensor) -> Slow:
-        """Put an input into slow memory, free of charge."""
-        return Slow(self, value.clone(), torch.zeros(value.shape, dtype=torch.int64))
-
-    def empty(self, *shape: int, like: Slow) -> Slow:
-        """Room in slow memory, filled with NaN so that nothing unwritten is read unnoticed."""
-        return self.slow(torch.full(shape, torch.nan, dtype=like.value.dtype))
-
-    def constant(self, value: Tensor) -> Fast:
-        """A constant of the program in fast memory, free but for the room it takes."""
-        return Fast(self, value, torch.zeros(value.shape, dtype=torch.int64))
-
 
 class Slow:
     """An array in slow memory: ``load(index)`` and ``store(index, fast)`` are all that touches it."""
 
-    def __init__(self, machine: Machine, value: Tensor, depth: Tensor):
-        self.machine, self.value, self.depth = machine, value, depth
+    def __init__(self, machine: Machine, value: Tensor):
+        self.machine, self.value, self.depth = machine, value, _zeros(value)
+
+    def empty(self, *shape: int) -> Slow:
+        """Room for another array, filled with NaN so that nothing unwritten is read unnoticed."""
+        return Slow(self.machine, self.value.new_full(shape, torch.nan))
 
     def load(self, index: Any) -> Fast:
         """Bring a piece into fast memory."""
@@ -64,16 +57,15 @@ class Slow:
         self.machine.stored += _words(fast.value)
         self.machine.depth = max(self.machine.depth, int(fast.depth.max()))
 
-    def blocks(self, n: int, L: int) -> Slow:
-        """The first n L rows as n blocks of L: the same memory, seen differently."""
-        return Slow(self.machine, *(t[: n * L].unflatten(0, (n, L)) for t in (self.value, self.depth)))
-
 
 class Fast:
-    """An array in fast memory with the depth of every entry; ``*``, ``+``, ``-`` and ``@`` are counted."""
+    """An array in fast memory with the depth of every entry; ``*``, ``+``, ``-`` and ``@`` are counted.
 
-    def __init__(self, machine: Machine, value: Tensor, depth: Tensor):
-        self.machine, self.value, self.depth = machine, value, depth
+    Without ``depth`` it is a constant of the program, free but for the room it takes.
+    """
+
+    def __init__(self, machine: Machine, value: Tensor, depth: Tensor | None = None):
+        self.machine, self.value, self.depth = machine, value, _zeros(value) if depth is None else depth
         self._size = _words(value)
         machine._live += self._size
         machine.peak = max(machine.peak, machine._live)
@@ -122,32 +114,36 @@ def _words(value: Tensor) -> int:
     return value.numel() * (2 if value.is_complex() else 1)
 
 
+def _zeros(value: Tensor) -> Tensor:
+    return torch.zeros(value.shape, dtype=torch.int64)
+
+
 def count(algorithm: Callable, a: Tensor, b: Tensor, **options: Any) -> tuple[Tensor, Machine]:
     """Run h_t = a_t h_{t-1} + b_t (h_{-1} = 0) by an algorithm of ``ALGORITHMS`` and count.
 
-    a: (T,) decays; b: (T, D) inputs, T >= 1, one real dtype, on the CPU. Returns h (T, D) and the
-    ``Machine``.
+    a: (T,) decays; b: (T, D) inputs, T >= 1, real, on the CPU. Returns h (T, D) and the ``Machine``.
     """
     machine = Machine()
-    slow_a, slow_b = machine.slow(a), machine.slow(b)
-    h = machine.empty(*b.shape, like=slow_b)
-    algorithm(slow_a, slow_b, h, **options)
+    inputs = Slow(machine, b)
+    h = inputs.empty(*b.shape)
+    algorithm(Slow(machine, a), inputs, h, **options)
     return h.value, machine
 
 
 class Traffic(TorchDispatchMode):
-    """Counts the numbers that PyTorch's operations write inside the ``with`` block; views write nothing.
+    """Counts the numbers that PyTorch's operations write inside the ``with`` block, and their ``calls``.
 
-    ``written`` is that count, ``calls`` the number of operations that wrote something.
+    Views write nothing. With ``names``, such as "mul", only these operations are counted.
     """
 
-    def __init__(self):
+    def __init__(self, *names: str):
         super().__init__()
-        self.written = self.calls = 0
+        self.names, self.written, self.calls = names, 0, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if not func.is_view and func is not torch.ops.aten.detach.default:
+        name = func.overloadpacket.__name__.removesuffix("_")
+        if name in self.names if self.names else not func.is_view and name != "detach":
             tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if torch.is_tensor(t)]
             self.written += sum(t.numel() for t in tensors)
             self.calls += bool(tensors)
@@ -176,32 +172,23 @@ def kept_for_backward(function: Callable, *inputs: Tensor) -> int:
 def measured(memory_kept: bool = False) -> tuple[dict, dict]:
     """The benchmark of ``ssmbook.scans`` that came with the book: the machine it ran on, and its times in ms.
 
-    ``memory_kept``: of the run in which malloc kept what was freed. Returns two dicts as the benchmark writes
-    them.
+    ``memory_kept``: of the run in which malloc kept what was freed.
     """
     name = "cpu-1core-x86_64-memory-kept.json" if memory_kept else "cpu-1core-x86_64.json"
-    path = resources.files("ssmbook.experiments") / "measured" / name
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = json.loads((FOLDER / name).read_text(encoding="utf-8"))
     return found["machine"], found["results"]
 
 
-_CONTESTANTS = (
-    ("naive twin",),
-    ("mambapy (B,T,D,1)", "mambapy (B,T,1,D)"),
-    ("torch associative_scan",),
-    ("indexed loop",),
-)
-
-
 def measured_ratios(results: dict, passes: tuple[str, ...]) -> list[list]:
-    """Rows of times over ours, float32, of the benchmark's suite "diagonal".
+    """Rows of times over ours: [pass, plain loop, mamba.py, torch, indexed loop], None where one did not run.
 
-    A row is [pass, plain loop, mamba.py, torch, indexed loop]. ``passes``: keys of the suite; None where a
-    contestant did not run. Of mamba.py the better of two layouts. Raises ``KeyError`` for an unknown pass.
+    ``passes``: keys of the benchmark's suite "diagonal". Of mamba.py the better of two layouts counts.
     """
     rows = []
     for key in passes:
         times = results["diagonal"][key]
-        best = [min((times[name] for name in names if name in times), default=None) for names in _CONTESTANTS]
-        rows.append([key, *(None if ms is None else ms / times["ours"] for ms in best)])
+        ratio = {name: ms / times["ours"] for name, ms in times.items()}
+        mamba = min((ratio[name] for name in ratio if name.startswith("mambapy")), default=None)
+        others = ratio.get("torch associative_scan"), ratio.get("indexed loop")
+        rows.append([key, ratio.get("naive twin"), mamba, *others])
     return rows

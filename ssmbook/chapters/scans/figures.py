@@ -25,10 +25,7 @@ def scan_rungs(T: int, rung: int):
 
 
 def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
-    """Draw a recurrence and the runs of its blocks from zero; the gap is what came before a block.
-
-    kinds: title -> (all, blocks): the states (T,) and those of each block run from zero (T / L, L).
-    """
+    """Draw states (T,) over those of blocks run from zero (T / L, L), {title: pair}; the gap is the past."""
     fig, axes = figure(ncols=len(kinds), size=(7.0, 2.5))
     told = []
     for ax, (title, (states, blocks)) in zip(axes, kinds.items(), strict=True):
@@ -97,10 +94,7 @@ def _bars(ax, names, values, form: str, colors) -> str:
 
 
 def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
-    """Draw gradients over time, what autograd returns over the truth, a panel for each input.
-
-    pairs: title -> (found, true), each (T,).
-    """
+    """Draw gradients over time, {input: (found, true)}, each (T,): what autograd returns over the truth."""
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.3))
     told = []
     for ax, (title, (found, true)) in zip(axes, pairs.items(), strict=True):
@@ -117,10 +111,7 @@ def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
 
 
 def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: list[str]):
-    """Draw log10 of relative errors in units of each dtype's rounding, one panel for each dtype.
-
-    errors: dtype name -> (forms, columns), NaN or zero for an empty cell.
-    """
+    """Draw log10 of errors {dtype: (forms, columns)} in units of rounding; a dash for NaN or zero."""
     fig, axes = figure(nrows=len(errors), size=(3.6, 7.4), sharex=True)
     for ax, (name, table) in zip(axes, errors.items(), strict=True):
         unit = torch.finfo(getattr(torch, name)).eps
@@ -141,10 +132,7 @@ def rosetta_heatmap(errors: dict[str, torch.Tensor], forms: list[str], columns: 
 
 
 def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
-    """Draw multiplications, words moved and depth against the length, each algorithm named on its line.
-
-    costs: name of a counter -> algorithm -> one integer a length.
-    """
+    """Draw counts {counter: {algorithm: [of each length]}} against the length."""
     fig, axes = figure(nrows=len(costs), size=(3.6, 7.0), sharex=True)
     names = list(next(iter(costs.values())))
     for ax, (title, curves) in zip(axes, costs.items(), strict=True):

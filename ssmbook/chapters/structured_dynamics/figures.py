@@ -14,10 +14,7 @@ from ssmbook.numerics import numerical_rank
 
 
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
-    """Draw position over time with the push of one second shaded and the marked points named.
-
-    time, position: (T,); marks: label -> (time, position).
-    """
+    """Draw position over time, both (T,), with the first second shaded and marks {name: (time, position)}."""
     fig, ax = figure(size="panel")
     ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
     ax.plot(time, position)
@@ -30,10 +27,7 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
 
 
 def hankel_spectra(spectra: dict[str, torch.Tensor]):
-    """Draw Hankel singular values on a logarithmic axis, each system named beside its curve.
-
-    spectra: name -> (m,), descending; drawn relative to their first values.
-    """
+    """Draw Hankel singular values {system: (m,)}, over the first, each system named beside its curve."""
     fig, ax = figure(size="panel")
     spots = ((5.3, 1e-9, "right"), (12, 4.0, "left"), (8.2, 1e-7, "left"))
     for (name, sigma), mark, (x, y, side) in zip(spectra.items(), ("s", "^", "o"), spots, strict=True):
@@ -44,10 +38,7 @@ def hankel_spectra(spectra: dict[str, torch.Tensor]):
 
 
 def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
-    """Draw the answer to a kick of momentum 1 beside the poles that make it.
-
-    M: (n, 1, 1), lag operators at steps of ``delta`` seconds; poles: (2,) complex.
-    """
+    """Draw the answer to a kick, lags M (n, 1, 1) at steps of ``delta`` seconds, beside the complex poles."""
     fig, (left, right) = figure(ncols=2, size="slider")
     left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta)
     left.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.55, 0.55))
@@ -58,10 +49,7 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 
 
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
-    """Draw the answers of several step rules to one kick over each other.
-
-    lags: name -> (n, 1, 1), lag operators at steps of ``delta`` seconds.
-    """
+    """Draw the answers of step rules to one kick, {name: lags (n, 1, 1) at steps of ``delta`` seconds}."""
     fig, ax = figure(size=(3.6, 3.4))
     for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
         position = (M.flatten() / delta).clamp(-2, 2)
@@ -72,10 +60,7 @@ def compared_rules(lags: dict[str, torch.Tensor], delta: float):
 
 
 def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
-    """Draw |factor of one step| over the plane of z = delta lambda for several rules, with modes on top.
-
-    factors: name -> function of a complex tensor, elementwise; modes: (m,) complex.
-    """
+    """Draw |step(z)| over the plane of z = delta lambda for rules {name: step}, with modes (m,) on top."""
     extent = (-3.0, 1.0, -2.2, 2.2)
     plane = torch.meshgrid(torch.linspace(*extent[:2], 120), torch.linspace(*extent[2:], 121), indexing="xy")
     fig, axes = figure(ncols=len(factors), size=(7.0, 2.9), sharey=True)
@@ -93,10 +78,7 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
 
 
 def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
-    """Draw the gap 1 - phi(-u) between its bounds, and what either form writes into a state as delta grows.
-
-    u, gap: (m,); start: the range of u to shade.
-    """
+    """Draw the gap 1 - phi(-u) (m,) between its bounds, with a range shaded, and what both forms write."""
     fig, (left, right) = figure(ncols=2)
     left.axvspan(*start, color=COLORS["gray"], alpha=0.2, lw=0)
     upper = torch.minimum(u / 2, u / (1 + u))
@@ -129,10 +111,7 @@ def gaps_over_steps(steps: list[float], gaps: list[float]):
 
 
 def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: float):
-    """Draw the imaginary parts of modes, and beside them where one exact step puts them, with a ring.
-
-    modes: name -> (m,) complex, upper half plane; ring: (r,) complex, inside the unit circle.
-    """
+    """Draw modes {name: (m,)} by imaginary part, and where one exact step puts them, with the LRU's ring."""
     fig, (left, right) = figure(ncols=2, size=(6.7, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
     right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["gray"], lw=1)
@@ -174,10 +153,7 @@ def way_through(j: int, i: int, last: int):
 
 
 def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
-    """Draw a table of whole numbers, written out, as the product of a tall and a wide one.
-
-    H: (m, m); see: (m, N); reach: (N, m).
-    """
+    """Draw a table of whole numbers, H (m, m), as the product of ``see`` (m, N) and ``reach`` (N, m)."""
     N, m = reach.shape
     fig, axes = figure(ncols=5, size=(3.6, 1.6), width_ratios=[m, 0.8, N, 0.8, m])
     fig.stacks = ()  # an equation stays on one line
@@ -194,10 +170,7 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
 
 
 def cut_rank_curves(ranks: dict[str, list[int]]):
-    """Draw the rank of the cut at every token, each operator named beside its curve.
-
-    ranks: name -> n integers.
-    """
+    """Draw the rank of the cut at every token, {operator: ranks}, each operator named beside its curve."""
     fig, ax = figure(size="panel")
     for name, values in ranks.items():
         ax.plot(range(len(values)), values)
@@ -220,10 +193,7 @@ def _fan(ax, near: float, far: float, heights: torch.Tensor, y: float, weights: 
 
 
 def past_and_future(table: torch.Tensor, m: int):
-    """Draw a causal table with the cut at token m outlined, and the cut as wires from past to future.
-
-    table: (n, n), the scalar blocks W_ij; the singular vectors of the cut are the wires.
-    """
+    """Draw a causal table (n, n) with the cut at token m outlined, and its singular vectors as wires."""
     n, cut = len(table), table[m:, : m + 1]
     U, S, Vh = torch.linalg.svd(cut)
     N = numerical_rank(S, 1e-10)

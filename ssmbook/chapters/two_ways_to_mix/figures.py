@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
@@ -13,15 +14,11 @@ from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.spectra import leading_row_directions
 
 _FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
-LAGS = 120
-"""Lags that the picture of a memory shows."""
+LAGS = 120  # that the picture of a memory shows
 
 
 def average_twice(x, a):
-    """Draw the average of two pulses as a state, split by what each left in it, and as a table of weights.
-
-    x (n,) with two entries that are not zero, 0 < a < 1.
-    """
+    """Draw the average, 0 < a < 1, of two pulses in x (n,) as a state and as a table of weights."""
     fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
     n = len(x)
     weights = toeplitz((1 - a) * a ** torch.arange(n))
@@ -49,10 +46,7 @@ def average_twice(x, a):
 
 
 def memory(a):
-    """Draw how an average with memory 0 < a < 1 weighs its past: the table, and one row against the lag.
-
-    Both panels are relative to the newest token's weight, on scales that do not move with a.
-    """
+    """Draw the weights of an average with memory 0 < a < 1, as a table and against the lag, the newest 1."""
     fig, (left, right) = figure(ncols=2, size="slider")
     left.imshow(toeplitz(a ** torch.arange(24)).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the table, a = {a}")
@@ -83,21 +77,18 @@ def two_tables(tables, letters):
         ax.set(title=title, xticks=range(n), yticks=range(n), xlabel="input →", ylabel="← output")
         ax.set(xticklabels=letters, yticklabels=letters)
     position, content = tables.values()
-    last = letters.index(letters[-1])
-    other = next(i for i, letter in enumerate(letters) if letter != letters[-1])
+    alike = [letter == letters[-1] for letter in letters]
+    last, other = alike.index(True), alike.index(False)
     alt = (
         f"Two {n} by {n} weight tables. Left, the average: constant along diagonals, {position[-1, -1]:.2f} "
         f"on the main one. Right, softmax: the last row puts {content[-1, last]:.2f} on each of the "
-        f"{letters.count(letters[-1])} letters {letters[-1]}, {content[-1, other]:.3f} elsewhere."
+        f"{sum(alike)} letters {letters[-1]}, {content[-1, other]:.3f} elsewhere."
     )
     return fig, alt
 
 
 def plane_of_lags(theta, n=20):
-    """Draw the n lag operators of the rotation by theta in the plane of I and J, and the best single head.
-
-    A dot is at √(n−τ) (cos θτ, sin θτ): lag τ occurs n−τ times; gray is what the head misses.
-    """
+    """Draw the n lag operators of the rotation by theta in the plane of I and J, and the best single head."""
     fig, (left, right) = figure(ncols=2, size="slider")
     dots = best_single_head(left, theta, n)
     # The dots fill a disc, so the corners are free.
@@ -117,35 +108,27 @@ def plane_of_lags(theta, n=20):
 
 
 def _free_place(ax, dot, side=150, half=(15.0, 6.0)):
-    """Points to the right and up of a dot at which a label is farthest from all that is drawn.
-
-    side: of the square axes, in points; half: of the label, across and up.
-    """
-    scale, half = side / (ax.get_xlim()[1] - ax.get_xlim()[0]), torch.tensor(half, dtype=torch.float64)
+    """Where a label (2 half across and up), from a dot of square axes (side), is clearest; all in points."""
+    half, scale = np.array(half), side / np.ptp(ax.get_xlim())
     drawn = []
     for line in ax.get_lines():
-        x, y = (torch.as_tensor(values, dtype=torch.float64) for values in line.get_data())
-        part = torch.linspace(0, 1, 60, dtype=torch.float64)[:, None]
-        points = torch.stack([x, y], 1)
-        drawn.append(torch.lerp(points[:1], points[1:], part) if len(points) == 2 else points)
-    around = (torch.cat(drawn) - dot) * scale
+        points = np.asarray(line.get_xydata())
+        drawn.append(np.linspace(*points, 60) if len(points) == 2 else points)
+    dot = np.asarray(dot)
+    around = (np.concatenate(drawn) - dot) * scale
 
     def clear(place):
-        at = torch.tensor(place, dtype=torch.float64)
-        edge = dot * scale + at
-        outside = edge[0] + half[0] > side / 2 + 16 or (edge.abs() + half)[1] > side / 2
-        near = ((around - at).abs() - half).clamp(min=0).norm(dim=1).min()
-        return -1.0 if outside else float(near)
+        edge = np.abs(dot * scale + place) + half
+        outside = edge[0] > side / 2 + 16 or edge[1] > side / 2
+        near = (np.abs(around - place) - half).clip(min=0)
+        return -1.0 if outside else np.hypot(*near.T).min()
 
     around_it = ((0, 12), (0, 17), (22, 0), (18, 10), (12, 14), (8, 17), (10, 20))
     return max(((a * x, b * y) for x, y in around_it for a in (1, -1) for b in (-1, 1)), key=clear)
 
 
 def best_single_head(ax, theta, n):
-    """Draw the n lag operators in the plane of I and J, the line of one head, and what it misses of each.
-
-    Returns the dots (n, 2).
-    """
+    """Draw the lag operators, the line of one head and what it misses of each; returns the dots (n, 2)."""
     dots = lag_dots(theta, n)
     direction = leading_row_directions(dots, 1)[0]  # of the line closest to them: the best value map
     feet = (dots @ direction)[:, None] * direction
@@ -172,10 +155,7 @@ def missed(theta, n=20) -> float:
 
 
 def operator_as_heads(alpha, V):
-    """Draw the operator of two heads as one block matrix, equal to A_1 ⊗ V_1 + A_2 ⊗ V_2.
-
-    ``alpha`` (2, n, n), ``V`` (2, p, d), on the CPU; blue is positive, orange negative, one scale.
-    """
+    """Draw the operator of heads alpha (2, n, n), V (2, p, d) as A_1 ⊗ V_1 + A_2 ⊗ V_2, on one scale."""
     W = torch.einsum("hij,hpd->ipjd", alpha, V).flatten(2).flatten(0, 1)
     top = float(W.abs().max())
     ratios = [2.6, 0.35, 1.7, 0.3, 0.6, 0.3, 1.7, 0.3, 0.6]
@@ -196,10 +176,7 @@ def operator_as_heads(alpha, V):
 
 
 def costs(lengths, explicit, implicit, crossing):
-    """Draw the multiplications of both ways against the length, and where they cross.
-
-    Three sequences of one length, and a length.
-    """
+    """Draw the multiplications of both ways against the lengths, and the length at which they cross."""
     fig, ax = figure(size="panel")
     for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):
         ax.loglog(lengths, values, color=COLORS[color], linestyle="-")

@@ -46,10 +46,7 @@ def family_of(name) -> str:
 
 
 def sides(v, b, G, A):
-    """Draw what one token wrote into the state, and what a recurrence on either side makes of it.
-
-    ``v`` (p,), ``b`` (m,), ``G`` (m, m), ``A`` (p, p).
-    """
+    """Draw what a token wrote, v (p,) times b (m,), and what G (m, m) or A (p, p) makes of it."""
     written = v[:, None] * b[None, :]
     parts = {"written: v bᵀ": written, "key side: v bᵀ G": written @ G, "value side: A v bᵀ": A @ written}
     below = ("the value is v", "the value is still v", "the value is another, A v")
@@ -101,10 +98,7 @@ def by_position(kernels):
 
 
 def block_patterns(operators):
-    """Draw the blocks of causal operators, {name: (n, n, p, d)}, each over its entry of largest size.
-
-    Blocks that are multiples of each other look alike.
-    """
+    """Draw the blocks of operators {name: (n, n, p, d)} over their largest entries: multiples look alike."""
     fig, axes = figure(ncols=len(operators), size=(7.0, 3.0))
     words = []
     for ax, (name, W) in zip(axes, operators.items(), strict=True):
@@ -122,10 +116,7 @@ def block_patterns(operators):
 
 
 def ruler(counts, ceiling):
-    """Draw {layer: (k, k in one output)} family by family, in two columns; a dashed line at the ceiling pd.
-
-    The filled mark counts the whole table, the ring one output.
-    """
+    """Draw {layer: (k, k in one output)} by family, as dots and rings, with a line at the ceiling pd."""
     fig, axes = figure(ncols=2, size=(7.0, 4.25))  # legible on one slide
     beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "fontsize": 9.5}
     beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
@@ -149,16 +140,12 @@ def ruler(counts, ceiling):
         ax.set(yticks=ticks, yticklabels=labels, xlim=(0, ceiling + 1), ylim=(place - 0.6, -0.7))
         ax.set(xlabel="independent matrices", xticks=range(0, ceiling + 1, 4))
         ax.grid(axis="y", visible=False)
-    return fig, _ruler_words(counts, ceiling)
-
-
-def _ruler_words(counts, ceiling):
     words = []
     for family, names in FAMILY.items():
         whole = sorted({counts[name][0] for name in names})
         words.append(f"{family} {whole[0]}" + (f" to {whole[-1]}" if len(whole) > 1 else ""))
     apart = [name for name in counts if counts[name][0] != counts[name][1]]
-    return (
+    return fig, (
         f"{len(counts)} layers by interaction rank, ceiling {ceiling}: {'; '.join(words)}. "
         f"Fewer in one output than in the table: {', '.join(apart)}."
     )
