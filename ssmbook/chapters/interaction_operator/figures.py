@@ -70,14 +70,10 @@ def way_from_zero(t, values, slope):
     ax.plot([0, 1], [0, end], linestyle=LINES["solid"], color=COLORS["gray"])
     ax.plot(t, values, linestyle=LINES["solid"], color=COLORS["blue"], lw=2.6)
     ax.plot([0, 1], [0, end], "o", linestyle="none", color=COLORS["black"])
-    middle = len(values) // 2
-    for name, hue, at, height, dx, dy in (
-        ("slope at X", "orange", 0.4, end - 0.6 * slope, 6, -6),
-        ("mean slope", "gray", 0.5, end / 2, -16, 8),
-        ("the output at tX", "blue", 0.5, values[middle], -14, -21),
-    ):
-        side = "right" if dx < 0 else "left"
-        label_line(ax, at, height, name, color=COLORS[hue], dx=dx, dy=dy, ha=side)
+    middle = values[len(values) // 2]
+    label_line(ax, 0.4, end - 0.6 * slope, "slope at X", color=COLORS["orange"], dx=6, dy=-6)
+    label_line(ax, 0.5, end / 2, "mean slope", color=COLORS["gray"], dx=-16, dy=8, ha="right")
+    label_line(ax, 0.5, middle, "the output at tX", color=COLORS["blue"], dx=-14, dy=-21, ha="right")
     ax.set(xlabel="t, from 0 to X", ylabel="one entry of the output")
     return fig, (
         f"An output that goes from 0 to {end:.3f}, its mean slope. Its slope at X is {slope:.3f}, and the "

@@ -124,9 +124,9 @@ def count(algorithm: Callable, a: Tensor, b: Tensor, **options: Any) -> tuple[Te
     a: (T,) decays; b: (T, D) inputs, T >= 1, real, on the CPU. Returns h (T, D) and the ``Machine``.
     """
     machine = Machine()
-    inputs = Slow(machine, b)
+    inputs = Slow(machine, b.clone())
     h = inputs.empty(*b.shape)
-    algorithm(Slow(machine, a), inputs, h, **options)
+    algorithm(Slow(machine, a.clone()), inputs, h, **options)
     return h.value, machine
 
 

@@ -41,11 +41,8 @@ def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
         told.append(f"{title}, {float(left):.3f}")
     states, blocks = next(iter(kinds.values()))
     middle, end = len(states) // 2, len(states) - 1
-    for at, height, words, hue, dx, dy in (
-        (middle, states[middle], "the state", "blue", -8, 8),
-        (end, blocks[-1, -1], "from zero", "orange", 4, 14),
-    ):
-        label_line(axes[0], at, height, words, color=COLORS[hue], dx=dx, dy=dy, ha="right")
+    label_line(axes[0], middle, states[middle], "the state", color=COLORS["blue"], dx=-8, dy=8, ha="right")
+    label_line(axes[0], end, blocks[-1, -1], "from zero", color=COLORS["orange"], dx=4, dy=14, ha="right")
     return fig, (
         f"What the last block, run from zero, lacks at its end, over the state before it: {'; '.join(told)}."
     )

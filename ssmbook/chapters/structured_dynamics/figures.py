@@ -51,9 +51,8 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the answers of step rules to one kick, {name: lags (n, 1, 1) at steps of ``delta`` seconds}."""
     fig, ax = figure(size=(3.6, 3.4))
-    for (name, M), style in zip(lags.items(), LINES.values(), strict=False):
-        position = (M.flatten() / delta).clamp(-2, 2)
-        ax.plot(delta * torch.arange(1, len(M) + 1), position, linestyle=style, label=name)
+    for name, M in lags.items():
+        ax.plot(delta * torch.arange(1, len(M) + 1), (M.flatten() / delta).clamp(-2, 2), label=name)
     ax.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.8, 0.8), xlim=(0, 10))
     fig.legend(ncols=2, loc="outside upper center", fontsize=9, columnspacing=1, handlelength=1.8)
     return fig
