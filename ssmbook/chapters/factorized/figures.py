@@ -87,7 +87,7 @@ def turning(phi):
 
 
 def describe_turning(phi):
-    """Say where the best common V lies and what it misses."""
+    """Describe where the best common V lies and what it misses."""
     share, (a, b) = missed_by_one(phi)
     best = "I" if abs(a) > abs(b) else "J"
     return f"Angles within ±{phi}: the best common V lies along {best} and misses {share:.3f} of the energy."

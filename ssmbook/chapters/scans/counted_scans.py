@@ -114,7 +114,7 @@ def fourier(a: Slow, b: Slow, h: Slow) -> None:
     """One long convolution by the fast Fourier transform; needs a_t the same at every t >= 1."""
     T, D = b.value.shape
     if not bool((a.value[1:] == a.value[-1]).all()):
-        raise ValueError("a must be constant: a Fourier transform knows nothing of decays that change")
+        raise ValueError("a must be constant for a Fourier transform")
     size = 1 << (2 * T - 1).bit_length() if T > 1 else 2
     kernel, power = Fast(a.machine, a.value.new_ones(1)), a.load(slice(T - 1, T))
     while len(kernel.value) < T:

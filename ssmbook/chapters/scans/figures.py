@@ -80,7 +80,7 @@ def kept_numbers(counts: dict[str, int]):
 
 
 def _bars(ax, names, values, form: str, colors) -> str:
-    """Draw named bars, the first on top, on a logarithmic axis, a number beside each; say them."""
+    """Draw named bars, the first on top, on a logarithmic axis, a number beside each; returns words."""
     ax.barh(names, values, color=colors, height=0.6)
     for row, value in enumerate(values):
         ax.annotate(f"{value:{form}}", (value, row), (5, 0), textcoords="offset points", va="center")

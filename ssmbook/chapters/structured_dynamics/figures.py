@@ -71,7 +71,7 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
         ax.plot(modes.real, modes.imag, ".", color="black", ms=4)
         ax.grid(False)
         ax.set(title=name, xlabel="real part of z")
-        ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
+        ax.tick_params(labelleft=True)  # on a phone the panels are below each other
     axes[0].set_ylabel("imaginary part of z")
     return fig
 
