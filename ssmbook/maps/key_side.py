@@ -125,24 +125,18 @@ class LinearAttention(KeySideMap):
 class RetNet(KeySideMap):
     """Retention: alpha_ij = gamma_h^(i - j) <q_i, k_j> / sqrt(head_width) for j <= i.
 
-    d, p: widths in and out; H heads; head_width: width of queries, keys and values; decay: H numbers
-    gamma_h in (0, 1], by default 1 - 2^(-5 - h), h = 0, 1, ... Buffer ``decay`` (H,); parameters ``W_Q``,
-    ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
-    Left out (core): rotation of queries and keys, group norm, output gate (`sun2023retentive`).
-    Raises ``ValueError`` for other decays.
+    d, p: widths in and out; H heads; head_width: width of queries, keys and values. Buffer ``decay`` (H,),
+    gamma_h = 1 - 2^(-5 - h) for h = 0, 1, ...; parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``,
+    ``W_O``. Left out (core): rotation of queries and keys, group norm, output gate (`sun2023retentive`).
 
-    >>> layer = RetNet(4, 4, H=2, head_width=3, decay=[0.5, 0.9])
+    >>> layer = RetNet(4, 4, H=2, head_width=3)
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()
     2
     """
 
-    def __init__(
-        self, d: int, p: int, *, H: int, head_width: int, decay: Sequence[float] | None = None, **new: Any
-    ):
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, **new: Any):
         super().__init__(d, p, H=H, head_width=head_width, **new)
-        decay = [1 - 2.0 ** (-5 - h) for h in range(H)] if decay is None else [float(a) for a in decay]
-        if len(decay) != H or not all(0 < a <= 1 for a in decay):
-            raise ValueError(f"decay must be {H} numbers in (0, 1], one per head; got {decay}")
+        decay = [1 - 2.0 ** (-5 - h) for h in range(H)]
         self.register_buffer("decay", self.W_V.detach().new_tensor(decay))
 
     def _read_write(self, x: Tensor):

@@ -82,9 +82,9 @@ class FeedForward(SequenceMap):
 class KAN(SequenceMap):
     """Kolmogorov-Arnold layer, y_i[a] = sum_b phi_ab(x_i[b]), with piecewise-linear edges and phi_ab(0) = 0.
 
-    d, p: widths in and out; grid: number of linear pieces, odd, so that 0 lies inside the middle one; reach >
-    0: the pieces split [-reach, reach] evenly and the outer two extend to infinity. Parameter ``slopes`` (p,
-    d, grid). W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
+    d, p: widths in and out; grid: number of linear pieces, odd, so that 0 lies inside the middle one; they
+    split [-2, 2] evenly and the outer two extend to infinity. Parameter ``slopes`` (p, d, grid).
+    W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
     Left out (core): the SiLU branch beside each spline and splines of higher order (`liu2024kan`).
 
     >>> layer, x = KAN(3, 2), torch.randn(5, 3)
@@ -92,11 +92,11 @@ class KAN(SequenceMap):
     True
     """
 
-    def __init__(self, d: int, p: int, *, grid: int = 5, reach: float = 2.0, **new: Any):
+    def __init__(self, d: int, p: int, *, grid: int = 5, **new: Any):
         super().__init__(d, p)
         if grid % 2 == 0:
             raise ValueError(f"grid must be odd (0 inside the middle piece); got {grid}")
-        self.grid, self.reach = grid, reach
+        self.grid = grid
         self.slopes = random_parameter(p, d, grid, fan_in=d, **new)
 
     def _forward(self, x: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class KAN(SequenceMap):
 
     def _lengths(self, x: Tensor) -> Tensor:
         """Signed length of [0, x] inside each piece: (..., grid), summing to x."""
-        inner = torch.linspace(-1, 1, self.grid + 1, dtype=x.dtype, device=x.device)[1:-1] * self.reach
+        inner = torch.linspace(-2, 2, self.grid + 1, dtype=x.dtype, device=x.device)[1:-1]
         end = x.new_full((1,), float("inf"))
         low, high = torch.cat([-end, inner]), torch.cat([inner, end])
         zero = x.new_zeros(()).clamp(low, high)

@@ -62,8 +62,6 @@ WRONG = {
     "more tokens than a bias": lambda: maps.Attention(4, 3, **HEAD, bias=torch.zeros(2, 5))(
         torch.zeros(6, 4)
     ),
-    "too few decays": lambda: maps.RetNet(4, 3, decay=[0.9], **HEAD),
-    "a decay above 1": lambda: maps.RetNet(4, 3, decay=[0.9, 1.1], **HEAD),
     "groups that do not divide H": lambda: maps.SSD(4, 3, N=2, groups=3, **HEAD),
     "half a pair": lambda: maps.DiagonalSSM(4, N=3),
     "a batch of systems": lambda: maps.LTISSM(System(OTHER, OTHER, OTHER)),

@@ -95,11 +95,12 @@ def test_secant_at_zero_is_the_limit_of_small_inputs(m):
 
 
 def test_kan_edges_are_the_piecewise_linear_functions_of_their_slopes():
-    m = maps.KAN(1, 1, grid=3, reach=3.0, dtype=F64)
+    m = maps.KAN(1, 1, grid=3, dtype=F64)
     with torch.no_grad():
         m.slopes.copy_(torch.tensor([[[10.0, 1.0, -2.0]]]))
-    x = torch.tensor([-4.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0], dtype=F64)[:, None]
-    close(m(x), torch.tensor([-31.0, -1.0, -0.5, 0.0, 0.5, 1.0, -1.0, -7.0], dtype=F64)[:, None])
+    x = torch.tensor([-12.0, -2.0, -1.0, 0.0, 1.0, 2.0, 5.0, 14.0], dtype=F64)[:, None] / 3
+    wanted = torch.tensor([-102.0, -2.0, -1.0, 0.0, 1.0, 2.0, -4.0, -22.0], dtype=F64)[:, None] / 3
+    close(m(x), wanted)
 
 
 def test_products_of_decays_do_not_cancel():

@@ -22,13 +22,12 @@ MAPS = {
     "selective, zoh": lambda: maps.SelectiveSSM(D, N=5, discretization="zoh", **like()),
     "selective, Euler": lambda: maps.SelectiveSSM(D, N=5, discretization="euler", **like()),
     "SSD, groups": lambda: maps.SSD(D, 2, N=5, groups=3, **heads()),
-    "RetNet without decay": lambda: maps.RetNet(D, 2, decay=[1, 1, 1], **heads()),
+    "RetNet": lambda: maps.RetNet(D, 2, **heads()),
     "GLA": lambda: maps.GLA(D, 2, **heads()),
     "linear attention": lambda: maps.LinearAttention(D, 2, **heads()),
     "linear attention, normalized": lambda: maps.LinearAttention(D, 2, normalized=True, **heads()),
 }
 HALF = MAPS | {
-    "RetNet": lambda: maps.RetNet(D, 2, **heads()),
     "RNN": lambda: maps.RNN(D, 2, N=4, **like()),
     "DeltaNet": lambda: maps.DeltaNet(D, 2, **heads()),
 }
