@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import io
 import json
@@ -50,14 +49,7 @@ def render(fig: Figure, *, dpi: int, limit: int) -> bytes:
     on one machine.
     """
     buffer = io.BytesIO()
-    fig.savefig(
-        buffer,
-        format="png",
-        dpi=dpi,
-        facecolor="white",
-        metadata={"Software": None},
-        pil_kwargs={"compress_level": 1},
-    )
+    fig.savefig(buffer, format="png", dpi=dpi, facecolor="white", pil_kwargs={"compress_level": 1})
     plt.close(fig)
     picture = Image.open(buffer).convert("RGB")
     notes = PngImagePlugin.PngInfo()
@@ -77,10 +69,10 @@ def render(fig: Figure, *, dpi: int, limit: int) -> bytes:
 
 
 def panel_cuts(fig: Figure, picture: Image.Image) -> list[int]:
-    """Return the columns of white pixels between the panels of a figure with one row of them, else nothing.
+    """Return where a figure may be cut: columns of white pixels between the panels of its only row.
 
-    A color bar belongs to its panel. Nothing is cut where something crosses the gap, such as a common title.
-    An attribute ``stacks`` of the figure holds the columns before which it may be cut; without it, all.
+    A color bar belongs to its panel. Nothing is cut where something crosses a gap, such as a common title.
+    An attribute ``stacks`` of the figure names the panels before which it may be cut; without it, all.
     """
     columns: dict[int, list] = {}
     for ax in fig.axes:
@@ -156,19 +148,20 @@ class Slider:
 
     ``label`` is the parameter's name (Unicode such as ρ, no LaTeX) and ``values`` its values, numbers or
     text. ``draw(value)`` returns a figure, all of one size (``figure(size="slider")``); ``alt(value)`` its
-    alternative text, one line with numbers, which is also printed under it. ``name`` becomes the HTML id and
-    ``start`` is the index of the value shown first.
+    alternative text, one line with numbers. ``name`` becomes the HTML id and ``start`` is the index of the
+    value shown first.
 
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
     type="range">`` in the built page. Its text form lists every value with its alternative text, so the
-    notebook test checks all numbers. Raises ``ValueError`` if two values look alike or figures differ in
-    size.
+    notebook test checks all numbers. Raises ``ValueError`` if figures differ in size.
 
     >>> def draw(rho):
     ...     fig, ax = figure(size="slider")
     ...     ax.plot(rho ** torch.arange(20))
     ...     return fig
-    >>> Slider("ρ", [0.5, 0.9], draw, lambda rho: f"A decay: after ten steps {rho**10:.3f} is left.")
+    >>> def words(rho):
+    ...     return f"A decay: after ten steps {rho**10:.3f} is left."
+    >>> Slider("ρ", [0.5, 0.9], draw, words, name="decay")
     Slider ρ: 2 values, starts at 0.5
     ρ = 0.5: A decay: after ten steps 0.001 is left.
     ρ = 0.9: A decay: after ten steps 0.349 is left.
@@ -181,25 +174,20 @@ class Slider:
         draw: Callable,
         alt: Callable[..., str],
         *,
-        name: str | None = None,
+        name: str,
         start: int = 0,
     ):
-        self.label, self.values, self.start = label, list(values), start
+        self.label, self.values, self.name, self.start = label, list(values), name, start
         self.value_texts = [_value_text(value) for value in self.values]
-        if len(set(self.value_texts)) < len(self.values):
-            raise ValueError(f"values must differ as text; got {self.value_texts}")
         self.alts = [alt(value) for value in self.values]
         self.frames = [render(draw(value), dpi=FRAME_DPI, limit=FRAME_BYTES) for value in self.values]
         if len(sizes := {pixel_size(frame) for frame in self.frames}) > 1:
             raise ValueError(f"draw must return figures of one size; got {sorted(sizes)} pixels")
-        self.name = name or hashlib.sha256(repr(self).encode()).hexdigest()[:8]
 
     def __repr__(self) -> str:
         head = f"Slider {self.label}: {len(self.values)} values, starts at {self.value_texts[self.start]}"
-        lines = [
-            f"{self.label} = {text}: {alt}" for text, alt in zip(self.value_texts, self.alts, strict=True)
-        ]
-        return "\n".join([head, *lines])
+        rows = zip(self.value_texts, self.alts, strict=True)
+        return "\n".join([head, *(f"{self.label} = {text}: {alt}" for text, alt in rows)])
 
     @cached_property
     def widget(self) -> ipywidgets.VBox:
@@ -220,9 +208,14 @@ class Slider:
 
         ipywidgets gives the handle of a slider no name and no value but its index, and no way to set them.
         """
-        said = {"role": "slider", "aria-label": self.label, "aria-valuetext": self.value_texts[index]}
-        for word, value in (("min", 0), ("max", len(self.values) - 1), ("now", index)):
-            said[f"aria-value{word}"] = str(value)
+        said = {
+            "role": "slider",
+            "aria-label": self.label,
+            "aria-valuetext": self.value_texts[index],
+            "aria-valuemin": 0,
+            "aria-valuemax": len(self.values) - 1,
+            "aria-valuenow": index,
+        }
         script = (
             "const handle = this.closest('.widget-vbox')?.querySelector('.noUi-handle, .ui-slider-handle');"
             f" Object.entries({json.dumps(said)}).forEach(([key, value]) => handle?.setAttribute(key, value))"

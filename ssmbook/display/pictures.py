@@ -1,4 +1,4 @@
-"""Pictures of interaction operators: block norms, operator-span spectra, tables with signs."""
+"""Pictures of interaction operators: block norms, operator-span spectra, matrices with signs."""
 
 from __future__ import annotations
 
@@ -16,61 +16,40 @@ from ssmbook.display.tables import number
 from ssmbook.numerics import numerical_rank, tolerance
 
 
-def block_heatmap(W: Any, ax: Axes, *, vmax: float | None = None) -> str:
-    """Draw the norms of the blocks W_ij as a picture, i down and j across, and return its alt text.
+def block_heatmap(W: Any, ax: Axes, *, vmax: float | None = None) -> None:
+    """Draw the norms of the blocks W_ij as a picture, i down and j across; white is zero.
 
-    ``W`` is an operator without a batch, or its blocks (n, n, p, d). White is zero, and a block counts as
-    zero below 1e-12 of the largest. ``vmax`` fixes the top of the color scale, for several pictures side by
-    side.
+    ``W`` is an operator without a batch, or its blocks (n, n, p, d). ``vmax`` is the top of the color scale,
+    for several pictures side by side.
 
     >>> from ssmbook.operators import LagOperator
-    >>> fig, ax = figure()
-    >>> block_heatmap(LagOperator(torch.ones(4, 1, 1)), ax).partition(";")[0]
-    '4 by 4 heat map of block norms'
+    >>> fig, ax = figure(size="panel")
+    >>> block_heatmap(LagOperator(torch.ones(4, 1, 1)), ax)
     """
-    norms = torch.linalg.matrix_norm(W.double()) if isinstance(W, torch.Tensor) else W.block_norms()
+    norms = torch.linalg.matrix_norm(W) if isinstance(W, torch.Tensor) else W.block_norms()
     norms = norms.detach().double().cpu().numpy()
     top = vmax or float(norms.max()) or 1.0
     ax.imshow(norms, cmap=SEQUENTIAL, norm=Normalize(0, top), interpolation="nearest")
     ax.set(xlabel="input token j", ylabel="output token i")
     _box(ax)
-    return _heatmap_alt(norms)
 
 
-def _heatmap_alt(norms: np.ndarray) -> str:
-    """The size, the largest block, the number and the pattern of zero blocks."""
-    n, top = len(norms), norms.max()
-    if top == 0:
-        return f"{n} by {n} heat map of block norms, all 0"
-    i, j = (int(k) for k in np.argwhere(norms >= top * (1 - 1e-6))[0])
-    zero, pattern = norms <= 1e-12 * top, ""
-    if n > 1 and zero[np.triu_indices(n, 1)].all():
-        diagonal = zero[np.tril_indices(n, -1)].all()
-        pattern = (
-            " (all blocks off the diagonal among them)" if diagonal else " (all j > i among them: causal)"
-        )
-    words = f"{n} by {n} heat map of block norms; largest {number(top)}, first at i = {i}, j = {j}"
-    return f"{words}; {int(zero.sum())} of {n * n} blocks are 0{pattern}"
-
-
-def span_spectrum(W: Any, ax: Axes, *, rtol: float | None = None) -> str:
+def span_spectrum(W: Any, ax: Axes) -> str:
     """Draw the operator-span singular values on a log axis, with the threshold of the rank; return alt text.
 
-    ``W`` is an operator without a batch. Values at most ``rtol`` times the largest (by default 1e-10, in
-    float32 16 epsilons) do not count. They are rounding noise, drawn hollow and no lower than 1e-14 of the
-    largest, where they would differ from machine to machine.
+    ``W`` is an operator without a batch. The values that do not count are rounding noise, drawn hollow and no
+    lower than 1e-14 of the largest, where they would differ from machine to machine.
 
     >>> from ssmbook.operators import LagOperator
-    >>> fig, ax = figure()
-    >>> span_spectrum(LagOperator(torch.ones(4, 1, 1)), ax)
-    '1 operator-span singular values, 1 above the threshold, 1.9e-6 of the largest, of size 3.16: rank 1'
+    >>> fig, ax = figure(size="panel")
+    >>> span_spectrum(LagOperator(torch.ones(4, 1, 1, dtype=torch.float64)), ax)
+    '1 operator-span singular values, 1 above the threshold, 1e-10 of the largest, of size 3.16: rank 1'
     """
-    sigma = W.spectrum().detach().double().cpu().numpy()
-    rtol = tolerance(rtol, W.dtype)
+    sigma = W.spectrum().detach().double().cpu()
+    rtol = tolerance(None, W.dtype)
+    rank, share = numerical_rank(sigma, rtol), f"{rtol:.2g}".replace("e-0", "e-")
     top = float(sigma.max()) or 1.0
-    rank, share = numerical_rank(torch.from_numpy(sigma), rtol), f"{rtol:.2g}".replace("e-0", "e-")
-    shown = np.maximum(sigma, top * 1e-14)
-    r = np.arange(1, len(sigma) + 1)
+    shown, r = sigma.clamp(min=top * 1e-14), torch.arange(1, len(sigma) + 1)
     ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["blue"])
     ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["blue"])
     ax.axhline(rtol * top, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)

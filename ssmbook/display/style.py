@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import cycler, patheffects
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -67,20 +68,13 @@ _STYLE = {
     "axes.edgecolor": "#444444",
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.labelsize": 10,
     "axes.titlesize": 10.5,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.facecolor": "white",
     "axes.prop_cycle": cycler(color=[COLORS[c] for c in _CYCLE], linestyle=list(LINES.values())),
-    "axes.unicode_minus": True,
     "figure.constrained_layout.use": True,
-    "figure.dpi": 100,
-    "figure.facecolor": "white",
     "figure.figsize": SIZES["wide"],
     "figure.titlesize": 11,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10,
     "grid.color": "#DDDDDD",
     "grid.linewidth": 0.6,
     "image.cmap": "ssmbook-sequential",
@@ -88,8 +82,6 @@ _STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 1.9,
     "lines.markersize": 5,
-    "mathtext.fontset": "dejavusans",
-    "savefig.facecolor": "white",
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
 }
@@ -139,38 +131,25 @@ def label_line(
 ) -> Annotation:
     """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
-    ``color`` defaults to that of the line drawn last and is darkened until it reads on white (contrast
-    4.5:1); ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``.
+    ``color``, by default that of the line drawn last, is darkened until its contrast on white is 4.5:1;
+    ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``.
 
     >>> fig, ax = figure()
     >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
     'rotation'
     """
     if color is None:
-        color = ax.get_lines()[-1].get_color() if ax.get_lines() else COLORS["black"]
+        color = ax.get_lines()[-1].get_color()
     options = {"ha": "left", "va": "center", "fontsize": 9.5, "annotation_clip": False, **text_options}
-    halo = [patheffects.withStroke(linewidth=2.5, foreground="white")]
-    return ax.annotate(
-        text,
-        (x, y),
-        (dx, dy),
-        textcoords="offset points",
-        color=readable(color),
-        path_effects=halo,
-        **options,
-    )
-
-
-def contrast_on_white(color: str) -> float:
-    """Return the contrast ratio (1 to 21) of a color against white, by the accessibility guidelines."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return 1.05 / (0.05 + sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+    options["path_effects"] = [patheffects.withStroke(linewidth=2.5, foreground="white")]
+    return ax.annotate(text, (x, y), (dx, dy), textcoords="offset points", color=readable(color), **options)
 
 
 def readable(color: str) -> str:
-    """Return ``color`` darkened just enough for text on white, a contrast of 4.5."""
-    red, green, blue = to_rgb(color)
-    shade = 1.0
-    while contrast_on_white((red * shade, green * shade, blue * shade)) < 4.5:
-        shade -= 0.02
-    return to_hex((red * shade, green * shade, blue * shade))
+    """Return ``color`` darkened just enough for text on white: a contrast of 4.5 by the guidelines (WCAG)."""
+    rgb = np.array(to_rgb(color))
+    for shade in np.arange(1, 0, -0.02):
+        linear = np.where(shade * rgb <= 0.04045, shade * rgb / 12.92, ((shade * rgb + 0.055) / 1.055) ** 2.4)
+        if 1.05 / (0.05 + linear @ (0.2126, 0.7152, 0.0722)) >= 4.5:
+            return to_hex(shade * rgb)
+    return to_hex((0, 0, 0))

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import html
 import math
-import numbers
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_ALIGN = {"l": "left", "r": "right", "c": "center"}
+BAR = r"\|"  # inside a cell of a Markdown table
+_ALIGN = {"l": "left", "r": "right"}
 
 
 def number(value: Any, digits: int = 3) -> str:
     """Return a value as short text: integers in full, reals to ``digits`` digits, the rest as ``str``.
 
-    Takes Python, numpy and one-element torch scalars, real or complex; None becomes a dash, a bool yes or no.
-    Reals from 0.001 to 99,999 are written out with trailing zeros (0.500), others with an exponent.
+    Takes Python, numpy and one-element torch scalars; None becomes a dash, a bool yes or no. Reals from
+    0.001 to 99,999 are written out with trailing zeros (0.500), others with an exponent.
 
     >>> number(16384), number(0.123456), number("k")
     ('16,384', '0.123', 'k')
@@ -27,18 +26,9 @@ def number(value: Any, digits: int = 3) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, numbers.Integral):
+    if isinstance(value, int):
         return f"{value:,}" if abs(value) > 9999 else str(value)
-    if isinstance(value, numbers.Real):
-        return _real(float(value), digits)
-    if isinstance(value, numbers.Complex):
-        sign = "-" if value.imag < 0 else "+"
-        return f"{_real(value.real, digits)} {sign} {_real(abs(value.imag), digits)}i"
-    return str(value)
-
-
-def _real(value: float, digits: int) -> str:
-    if not math.isfinite(value):
+    if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     if value == 0:
         return "0"
@@ -60,7 +50,7 @@ def table(
     """Return a table that a notebook shows: as HTML in a page, as aligned text elsewhere.
 
     The cells are text, numbers, scalar tensors or None; the first cell of a row is its title. ``align`` holds
-    a letter l, r or c for each column (default: numeric columns to the right), ``digits`` the significant
+    a letter l or r for each column (default: numeric columns to the right), ``digits`` the significant
     digits of reals, ``caption`` a sentence above. Raises ``ValueError`` for a row of another length.
 
     >>> print(table([["rotation", 2], ["decay", 1]], ["system", "heads"]))
@@ -85,10 +75,13 @@ class Table:
     caption: str | None = None
 
     def __repr__(self) -> str:
-        widths = [max(map(_width, column)) for column in zip(self.header, *self.cells, strict=True)]
-        lines = [self.header, ["-" * width for width in widths], *self.cells]
-        padded = [map(_pad, line, widths, self.align) for line in lines]
-        return "\n".join([self.caption] * bool(self.caption) + ["  ".join(line).rstrip() for line in padded])
+        widths = [max(map(len, column)) for column in zip(self.header, *self.cells, strict=True)]
+        lines = [self.caption] if self.caption else []
+        for row in [self.header, ["-" * width for width in widths], *self.cells]:
+            columns = zip(row, widths, self.align, strict=True)
+            padded = [cell.ljust(width) if a == "l" else cell.rjust(width) for cell, width, a in columns]
+            lines.append("  ".join(padded).rstrip())
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         name = html.escape(self.caption or "Table: " + ", ".join(self.header), quote=True)
@@ -110,19 +103,7 @@ class Table:
         ]
 
     def _repr_markdown_(self) -> str:
-        rule = {"l": ":--", "r": "--:", "c": ":-:"}
+        rule = {"l": ":--", "r": "--:"}
         lines = [self.header, [rule[letter] for letter in self.align], *self.cells]
-        text = "\n".join(
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-        )
+        text = "\n".join(f"| {' | '.join(cell.replace('|', BAR) for cell in line)} |" for line in lines)
         return f"{self.caption}\n\n{text}" if self.caption else text
-
-
-def _width(text: str) -> int:
-    return sum(not unicodedata.combining(character) for character in text)
-
-
-def _pad(text: str, width: int, letter: str) -> str:
-    space = width - _width(text)
-    left = {"l": 0, "r": space, "c": space // 2}[letter]
-    return " " * left + text + " " * (space - left)

@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 from ssmbook import display
-from ssmbook.display.images import FIGURE_BYTES, FRAME_BYTES, MARGIN, UNSEEN, render, stacked
+from ssmbook.display.images import FIGURE_BYTES, FRAME_BYTES, render, stacked
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 VALUES = [0.5, 0.9, 1, "∞ <&>"]
@@ -35,22 +35,9 @@ def panels(**options):
     return fig
 
 
-def test_a_palette_differs_from_the_picture_by_what_nobody_sees():
-    assert round(10 * np.log10(255**2 / UNSEEN)) == 42  # decibel
-
-
 def test_the_same_figure_gives_the_same_small_palette_picture():
     first, second = (render(panels(), dpi=96, limit=FIGURE_BYTES) for _ in range(2))
     assert first == second and opened(first).mode == "P"
-
-
-def test_many_shades_get_a_palette_as_large_as_the_bytes_allow():
-    colors = []
-    for limit in (10**6, 6_500):
-        fig, ax = display.figure(size="panel")
-        ax.imshow(np.random.default_rng(0).random((40, 40, 3)))
-        colors.append(len(opened(render(fig, dpi=130, limit=limit)).getcolors()))
-    assert 128 < colors[0] <= 256 and colors[1] < colors[0]
 
 
 def test_a_narrow_page_gets_the_panels_one_below_the_other():
@@ -60,16 +47,6 @@ def test_a_narrow_page_gets_the_panels_one_below_the_other():
     assert narrow.height == 2 * whole.height and narrow.width == whole.width - cut
     left = narrow.crop((0, 0, cut, whole.height))
     assert left.tobytes() == whole.crop((0, 0, cut, whole.height)).tobytes()
-
-
-def test_a_low_panel_leaves_no_gap_in_the_stack():
-    fig, axes = display.figure(ncols=2, size=(6, 4))
-    axes[0].plot([0, 1])
-    axes[1].imshow(np.eye(9)[:1])
-    axes[1].axis("off")
-    png = render(fig, dpi=96, limit=FIGURE_BYTES)
-    low = opened(stacked(png)).height - opened(png).height
-    assert 2 * MARGIN < low < opened(png).height / 3
 
 
 def test_what_has_one_panel_or_a_common_title_is_not_cut():
@@ -147,13 +124,6 @@ def test_colab_gets_the_widget_alone_and_others_every_form(slider, monkeypatch):
     assert set(formatter.format(slider)[0]) == {"text/plain", "text/html", "image/png", VIEW}
     monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
     assert set(formatter.format(slider)[0]) == {"text/plain", VIEW}
-
-
-def test_values_that_look_alike_and_frames_of_two_sizes_are_refused():
-    with pytest.raises(ValueError):
-        display.Slider("ρ", [1, 1.0], draw, words)
-    with pytest.raises(ValueError):
-        display.Slider("ρ", [1, 2], lambda value: display.figure(size=(value, 2))[0], words)
 
 
 def test_panels_are_apart_and_together_are_the_frame():

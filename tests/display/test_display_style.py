@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from ssmbook import display
-from ssmbook.display.style import DIVERGING, FAMILIES, SEQUENTIAL, SMALLEST_PT
+from ssmbook.display.style import DIVERGING, SEQUENTIAL, SMALLEST_PT
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 BLINDNESS = {
@@ -89,11 +89,6 @@ def test_color_maps_are_white_at_zero_and_darken_steadily():
     assert (np.diff(lightness) < 0).all() and SEQUENTIAL(0.0)[:3] == (1, 1, 1)
     assert DIVERGING(0.5)[:3] == pytest.approx((1, 1, 1))
     assert {SEQUENTIAL.name, DIVERGING.name} <= set(matplotlib.colormaps)
-
-
-def test_every_family_of_layers_has_a_color_of_its_own():
-    assert set(FAMILIES.values()) <= set(display.COLORS)
-    assert len(set(FAMILIES.values())) == len(FAMILIES)
 
 
 def test_a_figure_has_the_style_without_use_style_and_is_unknown_to_pyplot():
