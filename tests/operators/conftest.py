@@ -14,7 +14,7 @@ from ssmbook.operators import (
     RecurrentOperator,
 )
 from ssmbook.operators.recurrent import ModalOperator
-from ssmbook.testing import random_like
+from ssmbook.testing import normal_entries
 
 
 def dense(random, batch, n, p, d):
@@ -81,7 +81,7 @@ class Kind:
     causal: bool = False
 
     def operator(self, batch=(), n=5):
-        random = random_like(torch.float64, seed=0)
+        random = normal_entries(seed=0)
         return self.make(random, batch, n, self.p, self.d), random
 
 

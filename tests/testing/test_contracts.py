@@ -124,7 +124,9 @@ STEPS = {
         )
     },
     "wrong_state": {
-        "step": lambda self, x_t, state=None: SelectiveSSM.step(self, x_t, None if state == [] else state)
+        "step": lambda self, x_t, state=None: SelectiveSSM.step(
+            self, x_t, state if state is None else state.double()
+        )
     },
 }
 
