@@ -130,8 +130,8 @@ class Attention(HeadMap):
         Raises ``ValueError`` for more tokens than the learned bias has distances.
 
         >>> bias = Attention(4, 4, H=8, head_width=2, alibi=True).relative_bias(3)
-        >>> (-bias[0]).tolist()  # what the first head subtracts from its logits: its slope is 1/2
-        [[0.0, 0.5, 1.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.0]]
+        >>> bias[0].tolist()  # what the first head adds to its logits: its slope is 1/2
+        [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
         """
         position = torch.arange(n, device=self.W_Q.device)
         distance = (position[:, None] - position).abs()
