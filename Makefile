@@ -25,7 +25,7 @@ export OPENBLAS_NUM_THREADS := 1
 
 # JupyterLab, and what shows it MyST; both are heavy and of use to `make lab` alone.
 LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
-# Two notebooks of the edition stand for all: the weekly workflow runs the others, as Colab would.
+# Two notebooks of the edition are tested here; the weekly workflow runs all of them, as Colab would.
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 

@@ -22,7 +22,7 @@ HUES = {shade.lower(): name for name, color in COLORS.items() for shade in (colo
 
 
 def describe(fig):
-    """The lines that say what a figure holds; none of its text is too small to read."""
+    """The lines that describe a figure; none of its text is too small to read."""
     if fig.get_figwidth() <= PAGE_WIDTH:
         words = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
         assert not [text.get_text() for text in words if text.get_fontsize() < SMALLEST_PT]

@@ -1,7 +1,7 @@
 """Sphinx extension: the directive ``{api-reference} folder``, the public names of one folder of the library.
 
-Sphinx's autosummary and autodoc do the work. Here they are told the names, and docstrings, which are plain
-text, become reST: their citations are linked, and so are the theorems and chapters that they name.
+Sphinx's autosummary and autodoc do the work. This extension gives them the names, and turns the docstrings,
+which are plain text, into reST with links to citations, theorems and the page that uses a name first.
 """
 
 import re
@@ -23,7 +23,6 @@ _KEPT = re.compile(
     r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
 _CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
-_WRITTEN_BY_HAND = re.compile(r"\s+\(?[Ii]ntroduced\s+in\s+\*[a-z0-9-]+\*\)?\.?")
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
@@ -55,7 +54,7 @@ class ApiReference(SphinxDirective):
                 lines = [f".. rubric:: {module.__name__}", "", *lines]
             text = StringList(["````{eval-rst}", *lines, "````"], source=self.env.docname)
             self.state.nested_parse(text, self.content_offset, holder)
-        # Each eval-rst counts its citations from id1 on; nothing points to them, and an id must stand once.
+        # Each eval-rst numbers its citations from id1; nothing points to them, and an id must be unique.
         for node in holder.findall(nodes.Element):
             node["ids"] = [name for name in node["ids"] if not re.fullmatch(r"id[0-9]+", name)]
         return [holder]
@@ -112,7 +111,7 @@ def introducing_page(full_name, codes):
 def process_docstring(app, what, name, value, options, lines):
     if what == "data":
         lines[:] = constant_docstring(name, value)
-    lines[:] = rest(_WRITTEN_BY_HAND.sub("", "\n".join(lines))).split("\n")
+    lines[:] = rest("\n".join(lines)).split("\n")
     page = introducing_page(name, app.api_page_codes) if what in ("class", "function") else None
     if page:
         lines += ["", f"Used in :doc:`{page.rpartition('/')[2]} </{page}>`.", ""]

@@ -1,6 +1,6 @@
-"""The browser that opens the built pages: a Chromium of this machine, or one that is installed here and now.
+"""The browser that opens the built pages: a Chromium of this machine, or one that is installed now.
 
-python -m ssmbook._book.browser    # finds or installs it; says the one command that would, where it cannot
+python -m ssmbook._book.browser    # finds or installs it, else prints the command that would
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-QUIET = (  # it asks nobody for anything by itself
+QUIET = (  # no requests of its own
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-gpu",
@@ -22,41 +22,29 @@ QUIET = (  # it asks nobody for anything by itself
 
 def find():
     """Path of a Chromium (the variable CHROMIUM, the PATH, a download of playwright's), or None."""
-    on_path = filter(None, map(shutil.which, NAMES))
-    return os.environ.get("CHROMIUM") or next(on_path, None) or _downloaded()
-
-
-def _downloaded():
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        path = playwright.chromium.executable_path
-    return path if Path(path).exists() else None
-
-
-def commands():
-    """What installs a Chromium here, first choice first: Debian's package as root, a download."""
-    if shutil.which("apt-get") and os.geteuid() == 0:
-        yield "apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium"
-    yield f"{sys.executable} -m playwright install chromium"
+    found = [os.environ.get("CHROMIUM"), *map(shutil.which, NAMES)]
+    if not any(found):
+        with sync_playwright() as playwright:
+            path = playwright.chromium.executable_path
+        found.append(path if Path(path).exists() else None)
+    return next(filter(None, found), None)
 
 
 def install():
     """Path of a Chromium, installed if there is none; ``SystemExit`` with the command that gets it."""
-    for command in commands():
-        if find():
-            break
-        print(f"No Chromium here yet: {command}", flush=True)
-        subprocess.run(command, shell=True)
-    found = find()
-    if not found:
-        by_hand = (
-            "sudo apt-get install chromium"
-            if shutil.which("apt-get")
-            else f"{sys.executable} -m playwright install --with-deps chromium"
-        )
+    commands = [f"{sys.executable} -m playwright install chromium"]
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        commands.insert(0, "apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium")
+    for command in commands:
+        if not find():
+            print(f"No Chromium here yet: {command}", flush=True)
+            subprocess.run(command, shell=True)
+    if not find():
+        by_hand = f"{sys.executable} -m playwright install --with-deps chromium"
         raise SystemExit(f"The pages are tested in Chromium, which is not here. Get it with:\n  {by_hand}")
-    return found
+    return find()
 
 
 if __name__ == "__main__":

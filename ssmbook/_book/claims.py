@@ -1,10 +1,9 @@
-"""Which statement stands where, who checks it and who guards it: read from the sources, nothing is run."""
+"""Every statement of the book, the cells that check it and the tests that guard it, read from the sources."""
 
 import ast
 import json
 import re
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 import yaml
 
@@ -41,7 +40,7 @@ class Claim:
     proved: bool = False
     checks: list = field(default_factory=list)
     guards: list = field(default_factory=list)
-    plain: str = ""  # what it says, in one sentence
+    plain: str = ""  # its content in one sentence
 
     @property
     def depth(self):
@@ -52,9 +51,9 @@ class Claim:
 
     @property
     def origin(self):
-        """ "paper", "ours" or "known", or None if the statement does not say it or says two things."""
-        said = [name for name in ORIGINS if name in self.classes]
-        return said[0] if len(said) == 1 else None
+        """ "paper", "ours" or "known", or None if the statement names none of them or two."""
+        named = [name for name in ORIGINS if name in self.classes]
+        return named[0] if len(named) == 1 else None
 
 
 def directives(text):
@@ -63,9 +62,8 @@ def directives(text):
     for index, line in enumerate(lines):
         match = _FENCE.match(line)
         if match:
-            inside = list(
-                takewhile(lambda line, end=match["fence"]: line.strip(" >") != end, lines[index + 1 :])
-            )
+            rest = [line.strip(" >") for line in lines[index + 1 :]] + [match["fence"]]
+            inside = lines[index + 1 :][: rest.index(match["fence"])]
             yield match["name"], match["title"].strip(), _options(inside), "\n".join(inside)
 
 
@@ -81,10 +79,9 @@ def _options(lines):
 
 def page_names(root):
     """Every page under ``chapters/``, by the name Sphinx gives it, in order of their paths."""
-    pages = (
-        path.relative_to(root) for path in (root / "chapters").rglob("*") if path.suffix in (".md", ".ipynb")
-    )
-    return sorted(page.with_suffix("").as_posix() for page in pages if ".ipynb_checkpoints" not in page.parts)
+    files = [path.relative_to(root) for path in (root / "chapters").rglob("*")]
+    pages = [path for path in files if path.suffix in (".md", ".ipynb") and path.parent.name[0] != "."]
+    return sorted(page.with_suffix("").as_posix() for page in pages)
 
 
 def page_file(root, docname):
@@ -131,12 +128,11 @@ def collect(root, docnames=None):
             by_label[label].checks = found
         else:
             problems.append(f"{found[0].docname}: the cell tag {CHECKS}{label} names no statement.")
-    unknown = {}
     for label, test in guards(root):
-        (by_label[label].guards if label in by_label else unknown.setdefault(label, [])).append(test)
-    for label, found in unknown.items():
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        problems.append(f"{found[0]}{more} guards {label}, which names no statement.")
+        if label in by_label:
+            by_label[label].guards.append(test)
+        else:
+            problems.append(f"{test} guards {label}, which names no statement.")
     for label, sentence in sentences(root).items():
         if label in by_label:
             by_label[label].plain = sentence
@@ -178,7 +174,7 @@ def _problems(claim):
 
 
 def telling_line(code):
-    """The line of a cell that says most: its first assertion, else the first that is no import or comment.
+    """The line that stands for a cell: its first assertion, else its first that is no import or comment.
 
     ``same`` and ``close`` are the names under which some pages know ``torch.testing.assert_close``.
     """
@@ -190,33 +186,24 @@ def telling_line(code):
 
 def guards(root):
     """(label, test) for every ``pytest.mark.guards("label", …)``; the test files are read, not imported."""
-    for path in sorted((root / "tests").rglob("test_*.py")):
+    for path in test_files(root):
         where = path.relative_to(root).as_posix()
-        module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        for node in module.body:
-            yield from _guards_of(node, where)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                guarded = [(f"{where}::{node.name}", mark) for mark in node.decorator_list]
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+                guarded = [(where, mark) for mark in ast.walk(node.value)]
+            else:
+                guarded = []
+            for test, mark in guarded:
+                if isinstance(mark, ast.Call) and getattr(mark.func, "attr", "") == GUARDS:
+                    yield from ((label.value, test) for label in mark.args)
 
 
-def _guards_of(node, where):
-    if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "pytestmark" for t in node.targets):
-        yield from ((label, where) for label in _labels(node.value))
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        here = f"{where}::{node.name}"
-        for decorator in node.decorator_list:
-            yield from ((label, here) for label in _labels(decorator))
-        if isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                yield from _guards_of(inner, here)
+def test_files(root):
+    return sorted((root / "tests").rglob("test_*.py"))
 
 
-def _labels(expression):
-    for call in ast.walk(expression):
-        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == GUARDS:
-            yield from map(ast.literal_eval, call.args)
-
-
-def watched(root, docnames):
+def files_read(root, docnames):
     """Files on which the index depends."""
-    return [root / SENTENCES, *(page_file(root, name) for name in docnames)] + sorted(
-        (root / "tests").rglob("test_*.py")
-    )
+    return [root / SENTENCES, *(page_file(root, name) for name in docnames), *test_files(root)]

@@ -30,7 +30,7 @@ from ssmbook.display.images import page_size
 
 TARGET = "_build/edition"
 WITHOUT_SOLUTIONS = "_build/edition-without-solutions"
-# What a tag of the book means to a viewer or a test; the others speak to the book's build alone.
+# What a tag of the book means to a viewer or a test; the others are for the book's build alone.
 KEPT_TAGS = ("raises-exception", "nbval-ignore-output", "nbval-skip")
 INSTALL_TITLE = "#@title Install the book's library (once)\n"
 FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}

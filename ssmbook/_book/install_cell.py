@@ -13,7 +13,7 @@ NUMBA = re.compile(r"^import numba$", re.M)
 
 
 def repository(root):
-    """(url, branch) of the published book: they stand once, in ``_config.yml``."""
+    """(url, branch) of the published book: ``_config.yml`` is their only place."""
     settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["repository"]
     return settings["url"], settings["branch"]
 
@@ -24,7 +24,7 @@ def install_source(root, notebook=None):
     Where a cell of the notebook imports Numba, the library comes with it; Colab's own is kept as it is.
 
     A version in the making has no tag yet: until it is released, its cell falls back to the branch.
-    (``!pip``, because ``%pip`` says that the kernel may need a restart.)
+    (``!pip``, because ``%pip`` prints that the kernel may need a restart.)
     """
     url, branch = repository(root)
     pip = f'!pip install -q "{{book}}@{tag()}"'

@@ -1,4 +1,4 @@
-"""What the generated lists of the book share: tables in MyST, parsed where their directive stands."""
+"""What the generated lists of the book share: tables in MyST, parsed in place of their directive."""
 
 from itertools import groupby
 from pathlib import Path

@@ -27,7 +27,7 @@ ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPEN
 def all_notebooks(root):
     """Every notebook under ``chapters/``, sorted, without editor checkpoints."""
     found = (root / "chapters").rglob("*.ipynb")
-    return sorted(path for path in found if ".ipynb_checkpoints" not in path.parts)
+    return sorted(path for path in found if path.parent.name != ".ipynb_checkpoints")
 
 
 def pair(path, root):
@@ -56,7 +56,7 @@ def write(notebook, path):
         path.write_text(text, encoding="utf-8")
 
 
-def execute(notebook, folder, name, kernel_name="python3"):
+def execute(notebook, folder, name):
     """Run every cell in a fresh kernel whose working directory is ``folder``, on one thread."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -65,7 +65,7 @@ def execute(notebook, folder, name, kernel_name="python3"):
     client = NotebookClient(
         notebook,
         timeout=TIMEOUT_SECONDS,
-        kernel_name=kernel_name,
+        kernel_name="python3",
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(folder)}},
@@ -124,19 +124,14 @@ def main(arguments=None):
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("paths", nargs="*", help="notebooks (or their texts); none means all under chapters/")
     options = parser.parse_args(arguments)
-    failures = 0
-    try:
-        root = book_root(options.paths[0] if options.paths else ".")
-        for path in options.paths or all_notebooks(root):
-            try:
-                COMMANDS[options.command](*pair(path, root), root)
-                print(f"{options.command}: {path}")
-            except NotebookError as error:
-                failures += 1
-                print(f"{options.command}: {error}", file=sys.stderr)
-    except NotebookError as error:
-        print(error, file=sys.stderr)
-        return 2
+    root, failures = book_root(options.paths[0] if options.paths else "."), 0
+    for path in options.paths or all_notebooks(root):
+        try:
+            COMMANDS[options.command](*pair(path, root), root)
+            print(f"{options.command}: {path}")
+        except NotebookError as error:
+            failures += 1
+            print(f"{options.command}: {error}", file=sys.stderr)
     return 1 if failures else 0
 
 

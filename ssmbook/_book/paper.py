@@ -3,7 +3,7 @@
     python -m ssmbook._book.paper    # into _build/pdf/heads-and-states.pdf
 
 Numbers and links are those of the pages. Folded code is left out, a slider becomes four of its frames, and
-every solution stands at the end. It is printed twice: the first time tells where each section begins.
+all solutions are at the end. It is printed twice, first to find the page on which each section begins.
 """
 
 import copy
@@ -21,7 +21,7 @@ from ssmbook._book.install_cell import repository
 from ssmbook._book.root import book_root
 from ssmbook._book.site import pages_address
 
-# Its HTML stands beside it, and finds the pages' files beside both.
+# Its HTML is written beside it; the files of the pages are in the folder next to theirs.
 TARGET = "_build/pdf/heads-and-states.pdf"
 # Reference and status are for the screen; the list of the solutions gives way to the solutions.
 LEFT_OUT = ("chapters/appendix/api", "chapters/appendix/solutions", "chapters/appendix/status")

@@ -115,17 +115,17 @@ class _Writer(MarkdownConverter):
         return f"\n\n<details>\n{text.strip()}\n\n</details>\n\n"
 
     def convert_summary(self, el, text, parent_tags):
-        # A summary is HTML: its formulas stand between dollars, as notebooks want them, and a title's own
+        # A summary is HTML: its formulas go between dollars, as notebooks expect, and a title's own
         # full stop takes the place of the box's.
         words = re.sub(r"\\\((.*?)\\\)", r"$\1$", el.decode_contents().strip())
         return f"<summary>{words.replace('..</strong>', '.</strong>')}</summary>\n\n"
 
 
 def _tex(element, parent_tags):
-    r"""What stands between ``\(`` and ``\)`` or ``\[`` and ``\]``, on one line."""
+    r"""The text between ``\(`` and ``\)`` or ``\[`` and ``\]``, on one line."""
     text = " ".join(element.get_text().split())
     text = re.sub(r"^\\[(\[]|\\[)\]]$", "", text).strip()
-    # Sphinx puts a split around every formula of several lines; around one that is aligned it says nothing.
+    # Sphinx puts a split around every formula of several lines; around an aligned one it has no effect.
     inner = re.fullmatch(r"\\begin\{split\} ?(\\begin\{(\w+)\}.*\\end\{\2\}) ?\\end\{split\}", text)
     if inner and inner[1].count(rf"\begin{{{inner[2]}}}") == 1:
         text = inner[1]

@@ -1,4 +1,4 @@
-"""The version: it stands in ``ssmbook.__version__``; what else names it is written from there.
+"""The version: its place is ``ssmbook.__version__``; every other mention is written from there.
 
     make version                  # releases the present version: dates its entry in CHANGELOG.md
     make version VERSION=0.2.0    # opens the next one, here and in every file that names one

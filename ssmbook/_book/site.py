@@ -1,4 +1,4 @@
-"""Sphinx extension: a site that asks no other host for anything, and one place for its address."""
+"""Sphinx extension: a site that fetches nothing from other hosts, and one place for its address."""
 
 import re
 import shutil
@@ -13,8 +13,14 @@ from ssmbook.display.images import page_size, pixel_size, stacked
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 # Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.
-MATHJAX_PARTS = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions", "a11y")
-MATHJAX_SPEECH = ("sre/mathmaps/base.json", "sre/mathmaps/en.json")
+MATHJAX_PARTS = (
+    "tex-chtml.js",
+    "output/chtml/fonts/woff-v2",
+    "input/tex/extensions",
+    "a11y",
+    "sre/mathmaps/base.json",
+    "sre/mathmaps/en.json",
+)
 EDITION_BRANCH = "notebooks"
 FIRST_CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
@@ -24,26 +30,17 @@ NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
 SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
 
 
-def mathjax_folder():
-    """The folder that holds ``tex-chtml.js`` in the installed package."""
-    for entry in files(MATHJAX_PACKAGE) or ():
-        if entry.name == "tex-chtml.js":
-            return Path(entry.locate()).parent
-    raise RuntimeError(
-        f"{MATHJAX_PACKAGE} is installed without tex-chtml.js: install requirements.txt again."
-    )
-
-
 def copy_mathjax(app, exception):
     if exception is not None or app.builder.format != "html":
         return
-    source, target = mathjax_folder(), Path(app.outdir) / "_static" / "mathjax"
-    for part in MATHJAX_PARTS + MATHJAX_SPEECH:
-        if (target / part).exists():
-            continue
+    (program,) = (entry for entry in files(MATHJAX_PACKAGE) if entry.name == "tex-chtml.js")
+    source, target = Path(program.locate()).parent, Path(app.outdir) / "_static" / "mathjax"
+    for part in MATHJAX_PARTS:
         (target / part).parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (source / part).is_dir() else shutil.copyfile
-        copy(source / part, target / part)
+        if (source / part).is_dir():
+            shutil.copytree(source / part, target / part, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source / part, target / part)
 
 
 def drop_stale_pages(app, exception):
@@ -129,12 +126,8 @@ def fill_addresses(app, config):
 
 def drop_thebe(app, pagename, templatename, context, doctree):
     """Thebe is off, yet it leaves scripts on every page, one of them pointing to another host."""
-
-    def wanted(script):
-        text = f"{getattr(script, 'filename', script)} {getattr(script, 'attributes', {})}"
-        return "thebe" not in text.lower()
-
-    context["script_files"] = [script for script in context.get("script_files", []) if wanted(script)]
+    scripts = context.get("script_files", [])
+    context["script_files"] = [each for each in scripts if "thebe" not in str(each).lower()]
 
 
 def open_plain_notebooks(app, pagename, templatename, context, doctree):
@@ -147,7 +140,7 @@ def open_plain_notebooks(app, pagename, templatename, context, doctree):
 
 
 def drop_repeated_ids(app, doctree, docname):
-    """Boxes of theorems, proofs, exercises and solutions all carry the same ids; an id must stand once."""
+    """Boxes of theorems, proofs, exercises and solutions all have the same ids; an id must be unique."""
     for node in doctree.findall(nodes.Element):
         if node.get("ids") and REPEATED_IDS.issuperset(node["ids"]):
             node["ids"] = []

@@ -23,7 +23,7 @@ _GRADER = re.compile(r"""^@grader\(\s*["'](?P<name>[^"']+)["']""", re.M)
 
 @dataclass
 class Exercise:
-    """One exercise, with what its text and its solution say."""
+    """One exercise, as its text and its solution describe it."""
 
     title: str
     label: str

@@ -8,7 +8,7 @@ import nbformat
 NOTEBOOK_METADATA = ("html_meta", "mystnb", "orphan")
 CELL_METADATA = ("tags", "mystnb", "slideshow")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-IMAGES = ("image/png", "image/jpeg")
+PNG = "image/png"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "file_extension": ".py", "pygments_lexer": "ipython3"}
 
@@ -61,9 +61,8 @@ def _output(output, execution_count):
         output.execution_count = execution_count
     if output.output_type in ("execute_result", "display_data"):
         output.data.pop(WIDGET_VIEW, None)  # random model ids, of no use without a kernel
-        for image in IMAGES:
-            if image in output.data:
-                output.data[image] = "".join(output.data[image].split())
+        if PNG in output.data:
+            output.data[PNG] = "".join(output.data[PNG].split())
         alt = output.metadata.get("alt")
         output.metadata = {"alt": alt} if alt else {}
     return output
@@ -82,7 +81,7 @@ def _merge_streams(outputs):
 
 def _copy_alt(cell, number):
     """Give the cell's image its computed alt text, in the place where the book's build reads it."""
-    shown = [output for output in cell.outputs if any(image in output.get("data", {}) for image in IMAGES)]
+    shown = [output for output in cell.outputs if PNG in output.get("data", {})]
     alts = {output.metadata["alt"] for output in shown if output.metadata.get("alt")}
     if len(alts) > 1 or (alts and len(shown) > 1):
         raise ValueError(

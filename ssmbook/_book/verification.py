@@ -6,7 +6,7 @@ from functools import partial
 from docutils import nodes
 
 from ssmbook._book import lists
-from ssmbook._book.claims import CHECKS, collect, watched
+from ssmbook._book.claims import CHECKS, collect, files_read
 
 HEADER = ("Statement", "Whose, where", "Proof", "Checked by", "Guarded by")
 WIDTH = 48  # of a line of code in the table
@@ -50,7 +50,7 @@ class VerificationIndex(lists.Index):
     """Every statement of the book: where it is proved, which cells check it, which tests guard it."""
 
     def run(self):
-        self.made_of(watched(self.root, self.chapters))
+        self.made_of(files_read(self.root, self.chapters))
         claims, problems = collect(self.root, self.chapters)
         self.warn(problems, "verification")
         counts = len(claims), sum(bool(c.checks) for c in claims), sum(bool(c.guards) for c in claims)

@@ -1,4 +1,4 @@
-"""Exercises: ``check("chapter/exercise", answer)`` says right, or wrong with a hint."""
+"""Exercises: ``check("chapter/exercise", answer)`` returns right, or wrong with a hint."""
 
 from ssmbook.exercises.grading import check, grader
 

@@ -105,7 +105,7 @@ def first_problem(
     rtol: float = 1e-6,
     atol: float = 1e-9,
 ) -> str | None:
-    """Run a learner's function on the cases and say what is first wrong, None if nothing is.
+    """Run a learner's function on the cases and return the first mistake as a hint, or None.
 
     On every case ``judge(result, *case)`` is called first: a hint or None, for forms and for exercises with
     many right answers. Then ``view(result, *case)`` must equal that of ``right``; ``parts`` names the tensors
@@ -171,7 +171,7 @@ def _first_wrong(found, wanted, parts, rtol: float, atol: float) -> str | None:
             place = tuple(wrong.nonzero()[0].tolist())
             where = f"entry ({', '.join(map(str, place))})" if place else "your number"
             got, want = (_tensor(each)[place].item() for each in (one, other))
-            digits = 4 if f"{got:.4g}" != f"{want:.4g}" else 17  # two equal numbers would say nothing
+            digits = 4 if f"{got:.4g}" != f"{want:.4g}" else 17  # else the two would look equal
             return f"{good}{part and f'in {part} '}{where} is {got:.{digits}g}, wanted {want:.{digits}g}"
         good += f"{part} is right; "
     return None

@@ -11,7 +11,7 @@ import yaml
 from ssmbook._book.claims import page_names
 from ssmbook._book.install_cell import TAG, install_source
 from ssmbook._book.notebooks import all_notebooks
-from ssmbook._book.stable_form import IMAGES, is_stable
+from ssmbook._book.stable_form import PNG, is_stable
 from ssmbook.chapters.preface.figures import LENGTH, RHO, turning_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def test_printed_lines_fit_the_page(notebook):
 
 def test_every_picture_has_its_alternative_text(notebook):
     for cell in code_cells(notebook):
-        pictures = [output for output in cell.outputs if set(IMAGES) & set(output.get("data", {}))]
+        pictures = [output for output in cell.outputs if PNG in output.get("data", {})]
         if pictures:
             assert len(pictures) == 1, f"one cell, one picture:\n{cell.source}"
             alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
