@@ -1,9 +1,8 @@
-"""The wheel and the source archive: the library whole, its licenses, and nothing of the book's tooling."""
+"""The wheel: the library whole, its licenses, and nothing of the book's tooling."""
 
 import os
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -25,19 +24,18 @@ def tracked(*paths):
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory):
-    """(wheel, source archive), built from a copy: setuptools leaves its build folder beside the source."""
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy: setuptools leaves its build folder beside the source."""
     pytest.importorskip("setuptools", minversion="77")
     copy, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in tracked("ssmbook", "pyproject.toml", "README.md", *LICENSES):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())
-    code = (
-        f"from setuptools import build_meta as b; b.build_sdist({str(dist)!r}); b.build_wheel({str(dist)!r})"
-    )
+    code = f"from setuptools import build_meta; build_meta.build_wheel({str(dist)!r})"
     subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, capture_output=True)
-    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
-    return wheel, sdist
+    (path,) = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        yield wheel
 
 
 def library_files():
@@ -48,28 +46,17 @@ def library_files():
     }
 
 
-def test_the_wheel_is_the_library_without_the_books_tooling(archives):
-    with zipfile.ZipFile(archives[0]) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+def test_the_wheel_is_the_library_without_the_books_tooling(wheel):
+    names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == library_files()
     assert "ssmbook/py.typed" in names and any(name.endswith(".json") for name in names)
 
 
-def test_the_source_archive_holds_the_same_library(archives):
-    with tarfile.open(archives[1]) as archive:
-        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {
-        name for name in names if name.startswith("ssmbook/") and "." in Path(name).name
-    } == library_files()
-    assert names.issuperset((*LICENSES, "README.md", "pyproject.toml"))
-
-
-def test_the_metadata_is_what_an_index_accepts(archives):
+def test_the_metadata_is_what_an_index_accepts(wheel):
     """Parsed strictly, as an index does on upload: license, addresses, and a description that it can show."""
-    with zipfile.ZipFile(archives[0]) as wheel:
-        (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = Metadata.from_email(wheel.read(path), validate=True)
-        kept = {Path(name).name for name in wheel.namelist() if ".dist-info/licenses/" in name}
+    (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = Metadata.from_email(wheel.read(path), validate=True)
+    kept = {Path(name).name for name in wheel.namelist() if ".dist-info/licenses/" in name}
     assert kept == set(LICENSES) and str(metadata.license_expression) == "MIT"
     assert str(metadata.version) == ssmbook.__version__
     assert metadata.project_urls.keys() >= {"Repository", "Issues"}
@@ -79,9 +66,8 @@ def test_the_metadata_is_what_an_index_accepts(archives):
     assert metadata.summary and "\n" not in metadata.summary and len(metadata.summary) <= 512
 
 
-def test_every_module_of_the_wheel_imports_without_the_checkout(archives, tmp_path):
-    with zipfile.ZipFile(archives[0]) as wheel:
-        wheel.extractall(tmp_path)
+def test_every_module_of_the_wheel_imports_without_the_checkout(wheel, tmp_path):
+    wheel.extractall(tmp_path)
     code = (
         "import importlib, importlib.util, pathlib, sys\n"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in getattr(f, '__module__', '')]\n"
