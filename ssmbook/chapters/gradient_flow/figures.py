@@ -18,10 +18,7 @@ def _distances(ax):
 
 
 def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
-    """Draw the error after training against the distance (median, least to largest of the seeds).
-
-    jobs: label -> job of the experiment; predicted: label -> distance, marked on the lower edge.
-    """
+    """Draw the error after training against distance (median, range of seeds), predictions below."""
     fig, ax = figure(size="panel")
     styles = zip(COLORS.values(), LINES.values(), strict=False)
     for (name, job), (color, line) in zip(jobs.items(), styles, strict=False):
@@ -53,10 +50,7 @@ _FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
 
 
 def slopes(found: Mapping[str, Mapping]):
-    """Draw fitted slopes of log gradients as lines from one point, and their laws dashed.
-
-    found: the job "slopes" of the experiment, layer -> lists "measured" and "law", one for each draw.
-    """
+    """Draw fitted slopes of log gradients (the job "slopes") as lines from one point, laws dashed."""
     fig, ax = figure(size=(3.6, 3.0))
     longest = 200
     T = list(range(longest + 1))
@@ -79,10 +73,7 @@ def slopes(found: Mapping[str, Mapping]):
 
 
 def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
-    """Draw the last distance learned (filled), the first that failed (open), the prediction.
-
-    jobs: label -> job of the experiment, from the top; predicted: label -> distance, a triangle.
-    """
+    """Draw the last distance learned (filled), the first that failed (open), the prediction (triangle)."""
     fig, ax = figure(size=(3.6, 2.9))
     words = []
     for row, (name, job) in enumerate(jobs.items()):
@@ -99,10 +90,7 @@ def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
 
 
 def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, steps: tuple[int, int]):
-    """Draw what two layers keep before training, and the last distance that each learned in so many steps.
-
-    jobs: label -> one job for each of two ``steps``; ``critical``: the weight that the first number needs.
-    """
+    """Draw what two layers keep before training, and the last distance learned in each of two steps."""
     fig, ax = figure(size="panel")
     for (name, pair), hue, at in zip(jobs.items(), ("orange", "blue"), (64, 91), strict=True):
         ax.semilogy(pair[0]["T"], pair[0]["weight"], color=COLORS[hue], ls="-")
@@ -120,10 +108,7 @@ def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, st
 
 
 def kept_at_first(job: Mapping, critical: float, title: str):
-    """Draw what a layer keeps of the flagged token before training; filled where training then succeeded.
-
-    job: of the experiment; critical: the weight at the line.
-    """
+    """Draw what a layer keeps of the flagged token before training; filled where training succeeded."""
     fig, ax = figure(size="panel")
     ax.loglog(job["T"], job["weight"], color=COLORS["gray"], ls="-", lw=1.5)
     for T, weight, errors in zip(job["T"], job["weight"], job["error"], strict=True):

@@ -7,8 +7,7 @@ import torch
 
 from ssmbook.chapters._graded import f64, seeded
 from ssmbook.exercises import grader
-from ssmbook.experiments import gradient_flow as distance
-from ssmbook.gradients import fit_log_slope
+from ssmbook.gradients import fit_log_slope, gradient_profile
 from ssmbook.maps import LTISSM
 from ssmbook.systems import System
 
@@ -33,19 +32,8 @@ def start_for_cases():
     return [(T, c) for T in (1, 7, 100, 20_000) for c in (0.5, 0.005, 1e-9)]
 
 
-def _slope(F, x, near, far, *, output=lambda y: y):
-    """The slope by autograd, of the last output or of a part of it."""
-    blocks = torch.autograd.functional.jacobian(lambda x: output(F(x)[-1]), x).transpose(0, 1).flip(0)
-    norms = torch.linalg.matrix_norm(blocks, ord=2)
-    return fit_log_slope(torch.arange(len(x)), norms, window=(near, far))
-
-
-def _neuron(x, w=0.9):
-    """h_i = tanh(w h_{i - 1} + x_i): what is handed on depends on the tokens."""
-    h = [torch.zeros_like(x[0])]
-    for token in x:
-        h.append(torch.tanh(w * h[-1] + token))
-    return torch.stack(h[1:])
+def _slope(F, x, near, far):
+    return fit_log_slope(*gradient_profile(F, x), window=(near, far))
 
 
 @grader(
@@ -54,36 +42,31 @@ def _neuron(x, w=0.9):
     hint="the slope is not that of the layer's gradient",
     mistakes={
         "the distance runs against the position": lambda *given: -_slope(*given),
-        "entries of a summed output may cancel": partial(_slope, output=lambda y: y.sum(0, keepdim=True)),
+        "entries of a summed output may cancel": (
+            lambda F, *rest: _slope(lambda x: F(x).sum(-1, keepdim=True), *rest)
+        ),
     },
     formula="Take the Jacobian of the last output by x, the largest singular value of its block at each "
     "position, flip the order, and fit a line to the logarithms at the distances near, ..., far",
 )
 def slope_cases():
     """For a function (F, x (n, d), near, far) -> slope of log ||dy_last/dx_(last - tau)||_2 in between."""
-    # Two poles, near and far (no straight line); one pole; a neuron, which is not linear.
+    # Two poles, near and far (no straight line), and one pole.
     new = seeded(4)
-    two = LTISSM(
-        System(
-            torch.tensor([0.95, 0.7], dtype=f64).diag(), torch.randn(2, 3, **new), torch.randn(2, 2, **new)
-        )
-    )
-    one = LTISSM(System(0.9 * torch.eye(2, dtype=f64), torch.randn(2, 2, **new), torch.eye(2, dtype=f64)))
+    eye, poles = torch.eye(2, dtype=f64), torch.tensor([0.95, 0.7], dtype=f64).diag()
+    two = LTISSM(System(poles, torch.randn(2, 3, **new), torch.randn(2, 2, **new)))
+    one = LTISSM(System(0.9 * eye, torch.randn(2, 2, **new), eye))
     yield two, torch.randn(41, 3, **new), 1, 10
     yield two, torch.randn(41, 3, **new), 10, 39
     yield one, torch.randn(41, 2, **new), 0, 40
-    yield _neuron, torch.randn(25, 1, **new), 2, 20
 
 
 def _signals(B, C, nu, T, *, distractions=1.0):
-    """The derivatives of E (answer - v_0)^2 by autograd, from the layer's answers to single values."""
-    B, nu = B.clone().requires_grad_(), torch.tensor(nu, dtype=B.dtype, requires_grad=True)
-    parameters = {"B": B[None, None], "C": B.new_full((1, 1), C), "nu": nu[None, None]}
-    v = torch.cat([B.new_zeros(1, T + 1), torch.eye(T + 1, dtype=B.dtype)])[None]
-    f = (torch.arange(T + 1) == 0).to(B).expand_as(v)
-    alone, *answers = distance.answer("LTI", parameters, torch.stack([f * v, (1 - f) * v, f], -1))[0]
-    missed = torch.stack(answers) - alone - torch.eye(T + 1, dtype=B.dtype)[0]
-    error = alone.square() + missed[0].square() + distractions * missed[1:].square().sum()
+    """The derivatives of E (answer - v_0)^2 by autograd."""
+    B, nu = B.clone().requires_grad_(), torch.tensor(nu, dtype=f64, requires_grad=True)
+    kept = torch.exp(-torch.exp(nu) * torch.arange(T + 1))  # lambda^t
+    error = (C * B[0] * kept[T] - 1) ** 2 + (C * B[2] * kept[T]) ** 2
+    error = error + distractions * (C * B[1]) ** 2 * kept[:T].square().sum()
     return torch.autograd.grad(error, (B, nu))
 
 

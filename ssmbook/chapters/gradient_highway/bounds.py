@@ -29,10 +29,7 @@ def lru_parameter_for_hold(a: float | Tensor, T: float | Tensor) -> Tensor:
 
 
 def pole_sensitivity(lam: float | Tensor, *, normalized: bool = False) -> Tensor:
-    """E (dh/dlam)^2 of h_t = lam h_{t-1} + x_t for white x: (1 + lam^2)/(1 - lam^2)^3.
-
-    With ``normalized`` that of sqrt(1 - lam^2) h, the LRU's scaling: 1/(1 - lam^2)^2.
-    """
+    """E (dh/dlam)^2 of h_t = lam h_{t-1} + x_t for white x; ``normalized``: of sqrt(1 - lam^2) h."""
     lam = torch.as_tensor(lam, dtype=torch.float64)
     rest = (1 - lam) * (1 + lam)  # 1 - lam^2 would cancel near 1
     return rest**-2 if normalized else (1 + lam**2) / rest**3

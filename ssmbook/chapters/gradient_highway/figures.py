@@ -40,10 +40,7 @@ _CEILINGS = {"tanh RNN": 440}  # bounds far from their curves are labeled at thi
 
 
 def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
-    """Draw a recurrence as a chain of steps beside a head as one arc.
-
-    distance: steps between the first and the last token; keep: factor of each step; weight: of the arc.
-    """
+    """Draw a recurrence as a chain of steps of factor ``keep`` beside a head as one arc of a weight."""
     fig, (chain, arc) = figure(ncols=2, size=(7.0, 2.3))
     names, at = ["0", "1", "…", f"{distance - 1:,}", f"{distance:,}"], [0, 0.9, 1.75, 2.75, 4]
     for ax, title in ((chain, "recurrence: a chain"), (arc, "head: one arc")):
@@ -74,10 +71,7 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
 
 
 def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
-    """Draw how often a gradient has which size, on a log axis, and single sizes as named lines.
-
-    sizes (m,): positive norms of as many draws, nine in ten of them shaded; marks: name -> norm.
-    """
+    """Draw a histogram of gradient sizes (m,), nine in ten shaded, and single sizes as named lines."""
     exponents = sizes.log10()
     low, middle, high = exponents.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=sizes.dtype)).tolist()
     fig, ax = figure(size=(3.6, 2.3))
@@ -102,12 +96,10 @@ def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
 
 
 def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row: torch.Tensor):
-    """Draw a derivative over its weight as V plus a column times a row, entry by entry.
-
-    J, V (p, d), column (p,), row (d,), with J = V + column rowᵀ. The tables share one scale, blue positive.
-    """
+    """Draw J (p, d) = V + column rowᵀ entry by entry, on one scale, blue positive."""
     (p, d), bend = V.shape, torch.outer(column, row)
-    top = float(torch.stack([J, V, bend]).abs().max())
+    tables = torch.stack([J, V, bend])
+    top, norms = float(tables.abs().max()), torch.linalg.matrix_norm(tables, ord=2).tolist()
     fig, axes = figure(ncols=6, size=(3.6, 1.3), width_ratios=[d, 1, d, 1, 1, d])
     fig.stacks = ()
     parts = (J, "=", V, "+", column[:, None], row[None])
@@ -116,20 +108,12 @@ def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row
     rank = torch.linalg.matrix_rank(bend)
     return fig, (
         f"A {p} by {d} table, the derivative over its weight, equals V plus a column times a row, of rank "
-        f"{rank}. Norms: {norm(J):.2f}, {norm(V):.2f} and {norm(bend):.2f}."
+        f"{rank}. Norms: {norms[0]:.2f}, {norms[1]:.2f} and {norms[2]:.2f}."
     )
 
 
-def norm(matrix: torch.Tensor) -> float:
-    """The largest singular value."""
-    return float(torch.linalg.matrix_norm(matrix, ord=2))
-
-
 def prices(few: tuple, many: tuple):
-    """Draw what softmax, a gate and a pole pay to hold, token by token.
-
-    few, many: each T, margin, pre-activation and ν for T tokens; bars are for the first.
-    """
+    """Draw what softmax, a gate and a pole pay: T, margin, pre-activation and ν, with bars for ``few``."""
     T = few[0]
     fig, axes = figure(ncols=3, size=(7.0, 2.5))
     gap = range(1, T + 1)
@@ -162,19 +146,13 @@ def prices(few: tuple, many: tuple):
 
 
 def bracket(t: float, sigma_2: float) -> torch.Tensor:
-    """The bracket V + (v_0 - y_1) g^T of two tokens, x_0 = 0 and x_1 = e_1: (2, 2), float64.
-
-    V = diag(1, sigma_2), and t is the logit of x_1 with itself.
-    """
+    """The bracket V + (v_0 - y_1) g^T of x_0 = 0 and x_1 = e_1, V = diag(1, sigma_2), logit t: (2, 2)."""
     alpha = 1 / (1 + math.exp(t))
     return torch.diag(torch.tensor([1 - (1 - alpha) * t, sigma_2], dtype=torch.float64))
 
 
 def two_lanes(t: float):
-    """Draw where the derivative of two tokens sends the unit circle, for value maps of rank two and one.
-
-    t: logit of the last token with itself. Dashed: V alone; solid: V and the moving weights.
-    """
+    """Draw where the derivative sends the unit circle, V of rank two and one; dashed: V alone."""
     turn = np.linspace(0, 2 * np.pi, 121)
     circle = np.stack([np.cos(turn), np.sin(turn)])
     fig, axes = figure(ncols=2, size="slider")
@@ -204,10 +182,7 @@ def two_lanes_alt(t: float) -> str:
 
 
 def reach_lines(curves: Mapping[str, tuple], band: tuple):
-    """Draw gradient against distance, both on log axes: linear systems left, one softmax head right.
-
-    curves: name -> (distances, measured norms, law or bound or None), each (m,); band: two tensors (m,).
-    """
+    """Draw gradient against distance; curves: name -> (distances, norms, law or None); band: two (m,)."""
     fig, axes = _panels(curves, _REACH, (1e-12, 30.0))
     for ax in axes:
         ax.set(xscale="log", xlim=(0.9, 1200))
@@ -218,10 +193,7 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple):
 
 
 def flow_panels(curves: Mapping[str, tuple]):
-    """Draw transients and a recurrent network left, a selective model right, norms on a log axis.
-
-    curves: name -> (distances, measured norms, law or bound), each (m,).
-    """
+    """Draw transients and a recurrent network beside a selective model, as ``reach_lines`` takes them."""
     fig, axes = _panels(curves, _FLOW, (1e-24, 1e5))
     for ax in axes:
         ax.set_xlim(0, 1060)

@@ -19,7 +19,7 @@ QUESTION, ANSWER = 0, 1  # the two coordinates of a token that queries and keys 
 def linear_recurrence(system: System) -> Callable:
     """Return the map y_i = C h_i, h_i = A h_{i-1} + B x_i of tokens (n, d), computed step by step.
 
-    Autograd can differentiate it at any distance: an FFT would lose every lag below 1e-16 of the largest.
+    An FFT would lose every lag below 1e-16 of the largest.
     """
     A, B, C, _ = system
     return lambda x: lti_scan(A, B, C, x, method="recurrence")[0]
@@ -29,8 +29,7 @@ class Lanes(NamedTuple):
     """The gradient of a softmax head beside the two bounds of the sigma_2 highway, for each j < i.
 
     lower: norm over alpha_ij sigma_2(V), at least 1; upper: norm over alpha_ij (sigma_1(V) + ||v_j - y_i||
-    ||g_i||), at most 1; bend: norm of (dy_i/dx_j - alpha_ij V) on the hyperplane orthogonal to g_i, over
-    alpha_ij, 0 up to rounding.
+    ||g_i||), at most 1; bend: norm of dy_i/dx_j / alpha_ij - V orthogonal to g_i, 0 up to rounding.
     """
 
     lower: torch.Tensor
@@ -39,15 +38,11 @@ class Lanes(NamedTuple):
 
 
 def lanes(x: torch.Tensor, W_Q: torch.Tensor, W_K: torch.Tensor, V: torch.Tensor) -> Lanes:
-    """Compare the gradients of the last token of one causal head with the bounds of the sigma_2 highway.
-
-    x (n, d), n >= 2, W_Q and W_K (d_k, d), V (p, d) of rank at least 2. Returns :class:`Lanes` of (n - 1,)
-    each, differentiable in x.
-    """
+    """Compare the gradients of the last token of a causal head with the bounds: x (n, d), V of rank >= 2."""
     alpha = gradients.softmax_row_weights(x, W_Q, W_K)
     blocks = gradients.softmax_jacobian_row(x, W_Q, W_K, V)[:-1] / alpha[:-1, None, None]
     g = W_K.mT @ (W_Q @ x[-1]) / len(W_Q) ** 0.5
-    plane = torch.eye(len(g), dtype=g.dtype, device=g.device) - torch.outer(g, g) / (g @ g)
+    plane = torch.eye(len(g), dtype=g.dtype) - torch.outer(g, g) / (g @ g)
     values = x @ V.mT
     apart = torch.linalg.vector_norm(values[:-1] - alpha @ values, dim=-1)
     sigma, norms = torch.linalg.svdvals(V), torch.linalg.matrix_norm(blocks, ord=2)
@@ -56,10 +51,7 @@ def lanes(x: torch.Tensor, W_Q: torch.Tensor, W_K: torch.Tensor, V: torch.Tensor
 
 
 def attack_lane(x: torch.Tensor, weights: Sequence[torch.Tensor], *, steps: int = 150) -> torch.Tensor:
-    """Move tokens by Adam to make the first token's gradient as small as its weight allows.
-
-    x (n, d), left untouched; weights: W_Q, W_K, V as for :func:`lanes`. Returns (n, d).
-    """
+    """Move tokens x (n, d) by Adam to make the first one's gradient as small as its weight allows."""
     x = x.detach().clone().requires_grad_()
     optimizer = torch.optim.Adam([x], lr=0.02)
     for _ in range(steps):
@@ -70,15 +62,13 @@ def attack_lane(x: torch.Tensor, weights: Sequence[torch.Tensor], *, steps: int 
 
 
 def highway_input(M: torch.Tensor, n: int, c: float, *, generator=None) -> torch.Tensor:
-    """Return tokens (n, d) whose first keeps the share c of all that V can send, at each of the later ones.
+    """Return tokens (n, d) whose first keeps the share c of all that V can send to every later one.
 
-    M (d, d), nonzero: W_K^T W_Q / sqrt(d_k); n >= 2; c in (0, 1). The tokens are one random token w,
-    repeated, and first w + u M w, u >= 0, of margin log(n - 1) + logit c if that is positive. The first has
-    weight at least c everywhere, and each singular value of dy_i/dx_0 is at least c times that of V, whatever
-    V is. Source: thm-gradient-highway.
+    M (d, d): W_K^T W_Q / sqrt(d_k). One random token w is repeated; the first is w + u M w, of margin
+    log(n - 1) + logit c if that is positive. Source: thm-gradient-highway.
     """
     margin = max(0.0, float(gradients.required_margin(c, n)))  # never against the value map
-    w = torch.randn(len(M), generator=generator, dtype=M.dtype, device=M.device)
+    w = torch.randn(len(M), generator=generator, dtype=M.dtype)
     toward = M @ w
     x = w.repeat(n, 1)
     x[0] += margin * toward / (toward @ toward)
@@ -86,28 +76,19 @@ def highway_input(M: torch.Tensor, n: int, c: float, *, generator=None) -> torch
 
 
 def matching_head(V: torch.Tensor, *, logit: float, bias: torch.Tensor | None = None) -> Attention:
-    """Build a softmax head with the logit ``logit`` where a question token meets an answer token, else 0.
-
-    V (d, d), d >= 2: the value map. The logit is ``logit`` x_i[0] x_j[1]; bias (L,) or None: added per
-    distance, for at most L tokens.
-    """
+    """Build a head with value map V (d, d), logits ``logit`` x_i[0] x_j[1] and a bias (L,) by distance."""
     d = len(V)
-    bias = None if bias is None else bias[None]
-    head = Attention(d, d, H=1, head_width=d, bias=bias, dtype=V.dtype, device=V.device)
+    head = Attention(d, d, H=1, head_width=d, bias=None if bias is None else bias[None], dtype=V.dtype)
     with torch.no_grad():
         head.W_Q.zero_()[0, 0, QUESTION] = logit * d**0.5  # the layer divides by sqrt(head_width)
         head.W_K.zero_()[0, 0, ANSWER] = 1.0
-        head.W_V.copy_(V[None])
-        head.W_O.copy_(torch.eye(d, dtype=V.dtype, device=V.device)[None])
+        head.W_V.copy_(V)
+        head.W_O.copy_(torch.eye(d, dtype=V.dtype))
     return head
 
 
 def place_match(filler: torch.Tensor, distance: int) -> torch.Tensor:
-    """Return the tokens ``filler`` with a question at the end and its answer ``distance`` tokens before.
-
-    filler (n, d), d >= 2, left untouched: coordinates 0 and 1 are cleared, the question is a 1 in coordinate
-    0 of the last token; the answer token is a 1 in coordinate 1 and nothing else. 1 <= distance < n.
-    """
+    """Return ``filler`` (n, d), a question (coordinate 0) last and its answer (1) ``distance`` before."""
     x = filler.clone()
     x[:, :2] = 0
     x[-1, QUESTION] = 1
@@ -117,10 +98,7 @@ def place_match(filler: torch.Tensor, distance: int) -> torch.Tensor:
 
 
 def gated_reader(d: int, *, pre_activation: float, generator=None, dtype=None) -> SelectiveSSM:
-    """Build a selective SSM with A = -1 and step softplus(``pre_activation``) on flagged tokens, else log 2.
-
-    d >= 2 channels of one state each; the flag is coordinate 0 of a token; B_i and C_i random linear in x_i.
-    """
+    """Build a selective SSM, A = -1, of step softplus(``pre_activation``) where x_i[0] = 1, else log 2."""
     layer = SelectiveSSM(d, N=1, generator=generator, dtype=dtype)
     with torch.no_grad():
         layer.b_delta.zero_()
@@ -129,10 +107,9 @@ def gated_reader(d: int, *, pre_activation: float, generator=None, dtype=None) -
 
 
 def place_source(filler: torch.Tensor, distance: int) -> torch.Tensor:
-    """Return a source token followed by the last ``distance`` tokens of ``filler``, flagged in coordinate 0.
+    """Return a source (coordinate 1) and the last ``distance`` tokens of ``filler``, flagged in coordinate 0.
 
-    filler (n, d), d >= 2, left untouched; the source is a 1 in coordinate 1 and nothing else, and comes
-    first because its own step would also forget a past. 1 <= distance < n. Returns (distance + 1, d).
+    The source comes first because its own step would also forget a past.
     """
     x = filler[-1 - distance :].clone()
     x[:, 0] = 1
@@ -142,36 +119,27 @@ def place_source(filler: torch.Tensor, distance: int) -> torch.Tensor:
 
 
 def placed_profile(F: Callable, place: Callable, distances: Sequence[int]) -> torch.Tensor:
-    """Return ||dy_last/dx_source||_2 by autograd, where each distance has an input of its own.
-
-    place(distance) gives its tokens (n, d), the source ``distance`` before the last. Returns
-    (len(distances),).
-    """
+    """Return ||dy_last/dx_source||_2 (len(distances),), each on the tokens place(distance) of its own."""
     blocks = [gradients.jacobian_blocks(F, place(distance))[-1 - distance] for distance in distances]
     return torch.linalg.matrix_norm(torch.stack(blocks), ord=2)
 
 
 def transport_norms(slopes: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
-    """Return log norms of the products D_i A D_{i-1} A ... D_{i-tau+1} A that carry a network's past.
+    """Return log norms (n,) of the products D_i A D_{i-1} A ..., from the last token back.
 
-    slopes (n, N): the diagonals of D_j, derivatives or secants; A (N, N). Returns (n,), for tau = 1, ..., n,
-    products taken from the last token back, rescaled at every step so that nothing underflows.
+    slopes (n, N): the diagonals of D_j; A (N, N). Rescaled at every step, so that nothing underflows.
     """
-    product, log_scale, logs = torch.eye(len(A), dtype=A.dtype, device=A.device), A.new_zeros(()), []
+    product, logs = torch.eye(len(A), dtype=A.dtype), []
     for slope in slopes.flip(0):
         product = product @ (slope[:, None] * A)
         norm = torch.linalg.matrix_norm(product, ord=2)
-        log_scale = log_scale + torch.log(norm)
         product = product / norm
-        logs.append(log_scale)
-    return torch.stack(logs)
+        logs.append(torch.log(norm))
+    return torch.stack(logs).cumsum(0)
 
 
 def rnn_slopes(net: RNN, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a tanh network's slopes along its trajectory: the derivatives tanh'(z) and the chords tanh(z)/z.
-
-    x (n, d). Returns two (n, N), detached.
-    """
+    """Return a tanh network's derivatives tanh'(z) and chords tanh(z)/z, (n, N) each, on x (n, d)."""
     with torch.no_grad():
         z = net._pre_activations(x)
         return 1 - torch.tanh(z) ** 2, secant_slope("tanh", z)

@@ -10,14 +10,10 @@ from matplotlib.ticker import MaxNLocator
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, signed
 from ssmbook.display.style import DIVERGING, LINES
-from ssmbook.numerics import numerical_rank
 
 
 def heads_as_kernels(M, c, V):
-    """Draw the first eight lags as a column of tiles: a table of coefficients times a column of maps.
-
-    M (n, p, d), c (n, k) and V (k, p, d) with M_τ = Σ_h c_h(τ) V_h; each part has its own scale.
-    """
+    """Draw eight lags (n, p, d) as a tile column: coefficients c (n, k) times value maps V (k, p, d)."""
     (k, p, d), shown = V.shape, min(8, len(M))
     fig, axes = figure(ncols=5, size=(3.6, 4.9), width_ratios=[d + 1, 1, 1.1 * k, 1, d + 1])
     fig.stacks = ()
@@ -47,14 +43,11 @@ def tiles(matrices):
 
 
 def two_ranks(W, cut):
-    """Draw a causal W (n, n, p, d) as a block matrix, its past–future block framed, and as the tall table.
-
-    The frame holds the blocks i >= cut >= j; the rows of the tall table are the blocks with j <= i.
-    """
+    """Draw a causal W (n, n, p, d) as a block matrix, blocks i >= cut >= j framed, and as the tall table."""
     n, _, p, d = W.shape
     matrix, table = W.transpose(1, 2).reshape(n * p, n * d), W[torch.ones(n, n).tril().bool()].flatten(1)
-    states = rank(matrix[cut * p :, : (cut + 1) * d])
-    heads = rank(table)
+    tables = matrix[cut * p :, : (cut + 1) * d], table
+    states, heads = (int(torch.linalg.matrix_rank(each, rtol=1e-10)) for each in tables)
     fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
     signed(left, matrix)
     signed(right, table, aspect="auto")
@@ -70,16 +63,8 @@ def two_ranks(W, cut):
     return fig, alt
 
 
-def rank(matrix) -> int:
-    """Singular values above 1e-10 of the largest."""
-    return numerical_rank(torch.linalg.svdvals(matrix), 1e-10)
-
-
 def error_curve(floor, heads, error, steps, history, least):
-    """Draw the floor and the trained errors against H, and the way down of every student on the right.
-
-    floor (K,) by H; heads, error (S,): of the students; steps (R,), history (R, S); least: drawn at least.
-    """
+    """Draw floor (K,) and errors (S,) against H, and history (R, S) over steps (R,), at least ``least``."""
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
     clear = floor > least
     left.semilogy(range(clear.sum()), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
@@ -106,10 +91,7 @@ def error_curve(floor, heads, error, steps, history, least):
 
 
 def approximation(M, best, y, y_best, title, missing):
-    """Draw lags M (n, p, d) beside those of their approximation, and one output y (n,) with y_best over it.
-
-    Rows of the pictures are lags, columns the p d entries of M_tau; ``missing``: the missed energy.
-    """
+    """Draw lags M (n, p, d) beside those of ``best``, row by row, and one output (n,) with its own."""
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
     for ax, lags, name in ((left, M, "target"), (middle, best, title)):
@@ -131,10 +113,7 @@ def approximation(M, best, y, y_best, title, missing):
 
 
 def epsilon_counts(N, counts, title):
-    """Draw the counts of several families against the number of states N on logarithmic axes, with k = N.
-
-    counts: name -> list of counts, one for each N.
-    """
+    """Draw counts (name -> one for each N) against the number of states N on logarithmic axes."""
     fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
@@ -150,10 +129,7 @@ def epsilon_counts(N, counts, title):
 
 
 def state_rectangles(layers):
-    """Draw the states of layers as rectangles of unit squares, values down and keys across.
-
-    layers: title -> (values, keys, parts, heads); ``parts`` rectangles of equal height, one below the other.
-    """
+    """Draw states as squares, values down, keys across; layers: title -> (values, keys, parts, heads)."""
     widest = max(keys for _, keys, _, _ in layers.values())
     tallest = max(values for values, _, _, _ in layers.values())
     fig, axes = figure(ncols=len(layers), size=(6.6, 2.5))

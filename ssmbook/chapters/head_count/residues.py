@@ -9,19 +9,14 @@ from __future__ import annotations
 import sympy
 from sympy.polys.matrices import DomainMatrix
 
-from ssmbook._count import Count
 from ssmbook.heads.exact import Exact, characteristic, rational_matrix, rational_system
 
 
 def exact_modal_residues(system: Exact) -> dict:
-    """Return R_(s,m) = C N_s^m P_s B, exact, for every eigenvalue of a rational A, defective or not.
+    """Return {(eigenvalue, m): R} with M_tau = sum binom(tau, m) lam^(tau - m) R, sympy matrices.
 
-    ``system`` as in `head_count`. Result a dict from (eigenvalue, m), m below the eigenvalue's index,
-    to a sympy p x d matrix, so that M_tau = sum binom(tau, m) lam^(tau - m) R_(s,m) with 0^0 = 1; the skip
-    joins R_(0,0). Eigenvalues are rational or of degree two.
-
-    Raises ``ValueError`` where an irreducible factor of the characteristic polynomial has a degree above two
-    (`exact_modal_head_count` counts there too), and as `head_count`. Source: prop-what-k-is.
+    ``system`` as in `head_count`, defective or not; 0^0 = 1, and the skip joins R_(0,0). Raises
+    ``ValueError`` for an eigenvalue of degree above two over the rationals. Source: prop-what-k-is.
 
     >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
     >>> sorted(m for _, m in exact_modal_residues((defective, eye, eye)))
@@ -31,10 +26,7 @@ def exact_modal_residues(system: Exact) -> dict:
     factors = _factors(system[0])
     steep = [factor for factor, _ in factors if factor.degree() > 2]
     if steep:
-        raise ValueError(
-            f"A must have eigenvalues of degree at most two over the rationals; got a root of "
-            f"{steep[0].as_expr()}; exact_modal_head_count needs none of them"
-        )
+        raise ValueError(f"A must have eigenvalues of degree at most two; got a root of {steep[0].as_expr()}")
     residues = {(sympy.S.Zero, 0): skip.to_Matrix()} if any(skip.to_list_flat()) else {}
     for factor, multiplicity in factors:
         for value in sympy.roots(factor):
@@ -43,16 +35,14 @@ def exact_modal_residues(system: Exact) -> dict:
     return residues
 
 
-def exact_modal_head_count(system: Exact) -> Count:
-    """Return k for every n >= nu (nu + 1 with a skip) as the rank of the exact modal residues.
+def exact_modal_head_count(system: Exact) -> int:
+    """Return k for every n >= nu (nu + 1 with a skip): the rank of the residues, without roots.
 
-    ``system`` and errors as in `head_count`. It is counted without roots: each irreducible factor f of
-    the characteristic polynomial, of multiplicity m, contributes the span of C A^j P B for j < m deg f, with
-    P the rational projector of f. Result a settled `Count`; evidence the rational matrix of rank k, a sympy
-    ``DomainMatrix``. Source: prop-what-k-is.
+    Each irreducible factor f of the characteristic polynomial, of multiplicity m, contributes the span of
+    C A^j P B for j < m deg f, with P the rational projector of f. Source: prop-what-k-is.
 
     >>> defective, eye = [[2, 1], [0, 2]], [[1, 0], [0, 1]]
-    >>> int(exact_modal_head_count((defective, eye, eye)))
+    >>> exact_modal_head_count((defective, eye, eye))
     2
     """
     a, b, c, skip = _matrices(system)
@@ -66,9 +56,7 @@ def exact_modal_head_count(system: Exact) -> Count:
             rows.append(R.to_list_flat())
             state = a * state
     rows += [] if skipped else [skip.to_list_flat()]
-    evidence = DomainMatrix(rows, (len(rows), c.shape[0] * b.shape[1]), sympy.QQ)
-    count = evidence.rank()
-    return Count(count, count, "exact modal residues", evidence)
+    return DomainMatrix(rows, (len(rows), c.shape[0] * b.shape[1]), sympy.QQ).rank()
 
 
 def _matrices(system):

@@ -16,9 +16,9 @@ class LagHeads(NamedTuple):
 
 
 def jordan_lags(rho: float, n: int) -> torch.Tensor:
-    """Return the lags (n, 2, 2) of a Jordan block with B = C = I, [[rho^tau, tau rho^(tau-1)], [0, rho^tau]].
+    """Return the lags (n, 2, 2) of a Jordan block with B = C = I: tensor rank 3, border rank 2.
 
-    In float64. Tensor rank 3 and border rank 2 for n >= 2. Source: prop-border-rank, `desilva2008tensor`.
+    Source: prop-border-rank, `desilva2008tensor`.
 
     >>> jordan_lags(0.5, 3)[2].tolist()
     [[0.25, 1.0], [0.0, 0.25]]
@@ -29,10 +29,9 @@ def jordan_lags(rho: float, n: int) -> torch.Tensor:
 
 
 def jordan_approximation(rho: float, epsilon: float, n: int) -> LagHeads:
-    """Return two rank-one heads for the Jordan block with error O(epsilon) and coefficients O(1/epsilon).
+    """Return two rank-one heads, of poles rho and rho + epsilon, that miss the block by O(epsilon).
 
-    They have the poles rho and rho + epsilon in place of the double pole. Source: prop-border-rank,
-    `desilva2008tensor`.
+    Their coefficients are O(1/epsilon). Source: prop-border-rank, `desilva2008tensor`.
 
     >>> near = jordan_approximation(0.5, 1e-3, n=6)  # two heads, where three are exact
     >>> len(near.V), near.relative_error < 0.01, near.coefficients.abs().max().item() > 100
@@ -43,10 +42,9 @@ def jordan_approximation(rho: float, epsilon: float, n: int) -> LagHeads:
 
 
 def jordan_pair(rho: float, epsilon: float, n: int) -> LagHeads:
-    """Return two rank-one heads for the Jordan block with error O(epsilon²) and coefficients O(1/epsilon).
+    """Return two rank-one heads, of poles rho ± epsilon, that miss the block by O(epsilon²) only.
 
-    They have the poles rho ± epsilon: A = [[rho, 1], [epsilon², rho]] replaces [[rho, 1], [0, rho]]. Source:
-    prop-border-rank.
+    They make A = [[rho, 1], [epsilon², rho]] exactly. Source: prop-border-rank.
 
     >>> jordan_pair(0.5, 1e-3, n=6).relative_error < 1e-4
     True
@@ -58,7 +56,7 @@ def jordan_pair(rho: float, epsilon: float, n: int) -> LagHeads:
 
 def _judged(V, poles, lags) -> LagHeads:
     """The heads V with coefficients poles^tau, rescaled to value maps of norm one, and their error."""
-    sizes = V.flatten(1).norm(dim=1)
-    V, coefficients = V / sizes[:, None, None], sizes[:, None] * poles[:, None] ** torch.arange(len(lags))
+    sizes = V.flatten(1).norm(dim=1)[:, None]
+    V, coefficients = V / sizes[..., None], sizes * poles[:, None] ** torch.arange(len(lags))
     missed = torch.einsum("hn,hpd->npd", coefficients, V) - lags
     return LagHeads(V, coefficients, float(missed.norm() / lags.norm()))

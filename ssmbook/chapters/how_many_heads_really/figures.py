@@ -10,10 +10,7 @@ from ssmbook.heads import head_count, sinkless_plateau
 
 
 def flip_heads(c, alpha):
-    """Draw two positive heads whose difference alternates.
-
-    c (2, n): coefficients of value +1 and of value -1 by lag; alpha (n, n): weights of a head with a sink.
-    """
+    """Draw kernels c (2, n) of values +1 and −1, their sum, and rows (n, n) of a head with a sink."""
     fig, (bars, rows) = figure(ncols=2, size="wide")
     up, down, lags = c[0].numpy(), -c[1].numpy(), np.arange(min(8, c.shape[1]))
     bars.bar(lags, up[lags], color=COLORS["blue"], alpha=0.6)
@@ -52,10 +49,7 @@ def _draw_rows(ax, alpha, count):
 
 
 def certificate_frame(M, certificate):
-    """Draw 2 x 2 lags and the cone of their sink heads beside the certificate of the count.
-
-    M (n, 2, 2): lags of a rotation by less than pi; ``certificate``: that of the count of softmax heads.
-    """
+    """Draw the lags M (n, 2, 2) of a rotation and the cone of their sink heads, and the certificate."""
     points = _plane(M)
     fig, (plane, bars) = figure(ncols=2, size="slider")
     _draw_cone(plane, sink_value_maps(points))
@@ -75,10 +69,7 @@ def certificate_frame(M, certificate):
 
 
 def sink_value_maps(points):
-    """Return unit value maps whose open cone contains points that turn steadily on a circle.
-
-    (n, 2) -> two maps just outside the ends of an arc shorter than pi, else three at equal distances.
-    """
+    """Return two unit vectors just outside an arc of points (n, 2), or three around the circle."""
     angles = np.unwrap(np.arctan2(points[:, 1], points[:, 0]))
     middle, arc = (angles[0] + angles[-1]) / 2, abs(angles[-1] - angles[0])
     half = (np.pi + arc) / 4  # between arc / 2 and pi / 2
@@ -100,10 +91,7 @@ def _draw_cone(plane, V):
 
 
 def row_sums(flip, turning):
-    """Draw what a constant token gives position by position, and the one answer of rows that sum to one.
-
-    flip (n, 1, 1), turning (n, 2, 2): lags; the larger a dot, the more its row weighs.
-    """
+    """Draw the partial sums of two systems of lags around the row sum T; a larger dot weighs more."""
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
     area, gray, orange = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["orange"]
     shown, plateaus = 9, [sinkless_plateau(M) for M in (flip, turning)]
@@ -132,10 +120,7 @@ def row_sums(flip, turning):
 
 
 def pole_planes(pairs, n):
-    """Draw the lags of diagonal systems with two poles, and the half-plane or hull that certifies a count.
-
-    Lag τ of the poles (a, b) is the dot (a**τ, b**τ).
-    """
+    """Draw the lags (a**τ, b**τ) of pairs of poles, and the half-plane or hull that certifies the count."""
     fig, axes = figure(ncols=len(pairs), size=(7.0, 2.7))
     words = []
     for ax, poles in zip(axes, pairs, strict=True):
@@ -160,14 +145,22 @@ def pole_planes(pairs, n):
 
 
 def fit_curves(panels):
-    """Draw fitting errors on logarithmic axes, panel by panel, with their floors.
-
-    panels: title -> (curves, floors), label -> (steps,) errors and label -> number.
-    """
+    """Draw fitting errors with their floors; panels: title -> (label -> (steps,), label -> number)."""
     fig, axes = figure(ncols=len(panels), size="wide", sharey=True)
     ends = []
+    sides = {"blue": {"dx": 0, "dy": 8, "ha": "right"}, "green": {"dx": 7, "dy": 0}}  # of the names
+    sides["purple"] = {"dx": -6, "dy": 0, "ha": "right"}
     for ax, (title, (curves, floors)) in zip(axes, panels.items(), strict=True):
-        _draw_fits(ax, curves, floors)
+        for (color, side), (name, curve) in zip(sides.items(), curves.items(), strict=False):
+            curve = np.asarray(curve)
+            steps = np.arange(1, len(curve) + 1)
+            ax.loglog(steps, curve, color=COLORS[color], linestyle=LINES["solid"])
+            low = curve <= np.cbrt(curve[0] * curve[-1] ** 2)
+            place = len(curve) - 1 if color == "blue" else np.argmax(low)
+            label_line(ax, steps[place], curve[place], name, **side)
+        for name, height in floors.items():
+            ax.axhline(height, color=COLORS["orange"], linestyle=LINES["dashed"])
+            label_line(ax, 1, height, name, dx=2, dy=-8, ha="left")
         ax.set(title=title, xlabel="evaluations of the optimizer", ylabel="error ÷ energy")
         ax.tick_params(labelleft=True)  # on a phone the panels stand below each other
         ends += [*floors.values(), *(curve[-1] for curve in curves.values())]
@@ -175,27 +168,8 @@ def fit_curves(panels):
     return fig
 
 
-def _draw_fits(ax, curves, floors):
-    """Draw curves and floors, the label of the first curve over its end, the others where they fall."""
-    right, left = {"dx": 7, "dy": 0}, {"dx": -6, "dy": 0, "ha": "right"}
-    looks = zip(("blue", "green", "purple"), ({"dx": 0, "dy": 8, "ha": "right"}, right, left), strict=True)
-    for (color, side), (name, curve) in zip(looks, curves.items(), strict=False):
-        curve = np.asarray(curve)
-        steps = np.arange(1, len(curve) + 1)
-        ax.loglog(steps, curve, color=COLORS[color], linestyle=LINES["solid"])
-        low = curve <= np.cbrt(curve[0] * curve[-1] ** 2)
-        place = len(curve) - 1 if color == "blue" else np.argmax(low)
-        label_line(ax, steps[place], curve[place], name, **side)
-    for name, height in floors.items():
-        ax.axhline(height, color=COLORS["orange"], linestyle=LINES["dashed"])
-        label_line(ax, 1, height, name, dx=2, dy=-8, ha="left")
-
-
 def divergence(path, families):
-    """Draw error against the largest coefficient: an optimizer's path beside explicit families.
-
-    ``path`` is a pair (coefficient, error) of equal-length arrays, ``families`` maps a label to such a pair.
-    """
+    """Draw (largest coefficient, error) along an optimizer's path beside explicit families."""
     fig, ax = figure(size="panel")
     for (name, pair), style in zip(families.items(), ("dashed", "dotted"), strict=False):
         ax.loglog(*pair, color=COLORS["orange"], linestyle=LINES[style])
@@ -208,10 +182,7 @@ def divergence(path, families):
 
 
 def tails(survivals, bound):
-    """Draw P(|coefficient| > t) for two constructions, a slope of -1 and a proved bound.
-
-    ``survivals`` maps a label to samples of |coefficient|; ``bound`` is drawn as a dashed vertical line.
-    """
+    """Draw P(|coefficient| > t) of samples (name -> samples), a slope of -1 and a proved bound."""
     fig, ax = figure(size="panel")
     looks = ("blue", 1e-3), ("green", 3e-2)  # and the share that stands beside the name
     for (color, share), (name, samples) in zip(looks, survivals.items(), strict=True):

@@ -7,34 +7,26 @@ from typing import NamedTuple
 import torch
 from scipy.optimize import nnls
 
-from ssmbook import heads
 from ssmbook.experiments.training import visible_rows
+from ssmbook.heads import head_count
+from ssmbook.numerics import numerical_rank
 
 
 class HeadFit(NamedTuple):
-    """Heads found by an optimizer.
+    """After each evaluation (steps,) the least error so far, over the energy, and a largest number there.
 
-    ``curve`` (steps,) the least relative error so far after each evaluation and ``largest`` (steps,) the
-    largest number the last least squares returned there (an entry of a value map for softmax heads; a
-    coefficient, with value maps of unit norm, for rank-one heads), both float64; ``alpha`` (H, n, n) and
-    ``V`` (H, p, d) the best heads found.
+    ``largest`` is taken over what least squares gave: V of softmax heads, coefficients of rank-one heads.
     """
 
     curve: torch.Tensor
     largest: torch.Tensor
-    alpha: torch.Tensor
-    V: torch.Tensor
 
 
 def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> HeadFit:
-    """Fit H causal softmax heads with fixed logits to a system, the value maps eliminated by least squares.
+    """Fit H causal softmax heads with fixed logits to lags M (n, p, d), the best of ``starts`` starts.
 
-    M (n, p, d) real floating, the lags; H, steps, starts >= 1 ints; ``sink`` gives every row a sink of logit
-    0 and value 0; ``generator`` a torch.Generator on the CPU (default: seed 0). Minimizes sum_ij ||W_ij -
-    M_{i-j}||^2 over the logits by L-BFGS in float64, from small random logits, and keeps the best of
-    ``starts`` starts; the error is relative to the energy of the system. Result ``HeadFit`` in float64.
-
-    Raises ``ValueError`` for a zero system. Source: prop-plateau, thm-sink-count.
+    ``sink`` gives every row a sink of logit 0 and value 0. L-BFGS over the logits, from small random ones,
+    the value maps eliminated by least squares, in float64. Source: prop-plateau, thm-sink-count.
     """
     visible, rows, size = visible_rows(M)
     n = len(M)
@@ -46,25 +38,21 @@ def fit_softmax_heads(M, H, *, sink, steps=800, starts=1, generator=None) -> Hea
             scores = torch.cat([scores.new_zeros(H, n, 1), scores], dim=-1)
         return scores.softmax(-1)[..., -n:][:, visible].mT
 
-    def descent():
-        start = 0.1 * _normal((H, n, n), generator)
-        return _descend(start, lambda logits: _projected(features(logits), rows), steps)
+    def objective(logits):
+        return _projected(features(logits), rows)
 
-    curve, largest, best = min((descent() for _ in range(starts)), key=lambda found: float(found[0][-1]))
-    alpha = features(best)
-    V = torch.linalg.lstsq(alpha, rows, driver="gelsd").solution
-    return _fitted(curve, size * largest, alpha, size * V, visible, M.shape)
+    descents = [_descend(0.1 * _normal((H, n, n), generator), objective, steps) for _ in range(starts)]
+    curve, largest = min(descents, key=lambda found: float(found[0][-1]))
+    return HeadFit(curve, size * largest)
 
 
 def fit_rank_one_heads(M, H, *, steps=800) -> HeadFit:
-    """Fit H heads with value maps a b^T of rank one to a system, the coefficients by least squares.
+    """Fit H heads with value maps a b^T to lags M (n, p, d), the coefficients by least squares.
 
-    M (n, p, d) real floating, the lags; H >= 1 and steps >= 1 ints. L-BFGS in float64 over the directions
-    a_h, b_h, from one random start; ``largest`` is the largest coefficient with value maps of unit norm,
-    which must diverge where no best approximation exists. Result ``HeadFit`` in float64. Source:
-    prop-rank-limited, prop-border-rank.
+    L-BFGS over the directions from one random start. The coefficients must diverge where no best
+    approximation exists. Source: prop-rank-limited, prop-border-rank.
     """
-    visible, rows, size = visible_rows(M)
+    _, rows, size = visible_rows(M)
     p, d = M.shape[1:]
     start = _normal((H, p + d), torch.Generator().manual_seed(0))
 
@@ -73,71 +61,51 @@ def fit_rank_one_heads(M, H, *, steps=800) -> HeadFit:
         V = (a[:, :, None] * b[:, None, :]).flatten(1)
         return (V / V.norm(dim=1, keepdim=True)).mT
 
-    curve, largest, best = _descend(start, lambda directions: _projected(maps(directions), rows.mT), steps)
-    V = maps(best)
-    alpha = torch.linalg.lstsq(V, rows.mT, driver="gelsd").solution.mT
-    return _fitted(curve, size * largest, size * alpha, V.mT, visible, M.shape)
+    curve, largest = _descend(start, lambda directions: _projected(maps(directions), rows.mT), steps)
+    return HeadFit(curve, size * largest)
 
 
 def half_plane_floor(M, directions=100_000) -> float:
-    """Return the relative error below which two softmax heads with a sink cannot go, for a system with k = 2.
+    """Return the relative error that two softmax heads with a sink approach and never reach.
 
-    M (n, p, d) real floating with interaction rank 2; ``directions`` an int >= 1, the grid of angles
-    searched. The floor is min over U of sum_tau (n - tau) min(<U, M_tau>, 0)^2 over the energy of M, U a unit
-    matrix of the span: an infimum, approached by value maps that become opposite. Result a float, computed in
-    float64.
-
-    Raises ``ValueError`` for another rank. Source: thm-sink-count.
+    M (n, p, d) has interaction rank 2, else ``ValueError``. The error is min over unit U of the span of
+    sum_tau (n - tau) min(<U, M_tau>, 0)^2 over the energy, over so many angles. Source: thm-sink-count.
     """
-    flat = M.detach().double().flatten(1)
+    flat = M.flatten(1)
     _, sigma, axes = torch.linalg.svd(flat, full_matrices=False)
-    k = int((sigma > 1e-10 * sigma.amax()).sum()) if sigma.numel() else 0
-    if k != 2:
+    if (k := numerical_rank(sigma, 1e-10)) != 2:
         raise ValueError(f"M must have interaction rank 2; got {k}")
-    angle = torch.arange(directions, dtype=torch.float64, device=M.device) * (2 * math.pi / directions)
-    weight = torch.arange(len(M), 0, -1, dtype=torch.float64, device=M.device)
+    angle = torch.arange(directions, dtype=torch.float64) * (2 * math.pi / directions)
+    weight = torch.arange(len(M), 0, -1, dtype=torch.float64)
     heights = torch.stack([angle.cos(), angle.sin()], dim=1) @ (flat @ axes[:2].mT).mT
     missed = (heights.clamp(max=0).square() * weight).sum(1).min()
     return float(missed / (weight * flat.square().sum(1)).sum())
 
 
 def cone_error(M, V) -> float:
-    """Return the relative error of the best non-negative coefficients on given value maps, lag by lag.
+    """Return the relative error of lags M (n, p, d) outside the cone of value maps V (H, p, d).
 
-    M (n, p, d) and V (H, p, d), real floating; the error is sum_tau (n - tau) dist(M_tau, cone(V))^2 over the
-    energy of M: what sink softmax heads with these value maps can approach, in float64. Source:
-    thm-sink-count.
+    What sink softmax heads with these value maps approach, each lag by itself. Source: thm-sink-count.
     """
-    columns = V.detach().double().cpu().flatten(1).T.numpy()
-    rows = M.detach().double().cpu().flatten(1)
+    columns, rows = V.flatten(1).T.numpy(), M.flatten(1)
     weight = torch.arange(len(M), 0, -1, dtype=torch.float64)
     missed = torch.tensor([nnls(columns, row.numpy())[1] ** 2 for row in rows], dtype=torch.float64)
     return float((weight * missed).sum() / (weight * rows.square().sum(1)).sum())
 
 
 def counts_by_class(system, n) -> list[str]:
-    """Return the fewest heads of a system in six classes of coefficients, as short texts for a table.
-
-    One real `System`; n >= 1 an int. In order: real and fixed; softmax without a sink; softmax with a sink;
-    real with value maps of rank 1; pairwise, almost every input; reading or locally bounded, every input.
-    Bounds, "6 to 8", where a count is open.
-    """
-    counts = [
-        heads.head_count(system, n),
-        heads.head_count(system, n, "sinkless"),
-        heads.head_count(system, n, "softmax"),
-        heads.head_count(system, n, value_rank=1),
-        heads.head_count(system, n, "pairwise"),
-        heads.head_count(system, n, "any"),
-    ]
+    """Return the fewest heads of a system in six classes, as short texts: "6 to 8" where it is open."""
+    counts = [head_count(system, n, kind) for kind in ("fixed", "sinkless", "softmax")]
+    counts.append(head_count(system, n, value_rank=1))
+    counts += [head_count(system, n, kind) for kind in ("pairwise", "any")]
     return [count.short for count in counts]
 
 
 def equal_row_operator(k, n, *, signed, generator=None) -> torch.Tensor:
-    """Return a causal W (n, n, 2, 3) with equal row sums and a span of dimension k: reachable without a sink.
+    """Return a causal W (n, n, 2, 3) with equal row sums and a span of dimension k.
 
-    ``signed`` False takes positive coefficients on k random matrices (k heads make it), True takes
-    coefficients of both signs. float64. Source: thm-exact-reach.
+    Its coefficients have both signs if ``signed``, else k heads without a sink make it. Source:
+    thm-exact-reach.
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     c = _normal((k, n, n), generator)
@@ -164,29 +132,20 @@ def _projected(features, target):
 
 
 def _descend(start, objective: Callable, steps: int):
-    """L-BFGS from ``start``; the least error so far, the largest coefficient there, and the best point."""
+    """L-BFGS from ``start``; the least error after each evaluation, and the largest coefficient there."""
     point = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [point], max_iter=steps, max_eval=steps, history_size=20, tolerance_grad=1e-14, tolerance_change=0,
         line_search_fn="strong_wolfe",
     )  # fmt: skip
-    curve, largest, best = [], [], [math.inf, 0.0, start]
+    path = [(math.inf, 0.0)]
 
     def closure():
         optimizer.zero_grad()
         error, coefficient = objective(point)
         error.backward()
-        if float(error.detach()) < best[0]:
-            best[:] = float(error.detach()), coefficient, point.detach().clone()
-        curve.append(best[0])
-        largest.append(best[1])
+        path.append((error.item(), coefficient) if error.item() < path[-1][0] else path[-1])
         return error
 
     optimizer.step(closure)
-    return torch.tensor(curve, dtype=torch.float64), torch.tensor(largest, dtype=torch.float64), best[2]
-
-
-def _fitted(curve, largest, columns, V, visible, shape):
-    alpha = columns.new_zeros(columns.shape[1], *visible.shape)
-    alpha[:, visible] = columns.mT
-    return HeadFit(curve, largest, alpha, V.reshape(-1, *shape[1:]))
+    return torch.tensor(path[1:], dtype=torch.float64).T

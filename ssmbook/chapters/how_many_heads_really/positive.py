@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sympy import Poly, Rational, Symbol
+
 
 @dataclass(frozen=True)
 class PositiveMultiple:
-    """The nonnegative multiple of least degree of a polynomial, with a proof of both.
+    """The nonnegative multiple q of least degree of a polynomial mu, from z^0 up, with a proof of both.
 
-    All numbers are ``Fraction``, coefficients from z^0 up: ``polynomial`` mu, ``multiple`` q, and
-    ``solution``, ``degree`` numbers u(0), u(1), ... > 0 with sum_l mu_l u(tau + l) = 0. A nonnegative
-    multiple q of lower degree cannot exist, because sum_l q_l u(l) would be 0.
+    ``solution``: ``degree`` numbers u(0), u(1), ... > 0 with sum_l mu_l u(tau + l) = 0. A multiple q >= 0 of
+    lower degree cannot exist, because sum_l q_l u(l) would be 0.
     """
 
     polynomial: tuple[Fraction, ...]
@@ -38,13 +39,12 @@ class PositiveMultiple:
 
 
 def least_positive_multiple(polynomial: Sequence) -> PositiveMultiple:
-    """Return the nonzero multiple of least degree all of whose coefficients are >= 0, with a proof of both.
+    """Return the nonzero multiple of least degree all of whose coefficients are >= 0, with a proof.
 
     If the residues of a system are independent and mu is its minimal polynomial, it takes k + 1 softmax heads
-    with a sink from 1 + degree tokens on, and k before. Exact: a simplex method in fractions takes in one
-    power of z after the other. ``polynomial``: real coefficients from z^0 up, floats as the fractions they
-    are. Raises ``ValueError`` for a polynomial with a positive root, which has no such multiple, and if the
-    last coefficient is 0. Source: prop-eigenvalue-test.
+    with a sink from 1 + degree tokens on, and k before. ``polynomial``: from z^0 up, floats as the fractions
+    they are. Raises ``ValueError`` for one with a positive root, which has no such multiple, and if the last
+    coefficient is 0. Source: prop-eigenvalue-test.
 
     >>> found = least_positive_multiple([1, -1, 1])  # z^2 - z + 1, roots at 60 degrees
     >>> found.degree, [str(c) for c in found.multiple], found.verify()
@@ -53,25 +53,18 @@ def least_positive_multiple(polynomial: Sequence) -> PositiveMultiple:
     mu = tuple(Fraction(value) for value in polynomial)
     if not mu or mu[-1] == 0:
         raise ValueError(f"polynomial must end with a coefficient that is not 0; got {polynomial!r}")
-    if _positive_roots(mu):
+    coefficients = [Rational(value.numerator, value.denominator) for value in mu]
+    if Poly(coefficients, Symbol("z")).count_roots(0, None):  # of z^size mu(1/z), of which 0 is no root
         raise ValueError(f"polynomial must have no positive root; got {polynomial!r}")
     size = len(mu) - 1
     program, power, positive = _PhaseOne(size), [Fraction(i == 0) for i in range(size)], []
     while program.infeasible:
-        positive = program.functional()
+        positive = [-value for value in program.prices()[:-1]]  # <positive, point> > 0 for all so far
         program.add(power)
         power = [low - power[-1] * value / mu[-1] for low, value in zip([0, *power], mu[:-1], strict=False)]
     q = program.weights()
     u = [sum(a * b for a, b in zip(positive, z, strict=True)) for z in program.points[:-1]] if size else []
     return PositiveMultiple(mu, tuple(q), tuple(u))
-
-
-def _positive_roots(mu) -> int:
-    """The number of positive roots, by Sturm's theorem on the reversed polynomial, of which 0 is no root."""
-    from sympy import Poly, Rational, Symbol
-
-    coefficients = [Rational(v.numerator, v.denominator) for v in mu]
-    return Poly(coefficients, Symbol("z"), domain="QQ").count_roots(0, None)
 
 
 class _PhaseOne:
@@ -94,16 +87,12 @@ class _PhaseOne:
         """Take in one more point, and pivot until nothing improves."""
         self.points.append(list(point))
         while True:
-            y = self._prices()
+            y = self.prices()
             gain = (sum(a * b for a, b in zip(y, [*z, 1], strict=True)) for z in self.points)
             entering = next((j for j, g in enumerate(gain) if g > 0), None)
             if entering is None:
                 return
             self._pivot(entering)
-
-    def functional(self) -> list[Fraction]:
-        """A u with <u, point> > 0 for every point so far, if the program is infeasible."""
-        return [-value for value in self._prices()[:-1]]
 
     def weights(self) -> list[Fraction]:
         """The weights of the points so far, if the program is feasible."""
@@ -113,7 +102,8 @@ class _PhaseOne:
                 found[b] = v
         return found
 
-    def _prices(self):
+    def prices(self):
+        """The dual variables of the infeasibility."""
         rows = [row for row, b in zip(self.inverse, self.basis, strict=True) if b is None]
         return [sum((row[i] for row in rows), Fraction(0)) for i in range(len(self.value))]
 

@@ -9,8 +9,6 @@ from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.style import LINES
 from ssmbook.systems import rotation
 
-__all__ = ["clock_frame", "lonely_clock", "missed", "price", "tail", "three_tests", "two_tokens"]
-
 
 def two_tokens(theta):
     """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach."""
@@ -60,10 +58,7 @@ def _arrow(ax, tip, name, color, beside=(0, 9)):
 
 
 def lonely_clock(theta, n, shown):
-    """Draw the n outputs of the clock on one unit token, and how far each is from the token's line.
-
-    The lags of ``shown`` are named; on the right the distances |sin θτ| against the lag.
-    """
+    """Draw the n outputs of the clock on one unit token, and how far each is from its line, some named."""
     fig, (circle, values) = figure(ncols=2, size=(7.0, 3.0))
     tau = torch.arange(n, dtype=torch.float64)
     dots, off = torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1), torch.sin(theta * tau).abs()
@@ -93,10 +88,7 @@ def lonely_clock(theta, n, shown):
 
 
 def tail(prices, theta):
-    """Draw the share of inputs on which |α_11 - 1| is t or more, against t, over 1 / √(1 + t² / sin² θ).
-
-    prices (m,): the measured |α_11 - 1|.
-    """
+    """Draw the share of inputs with |α_11 - 1| >= t against t, over its law; prices (m,): |α_11 - 1|."""
     fig, ax = figure(size="panel")
     t = torch.logspace(-2, 4, 121, dtype=torch.float64)
     ax.loglog(t.numpy(), ((1 + (t / math.sin(theta)) ** 2) ** -0.5).numpy(), color=COLORS["orange"], ls="-")
@@ -112,10 +104,7 @@ def tail(prices, theta):
 
 
 def three_tests(first, second):
-    """Draw what M = diag(first, second) makes of b_1, b_2 and their sum, beside the line of each token.
-
-    In gray the token and its line, all that one head with V = I can say; in orange what M x is off by.
-    """
+    """Draw what M = diag(first, second) makes of b_1, b_2 and their sum, and the line of each (gray)."""
     fig, axes = figure(ncols=3, size=(7.0, 2.7))
     words = []
     for ax, (name, token) in zip(axes, {"b₁": (1, 0), "b₂": (0, 1), "b₁ + b₂": (1, 1)}.items(), strict=True):
@@ -138,10 +127,7 @@ def three_tests(first, second):
 
 
 def price(sizes, needed, theta):
-    """Draw the largest coefficient that exactness takes against the size ε of all tokens but the first.
-
-    sizes (m,), needed (m, draws); the bound |sin θ| / ε - 1 is drawn where it is positive.
-    """
+    """Draw the largest coefficients needed (m, draws) against the size ε of later tokens, and their bound."""
     fig, ax = figure(size="panel")
     ax.loglog(sizes, needed, ".", color=COLORS["blue"], ms=3, alpha=0.25, ls="none")
     bound = abs(math.sin(theta)) / sizes - 1
@@ -159,10 +145,7 @@ def price(sizes, needed, theta):
 
 
 def clock_frame(theta: float):
-    """Draw the clock's lag operators in the plane of I and J with the best single head, and what it misses.
-
-    Left 20 dots √(n−τ) (cos θτ, sin θτ), right the missed share against the angle for several lengths.
-    """
+    """Draw 20 lags √(n−τ) R(θτ) of the clock with the best head, and the share it misses against θ."""
     fig, (plane, values) = figure(ncols=2, size="slider")
     best_single_head(plane, theta, 20)
     plane.set_title(f"20 tokens: misses {missed(theta, 20):.3f}")

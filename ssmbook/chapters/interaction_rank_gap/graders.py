@@ -44,9 +44,7 @@ def _off(V, M, x) -> float:
 
 def _not_lonely(x, V, M):
     """What is wrong with the token returned for one pair."""
-    ratio = (V * M).sum() / (V * V).sum().clamp(min=1e-300)
-    multiple = torch.allclose(M, ratio * V, rtol=0, atol=1e-12)
-    if multiple:
+    if rank(torch.stack([V.flatten(), M.flatten()])) < 2:
         said = "you returned a token where M is a multiple of V: there every token agrees, return None"
         return None if x is None else said
     if x is None:
@@ -70,17 +68,14 @@ def _not_lonely(x, V, M):
 )
 def lonely_token_cases():
     """For a function (V, M), both (p, d) -> a token (d,) with Mx not on the line of Vx, or None if M = cV."""
-    # Every basis vector agrees, only the kernel tells, generic, and two multiples.
-    turn = torch.linalg.qr(torch.randn(3, 3, **seeded(0))).Q
+    # Every basis vector agrees, only the kernel tells, generic, and a multiple.
     eye = torch.eye(3, dtype=f64)
     v, w, m = torch.randn(3, 4, **seeded(1))
     V = torch.randn(2, 3, **seeded(2))
     yield eye, torch.diag(torch.tensor([1.0, 2.0, 2.0], dtype=f64))
-    yield turn, turn @ torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=f64))
     yield torch.outer(v[:3], w), torch.outer(v[:3], m)
     yield V, torch.randn(2, 3, **seeded(3))
     yield V, -3 * V
-    yield torch.zeros(2, 2, 2, dtype=f64)
 
 
 def _hole(V, M, *, images=True, early=True):
@@ -110,11 +105,8 @@ def hole_cases():
     inside = left @ torch.randn(6, 3, 5, **seeded(6))
     later = torch.cat([torch.tensor([2.0, -1.0]).double()[:, None, None] * (left @ right), inside[2:]])
     yield eye, clock
-    yield eye, torch.cat([eye[None], -2 * eye[None], clock[2:]])
     yield turn, clock
     yield torch.diag(torch.tensor([1.0, 0.0], dtype=f64)), clock
     yield left @ right, inside
     yield left @ right, later
-    yield left[:, :1] @ right[:1], left[:, :1] @ torch.randn(6, 1, 5, **seeded(7))
-    yield left @ right, later + 0.1 * torch.randn(6, 4, 5, **seeded(8))
     yield left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **seeded(9))])

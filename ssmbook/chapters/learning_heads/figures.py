@@ -14,10 +14,7 @@ HUES = ("blue", "orange", "green", "purple")
 
 
 def students(teacher: Mapping, title: str):
-    """Draw the students of one teacher over the floor (gray), beside the untrained ones (crosses).
-
-    teacher: a job of the experiment, with k, floor, H, trained and untrained.
-    """
+    """Draw the trained students of one teacher over the floor, beside the untrained ones (crosses)."""
     fig, ax = figure(size="panel")
     k = teacher["k"]
     ax.semilogy(teacher["H"][:k], teacher["floor"][:k], color=COLORS["gray"], ls="-", lw=3)
@@ -35,10 +32,7 @@ def students(teacher: Mapping, title: str):
 
 
 def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
-    """Draw where every student of too few heads ends over its floor, and one teacher beside itself, shuffled.
-
-    Jobs of the experiment; left each error with 1 <= H < k, right the median error against H.
-    """
+    """Draw every error with 1 <= H < k over its floor, and the medians of one teacher and it shuffled."""
     fig, (each, control) = figure(ncols=2, size=(7.0, 3.0))
     runs = [(job["floor"][H], e) for job in teachers for H in range(1, job["k"]) for e in job["trained"][H]]
     ends = min(runs)[0], max(runs)[0]
@@ -64,10 +58,7 @@ def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
 
 
 def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Sequence[float], exact: int):
-    """Draw the errors of trained pairwise heads against H, the floor of fixed ones, and where exact ones are.
-
-    trained: a row of seeds for each of H; floor: by number of heads.
-    """
+    """Draw errors of pairwise heads (a row of seeds for each H), the floor of fixed ones, and exact ones."""
     fig, ax = figure(size="panel")
     best = [floor[each] for each in H]
     ax.plot(H, best, "s", color=COLORS["gray"], ls=LINES["dashed"], ms=4)
@@ -86,10 +77,7 @@ def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Seq
 
 
 def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Mapping[str, int | None]]):
-    """Draw for each system the best error of every class against H; a vertical line where the count says 0.
-
-    curves: system -> class -> job; counts: system -> class -> count, None where there is none.
-    """
+    """Draw the best error of every class against H, and its count; curves: system -> class -> job."""
     fig, axes = figure(ncols=len(curves), size=(7.0, 3.2))
     for ax, (system, found) in zip(axes, curves.items(), strict=True):
         for (kind, job), hue, line in zip(found.items(), HUES, LINES.values(), strict=False):
@@ -106,10 +94,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
 
 
 def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
-    """Draw the errors on m noisy sequences against H (median, least to largest), and the law (lines).
-
-    jobs: those named "data m"; law: for each job the predicted error at each H.
-    """
+    """Draw the errors of jobs "data m" against H (median, least to largest), and the law (lines)."""
     fig, ax = figure(size="panel")
     for job, wanted, hue in zip(jobs, law, HUES, strict=False):
         ax.semilogy(job["H"], wanted, color=COLORS[hue], linestyle="-", lw=1.3)
@@ -125,10 +110,7 @@ def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
 
 
 def arrivals(steps, spectra, law, sigma):
-    """Draw how singular values of the student grow step by step over their law, and how many heads are found.
-
-    steps (R,); spectra: name -> (R, H), the last drawn by itself; law (R, H); sigma (H,): the teacher's.
-    """
+    """Draw singular values (R, H) of students step by step over their law, and how many are found."""
     fig, (ax, stairs) = figure(ncols=2, size=(7.0, 3.0))
     found, shown = list(spectra.values())[-1], (1, 2, 4, 8, 15)
     for r, hue in zip(shown, COLORS.values(), strict=False):

@@ -31,7 +31,7 @@ def _best_count(floor, n, p, d, m, noise, *, misfit=1.0, scales=True):
 )
 def worth_training_cases():
     """For a function (floor, n, p, d, m, noise) -> the H with the least predicted error on m sequences."""
-    for floor in ([1.0, 0.3, 0.05, 0.004, 0.0], [1.0, 0.5, 0.0], [1.0, 0.2, 0.1, 0.09, 0.01, 0.0]):
+    for floor in ([1.0, 0.3, 0.05, 0.004, 0.0], [1.0, 0.2, 0.1, 0.09, 0.01, 0.0]):
         for n, p, d in ((16, 3, 3), (8, 1, 6), (2, 2, 2)):
             for m in (5, 40, 300, 100_000):
                 yield from ((floor, n, p, d, m, noise) for noise in (0.0, 0.1, 2.0))
@@ -91,11 +91,10 @@ def _parameters(alpha, V, less=lambda H: 0):
 )
 def free_numbers_cases():
     """For a function (alpha (H, n, n) lower triangular, V (H, p, d)) -> ways the operator can move."""
-    # Independent heads, dependent value maps, dependent tables, a silent head, more heads than maps hold.
+    # Independent heads, one head, dependent value maps, dependent tables, more heads than maps hold.
     new = seeded(8)
-    sizes = ((2, 4, 3, 2), (1, 3, 2, 2), (3, 4, 2, 3), (2, 3, 3, 3), (2, 4, 1, 3), (5, 4, 2, 2))
+    sizes = ((2, 4, 3, 2), (1, 3, 2, 2), (3, 4, 2, 3), (2, 3, 3, 3), (5, 4, 2, 2))
     cases = [(torch.randn(H, n, n, **new).tril(), torch.randn(H, p, d, **new)) for H, n, p, d in sizes]
     cases[2][1][2] = cases[2][1][0] + cases[2][1][1]
     cases[3][0][1] = -2 * cases[3][0][0]
-    cases[4][0][1], cases[4][1][1] = 0.0, 0.0
     return cases

@@ -23,10 +23,7 @@ _GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every
 
 
 def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
-    """Draw one sequence of each of four tasks as a strip of boxes, the answers below.
-
-    examples: task -> tokens and answers (-1 where nothing is asked).
-    """
+    """Draw sequences as strips of boxes; examples: task -> tokens, answers (-1 where nothing is asked)."""
     fig, axes = figure(nrows=4, size=(3.6, 3.6))
     words, middle = [], {"ha": "center", "va": "center", "fontsize": 9.5}
     for ax, (task, (tokens, answers)) in zip(axes.flat, examples.items(), strict=True):
@@ -48,10 +45,7 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
 
 
 def by_pairs(found: Mapping[str, Mapping], guess: float):
-    """Draw the share right against the number of pairs in the test: median and range of the seeds.
-
-    found: model -> job of the experiment; guess: the accuracy of chance. The length of training is starred.
-    """
+    """Draw the share right against the pairs in the test (median, range); training is starred."""
     fig, ax = figure(size=(3.6, 2.8))
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     for (model, job), (hue, line, height) in zip(found.items(), STYLES, strict=True):
@@ -72,10 +66,7 @@ def _tested(ax, job, unit):
 
 
 def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str, float]):
-    """Draw the accuracy of every seed: filled at the length of training, open at twice that length.
-
-    found: task -> model -> job of the experiment; guessing: task -> accuracy of chance (dashed).
-    """
+    """Draw the accuracy of every seed: filled at the length of training, open at twice that length."""
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     fig.stacks = (2,)
     for ax, (task, models) in zip(axes, found.items(), strict=True):
@@ -92,10 +83,7 @@ def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str
 
 
 def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
-    """Draw the share right at the length of training against that length: median and range of the seeds.
-
-    found: model -> length -> job of the experiment; guess: the accuracy of chance.
-    """
+    """Draw the share right at the length of training; found: model -> length -> job."""
     fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     for (model, jobs), (hue, line, height) in zip(found.items(), STYLES, strict=True):
@@ -109,10 +97,7 @@ def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
 
 
 def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
-    """Draw the share right against the length of the test, a panel for each task: median and range.
-
-    found: task -> model -> job of the experiment; guess: the accuracy of chance.
-    """
+    """Draw the share right against the length of the test, a panel for each task -> model -> job."""
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0))
     for ax, (task, models) in zip(axes, found.items(), strict=True):
         ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
@@ -126,10 +111,7 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
 
 
 def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: float):
-    """Draw the share right in each span of tokens: the last model by its name, all others in gray.
-
-    shares: model -> one share for each of the spans.
-    """
+    """Draw the share right in each span of tokens: the last model by its name, all others alike."""
     fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     *others, turning = shares
@@ -143,10 +125,7 @@ def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: 
 
 
 def clock(right: Sequence[float], angle: float):
-    """Draw the share of right positions after each token for a clock of ``angle`` degrees a third.
-
-    right (n,): shares.
-    """
+    """Draw the share of right positions (n,) after each token for a clock of ``angle`` degrees a third."""
     fig, ax = figure(size="panel")
     ax.axhline(1 / 3, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     label_line(ax, len(right), 1 / 3, "chance", color=COLORS["gray"], dx=-40, dy=9)

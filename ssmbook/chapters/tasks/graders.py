@@ -73,14 +73,14 @@ def copier_cases():
     return [(L,) for L in (3, 1, 2, 5, 8, 16)]
 
 
-def _look(tokens, *, one=False, anywhere=False, early=False):
+def _look(tokens, *, one=False, anywhere=False):
     """The table (n, n) of the head that finds a key, with the mistake of a switch."""
     i = torch.arange(len(tokens))
     lag = i[:, None] - i
     padded, same = torch.nn.functional.pad(tokens, (2, 0), value=-1), lag > 0
     for back in (1,) if one else (1, 2):
-        same &= padded[i + 2 - back][:, None] == padded[i + 2 - back + early]
-    return same & ((lag % 3 == early) | anywhere)
+        same &= padded[i + 2 - back][:, None] == padded[i + 2 - back]
+    return same & ((lag % 3 == 0) | anywhere)
 
 
 def _no_attention(alpha, tokens):
@@ -88,15 +88,13 @@ def _no_attention(alpha, tokens):
     n = len(tokens)
     if problem := misshaped((alpha,), alpha=(n, n)):
         return problem
-    asked = (tokens == tasks.ANSWER).nonzero()[:, 0]
-    rows = alpha[asked]
-    if rows.is_complex() or not rows.isfinite().all() or (rows < 0).any():
-        return "the coefficients of attention are finite numbers, none of them negative"
-    for i, row in zip(asked.tolist(), rows, strict=True):
-        if row[i + 1 :].any():
+    for i in (tokens == tasks.ANSWER).nonzero()[:, 0].tolist():
+        if not (alpha[i] >= 0).all():
+            return "the coefficients of attention are numbers, none of them negative"
+        if alpha[i, i + 1 :].any():
             return f"token {i} reads a later token: keep the table lower triangular"
-        if not row.any():
-            return f"token {i} of {n} asks, and reads nothing"
+        if not alpha[i].any():
+            return f"question {i} of {n} tokens reads nothing"
     return None
 
 
@@ -117,7 +115,6 @@ def _answered(alpha, tokens):
         "other keys share one symbol with this one: compare both": partial(_look, one=True),
         "your head also finds the key where none was told, across the border of two pairs, and of that only "
         "the distance tells": partial(_look, anywhere=True),
-        "your head finds the end of the key; the value is one token further on": partial(_look, early=True),
     },
     formula="alpha_ij = 1 where tokens i - 1 and i - 2 are those at j - 1 and j - 2, j < i, and i - j is a "
     "multiple of three; 0 elsewhere",

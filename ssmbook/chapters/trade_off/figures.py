@@ -12,13 +12,8 @@ from ssmbook.display.style import FAMILIES, LINES
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
 FIXED = ("LTI SSM", "LTI SSM with skip", "S4D", "S4D, real", "convolution", "RetNet", "RNN")
 CONTENT = (
-    *(
-        "attention",
-        "attention, not causal",
-        "attention, relative bias",
-        "attention, ALiBi",
-        "attention, sink",
-    ),
+    *("attention", "attention, not causal", "attention, relative bias"),
+    *("attention, ALiBi", "attention, sink"),
     *("linear attention", "linear attention, normalized", "GLA", "DeltaNet", "SSD", "selective SSM, zoh"),
     *("selective SSM, Euler", "gated SSD", "gated SSD, both sides"),
 )
@@ -29,6 +24,7 @@ GROUPS = {
     "content can hold": ("blue", CONTENT),
 }
 """What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""
+_GROUP_OF = {name: group for group, (_, names) in GROUPS.items() for name in names}
 _LABELS = {  # name in the plane -> points to the right and up of its best reach (or typical: below)
     "attention": (-22, 9, "center"),
     "selective SSM, zoh": (0, 9, "center"),
@@ -45,10 +41,7 @@ _LABELS = {  # name in the plane -> points to the right and up of its best reach
 
 
 def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
-    """Draw recall as a strip of pairs with arcs from the question, beside a state of fixed size.
-
-    weights (m,): what the question ``asked`` gives to each pair; state: numbers in the bucket.
-    """
+    """Draw recall as a strip of pairs with arcs of weights (m,) from a question, beside a state."""
     m, weights = len(weights), [float(weight) for weight in weights]
     fig, panels = figure(ncols=2, size=(7.0, 2.5))
     for ax, title in zip(panels, ("a head keeps the strip", "a state is a bucket"), strict=True):
@@ -79,10 +72,7 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
 
 
 def stack_path(kept: float, lost: float, distance: int):
-    """Draw the way of a gradient through a stack of a head between two state space models.
-
-    kept, lost: what crosses ``distance`` tokens with the head and without it, over the limit.
-    """
+    """Draw the way of a gradient through a stack; kept, lost: what crosses with the head and without it."""
     fig, ax = figure(size=(3.6, 2.9))
     ax.set(xlim=(-1.3, 6.6), ylim=(-1.05, 3.75))
     ax.set_axis_off()
@@ -110,23 +100,12 @@ def stack_path(kept: float, lost: float, distance: int):
     )
 
 
-def group_of(name: str) -> str:
-    """The group of :data:`GROUPS` that a map belongs to; ``ValueError`` for one that none names."""
-    for group, (_, names) in GROUPS.items():
-        if name in names:
-            return group
-    raise ValueError(f"name must be a map of one of GROUPS; got {name!r}")
-
-
 def plane(places: Mapping[str, Sequence[float]]):
-    """Draw every map in the plane of span and reach.
-
-    places: name -> (k of the whole table, k in one output, typical reach, best reach), reaches in [0, 1].
-    """
+    """Draw maps: name -> (k of the whole table, k in one output, typical reach, best reach)."""
     fig, ax = figure(size=(3.6, 4.4))
     for name, across in _side_by_side(places).items():
         typical, best = (max(share, FLOOR) for share in places[name][2:])
-        color = COLORS[GROUPS[group_of(name)][0]]
+        color = COLORS[GROUPS[_GROUP_OF[name]][0]]
         ax.plot((across, across), (typical, best), "-", color=color, lw=1.6, gid=name)
         ax.plot(across, typical, "o", mfc="white", color=color, ms=6)
         ax.plot(across, best, "o", color=color, ms=4)
@@ -147,7 +126,7 @@ def plane(places: Mapping[str, Sequence[float]]):
 def _plane_alt(places) -> str:
     words = []
     for group in GROUPS:
-        inside = {name: place for name, place in places.items() if group_of(name) == group}
+        inside = {name: place for name, place in places.items() if _GROUP_OF[name] == group}
         if inside:
             spans, best = [place[1] for place in inside.values()], [place[3] for place in inside.values()]
             words.append(
@@ -169,14 +148,11 @@ def _side_by_side(places) -> dict[str, float]:
 
 
 def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]]):
-    """Draw the typical share kept against distance, both axes logarithmic, a labeled line per map.
-
-    distances (m,); shares: name -> (m,) in [0, 1]; what falls below 1e-5 leaves the picture.
-    """
+    """Draw the typical share kept against distance, a labeled line per map, down to 1e-5."""
     fig, ax = figure(size=(3.6, 3.4))
     ends = []
     for (name, values), line in zip(shares.items(), [*LINES.values()] * 2, strict=False):
-        color = COLORS[GROUPS[group_of(name)][0]]
+        color = COLORS[GROUPS[_GROUP_OF[name]][0]]
         seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if float(v) >= FLOOR]
         ax.plot(*zip(*seen, strict=True), color=color, linestyle=line, lw=1.6)
         ends.append((*seen[-1], name, color))
@@ -195,10 +171,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
 
 
 def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
-    """Draw the gradient of a sum hybrid against distance, over its floor and beside its SSM.
-
-    weight: the share of the SSM, 0 to 1; distances, hybrid, floor, alone (m,): norms of the gradient.
-    """
+    """Draw the gradient of a sum hybrid against distance, over its floor and beside its SSM."""
     fig, ax = figure(size="panel")
     curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
     shifts = {"floor": -10, "hybrid": 10} if weight == 1 else {"floor": -7, "hybrid": 7}
@@ -214,10 +187,7 @@ def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
 
 
 def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
-    """Draw the share missed against the number of pairs, a labeled line per entry.
-
-    counts (m,): pairs; lines: name -> shares (m,).
-    """
+    """Draw the share missed against the number of pairs, a labeled line per entry."""
     fig, ax = figure(size="panel")
     placed = []
     for (name, shares), color, line in zip(lines.items(), COLORS, LINES.values(), strict=False):

@@ -15,11 +15,10 @@ DRAWS, LARGEST, PARENTS, STEPS = 32, 8.0, 4, 4
 
 
 def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, gap: torch.Tensor):
-    """What is left of the gradient from ``source`` to ``target`` when ``gap`` is put between the two tokens.
+    """What is left of the gradient from ``source`` to ``target`` with ``gap`` between the two tokens.
 
-    F: any torch callable (..., n, d) -> (..., n, p); source, target (..., d); gap (..., T - 1, d). Returns
-    (...) in [0, 1]: ||dy_target/dx_source||_2 with the gap over the largest such norm with its first t - 1
-    tokens, t = 1, 2, 4, ... and T; 0 where all are 0. Source: def-reach.
+    source, target (..., d); gap (..., T - 1, d). Returns (...) in [0, 1]: ||dy_target/dx_source||_2 over the
+    largest such norm with the gap's first t - 1 tokens, t = 1, 2, 4, ... and T. Source: def-reach.
     """
     distance = gap.shape[-2] + 1
     nearer = [2**e for e in range((distance - 1).bit_length())]  # the powers of two below the distance
@@ -34,10 +33,7 @@ def _width(F, source, gap, target):
 
 
 def typical_reach(F: Callable, d: int, distance: int, *, generator: torch.Generator | None = None) -> float:
-    """The median of :func:`retained_fraction` over 32 random sources, targets and gaps: usually this crosses.
-
-    F: (..., n, d) -> (..., n, p); all entries are standard normal in float64. Source: def-reach.
-    """
+    """The median of :func:`retained_fraction` over 32 normal sources, targets and gaps. Source: def-reach."""
     like = {"generator": generator, "dtype": torch.float64}
     source, target = torch.randn(2, DRAWS, d, **like)
     gap = torch.randn(DRAWS, distance - 1, d, **like)
@@ -49,9 +45,9 @@ def best_reach(
 ) -> float:
     """The largest share of a gradient across ``distance`` tokens that a search finds: a lower bound.
 
-    F: (..., n, d) -> (..., n, p). Each try is a source, a target and the token that their gap repeats. The
-    first 16 are standard normal, the gap's token times a size uniform in [0, 8], once 0. Each further round
-    moves the best four tries so far by standard normal steps, four times each. In float64. Source: def-reach.
+    Each try is a source, a target and the token that their gap repeats. The first 16 are standard normal, the
+    gap's token times a size uniform in [0, 8], once 0. Each further round moves the best four tries by
+    standard normal steps, four times each. Source: def-reach.
     """
     like = {"generator": generator, "dtype": torch.float64}
     tried = torch.randn(PARENTS * STEPS, 3, d, **like)
@@ -73,26 +69,25 @@ def _kept(F, tried, distance):
 
 
 def highway_tokens(head: Attention, distance: int) -> torch.Tensor:
-    """Tokens under which one softmax head looks ``distance`` back: s a, then zeros, then s b.
+    """Tokens (distance + 1, d), s a, zeros, s b, under which one causal softmax head looks back.
 
-    head: one causal head without bias, ALiBi or sink, W_K^T W_Q not 0. With Q = W_K^T W_Q / sqrt(head_width)
-    and its leading singular triple (u, sigma, v): a = sqrt(2/sigma) u, b = v / sqrt(2 sigma), so that a^T Q b
-    = 1 and b^T Q b <= 1/2; s^2 = 2 log(distance + 2). Then the last token gives the first a weight of at
-    least 1 - 2/(distance + 2). Returns (distance + 1, d), dtype and device of the head.
+    With Q = W_K^T W_Q / sqrt(head_width) and its leading singular triple (u, sigma, v): a = sqrt(2/sigma) u,
+    b = v / sqrt(2 sigma), s^2 = 2 log(distance + 2), so a^T Q b = 1 and b^T Q b <= 1/2. The last token then
+    gives the first a weight of at least 1 - 2/(distance + 2).
     """
-    Q = (head.W_K[0].mT @ head.W_Q[0]).detach().double() / math.sqrt(head.head_width)
+    Q = (head.W_K[0].mT @ head.W_Q[0]).detach() / math.sqrt(head.head_width)
     U, sigma, Vh = torch.linalg.svd(Q)
     size = math.sqrt(2 * math.log(distance + 2))
     x = Q.new_zeros(distance + 1, head.d)
     x[0] = size * torch.sqrt(2 / sigma[0]) * U[:, 0]
     x[-1] = size * Vh[0] / torch.sqrt(2 * sigma[0])
-    return x.to(head.W_Q.dtype)
+    return x
 
 
 def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch.Tensor:
     """m pairs and a question, as tokens of three slots: (key, nothing, value), then (nothing, key, nothing).
 
-    keys (m, c), values (..., m, r), asked: whose value is wanted. Returns (..., m + 1, 2c + r), same dtype.
+    keys (m, c), values (..., m, r), asked: whose value is wanted. Returns (..., m + 1, 2c + r).
     """
     slot = keys.expand(*values.shape[:-1], keys.shape[1])
     pairs = torch.cat([slot, torch.zeros_like(slot), values], dim=-1)
@@ -101,11 +96,7 @@ def recall_tokens(keys: torch.Tensor, values: torch.Tensor, asked: int) -> torch
 
 
 def recall_head(c: int, r: int, beta: float) -> Attention:
-    """One softmax head, set by hand, that answers :func:`recall_tokens`: logit beta q . k of their slots.
-
-    c: key width; r: value width, the output width; beta: the logit of a match between unit keys. Returns an
-    ``Attention`` with d = 2c + r, p = r, in float64.
-    """
+    """One softmax head that answers :func:`recall_tokens`, beta the logit of a match between unit keys."""
     width = max(c, r)
     head = Attention(2 * c + r, r, H=1, head_width=width, dtype=torch.float64)
     with torch.no_grad():
@@ -119,11 +110,10 @@ def recall_head(c: int, r: int, beta: float) -> Attention:
 def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
     """The share of standard normal values that a layer's answers miss, over all m questions: no sampling.
 
-    layer: d = 2c + r, p = r, whose answer to :func:`recall_tokens` is affine in the values once the keys are
-    fixed (linear maps, recurrences whose gates read the keys alone); keys (m, c).
+    The layer's answer must be affine in the values once the keys (m, c) are fixed.
     """
     m = len(keys)
-    wanted = torch.eye(m * r, dtype=keys.dtype, device=keys.device).reshape(m * r, m, r)
+    wanted = torch.eye(m * r, dtype=keys.dtype).reshape(m * r, m, r)
     total = 0.0
     with torch.no_grad():
         for t in range(m):
@@ -134,13 +124,10 @@ def recall_missed(layer: SequenceMap, keys: torch.Tensor, r: int) -> float:
 
 
 def undo_residual(layer: LTISSM, u: torch.Tensor) -> torch.Tensor:
-    """The tokens x that a state space layer with residual sends to u: x + layer(x) = u.
+    """The tokens x (n, d) that a state space layer with residual sends to u: x + layer(x) = u.
 
-    layer: p = d, I + M_0 invertible (else ``torch.linalg.LinAlgError``); u (n, d). Returns (n, d), same
-    dtype, detached. It may be very large: the inverse system need not be stable.
+    They may be very large: the inverse system need not be stable.
     """
-    n = len(u)
-    blocks = layer.system.lags(n).detach().to(torch.float64, copy=True)
-    blocks[:1] += torch.eye(layer.d, dtype=blocks.dtype, device=u.device)
-    x = torch.linalg.solve(LagOperator(blocks, n).to_block_matrix(), u.double().flatten())
-    return x.to(u.dtype).reshape(n, -1)
+    blocks = layer.system.lags(len(u)).detach()
+    blocks[0] += torch.eye(layer.d, dtype=blocks.dtype)
+    return torch.linalg.solve(LagOperator(blocks).to_block_matrix(), u.flatten()).reshape(u.shape)

@@ -31,16 +31,13 @@ def needed(report: Report):
 
 
 def left_over(curves: Mapping[str, Sequence[float]]):
-    """Draw the share of the energy that the best H heads leave, and the first H that leaves at most 10 %.
-
-    curves: two labels -> singular values, largest first, the curve below and the one above.
-    """
+    """Draw the energy that the best H heads leave of two spectra, the lower first, down to 10 %."""
     fig, ax = figure(size=(3.6, 2.7))
     ax.axhline(LEFT, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
     words = []
     sides = {"blue": (-1, "right"), "orange": (1, "left")}  # where names stand: below or above
     for (name, values), (hue, (up, side)) in zip(curves.items(), sides.items(), strict=True):
-        left = tails(values)
+        left = tail_energies(torch.tensor(values, dtype=torch.float64)).tolist()  # by 0, 1, … heads
         count = next(H for H, share in enumerate(left) if share <= LEFT)
         ax.semilogy(range(len(values)), left[:-1], "o-", color=COLORS[hue], ms=4)
         ax.plot(count, left[count], "o", color=COLORS[hue], mfc="none", ms=10, mew=1.6)
@@ -54,16 +51,8 @@ def left_over(curves: Mapping[str, Sequence[float]]):
     return fig, f"{said}: {'; '.join(words)}."
 
 
-def tails(values: Sequence[float]) -> list[float]:
-    """The share of the energy that H = 0, 1, … of the singular values leave, down to 0."""
-    return tail_energies(torch.tensor(values, dtype=torch.float64)).tolist()
-
-
 def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
-    """Draw the singular values of what joins past and future, over the largest.
-
-    tables: label -> lower triangular tables (n, n); cut: the first token of the future.
-    """
+    """Draw the singular values that join past and future at ``cut``; tables: label -> (n, n) each."""
     fig, ax = figure(size=(3.6, 2.7))
     words = []
     for (name, each), hue in zip(tables.items(), ("blue", "orange"), strict=True):
@@ -90,13 +79,10 @@ def spectra(layer, title: str):
     return fig
 
 
-def reach(report: Report, shown=(0, 1, 5)):
-    """Draw the median over heads of the gradient against distance (lines) and of its σ₂ bound (dots).
-
-    shown: places of layers.
-    """
+def reach(report: Report):
+    """Draw the median over heads of the gradient against distance (lines) and of its σ₂ bound (dots)."""
     fig, ax = figure(size="panel")
-    for place, hue, line in zip(shown, ("blue", "orange", "green"), LINES.values(), strict=False):
+    for place, hue, line in zip((0, 1, 5), ("blue", "orange", "green"), LINES.values(), strict=False):
         found = report.layers[place].trained.gradient
         norm, floor = (list(map(median, zip(*found[key], strict=True))) for key in ("norm", "floor"))
         ax.loglog(found["distance"], norm, color=COLORS[hue], linestyle=line)
@@ -107,19 +93,13 @@ def reach(report: Report, shown=(0, 1, 5)):
 
 
 def layer_counts(jobs: Mapping[str, Mapping], model: str, part: str, eps: str) -> list[list[float]]:
-    """Return the heads of every layer of a language model, medians over the texts: (layers, seeds).
-
-    jobs: of the experiment "language"; part: "untrained" or "trained"; eps: energy left, "0.1" or "0.01".
-    """
+    """Heads of every layer of a language model, medians over texts, (layers, seeds); eps "0.1" or "0.01"."""
     seeds = [job[part]["layers"] for name, job in jobs.items() if name.startswith(f"{model}, seed")]
     return [[median(layer["counts"][eps]) for layer in each] for each in zip(*seeds, strict=True)]
 
 
 def small_models(jobs: Mapping[str, Mapping], models: Sequence[str]):
-    """Draw the heads of each layer before training (open, dashed) and after (filled, with the seeds' range).
-
-    jobs: of the experiment "language". Blue leaves 10 % of the energy, orange 1 %.
-    """
+    """Draw the heads of each layer before training (open) and after, blue for 10 % left, orange for 1 %."""
     fig, axes = figure(ncols=len(models), size=(7.0, 2.9), sharey=True)
     fig.stacks = (2,)
     for ax, model in zip(axes, models, strict=True):

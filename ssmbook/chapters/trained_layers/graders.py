@@ -38,32 +38,27 @@ def heads_used_cases():
         yield from ((alpha, V, eps) for eps in (0.3, 0.1, 0.03, 0.01, 0.001))
 
 
-def _probed(layer, x):
-    """(alpha, V, offset): from what the layer reports, and makes of unit values and of zeros."""
-    n, d = x.shape
+def _read(layer, x):
+    """(alpha, V, offset): the weights that the layer reports, and products of its matrices."""
     alpha = layer(x[None], x[None], x[None], average_attn_weights=False)[1][0]
-    offset = layer(x[None], x[None], 0 * x[None])[0][0, 0]
-    units, queries = torch.eye(n * d, dtype=f64).view(n * d, n, d), x.expand(n * d, n, d)
-    responses = (
-        (layer(queries, queries, units)[0] - offset).view(n, d, n, d).permute(2, 0, 3, 1)
-    )  # i, j, p, d
-    V = torch.linalg.lstsq(alpha.flatten(1).T, responses.flatten(2).flatten(0, 1)).solution
-    return alpha, V.view(-1, d, d), offset
+    H, d = len(alpha), x.shape[1]
+    values, out = layer.in_proj_weight[2 * d :].view(H, -1, d), layer.out_proj.weight.view(d, H, -1)
+    return alpha, torch.einsum("pha,had->hpd", out, values), layer.out_proj(layer.in_proj_bias[2 * d :])
 
 
 def _unscaled(layer, x):
     """The reading, but for the scores, which are not divided by the root of a head's width."""
-    alpha, V, offset = _probed(layer, x)
+    alpha, V, offset = _read(layer, x)
     return (alpha.log() * (x.shape[1] / len(V)) ** 0.5).softmax(-1), V, offset
 
 
 def _without_value_bias(layer, x):
-    return *_probed(layer, x)[:2], layer.out_proj.bias
+    return *_read(layer, x)[:2], layer.out_proj.bias
 
 
 @grader(
     "trained-layers/read",
-    right=_probed,
+    right=_read,
     hint="not the reading of the layer",
     parts=("alpha", "V", "offset"),
     mistakes={
