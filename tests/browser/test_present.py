@@ -22,13 +22,25 @@ def presenting(page):
     return page.locator("html.presenting").count() == 1
 
 
-def test_the_text_is_large_the_column_wide_and_the_sidebars_gone(page):
+def test_the_text_is_large_the_sidebars_are_gone_and_a_slider_keeps_its_arrows(page):
     assert page.get_by_role("button", name="Present").get_attribute("aria-pressed") == "true"
     paragraph = page.locator("article section > p").first
     assert float(paragraph.evaluate("(node) => getComputedStyle(node).fontSize").removesuffix("px")) >= 24
     assert paragraph.bounding_box()["width"] >= 1000
     for sidebar in (".bd-sidebar-primary", ".bd-sidebar-secondary"):
         assert not page.locator(sidebar).first.is_visible()
+    slider = page.locator("figure.ssm-slider").first
+    control = slider.locator("input")
+    picture = slider.locator(".ssm-slider-frames > div:visible")
+    slider.evaluate("(node) => scrollTo(0, node.getBoundingClientRect().top + scrollY - 90)")
+    assert picture.bounding_box()["width"] > 900
+    assert control.bounding_box()["y"] + control.bounding_box()["height"] <= 720
+    control.focus()
+    before, scrolled = control.get_attribute("aria-valuetext"), page.evaluate("scrollY")
+    control.press("ArrowRight")
+    assert control.get_attribute("aria-valuetext") != before and page.evaluate("scrollY") == scrolled
+    control.press("PageDown")
+    assert page.evaluate("scrollY") > scrolled and presenting(page)
 
 
 def test_arrows_step_to_every_box_and_picture_and_back(page):
@@ -47,21 +59,6 @@ def test_arrows_step_to_every_box_and_picture_and_back(page):
     for place in reversed(places[:-1]):
         page.keyboard.press("PageUp")
         assert abs(page.evaluate(HERE)["place"] - place) < 2
-
-
-def test_a_slider_keeps_its_arrows_and_fits_the_screen(page):
-    slider = page.locator("figure.ssm-slider").first
-    control = slider.locator("input")
-    picture = slider.locator(".ssm-slider-frames > div:visible")
-    slider.evaluate("(node) => scrollTo(0, node.getBoundingClientRect().top + scrollY - 90)")
-    assert picture.bounding_box()["width"] > 900
-    assert control.bounding_box()["y"] + control.bounding_box()["height"] <= 720
-    control.focus()
-    before, scrolled = control.get_attribute("aria-valuetext"), page.evaluate("scrollY")
-    control.press("ArrowRight")
-    assert control.get_attribute("aria-valuetext") != before and page.evaluate("scrollY") == scrolled
-    control.press("PageDown")
-    assert page.evaluate("scrollY") > scrolled and presenting(page)
 
 
 def test_escape_ends_it_and_the_next_page_goes_on_with_it(page):

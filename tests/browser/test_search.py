@@ -25,13 +25,26 @@ def hits(visit):
     return visit.page.locator("#search-results li")
 
 
-@pytest.fixture(params=["disk", "web"])
-def address(request):
-    return request.getfixturevalue(request.param)
+def check_excerpts(page):
+    """Over http each hit has an excerpt of prose."""
+    page.wait_for_function("document.querySelectorAll('#search-results li p.context').length >= 5")
+    excerpts = page.locator("#search-results li p.context").all_inner_texts()[:5]
+    for excerpt in excerpts:
+        assert 80 < len(excerpt) < 300
+        assert re.search("interaction|rank", excerpt, re.I)
+        assert not re.search(r"[\\$]|Contents|import |torch\.|assert |:label:|#", excerpt), excerpt
+    assert sum(PHRASE in excerpt.lower() for excerpt in excerpts) >= 3
 
 
-def test_a_hit_opens_at_the_marked_phrase(open_page, address):
-    visit = search(open_page, address, PHRASE)
+@pytest.mark.parametrize("place", ["disk", "web"])
+def test_a_hit_opens_at_the_marked_phrase(open_page, request, place):
+    visit = search(open_page, request.getfixturevalue(place), PHRASE)
+    if place == "web":
+        check_excerpts(visit.page)
+    else:
+        assert hits(visit).count() > 5
+        assert not visit.page.locator("#search-results p.context").count()
+    assert not visit.messages
     leading = [hits(visit).nth(number).locator("a").first for number in range(3)]
     (defining,) = (hit for hit in leading if "interaction-operator.html" in hit.get_attribute("href"))
     defining.click()
@@ -48,29 +61,3 @@ def test_words_that_stand_apart_are_marked_one_by_one(open_page, web):
     page = open_page(f"{web}chapters/1-one-operator/zoo.html?highlight=attention+recurrence").page
     page.wait_for_selector("article .highlighted")
     assert {mark["text"].lower() for mark in page.evaluate(MARKS)} == {"attention", "recurrence"}
-
-
-def test_a_page_opened_without_a_search_marks_nothing(open_page, disk):
-    page = open_page(f"{disk}chapters/1-one-operator/zoo.html").page
-    page.wait_for_load_state("load")
-    assert not page.evaluate(MARKS)
-
-
-def test_over_http_each_hit_has_an_excerpt_of_prose(open_page, web):
-    visit = search(open_page, web, PHRASE)
-    visit.page.wait_for_function("document.querySelectorAll('#search-results li p.context').length >= 5")
-    excerpts = visit.page.locator("#search-results li p.context").all_inner_texts()[:5]
-    assert len(excerpts) == 5
-    for excerpt in excerpts:
-        assert 80 < len(excerpt) < 300
-        assert re.search("interaction|rank", excerpt, re.I)
-        assert not re.search(r"[\\$]|Contents|import |torch\.|assert |:label:|#", excerpt), excerpt
-    assert sum(PHRASE in excerpt.lower() for excerpt in excerpts) >= 3
-    assert not visit.messages
-
-
-def test_over_the_disk_hits_come_without_excerpts_and_without_complaint(open_page, disk):
-    visit = search(open_page, disk, PHRASE)
-    assert hits(visit).count() > 5
-    assert not visit.page.locator("#search-results p.context").count()
-    assert not visit.messages

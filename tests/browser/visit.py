@@ -44,23 +44,9 @@ FACTS = """() => {
     const right = Math.max(0, ...[...formula.getClientRects()].map((box) => box.right));
     return column && right > column.getBoundingClientRect().right + 1 && !scrolls(formula);
   };
-  const letters = (code) => {  // of a name that stands on two lines: each with its place, a blank without one
-    const walk = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), found = [];
-    for (const range = document.createRange(); walk.nextNode(); )
-      [...walk.currentNode.data].forEach((letter, i) => {
-        range.setStart(walk.currentNode, i);
-        range.setEnd(walk.currentNode, i + 1);
-        found.push([letter, range.getBoundingClientRect()]);
-      });
-    return found;
-  };
-  const torn = (code) => letters(code).some(([letter, box], i, all) => i && /\\w/.test(letter)
-    && /[a-zA-Z0-9]/.test(all[i - 1][0]) && !/[a-z][A-Z]/.test(all[i - 1][0] + letter)
-    && box.top > all[i - 1][1].bottom - 2);
   const words = (node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
   return {
     theme: document.documentElement.dataset.theme,
-    formulas: all(".math").length,
     untypeset: all(".math").filter((node) => !node.querySelector("mjx-container")).map(text),
     errors: all("mjx-merror, [data-mjx-error]").map(text),
     width: document.documentElement.scrollWidth - innerWidth,
@@ -68,7 +54,6 @@ FACTS = """() => {
     parted: all("span.math mjx-math").filter(leavesColumn).map(text),
     pushed: all(".pst-scrollable-table-container, .ssm-table, article pre:not(.cell_input *)")
       .filter((node) => node.scrollWidth > node.clientWidth + 1).map(text),
-    torn: all("article code.literal").filter((n) => n.getClientRects().length > 1 && torn(n)).map(text),
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
       [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
     low: all("article *:not(mjx-container *)").filter((node) => words(node) && node.checkVisibility()
@@ -78,14 +63,36 @@ FACTS = """() => {
 }"""
 
 
+# The state of a slider: its value as a number, said and written, and the frames that are seen.
+SLIDER = """(figure) => {
+  const input = figure.querySelector("input[type=range]");
+  const frames = [...figure.querySelectorAll(".ssm-slider-frames > div")];
+  const seen = frames.map((frame) => frame.querySelector("img")).filter(
+    (image) => image.offsetParent !== null && image.naturalWidth > 0);
+  return {
+    value: Number(input.value),
+    last: Number(input.max),
+    named: input.labels.length === 1 && input.labels[0].textContent.trim() !== "",
+    said: input.getAttribute("aria-valuetext"),
+    written: figure.querySelector("output").textContent,
+    frames: frames.length,
+    seen: seen.map((image) => [image.src, image.alt]),
+  };
+}"""
+
+
 @dataclass
 class Visit:
-    """What a page did when it was opened: its requests, its messages, and what is seen of it."""
+    """What a page did when it was opened: its requests and its messages."""
 
     page: object
     requests: list
     messages: list
-    facts: dict
+
+    @property
+    def facts(self):
+        """What is seen of the page now."""
+        return self.page.evaluate(FACTS)
 
 
 def visited(page, address):
@@ -97,7 +104,7 @@ def visited(page, address):
     page.on("console", lambda said: messages.append(said.text) if said.type in ("error", "warning") else None)
     page.goto(address)
     page.evaluate(SETTLED)
-    return Visit(page, requests, messages, page.evaluate(FACTS))
+    return Visit(page, requests, messages)
 
 
 def turn(page, view):
@@ -109,3 +116,15 @@ def turn(page, view):
     page.evaluate("(on) => document.documentElement.classList.toggle('presenting', on)", view == "room")
     page.evaluate(SETTLED)
     page.evaluate("document.getAnimations().forEach((one) => one.finish())")  # a color on its way to another
+
+
+def steps(slider):
+    """The states of a slider on its way from Home to End by the arrow keys."""
+    control = slider.locator("input[type=range]")
+    control.focus()
+    control.press("Home")
+    found = [slider.evaluate(SLIDER)]
+    for _ in range(found[0]["last"]):
+        control.press("ArrowRight")
+        found.append(slider.evaluate(SLIDER))
+    return found
