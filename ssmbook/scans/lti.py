@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,8 +32,6 @@ from ssmbook.scans._engine import (
 METHODS = ("auto", "recurrence", "chunked")
 LIMIT = 4.0  # norm of a power of A, in units of that of an orthogonal matrix, up to which it is bounded
 QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of products
-SMALL = 64  # up to so many states the compiled loops are ahead of PyTorch's products
-STEPS = 16  # fewest steps that are taken as one matrix; as many as states where these are more
 
 
 @half_in_single
@@ -87,23 +84,16 @@ def lti_scan(
     given = A, B, C, x, state
     if method == "recurrence" or observer(*given) or reset is not None or T < 3 or not state.numel():
         return _by_steps(*given, reset)
-    chunked = method == "chunked" or T >= 64
-    if method == "auto" and loops_for(x):
-        rows, (p, N), d = math.prod(x.shape[:-2]), C.shape, B.shape[1]
-        if 0 < p * d <= N <= SMALL and rows * T >= 16 * N and not _recorded(*given) and bounded(A, T):
-            return _by_blocks(*given)
-        chunked = rows * T * (N + 4) ** 2 > QUICK
-    return _by_chunks(*given) if chunked and bounded(A, T) else _by_steps(*given)
+    if method == "auto":
+        work = state[..., 0].numel() * T * (A.shape[0] + 4) ** 2
+        chunked = work > QUICK if loops_for(x) else T >= 64
+    return _by_chunks(*given) if method == "chunked" or chunked else _by_steps(*given)
 
 
 def _check(A, B, C, x, state, method, reset=None) -> None:
     check_choice("method", method, METHODS)
     matrices = {"A": (A, "N N"), "B": (B, "N d"), "C": (C, "p N")}
     check_scan(reset, complex_ok=True, **matrices, x=(x, "... T d"), state=(state, "... N"))
-
-
-def _recorded(*tensors) -> bool:
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 # --- Lags ---------------------------------------------------------------------------------------------------
@@ -141,35 +131,31 @@ def _check_kernel(A, B, C, n) -> int:
 
 def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """:func:`lti_kernel`, unchecked."""
-    if n > 2 and observer(A, B, C) is None and A.numel() and bounded(A, n):
-        return lags_by_powers(squarings(A, n), B, C, n)
+    if n > 2 and observer(A, B, C) is None and A.numel():
+        powers = squarings(A, n, n)
+        if powers:
+            return lags_by_powers(powers, B, C, n)
     if n < 2 or A.dim() > 2:
         return lti_kernel_naive(A, B, C, n)
     states, _ = dense(A, B.new_zeros(B.shape[-1], n - 1, B.shape[-2]), B.mT)  # from each column of B
     return torch.cat(((C @ B).unsqueeze(0), (states @ C.mT).permute(1, 2, 0)))
 
 
-def bounded(A: Tensor, T: int) -> bool:
-    """Whether A, A^2, A^4, ... up to A^T stay bounded, of every system of a batch."""
-    return all(_bounded(one, T) for one in wide_array(A.detach()).reshape(-1, *A.shape[-2:]))
+def squarings(A: Tensor, L: int, T: int) -> list[Tensor] | None:
+    """A, A^2, A^4, ... up to the first exponent that is at least L, each rounded once.
 
-
-@np.errstate(over="ignore", invalid="ignore")  # PyTorch does not warn of what is not finite
-def _bounded(A: np.ndarray, T: int) -> bool:
-    limit, steps = LIMIT**2 * len(A), 1
+    None if they do not stay bounded up to A^T, in every system of a batch.
+    """
+    power, powers, steps, limit = A.to(wide(A.dtype)), [], 1, LIMIT * math.sqrt(A.shape[-1])
     while True:
-        size = np.vdot(A, A).real
-        if steps >= T or size <= 1 or not size <= limit:  # after a norm of at most 1 none is larger
-            return bool(size <= limit)
-        A, steps = A @ A, 2 * steps
-
-
-def squarings(A: Tensor, T: int) -> list[Tensor]:
-    """A, A^2, A^4, ... up to the first exponent that is at least T, each rounded once."""
-    powers = [A.to(wide(A.dtype))]
-    for _ in range((T - 1).bit_length()):
-        powers.append(powers[-1] @ powers[-1])
-    return [power.to(A.dtype) for power in powers]
+        size = torch.linalg.matrix_norm(power.detach()).max().item()
+        if not size <= limit:
+            return None
+        if steps < 2 * L:
+            powers.append(power.to(A.dtype))
+        if steps >= T or (size <= 1 and steps >= L):  # after a norm of at most 1 none is larger
+            return powers
+        power, steps = power @ power, 2 * steps
 
 
 def krylov(powers: list[Tensor], B: Tensor, count: int) -> Tensor:
@@ -203,14 +189,17 @@ def _by_steps(A, B, C, x, state, reset=None) -> tuple[Tensor, Tensor]:
 def _by_chunks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
     """Chunks of L = 2^level steps, all at once, the recurrence of their ends, and what is left over."""
     T, d, p = x.shape[-2], B.shape[1], C.shape[0]
-    level = min(T, max(8, min(128, 1024 // max(p, d, 1)))).bit_length() - 1
+    level = min(T, max(8, min(64, 256 // max(p, d, 1)))).bit_length() - 1
     L = 1 << level
     whole = T // L * L
-    powers = squarings(A, L)
-    into = krylov(powers, B, L).unflatten(-1, (L, d)).flip(-2).flatten(-2)
+    powers = squarings(A, L, T)
+    if powers is None:
+        return _by_steps(A, B, C, x, state)
+    columns = krylov(powers, B, L).unflatten(-1, (L, d))
+    into = columns.flip(-2).flatten(-2)
     out_of = krylov([power.mT for power in powers], A.mT @ C.mT, L)
-    kernel = lags_by_powers(powers, B, C, L)
-    within = toeplitz(kernel, dim=-3).permute(1, 3, 0, 2).reshape(L * d, L * p)
+    kernel = (C @ columns.flatten(-2)).unflatten(-1, (L, d))
+    within = toeplitz(kernel, dim=-2).permute(2, 3, 1, 0).reshape(L * d, L * p)
     chunks = x[..., :whole, :].unflatten(-2, (-1, L)).flatten(-2)
     ends, end = dense(powers[level], chunks @ into.mT, state)
     y = chunks @ within + value_before(ends, state) @ out_of
@@ -221,38 +210,6 @@ def _by_chunks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
         return y, end
     rest, end = _by_steps(A, B, C, x[..., whole:, :], end)
     return torch.cat((y, rest), -2), end
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _by_blocks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
-    """By a compiled loop that takes several steps as one matrix, without gradients."""
-    (p, N), T = C.shape, x.shape[-2]
-    y, end = on_large_pages(x.new_empty((*x.shape[:-1], p))), wide_copy(state, state)
-    matrices = _step_matrices(*map(wide_array, (A, B, C)), max(STEPS, 1 << (N - 1).bit_length()))
-    run(loops_for(x).blocks, *matrices, T, (x.flatten(-2), 1), (end, 1), (y.flatten(-2), 1))
-    if is_finite(end) and is_finite(C):  # what is not finite reaches the end, but for C
-        return y, end.to(x.dtype)
-    return _by_steps(A, B, C, x, state)
-
-
-def _step_matrices(A: np.ndarray, B: np.ndarray, C: np.ndarray, steps: int) -> list[np.ndarray]:
-    """The matrices of ``steps`` steps (a power of two) and of one.
-
-    Each takes a state and the inputs, side by side, to the state after them and the outputs; zero rows fill
-    it up to a multiple of four.
-    """
-    (N, d), p, start = B.shape, len(C), np.concatenate((A.T, B.T))
-    heights = (N + steps * d, steps * p), (N + d, p)
-    M, one = matrices = [np.zeros((rows + -rows % 4, N + columns), A.dtype) for rows, columns in heights]
-    one[: N + d, :N], one[: N + d, N:] = start, start @ C.T
-    M[: N + d, : N + p] = one[: N + d]
-    while N + p < M.shape[1]:  # twice as many steps: the second half, and what reaches it through the state
-        M[N + d : N + 2 * d, :N] = M[N : N + d, :N]
-        M[N + d : N + 2 * d, N + p : N + 2 * p] = M[N : N + d, N : N + p]
-        later = M[: N + d, :N] @ M[:N, : N + p]
-        M[: N + d, :N], M[: N + d, N + p : N + 2 * p] = later[:, :N], later[:, N:]
-        d, p = 2 * d, 2 * p
-    return matrices
 
 
 # --- h_t = A h_{t-1} + u_t as an operation, and its gradients -----------------------------------------------
