@@ -13,12 +13,10 @@ import pathlib
 import torch
 
 from benchmarks import diagonal, first_call, layers, systems
-from benchmarks.goals import goals
 from benchmarks.timing import machine, measured, steady_memory
 
 SUITES = {
     "diagonal": diagonal.run,
-    "variants": diagonal.variants,
     "routes": systems.routes,
     "selective": layers.selective,
     "ssd": layers.ssd,
@@ -45,11 +43,9 @@ def main() -> None:
         f"{about['processor']}, {about['threads']} thread, torch {about['torch']}: medians of {rounds} rounds"
     )
     results = {}
-    for name in options.only or (("diagonal", "variants") if options.keep_memory else SUITES):
+    for name in options.only or (["diagonal"] if options.keep_memory else SUITES):
         results[name], tables = SUITES[name](options.device, rounds, options.quick)
         print("\n".join(tables), flush=True)
-    if {"diagonal", "variants"} <= set(results):
-        print("\n".join(goals(results)), flush=True)
     if options.quick or options.only:
         return
     folder = pathlib.Path(__file__).parents[1] / "ssmbook/experiments/measured"

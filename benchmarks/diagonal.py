@@ -107,28 +107,6 @@ def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     return results, tables
 
 
-def variants(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
-    """Our scan in float64 against the floor of its dtype."""
-    results, rows = {}, {}
-    for decay in DECAYS:
-        for part in PARTS:
-            for shape in SHAPES:
-                a, b = (t.double() for t in inputs(shape, device, decay))
-                h = torch.empty_like(b)
-                timed = {
-                    "floor, float64": lambda a=a, b=b, h=h: torch.mul(a, b, out=h),
-                    "fresh, float64": lambda a=a, b=b: torch.mul(a, b),
-                    "float64": PARTS[part](lambda a, b: diagonal_scan(a, b)[0], a, b),
-                }
-                ms = interleaved(timed, device, rounds=rounds, budget=1.0 if quick else 3.0)
-                results[label(shape, decay, part)] = ms
-                over = ms["float64"] / ms["floor, float64"] / FLOORS[part]
-                rows.setdefault(f"float64, {decay}, {part}", []).append(over)
-    header = ["", *(str(s) for s in SHAPES)]
-    title = "Diagonal scan in float64: time / floor of the same dtype"
-    return results, [table(title, header, [[name, *row] for name, row in rows.items()])]
-
-
 def _one(found, shape, device, decay, part, rounds, quick) -> dict[str, float]:
     a, b = inputs(shape, device, decay)
     check(found, a, b)

@@ -10,8 +10,6 @@ of all losses. A process finds the gradients of its own slice whole, and its own
 that all share (A and D, and whatever made the inputs): add them up by ``torch.distributed.all_reduce``. The
 backward pass runs the slice once more instead of keeping its states, and cannot itself be differentiated. A
 process whose arguments are wrong, or do not fit those of the others, makes all raise.
-
-``torchrun --nproc-per-node 2 -m ssmbook.scans.distributed`` compares all three with the scans of one process.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ def selective_scan(
     """
 
     def factor(x, delta, A, *_):
-        return (delta.sum(-2, dtype=wide(delta.dtype)).unsqueeze(-1) * A).exp()
+        return torch.ones(()), delta.sum(-2, dtype=wide(delta.dtype)).unsqueeze(-1) * A
 
     run = functools.partial(scans.selective_scan, hold=hold)
     return _scan_slices("selective_scan", run, factor, (x, delta, A, B, C, D), state, group)
@@ -88,15 +86,23 @@ def ssd_scan(
     """
 
     def factor(x, log_a, *_):
-        return _product(log_a, True)[..., None, None]
+        phase, logarithm = _product(log_a, True)
+        return phase, logarithm[..., None, None]
 
     return _scan_slices("ssd_scan", scans.ssd_scan, factor, (x, log_a, B, C), state, group)
 
 
-def _product(a: Tensor, log: bool) -> Tensor:
-    """The product of all decays of a slice, in double precision: what the slice multiplies a state with."""
+def _product(a: Tensor, log: bool) -> tuple[Tensor, Tensor]:
+    """The product of all decays of a slice, in double precision: its phase, and the logarithm of its size.
+
+    That product leaves the range of floating point long before the state does.
+    """
     a = a.to(wide(a.dtype))
-    return a.sum(-2).exp() if log else a.prod(-2)
+    return (torch.ones(()), a.sum(-2)) if log else (a.sgn().prod(-2).sgn(), a.abs().log().sum(-2))
+
+
+def _times(phase: Tensor, logarithm: Tensor, state: Tensor) -> Tensor:
+    return phase * state.sgn() * (logarithm + state.abs().log()).exp()
 
 
 class _Call(NamedTuple):
@@ -105,7 +111,7 @@ class _Call(NamedTuple):
     run: object
     group: object
     rank: int
-    factors: list[Tensor]
+    factors: list[tuple[Tensor, Tensor]]
     autocast: bool
 
 
@@ -127,7 +133,7 @@ def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None, gr
             y, end = run(*inputs, state if rank == 0 else None)
             kind = f"{name} of {y.dtype} with states {end.dtype} {tuple(end.shape)}"
             kind += ", recording gradients" if torch.is_grad_enabled() else ""
-            summary = factor(*inputs).cpu(), end.to(wide(end.dtype)).cpu()
+            summary = [t.cpu() for t in factor(*inputs)], end.to(wide(end.dtype)).cpu()
         except Exception as error:  # whatever it is, the others must not wait for this process
             problem, summary = error, str(error)
     with torch.no_grad():
@@ -145,7 +151,7 @@ def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None, gr
         factors, ends = zip(*(pair for *_, pair in found), strict=True)
         states = [ends[0]]
         for product, last in zip(factors[1:], ends[1:], strict=True):
-            states.append(product * states[-1] + last)
+            states.append(_times(*product, states[-1]) + last)
         carry, final = state, states[-1].to(end)
         if rank > 0:
             carry = states[rank - 1].to(end)
@@ -197,8 +203,9 @@ class _Recorded(torch.autograd.Function):
         early = torch.zeros_like(end) if first else _pull([y], [carry], [d_y], again=True)[0]
         found = _gather([t.to(wide(t.dtype)).cpu() for t in (early, d_final)], call.group)
         later = sum(d_final for _, d_final in found)
-        for factor, (early, _) in zip(call.factors[: call.rank : -1], found[: call.rank : -1], strict=True):
-            later = early + factor.conj() * later
+        after = slice(None, call.rank, -1)
+        for (phase, logarithm), (early, _) in zip(call.factors[after], found[after], strict=True):
+            later = early + _times(phase.conj(), logarithm, later)
         asked = [leaf for leaf, need in zip((carry, *inputs), needs, strict=True) if need]
         gradients = iter(_pull([y, end], asked, [d_y, later.to(end)]))
         return None, None, None, *(next(gradients) if need else None for need in needs)
@@ -213,45 +220,3 @@ def _pull(outputs, leaves, gradients, again=False) -> list[Tensor]:
     return torch.autograd.grad(
         outputs, leaves, gradients, retain_graph=again, allow_unused=True, materialize_grads=True
     )
-
-
-def _compare(T: int = 10_000) -> float:
-    """The largest difference from one process, of outputs, last states and gradients of all three scans."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    own, generator, worst = (
-        slice(T * rank // size, T * (rank + 1) // size),
-        torch.Generator().manual_seed(0),
-        0.0,
-    )
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    fade, x, B, C = draw(T, 2).abs() / T, draw(T, 2), draw(T, 3), draw(T, 3)
-    keys, heads = B.unsqueeze(1).expand(T, 2, 3), x.unsqueeze(-1)
-    for name, given in {
-        "diagonal_scan": (1 - fade, x),
-        "selective_scan": (x, fade, -draw(2, 3).abs(), B, C),
-        "ssd_scan": (heads, -fade, keys, keys),
-    }.items():
-        whole = [t.clone().requires_grad_() for t in given]
-        parts = [(t[own] if len(t) == T else t).clone().requires_grad_() for t in given]
-        y, end = getattr(scans, name)(*whole)
-        found, last = globals()[name](*parts)
-        (y.square().sum() + end.sum()).backward()
-        (found.square().sum() + last.sum() / size).backward()
-        pairs = [(found, y[own]), (last, end)]
-        for part, t in zip(parts, whole, strict=True):
-            if len(t) < T:
-                dist.all_reduce(part.grad)
-            pairs.append((part.grad, t.grad[own] if len(t) == T else t.grad))
-        worst = max(worst, *(float((a - b).detach().abs().max() / b.detach().abs().max()) for a, b in pairs))
-    return worst
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    difference = _compare()
-    print(f"process {dist.get_rank()}: largest difference from one process {difference:.1e}, wanted 1e-11")
-    dist.destroy_process_group()
-    raise SystemExit(not difference < 1e-11)
