@@ -4,10 +4,7 @@ from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads.bounded import bounded_head_count, bounded_heads
 from ssmbook.heads.count import head_count
-from ssmbook.heads.exact import (
-    ExactCertificate,
-    exact_minimal_degree,
-)
+from ssmbook.heads.exact import ExactCertificate, exact_minimal_degree
 from ssmbook.heads.fixed import (
     HeadCountTieWarning,
     SpectrumReport,

@@ -42,7 +42,7 @@ def exact_rank_one_heads(lags: np.ndarray, system) -> tuple[int, list[np.ndarray
         if cyclic == N:
             maps.append(np.concatenate([_block_heads(A, *root) for root in roots]))
         if len(lags) == 2:
-            maps.append(placed_heads(np.eye(N), A, defect))
+            maps.append(pole_placement_heads(np.eye(N), A, defect))
     except np.linalg.LinAlgError:  # the structure is exact, and its maps are beyond float64
         maps = []
     return bound, [np.einsum("pa,hab,bd->hpd", C, each, B) for each in maps if each is not None]
@@ -151,7 +151,7 @@ def _krylov(X, e):
     return np.stack(columns, axis=1)
 
 
-def placed_heads(E: np.ndarray, F: np.ndarray, extra: int = 1) -> np.ndarray | None:
+def pole_placement_heads(E: np.ndarray, F: np.ndarray, extra: int = 1) -> np.ndarray | None:
     """Return m + ``extra`` maps of rank one (m, m) that span E and F (m, m), E invertible, or None.
 
     With X = E^-1 F, suitable columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m different real

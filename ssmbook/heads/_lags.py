@@ -13,11 +13,7 @@ from ssmbook.systems.system import System, check_system
 
 
 def lags_of(system: System | Tensor, n: int | None = None) -> Tensor:
-    """The lag operators (n, p, d) of one real `System` for n tokens, or those given, M.
-
-    Raises ``TypeError`` for what is neither, for a System without n and for lag operators with one, and as
-    `System.lags`; ``ValueError`` for the shape of M and for entries that are not finite.
-    """
+    """The lag operators (n, p, d) of one real `System` for n tokens, or those given, M, without n."""
     if isinstance(system, Tensor):
         check_tensors(M=(system, "n p d"), finite=True)
         if n is not None:
@@ -45,7 +41,7 @@ def lag_span(M: Tensor, rtol: float | None) -> tuple[np.ndarray, np.ndarray, flo
     """Lags (n, p, d) and an orthonormal basis (k, p, d) of their span as arrays, and the tolerance in use."""
     rtol, lags = tolerance(rtol, M.dtype), M.detach().double().cpu().numpy()
     n, p, d = lags.shape
-    basis, _ = row_space(lags.reshape(n, p * d), rtol)
+    basis = row_space(lags.reshape(n, p * d), rtol)
     return lags, basis.reshape(len(basis), p, d), rtol
 
 
@@ -54,17 +50,11 @@ def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
     return numerics.numerical_rank(torch.from_numpy(sigma), rtol)
 
 
-def row_space(rows: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
-    """An orthonormal basis (k, q) of the numerical row space of rows (m, q), and all singular values.
-
-    k counts the singular values above rtol times the largest.
-    """
-    scale = np.abs(rows).max(initial=0.0)
-    if scale == 0:
-        return np.zeros((0, rows.shape[1])), np.zeros(min(rows.shape))
-    triangle = np.linalg.qr(rows / scale, mode="r") if rows.shape[0] > rows.shape[1] else rows / scale
+def row_space(rows: np.ndarray, rtol: float) -> np.ndarray:
+    """An orthonormal basis (k, q) of what rows (m, q) span, without directions below rtol of the largest."""
+    triangle = np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1] else rows
     _, sigma, right = np.linalg.svd(triangle, full_matrices=False)
-    return right[: numerical_rank(sigma, rtol)], sigma * scale
+    return right[: numerical_rank(sigma, rtol)]
 
 
 def column_and_row_svd(matrices: np.ndarray):

@@ -71,17 +71,11 @@ def bounded_head_count(p: int, d: int) -> Count:
 def every_input_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> Count:
-    """Return the fewest heads with coefficients that read the input which equal the system at *every* input.
+    """Return the count for "any": heads that equal the system at *every* input.
 
-    Softmax weights with any logits are included, and so are locally bounded coefficients that serve almost
-    every input. From below: l, the count for almost every input, and p # d (`bounded_head_count`) if the
-    M_tau x span R^p for every x != 0; this is proved for p or d at most 2, and if the lags span all p x d
-    matrices. From above: k and p # d. Outputs and inputs that no lag uses do not count in p and d. Evidence:
-    ``k`` and l as ``almost``. Source: thm-strong-form, prop-bounded-heads.
-
-    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
-    >>> print(every_input_head_count(turn, 8))
-    2 heads (nonsingular bilinear maps)
+    From below: l, the count for almost every input, and p # d (`bounded_head_count`) if the M_tau x span R^p
+    for every x != 0; this is proved for p or d at most 2, and if the lags span all p x d matrices. From
+    above: k and p # d. Outputs and inputs that no lag uses do not count in p and d.
     """
     M = lags_of(system, n)
     almost = pairwise_head_count(M, rtol=rtol).value

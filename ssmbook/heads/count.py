@@ -45,10 +45,12 @@ def head_count(
     - "pairwise": functions of the two tokens; the heads equal the system at almost every input.
     - "any": functions of all tokens, softmax with any logits included; equality at every input.
 
-    ``exact``: rational arithmetic, for "fixed" and "pairwise"; the first also takes matrices (A, B, C) or
-    (A, B, C, D) of integers and fractions. ``rtol``: singular values below it, relative to the largest, count
-    as zero (default: 1e-10 in float64, 16 machine epsilons in shorter types). `Evidence` lists what proves
-    each count. Warns ``HeadCountTieWarning`` about a close call of "fixed".
+    ``exact``: rational arithmetic, for "fixed"; it also takes matrices (A, B, C) or (A, B, C, D) as nested
+    lists of ints and ``fractions.Fraction``, sympy matrices or integer tensors. The floats of a System are
+    the binary fractions that they are (0.1 is not 1/10). ``rtol``: singular values below it, relative to the
+    largest, count as zero (default: 1e-10 in float64, 16 machine epsilons in shorter types). `Evidence` lists
+    what proves each count. Warns ``HeadCountTieWarning`` about a close call of "fixed" for a System. Lags
+    alone do not show modes that decay below rtol within n tokens; a System does.
 
     Source: thm-head-count, prop-rank-limited, thm-sink-count, thm-exact-reach, thm-pairwise-count,
     thm-strong-form.
@@ -62,12 +64,10 @@ def head_count(
     check_choice("coefficients", coefficients, CLASSES)
     if value_rank is not None and (coefficients != "fixed" or exact):
         raise ValueError('value_rank goes with coefficients="fixed", and not with exact')
+    if exact and coefficients != "fixed":
+        raise ValueError(f'exact goes with coefficients="fixed"; got {coefficients!r}')
+    if exact:
+        return exact_head_count(system, n)
     if value_rank is not None:
         return rank_limited_head_count(system, n, r=value_rank, rtol=rtol)
-    if not exact:
-        return CLASSES[coefficients](system, n, rtol=rtol)
-    if coefficients == "fixed":
-        return exact_head_count(system, n)
-    if coefficients == "pairwise":
-        return pairwise_head_count(system, n, exact=True)
-    raise ValueError(f'exact goes with coefficients="fixed" and "pairwise"; got {coefficients!r}')
+    return CLASSES[coefficients](system, n, rtol=rtol)

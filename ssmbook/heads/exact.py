@@ -89,19 +89,10 @@ class ExactCertificate:
 
 
 def exact_head_count(system: Exact, n: int) -> Count:
-    """Return k over the rationals, with the certificate: basis lags, relations of the others, recurrence.
-
-    system: matrices (A, B, C) or (A, B, C, D) as nested lists of ints or ``fractions.Fraction``, sympy
-    matrices of rationals or integer tensors; or a real `System`, whose floats are the binary fractions that
-    they are (0.1 is not 1/10 there). n >= 0 an ``int``. min(n, N) lags decide, one more with a skip. Result a
-    settled `Count`, evidence an `ExactCertificate`.
+    """Return k over the rationals, with an `ExactCertificate`; min(n, N) lags decide, one more with a skip.
 
     Raises ``TypeError`` for entries that are not rational, ``ValueError`` for shapes, a batch and n < 0.
     Source: thm-head-count, prop-what-k-is.
-
-    >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
-    >>> print(exact_head_count((turn, eye, eye), 8))
-    2 heads (exact, over the rationals)
     """
     n = check_integer("n", n, low=0)
     system = rational_system(system)

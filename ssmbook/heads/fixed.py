@@ -16,7 +16,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ssmbook._checks import check_finite, check_integer, check_number
+from ssmbook._checks import check_integer, check_number
 from ssmbook._count import Count
 from ssmbook.heads._lags import check_real_system, lags_of
 from ssmbook.numerics import RankReport, toeplitz, tolerance
@@ -75,20 +75,10 @@ class SpectrumReport(RankReport):
 
 
 def head_count(system: System | Tensor, n: int | None = None, rtol: float | None = None) -> Count:
-    """Return k = dim span{M_0 … M_(n-1)}: the fewest heads with input-independent coefficients that equal it.
+    """Return the count for "fixed": k = dim span{M_0 … M_(n-1)}, computed in float64.
 
-    A real `System` and n >= 0, or lag operators M (n, p, d) alone; rtol a tolerance (``None``: 1e-10 for
-    float64, 16 machine epsilons for shorter types). Result a settled `Count` with a `SpectrumReport` as
-    evidence, computed in float64. A System is read from its modes or from polynomials in A, never from n
-    lags; ``HeadCountTieWarning`` when a decision was close for this n, `exact=True` is certain. Of lags
-    it is the rank of the rows vec M_tau: modes that decay below rtol within n lags are not seen.
-
-    Raises ``TypeError`` for complex or integer entries, ``ValueError`` for a batch, shapes, non-finite
-    entries, n < 0 and rtol outside [0, 1). Source: thm-head-count.
-
-    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
-    >>> print(head_count(System(turn, torch.eye(2), torch.eye(2)), n=100))
-    2 heads (spectrum, modal)
+    A System is read from its modes or from polynomials in A, never from n lags. Of lags alone it is the rank
+    of the rows vec M_tau. Source: thm-head-count.
     """
     if isinstance(system, Tensor):
         M = lags_of(system, n).detach()
@@ -147,7 +137,6 @@ def _spanning_rows(system: System, n: int, rtol: float | None) -> tuple[Rows, Te
         return _rows_without_skip(A, B, C, n, rtol, system.dtype), rows * columns, rtol
     # With a skip M_0 = C B + D is special, and the lags from 1 on are those of (A, A B, C).
     D = D / rows / columns
-    check_finite("D, in units of the rows of C and the columns of B,", D)
     first = _sum_of_norm_one(C @ B + D, C.abs() @ B.abs() + D.abs(), rtol).reshape(1, -1)
     found = _rows_without_skip(A, _driving_later_lags(A, B, rtol), C, max(n - 1, 0), rtol, system.dtype)
     return found._replace(rows=torch.cat([first[:n], found.rows])), rows * columns, rtol
@@ -249,19 +238,18 @@ def _orthonormal_powers(step, start, count, rtol) -> tuple[Tensor, list[float]]:
     return basis, growth
 
 
-def head_count_bound(system: System, n: int, rtol: float | None = None) -> int:
-    """Return the bound on k that needs no lag operator: min(n, nu, p d, rank B rank C), one more with a skip.
+def head_count_bound(system: System, n: int) -> int:
+    """Return the bound on k that needs no lag operator: min(n, p d, nu, rank B rank C).
 
-    A real `System`; n >= 0 an ``int``. With a non-zero skip the lags from 1 on are those of (A, AB, C), whose
-    nu is one smaller when the minimal realization has the eigenvalue 0; the bound is then min(n, p d, 1 +
-    min(that nu, rank AB rank C)). Raises as `head_count`. Source: prop-what-k-is.
+    A real `System` and n >= 0 tokens. With a skip it is min(n, p d, 1 + min(nu, rank AB rank C)), nu that of
+    (A, AB, C), which make the lags from 1 on. Source: prop-what-k-is.
 
     >>> system = System(0.5 * torch.eye(3), torch.ones(3, 1), torch.ones(2, 3))
     >>> head_count_bound(system, 100)  # one input reached by one mode
     1
     """
     A, B, C, D = check_real_system(system).detach().double()
-    n, rtol = check_integer("n", n, low=0), tolerance(rtol, system.dtype)
+    n, rtol = check_integer("n", n, low=0), tolerance(None, system.dtype)
     A, B, C, *_ = balance(A, B, C)
     skip = D is not None and bool(D.any())
     B = _driving_later_lags(A, B, rtol) if skip else B
@@ -282,12 +270,8 @@ def head_floor(
     A real `System` and n, or lag operators M (n, p, d) alone. Inputs have second moments E x_i x_j^T =
     time_covariance[i, j] * channel_covariance, (n, n) and (d, d), symmetric positive semidefinite (``None``:
     white). Result float64 (min(n, p d) + 1,), from 1 down to 0: expected squared error over expected output
-    energy, the ``floor`` of the `LagOperator`. White inputs: the Eckart-Young tail of the rows
-    sqrt(n - tau) vec M_tau. A zero system has error 0 throughout.
-
-    Raises ``TypeError`` for complex and integer dtypes, ``ValueError`` for shapes, non-finite entries and a
-    covariance that is not symmetric positive semidefinite. Source: thm-head-floor, after
-    `eckart1936approximation`.
+    energy, the ``floor`` of the `LagOperator`. A zero system has error 0 throughout. Source: thm-head-floor,
+    after `eckart1936approximation`.
 
     >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
     >>> head_floor(System(turn, torch.eye(2), torch.eye(2)), n=32).round(decimals=4)[:3].abs()
@@ -297,45 +281,29 @@ def head_floor(
     return LagOperator(lags_of(system, n)).floor(**inputs)
 
 
-def epsilon_head_count(
-    system: System | torch.Tensor,
-    n: int | None = None,
-    *,
-    eps: float,
-    time_covariance: torch.Tensor | None = None,
-    channel_covariance: torch.Tensor | None = None,
-) -> Count:
-    """Return k_eps: the fewest heads whose best relative squared error, `head_floor`, is at most eps.
+def epsilon_head_count(system: System | torch.Tensor, n: int | None = None, *, eps: float) -> Count:
+    """Return k_eps: the fewest heads whose best relative squared error, `head_floor`, is at most eps >= 0.
 
-    Target and covariances as in `head_floor`; eps >= 0 a number. A settled `Count` between 0 and min(n, p d),
-    the curve of `head_floor` its evidence.
-
-    Raises ``ValueError`` for a negative or non-finite eps, ``TypeError`` for a non-number, and as
-    `head_floor`. Source: prop-epsilon-heads.
+    A real `System` and n, or lag operators M (n, p, d) alone. A settled `Count` between 0 and min(n, p d),
+    the curve of `head_floor` its evidence. Source: prop-epsilon-heads.
 
     >>> system = System(torch.diag(torch.tensor([0.9, 0.5, 0.1])), torch.eye(3), torch.eye(3))
     >>> print(head_count(system, 16), epsilon_head_count(system, 16, eps=0.01), sep="; ")
     3 heads (spectrum, modal); 2 heads (floor at most 0.01)
     """
-    eps = check_number("eps", eps, 0)
-    inputs = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
-    floor = head_floor(system, n, **inputs)
+    eps, floor = check_number("eps", eps, 0), head_floor(system, n)
     k = int((floor > eps).sum())
     return Count(k, k, f"floor at most {eps:.3g}", floor)
 
 
-def heads_from_ssm(
-    system: System, n: int, H: int | None = None, rtol: float | None = None
-) -> FactorizedOperator:
+def heads_from_ssm(system: System, n: int, H: int | None = None) -> FactorizedOperator:
     """Return heads whose operator is the state space model's: exactly k of them, alpha^h_ij = c_h(i - j).
 
     A real `System`, stable or not, and n >= 0; H in 0 … k for the best approximation by H heads in Frobenius
     norm instead of all k. Result a `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n, n) and V
-    (H, p, d), in the system's dtype, computed in float64, without gradients. A zero system gets no heads.
-
-    Raises as `head_count`; ``ValueError`` also when lags overflow, when H > k, and when A, B, C are so
-    ill-conditioned that k heads leave a relative error above 1e-10 (or ten times the difference between two
-    runs of the plain recurrence). Source: thm-head-count.
+    (H, p, d), in the system's dtype, computed in float64, without gradients. Raises ``ValueError`` where A,
+    B, C are so ill-conditioned that k heads leave a relative error above 1e-10 (or ten times the difference
+    between two runs of the plain recurrence). Source: thm-head-count.
 
     >>> from ssmbook.maps import LTISSM
     >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
@@ -344,7 +312,7 @@ def heads_from_ssm(
     >>> W.interaction_rank(), torch.allclose(W @ x, LTISSM(system)(x), atol=1e-5)
     (2, True)
     """
-    found, scale, rtol = _spanning_rows(system, n, rtol)
+    found, scale, rtol = _spanning_rows(system, n, None)
     exact = system.detach().double()
     M = exact.lags(n)
     k = _report(found, rtol, system.dtype).rank
@@ -365,21 +333,17 @@ def _refuse_inexact(system, c, V):
     plain = weight * lti_kernel_naive(A.mT, C.mT, B.mT, n).mT
     if D is not None and n:
         plain[0] += weight[0] * D
-    if not plain.any():
-        return
-    size = plain.abs().amax()
-    target = plain / size
-    norm = torch.linalg.vector_norm(target)
-    missed = target - weight * torch.einsum("th,hpd->tpd", c, V / size)
+    norm = torch.linalg.vector_norm(plain)
+    missed = plain - weight * torch.einsum("th,hpd->tpd", c, V)
     residual = torch.linalg.vector_norm(missed) / norm
-    if residual <= EXACTNESS:
+    if not norm or residual <= EXACTNESS:
         return
     # No heads agree better with a recurrence than it does with itself.
-    again = weight[1:] * lti_kernel_naive(A, B, C, n)[1:] / size
-    doubt = torch.linalg.vector_norm(target[1:] - again) / norm
+    again = weight[1:] * lti_kernel_naive(A, B, C, n)[1:]
+    doubt = torch.linalg.vector_norm(plain[1:] - again) / norm
     if not residual <= 10 * doubt:
         raise ValueError(
             f"A, B, C are too ill-conditioned for exact heads: {len(V)} heads leave a relative error of "
             f"{residual:.1e}, wanted at most {EXACTNESS:.0e}; "
-            "read head_count(...).evidence, or pass a smaller rtol"
+            "read head_count(...).evidence, or take system.double()"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from ssmbook._checks import check_tensors
 from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import lag_span, lags_of
-from ssmbook.heads.exact import rational_matrix
 from ssmbook.numerics import numerical_rank, toeplitz
 from ssmbook.systems.system import System
 
@@ -20,43 +18,19 @@ _DRAWS = 5
 
 
 def pairwise_head_count(
-    system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None, exact: bool = False
+    system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> Count:
-    """Return l = max_x dim span{M_tau x}: the fewest such heads that equal the system at almost every input.
-
-    Almost every x attains the maximum, so random x show it. ``exact``: ranks in rational arithmetic, of the
-    floats as the fractions they are. Evidence: ``k``, the interaction rank, for which ceil(k/d) <= l <=
-    min(k, p), and the relative singular values ``spectrum`` behind l. Source: thm-pairwise-count.
-
-    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
-    >>> print(pairwise_head_count(turn, 8))
-    2 heads (rank at random tokens)
-    """
-    M, generator = lags_of(system, n), torch.Generator().manual_seed(0)
-    if exact:
-        k, count = _rational_ranks(M.detach().double().cpu().numpy(), generator)
-        return Count(count, count, "rational rank", Evidence(kind="rational", k=k))
-    count, basis, spectrum = _rank_at_tokens(M, rtol, generator)
-    evidence = Evidence(kind="tokens", k=len(basis), spectrum=spectrum)
-    return Count(count, count, "rank at random tokens", evidence)
+    """Return l = max_x dim span{M_tau x}. Almost every x attains the maximum, so random x show it."""
+    count, basis = _rank_at_tokens(lags_of(system, n), rtol, torch.Generator().manual_seed(0))
+    return Count(count, count, "rank at random tokens", Evidence(kind="tokens", k=len(basis)))
 
 
 def _rank_at_tokens(M, rtol, generator):
-    """Return the largest rank of the M_tau x at random x, a basis (k, p, d) of the lags, and the spectrum."""
+    """Return the largest rank of the M_tau x at random x, and a basis (k, p, d) of the lags."""
     _, basis, rtol = lag_span(M, rtol)
     X = torch.randn(_DRAWS, M.shape[2], generator=generator, dtype=torch.float64).numpy()
     sigma = torch.from_numpy(np.linalg.svd(np.moveaxis(basis @ X.T, 2, 0), compute_uv=False))
-    count, best = (int(found) for found in numerical_rank(sigma, min(10 * rtol, 0.1)).max(0))
-    return count, basis, sigma[best] / sigma[best, :1]
-
-
-def _rational_ranks(lags, generator):
-    """Return the ranks over the rationals of the lags, and of the lags applied to random integer vectors."""
-    n, p, d = lags.shape
-    exact = np.frompyfunc(Fraction, 1, 1)(lags)
-    k = rational_matrix(exact.reshape(n, p * d).tolist(), (n, p * d)).rank()
-    X = torch.randint(-999, 1000, (_DRAWS, d), generator=generator).tolist()
-    return k, max(rational_matrix((exact @ x).tolist(), (n, p)).rank() for x in X)
+    return int(numerical_rank(sigma, min(10 * rtol, 0.1)).max()), basis
 
 
 @dataclass(frozen=True)
@@ -105,9 +79,7 @@ class PairwiseHeads:
         return torch.einsum("ijpd,...jd->...ip", W, x)
 
 
-def pairwise_heads(
-    system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
-) -> PairwiseHeads:
+def pairwise_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
     """Return l heads with pairwise coefficients whose function is the system's at almost every input.
 
     A real `System` and n, or lag operators M (n, p, d) alone. The value maps are random matrices in the span
@@ -121,7 +93,7 @@ def pairwise_heads(
     (2, True)
     """
     M, generator = lags_of(system, n), torch.Generator().manual_seed(0)
-    count, basis, _ = _rank_at_tokens(M, rtol, generator)
+    count, basis = _rank_at_tokens(M, None, generator)
     k, p, d = basis.shape
     if count == 0:
         return PairwiseHeads(M.detach(), M.new_zeros(0, p, d))

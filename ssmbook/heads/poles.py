@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy.linalg import eig, schur
 
+from ssmbook.heads._cone import certify
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import check_real_system
 from ssmbook.heads.fixed import head_count, spectrum_report
@@ -39,7 +40,7 @@ def eigenvalue_test(system: System) -> Evidence:
     """
     test = verdict_of_poles(system)
     if test.verdict == "k+1" and test.k == test.nu and test.n0_low < test.n0_high:
-        test.n0_low, test.n0_high = _narrowed(test)
+        test.n0_low, test.n0_high = _narrow(test)
     return test
 
 
@@ -87,10 +88,8 @@ def poles_decide(test: Evidence, system: System, n: int) -> bool:
     return head_count(system.lags(min(n, system.N + 1))) <= test.k
 
 
-def _narrowed(test) -> tuple[int, int]:
+def _narrow(test) -> tuple[int, int]:
     """The interval for n0, as far as certificates for the solutions of the recurrence close it."""
-    from ssmbook.heads.softmax import certify  # it counts with the poles
-
     low, high = test.n0_low, test.n0_high
     delay = sum(index for value, index in test.modes if value == 0)
     rows = _solutions(test.modes, high - delay)

@@ -13,7 +13,7 @@ from scipy.linalg import qr
 
 from ssmbook._count import Count
 from ssmbook.heads._evidence import Evidence
-from ssmbook.heads._jordan import exact_rank_one_heads, placed_heads
+from ssmbook.heads._jordan import exact_rank_one_heads, pole_placement_heads
 from ssmbook.heads._lags import (
     column_and_row_bases,
     column_and_row_svd,
@@ -28,18 +28,12 @@ from ssmbook.systems.system import System
 def rank_limited_head_count(
     system: System | torch.Tensor, n: int | None = None, *, r: int, rtol: float | None = None
 ) -> Count:
-    """Return how many heads with real fixed coefficients and value maps of rank <= r equal a system.
+    """Return the count for a ``value_rank`` of r, often an interval.
 
-    ``low`` is the largest of several lower bounds, by name in the evidence's dict ``bounds``: "span", the
-    count k without a limit; "columns" and "rows", the rank of all lags side by side or stacked, over r;
-    "largest lag", its rank over r; "tensor rank", the least number of rank-one heads, over r. ``high`` heads
-    were constructed, with an error of 10 rtol at most: ``V`` (H, p, d), ``coefficients`` (H, n) by lag,
-    ``relative_error``. A System may show modes that its lags hide. Source: prop-rank-limited,
-    prop-rank-one-count.
-
-    >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
-    >>> print(rank_limited_head_count(turn, 8, r=1))  # two where a head may have any rank
-    3 heads (value maps of rank at most 1)
+    ``low`` is the largest of several lower bounds: "span", the count k without a limit; and over r, rounded
+    up: "columns" and "rows", the rank of all lags side by side or stacked; "largest lag", its rank; "tensor
+    rank", the least number of rank-one heads. ``high`` heads were constructed, with an error of 10 rtol at
+    most. A System may show modes that its lags hide. Source: prop-rank-limited, prop-rank-one-count.
     """
     if r < 1:
         raise ValueError(f"value maps must have rank at least 1; got {r}")
@@ -47,17 +41,19 @@ def rank_limited_head_count(
     lags, matrices, rtol = lag_span(M, rtol)
     close = max(10 * rtol, 1e-12)  # rtol may be 0
     bounds = _lower_bounds(lags, matrices, r, rtol)
-    found = [_fitted(V, lags) for V in _candidates(lags, matrices, r, behind, rtol)]
+    found = [_fit(V, lags) for V in _candidates(lags, matrices, r, behind, rtol)]
     if min(len(V) for V, _, error in found if error <= close) > max(bounds.values()):
         exact, constructed = exact_rank_one_heads(lags, behind)
         bounds["tensor rank"] = max(bounds["tensor rank"], -(-exact // r))
-        found += [_fitted(V, lags) for V in constructed]
+        found += [_fit(V, lags) for V in constructed]
     low = max(bounds.values())
     # Fewer heads than the lower bound may come close, where no best approximation exists; they are not exact.
     fair = [each for each in found if each[2] <= close and len(each[0]) >= low]
     V, coefficients, error = min(fair, key=lambda each: (len(each[0]), each[2]))
     V, coefficients = (torch.from_numpy(part).to(M) for part in (V, coefficients))
-    evidence = Evidence(kind="heads", bounds=bounds, V=V, coefficients=coefficients, relative_error=error)
+    evidence = Evidence(
+        kind="heads", k=len(matrices), bounds=bounds, V=V, coefficients=coefficients, relative_error=error
+    )
     return Count(low, len(V), f"value maps of rank at most {r}", evidence)
 
 
@@ -72,9 +68,9 @@ def _candidates(lags, matrices, r, system, rtol):
     left, right = column_and_row_bases(matrices, rtol)
     yield np.einsum("pa,db->abpd", left, right).reshape(-1, *lags.shape[1:])  # the elementary matrices
     yield _split(_independent(lags, len(matrices)), r, rtol)
-    placed = _placed(left, matrices, right)
-    if placed is not None:
-        yield placed
+    steered = _by_pole_placement(left, matrices, right)
+    if steered is not None:
+        yield steered
     for modes in (_modes_of_span(matrices, left, right), None if system is None else _modes_of(*system)):
         if modes is not None:
             yield _modal_heads(*modes, r, rtol)
@@ -98,13 +94,13 @@ def _independent(lags, k):
     return lags[pivots[:k]]
 
 
-def _placed(left, matrices, right):
+def _by_pole_placement(left, matrices, right):
     """One head more than states, for a span of two matrices one of which is invertible in its core."""
     if len(matrices) != 2 or left.shape[1] != right.shape[1]:
         return None
     core = left.T @ matrices @ right
     E, F = sorted((np.tensordot(w, core, 1) for w in ((1, 0.3), (-0.4, 1))), key=np.linalg.cond)
-    heads = placed_heads(E, F) if np.linalg.cond(E) < 1e6 else None
+    heads = pole_placement_heads(E, F) if np.linalg.cond(E) < 1e6 else None
     return None if heads is None else left @ heads @ right.T
 
 
@@ -155,16 +151,15 @@ def _modal_heads(values, columns, rows, r, rtol):
     return np.concatenate(heads)
 
 
-def _fitted(V, lags):
+def _fit(V, lags):
     """The value maps in unit norm, least-squares coefficients of the lags on them, and the relative error."""
-    rows, size = lags.reshape(len(lags), lags.shape[1] * lags.shape[2]), np.linalg.norm(lags)
-    if len(V) == 0:
-        return V, np.zeros((0, len(lags))), float(size > 0)
-    norms = np.linalg.norm(V.reshape(len(V), -1), axis=1)
+    rows = lags.reshape(len(lags), lags.shape[1] * lags.shape[2])
+    norms = np.linalg.norm(V, axis=(1, 2))
     V = V / np.where(norms > 0, norms, 1)[:, None, None]
-    flat = V.reshape(len(V), -1)
+    flat = V.reshape(len(V), rows.shape[1])
     coefficients = np.linalg.pinv(flat.T) @ rows.T
-    return V, coefficients, float(np.linalg.norm(rows - coefficients.T @ flat) / size)
+    error = np.linalg.norm(rows - coefficients.T @ flat) / (np.linalg.norm(rows) or 1.0)
+    return V, coefficients, float(error)
 
 
 # Lower bounds ----------------------------------------------------------------------------------------------

@@ -10,18 +10,10 @@ import torch
 
 from ssmbook._checks import check_tensors
 from ssmbook._count import Count
+from ssmbook.heads._cone import accuracy, certify, count_of
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import lags_of, row_space
-from ssmbook.heads.softmax import (
-    SoftmaxHeads,
-    accuracy,
-    certify,
-    check_heads,
-    counted,
-    full_simplex,
-    regular_simplex,
-    slice_simplex,
-)
+from ssmbook.heads.softmax import SoftmaxHeads, full_simplex, regular_simplex, slice_simplex
 from ssmbook.numerics import toeplitz, tolerance
 from ssmbook.systems.system import System
 
@@ -29,18 +21,9 @@ from ssmbook.systems.system import System
 def sinkless_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> Count:
-    """Return how many fixed causal softmax heads without a sink equal W, or that no number of heads does.
+    """Return the count for "sinkless": k or k + 1 heads if all row sums sum_j W_ij agree, else none.
 
-    They can iff all row sums sum_j W_ij agree. Then it takes k = dim span{W_ij} heads if some U has
-    <U, W_ij> > 0 on every visible block, else k + 1; 0 for W = 0. The row sums of a system agree only if
-    M_tau = 0 for every tau >= 1. W may also be given as blocks (n, n, p, d), zero above the diagonal.
-    Evidence: ``spread``, the largest difference of row sums over the largest block norm, and, if they agree
-    to 1e-10 (float32: rounding), what `softmax_head_count` lists, with weights over the visible blocks row by
-    row. Source: thm-exact-reach.
-
-    >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
-    >>> print(sinkless_head_count(decay, 8))
-    no number of heads (row sums differ)
+    Row sums that agree to 1e-10 (float32: to rounding), relative to the largest block, are taken for equal.
     """
     W = _blocks(system, n)
     largest = float(W.flatten(-2).norm(dim=-1).max())
@@ -51,17 +34,14 @@ def sinkless_head_count(
     rows = W[_visible(len(W), W.device)].double().cpu().flatten(1).numpy()
     evidence = certify(rows, tolerance(rtol, W.dtype), accuracy(W.dtype))
     evidence.spread = spread
-    return counted(evidence)
+    return count_of(evidence)
 
 
-def sinkless_heads(
-    system: System | torch.Tensor, n: int | None = None, *, H: int | None = None
-) -> SoftmaxHeads:
+def sinkless_heads(system: System | torch.Tensor, n: int | None = None) -> SoftmaxHeads:
     """Return finite-logit softmax heads without a sink whose operator is W, if there are any.
 
-    A real `System` and n, lag operators M (n, p, d), or blocks W (n, n, p, d). ``H``: k or k + 1; None takes
-    the certified count. Result in the dtype of W. Raises ``ValueError`` if row sums differ, for another H,
-    and for k heads that are not certified. Source: thm-exact-reach.
+    A real `System` and n, lag operators M (n, p, d), or blocks W (n, n, p, d). k heads if they are certified,
+    else k + 1, in the dtype of W. Raises ``ValueError`` if row sums differ. Source: thm-exact-reach.
 
     >>> mean = torch.ones(4, 4).tril() / torch.arange(1.0, 5.0)[:, None]
     >>> heads = sinkless_heads(mean[..., None, None] * torch.eye(2))
@@ -73,28 +53,26 @@ def sinkless_heads(
     evidence = count.evidence
     if not count.possible:
         raise ValueError(f"W must have equal row sums without a sink; they differ by {evidence.spread:.1e}")
-    check_heads(H, evidence)
-    k, H = evidence.k, count.high if H is None else H
     visible = _visible(len(W), W.device).cpu().numpy()
     rows = W.double().cpu().flatten(2).numpy()[visible]
-    basis, _ = row_space(rows, tolerance(None, W.dtype))
-    if H == k and k:
+    basis = row_space(rows, tolerance(None, W.dtype))
+    if evidence.kind == "separating":
         entries, vertices = slice_simplex(rows @ basis.T, basis @ evidence.U.numpy())
     else:
-        entries, vertices = _leveled_simplex(rows @ basis.T, visible)
+        entries, vertices = _level_simplex(rows @ basis.T, visible)
     V = vertices @ basis
-    alpha = np.zeros((H, len(W), len(W)))
+    alpha = np.zeros((len(V), len(W), len(W)))
     alpha[:, visible] = entries.T
     totals = alpha.sum(2).mean(1)
     with np.errstate(divide="ignore"):
         logits = torch.from_numpy(np.log(alpha / totals[:, None, None])).to(W)
     size = np.linalg.norm(rows)
     error = float(np.linalg.norm(rows - entries @ V) / size) if size else 0.0
-    V = torch.from_numpy((V * totals[:, None]).reshape(H, *W.shape[2:])).to(W)
+    V = torch.from_numpy((V * totals[:, None]).reshape(-1, *W.shape[2:])).to(W)
     return SoftmaxHeads(logits, V, sink=False, relative_error=error, evidence=evidence)
 
 
-def _leveled_simplex(Z, visible):
+def _level_simplex(Z, visible):
     """The k + 1 generators, linear parts of the coefficients shifted by T/(i + 1): row sums stay equal."""
     k = Z.shape[1]
     if k == 0:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import torch
 
 from ssmbook._count import Count
-from ssmbook.heads import _lp
+from ssmbook.heads._cone import accuracy, certify, count_of
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import check_real_system, lags_of, row_space, system_arrays
-from ssmbook.heads.exact import pivots
 from ssmbook.heads.poles import poles_decide, verdict_of_poles
 from ssmbook.numerics import tolerance
 from ssmbook.operators import FactorizedOperator
@@ -26,13 +24,10 @@ from ssmbook.scans import lti_kernel
 from ssmbook.systems.system import System
 
 _EPS = np.finfo(np.float64).eps
-# A lag this far outside the numerical span (relative to the lag) makes the rank itself doubtful.
-_OUTSIDE = 1e-7
 # A lag this small beside the terms it sums is zero: what is left of it is rounding.
 _CANCELLED = 1e-12
 # Constructions with a larger relative error are refused.
 _FAITHFUL = 1e-10
-_EXACT_SUPPORT = 12
 
 
 # The count -------------------------------------------------------------------------------------------------
@@ -41,21 +36,11 @@ _EXACT_SUPPORT = 12
 def softmax_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
 ) -> Count:
-    """Return the fewest causal softmax heads with a sink and fixed finite logits that equal the system.
+    """Return the count for "softmax": k if some U has <U, M_tau> > 0 for all lags, else k + 1.
 
-    It is k = dim span{M_tau} if some U has <U, M_tau> > 0 for all lags, else k + 1; a zero lag always costs
-    the extra head. The poles of a System without a skip decide most cases (`eigenvalue_test`), a linear
-    program the others. Evidence: ``kind`` is "eigenvalue", "separating" (``U`` (p, d) is positive on every
-    lag), "dependency" (``weights`` (n,) >= 0 with sum 1 have sum_tau weights_tau M_tau/|M_tau| = 0), "zero"
-    or "undecided"; ``k``; ``reason`` in words; ``margin``, relative to |M_tau|: a lower bound of the least
-    <U, M_tau>, or of the radius about 0 inside the hull of the lags (0 if the dependency is exact), or the
-    best one found. Source: thm-sink-count.
-
-    >>> one = torch.ones(1, 1)
-    >>> print(softmax_head_count(System(0.5 * one, one, one), 8))
-    1 head (eigenvalue)
-    >>> print(softmax_head_count(System(-0.5 * one, one, one), 8))  # it changes sign, and no weight may
-    2 heads (eigenvalue)
+    A zero lag always costs the extra head. The poles of a System without a skip decide most cases
+    (`eigenvalue_test`), a linear program the others. Kinds of evidence: "eigenvalue", "separating",
+    "dependency", "zero" or "undecided".
     """
     test = None
     if isinstance(system, System) and system.D is None:
@@ -67,23 +52,10 @@ def softmax_head_count(
     evidence = certify(rows, tolerance(rtol, like.dtype), accuracy(like.dtype))
     if test is not None and evidence.kind == "undecided":
         evidence.reason = f"{evidence.reason}; of the poles: {test.reason}"
-    return counted(_shaped(evidence, like))
+    return count_of(_in_shape_of(evidence, like))
 
 
-def counted(evidence: Evidence) -> Count:
-    """The number of heads that the evidence proves, k to k + 1 where it is undecided."""
-    k = evidence.k
-    known = {"separating": (k, k), "dependency": (k + 1, k + 1), "zero": (0, 0)}
-    low, high = known.get(evidence.kind, (k, k + 1))
-    return Count(low, high, evidence.kind, evidence)
-
-
-def accuracy(dtype) -> float:
-    """The relative accuracy to which a lag is trusted."""
-    return 1e-12 if dtype == torch.float64 else tolerance(None, dtype)
-
-
-def _shaped(evidence, like):
+def _in_shape_of(evidence, like):
     """The evidence with U a matrix, in the dtype and on the device of the lags."""
     U, weights = evidence.U, evidence.weights
     evidence.U = None if U is None else U.reshape(like.shape[1:]).to(like)
@@ -110,81 +82,6 @@ def _lag_rows(system, n):
     if D is not None and n:
         rows[0] += D.ravel()
     return rows, logs, system.C.detach().new_empty(0, C.shape[0], B.shape[1])
-
-
-def certify(rows: np.ndarray, rtol: float, accuracy: float) -> Evidence:
-    """Decide whether one functional is positive on every row of a float64 array (m, q); U and weights flat.
-
-    Used for lags and, without a sink, for all blocks W_ij.
-    """
-    basis, _ = row_space(rows, rtol)
-    unit, nonzero = _lp.unit_rows(rows)
-    k = len(basis)
-
-    def found(kind, margin, reason, U=None, weights=None):
-        return Evidence(kind=kind, k=k, margin=float(margin), reason=reason, U=U, weights=weights)
-
-    if k == 0:
-        return found("zero", 0.0, "every lag is zero")
-    if not nonzero.all():
-        zero = int(np.argmin(nonzero))
-        weights = torch.nn.functional.one_hot(torch.tensor(zero), len(rows)).double()
-        return found("dependency", 0.0, f"lag {zero} is exactly zero", weights=weights)
-    Z = unit @ basis.T
-    residual = float(np.linalg.norm(unit - Z @ basis, axis=1).max())
-    if residual > max(_OUTSIDE, 10 * rtol):
-        reason = f"a lag leaves the span of the {k} leading directions by {residual:.1e} of its norm"
-        return found("undecided", math.nan, reason)
-    best = -np.inf
-    for T in (np.eye(k), _lp.balanced(Z)):  # the program as it is, then in balanced coordinates
-        turned, _ = _lp.unit_rows(Z @ T)
-        u, weights, working = _lp.widest_margin(turned)
-        U, margin = _separation(T @ u, unit, basis)
-        best = max(best, margin)
-        if margin > accuracy:
-            return found("separating", margin, f"one U is positive on every lag, margin {margin:.1e}", U=U)
-        inner = _lp.positive_dependency(turned, working)
-        if inner is not None:
-            inner = _lp.polished(Z, inner / np.linalg.norm(Z @ T, axis=1))
-            radius = _lp.dependency_radius(Z, inner)
-            if radius > accuracy + residual:
-                reason = f"0 lies in the hull of the normalized lags, {radius:.1e} or more from its boundary"
-                return found("dependency", radius, reason, weights=torch.from_numpy(inner))
-        exact = _exact_dependency(rows, weights)
-        if exact is not None:
-            reason = "a non-negative combination of the given lags is exactly zero over the rationals"
-            return found("dependency", 0.0, reason, weights=exact)
-    reason = f"best margin {best:.1e}, below the accuracy {accuracy:.1e}, and no dependency was proved"
-    return found("undecided", best, reason)
-
-
-def _separation(u, unit, basis):
-    """The functional u as a unit U, and the margin that it certainly has, rounding taken off."""
-    U = u @ basis
-    norm = np.linalg.norm(U)
-    if norm == 0:
-        return None, 0.0
-    U = U / norm
-    rounding = (U.size + 4) * _EPS * (np.abs(unit) @ np.abs(U))
-    return torch.from_numpy(U), float((unit @ U - rounding).min())
-
-
-def _exact_dependency(rows, weights):
-    """Weights of an exact rational positive dependency on the support of ``weights``, or None.
-
-    The weights are a vertex of the dual program, so the rows that they use depend in one way at most.
-    """
-    support = np.flatnonzero(weights > 1e-9)
-    if not 2 <= support.size <= _EXACT_SUPPORT:
-        return None
-    *others, last = range(support.size)
-    basis, relations = pivots([[Fraction(value) for value in row] for row in rows[support].tolist()])
-    if basis != others or max(relations[last]) >= 0:
-        return None
-    exact = np.zeros(len(rows))
-    exact[support] = np.array([*(-float(c) for c in relations[last]), 1.0])
-    exact[support] *= np.linalg.norm(rows[support], axis=1)
-    return torch.from_numpy(exact / exact.sum())
 
 
 # The heads -------------------------------------------------------------------------------------------------
@@ -227,13 +124,12 @@ class SoftmaxHeads:
         return FactorizedOperator(self.coefficients(), self.V)
 
 
-def softmax_heads(system: System, n: int, *, H: int | None = None, rtol: float | None = None) -> SoftmaxHeads:
+def softmax_heads(system: System, n: int) -> SoftmaxHeads:
     """Return softmax heads with a sink and finite logits whose operator is the system's.
 
-    One real `System`, n >= 1 tokens. ``H``: k or k + 1; None takes k if they are certified and keep ten
-    digits, else k + 1. Built in float64, returned in the dtype of the system. Raises ``ValueError`` for
-    another H, for k heads that are not certified, and if rounding forbids a relative error of 1e-10. Source:
-    thm-sink-count.
+    One real `System`, n >= 1 tokens. k heads if they are certified and keep ten digits, else k + 1. Built in
+    float64, returned in the dtype of the system. Raises ``ValueError`` if rounding forbids a relative error
+    of 1e-10. Source: thm-sink-count.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> heads = softmax_heads(System(-0.5 * one, one, one), 8)
@@ -244,10 +140,9 @@ def softmax_heads(system: System, n: int, *, H: int | None = None, rtol: float |
         raise ValueError(f"n must be at least 1; got {n}")
     rows, logs, like = _lag_rows(system, n)
     # Directions below the standard tolerance still count against ten digits: try again with all but rounding.
-    for share in (tolerance(rtol, torch.float64), max(rows.shape) * _EPS)[: 1 if rtol is not None else 2]:
-        evidence = certify(rows, share, accuracy(torch.float64))
-        check_heads(H, evidence)
-        coefficients, V, error = _made(rows, logs, row_space(rows, share)[0], evidence, H)
+    for rtol in (tolerance(None, torch.float64), max(rows.shape) * _EPS):
+        evidence = certify(rows, rtol, accuracy(torch.float64))
+        coefficients, V, error = _construct(rows, logs, row_space(rows, rtol), evidence)
         if error <= _FAITHFUL:
             break
     else:
@@ -260,26 +155,19 @@ def softmax_heads(system: System, n: int, *, H: int | None = None, rtol: float |
     logits = np.where(lag >= 0, logarithms.T[:, np.maximum(lag, 0)] - slack.T[:, :, None], -np.inf)
     V = (V * totals[:, None]).reshape(len(V), *like.shape[1:])
     logits, V = (torch.from_numpy(part).to(like) for part in (logits, V))
-    return SoftmaxHeads(logits, V, True, error, _shaped(evidence, like))
+    return SoftmaxHeads(logits, V, True, error, _in_shape_of(evidence, like))
 
 
-def check_heads(H, evidence):
-    """Refuse a number of heads that is neither k nor k + 1, and k where no separating U was found."""
-    k = evidence.k
-    if H is not None and H not in ((k, k + 1) if k else (0,)):
-        raise ValueError(f"H must be {f'{k} or {k + 1}' if k else 0}; got {H}")
-    if H == k > 0 and evidence.kind != "separating":
-        raise ValueError(f"H = {k} is not certified here: {evidence.reason}; ask for {k + 1}")
-
-
-def _made(rows, logs, basis, evidence, H):
-    """Coefficients and value maps of k heads if certified, wanted and faithful, else of k + 1; the error."""
-    Z, made = rows @ basis.T, None
-    if evidence.kind == "separating" and H in (None, evidence.k):
-        made = slice_simplex(Z, basis @ evidence.U.numpy())
-    if made is None or (H is None and _error(rows, logs, basis, *made) > _FAITHFUL):
-        made = full_simplex(Z)
-    return made[0], made[1] @ basis, _error(rows, logs, basis, *made)
+def _construct(rows, logs, basis, evidence):
+    """Coefficients and value maps of k heads if they are certified and faithful, else of k + 1; the error."""
+    Z = rows @ basis.T
+    if evidence.kind == "separating":
+        coefficients, vertices = slice_simplex(Z, basis @ evidence.U.numpy())
+        error = _error(rows, logs, basis, coefficients, vertices)
+        if error <= _FAITHFUL:
+            return coefficients, vertices @ basis, error
+    coefficients, vertices = full_simplex(Z)
+    return coefficients, vertices @ basis, _error(rows, logs, basis, coefficients, vertices)
 
 
 def _error(rows, logs, basis, coefficients, vertices) -> float:

@@ -72,7 +72,6 @@ TURN, JORDAN = System(rotation(0.7, 0.9), EYE, EYE), ([[2, 1], [0, 2]], [[1], [1
         (lambda: heads.head_count(TURN, 8, "softmax"), 3, 3),
         (lambda: heads.head_count(TURN, 8, "sinkless"), math.inf, math.inf),
         (lambda: heads.head_count(TURN, 8, "pairwise"), 2, 2),
-        (lambda: heads.head_count(EYE[None], None, "pairwise", exact=True), 1, 1),
         (lambda: heads.head_count(TURN, 8, value_rank=1), 3, 3),
         (lambda: heads.bounded_head_count(2, 2), 2, 2),
         (lambda: heads.head_count(TURN, 8, "any"), 2, 2),

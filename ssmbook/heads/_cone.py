@@ -1,17 +1,119 @@
-"""Linear programs behind the counts of softmax heads: a U positive on every row, or what forbids it.
+"""Is some functional positive on every lag? The decision behind the counts of softmax heads, with its proof.
 
 Everything works on unit rows Z (m, k). Gordan's alternative: either some u has <u, z> > 0 for every row z, or
-some weights lambda >= 0 with sum 1 have sum lambda z = 0.
+some weights lambda >= 0 with sum 1 have sum lambda z = 0. Linear programs look for both.
 """
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import scipy  # its optimizers are slow to load and load at the first program
+import torch
+
+from ssmbook._count import Count
+from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._lags import row_space
+from ssmbook.heads.exact import pivots
+from ssmbook.numerics import tolerance
 
 # HiGHS' tightest tolerances: margins of 1e-7 are common, and its defaults are as coarse as that.
 _HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _DENSE = 2000
+_EPS = np.finfo(np.float64).eps
+# A lag this far outside the numerical span (relative to the lag) makes the rank itself doubtful.
+_OUTSIDE = 1e-7
+_EXACT_SUPPORT = 12
+
+
+def count_of(evidence: Evidence) -> Count:
+    """The number of heads that the evidence proves, k to k + 1 where it is undecided."""
+    k = evidence.k
+    known = {"separating": (k, k), "dependency": (k + 1, k + 1), "zero": (0, 0)}
+    low, high = known.get(evidence.kind, (k, k + 1))
+    return Count(low, high, evidence.kind, evidence)
+
+
+def accuracy(dtype) -> float:
+    """The relative accuracy to which a lag is trusted."""
+    return 1e-12 if dtype == torch.float64 else tolerance(None, dtype)
+
+
+def certify(rows: np.ndarray, rtol: float, accuracy: float) -> Evidence:
+    """Decide whether one functional is positive on every row of a float64 array (m, q); U and weights flat.
+
+    Used for lags and, without a sink, for all blocks W_ij.
+    """
+    basis = row_space(rows, rtol)
+    unit, nonzero = unit_rows(rows)
+    k = len(basis)
+
+    def found(kind, margin, reason, U=None, weights=None):
+        return Evidence(kind=kind, k=k, margin=float(margin), reason=reason, U=U, weights=weights)
+
+    if k == 0:
+        return found("zero", 0.0, "every lag is zero")
+    if not nonzero.all():
+        zero = int(np.argmin(nonzero))
+        weights = torch.nn.functional.one_hot(torch.tensor(zero), len(rows)).double()
+        return found("dependency", 0.0, f"lag {zero} is exactly zero", weights=weights)
+    Z = unit @ basis.T
+    residual = float(np.linalg.norm(unit - Z @ basis, axis=1).max())
+    if residual > max(_OUTSIDE, 10 * rtol):
+        reason = f"a lag leaves the span of the {k} leading directions by {residual:.1e} of its norm"
+        return found("undecided", math.nan, reason)
+    best = -np.inf
+    for T in (np.eye(k), balancing_matrix(Z)):  # the program as it is, then in balanced coordinates
+        turned, _ = unit_rows(Z @ T)
+        u, weights, working = widest_margin(turned)
+        U, margin = _separation(T @ u, unit, basis)
+        best = max(best, margin)
+        if margin > accuracy:
+            return found("separating", margin, f"one U is positive on every lag, margin {margin:.1e}", U=U)
+        inner = positive_dependency(turned, working)
+        if inner is not None:
+            inner = polish(Z, inner / np.linalg.norm(Z @ T, axis=1))
+            radius = dependency_radius(Z, inner)
+            if radius > accuracy + residual:
+                reason = f"0 lies in the hull of the normalized lags, {radius:.1e} or more from its boundary"
+                return found("dependency", radius, reason, weights=torch.from_numpy(inner))
+        exact = _exact_dependency(rows, weights)
+        if exact is not None:
+            reason = "a non-negative combination of the given lags is exactly zero over the rationals"
+            return found("dependency", 0.0, reason, weights=exact)
+    reason = f"best margin {best:.1e}, below the accuracy {accuracy:.1e}, and no dependency was proved"
+    return found("undecided", best, reason)
+
+
+def _separation(u, unit, basis):
+    """The functional u as a unit U, and the margin that it certainly has, rounding taken off."""
+    U = u @ basis
+    norm = np.linalg.norm(U)
+    if norm == 0:
+        return None, 0.0
+    U = U / norm
+    rounding = (U.size + 4) * _EPS * (np.abs(unit) @ np.abs(U))
+    return torch.from_numpy(U), float((unit @ U - rounding).min())
+
+
+def _exact_dependency(rows, weights):
+    """Weights of an exact rational positive dependency on the support of ``weights``, or None.
+
+    The weights are a vertex of the dual program, so the rows that they use depend in one way at most.
+    """
+    support = np.flatnonzero(weights > 1e-9)
+    if not 2 <= support.size <= _EXACT_SUPPORT:
+        return None
+    *others, last = range(support.size)
+    basis, relations = pivots([[Fraction(value) for value in row] for row in rows[support].tolist()])
+    if basis != others or max(relations[last]) >= 0:
+        return None
+    exact = np.zeros(len(rows))
+    exact[support] = np.array([*(-float(c) for c in relations[last]), 1.0])
+    exact[support] *= np.linalg.norm(rows[support], axis=1)
+    return torch.from_numpy(exact / exact.sum())
 
 
 def unit_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +162,7 @@ def _margin_program(Z):
     return None
 
 
-def balanced(Z: np.ndarray) -> np.ndarray:
+def balancing_matrix(Z: np.ndarray) -> np.ndarray:
     """Return a k x k matrix T that makes the unit rows of Z T nearly isotropic (Tyler's fixed point).
 
     The signs <u, z> survive any invertible T, and a balanced cone is wider, so the program sees more margin.
@@ -95,11 +197,11 @@ def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None
         if result.status == 0 and result.x[-1] > 0:
             weights = np.zeros(m)
             weights[subset] = result.x[:-1] + result.x[-1]
-            return polished(Z, weights)
+            return polish(Z, weights)
     return None
 
 
-def polished(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def polish(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return nearly the same weights, sum 1, with sum lambda z pushed to rounding by factors 1 + Z y."""
     for _ in range(3):
         gram = Z.T @ (weights[:, None] * Z)
