@@ -36,7 +36,7 @@ def count_of(evidence: Evidence) -> Count:
     return Count(low, high, evidence.kind, evidence)
 
 
-def accuracy(dtype) -> float:
+def accuracy_of(dtype) -> float:
     """The relative accuracy to which a lag is trusted."""
     return 1e-12 if dtype == torch.float64 else tolerance(None, dtype)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 class Evidence(SimpleNamespace):
     """The proof behind a count: its ``kind`` in one word, ``k`` = dim span{M_tau}, and numbers by name.
 
-    Which numbers depends on the class of coefficients:
+    The class of coefficients decides which numbers:
 
     - "softmax" and "sinkless": ``reason`` in words; ``margin``, by how much the proof holds, relative to
       |M_tau|. Kind "separating" has a ``U`` (p, d) with <U, M_tau> > 0 for every lag; "dependency" has

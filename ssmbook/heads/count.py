@@ -52,8 +52,8 @@ def head_count(
     what proves each count. Warns ``HeadCountTieWarning`` about a close call of "fixed" for a System. Lags
     alone do not show modes that decay below rtol within n tokens; a System does.
 
-    Source: thm-head-count, prop-rank-limited, thm-sink-count, thm-exact-reach, thm-pairwise-count,
-    thm-strong-form.
+    Source: thm-head-count, prop-rank-limited, prop-rank-one-count, thm-sink-count, thm-exact-reach,
+    thm-pairwise-count, thm-strong-form.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> print(head_count(turn, 100), head_count(turn, 100, "softmax"), sep="; ")

@@ -91,8 +91,7 @@ class ExactCertificate:
 def exact_head_count(system: Exact, n: int) -> Count:
     """Return k over the rationals, with an `ExactCertificate`; min(n, N) lags decide, one more with a skip.
 
-    Raises ``TypeError`` for entries that are not rational, ``ValueError`` for shapes, a batch and n < 0.
-    Source: thm-head-count, prop-what-k-is.
+    Raises ``TypeError`` for entries that are not rational.
     """
     n = check_integer("n", n, low=0)
     system = rational_system(system)

@@ -65,9 +65,7 @@ class PairwiseHeads:
         by_lag = torch.linalg.pinv(images, rtol=torch.finfo(images.dtype).eps) @ targets  # (..., j, h, tau)
         steps = torch.arange(n, device=x.device)
         lag = steps[:, None] - steps
-        by_token = by_lag.movedim(-2, -3).movedim(-2, -1)  # (..., h, tau, j)
-        index = lag.clamp(min=0).expand(*by_token.shape[:-2], n, n)
-        return torch.where(lag >= 0, by_token.gather(-2, index), 0)
+        return torch.where(lag >= 0, by_lag.movedim(-3, -1)[..., lag.clamp(min=0), steps], 0)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return y (..., n, p): y_i = sum_h sum_{j <= i} alpha^h_ij V_h x_j for x (..., n, d)."""

@@ -33,7 +33,7 @@ def rank_limited_head_count(
     ``low`` is the largest of several lower bounds: "span", the count k without a limit; and over r, rounded
     up: "columns" and "rows", the rank of all lags side by side or stacked; "largest lag", its rank; "tensor
     rank", the least number of rank-one heads. ``high`` heads were constructed, with an error of 10 rtol at
-    most. A System may show modes that its lags hide. Source: prop-rank-limited, prop-rank-one-count.
+    most. A System may show modes that its lags hide.
     """
     if r < 1:
         raise ValueError(f"value maps must have rank at least 1; got {r}")

@@ -10,7 +10,7 @@ import torch
 
 from ssmbook._checks import check_tensors
 from ssmbook._count import Count
-from ssmbook.heads._cone import accuracy, certify, count_of
+from ssmbook.heads._cone import accuracy_of, certify, count_of
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import lags_of, row_space
 from ssmbook.heads.softmax import SoftmaxHeads, full_simplex, regular_simplex, slice_simplex
@@ -32,7 +32,7 @@ def sinkless_head_count(
     if spread > max(1e-10, 8 * len(W) * torch.finfo(W.dtype).eps):
         return Count(math.inf, math.inf, "row sums differ", Evidence(kind="row sums", spread=spread))
     rows = W[_visible(len(W), W.device)].double().cpu().flatten(1).numpy()
-    evidence = certify(rows, tolerance(rtol, W.dtype), accuracy(W.dtype))
+    evidence = certify(rows, tolerance(rtol, W.dtype), accuracy_of(W.dtype))
     evidence.spread = spread
     return count_of(evidence)
 
@@ -68,7 +68,7 @@ def sinkless_heads(system: System | torch.Tensor, n: int | None = None) -> Softm
         logits = torch.from_numpy(np.log(alpha / totals[:, None, None])).to(W)
     size = np.linalg.norm(rows)
     error = float(np.linalg.norm(rows - entries @ V) / size) if size else 0.0
-    V = torch.from_numpy((V * totals[:, None]).reshape(-1, *W.shape[2:])).to(W)
+    V = torch.from_numpy((V * totals[:, None]).reshape(len(V), *W.shape[2:])).to(W)
     return SoftmaxHeads(logits, V, sink=False, relative_error=error, evidence=evidence)
 
 

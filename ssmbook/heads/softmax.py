@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ssmbook._count import Count
-from ssmbook.heads._cone import accuracy, certify, count_of
+from ssmbook.heads._cone import accuracy_of, certify, count_of
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import check_real_system, lags_of, row_space, system_arrays
 from ssmbook.heads.poles import poles_decide, verdict_of_poles
@@ -49,7 +49,7 @@ def softmax_head_count(
             kind, count = "eigenvalue" if test.k else "zero", test.k + (test.verdict == "k+1")
             return Count(count, count, kind, Evidence(kind=kind, k=test.k, reason=test.reason))
     rows, _, like = _lag_rows(system, n)
-    evidence = certify(rows, tolerance(rtol, like.dtype), accuracy(like.dtype))
+    evidence = certify(rows, tolerance(rtol, like.dtype), accuracy_of(like.dtype))
     if test is not None and evidence.kind == "undecided":
         evidence.reason = f"{evidence.reason}; of the poles: {test.reason}"
     return count_of(_in_shape_of(evidence, like))
@@ -141,7 +141,7 @@ def softmax_heads(system: System, n: int) -> SoftmaxHeads:
     rows, logs, like = _lag_rows(system, n)
     # Directions below the standard tolerance still count against ten digits: try again with all but rounding.
     for rtol in (tolerance(None, torch.float64), max(rows.shape) * _EPS):
-        evidence = certify(rows, rtol, accuracy(torch.float64))
+        evidence = certify(rows, rtol, accuracy_of(torch.float64))
         coefficients, V, error = _construct(rows, logs, row_space(rows, rtol), evidence)
         if error <= _FAITHFUL:
             break
