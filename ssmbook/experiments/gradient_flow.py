@@ -55,17 +55,17 @@ def flagged_tokens(
 
 
 def start(
-    layer: str, S: int, *, rho: float = 0.9, N: int = 4, generator: torch.Generator | None = None
+    layer: str, S: int, *, rho: float = 0.9, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Draw the parameters of S layers before training; ``rho``: what a step keeps of the state.
 
-    "LTI": h = exp(-exp(nu)) h + B x with N poles, all of radius rho at first. "selective": the same decay,
+    "LTI": h = exp(-exp(nu)) h + B x with four poles of radius rho at first. "selective": the same decay,
     but exp(-Delta_i) with Delta_i = softplus(w x_i + b), w = 0 and the b that gives rho at first.
     "attention": the last token's logit is u x_j. In each the answer is C h, or C times the mean of B x_j.
     Returns name -> (S, …) leaves. 0 < rho < 1.
     """
     check_choice("layer", layer, LAYERS)
-    decay = -math.log(rho)
+    N, decay = 4, -math.log(rho)
     found = {
         "B": 0.5 * torch.randn(S, N, 3, generator=generator),
         "C": 0.5 * torch.randn(S, N, generator=generator) / N**0.5,
@@ -100,24 +100,22 @@ def answer(layer: str, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 def train(
-    layer: str, T: int, *, rho: float = 0.9, optimizer: str = "SGD", rate: float | None = None,
-    steps: int = 1000, batch: int = 32, loud: float = 1.0, seeds: int = 8, seed: int = 0,
+    layer: str, T: int, *, rho: float = 0.9, optimizer: str = "SGD", steps: int = 1000, batch: int = 32,
+    loud: float = 1.0, seeds: int = 8, seed: int = 0,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Train ``seeds`` layers at once on the dependency at distance T, each on sequences of its own.
 
-    ``rate`` > 0: the learning rate (0.05 for SGD, 0.01 for Adam). ``loud``: how large the distractions are,
-    as in `flagged_tokens`. Gradients above norm 1 are cut to it, layer by layer. Returns "error" (seeds,),
+    The learning rate is 0.05 for SGD, 0.01 for Adam. ``loud``: how large the distractions are, as in
+    `flagged_tokens`. Gradients above norm 1 are cut to it, layer by layer. Returns "error" (seeds,),
     the mean squared error on 1,024 new sequences over that of answering 0, NaN where training diverged, and
     "weight" (seeds,), what the layer keeps of the flagged token before training.
     """
-    check_choice("optimizer", optimizer, RATES)
-    rate = rate or RATES[optimizer]
     generator = torch.Generator().manual_seed(seed)
     parameters = start(layer, seeds, rho=rho, generator=generator)
     with torch.no_grad():  # rho^T, or 1/(T + 1) for attention
         x, _ = flagged_tokens(seeds, 1, T, generator=torch.Generator().manual_seed(0))
         weight = weights(layer, parameters, x)[:, 0, 0].mean(1)
-    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=rate)
+    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=RATES[optimizer])
     for _ in range(steps):
         x, target = flagged_tokens(seeds, batch, T, loud=loud, generator=generator)
         descent.zero_grad()

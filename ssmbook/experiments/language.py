@@ -79,8 +79,7 @@ def load_trained(model: str) -> nn.Module:
     Raises ``ValueError`` for an unknown model.
     """
     net = build(model)
-    weights, _ = load_weights(FOLDER / f"language-{model.replace(' ', '-')}-seed-0.safetensors")
-    net.load_state_dict(weights)
+    net.load_state_dict(load_weights(FOLDER / f"language-{model.replace(' ', '-')}-seed-0.safetensors"))
     return net.eval()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,21 +47,26 @@ class TrainedHeads:
 
 
 def draw_teacher(
-    k: int, d: int, p: int, n: int, *, least_share: float = 1e-4,
-    generator: torch.Generator | None = None, dtype: torch.dtype | None = None,
+    k: int, d: int, p: int, n: int, *, generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
 ) -> System:  # fmt: skip
-    """Draw a random stable system with k states whose last head has ``least_share`` of the energy or more.
+    """Draw a random stable system with k states whose last head has 1e-4 of the energy or more.
 
-    1 <= k <= min(n, p d): systems of radius 0.9 are drawn until the floor at k - 1 heads, sigma_k^2 / energy,
-    reaches it (``ValueError`` after 200). A weaker last head is legal but trains slowly. Returns a `System`
-    in ``dtype`` (default: torch's). Source: thm-head-floor.
+    1 <= k <= min(n, p d), radius 0.9, ``dtype`` (default: torch's). A weaker last head would train slowly.
+    Source: thm-head-floor.
     """
     check_integer("k", k, low=1, high=min(n, p * d))
-    for _ in range(200):
-        system = random_stable(k, d, p, rho=0.9, generator=generator, dtype=F64)
+    system = _draw_until(k, n, 1e-4, lambda: random_stable(k, d, p, rho=0.9, generator=generator, dtype=F64))
+    return system.to(dtype or torch.get_default_dtype())
+
+
+def _draw_until(k: int, n: int, least_share: float, draw: Callable[[], System]) -> System:
+    """Draw systems until the floor at k - 1 heads, the share of the last head, is ``least_share`` or more."""
+    for _ in range(500):
+        system = draw()
         if float(head_floor(system, n)[k - 1]) >= least_share:
-            return system.to(dtype or torch.get_default_dtype())
-    raise ValueError(f"least_share must be within reach of random systems; got {least_share}")
+            return system
+    raise ValueError(f"least_share must be within reach of the systems drawn; got {least_share} for k = {k}")
 
 
 def population_error(
@@ -159,12 +164,12 @@ def conditioned_system(
     k: int, d: int, p: int, n: int, *, rho: float, condition: float, least_share: float = 1e-4,
     generator: torch.Generator | None = None,
 ) -> System:  # fmt: skip
-    """A system of k states whose poles have radius rho at most, by eigenvectors of a given condition number.
+    """Draw k states with poles of radius rho at most and eigenvectors of a given condition number.
 
-    Drawn until, on n tokens, the last head carries ``least_share`` of the energy: a weaker one is legal but
-    trains slowly.
+    On n tokens its last head has ``least_share`` of the energy or more.
     """
-    for _ in range(500):
+
+    def draw():
         modes = torch.linspace(1.0, 0.6, k, dtype=F64)
         angles = torch.rand(k // 2, generator=generator, dtype=F64) * 2.5 + 0.3
         blocks = [rho * float(modes[2 * s]) * systems.rotation(angle) for s, angle in enumerate(angles)]
@@ -173,10 +178,9 @@ def conditioned_system(
         P = U * torch.logspace(0, math.log10(condition), k, dtype=F64) @ V
         A = P @ torch.block_diag(*blocks) @ torch.linalg.inv(P)
         B, C = (torch.randn(shape, generator=generator, dtype=F64) for shape in ((k, d), (p, k)))
-        system = systems.System(A, B, C)
-        if float(head_floor(system, n)[k - 1]) >= least_share:
-            return system
-    raise ValueError(f"least_share must be within reach; got {least_share} for k = {k}")
+        return systems.System(A, B, C)
+
+    return _draw_until(k, n, least_share, draw)
 
 
 def _train(M, k, given, seed):

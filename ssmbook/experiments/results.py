@@ -21,7 +21,6 @@ FORMAT = "ssmbook.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = ("gradient-flow", "language", "learning-heads", "tasks")
 SIZES = ("small", "full")
-_DTYPES = {"F16": "<f2", "F32": "<f4"}
 
 
 @dataclass
@@ -94,15 +93,15 @@ def save_weights(weights: dict[str, Tensor], path: Path, notes: dict[str, str]) 
     path.write_bytes(struct.pack("<Q", len(head)) + head + b"".join(parts))
 
 
-def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read tensors, in float32, and notes from a file of safetensors."""
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of ``save_weights``, in float32."""
     whole = path.read_bytes()
     (length,) = struct.unpack("<Q", whole[:8])
     header = json.loads(whole[8 : 8 + length])
-    notes, start = header.pop("__metadata__", {}), 8 + length
+    del header["__metadata__"]
     found = {}
     for name, at in header.items():
         first, last = at["data_offsets"]
-        numbers = np.frombuffer(whole[start + first : start + last], _DTYPES[at["dtype"]])
-        found[name] = torch.from_numpy(numbers.astype("float32")).reshape(at["shape"])
-    return found, notes
+        numbers = np.frombuffer(whole[8 + length :][first:last], "<f2").astype("float32")
+        found[name] = torch.from_numpy(numbers).reshape(at["shape"])
+    return found

@@ -191,9 +191,7 @@ def train_on_data(
     }  # fmt: skip
 
 
-def train_pairwise(
-    M: Tensor, H: list[int], *, seeds: int, steps: int, seed: int, hidden: int = 64, batch: int = 64
-) -> dict:
+def train_pairwise(M: Tensor, H: list[int], *, seeds: int, steps: int, seed: int, hidden: int = 64) -> dict:
     """Students whose coefficients are a network's, f_h(x_i, x_j, i - j), on fresh normal sequences.
 
     M (n, p, d). Returns the relative error on 4,096 new sequences (len(H), seeds), and its median over
@@ -228,32 +226,26 @@ def train_pairwise(
         x = torch.randn(count, n, d, **new)
         return (answers(x) - torch.einsum("ijpd,bjd->bip", W, x)).square().mean((2, 3))
 
-    adam(lambda: errors(batch).mean(1), [*layers, *shifts, V], steps=steps, lr=3e-3)
+    adam(lambda: errors(64).mean(1), [*layers, *shifts, V], steps=steps, lr=3e-3)
     with torch.no_grad():
         last = torch.cat([errors(256) for _ in range(16)], 1)
     mean, median = (each.unflatten(0, (len(H), seeds)) for each in (last.mean(1), last.median(1)[0]))
     return {"H": H, "trained": mean, "median": median}
 
 
-def train_plain(
-    M: Tensor, H: int, *, seeds: int, steps: int, seed: int, scale: float = 1e-3, batch: int = 32,
-    records: int = 60,
-) -> dict:  # fmt: skip
+def train_plain(M: Tensor, H: int, *, seeds: int, steps: int, seed: int, records: int = 60) -> dict:
     """Plain gradient descent from small weights, on the population and on fresh sequences (SGD).
 
     M (n, p, d); one learning rate, 0.05 in units where the largest singular value of the target is 1. Returns
     the target's singular values, the marked steps, and at each the student's singular values, median over the
     seeds, (records, H), for both ways.
     """
-    generator = torch.Generator().manual_seed(seed)
-    new = {"generator": generator, "dtype": F64}
+    scale, new = 1e-3, {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
     n, p, d = M.shape
     rows = LagOperator(M).to_dense().reshape(n * n, p * d)
     sigma = torch.linalg.svdvals(rows)
     rows = rows / sigma[0]
-    marks = sorted(
-        set(torch.logspace(0, torch.tensor(steps).log10().item(), records).round().long().tolist())
-    )
+    marks = torch.logspace(0, math.log10(steps), records).round().long().unique().tolist()
     found = {"sigma": sigma / sigma[0], "steps": marks, "rate": 0.05, "scale": scale}
     for way in ("population", "samples"):
         alpha = scale * torch.randn(seeds, n * n, H, **new) * H**-0.5
@@ -262,7 +254,7 @@ def train_plain(
         for step in range(1, steps + 1):
             missed = alpha @ V - rows
             if way == "samples":
-                missed = _sampled(missed, n, p, d, batch, new)
+                missed = _sampled(missed, n, p, d, new)
             alpha, V = alpha - 0.05 * missed @ V.mT, V - 0.05 * alpha.mT @ missed
             if step in marks:
                 spectra.append(torch.linalg.svdvals(alpha @ V).median(0)[0][:H])
@@ -271,10 +263,10 @@ def train_plain(
     return found
 
 
-def _sampled(missed, n, p, d, batch, new):
-    """The gradient's view of the miss through a batch of normal sequences: missed times x x^T."""
+def _sampled(missed, n, p, d, new):
+    """The gradient's view of the miss through 32 normal sequences: missed times x x^T."""
     S = len(missed)
-    x = torch.randn(S, batch, n * d, **new)
+    x = torch.randn(S, 32, n * d, **new)
     matrix = missed.unflatten(1, (n, n)).unflatten(3, (p, d)).permute(0, 1, 3, 2, 4).flatten(3).flatten(1, 2)
-    seen = (matrix @ x.mT) @ x / batch
+    seen = (matrix @ x.mT) @ x / 32
     return seen.unflatten(1, (n, p)).unflatten(3, (n, d)).permute(0, 1, 3, 2, 4).flatten(1, 2).flatten(2)

@@ -63,7 +63,8 @@ def run(given: argparse.Namespace) -> None:
     folder = model_folder(given.model)
     model = load_model(folder).to(given.device)
     source = given.text or given.ids
-    words = tokenize(folder, given.text) if given.text else ([], read_ids(given.ids), [])
+    whole = source.read_text("utf-8")
+    words = tokenize(folder, whole) if given.text else ([], [int(word) for word in whole.split()], [])
     ids = windows(*words, given.tokens, given.texts).to(given.device)
     found = layers(model, unknown="skip")
     result = begin(
@@ -117,17 +118,12 @@ def load_model(folder: Path) -> nn.Module:
     return transformers.AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
 
 
-def read_ids(path: Path) -> list[int]:
-    """Read token ids from a file of whole numbers."""
-    return [int(word) for word in path.read_text("utf-8").split()]
-
-
-def tokenize(folder: Path, path: Path) -> tuple[list[int], list[int], list[int]]:
+def tokenize(folder: Path, text: str) -> tuple[list[int], list[int], list[int]]:
     """Return what the model's own tokenizer adds before a text, the text's ids, and what it adds after it."""
     transformers = importlib.import_module("transformers")
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    ids = tokenizer(path.read_text("utf-8"), add_special_tokens=False, verbose=False)["input_ids"]
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     inner = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a", add_special_tokens=True)["input_ids"]
     start = next(s for s in range(len(whole)) if whole[s : s + len(inner)] == inner)

@@ -66,13 +66,11 @@ class Softmax:
 class Reading:
     """What a reader found in a layer: its ``core``, the part that mixes tokens.
 
-    ``H``: the number of heads (by default those of the core's coefficients). ``softmax``: given for softmax
-    heads, whose gradients have a closed form. ``F``: the whole layer as a function of its hidden states
-    (n, d) to (n, p), and ``x`` these states, for the gradients of other layers.
+    ``softmax``: given for softmax heads, whose gradients have a closed form. ``F``: the whole layer as a
+    function of its hidden states (n, d) to (n, p), and ``x`` these states, for the gradients of other layers.
     """
 
     core: Frozen
-    H: int | None = None
     softmax: Softmax | None = None
     F: Callable[[Tensor], Tensor] | None = None
     x: Tensor | None = None
@@ -85,7 +83,7 @@ class Reading:
 
     @property
     def heads(self) -> int:
-        return self.H or (1 if self.mixing is None else self.mixing.batch_shape[-1])
+        return 1 if self.mixing is None else self.mixing.batch_shape[-1]
 
 
 def check_frozen(name: str, frozen: Frozen) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ MOST_HEADS = 64
 _QUANTILES = torch.linspace(0, 1, 11, dtype=torch.float64)
 _SPECTRUM = 64
 # Channels from which the rows are reduced by their Gram matrix, this many of its columns at a time.
-_WIDE, _PANEL = 512, 256
+_WIDE, _PANEL = 512, 384
 # Floors below this share of the largest are left out of the smallest ratio: rounding decides there.
 _NO_FLOOR = 1e-9
 # What the rows of a float32 softmax miss to one is no sink.
@@ -33,22 +33,19 @@ class Measures:
 
     ``rank``: interaction rank; ``counts[eps]``: fewest heads that leave at most the fraction eps of the
     operator's energy; ``weighted[eps]``: of the output's energy, for inputs with the second moments of that
-    text's; ``common[eps]``, ``common_weighted[eps]``: heads with the same value maps for all texts;
-    ``spectrum``: up to 64 singular values common to the texts, over the largest; ``heads``: "first" (weight
-    on the first token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and
-    "states_1%" (rank between past and future at the middle, of causal layers); ``gradient``: see
-    ``gradient_against``.
+    text's; ``common[eps]``: as ``counts``, with the same value maps for all texts; ``spectrum``: up to 64
+    singular values common to the texts, over the largest; ``heads``: "first" (weight on the first token),
+    "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and "states_1%" (rank
+    between past and future at the middle, of causal layers); ``gradient``: see ``gradient_against``.
     """
 
     rank: list[int]
     counts: dict[str, list[int]]
     weighted: dict[str, list[int]]
     common: dict[str, int]
-    common_weighted: dict[str, int]
     spectrum: list[float]
     heads: dict[str, list[float]]
     gradient: dict[str, list] | None
-    quantiles: bool
 
 
 @dataclass(frozen=True)
@@ -72,9 +69,11 @@ class LayerReport:
     @classmethod
     def from_dict(cls, given: dict) -> LayerReport:
         for key in ("trained", "permuted"):
-            if given[key]:
-                parts = {name: value for name, value in given[key].items() if name != "at_most"}  # of 0.1
-                given = {**given, key: Measures(**parts)}
+            if given[key]:  # files of version 0.1 have more numbers
+                given = {
+                    **given,
+                    key: Measures(**{each.name: given[key][each.name] for each in fields(Measures)}),
+                }
         return cls(**given)
 
 
@@ -84,39 +83,34 @@ def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     rows = [span_rows(W) for W in operators]
     roots = [reading.core.x.mT / reading.core.x.shape[-2] ** 0.5 for reading in readings]
     weighted = [weigh(W, each, L) for W, each, L in zip(operators, rows, roots, strict=True)]
-    pooled = torch.linalg.qr(torch.cat([L.mT for L in roots]), mode="r").R.mT
     each, each_weighted = ([torch.linalg.svdvals(part) for part in parts] for parts in (rows, weighted))
-    common = torch.linalg.svdvals(torch.cat(rows))
-    common_weighted = torch.linalg.svdvals(torch.cat([weigh(operators[0], part, pooled) for part in rows]))
-    heads, quantiles = _heads([statistics(reading) for reading in readings])
+    common = torch.linalg.svdvals(torch.cat(rows)) if len(rows) > 1 else each[0]
     return Measures(
         rank=[numerical_rank(sigma, default_rtol(torch.float64)) for sigma in each],
         counts=_by_share(each),
         weighted=_by_share(each_weighted),
         common=count_heads(common),
-        common_weighted=count_heads(common_weighted),
         spectrum=leading(common),
-        heads=heads,
+        heads=_heads([head_statistics(reading) for reading in readings]),
         gradient=gradient_against(readings[0], seed) if gradient else None,
-        quantiles=quantiles,
     )
 
 
 def span_rows(W: InteractionOperator) -> Tensor:
     """Return a small matrix with the singular values and row space of all vec W_ij, or of their diagonals.
 
-    Of wide layers it is a root of the Gram matrix, at half the cost of QR, unless that is nearly singular:
-    then its rounding would hide singular values.
+    Of wide layers it is the Cholesky factor of the Gram matrix, at half the cost of QR, unless that is nearly
+    singular: then its rounding would hide singular values.
     """
     if isinstance(W, DiagonalOperator) and W.d >= _WIDE:
         gram = torch.zeros(W.d, W.d, dtype=torch.float64, device=W.device)
         for block in W._span_blocks():
-            for left in range(0, W.d, _PANEL):  # the lower half is all that eigh reads
+            for left in range(0, W.d, _PANEL):  # the lower half is all that is read
                 columns = block[:, left:].to(torch.float64)
                 gram[left:, left : left + _PANEL] += columns.mT @ columns[:, :_PANEL]
-        values, vectors = torch.linalg.eigh(gram)
+        values = torch.linalg.eigvalsh(gram)
         if values[0] > 1e-10 * values[-1]:
-            return (vectors * values.sqrt()).mT
+            return torch.linalg.cholesky(gram).mT
     return W._reduced()
 
 
@@ -148,19 +142,11 @@ def weigh(W: InteractionOperator, rows: Tensor, L: Tensor) -> Tensor:
     return (rows.unflatten(-1, (W.p, W.d)) @ L).flatten(-2)
 
 
-def statistics(reading: Reading) -> dict[str, Tensor]:
-    """Return what each head looks at, (H,) each: see ``Measures``."""
-    if reading.mixing is not None:
-        return head_statistics(reading.mixing, bool(reading.softmax))
-    return head_statistics(DenseOperator(reading.core.W.block_norms()[None, ..., None, None]), False)
-
-
-def head_statistics(mixing: InteractionOperator, softmax: bool) -> dict[str, Tensor]:
-    """Return first token, mean distance, outside and states of heads given as a scalar operator (H,).
-
-    States are the rank between past and future at the middle: one cut of those whose largest rank is
-    ``past_future_rank``, n times as cheap.
-    """
+def head_statistics(reading: Reading) -> dict[str, Tensor]:
+    """Return first token, mean distance, outside and states of each head, (H,) each: see ``Measures``."""
+    mixing = reading.mixing
+    if mixing is None:  # no heads: the norms of the blocks as those of one
+        mixing = DenseOperator(reading.core.W.block_norms()[None, ..., None, None])
     n, found, later, causal = mixing.n, {"first": [], "distance": [], "outside": []}, [], True
     place = torch.arange(n, dtype=mixing.dtype, device=mixing.device)
     for i, row in enumerate(mixing.rows()):
@@ -172,7 +158,7 @@ def head_statistics(mixing: InteractionOperator, softmax: bool) -> dict[str, Ten
         causal = causal and not bool(row[:, i + 1 :].any())
         later += [row[:, : n // 2].to(torch.float64)] if i >= n // 2 else []
     means = {key: torch.stack(rows, dim=-1).mean(-1) for key, rows in found.items()}
-    if not softmax or float(means["outside"].max()) <= _NO_SINK:
+    if reading.softmax is None or float(means["outside"].max()) <= _NO_SINK:
         del means["outside"]
     if causal:
         states = torch.linalg.svdvals(torch.stack(later, dim=-2))
@@ -181,14 +167,13 @@ def head_statistics(mixing: InteractionOperator, softmax: bool) -> dict[str, Ten
     return means
 
 
-def _heads(texts: Sequence[dict[str, Tensor]]) -> tuple[dict[str, list[float]], bool]:
+def _heads(texts: Sequence[dict[str, Tensor]]) -> dict[str, list[float]]:
     """Averages over the texts; quantiles of them for a wide layer."""
     keys = [key for key in texts[0] if all(key in text for text in texts)]
     means = {key: torch.stack([text[key].to(torch.float64) for text in texts]).mean(0) for key in keys}
-    many = len(means["first"]) > MOST_HEADS
-    if many:
+    if len(means["first"]) > MOST_HEADS:
         means = {key: torch.quantile(values, _QUANTILES.to(values)) for key, values in means.items()}
-    return {key: _numbers(values) for key, values in means.items()}, many
+    return {key: _numbers(values) for key, values in means.items()}
 
 
 def gradient_against(reading: Reading, seed: int) -> dict[str, list] | None:
