@@ -9,7 +9,6 @@ from helpers import F64, randn
 from ssmbook.chapters.how_many_heads_really.border import jordan_approximation, jordan_lags, jordan_pair
 from ssmbook.chapters.how_many_heads_really.five_counts import (
     cone_error,
-    counts_by_class,
     equal_row_operator,
     fit_rank_one_heads,
     fit_softmax_heads,
@@ -17,8 +16,7 @@ from ssmbook.chapters.how_many_heads_really.five_counts import (
 )
 from ssmbook.experiments.students import fit_class
 from ssmbook.heads import head_count, sinkless_plateau
-from ssmbook.operators import DenseOperator
-from ssmbook.systems import System
+from ssmbook.operators import DenseOperator, LagOperator
 
 
 def rotation_lags(theta, n, rho=1.0):
@@ -105,23 +103,3 @@ def test_equal_row_operators_are_in_reach(k, signed):
     assert DenseOperator(W).interaction_rank() == k
     assert torch.allclose(W.sum(1), W.sum(1)[:1].expand(7, 2, 3))
     assert head_count(W, coefficients="sinkless") == k + signed
-
-
-def test_counts_by_class_of_known_systems():
-    eye, one = torch.eye(2, dtype=F64), torch.ones(1, 1, dtype=F64)
-    assert counts_by_class(System(-0.5 * one, one, one), 9) == ["1", "none", "2", "1", "1", "1"]
-    assert counts_by_class(System(rotation_lags(0.7, 2)[1], eye, eye), 20) == [
-        "2",
-        "none",
-        "3",
-        "3",
-        "2",
-        "2",
-    ]
-    assert counts_by_class(System(0 * one, one, one), 9) == ["1", "2", "2", "1", "1", "1"]
-
-
-def test_another_rank_has_no_half_plane():
-    M = rotation_lags(0.7, 4)
-    with pytest.raises(ValueError, match="interaction rank 2; got 1"):
-        half_plane_floor(M[:1])

@@ -8,9 +8,8 @@ import torch
 from helpers import F64, gen, randn
 
 from ssmbook import gradients
-from ssmbook.chapters.gradient_highway import bounds
 from ssmbook.chapters.gradient_highway import layers as flow
-from ssmbook.maps import RNN, Attention
+from ssmbook.maps import RNN
 from ssmbook.systems import System
 
 
@@ -91,32 +90,6 @@ def _head(x, W_Q, W_K, V):
     """One causal softmax head, written out."""
     logits = (x @ W_Q.T) @ (x @ W_K.T).T / len(W_Q) ** 0.5
     return torch.softmax(logits.masked_fill(torch.ones_like(logits).triu(1) > 0, -math.inf), 1) @ x @ V.T
-
-
-@pytest.mark.guards("prop-softmax-jacobian")
-@pytest.mark.parametrize("options", [{}, {"sink": True, "alibi": True}])
-@pytest.mark.parametrize("target", [0, 5, 10])
-def test_the_closed_form_is_autograd_of_the_books_head(options, target):
-    layer = Attention(4, 3, H=1, head_width=2, **options, generator=gen(7), dtype=F64).requires_grad_(False)
-    x = 2 * randn(11, 4, seed=8)
-    bias = layer.relative_bias(11)[0, target] if layer.alibi else None
-    weights = layer.W_Q[0], layer.W_K[0], layer.W_O[0] @ layer.W_V[0]
-    formula = gradients.softmax_jacobian_row(x, *weights, target, bias=bias, sink=0.0 if layer.sink else None)
-    blocks = gradients.jacobian_blocks(layer, x, target)
-    assert torch.allclose(formula, blocks[: target + 1], rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.guards("prop-pole-price")
-@pytest.mark.parametrize("s", [2.0, 0.3, 0.01])
-def test_the_price_of_a_pole_is_the_sum_of_its_squared_derivatives(s):
-    lag, lam = torch.arange(8000, dtype=F64), torch.tensor(math.exp(-s), dtype=F64, requires_grad=True)
-    for normalized in (False, True):
-        kernel = ((1 - lam**2).sqrt() if normalized else 1) * lam**lag
-        tangent = torch.zeros_like(kernel, requires_grad=True)
-        (pulled,) = torch.autograd.grad(kernel, lam, tangent, create_graph=True)
-        (derivative,) = torch.autograd.grad(pulled, tangent)
-        price = float(bounds.pole_sensitivity(lam.detach(), normalized=normalized))
-        assert float(derivative.square().sum()) == pytest.approx(price, rel=1e-9)
 
 
 @pytest.mark.guards("thm-gradient-highway")

@@ -13,7 +13,7 @@ from ssmbook.experiments.learning_heads import (
     population_error,
     train_heads,
 )
-from ssmbook.experiments.students import class_systems, train_on_data, train_pairwise, train_plain
+from ssmbook.experiments.students import train_on_data, train_pairwise, train_plain
 from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
@@ -21,9 +21,9 @@ from ssmbook.systems import System
 
 @pytest.mark.parametrize(("k", "d", "p", "n"), [(1, 1, 1, 1), (3, 2, 2, 7), (6, 3, 2, 6)])
 def test_teacher_has_k_heads_that_matter(k, d, p, n):
-    teacher = draw_teacher(k, d, p, n, least_share=1e-6, **like(k))
+    teacher = draw_teacher(k, d, p, n, **like(k))
     assert (teacher.N, teacher.d, teacher.p, teacher.D) == (k, d, p, None)
-    assert head_count(teacher, n) == k and head_floor(teacher, n)[k - 1] >= 1e-6
+    assert head_count(teacher, n) == k and head_floor(teacher, n)[k - 1] >= 1e-4
     with pytest.raises(ValueError, match="k must be"):
         draw_teacher(p * d + 1, d, p, 20)
 
@@ -114,13 +114,3 @@ def test_the_pairwise_students_see_their_lags():
     lags[0] = 1.0  # y_i = x_i: one head with a coefficient that knows the lag
     run = train_pairwise(lags, [1], seeds=1, steps=300, seed=0, hidden=16)
     assert float(run["trained"].max()) < 0.1
-
-
-def test_the_systems_for_the_classes():
-    systems = class_systems()
-    poles = torch.linalg.eigvals(systems["positive poles"].A)
-    assert sorted(poles.real.tolist()) == [0.5, 0.8, 0.95] and not poles.imag.any()
-    angle = torch.linalg.eigvals(systems["rotation"].A).angle().abs()
-    torch.testing.assert_close(angle, torch.full_like(angle, 0.7))
-    counts = {name: int(torch.linalg.matrix_rank(s.lags(20).flatten(1))) for name, s in systems.items()}
-    assert counts == {"rotation": 2, "positive poles": 3, "turn and pole": 3}

@@ -4,13 +4,11 @@ import importlib
 import json
 import math
 import platform
-from statistics import median_low
 
 import pytest
 import torch
 from helpers import F64
 
-from ssmbook import lens
 from ssmbook.experiments import gradient_flow, language, learning_heads, tasks
 from ssmbook.experiments.__main__ import main
 from ssmbook.experiments.results import NAMES, Results, load_weights, measurement, run, save_weights
@@ -51,14 +49,8 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
     for job in set(found.results) & set(kept.results):
         assert set(found.results[job]) == set(kept.results[job])
     if name == "language":
-        weights, notes = load_weights(tmp_path / "out-SSD-seed-0.safetensors")
         net = language.build("SSD", layers=1, parameters=20_000)
-        net.load_state_dict(weights)
-        windows = language.manual().held_out[: 65 * 600].view(-1, 65)
-        job = found.results["SSD, seed 0"]
-        layer = lens.report(net.eval(), windows[:4, :-1], permuted=False, gradient=False).layers[0]
-        assert job["trained"]["layers"][0]["rank"] == layer.trained.rank
-        assert notes["command"] == found.command
+        net.load_state_dict(load_weights(tmp_path / "out-SSD-seed-0.safetensors"))
 
 
 def test_what_is_done_is_kept_and_the_same_command_goes_on(tmp_path, monkeypatch):
@@ -89,8 +81,8 @@ def test_what_is_done_is_kept_and_the_same_command_goes_on(tmp_path, monkeypatch
 def test_weights_as_another_reader_reads_them(tmp_path):
     path, kept = tmp_path / "a.safetensors", {"a.b": torch.randn(3, 2).half(), "c": torch.zeros(0, 4).half()}
     save_weights(kept, path, {"command": "a command"})
-    found, notes = load_weights(path)
-    assert notes == {"command": "a command"} and all(torch.equal(found[k], kept[k].float()) for k in kept)
+    found = load_weights(path)
+    assert all(torch.equal(found[k], kept[k].float()) for k in kept)
     other = pytest.importorskip("safetensors.torch").load_file(path)
     assert all(torch.equal(other[name], kept[name]) for name in kept)
 
@@ -119,37 +111,6 @@ def test_slopes_weights_and_controls_are_the_committed_ones():
     assert found["parameters"] == kept["parameters"]
     for model, shares in kept["untrained"].items():
         assert found["untrained"][model] == pytest.approx(shares, abs=0.01)
-
-
-def test_every_teacher_is_learned_and_the_shuffled_one_at_its_own_count():
-    for name in [*(f"teacher {i}" for i in range(8)), "shuffled target"]:
-        teacher = HEADS.results[name]
-        k, floor = teacher["k"], teacher["floor"]
-        for H, errors in zip(teacher["H"], teacher["trained"], strict=True):
-            assert len(errors) == 4
-            assert max(errors) < 1e-6 if H >= k else max(errors) / floor[H] < 1.01 > floor[H] / min(errors)
-
-
-def test_every_task_was_run_with_every_model_and_its_control():
-    jobs = {name: job for name, job in TASKS.results.items() if name != "controls"}
-    first = lambda task, model: jobs[f"{task} {TASKS.settings['lengths'][task][0]}, {model}"]  # noqa: E731
-    for job in jobs.values():
-        assert job["tested"] == [job["L"] // 2, job["L"], 2 * job["L"], 4 * job["L"]]
-        assert all(len(right) == (1 if job["shuffled"] else 4) for right in job["right"])
-        guessing = TASKS.results["controls"]["guessing"][job["task"]]
-        assert not job["shuffled"] or abs(job["right"][1][0] - guessing) < 0.1
-    assert min(first("rotation", "rotating SSM")["right"][1]) > 0.95
-    assert (
-        min(min(first(t, "attention")["right"][1]) for t in ("copying", "selective copying", "recall")) > 0.9
-    )
-
-
-def test_gradient_flow_ends_where_two_distances_in_a_row_fail():
-    for name, job in FLOW.results.items():
-        if name != "slopes":
-            failed = [median_low(errors) > 0.5 for errors in job["error"]]
-            pairs = [a and b for a, b in zip(failed, failed[1:], strict=False)]
-            assert not any(pairs[:-1]) and (pairs[-1] or job["T"] == FLOW.settings["grid"])
 
 
 @pytest.mark.parametrize("model", ["attention", "selective SSM", "SSD", "hybrid"])

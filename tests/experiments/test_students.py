@@ -73,10 +73,3 @@ def test_rank_one_value_maps_need_three_heads_for_a_rotation(rotation):
     assert [round(float(fit_class(few, H, "rank one", seeds=2).min()), 6) for H in (1, 2)] == [0.5, 0.0]
     errors = [fit_class(rotation, H, "rank one", generator=torch.Generator().manual_seed(0)) for H in (2, 3)]
     assert errors[0].min() > 0.1 and errors[1].max() < 1e-20
-
-
-def test_what_cannot_be_fitted(rotation):
-    with pytest.raises(ValueError, match="kind must be"):
-        fit_class(rotation, 1, "linear")
-    with pytest.raises(ValueError, match="zero system"):
-        fit_class(0 * rotation, 1, "sink")

@@ -59,30 +59,6 @@ def test_closed_form_is_autograd(n, d, p, k, sink, scale):
         assert float(want[:, i + 1 :].abs().sum()) == 0
 
 
-@pytest.mark.guards("thm-gradient-highway")
-def test_rotary_positions_only_turn_g():
-    n, d, theta = 6, 4, 0.3
-    x, W_Q, W_K, V = draw(n, d, 3, 2, seed=2)
-    angle = theta * torch.arange(n, dtype=F64)
-    R = torch.stack(
-        [torch.stack([angle.cos(), -angle.sin()], -1), torch.stack([angle.sin(), angle.cos()], -1)], -2
-    )
-
-    def F(z):
-        q, k = (R @ (z @ W.mT)[..., None] for W in (W_Q, W_K))
-        s = q.squeeze(-1) @ k.squeeze(-1).mT / math.sqrt(2)
-        return torch.softmax(s.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -math.inf), -1) @ (
-            z @ V.mT
-        )
-
-    i, alone = n - 1, F(x)[-1]
-    g = torch.stack([W_K.mT @ R[j].mT @ R[i] @ W_Q @ x[i] / math.sqrt(2) for j in range(n)])
-    logits = torch.stack([g[j] @ x[j] for j in range(n)])
-    alpha, gaps = torch.softmax(logits, 0), x @ V.mT - alone
-    got = alpha[:, None, None] * (V + gaps[:, :, None] * g[:, None, :])
-    assert torch.allclose(got[:-1], gradients.jacobian_blocks(F, x)[:-1], atol=1e-13)
-
-
 def highway(alpha, V):
     """The least that any tokens leave of the gradient: alpha sigma_2(V)."""
     return alpha * torch.linalg.svdvals(V)[1]
@@ -141,28 +117,3 @@ def test_the_token_itself_is_not_covered():
         floor = highway(gradients.softmax_row_weights(x, W_Q, W_K)[-1], V)
         least = min(least, float(torch.linalg.matrix_norm(own, ord=2) / floor))
     assert least < 1
-
-
-@pytest.mark.guards("thm-gradient-highway")
-def test_matched_attention_is_flat_to_distance_1024_while_an_lti_system_dies():
-    n, d = 1025, 5
-    g = gen(0)
-    x = 0.3 * torch.randn(n, d, generator=g, dtype=F64)
-    x[:, :2] = 0.0  # channel 0 marks the source, channel 1 the query
-    x[-1, 1] = 1.0
-    V = torch.randn(3, d, generator=g, dtype=F64)
-    margin = float(gradients.required_margin(0.5, n))
-    W_K, W_Q = torch.zeros(1, d, dtype=F64), torch.zeros(1, d, dtype=F64)
-    W_K[0, 0], W_Q[0, 1] = 1.0, margin
-    norms = []
-    for tau in (1, 2, 16, 128, 1024):
-        z = x.clone()
-        z[n - 1 - tau, 0] = 1.0
-        z[n - 1 - tau, 2:] = torch.tensor([1.0, -0.5, 0.2], dtype=F64)
-        norms.append(gradients.gradient_profile(head(W_Q, W_K, V), z)[1][tau])
-        alpha = gradients.softmax_row_weights(z, W_Q, W_K)[n - 1 - tau]
-        assert float(alpha) == pytest.approx(0.5, abs=1e-12)
-        assert float(norms[-1]) >= float(highway(alpha, V))
-    norms = torch.stack(norms)
-    assert float(norms.max() / norms.min()) < 1.05
-    assert 0.99**1024 < 4e-5 * float(norms[-1])

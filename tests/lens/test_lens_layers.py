@@ -121,7 +121,7 @@ def test_attention_of_torch_itself(causal, bias):
 
 def test_attention_of_torch_between_other_sequences_is_refused():
     x = torch.randn(1, 5, 6, generator=torch.Generator().manual_seed(1), dtype=F64)
-    for given in ({"batch_first": False}, {"add_zero_attn": True}, {"add_bias_kv": True}, {"kdim": 4}):
+    for given in ({"batch_first": False}, {"add_zero_attn": True}, {"kdim": 4}):
         layer = nn.MultiheadAttention(6, 3, **{"batch_first": True, **given}).double().eval()
         keys = x[..., : given.get("kdim", 6)]
         with pytest.raises(ValueError, match="MultiheadAttention must"):
@@ -135,18 +135,11 @@ def test_attention_of_torch_between_other_sequences_is_refused():
 def test_models_and_inputs_that_cannot_be_read(build, ids):
     model = build("llama")
     layer = lens.layers(model)[0]
-    for inputs, error in (
-        (ids(2, 3, 4), ValueError),
-        (torch.zeros(3, 2, 5, 24), ValueError),
-        ("a text", TypeError),
-        (torch.full((5, 24), torch.nan), ValueError),
-    ):
-        with pytest.raises(error, match="input"):
+    for inputs in (ids(2, 3, 4), torch.full((5, 24), torch.nan)):
+        with pytest.raises(ValueError, match="input"):
             lens.operator(layer, inputs)
     with pytest.raises(ValueError, match="got LlamaModel"):
         lens.operator(model, ids(9))
-    with pytest.raises(ValueError, match="got none in Sequential"):
-        lens.layers(nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 3, 2)))
     with torch.no_grad():
         layer.module.o_proj.weight[0, 0] = torch.nan
     with pytest.raises(ValueError, match="layers.0.self_attn.* must be finite"):

@@ -76,12 +76,6 @@ def test_the_table_shows_the_counts_and_two_reports_compare(found, hybrid, build
             found.compare(lens.report(other, text, permuted=False, gradient=False))
 
 
-def test_reports_that_cannot_be_made(hybrid, ids):
-    for text, names in ((ids(16), ["layers.7"]), (ids(7), None)):
-        with pytest.raises(ValueError, match="layers must|at least 8 tokens"):
-            lens.report(hybrid, text, layers=names)
-
-
 @pytest.fixture(scope="module")
 def folder(build, tmp_path_factory):
     """A saved hybrid without a tokenizer."""
