@@ -144,7 +144,7 @@ def test_softmax_gate_and_pole_all_pay_the_logarithm():
     assert torch.allclose(margin - logs, torch.zeros_like(T), atol=1e-12)
 
 
-@pytest.mark.guards("prop-logarithmic-price")
+@pytest.mark.guards("prop-logarithmic-price", "prop-pole-price")
 @pytest.mark.parametrize("lam", [0.0, 0.5, -0.9, 0.99])
 def test_pole_sensitivity_by_its_series_and_by_autograd(lam):
     # White input: the squared impulse response of dh/dlam, by autograd, sums to the stationary variance.

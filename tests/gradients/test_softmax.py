@@ -41,7 +41,7 @@ def draw(n, d, p, k, seed, scale=1.0, batch=()):
 CASES = [(1, 1, 1, 1), (2, 3, 2, 1), (9, 2, 5, 3), (13, 5, 3, 8)]
 
 
-@pytest.mark.guards("thm-gradient-highway")
+@pytest.mark.guards("thm-gradient-highway", "prop-softmax-jacobian")
 @pytest.mark.parametrize(("n", "d", "p", "k"), CASES)
 @pytest.mark.parametrize("sink", [None, 2.5])
 @pytest.mark.parametrize("scale", [0.0, 30.0])
