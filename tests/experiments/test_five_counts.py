@@ -16,7 +16,7 @@ from ssmbook.chapters.how_many_heads_really.five_counts import (
 )
 from ssmbook.experiments.students import fit_class
 from ssmbook.heads import head_count, sinkless_plateau
-from ssmbook.operators import DenseOperator, LagOperator
+from ssmbook.operators import DenseOperator
 
 
 def rotation_lags(theta, n, rho=1.0):
