@@ -196,15 +196,3 @@ def as_real(
 def _kind(value) -> str:
     kind = type(value).__name__
     return f"{kind} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else kind
-
-
-def check_positive(name: str, value) -> float:
-    """Return a finite positive number as a float."""
-    return check_number(name, value, 0, open_low=True)
-
-
-def check_sequence(name: str, value, of: str) -> list:
-    """Return the members of ``value`` as a list."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be a sequence of {of}; got {_kind(value)}")
-    return list(value)

@@ -20,7 +20,7 @@ class Count:
     count equals nothing; ``count <= 5`` answers where both its ends do so alike.
 
     Raises ``ValueError`` for low > high or a negative low, and for an order that the interval leaves open.
-    Introduced in *head-count*.
+
 
     >>> print(Count(5, 5, "spectrum"), Count(4, 9, "flattenings", None), sep="; ")
     5 heads (spectrum); 4 to 9 heads (flattenings)

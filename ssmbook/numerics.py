@@ -45,7 +45,7 @@ def numerical_rank(
     """
     check_finite("singular_values", singular_values)
     counts = (singular_values > _threshold(singular_values, rtol, scale)[..., None]).sum(-1)
-    return plain(counts)
+    return item_if_scalar(counts)
 
 
 def _threshold(values: torch.Tensor, rtol: float, scale) -> torch.Tensor:
@@ -54,7 +54,7 @@ def _threshold(values: torch.Tensor, rtol: float, scale) -> torch.Tensor:
     return rtol * torch.as_tensor(scale).to(values)
 
 
-def plain(value: torch.Tensor):
+def item_if_scalar(value: torch.Tensor):
     """Return the Python number of a 0-dimensional tensor, and any other tensor as it is."""
     return value.item() if value.dim() == 0 else value
 
@@ -87,7 +87,7 @@ class RankReport:
         one = self.spectrum.new_full((*self.spectrum.shape[:-1], 1), torch.inf)
         last = torch.cat([one, self.spectrum], dim=-1).gather(-1, counts)[..., 0]
         first = torch.cat([self.spectrum, torch.zeros_like(one)], dim=-1).gather(-1, counts)[..., 0]
-        return plain(last / first)
+        return item_if_scalar(last / first)
 
 
 def rank_report(spectrum: torch.Tensor, rtol: float, scale: torch.Tensor | float | None = None) -> RankReport:
@@ -98,7 +98,7 @@ def rank_report(spectrum: torch.Tensor, rtol: float, scale: torch.Tensor | float
     (2, 1000000)
     """
     threshold = _threshold(spectrum, rtol, scale)
-    return RankReport(numerical_rank(spectrum, rtol, scale), spectrum, rtol, plain(threshold))
+    return RankReport(numerical_rank(spectrum, rtol, scale), spectrum, rtol, item_if_scalar(threshold))
 
 
 def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch.Tensor:
@@ -117,17 +117,17 @@ def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch
     return spread.unflatten(dim, (n, n))
 
 
-def double(tensor: torch.Tensor) -> torch.Tensor:
+def to_float64(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor in float64 or complex128, the precision in which ranks are decided."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def single(value):
+def half_to_float32(value):
     """Return a tensor or `System` in half precision as float32, and anything else as it is."""
     return value.to(torch.float32) if getattr(value, "dtype", None) in HALF else value
 
 
-def in_single(function):
+def in_float32(function):
     """Make a function compute in float32 when its tensors are in half precision, and return half precision.
 
     PyTorch cannot decompose a matrix in half precision, and its matrix exponential is wrong there.
@@ -141,7 +141,9 @@ def in_single(function):
         if len(dtypes) != 1 or not dtypes <= set(HALF):
             return function(*args, **kwargs)
         (half,) = dtypes
-        result = function(*map(single, args), **{name: single(value) for name, value in kwargs.items()})
+        result = function(
+            *map(half_to_float32, args), **{name: half_to_float32(value) for name, value in kwargs.items()}
+        )
         if isinstance(result, torch.Tensor):
             return result.to(half) if result.dtype == torch.float32 else result
         if type(result) is tuple:

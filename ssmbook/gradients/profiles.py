@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ssmbook._checks import check_finite, check_integer, check_tensors
-from ssmbook.numerics import single
+from ssmbook.numerics import half_to_float32
 from ssmbook.operators.extraction import checked_pullback
 
 
@@ -46,7 +46,7 @@ def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[to
     distances = torch.arange(i + 1, device=x.device)
     if past.numel() == 0:
         return distances, past.new_zeros(past.shape[:-2])
-    return distances, torch.linalg.matrix_norm(single(past), ord=2).to(past.dtype)
+    return distances, torch.linalg.matrix_norm(half_to_float32(past), ord=2).to(past.dtype)
 
 
 def fit_log_slope(

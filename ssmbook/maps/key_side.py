@@ -14,7 +14,7 @@ from torch.nn import functional
 from ssmbook._checks import check_choice, check_tensors
 from ssmbook.maps.attention import PER_HEAD, HeadMap, per_head
 from ssmbook.maps.base import RecurrentMap, inverse_softplus, random_parameter, random_steps
-from ssmbook.numerics import single
+from ssmbook.numerics import half_to_float32
 from ssmbook.scans import diagonal_scan, ssd_scan
 
 
@@ -47,11 +47,11 @@ class KeySideMap(HeadMap, RecurrentMap):
         return (q[..., None, :] @ memory).squeeze(-2)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return single(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, self.head_width))
+        return half_to_float32(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, self.head_width))
 
     def _step(self, x_t: Tensor, state: Tensor):
-        q, *written = (single(a.squeeze(-2)) for a in self._read_write(x_t[..., None, :]))
-        v = single(torch.einsum("hrd,...d->...hr", self.W_V, x_t))
+        q, *written = (half_to_float32(a.squeeze(-2)) for a in self._read_write(x_t[..., None, :]))
+        v = half_to_float32(torch.einsum("hrd,...d->...hr", self.W_V, x_t))
         state = self._update(state, v, *written)
         return torch.einsum("hpr,...hr->...p", self.W_O, self._read(q, state).to(x_t.dtype)), state
 
@@ -104,7 +104,7 @@ class LinearAttention(KeySideMap):
     # With one more value, always 1, the memory also holds the row sums.
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         columns = self.head_width + int(self.normalized)
-        return single(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns))
+        return half_to_float32(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns))
 
     def _mix(self, x: Tensor, v: Tensor) -> Tensor:
         return self._normalize(super()._mix(x, self._with_ones(v)))
@@ -208,7 +208,7 @@ class DeltaNet(KeySideMap):
         return per_head(self.W_Q, x), k, beta
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        q, k, beta = map(single, self._read_write(x))  # PyTorch solves no system in half precision
+        q, k, beta = map(half_to_float32, self._read_write(x))  # PyTorch solves no system in half precision
         erase, read = beta * (k @ k.mT).tril(-1), (q @ k.mT).tril()
         alpha = torch.linalg.solve_triangular(erase, read, upper=False, left=False, unitriangular=True)
         return (alpha * beta.mT).to(x.dtype)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ssmbook._checks import check_choice
 from ssmbook.maps.base import RecurrentMap, SequenceMap, random_parameter
-from ssmbook.numerics import single
+from ssmbook.numerics import half_to_float32
 from ssmbook.operators import LagOperator, PointwiseOperator, RecurrentOperator
 
 
@@ -176,13 +176,13 @@ class RNN(RecurrentMap):
         self.C = random_parameter(p, N, fan_in=N, **new)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return single(self.A.new_zeros(*batch_shape, self.N))
+        return half_to_float32(self.A.new_zeros(*batch_shape, self.N))
 
     def _pre_activations(self, x: Tensor) -> Tensor:
         """z of every token, (..., n, N)."""
-        h, A = self.initial_state(x.shape[:-2]), single(self.A)
+        h, A = self.initial_state(x.shape[:-2]), half_to_float32(self.A)
         z = []
-        for u_t in single(x @ self.B.mT).unbind(-2):
+        for u_t in half_to_float32(x @ self.B.mT).unbind(-2):
             z.append(h @ A.mT + u_t)
             h = activate(self.activation, z[-1])
         return torch.stack(z, -2).to(x.dtype) if z else x.new_empty(*x.shape[:-1], self.N)
@@ -196,5 +196,5 @@ class RNN(RecurrentMap):
         return RecurrentOperator(A, B, self.C.expand(*x.shape[:-1], self.p, self.N))
 
     def _step(self, x_t: Tensor, state: Tensor):
-        h = activate(self.activation, state @ single(self.A).mT + single(x_t @ self.B.mT))
+        h = activate(self.activation, state @ half_to_float32(self.A).mT + half_to_float32(x_t @ self.B.mT))
         return h.to(x_t.dtype) @ self.C.mT, h

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ssmbook._checks import check_choice
 from ssmbook.maps.base import RecurrentMap, inverse_softplus, random_parameter, random_steps
-from ssmbook.numerics import phi1, single
+from ssmbook.numerics import half_to_float32, phi1
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.operators.recurrent import ModalOperator
 from ssmbook.scans import diagonal_scan, lti_scan, selective_scan
@@ -50,12 +50,12 @@ class LTISSM(RecurrentMap):
     def random(cls, d: int, p: int, *, N: int, rho: float = 0.9, skip: bool = False, **new: Any) -> LTISSM:
         """A system of N states with spectral radius rho: independent normal entries, A rescaled."""
         A = torch.randn(N, N, **new)
-        A = A * (rho / torch.linalg.eigvals(single(A)).abs().max())
+        A = A * (rho / torch.linalg.eigvals(half_to_float32(A)).abs().max())
         B, C = torch.randn(N, d, **new) / d**0.5, torch.randn(p, N, **new) / N**0.5
         return cls(System(A, B, C, torch.randn(p, d, **new) / d**0.5 if skip else None))
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return single(self.A.new_zeros(*batch_shape, self.N))
+        return half_to_float32(self.A.new_zeros(*batch_shape, self.N))
 
     def _forward(self, x: Tensor) -> Tensor:
         y, _ = lti_scan(self.A, self.B, self.C, x)
@@ -65,8 +65,8 @@ class LTISSM(RecurrentMap):
         return LagOperator(self.system.lags(x.shape[-2]), x.shape[-2])
 
     def _step(self, x_t: Tensor, state: Tensor):
-        A, B, C = map(single, (self.A, self.B, self.C))
-        h = state @ A.mT + single(x_t) @ B.mT
+        A, B, C = map(half_to_float32, (self.A, self.B, self.C))
+        h = state @ A.mT + half_to_float32(x_t) @ B.mT
         y_t = (h @ C.mT).to(x_t.dtype)
         return (y_t if self.D is None else y_t + x_t @ self.D.mT), h
 
@@ -103,14 +103,14 @@ class DiagonalSSM(RecurrentMap):
 
     def _modes(self) -> tuple[Tensor, Tensor, Tensor]:
         """log lam, B and C per channel and mode: (d, modes), complex with pairs, else real; never in half."""
-        a, C = -single(self.log_decay).exp(), single(self.C)
+        a, C = -half_to_float32(self.log_decay).exp(), half_to_float32(self.C)
         if self.pairs:
-            a, C = torch.complex(a, single(self.frequency)), 2 * torch.view_as_complex(C)
-        delta = single(self.log_delta).exp()[:, None]
+            a, C = torch.complex(a, half_to_float32(self.frequency)), 2 * torch.view_as_complex(C)
+        delta = half_to_float32(self.log_delta).exp()[:, None]
         return delta * a, delta * phi1(delta * a), C
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        state = single(self.D.new_zeros(*batch_shape, self.d, self.modes))
+        state = half_to_float32(self.D.new_zeros(*batch_shape, self.d, self.modes))
         return state.to(state.dtype.to_complex()) if self.pairs else state
 
     def _forward(self, x: Tensor) -> Tensor:
@@ -201,7 +201,7 @@ class SelectiveSSM(RecurrentMap):
         return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return single(self.D.new_zeros(*batch_shape, self.d, self.N))
+        return half_to_float32(self.D.new_zeros(*batch_shape, self.d, self.N))
 
     def _forward(self, x: Tensor) -> Tensor:
         return selective_scan(x, *self._select(x), self.D, hold=self.discretization)[0]
@@ -215,6 +215,6 @@ class SelectiveSSM(RecurrentMap):
         return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
 
     def _step(self, x_t: Tensor, state: Tensor):
-        delta, A, B_bar, C = map(single, self.selection(x_t))
+        delta, A, B_bar, C = map(half_to_float32, self.selection(x_t))
         h = torch.exp(delta[..., None] * A) * state + B_bar * x_t[..., None]
         return (h @ C[..., None]).squeeze(-1).to(x_t.dtype) + self.D * x_t, h

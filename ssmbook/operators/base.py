@@ -19,7 +19,15 @@ from ssmbook._checks import (
     check_tensors,
     shared_batch,
 )
-from ssmbook.numerics import HALF, RankReport, numerical_rank, plain, rank_report, single, tolerance
+from ssmbook.numerics import (
+    HALF,
+    RankReport,
+    half_to_float32,
+    item_if_scalar,
+    numerical_rank,
+    rank_report,
+    tolerance,
+)
 from ssmbook.operators.spectra import (
     covariance_root,
     leading_row_directions,
@@ -97,11 +105,11 @@ class InteractionOperator(ABC):
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
         check_same_dtype_device(W=self._standard, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
-        return self._in_single()._apply(single(x)).to(self.dtype)
+        return self._in_float32()._apply(half_to_float32(x)).to(self.dtype)
 
     __call__ = apply
 
-    def _in_single(self) -> InteractionOperator:
+    def _in_float32(self) -> InteractionOperator:
         """W in the precision in which it is computed: long sums in half precision forget small terms."""
         return self.to(torch.float32) if self.dtype in HALF else self
 
@@ -117,14 +125,14 @@ class InteractionOperator(ABC):
     def row(self, i: int) -> Tensor:
         """Return the blocks W_ij of one output token over j, shape (..., n, p, d)."""
         i = check_integer("i", i, low=0, high=self.n - 1)
-        return self._in_single()._row(i).to(self.dtype)
+        return self._in_float32()._row(i).to(self.dtype)
 
     def _row(self, i: int) -> Tensor:
         return self.T._column(i).mT
 
     def rows(self) -> Iterator[Tensor]:
         """Yield ``row(0)``, ``row(1)``, … in turn, so that only one row of blocks is in memory at a time."""
-        for row in self._in_single()._rows():
+        for row in self._in_float32()._rows():
             yield row.to(self.dtype)
 
     def _rows(self) -> Iterator[Tensor]:
@@ -134,7 +142,7 @@ class InteractionOperator(ABC):
     def column(self, j: int) -> Tensor:
         """Return the blocks W_ij of one input token over i, shape (..., n, p, d)."""
         j = check_integer("j", j, low=0, high=self.n - 1)
-        return self._in_single()._column(j).to(self.dtype)
+        return self._in_float32()._column(j).to(self.dtype)
 
     def _column(self, j: int) -> Tensor:
         parts = []
@@ -281,10 +289,10 @@ class InteractionOperator(ABC):
         spectra = [torch.linalg.svdvals(block) for block in self._past_future_blocks()]
         largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
         if not largest:
-            return plain(torch.zeros(self.batch_shape, dtype=torch.int64, device=self.device))
+            return item_if_scalar(torch.zeros(self.batch_shape, dtype=torch.int64, device=self.device))
         scale = torch.stack(largest).amax(0)[..., None]
         ranks = [torch.as_tensor(numerical_rank(sigma, rtol, scale)).sum(-1) for sigma in spectra]
-        return plain(torch.stack(ranks).amax(0))
+        return item_if_scalar(torch.stack(ranks).amax(0))
 
     def _past_future_blocks(self) -> Iterator[Tensor]:
         """Yield, for t = 1 … n−1, matrices (..., k, r, c) whose ranks add up to that of W from < t to ≥ t."""
@@ -328,7 +336,7 @@ class InteractionOperator(ABC):
         curve = tail_energies(weighted.spectrum(joint))
         if H is None:
             return curve
-        return plain(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
+        return item_if_scalar(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
 
     def epsilon_heads(
         self,
@@ -351,7 +359,7 @@ class InteractionOperator(ABC):
         curve = self.floor(
             joint=joint, time_covariance=time_covariance, channel_covariance=channel_covariance
         )
-        return plain((curve > eps).sum(-1))
+        return item_if_scalar((curve > eps).sum(-1))
 
     @torch.no_grad()
     def best_heads(

@@ -19,7 +19,7 @@ from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 
 from ssmbook._checks import check_tensors
-from ssmbook.numerics import HALF, single
+from ssmbook.numerics import HALF, half_to_float32
 
 NUMBA = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on a CPU, by Triton's interpreter
@@ -54,7 +54,7 @@ def check_scan(reset: Tensor | None = None, *, complex_ok: bool = False, **given
         )
 
 
-def half_in_single(scan):
+def half_in_float32(scan):
     """Compute half precision in float32: y comes back in the dtype of the first argument, the state does not.
 
     The same where autocast is on, with results in float32.
@@ -69,7 +69,10 @@ def half_in_single(scan):
         if not autocast and all(t.dtype not in HALF for t in tensors):
             return scan(*args, **kwargs)
         with torch.autocast(device, enabled=False) if autocast else contextlib.nullcontext():
-            y, state = scan(*map(single, args), **{name: single(value) for name, value in kwargs.items()})
+            y, state = scan(
+                *map(half_to_float32, args),
+                **{name: half_to_float32(value) for name, value in kwargs.items()},
+            )
         return y if autocast else y.to(tensors[0].dtype), state
 
     return run

@@ -11,7 +11,7 @@ from ssmbook.scans._engine import (
     Operation,
     check_scan,
     differentiated_again,
-    half_in_single,
+    half_in_float32,
     kernels_for,
     loops_for,
     observer,
@@ -24,7 +24,7 @@ from ssmbook.scans._engine import (
 )
 
 
-@half_in_single
+@half_in_float32
 def diagonal_scan_naive(
     a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -38,7 +38,7 @@ def diagonal_scan_naive(
     return torch.stack(out, -2) if out else b, h
 
 
-@half_in_single
+@half_in_float32
 def diagonal_scan(
     a: Tensor,
     b: Tensor,

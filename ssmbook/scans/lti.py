@@ -16,7 +16,7 @@ from ssmbook.numerics import toeplitz
 from ssmbook.scans._engine import (
     Operation,
     check_scan,
-    half_in_single,
+    half_in_float32,
     is_finite,
     loops_for,
     observer,
@@ -34,7 +34,7 @@ LIMIT = 4.0  # norm of a power of A, in units of that of an orthogonal matrix, u
 QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of products
 
 
-@half_in_single
+@half_in_float32
 def lti_scan_naive(
     A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
 ) -> tuple[Tensor, Tensor]:
@@ -48,7 +48,7 @@ def lti_scan_naive(
     return torch.stack(y, -2) if y else x.new_zeros((*x.shape[:-1], C.shape[0])), h
 
 
-@half_in_single
+@half_in_float32
 def lti_scan(
     A: Tensor,
     B: Tensor,

@@ -15,7 +15,7 @@ from ssmbook.scans._engine import (
     Operation,
     check_scan,
     differentiated_again,
-    half_in_single,
+    half_in_float32,
     kernels_for,
     loops_for,
     observer,
@@ -29,7 +29,7 @@ HOLDS = ("euler", "zoh")
 PIECE = 256  # steps whose states are in memory at once where there is no compiled loop
 
 
-@half_in_single
+@half_in_float32
 def selective_scan_naive(
     x: Tensor,
     delta: Tensor,
@@ -55,7 +55,7 @@ def selective_scan_naive(
     return torch.stack(y, -2) if y else torch.zeros_like(x), h
 
 
-@half_in_single
+@half_in_float32
 def selective_scan(
     x: Tensor,
     delta: Tensor,

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook.scans._engine import check_scan, half_in_single, is_finite, loops_for, observer, wide
+from ssmbook.scans._engine import check_scan, half_in_float32, is_finite, loops_for, observer, wide
 from ssmbook.scans.diagonal import diagonal
 from ssmbook.scans.selective import selective
 
 CHUNK = 64
 
 
-@half_in_single
+@half_in_float32
 def ssd_scan_naive(
     x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ def ssd_scan_naive(
     return torch.stack(y, -3) if y else torch.zeros_like(x), h
 
 
-@half_in_single
+@half_in_float32
 def ssd_scan(
     x: Tensor,
     log_a: Tensor,

@@ -9,7 +9,7 @@ import torch
 from scipy.linalg.lapack import dgebal
 
 from ssmbook._checks import check_matrices
-from ssmbook.numerics import RankReport, double, rank_report, tolerance
+from ssmbook.numerics import RankReport, rank_report, to_float64, tolerance
 
 # States whose units differ by less than this stay as they are.
 SIMILAR_UNITS = 2.0**8
@@ -100,7 +100,7 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
     """
     check_matrices(A=A, B=B, batched=False)
     rtol = tolerance(rtol, A.dtype)
-    A, B = double(A.detach()), double(B.detach())
+    A, B = to_float64(A.detach()), to_float64(B.detach())
     sizes = (float(torch.linalg.matrix_norm(part, 2)) if part.numel() else 0.0 for part in (A, B))
     decided = _staircase(A, B, rtol, *sizes)[1]
     return rank_report(decided.sort(descending=True).values, rtol, scale=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_integer, check_shape, check_tensors
-from ssmbook.numerics import RankReport, double, rank_report, tolerance
+from ssmbook.numerics import RankReport, rank_report, to_float64, tolerance
 from ssmbook.systems.system import System
 
 
@@ -44,7 +44,7 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
     1
     """
     check_tensors(M=(M, "n p d"), finite=True, complex_ok=True)
-    H = hankel_matrix(double(M))
+    H = hankel_matrix(to_float64(M))
     return rank_report(torch.linalg.svdvals(H), tolerance(rtol, M.dtype))
 
 
@@ -67,7 +67,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     rows, cols = sizes["n"] // 2, (sizes["n"] + 1) // 2
     if rows == 0:
         raise ValueError(f"M must hold at least 2 lags, one of them to see the step A in; got {sizes['n']}")
-    H = hankel_matrix(double(M), rows, cols)
+    H = hankel_matrix(to_float64(M), rows, cols)
     U, S, Vh = torch.linalg.svd(H, full_matrices=False)
     report = rank_report(S, tolerance(rtol, M.dtype))
     order = report.rank if order is None else order
@@ -76,7 +76,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
         raise ValueError(f"order must be at most the rank of the Hankel matrix, {report.rank}; got {order}")
     root = S[:order].sqrt()
     U, Vh = U[:, :order], Vh[:order]
-    shifted = hankel_matrix(double(M)[1:], rows, cols)
+    shifted = hankel_matrix(to_float64(M)[1:], rows, cols)
     A = (U.mH @ shifted @ Vh.mH) / torch.outer(root, root)
     B = root[:, None] * Vh[:, : sizes["d"]]
     C = U[: sizes["p"]] * root

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice, check_integer, check_matrices, check_tensors
-from ssmbook.numerics import in_single, plain, tolerance
+from ssmbook.numerics import in_float32, item_if_scalar, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.lti import lags
 from ssmbook.systems import discretization
@@ -192,7 +192,7 @@ class System:
         A, B, C, _ = minimal_states(A, B, C, rtol)
         return System._trusted(*(part.to(self.dtype) for part in (A * step, B * columns, C * rows)), self.D)
 
-    @in_single
+    @in_float32
     def spectral_radius(self) -> Tensor:
         """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""
         poles = torch.linalg.eigvals(self.A).abs()
@@ -200,7 +200,7 @@ class System:
 
     def is_stable(self) -> bool | Tensor:
         """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one per system."""
-        return plain(self.spectral_radius() < 1)
+        return item_if_scalar(self.spectral_radius() < 1)
 
     @classmethod
     def from_scipy(
