@@ -21,7 +21,7 @@ and ``chapters``, with what only one chapter draws. Subpackages are imported on 
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _SUBPACKAGES = (
     "operators",
