@@ -17,6 +17,12 @@ one page, in plain PyTorch. Then come, from the ground up: ``operators`` (intera
 (fast recurrences); ``systems`` (linear state space models); ``maps`` (layers), ``heads`` (how many heads a
 system takes) and ``gradients``; ``lens`` (trained models), ``exercises``, ``testing`` and ``experiments``;
 and ``chapters``, with what only one chapter draws. Subpackages are imported on first use.
+
+The page's names in the library: ``InteractionMatrix`` is an `InteractionOperator` of ``operators``, with
+``interaction_rank``, ``floor`` and ``best_heads``; ``floor`` and ``heads_from_system`` of a system are
+``heads.head_floor`` and ``heads.heads_from_ssm``; ``scan`` is ``scans.diagonal_scan``; ``attention``,
+``SelectiveLayer`` and ``SSDHead`` are ``maps.Attention``, ``maps.SelectiveSSM`` and ``maps.SSD``; and
+``gradient_by_distance`` is ``gradients.gradient_profile``.
 """
 
 from importlib import import_module
@@ -43,7 +49,7 @@ __all__ = [*_SUBPACKAGES, "System", "__version__"]
 def __getattr__(name: str):
     if name == "System":
         return import_module(f"{__name__}.systems").System
-    if name in _SUBPACKAGES:
+    if name in (*_SUBPACKAGES, "tour"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -16,14 +16,14 @@ class Count:
     low, high: the number lies between them, both included; ``math.inf`` says that no number of heads is
     enough. method: how it was found, in a few words. evidence: the certificate (a rank report, a
     separating functional, a construction, ...). Where low == high the count is settled: ``count.value``,
-    ``int(count)``, ``count == 5`` and ``range(count)`` then work, and printing gives one sentence. An open
+    ``int(count)``, ``count == 5`` and ``range(count)`` then work (unless no number is enough), and
+    printing gives one sentence. An open
     count equals nothing; ``count <= 5`` answers where both its ends do so alike.
 
     Raises ``ValueError`` for low > high or a negative low, and for an order that the interval leaves open.
 
-
-    >>> print(Count(5, 5, "spectrum"), Count(4, 9, "flattenings", None), sep="; ")
-    5 heads (spectrum); 4 to 9 heads (flattenings)
+    >>> print(Count(5, 5, "spectrum"), Count(4, 9, "bounds", None), sep="; ")
+    5 heads (spectrum); 4 to 9 heads (bounds)
     """
 
     low: int | float
@@ -56,7 +56,7 @@ class Count:
     def short(self) -> str:
         """The count as a table shows it: "5", "4 to 9", "at least 4" or "none".
 
-        >>> Count(5, 5, "spectrum").short, Count(4, 9, "flattenings").short
+        >>> Count(5, 5, "spectrum").short, Count(4, 9, "bounds").short
         ('5', '4 to 9')
         """
         if not self.possible:

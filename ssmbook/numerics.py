@@ -164,7 +164,7 @@ def phi1(z: torch.Tensor) -> torch.Tensor:
     """
     check_tensor("z", z, complex_ok=True)
     near = z.abs() < _SERIES_RADIUS
-    # Either branch gets an argument that it can differentiate where the other one is taken.
+    # Each branch gets a safe argument where the other one is used, so that no gradient is NaN.
     small, large = torch.where(near, z, 0.0), torch.where(near, 1.0, z)
     series = torch.ones_like(z)
     for k in range(_SERIES_TERMS, 1, -1):

@@ -129,7 +129,7 @@ def leading_directions(rows: Tensor, H: int) -> Tensor:
 
 
 def tail_energy(rows: Tensor) -> Tensor:
-    """Return the share of the squared Frobenius norm without the H largest singular values, for all H."""
+    """Return what share of the squared norm remains without the H largest singular values, for all H."""
     energy = torch.linalg.svdvals(rows) ** 2
     tails = energy.flip(0).cumsum(0).flip(0)  # we sum from the smallest, so that no digits cancel
     return torch.cat([tails, tails.new_zeros(1)]) / tails[0]
@@ -191,7 +191,7 @@ def transfer_values(system: System) -> Tensor:
 
 # 4. Softmax attention --------------------------------------------------------------------------------------
 #
-# So far the weights could be any numbers. Softmax makes them positive and lets every row sum to one. This
+# So far the weights could be any numbers. Softmax makes them positive and makes every row sum to one. This
 # rules out every system with memory. On a constant input a softmax head averages equal values, so its output
 # is constant, whereas the output of the system changes while its state fills up. A sink removes this
 # obstacle. It is one more key, with logit 0 and value 0, that absorbs attention and contributes nothing. The

@@ -63,7 +63,9 @@ def head_count(
     """
     check_choice("coefficients", coefficients, CLASSES)
     if value_rank is not None and (coefficients != "fixed" or exact):
-        raise ValueError('value_rank goes with coefficients="fixed", and not with exact')
+        raise ValueError(
+            f'value_rank needs coefficients="fixed" without exact; got {coefficients!r}, exact={exact}'
+        )
     if exact and coefficients != "fixed":
         raise ValueError(f'exact goes with coefficients="fixed"; got {coefficients!r}')
     if exact:

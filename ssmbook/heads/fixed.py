@@ -77,8 +77,8 @@ class SpectrumReport(RankReport):
 def head_count(system: System | Tensor, n: int | None = None, rtol: float | None = None) -> Count:
     """Return the count for "fixed": k = dim span{M_0 … M_(n-1)}, computed in float64.
 
-    A System is read from its modes or from polynomials in A, never from n lags. Of lags alone it is the rank
-    of the rows vec M_tau.
+    A System is read from its modes or from polynomials in A, never from n lags. Given only lags, it is
+    the numerical rank of the rows vec M_tau.
     """
     if isinstance(system, Tensor):
         M = lags_of(system, n).detach()

@@ -24,11 +24,11 @@ def eigenvalue_test(system: System) -> Evidence:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length.
 
     One real `System` without a skip. ``verdict`` is "k" (for every n; there is a positive real pole), "k+1"
-    (for every n >= n0, where ``n0_low`` <= n0 <= ``n0_high``; k heads below n0 if the residues are
-    independent, k == nu) or "inconclusive", with a ``reason`` in words. ``k`` is the interaction rank,
-    ``nu`` the degree of the minimal polynomial, ``modes`` lists (eigenvalue, its power in it), one of each
-    pair. n0 - 1 is the least degree of a nonnegative multiple of that polynomial; an interval remains if
-    margins are too small.
+    (for every n >= n0, where ``n0_low`` <= n0 <= ``n0_high``; for n < n0, k heads suffice if k == nu,
+    that is, if the residues are independent) or "inconclusive", with a ``reason`` in words. ``k`` is the
+    interaction rank, ``nu`` the degree of the minimal polynomial, ``modes`` lists (eigenvalue, its power in
+    it), one of each pair. n0 - 1 is the least degree of a nonnegative multiple of that polynomial; an
+    interval remains if margins are too small.
 
     The mathematics is exact, its input is not: the test is also inconclusive if k is a near-tie, or if poles
     and lags disagree about nu. Source: prop-eigenvalue-test.

@@ -47,7 +47,7 @@ def rank_limited_head_count(
         bounds["tensor rank"] = max(bounds["tensor rank"], -(-exact // r))
         found += [_fit(V, lags) for V in constructed]
     low = max(bounds.values())
-    # Fewer heads than the lower bound may come close, where no best approximation exists; they are not exact.
+    # Fewer heads than the bound can come arbitrarily close (a border case), but never equal the system.
     fair = [each for each in found if each[2] <= close and len(each[0]) >= low]
     V, coefficients, error = min(fair, key=lambda each: (len(each[0]), each[2]))
     V, coefficients = (torch.from_numpy(part).to(M) for part in (V, coefficients))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ssmbook._checks import check_integer
 from ssmbook._count import Count
 from ssmbook.heads._cone import accuracy_of, certify, count_of
 from ssmbook.heads._evidence import Evidence
@@ -44,8 +45,9 @@ def softmax_head_count(
     """
     test = None
     if isinstance(system, System) and system.D is None:
+        n = check_integer("n", n, low=0)
         test = verdict_of_poles(system)
-        if poles_decide(test, system, n):
+        if rtol is None and poles_decide(test, system, n):
             kind, count = "eigenvalue" if test.k else "zero", test.k + (test.verdict == "k+1")
             return Count(count, count, kind, Evidence(kind=kind, k=test.k, reason=test.reason))
     rows, _, like = _lag_rows(system, n)

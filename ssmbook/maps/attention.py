@@ -68,7 +68,8 @@ class Attention(HeadMap):
     most L tokens; alibi: fixed linear penalty -2^(-8 h / H) |i - j| on the logits of head h = 1 ... H
     (`press2022train`); sink: one more key with logit 0 and value 0.
     Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given, ``bias``.
-    Left out (core): projection biases, dropout, rotary embedding, norms (`vaswani2017attention`).
+    This is the core of the layer, without projection biases, dropout, rotary embedding, norms
+    (`vaswani2017attention`).
 
     >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
     >>> W = layer.interaction(x)

@@ -70,7 +70,7 @@ class LinearAttention(KeySideMap):
     d, p: widths in and out; H heads; head_width: width of queries, keys and values; feature_map: phi,
     "identity" or "elu+1" (positive, so that no row sum vanishes). A row whose sum is 0 gets coefficients 0.
     Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O``.
-    Left out (core): projection biases, norms (`katharopoulos2020transformers`).
+    This is the core of the layer, without projection biases, norms (`katharopoulos2020transformers`).
 
     >>> layer, x = LinearAttention(4, 4, H=2, head_width=3), torch.randn(8, 4)
     >>> layer.interaction(x).interaction_rank(), torch.allclose(layer(x), layer.run(x)[0], atol=1e-5)
@@ -127,7 +127,8 @@ class RetNet(KeySideMap):
 
     d, p: widths in and out; H heads; head_width: width of queries, keys and values. Buffer ``decay`` (H,),
     gamma_h = 1 - 2^(-5 - h) for h = 0, 1, ...; parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``,
-    ``W_O``. Left out (core): rotation of queries and keys, group norm, output gate (`sun2023retentive`).
+    ``W_O``. This is the core of the layer, without rotation of queries and keys, group norm, output gate
+    (`sun2023retentive`).
 
     >>> layer = RetNet(4, 4, H=2, head_width=3)
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()
@@ -150,7 +151,7 @@ class GLA(KeySideMap):
     a_i = sigmoid(W_a x_i + b_a)^(1/temperature). d, p: widths in and out; H heads; head_width: width of
     queries, keys and values; temperature > 0: large values slow the decay. Parameters ``W_Q``, ``W_K``,
     ``W_a`` (H, head_width, d), ``b_a`` (H, head_width), ``W_V``, ``W_O``.
-    Left out (core): low-rank gate projection, head norm, output gate (`yang2024gated`).
+    This is the core of the layer, without low-rank gate projection, head norm, output gate (`yang2024gated`).
 
     >>> layer = GLA(4, 4, H=2, head_width=3)
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()
@@ -187,8 +188,8 @@ class DeltaNet(KeySideMap):
     x_i + b_beta) in (0, 1); a key of length 0 stays 0. The coefficients are
     tril(Q K^T) (I + diag(beta) tril(K K^T, -1))^{-1} diag(beta). Parameters ``W_Q``, ``W_K`` (H, head_width,
     d), ``W_beta`` (H, 1, d), ``b_beta`` (H,), ``W_V``, ``W_O``.
-    Left out (core): short convolutions, SiLU on queries, keys and values, query normalization, output norm
-    (`yang2024parallelizing`).
+    This is the core of the layer, without short convolutions, SiLU on queries, keys and values, query
+    normalization, output norm (`yang2024parallelizing`).
 
     >>> layer = DeltaNet(4, 4, H=1, head_width=4)
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # it erases, and is still one head
@@ -228,7 +229,8 @@ class SSD(KeySideMap):
     pairs the heads share, a divisor of H. Delta_i = softplus(W_delta x_i + b_delta), one per head; A_h =
     -exp(log_A[h]). Parameters ``W_B``, ``W_C`` (groups, N, d), ``W_delta`` (H, 1, d), ``b_delta``, ``log_A``
     (H,), ``W_V``, ``W_O``.
-    Left out (core): short convolution, SiLU, D skip, output gate and norm (`dao2024transformers`).
+    This is the core of the layer, without short convolution, SiLU, D skip, output gate and norm
+    (`dao2024transformers`).
 
     >>> layer = SSD(4, 4, H=1, head_width=4, N=64)
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # one head, whatever the size of its state

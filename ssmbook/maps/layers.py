@@ -58,7 +58,7 @@ class FeedForward(SequenceMap):
 
     d, p: widths in and out; width: hidden units; activation: "tanh", "relu", "silu", "gelu" or "identity".
     Parameters ``W_1`` (width, d), ``W_2`` (p, width).
-    Left out (core): the biases, which would make F(0) differ from 0.
+    This is the core of the layer, without the biases, which would make F(0) differ from 0.
 
     >>> W = FeedForward(4, 4, width=8).interaction(torch.randn(5, 4))
     >>> W.past_future_rank()  # no token reads another
@@ -85,7 +85,8 @@ class KAN(SequenceMap):
     d, p: widths in and out; grid: number of linear pieces, odd, so that 0 lies inside the middle one; they
     split [-2, 2] evenly and the outer two extend to infinity. Parameter ``slopes`` (p, d, grid).
     W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
-    Left out (core): the SiLU branch beside each spline and splines of higher order (`liu2024kan`).
+    This is the core of the layer, without the SiLU branch beside each spline and splines of higher order
+    (`liu2024kan`).
 
     >>> layer, x = KAN(3, 2), torch.randn(5, 3)
     >>> torch.allclose(layer(x), layer.interaction(x) @ x, atol=1e-5)
@@ -160,7 +161,7 @@ class RNN(RecurrentMap):
     With z_i the pre-activation and D_i = diag(sigma(z_i)/z_i), W_ij = C D_i A D_{i-1} A ... A D_j B exactly:
     a secant, not the derivative. d, p: widths in and out; N: states; activation as in `FeedForward`.
     Parameters ``A`` (N, N), ``B`` (N, d), ``C`` (p, N).
-    Left out (core): the biases, which would make F(0) differ from 0.
+    This is the core of the layer, without the biases, which would make F(0) differ from 0.
 
     >>> layer, x = RNN(3, 2, N=4), torch.randn(6, 3)
     >>> W = layer.interaction(x)

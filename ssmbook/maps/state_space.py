@@ -80,8 +80,8 @@ class DiagonalSSM(RecurrentMap):
     weight 1, B = Delta_c phi1(Delta_c a). The skip D_c is added at lag 0. Initially a = -1/2 + i pi m
     (S4D-Lin) or a = -(m + 1). Parameters ``log_decay``, ``frequency`` (d, modes), ``C`` (d, modes, 2: real
     and imaginary part; without pairs no frequencies, and (d, modes)), ``log_delta``, ``D`` (d,).
-    ``interaction(x)`` is unbatched. Left out (core): activation and mixing of channels after it
-    (`gu2022parameterization`).
+    ``interaction(x)`` is unbatched. This is the core of the layer, without activation and mixing of channels
+    after it (`gu2022parameterization`).
 
     >>> DiagonalSSM(3, N=8).interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
     3
@@ -144,8 +144,8 @@ class SelectiveSSM(RecurrentMap):
     in and out (Mamba's inner width); N: states per channel; discretization: "zoh", B_bar = Delta phi1(Delta
     A) B (exact zero-order hold), or "euler", B_bar = Delta B (what Mamba's code computes). Delta_i =
     softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta``
-    (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,). Left out (core): in and
-    out projections, short convolution, SiLU, gate, low rank of W_delta (`gu2024mamba`).
+    (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,). This is the core of the
+    layer, without in and out projections, short convolution, SiLU, gate, low rank of W_delta (`gu2024mamba`).
 
     >>> layer = SelectiveSSM(3, N=8)
     >>> layer.interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel

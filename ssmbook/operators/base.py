@@ -47,8 +47,8 @@ class InteractionOperator(ABC):
 
     A kind must define ``_apply``, ``_scaled`` and ``_mapped``. It overrides ``_row``, ``_rows``, ``_column``,
     ``to_dense``, ``block_norms``, ``_coefficients`` or ``_span_blocks`` where its structure makes them
-    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where the result is of the same kind. Half
-    precision never reaches these methods.
+    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where the result is of the same kind. ``apply``,
+    ``row``, ``rows`` and ``column`` convert half precision to float32 before they call these methods.
 
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
     >>> (W @ torch.ones(4, 1)).flatten().tolist()
@@ -57,7 +57,7 @@ class InteractionOperator(ABC):
     ([0.125, 0.25, 0.5, 1.0], 0.25, 0.25)
     """
 
-    # False where the rows of different batch elements have been rotated differently.
+    # False if a row means something different in each batch element, because each was compressed on its own.
     _rows_line_up = True
 
     def __init__(self, standard: Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
@@ -295,7 +295,10 @@ class InteractionOperator(ABC):
         return item_if_scalar(torch.stack(ranks).amax(0))
 
     def _past_future_blocks(self) -> Iterator[Tensor]:
-        """Yield, for t = 1 … n−1, matrices (..., k, r, c) whose ranks add up to that of W from < t to ≥ t."""
+        """Yield, for t = 1 … n−1, matrices (..., k, r, c) with ranks that add up.
+
+        Their sum is the rank of the part of W from tokens before t to tokens from t on.
+        """
         blocks = self.to_dense().to(torch.float64)
         check_finite("W", blocks)
         future = torch.ones(self.n, self.n, dtype=torch.bool, device=self.device).triu(1)
@@ -321,12 +324,12 @@ class InteractionOperator(ABC):
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
         ``H``: a number of heads (the result is a float, or float64 (...) when batched), or ``None`` for the
-        whole curve H = 0 … m as float64 (..., m + 1), m the length of ``spectrum()``; more heads than m miss
-        nothing. It is the expected error of the output over its expected energy for white inputs; with
-        ``time_covariance`` (n, n) and ``channel_covariance`` (d, d), symmetric positive semidefinite, for
-        inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``: white). ``joint=True``:
-        for value maps that the whole batch shares. Raises ``ValueError`` for a bad ``H`` or covariance, and
-        as ``spectrum``. Source: `eckart1936approximation`.
+        whole curve H = 0 … m as float64 (..., m + 1), m the length of ``spectrum()``. With
+        m or more heads the error is 0. It is the expected error of the output over its expected energy for
+        white inputs; with ``time_covariance`` (n, n) and ``channel_covariance`` (d, d), symmetric positive
+        semidefinite, for inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``:
+        white). ``joint=True``: for value maps that the whole batch shares. Raises ``ValueError`` for a bad
+        ``H`` or covariance, and as ``spectrum``. Source: `eckart1936approximation`.
 
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
         >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
@@ -411,7 +414,8 @@ class InteractionOperator(ABC):
         channel = torch.eye(self.d, **like) if channel is None else channel
         return self @ FactorizedOperator(time[None], channel[None])
 
-    # Algebra: a kind answers for its own kind; any other result becomes a sum, a composition or a transpose.
+    # Algebra: a class combines two operators of its own class; anything else becomes a SumOperator, a
+    # ComposedOperator or a TransposedOperator.
     def _plus(self, other):
         """Return self + other as one operator, for another of the same kind; None where the kind is lost."""
         return None
@@ -431,7 +435,7 @@ class InteractionOperator(ABC):
     def __add__(self, other):
         if not isinstance(other, InteractionOperator):
             return NotImplemented
-        self._check_partner(other, (self.n, self.p, self.d), (other.n, other.p, other.d))
+        self._check_partner(other, "sizes (n, p, d)", self.shape[-3:], other.shape[-3:])
         joined = self._plus(other) if type(self) is type(other) else None
         if joined is None:
             terms = [getattr(part, "terms", (part,)) for part in (self, other)]
@@ -448,13 +452,13 @@ class InteractionOperator(ABC):
     def __matmul__(self, other):
         if not isinstance(other, InteractionOperator):
             return self.apply(other)
-        self._check_partner(other, (self.n, self.d), (other.n, other.p))
+        self._check_partner(other, "tokens and output width (n, p)", (self.n, self.d), (other.n, other.p))
         joined = self._after(other) if type(self) is type(other) else None
         return ComposedOperator(self, other) if joined is None else joined
 
-    def _check_partner(self, right: InteractionOperator, wanted: tuple, got: tuple) -> None:
-        if wanted != got:
-            raise ValueError(f"right must have the sizes {wanted} to follow left; got {got}")
+    def _check_partner(self, right: InteractionOperator, what: str, wanted: tuple, got: tuple) -> None:
+        if tuple(wanted) != tuple(got):
+            raise ValueError(f"right must have the {what} = {tuple(wanted)}; got {tuple(got)}")
         check_same_dtype_device(left=self._standard, right=right._standard)
         shared_batch(left=self.batch_shape, right=right.batch_shape)
 

@@ -1,4 +1,4 @@
-"""Interaction operators of callables whose inside is not known: path, Jacobian, secant."""
+"""Interaction operators of black-box callables: path, Jacobian, secant."""
 
 from __future__ import annotations
 

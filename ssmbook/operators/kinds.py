@@ -69,7 +69,7 @@ class LagOperator(InteractionOperator):
     ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``n``: the number of tokens,
     n ≥ L (by default L). Nothing of size n² is built unless asked for: the rank comes from the L rows
     √(n−tau) vec M_tau, since M_tau occurs n−tau times; ``apply`` sums directly where that is cheap and uses
-    the FFT beyond (there rounding, relative to the largest entry, reaches every token, earlier ones too).
+    the FFT beyond. The FFT spreads rounding errors to every token, even to earlier ones.
 
     >>> change = LagOperator(torch.tensor([1.0, -1.0]).reshape(2, 1, 1), n=5)  # y_i = x_i - x_(i-1)
     >>> change.apply(torch.arange(5.0)[:, None]).flatten().tolist()
@@ -128,7 +128,8 @@ class LagOperator(InteractionOperator):
         yield (self.n - tau).sqrt()[:, None] * rows
 
     def _colored(self, time, channel):
-        # G[s, t] = sum_i Σ_t[i−s, i−t] takes the place of diag(n − tau): its root times the vec M_tau Σ_x^½.
+        # G[s, t] = sum_i Σ_t[i−s, i−t] takes the place of diag(n − tau),
+        # so the rows are G^½ times the vectors vec(M_tau Σ_x^½).
         M = self.M if channel is None else self.M @ channel
         if time is None:
             return LagOperator(M, self.n)

@@ -11,8 +11,8 @@ from ssmbook._checks import check_finite, check_tensors, shared_batch
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.spectra import r_factor
 
-# Of a recurrence in modes: tokens whose rows are made together by one matrix product, and entries of the rows
-# that are yielded together, few enough for memory to be used again.
+# For ModalOperator: _BAND tokens share one matrix product, and at most _ENTRIES_AT_ONCE numbers are yielded
+# at a time, so that memory is reused.
 _BAND = 32
 _ENTRIES_AT_ONCE = 2**22
 # What has decayed to this fraction of the largest input is set to zero: subnormal numbers are slow.
@@ -123,7 +123,8 @@ class ModalOperator(RecurrentOperator):
 
     W_ij = C_i diag(exp(a_{j+1} + … + a_i)) B_j for j ≤ i (plus D_i at i = j), zero above: a
     ``RecurrentOperator`` with diagonal state matrices, which keeps N numbers per token instead of N².
-    ``log_decay`` a (..., n, N), finite; ``B``, ``C``, ``D`` and batch shapes as there.
+    The first argument a (..., n, N), finite, holds the logarithms of the decays; ``B``, ``C``, ``D`` and
+    batch shapes as there.
     """
 
     _states = ("log_decay", "... n N")

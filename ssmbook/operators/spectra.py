@@ -1,4 +1,4 @@
-"""Singular values of tall matrices in float64, by QR and SVD: a Gram matrix would square the gap."""
+"""Singular values of tall matrices in float64, by QR and SVD; a Gram matrix would square the condition."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def wide_array(tensor: Tensor) -> np.ndarray:
 
 
 def is_finite(t: Tensor) -> bool:
-    """Whether every entry is finite, in one read; a sum that overflows answers no."""
+    """Whether every entry is finite, in one read; also False if the sum overflows."""
     return (0 * t.detach().sum()).item() == 0
 
 
@@ -179,7 +179,7 @@ def _rows(tensor: Tensor, dims: int) -> np.ndarray:
 
 
 def observer(*tensors: Tensor) -> str | None:
-    """Who looks at what is done with tensors, so that only operations of PyTorch will do; None if nobody.
+    """Report whether a transform of PyTorch is watching, so that we must call registered operations, or None.
 
     "derivative": forward mode or ``torch.func``, for which operations have no rule; "tracer": anything else,
     such as ``torch.compile``, ``vmap``, meta tensors. All private names of PyTorch are used here.

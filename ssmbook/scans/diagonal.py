@@ -206,7 +206,7 @@ def scan_into(a: Tensor, b: Tensor, h: Tensor, carry: Tensor | None, log: bool, 
     amplifies or overflows the plain loop decides, so that infinity and NaN come out as in the recurrence.
     """
     decay = (a * LOG2_E).exp2_() if log else a
-    L = STEPS // 2 if log else STEPS  # equal logarithms give decays all rounded alike, as often as L says
+    L = STEPS // 2 if log else STEPS  # equal logarithms share one rounding error, which grows with L
     n, rest = divmod(b.shape[-2], L)
     if n <= 2 or b.numel() >= WIDTH * b.shape[-2]:
         return _loop_into(decay, b, h, carry, reverse)

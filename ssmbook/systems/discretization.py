@@ -28,13 +28,13 @@ def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
 def step(A: Tensor, B: Tensor, delta: float | Tensor, method: str) -> tuple[Tensor, Tensor]:
     """A_bar and B_bar of one step by any method of `System.discretize`, with the arguments of `zoh`."""
     check_matrices(A=A, B=B)
-    delta = as_real("delta", delta, low=0.0, like=A.real)
-    check_same_dtype_device(**{"the real part of the system": A.real, "delta": delta})
-    shared_batch(**{"the system": A.shape[:-2], "delta": delta.shape})
+    delta = as_real("step", delta, low=0.0, like=A.real)
+    check_same_dtype_device(**{"the real part of the system": A.real, "step": delta})
+    shared_batch(**{"the system": A.shape[:-2], "step": delta.shape})
     delta = delta[..., None, None]
     stepped = METHODS[method](delta * A, delta * B)
     if not all(bool(torch.isfinite(part).all()) for part in stepped):
-        raise ValueError(f"delta must keep the step below overflow in {A.dtype}; got a longer step")
+        raise ValueError(f"step must not overflow in {A.dtype}; got a longer step")
     return stepped
 
 
@@ -69,7 +69,7 @@ def _bilinear(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
     eye = torch.eye(N, dtype=Z.dtype, device=Z.device)
     solved, info = torch.linalg.solve_ex(eye - Z / 2, torch.cat([eye + Z / 2, step_B], dim=-1))
     if bool((info != 0).any()):
-        raise ValueError("delta must not make I - delta A/2 singular; got 2/delta, an eigenvalue of A")
+        raise ValueError("step makes I - step A/2 singular, because 2/step is an eigenvalue of A")
     return solved[..., :N], solved[..., N:]
 
 

@@ -66,7 +66,7 @@ def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None =
     sizes = check_tensors(M=(M, "n p d"), finite=True, complex_ok=True)
     rows, cols = sizes["n"] // 2, (sizes["n"] + 1) // 2
     if rows == 0:
-        raise ValueError(f"M must hold at least 2 lags, one of them to see the step A in; got {sizes['n']}")
+        raise ValueError(f"M must hold at least 2 lags, because one does not determine A; got {sizes['n']}")
     H = hankel_matrix(to_float64(M), rows, cols)
     U, S, Vh = torch.linalg.svd(H, full_matrices=False)
     report = rank_report(S, tolerance(rtol, M.dtype))

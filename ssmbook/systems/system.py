@@ -125,7 +125,7 @@ class System:
         A, B, C, D = self
         M = lags(A, B, C, n)
         if not M.is_meta and not torch.isfinite(M).all():
-            M = lti_kernel_naive(A, B, C, n)  # no power of A overflows here that B never excites
+            M = lti_kernel_naive(A, B, C, n)  # step by step, modes that B does not reach cannot overflow
         if D is not None and n:
             M = torch.cat([M[..., :1, :, :] + D.unsqueeze(-3), M[..., 1:, :, :]], dim=-3)
         if n == 0 or M.is_meta:
@@ -143,7 +143,7 @@ class System:
         ``ValueError`` for shapes and where e^(iw) is an eigenvalue of A.
 
         >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
-        >>> system.response(torch.tensor([0.0, torch.pi])).abs().flatten()  # a constant, and what flickers
+        >>> system.response(torch.tensor([0.0, torch.pi])).abs().flatten()  # a constant, and what alternates
         tensor([2.0000, 0.6667])
         """
         check_tensors(angles=(angles, "m"), finite=True)
@@ -213,10 +213,10 @@ class System:
     ) -> System:
         """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
 
-        A discrete system reads its state *before* the token there, so its lags are M_0 = D and M_tau = C
-        A^(tau-1) B. They stay the same: the result is (A, B, C A^-1, D - C A^-1 B) where A is safely
-        invertible; else the state carries the last input too, N + d states. A continuous system (a tuple of
-        four is one, as in scipy) needs a ``step`` and is discretized by a zero-order hold.
+        In scipy a discrete system reads its state *before* the token arrives, so its lags are M_0 = D and
+        M_tau = C A^(tau-1) B. They stay the same: the result is (A, B, C A^-1, D - C A^-1 B) where A is
+        safely invertible; else the state carries the last input too, N + d states. A continuous system (a
+        tuple of four is one, as in scipy) needs a ``step`` and is discretized by a zero-order hold.
 
         Raises ``TypeError`` for what has no A, B, C, D, ``ValueError`` for a continuous system without a
         step; else as the constructor.
