@@ -69,7 +69,10 @@ def wrong(name):
 OPERATORS = {
     "acts_as_the_sum": {"_apply": lambda self, x: x.cumsum(-2) @ self.V.mT + 1},
     "rows_columns_and_blocks": {"row": wrong("row")},
-    "the_transpose": {"_transposed": lambda self: Total(self.V.mT, self.n)},
+    "the_transpose": {  # with rows of its own, since those of InteractionOperator come from the transpose
+        "_transposed": lambda self: Total(self.V.mT, self.n),
+        "_row": lambda self, i: torch.stack([(j <= i) * self.V for j in range(self.n)], -3),
+    },
     "sums_multiples": {"__add__": lambda self, other: self},
     "spectrum_and_rank": {"spectrum": wrong("spectrum")},
     "causal": {"_apply": lambda self, x: x.flip(-2).cumsum(-2).flip(-2) @ self.V.mT},
