@@ -1,0 +1,49 @@
+"""Figures of the chapter *positions*."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ssmbook.display import COLORS, figure, label_line
+
+SCHEME_COLORS = {"free": "black", "RoPE": "blue", "T5": "green", "ALiBi": "orange"}
+
+
+def alibi_frame(m, best, share, crossings):
+    """Return a figure of scalar lags as dots and the best sum of fading exponentials as rings."""
+    fig, ax = figure(size="panel")
+    ax.axhline(0, color=COLORS["gray"], lw=0.8)
+    ax.plot(range(len(m)), best.numpy(), "o-", color=COLORS["orange"], mfc="none", ms=10, lw=1)
+    ax.plot(range(len(m)), m.numpy(), "o", color=COLORS["black"])
+    ax.set(xlabel="distance τ", ylabel="lag", ylim=(-0.65, 1.1), xlim=(-0.4, len(m) - 0.6))
+    ax.set(title=f"changes of sign: {crossings} of {len(m) - 1}; missed: {share:.2%}")
+    return fig
+
+
+def students(found, floors):
+    """Return a figure of trained errors by system and scheme, and its alternative text.
+
+    found: {system: {scheme: errors of the seeds}}; floors: {system: {scheme: floor}}, drawn as short lines.
+    """
+    fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
+    words = []
+    for ax, (name, schemes) in zip(axes, found.items(), strict=True):
+        for x, (scheme, errors) in enumerate(schemes.items()):
+            color = COLORS[SCHEME_COLORS[scheme]]
+            ax.plot(np.full(len(errors), x), errors, "o", color=color, alpha=0.6, ms=6)
+            floor = floors[name].get(scheme)
+            if floor:
+                ax.plot([x - 0.3, x + 0.3], [floor, floor], color=color, lw=2, ls="-")
+        medians = {scheme: float(np.median(errors)) for scheme, errors in schemes.items()}
+        listed = ", ".join(f"{scheme} {_short(value)}" for scheme, value in medians.items())
+        words.append(f"{name}: {listed}")
+        ax.set_xticks(range(len(schemes)), list(schemes))
+        ax.set(title=name, yscale="log", ylim=(5e-5, 2), xlim=(-0.6, len(schemes) - 0.4))
+    axes[0].set_ylabel("relative squared error")
+    label_line(axes[0], 2.35, floors[next(iter(found))]["T5"], "floor", color=COLORS["green"])
+    return fig, "Median errors of five trained layers. " + "; ".join(words) + "."
+
+
+def _short(value: float) -> str:
+    """Return a share with the digits that are the same on every machine."""
+    return f"{value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 2}%}"

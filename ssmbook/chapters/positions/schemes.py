@@ -1,0 +1,163 @@
+"""Heads whose logits depend on the distance alone, under the position schemes of real transformers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scipy.optimize import least_squares
+from torch import Tensor
+
+F64 = torch.float64
+SCHEMES = ("free", "RoPE", "T5", "ALiBi")
+
+
+def t5_bucket(distance: int, buckets: int = 32, far: int = 128) -> int:
+    """Return the bucket of a distance in T5's causal scheme (`raffel2020exploring`).
+
+    The first half of the buckets are single distances, the others grow geometrically up to ``far``, and the
+    last one takes everything beyond.
+
+    >>> [t5_bucket(tau) for tau in (0, 15, 16, 18, 19, 1000)]
+    [0, 15, 16, 16, 17, 31]
+    """
+    exact = buckets // 2
+    if distance < exact:
+        return distance
+    share = math.log(distance / exact) / math.log(far / exact)
+    return min(buckets - 1, exact + int(share * (buckets - exact)))
+
+
+def rope_frequencies(head_width: int, base: float = 10000.0) -> Tensor:
+    """Return the angles per token of a head's channel pairs, shape (head_width / 2,) (`su2021roformer`)."""
+    return base ** (-torch.arange(0, head_width, 2, dtype=F64) / head_width)
+
+
+def basis(scheme: str, n: int, head_width: int = 64) -> Tensor:
+    """Return functions of the distance, shape (m, n), whose linear combinations are a scheme's logits.
+
+    "free": one for each distance; "T5": one for each bucket; "ALiBi": a constant and the distance; "RoPE":
+    cosines and sines of the frequencies, which constant queries and keys combine.
+    """
+    tau = torch.arange(n, dtype=F64)
+    if scheme == "free":
+        return torch.eye(n, dtype=F64)
+    if scheme == "T5":
+        bucket = torch.tensor([t5_bucket(distance) for distance in range(n)])
+        return torch.nn.functional.one_hot(bucket).to(F64).mT
+    if scheme == "ALiBi":
+        return torch.stack([torch.ones_like(tau), -tau])
+    angles = rope_frequencies(head_width)[:, None] * tau
+    return torch.cat([angles.cos(), angles.sin()])
+
+
+def sink_weights(b: Tensor) -> Tensor:
+    """Return the attention weights (H, n, n) of the relative logits b (H, n) beside a sink of logit 0."""
+    n = b.shape[-1]
+    lag = torch.arange(n)[:, None] - torch.arange(n)
+    logits = b[:, lag.clamp(min=0)].masked_fill(lag < 0, -torch.inf)
+    return torch.cat([torch.zeros_like(logits[..., :1]), logits], -1).softmax(-1)[..., 1:]
+
+
+def missed(alpha: Tensor, M: Tensor) -> Tensor:
+    """Return the relative squared error of heads with the weights alpha and their best value maps.
+
+    alpha (H, n, n); M (n, p, d), the lag operators of the target.
+    """
+    n = len(M)
+    i, j = torch.tril_indices(n, n)
+    columns, target = alpha[:, i, j].mT, M[i - j].flatten(1)
+    Q = torch.linalg.qr(columns)[0]
+    return ((target - Q @ (Q.mT @ target)) ** 2).sum() / (target**2).sum()
+
+
+def train(scheme: str, M: Tensor, H: int, seed: int, steps: int = 200) -> float:
+    """Fit H heads of a scheme with a sink to a system by L-BFGS and return the relative squared error."""
+    functions = basis(scheme, len(M))
+    start = torch.randn(H, len(functions), generator=torch.Generator().manual_seed(seed), dtype=F64)
+    weights = (start / len(functions) ** 0.5 if scheme == "RoPE" else 0.5 * start).requires_grad_()
+    descent = torch.optim.LBFGS(
+        [weights], max_iter=steps, tolerance_grad=1e-14, tolerance_change=0.0, line_search_fn="strong_wolfe"
+    )
+
+    def closure():
+        descent.zero_grad()
+        error = missed(sink_weights(weights @ functions), M)
+        error.backward()
+        return error
+
+    descent.step(closure)
+    return float(missed(sink_weights(weights.detach() @ functions), M))
+
+
+def t5_floor(M: Tensor) -> float:
+    """Return the relative squared error that T5's buckets leave, whatever the number of heads.
+
+    Within a bucket a row has one operator, so at best the mean of the lags that are visible there.
+    """
+    n, left = len(M), 0.0
+    bucket = torch.tensor([t5_bucket(distance) for distance in range(n)])
+    for i in range(n):
+        for members in (M[: i + 1][bucket[: i + 1] == b] for b in bucket[: i + 1].unique()):
+            left += float(((members - members.mean(0)) ** 2).sum())
+    return left / _energy(M)
+
+
+def two_sinkless_heads(m: Tensor, bound: float):
+    """Return the layer of `prop-values-read-positions` for scalar lags m (n,), and its first value map.
+
+    layer(x (n,)) returns the outputs (n,) and all weights (2, n (n + 1) / 2), positive for tokens in bound.
+    """
+    n, m0 = len(m), m[0]
+    i, j = torch.tril_indices(n, n)
+    w = m0 - torch.cat([m.new_zeros(1), m[1:].cumsum(0)])
+    u = torch.zeros(n, n, dtype=F64)
+    u[i, j] = m[i - j]
+    u.diagonal().copy_(w)
+    v = 5 + 3 * n * m.abs().max()
+    a = torch.ones(n, n, dtype=F64).tril() / torch.arange(1, n + 1)[:, None]
+    b = ((v * a - u) / (v - m0)).tril()
+    scale = v / (v - m0)
+    room = torch.stack([a[1:, 0], a.diagonal()[1:], b[1:, 0] / scale, b.diagonal()[1:] / scale]).min()
+    Q = 2 * (m0 - w).abs().max() * bound / room
+    q = torch.full((n,), float(Q), dtype=F64)
+    q[0] = 0
+    c2 = torch.zeros(n, dtype=F64)
+    for row in range(1, n):
+        c2[row] = ((v - m0) * Q * row / (row + 1) - u[row, :row] @ c2[:row]) / w[row]
+
+    def layer(x):
+        shift = torch.zeros(n, n, dtype=F64)
+        shift[range(1, n), range(1, n)] = ((m0 - w) * x / Q)[1:]
+        shift[:, 0] -= shift.diagonal() * (torch.arange(n) > 0)
+        first, second = a + shift, b + scale * shift
+        y = first @ (v * x + q - scale * c2) + second @ ((m0 - v) * x + c2)
+        return y, torch.stack([first[i, j], second[i, j]])
+
+    return layer, float(v)
+
+
+def _energy(M: Tensor) -> float:
+    occurrences = torch.arange(len(M), 0, -1)
+    return float((occurrences * M.flatten(1).square().sum(1)).sum())
+
+
+def alibi_fit(M: Tensor, H: int, starts: int = 20) -> tuple[Tensor, Tensor, float, int]:
+    """Return the scalar lags, the best sum of H real exponentials found, its error and its sign changes."""
+    m, tau = M.flatten(), torch.arange(len(M), dtype=F64)
+    weight = torch.arange(len(M), 0, -1, dtype=F64).sqrt()
+
+    def fitted(slopes):
+        E = torch.exp(-slopes[:, None] * tau)
+        V = torch.linalg.lstsq((E * weight).mT, (m * weight)[:, None]).solution
+        return (E.mT @ V)[:, 0]
+
+    def residual(slopes):
+        return ((fitted(torch.as_tensor(slopes).abs()) - m) * weight).numpy()
+
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.empty(H, dtype=F64).exponential_(0.5, generator=generator) for _ in range(starts)]
+    found = min((least_squares(residual, draw.numpy()) for draw in draws), key=lambda end: end.cost)
+    best = fitted(torch.as_tensor(found.x).abs())
+    signs = best[best.abs() > 1e-9].sign()
+    return m, best, 2 * found.cost / _energy(M), int((signs[1:] != signs[:-1]).sum())

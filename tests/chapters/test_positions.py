@@ -1,0 +1,75 @@
+"""What position schemes leave out, by other routes: brute force, foreign code, exact cases."""
+
+import itertools
+
+import pytest
+import torch
+from helpers import F64, randn
+from scipy.optimize import brentq
+
+from ssmbook.chapters.positions import schemes
+from ssmbook.exercises.grading import find
+
+
+@pytest.mark.guards("thm-bag")
+def test_the_floor_of_a_bag_is_the_spread_over_all_orders_of_the_past():
+    """For independent tokens of covariance I it is enough to average the operators over permutations."""
+    M = randn(5, 2, 3)
+    floor = 0.0
+    for i in range(1, len(M)):
+        orders = torch.stack([M[list(order)] for order in itertools.permutations(range(1, i + 1))])
+        floor += orders.var(0, unbiased=False).sum()
+    share = floor / sum((M[: i + 1] ** 2).sum() for i in range(len(M)))
+    torch.testing.assert_close(find("positions/bag-share").right(M), share)
+
+
+@pytest.mark.guards("prop-values-read-positions")
+def test_two_sinkless_heads_equal_a_scalar_system_within_the_bound_alone():
+    m, x = torch.tensor([-2.0, 0.7, 0.4, -1.5, 0.9], dtype=F64), randn(5, seed=1).clamp(-1, 1)
+    layer, _ = schemes.two_sinkless_heads(m, bound=1.0)
+    y, weights = layer(x)
+    assert weights.min() > 0
+    torch.testing.assert_close(y, torch.stack([m[: i + 1].flip(0) @ x[: i + 1] for i in range(5)]))
+    assert layer(1e4 * x)[1].min() < 0
+
+
+@pytest.mark.guards("prop-relative-sink")
+def test_two_heads_equal_the_decay_on_three_tokens():
+    m, r = 0.5 ** torch.arange(3, dtype=F64), torch.tensor([0.3, 0.6], dtype=F64)
+    g = torch.tensor([1, 1.5], dtype=F64)
+    V = torch.linalg.solve(r / (1 + g[:, None] * r), torch.ones(2, dtype=F64))
+    before = 1 + 1.5 * r
+
+    def last(s):  # of row 2, on the line through rows 0 and 1: the denominators, and the lag
+        Z = torch.stack([torch.as_tensor(1 / s, dtype=F64), V[1] * r[1] / (1 - V[0] * r[0] * s)])
+        return Z - before, float((V * (Z - before) / Z).sum())
+
+    s = brentq(lambda s: last(s)[1] - 0.25, 1e-3, float(1 / before[0]), xtol=1e-15)
+    b = torch.cat([r[:, None] * m[:2], last(s)[0][:, None]], 1)
+    assert (b > 0).all()
+    W = torch.einsum("hij,h->ij", schemes.sink_weights(b.log()), V)
+    lag = torch.arange(3)[:, None] - torch.arange(3)
+    torch.testing.assert_close(W, m[lag.clamp(min=0)].tril())
+
+
+@pytest.mark.guards("prop-three-schemes")
+def test_buckets_are_those_of_transformers():
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    distance = torch.arange(300)
+    theirs = t5.T5Attention._relative_position_bucket(-distance, False, 32, 128)
+    assert [schemes.t5_bucket(int(tau)) for tau in distance] == theirs.tolist()
+
+
+@pytest.mark.guards("prop-three-schemes")
+def test_no_heads_of_t5_pass_the_floor_and_the_best_operator_of_buckets_reaches_it():
+    M, n = randn(40, 1, 1), 40
+    bucket = torch.tensor([schemes.t5_bucket(tau) for tau in range(n)])
+    missed = 0.0
+    for i in range(n):  # least squares on the indicators of the buckets
+        seen = torch.nn.functional.one_hot(bucket[: i + 1]).to(F64)
+        fit = torch.linalg.lstsq(seen, M[: i + 1, 0], driver="gelsd").solution
+        missed += float((M[: i + 1, 0] - seen @ fit).square().sum())
+    energy = float((torch.arange(n, 0, -1) * M.flatten().square()).sum())
+    assert abs(schemes.t5_floor(M) - missed / energy) < 1e-12
+    alpha = schemes.sink_weights(randn(50, 23) @ schemes.basis("T5", n))
+    assert schemes.missed(alpha, M) >= schemes.t5_floor(M)
