@@ -248,6 +248,15 @@ def calls():
             "wire": [given([5, 3, 0, 2], [10, 20, 30, 40])],
             "received": [given({"all states": 2_000_000, "one state": n}, (1.0, 1e7)) for n in (2, 640)],
         },
+        "positions": {
+            "alibi_frame": [given(FADE, SLOW, 0.25, 2)],
+            "students": [
+                given(
+                    {"rotation": {"free": [0.04, 0.03], "T5": [0.08, 0.09]}, "decay": {"ALiBi": [0.7]}},
+                    {"rotation": {"T5": 0.05}, "decay": {"ALiBi": 0.6}},
+                )
+            ],
+        },
         "preface": {
             "turning_state": [given(0.2), given(3.14)],
             "gradients": [given([2, 4, 8], [0.8, 1e-10, 1e-12], [1.0, 0.9, 0.8], [1e-1, 1e-2, 1e-3])],

@@ -38,6 +38,7 @@ def students(found, floors):
         listed = ", ".join(f"{scheme} {_short(value)}" for scheme, value in medians.items())
         words.append(f"{name}: {listed}")
         ax.set_xticks(range(len(schemes)), list(schemes))
+        ax.tick_params(labelleft=True)  # on a phone the panels stand apart
         ax.set(title=name, yscale="log", ylim=(5e-5, 2), xlim=(-0.6, len(schemes) - 0.4))
     axes[0].set_ylabel("relative squared error")
     label_line(axes[0], 2.35, floors[next(iter(found))]["T5"], "floor", color=COLORS["green"])
