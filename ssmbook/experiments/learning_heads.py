@@ -85,12 +85,9 @@ def population_error(
     check_tensors(M=(M, "n p d"), **heads, one_batch=True)
     target = LagOperator(M).to_dense()
     missed = torch.einsum("...hij,...hpd->...ijpd", alpha, V) - target
-    L_x = covariance_root("channel_covariance", channel_covariance, sizes["d"], M.device)
-    L_t = covariance_root("time_covariance", time_covariance, sizes["n"], M.device)
-    if L_x is not None:
-        missed, target = missed @ L_x.to(M), target @ L_x.to(M)
-    if L_t is not None:
-        missed, target = (torch.einsum("...ijpd,jl->...ilpd", W, L_t.to(M)) for W in (missed, target))
+    L_x = covariance_root("channel_covariance", channel_covariance, sizes["d"], M.device).to(M)
+    L_t = covariance_root("time_covariance", time_covariance, sizes["n"], M.device).to(M)
+    missed, target = (torch.einsum("...ijpd,jl,de->...ilpe", W, L_t, L_x) for W in (missed, target))
     return missed.square().sum((-4, -3, -2, -1)) / target.square().sum()
 
 

@@ -8,7 +8,7 @@ from ssmbook._checks import check_choice
 from ssmbook._count import Count
 from ssmbook.heads.bounded import every_input_head_count
 from ssmbook.heads.exact import Exact, exact_head_count
-from ssmbook.heads.fixed import head_count as fixed_head_count
+from ssmbook.heads.fixed import fixed_head_count
 from ssmbook.heads.pairwise import pairwise_head_count
 from ssmbook.heads.rank_limited import rank_limited_head_count
 from ssmbook.heads.sinkless import sinkless_head_count

@@ -21,7 +21,7 @@ from ssmbook._count import Count
 from ssmbook.heads._lags import check_real_system, lags_of
 from ssmbook.numerics import RankReport, toeplitz, tolerance
 from ssmbook.operators import FactorizedOperator, LagOperator
-from ssmbook.operators.spectra import leading_row_directions
+from ssmbook.operators.spectra import covariance_root, leading_row_directions
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.systems.reachability import balance, minimal_states
 from ssmbook.systems.system import System
@@ -74,7 +74,7 @@ class SpectrumReport(RankReport):
         )
 
 
-def head_count(system: System | Tensor, n: int | None = None, rtol: float | None = None) -> Count:
+def fixed_head_count(system: System | Tensor, n: int | None = None, rtol: float | None = None) -> Count:
     """Return the count for "fixed": k = dim span{M_0 … M_(n-1)}, computed in float64.
 
     A System is read from its modes or from polynomials in A, never from n lags. Given only lags, it is
@@ -94,7 +94,7 @@ def head_count(system: System | Tensor, n: int | None = None, rtol: float | None
 
 
 def spectrum_report(system: System, n: int, rtol: float | None = None) -> SpectrumReport:
-    """The evidence of `head_count`, without its warning."""
+    """The evidence of `fixed_head_count`, without its warning."""
     found, _, rtol = _spanning_rows(system, n, rtol)
     return _report(found, rtol, system.dtype)
 
@@ -277,8 +277,14 @@ def head_floor(
     >>> head_floor(System(turn, torch.eye(2), torch.eye(2)), n=32).round(decimals=4)[:3].abs()
     tensor([1.0000, 0.4386, 0.0000], dtype=torch.float64)
     """
-    inputs = {"time_covariance": time_covariance, "channel_covariance": channel_covariance}
-    return LagOperator(lags_of(system, n)).floor(**inputs)
+    M = lags_of(system, n)
+    n, p, d = M.shape
+    W = LagOperator(M)
+    if time_covariance is not None or channel_covariance is not None:
+        time = covariance_root("time_covariance", time_covariance, n, M.device)
+        channel = covariance_root("channel_covariance", channel_covariance, d, M.device)
+        W = W.to(torch.float64) @ FactorizedOperator(time[None], channel[None])
+    return W.floor()[: min(n, p * d) + 1]
 
 
 def epsilon_head_count(system: System | torch.Tensor, n: int | None = None, *, eps: float) -> Count:

@@ -1,4 +1,18 @@
-"""What every interaction operator is: its action on x, its blocks, what they span, and the algebra."""
+"""What every interaction operator is: its action on x, its blocks, what they span, and the algebra.
+
+A kind of operator is a subclass. The public methods check their arguments and convert half precision to
+float32; then they call methods with an underscore, which a kind provides:
+
+- It must define ``_apply``, ``_scaled`` and ``_mapped``. All else follows: columns from ``_apply``, rows from
+  the transpose, ranks, floors and best heads from the rows.
+- For its blocks it may override ``_row``, ``_rows``, ``_column``, ``to_dense``, ``block_norms`` and
+  ``_coefficients``, where its structure makes them cheaper.
+- For their span it may override ``_span_blocks``, and ``_past_future_blocks`` for cuts in time. If all blocks
+  lie in a known subspace, ``_width`` is its dimension, ``_as_blocks`` leads from coordinates to blocks, and
+  ``_row_vectors`` and ``_column_vectors`` are coordinates, too.
+- In the algebra it may override ``_plus``, ``_after`` and ``_transposed``, where the result is of the same
+  kind. Otherwise the result is a `SumOperator`, a `ComposedOperator` or a `TransposedOperator`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +43,6 @@ from ssmbook.numerics import (
     tolerance,
 )
 from ssmbook.operators.spectra import (
-    covariance_root,
     leading_row_directions,
     r_factor,
     stacked_r_factor,
@@ -44,11 +57,6 @@ class InteractionOperator(ABC):
     ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``; ``W[i, j]`` is the
     block W_ij (p, d) or, with slices, several. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
     gradients; ranks, spectra and best heads are detached and computed in float64.
-
-    A kind must define ``_apply``, ``_scaled`` and ``_mapped``. It overrides ``_row``, ``_rows``, ``_column``,
-    ``to_dense``, ``block_norms``, ``_coefficients`` or ``_span_blocks`` where its structure makes them
-    cheaper, and ``_plus``, ``_after`` and ``_transposed`` where the result is of the same kind. ``apply``,
-    ``row``, ``rows`` and ``column`` convert half precision to float32 before they call these methods.
 
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
     >>> (W @ torch.ones(4, 1)).flatten().tolist()
@@ -199,8 +207,7 @@ class InteractionOperator(ABC):
             return torch.einsum("...ijpd,...hpd->...hij", self.to_dense(), V)
         return torch.stack(rows, dim=-2)
 
-    # What its blocks span. A kind whose blocks all lie in a known subspace gives ``_width`` coordinates in
-    # it, with ``_as_blocks`` as the way back.
+    # What its blocks span
     def _span_blocks(self) -> Iterator[Tensor]:
         """Yield matrices (..., r, width) with, stacked, the singular values and row space of all vec W_ij."""
         for row in self.rows():
@@ -210,17 +217,17 @@ class InteractionOperator(ABC):
         """Return the blocks (..., p, d) of coordinates (..., width); orthonormal rows stay orthonormal."""
         return rows.unflatten(-1, (self.p, self.d))
 
-    def _row_vectors(self, i: int) -> Tensor:
-        return self.row(i).flatten(-2)
-
-    def _column_vectors(self, j: int) -> Tensor:
-        return self.column(j).flatten(-2)
-
     def _reduced(self, joint: bool = False) -> Tensor:
         """At most ``_width`` rows for all vec W_ij, of the whole batch together if ``joint``."""
         empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
         matrix = stacked_r_factor(self._span_blocks(), empty)
         return r_factor(matrix.flatten(0, -2)) if joint else matrix
+
+    def _row_vectors(self, i: int) -> Tensor:
+        return self.row(i).flatten(-2)
+
+    def _column_vectors(self, j: int) -> Tensor:
+        return self.column(j).flatten(-2)
 
     @torch.no_grad()
     def spectrum(self, joint: bool = False) -> Tensor:
@@ -312,74 +319,43 @@ class InteractionOperator(ABC):
             yield block.reshape(*self.batch_shape, 1, (self.n - t) * self.p, t * self.d)
 
     # What fewer heads miss
-    @torch.no_grad()
-    def floor(
-        self,
-        H: int | None = None,
-        *,
-        joint: bool = False,
-        time_covariance: Tensor | None = None,
-        channel_covariance: Tensor | None = None,
-    ) -> float | Tensor:
+    def floor(self, H: int | None = None) -> float | Tensor:
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
-        ``H``: a number of heads (the result is a float, or float64 (...) when batched), or ``None`` for the
-        whole curve H = 0 … m as float64 (..., m + 1), m the length of ``spectrum()``. With
-        m or more heads the error is 0. It is the expected error of the output over its expected energy for
-        white inputs; with ``time_covariance`` (n, n) and ``channel_covariance`` (d, d), symmetric positive
-        semidefinite, for inputs with E x_i x_jᵀ = time_covariance[i, j] · channel_covariance (``None``:
-        white). ``joint=True``: for value maps that the whole batch shares. Raises ``ValueError`` for a bad
-        ``H`` or covariance, and as ``spectrum``. Source: `eckart1936approximation`.
+        It is the expected error of the output over its expected energy for white inputs. ``H``: a number of
+        heads (the result is a float, or float64 (...) when batched), or ``None`` for the whole curve H = 0 …
+        m as float64 (..., m + 1), m the length of ``spectrum()``. With m or more heads the error is 0. Raises
+        ``ValueError`` for a negative ``H``, and as ``spectrum``. Source: `eckart1936approximation`.
 
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
         >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
         (0.4706, 0.0)
         """
-        weighted = self._weighted(*self._covariance_roots(time_covariance, channel_covariance))
-        curve = tail_energies(weighted.spectrum(joint))
+        curve = tail_energies(self.spectrum())
         if H is None:
             return curve
         return item_if_scalar(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
 
-    def epsilon_heads(
-        self,
-        eps: float,
-        *,
-        joint: bool = False,
-        time_covariance: Tensor | None = None,
-        channel_covariance: Tensor | None = None,
-    ) -> int | Tensor:
+    def epsilon_heads(self, eps: float) -> int | Tensor:
         """Return k_ε, the fewest heads whose relative squared error ``floor`` is at most ``eps``.
 
-        ``joint`` and the covariances as in ``floor``. Returns an ``int``, or int64 (...) when batched. Raises
-        ``TypeError``/``ValueError`` unless ``eps`` is a number of at least 0, and as ``floor``.
+        Returns an ``int``, or int64 (...) when batched. Raises ``TypeError``/``ValueError`` unless ``eps`` is
+        a number of at least 0, and as ``floor``.
 
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
         >>> W.epsilon_heads(0.5), W.epsilon_heads(0.1)
         (1, 2)
         """
-        check_number("eps", eps, 0)
-        curve = self.floor(
-            joint=joint, time_covariance=time_covariance, channel_covariance=channel_covariance
-        )
-        return item_if_scalar((curve > eps).sum(-1))
+        return item_if_scalar((self.floor() > check_number("eps", eps, 0)).sum(-1))
 
     @torch.no_grad()
-    def best_heads(
-        self,
-        H: int,
-        *,
-        joint: bool = False,
-        time_covariance: Tensor | None = None,
-        channel_covariance: Tensor | None = None,
-    ) -> FactorizedOperator:
+    def best_heads(self, H: int) -> FactorizedOperator:
         """Return the H-head operator nearest to W, as a ``FactorizedOperator``; it misses ``floor(H)``.
 
         Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, `eckart1936approximation`):
-        for white inputs V (..., H, p, d) is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n). In the
-        operator's dtype, detached. ``joint`` (one V (H, p, d) for the whole batch) and the covariances as in
-        ``floor``. Raises ``ValueError`` for H above min(n², p·d), or min(n², d) where W is diagonal in the
-        channels, and as ``floor``.
+        V (..., H, p, d) is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n). In the operator's dtype,
+        detached. Raises ``ValueError`` for H above min(n², p·d), or min(n², d) where W is diagonal in the
+        channels, and as ``spectrum``.
 
         >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
         >>> two = W.best_heads(2)
@@ -388,34 +364,10 @@ class InteractionOperator(ABC):
         (2, True)
         """
         H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
-        time, channel = self._covariance_roots(time_covariance, channel_covariance)
-        weighted = self._weighted(time, channel)
-        V = weighted._as_blocks(leading_row_directions(weighted._reduced(joint), H))
-        if channel is None:
-            V = V.to(self.dtype)
-            return FactorizedOperator(self.coefficients(V), V)
-        # V are the best maps of W L for white inputs: with V' L = V, ⟨W_ij L, V⟩ V' is nearest to W.
-        alpha = self.to(torch.float64).coefficients(V @ channel)
-        return FactorizedOperator(alpha, V @ torch.linalg.pinv(channel)).to(self.dtype)
+        V = self._as_blocks(leading_row_directions(self._reduced(), H)).to(self.dtype)
+        return FactorizedOperator(self.coefficients(V), V)
 
-    def _covariance_roots(self, time_covariance, channel_covariance):
-        return (
-            covariance_root("time_covariance", time_covariance, self.n, self.device),
-            covariance_root("channel_covariance", channel_covariance, self.d, self.device),
-        )
-
-    def _weighted(self, time, channel) -> InteractionOperator:
-        """Return an operator with the spectrum of W (time ⊗ channel), ``None`` being the identity."""
-        return self if time is channel is None else self.to(torch.float64)._colored(time, channel)
-
-    def _colored(self, time: Tensor | None, channel: Tensor | None) -> InteractionOperator:
-        like = {"dtype": self.dtype, "device": self.device}
-        time = torch.eye(self.n, **like) if time is None else time
-        channel = torch.eye(self.d, **like) if channel is None else channel
-        return self @ FactorizedOperator(time[None], channel[None])
-
-    # Algebra: a class combines two operators of its own class; anything else becomes a SumOperator, a
-    # ComposedOperator or a TransposedOperator.
+    # Algebra
     def _plus(self, other):
         """Return self + other as one operator, for another of the same kind; None where the kind is lost."""
         return None

@@ -127,17 +127,6 @@ class LagOperator(InteractionOperator):
         rows = self.M.to(torch.float64).reshape(*self.batch_shape, self.L, self.p * self.d)
         yield (self.n - tau).sqrt()[:, None] * rows
 
-    def _colored(self, time, channel):
-        # G[s, t] = sum_i Σ_t[i−s, i−t] takes the place of diag(n − tau),
-        # so the rows are G^½ times the vectors vec(M_tau Σ_x^½).
-        M = self.M if channel is None else self.M @ channel
-        if time is None:
-            return LagOperator(M, self.n)
-        gram = _lag_gram(time @ time.mT)[: self.L, : self.L]
-        values, vectors = torch.linalg.eigh(gram)
-        root = values.clamp_min(0).sqrt()[:, None] * vectors.mT
-        return PointwiseOperator(torch.einsum("st,...tpd->...spd", root, M))
-
     def _scaled(self, factor):
         return LagOperator(factor * self.M, self.n)
 
@@ -158,16 +147,6 @@ class LagOperator(InteractionOperator):
 
 def _padded(M: Tensor, L: int) -> Tensor:
     return torch.nn.functional.pad(M, (0, 0, 0, 0, 0, L - M.shape[-3]))
-
-
-def _lag_gram(covariance: Tensor) -> Tensor:
-    """G[s, t] = sum over i ≥ max(s, t) of covariance[i − s, i − t], (n, n): running sums along diagonals."""
-    gram, n = torch.zeros_like(covariance), len(covariance)
-    for offset in range(n):
-        sums = covariance.diagonal(offset).cumsum(0).flip(0)
-        gram.diagonal(offset).copy_(sums)
-        gram.diagonal(-offset).copy_(sums)
-    return gram
 
 
 class PointwiseOperator(InteractionOperator):

@@ -73,10 +73,10 @@ def leading_row_directions(matrix: Tensor, count: int) -> Tensor:
     return basis * torch.sign(lead)
 
 
-def covariance_root(name: str, covariance, size: int, device):
-    """Return the square root (size, size) of a covariance in float64 on ``device``; None stays None."""
+def covariance_root(name: str, covariance: Tensor | None, size: int, device: torch.device) -> Tensor:
+    """Return the square root (size, size) of a covariance (None: the identity) in float64 on ``device``."""
     if covariance is None:
-        return None
+        return torch.eye(size, dtype=torch.float64, device=device)
     check_shape(name, covariance, f"{size} {size}")
     check_finite(name, covariance)
     values, vectors = torch.linalg.eigh(covariance.to(device=device, dtype=torch.float64))

@@ -111,3 +111,27 @@ def test_colored_inputs_are_exact_confined_to_a_subspace_or_not(size, rank):
     total = float(energy.sum())
     for H, floor in enumerate(floors.tolist()):
         assert floor == pytest.approx(float(energy[H:].sum()) / total if total else 0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_moments_of_fewer_tokens_than_channels_are_taken_as_they_are_rounded(dtype):
+    X = randn(5, 16).to(dtype)
+    moments, M = X.T @ X / 5, randn(6, 16, 16)
+    wanted = head_floor(M, channel_covariance=X.double().T @ X.double() / 5)[2]
+    found = head_floor(M, channel_covariance=moments)[2]
+    assert float(found) == pytest.approx(float(wanted), abs=40 * torch.finfo(dtype).eps)
+    unequal = torch.tensor([[1.0, 1e-7], [0.0, 1.0]])  # not its own mirror image, by rounding
+    M = randn(3, 2, 2)
+    assert torch.allclose(head_floor(M, channel_covariance=unequal), head_floor(M), rtol=1e-6)
+
+
+def test_what_is_no_covariance_is_refused():
+    for weights in (
+        {"time_covariance": torch.eye(3)},
+        {"time_covariance": torch.full((4, 4), float("nan"))},
+        {"channel_covariance": randn(3, 3)},
+        {"channel_covariance": torch.diag(torch.tensor([1.0, 1.0, -1e-10], dtype=torch.float64))},
+        {"channel_covariance": torch.eye(3) + 1e-4 * torch.ones(3, 3).triu()},
+    ):
+        with pytest.raises(ValueError, match="covariance"):
+            head_floor(randn(4, 3, 3), **weights)
