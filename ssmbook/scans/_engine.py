@@ -1,4 +1,15 @@
-"""What all scans share: their check of arguments, dtypes, threads, and how PyTorch learns their rules."""
+"""What all scans share: their check of arguments, dtypes, threads, and how PyTorch learns their rules.
+
+The life of one call, of ``diagonal_scan(a, b)`` for example:
+
+1. `half_in_float32` converts half precision, and the scan checks its arguments by `check_scan`.
+2. `observer` looks whether a transform of PyTorch is watching. Forward mode and ``torch.func`` get a plain
+   loop in torch. Otherwise the scan calls an `Operation`: by PyTorch's dispatcher if a tracer such as
+   ``torch.compile`` is watching, else directly, as an autograd function if gradients are recorded.
+3. The operation runs a Triton kernel (`kernels_for`), a compiled loop (`loops_for` and `run`), or the form in
+   torch, with the state in double precision.
+4. Its backward pass is the same recurrence the other way: a second operation, with the same three forms.
+"""
 
 from __future__ import annotations
 
@@ -34,24 +45,10 @@ PARALLEL = 1 << 17  # numbers that a second thread is worth starting for
 # --- Arguments and dtypes -----------------------------------------------------------------------------------
 
 
-def check_scan(reset: Tensor | None = None, *, complex_ok: bool = False, **given) -> None:
-    """Check the arguments of a scan, each a tensor (or None, which passes) with its pattern.
-
-    ``reset`` is boolean and has the shape of the first one with a batch up to its first dimension, time.
-    """
+def check_scan(*, complex_ok: bool = False, **given) -> None:
+    """Check the arguments of a scan, each a tensor (or None, which passes) with its pattern."""
     given = {name: pair for name, pair in given.items() if pair[0] is not None}
     check_tensors(one_batch=True, complex_ok=complex_ok, **given)
-    if reset is None:
-        return
-    first, pattern = next(pair for pair in given.values() if pair[1].startswith("..."))
-    wanted = first.shape[: first.dim() - len(pattern.split()) + 2]
-    if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
-        raise TypeError(f"reset must be a boolean torch.Tensor; got {getattr(reset, 'dtype', type(reset))}")
-    if reset.shape != wanted or reset.device != first.device:
-        raise ValueError(
-            f"reset must have shape {tuple(wanted)} on {first.device}; "
-            f"got {tuple(reset.shape)} on {reset.device}"
-        )
 
 
 def half_in_float32(scan):

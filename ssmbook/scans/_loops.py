@@ -168,13 +168,13 @@ def diagonal_backward(log, reverse, turn):
 
 
 @compiled
-def selective(x, delta, A, B, C, weighted, exact, reset, state, y, kept):
+def selective(x, delta, A, B, C, weighted, exact, state, y, kept):
     """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d).
 
     u is Delta x if ``weighted``, else x, times phi_1(Delta A) if ``exact``. ``A`` is (N, d), or (1, d) for
-    rates that all states share; ``reset`` (R, T) is true where the past is forgotten. ``state``, in double
-    precision, comes in as h_0 and goes out as h_T; ``kept`` (R, blocks, N, d) takes the state before every
-    block of steps. Where ``exact`` or ``reset`` is None, what it asks for is not even compiled.
+    rates that all states share. ``state``, in double precision, comes in as h_0 and goes out as h_T; ``kept``
+    (R, blocks, N, d) takes the state before every block of steps. Where ``exact`` is None, what it asks for
+    is not even compiled.
     """
     R, T, d = x.shape
     u, held, out, power, rest = (
@@ -192,9 +192,6 @@ def selective(x, delta, A, B, C, weighted, exact, reset, state, y, kept):
             for c in range(d):
                 u[c] = np.float64(delta[i, t, c]) * x[i, t, c] if weighted else np.float64(x[i, t, c])
                 out[c] = 0.0
-            forget = False
-            if reset is not None:
-                forget = reset[i, t]
             for n in range(B.shape[2]):
                 if n < len(A):
                     for c in range(d):
@@ -202,9 +199,6 @@ def selective(x, delta, A, B, C, weighted, exact, reset, state, y, kept):
                     if exact is not None:
                         for c in range(d):
                             held[c] = u[c] * phi(delta[i, t, c] * A[n, c], power[c], rest[c])[0]
-                    if forget:
-                        for c in range(d):
-                            power[c] = rest[c] = 0
                 B_n, C_n = np.float64(B[i, t, n]), np.float64(C[i, t, n])
                 for c in range(d):
                     state[i, n, c] = decayed(power[c], rest[c], state[i, n, c]) + entered[c] * B_n
@@ -222,7 +216,7 @@ def _copy(source, target):
 
 
 @compiled
-def _advance(x, delta, A, B, weighted, exact, forget, before, after, u, decay, hold):
+def _advance(x, delta, A, B, weighted, exact, before, after, u, decay, hold):
     """All states ``after`` a step, from those ``before`` it, and the rest of what the gradients need.
 
     That is what enters, the two parts of exp(Delta A), and phi_1(Delta A) with its derivative if ``exact``.
@@ -238,9 +232,6 @@ def _advance(x, delta, A, B, weighted, exact, forget, before, after, u, decay, h
                 for c in range(x.size):
                     z = delta[c] * A[m, c]
                     hold[0, m, c], hold[1, m, c] = phi(z, decay[0, m, c], decay[1, m, c])
-            if forget:
-                for c in range(x.size):
-                    decay[0, m, c] = decay[1, m, c] = 0
         if exact is not None:
             for c in range(x.size):
                 entered = u[c] * hold[0, m, c] * B_n
@@ -251,7 +242,7 @@ def _advance(x, delta, A, B, weighted, exact, forget, before, after, u, decay, h
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
-def selective_backward(x, delta, A, B, C, weighted, exact, reset, kept, d_y, g, d_x, d_delta, d_A, d_B, d_C):
+def selective_backward(x, delta, A, B, C, weighted, exact, kept, d_y, g, d_x, d_delta, d_A, d_B, d_C):
     """The gradients of :func:`selective`, block by block from the last, whose states are made again.
 
     ``g`` (R, N, d) comes in as the gradient of h_T and goes out as that of h_0; that of A is added to
@@ -268,14 +259,11 @@ def selective_backward(x, delta, A, B, C, weighted, exact, reset, kept, d_y, g, 
                 _copy(kept[i, t // BLOCK], h[0])
                 for r in range(s + 1):
                     k = t - s + r
-                    forget = False
-                    if reset is not None:
-                        forget = reset[i, k]
                     given, made = (
                         (x[i, k], delta[i, k], A, B[i, k]),
                         (h[r], h[r + 1], u[r], decay[r], hold[r]),
                     )
-                    _advance(*given, weighted, exact, forget, *made)
+                    _advance(*given, weighted, exact, *made)
             for c in range(d):
                 step[c], out[c], d_u[c], clock[c] = delta[i, t, c], d_y[i, t, c], 0.0, 0.0
             for n in range(B.shape[2]):
@@ -308,20 +296,16 @@ def selective_backward(x, delta, A, B, C, weighted, exact, reset, kept, d_y, g, 
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
-def dense(A, u, reverse, reset, state, h):
+def dense(A, u, reverse, state, h):
     """h_t = A h_{t-1} + u_t on (R, T, N) for one matrix A (N, N), in double precision.
 
-    ``state`` (R, N), in double precision, comes in as h_0 and goes out as h_T; ``reset`` (R, T), or None, is
-    true at the steps before which it is zero.
+    ``state`` (R, N), in double precision, comes in as h_0 and goes out as h_T.
     """
     R, T, N = u.shape
     moved = np.empty(N, state.dtype)
     for i in range(R):
         for step in range(T):
             t = T - 1 - step if reverse else step
-            if reset is not None:
-                for k in range(N if reset[i, t] else 0):
-                    state[i, k] = 0
             for k in range(N):
                 moved[k] = u[i, t, k]
                 for j in range(N):

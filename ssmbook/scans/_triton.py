@@ -1,4 +1,4 @@
-"""The diagonal recurrence and the selective scan on a card, by Triton.
+"""The diagonal recurrence and the selective scan on a GPU, by Triton.
 
 They are the loops of :mod:`ssmbook.scans._loops`, one program for a block of channels. Of the selective scan
 a program holds all states of its channels. In the diagonal recurrence, where batch and channels alone give
@@ -16,7 +16,7 @@ from ssmbook.scans._engine import BLOCK
 from ssmbook.scans.diagonal import GROWTH
 
 CHANNELS = 32  # that a program runs side by side
-PROGRAMS = 1024  # enough to keep a card busy
+PROGRAMS = 1024  # enough to keep a GPU busy
 SHORTEST = 64  # steps of a part
 TILE = 1024  # states that a program of the selective scan holds
 
@@ -102,8 +102,7 @@ def _phi(z, exp_z):
 
 @triton.jit
 def _step(
-    x, delta, B, reset, rates, h, row, t, T, D, N, c, n,
-    RESET: tl.constexpr, EXACT: tl.constexpr,
+    x, delta, B, rates, h, row, t, T, D, N, c, n, EXACT: tl.constexpr,
 ):  # fmt: skip
     """h = exp(Delta A) h + B u for a tile of states and channels, and all that made it.
 
@@ -118,15 +117,13 @@ def _step(
     phi, slope = decay * 0 + 1, decay * 0
     if EXACT:
         phi, slope = _phi(z, decay)
-    if RESET:
-        decay = tl.where(tl.load(reset + row * T + t) != 0, 0.0, decay)
     return decay * h + into[:, None] * (step * value)[None, :] * phi, decay, phi, slope, step, value, into
 
 
 @triton.jit
 def _selective(
-    x, delta, A, B, C, reset, start, y, end, kept, T, D, N, K,
-    RESET: tl.constexpr, EXACT: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    x, delta, A, B, C, start, y, end, kept, T, D, N, K,
+    EXACT: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y_t = C_t h_t, and of every ``BLOCK`` steps the states before them; all states in double."""
     row, c, n, tile, here, rates = _place(A, D, N, STATES, WIDTH)
@@ -134,7 +131,7 @@ def _selective(
     for t in range(T):
         if t % BLOCK == 0:
             tl.store(kept + (row * K + t // BLOCK) * N * D + tile, h.to(kept.dtype.element_ty), mask=here)
-        h, _, _, _, _, _, _ = _step(x, delta, B, reset, rates, h, row, t, T, D, N, c, n, RESET, EXACT)
+        h, _, _, _, _, _, _ = _step(x, delta, B, rates, h, row, t, T, D, N, c, n, EXACT)
         out_of = tl.load(C + (row * T + t) * N + n, mask=n < N, other=0.0).to(tl.float64)
         out = tl.sum(out_of[:, None] * h, 0)
         tl.store(y + (row * T + t) * D + c, out.to(y.dtype.element_ty), mask=c < D)
@@ -143,8 +140,8 @@ def _selective(
 
 @triton.jit
 def _selective_backward(
-    x, delta, A, B, C, reset, kept, d_y, g_end, d_x, d_delta, d_A, d_B, d_C, d_state, scratch, T, D, N, K,
-    RESET: tl.constexpr, EXACT: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    x, delta, A, B, C, kept, d_y, g_end, d_x, d_delta, d_A, d_B, d_C, d_state, scratch, T, D, N, K,
+    EXACT: tl.constexpr, STATES: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradients, block by block from the last, whose states are made again and put into ``scratch``."""
     row, c, n, tile, here, rates = _place(A, D, N, STATES, WIDTH)
@@ -158,15 +155,13 @@ def _selective_backward(
         tl.debug_barrier()
         for s in range(steps):
             tl.store(scratch + (row * BLOCK + s) * N * D + tile, h, mask=here)
-            h, _, _, _, _, _, _ = _step(
-                x, delta, B, reset, rates, h, row, first + s, T, D, N, c, n, RESET, EXACT
-            )
+            h, _, _, _, _, _, _ = _step(x, delta, B, rates, h, row, first + s, T, D, N, c, n, EXACT)
         tl.debug_barrier()
         for s in range(steps):
             t = first + steps - 1 - s
             before = tl.load(scratch + (row * BLOCK + t - first) * N * D + tile, mask=here, other=0.0)
             h, decay, phi, slope, step, value, into = _step(
-                x, delta, B, reset, rates, before, row, t, T, D, N, c, n, RESET, EXACT
+                x, delta, B, rates, before, row, t, T, D, N, c, n, EXACT
             )
             at, of = (row * T + t) * D + c, (row * T + t) * N + n
             out_of = tl.load(C + of, mask=n < N, other=0.0).to(tl.float64)
@@ -231,16 +226,16 @@ def _launch(kernel, data: tuple[Tensor, ...], first: Tensor, like: Tensor, **fla
     return run(first.unsqueeze(1), T, False)[0][:, 0]
 
 
-def selective(x, delta, A, B, C, state, hold, reset) -> tuple[Tensor, Tensor, Tensor]:
+def selective(x, delta, A, B, C, state, hold) -> tuple[Tensor, Tensor, Tensor]:
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps; not empty."""
     y, (N, D), K = x.new_empty(x.shape), A.shape, x.shape[-2] // BLOCK + 2
     kept, start = x.new_zeros((*x.shape[:-2], K, N, D)), state.to(torch.float64).contiguous()
     end = torch.empty_like(start)
-    _launch_tiles(_selective, (x, delta, A, B, C), hold, reset, (start, y, end, kept), K)
+    _launch_tiles(_selective, (x, delta, A, B, C), hold, (start, y, end, kept), K)
     return y, end.to(state.dtype), kept
 
 
-def selective_backward(x, delta, A, B, C, hold, reset, kept, d_y, d_end) -> tuple[Tensor, ...]:
+def selective_backward(x, delta, A, B, C, hold, kept, d_y, d_end) -> tuple[Tensor, ...]:
     """The gradients of x, delta, A, B, C and the initial state."""
     (N, D), (T, batch) = A.shape, (x.shape[-2], x.shape[:-2])
     d_x, d_delta = (x.new_empty(x.shape) for _ in range(2))
@@ -251,7 +246,7 @@ def selective_backward(x, delta, A, B, C, hold, reset, kept, d_y, d_end) -> tupl
     given = kept.contiguous(), d_y.contiguous(), d_end.to(torch.float64).contiguous()
     found = d_x, d_delta, d_A, d_B, d_C, d_state
     others = *given, *found, scratch
-    _launch_tiles(_selective_backward, (x, delta, A, B, C), hold, reset, others, kept.shape[-3])
+    _launch_tiles(_selective_backward, (x, delta, A, B, C), hold, others, kept.shape[-3])
     sums = d_A.sum_to_size(A.shape), d_B.sum(0), d_C.sum(0), d_state
     return d_x, d_delta, *(t.to(x.dtype) for t in sums)
 
@@ -262,13 +257,12 @@ def _tile(N: int) -> tuple[int, int]:
     return states, max(1, min(CHANNELS, TILE // states))
 
 
-def _launch_tiles(kernel, inputs, hold: str, reset: Tensor | None, others, K: int) -> None:
+def _launch_tiles(kernel, inputs, hold: str, others, K: int) -> None:
     inputs = [t.contiguous() for t in inputs]
     x, N = inputs[0], inputs[2].shape[0]
     (states, width), (T, D) = _tile(N), x.shape[-2:]
-    mask = x if reset is None else reset.to(torch.int8).contiguous()
     with torch.cuda.device_of(x):
         kernel[x.numel() // (T * D), triton.cdiv(D, width)](
-            *inputs, mask, *others, T, D, N, K,
-            RESET=reset is not None, EXACT=hold == "zoh", STATES=states, WIDTH=width, BLOCK=BLOCK,
+            *inputs, *others, T, D, N, K,
+            EXACT=hold == "zoh", STATES=states, WIDTH=width, BLOCK=BLOCK,
         )  # fmt: skip

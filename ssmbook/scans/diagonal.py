@@ -45,16 +45,14 @@ def diagonal_scan(
     state: Tensor | None = None,
     *,
     log: bool = False,
-    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run the diagonal recurrence h_t = a_t h_{t-1} + b_t along dim -2, for every channel at once.
 
     a: (..., T, D) decays, or their logarithms if ``log`` (more accurate near one; positive ones are
     allowed); b: (..., T, D) inputs; state: (..., D) initial state h_0, zero if None. Returns h (..., T, D)
-    and the final state (..., D), differentiable any number of times. ``reset`` (..., T), boolean, is true at
-    the steps that forget what came before (their decay becomes zero): a reset at the first step of each runs
-    sequences packed one after the other in one call. Zero times NaN or infinity is NaN, so these two are not
-    forgotten.
+    and the final state (..., D), differentiable any number of times. A decay of zero (log-decay of minus
+    infinity) forgets what came before, unless it is not finite: at the first step of each it separates
+    sequences that are packed one after the other.
 
     Real or complex, one dtype; float16 and bfloat16 are computed, and their states kept, in float32. Raises
     ``ValueError`` for shapes that differ and complex ``a`` with ``log``, ``TypeError`` for mixed dtypes.
@@ -64,19 +62,26 @@ def diagonal_scan(
     >>> h.flatten().tolist(), end.item()
     ([1.0, 1.5, 1.75], 1.75)
     """
-    check_scan(reset, complex_ok=True, a=(a, "... T D"), b=(b, "... T D"), state=(state, "... D"))
+    check_scan(complex_ok=True, a=(a, "... T D"), b=(b, "... T D"), state=(state, "... D"))
     if log and a.is_complex():
         raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
     if b.shape[-2] == 0:
         return a * b, b.sum(-2) if state is None else state.clone()
-    if reset is not None:
-        a = a.masked_fill(reset.unsqueeze(-1), -torch.inf if log else 0)
     return diagonal(a, b, state, log, False)
 
 
 def diagonal(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
     """h (..., T, D), T > 0, and the final state (..., D); ``reverse``: from the last step to the first."""
-    return (_Diagonal.apply if observer() == "derivative" else _diagonal)(a, b, state, log, reverse)
+    return (_by_steps if observer() == "derivative" else _diagonal)(a, b, state, log, reverse)
+
+
+def _by_steps(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
+    """Step by step and out of place, for forward mode and ``torch.func``, which differentiate every step."""
+    h, out = b.new_zeros(()) if state is None else state, []
+    for a_t, b_t in zip(steps_of(a.exp() if log else a, reverse), steps_of(b, reverse), strict=True):
+        h = a_t * h + b_t
+        out.append(h)
+    return torch.stack(out[::-1] if reverse else out, -2), h
 
 
 # --- The operation and its gradients ------------------------------------------------------------------------
@@ -161,29 +166,6 @@ _diagonal_backward = Operation(
     " -> (Tensor, Tensor, Tensor)",
     *(_gradients, _like_gradients),
 )
-
-
-class _Diagonal(torch.autograd.Function):
-    """The operation for forward mode and ``torch.func``: a tangent runs through the same recurrence."""
-
-    generate_vmap_rule = True
-    backward = staticmethod(_pull)
-
-    @staticmethod
-    def forward(a, b, state, log, reverse):
-        return _diagonal(a, b, state, log, reverse)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _keep(ctx, inputs, output)
-        ctx.save_for_forward(inputs[0], output[0], inputs[2])
-
-    @staticmethod
-    def jvp(ctx, t_a, t_b, t_state, *_):
-        a, h, state = ctx.saved_tensors
-        before = value_before(h.flip(-2), state).flip(-2) if ctx.reverse else value_before(h, state)
-        moved = t_a * a.exp() * before if ctx.log else t_a * before
-        return diagonal(a, t_b + moved, t_state, ctx.log, ctx.reverse)
 
 
 # --- The form in torch, without Numba and Triton ------------------------------------------------------------

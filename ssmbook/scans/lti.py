@@ -56,18 +56,15 @@ def lti_scan(
     x: Tensor,
     state: Tensor | None = None,
     method: str = "auto",
-    *,
-    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run h_t = A h_{t-1} + B x_t, y_t = C h_t along dim -2 of x.
 
     A: (N, N), B: (N, d), C: (p, N); x: (..., T, d); state: (..., N) initial state h_0, zero if None; one
-    dtype (real or complex). ``reset`` (..., T), boolean, is true at the steps that forget the state before
-    them. Returns y (..., T, p) and the final state (..., N), differentiable in everything.
+    dtype (real or complex). Returns y (..., T, p) and the final state (..., N), differentiable in everything.
 
     method: "recurrence" one step at a time; "chunked" a kernel inside each chunk and the state between
     chunks, all matrix products; "auto" picks by sizes. Chunks take powers of A: where these grow, where
-    numbers are not finite, with ``reset`` and inside ``torch.compile``, ``torch.func`` and ``vmap`` it is the
+    numbers are not finite, and inside ``torch.compile``, ``torch.func`` and ``vmap`` it is the
     recurrence, whatever ``method``. float16 and bfloat16 are computed, and their states kept, in float32.
     Raises ``ValueError`` / ``TypeError`` naming the argument. After `dao2024transformers` (chunked).
 
@@ -76,24 +73,24 @@ def lti_scan(
     >>> y.flatten().tolist(), lti_scan(A, B, C, torch.ones(1, 1), state)[0].item()  # and on from there
     ([1.0, 1.5, 1.75], 1.875)
     """
-    _check(A, B, C, x, state, method, reset)
+    _check(A, B, C, x, state, method)
     T = x.shape[-2]
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:
         return (x @ B.mT) @ C.mT, state.clone()
     given = A, B, C, x, state
-    if method == "recurrence" or observer(*given) or reset is not None or T < 3 or not state.numel():
-        return _by_steps(*given, reset)
+    if method == "recurrence" or observer(*given) or T < 3 or not state.numel():
+        return _by_steps(*given)
     if method == "auto":
         work = state[..., 0].numel() * T * (A.shape[0] + 4) ** 2
         chunked = work > QUICK if loops_for(x) else T >= 64
     return _by_chunks(*given) if method == "chunked" or chunked else _by_steps(*given)
 
 
-def _check(A, B, C, x, state, method, reset=None) -> None:
+def _check(A, B, C, x, state, method) -> None:
     check_choice("method", method, METHODS)
     matrices = {"A": (A, "N N"), "B": (B, "N d"), "C": (C, "p N")}
-    check_scan(reset, complex_ok=True, **matrices, x=(x, "... T d"), state=(state, "... N"))
+    check_scan(complex_ok=True, **matrices, x=(x, "... T d"), state=(state, "... N"))
 
 
 # --- Lags ---------------------------------------------------------------------------------------------------
@@ -181,8 +178,8 @@ def lags_by_powers(powers: list[Tensor], B: Tensor, C: Tensor, n: int) -> Tensor
 # --- The ways to run the scan -------------------------------------------------------------------------------
 
 
-def _by_steps(A, B, C, x, state, reset=None) -> tuple[Tensor, Tensor]:
-    h, end = dense(A, x @ B.mT, state, reset)
+def _by_steps(A, B, C, x, state) -> tuple[Tensor, Tensor]:
+    h, end = dense(A, x @ B.mT, state)
     return h @ C.mT, end
 
 
@@ -215,62 +212,57 @@ def _by_chunks(A, B, C, x, state) -> tuple[Tensor, Tensor]:
 # --- h_t = A h_{t-1} + u_t as an operation, and its gradients -----------------------------------------------
 
 
-def dense(A, u, state, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def dense(A, u, state) -> tuple[Tensor, Tensor]:
     """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
     if observer() == "derivative":
-        return _dense_in_torch(A, u, state, False, reset)
-    return _dense(A, u, state, False, reset)
+        return _dense_in_torch(A, u, state, False)
+    return _dense(A, u, state, False)
 
 
-def _dense_in_torch(A, u, state, reverse, reset):
+def _dense_in_torch(A, u, state, reverse):
     """Step by step and out of place."""
     h, states = torch.zeros_like(u[..., 0, :]) if state is None else state, []
-    forgets = [None] * u.shape[-2] if reset is None else steps_of(reset.unsqueeze(-1), reverse)
-    for u_t, forget in zip(steps_of(u, reverse), forgets, strict=True):
-        h = u_t + (h if forget is None else torch.where(forget, 0, h)) @ A.mT
+    for u_t in steps_of(u, reverse):
+        h = u_t + h @ A.mT
         states.append(h)
     return torch.stack(states[::-1] if reverse else states, -2), h.clone()
 
 
-def _like_states(A, u, state, reverse, reset):
+def _like_states(A, u, state, reverse):
     return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
 
 
-def _states(A, u, state, reverse, reset):
+def _states(A, u, state, reverse):
     loops = loops_for(u)
     if not loops:
-        return _dense_in_torch(A, u, state, reverse, reset)
-    h, end = map(on_large_pages, _like_states(A, u, state, reverse, reset))
+        return _dense_in_torch(A, u, state, reverse)
+    h, end = map(on_large_pages, _like_states(A, u, state, reverse))
     carry = wide_copy(state, end)
-    mask = reset if reset is None else (reset, 1)
-    run(loops.dense, wide_array(A), (u, 2), reverse, mask, (carry, 1), (h, 2))
+    run(loops.dense, wide_array(A), (u, 2), reverse, (carry, 1), (h, 2))
     return h, end.copy_(carry)
 
 
 def _keep(ctx, inputs, output):
-    A, _, state, ctx.reverse, reset = inputs
-    ctx.save_for_backward(A, output[0], state, reset)
+    A, _, state, ctx.reverse = inputs
+    ctx.save_for_backward(A, output[0], state)
 
 
 def _pull(ctx, d_h, d_end):
-    """g_t = d_t + A^H g_{t+1}: the same operation, run the other way. Nothing comes back from a reset."""
-    A, h, state, reset = ctx.saved_tensors
+    """g_t = d_t + A^H g_{t+1}: the same operation, run the other way."""
+    A, h, state = ctx.saved_tensors
     if ctx.reverse:
-        h, d_h, reset = h.flip(-2), d_h.flip(-2), None if reset is None else reset.flip(-1)
+        h, d_h = h.flip(-2), d_h.flip(-2)
     d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
     again = _dense_in_torch if observer() == "derivative" else _dense
-    g, _ = again(A.mH, d_h, None, True, None if reset is None else reset.roll(-1, -1))
+    g, _ = again(A.mH, d_h, None, True)
     before = value_before(h, state)
     d_state = None if state is None else g[..., 0, :] @ A.conj()
-    if reset is not None:
-        before = torch.where(reset.unsqueeze(-1), 0, before)
-        d_state = None if state is None else torch.where(reset[..., :1], 0, d_state)
     d_A = g.transpose(-2, -1) @ before.conj()
     d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
-    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None, None
+    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
 
 
 _dense = Operation(
-    "dense(Tensor A, Tensor u, Tensor? state, bool reverse, Tensor? reset) -> (Tensor, Tensor)",
+    "dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)",
     *(_states, _like_states, _keep, _pull, (0,)),
 )

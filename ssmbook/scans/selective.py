@@ -66,17 +66,15 @@ def selective_scan(
     state: Tensor | None = None,
     *,
     hold: str = "euler",
-    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run the selective state space model of Mamba.
 
     h_t = exp(Delta_t A) h_{t-1} + B_bar_t x_t, y_t = C_t h_t. x, delta: (..., T, d) inputs and step sizes
     (used as they are: apply softplus yourself); A: (d, N) rates, negative for a stable system; B, C: (..., T,
-    N); D: (d,), adds D x_t, or None; state: (..., d, N) initial state, zero if None. hold: "euler", B_bar =
-    Delta B, as Mamba's code computes, or "zoh", B_bar = Delta phi_1(Delta A) B, the exact zero-order hold.
-    ``reset`` (..., T), boolean, is true at the steps that forget the state before them, as in
-    :func:`diagonal_scan`. Returns y (..., T, d) and the final state (..., d, N), differentiable any number of
-    times.
+    N); D: (d,), adds D x_t, or None; state: (..., d, N) initial state, zero if None. hold: "zoh", B_bar =
+    Delta phi_1(Delta A) B, the exact zero-order hold, or "euler", B_bar = Delta B, as Mamba's code computes.
+    The decay is exact in both, so "euler" is what `System.discretize` calls "mixed".
+    Returns y (..., T, d) and the final state (..., d, N), differentiable any number of times.
 
     Beyond inputs and outputs it keeps one state every 32 steps, for the backward pass too; without Numba and
     Triton, 256 states. Gradients of gradients and forward mode keep every state. float16 and bfloat16 are
@@ -92,27 +90,27 @@ def selective_scan(
     >>> torch.allclose(torch.cat([first, then]), y, atol=1e-5)
     True
     """
-    _check(x, delta, A, B, C, D, state, hold, reset)
+    _check(x, delta, A, B, C, D, state, hold)
     if state is None:
         state = x.new_zeros((*x.shape[:-2], *A.shape))
     if x.shape[-2] == 0:
         return x * delta, state.clone()
-    y, state = selective(x, delta, A.mT, B, C, state.mT, hold, reset)
+    y, state = selective(x, delta, A.mT, B, C, state.mT, hold)
     return y if D is None else torch.addcmul(y, D, x), state.mT
 
 
-def _check(x, delta, A, B, C, D, state, hold, reset=None) -> None:
+def _check(x, delta, A, B, C, D, state, hold) -> None:
     check_choice("hold", hold, HOLDS)
     time = {"x": (x, "... T d"), "delta": (delta, "... T d"), "A": (A, "d N")}
-    check_scan(reset, **time, B=(B, "... T N"), C=(C, "... T N"), D=(D, "d"), state=(state, "... d N"))
+    check_scan(**time, B=(B, "... T N"), C=(C, "... T N"), D=(D, "d"), state=(state, "... d N"))
 
 
-def selective(x, delta, A, B, C, state, hold: str, reset) -> tuple[Tensor, Tensor]:
+def selective(x, delta, A, B, C, state, hold: str) -> tuple[Tensor, Tensor]:
     """y (..., T, d), T > 0, and the final state (..., N, d), with A (N, d), or (1, d) for all states.
 
     ``hold``: as above, or "none" where x enters as it is.
     """
-    given = x, delta, A, B, C, state, hold, reset
+    given = x, delta, A, B, C, state, hold
     who, kernels = observer(), hold != "none" and not torch.compiler.is_compiling() and kernels_for(state)
     if x.is_meta or (loops_for(x) or kernels) and who != "derivative":
         return _selective(*given)[:2]
@@ -122,40 +120,39 @@ def selective(x, delta, A, B, C, state, hold: str, reset) -> tuple[Tensor, Tenso
 # --- The operation and its gradients ------------------------------------------------------------------------
 
 
-def _like_y(x, delta, A, B, C, state, hold, reset):
+def _like_y(x, delta, A, B, C, state, hold):
     # one more block than there can be: a dimension of one would be taken for a constant by torch.export
     kept = x.new_empty((*x.shape[:-2], x.shape[-2] // BLOCK + 2, *state.shape[-2:]))
     return x.new_empty(x.shape), state.new_empty(state.shape), kept
 
 
-def _y(x, delta, A, B, C, state, hold, reset):
+def _y(x, delta, A, B, C, state, hold):
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps."""
     kernels = kernels_for(x)
     if kernels:
-        return kernels.selective(x, delta, A, B, C, state, hold, reset)
-    y, end, kept = map(on_large_pages, _like_y(x, delta, A, B, C, state, hold, reset))
-    carry, given = wide_copy(state, end), _for_loop(x, delta, A, B, C, hold, reset)
+        return kernels.selective(x, delta, A, B, C, state, hold)
+    y, end, kept = map(on_large_pages, _like_y(x, delta, A, B, C, state, hold))
+    carry, given = wide_copy(state, end), _for_loop(x, delta, A, B, C, hold)
     run(loops_for(x).selective, *given, (carry, 2), (y, 2), (kept, 3))
     kept[..., -(-x.shape[-2] // BLOCK) :, :, :] = 0
     return y, end.copy_(carry), kept
 
 
-def _for_loop(x, delta, A, B, C, hold, reset) -> tuple:
-    rates, mask = A.contiguous().numpy(force=True), reset if reset is None else (reset, 1)
-    weighted, exact = hold != "none", True if hold == "zoh" else None
-    return (x, 2), (delta, 2), rates, (B, 2), (C, 2), weighted, exact, mask
+def _for_loop(x, delta, A, B, C, hold) -> tuple:
+    rates, exact = A.contiguous().numpy(force=True), True if hold == "zoh" else None
+    return (x, 2), (delta, 2), rates, (B, 2), (C, 2), hold != "none", exact
 
 
-def _like_inputs(x, delta, A, B, C, hold, reset, kept, d_y, d_end):
+def _like_inputs(x, delta, A, B, C, hold, kept, d_y, d_end):
     return tuple(t.new_empty(t.shape) for t in (x, delta, A, B, C, d_end))
 
 
-def _gradients(x, delta, A, B, C, hold, reset, kept, d_y, d_end):
+def _gradients(x, delta, A, B, C, hold, kept, d_y, d_end):
     """The gradients of x, delta, A, B, C and the initial state."""
     kernels = kernels_for(x)
     if kernels:
-        return kernels.selective_backward(x, delta, A, B, C, hold, reset, kept, d_y, d_end)
-    given = x, delta, A, B, C, hold, reset
+        return kernels.selective_backward(x, delta, A, B, C, hold, kept, d_y, d_end)
+    given = x, delta, A, B, C, hold
     d_x, d_delta, d_A, d_B, d_C, d_state = map(on_large_pages, _like_inputs(*given, kept, d_y, d_end))
     g, sums = wide_copy(d_end, d_end), wide_copy(None, x.new_empty((*x.shape[:-2], *A.shape)))
     found = (g, 2), (d_x, 2), (d_delta, 2), (sums, 2), (d_B, 2), (d_C, 2)
@@ -164,28 +161,28 @@ def _gradients(x, delta, A, B, C, hold, reset, kept, d_y, d_end):
 
 
 def _keep(ctx, inputs, output):
-    *tensors, ctx.hold, reset = inputs
-    ctx.save_for_backward(*tensors, reset, output[2])
+    *tensors, ctx.hold = inputs
+    ctx.save_for_backward(*tensors, output[2])
 
 
 def _pull(ctx, d_y, d_end, _):
-    *inputs, state, reset, kept = ctx.saved_tensors
+    *inputs, state, kept = ctx.saved_tensors
     if not differentiated_again():
-        return *_selective_backward(*inputs, ctx.hold, reset, kept, d_y, d_end), None, None
-    _, pull = torch.func.vjp(lambda *given: _in_full(*given, ctx.hold, reset), *inputs, state)
-    return *pull((d_y, d_end)), None, None
+        return *_selective_backward(*inputs, ctx.hold, kept, d_y, d_end), None
+    _, pull = torch.func.vjp(lambda *given: _in_full(*given, ctx.hold), *inputs, state)
+    return *pull((d_y, d_end)), None
 
 
 _selective = Operation(
-    "selective(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor state, str hold, Tensor? reset)"
+    "selective(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor state, str hold)"
     " -> (Tensor, Tensor, Tensor)",
     *(_y, _like_y, _keep, _pull, (2,)),
 )
 _selective_backward = Operation(
-    "selective_backward(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, str hold, Tensor? reset,"
+    "selective_backward(Tensor x, Tensor delta, Tensor A, Tensor B, Tensor C, str hold,"
     " Tensor kept, Tensor d_y, Tensor d_end) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     *(_gradients, _like_inputs),
-    shared=range(10),  # the gradient of A is a sum over the batch
+    shared=range(9),  # the gradient of A is a sum over the batch
 )
 
 
@@ -212,26 +209,24 @@ class _Phi1(torch.autograd.Function):
         return torch.where(z.abs() < PHI_RADIUS[z.dtype], near, slope).mul_(change)
 
 
-def _in_full(x, delta, A, B, C, state, hold, reset):
+def _in_full(x, delta, A, B, C, state, hold):
     """The scan with every state in memory, by the diagonal one: differentiable in either mode, and again."""
     entered = (x if hold == "none" else delta * x).unsqueeze(-2) * B.unsqueeze(-1)
     rates = (delta.unsqueeze(-2) * A).expand(entered.shape)
     if hold == "zoh":
         entered = entered * (phi1 if observer(rates) else _Phi1.apply)(rates)
-    if reset is not None:
-        rates = rates.masked_fill(reset[..., None, None], -torch.inf)
     h, end = diagonal(rates.flatten(-2), entered.flatten(-2), state.flatten(-2), True, False)
     h, end = (t.unflatten(-1, state.shape[-2:]) for t in (h, end))
     return (C.unsqueeze(-2) @ h).squeeze(-2), end
 
 
-def _in_pieces(x, delta, A, B, C, state, hold, reset):
+def _in_pieces(x, delta, A, B, C, state, hold):
     """The same, piece by piece of time: a backward pass makes the states of each piece again."""
     out = []
     for start in range(0, x.shape[-2], PIECE):
         of = slice(start, start + PIECE)
         x_s, delta_s, B_s, C_s = (t[..., of, :] for t in (x, delta, B, C))
-        given = x_s, delta_s, A, B_s, C_s, state, hold, None if reset is None else reset[..., of]
+        given = x_s, delta_s, A, B_s, C_s, state, hold
         again = x.shape[-2] > PIECE and torch.is_grad_enabled() and observer() is None
         y, state = checkpoint(_in_full, *given, use_reentrant=False) if again else _in_full(*given)
         out.append(y)

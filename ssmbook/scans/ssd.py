@@ -36,15 +36,12 @@ def ssd_scan(
     B: Tensor,
     C: Tensor,
     state: Tensor | None = None,
-    *,
-    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run h_t = a_t h_{t-1} + x_t B_t^T, y_t = h_t C_t for every head, with a scalar decay a_t.
 
     a_t = exp(log_a_t). x: (..., T, H, P); log_a: (..., T, H) log-decays (positive ones allowed, minus
-    infinity forgets everything); B, C: (..., T, H, N); state: (..., H, P, N) initial state, zero if None.
-    Returns y (..., T, H, P) and the final state (..., H, P, N), differentiable any number of times. ``reset``
-    (..., T), boolean, is true at the steps that forget the state before them, as in :func:`diagonal_scan`.
+    infinity forgets the state before it); B, C: (..., T, H, N); state: (..., H, P, N) initial state, zero if
+    None. Returns y (..., T, H, P) and the final state (..., H, P, N), differentiable any number of times.
 
     On a CPU with Numba this is one loop; elsewhere chunks of 64 steps are matrix products, the states between
     chunks a :func:`diagonal_scan`. float16 and bfloat16 are computed, and their states kept, in float32.
@@ -56,27 +53,25 @@ def ssd_scan(
     >>> [round(value, 4) for value in y.flatten().tolist()]
     [1.0, 1.5, 1.75, 1.875]
     """
-    _check(x, log_a, B, C, state, reset)
+    _check(x, log_a, B, C, state)
     if state is None:
         state = x.new_zeros((*x.shape[:-3], x.shape[-2], x.shape[-1], B.shape[-1]))
     if min(x.numel(), B.numel()) == 0:
         return torch.zeros_like(x), state.clone()
-    if reset is not None:
-        log_a = log_a.masked_fill(reset.unsqueeze(-1), -torch.inf)
     traced = torch.compiler.is_compiling() and x.device.type == "cpu"
     return (_by_loop if loops_for(x) or traced or x.is_meta else _by_chunks)(x, log_a, B, C, state)
 
 
-def _check(x, log_a, B, C, state, reset=None) -> None:
+def _check(x, log_a, B, C, state) -> None:
     given = {"x": (x, "... T H P"), "log_a": (log_a, "... T H"), "B": (B, "... T H N")}
-    check_scan(reset, **given, C=(C, "... T H N"), state=(state, "... H P N"))
+    check_scan(**given, C=(C, "... T H N"), state=(state, "... H P N"))
 
 
 def _by_loop(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     """Every head as a selective scan whose states share one decay."""
     x, B, C = (t.transpose(-3, -2) for t in (x, B, C))
     rates = log_a.transpose(-2, -1).unsqueeze(-1).expand(x.shape)
-    y, end = selective(x, rates, x.new_ones(1, x.shape[-1]), B, C, state.mT, "none", None)
+    y, end = selective(x, rates, x.new_ones(1, x.shape[-1]), B, C, state.mT, "none")
     return y.transpose(-3, -2), end.mT
 
 

@@ -159,9 +159,11 @@ class System:
     def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps of length ``step``; C and D stay as they are.
 
-        method: "zoh" exact for an input held constant over the step; "bilinear", "euler"; "mixed", the exact
-        A with the Euler B, as Mamba's code has it. ``step`` a number or a tensor of the batch shape, at least
-        0. (scipy's bilinear form changes C and D too, because its output reads the state before the token.)
+        method: "zoh" exact for an input held constant over the step; "bilinear"; "euler", I + step A and
+        step B; "mixed", the exact A with the Euler B. Mamba's code has the last, and `selective_scan` and
+        `SelectiveSSM`, in which A is always exact, call it "euler". ``step`` a number or a tensor of the
+        batch shape, at least 0. (scipy's bilinear form changes C and D too, because its output reads the
+        state before the token.)
         Raises ``ValueError`` for an unknown method and for steps that overflow.
 
         >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1))  # h' = -h + x

@@ -1,4 +1,4 @@
-"""What the scans refuse, by name: one wrong shape for each argument, mixed dtypes, options and resets."""
+"""What the scans refuse, by name: one wrong shape for each argument, mixed dtypes and options."""
 
 import pytest
 import torch
@@ -24,14 +24,8 @@ def test_wrong_shapes_and_dtypes_are_refused_by_name(name):
                     scan(*arguments[:i], t[:1], *arguments[i + 1 :])
 
 
-def test_wrong_options_and_resets_are_refused():
+def test_wrong_options_are_refused():
     a, _, (x, delta, A, B, C, *_), _ = examples(9)["selective"]
-    mask = torch.zeros(2, 9, dtype=torch.bool)
-    for reset, error in ((mask[0], ValueError), (mask[..., None], ValueError), (mask.int(), TypeError)):
-        with pytest.raises(error, match="reset must"):
-            diagonal_scan(x, x, reset=reset)
-    with pytest.raises(ValueError, match="reset must .* on cpu"):
-        diagonal_scan(x, x, reset=mask.to("meta"))
     with pytest.raises(ValueError, match="hold must"):
         selective_scan(x, delta, A, B, C, hold="first")
     with pytest.raises(ValueError, match="real log-decays"):

@@ -81,7 +81,7 @@ def test_a_non_finite_entry_stays_in_its_channel_and_in_later_times(where, poiso
 
 
 def test_exact_zeros_forget_everything_exactly():
-    """After a reset the output does not depend on the past by even one bit, and no gradient reaches it."""
+    """After a decay of zero no bit of the output depends on the past, and no gradient reaches it."""
     a, b = draw(T, 2).sigmoid() * 0.01 + 0.99, draw(T, 2, seed=1)
     a[1001] = 0
     other = b.clone()
