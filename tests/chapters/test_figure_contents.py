@@ -62,6 +62,11 @@ def causal(*shape, seed=0):
     return randn(5, 5, *shape, seed=seed) * torch.ones(5, 5, dtype=F64).tril()[..., None, None]
 
 
+def primer_layers():
+    lags = clock(0.6, n=6)
+    return {"head": torch.einsum("ij,pd->ijpd", toeplitz(FADE), lags[1]), "state": lags[LAG.clamp(min=0)]}
+
+
 def zoo():
     families = import_module("ssmbook.chapters.zoo.figures").FAMILY.values()
     names = [name for family in families for name in family]
@@ -260,6 +265,28 @@ def calls():
         "preface": {
             "turning_state": [given(0.2), given(3.14)],
             "gradients": [given([2, 4, 8], [0.8, 1e-10, 1e-12], [1.0, 0.9, 0.8], [1e-1, 1e-2, 1e-3])],
+        },
+        "primer": {
+            "mixes": [given({"all": "AAAA", "hybrid": "SSAS"})],
+            "signs": [given()],
+            "weighted_sum": [given(toeplitz(FADE)[:3, :3], [*"aba"])],
+            "value_map": [given(randn(2, 2), rotation(1.0), (0.5, 0.3))],
+            "many_heads": [given({"one": toeplitz(FADE), "two": toeplitz(SLOW), "three": EYE[:3, :3]})],
+            "machine": [given(2)],
+            "same_lag": [given(3, ((0, 1), (1, 2)))],
+            "kept": [given({"fading": clock(0.0, 0.5, 3), "rotating": clock(0.6, n=3)})],
+            "keep_or_summarize": [given(2)],
+            "block_matrix": [given(3, 2, 1)],
+            "arrow_grids": [given(primer_layers())],
+            "arrow_planes": [given(primer_layers())],
+            "heads_needed": [given({"one": 1, "three": 3})],
+            "mamba_block": [given()],
+            "gate_strips": [given({"fixed": (SLOW[:3], SLOW[:3]), "selective": (FADE[:3], FADE[:3])}, 1)],
+            "scan_tree": [given(2)],
+            "rectangle_state": [given(1, 2)],
+            "masked_scores": [given(toeplitz(FADE)[:3, :3], toeplitz(SLOW)[:3, :3], [*"abc"])],
+            "memory": [given([1, 10, 100], [20, 200, 2000], [50, 50, 50])],
+            "reach": [given([*range(9)], [0.9**t for t in range(9)], [0.9] * 9)],
         },
         "scans": {
             "scan_rungs": [given(13, 0), given(13, 3)],
