@@ -322,7 +322,7 @@ def calls():
         },
         "trade_off": {
             "strip_and_bucket": [given([0.02, 0.9, 0.0005, 0.0795], 1)],
-            "plane": [given(PLACES)],
+            "quadrants": [given({name: (at[1], at[3], "0.5") for name, at in PLACES.items()})],
             "reach_lines": [given([1, 2, 4], dict(zip(sorted(PLACES), CROSSED, strict=False)))],
             "stack_path": [given(0.987, 2.4e-7, 32)],
             "mix_frame": [given(w, [1, 2, 3], SLOW[:3], FADE[:3], w * 1e-6 * SLOW[:3]) for w in (0, 1)],

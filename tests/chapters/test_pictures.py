@@ -17,7 +17,6 @@ from ssmbook.chapters.gates_and_depth.stacks import residual_stack_operator
 from ssmbook.chapters.how_many_heads_really import figures as really
 from ssmbook.chapters.interaction_rank_gap import figures as gap
 from ssmbook.chapters.linear_algebra import figures as linear
-from ssmbook.chapters.trade_off import figures as trade
 from ssmbook.chapters.two_ways_to_mix import figures as mixing
 from ssmbook.chapters.zoo import figures as zoo
 from ssmbook.display import COLORS
@@ -174,11 +173,10 @@ def test_dots_lie_where_the_lag_operators_are_and_gray_is_what_the_best_head_mis
     assert np.interp(theta, *points(curve).T) == pytest.approx(share, abs=2e-3)
 
 
-def test_every_map_of_the_zoo_has_a_family_and_a_group():
+def test_every_map_of_the_zoo_has_a_family():
     layers = maps.zoo(4, 4, 9, H=2, head_width=4, N=6, generator=gen(0))
     families = [name for names in zoo.FAMILY.values() for name in names]
-    groups = [name for _, names in trade.GROUPS.values() for name in names]
-    assert sorted(families) == sorted([*layers, zoo.ONE_CHANNEL]) and sorted(groups) == sorted(layers)
+    assert sorted(families) == sorted([*layers, zoo.ONE_CHANNEL])
 
 
 def test_names_lie_on_no_line():

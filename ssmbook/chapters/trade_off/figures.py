@@ -10,34 +10,13 @@ from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import FAMILIES, LINES
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
-FIXED = ("LTI SSM", "LTI SSM with skip", "S4D", "S4D, real", "convolution", "RetNet", "RNN")
-CONTENT = (
-    *("attention", "attention, not causal", "attention, relative bias"),
-    *("attention, ALiBi", "attention, sink"),
-    *("linear attention", "linear attention, normalized", "GLA", "DeltaNet", "SSD", "selective SSM, zoh"),
-    *("selective SSM, Euler", "gated SSD", "gated SSD, both sides"),
-)
-GROUPS = {
-    "fixed decay": ("green", FIXED),
-    "joined": ("purple", ("hybrid, sum", "hybrid, stack", "residual attention")),
-    "no mixing": ("gray", ("feed-forward", "KAN")),
-    "content can hold": ("blue", CONTENT),
-}
-"""What decides the reach of a map: the group's color in the plane of span and reach, and its maps."""
-_GROUP_OF = {name: group for group, (_, names) in GROUPS.items() for name in names}
-_LABELS = {  # name in the plane -> points to the right and up of its best reach (or typical: below)
-    "attention": (-22, 9, "center"),
-    "selective SSM, zoh": (0, 9, "center"),
-    "gated SSD, both sides": (2, 35, "center"),
-    "hybrid, stack": (22, 22, "right"),
-    "hybrid, sum": (0, -96, "center"),
-    "RetNet": (-7, -2, "right"),
-    "S4D": (7, 0, "left"),
-    "LTI SSM": (-7, 0, "right"),
-    "RNN": (-6, 10, "center"),
-    "convolution": (0, 10, "center"),
-    "feed-forward": (-4, 22, "left"),
-}
+HOLDS = 0.99  # from this best reach on a layer counts as one that can hold its gradient
+FIXED = ("LTI SSM", "S4D", "convolution", "RetNet", "RNN")
+JOINED = ("hybrid, sum", "hybrid, stack", "residual attention")
+
+
+def _color(name: str) -> str:
+    return COLORS["green" if name in FIXED else "purple" if name in JOINED else "blue"]
 
 
 def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
@@ -100,51 +79,34 @@ def stack_path(kept: float, lost: float, distance: int):
     )
 
 
-def plane(places: Mapping[str, Sequence[float]]):
-    """Draw maps: name -> (k of the whole table, k in one output, typical reach, best reach)."""
-    fig, ax = figure(size=(3.6, 4.4))
-    for name, across in _side_by_side(places).items():
-        typical, best = (max(share, FLOOR) for share in places[name][2:])
-        color = COLORS[GROUPS[_GROUP_OF[name]][0]]
-        ax.plot((across, across), (typical, best), "-", color=color, lw=1.6, gid=name)
-        ax.plot(across, typical, "o", mfc="white", color=color, ms=6)
-        ax.plot(across, best, "o", color=color, ms=4)
-        if name in _LABELS:
-            dx, dy, side = _LABELS[name]
-            label_line(ax, across, best, name, color=color, dx=dx, dy=dy, ha=side, fontsize=9)
-    ax.set_xscale("log", base=2)
-    ax.set(xticks=(1, 2, 4, 8, 16), xticklabels=("1", "2", "4", "8", "16"), xlim=(0.75, 24))
-    ax.set(yscale="log", ylim=(FLOOR / 1.6, 9), xlabel="span: matrices in one output", ylabel="reach at 64")
-    ticks = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1)
-    ax.set_yticks(ticks, ("less", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"), minor=False)
-    ax.set_yticks((), minor=True)
-    for height, (group, (color, _)) in enumerate(GROUPS.items()):
-        label_line(ax, 0.8, 1.1e-3 / 2.1**height, group, color=COLORS[color], dx=0, fontsize=9)
-    return fig, _plane_alt(places)
-
-
-def _plane_alt(places) -> str:
+def quadrants(places: Mapping[str, Sequence]):
+    """Sort layers by span and reach: name -> (k in one output, best reach, the best reach in words)."""
+    fig, ax = figure(size=(3.6, 3.7))
+    ax.set(xlim=(0, 2), ylim=(0, 2), xticks=(0.5, 1.5), xticklabels=("one", "more than one"))
+    ax.set(yticks=(0.5, 1.5), xlabel="matrices in one output")
+    ax.set_yticklabels(("fades", "can be held"), rotation=90, va="center")
+    ax.set_ylabel("gradient over 64 tokens")
+    ax.grid(False)
+    ax.tick_params(length=0)
+    ax.axhline(1, color=COLORS["gray"], lw=1)
+    ax.axvline(1, color=COLORS["gray"], lw=1)
     words = []
-    for group in GROUPS:
-        inside = {name: place for name, place in places.items() if _GROUP_OF[name] == group}
-        if inside:
-            spans, best = [place[1] for place in inside.values()], [place[3] for place in inside.values()]
-            words.append(
-                f"{group}: {len(inside)} maps, span {min(spans)} to {max(spans)}, "
-                f"best reach {min(best):.1g} to {max(best):.2g}"
-            )
-    return f"{len(places)} maps by span in one output and reach at distance 64. {'; '.join(words)}."
-
-
-def _side_by_side(places) -> dict[str, float]:
-    """Where each map stands across: its k in one output, spread over a third of an octave to each side."""
-    across = {}
-    for one in {place[1] for place in places.values()}:
-        names = [name for name, place in places.items() if place[1] == one]
-        half = min(0.34, 0.07 * (len(names) - 1))
-        for name, shift in zip(names, np.linspace(-half, half, len(names)), strict=True):
-            across[name] = float(one * 2**shift)
-    return across
+    for column, across in enumerate(("one matrix", "more than one")):
+        for row, upward in enumerate(("fades", "can be held")):
+            inside = [
+                name
+                for name, (span, best, _) in places.items()
+                if (span > 1) == bool(column) and (best >= HOLDS) == bool(row)
+            ]
+            for line, name in enumerate(inside):
+                height = row + 0.86 - 0.72 * line / max(5, len(inside) - 1)
+                label_line(ax, column + 0.06, height, name, color=_color(name), dx=0, fontsize=9)
+                if not row:
+                    kept = {"ha": "right", "va": "center", "fontsize": 9}
+                    ax.text(column + 0.96, height, places[name][2], color=_color(name), **kept)
+            named = ", ".join(name if row else f"{name} {places[name][2]}" for name in inside)
+            words.append(f"{across}, {upward}: {named or 'none'}")
+    return fig, f"Layers by span and by the best reach over 64 tokens. {'; '.join(words)}."
 
 
 def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]]):
@@ -152,7 +114,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
     fig, ax = figure(size=(3.6, 3.4))
     ends = []
     for (name, values), line in zip(shares.items(), [*LINES.values()] * 2, strict=False):
-        color = COLORS[GROUPS[_GROUP_OF[name]][0]]
+        color = _color(name)
         seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if float(v) >= FLOOR]
         ax.plot(*zip(*seen, strict=True), color=color, linestyle=line, lw=1.6)
         ends.append((*seen[-1], name, color))

@@ -63,6 +63,20 @@ def best_reach(
     return float(kept.max())
 
 
+def reach_in_words(typical: float, best: float) -> str:
+    """A best reach for a table: what a search finds is a lower bound, rounded down to two digits.
+
+    If all tokens gave the same share, there was nothing to search for, and no share exceeds 1.
+
+    >>> reach_in_words(0.02, 0.4379), reach_in_words(0.62, 0.62), reach_in_words(0.02, 1.0)
+    ('≥ 0.43', '0.62', '1')
+    """
+    if best == 1 or math.isclose(typical, best, rel_tol=1e-6, abs_tol=1e-300):
+        return f"{best:.1e}" if 0 < best < 1e-3 else f"{best:.2g}"
+    unit = 10.0 ** (math.floor(math.log10(best)) - 1)
+    return f"≥ {math.floor(best / unit) * unit:.2g}"
+
+
 def _kept(F, tried, distance):
     source, target, token = tried.unbind(1)
     return retained_fraction(F, source, target, token[:, None].expand(-1, distance - 1, -1))
