@@ -310,9 +310,12 @@ def calls():
             "spring_path": [given(TAU, spring, {"top": (1.2, 0.5), "-0.1 m": (2.6, -0.1)})],
             "hankel_spectra": [given({"a": FADE, "b": SLOW, "c": FADE**2})],
             "kicked_mass": [given(spring[:, None, None], delta, modes[:2]) for delta in (0.1, 0.5)],
-            "compared_rules": [given({"exact": spring, "Euler": 3 * spring}, delta) for delta in (0.1, 0.8)],
+            "compared_rules": [
+                given({"exact": spring, "Euler": 3 * spring, "mixed": FADE}, delta) for delta in (0.1, 0.8)
+            ],
             "stability_maps": [given({"exact": torch.exp, "Euler": lambda z: 1 + z}, modes[:2])],
-            "mixed_gap": [given(4 * FADE, SLOW / 4, (0.001, 1.6))],
+            "mixed_ratio": [given(1.6)],
+            "mass_and_spring": [given()],
             "gaps_over_steps": [given([0.01, 0.05, 0.02], [0.2, 0.9, 0.4])],
             "way_through": [given(2, 5, 6)],
             "hankel_split": [given(TAU[:3] + TAU[:3, None], randn(3, 2), randn(2, 3, seed=1))],

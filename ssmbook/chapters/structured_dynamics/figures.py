@@ -13,6 +13,36 @@ from ssmbook.display.style import DIVERGING, LINES
 from ssmbook.numerics import numerical_rank
 
 
+def mass_and_spring():
+    """Draw the mass on its spring, with the push, the position and the velocity as arrows."""
+    fig, ax = figure(size=(4.6, 1.75))
+    ax.add_patch(Rectangle((-0.3, 0), 0.3, 1.2, facecolor="#D4D4D4", edgecolor="none"))  # the wall
+    ax.plot([-0.3, 6.2], [0, 0], "-", color=COLORS["gray"], lw=1.2)  # the floor
+    turns = torch.arange(13)
+    coil = 0.5 + 0.2 * torch.tensor([0] + [1, -1] * 5 + [1, 0])
+    ax.plot(0.25 * turns, coil, "-", color=COLORS["gray"], lw=1.4)
+    ax.add_patch(Rectangle((3, 0.03), 1, 0.95, facecolor=COLORS["blue"], edgecolor="none"))
+    ax.text(3.5, 0.5, "1 kg", ha="center", va="center", color="white")
+    ax.text(1.5, 0.95, "spring, 4 N/m", ha="center", va="bottom")
+    ax.text(1.5, -0.12, "friction, 0.4 kg/s", ha="center", va="top")
+    for (x, y), length, words, color in (
+        ((4.05, 0.5), 1.1, "push x", "orange"),
+        ((3.5, 1.2), 0.9, "velocity v", "blue"),
+        ((3.5, -0.55), 0.9, "position q", "blue"),
+    ):
+        arrow = {"arrowstyle": "-|>", "color": COLORS[color], "lw": 2, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (x + length, y), (x, y), arrowprops=arrow)
+        ax.text(x + length + 0.1, y, words, va="center", color=COLORS[color])
+    ax.plot([3.5, 3.5], [-0.7, -0.4], "-", color=COLORS["gray"], lw=1.2)
+    ax.text(3.4, -0.55, "at rest: 0", ha="right", va="center", color=COLORS["gray"])
+    ax.set(xlim=(-0.4, 6.3), ylim=(-0.8, 1.45))
+    ax.set_axis_off()
+    return fig, (
+        "A mass of 1 kg is tied to a wall by a spring of 4 N/m, with a friction of 0.4 kg/s. Arrows to the "
+        "right: the push x, the velocity v, and the position q, measured from where the mass is at rest."
+    )
+
+
 def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tuple[float, float]]):
     """Draw position over time, both (T,), with the first second shaded and marks {name: (time, position)}."""
     fig, ax = figure(size="panel")
@@ -49,12 +79,17 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 
 
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
-    """Draw the answers of step rules to one kick, {name: lags (n, 1, 1) at steps of ``delta`` seconds}."""
-    fig, ax = figure(size=(3.6, 3.4))
-    for name, M in lags.items():
-        ax.plot(delta * torch.arange(1, len(M) + 1), (M.flatten() / delta).clamp(-2, 2), label=name)
-    ax.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.8, 0.8), xlim=(0, 10))
-    fig.legend(ncols=2, loc="outside upper center", fontsize=9, columnspacing=1, handlelength=1.8)
+    """Draw the responses of step rules to a kick, {name: lags (n, 1, 1)}, each over the first of them."""
+    (_, exact), *others = lags.items()
+    fig, axes = figure(nrows=len(others), size=(4.2, 4.4), sharex=True)
+    for ax, (name, M), color in zip(axes, others, ("green", "blue", "orange"), strict=False):
+        time = delta * torch.arange(1, len(M) + 1)
+        ax.plot(time, exact.flatten() / delta, "-", color="#C4C4C4", lw=5)
+        look = {"color": COLORS[color], "linestyle": "-", "marker": "o" if delta > 0.15 else None, "ms": 3}
+        ax.plot(time, (M.flatten() / delta).clamp(-2, 2), **look)
+        ax.set_title(name, color=COLORS[color], fontsize=10)
+        ax.set(ylim=(-0.8, 0.8), xlim=(0, 10), ylabel="position", yticks=[-0.5, 0, 0.5])
+    axes[-1].set_xlabel("seconds after a kick")
     return fig
 
 
@@ -76,22 +111,30 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
     return fig
 
 
-def mixed_gap(u: torch.Tensor, gap: torch.Tensor, start: tuple[float, float]):
-    """Draw the gap 1 - phi(-u) (m,) between its bounds, with a range shaded, and what both forms write."""
+def mixed_ratio(top: float):
+    """Draw how many times too much the mixed form writes, with a dot at ``top``, and what both forms write."""
     fig, (left, right) = figure(ncols=2)
-    left.axvspan(*start, color=COLORS["gray"], alpha=0.2, lw=0)
-    upper = torch.minimum(u / 2, u / (1 + u))
-    left.loglog(u, upper, linestyle=LINES["dashed"], color=COLORS["orange"], label="upper bound")
-    left.loglog(u, gap, linestyle="-", color=COLORS["blue"], label="1 − φ(−u)")
-    left.loglog(u, u / (2 + u), linestyle=LINES["dotted"], color=COLORS["green"], label="lower bound")
-    left.set(xlabel="u = Δ|λ|", ylabel="relative gap")
-    left.legend()
-    steps = torch.linspace(0, 4, 100, dtype=u.dtype)
-    right.plot(steps, -torch.expm1(-steps), steps, steps)
-    for height, name, color in ((0.96, "exact", "blue"), (3.2, "mixed", "orange")):
+    u = torch.linspace(1e-3, 4, 100, dtype=torch.float64)
+    exact = -torch.expm1(-u)
+    left.axvspan(0, top, color=COLORS["gray"], alpha=0.13, lw=0)
+    left.fill_between(u, 1 + u / 2, 1 + u, color=COLORS["orange"], alpha=0.18, lw=0)
+    left.plot(u, u / exact, "-", color=COLORS["orange"])
+    there = top / (1 - math.exp(-top))
+    left.plot(top, there, "o", color=COLORS["orange"], ms=8)
+    label_line(left, top, there, f"{there:.2f}", dx=-6, dy=9, ha="right", color=COLORS["orange"])
+    label_line(left, 0.05, 4.3, "Mamba starts here", dx=0, color=COLORS["gray"])
+    left.set(xlabel="u = Δ|λ|", ylabel="written: code / formula", xlim=(0, 4), ylim=(0, 5))
+    left.set_title("the code writes too much")
+    right.plot(u, exact, "-", color=COLORS["blue"])
+    right.plot(u, u, "--", color=COLORS["orange"])
+    for height, name, color in ((0.96, "formula", "blue"), (3.2, "code", "orange")):
         label_line(right, 3.2, height, name, color=COLORS[color], dy=-12)
-    right.set(xlabel="step Δ of the token", ylabel="written into the state")
-    return fig
+    right.set(xlabel="u = Δ|λ|", ylabel="written × |λ|", title="the formula saturates at 1")
+    return fig, (
+        f"Left, code over formula against u from 0 to 4, between 1 + u/2 and 1 + u: {there:.2f} at "
+        f"u = {top:g}, {4 / float(exact[-1]):.2f} at 4. Right, at u = 4 the formula writes "
+        f"{float(exact[-1]):.2f}, the code 4."
+    )
 
 
 def gaps_over_steps(steps: list[float], gaps: list[float]):
