@@ -2,9 +2,9 @@
 
 Unless a docstring says otherwise, public functions take dense tensors in float16, bfloat16, float32 or
 float64 (where complex is allowed, also complex64 and complex128). The tensors of one call share dtype and
-device, and results come back in them. Nothing is cast or moved silently. Half precision is computed in
-float32 or wider, and ranks and counts are decided in float64. Functions that carry numbers (scans, maps,
-operators) pass NaN and infinity on; functions that decide something from numbers refuse them.
+device, and results come back in them. Nothing is cast or moved silently. Scans, maps and operators compute
+half precision in float32 or wider; ranks and counts are decided in float64. Functions that carry numbers
+(scans, maps, operators) pass NaN and infinity on; functions that decide something from numbers refuse them.
 
 The wrong kind of thing (type, dtype, layout) is a ``TypeError``, a wrong value of the right kind a
 ``ValueError``. Each public function checks its arguments once, and what it calls trusts them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import torch
@@ -127,30 +126,17 @@ def half_to_float32(value):
     return value.to(torch.float32) if getattr(value, "dtype", None) in HALF else value
 
 
-def in_float32(function):
-    """Make a function compute in float32 when its tensors are in half precision, and return half precision.
+def sink_softmax(logits: torch.Tensor, sink: float | None = 0.0) -> torch.Tensor:
+    """Return the softmax of logits (..., m) beside a sink, a further key with this logit and the value 0.
 
-    PyTorch cannot decompose a matrix in half precision, and its matrix exponential is wrong there.
+    The weights of a row sum to less than 1, because the sink takes the rest. None: without a sink.
+
+    >>> sink_softmax(torch.zeros(3))
+    tensor([0.2500, 0.2500, 0.2500])
     """
-
-    @functools.wraps(function)
-    def computed(*args, **kwargs):
-        # A `System` has a dtype too.
-        given = [getattr(value, "dtype", None) for value in (*args, *kwargs.values())]
-        dtypes = {dtype for dtype in given if isinstance(dtype, torch.dtype) and dtype.is_floating_point}
-        if len(dtypes) != 1 or not dtypes <= set(HALF):
-            return function(*args, **kwargs)
-        (half,) = dtypes
-        result = function(
-            *map(half_to_float32, args), **{name: half_to_float32(value) for name, value in kwargs.items()}
-        )
-        if isinstance(result, torch.Tensor):
-            return result.to(half) if result.dtype == torch.float32 else result
-        if type(result) is tuple:
-            return tuple(part.to(half) if isinstance(part, torch.Tensor) else part for part in result)
-        return result
-
-    return computed
+    if sink is None:
+        return torch.softmax(logits, -1)
+    return torch.softmax(torch.nn.functional.pad(logits, (0, 1), value=sink), -1)[..., :-1]
 
 
 def phi1(z: torch.Tensor) -> torch.Tensor:

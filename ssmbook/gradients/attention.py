@@ -7,6 +7,7 @@ import math
 import torch
 
 from ssmbook._checks import as_real, check_integer, check_tensors
+from ssmbook.numerics import sink_softmax
 
 
 def softmax_row_weights(
@@ -36,9 +37,7 @@ def softmax_row_weights(
     logits = torch.einsum("...jk,...k->...j", keys, query) / math.sqrt(sizes["d_k"])
     if bias is not None:
         logits = logits + bias[: i + 1]
-    if sink is not None:
-        logits = torch.cat([logits, torch.full_like(logits[..., :1], sink)], dim=-1)
-    return torch.softmax(logits, dim=-1)[..., : i + 1]
+    return sink_softmax(logits, sink)
 
 
 def softmax_jacobian_row(

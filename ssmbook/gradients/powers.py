@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 
 from ssmbook._checks import check_tensors
-from ssmbook.numerics import in_float32, tolerance
+from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, check_system
 
 
-@in_float32
 def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
     """||A^tau||_2 for tau < n: all lag operators of A lie under a multiple of this curve.
 
@@ -31,7 +30,6 @@ def power_norms(A: torch.Tensor, n: int) -> torch.Tensor:
     return torch.linalg.matrix_norm(powers, ord=2)
 
 
-@in_float32
 def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float, int]:
     """The peak of the powers of a non-normal A, over all tau >= 0: (max_tau ||A^tau||_2, that tau).
 
@@ -61,7 +59,6 @@ def transient_peak(A: torch.Tensor, *, max_steps: int = 100_000) -> tuple[float,
     )
 
 
-@in_float32
 def diagonalizable_bound(system: System, tau: int | torch.Tensor) -> torch.Tensor:
     """||C|| ||B|| kappa(P) rho^tau >= ||C A^tau B||_2 for A = P Lambda P^{-1}, columns of P of norm 1.
 

@@ -62,12 +62,10 @@ def head_count(
     3 heads (value maps of rank at most 1)
     """
     check_choice("coefficients", coefficients, CLASSES)
-    if value_rank is not None and (coefficients != "fixed" or exact):
-        raise ValueError(
-            f'value_rank needs coefficients="fixed" without exact; got {coefficients!r}, exact={exact}'
-        )
-    if exact and coefficients != "fixed":
-        raise ValueError(f'exact goes with coefficients="fixed"; got {coefficients!r}')
+    if (exact or value_rank is not None) and coefficients != "fixed":
+        raise ValueError(f'exact and value_rank need coefficients="fixed"; got {coefficients!r}')
+    if exact and value_rank is not None:
+        raise ValueError("exact and value_rank do not go together")
     if exact:
         return exact_head_count(system, n)
     if value_rank is not None:

@@ -19,7 +19,7 @@ from ssmbook.heads._cone import accuracy_of, certify, count_of
 from ssmbook.heads._evidence import Evidence
 from ssmbook.heads._lags import check_real_system, lags_of, row_space, system_arrays
 from ssmbook.heads.poles import poles_decide, verdict_of_poles
-from ssmbook.numerics import tolerance
+from ssmbook.numerics import sink_softmax, tolerance
 from ssmbook.operators import FactorizedOperator
 from ssmbook.scans import lti_kernel
 from ssmbook.systems.system import System
@@ -116,10 +116,7 @@ class SoftmaxHeads:
 
     def coefficients(self) -> torch.Tensor:
         """Return alpha (H, n, n) by a softmax over the visible keys and the sink, if there is one."""
-        if not self.sink:
-            return torch.softmax(self.logits, dim=-1)
-        column = self.logits.new_zeros(*self.logits.shape[:-1], 1)
-        return torch.softmax(torch.cat([column, self.logits], dim=-1), dim=-1)[..., 1:]
+        return sink_softmax(self.logits, 0.0 if self.sink else None)
 
     def operator(self) -> FactorizedOperator:
         """Return the heads as a ``FactorizedOperator``."""

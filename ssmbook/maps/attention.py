@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ssmbook._checks import check_same_dtype_device, check_shape, check_tensors
 from ssmbook.maps.base import SequenceMap, random_parameter
+from ssmbook.numerics import sink_softmax
 from ssmbook.operators import FactorizedOperator
 
 PER_HEAD = "... H n width"
@@ -178,6 +178,4 @@ def softmax_coefficients(
     if causal:
         future = torch.ones(size["n"], size["n"], dtype=torch.bool, device=q.device).triu(1)
         logits = logits.masked_fill(future, float("-inf"))
-    if not sink:
-        return torch.softmax(logits, dim=-1)
-    return torch.softmax(functional.pad(logits, (0, 1)), dim=-1)[..., :-1]
+    return sink_softmax(logits, 0.0 if sink else None)

@@ -85,6 +85,8 @@ class Hybrid(SequenceMap):
 
     def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):
         check_choice("mode", mode, ("sum", "stack"))
+        if not maps:
+            raise ValueError("maps must hold at least one map; got none")
         widths = [(m.d, m.p) for m in maps]
         pairs = zip(widths, widths[1:], strict=False)
         if not all(a == b if mode == "sum" else a[1] == b[0] for a, b in pairs):

@@ -239,7 +239,7 @@ class SSD(KeySideMap):
 
     def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, groups: int = 1, **new: Any):
         super().__init__(d, p, H=H, head_width=head_width, queries=False, **new)
-        if H % groups:
+        if groups < 1 or H % groups:
             raise ValueError(f"groups must divide H = {H}; got {groups}")
         self.N, self.groups, self.key_width = N, groups, N
         self.W_B = random_parameter(groups, N, d, fan_in=d, **new)

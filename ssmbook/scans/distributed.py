@@ -1,6 +1,6 @@
 """The scans for a sequence longer than one machine: every process holds a slice of time.
 
-The processes are those of a ``torch.distributed`` group (gloo on CPUs, nccl on GPUs), in the order of time;
+The processes are those of ``torch.distributed`` (gloo on CPUs, nccl on GPUs), in the order of time;
 slices may be of any lengths, also empty. Each runs its slice, all of them exchange *one* summary each (the
 product of the slice's decays and its last state), and each runs its slice again from the state that it then
 knows. What crosses the wire does not depend on the length, forward or backward.
@@ -15,7 +15,7 @@ process whose arguments are wrong, or do not fit those of the others, makes all 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,25 +25,21 @@ from torch.autograd.function import once_differentiable
 from ssmbook import scans
 from ssmbook.scans._engine import wide
 
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
 __all__ = ["diagonal_scan", "selective_scan", "ssd_scan"]
 
 
 def diagonal_scan(
-    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False, group: ProcessGroup | None = None
+    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.diagonal_scan` over the slices of all processes, one after the other.
 
     a, b: (..., T, D) this process's slice, T its own; state: (..., D) the state before the first slice, read
     in the first process alone, where its gradient arrives. Returns h (..., T, D) of this slice and the state
-    after the last slice, the same in every process. ``group``: of ``torch.distributed``, None for all
-    processes. Errors as there; in all processes, ``ValueError`` if dtypes or shapes differ between them and
-    ``RuntimeError`` if one fails.
+    after the last slice, the same in every process. Errors as there; in all processes, ``ValueError`` if
+    dtypes or shapes differ between them and ``RuntimeError`` if one fails.
     """
     run = functools.partial(scans.diagonal_scan, log=log)
-    return _scan_slices("diagonal_scan", run, lambda a, b: _product(a, log), (a, b), state, group)
+    return _scan_slices("diagonal_scan", run, lambda a, b: _product(a, log), (a, b), state)
 
 
 def selective_scan(
@@ -56,7 +52,6 @@ def selective_scan(
     state: Tensor | None = None,
     *,
     hold: str = "euler",
-    group: ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.selective_scan` over the slices of all processes, one after the other.
 
@@ -68,7 +63,7 @@ def selective_scan(
         return torch.ones(()), delta.sum(-2, dtype=wide(delta.dtype)).unsqueeze(-1) * A
 
     run = functools.partial(scans.selective_scan, hold=hold)
-    return _scan_slices("selective_scan", run, factor, (x, delta, A, B, C, D), state, group)
+    return _scan_slices("selective_scan", run, factor, (x, delta, A, B, C, D), state)
 
 
 def ssd_scan(
@@ -77,8 +72,6 @@ def ssd_scan(
     B: Tensor,
     C: Tensor,
     state: Tensor | None = None,
-    *,
-    group: ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.ssd_scan` over the slices of all processes, one after the other.
 
@@ -89,7 +82,7 @@ def ssd_scan(
         phase, logarithm = _product(log_a, True)
         return phase, logarithm[..., None, None]
 
-    return _scan_slices("ssd_scan", scans.ssd_scan, factor, (x, log_a, B, C), state, group)
+    return _scan_slices("ssd_scan", scans.ssd_scan, factor, (x, log_a, B, C), state)
 
 
 def _product(a: Tensor, log: bool) -> tuple[Tensor, Tensor]:
@@ -109,22 +102,19 @@ class _Call(NamedTuple):
     """What a backward pass has to know: the scan, where this slice lies, and the factors of all slices."""
 
     run: object
-    group: object
     rank: int
     factors: list[tuple[Tensor, Tensor]]
     autocast: bool
 
 
-def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None, group):
+def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None):
     """The outputs of this slice, and the state after the last one.
 
     ``run(*inputs, state)`` is the scan of one process, ``factor(*inputs)`` what a slice multiplies a state
     with. The first slice starts from ``state``, so what it ends with is true; the others start from zero,
     learn where those before them end, and start again from there.
     """
-    rank = dist.get_rank(group)
-    if rank < 0:
-        raise ValueError(f"group must be one that this process, {dist.get_rank()} of all, belongs to")
+    rank = dist.get_rank()
     run = functools.partial(_run, run, len(inputs))
     asks = any(isinstance(t, Tensor) and t.requires_grad for t in (*inputs, state))
     kind = problem = end = None
@@ -137,7 +127,7 @@ def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None, gr
         except Exception as error:  # whatever it is, the others must not wait for this process
             problem, summary = error, str(error)
     with torch.no_grad():
-        found = _gather((kind, asks, summary), group)
+        found = _gather((kind, asks, summary))
         if problem is not None:
             raise problem
         for other, (what, _, text) in enumerate(found):
@@ -159,7 +149,7 @@ def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None, gr
             y, _ = run(*inputs, carry)
     if not (torch.is_grad_enabled() and any(asked for _, asked, _ in found)):
         return y, final
-    call = _Call(run, group, rank, factors, torch.is_autocast_enabled(end.device.type))
+    call = _Call(run, rank, factors, torch.is_autocast_enabled(end.device.type))
     anchor = torch.zeros((), device=end.device, requires_grad=True)  # this process may have nothing that asks
     return _Recorded.apply(call, (y, final), anchor, carry, *inputs)
 
@@ -168,10 +158,10 @@ def _run(scan, n: int, *given):
     return scan(*given[:n], state=given[n])
 
 
-def _gather(message, group) -> list:
+def _gather(message) -> list:
     """The messages of all processes, in their order."""
-    found = [None] * dist.get_world_size(group)
-    dist.all_gather_object(found, message, group=group)
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, message)
     return found
 
 
@@ -201,7 +191,7 @@ class _Recorded(torch.autograd.Function):
         with torch.enable_grad(), torch.autocast(d_y.device.type, enabled=call.autocast):
             y, end = call.run(*inputs, carry)
         early = torch.zeros_like(end) if first else _pull([y], [carry], [d_y], again=True)[0]
-        found = _gather([t.to(wide(t.dtype)).cpu() for t in (early, d_final)], call.group)
+        found = _gather([t.to(wide(t.dtype)).cpu() for t in (early, d_final)])
         later = sum(d_final for _, d_final in found)
         after = slice(None, call.rank, -1)
         for (phase, logarithm), (early, _) in zip(call.factors[after], found[after], strict=True):

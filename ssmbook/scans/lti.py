@@ -36,10 +36,10 @@ QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurre
 
 @half_in_float32
 def lti_scan_naive(
-    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None, method: str = "auto"
+    A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The recurrence of :func:`lti_scan` as it is written, one step at a time, whatever ``method``."""
-    _check(A, B, C, x, state, method)
+    """The recurrence of :func:`lti_scan` as it is written, one step at a time."""
+    _check(A, B, C, x, state)
     h = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     y = []
     for x_t in x.unbind(-2):
@@ -73,7 +73,8 @@ def lti_scan(
     >>> y.flatten().tolist(), lti_scan(A, B, C, torch.ones(1, 1), state)[0].item()  # and on from there
     ([1.0, 1.5, 1.75], 1.875)
     """
-    _check(A, B, C, x, state, method)
+    _check(A, B, C, x, state)
+    check_choice("method", method, METHODS)
     T = x.shape[-2]
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:
@@ -87,8 +88,7 @@ def lti_scan(
     return _by_chunks(*given) if method == "chunked" or chunked else _by_steps(*given)
 
 
-def _check(A, B, C, x, state, method) -> None:
-    check_choice("method", method, METHODS)
+def _check(A, B, C, x, state) -> None:
     matrices = {"A": (A, "N N"), "B": (B, "N d"), "C": (C, "p N")}
     check_scan(complex_ok=True, **matrices, x=(x, "... T d"), state=(state, "... N"))
 

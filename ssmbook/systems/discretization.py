@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import as_real, check_matrices, check_same_dtype_device, shared_batch
-from ssmbook.numerics import in_float32, phi1
+from ssmbook.numerics import phi1
 
 
 def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -24,7 +24,6 @@ def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
     return step(A, B, delta, "zoh")
 
 
-@in_float32
 def step(A: Tensor, B: Tensor, delta: float | Tensor, method: str) -> tuple[Tensor, Tensor]:
     """A_bar and B_bar of one step by any method of `System.discretize`, with the arguments of `zoh`."""
     check_matrices(A=A, B=B)

@@ -22,8 +22,8 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
     """
     sizes = check_shape("M", M, "... n p d", complex_ok=True)
     n = sizes["n"]
-    rows = (n + 1) // 2 if rows is None else rows
-    cols = n + 1 - rows if cols is None else cols
+    rows = (n + 1) // 2 if rows is None else check_integer("rows", rows, low=0)
+    cols = n + 1 - rows if cols is None else check_integer("cols", cols, low=0)
     if rows + cols > n + 1:
         raise ValueError(f"rows + cols must be at most n + 1 = {n + 1}; got {rows} + {cols}")
     lag = torch.arange(rows, device=M.device)[:, None] + torch.arange(cols, device=M.device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice, check_integer, check_matrices, check_tensors
-from ssmbook.numerics import in_float32, item_if_scalar, tolerance
+from ssmbook.numerics import item_if_scalar, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.lti import lags
 from ssmbook.systems import discretization
@@ -194,7 +194,6 @@ class System:
         A, B, C, _ = minimal_states(A, B, C, rtol)
         return System._trusted(*(part.to(self.dtype) for part in (A * step, B * columns, C * rows)), self.D)
 
-    @in_float32
     def spectral_radius(self) -> Tensor:
         """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""
         poles = torch.linalg.eigvals(self.A).abs()
@@ -210,15 +209,14 @@ class System:
         system: Any,
         *,
         step: float | None = None,
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
     ) -> System:
         """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
 
         In scipy a discrete system reads its state *before* the token arrives, so its lags are M_0 = D and
         M_tau = C A^(tau-1) B. They stay the same: the result is (A, B, C A^-1, D - C A^-1 B) where A is
         safely invertible; else the state carries the last input too, N + d states. A continuous system (a
-        tuple of four is one, as in scipy) needs a ``step`` and is discretized by a zero-order hold.
+        tuple of four is one, as in scipy) needs a ``step`` and is discretized by a zero-order hold. The
+        result is in float64.
 
         Raises ``TypeError`` for what has no A, B, C, D, ``ValueError`` for a continuous system without a
         step; else as the constructor.
@@ -240,7 +238,7 @@ class System:
         if not continuous:
             A, B, C, D = _read_after_the_token(A, B, C, D)
         parts = A, B, C, D if D.any() else None
-        found = cls(*(p if p is None else torch.as_tensor(p, dtype=dtype, device=device) for p in parts))
+        found = cls(*(None if part is None else torch.from_numpy(part.copy()) for part in parts))
         return found.discretize(step) if continuous else found
 
     from_control = from_scipy

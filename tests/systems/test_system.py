@@ -127,8 +127,6 @@ def test_a_continuous_system_is_sampled_and_never_taken_for_a_discrete_one():
         wanted = System.from_scipy(scipy.signal.cont2discrete((A, B, C, D), 0.1))
         np.testing.assert_allclose(held.replace(D=None).lags(11), wanted.lags(12)[1:], atol=1e-12)
         assert held.is_stable() and torch.equal(held.D, torch.tensor([[3.0]], dtype=F64))
-    moved = System.from_scipy((A, B, C, D, True), dtype=torch.float32)
-    assert moved.dtype == torch.float32
     for wrong in (3.0, (A, B), "system"):
         with pytest.raises(TypeError):
             System.from_scipy(wrong)
