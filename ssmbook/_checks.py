@@ -160,13 +160,12 @@ def check_integer(name: str, value, *, low: int, high: int | None = None) -> int
     return int(given)
 
 
-def check_number(name: str, value, low: float, high: float = math.inf, *, open_low: bool = False) -> float:
-    """Return the number ``value`` as a float, ``low <= value < high`` (``open_low``: ``low < value``)."""
+def check_number(name: str, value, low: float, high: float = math.inf) -> float:
+    """Return the number ``value`` as a float, ``low <= value < high``."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number; got {_kind(value)}")
-    if not low <= value < high or (open_low and value == low):
-        left = "(" if open_low else "["
-        raise ValueError(f"{name} must lie in {left}{low}, {high}); got {value}")
+    if not low <= value < high:
+        raise ValueError(f"{name} must lie in [{low}, {high}); got {value}")
     return float(value)
 
 

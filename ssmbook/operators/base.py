@@ -55,7 +55,7 @@ class InteractionOperator(ABC):
 
     ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 + W2``, ``W - V``,
     ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``; ``W[i, j]`` is the
-    block W_ij (p, d) or, with slices, several. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
+    block W_ij (p, d), ``W[i]`` a row of them. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
     gradients; ranks, spectra and best heads are detached and computed in float64.
 
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
@@ -161,15 +161,9 @@ class InteractionOperator(ABC):
         return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
 
     def __getitem__(self, place) -> Tensor:
-        """Return the block W_ij (..., p, d) at ``[i, j]``, several with slices; ``W[i]`` is ``W[i, :]``."""
-        i, j = place if isinstance(place, tuple) and len(place) == 2 else (place, slice(None))
-        tokens = range(self.n)
-        if not isinstance(i, slice):
-            return self.row(tokens[i])[..., j, :, :]
-        if not isinstance(j, slice):
-            return self.column(tokens[j])[..., i, :, :]
-        rows = [self.row(k)[..., j, :, :] for k in tokens[i]]
-        return torch.stack(rows, dim=-4) if rows else self._zeros(0, len(tokens[j]), self.p, self.d)
+        """Return the block W_ij (..., p, d) at ``[i, j]``; ``W[i]`` is the row of an output token."""
+        i, j = place if isinstance(place, tuple) else (place, slice(None))
+        return self.row(range(self.n)[i])[..., j, :, :]
 
     def to_dense(self) -> Tensor:
         """Return all n² blocks as one tensor (..., n, n, p, d), ``[..., i, j, :, :]`` being W_ij."""

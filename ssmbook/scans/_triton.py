@@ -4,7 +4,7 @@ They are the loops of :mod:`ssmbook.scans._loops`, one program for a block of ch
 a program holds all states of its channels. In the diagonal recurrence, where batch and channels alone give
 too few programs, time is cut into parts as well: each part is run from zero and leaves its product of decays
 and its last value, the recurrence of these gives the value before every part, and all parts are run again
-from there.
+from there. Its gradients are the same kernel, run the other way.
 """
 
 import torch
@@ -22,7 +22,7 @@ TILE = 1024  # states that a program of the selective scan holds
 
 
 @triton.jit
-def _forward(
+def _diagonal(
     a, b, h, start, end, product, T, D, L,
     LOG: tl.constexpr, REVERSE: tl.constexpr, SUMMARY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -42,38 +42,6 @@ def _forward(
         else:
             tl.store(h + at, state.to(h.dtype.element_ty), mask=here)
     tl.store(end + spot, state, mask=here)
-    tl.store(product + spot, kept, mask=here)
-
-
-@triton.jit
-def _backward(
-    a, h, state, d_h, d_a, d_b, start, end, product, T, D, L,
-    LOG: tl.constexpr, REVERSE: tl.constexpr, SUMMARY: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """g_t = d_t + a_{t+1} g_{t+1} for one part, the same loop run the other way."""
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    c = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    spot, here = (row * tl.num_programs(1) + part) * D + c, c < D
-    g, kept = tl.load(start + spot, mask=here, other=0.0), tl.full((BLOCK,), 1.0, tl.float64)
-    for step in range(part * L, tl.minimum(part * L + L, T)):
-        t = step if REVERSE else T - 1 - step
-        at = (row * T + t) * D + c
-        decay = tl.load(a + at, mask=here, other=0.0).to(tl.float64)
-        decay = tl.exp(decay) if LOG else decay
-        g = g + tl.load(d_h + at, mask=here, other=0.0).to(tl.float64)
-        carry = decay * g
-        if SUMMARY:
-            kept = kept * decay
-        else:
-            earlier = at + D if REVERSE else at - D
-            within = tl.where(step < T - 1, D, 0)  # channels whose earlier value is in h: all, or none
-            before = tl.load(h + earlier, mask=c < within, other=0.0)
-            before += tl.load(state + row * D + c, mask=here & (c >= within), other=0.0)
-            change = (carry if LOG else g) * before.to(tl.float64)
-            tl.store(d_a + at, change.to(d_a.dtype.element_ty), mask=here)
-            tl.store(d_b + at, g.to(d_b.dtype.element_ty), mask=here)
-        g = carry
-    tl.store(end + spot, g, mask=here)
     tl.store(product + spot, kept, mask=here)
 
 
@@ -184,40 +152,25 @@ def diagonal(a: Tensor, b: Tensor, state: Tensor | None, log: bool, reverse: boo
     """h (..., T, D) and the final state (..., D), real, not empty."""
     a, b = a.contiguous(), b.contiguous()
     h, end = torch.empty_like(b), b.new_empty((*b.shape[:-2], b.shape[-1]))
-    last = _launch(_forward, (a, b, h), _rows(state, end), b, LOG=log, REVERSE=reverse)
-    return h, end.copy_(last.view_as(end))
+    first = (torch.zeros_like(end) if state is None else state).reshape(-1, b.shape[-1])
+    return h, end.copy_(_launch(a, b, h, first.to(torch.float64).contiguous(), log, reverse).view_as(end))
 
 
-def diagonal_backward(a, h, state, d_h, d_end, log: bool, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a, b and the initial state."""
-    a, h, d_h = a.contiguous(), h.contiguous(), d_h.contiguous()
-    d_a, d_b, state = torch.empty_like(h), torch.empty_like(h), _rows(state, d_end).to(h.dtype)
-    g = _launch(_backward, (a, h, state, d_h, d_a, d_b), _rows(d_end, d_end), h, LOG=log, REVERSE=reverse)
-    return d_a, d_b, g.view_as(d_end).to(d_end.dtype)
-
-
-def _rows(state: Tensor | None, like: Tensor) -> Tensor:
-    """A state in double, (R, D), all batch dimensions as one; zeros if there is none."""
-    state = torch.zeros_like(like) if state is None else state
-    return state.reshape(-1, like.shape[-1]).to(torch.float64).contiguous()
-
-
-def _launch(kernel, data: tuple[Tensor, ...], first: Tensor, like: Tensor, **flags) -> Tensor:
-    """Run a kernel over all of time, from the carry ``first`` (R, D) to the last one, both in double."""
-    T, (R, D) = like.shape[-2], first.shape
+def _launch(a: Tensor, b: Tensor, h: Tensor, first: Tensor, log: bool, reverse: bool) -> Tensor:
+    """Run the kernel over all of time, from the carry ``first`` (R, D) to the last one, both in double."""
+    T, (R, D) = b.shape[-2], first.shape
     blocks = triton.cdiv(D, CHANNELS)
 
     def run(start: Tensor, L: int, summary: bool) -> tuple[Tensor, Tensor]:
-        end, product = torch.empty_like(start), torch.empty_like(start)
+        last, product = torch.empty_like(start), torch.empty_like(start)
+        flags = {"LOG": log, "REVERSE": reverse, "SUMMARY": summary, "BLOCK": CHANNELS}
         with torch.cuda.device_of(start):
-            kernel[R, start.shape[1], blocks](
-                *data, start, end, product, T, D, L, SUMMARY=summary, BLOCK=CHANNELS, **flags
-            )
-        return end, product
+            _diagonal[R, start.shape[1], blocks](a, b, h, start, last, product, T, D, L, **flags)
+        return last, product
 
     parts = min(PROGRAMS // (R * blocks), T // SHORTEST)
     # Double has no wider dtype for the products: there one pass is as exact as the recurrence, parts are not.
-    if parts > 1 and like.dtype == torch.float32:
+    if parts > 1 and b.dtype == torch.float32:
         L = triton.cdiv(T, parts)
         last, product = run(first.new_zeros(R, triton.cdiv(T, L), D), L, True)
         if bool((product.abs().amax() <= GROWTH) & last.isfinite().all()):

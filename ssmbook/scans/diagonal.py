@@ -120,9 +120,7 @@ def _like_gradients(a, h, state, d_h, d_end, log, reverse):
 
 def _gradients(a, h, state, d_h, d_end, log, reverse):
     """The gradients of a, b and the initial state."""
-    kernels, loops = kernels_for(h), loops_for(h)
-    if kernels:
-        return kernels.diagonal_backward(a, h, state, d_h, d_end, log, reverse)
+    loops = loops_for(h)
     if not loops:
         return _adjoint(a, h, state, d_h, d_end, log, reverse)
     g, state = wide_copy(d_end, d_end), torch.zeros_like(d_end) if state is None else state

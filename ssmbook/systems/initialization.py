@@ -86,7 +86,7 @@ def random_stable(
     (System(N=4, d=2, p=3, float64), 0.9)
     """
     N, d, p = (check_integer(name, size, low=1) for name, size in (("N", N), ("d", d), ("p", p)))
-    if check_number("rho", rho, 0, open_low=True) > 1:
+    if not 0 < rho <= 1:
         raise ValueError(f"rho must lie in (0, 1] for a stable system; got {rho}")
     A, B, C = (
         torch.randn(shape, generator=generator, dtype=torch.float64) / math.sqrt(N)

@@ -17,23 +17,14 @@ class TestEveryKind(OperatorContract):
         self.make = lambda random, batch, n: kind.make(random, batch, n, kind.p, kind.d)
 
 
-PLACES = [
-    (1, 2),
-    (-1, 0),
-    (2, slice(None)),
-    (slice(None), 3),
-    (slice(1, 4), -2),
-    (slice(3, 0, -1), slice(0, 5, 2)),
-]
+PLACES = [(1, 2), (-1, 0), (2, slice(None)), (3, slice(0, 5, 2))]
 
 
 def test_indices_pick_blocks(kind):
     W, _ = kind.operator((2,))
     dense = W.to_dense()
     for i, j in PLACES:
-        rows = dense[:, list(range(5)[i])] if isinstance(i, slice) else dense[:, i]
-        wanted = rows[..., list(range(5)[j]), :, :] if isinstance(j, slice) else rows[..., j, :, :]
-        close(W[i, j], wanted)
+        close(W[i, j], dense[:, i, j])
 
 
 def test_ranks_and_spans_are_those_of_the_blocks(kind):
