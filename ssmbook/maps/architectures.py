@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook.maps.attention import Attention
+from ssmbook.maps.attention import Attention, LatentAttention
 from ssmbook.maps.base import SequenceMap
 from ssmbook.maps.combined import Gated, Hybrid, Residual
-from ssmbook.maps.key_side import GLA, SSD, DeltaNet, LinearAttention, RetNet
+from ssmbook.maps.key_side import GLA, MLSTM, SSD, DeltaNet, LinearAttention, Mamba3, RetNet
 from ssmbook.maps.layers import KAN, RNN, Convolution, FeedForward
-from ssmbook.maps.state_space import LTISSM, DiagonalSSM, SelectiveSSM
+from ssmbook.maps.state_space import LTISSM, RGLRU, DiagonalSSM, SelectiveSSM
 
 
 def zoo(
@@ -68,18 +68,27 @@ def _constructors(d: int, p: int, n: int, H: int, head_width: int, N: int) -> di
         "attention, relative bias": lambda new: Attention(d, p, bias=torch.randn(H, n, **new), **head, **new),
         "attention, ALiBi": lambda new: Attention(d, p, alibi=True, **head, **new),
         "attention, sink": lambda new: Attention(d, p, sink=True, **head, **new),
+        "latent attention": lambda new: LatentAttention(d, p, latent=d - 1, **head, **new),
         "linear attention": lambda new: LinearAttention(d, p, feature_map="identity", **head, **new),
         "linear attention, normalized": lambda new: LinearAttention(d, p, normalized=True, **head, **new),
         "RetNet": lambda new: RetNet(d, p, **head, **new),
         "GLA": lambda new: GLA(d, p, **head, **new),
         "DeltaNet": lambda new: DeltaNet(d, p, **head, **new),
+        "Gated DeltaNet": lambda new: DeltaNet(d, p, rule="Gated DeltaNet", **head, **new),
+        "KDA": lambda new: DeltaNet(d, p, rule="KDA", **head, **new),
+        "RWKV-7": lambda new: DeltaNet(d, p, rule="RWKV-7", **head, **new),
+        "DeltaProduct": lambda new: DeltaNet(d, p, pairs=2, **head, **new),
+        "mLSTM": lambda new: MLSTM(d, p, **head, **new),
         "SSD": lambda new: SSD(d, p, N=N, **head, **new),
+        "Mamba-3": lambda new: Mamba3(d, p, N=N, **head, **new),
+        "Mamba-3, MIMO": lambda new: Mamba3(d, p, N=N, R=2, **head, **new),
         "LTI SSM": lambda new: lti(new, d, p),
         "LTI SSM with skip": lambda new: lti(new, d, p, skip=True),
         "S4D": lambda new: DiagonalSSM(d, N=N, **new),
         "S4D, real": lambda new: DiagonalSSM(d, N=N, pairs=False, **new),
         "selective SSM, zoh": lambda new: SelectiveSSM(d, N=N, discretization="zoh", **new),
         "selective SSM, Euler": lambda new: SelectiveSSM(d, N=N, discretization="euler", **new),
+        "RG-LRU": lambda new: RGLRU(d, **new),
         "gated SSD": lambda new: gated(new, "output"),
         "gated SSD, both sides": lambda new: gated(new, "both"),
         "residual attention": lambda new: Residual(Attention(d, d, **head, **new)),

@@ -20,17 +20,19 @@ class HeadMap(SequenceMap):
     """A sum of heads, W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h] of rank <= head_width.
 
     Subclasses write ``_coefficients``. Parameters ``W_V``, ``W_Q``, ``W_K`` (H, head_width, d), the last two
-    if ``queries``, and ``W_O`` (H, p, head_width).
+    if ``queries``, and ``W_O`` (H, p, head_width); ``pairs``: that many keys and values, one below another.
     """
 
-    def __init__(self, d: int, p: int, *, H: int, head_width: int, queries: bool = True, **new: Any):
+    def __init__(
+        self, d: int, p: int, *, H: int, head_width: int, queries: bool = True, pairs: int = 1, **new: Any
+    ):
         super().__init__(d, p)
         self.H, self.head_width, self.key_width = H, head_width, head_width
-        self.W_V = random_parameter(H, head_width, d, fan_in=d, **new)
+        self.W_V = random_parameter(H, pairs * head_width, d, fan_in=d, **new)
         self.W_O = random_parameter(H, p, head_width, fan_in=H * head_width, **new)
         if queries:
             self.W_Q = random_parameter(H, head_width, d, fan_in=d, **new)
-            self.W_K = random_parameter(H, head_width, d, fan_in=d, **new)
+            self.W_K = random_parameter(H, pairs * head_width, d, fan_in=d, **new)
 
     @abstractmethod
     def _coefficients(self, x: Tensor) -> Tensor: ...
@@ -53,6 +55,13 @@ class HeadMap(SequenceMap):
 
     def _interaction(self, x: Tensor) -> FactorizedOperator:
         return FactorizedOperator(self._coefficients(x), self.value_maps())
+
+
+def rotate(a: Tensor, angle: Tensor) -> Tensor:
+    """Turn each pair of neighboring entries, (..., 2 m), by its angle (..., m)."""
+    first, second = a.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack((cos * first - sin * second, sin * first + cos * second), -1).flatten(-2)
 
 
 def per_head(weight: Tensor, x: Tensor) -> Tensor:
@@ -150,6 +159,51 @@ class Attention(HeadMap):
         q, k = per_head(self.W_Q, x), per_head(self.W_K, x)
         bias = self.relative_bias(x.shape[-2])
         return softmax_coefficients(q, k, causal=self.causal, bias=bias, sink=self.sink)
+
+
+class LatentAttention(HeadMap):
+    """Multi-head latent attention: softmax attention whose keys and values are made from one short latent.
+
+    Token j leaves c_j = W_D x_j and one key R_j W_R x_j for all heads, turned by its position. Head h scores
+    them by <q_i, (W_K[h] c_j, R_j W_R x_j)> / sqrt(head_width + rope), with q_i = W_Q[h] x_i, of which R_i
+    turns the last ``rope`` entries; V_h = W_O[h] W_V[h] W_D. d, p: widths in and out; H heads; latent: width
+    of c; rope: even, with the frequencies 10000^(-2 m / rope). Parameters ``W_D`` (latent, d), ``W_R`` (rope,
+    d), ``W_Q`` (H, head_width + rope, d), ``W_K``, ``W_V`` (H, head_width, latent), ``W_O``. This is the core
+    of the layer, without norms and the low rank of its queries (`deepseek2024v2`).
+
+    >>> layer = LatentAttention(8, 8, H=4, head_width=3, latent=5)
+    >>> layer.interaction(torch.randn(9, 8)).interaction_rank()  # a smaller cache, as many matrices
+    4
+    """
+
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, latent: int, rope: int = 2, **new: Any):
+        if rope % 2:
+            raise ValueError(f"rope must be even, because channels rotate in pairs; got {rope}")
+        super().__init__(d, p, H=H, head_width=head_width, queries=False, **new)
+        self.latent, self.rope = latent, rope
+        self.W_D = random_parameter(latent, d, fan_in=d, **new)
+        self.W_R = random_parameter(rope, d, fan_in=d, **new)
+        self.W_Q = random_parameter(H, head_width + rope, d, fan_in=d, **new)
+        self.W_K, self.W_V = (random_parameter(H, head_width, latent, fan_in=latent, **new) for _ in "KV")
+
+    def value_maps(self) -> Tensor:
+        """The value maps V_h = W_O[h] W_V[h] W_D, (H, p, d): their rows lie in the ``latent`` rows of W_D."""
+        return self.W_O @ self.W_V @ self.W_D
+
+    def _forward(self, x: Tensor) -> Tensor:
+        mixed = self._mix(x, per_head(self.W_V, x @ self.W_D.mT))
+        return torch.einsum("hpr,...hnr->...np", self.W_O, mixed)
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        position = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None]
+        m = torch.arange(self.rope // 2, dtype=x.dtype, device=x.device)
+        angle = position * 10000 ** (-2 * m / max(1, self.rope))
+        q, turned = per_head(self.W_Q, x).split([self.head_width, self.rope], -1)
+        k = per_head(self.W_K, x @ self.W_D.mT)
+        shared = rotate(x @ self.W_R.mT, angle)[..., None, :, :].expand(*k.shape[:-1], -1)
+        return softmax_coefficients(
+            torch.cat([q, rotate(turned, angle)], -1), torch.cat([k, shared], -1), causal=True
+        )
 
 
 def softmax_coefficients(

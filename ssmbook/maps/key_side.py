@@ -1,4 +1,4 @@
-"""Linear attention, RetNet, GLA, DeltaNet and SSD: heads whose recurrence acts on the key side only."""
+"""Linear attention and its descendants, up to Mamba-3: heads whose recurrence acts on the key side only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ssmbook._checks import check_choice, check_tensors
-from ssmbook.maps.attention import PER_HEAD, HeadMap, per_head
+from ssmbook._checks import check_choice, check_integer, check_tensors
+from ssmbook.maps.attention import PER_HEAD, HeadMap, per_head, rotate
 from ssmbook.maps.base import RecurrentMap, inverse_softplus, random_parameter, random_steps
 from ssmbook.numerics import half_to_float32
 from ssmbook.scans import diagonal_scan, ssd_scan
@@ -170,8 +170,7 @@ class GLA(KeySideMap):
         return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x), log_a
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        channels = zip(*(a.unbind(-1) for a in self._read_write(x)), strict=True)
-        return sum(q[..., :, None] * k[..., None, :] * decay_matrix(log_a) for q, k, log_a in channels)
+        return decayed_products(*self._read_write(x))
 
     def _mix(self, x: Tensor, v: Tensor) -> Tensor:
         q, k, log_a = self._read_write(x)
@@ -181,45 +180,111 @@ class GLA(KeySideMap):
         return self._read(q, memory.view(written.shape))
 
 
+DELTA_RULES = {  # how many decays a head has per token: none, one, or one per key channel
+    "DeltaNet": 0,
+    "Gated DeltaNet": 1,
+    "KDA": None,
+    "RWKV-7": None,
+}
+
+
 class DeltaNet(KeySideMap):
-    """The delta rule with unit keys: S_i = (I - beta_i k_i k_i^T) S_{i-1} + beta_i k_i v_i^T, read by q_i.
+    """The delta rule and its kin: S_i = (diag(w_i) - r_i u_i^T) S_{i-1} + b_i v_i^T, read by q_i.
 
-    d, p: widths in and out; H heads; head_width: width of queries, keys and values. beta_i = sigmoid(W_beta
-    x_i + b_beta) in (0, 1); a key of length 0 stays 0. The coefficients are
-    tril(Q K^T) (I + diag(beta) tril(K K^T, -1))^{-1} diag(beta). Parameters ``W_Q``, ``W_K`` (H, head_width,
-    d), ``W_beta`` (H, 1, d), ``b_beta`` (H,), ``W_V``, ``W_O``.
-    This is the core of the layer, without short convolutions, SiLU on queries, keys and values, query
-    normalization, output norm (`yang2024parallelizing`).
+    What u reads in the memory is erased along r. A rule is a line, with unit keys k and beta = sigmoid(W_beta
+    x + b_beta). "DeltaNet" (`yang2024parallelizing`): w = 1, u = k, r = b = beta k. "Gated DeltaNet"
+    (`yang2025gated`): u = w k, one decay w per head. "KDA" (`kimi2025linear`): the same, one per key channel.
+    "RWKV-7" (`peng2025rwkv`): u = k made from xi W_K x, r = beta u, b = (1 + eta (beta - 1)) W_K x, beta and
+    w per channel. With pairs = n_h > 1, DeltaProduct (`siems2025deltaproduct`), a token makes n_h updates,
+    each with its own key, value and beta in (0, 2), the decay in the first; so a head has n_h value maps.
+    Parameters ``W_Q`` (H, head_width, d), ``W_K``, ``W_V`` (H, n_h head_width, d), ``W_beta``, ``b_beta``,
+    ``W_O``; with a decay ``W_w``, ``b_w``; for RWKV-7 ``xi``, ``eta``. These are cores, without short
+    convolution or token shift, low rank, SiLU, query normalization, output norm and gate.
 
-    >>> layer = DeltaNet(4, 4, H=1, head_width=4)
-    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # it erases, and is still one head
-    1
+    >>> layer = DeltaNet(4, 4, H=1, head_width=4, rule="Gated DeltaNet", pairs=2)
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # two values per token, two matrices
+    2
     """
 
-    def __init__(self, d: int, p: int, *, H: int, head_width: int, **new: Any):
-        super().__init__(d, p, H=H, head_width=head_width, **new)
-        self.W_beta = random_parameter(H, 1, d, fan_in=d, **new)
-        self.b_beta = nn.Parameter(self.W_beta.new_zeros(H))
+    def __init__(
+        self, d: int, p: int, *, H: int, head_width: int, rule: str = "DeltaNet", pairs: int = 1, **new: Any
+    ):
+        self.rule, self.pairs = check_choice("rule", rule, DELTA_RULES), check_integer("pairs", pairs, low=1)
+        super().__init__(d, p, H=H, head_width=head_width, pairs=pairs, **new)
+        rates = pairs * (head_width if rule == "RWKV-7" else 1)
+        self.W_beta = random_parameter(H, rates, d, fan_in=d, **new)
+        self.b_beta = nn.Parameter(self.W_beta.new_zeros(H, rates))
+        decays = head_width if DELTA_RULES[rule] is None else DELTA_RULES[rule]
+        if decays:
+            self.W_w = random_parameter(H, decays, d, fan_in=d, **new)
+            self.b_w = nn.Parameter(inverse_softplus(random_steps(H * decays, **new)).view(H, decays))
+        if rule == "RWKV-7":
+            self.xi = nn.Parameter(self.W_beta.new_ones(H, pairs * head_width))
+            self.eta = nn.Parameter(self.W_beta.new_ones(H, pairs * head_width))
+
+    def value_maps(self) -> Tensor:
+        """The value maps, (H n_h, p, d), n_h to a head."""
+        return (self.W_O[:, None] @ self._split(self.W_V, -2)).flatten(0, 1)
+
+    def _split(self, a: Tensor, dim: int = -1) -> Tensor:
+        """Per pair: (..., n_h c, ...) -> (..., n_h, c, ...)."""
+        return a.unflatten(dim, (self.pairs, -1))
 
     def _read_write(self, x: Tensor):
+        """Queries (..., H, n, c), and log w, u, r, b (..., H, n n_h, c), the updates of a token in turn."""
         k = per_head(self.W_K, x)
-        length = torch.linalg.vector_norm(k, dim=-1, keepdim=True)
-        k = k / torch.where(length == 0, 1.0, length)
-        beta = torch.sigmoid(per_head(self.W_beta, x) + self.b_beta[:, None, None])
-        return per_head(self.W_Q, x), k, beta
+        beta = torch.sigmoid(per_head(self.W_beta, x) + self.b_beta[:, None])
+        beta = self._split(beta if self.pairs == 1 else 2 * beta)
+        if self.rule == "RWKV-7":
+            u = unit(self._split(k * self.xi[:, None]))
+            b = self._split(k) * (1 + self._split(self.eta[:, None]) * (beta - 1))
+            rate = -math.exp(-0.5) * torch.sigmoid(per_head(self.W_w, x) + self.b_w[:, None])
+        else:
+            u = unit(self._split(k))
+            b = beta * u
+            rate = k.new_zeros(*k.shape[:-1], 1)
+            if DELTA_RULES[self.rule] != 0:
+                rate = -functional.softplus(per_head(self.W_w, x) + self.b_w[:, None])
+        log_w = functional.pad(rate[..., None, :], (0, 0, 0, self.pairs - 1))
+        r = beta * u
+        u = u if self.rule == "RWKV-7" else log_w.exp() * u
+        return per_head(self.W_Q, x), *(a.flatten(-3, -2) for a in (log_w, u, r, b))
+
+    def _pair_coefficients(self, x: Tensor) -> Tensor:
+        """What each pair contributes to each output: (..., H, n, n n_h)."""
+        q, log_w, u, r, b = map(half_to_float32, self._read_write(x))  # PyTorch solves nothing in half
+        # u_t reads S_{t-1}, which has not decayed by w_t yet: query one update earlier, then shift back.
+        recalled, erased = (decayed_products(u.roll(-1, -2), a, log_w).roll(1, -2).tril(-1) for a in (b, r))
+        # e_t = S_{t-1}^T u_t obeys e = recalled v - erased e, so e is a triangular solution times v.
+        e = torch.linalg.solve_triangular(erased, recalled, upper=False, unitriangular=True)
+        q = q.repeat_interleave(self.pairs, -2)
+        written, removed = (
+            decayed_products(q, a, log_w)[..., self.pairs - 1 :: self.pairs, :] for a in (b, r)
+        )
+        return (written - removed @ e).to(x.dtype)
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        q, k, beta = map(half_to_float32, self._read_write(x))  # PyTorch solves no system in half precision
-        erase, read = beta * (k @ k.mT).tril(-1), (q @ k.mT).tril()
-        alpha = torch.linalg.solve_triangular(erase, read, upper=False, left=False, unitriangular=True)
-        return (alpha * beta.mT).to(x.dtype)
+        alpha = self._pair_coefficients(x)
+        return alpha.unflatten(-1, (-1, self.pairs)).movedim(-1, -3).flatten(-4, -3)
 
     def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        return self._coefficients(x) @ v
+        return self._pair_coefficients(x) @ self._split(v).flatten(-3, -2)
 
-    def _update(self, memory: Tensor, v: Tensor, k: Tensor, beta: Tensor) -> Tensor:
-        recalled = (k[..., None, :] @ memory).squeeze(-2)
-        return memory + outer(beta * k, v - recalled)
+    def _step(self, x_t: Tensor, state: Tensor):
+        x = x_t[..., None, :]
+        q, *updates = map(half_to_float32, self._read_write(x))
+        updates.append(half_to_float32(self._split(per_head(self.W_V, x)).flatten(-3, -2)))
+        for log_w, u, r, b, v in zip(*(a.unbind(-2) for a in updates), strict=True):
+            recalled = (u[..., None, :] @ state).squeeze(-2)
+            state = log_w.exp()[..., None] * state + outer(b, v) - outer(r, recalled)
+        y = self._read(q.squeeze(-2), state).to(x_t.dtype)
+        return torch.einsum("hpr,...hr->...p", self.W_O, y), state
+
+
+def unit(k: Tensor) -> Tensor:
+    """k / |k| along the last dimension, and 0 where k is 0."""
+    length = torch.linalg.vector_norm(k, dim=-1, keepdim=True)
+    return k / torch.where(length == 0, 1.0, length)
 
 
 class SSD(KeySideMap):
@@ -283,6 +348,131 @@ class SSD(KeySideMap):
         return C, delta * B, -self.log_A.exp()[:, None, None] * delta
 
 
+class MLSTM(LinearAttention):
+    """mLSTM: linear attention that forgets, with exponential input gates and a normalizer of its own.
+
+    alpha_ij = s_ij / max(|sum_j s_ij|, 1) with s_ij = f_{j+1} ... f_i exp(w_I x_j + b_I) <q_i, k_j> /
+    sqrt(head_width) for j <= i and f_i = sigmoid(w_F x_i + b_F). d, p: widths in and out; H heads;
+    head_width: of queries, keys and values. Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_I``, ``W_F``
+    (H, 1, d), ``b_I``, ``b_F`` (H,), ``W_V``, ``W_O``. The core of the layer, without head norm, output gate
+    and the running maximum that keeps the exponentials in range and changes no output (`beck2024xlstm`).
+
+    >>> layer = MLSTM(4, 4, H=2, head_width=3)
+    >>> layer.interaction(torch.randn(8, 4)).interaction_rank()
+    2
+    """
+
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, **new: Any):
+        super().__init__(d, p, H=H, head_width=head_width, normalized=True, **new)
+        self.W_I, self.W_F = (random_parameter(H, 1, d, fan_in=d, **new) for _ in "IF")
+        self.b_I = nn.Parameter(self.W_I.new_zeros(H))
+        self.b_F = nn.Parameter(self.W_F.new_full((H,), 3.0))  # at the start f is about 0.95
+
+    def _read_write(self, x: Tensor):
+        q, k = per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x)
+        enter = torch.exp(per_head(self.W_I, x) + self.b_I[:, None, None])
+        return q, enter * k, functional.logsigmoid(per_head(self.W_F, x) + self.b_F[:, None, None])
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        alpha = KeySideMap._coefficients(self, x)
+        return alpha / alpha.sum(-1, keepdim=True).abs().clamp(min=1)
+
+    def _normalize(self, read: Tensor) -> Tensor:
+        return read[..., :-1] / read[..., -1:].abs().clamp(min=1)
+
+
+class Mamba3(KeySideMap):
+    """Mamba-3: a decay that also rotates the state, and steps that use both ends; MIMO for a rank R > 1.
+
+    With U_i = sum_r B_i^r (x^r v_i)^T a head runs S_i = a_i Rot_i (S_{i-1} + (1 - lambda_i) Delta_i U_{i-1})
+    + lambda_i Delta_i U_i and returns sum_s o^s (S_i^T C_i^s). Here a_i = exp(A Delta_i), Rot_i turns the N
+    states in pairs by Delta_i W_theta x_i, B^r = W_B[r] x + b_B[r], C^s likewise, and x^r, o^s scale entries.
+    So V_hrs = W_O diag(o^s x^r) W_V: per head at most min(R^2, head_width) matrices, and one if R = 1
+    (`prop-value-maps`). Parameters ``W_B``, ``W_C`` (R, N, d) for all heads, ``b_B``, ``b_C`` (H, R, N),
+    ``x_R``, ``o_R`` (H, R, head_width), ``W_delta``, ``W_lam`` (H, 1, d), ``b_delta``, ``log_A`` (H,),
+    ``W_theta`` (N / 2, d), ``W_V``, ``W_O``. This is the core of the layer, without norms of B and C, D skip
+    and gate, and with a rate A that does not depend on x (`lahoti2026mamba`).
+
+    >>> layer, x = Mamba3(4, 4, H=1, head_width=4, N=6), torch.randn(8, 4)
+    >>> mimo = Mamba3(4, 4, H=1, head_width=4, N=6, R=2)
+    >>> layer.interaction(x).interaction_rank(), mimo.interaction(x).interaction_rank()
+    (1, 4)
+    """
+
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, R: int = 1, **new: Any):
+        if N % 2:
+            raise ValueError(f"N must be even, because states rotate in pairs; got {N}")
+        super().__init__(d, p, H=H, head_width=head_width, queries=False, **new)
+        self.N, self.key_width, self.R = N, N, check_integer("R", R, low=1)
+        self.W_B, self.W_C = (random_parameter(R, N, d, fan_in=d, **new) for _ in "BC")
+        self.b_B, self.b_C = (nn.Parameter(self.W_B.new_ones(H, R, N)) for _ in "BC")
+        self.x_R, self.o_R = (random_parameter(H, R, head_width, fan_in=R, **new) for _ in "xo")
+        self.W_delta, self.W_lam = (random_parameter(H, 1, d, fan_in=d, **new) for _ in "dl")
+        self.b_delta = nn.Parameter(inverse_softplus(random_steps(H, **new)))
+        self.W_theta = random_parameter(N // 2, d, fan_in=d, **new)
+        self.log_A = nn.Parameter(self.W_B.new_zeros(H))
+
+    def value_maps(self) -> Tensor:
+        """The value maps V_hrs, (H R R, p, d)."""
+        scales = self.x_R[:, :, None] * self.o_R[:, None]  # (H, R, R, head_width)
+        return ((self.W_O[:, None, None] * scales[..., None, :]) @ self.W_V[:, None, None]).flatten(0, 2)
+
+    def _read_write(self, x: Tensor):
+        """C and B (..., H, R, n, N); log a, angles, what a token writes at once and one step later."""
+        B, C = (
+            per_head(w, x)[..., None, :, :, :] + b[:, :, None]
+            for w, b in ((self.W_B, self.b_B), (self.W_C, self.b_C))
+        )
+        delta = functional.softplus(per_head(self.W_delta, x) + self.b_delta[:, None, None])
+        angle = delta * (x @ self.W_theta.mT)[..., None, :, :]
+        lam = torch.sigmoid(per_head(self.W_lam, x))
+        return C, B, -self.log_A.exp()[:, None, None] * delta, angle, lam * delta, (1 - lam) * delta
+
+    def _turned(self, x: Tensor):
+        """Per head and (r, s): C_i and B_j turned back to the start, so that their products see j+1 ... i."""
+        C, B, log_a, angle, now, later = self._read_write(x)
+        back = -half_to_float32(angle).cumsum(-2)[..., None, :, :]
+        C, B = (rotate(half_to_float32(a), back).to(x.dtype) for a in (C, B))
+        R, shape = self.R, (*C.shape[:-3], self.R, self.R, *C.shape[-2:])
+        C, B = C[..., None, :, :, :].expand(shape), B[..., None, :, :].expand(shape)
+        each = (a.repeat_interleave(R * R, -3) for a in (log_a, now, later))
+        return C.flatten(-5, -3), B.flatten(-5, -3), *each
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        C, B, log_a, now, later = self._turned(x)
+        # What token j writes a step later decays like what it writes at once, from token j + 1.
+        decays = decay_matrix(log_a.squeeze(-1))
+        return (C @ B.mT) * (decays * now.mT + decays.tril(-1) * later.roll(-1, -2).mT)
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        C, B, log_a, now, later = self._turned(x)
+        R = self.R
+        v = (v[..., None, :, :] * self.x_R[:, :, None]).repeat_interleave(R, -3).flatten(-4, -3)
+        before = functional.pad(torch.cat((B, v), -1), (0, 0, 1, 0))[..., :-1, :]
+        B_before, v_before = before.split([self.N, self.head_width], -1)
+        y = 0
+        for k, value in ((now * B, v), (later * log_a.exp() * B_before, v_before)):
+            value, k, q = (a.transpose(-3, -2) for a in (value, k, C))
+            y = y + ssd_scan(value, log_a.squeeze(-1).mT, k, q)[0].transpose(-3, -2)
+        return (y.unflatten(-3, (-1, R, R)).sum(-4) * self.o_R[:, :, None]).sum(-3)
+
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
+        # The memory S and the last write U.
+        return half_to_float32(self.W_V.new_zeros(*batch_shape, 2, self.H, self.N, self.head_width))
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        C, B, log_a, angle, now, later = (
+            half_to_float32(a.squeeze(-2)) for a in self._read_write(x_t[..., None, :])
+        )
+        memory, last = state.unbind(-4)
+        v = half_to_float32(torch.einsum("hrd,...d->...hr", self.W_V, x_t))[..., None, :] * self.x_R
+        write = B.mT @ v
+        kept = rotate((memory + later[..., None] * last).mT, angle[..., None, :]).mT
+        memory = log_a.exp()[..., None] * kept + now[..., None] * write
+        y = ((C @ memory) * self.o_R).sum(-2).to(x_t.dtype)
+        return torch.einsum("hpr,...hr->...p", self.W_O, y), torch.stack((memory, write), -4)
+
+
 def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Tensor:
     """Causal linear attention: alpha_ij = <q_i, k_j> for j <= i, divided by its row sum if normalized.
 
@@ -317,6 +507,14 @@ def decay_matrix(log_a: Tensor) -> Tensor:
     # Row j of this layout runs along i, which is the fast direction for a running sum.
     sums = torch.where(later, log_a[..., None, :], 0.0).cumsum(-1).mT
     return sums.exp().tril()
+
+
+def decayed_products(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
+    """<q_i, a_{j+1} ... a_i k_j> for j <= i, with a decay per channel or, of width 1, one for all."""
+    if log_a.shape[-1] == 1:
+        return (q @ k.mT) * decay_matrix(log_a.squeeze(-1))
+    channels = zip(*(a.unbind(-1) for a in (q, k, log_a)), strict=True)
+    return sum(q[..., :, None] * k[..., None, :] * decay_matrix(log_a) for q, k, log_a in channels)
 
 
 def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:

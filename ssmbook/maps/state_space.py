@@ -1,4 +1,4 @@
-"""State space maps: matrix state (S5, LRU), diagonal state (S4D), selective diagonal state (Mamba-1)."""
+"""State space maps: a matrix state (S5, LRU), a diagonal one (S4D), a selective one (Mamba-1, RG-LRU)."""
 
 from __future__ import annotations
 
@@ -218,3 +218,47 @@ class SelectiveSSM(RecurrentMap):
         delta, A, B_bar, C = map(half_to_float32, self.selection(x_t))
         h = torch.exp(delta[..., None] * A) * state + B_bar * x_t[..., None]
         return (h @ C[..., None]).squeeze(-1).to(x_t.dtype) + self.D * x_t, h
+
+
+class RGLRU(RecurrentMap):
+    """RG-LRU, the recurrence of Griffin: each channel is a running average at its own rate.
+
+    h_i = a_i h_{i-1} + sqrt(1 - a_i^2) g_i x_i, entry by entry, and y_i = h_i. The token gates the rate, log
+    a_i = -8 sigmoid(W_a x_i + b_a) softplus(rate), and the input, g_i = sigmoid(W_g x_i + b_g). W_ij =
+    diag(a_{j+1} ... a_i sqrt(1 - a_j^2) g_j). d: width in and out. Parameters ``W_a``, ``W_g`` (d, d; in
+    Griffin block-diagonal), ``b_a``, ``b_g``, ``rate`` (d,); at the start an open gate has a between 0.9 and
+    0.999 (`de2024griffin`).
+
+    >>> layer = RGLRU(3)
+    >>> layer.interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
+    3
+    """
+
+    def __init__(self, d: int, **new: Any):
+        super().__init__(d, d)
+        self.W_a, self.W_g = (random_parameter(d, d, fan_in=d, **new) for _ in "ag")
+        self.b_a, self.b_g = (nn.Parameter(self.W_a.new_zeros(d)) for _ in "ag")
+        a = 0.9 + 0.099 * torch.rand(d, **new)
+        self.rate = nn.Parameter(inverse_softplus(-a.log() / 8))
+
+    def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """log a and sqrt(1 - a^2) g, (..., n, d)."""
+        log_a = -8 * torch.sigmoid(x @ self.W_a.mT + self.b_a) * functional.softplus(self.rate)
+        return log_a, (-torch.expm1(2 * log_a)).sqrt() * torch.sigmoid(x @ self.W_g.mT + self.b_g)
+
+    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
+        return half_to_float32(self.rate.new_zeros(*batch_shape, self.d))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        log_a, entered = self._gates(x)
+        return diagonal_scan(log_a, entered * x, log=True)[0]
+
+    def _interaction(self, x: Tensor) -> DiagonalOperator:
+        log_a, entered = (a.mT[..., None] for a in self._gates(x))  # (..., d, n, 1)
+        one = torch.ones_like(entered)[..., None]
+        return DiagonalOperator(ModalOperator(log_a, entered[..., None], one))
+
+    def _step(self, x_t: Tensor, state: Tensor):
+        log_a, entered = map(half_to_float32, self._gates(x_t))
+        h = log_a.exp() * state + entered * x_t
+        return h.to(x_t.dtype), h

@@ -194,7 +194,7 @@ PROMISES = [
         "3-three-theorems/head-count",
         r"random stable: exact \[.*, 64\],\s+at 1 % \[.*, 13\]",
     ),
-    ("counts 27 layers", "1-one-operator/zoo", r"27 layers by interaction rank"),
+    ("counts 36 layers", "1-one-operator/zoo", r"36 layers by interaction rank"),
     ("a chain of 8,190 operations", "2-two-constructions/scans-deeper", r"\bchain 8,190\b"),
     ("cut down to 24", "2-two-constructions/scans-deeper", r"doubling, 4,096 +[\d,]+ +[\d,]+ +24\b"),
     ("has 12 heads a layer, and 3 to 6", "1-one-operator/zoo", r"the energy:\s+\[(3|6|5)(, [3-6])*\]"),

@@ -16,6 +16,11 @@ HEADS = {
     "RetNet": maps.RetNet,
     "GLA": maps.GLA,
     "DeltaNet": maps.DeltaNet,
+    "KDA": lambda d, p, **o: maps.DeltaNet(d, p, rule="KDA", **o),
+    "RWKV-7": lambda d, p, **o: maps.DeltaNet(d, p, rule="RWKV-7", **o),
+    "mLSTM": maps.MLSTM,
+    "Mamba-3": lambda d, p, **o: maps.Mamba3(d, p, N=6, **o),
+    "latent attention": lambda d, p, **o: maps.LatentAttention(d, p, latent=2, **o),
     "SSD": lambda d, p, **o: maps.SSD(d, p, N=5, **o),
 }
 
@@ -45,6 +50,23 @@ def test_input_gate_widens_the_span_but_not_the_columns():
     assert all(W.column_rank(j) == 1 for j in range(11))
 
 
+@pytest.mark.parametrize("pairs", [1, 2, 3, 5])
+def test_a_product_of_deltas_has_a_dimension_for_each_value_that_a_token_writes(pairs):
+    for rule in ("DeltaNet", "Gated DeltaNet"):
+        m = maps.DeltaNet(4, 3, H=2, head_width=3, rule=rule, pairs=pairs, **like())
+        assert m.interaction(tokens(12, 4)).interaction_rank() == min(2 * pairs, 12)
+
+
+@pytest.mark.guards("prop-value-maps")
+@pytest.mark.parametrize(("R", "width", "wanted"), [(1, 7, 1), (2, 3, 3), (2, 7, 4), (3, 7, 7), (3, 11, 9)])
+def test_a_mimo_head_has_a_dimension_for_each_scaling_of_its_values(R, width, wanted):
+    m = maps.Mamba3(12, 11, H=1, head_width=width, N=6, R=R, **like())
+    assert m.interaction(tokens(12, 12)).interaction_rank() == wanted
+    with torch.no_grad():  # equal scalings, as the layer of the authors starts, are one
+        m.x_R[:], m.o_R[:] = 1 / R, 1.0
+    assert m.interaction(tokens(12, 12)).interaction_rank() == 1
+
+
 def test_convolution_has_the_rank_of_its_taps():
     m = maps.Convolution(4, 3, width=5, **like())
     assert [m.interaction(tokens(n, 4)).interaction_rank() for n in (9, 2)] == [5, 2]
@@ -64,6 +86,7 @@ def test_rnn_reaches_rank_of_C_times_rank_of_B_and_the_linear_one_is_an_ssm():
 
 def test_selective_ssm_is_diagonal_with_at_most_d_dimensions():
     W = maps.SelectiveSSM(4, N=3, **like()).interaction(tokens(15, 4))
+    assert maps.RGLRU(4, **like()).interaction(tokens(15, 4)).interaction_rank() == 4
     off = W.to_dense() * (1 - torch.eye(4, dtype=F64))
     assert W.interaction_rank() == 4 and torch.equal(off, torch.zeros_like(off))
 

@@ -26,8 +26,16 @@ MAPS = {
     "GLA": lambda: maps.GLA(D, 2, **heads()),
     "linear attention": lambda: maps.LinearAttention(D, 2, **heads()),
     "linear attention, normalized": lambda: maps.LinearAttention(D, 2, normalized=True, **heads()),
+    "mLSTM": lambda: maps.MLSTM(D, 2, **heads()),
+    "RG-LRU": lambda: maps.RGLRU(D, **like()),
+    "Mamba-3": lambda: maps.Mamba3(D, 2, N=6, **heads()),
+    "Mamba-3, MIMO": lambda: maps.Mamba3(D, 2, N=4, R=3, **heads()),
 }
-HALF = MAPS | {
+DELTA = {  # in time and memory quadratic in n
+    "KDA, two pairs": lambda: maps.DeltaNet(D, 2, rule="KDA", pairs=2, **heads()),
+    "RWKV-7": lambda: maps.DeltaNet(D, 2, rule="RWKV-7", **heads()),
+}
+HALF = {name: make for name, make in MAPS.items() if name != "mLSTM"} | {  # whose normalizer may cancel
     "RNN": lambda: maps.RNN(D, 2, N=4, **like()),
     "DeltaNet": lambda: maps.DeltaNet(D, 2, **heads()),
 }
@@ -45,10 +53,12 @@ def gradients(m, y, x):
     return torch.autograd.grad((weight * y).sum(), [x, *m.parameters()])
 
 
-@pytest.mark.parametrize("n", [1, 65, 500])
-@pytest.mark.parametrize("name", MAPS)
+CASES = [(name, n) for name in MAPS for n in (1, 65, 500)] + [(name, n) for name in DELTA for n in (1, 35)]
+
+
+@pytest.mark.parametrize(("name", "n"), CASES)
 def test_forward_and_its_gradients_equal_the_recurrence(name, n):
-    m = MAPS[name]()
+    m = (MAPS | DELTA)[name]()
     x = tokens(2, n, D).requires_grad_()
     fast, slow = m(x), m.run(x)[0]
     assert_near(fast.detach(), slow.detach())

@@ -13,7 +13,7 @@ from ssmbook.numerics import toeplitz
 REASONS = {
     "token by token": "no mixing, one per output",
     "by position": "one per tap",
-    "key side": "one per head",
+    "key side": "one per value map",
     "value side": "one per channel or state",
     "gated or mixed": "gates multiply, sums add",
 }
@@ -26,11 +26,12 @@ FAMILY = {
     "by position": ["convolution"],
     "key side": [
         *("attention", "attention, not causal", "attention, relative bias", "attention, ALiBi"),
-        *("attention, sink", "linear attention", "linear attention, normalized"),
-        *("RetNet", "GLA", "DeltaNet", "SSD"),
+        *("attention, sink", "latent attention", "linear attention", "linear attention, normalized"),
+        *("RetNet", "GLA", "DeltaNet", "Gated DeltaNet", "KDA", "RWKV-7", "DeltaProduct", "mLSTM", "SSD"),
+        *("Mamba-3", "Mamba-3, MIMO"),
     ],
     "value side": [
-        *(ONE_CHANNEL, "S4D", "S4D, real", "selective SSM, zoh", "selective SSM, Euler"),
+        *(ONE_CHANNEL, "S4D", "S4D, real", "selective SSM, zoh", "selective SSM, Euler", "RG-LRU"),
         *("LTI SSM", "LTI SSM with skip", "RNN"),
     ],
     "gated or mixed": [
@@ -117,10 +118,11 @@ def block_patterns(operators):
 
 def ruler(counts, ceiling):
     """Draw {layer: (k, k in one output)} by family, as dots and rings, with a line at the ceiling pd."""
-    fig, axes = figure(ncols=2, size=(7.0, 4.25))  # legible on one slide
+    fig, axes = figure(ncols=2, size=(7.0, 5.2))  # legible on one slide
     beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "fontsize": 9.5}
     beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    for ax, families in zip(axes, (list(FAMILY)[:3], list(FAMILY)[3:]), strict=True):
+    others = [family for family in FAMILY if family != "key side"]
+    for ax, families in zip(axes, (["key side"], others), strict=True):
         place, ticks, labels = 0, [], []
         for family in families:
             color = COLORS[FAMILIES[family]]
