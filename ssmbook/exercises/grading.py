@@ -47,7 +47,7 @@ def check(name: str, answer: object) -> Verdict:
     ``ValueError`` for an unknown name.
 
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
-    ✗ two-ways-to-mix/window: the table is not the moving average: for 5, 3, entry (0, 0) is 1, wanted 0.3333
+    ✗ two-ways-to-mix/window: the matrix is not the moving average: for 5, 3, entry (0, 0) is 1, wanted 0.3333
     """
     exercise = find(name)
     try:

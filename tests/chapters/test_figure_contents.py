@@ -333,6 +333,9 @@ def calls():
             "recall": [given([2, 4, 8], {"up: one": [0.0, 0.2, 1.0], "near": [0.0, 0.5, 0.99]})],
         },
         "two_ways_to_mix": {
+            "two_ways": [given(4)],
+            "rotating_state": [given(0.7)],
+            "state_space_model": [given()],
             "average_twice": [given(torch.tensor([1.0, 0, 0, 2.0, 0]), 0.5)],
             "memory": [given(0.2), given(0.999)],
             "two_tables": [given({"average": toeplitz(FADE), "softmax": toeplitz(SLOW)}, [*"abacab"])],

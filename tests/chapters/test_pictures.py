@@ -154,19 +154,21 @@ def test_no_ellipse_fits_into_the_circle_and_no_dot_leaves_its_bar():
 def test_dots_lie_where_the_lag_operators_are_and_gray_is_what_the_best_head_misses(theta):
     n = 20
     left, right = mixing.plane_of_lags(theta, n).axes
-    axis, *gray, dots = left.get_lines()
+    axis, spiral, *gray = left.get_lines()
+    dots = left.collections[0].get_offsets()
+    assert np.allclose(points(spiral)[0], dots[0]) and np.allclose(points(spiral)[-1], dots[-1])
     R = rotation(theta)
-    for tau, (x, y) in enumerate(points(dots)):
+    for tau, (x, y) in enumerate(dots):
         lag = math.sqrt(n - tau) * np.linalg.matrix_power(R.numpy(), tau)
         assert np.allclose([x, y], [lag[0, 0], lag[1, 0]], atol=1e-12)
-    assert all(np.allclose(points(line)[0], dot) for line, dot in zip(gray, points(dots), strict=True))
+    assert all(np.allclose(points(line)[0], dot) for line, dot in zip(gray, dots, strict=True))
     direction = points(axis)[1] - points(axis)[0]
     assert all(abs((points(line)[1] - points(line)[0]) @ direction) < 1e-9 for line in gray)
     eye = torch.eye(2, dtype=torch.float64)
     sigma2 = LagOperator(System(R, eye, eye).lags(n)).spectrum() ** 2
     share = float(sigma2[1:].sum() / sigma2.sum())
     lengths = sum(((points(line)[1] - points(line)[0]) ** 2).sum() for line in gray)
-    assert lengths / (points(dots) ** 2).sum() == pytest.approx(share, abs=1e-12)
+    assert lengths / (dots**2).sum() == pytest.approx(share, abs=1e-12)
     assert f"{share:.3f}" in left.get_title()
     curve, mark = right.get_lines()
     assert points(mark)[0] == pytest.approx([theta, share], abs=1e-12)
@@ -181,7 +183,7 @@ def test_every_map_of_the_zoo_has_a_family():
 
 def test_names_lie_on_no_line():
     lengths = [2**e for e in range(4, 17)]
-    costs, _ = mixing.costs(lengths, [32 * n * n for n in lengths], [8256 * n for n in lengths], 258)
+    costs, _ = mixing.costs(lengths, [32 * n * n for n in lengths], [8256 * n for n in lengths], 257)
     figures = [costs, gap.two_tokens(0.7)[0], gap.lonely_clock(0.7, 20, (1, 11))[0]]
     figures += [mixing.plane_of_lags(theta) for theta in (0.1, 2.2)]
     for fig in figures:

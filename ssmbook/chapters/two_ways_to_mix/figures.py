@@ -4,21 +4,66 @@ import math
 
 import numpy as np
 import torch
-from matplotlib.patches import Rectangle
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Circle, Rectangle
 
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, part_blocks
-from ssmbook.display.style import LINES, SEQUENTIAL, readable
+from ssmbook.display.style import DIVERGING, LINES, SEQUENTIAL, readable
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.spectra import leading_row_directions
+from ssmbook.systems import rotation
 
+HEAD, STATE = "blue", "orange"
+"""The colors of an attention head and of a state in every picture of this chapter."""
+_FADING = LinearSegmentedColormap.from_list("lags", [COLORS["brown"], COLORS["orange"], "#F3BE8E"])
 _FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
 LAGS = 120  # that the picture of a memory shows
 
 
+def two_ways(n=5):
+    """Draw how the last of n outputs is computed: from all tokens, or from a state that is carried on."""
+    fig, axes = figure(ncols=2, size=(7.0, 2.3))
+    names = {"attention looks back at every token": HEAD, "a state keeps one summary of them": STATE}
+    for ax, (title, hue) in zip(axes, names.items(), strict=True):
+        head = hue == HEAD
+        for j in range(n):
+            ax.add_patch(Rectangle((j - 0.2, -0.2), 0.4, 0.4, color="#B5B5B5"))
+            ax.text(j, -0.5, f"$x_{j}$", ha="center", va="center", fontsize=10.5)
+            last = j == n - 1
+            ax.add_patch(
+                Circle((j, 2), 0.2, facecolor=COLORS[hue] if last else "white", edgecolor=COLORS[hue])
+            )
+            ax.text(j, 2.48, f"$y_{j}$", ha="center", va="center", fontsize=10.5)
+            if head:
+                for i in range(j, n - 1):
+                    ax.plot([j, i], [0.2, 1.8], color="#D4D4D4", ls="-", lw=0.8, zorder=0)
+                _pointer(ax, (j, 0.2), (n - 1, 1.8), hue)
+            else:
+                ax.add_patch(Rectangle((j - 0.24, 0.76), 0.48, 0.48, facecolor=COLORS[hue], edgecolor="none"))
+                ax.text(j, 1, f"$h_{j}$", ha="center", va="center", fontsize=10.5, color="white")
+                _pointer(ax, (j, 0.2), (j, 0.76), hue)
+                if last:
+                    _pointer(ax, (j, 1.24), (j, 1.8), hue)
+                else:
+                    ax.plot([j, j], [1.24, 1.8], color="#D4D4D4", ls="-", lw=0.8, zorder=0)
+                    _pointer(ax, (j + 0.24, 1), (j + 0.76, 1), hue)
+        ax.set(xlim=(-0.6, n - 0.4), ylim=(-0.75, 2.75), title=title, aspect="equal")
+        ax.set_axis_off()
+    return fig, (
+        f"Two ways to compute the last of {n} outputs. Left: {n} lines, one from each token to the output. "
+        f"Right: {n} boxes in a row; each passes one state on to the next, and the last gives the output."
+    )
+
+
+def _pointer(ax, start, end, hue, width=1.6):
+    arrow = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "color": COLORS[hue], "lw": width}
+    ax.annotate("", end, start, arrowprops=arrow)
+
+
 def average_twice(x, a):
-    """Draw the average, 0 < a < 1, of two pulses in x (n,) as a state and as a table of weights."""
+    """Draw the average, 0 < a < 1, of two pulses in x (n,) as a state and as a matrix of weights."""
     fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
     n = len(x)
     weights = toeplitz((1 - a) * a ** torch.arange(n))
@@ -46,10 +91,10 @@ def average_twice(x, a):
 
 
 def memory(a):
-    """Draw the weights of an average with memory 0 < a < 1, as a table and against the lag, the newest 1."""
+    """Draw the weights of an average with memory 0 < a < 1, as a matrix and against the lag, the newest 1."""
     fig, (left, right) = figure(ncols=2, size="slider")
     left.imshow(toeplitz(a ** torch.arange(24)).numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
-    left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the table, a = {a}")
+    left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the weights, a = {a}")
     right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["green"])
     right.axhline(0.01, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
     label_line(right, LAGS, 0.01, "1 %", dx=-2, dy=7, ha="right")
@@ -67,11 +112,11 @@ def hundredth(a) -> int:
 
 
 def two_tables(tables, letters):
-    """Draw two n by n tables of weights, {title: table}, between n letters, the last row of each framed."""
+    """Draw two n by n attention matrices, {title: matrix}, between n letters, the last row of each framed."""
     fig, axes = figure(ncols=2, size=(7.0, 3.5))
-    for ax, (title, table) in zip(axes, tables.items(), strict=True):
-        n = len(table)
-        ax.imshow(table.numpy(), cmap=SEQUENTIAL, vmin=0)
+    for ax, (title, weights) in zip(axes, tables.items(), strict=True):
+        n = len(weights)
+        ax.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0)
         ax.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
         ax.grid(False)
         ax.set(title=title, xticks=range(n), yticks=range(n), xlabel="input →", ylabel="← output")
@@ -80,71 +125,163 @@ def two_tables(tables, letters):
     alike = [letter == letters[-1] for letter in letters]
     last, other = alike.index(True), alike.index(False)
     alt = (
-        f"Two {n} by {n} weight tables. Left, the average: constant along diagonals, {position[-1, -1]:.2f} "
-        f"on the main one. Right, softmax: the last row puts {content[-1, last]:.2f} on each of the "
-        f"{sum(alike)} letters {letters[-1]}, {content[-1, other]:.3f} elsewhere."
+        f"Two {n} by {n} attention matrices. Left, the average: constant along diagonals, "
+        f"{position[-1, -1]:.2f} on the main one. Right, softmax: the last row puts {content[-1, last]:.2f} "
+        f"on each of the {sum(alike)} letters {letters[-1]}, {content[-1, other]:.3f} elsewhere."
     )
     return fig, alt
 
 
+def rotating_state(theta, steps=3):
+    """Draw one token in a state that rotates by theta, up to ``steps`` steps later, and its lag operators."""
+    fig, (circle, matrices) = figure(ncols=2, size=(7.0, 3.0))
+    around = torch.linspace(0, 2 * math.pi, 121)
+    circle.plot(around.cos().numpy(), around.sin().numpy(), color="#D9D9D9", ls="-", lw=1)
+    for tau in range(steps + 1):
+        color, angle = _FADING(0.8 * tau / steps), theta * tau
+        tip = np.array([math.cos(angle), math.sin(angle)])
+        circle.annotate(
+            "",
+            tip,
+            (0, 0),
+            arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "color": color, "lw": 2.4},
+        )
+        words = "0 steps" if tau == 0 else f"{tau} step{'s' if tau > 1 else ''} later"
+        side = "left" if tip[0] > -0.2 else "right"
+        circle.text(*(1.1 * tip), words, ha=side, va="center", fontsize=9.5)
+        for place, value in np.ndenumerate(rotation(theta * tau, dtype=torch.float64).numpy() + 0.0):
+            corner = np.array([2.9 * (tau % 2), -3.1 * (tau // 2)]) + (place[1], -place[0])
+            box = Rectangle(
+                corner, 1, 1, facecolor=DIVERGING((value + 1) / 2), edgecolor=COLORS["gray"], lw=0.6
+            )
+            matrices.add_patch(box)
+            ink = "white" if abs(value) > 0.6 else "black"
+            matrices.text(
+                *(corner + 0.5),
+                f"{value:.2f}".replace("-", "−"),
+                ha="center",
+                va="center",
+                fontsize=9,
+                color=ink,
+            )
+        matrices.text(
+            2.9 * (tau % 2) + 1, 1.3 - 3.1 * (tau // 2), f"$M_{tau}$", ha="center", va="center", fontsize=10.5
+        )
+    circle.set(xlim=(-1.75, 1.75), ylim=(-1.1, 1.35), aspect="equal", title="one token in the state")
+    matrices.set(xlim=(-0.3, 5.2), ylim=(-4.3, 1.7), aspect="equal", title="what has been done to it")
+    for ax in (circle, matrices):
+        ax.set_axis_off()
+    angles = ", ".join(f"{theta * tau:g}" for tau in range(steps + 1))
+    return fig, (
+        f"Left, a token of length 1 in the state at {steps + 1} steps, rotated by {angles}, always of length "
+        f"1. Right, the {steps + 1} matrices that do this; the first is the identity, the last has "
+        f"{math.cos(theta * steps):.2f} on its diagonal and {math.sin(theta * steps):.2f} below it."
+    )
+
+
+def state_space_model(steps=3):
+    """Draw a state space model over a few tokens: B writes, A carries on, C reads."""
+    fig, ax = figure(size=(3.6, 2.3))
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#8A8A8A"}
+    state = box | {"facecolor": COLORS[STATE], "edgecolor": COLORS[STATE]}
+    names = ["i-1", "i", "i+1"][:steps]
+    for t, name in enumerate(names):
+        for height, letter in ((0, "x"), (1, "h"), (2, "y")):
+            look = {"bbox": state, "color": "white"} if letter == "h" else {"bbox": box}
+            ax.text(t, height, f"${letter}_{{{name}}}$", ha="center", va="center", fontsize=10.5, **look)
+        for (start, end), letter, beside in (
+            (((t, 0.24), (t, 0.74)), "B", (t + 0.13, 0.48)),
+            (((t, 1.26), (t, 1.76)), "C", (t + 0.13, 1.5)),
+            (((t - 0.68, 1), (t - 0.29, 1)), "A", (t - 0.49, 1.2)),
+        ):
+            _pointer(ax, start, end, STATE)
+            ax.text(*beside, f"${letter}$", ha="center", va="center", fontsize=10.5)
+    ax.set(xlim=(-0.8, steps - 0.6), ylim=(-0.3, 2.3))
+    ax.set_axis_off()
+    return fig, (
+        f"{len(names)} states in a row. B leads from each token up to its state, A from each state to the "
+        "next, C from each state up to its output."
+    )
+
+
 def plane_of_lags(theta, n=20):
     """Draw the n lag operators of the rotation by theta in the plane of I and J, and the best single head."""
-    fig, (left, right) = figure(ncols=2, size="slider")
-    dots = best_single_head(left, theta, n)
-    # The dots fill a disc, so the corners are free.
-    key = {"transform": left.transAxes, "color": readable(COLORS["orange"]), "fontsize": 9.5}
-    left.text(0.02, 0.03, "— one head", **key)
-    for tau in (0, 1) if abs(math.sin(theta)) > 0.2 else (0,):
-        dx, dy = _free_place(left, dots[tau])
-        label = label_line(left, *dots[tau], f"lag {tau}", dx=dx, dy=dy, ha="center", color=COLORS["blue"])
-        label.set_in_layout(False)  # the panels stay where they are
+    fig, (left, right) = figure(ncols=2, size="slider", width_ratios=[1.25, 1])
+    best_single_head(left, theta, n)
     left.set_title(f"one head misses {missed(theta, n):.3f}")
     angles = torch.linspace(0, math.pi, 201, dtype=torch.float64)
-    right.plot(angles, [missed(t, n) for t in angles.tolist()], color=COLORS["orange"])
-    right.plot(theta, missed(theta, n), "o", color=COLORS["orange"], markersize=7)
-    right.set(ylim=(0, 0.55), xlabel="angle θ", title="share of the energy missed")
+    right.plot(angles, [missed(t, n) for t in angles.tolist()], color=COLORS[HEAD])
+    right.plot(theta, missed(theta, n), "o", color=COLORS[HEAD], markersize=7)
+    right.set(ylim=(0, 0.55), xlabel="angle θ", title="share missed at every angle")
     right.set(xticks=[0, math.pi / 2, math.pi], xticklabels=["0", "π/2", "π"])
     return fig
 
 
-def _free_place(ax, dot, side=150, half=(15.0, 6.0)):
-    """Where a label (2 half across and up), from a dot of square axes (side), is clearest; all in points."""
-    half, scale = np.array(half), side / np.ptp(ax.get_xlim())
-    drawn = []
-    for line in ax.get_lines():
-        points = np.asarray(line.get_xydata())
-        drawn.append(np.linspace(*points, 60) if len(points) == 2 else points)
-    dot = np.asarray(dot)
-    around = (np.concatenate(drawn) - dot) * scale
-
-    def clear(place):
-        edge = np.abs(dot * scale + place) + half
-        outside = edge[0] > side / 2 + 16 or edge[1] > side / 2
-        near = (np.abs(around - place) - half).clip(min=0)
-        return -1.0 if outside else np.hypot(*near.T).min()
-
-    around_it = ((0, 12), (0, 17), (22, 0), (18, 10), (12, 14), (8, 17), (10, 20))
-    return max(((a * x, b * y) for x, y in around_it for a in (1, -1) for b in (-1, 1)), key=clear)
-
-
 def best_single_head(ax, theta, n):
-    """Draw the lag operators, the line of one head and what it misses of each; returns the dots (n, 2)."""
+    """Draw the n lag operators as dots of a spiral, the line of the best head, and what it misses of each.
+
+    The axes I and J cross in the origin. The dots are numbered by their lag, as far as there is room.
+    """
     dots = lag_dots(theta, n)
     direction = leading_row_directions(dots, 1)[0]  # of the line closest to them: the best value map
+    direction = direction * (1 if direction[0] >= 0 else -1)
     feet = (dots @ direction)[:, None] * direction
-    reach = 1.12 * math.sqrt(n)
-    ax.plot(*(reach * torch.stack([-direction, direction])).T, color=COLORS["orange"], linestyle="-")
+    reach = 1.2 * math.sqrt(n)
+    ax.plot(
+        *(0.9 * reach * torch.stack([-direction, direction])).T, color=COLORS[HEAD], linestyle="-", lw=2.4
+    )
+    ax.plot(*lag_dots(theta, n, n * 12).T, color="#C9C9C9", linestyle="-", lw=1, zorder=1)
     for dot, foot in zip(dots, feet, strict=True):
-        ax.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle="-", linewidth=1)
-    ax.plot(*dots.T, "o", color=COLORS["blue"], linestyle="none", markersize=5)
+        ax.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle=LINES["dotted"], linewidth=1.1)
+    shades = _FADING(np.linspace(0, 1, n))
+    ax.scatter(*dots.T.numpy(), s=26, c=shades, zorder=3)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
-    ax.set(xlabel="part along I", ylabel="part along J")
-    return dots
+    for side in ("left", "bottom"):
+        ax.spines[side].set_position("zero")
+    ax.grid(False)
+    ax.text(0.01, 0.01, "— one head", transform=ax.transAxes, color=readable(COLORS[HEAD]), fontsize=9.5)
+    label_line(ax, reach, 0, "$I$", color="black", dx=-3, dy=-8, ha="right")
+    label_line(ax, 0, reach, "$J$", color="black", dx=5, dy=-6)
+    _number_dots(ax, dots.numpy(), reach)
 
 
-def lag_dots(theta, n):
-    """The n lag operators in the plane of I and J, (n, 2), as long as the root of how often each occurs."""
-    tau = torch.arange(n, dtype=torch.float64)
+def _number_dots(ax, dots, reach, side=160, half=(5.5, 5.5)):
+    """Write its lag beside each of the first dots and the last, where there is room.
+
+    Room is a box of 2 half points on square axes of ``side`` points that is clear of lines, dots and labels.
+    """
+    scale, half = side / (2 * reach), np.array(half)
+    drawn = [np.asarray(line.get_xydata()) for line in ax.get_lines()]
+    drawn += [np.array([[-reach, 0.0], [reach, 0.0]]), np.array([[0.0, -reach], [0.0, reach]])]
+    taken = [np.linspace(*points, 80) if len(points) == 2 else points for points in drawn] + [dots]
+    taken.append(reach * np.array([[0.93, -0.09], [0.07, 0.93]]))  # the names of the axes and of the line
+    taken.append(reach * np.linspace((-1, -0.93), (-0.3, -0.93), 20))
+    corners = np.array([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)])
+    places = [
+        (a * (half[0] + gap) * math.cos(t), b * (half[1] + gap) * math.sin(t))
+        for gap in (3, 5, 8)
+        for t in (0.0, 0.5, 0.8, 1.1, math.pi / 2)
+        for a in (1, -1)
+        for b in (1, -1)
+    ]
+    for lag in [*range(min(9, len(dots))), len(dots) - 1]:
+        near = (np.concatenate(taken) - dots[lag]) * scale
+        for place in sorted(places, key=lambda place: -np.dot(place, dots[lag])):  # outside if possible
+            if np.hypot(*(np.abs(near - place) - half).clip(min=0).T).min() > 1.5:
+                label = label_line(
+                    ax, *dots[lag], str(lag), dx=place[0], dy=place[1], ha="center", color="black"
+                )
+                label.set(fontsize=9, in_layout=False)  # the panels stay where they are
+                taken.append(dots[lag] + (np.array(place) + half * corners) / scale)
+                break
+
+
+def lag_dots(theta, n, points=None):
+    """The n lag operators in the plane of I and J, (n, 2), as long as the root of how often each occurs.
+
+    With ``points``, as many points of the spiral through them.
+    """
+    tau = torch.linspace(0, n - 1, points or n, dtype=torch.float64)
     return torch.sqrt(n - tau)[:, None] * torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1)
 
 
@@ -169,8 +306,8 @@ def operator_as_heads(alpha, V):
     article = "an" if str(n).startswith("8") else "a"
     alt = (
         f"A block matrix W of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. It equals the "
-        f"sum of two terms, each {article} {n} by {n} table of numbers times one {p} by {d} matrix. The best "
-        f"single term misses {number(FactorizedOperator(alpha, V).floor(1))} of its energy."
+        f"sum of two terms, each {article} {n} by {n} matrix of numbers times one {p} by {d} matrix. The "
+        f"best single term misses {number(FactorizedOperator(alpha, V).floor(1))} of its energy."
     )
     return fig, alt
 
@@ -178,11 +315,11 @@ def operator_as_heads(alpha, V):
 def costs(lengths, explicit, implicit, crossing):
     """Draw the multiplications of both ways against the lengths, and the length at which they cross."""
     fig, ax = figure(size="panel")
-    for name, color, values in (("table", "blue", explicit), ("state", "orange", implicit)):
+    for name, color, values in (("attention matrix", HEAD, explicit), ("state", STATE, implicit)):
         ax.loglog(lengths, values, color=COLORS[color], linestyle="-")
-        label_line(ax, lengths[-1], values[-1], name)
+        label_line(ax, lengths[-3], values[-3], name, dx=-6, dy=4, ha="right")
     ax.axvline(crossing, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
     label_line(ax, crossing, explicit[0], f"n = {crossing}", dx=5)
-    ax.set(xlabel="tokens n", ylabel="multiplications", xlim=(None, 12 * lengths[-1]))
-    words = "slope 2 for the table, slope 1 for the state"
+    ax.set(xlabel="tokens n", ylabel="multiplications")
+    words = "slope 2 for the attention matrix, slope 1 for the state"
     return fig, f"Multiplications against length on logarithmic axes: {words}, crossing at n = {crossing}."

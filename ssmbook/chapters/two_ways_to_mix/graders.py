@@ -16,7 +16,7 @@ def _window(n, w):
 @grader(
     "two-ways-to-mix/window",
     right=_window,
-    hint="the table is not the moving average",
+    hint="the matrix is not the moving average",
     mistakes={
         "the first rows sum to less than 1: tokens before the first count as 0": (
             lambda n, w: _window(n, w) / _window(n, w).sum(1, keepdim=True)
@@ -26,7 +26,7 @@ def _window(n, w):
     formula="Row i holds 1/w at j = i, i-1, ..., i-w+1, as far as those exist",
 )
 def window_cases():
-    """For a function (n, w) -> (n, n) table of the moving average over the last w tokens."""
+    """For a function (n, w) -> (n, n) weights of the moving average over the last w tokens."""
     return [(1, 1), (5, 1), (5, 3), (4, 9), (17, 6)]
 
 
@@ -44,11 +44,11 @@ def _missed(M, H, *, repeated=True, power=2):
     right=_missed,
     hint="not the missed share",
     mistakes={
-        "lag τ occurs n - τ times in the table": partial(_missed, repeated=False),
-        "energy is a sum of squares of singular values": partial(_missed, power=1),
+        "lag τ occurs n - τ times, so its row must be repeated n - τ times": partial(_missed, repeated=False),
+        "energy is the sum of the squares of the singular values": partial(_missed, power=1),
     },
-    formula="Scale row τ of the n × pd table by the root of n - τ; of its squared singular values add those "
-    "after the first H, and divide by the sum of all",
+    formula="Repeat the row of M_τ n - τ times, or multiply it by the root of n - τ; of the squared singular "
+    "values of all rows add those after the first H, and divide by the sum of all",
 )
 def missed_cases():
     """For a function (lags (n, p, d), H) -> share of the energy that the best H heads miss."""
@@ -74,8 +74,8 @@ def _fading_heads(theta, rho, n):
     },
     rtol=1e-5,
     atol=1e-6,
-    formula="(rho R(theta))^τ = rho^τ cos(theta τ) I + rho^τ sin(theta τ) J: two tables, two maps",
+    formula="(rho R(theta))^τ = rho^τ cos(theta τ) I + rho^τ sin(theta τ) J: one head for I and one for J",
 )
 def fading_cases():
-    """For a function (theta, rho, n) -> (alpha (2, n, n), V (2, 2, 2)): two heads that turn and fade."""
+    """For a function (theta, rho, n) -> (alpha (2, n, n), V (2, 2, 2)): two heads that rotate and fade."""
     return [(0.7, 0.9, 6), (0.3, 1.0, 5), (2.0, 0.5, 1), (-1.1, 0.8, 7)]
