@@ -27,25 +27,27 @@ def _not_fewest(heads, alpha, V):
         return f"on {given} your pair gives another operator: compare the sums of alpha^h_ij V_h"
     if H == k:
         return None
-    reason = "value maps may be dependent, and so may tables"
-    if H == torch.linalg.matrix_rank(V.flatten(1)):
-        reason = "you reduced the value maps alone, and tables may be dependent too"
+    reason = "value maps may be dependent, and so may attention matrices"
+    if all(torch.equal(torch.as_tensor(new), old) for new, old in zip(heads, (alpha, V), strict=True)):
+        reason = "these are the heads that you were given"
+    elif H == torch.linalg.matrix_rank(V.flatten(1)):
+        reason = "you reduced the value maps alone, and attention matrices may be dependent too"
     elif H == torch.linalg.matrix_rank(alpha.flatten(1)):
-        reason = "you reduced the tables alone, and value maps may be dependent too"
+        reason = "you reduced the attention matrices alone, and value maps may be dependent too"
     return f"on {given} you return {H} and {k} are enough: {reason}"
 
 
 @grader(
     "factorized/fewest-heads",
     judge=_not_fewest,
-    formula="The rows vec W_ij are the product of the n² x H matrix of tables and the H x pd matrix of value "
-    "maps: take the singular value decomposition of that product, keep what is above a relative tolerance",
+    formula="The rows vec W_ij are the product of the n² x H matrix of coefficients and the H x pd matrix of "
+    "value maps: take the singular value decomposition of their product, keep values above a small tolerance",
 )
 def fewest_heads_cases():
     """For a function (alpha (H, n, n), V (H, p, d)) -> the same operator's pair with the fewest heads."""
     yield from (_heads(1, 1, 0), _heads(5, 3, 1), _heads(4, 4, 2), _heads(6, 1, 3))
     alpha, V = _heads(4, 4, 8)
-    yield alpha[[0, 1, 1, 0]], V  # dependent tables
+    yield alpha[[0, 1, 1, 0]], V  # dependent attention matrices
     alpha, V = _heads(2, 2, 7)
     yield torch.cat([alpha, -alpha[:1]]), torch.cat([V, V[:1]])  # two heads cancel
 

@@ -112,7 +112,7 @@ def stability_maps(factors: dict[str, Callable], modes: torch.Tensor):
 
 
 def mixed_ratio(top: float):
-    """Draw how many times too much the mixed form writes, with a dot at ``top``, and what both forms write."""
+    """Draw how many times too much the mixed form writes, with a dot at ``top``, and what both write."""
     fig, (left, right) = figure(ncols=2)
     u = torch.linspace(1e-3, 4, 100, dtype=torch.float64)
     exact = -torch.expm1(-u)
