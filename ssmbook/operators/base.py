@@ -596,9 +596,6 @@ class TransposedOperator(InteractionOperator):
         _, pull = torch.func.vjp(self.operand._apply, x.new_zeros(*batch, self.n, self.p))
         return pull(x.expand(*batch, *x.shape[-2:]))[0]
 
-    def _row(self, i):
-        return self.operand._column(i).mT
-
     def to_dense(self) -> Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT
 

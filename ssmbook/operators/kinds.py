@@ -137,13 +137,6 @@ class LagOperator(InteractionOperator):
         L = max(self.L, other.L)
         return LagOperator(_padded(self.M, L) + _padded(other.M, L), self.n)
 
-    def _after(self, other):
-        # The columns of M_0, M_1, … of the inner operator are its impulse responses: the outer one maps them.
-        L = min(self.n, max(0, self.L + other.L - 1)) if self.L and other.L else 0
-        responses = _padded(other.M, self.n).unbind(-1)
-        mapped = [self.apply(response)[..., :L, :] for response in responses]
-        return LagOperator(torch.stack(mapped, dim=-1), self.n)
-
 
 def _padded(M: Tensor, L: int) -> Tensor:
     return torch.nn.functional.pad(M, (0, 0, 0, 0, 0, L - M.shape[-3]))
@@ -279,11 +272,3 @@ class DiagonalOperator(InteractionOperator):
 
     def _transposed(self):
         return DiagonalOperator(self.channels.T)
-
-    def _plus(self, other):
-        alike = self.batch_shape == other.batch_shape
-        return DiagonalOperator(self.channels + other.channels) if alike else None
-
-    def _after(self, other):
-        alike = self.batch_shape == other.batch_shape
-        return DiagonalOperator(self.channels @ other.channels) if alike else None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_choice, check_integer, check_matrices, check_tensors
+from ssmbook._checks import check_choice, check_integer, check_matrices
 from ssmbook.numerics import item_if_scalar, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.lti import lags
@@ -136,26 +136,6 @@ class System:
             raise ValueError(f"n must stay below the lag where M overflows {M.dtype}, {first}; got n = {n}")
         return M
 
-    def response(self, angles: Tensor) -> Tensor:
-        """The frequency response D + sum over tau of M_tau e^(-i w tau), at each angle w: (..., m, p, d).
-
-        angles (m,), real, in radians per token; a complex result, C (I - e^(-iw) A)^(-1) B + D. Raises
-        ``ValueError`` for shapes and where e^(iw) is an eigenvalue of A.
-
-        >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
-        >>> system.response(torch.tensor([0.0, torch.pi])).abs().flatten()  # a constant, and what alternates
-        tensor([2.0000, 0.6667])
-        """
-        check_tensors(angles=(angles, "m"), finite=True)
-        dtype = torch.promote_types(self.dtype, torch.complex64)
-        rotation = torch.exp(-1j * angles.to(self.device, dtype.to_real()))[:, None, None].to(dtype)
-        A, B, C = (part.to(dtype).unsqueeze(-3) for part in (self.A, self.B, self.C))
-        inside = torch.eye(self.N, dtype=dtype, device=self.device) - rotation * A
-        states, info = torch.linalg.solve_ex(inside, B.expand(*inside.shape[:-1], self.d))
-        if bool((info != 0).any()):
-            raise ValueError("angles must avoid the eigenvalues of A on the unit circle; got one of them")
-        return C @ states if self.D is None else C @ states + self.D.to(dtype).unsqueeze(-3)
-
     def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps of length ``step``; C and D stay as they are.
 
@@ -247,7 +227,8 @@ class System:
         """Hand this discrete system to scipy: ``StateSpace`` (A, B, C A, C B + D) with time step ``dt``.
 
         The lags are the same, M_0 in its D and M_tau in C A^(tau-1) B with its C; exact, since no inverse
-        is taken. In float64. Raises ``ValueError`` for a batch of systems, ``TypeError`` for complex ones.
+        is taken. ``scipy.signal.dfreqresp`` of the result is the frequency response. In float64. Raises
+        ``ValueError`` for a batch of systems, ``TypeError`` for complex ones.
         """
         check_system(self, batched=False, complex_ok=False)
         from scipy.signal import StateSpace
@@ -255,12 +236,6 @@ class System:
         moved = self.detach().to("cpu", torch.float64)
         A, B, C, D = (None if part is None else part.numpy() for part in moved)
         return StateSpace(A, B, C @ A, C @ B if D is None else C @ B + D, dt=dt)
-
-    @property
-    def T(self) -> System:
-        """The transposed system (A^T, C^T, B^T, D^T): inputs and outputs change places."""
-        A, B, C, D = self
-        return System._trusted(A.mT, C.mT, B.mT, None if D is None else D.mT)
 
 
 def _read_after_the_token(A, B, C, D):
