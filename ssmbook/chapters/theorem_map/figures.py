@@ -75,6 +75,11 @@ GROUPS = (  # for each panel: the title of a group, its boxes as label -> (name,
             "prop-selective-hold": ("Selective\nhold", 1, 3),
             "prop-logarithmic-price": ("Logarithmic\nprice", 0, 4),
         },
+        "Heads on the key side": {
+            "prop-zoo-factorized": ("Single heads", 0, 0),
+            "prop-value-maps": ("Value maps", 1, 0),
+            "prop-rotating-pair": ("Rotating pair", 2, 0),
+        },
     },
 )
 USES = {  # statement -> what its proof uses, by number, by equation or, for Eckart and Young, by citation
@@ -82,6 +87,8 @@ USES = {  # statement -> what its proof uses, by number, by equation or, for Eck
     "thm-kronecker": ("thm-eckart-young",),
     "prop-lag-optimum": ("thm-kronecker",),
     "thm-nearest-heads": ("thm-kronecker",),
+    "prop-value-maps": ("prop-zoo-factorized",),
+    "prop-rotating-pair": ("prop-value-maps",),
     "thm-head-count": ("prop-non-uniqueness",),
     "prop-floor-any-inputs": ("prop-kronecker-rules", "thm-kronecker", "thm-head-count"),
     "thm-head-floor": ("thm-kronecker", "thm-head-count", "prop-floor-any-inputs"),
