@@ -285,6 +285,7 @@ def calls():
             "scan_tree": [given(2)],
             "rectangle_state": [given(1, 2)],
             "masked_scores": [given(toeplitz(FADE)[:3, :3], toeplitz(SLOW)[:3, :3], [*"abc"])],
+            "hybrid": [given("SA", 2)],
             "memory": [given([1, 10, 100], [20, 200, 2000], [50, 50, 50])],
             "reach": [given([*range(9)], [0.9**t for t in range(9)], [0.9] * 9)],
         },

@@ -431,6 +431,30 @@ def masked_scores(gates, scores, letters):
     return fig, f"Gates times scores of queries and keys give weights; those of the last output are {last}."
 
 
+def hybrid(layers, n):
+    """Draw n tokens on their way up through layers, a string of S, a state, and A, attention."""
+    fig, ax = _sheets(1.9 * len(layers) + 0.8)
+    x = np.linspace(0.4, 6.9, n)
+    for level, layer in enumerate(layers):
+        y = 1.9 * level + 0.4
+        hue, words = (HEAD, "attention") if layer == "A" else (STATE, "state")
+        for j, at in enumerate(x):
+            _token(ax, at, y, side=0.5)
+            if layer == "A":
+                _arrow(ax, (at, y + 0.3), (x[-1], y + 1.6), HEAD, width=0.9)
+            else:
+                _arrow(ax, (at, y), (at, y + 0.95), width=0.9, gap=0.28)
+                _arrow(ax, (at, y + 0.95), (at, y + 1.9), width=0.9, gap=0.28)
+                _state(ax, at, y + 0.95, radius=0.27)
+                if j:
+                    _arrow(ax, (x[j - 1], y + 0.95), (at, y + 0.95), STATE, width=1.6, gap=0.28)
+        _write(ax, 7.6, y + 0.95, words, hue, ha="left")
+    for at in x:
+        _token(ax, at, 1.9 * len(layers) + 0.4, side=0.5)
+    said = ", ".join("attention" if layer == "A" else "state" for layer in layers)
+    return fig, f"{n} tokens pass {len(layers)} layers from below to above: {said}."
+
+
 def memory(tokens, attention, state):
     """Draw how many numbers one layer holds after so many tokens: with attention, and with a state."""
     fig, ax = figure(size=(3.6, 2.6))
