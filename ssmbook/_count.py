@@ -70,10 +70,6 @@ class Count:
             return f"no number of heads ({self.method})"
         return f"{self.short} head{'' if self.settled and self.low == 1 else 's'} ({self.method})"
 
-    def __format__(self, spec: str) -> str:
-        """Format the sentence, or with a specification that ends in ``d`` the number."""
-        return format(self.value if spec.endswith("d") else str(self), spec)
-
     def __int__(self) -> int:
         return self.value
 

@@ -43,14 +43,10 @@ def numerical_rank(
     2
     """
     check_finite("singular_values", singular_values)
-    counts = (singular_values > _threshold(singular_values, rtol, scale)[..., None]).sum(-1)
-    return item_if_scalar(counts)
-
-
-def _threshold(values: torch.Tensor, rtol: float, scale) -> torch.Tensor:
     if scale is None:
-        scale = values.amax(-1) if values.shape[-1] else values.new_zeros(values.shape[:-1])
-    return rtol * torch.as_tensor(scale).to(values)
+        scale = torch.nn.functional.pad(singular_values, (0, 1)).amax(-1)
+    threshold = rtol * torch.as_tensor(scale).to(singular_values)
+    return item_if_scalar((singular_values > threshold[..., None]).sum(-1))
 
 
 def item_if_scalar(value: torch.Tensor):
@@ -62,10 +58,10 @@ def item_if_scalar(value: torch.Tensor):
 class RankReport:
     """A rank with the singular values it was read from, so that a close call can be seen.
 
-    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``threshold``:
-    float or float64 (...), the value that a singular value had to exceed, ``rtol`` times the largest;
-    ``gap``: the last singular value kept over the first one dropped (infinite when nothing, or an exact
-    zero, was dropped, or nothing was kept). ``int(report)`` is the rank.
+    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``rtol``: the
+    share of the largest that a singular value had to exceed; ``gap``: the last singular value kept over the
+    first one dropped (infinite when nothing, or an exact zero, was dropped, or nothing was kept).
+    ``int(report)`` is the rank.
 
     >>> report = DenseOperator(torch.tensor([[[[3.0, 0.0], [0.0, 2.0]]]])).rank_report()
     >>> int(report), round(report.rtol, 8), report.gap  # nothing was dropped
@@ -75,7 +71,6 @@ class RankReport:
     rank: int | torch.Tensor
     spectrum: torch.Tensor
     rtol: float
-    threshold: float | torch.Tensor
 
     def __int__(self) -> int:
         return int(self.rank)
@@ -96,8 +91,7 @@ def rank_report(spectrum: torch.Tensor, rtol: float, scale: torch.Tensor | float
     >>> report.rank, round(report.gap)
     (2, 1000000)
     """
-    threshold = _threshold(spectrum, rtol, scale)
-    return RankReport(numerical_rank(spectrum, rtol, scale), spectrum, rtol, item_if_scalar(threshold))
+    return RankReport(numerical_rank(spectrum, rtol, scale), spectrum, rtol)
 
 
 def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch.Tensor:

@@ -124,7 +124,7 @@ def _report(found: Rows, rtol: float, dtype: torch.dtype) -> SpectrumReport:
     low = max(rtol / CLOSE, ROUNDING * torch.finfo(dtype).eps)
     near_tie = bool(kept < high or dropped > low)
     calls = float(kept), float(dropped), near_tie
-    return SpectrumReport(rank, spectrum, rtol, rtol, found.method, found.degree, *calls)
+    return SpectrumReport(rank, spectrum, rtol, found.method, found.degree, *calls)
 
 
 def _spanning_rows(system: System, n: int, rtol: float | None) -> tuple[Rows, Tensor, float]:

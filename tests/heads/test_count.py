@@ -20,7 +20,7 @@ def test_a_settled_count_is_a_number():
     for number in (torch.tensor(3), np.int64(3), 3.0):
         assert count == number and number == count and count != number + 1
     assert Count(1, 1, "x") != True and Count(1, 1, "x") != torch.tensor(True)  # noqa: E712
-    assert str(count) == "3 heads (spectrum)" and f"{Count(1, 1, 'x'):>11}|{count:4d}" == " 1 head (x)|   3"
+    assert str(count) == f"{count}" == "3 heads (spectrum)" and str(Count(1, 1, "x")) == "1 head (x)"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_settled_count_is_a_number():
 def test_an_open_or_impossible_count_gives_no_number(count, short, sentence):
     assert (count.short, str(count)) == (short, sentence)
     assert count != 2 and count != 3 and (count == Count(count.low, count.high, "")) == (short == "none")
-    for ask in (lambda: count.value, lambda: int(count), lambda: range(count), lambda: f"{count:d}"):
+    for ask in (lambda: count.value, lambda: int(count), lambda: range(count)):
         with pytest.raises(ValueError):
             ask()
 
