@@ -70,8 +70,8 @@ def _arrow(ax, start, end, hue=TOKEN, width=1.4, gap=0.0, bend=0.0):
 
 def _vectors(ax, places, vectors, color, pivot="mid"):
     """Vectors (m, 2) as arrows with their middle, or their tail, at places (m, 2)."""
-    look = {"angles": "xy", "scale_units": "xy", "scale": 1, "pivot": pivot, "width": 0.012}
-    look |= {"headwidth": 3.4, "headlength": 3.4, "headaxislength": 3.2}
+    look = {"angles": "xy", "scale_units": "xy", "scale": 1, "pivot": pivot, "width": 0.01}
+    look |= {"headwidth": 3.4, "headlength": 3.0, "headaxislength": 2.8, "minlength": 2.4}
     ax.quiver(*np.asarray(places, dtype=float).T, *np.asarray(vectors, dtype=float).T, color=color, **look)
 
 
