@@ -295,6 +295,7 @@ def _arrows_of(layers):
 def arrow_grids(layers):
     """Draw two layers {name: W (n, n, 2, 2)} with an arrow in each block: what it makes of the same token."""
     fig, axes = figure(ncols=2, size=(7.0, 3.9))
+    said = []
     for ax, (name, W), (colors, i, j, arrows) in zip(axes, layers.items(), _arrows_of(layers), strict=True):
         for row, column in zip(i, j, strict=True):
             ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="none", edgecolor="#CCCCCC"))
@@ -302,7 +303,10 @@ def arrow_grids(layers):
         ax.set(xlim=(-0.5, len(W) - 0.5), ylim=(len(W) - 0.5, -0.5), aspect="equal", title=name)
         ax.set(xticks=range(len(W)), yticks=range(len(W)), xlabel="token", ylabel="output")
         ax.grid(False)
-    return fig, f"Two grids of {len(W)} by {len(W)} blocks with an arrow in each: {'; '.join(layers)}."
+        angles = np.degrees(np.arctan2(arrows[:, 1], arrows[:, 0]))
+        row = zip(np.hypot(*arrows.T)[-len(W) :], angles[-len(W) :], strict=True)
+        said.append(f"{name} {', '.join(f'{length:.2f} at {angle:.0f}°' for length, angle in row)}")
+    return fig, f"Two grids of blocks with an arrow in each. The last rows: {'; '.join(said)}."
 
 
 def arrow_planes(layers):
@@ -312,9 +316,8 @@ def arrow_planes(layers):
     for ax, (name, W), (colors, i, _, arrows) in zip(axes, layers.items(), _arrows_of(layers), strict=True):
         ranks.append(int(np.linalg.matrix_rank(W.reshape(-1, 4).numpy(), tol=1e-9)))
         if ranks[-1] == 1:
-            ax.plot(
-                *np.outer((-1.2, 1.2), arrows[0] / np.hypot(*arrows[0])).T, "--", color=COLORS[HEAD], lw=1
-            )
+            line = np.outer((-1.2, 1.2), arrows[0] / np.hypot(*arrows[0]))
+            ax.plot(*line.T, "--", color=COLORS[HEAD], lw=1)
         _vectors(ax, np.zeros((len(i), 2)), arrows, colors, pivot="tail")
         ax.plot(0, 0, "o", color="black", ms=4)
         ax.set(xlim=(-1.2, 1.2), ylim=(-0.4, 1.1), aspect="equal", title=name)
