@@ -390,8 +390,8 @@ class Mamba3(KeySideMap):
     So V_hrs = W_O diag(o^s x^r) W_V: per head at most min(R^2, head_width) matrices, and one if R = 1
     (`prop-value-maps`). Parameters ``W_B``, ``W_C`` (R, N, d) for all heads, ``b_B``, ``b_C`` (H, R, N),
     ``x_R``, ``o_R`` (H, R, head_width), ``W_delta``, ``W_lam`` (H, 1, d), ``b_delta``, ``log_A`` (H,),
-    ``W_theta`` (N / 2, d), ``W_V``, ``W_O``. This is the core of the layer, without norms of B and C, D skip
-    and gate, and with a rate A that does not depend on x (`lahoti2026mamba`).
+    ``W_theta`` (N / 2, d), ``W_V``, ``W_O``. The core of the layer, without norms of B and C, the tanh that
+    bounds its angles, D skip and gate, and with a rate A that does not depend on x (`lahoti2026mamba`).
 
     >>> layer, x = Mamba3(4, 4, H=1, head_width=4, N=6), torch.randn(8, 4)
     >>> mimo = Mamba3(4, 4, H=1, head_width=4, N=6, R=2)
