@@ -29,7 +29,7 @@ def block_matrices(named, *, alike=False):
 
 
 def tall_table(W, H):
-    """Draw the blocks of a causal W (n, n, p, d) as rows of a table: coefficients times H value maps."""
+    """Draw the blocks of a causal W (n, n, p, d) as rows of a matrix: coefficients times H value maps."""
     n, _, p, d = W.shape
     rows = W.detach()[torch.ones(n, n).tril().bool()].reshape(-1, p * d)
     U, S, Vh = torch.linalg.svd(rows, full_matrices=False)
@@ -41,7 +41,7 @@ def tall_table(W, H):
     equation(axes, parts, titles, sign_size=14, title_size=9)
     missed = float((rows - coefficients @ maps).norm() / rows.norm())
     alt = (
-        f"A table of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a table "
+        f"A matrix of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a matrix "
         f"of {len(rows)} by {H} coefficients times {H} rows, the value maps; relative error "
         f"{'below 1e-12' if missed < 1e-12 else number(missed)}."
     )

@@ -39,7 +39,7 @@ def _span(W, rtol):
             lambda W, rtol: _span(W, rtol**0.5)
         ),
     },
-    formula="Count the singular values of the table with rows vec W_ij above rtol times the largest, in "
+    formula="Count the singular values of the matrix with rows vec W_ij above rtol times the largest, in "
     "double precision and without squaring them; a zero operator has dimension 0",
 )
 def span_cases():
@@ -64,10 +64,10 @@ def _nearest(W, H, sizes=True):
     view=summed,
     hint="alpha and V are right in shape and not the nearest; in the blocks of their sum",
     mistakes={
-        "the singular values are missing from your tables": partial(_nearest, sizes=False),
+        "the singular values are missing from your coefficients": partial(_nearest, sizes=False),
     },
-    formula="Reshape W to (n * n, p * d), take its SVD; V are the first H right singular vectors, alpha the "
-    "left ones times their singular values, reshaped to (H, n, n)",
+    formula="Reshape W to (n * n, p * d); V are its first H right singular vectors, which are eigenvectors of "
+    "the Gram matrix, and alpha holds the inner products of the blocks with them, of shape (H, n, n)",
 )
 def heads_cases():
     """For a function (W (n, n, p, d), H) -> (alpha (H, n, n), V (H, p, d)), the best H heads."""
