@@ -20,6 +20,7 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
 }).observe({ type: "layout-shift", buffered: true });
 """
+UNCOVER = "document.querySelectorAll('.predict-show').forEach((one) => one.click())"
 SETTLED = """async () => {
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
   await document.fonts.ready;
@@ -103,6 +104,7 @@ def visited(page, address):
     page.on("pageerror", lambda error: messages.append(f"error: {error}"))
     page.on("console", lambda said: messages.append(said.text) if said.type in ("error", "warning") else None)
     page.goto(address)
+    page.evaluate(UNCOVER)
     page.evaluate(SETTLED)
     return Visit(page, requests, messages)
 

@@ -41,8 +41,8 @@ def tall_table(W, H):
     equation(axes, parts, titles, sign_size=14, title_size=9)
     missed = float((rows - coefficients @ maps).norm() / rows.norm())
     alt = (
-        f"A matrix of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a matrix "
-        f"of {len(rows)} by {H} coefficients times {H} rows, the value maps; relative error "
+        f"A matrix of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a "
+        f"matrix of {len(rows)} by {H} coefficients times {H} rows, the value maps; relative error "
         f"{'below 1e-12' if missed < 1e-12 else number(missed)}."
     )
     return fig, alt

@@ -66,8 +66,8 @@ def _nearest(W, H, sizes=True):
     mistakes={
         "the singular values are missing from your coefficients": partial(_nearest, sizes=False),
     },
-    formula="Reshape W to (n * n, p * d); V are its first H right singular vectors, which are eigenvectors of "
-    "the Gram matrix, and alpha holds the inner products of the blocks with them, of shape (H, n, n)",
+    formula="Reshape W to (n * n, p * d); V are its first H right singular vectors, the eigenvectors of the "
+    "Gram matrix, and alpha holds the inner products of the blocks with them, of shape (H, n, n)",
 )
 def heads_cases():
     """For a function (W (n, n, p, d), H) -> (alpha (H, n, n), V (H, p, d)), the best H heads."""
