@@ -1,4 +1,12 @@
 """The experiments of the book's last part: tokens, layers and training that a chapter is too short for."""
 
 # so that ssmbook.experiments.tasks is there on first use
-from ssmbook.experiments import gradient_flow, language, learning_heads, results, students, tasks  # noqa: F401
+from ssmbook.experiments import (  # noqa: F401
+    gradient_flow,
+    how_many_states,
+    language,
+    learning_heads,
+    results,
+    students,
+    tasks,
+)

@@ -19,7 +19,7 @@ from ssmbook._json import jsonable, read_json, versions, write_json
 
 FORMAT = "ssmbook.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
-NAMES = ("gradient-flow", "language", "learning-heads", "tasks")
+NAMES = ("gradient-flow", "how-many-states", "language", "learning-heads", "tasks")
 SIZES = ("small", "full")
 
 
@@ -44,8 +44,8 @@ class Results:
 def measurement(name: str) -> Results:
     """Return the results of an experiment as they come with the book: settings, versions, numbers.
 
-    ``name``: "learning-heads", "gradient-flow", "tasks" or "language". The attribute ``results`` has the
-    numbers by job, ``command`` how to make them again. Raises ``ValueError`` for another name.
+    ``name``: one of ``NAMES``, such as "learning-heads". The attribute ``results`` has the numbers by
+    job, ``command`` how to make them again. Raises ``ValueError`` for another name.
     """
     return Results.load(FOLDER / f"{check_choice('name', name, NAMES)}.json")
 

@@ -151,13 +151,16 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
         H, _, r = heads.W_O.shape
         W_O = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
         gate = call.one(seen[heads.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2)
-        y, offset = call.one(seen[heads.out][0][0]) / torch.sigmoid(gate), bias.flatten(-2)
+        gate = torch.sigmoid(gate)
+        y, offset = call.one(seen[heads.out][0][0]) / gate, bias.flatten(-2)
+        site = {"site": heads.out, "enters": True, "put": lambda y: y * gate}
     else:
+        site = {"site": heads.out}
         W_O = heads.W_O
         y = call.one(result[0] if heads.out is None else seen[heads.out][1])
         offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + heads.b_O
     core = Frozen(FactorizedOperator(alpha, W_O @ heads.W_V), x, y, offset)
-    return Reading(core, softmax=Softmax(heads.W_V, W_O, heads.b_V, weights))
+    return Reading(core, softmax=Softmax(heads.W_V, W_O, heads.b_V, weights), **site)
 
 
 _LAYOUTS = {

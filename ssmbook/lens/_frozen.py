@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ssmbook._checks import check_finite, check_shape, check_tensors
@@ -68,12 +68,17 @@ class Reading:
 
     ``softmax``: given for softmax heads, whose gradients have a closed form. ``F``: the whole layer as a
     function of its hidden states (n, d) to (n, p), and ``x`` these states, for the gradients of other layers.
+    ``site``: the part of the layer that returns y, or receives it (``enters``) as ``put(y)``; without it the
+    layer itself returns y. ``replace`` needs it.
     """
 
     core: Frozen
     softmax: Softmax | None = None
     F: Callable[[Tensor], Tensor] | None = None
     x: Tensor | None = None
+    site: nn.Module | None = None
+    enters: bool = False
+    put: Callable[[Tensor], Tensor] | None = None
 
     @property
     def mixing(self) -> InteractionOperator | None:

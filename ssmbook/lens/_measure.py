@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from ssmbook.lens._errors import gram, mixture
 from ssmbook.lens._frozen import Reading
 from ssmbook.lens._gradient import distance_bins, head_gradients, mean_by_distance, probe_gradients, targets
 from ssmbook.numerics import default_rtol, numerical_rank
-from ssmbook.operators import DenseOperator, DiagonalOperator, InteractionOperator
+from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator, InteractionOperator
 from ssmbook.operators.spectra import tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
@@ -31,12 +32,14 @@ _NO_SINK = 1e-6
 class Measures:
     """The numbers of one layer. Lists run over the texts, but ``heads`` over heads (11 quantiles of over 64).
 
-    ``rank``: interaction rank; ``counts[eps]``: fewest heads that leave at most the fraction eps of the
-    operator's energy; ``weighted[eps]``: of the output's energy, for inputs with the second moments of that
-    text's; ``common[eps]``: as ``counts``, with the same value maps for all texts; ``spectrum``: up to 64
-    singular values common to the texts, over the largest; ``heads``: "first" (weight on the first token),
-    "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and "states_1%" (rank
-    between past and future at the middle, of causal layers); ``gradient``: see ``gradient_against``.
+    ``rank``: interaction rank. Then the fewest heads for each of the three ``Errors``: ``counts[eps]`` leave
+    at most the fraction eps of the operator's energy; ``weighted[eps]`` of the output's, for tokens with that
+    text's second moments but no correlation between positions; ``output[eps]``, chosen like these, of the
+    output on these tokens, and ``lost[eps]`` is what the ``weighted[eps]`` heads lose of it (both ``None``
+    for over 64 heads). ``common[eps]``: as ``counts``, with the same value maps for all texts; ``spectrum``:
+    up to 64 singular values common to the texts, over the largest; ``heads``: "first" (weight on the first
+    token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and "states_1%"
+    (rank between past and future at the middle, of causal layers); ``gradient``: see ``gradient_against``.
     """
 
     rank: list[int]
@@ -46,6 +49,8 @@ class Measures:
     spectrum: list[float]
     heads: dict[str, list[float]]
     gradient: dict[str, list] | None
+    output: dict[str, list[int]] | None = None
+    lost: dict[str, list[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,9 @@ class LayerReport:
     @classmethod
     def from_dict(cls, given: dict) -> LayerReport:
         for key in ("trained", "permuted"):
-            if given[key]:  # files of version 0.1 have more numbers
-                given = {
-                    **given,
-                    key: Measures(**{each.name: given[key][each.name] for each in fields(Measures)}),
-                }
+            if given[key]:  # files of version 0.1 have others
+                known = {each.name: given[key].get(each.name) for each in fields(Measures)}
+                given = {**given, key: Measures(**known)}
         return cls(**given)
 
 
@@ -85,15 +88,52 @@ def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     weighted = [weigh(W, each, L) for W, each, L in zip(operators, rows, roots, strict=True)]
     each, each_weighted = ([torch.linalg.svdvals(part) for part in parts] for parts in (rows, weighted))
     common = torch.linalg.svdvals(torch.cat(rows)) if len(rows) > 1 else each[0]
+    counts, missed = _by_share(each_weighted), [output_tails(reading) for reading in readings]
+    known = missed[0] is not None
     return Measures(
         rank=[numerical_rank(sigma, default_rtol(torch.float64)) for sigma in each],
         counts=_by_share(each),
-        weighted=_by_share(each_weighted),
+        weighted=counts,
         common=count_heads(common),
         spectrum=leading(common),
         heads=_heads([head_statistics(reading) for reading in readings]),
         gradient=gradient_against(readings[0], seed) if gradient else None,
+        output={
+            key: [next(k for k, share in enumerate(tails) if share <= float(key)) for tails in missed]
+            for key in counts
+        }
+        if known
+        else None,
+        lost={
+            key: _numbers(torch.stack([tails[k] for tails, k in zip(missed, each, strict=True)]))
+            for key, each in counts.items()
+        }
+        if known
+        else None,
     )
+
+
+def output_tails(reading: Reading) -> Tensor | None:
+    """Return what 0, 1, …, H merged heads lose of the output on these very tokens, (H + 1,).
+
+    The heads are the best for these tokens if positions were uncorrelated: see ``mixture``. ``None`` for more
+    than 64 heads, and for an operator without heads.
+    """
+    W, x = reading.core.W, reading.core.x
+    if isinstance(W, DiagonalOperator) and W.d <= MOST_HEADS:
+        W = FactorizedOperator(W.channels.to_dense()[..., 0, 0], torch.diag_embed(torch.eye(W.d).to(x)))
+    if not isinstance(W, FactorizedOperator) or W.H > MOST_HEADS:
+        return None
+    values = torch.einsum("hpd,jd->hjp", W.V, x)
+    seen = values.flatten(1) @ values.flatten(1).mT / len(x)
+    y, found = torch.einsum("hij,hjp->ip", W.alpha, values), []
+    alphas = gram(W.alpha)
+    for k in range(W.H):
+        A, B = mixture(alphas, seen, k)
+        merged, maps = torch.einsum("hk,hij->kij", B, W.alpha), torch.einsum("hk,hjp->kjp", A, values)
+        found.append((y - torch.einsum("kij,kjp->ip", merged, maps)).square().sum())
+    whole = y.square().sum()
+    return torch.stack([*found, 0 * whole]) / torch.where(whole > 0, whole, 1.0)
 
 
 def span_rows(W: InteractionOperator) -> Tensor:

@@ -14,14 +14,14 @@ from ssmbook.operators import DiagonalOperator
 from ssmbook.operators.recurrent import ModalOperator
 
 
-def _reading(module: nn.Module, call: Call, core: Frozen) -> Reading:
-    """A core with the whole layer as a function of its hidden states."""
+def _reading(module: nn.Module, call: Call, core: Frozen, site: nn.Module, **where) -> Reading:
+    """A core, where it enters the rest of the layer, and the whole layer as a function of its tokens."""
 
     def F(x):
         result = call.run(module, x[None])
         return (result[0] if isinstance(result, tuple) else result)[0]
 
-    return Reading(core, F=F, x=call.one(call.x))
+    return Reading(core, F=F, x=call.one(call.x), site=site, **where)
 
 
 # Mamba, Falcon-Mamba and Jamba: a selective diagonal recurrence in every channel.
@@ -47,7 +47,8 @@ def read_selective(module: nn.Module, call: Call) -> Reading:
     gate = functional.silu(call.one(seen[module.in_proj][1]).chunk(2, dim=-1)[1])
     y = call.one(seen[module.out_proj][0][0]) / torch.where(gate == 0, 1.0, gate)
     # where the gate is exactly zero the output does not depend on the core: nothing is compared there
-    return _reading(module, call, Frozen(W, u, torch.where(gate == 0, W.apply(u), y), casts=True))
+    core = Frozen(W, u, torch.where(gate == 0, W.apply(u), y), casts=True)
+    return _reading(module, call, core, module.out_proj, enters=True, put=lambda y: y * gate)
 
 
 def _selective_channels(module, delta: Tensor, B: Tensor, C: Tensor) -> ModalOperator:
@@ -74,7 +75,7 @@ def read_ssd(module: nn.Module, call: Call) -> Reading:
     drive = drive * secant_slope(module.activation, drive)
     u, B, C = drive.split([inner, *[(len(taps) - inner) // 2] * 2], dim=-1)
     W = heads_of_channels(_ssd_coefficients(module, B, C, step), inner // H)
-    return _reading(module, call, Frozen(W, u, y.to(u.dtype), casts=True))
+    return _reading(module, call, Frozen(W, u, y.to(u.dtype), casts=True), module.norm, enters=True)
 
 
 def _ssd_coefficients(module, B: Tensor, C: Tensor, step: Tensor) -> Tensor:
@@ -99,7 +100,7 @@ def read_rg_lru(module: nn.Module, call: Call) -> Reading:
     given, y = seen[module.rg_lru]
     u = call.one(given[0])
     W = DiagonalOperator(_rg_lru_channels(module.rg_lru, u))
-    return _reading(module, call, Frozen(W, u, call.one(y), casts=True))
+    return _reading(module, call, Frozen(W, u, call.one(y), casts=True), module.rg_lru)
 
 
 def _rg_lru_channels(unit: nn.Module, u: Tensor) -> ModalOperator:
@@ -133,7 +134,7 @@ def read_gated_delta(module: nn.Module, call: Call) -> Reading:
     q, k, u = drive.split([module.key_dim, module.key_dim, module.value_dim], dim=-1)
     W = heads_of_channels(_delta_coefficients(module, q, k, b, a), module.head_v_dim)
     y = seen[module.norm][0][0].reshape(*u.shape)
-    return _reading(module, call, Frozen(W, u, y, casts=True))
+    return _reading(module, call, Frozen(W, u, y, casts=True), module.norm, enters=True)
 
 
 def _delta_coefficients(module, q: Tensor, k: Tensor, b: Tensor, a: Tensor) -> Tensor:

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "ssmbook.lens/1"
+_ERRORS = (
+    "Heads that leave at most that share of the operator's energy; “uncorrelated”: of the output's, for "
+    "tokens with these second moments and no correlation between positions; “output”: of the output on "
+    "these tokens"
+)
 
 
 def _versions() -> dict[str, str]:
@@ -58,7 +63,7 @@ class Report:
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
-        words = "Heads that leave at most that share of the energy, upper medians over the texts"
+        words = f"{_ERRORS}; upper medians over the texts"
         beside = "; in brackets the same layer with permuted weights" if self.settings["permuted"] else ""
         return self._table(words + beside, [_beside(layer) for layer in self.layers], self.layers)
 
@@ -79,13 +84,13 @@ class Report:
             raise ValueError("the two reports must share layers; got none of the same name")
         pairs = [(_values(layer.trained), _values(later[layer.name].trained)) for layer in shared]
         cells = [[f"{was} → {now}" for was, now in zip(*pair, strict=True)] for pair in pairs]
-        words = f"{self.model} → {after.model}: heads that leave at most that share of the energy"
+        words = f"{self.model} → {after.model}. {_ERRORS}"
         return self._table(words, cells, shared)
 
     def _table(self, caption: str, cells: list[list[str]], layers: list[LayerReport]) -> Table:
         shares = [f"{100 * eps:g}\N{NO-BREAK SPACE}% left" for eps in self.settings["epsilons"]]
-        tokens = [f"{share}, on these tokens" for share in shares[:2]]
-        numbers = ["rank k", *shares, *tokens, "on the first token", "mean distance", "states"]
+        outputs = [f"{share}, {which}" for which in ("uncorrelated", "output") for share in shares[:2]]
+        numbers = ["rank k", *shares, *outputs, "on the first token", "mean distance", "states"]
         rows = [
             [layer.name or layer.kind, layer.family, str(layer.H), *each]
             for layer, each in zip(layers, cells, strict=True)
@@ -135,13 +140,14 @@ def _image(fig: Figure, alt: str) -> str:
 
 def _values(measures: Measures) -> list[str]:
     """The numbers of one layer in a table: rank, head counts, and what its median head does."""
-    weighted = list(measures.weighted.values())[:2]
-    counts = [measures.rank, *measures.counts.values(), *weighted]
+    output = measures.output or dict.fromkeys(measures.counts)
+    counts = [measures.rank, *measures.counts.values()]
+    counts += [part[eps] for part in (measures.weighted, output) for eps in [*measures.counts][:2]]
     heads = [measures.heads.get(key) for key in ("first", "distance", "states")]
     means = [None if each is None else median(each) for each in heads]
     return [
         str(int(value)) if value is not None and float(value).is_integer() else number(value, 2)
-        for value in [*map(median_high, counts), *means]
+        for value in [*(each and median_high(each) for each in counts), *means]
     ]
 
 

@@ -24,7 +24,21 @@ QUICK = {
     },
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
+    "how-many-states": {"tokens": 12, "kept": [1], "states": [2]},
 }  # fmt: skip
+
+
+def tiny_model(folder):
+    """A saved Llama with random weights and a tokenizer of single words, for what is measured on SmolLM2."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=64
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,("]
+    (folder / "vocab.txt").write_text("\n".join(letters), "utf-8")
+    transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    return str(folder)
 
 
 def experiment(name):
@@ -42,7 +56,8 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
     assert json.loads(json.dumps(module.FULL)) == kept.settings and kept.size == "full"
     assert list(module.jobs(module.FULL)) == list(kept.results)
     assert set(module.SMALL) <= set(module.FULL) and module.jobs({**module.FULL, **module.SMALL})
-    monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name]})
+    model = {"model": tiny_model(tmp_path)} if name == "how-many-states" else {}
+    monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name], **model})
     assert main([name, "--out", str(path)]) == 0 and capsys.readouterr().out == f"{path}\n"
     found = Results.load(path)
     assert found.command == f"python -m ssmbook.experiments {name} --size small"

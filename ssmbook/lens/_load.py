@@ -1,0 +1,155 @@
+"""Load a trained model from this machine: a folder, a ``.gguf`` file, or an installed package with either."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from contextlib import redirect_stderr
+from importlib import metadata
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+# From this version on no config.json can run code of its own (CVE-2026-4372).
+_SAFE = (5, 3)
+
+
+class Place(NamedTuple):
+    """Where a model is: its folder, and the name of the ``.gguf`` file in it, or ``None``."""
+
+    folder: Path
+    file: str | None = None
+
+    @property
+    def given(self) -> dict:
+        """What transformers is asked for."""
+        return {"gguf_file": self.file} if self.file else {}
+
+
+def find_model(path_or_name: str | Path) -> Place:
+    """Return where a model is: the path itself, or a place inside an installed package.
+
+    A package is searched for one folder with ``config.json`` or one ``.gguf`` file, without importing it; if
+    it has neither, its ``get_model_path()`` is called. Raises ``ValueError`` for anything that would need a
+    download.
+    """
+    path = Path(path_or_name).expanduser()
+    if found := _place(path):
+        return found
+    name = str(path_or_name).replace("-", "_")
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        inside = [each.parent for each in Path(root).rglob("config.json")] or [*Path(root).rglob("*.gguf")]
+        if len(inside) > 1:
+            choice = ", ".join(map(str, sorted(inside)))
+            raise ValueError(f"{path_or_name} must carry one model; got {choice}: pass the path of one")
+        if inside:
+            return _place(inside[0])
+    if spec is not None:
+        get = getattr(importlib.import_module(name), "get_model_path", None)
+        if get is not None and (found := _place(Path(get()))):
+            return found
+    raise ValueError(
+        "the model must be a folder with config.json, a .gguf file or an installed package that carries one; "
+        f"got {path_or_name}: the lens downloads nothing, so fetch the model first and pass its folder"
+    )
+
+
+def _place(path: Path) -> Place | None:
+    if (path / "config.json").is_file():
+        return Place(path)
+    return Place(path.parent, path.name) if path.suffix == ".gguf" and path.is_file() else None
+
+
+def transformers_module():
+    """Import transformers, offline and silent; ``ImportError`` for a version before 5.3."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    transformers = importlib.import_module("transformers")
+    version = metadata.version("transformers")
+    if tuple(map(int, version.split(".")[:2])) < _SAFE:
+        raise ImportError(
+            f"the lens needs transformers 5.3 or newer, where no config.json can run code; got {version}"
+        )
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def _quiet():
+    """Without the bars that loading draws whatever it is told."""
+    return redirect_stderr(StringIO())
+
+
+def load(path_or_name: str | Path, *, head: bool = True) -> tuple[nn.Module, object]:
+    """Return a trained model, in float32 and evaluation mode, and its tokenizer (``None`` if it has none).
+
+    ``path_or_name``: a folder of transformers, a ``.gguf`` file (needs the packages gguf and accelerate), or
+    an installed package that carries one of them; nothing is downloaded. ``head``: with the output head of a
+    causal language model, for ``loss``. Raises ``ValueError`` where there is no model, ``ImportError`` for a
+    missing package and for transformers before 5.3.
+    """
+    place = find_model(path_or_name)
+    return load_model(place, head=head), load_tokenizer(place)
+
+
+def load_model(place: Place, *, head: bool = False) -> nn.Module:
+    """Load the model at a place, with the output head of a language model or without it."""
+    transformers = transformers_module()
+    kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
+    with _quiet():
+        model = kind.from_pretrained(place.folder, local_files_only=True, dtype=torch.float32, **place.given)
+    return model.eval()
+
+
+def load_tokenizer(place: Place):
+    """Load the tokenizer at a place; ``None`` if there is none."""
+    transformers = transformers_module()
+    if place.file is None and not any(place.folder.glob("*token*")) and not any(place.folder.glob("vocab*")):
+        return None
+    with _quiet():
+        return transformers.AutoTokenizer.from_pretrained(place.folder, local_files_only=True, **place.given)
+
+
+def tokenize(tokenizer, text: str) -> tuple[list[int], list[int], list[int]]:
+    """Return what the model's own tokenizer adds before a text, the text's ids, and what it adds after it."""
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    start = next(s for s in range(len(whole)) if whole[s : s + len(inner)] == inner)
+    return whole[:start], ids, whole[start + len(inner) :]
+
+
+def windows(before, ids, after, tokens: int, texts: int) -> Tensor:
+    """Cut ids into at most ``texts`` texts of ``tokens`` each, one after the other, (texts, tokens).
+
+    Raises ``ValueError`` where they do not fill one.
+    """
+    inner = tokens - len(before) - len(after)
+    count = min(texts, len(ids) // inner) if inner > 0 else 0
+    if count < 1:
+        raise ValueError(f"the text must fill {tokens} tokens; got {len(ids)}: give fewer --tokens")
+    return torch.tensor([[*before, *ids[t * inner : (t + 1) * inner], *after] for t in range(count)])
+
+
+@torch.no_grad()
+def loss(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Return the mean loss of each text, in nats per token, the first token given: (texts, n) to (texts,).
+
+    Raises ``ValueError`` for a model without logits and for texts of one token.
+    """
+    if inputs.ndim != 2 or inputs.shape[1] < 2:
+        raise ValueError(f"inputs must be token ids (texts, n), n >= 2; got shape {tuple(inputs.shape)}")
+    found = []
+    for text in inputs.split(1):
+        logits = getattr(model(text), "logits", None)
+        if logits is None or logits.shape[:2] != text.shape:
+            raise ValueError(
+                f"model must return logits of every token to have a loss; got {type(model).__name__}: load "
+                "it with its output head"
+            )
+        found.append(nn.functional.cross_entropy(logits[0, :-1].float(), text[0, 1:]))
+    return torch.stack(found)

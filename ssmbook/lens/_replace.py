@@ -1,0 +1,145 @@
+"""Run a model with some layers replaced, and leave it as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ssmbook.lens._calls import _STATE, Call, _as_call, eager_attention
+from ssmbook.lens._change import Change, outcome
+from ssmbook.lens._frozen import Reading
+from ssmbook.lens._layers import MixingLayer, family_of, layers
+
+
+@contextmanager
+def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Module]:
+    """Run the model with the heads of some layers changed, inside a ``with`` block.
+
+    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a ``Change``. In every forward
+    pass each of these layers is read on the tokens that it receives, in the model's own dtype, and y' = W' x
+    + offset takes the place of what its heads made. Gates, norms and output projections after the core stay.
+    There is no cache of earlier tokens inside. After the block, and after an exception, the model is as it
+    was, bit for bit. Raises ``ValueError`` for a model in training mode and for a layer that it does not
+    have, ``TypeError`` for what is no ``Change``.
+
+    >>> from ssmbook.maps import Attention
+    >>> model, x = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval(), torch.randn(1, 10, 6)
+    >>> y = model(x)
+    >>> with replace(model, {0: cut([0, 1])}):
+    ...     print(float(model(x).detach().abs().max()))
+    0.0
+    >>> torch.equal(model(x), y)
+    True
+    """
+    if model.training:
+        raise ValueError("model must be in evaluation mode; got training mode, with dropout (model.eval())")
+    found = layers(model, unknown="skip")
+    chosen = []
+    for key, change in changes.items():
+        if not isinstance(change, Change):
+            raise TypeError(f"a change must be a lens.Change; got {type(change).__name__}")
+        chosen.append((_find(found, key), change))
+    with ExitStack() as until:
+        until.enter_context(eager_attention(model))
+        until.enter_context(_without_cache(model))
+        for layer, change in chosen:
+            until.enter_context(_other_heads(layer, change))
+        yield model
+
+
+def _find(found: list[MixingLayer], key) -> MixingLayer:
+    for place, layer in enumerate(found):
+        if key is layer or key == layer.name or (isinstance(key, int) and key == place):
+            return layer
+        if isinstance(key, MixingLayer) and key.module is layer.module:
+            return layer
+    raise ValueError(
+        f"changes must be for layers of lens.layers(model), their names or places 0 to {len(found) - 1}; got "
+        f"{key!r}"
+    )
+
+
+@contextmanager
+def _without_cache(model: nn.Module) -> Iterator[None]:
+    """Without ``use_cache``: what a changed layer kept of earlier tokens would be that of its own heads."""
+    holders = [getattr(model, name, None) for name in ("config", "generation_config")]
+    holders += [part.get_text_config() for part in holders if hasattr(part, "get_text_config")]
+    kept = [(part, part.use_cache) for part in holders if hasattr(part, "use_cache")]
+    try:
+        for part, _ in kept:
+            part.use_cache = False
+        yield
+    finally:
+        for part, value in reversed(kept):
+            part.use_cache = value
+
+
+@contextmanager
+def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
+    """Put a function in the place of a layer's forward: one run to read it, one with other heads."""
+    module, original, family = layer.module, layer.module.forward, family_of(layer.module)
+    inside, shadowed = False, "forward" in vars(layer.module)
+
+    @wraps(original)  # readers look at its signature
+    def forward(*args, **kwargs):
+        nonlocal inside
+        if inside:
+            return original(*args, **kwargs)
+        if any(kwargs.get(key) is not None for key in _STATE):
+            raise ValueError(
+                f"{layer.name} must run without a cache of earlier tokens under lens.replace: pass "
+                "use_cache=False"
+            )
+        inside = True
+        try:
+            call = _as_call(layer.name, args, kwargs, single=False)
+            reading = family.read(module, call)
+            return _run_with(module, call, reading, outcome(reading, change))
+        finally:
+            inside = False
+
+    # a hook that does nothing, so that torch's encoder does not run its layers past their modules
+    until = module.register_forward_hook(lambda *_: None)
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if shadowed:
+            module.forward = original
+        else:
+            del module.forward
+        until.remove()
+
+
+def _run_with(module: nn.Module, call: Call, reading: Reading, y: Tensor):
+    """Run a module again with y in the place of what its core made."""
+    if reading.site is None:
+        result = call.run(module)
+        first, *rest = result if isinstance(result, tuple) else (result,)
+        if first.shape != y.shape or not torch.allclose(first, reading.core.y, rtol=1e-4, atol=1e-4):
+            raise ValueError(
+                f"{type(module).__name__} must return what its reader calls y, or the reader must name the "
+                "module where y enters (site)"
+            )
+        return (y.to(first), *rest) if isinstance(result, tuple) else y.to(first)
+    put = y if reading.put is None else reading.put(y)
+
+    def enter(_, args):
+        return (put.reshape(args[0].shape).to(args[0]), *args[1:])
+
+    def leave(_, args, result):
+        if isinstance(result, tuple):
+            return (put.reshape(result[0].shape).to(result[0]), *result[1:])
+        return put.reshape(result.shape).to(result)
+
+    site = reading.site
+    hook = site.register_forward_pre_hook(enter) if reading.enters else site.register_forward_hook(leave)
+    try:
+        return call.run(module)
+    finally:
+        hook.remove()

@@ -1,0 +1,314 @@
+"""Heads merged, cut, carried by states, without their sink, frozen; and the model afterwards as before."""
+
+import pytest
+import torch
+from helpers import F64, randn
+
+from ssmbook import lens, maps
+from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
+
+N = 13
+
+
+def causal(build, family, size=0):
+    """A language model of this family with its output head, random weights everywhere."""
+    transformers = pytest.importorskip("transformers")
+    body = build(family, size)
+    model = transformers.AutoModelForCausalLM.from_config(body.config).eval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+@torch.no_grad()
+def logits(model, ids):
+    return model(ids, use_cache=False).logits
+
+
+def relative(got, wanted):
+    return float((got - wanted).abs().max() / wanted.abs().max())
+
+
+def shares(dense, other, x):
+    """The three errors written out for dense blocks (n, n, p, d)."""
+    root = torch.linalg.qr(x / len(x) ** 0.5, mode="r").R.mT
+    gap, y = dense - other, torch.einsum("ijpd,jd->ip", dense, x)
+    lost = torch.einsum("ijpd,jd->ip", gap, x)
+    energy = [part.square().sum() for part in (gap, dense, gap @ root, dense @ root, lost, y)]
+    return [float(a / b) for a, b in zip(energy[::2], energy[1::2], strict=True)]
+
+
+def test_three_errors_are_their_definitions():
+    x, alpha = randn(9, 4), randn(3, 9, 9, seed=1)
+    heads = FactorizedOperator(alpha, randn(3, 5, 4, seed=2)), FactorizedOperator(alpha[:2], randn(2, 5, 4))
+    dense = DenseOperator(randn(9, 9, 5, 4)), DenseOperator(randn(9, 9, 5, 4, seed=3))
+    one = torch.ones(1, 1, 1, dtype=F64)
+    channels = [DiagonalOperator(FactorizedOperator(randn(4, 1, 9, 9, seed=seed), one)) for seed in (4, 5)]
+    for W, other in (heads, dense, channels, (heads[0], dense[0])):
+        wanted = shares(W.to_dense(), other.to_dense(), x)
+        assert list(lens.errors(W, other, x)) == pytest.approx(wanted, rel=1e-9)
+    same = torch.ones(9, 1, dtype=F64) * x[:1]  # tokens that are alike: heads of opposite sign cancel
+    both = FactorizedOperator(torch.stack([alpha[0], -alpha[0]]), randn(2, 5, 4))
+    found = lens.errors(both, both * 0, same)
+    assert list(found) == pytest.approx([1, 1, 1])
+
+
+@pytest.fixture(scope="module")
+def seen(build, ids):
+    model = build("llama").double()
+    layer, texts = lens.layers(model)[1], ids(3, N)
+    return layer, texts, lens.observe(model, texts)[layer.name]
+
+
+def test_merged_heads_lose_the_tail_of_singular_values(seen):
+    """One SVD of all blocks of all texts, with value maps that they share, as they are and weighted."""
+    layer, texts, observed = seen
+    reads = [lens.operator(layer, text) for text in texts]
+    blocks = torch.cat([read.W.to_dense().flatten(0, 1) for read in reads])
+    x = torch.cat([read.x for read in reads])
+    root = torch.linalg.qr(x / len(x) ** 0.5, mode="r").R.mT
+    for k in range(1, 5):
+        for fit, rows in (("operator", blocks), ("uncorrelated", blocks @ root)):
+            energy = torch.linalg.svdvals(rows.flatten(1)).square()
+            change = observed.merge(k, fit)
+            wanted = float(energy[k:].sum() / energy.sum())
+            assert getattr(change.lost, fit) == pytest.approx(wanted, rel=1e-6, abs=1e-12)
+            assert change.cost == {"score matrices": 4, "value maps": k}
+
+
+def test_each_fit_is_best_at_its_own_error(seen):
+    _, _, observed = seen
+    fits = "operator", "uncorrelated", "output"
+    for k in (1, 2, 3):
+        found = {fit: observed.merge(k, fit).lost for fit in fits}
+        for fit in fits:
+            assert getattr(found[fit], fit) <= min(getattr(each, fit) for each in found.values()) * (1 + 1e-9)
+        assert found["output"].output < observed.cut(k).lost.output
+    assert max(observed.merge(4).lost) < 1e-12 and max(observed.cut(4, refit=True).lost) < 1e-12
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "mamba2", "qwen3_next", "recurrent_gemma"])
+def test_what_a_change_says_it_loses_is_what_it_loses(family, build, ids):
+    """From Gram matrices, and by the changed operator on the same texts."""
+    model, texts = build(family), ids(3, N)
+    layer = lens.layers(model)[-1]
+    observed = lens.observe(model, texts)[layer.name]
+    for change in (observed.merge(2), observed.merge(2, "output"), observed.cut(2), observed.cut(2, True)):
+        found = lens.change_errors(layer, texts, change)
+        assert list(found) == pytest.approx(list(change.lost), rel=1e-5, abs=1e-9)
+    refitted, plain = observed.cut(2, refit=True), observed.cut(2)
+    assert refitted.lost.output < plain.lost.output and refitted.W_O is not None and plain.W_O is None
+
+
+FAMILIES = ["gpt2", "llama", "gpt_neox", "phi3", "mamba", "mamba2", "jamba", "recurrent_gemma", "qwen3_next"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_changes_where_nothing_is_changed(family, build, ids):
+    """Merged to all heads, or carried by as many states as there are tokens."""
+    model, texts = causal(build, family), ids(2, N)
+    wanted, found = logits(model, texts), lens.layers(model)
+    everything = {layer: lens.truncate(N) for layer in found}
+    everything |= {
+        place: lens.observe(model, texts, [layer.name])[layer.name].merge(layer_heads(layer, texts))
+        for place, layer in enumerate(found)
+        if layer.family in ("attention", "SSD")
+    }
+    with lens.replace(model, everything):
+        assert relative(logits(model, texts), wanted) < 1e-5
+    assert torch.equal(logits(model, texts), wanted)
+    with lens.replace(model, {place: lens.drop_sink() for place in range(len(found))}):
+        assert relative(logits(model, texts), wanted) > 1e-3
+
+
+def layer_heads(layer, texts):
+    return lens.operator(layer, texts).W.H
+
+
+def test_the_model_is_left_bit_for_bit_after_an_exception(build, ids):
+    model, texts = causal(build, "jamba"), ids(2, N)
+    model.set_attn_implementation("sdpa")
+    model.config.use_cache = True
+    wanted, before = logits(model, texts), {name: p.clone() for name, p in model.named_parameters()}
+    kept = [dict(vars(part)) for part in model.modules()]
+
+    def breaks(alpha):
+        raise RuntimeError("on the way")
+
+    with (
+        pytest.raises(RuntimeError, match="on the way"),
+        lens.replace(model, {0: lens.truncate(2), 1: lens.Change("breaks", breaks)}),
+    ):
+        model(texts)
+    assert torch.equal(logits(model, texts), wanted)
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    for part, was in zip(model.modules(), kept, strict=True):
+        assert set(vars(part)) == set(was) and not part._forward_hooks and not part._forward_pre_hooks
+    assert model.config._attn_implementation == "sdpa" and model.config.use_cache
+
+
+def test_a_cut_head_is_one_whose_output_weights_are_zero(build, ids):
+    texts = ids(2, N)
+    for family, rows in (("llama", "self_attn.o_proj"), ("gpt2", "attn.c_proj")):
+        model = causal(build, family)
+        layer = lens.layers(model)[1]
+        r, out = layer.module.head_dim, model.get_submodule(layer.name.rpartition(".")[0] + "." + rows)
+        with lens.replace(model, {layer.name: lens.cut([1])}):
+            found = logits(model, texts)
+        with torch.no_grad():
+            if family == "llama":
+                out.weight[:, r : 2 * r] = 0
+                assert relative(found, logits(model, texts)) < 1e-5
+            else:  # what the bias of the head's values adds is no part of its operator and stays
+                b = layer.module.c_attn.bias[2 * 24 + r : 2 * 24 + 2 * r]
+                out.bias += b @ out.weight[r : 2 * r]
+                out.weight[r : 2 * r] = 0
+                assert relative(found, logits(model, texts)) < 1e-5
+
+
+def test_frozen_coefficients_are_those_of_their_text(build, ids):
+    model, text, other = causal(build, "llama"), ids(1, N), ids(1, N, seed=1)
+    layer = lens.layers(model)[0]
+    frozen, wanted = lens.freeze(layer, text), logits(model, text)
+    with lens.replace(model, {layer: frozen}):
+        assert relative(logits(model, text), wanted) < 1e-5
+        moved = logits(model, other)
+        with pytest.raises(ValueError, match="texts of 13 tokens; got 9"):
+            logits(model, ids(1, 9))
+    x = lens.operator(layer, other).x[0].float()
+    alpha, V = lens.operator(layer, text).W.alpha[0].float(), lens.operator(layer, text).W.V.float()
+    y = torch.einsum("hij,hpd,jd->ip", alpha, V, x)  # written out and put there by hand
+    hook = layer.module.o_proj.register_forward_hook(lambda *_: y[None])
+    by_hand = logits(model, other)
+    hook.remove()
+    assert relative(moved, by_hand) < 1e-5 < relative(moved, logits(model, other))
+
+
+def causal_coefficients(*shape, seed=0):
+    return (
+        randn(*shape, seed=seed)
+        .mul(2)
+        .masked_fill(torch.ones(shape[-2:]).triu(1) > 0, -torch.inf)
+        .softmax(-1)
+    )
+
+
+def test_states_are_ranks_between_past_and_future():
+    alpha = causal_coefficients(4, 24, 24)
+    for first in (True, False):
+        for eps in (0.0001, 0.01, 0.2):
+            wanted = []
+            for head in alpha:
+                each = []
+                for t in range(3, 24, 3):
+                    sigma = torch.linalg.svdvals(head[t:, :t] if first else head[t:, 1:t]).square()
+                    each.append(
+                        next(k for k in range(len(sigma) + 1) if sigma[k:].sum() <= eps * sigma.sum())
+                    )
+                wanted.append(max(each))
+            assert lens.states(alpha, eps, first=first).tolist() == wanted
+    sink = torch.zeros(8, 8)
+    sink[:, 0] = 1
+    assert lens.states(sink) == 1 and lens.states(sink, first=False) == 0 and lens.states(sink[:1, :1]) == 0
+    with pytest.raises(ValueError, match="alpha must be causal"):
+        lens.states(torch.ones(4, 4))
+
+
+@pytest.mark.parametrize("states", [1, 3, 8])
+def test_a_truncated_head_has_few_states_and_misses_little(states):
+    alpha = causal_coefficients(3, 20, 20)
+    found = lens.truncate(states).coefficients(alpha)
+    tails = torch.zeros(3, 20, dtype=F64)
+    for t in range(1, 20):
+        assert bool((torch.linalg.matrix_rank(found[:, t:, :t], rtol=1e-9) <= states).all())
+        tails[:, t] = torch.linalg.svdvals(alpha[:, t:, :t])[:, states:].square().sum(-1)
+    missed = (alpha - found).square().sum((1, 2))
+    # no matrix with N states comes closer than the widest cut lets it; each step drops no more than its cut
+    assert bool((missed >= tails.amax(1) - 1e-12).all()) and bool((missed <= tails.sum(1) + 1e-12).all())
+    torch.testing.assert_close(found.diagonal(dim1=1, dim2=2), alpha.diagonal(dim1=1, dim2=2))
+    again = lens.truncate(states).coefficients(found)  # which has these states already
+    torch.testing.assert_close(again, found, rtol=1e-6, atol=1e-7)
+    assert not found.triu(1).any()
+    with pytest.raises(ValueError, match="must be causal"):
+        lens.truncate(2).coefficients(alpha.mT)
+
+
+def test_a_state_space_layer_needs_no_more_states_than_it_has(build, ids):
+    """4 in every channel of Mamba, 5 in every head of Mamba-2: truncation to these changes nothing."""
+    texts = ids(2, N)
+    for family, held in (("mamba", 4), ("mamba2", 5)):
+        model = causal(build, family)
+        wanted = logits(model, texts)
+        for states, small in ((held, True), (1, False)):
+            with lens.replace(model, {0: lens.truncate(states), 1: lens.truncate(states)}):
+                assert (relative(logits(model, texts), wanted) < 1e-5) == small
+
+
+def test_maps_of_the_book_and_of_torch_are_replaced_too():
+    generator = torch.Generator().manual_seed(0)
+    model = torch.nn.Sequential(maps.Attention(6, 6, H=3, head_width=2, generator=generator)).eval()
+    x = torch.randn(2, N, 6, generator=generator)
+    with lens.replace(model, {"0": lens.cut([0, 2])}):
+        y = model(x)
+    alpha, V = model[0].coefficients(x), model[0].value_maps()
+    torch.testing.assert_close(y, alpha[:, 1] @ (x @ V[1].mT))
+    layer = torch.nn.TransformerEncoderLayer(6, 3, batch_first=True, dropout=0.0, dim_feedforward=8)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    with torch.no_grad():
+        wanted = model(x)
+        with lens.replace(model, {0: lens.cut([])}):
+            assert relative(model(x), wanted) < 1e-5
+        with lens.replace(model, {0: lens.cut([0])}):
+            assert relative(model(x), wanted) > 1e-3
+        assert torch.equal(model(x), wanted)
+
+
+def test_generation_and_loss(build, ids):
+    model, texts = causal(build, "llama"), ids(2, N)
+    plain = model.generate(texts, max_new_tokens=4, do_sample=False)
+    with lens.replace(model, {0: lens.cut([])}):
+        assert torch.equal(model.generate(texts, max_new_tokens=4, do_sample=False), plain)
+        with pytest.raises(ValueError, match="use_cache=False"):
+            model(texts, use_cache=True)
+    wanted = model(texts[:1], labels=texts[:1]).loss
+    torch.testing.assert_close(lens.loss(model, texts)[0], wanted.detach())
+    with pytest.raises(ValueError, match="output head"):
+        lens.loss(build("llama"), texts)
+    with pytest.raises(ValueError, match="n >= 2"):
+        lens.loss(model, texts[:, :1])
+
+
+def test_changes_that_are_refused(build, ids):
+    model, texts = causal(build, "llama"), ids(2, N)
+    observed = lens.observe(model, texts)["model.layers.0.self_attn"]
+    for H in (0, 5):
+        with pytest.raises(ValueError, match="H must be between 1 and 4"):
+            observed.merge(H)
+    with pytest.raises(ValueError, match="fit must be one of operator, uncorrelated, output"):
+        observed.merge(2, "loss")
+    with pytest.raises(ValueError, match="N must be at least 1"):
+        lens.truncate(0)
+    with pytest.raises(ValueError, match="one text"):
+        lens.freeze(lens.layers(model)[0], texts)
+    for key in ("model.layers.7.self_attn", 2, lens.layers(build("gpt2"))[0]):
+        with (
+            pytest.raises(ValueError, match="changes must be for layers"),
+            lens.replace(model, {key: lens.cut([0])}),
+        ):
+            pass
+    with pytest.raises(TypeError, match="lens.Change; got int"), lens.replace(model, {0: 4}):
+        pass
+    with (
+        pytest.raises(ValueError, match="heads must be between 0 and 3; got 4"),
+        lens.replace(model, {0: lens.cut([4])}),
+    ):
+        model(texts)
+    with pytest.raises(ValueError, match="heads with value maps"):
+        lens.observe(build("mamba"), texts, ["layers.0.mixer"])
+    with pytest.raises(ValueError, match="at least 8 tokens"):
+        lens.observe(model, texts[:, :4])
+    model.train()
+    with pytest.raises(ValueError, match="training mode"), lens.replace(model, {}):
+        pass
