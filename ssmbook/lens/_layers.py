@@ -20,7 +20,7 @@ from ssmbook.maps import SequenceMap
 
 # Modules that mix tokens are called so; layers of these names without a reader are reported.
 _MIXER = re.compile(
-    r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
+    r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|ShortConv|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
 )
 # Attention between two sequences is called so, last in a decoder layer of torch.
 _BETWEEN = re.compile(r"cross|encoder_attn|multihead_attn")
@@ -184,4 +184,10 @@ def read(layer: MixingLayer, call: Call, change: Callable[[nn.Module], None] | N
             config._attn_implementation = "eager"
     if change is not None:
         change(module)
-    return family_of(layer.module).read(module, call.to(torch.float64))
+    family = family_of(layer.module)
+    try:
+        return family.read(module, call.to(torch.float64))
+    except (AttributeError, KeyError, IndexError, RuntimeError) as error:
+        why = f"{layer.name or 'the layer'} must be a layer that the reader of {family.name} knows; got"
+        next_step = f'register one for it: @ssmbook.lens.register("{layer.kind}")'
+        raise ValueError(f"{why} {layer.kind} ({type(error).__name__}: {error}); {next_step}") from error

@@ -197,12 +197,26 @@ def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings) -> Rep
 
 
 def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Report) -> Iterator[LayerReport]:
-    """Yield the reports of ``found`` one by one, in the settings of ``result``; notes go to the result."""
+    """Yield the reports of ``found`` one by one, in the settings of ``result``; notes go to the result.
+
+    A layer that cannot be read exactly becomes a note with the reason; ``ValueError`` if none can.
+    """
     modules = {layer.name: layer.module for layer in found}
     passes = [capture(model, modules, text) for text in split_texts(model, inputs)]
     result.notes += passes[0][1]
+    refused = []
     for layer in found:
-        yield measure_layer(layer, [calls.pop(layer.name) for calls, _ in passes], result.settings)
+        try:
+            measured = measure_layer(layer, [calls.pop(layer.name) for calls, _ in passes], result.settings)
+        except (ValueError, TypeError) as error:
+            adapter = any("lora_" in name for name, _ in layer.module.named_parameters())
+            merge = "; merge the adapter into the weights first (merge_and_unload)" * adapter
+            refused.append(f"not read: {layer.name or layer.kind} ({layer.kind}): {error}{merge}")
+            result.notes.append(refused[-1])
+        else:
+            yield measured
+    if len(refused) == len(found):
+        raise ValueError(refused[0])
 
 
 def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:

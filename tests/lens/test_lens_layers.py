@@ -151,3 +151,47 @@ def test_models_and_inputs_that_cannot_be_read(build, ids):
     twice.layers[1].mixer = twice.layers[0].mixer
     with pytest.raises(ValueError, match="layers.0.mixer must be called once"):
         lens.operator(lens.layers(twice)[0], ids(9))
+
+
+def hybrid(family):
+    """Mixers of 2026 that no reader knows, or not in this variant, beside attention that is read."""
+    transformers = pytest.importorskip("transformers")
+    small = {
+        "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 31, "intermediate_size": 24,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2,
+    }  # fmt: skip
+    delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 4}
+    ssd = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8}
+    kind, own = {
+        "olmo_hybrid": ("OlmoHybrid", {**delta, "layer_types": ["linear_attention", "full_attention"]}),
+        "lfm2": ("Lfm2", {"layer_types": ["conv", "full_attention"]}),
+        "falcon_h1": ("FalconH1", {**ssd, "mamba_n_groups": 1, "mamba_chunk_size": 8, "head_dim": 4}),
+    }[family]
+    own |= {"linear_value_head_dim": 4} if family == "olmo_hybrid" else {}
+    config = getattr(transformers, f"{kind}Config")(**small, **own)
+    return getattr(transformers, f"{kind}Model")(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("family", "strange"),
+    [("olmo_hybrid", "DeltaNet"), ("lfm2", "ShortConv"), ("falcon_h1", "FalconH1Mixer")],
+)
+def test_every_mixer_is_read_or_listed_as_not_read(family, strange, ids):
+    from ssmbook.lens._layers import unknown_mixers
+    from ssmbook.lens._report import begin, measure_layers
+
+    model = hybrid(family)
+    found = lens.layers(model, unknown="skip")
+    result = begin(model, ids(12), None, seed=0, permuted=False, gradient=False)
+    read = list(measure_layers(model, ids(12), found, result))
+    listed = [*unknown_mixers(model, found).values(), *result.notes]
+    assert read and any(strange in each for each in listed)
+
+
+def test_a_layer_that_cannot_be_read_does_not_end_the_report(build, ids):
+    model = build("llama")
+    model.layers[0].self_attn.v_proj.register_forward_hook(lambda m, args, y: y * (1 + 1e-3 * y.abs()))
+    found = lens.report(model, ids(12), permuted=False, gradient=False)
+    assert [layer.name for layer in found.layers] == ["layers.1.self_attn"]
+    assert any("not read: layers.0.self_attn" in note for note in found.notes)
