@@ -304,7 +304,7 @@ def calls():
             ],
             "cost_curves": [given([4, 8], COSTS)],
             "block_length_trade": [given([2, 4, 8], [8.0, 4.0, 5.0], [2, 4, 8])],
-            "clock_bars": [given(["loop", "tree", "compiled"], [451.0, 4.8, 1.0])],
+            "clock_dots": [given(["loop", "tree", "compiled"], [451.0, 4.8, 1.0])],
             "chunk_blocks": [given(toeplitz(spring), 3)],
         },
         "structured_dynamics": {

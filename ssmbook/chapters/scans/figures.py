@@ -72,22 +72,23 @@ def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tens
 
 
 def kept_numbers(counts: dict[str, int]):
-    """Draw how many numbers each form keeps, bars on a logarithmic axis with the count beside each."""
-    fig, ax = figure(size=(3.6, 2.2))
-    told = _bars(ax, list(counts), list(counts.values()), ",", COLORS["blue"])
-    ax.set(xlim=(1, 60 * max(counts.values())), xlabel="numbers kept beside the input")
-    return fig, f"Bars of the numbers that each form keeps: {told}."
+    """Draw how many numbers each form keeps, a dot on a logarithmic axis with the count beside it."""
+    fig, ax = figure(size=(3.6, 2.4))
+    counts = dict(sorted(counts.items(), key=lambda item: item[1]))
+    told = _dots(ax, counts, ",", "blue")
+    ax.set(xlim=(1, 40 * max(counts.values())), xlabel="numbers kept beside the input")
+    return fig, f"Dots on a logarithmic axis, the numbers that each form keeps: {told}."
 
 
-def _bars(ax, names, values, form: str, colors) -> str:
-    """Draw named bars, the first on top, on a logarithmic axis, a number beside each; returns words."""
-    ax.barh(names, values, color=colors, height=0.6)
-    for row, value in enumerate(values):
-        ax.annotate(f"{value:{form}}", (value, row), (5, 0), textcoords="offset points", va="center")
+def _dots(ax, values: dict[str, float], form: str, color: str) -> str:
+    """Draw a dot for each name, the first on top, on a logarithmic axis, its number beside it."""
+    ax.plot(list(values.values()), list(values), "o", color=COLORS[color], ms=7, linestyle="none")
+    for row, value in enumerate(values.values()):
+        ax.annotate(f"{value:{form}}", (value, row), (7, 0), textcoords="offset points", va="center")
     ax.set_xscale("log")
-    ax.grid(False, axis="y")
+    ax.set_ylim(-0.5, len(values) - 0.5)
     ax.invert_yaxis()
-    return ", ".join(f"{name} {value:{form}}" for name, value in zip(names, values, strict=True))
+    return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
 
 
 def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
@@ -155,17 +156,17 @@ def block_length_trade(lengths: list[int], words: list[float], depth: list[int])
     return fig, f"Words moved a number and chain against the block length. {'; '.join(told)}."
 
 
-def clock_bars(names: list[str], ratios: list[float]):
-    """Draw how many times as long as the last of them each form takes, on a log scale."""
-    fig, ax = figure(size=(3.6, 1.9))
-    colors = [COLORS["gray"]] * (len(names) - 1) + [COLORS["blue"]]
-    told = _bars(ax, names, ratios, ".3g", colors)
-    ax.set(xlim=(0.5, 6 * max(ratios)), xlabel="time, compiled loop = 1")
-    return fig, f"Bars of times over that of the compiled loop: {told}."
+def clock_dots(names: list[str], ratios: list[float]):
+    """Draw how many times as long as the last of them each form takes, slowest on top, on a log scale."""
+    fig, ax = figure(size=(4.6, 1.9))
+    told = _dots(ax, dict(zip(names, ratios, strict=True)), ".3g", "blue")
+    ax.set(xlim=(0.6, 3 * max(ratios)), xlabel="time, compiled loop = 1")
+    ax.set_xticks([1, 10, 100], ["1", "10", "100"])
+    return fig, f"Dots on a logarithmic axis, times over that of the compiled loop: {told}."
 
 
 def chunk_blocks(m: torch.Tensor, Q: int):
-    """Draw the sizes of a causal table m (T, T) in chunks of Q, each block with its numerical rank."""
+    """Draw the sizes of a causal matrix m (T, T) in chunks of Q, each block with its numerical rank."""
     fig, ax = figure(size="panel")
     size = m.abs() / m.abs().max()
     ax.imshow(size.sqrt().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
@@ -183,6 +184,6 @@ def chunk_blocks(m: torch.Tensor, Q: int):
     n = len(m) // Q
     told = {where: " or ".join(map(str, sorted(found))) for where, found in ranks.items()}
     return fig, (
-        f"A lower triangular table in {n} by {n} blocks of {Q}: blocks on the diagonal have rank "
+        f"A lower triangular matrix in {n} by {n} blocks of {Q}: blocks on the diagonal have rank "
         f"{told['on']}, blocks below it rank {told['below']}, blocks above it are empty."
     )

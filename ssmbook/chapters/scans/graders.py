@@ -19,12 +19,12 @@ def _by_autograd(a, state, h, d):
     return torch.autograd.grad(diagonal_scan_naive(*leaves)[0], leaves, d)
 
 
-def _by_hand(a, state, h, d, *, own_gate=False, late=False):
+def _by_hand(a, state, h, d, *, own_gate=False, late=False, no_state=False):
     """The gradients with the mistake that a switch makes."""
     g = d.clone()
     for t in range(len(d) - 2, -1, -1):
         g[t] = d[t] + a[t if own_gate else t + 1] * g[t + 1]
-    before = h if late else torch.cat((state[None], h[:-1]))
+    before = h if late else torch.cat((0 * state[None] if no_state else state[None], h[:-1]))
     return g * before, g, a[0] * g[0]
 
 
@@ -36,6 +36,7 @@ def _by_hand(a, state, h, d, *, own_gate=False, late=False):
     mistakes={
         "backwards in time, h_t goes on through the gate of the next step": partial(_by_hand, own_gate=True),
         "the gate a_t multiplied the state before its step": partial(_by_hand, late=True),
+        "the first gate multiplied the initial state, not 0": partial(_by_hand, no_state=True),
     },
     formula="g_t = d_t + a_{t+1} g_{t+1} runs backwards in time from g_{T-1} = d_{T-1}; the gradient of b_t "
     "is g_t, that of a_t is g_t h_{t-1}, that of the initial state is a_0 g_0",
