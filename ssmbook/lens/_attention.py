@@ -61,7 +61,8 @@ def is_torch(module: nn.Module) -> bool:
 
 
 def is_projected(module: nn.Module) -> bool:
-    if hasattr(module, "A_log") or hasattr(module, "dt_bias"):  # a recurrence with queries and keys
+    # a recurrence with queries and keys is no attention
+    if hasattr(module, "A_log") or hasattr(module, "dt_bias") or "Delta" in type(module).__name__:
         return False
     named = all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in "qkv")
     return named and any(isinstance(getattr(module, name, None), nn.Module) for name in _OUT)

@@ -113,7 +113,10 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     if strange and unknown == "refuse":
         raise ValueError(how_to_register(strange))
     if not found:
-        raise ValueError(f"model must hold a layer that mixes tokens; got none in {type(model).__name__}")
+        what = f" that the lens can read: {how_to_register(strange)}" if strange else ""
+        raise ValueError(
+            f"model must hold a layer that mixes tokens; got none in {type(model).__name__}{what}"
+        )
     return found
 
 

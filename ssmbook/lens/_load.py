@@ -44,6 +44,8 @@ def find_model(path_or_name: str | Path) -> Place:
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     for root in (spec.submodule_search_locations or ()) if spec else ():
         inside = [each.parent for each in Path(root).rglob("config.json")] or [*Path(root).rglob("*.gguf")]
+        # parts of a model, such as the pooling of sentences, lie in folders of its folder
+        inside = [each for each in inside if not set(each.parents) & set(inside)]
         if len(inside) > 1:
             choice = ", ".join(map(str, sorted(inside)))
             raise ValueError(f"{path_or_name} must carry one model; got {choice}: pass the path of one")

@@ -166,6 +166,7 @@ def hybrid(family):
     kind, own = {
         "olmo_hybrid": ("OlmoHybrid", {**delta, "layer_types": ["linear_attention", "full_attention"]}),
         "lfm2": ("Lfm2", {"layer_types": ["conv", "full_attention"]}),
+        "kimi_linear": ("KimiLinear", {}),
         "falcon_h1": ("FalconH1", {**ssd, "mamba_n_groups": 1, "mamba_chunk_size": 8, "head_dim": 4}),
     }[family]
     own |= {"linear_value_head_dim": 4} if family == "olmo_hybrid" else {}
@@ -187,6 +188,12 @@ def test_every_mixer_is_read_or_listed_as_not_read(family, strange, ids):
     read = list(measure_layers(model, ids(12), found, result))
     listed = [*unknown_mixers(model, found).values(), *result.notes]
     assert read and any(strange in each for each in listed)
+
+
+def test_a_model_without_a_layer_that_can_be_read_names_its_mixers():
+    """Kimi's delta rule has queries, keys and values, and is no softmax attention."""
+    with pytest.raises(ValueError, match="got none in KimiLinearModel that the lens(.|\n)*KimiLinearDelta"):
+        lens.layers(hybrid("kimi_linear"), unknown="skip")
 
 
 def test_a_layer_that_cannot_be_read_does_not_end_the_report(build, ids):

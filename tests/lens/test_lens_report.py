@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 
 import pytest
@@ -144,6 +145,16 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     monkeypatch.syspath_prepend(tmp_path)
     assert run("carries-a-hybrid", "--ids", numbers, "--tokens", 16, "--no-permuted", "--no-gradient") == 0
     assert "layers.0.mamba" in capsys.readouterr().out
+
+    shutil.copytree(folder, tmp_path / "holds_a_hybrid" / "model")  # found without importing the package
+    (tmp_path / "holds_a_hybrid" / "__init__.py").write_text("import what_is_not_installed", "utf-8")
+    (tmp_path / "holds_a_hybrid" / "model" / "pooling").mkdir()
+    (tmp_path / "holds_a_hybrid" / "model" / "pooling" / "config.json").write_text("{}", "utf-8")
+    few = ("--tokens", 16, "--no-permuted", "--no-gradient", "--layers", 1)
+    assert run("holds-a-hybrid", "--ids", numbers, *few) == 0
+    monkeypatch.setattr("ssmbook.lens._load.metadata.version", lambda name: "5.2.4")
+    assert run("holds-a-hybrid", "--ids", numbers, *few) == 2
+    assert "needs transformers 5.3 or newer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
