@@ -10,6 +10,7 @@
 # make pdf                    the whole book on paper, printed by Chromium
 # make version                dates the present version, whose notebooks then install its tag
 # make version VERSION=0.2.0  the next version, wherever it is named
+# make publish-as OWNER/REPO AUTHOR="First Last"   the book's address and author, wherever a file names them
 # make lab                    the chapters in JupyterLab, with their boxes
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
@@ -31,7 +32,7 @@ TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-t
 
 TEXTS = $(wildcard .text/*.md .text/*/*.md)
 
-.PHONY: book test test-browser test-lab notebooks text from-text edition slides pdf version lab serve bench lint clean
+.PHONY: book test test-browser test-lab notebooks text from-text edition slides pdf version publish-as lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -79,6 +80,15 @@ pdf: book
 version: $(STAMP)
 	@$(PY) -m ssmbook._book.release $(VERSION)
 	@$(PY) -m ssmbook._book.notebooks normalize > /dev/null
+
+# `make publish-as OWNER/REPO`: the second goal is the address, and nothing has to be made for it.
+ifeq ($(firstword $(MAKECMDGOALS)),publish-as)
+ADDRESS := $(word 2,$(MAKECMDGOALS))
+$(ADDRESS): publish-as ; @:
+endif
+publish-as: $(STAMP)
+	@[ -n "$(ADDRESS)" ] || { echo 'Say as what: make publish-as OWNER/REPO AUTHOR="First Last"'; exit 1; }
+	@$(PY) -m ssmbook._book.publish "$(ADDRESS)" "$(AUTHOR)"
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)

@@ -1,20 +1,18 @@
 """The repository: small, its own, and naming one address."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
+import nbformat
 import pytest
+import yaml
 
 from ssmbook import __version__
 from ssmbook._book.install_cell import install_source, repository
-from ssmbook._book.release import (
-    HISTORY,
-    NAMES_THE_VERSION,
-    VERSION,
-    release,
-    tag,
-)
+from ssmbook._book.publish import publish
+from ssmbook._book.release import HISTORY, NAMES_THE_VERSION, VERSION, release, tag
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
@@ -87,7 +85,65 @@ def test_a_released_version_installs_its_tag_and_nothing_that_moves(unreleased):
         release(unreleased, "2026-12-02")
 
 
-def test_the_address_is_the_same_everywhere():
+ANY_ADDRESS = re.compile(
+    r"https://(?:colab\.research\.google\.com/github|github\.com)/([\w-]+/[\w-]+(?:\.[\w-]+)*)"
+    r"|https://([\w-]+)\.github\.io/([\w-]+(?:\.[\w-]+)*)"
+)
+
+
+def own_addresses(root):
+    """{OWNER/REPO in lower case: the files and install cells that name it as the book's own}."""
+    found = {}
+    texts = {
+        name: (root / name).read_text(encoding="utf-8")
+        for name in ("README.md", "CITATION.cff", "pyproject.toml")
+    }
+    for path in sorted((root / "chapters").rglob("*.ipynb")):
+        texts[path.name] = "".join(re.findall(r"git\+https://[\w./-]+", path.read_text(encoding="utf-8")))
+    for name, text in texts.items():
+        for match in ANY_ADDRESS.finditer(text):
+            found.setdefault((match[1] or f"{match[2]}/{match[3]}").lower(), []).append(name)
+    return found
+
+
+def tracked_copy(folder):
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    for command in ("init --quiet", "add --all"):
+        subprocess.run(["git", *command.split()], cwd=folder, check=True)
+    return folder
+
+
+def test_every_file_names_the_one_address_of_the_book():
     url, _ = repository(ROOT)
-    for name in ("README.md", "CITATION.cff", "pyproject.toml"):
-        assert url in (ROOT / name).read_text(encoding="utf-8"), name
+    own = url.removeprefix("https://github.com/").lower()
+    assert set(own_addresses(ROOT)) == {own}, own_addresses(ROOT)
+
+
+def test_one_command_publishes_under_another_address_and_author(tmp_path):
+    root = tracked_copy(tmp_path)
+    old, _ = repository(ROOT)
+    author = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["author"]
+    for slug, name in (("Some-One/a.book", "Ada Lovelace"), ("two/attention", "Ada King")):
+        changed = publish(root, slug, name)
+        assert {"README.md", "CITATION.cff", "_config.yml", "LICENSE", "pyproject.toml"} <= set(changed)
+        assert set(own_addresses(root)) == {slug.lower()}
+        everything = subprocess.run(
+            ["git", "grep", "-hI", "", ":!tests"], cwd=root, capture_output=True, text=True
+        ).stdout
+        assert old not in everything and old.split("/")[3] not in everything and author not in everything
+        old, author = f"https://github.com/{slug}", name
+    assert "placeholder" not in (root / "README.md").read_text(encoding="utf-8")
+    assert "cd attention\n" in (root / "README.md").read_text(encoding="utf-8")
+    notebook = root / "chapters" / "preface.ipynb"
+    assert install_source(root, nbformat.read(notebook, 4)) in [
+        c.source for c in nbformat.read(notebook, 4).cells
+    ]
+    for slug, name in (("no-repo", None), ("a/b/c", None), ("a/b", "B: C")):
+        with pytest.raises(ValueError, match=re.escape(repr(name or slug))):
+            publish(root, slug, name)

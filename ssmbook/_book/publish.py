@@ -1,0 +1,78 @@
+"""Publish the book under its owner's address and name, wherever a file contains them.
+
+    make publish-as OWNER/REPO AUTHOR="First Last"
+
+The present ones stand in ``_config.yml``, so a second call with another address or author works as well.
+"""
+
+import re
+import subprocess
+import sys
+
+import yaml
+
+from ssmbook._book.root import book_root
+from ssmbook._book.site import pages_address
+
+BEFORE_THE_AUTHOR = (
+    r"(^author: |- name: |\{\{|Copyright \(c\) \d{4} )"  # _config.yml, CITATION.cff, BibTeX, licenses
+)
+NOTE = re.compile(r"<!-- until it is published -->\n.*?<!-- /until -->\n\n", re.DOTALL)  # in README.md
+
+
+def addresses(slug):
+    """Return every form in which files contain the address of the repository OWNER/REPO."""
+    github = f"https://github.com/{slug}"
+    return [github, f"https://colab.research.google.com/github/{slug}", pages_address(github).rstrip("/")]
+
+
+def publish(root, slug, author=None):
+    """Write the address OWNER/REPO and the author into all files; return {file: places changed}."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[\w.-]{1,100}", slug) or slug.endswith(".git"):
+        raise ValueError(f"the address is the repository's OWNER/REPO on GitHub; got {slug!r}")
+    if author and re.search(r"[:#{}\"\\\n]", author):
+        raise ValueError(
+            f"the author's name goes into YAML and BibTeX, without : # {{ }} \" \\; got {author!r}"
+        )
+    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    old = settings["repository"]["url"].removeprefix("https://github.com/")
+    changed = {}
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
+    for name in tracked.stdout.split("\0"):
+        path = root / name
+        try:
+            before = text = path.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, IsADirectoryError, FileNotFoundError):
+            continue
+        count = 0
+        for was, now in zip(addresses(old), addresses(slug), strict=True):
+            text, found = re.subn(re.escape(was) + r"(?![\w-])", now, text)
+            count += found
+        if author:
+            place = BEFORE_THE_AUTHOR + re.escape(settings["author"]) + r"(?=$|\}\})"
+            text, found = re.subn(place, lambda match: match[1] + author, text, flags=re.MULTILINE)
+            count += found
+        if name == "README.md":
+            text = NOTE.sub("", text)
+            text = text.replace(f"\ncd {old.split('/')[1]}\n", f"\ncd {slug.split('/')[1]}\n")
+        if text != before:
+            path.write_text(text, encoding="utf-8")
+            changed[name] = count
+    return changed
+
+
+def main(arguments):
+    slug, author = arguments[0], arguments[1] if len(arguments) > 1 else None
+    try:
+        changed = publish(book_root(), slug, author)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    for name, count in changed.items():
+        print(f"{name}: {count}")
+    print(
+        f"The book is now that of {slug}. Look through the changes, commit, and go on as in CONTRIBUTING.md."
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
