@@ -206,7 +206,7 @@ def calls():
             "error_curve": [given(floor, heads, students, TAU, students.expand(6, -1), least=1e-10)],
             "approximation": [given(M, M / 2, FADE, SLOW, f"H = {H}", 0.25) for H in (0, 5)],
             "epsilon_counts": [
-                given([1, 2, 4, 8], {"full": [1, 2, 4, 8], "channels": [1, 2, 3, 3]}, "title")
+                given([1, 4], {"full": [[1, 1], [4, 4]], "some": [[1, 1, 2], [2, 3, 4]]}, "title")
             ],
             "state_rectangles": [given({"head": (4, 6, 1, 1), "apart": (4, 3, 4, 4), "full": (6, 1, 1, 6)})],
         },
@@ -264,7 +264,9 @@ def calls():
         },
         "preface": {
             "turning_state": [given(0.2), given(3.14)],
-            "gradients": [given([2, 4, 8], [0.8, 1e-10, 1e-12], [1.0, 0.9, 0.8], [1e-1, 1e-2, 1e-3])],
+            "gradients": [
+                given([2, 4], [0.8, 1e-12], [1.0, 0.8], [[5e-2, 1e-1, 2e-1], [5e-4, 1e-3, 1e-2]]),
+            ],
         },
         "primer": {
             "mixes": [given({"all": "AAAA", "hybrid": "SSAS"})],

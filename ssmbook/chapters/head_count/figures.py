@@ -113,12 +113,15 @@ def approximation(M, best, y, y_best, title, missing):
 
 
 def epsilon_counts(N, counts, title):
-    """Draw counts (name -> one for each N) against the number of states N on logarithmic axes."""
+    """Draw counts (name -> the draws of each N, sorted) against N: medians in a band of all draws."""
     fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
     hues = ("blue", "orange", "green", "purple")
-    for (name, values), hue, line in zip(counts.items(), hues, LINES.values(), strict=False):
+    for (name, draws), hue, line in zip(counts.items(), hues, LINES.values(), strict=False):
+        values = [found[len(found) // 2] for found in draws]
+        least, most = ([found[at] for found in draws] for at in (0, -1))
+        ax.fill_between(N, least, most, color=COLORS[hue], alpha=0.15, linewidth=0)
         ax.loglog(N, values, color=COLORS[hue], linestyle=line, marker="o", base=2)
         label_line(ax, N[-1], values[-1], f"{name}: {values[-1]:g}")
     ax.set(xlabel="states N", ylabel="heads", title=title, xlim=(N[0] * 0.9, N[-1] * 2.2))
