@@ -15,7 +15,7 @@ from ssmbook.numerics import numerical_rank
 
 def mass_and_spring():
     """Draw the mass on its spring, with the push, the position and the velocity as arrows."""
-    fig, ax = figure(size=(4.6, 1.75))
+    fig, ax = figure(size=(3.7, 1.9))
     ax.add_patch(Rectangle((-0.3, 0), 0.3, 1.2, facecolor="#D4D4D4", edgecolor="none"))  # the wall
     ax.plot([-0.3, 6.2], [0, 0], "-", color=COLORS["gray"], lw=1.2)  # the floor
     turns = torch.arange(13)
@@ -81,7 +81,7 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the responses of step rules to a kick, {name: lags (n, 1, 1)}, each over the first of them."""
     (_, exact), *others = lags.items()
-    fig, axes = figure(nrows=len(others), size=(4.2, 4.4), sharex=True)
+    fig, axes = figure(nrows=len(others), size=(3.7, 4.4), sharex=True)
     for ax, (name, M), color in zip(axes, others, ("green", "blue", "orange"), strict=False):
         time = delta * torch.arange(1, len(M) + 1)
         ax.plot(time, exact.flatten() / delta, "-", color="#C4C4C4", lw=5)
