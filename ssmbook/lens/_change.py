@@ -168,7 +168,15 @@ def changed(reading: Reading, change: Change):
 
 @torch.no_grad()
 def change_errors(layer: MixingLayer, inputs: Tensor, change: Change) -> Errors:
-    """Return the errors of a change on other texts: ``inputs`` as for ``operator``, read in float64."""
+    """Return the errors of a change on other texts: ``inputs`` as for ``operator``, read in float64.
+
+    >>> from ssmbook import lens
+    >>> from ssmbook.maps import Attention
+    >>> model = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval()
+    >>> found = lens.change_errors(lens.layers(model)[0], torch.randn(3, 10, 6), lens.cut([0, 1]))
+    >>> round(found.output, 6)  # both of its heads were cut, so all of its output is missing
+    1.0
+    """
     calls, _ = capture(layer.model, {layer.name: layer.module}, inputs)
     reading = read(layer, calls[layer.name])
     check_frozen(layer.name or layer.kind, reading.core)
