@@ -27,12 +27,17 @@ def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Modu
     was, bit for bit. Raises ``ValueError`` for a model in training mode and for a layer that it does not
     have, ``TypeError`` for what is no ``Change``.
 
+    >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
     >>> model, x = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval(), torch.randn(1, 10, 6)
-    >>> y = model(x)
-    >>> with replace(model, {0: cut([0, 1])}):
-    ...     print(float(model(x).detach().abs().max()))
-    0.0
+    >>> y, frozen = model(x), lens.freeze(lens.layers(model)[0], x[0])
+    >>> for change in (lens.cut([0, 1]), lens.truncate(10), frozen, lens.drop_sink()):
+    ...     with lens.replace(model, {0: change}):
+    ...         print(change.name, torch.allclose(model(x), y, atol=1e-5))
+    without heads [0, 1] False
+    10 states True
+    frozen coefficients True
+    without the first key False
     >>> torch.equal(model(x), y)
     True
     """
