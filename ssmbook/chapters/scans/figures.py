@@ -158,7 +158,7 @@ def block_length_trade(lengths: list[int], words: list[float], depth: list[int])
 
 def clock_dots(names: list[str], ratios: list[float]):
     """Draw how many times as long as the last of them each form takes, slowest on top, on a log scale."""
-    fig, ax = figure(size=(4.6, 1.9))
+    fig, ax = figure(size=(3.7, 1.9))
     told = _dots(ax, dict(zip(names, ratios, strict=True)), ".3g", "blue")
     ax.set(xlim=(0.6, 3 * max(ratios)), xlabel="time, compiled loop = 1")
     ax.set_xticks([1, 10, 100], ["1", "10", "100"])

@@ -81,7 +81,7 @@ def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
 def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the responses of step rules to a kick, {name: lags (n, 1, 1)}, each over the first of them."""
     (_, exact), *others = lags.items()
-    fig, axes = figure(nrows=len(others), size=(3.7, 4.4), sharex=True)
+    fig, axes = figure(nrows=len(others), size=(3.7, 3.4), sharex=True)
     for ax, (name, M), color in zip(axes, others, ("green", "blue", "orange"), strict=False):
         time = delta * torch.arange(1, len(M) + 1)
         ax.plot(time, exact.flatten() / delta, "-", color="#C4C4C4", lw=5)
