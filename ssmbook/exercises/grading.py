@@ -16,10 +16,10 @@ _EXERCISES: dict[str, Exercise] = {}
 
 @dataclass(frozen=True)
 class Exercise:
-    """How an exercise is graded: ``grade(answer)`` gives a hint or None; right answer, mistakes."""
+    """How an exercise is graded: ``grade(answer)`` a hint or None; further hints, right answer, mistakes."""
 
     grade: Callable
-    formula: str
+    steps: tuple[str, ...]
     right: Callable | None
     mistakes: Mapping[str, Callable]
 
@@ -42,9 +42,9 @@ class Verdict:
 def check(name: str, answer: object) -> Verdict:
     """Grade ``answer`` to the exercise ``name`` ("chapter-name/exercise-id") and return the ``Verdict``.
 
-    A wrong ``answer`` of any type gives a hint, never an exception, and from the second one on also the
-    formula; wrong answers are counted in the namespace of the caller until a right one. Raises
-    ``ValueError`` for an unknown name.
+    A wrong ``answer`` of any type gives a hint, never an exception. Each further one is told one hint more:
+    where to look, then how it is done. Wrong answers are counted in the namespace of the caller until a
+    right one. Raises ``ValueError`` for an unknown name.
 
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
     ✗ two-ways-to-mix/window: the matrix is not the moving average: for 5, 3, entry (0, 0) is 1, wanted 0.3333
@@ -59,22 +59,27 @@ def check(name: str, answer: object) -> Verdict:
         misses.pop(name, None)
         return Verdict(name, True)
     misses[name] = misses.get(name, 0) + 1
-    told = exercise.formula and misses[name] > 1
-    return Verdict(name, False, f"{hint}. {exercise.formula}" if told else hint)
+    return Verdict(name, False, ". ".join((hint, *exercise.steps[: misses[name] - 1])))
 
 
-def grader(name: str, *, formula: str = "", **options: object) -> Callable[[Callable], Callable]:
+def grader(
+    name: str, *, hint: str | tuple[str, ...] = "", formula: str = "", **options: object
+) -> Callable[[Callable], Callable]:
     """Register the decorated function as the grader of the exercise ``name`` ("chapter-name/exercise-id").
 
     With ``options`` the function takes nothing and returns the cases, tuples of arguments, on which
     ``first_problem`` examines an answer with these options. Without them it takes the answer itself and
-    returns None if it is correct, else a hint. ``formula`` is how it is done, in words. Graders live in
-    ``ssmbook/chapters/<chapter_name>/graders.py``.
+    returns None if it is correct, else a hint. ``hint`` is what is wrong; a tuple goes on with where to look.
+    ``formula`` is how it is done, in words. Graders live in ``ssmbook/chapters/<chapter_name>/graders.py``.
     """
+    wrong, *steps = (hint,) if isinstance(hint, str) else hint
+    steps = (*steps, formula) if formula else tuple(steps)
 
     def register(function: Callable) -> Callable:
-        grade = (lambda answer: first_problem(answer, function(), **options)) if options else function
-        _EXERCISES[name] = Exercise(grade, formula, options.get("right"), options.get("mistakes", {}))
+        grade = (
+            (lambda answer: first_problem(answer, function(), hint=wrong, **options)) if options else function
+        )
+        _EXERCISES[name] = Exercise(grade, steps, options.get("right"), options.get("mistakes", {}))
         return function
 
     return register
