@@ -196,7 +196,7 @@ PROMISES = [
         "3-three-theorems/head-count",
         r"\n +64 +45 \(44 to 46\) +32 \(\d\d to \d\d\) +15 \(8 to 21\)",
     ),
-    ("the 15 lies between 8 and 21", "one-hour", r"heads for 99 %: 8 to 21, median 15"),
+    ("the number lies between 8 and 21", "one-hour", r"heads for 99 %: 8 to 21, median 15"),
     ("counts 36 layers", "1-one-operator/zoo", r"36 layers by interaction rank"),
     ("a chain of 8,190 operations", "2-two-constructions/scans-deeper", r"\bchain 8,190\b"),
     ("cut down to 24", "2-two-constructions/scans-deeper", r"doubling, 4,096 +[\d,]+ +[\d,]+ +24\b"),

@@ -11,11 +11,13 @@ from ssmbook.display.style import FAMILIES, LINES
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
 HOLDS = 0.99  # from this best reach on a layer counts as one that can hold its gradient
-FIXED = ("LTI SSM", "S4D", "convolution", "RetNet", "RNN")
+FIXED = ("LTI SSM", "S4D", "convolution", "RetNet")
 JOINED = ("hybrid, sum", "hybrid, stack", "residual attention")
 
 
 def _color(name: str) -> str:
+    if name == "RNN":  # its decay depends on the tokens, and still it fades
+        return COLORS["orange"]
     return COLORS["green" if name in FIXED else "purple" if name in JOINED else "blue"]
 
 
