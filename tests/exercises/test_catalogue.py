@@ -24,12 +24,12 @@ COMPARED = [name for name in NAMES if find(name).right]
 
 
 def each_mistake(name):
-    """Every mistake of the catalogue gets its sentence, and at the second time the formula."""
+    """Every mistake of the catalogue gets its sentence, and at the second time one hint more."""
     exercise = find(name)
     for sentence, wrong in exercise.mistakes.items():
         ask = eval("lambda name, answer: check(name, answer)", {"check": check})  # a new learner
         assert ask(name, wrong).hint == sentence
-        assert ask(name, wrong).hint == f"{sentence}. {exercise.formula}"
+        assert ask(name, wrong).hint == f"{sentence}. {exercise.steps[0]}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,6 +110,28 @@ def fewest_of(rows, others):
     k = int((S > 1e-9 * S[0]).sum())
     kept = Vh[:k].unflatten(1, rows.shape[1:])
     return kept, torch.einsum("hk,h...->k...", U[:, :k] * S[:k], others)
+
+
+def test_narrow_heads():
+    def narrow(alpha, V, r):
+        parts = []
+        for A_h, V_h in zip(alpha, V, strict=True):
+            left, right = torch.linalg.qr(V_h)  # rank columns first: V has random factors
+            rank = int(torch.linalg.matrix_rank(V_h))
+            left, right = left[:, :rank], left[:, :rank].T @ V_h
+            parts += [(A_h, left[:, i : i + r], right[i : i + r]) for i in range(0, rank, r)]
+        outs = [torch.nn.functional.pad(out, (0, r - out.shape[1])) for _, out, _ in parts]
+        ins = [torch.nn.functional.pad(into, (0, 0, 0, r - len(into))) for *_, into in parts]
+        return torch.stack([A for A, *_ in parts]), torch.cat(outs, 1), torch.stack(ins)
+
+    def truncated(alpha, V, r):
+        U, S, Vh = torch.linalg.svd(V)
+        W_O = (U[..., :r] * S[:, None, :r]).permute(1, 0, 2).flatten(1)
+        return alpha, W_O, Vh[:, :r]
+
+    name = "factorized/narrow"
+    assert check(name, narrow) and not check(name, lambda alpha, V, r: (alpha, V, V))
+    assert "cannot hold" in check(name, truncated).hint
 
 
 def layers(A, n, H):

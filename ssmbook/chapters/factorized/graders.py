@@ -40,6 +40,10 @@ def _not_fewest(heads, alpha, V):
 @grader(
     "factorized/fewest-heads",
     judge=_not_fewest,
+    hint=(
+        "",
+        "Where to look: count the independent rows of alpha^T V, one row per pair (i, j), not of one factor",
+    ),
     formula="The rows vec W_ij are the product of the n² x H matrix of coefficients and the H x pd matrix of "
     "value maps: take the singular value decomposition of their product, keep values above a small tolerance",
 )
@@ -61,7 +65,10 @@ def _common_count(blocks, eps, power=2):
 @grader(
     "factorized/common-count",
     right=_common_count,
-    hint="not the count",
+    hint=(
+        "not the count",
+        "Where to look: which rows are stacked, and which powers of their singular values add up",
+    ),
     mistakes={
         "the energy is the sum of the squares of the singular values": partial(_common_count, power=1),
         "you count each input alone: one set of maps has to serve all": (
@@ -85,10 +92,47 @@ def _gauge(V, V_new):
     return torch.linalg.lstsq(V.flatten(1).T, V_new.flatten(1).T).solution.T
 
 
+def _not_narrow(layer, alpha, V, r):
+    """What is wrong with the concatenated layer (alpha, W_O, W_V) returned for (alpha, V, r)."""
+    K = len(layer[0]) if isinstance(layer, tuple) and len(layer) else 0
+    shapes = {"alpha": (K, *alpha.shape[1:]), "W_O": (V.shape[1], K * r), "W_V": (K, r, V.shape[2])}
+    if problem := misshaped(layer, **shapes):
+        return problem
+    W_O = torch.stack(layer[1].split(r, dim=1))
+    if not torch.allclose(summed((layer[0], W_O @ layer[2])), summed((alpha, V)), rtol=1e-7, atol=1e-8):
+        ranks = torch.linalg.matrix_rank(V)
+        lost = len(V) == K and int(ranks.max()) > r
+        reason = f": a head of width {r} cannot hold a value map of rank {int(ranks.max())}" if lost else ""
+        return f"your layer computes another operator{reason}"
+    enough = sum(-(-int(R) // r) for R in torch.linalg.matrix_rank(V))
+    return None if K <= enough else f"you return {K} heads of width {r}, and {enough} are enough"
+
+
+@grader(
+    "factorized/narrow",
+    judge=_not_narrow,
+    hint=(
+        "",
+        "Where to look: the columns of W_O that belong to one head, and the rank of their product with W_V",
+    ),
+    formula="Take the singular value decomposition of every V_h; each r of its directions are one head, "
+    "which repeats the attention matrix A_h, and the last head of a V_h is filled up with zeros",
+)
+def narrow_cases():
+    """For a function (alpha, V (H, p, d), r) -> alpha (K, n, n), W_O (p, K r), W_V (K, r, d)."""
+    for seed, (H, rank, r) in enumerate(((1, 1, 1), (2, 3, 2), (3, 4, 4), (2, 4, 1))):
+        like = seeded(seed)
+        V = torch.randn(H, 5, rank, **like) @ torch.randn(H, rank, 6, **like)
+        yield torch.randn(H, 6, 6, **like).tril(), V, r
+
+
 @grader(
     "factorized/gauge",
     right=_gauge,
-    hint="G does not make V_new from V",
+    hint=(
+        "G does not make V_new from V",
+        "Where to look: row h of G has the coordinates of the new V_h in the old V",
+    ),
     mistakes={
         "yours is the transpose: row h of G makes the new V_h": lambda V, V_new: _gauge(V, V_new).T,
         "yours is the inverse: it makes the old maps from the new": lambda V, V_new: _gauge(V_new, V),
