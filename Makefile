@@ -6,7 +6,7 @@
 # make text ONLY=chapters/1-one-operator/zoo.ipynb   that notebook as a text to edit, .text/1-one-operator/zoo.md
 # make from-text              every text in .text/ run and written back, or ONLY=… one of them
 # make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
-# make slides                 the decks; they come with the book too
+# make slides                 decks and handouts as PDF; they come with the book as pages
 # make pdf                    the whole book on paper, printed by Chromium
 # make version                dates the present version, whose notebooks then install its tag
 # make version VERSION=0.2.0  the next version, wherever it is named
@@ -69,10 +69,11 @@ from-text: $(STAMP)
 	@$(PY) -m ssmbook._book.notebooks from-text $(or $(ONLY),$(TEXTS))
 
 edition: book
-	@[ "$(SOLUTIONS)" != no ] || $(PY) -m ssmbook._book.edition --no-solutions
+	@[ "$(SOLUTIONS)" != no ] || { $(PY) -m ssmbook._book.edition --no-solutions; rm -f _build/html/slides/*-solutions.html; }
 
 slides: book
-	@echo "The slides are listed in file://$(CURDIR)/_build/html/chapters/appendix/lectures.html"
+	@$(PY) -m ssmbook._book.lectures --pdf
+	@echo "The lectures are in $(CURDIR)/_build/html/slides"
 
 pdf: book
 	@$(PY) -m ssmbook._book.paper

@@ -78,8 +78,10 @@ def _options(lines):
 
 
 def page_names(root):
-    """Every page under ``chapters/``, by the name Sphinx gives it, in order of their paths."""
-    files = [path.relative_to(root) for path in (root / "chapters").rglob("*")]
+    """Every page under ``chapters/`` but lectures, by the name Sphinx gives it, in order of their paths."""
+    files = [
+        path.relative_to(root) for path in (root / "chapters").rglob("*") if path.parent.name != "lectures"
+    ]
     pages = [path for path in files if path.suffix in (".md", ".ipynb") and path.parent.name[0] != "."]
     return sorted(page.with_suffix("").as_posix() for page in pages)
 

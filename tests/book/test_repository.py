@@ -16,8 +16,8 @@ from ssmbook._book.release import HISTORY, NAMES_THE_VERSION, VERSION, release, 
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
-OURS = set("book.css paper.css present.css print.css slider.css slides.css".split()) | set(
-    "fold.js lab.js mode.js predict.js present.js print.js search.js slider.js slides.js".split()
+OURS = set("book.css handout.css lectures.css paper.css present.css print.css slider.css".split()) | set(
+    "fold.js lab.js lectures.js mode.js predict.js present.js print.js search.js slider.js".split()
 )
 
 

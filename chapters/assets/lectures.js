@@ -1,0 +1,119 @@
+// Starts a deck: typesets it, fits text and picture of each slide to 1280 by 720, then hands it to reveal.js.
+(function () {
+  "use strict";
+  const WIDTH = 1280, HEIGHT = 720, MARGIN = 36, GAP = 20, SIZES = [32, 30, 28, 26, 24];
+  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4;
+
+  const box = (node) => node.getBoundingClientRect();
+  const bottom = (section) => box(section).top + HEIGHT - MARGIN - (section.querySelector(".source") ? 34 : 0);
+
+  // The largest type in which the text fits into the width and height; the smallest if none does.
+  function set(text, width, limit) {
+    text.style.width = width + "px";
+    for (const size of SIZES) {
+      text.style.fontSize = size + "px";
+      const wide = Array.from(text.querySelectorAll("pre, mjx-container, table")).some((one) => one.scrollWidth > width + 1);
+      if (box(text).bottom <= limit && !wide) return size;
+    }
+    return 0;
+  }
+
+  // Width and height of a picture on the page, its slider with it.
+  function measure(shown) {
+    const images = Array.from(shown.querySelectorAll("img"));
+    const row = shown.querySelector(".ssm-slider") ? Array.from(images[0].parentElement.querySelectorAll("img")) : [images[0]];
+    const control = shown.querySelector(".ssm-slider-control") ? 74 : 0;
+    const width = row.reduce((sum, one) => sum + Number(one.getAttribute("width")), 0);
+    return { images, width, height: Number(row[0].getAttribute("height")), control };
+  }
+
+  // One picture and one text: below each other or side by side, whichever leaves the picture larger.
+  function arrange(section) {
+    const body = section.querySelector(".body"), shown = body && body.querySelector(".shown");
+    if (!body) return;
+    const text = document.createElement("div");
+    text.className = "text";
+    const rest = Array.from(body.childNodes).filter((node) => node !== shown);
+    text.append(...rest);
+    body.prepend(text);
+    const across = WIDTH - 2 * MARGIN - 8, limit = bottom(section);
+    if (!shown || !shown.querySelector("img")) return void set(text, across, limit);
+    const { images, width, height, control } = measure(shown), top = box(body).top;
+    const words = Boolean(text.textContent.trim());
+    const choices = [];
+    if (!words) choices.push({ beside: false, scale: Math.min(across / width, (limit - top - control) / height) });
+    else {
+      for (const size of [28, 26, 24]) {
+        text.style.width = across + "px";
+        text.style.fontSize = size + "px";
+        const room = limit - box(text).bottom - GAP - control;
+        choices.push({ beside: false, size, scale: Math.min(across / width, room / height) });
+      }
+      for (const column of [420, 480, 540]) {
+        const size = set(text, column, limit);
+        const room = limit - top - control;
+        if (size) choices.push({ beside: true, size, column, scale: Math.min((across - column - GAP) / width, room / height) });
+      }
+    }
+    const best = choices.reduce((a, b) => (b.scale > a.scale * 1.08 ? b : a));
+    body.classList.toggle("beside", best.beside);
+    text.style.width = (best.column || across) + "px";
+    if (best.size) text.style.fontSize = best.size + "px";
+    for (const image of images) {
+      image.style.width = Math.floor(Number(image.getAttribute("width")) * best.scale) + "px";
+      image.style.height = Math.ceil(Number(image.getAttribute("height")) * best.scale) + "px";
+    }
+    if (!words) text.remove();
+  }
+
+  // On paper a slider is a few of its frames, side by side.
+  function multiply(figure) {
+    const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
+    const count = Math.min(FRAMES, frames.length);
+    const kept = Array.from({ length: count }, (_, i) => frames[Math.round((i * (frames.length - 1)) / Math.max(1, count - 1))]);
+    frames.forEach((frame) => (frame.hidden = !kept.includes(frame)));
+    figure.classList.add("printed");
+    figure.querySelectorAll("img").forEach((image) => {
+      image.style.width = parseFloat(image.style.width) / 2 + "px";
+      image.style.height = parseFloat(image.style.height) / 2 + "px";
+    });
+  }
+
+  // With the slider in focus the arrows move it; keys of clickers and the space bar go on.
+  function keys(input) {
+    input.addEventListener("keydown", function (event) {
+      if (event.key === "PageDown" || event.key === " ") Reveal.next();
+      else if (event.key === "PageUp") Reveal.prev();
+      else if (event.key === "Escape") input.blur();
+      else return;
+      event.preventDefault();
+      event.stopPropagation(); // reveal.js would go on once more
+    });
+  }
+
+  function arrived(event) {
+    const input = event.currentSlide.querySelector("input[type=range]");
+    if (input) input.focus({ preventScroll: true });
+    else if (document.activeElement) document.activeElement.blur();
+  }
+
+  async function start() {
+    const slides = document.querySelector(".slides");
+    slides.classList.add("measuring");
+    await MathJax.startup.promise;
+    await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));
+    slides.querySelectorAll("section").forEach(arrange);
+    slides.classList.remove("measuring");
+    if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
+    document.querySelectorAll("input[type=range]").forEach(keys);
+    Reveal.on("slidechanged", arrived);
+    Reveal.on("ready", arrived);
+    await Reveal.initialize({
+      width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,
+      slideNumber: "c/t", transition: "none", plugins: [RevealNotes],
+    });
+    document.documentElement.dataset.ready = "true";
+  }
+
+  document.addEventListener("DOMContentLoaded", start);
+})();
