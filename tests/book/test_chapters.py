@@ -12,7 +12,7 @@ from ssmbook._book.claims import page_names
 from ssmbook._book.install_cell import TAG, install_source
 from ssmbook._book.notebooks import all_notebooks
 from ssmbook._book.stable_form import PNG, is_stable
-from ssmbook.chapters.preface.figures import LENGTH, RHO, turning_blocks
+from ssmbook.chapters.preface.figures import LENGTH, RHO, rotating_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = all_notebooks(ROOT)
@@ -72,7 +72,7 @@ def test_directives_with_prose_have_colon_fences(notebook):
 def test_the_first_picture_is_described_by_its_own_numbers():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     alt = re.search(r"!\[([^\]]+)\]\(chapters/assets/card\.png\)", text).group(1)
-    blocks = turning_blocks(0.55).reshape(LENGTH**2, 4)
+    blocks = rotating_blocks(0.55).reshape(LENGTH**2, 4)
     energy = np.linalg.svd(blocks, compute_uv=False) ** 2
     assert energy[2:].sum() < 1e-12 * energy.sum()
     missed = f"misses {energy[1:].sum() / energy.sum():.3f} of"

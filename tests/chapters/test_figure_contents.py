@@ -263,7 +263,7 @@ def calls():
             ],
         },
         "preface": {
-            "turning_state": [given(0.2), given(3.14)],
+            "rotating_state": [given(0.2), given(3.14)],
             "gradients": [
                 given([2, 4], [0.8, 1e-12], [1.0, 0.8], [[5e-2, 1e-1, 2e-1], [5e-4, 1e-3, 1e-2]]),
             ],

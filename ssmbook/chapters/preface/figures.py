@@ -1,19 +1,22 @@
 """Figures of *preface* and *one-hour*; each returns the figure, or the figure and its alternative text."""
 
+import math
+
 import torch
+from matplotlib.colors import LinearSegmentedColormap
 
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import part_blocks, signed
-from ssmbook.display.style import FAMILIES
+from ssmbook.display.style import FAMILIES, LINES
 from ssmbook.operators import DenseOperator, LagOperator
 from ssmbook.systems import System, rotation
 
 LENGTH, RHO = 8, 0.93
-"""Tokens, and how much of the state is left after each, of the state that the preface turns."""
+"""Tokens, and how much of the rotating state of the preface is left after each."""
 
 
-def turning_blocks(theta):
-    """The operator (n, n, 2, 2) of a state that turns by ``theta`` and shrinks at each token."""
+def rotating_blocks(theta):
+    """The operator (n, n, 2, 2) of a state that rotates by ``theta`` and shrinks at each token."""
     eye = torch.eye(2, dtype=torch.float64)
     system = System(RHO * rotation(theta, dtype=torch.float64), eye, eye)
     return LagOperator(system.lags(LENGTH)).to_dense()
@@ -25,17 +28,43 @@ def best_head(W):
     return W.best_heads(1).to_dense(), W.floor(1)
 
 
-def turning_state(theta):
-    """Draw the turning state's operator beside its best head, lines between blocks."""
-    W = turning_blocks(theta)
+def rotating_state(theta):
+    """Draw the rotating state and its best head: one token in later outputs, and all matrices."""
+    W = rotating_blocks(theta)
     head, missed = best_head(W)
-    fig, axes = figure(ncols=2, size="slider")
-    titles = ("a state that turns", f"the best head misses {missed:.3f} of it")
-    for ax, operator, title in zip(axes, (W, head), titles, strict=True):
-        signed(ax, operator.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH), top=1.0)
-        part_blocks(ax, LENGTH, 2, 2, 0.6)
-        ax.set(title=title, xlabel="input →", ylabel="← output")
+    fig, axes = figure(ncols=4, size=(6.0, 1.95))
+    _clock(axes[0], W[:, 0], "orange", "a rotating state")
+    _mosaic(axes[1], W, "its matrices")
+    _clock(axes[2], head[:, 0], "blue", "the best head")
+    _mosaic(axes[3], head, f"misses {missed:.3f}")
     return fig
+
+
+def _clock(ax, matrices, hue, title):
+    """What ``matrices`` (n, 2, 2) make of the token (0, 1): hands, paler for later outputs."""
+    around = torch.linspace(0, 2 * math.pi, 121)
+    ax.plot(around.cos().numpy(), around.sin().numpy(), color="#D9D9D9", ls="-", lw=1)
+    shades = LinearSegmentedColormap.from_list("hands", [COLORS[hue], "#FFFFFF"])
+    hands = matrices[:, :, 1]
+    for lag in reversed(range(LENGTH)):
+        tip = hands[lag].numpy()
+        look = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "color": shades(0.8 * lag / LENGTH)}
+        ax.annotate("", tip, (0, 0), arrowprops=look | {"lw": 1.8, "mutation_scale": 8})
+    if hue == "blue":  # the line of the head
+        ends = 1.25 * hands[0] / hands[0].norm()
+        ax.plot(*torch.stack([-ends, ends]).T, color=COLORS[hue], ls=LINES["dotted"], lw=1, zorder=1)
+    beyond = hands * (1 + 0.22 / hands.norm(dim=1, keepdim=True).clamp(min=1e-9))
+    for lag in (0, 1, 2) if hue == "orange" else ():
+        if all((beyond[lag] - beyond[other]).norm() > 0.3 for other in range(lag)):
+            ax.text(*beyond[lag].tolist(), str(lag), ha="center", va="center", fontsize=9)
+    ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", title=title)
+    ax.set_axis_off()
+
+
+def _mosaic(ax, W, title):
+    signed(ax, W.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH), top=1.0)
+    part_blocks(ax, LENGTH, 2, 2, 0.5)
+    ax.set(title=title, xlabel="input →", ylabel="← output")
 
 
 def gradients(distances, state, asked, random):
