@@ -19,7 +19,7 @@ WAYS = {
     "merged": lambda seen, k: seen.merge(k),
     "merged for the output": lambda seen, k: seen.merge(k, "output"),
     "cut": lambda seen, k: seen.cut(k),
-    "cut and refitted": lambda seen, k: seen.cut(k, refit=True),
+    "cut and refitted": lambda seen, k: seen.cut(k, 0.01),
 }
 
 

@@ -3,7 +3,16 @@
 Layers are recognized by the parts they are made of; transformers is needed only to load its models.
 """
 
-from ssmbook.lens._change import Change, Observed, change_errors, cut, drop_sink, freeze, observe, truncate
+from ssmbook.lens._change import (
+    Change,
+    Observed,
+    change_errors,
+    drop_heads,
+    drop_sink,
+    freeze,
+    observe,
+    truncate,
+)
 from ssmbook.lens._errors import Errors, errors, states
 from ssmbook.lens._frozen import Frozen, Reading
 from ssmbook.lens._layers import layers, operator, register
@@ -12,7 +21,7 @@ from ssmbook.lens._replace import replace
 from ssmbook.lens._report import Report, measurement, report
 
 __all__ = [
-    "Change", "Errors", "Frozen", "Observed", "Reading", "Report", "change_errors", "cut", "drop_sink",
-    "errors", "freeze", "layers", "load", "loss", "measurement", "observe", "operator", "register", "replace",
-    "report", "states", "truncate",
+    "Change", "Errors", "Frozen", "Observed", "Reading", "Report", "change_errors", "drop_heads",
+    "drop_sink", "errors", "freeze", "layers", "load", "loss", "measurement", "observe", "operator",
+    "register", "replace", "report", "states", "truncate",
 ]  # fmt: skip

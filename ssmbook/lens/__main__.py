@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ssmbook.lens._layers import how_to_register, layers, unknown_mixers
+from ssmbook.lens._layers import how_to_register, layers, select, unknown_mixers
 from ssmbook.lens._load import find_model, load_model, load_tokenizer, tokenize, windows
-from ssmbook.lens._report import Report, begin, measure_layers, select
+from ssmbook.lens._report import Report, begin, measure_layers
 
 
 def parser() -> argparse.ArgumentParser:

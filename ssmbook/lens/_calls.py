@@ -73,7 +73,7 @@ def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) ->
     for place, value in [*enumerate(args), *kept.items()]:
         if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3:
             check_finite(f"the input of {name or 'the layer'}", value)
-            return Call(_map_tensors(args, Tensor.detach), _map_tensors(kept, Tensor.detach), place, single)
+            return Call(args, kept, place, single)
     raise ValueError(f"{name or 'the layer'} must receive hidden states (batch, n, d); got none")
 
 
@@ -150,6 +150,15 @@ def model_arguments(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
     if "use_cache" in accepted:
         kwargs["use_cache"] = False
     return kwargs, single
+
+
+def split_texts(model: nn.Module, inputs) -> list[Tensor]:
+    """Return the texts of a batch one by one; ``ValueError`` for fewer than 8 tokens."""
+    _, single = model_arguments(model, inputs)
+    texts = [inputs] if single else list(inputs)
+    if len(texts[0]) < 8:
+        raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
+    return texts
 
 
 @contextmanager

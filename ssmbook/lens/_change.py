@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_choice, check_integer
-from ssmbook.lens._calls import capture
+from ssmbook._checks import check_choice, check_integer, check_number
+from ssmbook.lens._calls import capture, split_texts
 from ssmbook.lens._errors import (
     Errors,
     errors,
@@ -21,12 +22,10 @@ from ssmbook.lens._errors import (
     output_mixture,
 )
 from ssmbook.lens._frozen import Reading, check_frozen
-from ssmbook.lens._layers import MixingLayer, layers, read
+from ssmbook.lens._layers import MixingLayer, layers, read, select
 from ssmbook.operators import DiagonalOperator, FactorizedOperator
 
 FITS = ("operator", "uncorrelated", "output")
-# How firmly refitted output weights stay near the layer's own, relative to the mean energy of a value.
-_RIDGE = 0.01
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def mixed(alpha: Tensor, P: Tensor) -> Tensor:
     return torch.einsum("gh,...hij->...gij", P.to(alpha), alpha)
 
 
-def cut(heads: Sequence[int]) -> Change:
+def drop_heads(heads: Sequence[int]) -> Change:
     """Return the change that leaves out these heads, numbered from 0; the others stay as they are.
 
     Raises ``ValueError`` for a head that the layer does not have.
@@ -106,7 +105,8 @@ def truncated(alpha: Tensor, N: int) -> Tensor:
     for t in range(n):
         found[..., t, :] = (K[..., t : t + 1, :] @ V)[..., 0, :]
         found[..., t, t] = given[..., t, t]
-        new = torch.nn.functional.one_hot(torch.tensor(t), n).to(V).expand(*V.shape[:-2], 1, n)
+        new = V.new_zeros(*V.shape[:-2], 1, n)
+        new[..., t] = 1
         K, V = torch.cat([K, given[..., :, t : t + 1]], -1), torch.cat([V, new], -2)
         if K.shape[-1] > N:
             later = K[..., t + 1 :, :]
@@ -173,8 +173,8 @@ def change_errors(layer: MixingLayer, inputs: Tensor, change: Change) -> Errors:
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
     >>> model = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval()
-    >>> found = lens.change_errors(lens.layers(model)[0], torch.randn(3, 10, 6), lens.cut([0, 1]))
-    >>> round(found.output, 6)  # both of its heads were cut, so all of its output is missing
+    >>> found = lens.change_errors(lens.layers(model)[0], torch.randn(3, 10, 6), lens.drop_heads([0, 1]))
+    >>> round(found.output, 6)  # both of its heads were dropped, so all of its output is missing
     1.0
     """
     calls, _ = capture(layer.model, {layer.name: layer.module}, inputs)
@@ -215,6 +215,13 @@ class Observed:
         self.moments += x.mT @ x
         self.tokens += len(x)
 
+    def __add__(self, other: Observed) -> Observed:
+        """Return what the heads did on the texts of both."""
+        both = copy.copy(self)
+        for name in ("alphas", "moments", "outputs", "values", "tokens"):
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        return both
+
     def map_grams(self, seen: bool, W_O: Tensor | None = None) -> Tensor:
         """⟨V_g, V_h⟩ (H, H), or weighted by second moments (``seen``), with V_h = W_O[h] W_V[h] by factors.
 
@@ -243,46 +250,45 @@ class Observed:
         name = f"{self.H} heads merged to {H}"
         return Change(name, lambda alpha: mixed(alpha, P), lost=self.lost(P), cost=cost)
 
-    def cut(self, H: int, refit: bool = False) -> Change:
+    def cut(self, H: int, ridge: float | None = None) -> Change:
         """Return the change that keeps the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens.
 
-        ``refit``: with the output weights that come closest, on these tokens, to what all heads made.
-        Raises ``ValueError`` as ``merge``.
+        ``ridge``: refit the output weights by least squares, so that the kept heads come closest to what all
+        heads made on these tokens; a larger one holds them nearer to the layer's own weights, in units of the
+        mean energy of a value. Few tokens leave many directions open: choose it on texts that are not fitted,
+        with ``missed``. Raises ``ValueError`` as ``merge``.
         """
         H = check_integer("H", H, low=1, high=self.H)
         sizes = self.alphas.diagonal() * self.map_grams(True).diagonal()
         kept = sorted(sizes.topk(H).indices.tolist())
-        P = torch.zeros(self.H, self.H, dtype=self.alphas.dtype)
+        P = torch.zeros_like(self.alphas)
         P[kept, kept] = 1
         W_O, lost = None, self.lost(P)
-        if refit:
-            W_O, share = self._refit(kept)
-            lost = self.lost(P, W_O)._replace(output=share)
-        name = f"{H} of {self.H} heads kept: {kept}" + ", output weights refitted" * refit
+        if ridge is not None:
+            W_O = self._refit(kept, check_number("ridge", ridge, 0.0, float("inf")))
+            lost = self.lost(P, W_O)._replace(output=self.missed(W_O))
+        name = f"{H} of {self.H} heads kept: {kept}" + ", output weights refitted" * (ridge is not None)
         cost = {"score matrices": H, "value maps": H}
         return Change(name, lambda alpha: mixed(alpha, P), W_O, lost, cost)
 
-    def _refit(self, kept: list[int]) -> tuple[Tensor, float]:
-        """Output weights by least squares for the kept heads, and the share of the output they miss.
-
-        A ridge holds them near the layer's own: few tokens leave many directions of the values open.
-        """
+    def _refit(self, kept: list[int], ridge: float) -> Tensor:
+        """Output weights (H, p, r) by least squares for the kept heads, zero for the others."""
         r = self.W_O.shape[-1]
-        own = self.W_O.movedim(1, 0).flatten(1)  # (p, H r)
-        at = torch.tensor([h * r + c for h in kept for c in range(r)])
-        Z, kept_own = self.values[at][:, at], own.mT[at]
-        ridge = _RIDGE * Z.diagonal().mean() * torch.eye(len(at)).to(Z)
-        new = torch.zeros_like(own.mT)
-        new[at] = kept_own + torch.linalg.solve(Z + ridge, self.values[at] @ own.mT - Z @ kept_own)
-        gap = new - own.mT
-        share = torch.einsum("ap,ab,bp->", gap, self.values, gap) / torch.einsum(
-            "pa,ab,pb->", own, self.values, own
-        )
-        return new.mT.unflatten(1, (self.H, r)).movedim(1, 0), float(share)
+        own = self.W_O.mT.flatten(0, 1)  # (H r, p)
+        at = torch.cat([torch.arange(h * r, (h + 1) * r, device=own.device) for h in kept])
+        Z, new = self.values[at][:, at], torch.zeros_like(own)
+        firm = Z + ridge * Z.diagonal().mean() * torch.eye(len(at), dtype=Z.dtype, device=Z.device)
+        new[at] = own[at] + torch.linalg.solve(firm, self.values[at] @ own - Z @ own[at])
+        return new.unflatten(0, (self.H, r)).mT
+
+    def missed(self, W_O: Tensor) -> float:
+        """The share of the output on these texts that other output weights (H, p, r) miss."""
+        gap, own = ((part.mT.flatten(0, 1)) for part in (W_O - self.W_O, self.W_O))
+        return float(((self.values @ gap) * gap).sum() / ((self.values @ own) * own).sum())
 
     def lost(self, P: Tensor, W_O: Tensor | None = None) -> Errors:
         """The errors of coefficients P alpha on these texts, with other output weights if given."""
-        own, shares = torch.eye(self.H).to(P), []
+        own, shares = torch.eye(self.H, dtype=P.dtype, device=P.device), []
         for seen in (False, True):
             maps = self.map_grams(seen, W_O)
             E = own - P if W_O is None else torch.cat([own, -P])
@@ -305,8 +311,6 @@ def observe(model: nn.Module, inputs: Tensor, names: Sequence[str] | None = None
     >>> change.name, change.cost["value maps"], change.lost.operator < 1
     ('4 heads merged to 2', 2, True)
     """
-    from ssmbook.lens._report import select, split_texts
-
     found, seen = select(layers(model, unknown="skip"), names), {}
     modules = {layer.name: layer.module for layer in found}
     for text in split_texts(model, inputs):

@@ -57,6 +57,7 @@ def energies(W: InteractionOperator, x: Tensor) -> tuple[Tensor, Tensor, Tensor]
     if isinstance(W, DiagonalOperator):
         channels = W.channels.block_norms().square().sum((-2, -1))
         return channels.sum(), (channels * moments.diagonal()).sum(), output
+    # such as the difference of two operators of channels
     rows = [(row.square().sum(), ((row @ moments) * row).sum()) for row in W.rows()]
     plain, seen = (torch.stack(part).sum() for part in zip(*rows, strict=True))
     return plain, seen, output
@@ -97,8 +98,8 @@ def mixture(alphas: Tensor, maps: Tensor, H: int) -> Mixture:
     return Mixture(root @ U, torch.linalg.pinv(root, rtol=1e-8, hermitian=True) @ U)
 
 
-def output_mixture(start: Mixture, outputs: Tensor, steps: int = 20) -> Mixture:
-    """Lower the error of the output on these tokens from a mixture on, by alternating least squares.
+def output_mixture(start: Mixture, outputs: Tensor) -> Mixture:
+    """Lower the error of the output on these tokens, starting from a mixture, by alternating least squares.
 
     ``outputs`` (H, H, H, H): ⟨alpha_h v_g, alpha_h' v_g'⟩ at [g, h, g', h']. Each half of a step is a linear
     least-squares problem, so the error never rises; a local minimum is all that is promised.
@@ -106,7 +107,7 @@ def output_mixture(start: Mixture, outputs: Tensor, steps: int = 20) -> Mixture:
     A, B = start
     H, k = A.shape
     own = torch.einsum("ghaa->gh", outputs)  # with what all heads make together
-    for _ in range(steps):
+    for _ in range(20):
         B = torch.linalg.qr(B).Q
         A = _least(torch.einsum("hm,ghab,bk->gmak", B, outputs, B), B.mT @ own.mT, H, k)
         A = torch.linalg.qr(A).Q
@@ -116,14 +117,13 @@ def output_mixture(start: Mixture, outputs: Tensor, steps: int = 20) -> Mixture:
 
 def _least(normal: Tensor, right: Tensor, H: int, k: int) -> Tensor:
     """Solve normal equations (H k, H k) for one factor (H, k)."""
-    normal = normal.reshape(H * k, H * k)
-    solved = torch.linalg.lstsq(normal, right.mT.reshape(-1, 1), driver="gelsd", rcond=1e-12).solution
-    return solved.view(H, k)
+    inverse = torch.linalg.pinv(normal.reshape(H * k, H * k), rtol=1e-12, hermitian=True)
+    return (inverse @ right.mT.reshape(-1)).view(H, k)
 
 
 def lost_by(P: Tensor, outputs: Tensor) -> float:
     """The share of the output on these tokens that is lost with coefficients P alpha."""
-    E = torch.eye(len(P), dtype=P.dtype) - P
+    E = torch.eye(len(P), dtype=P.dtype, device=P.device) - P
     return float(torch.einsum("gh,ghab,ab->", E, outputs, E) / torch.einsum("ggaa->", outputs))
 
 
@@ -132,7 +132,7 @@ def factors(reading: Reading) -> tuple[Tensor, Tensor]:
     if reading.softmax is not None:
         return reading.softmax.W_O, reading.softmax.W_V
     V = reading.core.W.V
-    return torch.eye(V.shape[-2]).to(V).expand(*V.shape[:-2], -1, -1), V
+    return torch.eye(V.shape[-2], dtype=V.dtype, device=V.device).expand(*V.shape[:-2], -1, -1), V
 
 
 def output_grams(alpha: Tensor, x: Tensor, W_O: Tensor, W_V: Tensor) -> Tensor:
@@ -152,8 +152,8 @@ def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 
     """Return how many states a recurrence needs to carry a causal head: its rank between past and future.
 
     ``alpha`` (..., n, n), causal; the block of a cut t, alpha[t:, :t], takes the tokens before t to the
-    outputs from t on. Counted are the singular values that leave at most the fraction ``eps`` of the block's
-    squared entries, at the cut that needs most of ``cuts`` even ones; n - 1 are all.
+    outputs from t on. The count is the fewest singular values that leave at most the fraction ``eps`` of the
+    block's squared entries, at the cut that needs most, of ``cuts`` evenly spaced ones; n - 1 are all cuts.
     ``first=False``: without the first key, where many trained heads put weight that they do not need. int64.
 
     >>> fades = 0.5 ** (torch.arange(16.0)[:, None] - torch.arange(16)).tril() * torch.ones(16, 16).tril()

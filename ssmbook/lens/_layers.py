@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -118,6 +118,14 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
             f"model must hold a layer that mixes tokens; got none in {type(model).__name__}{what}"
         )
     return found
+
+
+def select(found: list[MixingLayer], names: Sequence[str] | None) -> list[MixingLayer]:
+    """Return the layers of these names, each of which must exist."""
+    known = {layer.name: layer for layer in found}
+    for name in names or ():
+        check_choice("layers", name, known)
+    return found if names is None else [known[name] for name in known if name in names]
 
 
 def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]:

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 # From this version on no config.json can run code of its own (CVE-2026-4372).
 _SAFE = (5, 3)
+# Texts whose logits are in memory together.
+_TEXTS = 4
 
 
 class Place(NamedTuple):
@@ -91,8 +93,8 @@ def load(path_or_name: str | Path, *, head: bool = True) -> tuple[nn.Module, obj
 
     ``path_or_name``: a folder of transformers, a ``.gguf`` file (needs the packages gguf and accelerate), or
     an installed package that carries one of them; nothing is downloaded. ``head``: with the output head of a
-    causal language model, for ``loss``. Raises ``ValueError`` where there is no model, ``ImportError`` for a
-    missing package and for transformers before 5.3.
+    causal language model, for ``loss``; an encoder has none. Raises ``ValueError`` where there is no model or
+    where the files lack weights of it, ``ImportError`` for a missing package and for transformers before 5.3.
     """
     place = find_model(path_or_name)
     return load_model(place, head=head), load_tokenizer(place)
@@ -103,7 +105,17 @@ def load_model(place: Place, *, head: bool = False) -> nn.Module:
     transformers = transformers_module()
     kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     with _quiet():
-        model = kind.from_pretrained(place.folder, local_files_only=True, dtype=torch.float32, **place.given)
+        model, found = kind.from_pretrained(
+            place.folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **place.given
+        )
+    # transformers would draw them at random; a pooler comes after all layers that mix tokens
+    missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        without = "; load it with head=False if these are an output head that it never had" * head
+        raise ValueError(
+            f"the files of {type(model).__name__} must hold all of its weights; got none for "
+            f"{', '.join(missing[:3])}{without}"
+        )
     return model.eval()
 
 
@@ -146,12 +158,13 @@ def loss(model: nn.Module, inputs: Tensor) -> Tensor:
     if inputs.ndim != 2 or inputs.shape[1] < 2:
         raise ValueError(f"inputs must be token ids (texts, n), n >= 2; got shape {tuple(inputs.shape)}")
     found = []
-    for text in inputs.split(1):
-        logits = getattr(model(text), "logits", None)
-        if logits is None or logits.shape[:2] != text.shape:
+    for texts in inputs.split(_TEXTS):
+        logits = getattr(model(texts), "logits", None)
+        if logits is None or logits.shape[:2] != texts.shape:
             raise ValueError(
                 f"model must return logits of every token to have a loss; got {type(model).__name__}: load "
                 "it with its output head"
             )
-        found.append(nn.functional.cross_entropy(logits[0, :-1].float(), text[0, 1:]))
-    return torch.stack(found)
+        each = nn.functional.cross_entropy(logits[:, :-1].float().mT, texts[:, 1:], reduction="none")
+        found.append(each.mean(-1))
+    return torch.cat(found)

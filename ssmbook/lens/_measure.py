@@ -35,11 +35,11 @@ class Measures:
     ``rank``: interaction rank. Then the fewest heads for each of the three ``Errors``: ``counts[eps]`` leave
     at most the fraction eps of the operator's energy; ``weighted[eps]`` of the output's, for tokens with that
     text's second moments but no correlation between positions; ``output[eps]``, chosen like these, of the
-    output on these tokens, and ``lost[eps]`` is what the ``weighted[eps]`` heads lose of it (both ``None``
-    for over 64 heads). ``common[eps]``: as ``counts``, with the same value maps for all texts; ``spectrum``:
-    up to 64 singular values common to the texts, over the largest; ``heads``: "first" (weight on the first
-    token), "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and "states_1%"
-    (rank between past and future at the middle, of causal layers); ``gradient``: see ``gradient_against``.
+    output on these tokens (``None`` for over 64 heads). ``common[eps]``: as ``counts``, with the same value
+    maps for all texts; ``spectrum``: up to 64 singular values common to the texts, over the largest;
+    ``heads``: "first" (weight on the first token), "outside" (weight on no token: an explicit sink),
+    "distance" (mean), "states" and "states_1%" (rank between past and future at the middle, of causal
+    layers); ``gradient``: see ``gradient_against``.
     """
 
     rank: list[int]
@@ -50,7 +50,6 @@ class Measures:
     heads: dict[str, list[float]]
     gradient: dict[str, list] | None
     output: dict[str, list[int]] | None = None
-    lost: dict[str, list[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,28 +87,16 @@ def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     weighted = [weigh(W, each, L) for W, each, L in zip(operators, rows, roots, strict=True)]
     each, each_weighted = ([torch.linalg.svdvals(part) for part in parts] for parts in (rows, weighted))
     common = torch.linalg.svdvals(torch.cat(rows)) if len(rows) > 1 else each[0]
-    counts, missed = _by_share(each_weighted), [output_tails(reading) for reading in readings]
-    known = missed[0] is not None
+    missed = [output_tails(reading) for reading in readings]
     return Measures(
         rank=[numerical_rank(sigma, default_rtol(torch.float64)) for sigma in each],
         counts=_by_share(each),
-        weighted=counts,
+        weighted=_by_share(each_weighted),
         common=count_heads(common),
         spectrum=leading(common),
         heads=_heads([head_statistics(reading) for reading in readings]),
         gradient=gradient_against(readings[0], seed) if gradient else None,
-        output={
-            key: [next(k for k, share in enumerate(tails) if share <= float(key)) for tails in missed]
-            for key in counts
-        }
-        if known
-        else None,
-        lost={
-            key: _numbers(torch.stack([tails[k] for tails, k in zip(missed, each, strict=True)]))
-            for key, each in counts.items()
-        }
-        if known
-        else None,
+        output=None if missed[0] is None else _first_at_most(missed),
     )
 
 
@@ -163,6 +150,11 @@ def count_heads(sigma: Tensor) -> dict[str, int]:
 def _by_share(spectra: list[Tensor]) -> dict[str, list[int]]:
     counts = [count_heads(sigma) for sigma in spectra]
     return {eps: [each[eps] for each in counts] for eps in counts[0]}
+
+
+def _first_at_most(shares: list[Tensor]) -> dict[str, list[int]]:
+    """The fewest heads of each text, for each eps, that lose at most that share: see ``output_tails``."""
+    return {f"{eps:g}": [int((each <= eps).nonzero()[0]) for each in shares] for eps in EPSILONS}
 
 
 def leading(sigma: Tensor) -> list[float]:

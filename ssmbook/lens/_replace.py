@@ -24,14 +24,14 @@ def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Modu
     pass each of these layers is read on the tokens that it receives, in the model's own dtype, and y' = W' x
     + offset takes the place of what its heads made. Gates, norms and output projections after the core stay.
     There is no cache of earlier tokens inside. After the block, and after an exception, the model is as it
-    was, bit for bit. Raises ``ValueError`` for a model in training mode and for a layer that it does not
-    have, ``TypeError`` for what is no ``Change``.
+    was, bit for bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not have
+    and for one that is named twice, ``TypeError`` for what is no ``Change``.
 
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
     >>> model, x = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval(), torch.randn(1, 10, 6)
     >>> y, frozen = model(x), lens.freeze(lens.layers(model)[0], x[0])
-    >>> for change in (lens.cut([0, 1]), lens.truncate(10), frozen, lens.drop_sink()):
+    >>> for change in (lens.drop_heads([0, 1]), lens.truncate(10), frozen, lens.drop_sink()):
     ...     with lens.replace(model, {0: change}):
     ...         print(change.name, torch.allclose(model(x), y, atol=1e-5))
     without heads [0, 1] False
@@ -48,7 +48,10 @@ def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Modu
     for key, change in changes.items():
         if not isinstance(change, Change):
             raise TypeError(f"a change must be a lens.Change; got {type(change).__name__}")
-        chosen.append((_find(found, key), change))
+        layer = _find(found, key)
+        if any(layer is other for other, _ in chosen):
+            raise ValueError(f"changes must name each layer once; got {layer.name or layer.kind} twice")
+        chosen.append((layer, change))
     with ExitStack() as until:
         until.enter_context(eager_attention(model))
         until.enter_context(_without_cache(model))
@@ -59,7 +62,7 @@ def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Modu
 
 def _find(found: list[MixingLayer], key) -> MixingLayer:
     for place, layer in enumerate(found):
-        if key is layer or key == layer.name or (isinstance(key, int) and key == place):
+        if key == layer.name or (isinstance(key, int) and key == place):
             return layer
         if isinstance(key, MixingLayer) and key.module is layer.module:
             return layer

@@ -19,9 +19,9 @@ from ssmbook._checks import check_choice
 from ssmbook._json import read_json, versions, write_json
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
-from ssmbook.lens._calls import Call, capture, model_arguments
+from ssmbook.lens._calls import Call, capture, split_texts
 from ssmbook.lens._frozen import check_frozen
-from ssmbook.lens._layers import MixingLayer, read
+from ssmbook.lens._layers import MixingLayer, read, select
 from ssmbook.lens._layers import layers as find_layers
 from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
 
@@ -229,23 +229,6 @@ def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> Laye
     W, miss = readings[0].core.W, float(f"{max(misses):.2g}")
     named = (layer.name, layer.kind, layer.family)
     return LayerReport(*named, W.n, W.p, W.d, readings[0].heads, miss, *measures)
-
-
-def split_texts(model: nn.Module, inputs) -> list[Tensor]:
-    """Return the texts of a batch one by one; ``ValueError`` for fewer than 8 tokens."""
-    _, single = model_arguments(model, inputs)
-    texts = [inputs] if single else list(inputs)
-    if len(texts[0]) < 8:
-        raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
-    return texts
-
-
-def select(found: list[MixingLayer], names: Sequence[str] | None) -> list[MixingLayer]:
-    """Return the layers of these names, each of which must exist."""
-    known = {layer.name: layer for layer in found}
-    for name in names or ():
-        check_choice("layers", name, known)
-    return found if names is None else [known[name] for name in known if name in names]
 
 
 def measurement(name: str) -> Report:

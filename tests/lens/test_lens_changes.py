@@ -86,7 +86,7 @@ def test_each_fit_is_best_at_its_own_error(seen):
         for fit in fits:
             assert getattr(found[fit], fit) <= min(getattr(each, fit) for each in found.values()) * (1 + 1e-9)
         assert found["output"].output < observed.cut(k).lost.output
-    assert max(observed.merge(4).lost) < 1e-12 and max(observed.cut(4, refit=True).lost) < 1e-12
+    assert max(observed.merge(4).lost) < 1e-12 and max(observed.cut(4, ridge=0.01).lost) < 1e-12
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "mamba2", "qwen3_next", "recurrent_gemma"])
@@ -95,11 +95,47 @@ def test_what_a_change_says_it_loses_is_what_it_loses(family, build, ids):
     model, texts = build(family), ids(3, N)
     layer = lens.layers(model)[-1]
     observed = lens.observe(model, texts)[layer.name]
-    for change in (observed.merge(2), observed.merge(2, "output"), observed.cut(2), observed.cut(2, True)):
+    for change in (observed.merge(2), observed.merge(2, "output"), observed.cut(2), observed.cut(2, 0.01)):
         found = lens.change_errors(layer, texts, change)
         assert list(found) == pytest.approx(list(change.lost), rel=1e-5, abs=1e-9)
-    refitted, plain = observed.cut(2, refit=True), observed.cut(2)
+    refitted, plain = observed.cut(2, ridge=0.01), observed.cut(2)
     assert refitted.lost.output < plain.lost.output and refitted.W_O is not None and plain.W_O is None
+
+
+def test_a_ridge_holds_refitted_weights_near_the_own_ones(seen):
+    layer, texts, observed = seen
+    own, found = observed.W_O, [observed.cut(2, ridge) for ridge in (0.0, 0.1, 10.0, 1e9)]
+    kept = found[0].W_O.abs().sum((1, 2)) > 0
+    away = [float((change.W_O - own)[kept].norm()) for change in found]
+    missed = [observed.missed(change.W_O) for change in found]
+    assert sorted(away, reverse=True) == away and sorted(missed) == missed
+    assert missed == [change.lost.output for change in found]
+    assert missed[-1] == pytest.approx(observed.cut(2).lost.output) and away[-1] < 1e-6 * own.norm()
+    with pytest.raises(ValueError, match="ridge must lie in"):
+        observed.cut(2, -1.0)
+
+
+def test_what_was_observed_adds_up(seen):
+    layer, texts, whole = seen
+    parts = [lens.observe(layer.model, part)[layer.name] for part in (texts[:1], texts[1:])]
+    both = parts[0] + parts[1]
+    assert both.tokens == whole.tokens and parts[0].tokens == texts.shape[1]
+    for fit in ("operator", "uncorrelated", "output"):
+        assert list(both.merge(2, fit).lost) == pytest.approx(list(whole.merge(2, fit).lost), rel=1e-6)
+    assert list(both.cut(2, 0.1).lost) == pytest.approx(list(whole.cut(2, 0.1).lost), rel=1e-9)
+
+
+def test_changes_are_made_where_the_observed_tensors_are(seen):
+    """Any tensor made without their device would be on another one here, which torch refuses to mix."""
+    _, _, observed = seen
+    with torch.device("meta"):
+        found = observed.merge(2, "output"), observed.cut(2), observed.cut(2, 0.1)
+        alpha = lens.truncate(2).coefficients(causal_coefficients_at("cpu"))
+    assert all(0 < change.lost.output < 1 for change in found) and alpha.device.type == "cpu"
+
+
+def causal_coefficients_at(device):
+    return torch.full((3, 8, 8), 0.1, device=device).tril()
 
 
 FAMILIES = ["gpt2", "llama", "gpt_neox", "phi3", "mamba", "mamba2", "jamba", "recurrent_gemma", "qwen3_next"]
@@ -107,20 +143,40 @@ FAMILIES = ["gpt2", "llama", "gpt_neox", "phi3", "mamba", "mamba2", "jamba", "re
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_changes_where_nothing_is_changed(family, build, ids):
-    """Merged to all heads, or carried by as many states as there are tokens."""
+    """Carried by as many states as there are tokens, or merged to all heads."""
     model, texts = causal(build, family), ids(2, N)
     wanted, found = logits(model, texts), lens.layers(model)
-    everything = {layer: lens.truncate(N) for layer in found}
-    everything |= {
+    carried = {layer: lens.truncate(N) for layer in found}
+    merged = {
         place: lens.observe(model, texts, [layer.name])[layer.name].merge(layer_heads(layer, texts))
         for place, layer in enumerate(found)
         if layer.family in ("attention", "SSD")
     }
-    with lens.replace(model, everything):
-        assert relative(logits(model, texts), wanted) < 1e-5
-    assert torch.equal(logits(model, texts), wanted)
+    for changes in (carried, merged):
+        with lens.replace(model, changes):
+            assert relative(logits(model, texts), wanted) < 1e-5
+        assert torch.equal(logits(model, texts), wanted)
     with lens.replace(model, {place: lens.drop_sink() for place in range(len(found))}):
         assert relative(logits(model, texts), wanted) > 1e-3
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mamba2"])
+def test_a_replaced_layer_passes_gradients_on(family, build, ids):
+    """To the weights of all layers, as the model does where nothing is changed."""
+    model, texts = causal(build, family), ids(2, N)
+
+    def gradients():
+        model.zero_grad()
+        model(texts, labels=texts, use_cache=False).loss.backward()
+        return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+
+    wanted = gradients()
+    with lens.replace(model, {0: lens.drop_heads([]), 1: lens.drop_heads([])}):
+        found = gradients()
+    for name, each in wanted.items():
+        assert (each is None) == (found[name] is None), name
+        if each is not None:
+            assert float((found[name] - each).norm()) <= 1e-4 * float(each.norm()) + 1e-7, name
 
 
 def layer_heads(layer, texts):
@@ -155,7 +211,7 @@ def test_a_cut_head_is_one_whose_output_weights_are_zero(build, ids):
         model = causal(build, family)
         layer = lens.layers(model)[1]
         r, out = layer.module.head_dim, model.get_submodule(layer.name.rpartition(".")[0] + "." + rows)
-        with lens.replace(model, {layer.name: lens.cut([1])}):
+        with lens.replace(model, {layer.name: lens.drop_heads([1])}):
             found = logits(model, texts)
         with torch.no_grad():
             if family == "llama":
@@ -250,7 +306,7 @@ def test_maps_of_the_book_and_of_torch_are_replaced_too():
     generator = torch.Generator().manual_seed(0)
     model = torch.nn.Sequential(maps.Attention(6, 6, H=3, head_width=2, generator=generator)).eval()
     x = torch.randn(2, N, 6, generator=generator)
-    with lens.replace(model, {"0": lens.cut([0, 2])}):
+    with lens.replace(model, {"0": lens.drop_heads([0, 2])}):
         y = model(x)
     alpha, V = model[0].coefficients(x), model[0].value_maps()
     torch.testing.assert_close(y, alpha[:, 1] @ (x @ V[1].mT))
@@ -258,9 +314,9 @@ def test_maps_of_the_book_and_of_torch_are_replaced_too():
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     with torch.no_grad():
         wanted = model(x)
-        with lens.replace(model, {0: lens.cut([])}):
+        with lens.replace(model, {0: lens.drop_heads([])}):
             assert relative(model(x), wanted) < 1e-5
-        with lens.replace(model, {0: lens.cut([0])}):
+        with lens.replace(model, {0: lens.drop_heads([0])}):
             assert relative(model(x), wanted) > 1e-3
         assert torch.equal(model(x), wanted)
 
@@ -268,7 +324,7 @@ def test_maps_of_the_book_and_of_torch_are_replaced_too():
 def test_generation_and_loss(build, ids):
     model, texts = causal(build, "llama"), ids(2, N)
     plain = model.generate(texts, max_new_tokens=4, do_sample=False)
-    with lens.replace(model, {0: lens.cut([])}):
+    with lens.replace(model, {0: lens.drop_heads([])}):
         assert torch.equal(model.generate(texts, max_new_tokens=4, do_sample=False), plain)
         with pytest.raises(ValueError, match="use_cache=False"):
             model(texts, use_cache=True)
@@ -295,14 +351,17 @@ def test_changes_that_are_refused(build, ids):
     for key in ("model.layers.7.self_attn", 2, lens.layers(build("gpt2"))[0]):
         with (
             pytest.raises(ValueError, match="changes must be for layers"),
-            lens.replace(model, {key: lens.cut([0])}),
+            lens.replace(model, {key: lens.drop_heads([0])}),
         ):
             pass
     with pytest.raises(TypeError, match="lens.Change; got int"), lens.replace(model, {0: 4}):
         pass
+    twice = {0: lens.truncate(2), "model.layers.0.self_attn": lens.drop_heads([0])}
+    with pytest.raises(ValueError, match="self_attn twice"), lens.replace(model, twice):
+        pass
     with (
         pytest.raises(ValueError, match="heads must be between 0 and 3; got 4"),
-        lens.replace(model, {0: lens.cut([4])}),
+        lens.replace(model, {0: lens.drop_heads([4])}),
     ):
         model(texts)
     with pytest.raises(ValueError, match="heads with value maps"):

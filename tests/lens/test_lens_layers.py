@@ -6,6 +6,7 @@ from helpers import F64
 from torch import nn
 
 from ssmbook import lens, maps
+from ssmbook.lens.__main__ import main
 
 
 def named(model):
@@ -178,16 +179,13 @@ def hybrid(family):
     ("family", "strange"),
     [("olmo_hybrid", "DeltaNet"), ("lfm2", "ShortConv"), ("falcon_h1", "FalconH1Mixer")],
 )
-def test_every_mixer_is_read_or_listed_as_not_read(family, strange, ids):
-    from ssmbook.lens._layers import unknown_mixers
-    from ssmbook.lens._report import begin, measure_layers
-
-    model = hybrid(family)
-    found = lens.layers(model, unknown="skip")
-    result = begin(model, ids(12), None, seed=0, permuted=False, gradient=False)
-    read = list(measure_layers(model, ids(12), found, result))
-    listed = [*unknown_mixers(model, found).values(), *result.notes]
-    assert read and any(strange in each for each in listed)
+def test_every_mixer_is_read_or_listed_as_not_read(family, strange, ids, tmp_path):
+    hybrid(family).save_pretrained(tmp_path / "model")
+    (tmp_path / "ids.txt").write_text(" ".join(map(str, ids(12).tolist())), "utf-8")
+    given = [tmp_path / "model", "--ids", tmp_path / "ids.txt", "--tokens", 12, "--out", tmp_path]
+    assert main([*map(str, given), "--no-permuted", "--no-gradient"]) == 0
+    found = lens.Report.from_json(tmp_path / "report.json")
+    assert found.layers and any("not read" in note and strange in note for note in found.notes)
 
 
 def test_a_model_without_a_layer_that_can_be_read_names_its_mixers():

@@ -152,9 +152,24 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     (tmp_path / "holds_a_hybrid" / "model" / "pooling" / "config.json").write_text("{}", "utf-8")
     few = ("--tokens", 16, "--no-permuted", "--no-gradient", "--layers", 1)
     assert run("holds-a-hybrid", "--ids", numbers, *few) == 0
-    monkeypatch.setattr("ssmbook.lens._load.metadata.version", lambda name: "5.2.4")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "5.2.4")
     assert run("holds-a-hybrid", "--ids", numbers, *few) == 2
     assert "needs transformers 5.3 or newer" in capsys.readouterr().err
+
+
+def test_weights_that_a_file_lacks_are_not_drawn(build, tmp_path):
+    """Transformers draws them at random with a warning: a model with such a head was read as if trained."""
+    model = build("bert")
+    model.save_pretrained(tmp_path / "encoder")
+    with pytest.raises(ValueError, match="must hold all of its weights; got none for (.|\n)*head=False"):
+        lens.load(tmp_path / "encoder")
+    found, _ = lens.load(tmp_path / "encoder", head=False)
+    assert all(torch.equal(p, found.get_parameter(name)) for name, p in model.named_parameters())
+    state = model.state_dict()
+    del state["encoder.layer.1.attention.self.query.weight"]
+    model.save_pretrained(tmp_path / "torn", state_dict=state)
+    with pytest.raises(ValueError, match="got none for encoder.layer.1.attention.self.query.weight$"):
+        lens.load(tmp_path / "torn", head=False)
 
 
 @pytest.mark.parametrize(
