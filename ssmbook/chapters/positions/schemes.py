@@ -8,8 +8,10 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
+from ssmbook.experiments.students import minimize
+
 F64 = torch.float64
-SCHEMES = ("free", "RoPE", "T5", "ALiBi")
+SCHEMES = ("distance", "RoPE", "T5", "ALiBi")
 
 
 def t5_bucket(distance: int, buckets: int = 32, far: int = 128) -> int:
@@ -36,11 +38,11 @@ def rope_frequencies(head_width: int, base: float = 10000.0) -> Tensor:
 def basis(scheme: str, n: int, head_width: int = 64) -> Tensor:
     """Return functions of the distance, shape (m, n), whose linear combinations are a scheme's logits.
 
-    "free": one for each distance; "T5": one for each bucket; "ALiBi": a constant and the distance; "RoPE":
+    "distance": one for each distance; "T5": one for each bucket; "ALiBi": a constant and the distance; "RoPE":
     cosines and sines of the frequencies, which constant queries and keys combine.
     """
     tau = torch.arange(n, dtype=F64)
-    if scheme == "free":
+    if scheme == "distance":
         return torch.eye(n, dtype=F64)
     if scheme == "T5":
         bucket = torch.tensor([t5_bucket(distance) for distance in range(n)])
@@ -52,42 +54,52 @@ def basis(scheme: str, n: int, head_width: int = 64) -> Tensor:
 
 
 def sink_weights(b: Tensor) -> Tensor:
-    """Return the attention weights (H, n, n) of the relative logits b (H, n) beside a sink of logit 0."""
+    """Return the attention weights (..., n, n) of the relative logits b (..., n) beside a sink of logit 0."""
     n = b.shape[-1]
     lag = torch.arange(n)[:, None] - torch.arange(n)
-    logits = b[:, lag.clamp(min=0)].masked_fill(lag < 0, -torch.inf)
+    logits = b[..., lag.clamp(min=0)].masked_fill(lag < 0, -torch.inf)
     return torch.cat([torch.zeros_like(logits[..., :1]), logits], -1).softmax(-1)[..., 1:]
 
 
 def missed(alpha: Tensor, M: Tensor) -> Tensor:
-    """Return the relative squared error of heads with the weights alpha and their best value maps.
+    """Return the relative squared errors (...) of heads with the weights alpha and their best value maps.
 
-    alpha (H, n, n); M (n, p, d), the lag operators of the target.
+    alpha (..., H, n, n); M (n, p, d), the lag operators of the target.
     """
     n = len(M)
     i, j = torch.tril_indices(n, n)
-    columns, target = alpha[:, i, j].mT, M[i - j].flatten(1)
+    columns, target = alpha[..., i, j].mT, M[i - j].flatten(1)
     Q = torch.linalg.qr(columns)[0]
-    return ((target - Q @ (Q.mT @ target)) ** 2).sum() / (target**2).sum()
+    return ((target - Q @ (Q.mT @ target)) ** 2).sum((-2, -1)) / (target**2).sum()
 
 
-def train(scheme: str, M: Tensor, H: int, seed: int, steps: int = 200) -> float:
-    """Fit H heads of a scheme with a sink to a system by L-BFGS and return the relative squared error."""
-    functions = basis(scheme, len(M))
-    start = torch.randn(H, len(functions), generator=torch.Generator().manual_seed(seed), dtype=F64)
-    weights = (start / len(functions) ** 0.5 if scheme == "RoPE" else 0.5 * start).requires_grad_()
-    descent = torch.optim.LBFGS(
-        [weights], max_iter=steps, tolerance_grad=1e-14, tolerance_change=0.0, line_search_fn="strong_wolfe"
-    )
+def train(
+    scheme: str, M: Tensor, H: int, seeds: range, *, learned_sink: bool = True, steps: int = 300
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Fit H heads of a scheme beside a sink to a system by L-BFGS, one layer for each seed.
 
-    def closure():
-        descent.zero_grad()
-        error = missed(sink_weights(weights @ functions), M)
-        error.backward()
-        return error
+    The logit of the sink is learned and starts at 4, or it stays 0. Returns the relative squared errors after
+    two thirds of the steps and at the end, (S,) each, and the logits above that of the sink, (S, H, n).
+    """
+    functions, starts = basis(scheme, len(M)), []
+    scale = len(functions) ** -0.5 if scheme == "RoPE" else 0.5
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        starts.append(scale * torch.randn(H, len(functions), generator=generator, dtype=F64))
+    start = torch.stack(starts)
+    if learned_sink:  # it lowers all logits of a head alike
+        functions = torch.cat([functions, -torch.ones_like(functions[:1])])
+        start = torch.cat([start, torch.full_like(start[..., :1], 4.0)], -1)
 
-    descent.step(closure)
-    return float(missed(sink_weights(weights.detach() @ functions), M))
+    def logits(z):
+        return z.unflatten(1, (H, -1)) @ functions
+
+    def errors(z):
+        return missed(sink_weights(logits(z)), M)
+
+    z, before = minimize(errors, start.flatten(1), steps=2 * steps // 3)
+    z, after = minimize(errors, z, steps=steps // 3)
+    return before, after, logits(z)
 
 
 def t5_floor(M: Tensor) -> float:
@@ -103,20 +115,26 @@ def t5_floor(M: Tensor) -> float:
     return left / _energy(M)
 
 
+def _two_rows_of_weights(m: Tensor):
+    """Return u, w, v, a, b of the proof of `prop-values-read-positions` for scalar lags m (n,)."""
+    n, m0, count = len(m), m[0], torch.arange(1, len(m) + 1)
+    w = m0 - torch.cat([m.new_zeros(1), m[1:].cumsum(0)])
+    lag = torch.arange(n)[:, None] - torch.arange(n)
+    u = m[lag.clamp(min=0)].tril(-1) + w.diag()
+    v = 2 * (count * u.tril().amax(1)).max().clamp(min=0.5)  # b > 0 needs half of it
+    a = torch.ones_like(u).tril() / count[:, None]
+    return u, w, v, a, (v * a - u) / (v - m0)
+
+
 def two_sinkless_heads(m: Tensor, bound: float):
-    """Return the layer of `prop-values-read-positions` for scalar lags m (n,), and its first value map.
+    """Return the layer of part 1 of `prop-values-read-positions` for scalar lags m (n,).
 
     layer(x (n,)) returns the outputs (n,) and all weights (2, n (n + 1) / 2), positive for tokens in bound.
+    With it come the first value map and the largest position value.
     """
     n, m0 = len(m), m[0]
     i, j = torch.tril_indices(n, n)
-    w = m0 - torch.cat([m.new_zeros(1), m[1:].cumsum(0)])
-    u = torch.zeros(n, n, dtype=F64)
-    u[i, j] = m[i - j]
-    u.diagonal().copy_(w)
-    v = 5 + 3 * n * m.abs().max()
-    a = torch.ones(n, n, dtype=F64).tril() / torch.arange(1, n + 1)[:, None]
-    b = ((v * a - u) / (v - m0)).tril()
+    u, w, v, a, b = _two_rows_of_weights(m)
     scale = v / (v - m0)
     room = torch.stack([a[1:, 0], a.diagonal()[1:], b[1:, 0] / scale, b.diagonal()[1:] / scale]).min()
     Q = 2 * (m0 - w).abs().max() * bound / room
@@ -125,16 +143,39 @@ def two_sinkless_heads(m: Tensor, bound: float):
     c2 = torch.zeros(n, dtype=F64)
     for row in range(1, n):
         c2[row] = ((v - m0) * Q * row / (row + 1) - u[row, :row] @ c2[:row]) / w[row]
+    c1 = q - scale * c2
 
     def layer(x):
         shift = torch.zeros(n, n, dtype=F64)
         shift[range(1, n), range(1, n)] = ((m0 - w) * x / Q)[1:]
         shift[:, 0] -= shift.diagonal() * (torch.arange(n) > 0)
         first, second = a + shift, b + scale * shift
-        y = first @ (v * x + q - scale * c2) + second @ ((m0 - v) * x + c2)
+        y = first @ (v * x + c1) + second @ ((m0 - v) * x + c2)
         return y, torch.stack([first[i, j], second[i, j]])
 
-    return layer, float(v)
+    return layer, float(v), float(torch.stack([c1, c2]).abs().max())
+
+
+def two_query_key_heads(m: Tensor, Q: float):
+    """Return the layer x (n,) -> (n,) of part 3 of `prop-values-read-positions` for scalar lags m (n,).
+
+    Its logits are products of queries and keys, and its error on bounded tokens falls like 1 / Q.
+    """
+    n, m0 = len(m), m[0]
+    _, w, v, a, b = _two_rows_of_weights(m)
+    later = (torch.arange(n) > 0).to(F64)
+    slope = a * (later - a @ later[:, None])  # of the first head's weights in x_i / Q
+    c = torch.zeros(2, n, dtype=F64)
+    for row in range(1, n):
+        left = torch.stack([torch.stack([a[row], b[row]]), torch.stack([slope[row], 0 * b[row]])])
+        right = torch.stack([torch.zeros_like(m0), (m0 - w[row]) * Q]) - (left * c).sum((1, 2))
+        c[:, row] = torch.linalg.solve(left[..., row], right)
+
+    def layer(x):
+        first = (a.log() + later * x[:, None] / Q).softmax(-1)
+        return first @ (v * x + c[0]) + b @ ((m0 - v) * x + c[1])
+
+    return layer
 
 
 def _energy(M: Tensor) -> float:
