@@ -43,20 +43,22 @@ def minimize(objective: Callable, start: Tensor, *, steps: int = 400) -> tuple[T
     x = start.detach().clone()
     value, slope = _with_gradient(objective, x)
     pairs, still = [], torch.zeros_like(value, dtype=torch.bool)
+    ended = still
     for _ in range(steps):
         direction = _two_loops(slope, pairs)
         uphill = (direction * slope).sum(1) >= 0
         direction = torch.where(uphill[:, None], -slope, direction)
         if not pairs:
             direction = direction / slope.norm(dim=1, keepdim=True).clamp_min(1e-300)
-        moved = _backtrack(objective, x, value, direction, (direction * slope).sum(1))
+        moved = _backtrack(objective, x, value, direction, (direction * slope).sum(1), ended)
         new_value, new_slope = _with_gradient(objective, moved)
         pairs = [*pairs[1 - MEMORY :], (moved - x, new_slope - slope)]
         stuck, still = still, (moved == x).all(1)
         for s, _ in pairs:  # a failed search forgets, and goes on from the gradient
             s[still] = 0.0
         x, value, slope = moved, new_value, new_slope
-        if (stuck & still).all():  # not even the gradient leads on
+        ended = ended | (stuck & still)  # not even the gradient leads on
+        if ended.all():
             break
     return x, value
 
@@ -86,9 +88,9 @@ def _two_loops(slope, pairs):
 
 
 @torch.no_grad()
-def _backtrack(objective, x, value, direction, descent):
+def _backtrack(objective, x, value, direction, descent, done):
     """The first of 1, 1/2, 1/4, … with enough descent, problem by problem; x itself where none has."""
-    step, done, best = torch.ones_like(value), torch.zeros_like(value, dtype=torch.bool), x.clone()
+    step, best = torch.ones_like(value), x.clone()
     for _ in range(25):
         trial = torch.where(done[:, None], best, x + step[:, None] * direction)
         enough = (objective(trial) <= value + 1e-4 * step * descent) & ~done

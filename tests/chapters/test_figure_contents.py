@@ -257,8 +257,9 @@ def calls():
             "alibi_frame": [given(FADE, SLOW, 0.25, 2)],
             "students": [
                 given(
-                    {"rotation": {"free": [0.04, 0.03], "T5": [0.08, 0.09]}, "decay": {"ALiBi": [0.7]}},
+                    {"rotation": {"distance": [4e-4, 3e-7], "T5": [0.08, 0.09]}, "decay": {"ALiBi": [0.7]}},
                     {"rotation": {"T5": 0.05}, "decay": {"ALiBi": 0.6}},
+                    {"rotation": [0.04, 0.03], "decay": [0.002]},
                 )
             ],
         },

@@ -26,11 +26,26 @@ def test_the_floor_of_a_bag_is_the_spread_over_all_orders_of_the_past():
 @pytest.mark.guards("prop-values-read-positions")
 def test_two_sinkless_heads_equal_a_scalar_system_within_the_bound_alone():
     m, x = torch.tensor([-2.0, 0.7, 0.4, -1.5, 0.9], dtype=F64), randn(5, seed=1).clamp(-1, 1)
-    layer, _ = schemes.two_sinkless_heads(m, bound=1.0)
+    layer, *_ = schemes.two_sinkless_heads(m, bound=1.0)
     y, weights = layer(x)
     assert weights.min() > 0
     torch.testing.assert_close(y, torch.stack([m[: i + 1].flip(0) @ x[: i + 1] for i in range(5)]))
     assert layer(1e4 * x)[1].min() < 0
+
+
+@pytest.mark.guards("prop-values-read-positions")
+def test_weights_stay_positive_where_the_system_asks_for_much_of_the_own_token():
+    m = torch.full((20,), -0.9, dtype=F64).index_fill(0, torch.tensor([0]), 1.0)
+    layer, *_ = schemes.two_sinkless_heads(m, bound=1.0)
+    assert layer(torch.ones(20, dtype=F64))[1].min() > 0
+
+
+@pytest.mark.guards("prop-values-read-positions")
+def test_query_key_heads_miss_in_proportion_to_one_over_q_even_without_a_lag_zero():
+    m, x = torch.tensor([0.0, 0.7, -0.7, 1.5], dtype=F64), randn(4, seed=1).clamp(-1, 1)
+    y = torch.stack([m[: i + 1].flip(0) @ x[: i + 1] for i in range(4)])
+    errors = [(schemes.two_query_key_heads(m, Q)(x) - y).abs().max() for Q in (1e3, 1e5)]
+    assert errors[0] < 0.1 and 95 < errors[0] / errors[1] < 105
 
 
 @pytest.mark.guards("prop-relative-sink")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ssmbook.display import COLORS, figure, label_line
 
-SCHEME_COLORS = {"free": "black", "RoPE": "blue", "T5": "green", "ALiBi": "orange"}
+SCHEME_COLORS = {"distance": "black", "RoPE": "blue", "T5": "green", "ALiBi": "orange"}
 
 
 def alibi_frame(m, best, share, crossings):
@@ -20,31 +20,34 @@ def alibi_frame(m, best, share, crossings):
     return fig
 
 
-def students(found, floors):
+def students(found, floors, first):
     """Return a figure of trained errors by system and scheme, and its alternative text.
 
-    found: {system: {scheme: errors of the seeds}}; floors: {system: {scheme: floor}}, drawn as short lines.
+    found: {system: {scheme: errors of the seeds}}; floors: {system: {scheme: floor}}, drawn as short lines;
+    first: {system: errors of the first run of distance logits}, drawn as rings.
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     words = []
     for ax, (name, schemes) in zip(axes, found.items(), strict=True):
+        ax.plot(np.full(len(first[name]), 0), first[name], "o", color=COLORS["gray"], mfc="none", ms=6)
         for x, (scheme, errors) in enumerate(schemes.items()):
             color = COLORS[SCHEME_COLORS[scheme]]
             ax.plot(np.full(len(errors), x), errors, "o", color=color, alpha=0.6, ms=6)
             floor = floors[name].get(scheme)
             if floor:
                 ax.plot([x - 0.3, x + 0.3], [floor, floor], color=color, lw=2, ls="-")
-        medians = {scheme: float(np.median(errors)) for scheme, errors in schemes.items()}
-        listed = ", ".join(f"{scheme} {_short(value)}" for scheme, value in medians.items())
-        words.append(f"{name}: {listed}")
-        ax.set_xticks(range(len(schemes)), list(schemes))
+        listed = ", ".join(f"{scheme} {_short(float(np.median(each)))}" for scheme, each in schemes.items())
+        words.append(f"{name}: {listed}; first run {_short(float(np.median(first[name])))}")
+        ax.set_xticks(range(len(schemes)), ["\n" * (x % 2) + scheme for x, scheme in enumerate(schemes)])
         ax.tick_params(labelleft=True)  # on a phone the panels stand apart
-        ax.set(title=name, yscale="log", ylim=(5e-5, 2), xlim=(-0.6, len(schemes) - 0.4))
+        ax.set(title=name, yscale="log", ylim=(1e-11, 5), xlim=(-0.6, len(schemes) - 0.4))
     axes[0].set_ylabel("relative squared error")
     label_line(axes[0], 2.35, floors[next(iter(found))]["T5"], "floor", color=COLORS["green"])
-    return fig, "Median errors of five trained layers. " + "; ".join(words) + "."
+    return fig, "Median errors of five trained layers. " + ". ".join(words) + "."
 
 
 def _short(value: float) -> str:
     """Return a share with the digits that are the same on every machine."""
-    return f"{value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 2}%}"
+    if value < 1e-3:
+        return "below 0.0001%" if value < 1e-6 else "below 0.1%"
+    return f"{value:.{0 if value >= 0.1 else 1}%}"

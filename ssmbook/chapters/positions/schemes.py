@@ -38,8 +38,8 @@ def rope_frequencies(head_width: int, base: float = 10000.0) -> Tensor:
 def basis(scheme: str, n: int, head_width: int = 64) -> Tensor:
     """Return functions of the distance, shape (m, n), whose linear combinations are a scheme's logits.
 
-    "distance": one for each distance; "T5": one for each bucket; "ALiBi": a constant and the distance; "RoPE":
-    cosines and sines of the frequencies, which constant queries and keys combine.
+    "distance": one for each distance; "T5": one for each bucket; "ALiBi": a constant and the distance;
+    "RoPE": cosines and sines of the frequencies, which constant queries and keys combine.
     """
     tau = torch.arange(n, dtype=F64)
     if scheme == "distance":
@@ -54,7 +54,7 @@ def basis(scheme: str, n: int, head_width: int = 64) -> Tensor:
 
 
 def sink_weights(b: Tensor) -> Tensor:
-    """Return the attention weights (..., n, n) of the relative logits b (..., n) beside a sink of logit 0."""
+    """Return the attention weights (..., n, n) of the distance logits b (..., n) beside a sink of logit 0."""
     n = b.shape[-1]
     lag = torch.arange(n)[:, None] - torch.arange(n)
     logits = b[..., lag.clamp(min=0)].masked_fill(lag < 0, -torch.inf)
