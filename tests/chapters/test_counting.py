@@ -36,8 +36,8 @@ def test_recurrence_counts(T, D):
 
 
 @pytest.mark.parametrize("T, D", [(2, 1), (9, 3), (64, 5)])
-def test_table_counts(T, D):
-    _, m = count(ALGORITHMS["table"], *problem(T, D))
+def test_matrix_counts(T, D):
+    _, m = count(ALGORITHMS["matrix"], *problem(T, D))
     pairs = T * (T + 1) // 2
     assert m.multiplications == T * (T - 1) // 2 + pairs * D
     assert (m.loaded, m.stored) == (T - 1 + pairs * (1 + D), pairs + T * D)

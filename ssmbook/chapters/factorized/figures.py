@@ -118,7 +118,7 @@ def common_heads(shares):
 
 
 def feature_row(exact, near, states, misplaced, chosen, needed):
-    """Draw a row of a softmax table over that of its ``chosen`` features, and the share misplaced by all."""
+    """Draw a row of a softmax matrix over that of its ``chosen`` features, and the share misplaced by all."""
     fig, (left, right) = figure(ncols=2, size="slider")
     left.bar(range(len(exact)), exact.tolist(), width=1.0, color=COLORS["gray"], alpha=0.45)
     left.step(range(len(near)), near, where="mid", color=COLORS["orange"], linestyle=LINES["solid"], lw=1.5)

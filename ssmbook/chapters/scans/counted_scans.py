@@ -16,8 +16,8 @@ def recurrence(a: Slow, b: Slow, h: Slow) -> None:
         h.store(t, state)
 
 
-def table(a: Slow, b: Slow, h: Slow) -> None:
-    """The explicit way: write the table of weights a_{j+1} ... a_i to slow memory, then multiply by it."""
+def matrix(a: Slow, b: Slow, h: Slow) -> None:
+    """The explicit way: write the matrix of weights a_{j+1} ... a_i to slow memory, then multiply by it."""
     T = len(b.value)
     weights = b.empty(T, T)
     row = None
@@ -83,11 +83,11 @@ def blocked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
 
 
 def chunked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
-    """Matrix products: a table of weights inside every chunk of L, one carried state between chunks."""
+    """Matrix products: a matrix of weights inside every chunk of L, one carried state between chunks."""
     T, state = len(b.value), None
     for start in range(0, T, L):
         stop = min(T, start + L)
-        weights, through = _chunk_table(a, start, stop, state is not None)
+        weights, through = _chunk_weights(a, start, stop, state is not None)
         y = weights @ b.load(slice(start, stop))
         if state is not None:
             y = y + through[:, None] * state
@@ -96,7 +96,7 @@ def chunked(a: Slow, b: Slow, h: Slow, L: int = 16) -> None:
         weights = through = y = None
 
 
-def _chunk_table(a: Slow, start: int, stop: int, carried: bool) -> tuple[Fast, Fast | None]:
+def _chunk_weights(a: Slow, start: int, stop: int, carried: bool) -> tuple[Fast, Fast | None]:
     """The weights inside one chunk, (Q, Q), and those of the state before it, (Q,)."""
     machine, Q = a.machine, stop - start
     rows, through, row = [], [], None
@@ -141,7 +141,7 @@ def _transform(x: Fast, sign: int) -> Fast:
 
 ALGORITHMS = {
     "recurrence": recurrence,
-    "table": table,
+    "matrix": matrix,
     "doubling": doubling,
     "blocked": blocked,
     "chunked": chunked,

@@ -1,7 +1,7 @@
 """One linear time-invariant map in seven forms, in three precisions, under one set of rules.
 
-Parameters and inputs are rounded once, to the dtype of the run, before any form sees them. Tables (kernels,
-matrices, coefficients) are stored in that dtype. In bfloat16 products and states are kept in float32.
+Parameters and inputs are rounded once, to the dtype of the run, before any form sees them. Kernels,
+matrices and coefficients are stored in that dtype. In bfloat16 products and states are kept in float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ def _wide(*tensors: Tensor) -> list[Tensor]:
     return [t.float() if t.dtype == torch.bfloat16 else t for t in tensors]
 
 
-def _stored(table: Tensor, x: Tensor) -> Tensor:
-    return _wide(table.to(x.dtype))[0]
+def _stored(kept: Tensor, x: Tensor) -> Tensor:
+    return _wide(kept.to(x.dtype))[0]
 
 
 def _kernel(A, B, C, x):

@@ -195,7 +195,7 @@ def way_through(j: int, i: int, last: int):
 
 
 def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
-    """Draw a table of whole numbers, H (m, m), as the product of ``see`` (m, N) and ``reach`` (N, m)."""
+    """Draw a matrix of whole numbers, H (m, m), as the product of ``see`` (m, N) and ``reach`` (N, m)."""
     N, m = reach.shape
     fig, axes = figure(ncols=5, size=(3.6, 1.6), width_ratios=[m, 0.8, N, 0.8, m])
     fig.stacks = ()  # an equation stays on one line
@@ -208,7 +208,7 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
             axes[0].text(column, row, f"{value:g}", ha="center", va="center", color=hue)
     off = float((see @ reach - H).abs().max())
     rows = "; ".join(", ".join(f"{v:g}" for v in row) for row in H.tolist())
-    return fig, f"The table {rows} as {m} by {N} times {N} by {m}, off by {off:.3f} at most."
+    return fig, f"The matrix {rows} as {m} by {N} times {N} by {m}, off by {off:.3f} at most."
 
 
 def cut_rank_curves(ranks: dict[str, list[int]]):
@@ -234,14 +234,14 @@ def _fan(ax, near: float, far: float, heights: torch.Tensor, y: float, weights: 
         ax.plot([near, far], [height, y], "-", color=color, lw=3 * abs(weight), solid_capstyle="round")
 
 
-def past_and_future(table: torch.Tensor, m: int):
-    """Draw a causal table (n, n) with the cut at token m outlined, and its singular vectors as wires."""
-    n, cut = len(table), table[m:, : m + 1]
+def past_and_future(matrix: torch.Tensor, m: int):
+    """Draw a causal matrix (n, n) with the cut at token m outlined, and its singular vectors as wires."""
+    n, cut = len(matrix), matrix[m:, : m + 1]
     U, S, Vh = torch.linalg.svd(cut)
     N = numerical_rank(S, 1e-10)
     fig, (left, right) = figure(ncols=2)
-    top = float(table.abs().max())
-    left.imshow(table.numpy(), cmap=DIVERGING, vmin=-top, vmax=top)
+    top = float(matrix.abs().max())
+    left.imshow(matrix.numpy(), cmap=DIVERGING, vmin=-top, vmax=top)
     left.add_patch(Rectangle((-0.5, m - 0.5), m + 1, n - m, fill=False, lw=2))
     left.grid(False)
     left.set(xlabel="token j", ylabel="output i", xticks=range(0, n, 4), yticks=range(0, n, 4))
@@ -258,4 +258,4 @@ def past_and_future(table: torch.Tensor, m: int):
     right.set(xlim=(-0.4, 2.4), ylim=(-1.15, 1.6))
     right.set_axis_off()
     joined = f"{m + 1} past tokens and {n - m} outputs joined through {N} wires"
-    return fig, f"A table of {n} tokens with the cut at token {m} outlined, {cut.numel()} numbers; {joined}."
+    return fig, f"A matrix of {n} tokens with the cut at token {m} outlined, {cut.numel()} numbers; {joined}."

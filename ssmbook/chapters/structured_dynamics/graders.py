@@ -118,7 +118,7 @@ def _longer_answer(found, M, N):
         "Where to look: the side on which each factor is undone, and the first lag of the shifted matrix",
     ),
     mistakes={
-        "the table that gives A must start one lag later": partial(_balanced, lag=0),
+        "the matrix that gives A must start one lag later": partial(_balanced, lag=0),
         "the singular values are in O and in R, and O R is the Hankel matrix": partial(_balanced, power=1.0),
     },
     atol=1e-8,
