@@ -201,6 +201,7 @@ def calls():
             "flow_panels": [given(dict.fromkeys(flowing, faded))],
         },
         "head_count": {
+            "three_ranks": [given(toeplitz(FADE), randn(2, 3).round(), "abcabc", cut=2)],
             "heads_as_kernels": [given(randn(9, 2, 3), randn(9, 4), randn(4, 2, 3, seed=1))],
             "two_ranks": [given(causal(2, 3), 2)],
             "error_curve": [given(floor, heads, students, TAU, students.expand(6, -1), least=1e-10)],

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
@@ -9,7 +10,40 @@ from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, signed
-from ssmbook.display.style import DIVERGING, LINES
+from ssmbook.display.style import DIVERGING, LINES, SEQUENTIAL, readable
+
+HEAD, STATE = "blue", "orange"
+"""The colors of attention heads and of states in every picture of this chapter."""
+
+
+def three_ranks(alpha, V, letters, cut):
+    """Draw the attention matrix (n, n) of a head and its value map V (p, d); i >= cut >= j is framed."""
+    n, (p, d) = len(alpha), V.shape
+    patterns, across, width = (int(torch.linalg.matrix_rank(M)) for M in (alpha, alpha[cut:, : cut + 1], V))
+    fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
+    left.imshow(alpha.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    frame = Rectangle((-0.5, cut - 0.5), cut + 1, n - cut, fill=False, edgecolor=COLORS[STATE], lw=2.5)
+    frame.set_clip_on(False)
+    left.add_patch(frame)
+    place = {"color": readable(COLORS[STATE]), "fontsize": 9.5, "ha": "right"}
+    left.text(
+        n - 0.6, 1.0, f"past to future: rank {across}\n× {width} = {across * width} state variables", **place
+    )
+    left.grid(False)
+    left.set(xticks=range(n), yticks=range(n), xticklabels=letters, yticklabels=letters)
+    left.set(xlabel="input →", ylabel="← output", title=f"attention matrix: {patterns} patterns")
+    signed(right, V)
+    for (row, column), entry in np.ndenumerate(V.numpy()):
+        right.text(column, row, f"{entry:g}", ha="center", va="center", color="white" if entry else "black")
+    right.set(title="value map: 1 matrix", xticks=range(d), xticklabels=sorted({*letters}))
+    right.set(yticks=range(p), yticklabels=("vowel", "consonant"))
+    right.tick_params(length=0)
+    return fig, (
+        f"A head as two matrices. Left, its {n} by {n} attention matrix over {letters}, of rank "
+        f"{patterns}; the framed part, outputs from {cut} on and inputs up to it, has rank {across}. "
+        f"Right, its {p} by {d} value map, of rank {width}. One matrix, {patterns} patterns, "
+        f"{across * width} state variables."
+    )
 
 
 def heads_as_kernels(M, c, V):
@@ -29,7 +63,7 @@ def heads_as_kernels(M, c, V):
     axes[2].set(xticks=range(k), xticklabels=range(1, k + 1))
     negative = int((c[:shown] < 0).sum())
     alt = (
-        f"A column of {shown} lag operators of {p} by {d} entries equals a table of {shown} by {k} "
+        f"A column of {shown} lag operators of {p} by {d} entries equals a matrix of {shown} by {k} "
         f"coefficients times a column of {k} value maps of the same size. {negative} of the {shown * k} "
         f"coefficients are negative, the largest is {number(float(c[:shown].abs().max()))}."
     )
@@ -43,22 +77,22 @@ def tiles(matrices):
 
 
 def two_ranks(W, cut):
-    """Draw a causal W (n, n, p, d) as a block matrix, blocks i >= cut >= j framed, and as the tall table."""
+    """Draw a causal W (n, n, p, d) as blocks, those with i >= cut >= j framed, and as one row per block."""
     n, _, p, d = W.shape
-    matrix, table = W.transpose(1, 2).reshape(n * p, n * d), W[torch.ones(n, n).tril().bool()].flatten(1)
-    tables = matrix[cut * p :, : (cut + 1) * d], table
-    states, heads = (int(torch.linalg.matrix_rank(each, rtol=1e-10)) for each in tables)
+    matrix, rows = W.transpose(1, 2).reshape(n * p, n * d), W[torch.ones(n, n).tril().bool()].flatten(1)
+    counted = matrix[cut * p :, : (cut + 1) * d], rows
+    states, heads = (int(torch.linalg.matrix_rank(each, rtol=1e-10)) for each in counted)
     fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
     signed(left, matrix)
-    signed(right, table, aspect="auto")
+    signed(right, rows, aspect="auto")
     corner, size = (-0.5, cut * p - 0.5), ((cut + 1) * d, (n - cut) * p)
-    left.add_patch(Rectangle(corner, *size, fill=False, edgecolor=COLORS["black"], lw=2, clip_on=False))
+    left.add_patch(Rectangle(corner, *size, fill=False, edgecolor=COLORS[STATE], lw=2.5, clip_on=False))
     left.set(title=f"future × past: rank {states}", xlabel="past: input tokens →", ylabel="← future: outputs")
     right.set(title=f"times × channels: rank {heads}", xlabel=f"the {p * d} entries", ylabel="pairs of times")
     alt = (
         f"Left, a block matrix of {n} by {n} blocks of size {p} by {d}; the framed block, outputs from token "
-        f"{cut} on and inputs up to it, has rank {states}. Right, the same {len(table)} "
-        f"blocks as rows of a table with {p * d} columns, of rank {heads}."
+        f"{cut} on and inputs up to it, has rank {states}. Right, the same {len(rows)} "
+        f"blocks as rows of a matrix with {p * d} columns, of rank {heads}."
     )
     return fig, alt
 
@@ -71,8 +105,8 @@ def error_curve(floor, heads, error, steps, history, least):
     label_line(left, 2.5, float(floor[2:4].prod()) ** 0.5, "floor", dx=8, dy=8)
     same = (heads[:, None] == heads).tril(-1).sum(1)  # how many students with as many heads came before
     beside = heads + 0.16 * (same - (heads[:, None] == heads).sum(1).sub(1) / 2)
-    left.semilogy(beside, error.clamp(min=least), "o", color=COLORS["orange"], mfc="none", ms=5)
-    left.set(xlabel="heads H", ylabel="error relative to the energy", ylim=(least / 10, 6))
+    left.semilogy(beside, error.clamp(min=least), "o", color=COLORS[HEAD], mfc="none", ms=5)
+    left.set(xlabel="heads H", ylabel="error, share of the energy", ylim=(least / 10, 6))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     hues = list(COLORS.values())
     for H, errors in zip(heads.tolist(), history.clamp(min=least).T, strict=True):
@@ -95,15 +129,20 @@ def approximation(M, best, y, y_best, title, missing):
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
     for ax, lags, name in ((left, M, "target"), (middle, best, title)):
-        table = lags.flatten(1).numpy()
-        ax.imshow(table, cmap=DIVERGING, norm=Normalize(-top, top), aspect="auto", interpolation="nearest")
+        ax.imshow(
+            lags.flatten(1).numpy(),
+            cmap=DIVERGING,
+            norm=Normalize(-top, top),
+            aspect="auto",
+            interpolation="nearest",
+        )
         ax.set(title=name, xticks=[], xlabel="entry of $M_τ$")
         ax.grid(False)
     left.set_ylabel("lag τ")
     middle.set_yticklabels([])
     right.plot(y, color=COLORS["gray"], linestyle="-", lw=3)
-    right.plot(y_best, color=COLORS["orange"], linestyle="-", lw=1.5)
-    for place, name, color in ((0.03, "target", "gray"), (0.25, "heads", "orange")):
+    right.plot(y_best, color=COLORS[HEAD], linestyle="-", lw=1.5)
+    for place, name, color in ((0.03, "target", "gray"), (0.25, "heads", HEAD)):
         right.text(place, 0.04, name, color=COLORS[color], transform=right.transAxes)
     low, high = float(y.min()), float(y.max())
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -124,7 +163,7 @@ def epsilon_counts(N, counts, title):
         ax.fill_between(N, least, most, color=COLORS[hue], alpha=0.15, linewidth=0)
         ax.loglog(N, values, color=COLORS[hue], linestyle=line, marker="o", base=2)
         label_line(ax, N[-1], values[-1], f"{name}: {values[-1]:g}")
-    ax.set(xlabel="states N", ylabel="heads", title=title, xlim=(N[0] * 0.9, N[-1] * 2.2))
+    ax.set(xlabel="state variables N", ylabel="heads", title=title, xlim=(N[0] * 0.9, N[-1] * 2.2))
     ticks = [2**e for e in range(int(N[-1]).bit_length())]
     ax.set(xticks=N, xticklabels=N, yticks=ticks, yticklabels=ticks)
     ax.minorticks_off()
@@ -132,25 +171,27 @@ def epsilon_counts(N, counts, title):
 
 
 def state_rectangles(layers):
-    """Draw states as squares, values down, keys across; layers: title -> (values, keys, parts, heads)."""
+    """Draw state variables as squares; layers: title -> (values down, keys across, parts, heads)."""
     widest = max(keys for _, keys, _, _ in layers.values())
     tallest = max(values for values, _, _, _ in layers.values())
-    fig, axes = figure(ncols=len(layers), size=(6.6, 2.5))
+    fig, axes = figure(ncols=len(layers), size=(6.6, 2.7))
     words = []
     for ax, (title, (values, keys, parts, heads)) in zip(axes, layers.items(), strict=True):
         for row in range(values):
-            shade = COLORS[("blue", "orange")[row * parts // values % 2]]
+            shade = 0.6 if row * parts // values % 2 == 0 else 0.3
             for column in range(keys):
-                square = Rectangle((column, row), 1, 1, facecolor=shade, alpha=0.35, edgecolor="white")
+                square = Rectangle(
+                    (column, row), 1, 1, facecolor=COLORS[STATE], alpha=shade, edgecolor="white"
+                )
                 ax.add_patch(square)
         ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 1.2, -0.2), aspect="equal")
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         states, plural = values * keys, "" if heads == 1 else "s"
-        ax.set_title(f"{title}\n{states} states, {heads} head{plural}", fontsize=10)
+        ax.set_title(f"{title}\n{states} state variables\n{heads} head{plural}", fontsize=10)
         if keys > 1:
             ax.text(0, values + 0.2, "keys →", va="top", fontsize=9.5)
-        ax.set_ylabel("← values" if keys > 1 else "← states")
+        ax.set_ylabel("← values" if keys > 1 else "← state variables")
         shape = f"{values} by {keys}" if keys > 1 else "a column"
-        words.append(f"{title}, {shape}: {states} states and {heads} head{plural}")
+        words.append(f"{title}, {shape}: {states} state variables and {heads} head{plural}")
     return fig, f"States as rectangles of values by keys. {'; '.join(words)}."

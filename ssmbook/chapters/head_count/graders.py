@@ -52,6 +52,19 @@ def _two_ranks(W, cuts=range, mixed=False):
     right=_two_ranks,
     hint="the pair (states, heads) is not right",
     mistakes={
+        "the number of state variables comes first, that of the heads second": lambda W: _two_ranks(W)[::-1],
+        "the state is the rank of a part of W: outputs from m on, inputs up to m": lambda W: (
+            rank(W.transpose(1, 2).flatten(2).flatten(0, 1)),
+            _two_ranks(W)[1],
+        ),
+        "token m enters the state before output m: put it on both sides of the cut": lambda W: (
+            max(rank(W[m:, :m].transpose(1, 2).flatten(2).flatten(0, 1)) for m in range(1, len(W))),
+            _two_ranks(W)[1],
+        ),
+        "W may change with time, so its first column need not contain all matrices": lambda W: (
+            _two_ranks(W)[0],
+            rank(W[:, 0].flatten(1)),
+        ),
         "bring (i, j, p, d) into the order (i, p, j, d) first": partial(_two_ranks, mixed=True),
         "the state must be wide enough for every cut": partial(_two_ranks, cuts=lambda n: [n // 2]),
     },
@@ -66,7 +79,9 @@ def two_ranks_cases():
     early = torch.zeros(9, 9, 2, 2, dtype=f64)  # one head whose early cuts are the widest
     early[2:5, :3] = torch.randn(3, 3, 1, 1, **seeded(2)) * torch.randn(2, 2, **seeded(3))
     yield (early,)
-    yield (torch.eye(4, dtype=f64)[:, :, None, None] * torch.ones(2, 2, dtype=f64),)  # no memory
+    yield (
+        torch.einsum("ij,ipd->ijpd", torch.eye(4, dtype=f64), torch.randn(4, 2, 2, **seeded(4))),
+    )  # no memory
 
 
 def _from_modes(R):
@@ -80,11 +95,44 @@ def _from_modes(R):
     mistakes={
         "a pole with a residue of rank r needs r states": lambda R: (len(R), _from_modes(R)[1]),
         "residues that are sums of others need no heads": lambda R: (_from_modes(R)[0], len(R)),
+        "N comes first, k second": lambda R: _from_modes(R)[::-1],
     },
-    formula="N is the sum of the ranks of the R_s, k the rank of the table with rows vec R_s",
+    formula="N is the sum of the ranks of the R_s, k the rank of the matrix with rows vec R_s",
 )
 def modes_cases():
     """For a function (residues R (ν, p, d) of simple poles) -> (N, k), the states and the heads."""
     planted = [torch.randn(3, 4, r, **seeded(r)) @ torch.randn(3, r, 3, **seeded(9)) for r in (1, 2, 3)]
     tied = torch.cat([planted[0][:2], planted[0][:2].sum(0, keepdim=True)])
     return [(R,) for R in (*planted, tied)]
+
+
+def _measured(layer, n, d, at=0):
+    """The lag operators of a linear layer, from unit vectors at one position."""
+    columns = []
+    for channel in range(d):
+        x = torch.zeros(n, d, dtype=f64)
+        x[at, channel] = 1.0
+        columns.append(layer(x))
+    return torch.stack(columns, 2)
+
+
+@grader(
+    "head-count/measure",
+    right=_measured,
+    hint="these are not the lag operators",
+    mistakes={
+        "your matrices are transposed: input channel c shows column c": lambda layer, n, d: (
+            _measured(layer, n, d).mT
+        ),
+        "the layer is causal: put the unit vector at the first position": lambda layer, n, d: _measured(
+            layer, n, d, at=n - 1
+        ),
+    },
+    formula="If the first token is the unit vector e_c and all others are zero, output τ is column c of M_τ",
+)
+def measure_cases():
+    """For a function (layer, n, d) -> lag operators (n, p, d); layer maps (n, d) to (n, p)."""
+    for seed, (N, d, p, n) in enumerate(((3, 2, 2, 6), (4, 3, 2, 5), (2, 1, 3, 4))):
+        lags = random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(n)
+        lags[0] += torch.randn(p, d, **seeded(seed + 7))  # a skip
+        yield LagOperator(lags).apply, n, d
