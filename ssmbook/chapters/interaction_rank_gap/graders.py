@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from ssmbook.chapters._graded import f64, rank, seeded
+from ssmbook.chapters._graded import f64, misshaped, rank, seeded
 from ssmbook.exercises import grader
 from ssmbook.systems import System, rotation
 
@@ -18,6 +18,13 @@ def _missed(a: float, b: float, n: int, *, weigh=True, power=2):
     return share ** (power / 2)
 
 
+def _alone(a: float, b: float, n: int) -> float:
+    """What a head misses that keeps only the larger of the two entries."""
+    tau = torch.arange(n, dtype=f64)
+    first, second = (float(((n - tau) * z ** (2 * tau)).sum()) for z in (a, b))
+    return min(first, second) / (first + second)
+
+
 @grader(
     "interaction-rank-gap/diagonal-gap",
     right=_missed,
@@ -25,6 +32,12 @@ def _missed(a: float, b: float, n: int, *, weigh=True, power=2):
     mistakes={
         "the share is one of the energy, not of the norm": partial(_missed, power=1),
         "count how often each lag occurs": partial(_missed, weigh=False),
+        "that is what the head keeps, not what it misses": lambda a, b, n: 1 - _missed(a, b, n),
+        "divide by the whole energy, not by what the head keeps": lambda a, b, n: (
+            _missed(a, b, n) / (1 - _missed(a, b, n))
+        ),
+        "the best value map is a mixture of both diagonal entries, not one of them": _alone,
+        "the product ab keeps its sign": lambda a, b, n: _missed(abs(a), abs(b), n),
     },
     formula="Lag τ is diag(a^τ, b^τ) and occurs n − τ times; the smaller eigenvalue of the 2 x 2 Gram matrix "
     "over its trace is the share (n = 1 and a = b give 0, and 0^0 is 1)",
@@ -110,3 +123,29 @@ def hole_cases():
     yield left @ right, inside
     yield left @ right, later
     yield left @ right, torch.cat([later[:2], torch.randn(3, 4, 5, **seeded(9))])
+
+
+def _around(theta, n, forward=1, backward=-1):
+    """Rotations of the outputs by ``forward`` and of the tokens by ``backward`` times their positions."""
+    turns = [[rotation(sign * theta * i, dtype=f64) for i in range(n)] for sign in (forward, backward)]
+    return tuple(torch.stack(part) for part in turns)
+
+
+@grader(
+    "interaction-rank-gap/rotate-values",
+    right=_around,
+    judge=lambda found, theta, n: misshaped(found, G=(n, 2, 2), U=(n, 2, 2)),
+    view=lambda found, theta, n: torch.einsum("iab,jbc->ijac", *(part.double() for part in found)),
+    hint="G_i U_j must be the rotation by θ(i − j); of these blocks",
+    mistakes={
+        "tokens must be rotated backward, by −θj": partial(_around, backward=1),
+        "G and U are exchanged: outputs are rotated forward, tokens backward": partial(
+            _around, forward=-1, backward=1
+        ),
+        "rotate the tokens, too": partial(_around, backward=0),
+    },
+    formula="G_i = R(θi) and U_j = R(−θj), because R(θi) R(−θj) = R(θ(i − j))",
+)
+def rotate_values_cases():
+    """For a function (θ, n) -> G (n, 2, 2), U (n, 2, 2), between which a head with V = I has weights 1."""
+    return [(0.7, 6), (-2.0, 3), (0.01, 9)]
