@@ -124,8 +124,8 @@ def test_the_lonely_clock_leaves_the_line_by_the_sine():
     assert np.allclose(points(circle.get_lines()[-1]), outputs)
     assert np.allclose(points(values.get_lines()[-1])[:, 1], np.abs(np.array(outputs)[:, 1]))
     for ax in (circle, values):
-        orange = [line for line in ax.get_lines() if line.get_color() == COLORS["orange"]]
-        assert [abs(points(line)[1, 1]) for line in orange] == pytest.approx([math.sin(0.7), math.sin(7.7)])
+        marked = [line for line in ax.get_lines() if line.get_color() == COLORS["black"]]
+        assert [abs(points(line)[1, 1]) for line in marked] == pytest.approx([math.sin(0.7), math.sin(7.7)])
         assert crossed(ax) == set()
     assert "0.644 at lag 1, 0.988 at lag 11, at most 0.988" in alt
 

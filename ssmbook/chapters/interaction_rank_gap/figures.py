@@ -13,7 +13,7 @@ from ssmbook.systems import rotation
 def two_tokens(theta):
     """Draw three pairs of tokens, the target R(θ) x_0 + x_1, and what multiples of the tokens can reach."""
     first = torch.tensor([1.0, 0.2], dtype=torch.float64)
-    seconds = {"generic": (-0.5, 0.9), "nearly parallel": (1.45, 0.62), "one token": (0.0, 0.0)}
+    seconds = {"different directions": (-0.5, 0.9), "nearly parallel": (1.45, 0.62), "one token": (0.0, 0.0)}
     fig, axes = figure(ncols=3, size=(7.0, 2.7))
     words = []
     for ax, (title, second) in zip(axes, seconds.items(), strict=True):
