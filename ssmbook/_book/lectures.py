@@ -160,13 +160,11 @@ class Reader:
 
     def slide(self, tokens):
         slide = Slide(tokens[1].content)
-        for token in tokens:
-            name, _, rest = (
-                token.content.partition(":") if token.type == "myst_line_comment" else ("", "", "")
-            )
-            if name.strip() == "part":
+        comments = "\n".join(token.content for token in tokens if token.type == "myst_line_comment")
+        for name, rest in re.findall(r"^\s*(part|new):(.*)$", comments, re.M):
+            if name == "part":
                 slide.part = rest.strip()
-            elif name.strip() == "new":
+            else:
                 slide.new += [symbol.strip() for symbol in rest.split(",")]
         slide.body = self.parser.renderer.render(tokens[3:], self.parser.options, {"slide": slide})
         return slide
@@ -290,7 +288,8 @@ def handout(book, lecture):
     body = (
         f"<header><h1>{html.escape(lecture.title)}</h1><p>{html.escape(lecture.audience)}</p></header>\n"
         f"<p>{Reader().inline(said['summary'])}</p>\n{shown(book, said['picture'])}\n"
-        f"<h2>Statements</h2>\n{boxes}\n<h2>To read</h2>\n<p>{read}.</p>\n<h2>Problems</h2>\n{problems}"
+        f"<h2>Statements</h2>\n{boxes}\n<h2>To read</h2>\n<p>{read}.</p>\n<h2>Problems</h2>\n"
+        f'<div class="columns">\n{problems}\n</div>'
     )
     return HEAD.format(title=f"Handout: {html.escape(lecture.title)}") + PAPER.format(body=body)
 

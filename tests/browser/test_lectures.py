@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pypdf import PdfReader
 
 from ssmbook._book.lectures import lectures
 
@@ -78,3 +79,10 @@ def test_keys_walk_through_a_deck_uncover_answers_and_move_sliders(deck, name):
             assert page.locator("section.present .fragment:not(.visible)").count() == waiting - 1
     assert seen == set(range(total))
     assert moved == page.locator("section input[type=range]").count() > 0
+
+
+@pytest.mark.parametrize("name", DECKS)
+def test_a_handout_has_two_pages(open_page, disk, tmp_path, name):
+    page = open_page(f"{disk}slides/{name}-handout.html").page
+    page.pdf(path=tmp_path / "handout.pdf", prefer_css_page_size=True)
+    assert len(PdfReader(tmp_path / "handout.pdf").pages) == 2
