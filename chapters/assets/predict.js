@@ -1,5 +1,6 @@
-// Predict boxes: a list in the box becomes buttons, and the text up to the next section is covered until one is
-// pressed. Nothing is stored. Without JavaScript, on paper and in notebooks the answer follows the question.
+// Predict boxes: a list in the box becomes buttons, or, if its only item begins with "a number", a field with a
+// Check button. The text up to the next section is covered until one is pressed or any number is checked. Nothing is
+// stored. Without JavaScript, on paper and in notebooks the answer follows the question.
 (function () {
   "use strict";
   const COVER = "predict-covered", SHOW = "Show the answer";
@@ -36,8 +37,37 @@
     return one;
   }
 
+  // "a number (in percent)" becomes a label, a field and a button. Any number will do; a reader may write 1,024 or 50 %.
+  function numberField(box, item) {
+    const form = document.createElement("form"), label = document.createElement("label"), check = button("predict-check");
+    const field = document.createElement("input");
+    const isNumber = (words) => /\d/.test(words) && Number.isFinite(Number(words.replace(/[\s,%]/g, "").replace("−", "-")));
+    field.inputMode = "decimal";
+    field.autocomplete = "off";
+    field.size = 8;
+    label.append(...item.childNodes, " ", field);
+    check.type = "submit";
+    check.textContent = "Check";
+    form.noValidate = true;
+    form.append(label, check);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const words = field.value.trim(), good = isNumber(words);
+      field.setAttribute("aria-invalid", String(!good));
+      if (good) uncover(box, `You said ${words}. Compare it with what follows.`);
+      else {
+        box.querySelector(".predict-said").textContent = "Please enter a number.";
+        field.focus();
+      }
+    });
+    item.replaceChildren(form);
+  }
+
   function prepare(box) {
-    const choices = [...box.querySelectorAll(":scope > ul > li")];
+    const items = [...box.querySelectorAll(":scope > ul > li")];
+    const number = items.length === 1 && /^a number\b/.test(items[0].textContent.trim());
+    const choices = number ? [] : items;
+    if (number) numberField(box, items[0]);
     const show = button("predict-show");
     show.textContent = SHOW;
     show.addEventListener("click", () => uncover(box, "The answer follows."));

@@ -343,7 +343,7 @@ def calls():
             "state_space_model": [given()],
             "average_twice": [given(torch.tensor([1.0, 0, 0, 2.0, 0]), 0.5)],
             "memory": [given(0.2), given(0.999)],
-            "two_tables": [given({"average": toeplitz(FADE), "softmax": toeplitz(SLOW)}, [*"abacab"])],
+            "two_matrices": [given({"average": toeplitz(FADE), "softmax": toeplitz(SLOW)}, [*"abacab"])],
             "plane_of_lags": [given(0.3, 7), given(3.0, 7)],
             "operator_as_heads": [given(randn(2, 4, 4), randn(2, 2, 3, seed=1))],
             "costs": [given([1, 10, 100], [2, 200, 20_000], [40, 400, 4000], 20)],

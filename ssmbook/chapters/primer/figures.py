@@ -1,6 +1,6 @@
 """Figures of *primer*, drawn with a few signs; each returns the figure and its alternative text.
 
-A token is a gray square, a state a green circle, a head an orange box, and what belongs to a lag is blue. A
+A token is a gray square, a state an orange circle, a head a blue box, and what belongs to a lag is green. A
 panel is ten units wide, as wide as a phone, and a unit is 0.35 inches.
 """
 
@@ -11,8 +11,8 @@ from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import readable
 
-TOKEN, STATE, HEAD, LAG = "gray", "green", "orange", "blue"
-WEIGHTS = LinearSegmentedColormap.from_list("primer-weights", ["#FFFFFF", COLORS[HEAD]])
+TOKEN, STATE, HEAD, LAG = "gray", "orange", "blue", "green"
+WEIGHTS = LinearSegmentedColormap.from_list("primer-weights", ["#FFFFFF", COLORS["sky"]])
 LOW = "₀₁₂₃₄₅₆₇₈₉"
 
 
@@ -109,13 +109,13 @@ def signs():
         _write(ax, x, 0.45, name, hue)
     return (
         fig,
-        "A token is a gray square, a state a green circle, a head an orange box, a lag a blue distance.",
+        "A token is a gray square, a state an orange circle, a head a blue box, a lag a green distance.",
     )
 
 
 def weighted_sum(alpha, letters):
     """Draw the last row of attention weights alpha (n, n) as arrows, and all rows as a matrix."""
-    fig, (ways, table) = figure(ncols=2, size=(7.0, 2.8))
+    fig, (ways, matrix) = figure(ncols=2, size=(7.0, 2.8))
     n, last = len(letters), alpha[-1].tolist()
     ways.set(xlim=(-0.6, n - 0.4), ylim=(-0.8, 3.1), aspect="equal", title="one output")
     ways.set_axis_off()
@@ -124,13 +124,13 @@ def weighted_sum(alpha, letters):
         _arrow(ways, (j, 0.42), (n - 1 - 0.12 * (n - 1 - j), 2.15), HEAD, width=0.6 + 9 * last[j])
         _write(ways, j, -0.6, f"{last[j]:.2f}", HEAD)
     _token(ways, n - 1, 2.6, f"y{LOW[n - 1]}")
-    table.imshow(alpha.numpy(), cmap=WEIGHTS, vmin=0, vmax=1)
+    matrix.imshow(alpha.numpy(), cmap=WEIGHTS, vmin=0, vmax=1)
     for i, j in zip(*np.tril_indices(n), strict=True):
-        _write(table, j, i, f"{alpha[i, j]:.2f}")
-    table.add_patch(Rectangle((-0.5, n - 1.5), n, 1, fill=False, edgecolor="black", lw=2, clip_on=False))
-    table.grid(False)
-    table.set(xticks=range(n), yticks=range(n), xticklabels=letters, yticklabels=letters)
-    table.set(xlabel="token", ylabel="output", title="all outputs")
+        _write(matrix, j, i, f"{alpha[i, j]:.2f}")
+    matrix.add_patch(Rectangle((-0.5, n - 1.5), n, 1, fill=False, edgecolor="black", lw=2, clip_on=False))
+    matrix.grid(False)
+    matrix.set(xticks=range(n), yticks=range(n), xticklabels=letters, yticklabels=letters)
+    matrix.set(xlabel="token", ylabel="output", title="all outputs")
     weights = ", ".join(f"{letter} {w:.2f}" for letter, w in zip(letters, last, strict=True))
     return fig, f"Attention among the letters {' '.join(letters)}. Weights of the last output: {weights}."
 
@@ -347,7 +347,7 @@ def mamba_block():
     _sign(ax, 5.1, 9.65, "×")
     _box(ax, 5.1, 11.2, "linear", TOKEN, width=4.1)
     _token(ax, 5.1, 12.45, "y")
-    _write(ax, 7.0, 8.6, "gate", ha="left")
+    _write(ax, 6.75, 8.75, "output gate", ha="left")
     steps = np.reshape([2.5, 3.45, 4.75, 5.6, 6.4, 7.35], (-1, 2))
     for start, end in (
         *(((2.7, low), (2.7, high)) for low, high in steps),
@@ -367,11 +367,13 @@ def gate_strips(strips, at):
     fig, axes = _sheets(6.8, list(strips))
     for ax, (gates, left) in zip(axes, strips.values(), strict=True):
         for t, x in enumerate(np.linspace(0.5, 9.5, len(gates))):
-            _token(ax, x, 6.4, "", HEAD if t == at else TOKEN, side=0.62)
+            _token(ax, x, 6.4, side=0.62)
+            if t == at:
+                ax.add_patch(Rectangle((x - 0.31, 6.09), 0.62, 0.62, color=COLORS[TOKEN]))
             for y, height, hue in ((3.7, float(gates[t]), LAG), (0.75, float(left[t]), STATE)):
                 ax.add_patch(Rectangle((x - 0.3, y), 0.6, 1.5 * height, **_look(hue)))
         _write(ax, 0.2, 5.65, "share of the state kept at each step", LAG, size=9.5, ha="left")
-        _write(ax, 0.2, 2.7, "left of the orange token", STATE, size=9.5, ha="left")
+        _write(ax, 0.2, 2.7, "left of the dark token", STATE, size=9.5, ha="left")
         _write(ax, 9.8, 0.3, f"{float(left[-1]):.2f} at the end", STATE, size=9.5, ha="right")
     said = "; ".join(f"{name} {float(left[-1]):.2f}" for name, (_, left) in strips.items())
     return fig, f"Left of the token at place {at} after {len(left) - 1 - at} steps: {said}."
@@ -422,14 +424,14 @@ def masked_scores(gates, scores, letters):
     """Draw the weights (n, n) of n letters as the products of gates and of queries and keys."""
     fig, axes = figure(ncols=3, size=(7.0, 2.6))
     n = len(letters)
-    tables = {"gates": gates, "× queries and keys": scores, "= weights": gates * scores}
-    for ax, (title, table) in zip(axes, tables.items(), strict=True):
-        ax.imshow(table.numpy(), cmap=WEIGHTS, vmin=0, vmax=1)
+    matrices = {"gates": gates, "× queries and keys": scores, "= weights": gates * scores}
+    for ax, (title, matrix) in zip(axes, matrices.items(), strict=True):
+        ax.imshow(matrix.numpy(), cmap=WEIGHTS, vmin=0, vmax=1)
         ax.set(xticks=range(n), yticks=range(n), xticklabels=letters, yticklabels=letters)
         ax.set(title=title, xlabel="token", ylabel="output")
         ax.grid(False)
-        for i, j in table.nonzero().tolist():
-            _write(ax, j, i, f"{table[i, j]:.2g}", size=9.5)
+        for i, j in matrix.nonzero().tolist():
+            _write(ax, j, i, f"{matrix[i, j]:.2g}", size=9.5)
     last = ", ".join(f"{w:.2g}" for w in (gates * scores)[-1])
     return fig, f"Gates times scores of queries and keys give weights; those of the last output are {last}."
 

@@ -64,7 +64,7 @@ def _pointer(ax, start, end, hue, width=1.6):
 
 def average_twice(x, a):
     """Draw the average, 0 < a < 1, of two pulses in x (n,) as a state and as a matrix of weights."""
-    fig, (bars, table) = figure(ncols=2, size=(7.0, 3.2))
+    fig, (bars, matrix) = figure(ncols=2, size=(7.0, 3.2))
     n = len(x)
     weights = toeplitz((1 - a) * a ** torch.arange(n))
     below, pulses = torch.zeros(n), x.nonzero()[:, 0].tolist()
@@ -75,12 +75,12 @@ def average_twice(x, a):
         label_line(bars, at - 0.35, float(below[at]), f"{x[at]:g} comes in", dx=0, dy=8, color=COLORS[color])
     bars.set(xlabel="position i", ylabel="state h", title="one number, updated")
     bars.set_ylim(0, 1.2 * float(below.max()))
-    table.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    matrix.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
     for i, j in torch.ones(n, n).tril().nonzero().tolist():
-        table.text(j, i, f"{float(weights[i, j]):.3f}".strip("0"), ha="center", va="center", fontsize=9)
-    table.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
-    table.grid(False)
-    table.set(xticks=range(n), xlabel="input j", ylabel="output i", title="one weight for each pair")
+        matrix.text(j, i, f"{float(weights[i, j]):.3f}".strip("0"), ha="center", va="center", fontsize=9)
+    matrix.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
+    matrix.grid(False)
+    matrix.set(xticks=range(n), xlabel="input j", ylabel="output i", title="one weight for each pair")
     first, second = (float(x[at] * weights[-1, at]) for at in pulses)
     alt = (
         f"Left, the state after each of {n} numbers: {x[pulses[0]]:g} comes in at {pulses[0]} and fades, "
@@ -102,7 +102,7 @@ def memory(a):
     if reach <= LAGS:
         right.plot(reach, a**reach, "o", color=COLORS["green"])
         label_line(right, reach, 0.01, f"lag {reach}", dx=6, dy=-9 if reach > 80 else 9, ha="left")
-    right.set(xlim=(0, LAGS), ylim=(1e-3, 1.3), xlabel="lag", title="one row of it")
+    right.set(xlim=(0, LAGS), ylim=(1e-3, 1.3), xlabel="lag", ylabel="weight over the newest", title="one row of it")
     return fig
 
 
@@ -111,17 +111,18 @@ def hundredth(a) -> int:
     return math.ceil(math.log(0.01) / math.log(a))
 
 
-def two_tables(tables, letters):
+def two_matrices(matrices, letters):
     """Draw two n by n attention matrices, {title: matrix}, between n letters, the last row of each framed."""
     fig, axes = figure(ncols=2, size=(7.0, 3.5))
-    for ax, (title, weights) in zip(axes, tables.items(), strict=True):
+    top = max(float(weights.max()) for weights in matrices.values())
+    for ax, (title, weights) in zip(axes, matrices.items(), strict=True):
         n = len(weights)
-        ax.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0)
+        ax.imshow(weights.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=top)
         ax.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
         ax.grid(False)
         ax.set(title=title, xticks=range(n), yticks=range(n), xlabel="input →", ylabel="← output")
         ax.set(xticklabels=letters, yticklabels=letters)
-    position, content = tables.values()
+    position, content = matrices.values()
     alike = [letter == letters[-1] for letter in letters]
     last, other = alike.index(True), alike.index(False)
     alt = (
@@ -291,15 +292,19 @@ def missed(theta, n=20) -> float:
     return float(sigma2[1] / sigma2.sum())
 
 
-def operator_as_heads(alpha, V):
-    """Draw the operator of heads alpha (2, n, n), V (2, p, d) as A_1 ⊗ V_1 + A_2 ⊗ V_2, on one scale."""
+def operator_as_heads(alpha, V, names=("", "")):
+    """Draw the operator of heads alpha (2, n, n), V (2, p, d) as A_1 ⊗ V_1 + A_2 ⊗ V_2, on one scale.
+
+    ``names`` are written above the matrices of coefficients.
+    """
     W = torch.einsum("hij,hpd->ipjd", alpha, V).flatten(2).flatten(0, 1)
     top = float(W.abs().max())
     ratios = [2.6, 0.35, 1.7, 0.3, 0.6, 0.3, 1.7, 0.3, 0.6]
     fig, axes = figure(ncols=9, size=(7.0, 2.75), width_ratios=ratios)
     fig.stacks = (1, 5)
     parts = [W, "=", alpha[0], "⊗", V[0], "+", alpha[1], "⊗", V[1]]
-    titles = ["$W$", "", "$A_1$", "", "$V_1$", "", "$A_2$", "", "$V_2$"]
+    first, second = (f"$A_{h}${name and f': {name}'}" for h, name in enumerate(names, start=1))
+    titles = ["$W$", "", first, "", "$V_1$", "", second, "", "$V_2$"]
     equation(axes, parts, titles, top=top, sign_size=15, title_size=12)
     n, (p, d) = alpha.shape[-1], V.shape[1:]
     part_blocks(axes[0], n, p, d, 0.5)
