@@ -37,6 +37,11 @@
     return one;
   }
 
+  // The words of an item of a list, which may be a paragraph.
+  function wordsOf(item) {
+    return [...item.childNodes].flatMap((node) => (node.nodeName === "P" ? [...node.childNodes] : [node]));
+  }
+
   // "a number (in percent)" becomes a label, a field and a button. Any number will do; a reader may write 1,024 or 50 %.
   function numberField(box, item) {
     const form = document.createElement("form"), label = document.createElement("label"), check = button("predict-check");
@@ -45,7 +50,7 @@
     field.inputMode = "decimal";
     field.autocomplete = "off";
     field.size = 8;
-    label.append(...item.childNodes, " ", field);
+    label.append(...wordsOf(item), " ", field);
     check.type = "submit";
     check.textContent = "Check";
     form.noValidate = true;
@@ -73,7 +78,7 @@
     show.addEventListener("click", () => uncover(box, "The answer follows."));
     for (const choice of choices) {
       const one = button("predict-choice");
-      one.append(...[...choice.childNodes].flatMap((node) => (node.nodeName === "P" ? [...node.childNodes] : [node])));
+      one.append(...wordsOf(choice));
       one.setAttribute("aria-pressed", "false");
       one.addEventListener("click", () => {
         for (const { firstChild } of choices) firstChild.setAttribute("aria-pressed", String(firstChild === one));

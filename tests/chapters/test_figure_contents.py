@@ -227,9 +227,11 @@ def calls():
                 given({"one": causal(2, 3).requires_grad_(), "two": causal(2, 3, seed=1)}, **how)
                 for how in ({}, {"alike": True})
             ],
-            "tall_table": [given(causal(2, 3).requires_grad_(), 2)],
+            "tall_matrix": [given(causal(2, 3).requires_grad_(), 2)],
             "way_from_zero": [given(TAU / 5, (TAU / 5) ** 3, 3.0)],
-            "spectra_of_one_output": [given({"one": causal(1, 1), "six": causal(2, 3)})],
+            "spectra_of_one_output": [
+                given({"one": causal(1, 1), "six": causal(2, 3), "four": causal(2, 2, seed=1)})
+            ],
             "best_heads": [given(DenseOperator(causal(2, 3).requires_grad_()), H) for H in (0, 5)],
         },
         "interaction_rank_gap": {
@@ -345,7 +347,7 @@ def calls():
             "memory": [given(0.2), given(0.999)],
             "two_matrices": [given({"average": toeplitz(FADE), "softmax": toeplitz(SLOW)}, [*"abacab"])],
             "plane_of_lags": [given(0.3, 7), given(3.0, 7)],
-            "operator_as_heads": [given(randn(2, 4, 4), randn(2, 2, 3, seed=1))],
+            "operator_as_heads": [given(randn(2, 4, 4), randn(2, 2, 3, seed=1), ("one", "two"))],
             "costs": [given([1, 10, 100], [2, 200, 20_000], [40, 400, 4000], 20)],
         },
         "zoo": {

@@ -28,7 +28,7 @@ def block_matrices(named, *, alike=False):
     )
 
 
-def tall_table(W, H):
+def tall_matrix(W, H):
     """Draw the blocks of a causal W (n, n, p, d) as rows of a matrix: coefficients times H value maps."""
     n, _, p, d = W.shape
     rows = W.detach()[torch.ones(n, n).tril().bool()].reshape(-1, p * d)
@@ -84,11 +84,12 @@ def way_from_zero(t, values, slope):
 def spectra_of_one_output(named):
     """Draw the singular values over the first of several operators (n, n, p, d), as many as are not zero."""
     fig, ax = figure(size=(3.6, 2.6))
+    looks = {"ms": 11, "mfc": "none"}, {"ms": 7.5, "mfc": "none"}, {"ms": 4}  # nested at 1
     words = []
-    for name, W in named.items():
+    for (name, W), look in zip(named.items(), looks, strict=True):
         sigma = torch.linalg.svdvals(W.flatten(0, 1).flatten(1))
         k = numerical_rank(sigma, 1e-10)
-        ax.semilogy(range(1, k + 1), sigma[:k] / sigma[0], "o", ms=4)
+        ax.semilogy(range(1, k + 1), sigma[:k] / sigma[0], "o", linestyle="none", **look)
         label_line(ax, k, sigma[k - 1] / sigma[0], f"{name}, {k}", dx=7 if k > 1 else 0, dy=9 // k)
         words.append(f"{name}, {k}")
     ax.set(xlabel="direction", ylabel="size over the first", xlim=(0, 52), ylim=(None, 2.5))

@@ -102,7 +102,9 @@ def memory(a):
     if reach <= LAGS:
         right.plot(reach, a**reach, "o", color=COLORS["green"])
         label_line(right, reach, 0.01, f"lag {reach}", dx=6, dy=-9 if reach > 80 else 9, ha="left")
-    right.set(xlim=(0, LAGS), ylim=(1e-3, 1.3), xlabel="lag", ylabel="weight over the newest", title="one row of it")
+    right.set(
+        xlim=(0, LAGS), ylim=(1e-3, 1.3), xlabel="lag", ylabel="weight over the newest", title="one row of it"
+    )
     return fig
 
 
