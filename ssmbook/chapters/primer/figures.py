@@ -373,7 +373,7 @@ def gate_strips(strips, at):
             for y, height, hue in ((3.7, float(gates[t]), LAG), (0.75, float(left[t]), STATE)):
                 ax.add_patch(Rectangle((x - 0.3, y), 0.6, 1.5 * height, **_look(hue)))
         _write(ax, 0.2, 5.65, "share of the state kept at each step", LAG, size=9.5, ha="left")
-        _write(ax, 0.2, 2.7, "left of the dark token", STATE, size=9.5, ha="left")
+        _write(ax, 0.2, 2.7, "left of the solid token", STATE, size=9.5, ha="left")
         _write(ax, 9.8, 0.3, f"{float(left[-1]):.2f} at the end", STATE, size=9.5, ha="right")
     said = "; ".join(f"{name} {float(left[-1]):.2f}" for name, (_, left) in strips.items())
     return fig, f"Left of the token at place {at} after {len(left) - 1 - at} steps: {said}."
