@@ -67,17 +67,17 @@ def _mosaic(ax, W, title):
     ax.set(title=title, xlabel="input →", ylabel="← output")
 
 
-def gradients(distances, state, asked, random):
-    """Draw what a token that far back still moves: by a state, by a head with its query, by one at random.
+def gradients(distances, state, matched, random):
+    """Draw what a token that far back still moves: by a state, by a head whose query matches, by random keys.
 
     ``random`` has a lower quartile, a median and an upper quartile for each distance.
     """
     fig, ax = figure(size="panel")
-    names = ("head that asks", "random tokens", "state, 0.9")
+    names = ("head, matching query", "head, random keys", "state, 0.9")
     colors = (FAMILIES["key side"], "gray", FAMILIES["value side"])
     least, median, most = zip(*random, strict=True)
     ax.fill_between(distances, least, most, color=COLORS["gray"], alpha=0.15, linewidth=0)
-    for name, hue, values in zip(names, colors, (asked, median, state), strict=True):
+    for name, hue, values in zip(names, colors, (matched, median, state), strict=True):
         ax.loglog(distances, values, color=COLORS[hue], linestyle="-" if hue != "gray" else "--")
         shown = sum(value > 1e-11 for value in values)
         place = len(values) // 2 - 1 if hue == "gray" else shown - 1  # clear of the other lines
@@ -86,6 +86,7 @@ def gradients(distances, state, asked, random):
     far = distances[-1]
     return fig, (
         f"Derivative of an output by the value of the token {distances[0]} to {far} steps before. At {far}: "
-        f"a state that keeps nine tenths {state[-1]:.0e}, a head that asks for the token {asked[-1]:.2f}, "
-        f"the same head on random tokens, half of the draws, from {least[-1]:.0e} to {most[-1]:.0e}."
+        f"a state that keeps nine tenths {state[-1]:.0e}, a head whose query matches the token "
+        f"{matched[-1]:.2f}, the same head with random keys, half of the draws, from {least[-1]:.0e} to "
+        f"{most[-1]:.0e}."
     )

@@ -61,41 +61,41 @@ def sides(v, b, G, A):
         ax.spines[:].set(color=COLORS[hue], linewidth=1.5)
     turned = [f"{title}, {_angle(v, part):.0f} degrees" for title, part in parts.items()]
     return fig, (
-        f"Three tables of {len(v)} value entries by {len(b)} key entries. Angle between the columns and v: "
+        f"Three matrices of {len(v)} value entries by {len(b)} key entries. Angle between the columns and v: "
         f"{', '.join(turned)}."
     )
 
 
 def _angle(v, part) -> float:
-    """Degrees between the line of ``v`` and the line of the columns of a rank-one table."""
+    """Degrees between the line of ``v`` and the line of the columns of a matrix of rank one."""
     column = part[:, part.norm(dim=0).argmax()]
     cosine = float((v @ column).abs() / v.norm() / column.norm())
     return math.degrees(math.acos(min(1.0, cosine)))
 
 
-def coefficients(tables):
-    """Draw four tables of coefficients (n, n), {name: tensor}, each on its own scale."""
-    fig, axes = figure(ncols=len(tables), size=(7.0, 2.2))
+def coefficients(alphas):
+    """Draw matrices of coefficients (n, n), {name: tensor}, each on its own scale."""
+    fig, axes = figure(ncols=len(alphas), size=(7.0, 2.2))
     fig.stacks = (2,)  # two and two where the page is narrow
     words = []
-    for ax, (name, alpha) in zip(axes, tables.items(), strict=True):
+    for ax, (name, alpha) in zip(axes, alphas.items(), strict=True):
         n, top = len(alpha), float(alpha.abs().max())
         ax.imshow(alpha.numpy(), cmap=DIVERGING, norm=Normalize(-top, top), interpolation="nearest")
         ax.set(title=name, xticks=[], yticks=[])
         negative = float((alpha < 0).sum()) / (n * (n + 1) / 2)
         words.append(f"{name}: {100 * negative:.0f} % of the visible entries negative")
-    return fig, f"{len(tables)} tables of coefficients, zero above the diagonal. {'; '.join(words)}."
+    return fig, f"{len(alphas)} matrices of coefficients, zero above the diagonal. {'; '.join(words)}."
 
 
 def by_position(kernels):
-    """Draw the table of coefficients of each kernel, {name: (n,)}: lag τ on the τ-th diagonal."""
+    """Draw the matrix of coefficients of each kernel, {name: (n,)}: lag τ on the τ-th diagonal."""
     fig, axes = figure(ncols=len(kernels), size=(7.0, 2.5))
     words = []
     for ax, (name, kernel) in zip(axes, kernels.items(), strict=True):
         signed(ax, toeplitz(kernel))
         ax.set(title=name, xlabel="input →", ylabel="← output")
         words.append(f"{name}, {', '.join(f'{float(v):.2f}' for v in kernel[:3])}")
-    return fig, f"Tables with one number on each diagonal; at lags 0, 1, 2: {'; '.join(words)}."
+    return fig, f"Matrices with one number on each diagonal; at lags 0, 1, 2: {'; '.join(words)}."
 
 
 def block_patterns(operators):
@@ -113,7 +113,10 @@ def block_patterns(operators):
         one = int(torch.linalg.matrix_rank(rows, rtol=1e-10).max())
         ax.set(title=f"{name}: k = {k}, in a row {one}", xlabel="input →", ylabel="← output")
         words.append(f"{name}, {k} and {one}")
-    return fig, f"Blocks of {n} tokens; independent ones in the table and in a row: {'; '.join(words)}."
+    return (
+        fig,
+        f"Blocks of {n} tokens; independent ones in the whole matrix and in a row: {'; '.join(words)}.",
+    )
 
 
 def ruler(counts, ceiling):
@@ -149,7 +152,7 @@ def ruler(counts, ceiling):
     apart = [name for name in counts if counts[name][0] != counts[name][1]]
     return fig, (
         f"{len(counts)} layers by interaction rank, ceiling {ceiling}: {'; '.join(words)}. "
-        f"Fewer in one output than in the table: {', '.join(apart)}."
+        f"Fewer in one output than in the whole matrix: {', '.join(apart)}."
     )
 
 
