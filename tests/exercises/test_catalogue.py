@@ -82,7 +82,7 @@ def test_an_answer_that_overwrites_its_arguments_harms_nobody(name):
                     part.zero_()
         return find(name).right(*given)
 
-    if name != "zoo/selective-table":  # it needs its arguments for the gradient
+    if name != "zoo/selective-coefficients":  # it needs its arguments for the gradient
         assert check(name, greedy)
 
 
@@ -202,16 +202,23 @@ def test_lonely_token():
     assert not check(name, lambda V, M: torch.ones(V.shape[1]))
 
 
-def test_selective_table_needs_a_finite_gradient():
-    def table(delta, A, B, C, bound):
+def test_selective_coefficients_need_a_finite_gradient():
+    def coefficients(delta, A, B, C, bound):
         elapsed = delta.cumsum(0)
         decay = torch.exp(bound(A * (elapsed[:, None] - elapsed)[..., None]))
         return torch.einsum("is,ijs,js->ij", C, decay, delta[:, None] * B).tril()
 
-    assert check("zoo/selective-table", lambda *case: table(*case, lambda exponent: exponent.clamp(max=0)))
-    unbounded = check("zoo/selective-table", lambda *case: table(*case, lambda exponent: exponent))
+    assert check(
+        "zoo/selective-coefficients",
+        lambda *case: coefficients(*case, lambda exponent: exponent.clamp(max=0)),
+    )
+    unbounded = check(
+        "zoo/selective-coefficients", lambda *case: coefficients(*case, lambda exponent: exponent)
+    )
     assert "gradient by delta" in unbounded.hint
-    cut = check("zoo/selective-table", lambda *case: table(*case, lambda e: e.clamp(max=0)).detach())
+    cut = check(
+        "zoo/selective-coefficients", lambda *case: coefficients(*case, lambda e: e.clamp(max=0)).detach()
+    )
     assert "gradient by delta" in cut.hint
 
 

@@ -9,8 +9,8 @@ from ssmbook.exercises import grader
 from ssmbook.testing import MapContract
 
 
-def _selective_table(delta, A, B, C, own_step=False):
-    """The table by the state itself; with ``own_step`` a token's own step decays it."""
+def _selective_coefficients(delta, A, B, C, own_step=False):
+    """The coefficients by the state itself; with ``own_step`` a token's own step decays it."""
     columns = []
     for j in range(len(delta)):
         h, column = delta[j] * B[j], [0 * delta[0]] * j
@@ -21,32 +21,32 @@ def _selective_table(delta, A, B, C, own_step=False):
     return torch.stack(columns, 1)
 
 
-def _with_gradients(table, *case):
-    """The table and its gradients by delta, A, B and C, with a weight of its own for each entry."""
-    weights = torch.linspace(1, 2, table.numel(), dtype=f64).view_as(table)
+def _with_gradients(alpha, *case):
+    """The coefficients and their gradients by delta, A, B and C, with a weight of its own for each entry."""
+    weights = torch.linspace(1, 2, alpha.numel(), dtype=f64).view_as(alpha)
     by_case = [torch.zeros_like(given) for given in case]
-    if table.requires_grad:
-        by_case = torch.autograd.grad((weights * table).sum(), case, materialize_grads=True)
-    return table.detach(), *by_case
+    if alpha.requires_grad:
+        by_case = torch.autograd.grad((weights * alpha).sum(), case, materialize_grads=True)
+    return alpha.detach(), *by_case
 
 
 @grader(
-    "zoo/selective-table",
-    right=_selective_table,
+    "zoo/selective-coefficients",
+    right=_selective_coefficients,
     view=_with_gradients,
-    parts=("the table", *(f"its gradient by {name}" for name in ("delta", "A", "B", "C"))),
-    hint="not the table of the channel with its gradient",
+    parts=("the coefficients", *(f"their gradient by {name}" for name in ("delta", "A", "B", "C"))),
+    hint="not the coefficients of the channel with their gradient",
     mistakes={
-        "a token decays by the steps after its own": partial(_selective_table, own_step=True),
+        "a token decays by the steps after its own": partial(_selective_coefficients, own_step=True),
         "tokens enter with their step, delta_j B_j": (
-            lambda delta, A, B, C: _selective_table(delta, A, B / delta[:, None], C)
+            lambda delta, A, B, C: _selective_coefficients(delta, A, B / delta[:, None], C)
         ),
     },
-    formula="Entry (i, j) is the sum over states of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j, "
+    formula="Entry (i, j) is the sum over state variables of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j, "
     "and 0 above the diagonal; bound the exponent before you take the exponential, or the gradient overflows",
 )
-def selective_table_cases():
-    """For a function (delta (n,), A (N,), B (n, N), C (n, N)) -> table (n, n) of a channel, with gradient."""
+def selective_coefficients_cases():
+    """For a function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) coefficients of a channel, with gradient."""
     for seed, (n, N, scale) in enumerate(((1, 3, 1.0), (7, 1, 1.0), (9, 4, 1.0), (8, 2, 400.0))):
         like = seeded(seed)
         delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
@@ -54,29 +54,29 @@ def selective_table_cases():
         yield tuple(part.requires_grad_() for part in case)
 
 
-def _delta_table(q, k, beta, *, writes=True, own=False):
+def _delta_coefficients(q, k, beta, *, writes=True, own=False):
     """The coefficients of DeltaNet by the state itself; the switches make the natural mistakes."""
     n, r = k.shape
-    table, eye = torch.zeros(n, n, dtype=f64), torch.eye(r, dtype=f64)
+    alpha, eye = torch.zeros(n, n, dtype=f64), torch.eye(r, dtype=f64)
     G = [eye - beta[i] * torch.outer(k[i], k[i]) for i in range(n)]
     for j in range(n):
         written = (beta[j] if writes else 1.0) * k[j]
         for i in range(j, n):
-            table[i, j] = reduce(torch.matmul, G[j + (not own) : i + 1], written) @ q[i]
-    return table
+            alpha[i, j] = reduce(torch.matmul, G[j + (not own) : i + 1], written) @ q[i]
+    return alpha
 
 
 @grader(
-    "zoo/delta-table",
-    right=_delta_table,
-    hint="not DeltaNet's table",
+    "zoo/delta-coefficients",
+    right=_delta_coefficients,
+    hint="not the coefficients of DeltaNet",
     mistakes={
-        "tokens write with strength beta_j": partial(_delta_table, writes=False),
-        "a token meets the erasures of later tokens only": partial(_delta_table, own=True),
+        "tokens write with strength beta_j": partial(_delta_coefficients, writes=False),
+        "a token meets the erasures of later tokens only": partial(_delta_coefficients, own=True),
     },
     formula="Entry (i, j) is beta_j k_j G_{j+1} ... G_i q_i for j <= i, with G_l = I - beta_l k_l k_l^T",
 )
-def delta_table_cases():
+def delta_coefficients_cases():
     """For a function (q (n, r), k (n, r), beta (n,)) -> (n, n) coefficients of one DeltaNet head."""
     for seed, (n, r) in enumerate(((1, 2), (5, 2), (8, 3))):
         like = seeded(seed)
@@ -93,10 +93,12 @@ def _row_rank(W):
     right=_row_rank,
     hint="not the largest row rank",
     mistakes={
-        "that is k, of the whole table: count within each output": lambda W: rank(W.flatten(0, 1).flatten(1)),
+        "that is k, of the whole matrix: count within each output": lambda W: rank(
+            W.flatten(0, 1).flatten(1)
+        ),
         "you look down the columns: an output is a row, W[i]": lambda W: _row_rank(W.transpose(0, 1)),
     },
-    formula="For each i take the rank of the n x pd table with rows vec W_ij, and of these ranks the largest",
+    formula="For each i take the rank of the n x pd matrix with rows vec W_ij, and of these ranks the largest",
 )
 def row_rank_cases():
     """For a function (W (n, n, p, d)) -> largest number of independent blocks within one output."""
