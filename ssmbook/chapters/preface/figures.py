@@ -73,7 +73,7 @@ def gradients(distances, state, matched, random):
     ``random`` has a lower quartile, a median and an upper quartile for each distance.
     """
     fig, ax = figure(size="panel")
-    names = ("head, matching query", "head, random keys", "state, 0.9")
+    names = ("matching query", "random keys", "state, 0.9")
     colors = (FAMILIES["key side"], "gray", FAMILIES["value side"])
     least, median, most = zip(*random, strict=True)
     ax.fill_between(distances, least, most, color=COLORS["gray"], alpha=0.15, linewidth=0)

@@ -42,11 +42,11 @@ def _with_gradients(alpha, *case):
             lambda delta, A, B, C: _selective_coefficients(delta, A, B / delta[:, None], C)
         ),
     },
-    formula="Entry (i, j) is the sum over state variables of C_i exp(A (delta_{j+1} + ... + delta_i)) delta_j B_j, "
+    formula="Entry (i, j) is the sum over s of C_is exp(A_s (delta_{j+1} + ... + delta_i)) delta_j B_js, "
     "and 0 above the diagonal; bound the exponent before you take the exponential, or the gradient overflows",
 )
 def selective_coefficients_cases():
-    """For a function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) coefficients of a channel, with gradient."""
+    """For a function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) coefficients, with gradient."""
     for seed, (n, N, scale) in enumerate(((1, 3, 1.0), (7, 1, 1.0), (9, 4, 1.0), (8, 2, 400.0))):
         like = seeded(seed)
         delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
@@ -98,7 +98,7 @@ def _row_rank(W):
         ),
         "you look down the columns: an output is a row, W[i]": lambda W: _row_rank(W.transpose(0, 1)),
     },
-    formula="For each i take the rank of the n x pd matrix with rows vec W_ij, and of these ranks the largest",
+    formula="For each i take the rank of the n x pd matrix with rows vec W_ij, and of these the largest",
 )
 def row_rank_cases():
     """For a function (W (n, n, p, d)) -> largest number of independent blocks within one output."""
