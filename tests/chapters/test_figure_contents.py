@@ -254,7 +254,7 @@ def calls():
         },
         "past_one_machine": {
             "wire": [given([5, 3, 0, 2], [10, 20, 30, 40])],
-            "received": [given({"all states": 2_000_000, "one state": n}, (1.0, 1e7)) for n in (2, 640)],
+            "received": [given([1, 10], {"all": [20, 200], "state": [60, 60], "rounds": [6, 6]}, 3.0)],
         },
         "positions": {
             "alibi_frame": [given(FADE, SLOW, 0.25, 2)],

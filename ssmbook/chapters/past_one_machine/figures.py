@@ -1,6 +1,7 @@
 """Figures of *past-one-machine*; each returns the figure, or the figure and its alternative text."""
 
-from ssmbook.display import COLORS, figure
+from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.style import LINES
 
 NARROW = ("blue", "orange", "green", "purple")
 
@@ -32,12 +33,18 @@ def wire(lengths: list[int], numbers: list[int]):
     return fig
 
 
-def received(counts: dict[str, int], limits: tuple[float, float]):
-    """Draw how many numbers the last device receives, one bar per way of sending, on a log scale."""
+def received(tokens: list[int], curves: dict[str, list[int]], equal: float):
+    """Draw numbers received over the tokens on a device, {way: curve}; the first two meet at ``equal``."""
     fig, ax = figure(size="panel")
-    for place, ((name, count), color) in enumerate(zip(counts.items(), NARROW, strict=False)):
-        ax.barh(place, count, height=0.36, color=COLORS[color])
-        ax.text(limits[0] * 1.15, place - 0.24, f"{name}: {count:,}", fontsize=9.5, va="bottom")
-    ax.set(xscale="log", xlim=limits, ylim=(len(counts) - 0.6, -0.75), yticks=[])
-    ax.set(xlabel="numbers that the last device receives")
+    looks = ("blue", "solid"), ("orange", "solid"), ("orange", "dashed")
+    for (name, numbers), (color, line) in zip(curves.items(), looks, strict=True):
+        ax.loglog(tokens, numbers, color=COLORS[color], linestyle=LINES[line])
+        rises = numbers[-1] > numbers[0]
+        label_line(
+            ax, tokens[-1], numbers[-1], name, dx=-14 if rises else 0, dy=0 if rises else -9, ha="right"
+        )
+    level = curves[list(curves)[1]][0]
+    ax.plot(equal, level, "o", color=COLORS["black"], ms=7)
+    label_line(ax, equal, level, f"{equal:,.10g} tokens", dx=-6, dy=11, ha="right", color="black")
+    ax.set(xlabel="tokens on a device", ylabel="numbers received", ylim=(1e4, 1e11))
     return fig
