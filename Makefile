@@ -82,14 +82,12 @@ version: $(STAMP)
 	@$(PY) -m ssmbook._book.release $(VERSION)
 	@$(PY) -m ssmbook._book.notebooks normalize > /dev/null
 
-# `make publish-as OWNER/REPO`: the second goal is the address, and nothing has to be made for it.
+# make takes the address in `make publish-as OWNER/REPO` for a second goal, which needs nothing to be done.
 ifeq ($(firstword $(MAKECMDGOALS)),publish-as)
-ADDRESS := $(word 2,$(MAKECMDGOALS))
-$(ADDRESS): publish-as ; @:
+$(word 2,$(MAKECMDGOALS)): ; @:
 endif
 publish-as: $(STAMP)
-	@[ -n "$(ADDRESS)" ] || { echo 'Say as what: make publish-as OWNER/REPO AUTHOR="First Last"'; exit 1; }
-	@$(PY) -m ssmbook._book.publish "$(ADDRESS)" "$(AUTHOR)"
+	@$(PY) -m ssmbook._book.publish "$(word 2,$(MAKECMDGOALS))" "$(AUTHOR)"
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)

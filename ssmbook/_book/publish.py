@@ -17,6 +17,7 @@ from ssmbook._book.site import pages_address
 BEFORE_THE_AUTHOR = (
     r"(^author: |- name: |\{\{|Copyright \(c\) \d{4} )"  # _config.yml, CITATION.cff, BibTeX, licenses
 )
+NAME_THE_AUTHOR = ("_config.yml", "CITATION.cff", "README.md", "LICENSE", "LICENSE-TEXT")
 NOTE = re.compile(r"<!-- until it is published -->\n.*?<!-- /until -->\n\n", re.DOTALL)  # in README.md
 
 
@@ -26,47 +27,52 @@ def addresses(slug):
     return [github, f"https://colab.research.google.com/github/{slug}", pages_address(github).rstrip("/")]
 
 
-def publish(root, slug, author=None):
+def publish(root, slug, author):
     """Write the address OWNER/REPO and the author into all files; return {file: places changed}."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[\w.-]{1,100}", slug) or slug.endswith(".git"):
+    author = author.strip()
+    if not re.fullmatch(
+        r"[a-z0-9][a-z0-9-]{0,38}/(?!\.{1,2}$)[\w.-]{1,100}(?<!\.git)", slug, re.ASCII | re.I
+    ):
         raise ValueError(f"the address is the repository's OWNER/REPO on GitHub; got {slug!r}")
-    if author and re.search(r"[:#{}\"\\\n]", author):
+    if not author or re.search(r"[:#{}\"\\\n]", author):
         raise ValueError(
-            f"the author's name goes into YAML and BibTeX, without : # {{ }} \" \\; got {author!r}"
+            f'the author is a name, without : # {{ }} " \\ as YAML and BibTeX want; got {author!r}'
         )
     settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     old = settings["repository"]["url"].removeprefix("https://github.com/")
-    changed = {}
+    place = re.compile(BEFORE_THE_AUTHOR + re.escape(settings["author"]) + r"(?=$|\}\})", re.MULTILINE)
+    changed, places = {}, {}
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
     for name in tracked.stdout.split("\0"):
-        path = root / name
         try:
-            before = text = path.read_text(encoding="utf-8")
+            before = text = (root / name).read_text(encoding="utf-8")
         except (UnicodeDecodeError, IsADirectoryError, FileNotFoundError):
             continue
-        count = 0
+        text, places[name] = place.subn(lambda match: match[1] + author, text)
+        count = places[name]
         for was, now in zip(addresses(old), addresses(slug), strict=True):
             text, found = re.subn(re.escape(was) + r"(?![\w-])", now, text)
-            count += found
-        if author:
-            place = BEFORE_THE_AUTHOR + re.escape(settings["author"]) + r"(?=$|\}\})"
-            text, found = re.subn(place, lambda match: match[1] + author, text, flags=re.MULTILINE)
             count += found
         if name == "README.md":
             text = NOTE.sub("", text)
             text = text.replace(f"\ncd {old.split('/')[1]}\n", f"\ncd {slug.split('/')[1]}\n")
         if text != before:
-            path.write_text(text, encoding="utf-8")
-            changed[name] = count
-    return changed
+            changed[name] = text, count
+    without = [name for name in NAME_THE_AUTHOR if not places.get(name)]
+    if without:
+        raise ValueError(
+            f"{', '.join(without)} must name the author as _config.yml does, {settings['author']!r}"
+        )
+    for name, (text, _) in changed.items():
+        (root / name).write_text(text, encoding="utf-8")
+    return {name: count for name, (_, count) in changed.items()}
 
 
-def main(arguments):
-    slug, author = arguments[0], arguments[1] if len(arguments) > 1 else None
+def main(slug, author):
     try:
         changed = publish(book_root(), slug, author)
     except ValueError as error:
-        raise SystemExit(str(error)) from None
+        raise SystemExit(f'{error}\nmake publish-as OWNER/REPO AUTHOR="First Last"') from None
     for name, count in changed.items():
         print(f"{name}: {count}")
     print(
@@ -75,4 +81,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

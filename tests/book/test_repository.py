@@ -129,7 +129,7 @@ def test_one_command_publishes_under_another_address_and_author(tmp_path):
     root = tracked_copy(tmp_path)
     old, _ = repository(ROOT)
     author = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["author"]
-    for slug, name in (("Some-One/a.book", "Ada Lovelace"), ("two/attention", "Ada King")):
+    for slug, name in (("Some-One/a.book", "Ada Lovelace"), ("two/attention", " Ada King ")):
         changed = publish(root, slug, name)
         assert {"README.md", "CITATION.cff", "_config.yml", "LICENSE", "pyproject.toml"} <= set(changed)
         assert set(own_addresses(root)) == {slug.lower()}
@@ -137,13 +137,32 @@ def test_one_command_publishes_under_another_address_and_author(tmp_path):
             ["git", "grep", "-hI", "", ":!tests"], cwd=root, capture_output=True, text=True
         ).stdout
         assert old not in everything and old.split("/")[3] not in everything and author not in everything
-        old, author = f"https://github.com/{slug}", name
+        old, author = f"https://github.com/{slug}", name.strip()
     assert "placeholder" not in (root / "README.md").read_text(encoding="utf-8")
     assert "cd attention\n" in (root / "README.md").read_text(encoding="utf-8")
     notebook = root / "chapters" / "preface.ipynb"
     assert install_source(root, nbformat.read(notebook, 4)) in [
         c.source for c in nbformat.read(notebook, 4).cells
     ]
-    for slug, name in (("no-repo", None), ("a/b/c", None), ("a/b", "B: C")):
-        with pytest.raises(ValueError, match=re.escape(repr(name or slug))):
-            publish(root, slug, name)
+    for slug in ("", "no-repo", "a/b/c", "a/.", "a/..", "a/b.git", "a/bé", "ä/b"):
+        with pytest.raises(ValueError, match="OWNER/REPO on GitHub; got " + re.escape(repr(slug))):
+            publish(root, slug, "Ada King")
+    for name in ("", " ", "B: C", "{B}"):
+        with pytest.raises(ValueError, match="the author is a name"):
+            publish(root, "a/b", name)
+    (root / "LICENSE").write_text("Copyright (c) 2026 Ada Byron\n", encoding="utf-8")
+    before = (root / "README.md").read_bytes()
+    with pytest.raises(ValueError, match="^LICENSE must name the author as _config.yml does, 'Ada King'"):
+        publish(root, "a/b", "Ada Byron")
+    assert (root / "README.md").read_bytes() == before
+
+
+def test_make_passes_the_address_and_the_author():
+    def commands(*arguments):
+        ran = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        return [line for line in ran.stdout.splitlines() if "publish" in line]
+
+    (line,) = commands("publish-as", "some-one/a.book", "AUTHOR=Ada O'Neil")
+    assert line.endswith('publish "some-one/a.book" "Ada O\'Neil"')
+    (line,) = commands("publish-as")
+    assert line.endswith('publish "" ""')
