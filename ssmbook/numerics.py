@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -118,6 +119,17 @@ def to_float64(tensor: torch.Tensor) -> torch.Tensor:
 def half_to_float32(value):
     """Return a tensor or `System` in half precision as float32, and anything else as it is."""
     return value.to(torch.float32) if getattr(value, "dtype", None) in HALF else value
+
+
+def autocasts(device: str) -> bool:
+    """Return whether autocast is on for a kind of device."""
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
+    return known and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> AbstractContextManager:
+    """Return a context in which autocast rounds nothing: for what a recurrence adds up or a count decides."""
+    return torch.autocast(device, enabled=False) if autocasts(device) else nullcontext()
 
 
 def sink_softmax(logits: torch.Tensor, sink: float | None = 0.0) -> torch.Tensor:

@@ -11,7 +11,7 @@ from ssmbook._checks import check_integer, check_number, check_shape
 from ssmbook.lens._frozen import Reading
 from ssmbook.numerics import item_if_scalar
 from ssmbook.operators import DiagonalOperator, FactorizedOperator, InteractionOperator
-from ssmbook.operators.spectra import tail_energies
+from ssmbook.operators.spectra import psd_root, tail_energies
 
 
 class Errors(NamedTuple):
@@ -67,11 +67,6 @@ def gram(alpha: Tensor) -> Tensor:
     """Inner products of attention matrices (..., H, n, n), (..., H, H)."""
     flat = alpha.flatten(-2)
     return flat @ flat.mT
-
-
-def psd_root(matrix: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(matrix)
-    return vectors * values.clamp_min(0).sqrt() @ vectors.mT
 
 
 class Mixture(NamedTuple):

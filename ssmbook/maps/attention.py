@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_same_dtype_device, check_shape, check_tensors
 from ssmbook.maps.base import SequenceMap, random_parameter
-from ssmbook.numerics import sink_softmax
+from ssmbook.numerics import half_to_float32, sink_softmax, without_autocast
 from ssmbook.operators import FactorizedOperator
 
 PER_HEAD = "... H n width"
@@ -39,8 +39,9 @@ class HeadMap(SequenceMap):
 
     def coefficients(self, x: Tensor) -> Tensor:
         """The mixing coefficients alpha (..., H, n, n) of every head at x (..., n, d)."""
-        self._check("x", x, "... n d")
-        return self._coefficients(x)
+        x = self._check("x", x, "... n d")
+        with without_autocast(x.device.type):
+            return self._coefficients(x)
 
     def value_maps(self) -> Tensor:
         """The value maps V_h = W_O[h] W_V[h], (H, p, d)."""
@@ -66,7 +67,7 @@ def rotate(a: Tensor, angle: Tensor) -> Tensor:
 
 def per_head(weight: Tensor, x: Tensor) -> Tensor:
     """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
-    return torch.einsum("hcd,...nd->...hnc", weight, x)
+    return torch.einsum("hcd,...nd->...hnc", weight, x).to(x.dtype)  # under autocast it is in half precision
 
 
 class Attention(HeadMap):
@@ -195,15 +196,14 @@ class LatentAttention(HeadMap):
         return torch.einsum("hpr,...hnr->...np", self.W_O, mixed)
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        position = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None]
-        m = torch.arange(self.rope // 2, dtype=x.dtype, device=x.device)
+        like = {"dtype": half_to_float32(x[:0]).dtype, "device": x.device}  # bfloat16 counts to 256
+        position, m = torch.arange(x.shape[-2], **like)[:, None], torch.arange(self.rope // 2, **like)
         angle = position * 10000 ** (-2 * m / max(1, self.rope))
         q, turned = per_head(self.W_Q, x).split([self.head_width, self.rope], -1)
         k = per_head(self.W_K, x @ self.W_D.mT)
         shared = rotate(x @ self.W_R.mT, angle)[..., None, :, :].expand(*k.shape[:-1], -1)
-        return softmax_coefficients(
-            torch.cat([q, rotate(turned, angle)], -1), torch.cat([k, shared], -1), causal=True
-        )
+        q, k = torch.cat([q, rotate(turned, angle)], -1), torch.cat([k, shared], -1)
+        return softmax_coefficients(q, k, causal=True).to(x.dtype)
 
 
 def softmax_coefficients(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_same_dtype_device, check_shape, check_tensor
+from ssmbook.numerics import autocasts, without_autocast
 from ssmbook.operators import InteractionOperator
 
 
@@ -44,28 +45,34 @@ class SequenceMap(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """The output tokens (..., n, p) for x (..., n, d), in the dtype and on the device of the parameters.
 
-        Raises ``TypeError`` for another dtype, ``ValueError`` for another shape or device.
+        Under ``torch.autocast`` tokens of any dtype, and products of matrices in half precision; states stay
+        in the precision of the parameters. Raises ``TypeError`` for another dtype, ``ValueError`` for another
+        shape or device.
         """
-        self._check("x", x, "... n d")
-        return self._forward(x)
+        return self._forward(self._check("x", x, "... n d"))
 
     def interaction(self, x: Tensor) -> InteractionOperator:
         """The interaction operator W(X) in closed form, coefficients frozen at X: forward(x) == W(X) x.
 
-        x as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the dtype of x.
+        x as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the dtype of the
+        parameters, under autocast too.
 
         >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
         >>> layer.interaction(x)
         FactorizedOperator(batch_shape=(), n=8, p=4, d=4, dtype=torch.float32)
         """
-        self._check("x", x, "... n d")
-        return self._interaction(x)
+        x = self._check("x", x, "... n d")
+        with without_autocast(x.device.type):
+            return self._interaction(x)
 
-    def _check(self, name: str, value: Tensor, pattern: str) -> None:
+    def _check(self, name: str, value: Tensor, pattern: str) -> Tensor:
+        """Return tokens that fit the map; where autocast is on, in the dtype of its parameters."""
         check_shape(name, value, pattern, {"d": self.d})
         parameter = next(self.parameters(), None)
         if parameter is not None:
+            value = value.to(parameter.dtype) if autocasts(value.device.type) else value
             check_same_dtype_device(**{"the parameters": parameter, name: value})
+        return value
 
     def extra_repr(self) -> str:
         return f"d={self.d}, p={self.p}, causal={self.causal}"
@@ -105,20 +112,22 @@ class RecurrentMap(SequenceMap):
         >>> torch.allclose(y, layer(x)[0], atol=1e-5)
         True
         """
-        self._check("x_t", x_t, "... d")
-        return self._step(x_t, self._start(state, x_t.shape[:-1]))
+        x_t = self._check("x_t", x_t, "... d")
+        with without_autocast(x_t.device.type):
+            return self._step(x_t, self._start(state, x_t.shape[:-1]))
 
     def run(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All tokens by ``step``, from a given state, so that a long sequence may come in pieces.
 
         x: (..., n, d); state as in ``step``. Returns y (..., n, p) and the final state. Raises as ``step``.
         """
-        self._check("x", x, "... n d")
+        x = self._check("x", x, "... n d")
         state = self._start(state, x.shape[:-2])
         outputs = []
-        for x_t in x.unbind(-2):
-            y_t, state = self._step(x_t, state)
-            outputs.append(y_t)
+        with without_autocast(x.device.type):
+            for x_t in x.unbind(-2):
+                y_t, state = self._step(x_t, state)
+                outputs.append(y_t)
         y = torch.stack(outputs, -2) if outputs else x.new_empty(*x.shape[:-1], self.p)
         return y, state
 

@@ -16,6 +16,7 @@ from ssmbook.maps.attention import PER_HEAD, HeadMap, per_head, rotate
 from ssmbook.maps.base import RecurrentMap, inverse_softplus, random_parameter, random_steps
 from ssmbook.numerics import half_to_float32
 from ssmbook.scans import diagonal_scan, ssd_scan
+from ssmbook.scans._engine import half_in_float32, wide
 
 
 class KeySideMap(HeadMap, RecurrentMap):
@@ -180,6 +181,7 @@ class GLA(KeySideMap):
         return self._read(q, memory.view(written.shape))
 
 
+CHUNK = 16  # updates of the delta rule that become products of matrices at once
 DELTA_RULES = {  # how many decays a head has per token: none, one, or one per key channel
     "DeltaNet": 0,
     "Gated DeltaNet": 1,
@@ -252,23 +254,20 @@ class DeltaNet(KeySideMap):
 
     def _pair_coefficients(self, x: Tensor) -> Tensor:
         """What each pair contributes to each output: (..., H, n, n n_h)."""
-        q, log_w, u, r, b = map(half_to_float32, self._read_write(x))  # PyTorch solves nothing in half
-        # u_t reads S_{t-1}, which has not decayed by w_t yet: query one update earlier, then shift back.
-        recalled, erased = (decayed_products(u.roll(-1, -2), a, log_w).roll(1, -2).tril(-1) for a in (b, r))
-        # e_t = S_{t-1}^T u_t obeys e = recalled v - erased e, so e is a triangular solution times v.
-        e = torch.linalg.solve_triangular(erased, recalled, upper=False, unitriangular=True)
+        q, *updates = map(half_to_float32, self._read_write(x))  # PyTorch solves nothing in half
         q = q.repeat_interleave(self.pairs, -2)
-        written, removed = (
-            decayed_products(q, a, log_w)[..., self.pairs - 1 :: self.pairs, :] for a in (b, r)
-        )
-        return (written - removed @ e).to(x.dtype)
+        written, removed, recalled, erased = delta_products(q, *updates)
+        e = torch.linalg.solve_triangular(erased, recalled, upper=False, unitriangular=True)
+        return (written - removed @ e)[..., self.pairs - 1 :: self.pairs, :].to(x.dtype)
 
     def _coefficients(self, x: Tensor) -> Tensor:
         alpha = self._pair_coefficients(x)
         return alpha.unflatten(-1, (-1, self.pairs)).movedim(-1, -3).flatten(-4, -3)
 
     def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        return self._pair_coefficients(x) @ self._split(v).flatten(-3, -2)
+        q, *updates = self._read_write(x)
+        q, v = q.repeat_interleave(self.pairs, -2), self._split(v).flatten(-3, -2)
+        return delta_scan(q, *updates, v)[0][..., self.pairs - 1 :: self.pairs, :]
 
     def _step(self, x_t: Tensor, state: Tensor):
         x = x_t[..., None, :]
@@ -279,6 +278,47 @@ class DeltaNet(KeySideMap):
             state = log_w.exp()[..., None] * state + outer(b, v) - outer(r, recalled)
         y = self._read(q.squeeze(-2), state).to(x_t.dtype)
         return torch.einsum("hpr,...hr->...p", self.W_O, y), state
+
+
+def delta_products(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """What q_t reads of the writes b and r up to t, then what u_t reads of those before t: four (..., T, T).
+
+    So e_t = S_{t-1}^T u_t, what is recalled, solves e = recalled v - erased e, and outputs are written v -
+    removed e.
+    """
+    # u_t reads S_{t-1}, which has not decayed by w_t yet: query one update earlier, then shift back.
+    reads, writes = torch.stack((q, u.roll(-1, -2)), -3), torch.stack((b, r), -3)
+    products = decayed_products(reads.unsqueeze(-3), writes.unsqueeze(-4), log_w[..., None, None, :, :])
+    now, earlier = products.unbind(-4)
+    return *now.unbind(-3), *earlier.roll(1, -2).tril(-1).unbind(-3)
+
+
+@half_in_float32
+def delta_scan(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """S_t^T q_t and the last S_t = (diag(w_t) - r_t u_t^T) S_{t-1} + b_t v_t^T, all (..., T, width), from 0.
+
+    Chunks of updates are products of matrices, as in `yang2024parallelizing`: from the memory S before a
+    chunk, the values recalled in it are e + E S, and what it leaves is M S + N.
+    """
+    T, width = v.shape[-2:]
+    chunks = max(1, -(-T // CHUNK))  # the last one is filled up with updates that change nothing
+    q, log_w, u, r, b, v = (
+        functional.pad(a, (0, 0, 0, chunks * CHUNK - T)).unflatten(-2, (chunks, CHUNK))
+        for a in (q, log_w, u, r, b, v)
+    )
+    written, removed, recalled, erased = delta_products(q, log_w, u, r, b)
+    sums = log_w.to(wide(v.dtype)).cumsum(-2)  # their differences lose digits
+    before, now, after = (a.to(v.dtype).exp() for a in (sums - log_w, sums, sums[..., -1:, :] - sums))
+    known = torch.cat((recalled @ v, before * u), -1)
+    solved = torch.linalg.solve_triangular(erased, known, upper=False, unitriangular=True)
+    e, E = solved.split((width, u.shape[-1]), -1)
+    M = torch.diag_embed(now[..., -1, :].expand(E[..., 0, :].shape)) - (after * r).mT @ E
+    N = (after * b).mT @ v - (after * r).mT @ e
+    memory = [torch.zeros_like(N[..., 0, :, :])]
+    for M_c, N_c in zip(M.unbind(-3), N.unbind(-3), strict=True):
+        memory.append(M_c @ memory[-1] + N_c)
+    y = written @ v - removed @ e + (now * q - removed @ E) @ torch.stack(memory[:-1], -3)
+    return y.flatten(-3, -2)[..., :T, :], memory[-1]
 
 
 def unit(k: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ssmbook._checks import check_choice
 from ssmbook.maps.base import RecurrentMap, SequenceMap, random_parameter
-from ssmbook.numerics import half_to_float32
+from ssmbook.numerics import half_to_float32, without_autocast
 from ssmbook.operators import LagOperator, PointwiseOperator, RecurrentOperator
 
 
@@ -183,9 +183,10 @@ class RNN(RecurrentMap):
         """z of every token, (..., n, N)."""
         h, A = self.initial_state(x.shape[:-2]), half_to_float32(self.A)
         z = []
-        for u_t in half_to_float32(x @ self.B.mT).unbind(-2):
-            z.append(h @ A.mT + u_t)
-            h = activate(self.activation, z[-1])
+        with without_autocast(x.device.type):
+            for u_t in half_to_float32(x @ self.B.mT).unbind(-2):
+                z.append(h @ A.mT + u_t)
+                h = activate(self.activation, z[-1])
         return torch.stack(z, -2).to(x.dtype) if z else x.new_empty(*x.shape[:-1], self.N)
 
     def _forward(self, x: Tensor) -> Tensor:

@@ -242,23 +242,24 @@ class RGLRU(RecurrentMap):
         self.rate = nn.Parameter(inverse_softplus(-a.log() / 8))
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """log a and sqrt(1 - a^2) g, (..., n, d)."""
-        log_a = -8 * torch.sigmoid(x @ self.W_a.mT + self.b_a) * functional.softplus(self.rate)
-        return log_a, (-torch.expm1(2 * log_a)).sqrt() * torch.sigmoid(x @ self.W_g.mT + self.b_g)
+        """log a and sqrt(1 - a^2) g, (..., n, d), in float32 or wider: in half 1 - a^2 vanishes."""
+        a, g = (x @ W.mT + b for W, b in ((self.W_a, self.b_a), (self.W_g, self.b_g)))
+        log_a = -8 * torch.sigmoid(half_to_float32(a)) * functional.softplus(half_to_float32(self.rate))
+        return log_a, (-torch.expm1(2 * log_a)).sqrt() * torch.sigmoid(half_to_float32(g))
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         return half_to_float32(self.rate.new_zeros(*batch_shape, self.d))
 
     def _forward(self, x: Tensor) -> Tensor:
         log_a, entered = self._gates(x)
-        return diagonal_scan(log_a, entered * x, log=True)[0]
+        return diagonal_scan(log_a, entered * x, log=True)[0].to(x.dtype)
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
-        log_a, entered = (a.mT[..., None] for a in self._gates(x))  # (..., d, n, 1)
+        log_a, entered = (a.to(x.dtype).mT[..., None] for a in self._gates(x))  # (..., d, n, 1)
         one = torch.ones_like(entered)[..., None]
         return DiagonalOperator(ModalOperator(log_a, entered[..., None], one))
 
     def _step(self, x_t: Tensor, state: Tensor):
-        log_a, entered = map(half_to_float32, self._gates(x_t))
+        log_a, entered = self._gates(x_t)
         h = log_a.exp() * state + entered * x_t
         return h.to(x_t.dtype), h

@@ -73,14 +73,19 @@ def leading_row_directions(matrix: Tensor, count: int) -> Tensor:
     return basis * torch.sign(lead)
 
 
+def psd_root(matrix: Tensor) -> Tensor:
+    """Return the symmetric square root of a symmetric positive semidefinite matrix (..., m, m)."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors * values.clamp_min(0).sqrt()[..., None, :] @ vectors.mT
+
+
 def covariance_root(name: str, covariance: Tensor | None, size: int, device: torch.device) -> Tensor:
     """Return the square root (size, size) of a covariance (None: the identity) in float64 on ``device``."""
     if covariance is None:
         return torch.eye(size, dtype=torch.float64, device=device)
     check_shape(name, covariance, f"{size} {size}")
     check_finite(name, covariance)
-    values, vectors = torch.linalg.eigh(covariance.to(device=device, dtype=torch.float64))
-    root = vectors * values.clamp_min(0).sqrt() @ vectors.mT
+    root = psd_root(covariance.to(device=device, dtype=torch.float64))
     # Second moments of fewer tokens than channels are singular, and rounded in the dtype they come in.
     slack = max(1e-12, 4 * torch.finfo(covariance.dtype).eps) * size * float(covariance.abs().max())
     if not torch.allclose(root @ root, covariance.to(root), rtol=1e-6, atol=slack):

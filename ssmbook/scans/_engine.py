@@ -13,7 +13,6 @@ The life of one call, of ``diagonal_scan(a, b)`` for example:
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.util
@@ -30,7 +29,7 @@ from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 
 from ssmbook._checks import check_tensors
-from ssmbook.numerics import HALF, half_to_float32
+from ssmbook.numerics import HALF, autocasts, half_to_float32, without_autocast
 
 NUMBA = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on a CPU, by Triton's interpreter
@@ -61,11 +60,10 @@ def half_in_float32(scan):
     def run(*args, **kwargs):
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
         device = tensors[0].device.type if tensors else "cpu"
-        known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
-        autocast = known and torch.is_autocast_enabled(device)
+        autocast = autocasts(device)
         if not autocast and all(t.dtype not in HALF for t in tensors):
             return scan(*args, **kwargs)
-        with torch.autocast(device, enabled=False) if autocast else contextlib.nullcontext():
+        with without_autocast(device):
             y, state = scan(
                 *map(half_to_float32, args),
                 **{name: half_to_float32(value) for name, value in kwargs.items()},

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import torch
-from helpers import F64, gen
+from helpers import F64, close, gen
 
 from ssmbook import maps
 from ssmbook.maps import RecurrentMap, SequenceMap, zoo
@@ -26,6 +26,29 @@ class TestEveryRecurrentMap(RecurrentMapContract):
     @pytest.fixture(autouse=True, params=RECURRENT)
     def made(self, request):
         self.make = lambda **new: zoo(D, P, LENGTH, **new)[request.param]
+
+
+SINGLE = zoo(D, P, LENGTH, generator=gen(), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", SINGLE)
+def test_autocast_rounds_products_and_no_states_or_operators(name, half):
+    m, layer = SINGLE[name], torch.nn.Linear(D, D)
+    with torch.autocast("cpu", half):
+        x = layer(torch.randn(2, LENGTH, D, generator=gen(1)))
+        y, W = m(x), m.interaction(x)
+        steps = m.run(x)[0] if name in RECURRENT else None
+        alpha = m.coefficients(x) if hasattr(m, "coefficients") else None
+    assert x.dtype == half
+    x = x.float()
+    close(y.float(), m(x), tol=8 * torch.finfo(half).eps)
+    torch.autograd.grad(y.sum(), layer.weight)
+    close(W.to_dense(), m.interaction(x).to_dense(), tol=0)
+    if steps is not None:
+        close(steps, m.run(x)[0], tol=0)
+    if alpha is not None:
+        close(alpha, m.coefficients(x), tol=0)
 
 
 def test_every_public_map_is_in_the_zoo():

@@ -1,5 +1,6 @@
 """Maps that run by a fast scan equal their own recurrence, one step at a time, and their operator."""
 
+import copy
 import math
 
 import pytest
@@ -31,9 +32,11 @@ MAPS = {
     "Mamba-3": lambda: maps.Mamba3(D, 2, N=6, **heads()),
     "Mamba-3, MIMO": lambda: maps.Mamba3(D, 2, N=4, R=3, **heads()),
 }
-DELTA = {  # in time and memory quadratic in n
-    "KDA, two pairs": lambda: maps.DeltaNet(D, 2, rule="KDA", pairs=2, **heads()),
-    "RWKV-7": lambda: maps.DeltaNet(D, 2, rule="RWKV-7", **heads()),
+DELTA = {
+    f"{rule}, pairs = {pairs}": lambda rule=rule, pairs=pairs: maps.DeltaNet(
+        D, 2, rule=rule, pairs=pairs, **heads()
+    )
+    for rule, pairs in (("DeltaNet", 1), ("Gated DeltaNet", 3), ("KDA", 2), ("RWKV-7", 1))
 }
 HALF = {name: make for name, make in MAPS.items() if name != "mLSTM"} | {  # whose normalizer may cancel
     "RNN": lambda: maps.RNN(D, 2, N=4, **like()),
@@ -53,7 +56,9 @@ def gradients(m, y, x):
     return torch.autograd.grad((weight * y).sum(), [x, *m.parameters()])
 
 
-CASES = [(name, n) for name in MAPS for n in (1, 65, 500)] + [(name, n) for name in DELTA for n in (1, 35)]
+CASES = [(name, n) for name in MAPS for n in (1, 65, 500)] + [
+    (name, n) for name in DELTA for n in (1, 16, 70)
+]
 
 
 @pytest.mark.parametrize(("name", "n"), CASES)
@@ -92,9 +97,35 @@ def test_kernels_and_random_systems_in_half_precision():
     assert abs(torch.linalg.eigvals(A.double()).abs().max() / 0.7 - 1) < 0.07
 
 
-@pytest.mark.parametrize("name", MAPS)
+@torch.no_grad()
+def test_positions_past_256_in_half_precision():
+    m, x = maps.LatentAttention(D, 2, H=2, head_width=2, latent=3, **like()).bfloat16(), tokens(600, D)
+    found, wanted = m(x.bfloat16()), m.double()(x.bfloat16().double())
+    assert_near(found.double(), wanted, rtol=0.03)
+
+
+def test_closed_gates_in_half_precision_have_slopes():
+    m, x = maps.RGLRU(D, **like()).half(), (20 * tokens(20, D)).half()
+    found, wanted = (
+        torch.cat(
+            [g.flatten().double() for g in torch.autograd.grad(m(x).square().mean(), [*m.parameters()])]
+        )
+        for m, x in ((m, x), (copy.deepcopy(m).double(), x.double()))
+    )
+    assert_near(found, wanted, rtol=0.01)
+
+
+@torch.no_grad()
+def test_a_strong_decay_costs_the_weak_ones_after_it_no_digits():
+    m, x = maps.DeltaNet(D, 2, H=1, head_width=8, rule="KDA", **like()), tokens(40, D)
+    m.W_w.zero_(), m.W_V[..., 0].zero_(), m.W_Q[..., 0].zero_()
+    m.W_w[..., 0], x[:, 0], x[3, 0] = 1, 0, 1e5  # the first channel makes the decays
+    assert_near(m.float()(x.float()).double(), m.double().run(x)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS | DELTA)
 def test_every_way_to_a_jacobian_agrees(name):
-    m = MAPS[name]().requires_grad_(False)
+    m = (MAPS | DELTA)[name]().requires_grad_(False)
     x = tokens(35, D)
     by_rows = torch.func.jacrev(m)(x)
     assert_near(torch.func.jacfwd(m)(x), by_rows)
