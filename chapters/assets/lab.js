@@ -112,18 +112,18 @@
   // 2. Systems -----------------------------------------------------------------------------------------------
   //
   // A system is {A, B, C, D} with h_t = A h_(t-1) + B x_t and y_t = C h_t + D x_t; D may be missing. A reader
-  // gives A by its poles: {radius, angle, size} with an angle from 0 to pi. An angle strictly between them
-  // stands for a pair of conjugate poles and fills two states; size m > 1 makes a Jordan block of m of them.
+  // gives A by its poles: {radius, angle, pair, size}. A pair is two conjugate poles at plus and minus an angle
+  // from 0 to pi and fills two states; a single pole is real, so its angle is 0 or pi. A size m > 1 makes a
+  // Jordan block of m of them.
 
-  const isPair = (pole) => pole.angle > 0 && pole.angle < Math.PI;
-  const statesOf = (pole) => pole.size * (isPair(pole) ? 2 : 1);
+  const turns = ({ radius, angle }) => radius > 0 && angle > 0 && angle < Math.PI;
+  const widthOf = (pole) => (pole.pair ? 2 : 1);
+  const statesOf = (pole) => pole.size * widthOf(pole);
 
-  /** The block of one pole: radius times the rotation by its angle, or the real number that this is. */
-  function core({ radius, angle }) {
-    if (angle === 0) return [[radius]];
-    if (angle === Math.PI) return [[-radius]];
-    const [c, s] = [radius * Math.cos(angle), radius * Math.sin(angle)];
-    return [[c, -s], [s, c]];
+  /** The block of one pole for one step: the radius times the rotation by the angle, or a real number. */
+  function core({ radius, angle, pair }) {
+    const [c, s] = [radius * Math.cos(angle), turns({ radius, angle }) ? radius * Math.sin(angle) : 0];
+    return pair ? [[c, 0 - s], [s, c]] : [[c]];
   }
 
   /** The block-diagonal A with the given poles, in real Jordan form. */
@@ -224,13 +224,13 @@
     const found = new Map(), [p, d] = [C.length, B[0].length];
     let at = 0;
     for (const pole of poles) {
-      const width = isPair(pole) ? 2 : 1, turns = pole.radius ? width : 1; // zero does not rotate
+      const width = widthOf(pole), parts = turns(pole) ? 2 : 1;
       const key = pole.radius ? `${pole.radius} ${pole.angle}` : "0";
       if (!found.has(key)) found.set(key, []);
       const terms = found.get(key);
       for (let m = 0; m < pole.size; m++) {
-        for (let turn = 0; turn < turns; turn++) {
-          const term = (terms[m * turns + turn] ||= new Array(p * d).fill(0));
+        for (let turn = 0; turn < parts; turn++) {
+          const term = (terms[m * parts + turn] ||= new Array(p * d).fill(0));
           for (let i = 0; i < (pole.size - m) * width; i++) {
             const partner = turn ? (i % 2 ? i - 1 : i + 1) : i, sign = turn && i % 2 === 0 ? -1 : 1;
             const [column, row] = [at + i, at + partner + m * width];
@@ -285,7 +285,9 @@
     if (Z.some((z) => Math.abs(norm(z) - 1) > 1e-12)) return open("the lags are too close to fewer dimensions");
     const side = [, sideOfLine, sideOfPlane, sideOfSpace][k](Z);
     if (side > 0) return exact(k, "one direction has a positive product with every lag");
-    if (side < 0) return exact(k + 1, "the lags point in all directions, and positive weights cannot cancel");
+    const maps = k === 1 ? "one value map" : `${k} value maps`;
+    const around = `the lags surround the origin, and positive weights on ${maps} reach only one side of it`;
+    if (side < 0) return exact(k + 1, around);
     return open("the lags fill a half-space up to rounding");
   }
 
@@ -442,9 +444,1368 @@
   /** Norms of the blocks dy_n/dx_j by distance: entry tau belongs to j = n - 1 - tau. */
   const gradientByDistance = (blocks) => blocks.map(spectralNorm).reverse();
 
+  // 5. Experiments -------------------------------------------------------------------------------------------
+  //
+  // An experiment is all that a reader can set. It is a plain object; `read` makes one of an address and says what
+  // it could not use, `write` is its inverse, `compute` gives all numbers that are shown, `python` the cell of the
+  // library that prints the same numbers. Numbers are rounded to what an address holds, so nothing is lost on the
+  // way. There are two modes: "system", a state space model, and "attention", one or two heads on a few tokens.
+
+  const LIMITS = { tokens: 64, points: 16, width: 4, states: 8, size: 3, sharpness: 8 };
+  const DIGITS = 4;
+  const POINTS = [ // where the tokens of an attention head are at first
+    [0.9, 0.1], [-0.4, 0.5], [-0.6, -0.2], [0.1, -0.7], [-0.3, -0.6], [-0.8, 0.3], [-0.2, 0.8], [0.3, 0.6],
+    [-0.7, -0.5], [0.4, -0.4], [-0.5, 0.1], [0.8, 0.3], [0.2, 0.9], [-0.9, -0.1], [0.5, -0.8], [0.6, 0.5],
+  ];
+  const DEFAULTS = {
+    mode: "system", n: 20, H: 1,
+    poles: [{ radius: 1, angle: 0.7, pair: true, size: 1 }], p: 2, d: 2, B: "identity", C: "identity",
+    kind: "softmax", points: POINTS.slice(0, 10), sharpness: 3, sink: true, memory: 0.8, morph: 0, gate: 0, heads: 1,
+  };
+  const EXAMPLES = [
+    ["system", "A rotation", "n=20&poles=1@0.7"],
+    ["system", "A slow rotation", "n=20&poles=1@0.1"],
+    ["system", "A half turn at every token", "n=20&poles=0.95@pi"],
+    ["system", "A sign-alternating system", "n=20&poles=-0.9&p=1&d=1"],
+    ["system", "A moving average", "n=20&poles=0.8&p=1&d=1"],
+    ["system", "A Jordan block", "n=20&poles=0.8x2"],
+    ["system", "Six states, one number in and out", "n=32&poles=0.95@0.4,0.9@1.3,0.85@2.4&p=1&d=1&B=ones&C=ones"],
+    ["system", "Two channels of S4D", "n=24&poles=0.95@0.3,0.9@1.1&B=1,0;0,0;0,1;0,0&C=1,0,0,0;0,0,1,0"],
+    ["system", "Random, four states", "n=24&poles=0.95@0.5,0.8,-0.6&B=random&C=random"],
+    ["system", "A pure delay", "n=8&poles=0x3&p=1&d=1&B=0;0;1&C=1,0,0"],
+    ["attention", "Softmax with a sink", "n=10&sharp=3&sink=1"],
+    ["attention", "All keys alike", "n=16&sharp=0&sink=0"],
+    ["attention", "From softmax to decay, half way", "n=10&sharp=3&sink=1&decay=0.8&morph=0.5"],
+    ["attention", "A head that is a state space model", "n=12&sink=1&decay=0.8&morph=1"],
+    ["attention", "Two heads", "n=10&sharp=3&sink=1&heads=2&H=1"],
+    ["attention", "Linear attention with a gate", "n=12&kind=gated&sharp=1&decay=0.9&gate=3"],
+  ].map(([mode, name, fields]) => ({ name, mode, address: `${mode}&${fields}` }));
+
+  const rounded = (value, digits = DIGITS) => Number(value.toFixed(digits)) + 0; // no -0
+  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+  const sizeOf = ({ poles }) => sum(poles.map(statesOf));
+
+  /** Numbers that look random and are the same everywhere (mulberry32), of variance about 1, two digits each. */
+  function randomMatrix(rows, columns, seed) {
+    let state = seed;
+    const uniform = () => {
+      state = (state + 0x6d2b79f5) | 0;
+      let t = Math.imul(state ^ (state >>> 15), 1 | state);
+      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+      return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+    };
+    return zeros(rows, columns).map((row) => row.map(() => rounded(3.46 * (uniform() - 0.5), 2)));
+  }
+
+  const FILLS = {
+    identity: (rows, columns) => eye(rows, columns),
+    ones: (rows, columns) => zeros(rows, columns).map((row) => row.map(() => 1)),
+    random: (rows, columns) => randomMatrix(rows, columns, rows * 10 + columns),
+  };
+
+  /** B or C of an experiment, rows x columns; typed entries beyond its size are left out, missing ones are 0. */
+  function filled(given, rows, columns) {
+    if (typeof given === "string") return FILLS[given](rows, columns);
+    return zeros(rows, columns).map((row, i) => row.map((_, j) => (given[i] || [])[j] || 0));
+  }
+
+  const matrixText = (X) => X.map((row) => row.map((value) => rounded(value)).join(",")).join(";");
+
+  /** A matrix from text, rows parted by semicolons or lines; null if that is no matrix of numbers. */
+  function readMatrix(text) {
+    const rows = text.trim().split(/[;\n]+/).map((row) => row.trim().split(/[\s,]+/).map(readNumber));
+    const whole = rows.every((row) => row.length === rows[0].length && row.every((value) => value !== null));
+    return whole ? rows.map((row) => row.map((value) => rounded(value))) : null;
+  }
+
+  function readNumber(text) {
+    const value = String(text).trim() === "" ? NaN : Number(text);
+    return isFinite(value) && Math.abs(value) < 1e6 ? value : null;
+  }
+
+  function readAngle(text) {
+    const turn = /^pi(?:\/(\d+))?$/.exec(text.trim());
+    return turn ? Math.PI / Number(turn[1] || 1) : readNumber(text);
+  }
+
+  const writeAngle = (angle) => {
+    const part = [1, 2, 3, 4, 6].find((each) => angle === Math.PI / each);
+    return part ? `pi${part > 1 ? `/${part}` : ""}` : String(rounded(angle));
+  };
+
+  /** An angle as an address holds it: a simple part of pi, or four digits. */
+  const keptAngle = (angle) => readAngle(writeAngle(angle));
+
+  const writePole = ({ radius, angle, pair, size }) => {
+    const value = pair ? `${rounded(radius)}@${writeAngle(angle)}` : String(rounded(angle ? -radius : radius));
+    return value + (size > 1 ? `x${size}` : "");
+  };
+
+  /** A pole within the unit circle, its angle in [0, pi]: {pole, outside}, or null for what is no pole. */
+  function keptPole({ radius, angle, pair, size }) {
+    if (radius === null || angle === null) return null;
+    let turned = angle + (radius < 0 ? Math.PI : 0);
+    turned = Math.abs(turned - 2 * Math.PI * Math.round(turned / (2 * Math.PI)));
+    const kept = Math.min(Math.abs(radius), 1);
+    const pole = { radius: rounded(kept), angle: keptAngle(turned), pair, size: clamp(size, 1, LIMITS.size) };
+    return { pole, outside: Math.abs(radius) > 1 };
+  }
+
+  const OUTSIDE = "A pole outside the unit circle makes a state that grows without end, so it is kept on the circle.";
+
+  function readPole(text) {
+    const parts = /^([^@x]+)(?:@([^@x]+))?(?:x(\d+))?$/.exec(text.trim());
+    if (!parts) return null;
+    const pair = parts[2] !== undefined, angle = pair ? readAngle(parts[2]) : 0;
+    return keptPole({ radius: readNumber(parts[1]), angle, pair, size: Number(parts[3] || 1) });
+  }
+
+  /** {experiment, problems}: what an address says, with a sentence for every part of it that cannot be used. */
+  function read(address) {
+    const experiment = { ...DEFAULTS }, problems = [];
+    const [mode, ...fields] = address.split("&");
+    if (mode === "system" || mode === "attention") experiment.mode = mode;
+    else problems.push("The address names no experiment of the laboratory; here is a rotation.");
+    const given = new Map(fields.map((field) => field.split("=")).map(([name, value]) => [name, value || ""]));
+    const unusable = (name) => problems.push(`The address has no usable value for ${name}; the laboratory chose one.`);
+
+    const number = (name, key, low, high, whole = false) => {
+      if (!given.has(key)) return;
+      const value = readNumber(given.get(key));
+      const usable = value !== null && value >= low && value <= high && (!whole || value === Math.round(value));
+      if (usable) experiment[name] = rounded(value);
+      else unusable(name);
+    };
+    const choice = (name, key, values) => {
+      if (!given.has(key)) return;
+      if (given.get(key) in values) experiment[name] = values[given.get(key)];
+      else unusable(name);
+    };
+
+    number("n", "n", 1, experiment.mode === "system" ? LIMITS.tokens : LIMITS.points, true);
+    number("H", "H", 0, LIMITS.width ** 2, true);
+    number("p", "p", 1, LIMITS.width, true);
+    number("d", "d", 1, LIMITS.width, true);
+    if (given.has("poles")) {
+      const found = given.get("poles").split(",").map(readPole), whole = found.every((one) => one !== null);
+      if (!whole || sum(found.map(({ pole }) => statesOf(pole))) > LIMITS.states) unusable("poles");
+      else {
+        experiment.poles = found.map(({ pole }) => pole);
+        if (found.some(({ outside }) => outside)) problems.push(OUTSIDE);
+      }
+    }
+    for (const name of ["B", "C"]) {
+      if (!given.has(name)) continue;
+      const typed = given.get(name) in FILLS ? given.get(name) : readMatrix(given.get(name));
+      if (typed) experiment[name] = typed;
+      else unusable(name);
+    }
+    choice("kind", "kind", { softmax: "softmax", gated: "gated" });
+    choice("sink", "sink", { 0: false, 1: true });
+    choice("heads", "heads", { 1: 1, 2: 2 });
+    number("sharpness", "sharp", 0, LIMITS.sharpness);
+    number("memory", "decay", 0.1, 0.99);
+    number("morph", "morph", 0, 1);
+    number("gate", "gate", -8, 8);
+    if (given.has("points")) {
+      const points = readMatrix(given.get("points"));
+      if (points && points[0].length === 2 && points.length <= LIMITS.points) experiment.points = points.map(keptPoint);
+      else unusable("points");
+    }
+    return { experiment: settled(experiment), problems };
+  }
+
+  /** A point within the unit circle, rounded. */
+  function keptPoint([x, y]) {
+    const size = Math.max(1, Math.hypot(x, y));
+    return [rounded(x / size, 2), rounded(y / size, 2)];
+  }
+
+  /** An experiment whose parts fit together: as many points as tokens, no more heads than blocks have numbers. */
+  function settled(experiment) {
+    const { mode, n, points, p, d } = experiment;
+    const attends = mode === "attention", tokens = attends ? clamp(n, 1, LIMITS.points) : n;
+    const H = clamp(experiment.H, 0, attends ? 4 : p * d);
+    return { ...experiment, n: tokens, H, points: range(tokens).map((i) => points[i] || POINTS[i]) };
+  }
+
+  /** The address of an experiment: its mode and what differs from the start. */
+  function write(experiment) {
+    const { mode, n, H, poles, p, d, B, C, kind, points, sharpness, sink, memory, morph, gate, heads } = experiment;
+    const text = (given) => (typeof given === "string" ? given : matrixText(given));
+    if (mode === "system") {
+      return `system&n=${n}&poles=${poles.map(writePole).join(",")}&p=${p}&d=${d}&B=${text(B)}&C=${text(C)}&H=${H}`;
+    }
+    const softmax = kind === "softmax" ? `&sink=${Number(sink)}&morph=${morph}` : `&gate=${gate}`;
+    const tail = `&decay=${memory}&heads=${heads}&H=${H}&points=${matrixText(points)}`;
+    return `attention&n=${n}&kind=${kind}&sharp=${sharpness}${softmax}${tail}`;
+  }
+
+  const QUARTER = [[0, -1], [1, 0]];
+  const VALUE_MAPS = [eye(2), QUARTER];
+
+  /** Everything that is shown of an experiment. `blocks` are flat, and block r counts `occurs[r]` times in W. */
+  function compute(experiment) {
+    const result = experiment.mode === "system" ? computeSystem(experiment) : computeAttention(experiment);
+    const rows = result.blocks.map((block, r) => block.map((value) => Math.sqrt(result.occurs[r]) * value));
+    const { sigma, V, floor } = spectrum(rows);
+    const most = Math.min(result.blocks.length, sigma.length);
+    const H = Math.min(experiment.H, most);
+    const best = bestHeads(result.blocks, V, most);
+    const shown = result.blocks.map((block, r) =>
+      block.map((_, c) => sum(range(H).map((h) => best.coefficients[h][r] * best.V[h][c]))));
+    const limited = { sigma: sigma.slice(0, most), floor: floor.slice(0, most + 1) };
+    return { ...result, ...limited, experiment, axes: V, H, best, shown };
+  }
+
+  function computeSystem(experiment) {
+    const { n, poles, p, d } = experiment, N = sizeOf(experiment);
+    const system = { poles, A: matrixOf(poles), B: filled(experiment.B, N, d), C: filled(experiment.C, p, N) };
+    const blocks = lags(system, n), k = headCount(system, n);
+    const open = { low: k.rank, high: k.rank + 1, reason: "k is a close call" };
+    return {
+      system, p, d, n, blocks, k,
+      occurs: blocks.map((_, tau) => n - tau),
+      softmax: k.decided ? softmaxCount(system, n, k.rank) : open,
+      spread: rowSumSpread(blocks),
+      reach: blocks.map((block) => spectralNorm(reshape(block, d))),
+    };
+  }
+
+  function computeAttention(experiment) {
+    const { n, kind, points: x, sharpness, sink, memory, morph, gate, heads } = experiment;
+    const log = Math.log(memory);
+    // With a sink of logit 0, keys whose logits grow by -log(memory) per place give memory^(i-j) (1 - memory).
+    const place = range(n).map((j) => Math.log(1 - memory) - (j + 1) * log);
+    const open = x.map(([first]) => 2 / (1 + Math.exp(-gate * first))); // how fast the memory fades: 1 without a gate
+    const logA = open.map((speed) => [speed * log]);
+    const slopes = x.map((_, l) => [log * gate * open[l] * (1 - open[l] / 2), 0]);
+    const made = VALUE_MAPS.slice(0, heads).map((V, h) => {
+      const turn = h ? transpose(QUARTER) : eye(2); // the second head turns its queries
+      if (kind === "gated") {
+        const G = scaled(turn, sharpness), alpha = gatedWeights(multiply(x, G), x, logA);
+        return { alpha, V, gradient: gatedGradient(x, alpha, G, V, logA, slopes) };
+      }
+      const G = scaled(turn, (1 - morph) * sharpness), logits = products(multiply(x, G), x);
+      const alpha = softmaxWeights(logits.map((row) => row.map((logit, j) => logit + morph * place[j])), sink);
+      return { alpha, V, gradient: softmaxGradient(x, alpha, G, V) };
+    });
+    const blocks = headBlocks(made);
+    const gradient = made[0].gradient.map((block, j) =>
+      block.map((row, a) => row.map((_, b) => sum(made.map((head) => head.gradient[j][a][b])))));
+    return {
+      p: 2, d: 2, n, blocks, made, k: rankOf(blocks),
+      occurs: blocks.map(() => 1),
+      pairs: range(n).flatMap((i) => range(i + 1).map((j) => [i, j])),
+      reach: gradientByDistance(gradient),
+      decayed: causal(n, (i, j) => (1 - memory) * memory ** (i - j)),
+    };
+  }
+
+  // What the page says of it.
+
+  /** A share of the energy as a reader wants it. */
+  function percent(share) {
+    if (share < 1e-12) return "nothing";
+    if (share < 0.0005) return "less than 0.1 %";
+    return `${(100 * share).toFixed(1)} %`;
+  }
+
+  const short = (value) => (Math.abs(value) < 1e-12 ? "0" : String(Number(value.toPrecision(3))));
+  const headsWord = (count) => (count === 1 ? "1 head" : `${count} heads`);
+  const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+  /** What was found, as sentences. */
+  function findings(found) {
+    return found.experiment.mode === "system" ? systemFindings(found) : attentionFindings(found);
+  }
+
+  function systemFindings({ system, n, k, softmax, floor, spread }) {
+    const N = system.A.length, states = `${N} state variable${N > 1 ? "s" : ""}`;
+    if (k.rank === 0) return ["What is written into this state is never read, so the output is zero."];
+    const equal = k.decided
+      ? `This system has ${states}, and it takes ${headsWord(k.rank)} to equal it (k = ${k.rank}).`
+      : `This system has ${states}. Whether it takes ${k.rank} heads is too close a call for ordinary precision.`;
+    const one = k.rank > 1 ? ` The best single head misses ${percent(floor[1])} of the energy.` : "";
+    const count = softmax.low === softmax.high ? headsWord(softmax.low) : `${softmax.low} or ${softmax.high} heads`;
+    const sink = `As softmax with a sink it takes ${count}: ${softmax.reason}.`;
+    const without = n === 1
+      ? "With a single token there is only lag 0, so every question about distance is empty."
+      : spread > 1e-10
+        ? "Without a sink no number of softmax heads equals it, because its row sums change as the state fills."
+        : "Its row sums are all equal, so it has no memory that a sink would be needed for.";
+    return [equal + one, sink, without];
+  }
+
+  function attentionFindings({ experiment, k, floor, made, decayed, n, reach }) {
+    const { kind, morph, sink, heads } = experiment;
+    const span = k.rank === 1
+      ? "All blocks are multiples of one value map, so for these tokens the operator has rank 1."
+      : `For these tokens the operator has rank ${k.rank}, and the best single head misses ${percent(floor[1])} of it.`;
+    const row = made[0].alpha[n - 1], total = sum(row);
+    const weights = kind === "gated"
+      ? "These weights may be negative and need not sum to one, because no softmax is taken."
+      : sink
+        ? `The last token gives ${percent(total)} of its attention to tokens and ${percent(1 - total)} to the sink.`
+        : "Every row of weights sums to one, because there is no sink.";
+    const differences = made[0].alpha.flatMap((line, i) => line.map((value, j) => Math.abs(value - decayed[i][j])));
+    const away = Math.max(...differences);
+    const decay = `hₜ = ${experiment.memory} hₜ₋₁ + ${rounded(1 - experiment.memory)} xₜ`;
+    const morphed = kind === "gated" || !sink
+      ? ""
+      : away < 1e-12
+        ? `The weights equal those of the state ${decay}, so this softmax head is a state space model.`
+        : `The weights differ from those of the state ${decay} by up to ${short(away)}.`;
+    const far = n > 1
+      ? `The gradient reaches the first token, ${n - 1} tokens back, with a norm of ${short(reach[n - 1])}.`
+      : "A single token can attend to nothing but itself.";
+    return [span, weights, ...(morphed && (morph || heads === 1) ? [morphed] : []), far];
+  }
+
+  // The same in Python.
+
+  const pyNumber = (value) => (Number.isInteger(value) ? `${value}.0` : String(value));
+  const pyMatrix = (X) => `torch.tensor([${X.map((row) => `[${row.map(pyNumber).join(", ")}]`).join(", ")}])`;
+  const pyAngle = (angle) => (/^pi/.test(writeAngle(angle)) ? `math.${writeAngle(angle)}` : writeAngle(angle));
+
+  function pyPole(pole) {
+    const { radius, angle, pair, size } = pole;
+    if (!pair) return `jordan_block(${size}, ${pyNumber(angle ? 0 - radius : radius)})`;
+    const turn = `${pyNumber(radius)} * rotation(${pyAngle(angle)})`;
+    return size === 1 ? turn : `jordan_pair(${size}, ${turn})`;
+  }
+
+  const PAIR = [
+    "", "", "def jordan_pair(size, turn):", "    above = torch.diag(torch.ones(size - 1), 1)",
+    "    return torch.kron(torch.eye(size), turn) + torch.kron(above, torch.eye(2))", "", "",
+  ];
+  const digits = (values) => values.map((value) => value.toFixed(6)).join(", ");
+  const PRINT = 'print(f"{name}:", ", ".join(f"{value:.6f}" for value in values.tolist()))';
+
+  /** {code, output}: a cell of the library for an experiment, and what it prints. */
+  function python(found) {
+    return found.experiment.mode === "system" ? pythonOfSystem(found) : pythonOfAttention(found);
+  }
+
+  function pythonOfSystem({ experiment, system, n, k, softmax, floor, reach }) {
+    const { poles } = experiment, pairs = poles.some(({ pair, size }) => pair && size > 1);
+    const counts = [], output = [];
+    if (k.decided) {
+      counts.push('print("k:", head_count(system, n).short)');
+      output.push(`k: ${k.rank}`);
+    }
+    if (k.decided && softmax.low === softmax.high) {
+      counts.push('print("softmax with a sink:", head_count(system, n, "softmax").short)');
+      output.push(`softmax with a sink: ${softmax.low}`);
+    }
+    const code = [
+      ...(poles.some(({ angle, pair }) => pair && /^pi/.test(writeAngle(angle))) ? ["import math", ""] : []),
+      "import torch", "", "from ssmbook import System", "from ssmbook.heads import head_count, head_floor",
+      "from ssmbook.systems import jordan_block, rotation", "", "torch.set_default_dtype(torch.float64)",
+      ...(pairs ? PAIR : []),
+      `A = torch.block_diag(${poles.map(pyPole).join(", ")})`,
+      `B = ${pyMatrix(system.B)}`,
+      `C = ${pyMatrix(system.C)}`,
+      `system, n = System(A, B, C), ${n}`, ...counts,
+      'shown = {"floor": head_floor(system, n), "gradient": torch.linalg.matrix_norm(system.lags(n), ord=2)}',
+      "for name, values in shown.items():", `    ${PRINT}`,
+    ];
+    output.push(`floor: ${digits(floor)}`, `gradient: ${digits(reach)}`);
+    return { code: code.join("\n"), output: output.join("\n") };
+  }
+
+  function pythonOfAttention({ experiment, n, k, floor, reach }) {
+    const { kind, points, sharpness, sink, memory, morph, gate, heads } = experiment;
+    const few = floor.slice(0, heads + 1);
+    const queries = heads === 2 ? "torch.stack([x, x @ J.mT])" : "x[None]";
+    const weights = kind === "gated"
+      ? [
+        `    log_a = ${Math.log(memory)} * 2 * torch.sigmoid(${pyNumber(gate)} * x[:, 0])`,
+        `    return scalar_decay_coefficients(${pyNumber(sharpness)} * q, k, log_a.expand(len(q), -1))`,
+      ]
+      : [
+        `    place = math.log(1 - ${memory}) - torch.arange(1, n + 1) * math.log(${memory})`,
+        `    scale = 2**0.5 * ${pyNumber(sharpness)} * (1 - ${morph})  # logits are divided by the root of the width`,
+        `    bias = (${pyNumber(morph)} * place).expand(len(q), n, n)`,
+        `    return softmax_coefficients(scale * q, k, bias=bias, sink=${sink ? "True" : "False"})`,
+      ];
+    const code = [
+      ...(kind === "gated" ? [] : ["import math", ""]),
+      "import torch", "", "from ssmbook.gradients import gradient_profile",
+      `from ssmbook.maps import ${kind === "gated" ? "scalar_decay_coefficients" : "softmax_coefficients"}`,
+      "from ssmbook.operators import FactorizedOperator", "", "torch.set_default_dtype(torch.float64)",
+      `x = ${pyMatrix(points)}`,
+      "n, J = len(x), torch.tensor([[0.0, -1.0], [1.0, 0.0]])",
+      `V = torch.stack([torch.eye(2)${heads === 2 ? ", J" : ""}])`, "", "",
+      "def weights(x):", `    q = ${queries}`, "    k = x.expand_as(q)", ...weights, "", "",
+      "W = FactorizedOperator(weights(x), V)",
+      ...(k.decided ? ['print("rank:", W.interaction_rank())'] : []),
+      `gradient = gradient_profile(lambda x: FactorizedOperator(weights(x), V) @ x, x)[1]`,
+      `shown = {"floor": W.floor()[:${few.length}], "gradient": gradient}`,
+      "for name, values in shown.items():", `    ${PRINT}`,
+    ];
+    const output = [...(k.decided ? [`rank: ${k.rank}`] : []), `floor: ${digits(few)}`, `gradient: ${digits(reach)}`];
+    return { code: code.join("\n"), output: output.join("\n") };
+  }
+
+  // 6. Drawing -----------------------------------------------------------------------------------------------
+  //
+  // Panels are SVG, WIDTH wide. Classes give their colors, the classes take them from the variables of lab.css, and
+  // these change with the page between light and dark. A picture that is copied takes the present colors along.
+
+  const WIDTH = 340;
+  const NAMESPACE = "http://www.w3.org/2000/svg";
+  const VARIABLES = ["ink", "faint", "paper", "positive", "negative", "token", "state", "head", "lag"];
+  const STYLE = `
+    .lab-svg { font: 13px system-ui, sans-serif; }
+    .lab-svg text { fill: var(--lab-ink); stroke: var(--lab-paper); stroke-width: 3px; paint-order: stroke; }
+    .lab-axis { stroke: var(--lab-faint); fill: none; }
+    .lab-grid-line { stroke: var(--lab-faint); stroke-opacity: 0.6; fill: none; }
+    .lab-dotted { stroke: var(--lab-ink); stroke-dasharray: 1.5 3; fill: none; opacity: 0.75; }
+    .lab-head { stroke: var(--lab-head); fill: none; stroke-width: 2.5px; }
+    .lab-arc { stroke: var(--lab-state); fill: none; stroke-width: 2.5px; }
+    .lab-curve { stroke: var(--lab-lag); fill: none; stroke-width: 2px; stroke-linejoin: round; }
+    .lab-head-fill { fill: var(--lab-head); }
+    .lab-state-fill { fill: var(--lab-state); }
+    .lab-token-fill { fill: var(--lab-token); }
+    .lab-lag-fill { fill: var(--lab-lag); }
+    .lab-faint-fill { fill: var(--lab-faint); }
+    .lab-positive { fill: var(--lab-positive); }
+    .lab-negative { fill: var(--lab-negative); }
+    .lab-crisp { shape-rendering: crispEdges; }
+    .lab-touch { fill: transparent; }
+    .lab-mark { stroke: var(--lab-ink); fill: none; visibility: hidden; pointer-events: none; }
+    .lab-lit .lab-mark { visibility: visible; stroke-width: 1.5px; }
+    .lab-dot.lab-lit { stroke: var(--lab-ink); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
+    .lab-start { text-anchor: start; } .lab-middle { text-anchor: middle; } .lab-end { text-anchor: end; }`;
+
+  const px = (value) => Math.round(value * 100) / 100;
+
+  /** An SVG element; children may be elements, texts or lists of them. */
+  function draw(tag, attributes = {}, ...children) {
+    const element = document.createElementNS(NAMESPACE, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children.flat(2));
+    return element;
+  }
+
+  /** An HTML element: functions of the name on... listen to events, other names are properties or attributes. */
+  function html(tag, properties = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (typeof value === "function") element.addEventListener(name.slice(2), value);
+      else if (name in element) element[name] = value;
+      else element.setAttribute(name, value);
+    }
+    element.append(...children.flat(2));
+    return element;
+  }
+
+  const label = (x, y, words, anchor = "middle", more = {}) =>
+    draw("text", { x: px(x), y: px(y), class: `lab-${anchor}`, ...more }, words);
+  const curve = (points, kind, more = {}) =>
+    draw("path", { d: `M${points.map(([x, y]) => `${px(x)} ${px(y)}`).join("L")}`, class: kind, ...more });
+  const line = (x1, y1, x2, y2, kind, more = {}) => curve([[x1, y1], [x2, y2]], kind, more);
+  const bar = (x, y, width, height, kind, more = {}) =>
+    draw("rect", { x: px(x), y: px(y), width: px(width), height: px(Math.max(height, 0)), class: kind, ...more });
+  const circle = ([x, y], r, kind, more = {}) => draw("circle", { cx: px(x), cy: px(y), r, class: kind, ...more });
+
+  /** The path of a box. */
+  const box = (x, y, width, height) => `M${px(x)} ${px(y)}h${px(width)}v${px(height)}h${px(-width)}z`;
+
+  /** Dots that light up with their blocks; item(r) is the block of dot r. */
+  const dots = (points, r, kind, item = (i) => i) =>
+    points.map((point, i) => circle(point, r, `${kind} lab-dot`, { "data-item": item(i) }));
+
+  /** The color of a signed number: its class and how opaque it is, at most for the number `top`. */
+  const signed = (value, top) => ({
+    class: `lab-crisp ${value < 0 ? "lab-negative" : "lab-positive"}`,
+    "fill-opacity": px(top > 0 ? Math.min(Math.abs(value) / top, 1) : 0),
+  });
+
+  /** A flat matrix with a number of columns as colored cells in a box; more(c) adds attributes to cell c. */
+  function heatMap(flat, columns, [x, y, width, height], top, more = () => ({})) {
+    const w = width / columns, h = (height * columns) / flat.length;
+    const cells = flat.map((value, c) =>
+      bar(x + (c % columns) * w, y + Math.floor(c / columns) * h, w, h, "", { ...signed(value, top), ...more(c) }));
+    return [...cells, bar(x, y, width, height, "lab-axis", { "pointer-events": "none" })];
+  }
+
+  const highest = (rows) => rows.reduce((most, row) => row.reduce((m, v) => Math.max(m, Math.abs(v)), most), 0);
+  const raised = (n) => String(n).replace(/[-\d]/g, (sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign] || "⁻");
+  const lowered = (n) => String(n).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
+
+  /** A logarithmic axis for values, between two heights: {nodes, at}, where at(value) is the height of a value. */
+  function powers(values, [left, right], [top, bottom]) {
+    const positive = values.filter((value) => value > 0 && isFinite(value));
+    const most = Math.ceil(Math.log10(Math.max(...positive, 1e-12)) - 1e-9);
+    const lowest = Math.floor(Math.log10(Math.min(...positive, 1)) + 1e-9);
+    const least = clamp(lowest, most - 8, most - 1), step = Math.ceil((most - least) / 4);
+    const at = (value) => {
+      const power = clamp(value > 0 ? Math.log10(value) : least, least, most);
+      return bottom - ((power - least) / (most - least)) * (bottom - top);
+    };
+    const ticks = range(most - least + 1).map((i) => most - i).filter((power) => (most - power) % step === 0);
+    const name = (power) => (power === 0 ? "1" : power === 1 ? "10" : `10${raised(power)}`);
+    const nodes = ticks.flatMap((power) => [
+      line(left, at(10 ** power), right, at(10 ** power), "lab-grid-line"),
+      label(left - 5, at(10 ** power) + 4, name(power), "end"),
+    ]);
+    return { nodes: [...nodes, line(left, top, left, bottom, "lab-axis")], at };
+  }
+
+  // 7. Panels ------------------------------------------------------------------------------------------------
+  //
+  // A panel has a title, a caption that says how to read it, and `picture(found)`, which returns {nodes, words}: what
+  // is drawn, and the same in words. Elements with the attribute data-item belong to one block and light up with it;
+  // elements with data-heads choose how many heads are shown.
+
+  const SQUARE = { left: 20, top: 10, side: 300 }; // where W is drawn
+  const PLOT = { x: [44, WIDTH - 12], y: [12, 190] }; // where curves are drawn
+
+  const PANELS = [
+    {
+      name: "matrix", title: "The interaction matrix W", height: 320, picture: matrixPicture,
+      caption: "Row i shows how output i depends on the tokens j up to i, with one small matrix for each pair. "
+        + "Blue is positive, orange negative.",
+    },
+    {
+      name: "plane", title: "The blocks as points", height: 320, picture: planePicture,
+      caption: "Every block is a point. One head reaches the points of a line through the origin, and the dotted "
+        + "segments are its errors.",
+    },
+    {
+      name: "spectrum", title: "What H heads miss", height: 250, picture: spectrumPicture,
+      caption: "Above are the singular values of all blocks, below the share of the energy that the best H heads miss. "
+        + "Press a bar to choose H.",
+    },
+    {
+      name: "heads", title: "The best H heads", height: 250, picture: headsPicture,
+      caption: "On the left is the value map of each head, on the right its coefficients.",
+    },
+    {
+      name: "impulse", title: "Impulse response", mode: "system", height: 220, picture: impulsePicture,
+      caption: "The entries of the lag operators: what one token adds to each output as it moves into the past.",
+    },
+    {
+      name: "weights", title: "Where the last token looks", mode: "attention", height: 220, picture: weightsPicture,
+      caption: "The weights of the last row by distance. The dotted curve shows a state with the same decay.",
+    },
+    {
+      name: "reach", title: "Gradient by distance", height: 220, picture: reachPicture,
+      caption: "How strongly the last output reacts to a small change of an earlier token. The axis is logarithmic.",
+    },
+    {
+      name: "response", title: "Frequency response", mode: "system", height: 220, picture: responsePicture,
+      caption: "How strongly an input that oscillates comes out, by its angle per token. Dotted lines mark the poles.",
+    },
+  ];
+
+  const blockName = ({ pairs }, item) =>
+    (pairs ? `From token ${pairs[item][1]} to output ${pairs[item][0]}` : `Lag ${item}`);
+
+  /** What is known of one block, as sentences. */
+  function blockWords(found, item) {
+    const { blocks, occurs, d, best, H, shown } = found, block = blocks[item];
+    const rows = reshape(block.map(short), d).map((row) => row.join(", ")).join("; ");
+    const often = occurs[item] > 1 ? `, ${occurs[item]} times in W` : "";
+    const difference = block.map((value, c) => value - shown[item][c]);
+    const missed = norm(block) > 0 ? (norm(difference) / norm(block)) ** 2 : 0;
+    const coefficients = range(Math.min(H, 3)).map((h) => short(best.coefficients[h][item])).join(", ");
+    const heads = H === 1
+      ? `The best head has the coefficient ${coefficients} there and misses ${percent(missed)} of this block.`
+      : `The best ${H} heads have the coefficients ${coefficients}${H > 3 ? ", …" : ""} and miss ${percent(missed)}.`;
+    return `${blockName(found, item)}${often}: [${rows}]. ${H ? heads : "No head is shown."}`;
+  }
+
+  // The boxes of W depend only on the sizes, so they are drawn once and then only colored.
+  let boxes = { key: "" };
+
+  function matrixPicture(found) {
+    const { n, blocks, pairs, p, d } = found, top = highest(blocks), key = `${found.experiment.mode} ${n} ${p} ${d}`;
+    if (boxes.key !== key) boxes = { key, nodes: boxesOf(found) };
+    blocks.forEach((block, item) => block.forEach((value, c) => {
+      for (const [name, setting] of Object.entries(signed(value, top))) {
+        boxes.nodes[item].childNodes[c].setAttribute(name, setting);
+      }
+    }));
+    const kind = pairs ? "one block for each pair of tokens" : "with equal blocks along each diagonal";
+    const words = `${n} by ${n} blocks of ${p} by ${d} numbers, lower triangular, ${kind}.`;
+    return { nodes: boxes.nodes, words: `${words} The largest number is ${short(top)}.` };
+  }
+
+  /** A group for each block: a path for each of its entries, wherever it stands in W, and one around the block. */
+  function boxesOf({ n, blocks, pairs, p, d }) {
+    const { left, top, side } = SQUARE, size = side / n;
+    const groups = blocks.map((_, item) => {
+      const places = pairs ? [pairs[item]] : range(n - item).map((j) => [j + item, j]);
+      const path = (x, y, width, height) =>
+        places.map(([i, j]) => box(left + (j + x) * size, top + (i + y) * size, width * size, height * size)).join("");
+      const entries = range(p * d).map((c) =>
+        draw("path", { d: path((c % d) / d, Math.floor(c / d) / p, 1 / d, 1 / p) }));
+      const around = ["lab-touch", "lab-mark"].map((kind) => draw("path", { d: path(0, 0, 1, 1), class: kind }));
+      return draw("g", { "data-item": item }, entries, around);
+    });
+    return [...groups, bar(left, top, side, side, "lab-axis", { "pointer-events": "none" })];
+  }
+
+  /** Two axes of the space of blocks: I and J where all blocks lie in their plane, else the two best value maps. */
+  function planeOf({ p, d, blocks, axes }) {
+    const close = 1e-9 * highest(blocks);
+    const rotates = ([a, b, c, e]) => Math.abs(a - e) <= close && Math.abs(b + c) <= close;
+    if (p === 2 && d === 2 && blocks.every(rotates)) {
+      return { axes: [[0.5, 0, 0, 0.5], [0, -0.5, 0.5, 0]], names: ["I", "J"] };
+    }
+    const [first, second] = axes;
+    return second ? { axes: [first, second], names: ["V₁", "V₂"] } : { axes: [first, [0]], names: ["V₁", ""] };
+  }
+
+  function planePicture(found) {
+    const { blocks, occurs, shown, n, pairs, k, H, floor, best } = found, plane = planeOf(found);
+    const place = (block, item) => plane.axes.map((axis) => Math.sqrt(occurs[item]) * dot(axis, block));
+    const points = blocks.map(place), feet = shown.map(place);
+    const [x0, y0] = [WIDTH / 2, 160], reach = 1.15 * (highest(points) || 1);
+    const at = ([x, y]) => [x0 + (150 * x) / reach, y0 - (150 * y) / reach];
+    const nodes = [
+      line(15, y0, WIDTH - 15, y0, "lab-axis"), label(WIDTH - 8, y0 + 17, plane.names[0], "end"),
+      line(x0, 8, x0, 312, "lab-axis"), label(x0 + 8, 18, plane.names[1], "start"),
+    ];
+    const spiral = pairs ? null : between(found, plane.axes);
+    if (spiral) nodes.push(curve(spiral.map(at), "lab-axis"));
+    if (H === 1) {
+      const along = plane.axes.map((axis) => dot(axis, best.V[0])), length = norm(along) || 1;
+      const end = along.map((value) => (0.98 * reach * value) / length);
+      nodes.push(curve([at(end.map((value) => -value)), at(end)], "lab-head"));
+    }
+    if (H < 2) points.forEach((point, item) => nodes.push(curve([at(point), at(feet[item])], "lab-dotted")));
+    const marks = dots(points.map(at), 4.5, "lab-lag-fill");
+    marks.forEach((mark, item) => mark.setAttribute("fill-opacity", pairs ? 0.55 : px(1 - (0.7 * item) / n)));
+    if (!pairs) marks.push(...numbers(points.map(at), [x0, y0]));
+    const missed = H === 1 ? `the best line misses ${percent(floor[1])} of the energy` : `${H} heads are shown`;
+    const names = plane.names.filter(Boolean).join(" and ");
+    const words = `${blocks.length} points in the plane of ${names}; they span ${k.rank} dimensions, and ${missed}.`;
+    return { nodes: [...nodes, ...marks], words };
+  }
+
+  /** The lags as numbers beside the first dots and the last, away from the origin and not upon each other. */
+  function numbers(points, [x0, y0]) {
+    const taken = [], last = points.length - 1, labels = [];
+    points.forEach(([x, y], lag) => {
+      const length = Math.hypot(x - x0, y - y0) || 1;
+      const [u, v] = [x + (13 * (x - x0)) / length, y + (13 * (y - y0)) / length];
+      if ((lag > 9 && lag < last) || taken.some(([a, b]) => Math.hypot(a - u, b - v) < 15)) return;
+      taken.push([u, v]);
+      labels.push(label(u, v + 4, String(lag), "middle", { "pointer-events": "none" }));
+    });
+    return labels;
+  }
+
+  /** The path through the lags at the times between them; null where a power in between is not defined. */
+  function between({ system, n }, axes) {
+    if (system.poles.some(({ size, radius }) => size > 1 || radius === 0) || n < 2) return null;
+    const fine = Math.max(4, Math.ceil(240 / n)), d = system.B[0].length;
+    return range((n - 1) * fine + 1).map((step) => {
+      const tau = step / fine, state = zeros(system.A.length, d);
+      let row = 0;
+      for (const { radius, angle, pair } of system.poles) {
+        const [c, s] = [radius ** tau * Math.cos(angle * tau), radius ** tau * Math.sin(angle * tau)];
+        for (let b = 0; b < d; b++) {
+          const [x, y] = [system.B[row][b], pair ? system.B[row + 1][b] : 0];
+          state[row][b] = c * x - s * y;
+          if (pair) state[row + 1][b] = s * x + c * y;
+        }
+        row += pair ? 2 : 1;
+      }
+      const block = multiply(system.C, state).flat();
+      return axes.map((axis) => Math.sqrt(n - tau) * dot(axis, block));
+    });
+  }
+
+  function spectrumPicture({ sigma, floor, H }) {
+    const most = sigma.length, top = sigma[0] || 1, step = (WIDTH - 24) / (most + 1), wide = Math.min(0.7 * step, 44);
+    const roomy = most <= 6, [above, below] = [106, 228]; // the two base lines
+    const column = (heads, base, share, chosen, words, name) => {
+      const x = 12 + (heads + 0.5) * step, height = Math.max(70 * share, 1);
+      return draw("g", { "data-heads": heads },
+        bar(x - step / 2, base - 88, step, 110, "lab-touch"),
+        bar(x - wide / 2, base - height, wide, height, chosen ? "lab-head-fill" : "lab-faint-fill"),
+        roomy || (chosen && base === below) ? label(x, base - height - 5, words) : [],
+        label(x, base + 15, roomy ? name : String(heads)));
+    };
+    const written = (share) => (share < 1e-12 ? "0" : percent(share).replace("less than ", "< "));
+    const nodes = [
+      label(8, 14, "singular value σᵣ", "start"), line(8, above, WIDTH - 8, above, "lab-axis"),
+      label(8, 136, "missed by the best H heads", "start"), line(8, below, WIDTH - 8, below, "lab-axis"),
+      ...sigma.map((value, r) =>
+        column(r + 1, above, value / top, r < H, value < 1e-10 * top ? "0" : short(value), `σ${lowered(r + 1)}`)),
+      ...floor.map((share, h) => column(h, below, share, h === H, written(share), `H = ${h}`)),
+    ];
+    const missed = floor.map((share, h) => `${h}: ${percent(share)}`).join(", ");
+    return { nodes, words: `Missed by the best H heads, by H: ${missed}. H = ${H} is chosen.` };
+  }
+
+  function headsPicture({ H, best, d, p, n, pairs, floor }) {
+    if (!H) return { nodes: [label(WIDTH / 2, 110, "no head: everything is missed")], words: "No head is chosen." };
+    const rows = Math.min(H, 3), step = Math.min(120, 225 / rows), side = step - 14;
+    const top = highest(best.coefficients.slice(0, rows)) || 1, nodes = [];
+    range(rows).forEach((h) => {
+      const y = 22 + h * step, middle = y + side / 2, coefficients = best.coefficients[h];
+      const [wide, tall] = [Math.min(side, (side * d) / p), Math.min(side, (side * p) / d)];
+      nodes.push(label(20, middle + 4, `V${lowered(h + 1)}`));
+      nodes.push(...heatMap(best.V[h], d, [44 + (side - wide) / 2, middle - tall / 2, wide, tall], 1));
+      if (pairs) {
+        const places = new Map(pairs.map(([i, j], item) => [i * n + j, item]));
+        const flat = range(n * n).map((place) => (places.has(place) ? coefficients[places.get(place)] : 0));
+        const mark = (place) => (places.has(place) ? { "data-item": places.get(place) } : {});
+        nodes.push(...heatMap(flat, n, [200, y, side, side], top, mark));
+      } else {
+        const points = coefficients.map((c, tau) => [
+          160 + ((WIDTH - 172) * tau) / Math.max(n - 1, 1), middle - ((0.48 * side) / top) * c,
+        ]);
+        nodes.push(line(160, middle, WIDTH - 12, middle, "lab-axis"), curve(points, "lab-head"));
+        nodes.push(...dots(points, 2.5, "lab-head-fill"));
+      }
+    });
+    const left = H > rows ? `value maps, ${rows} of ${H}` : H > 1 ? "value maps" : "value map";
+    nodes.push(label(44, 14, left, "start"));
+    nodes.push(label(WIDTH - 12, 14, pairs ? "coefficients" : "coefficient by lag", "end"));
+    return { nodes, words: `The best ${headsWord(H).replace("1 ", "")} miss ${percent(floor[H])} of the energy.` };
+  }
+
+  function impulsePicture({ blocks, n, p, d }) {
+    const top = highest(blocks) || 1, wide = (WIDTH - 30) / d, high = 196 / p, nodes = [];
+    const step = (wide - 14) / Math.max(n - 1, 1);
+    range(p * d).forEach((c) => {
+      const left = 24 + (c % d) * wide, middle = 8 + (Math.floor(c / d) + 0.5) * high;
+      const points = blocks.map((block, tau) => [left + tau * step, middle - ((0.43 * high) / top) * block[c]]);
+      nodes.push(line(left, middle, left + wide - 14, middle, "lab-axis"));
+      nodes.push(line(left, middle - 0.45 * high, left, middle + 0.45 * high, "lab-axis"));
+      nodes.push(curve(points, "lab-curve"), ...dots(points, n > 40 ? 1.8 : 2.8, "lab-lag-fill"));
+    });
+    nodes.push(label(19, 12 + 0.07 * high, short(top), "end"), label(WIDTH - 6, 216, `lag 0 to ${n - 1}`, "end"));
+    const early = blocks.slice(0, 3).map((block, tau) => `lag ${tau}: ${block.map(short).join(", ")}`).join("; ");
+    return { nodes, words: `The entries of the lag operators; ${early}.` };
+  }
+
+  /** The block of the last output and the token that lies tau tokens back. */
+  const fromLast = ({ n, pairs }) => (tau) =>
+    (pairs ? pairs.findIndex(([i, j]) => i === n - 1 && j === n - 1 - tau) : tau);
+
+  function weightsPicture(found) {
+    const { made, n, decayed } = found, rows = made.map(({ alpha }) => [...alpha[n - 1]].reverse());
+    const past = [...decayed[n - 1]].reverse(), top = highest([...rows, past]) || 1, item = fromLast(found);
+    const lowest = Math.min(0, ...rows.flat()) / top, left = 34, base = 8 + 186 / (1 - lowest);
+    const step = (WIDTH - left - 10) / n, width = (0.72 * step) / rows.length;
+    const height = (value) => ((base - 14) * value) / top, nodes = [line(left, base, WIDTH - 10, base, "lab-axis")];
+    rows.forEach((weights, h) => weights.forEach((weight, tau) => nodes.push(
+      bar(left + (tau + 0.14) * step + h * width, base - Math.max(height(weight), 0), width, Math.abs(height(weight)),
+        h ? "lab-state-fill" : "lab-head-fill", { "data-item": item(tau) }))));
+    if (found.experiment.kind === "softmax") {
+      nodes.push(curve(past.map((weight, tau) => [left + (tau + 0.5) * step, base - height(weight)]), "lab-dotted"));
+    }
+    nodes.push(label(left - 5, 20, short(top), "end"));
+    nodes.push(label(WIDTH - 8, 214, `0 to ${n - 1} tokens back`, "end"));
+    const listed = rows.map((weights) => weights.map(short).join(", ")).join("; second head: ");
+    return { nodes, words: `Weights of the last token, from itself back: ${listed}.` };
+  }
+
+  function reachPicture(found) {
+    const { reach, n, system } = found, top = Math.max(...reach), { nodes, at } = powers(reach, PLOT.x, PLOT.y);
+    const x = (tau) => PLOT.x[0] + ((PLOT.x[1] - PLOT.x[0]) * tau) / Math.max(n - 1, 1);
+    if (system) {
+      const slowest = Math.max(...system.poles.map(({ radius }) => radius));
+      nodes.push(curve(reach.map((_, tau) => [x(tau), at(top * slowest ** tau)]), "lab-dotted"));
+    }
+    const points = reach.map((value, tau) => [x(tau), at(value)]);
+    nodes.push(curve(points, "lab-curve"), ...dots(points, n > 40 ? 2 : 3.2, "lab-lag-fill", fromLast(found)));
+    nodes.push(label(PLOT.x[1], 212, `0 to ${n - 1} tokens back`, "end"));
+    const ends = `${short(reach[0])} at distance 0 and ${short(reach[n - 1])} at distance ${n - 1}`;
+    return { nodes, words: `The norm of the gradient is ${ends}.` };
+  }
+
+  function responsePicture({ system }) {
+    const omegas = range(97).map((i) => (Math.PI * i) / 96);
+    const gains = omegas.map((omega) => frequencyResponse(system, omega)).map((one) => (one ? gain(one) : Infinity));
+    const finite = gains.filter((value) => isFinite(value) && value > 0), top = Math.max(...finite);
+    if (!finite.length) return { nodes: [label(WIDTH / 2, 110, "no response")], words: "The output is zero." };
+    const { nodes, at } = powers(finite.map((value) => Math.max(value, 1e-4 * top)), PLOT.x, PLOT.y);
+    const x = (omega) => PLOT.x[0] + ((PLOT.x[1] - PLOT.x[0]) * omega) / Math.PI;
+    for (const { angle, radius } of system.poles) {
+      if (radius) nodes.push(line(x(angle), PLOT.y[0], x(angle), PLOT.y[1], "lab-dotted"));
+    }
+    nodes.push(curve(gains.map((value, i) => [x(omegas[i]), at(isFinite(value) ? value : 1e12)]), "lab-curve"));
+    const ticks = [["0", 0, "middle"], ["π/2", Math.PI / 2, "middle"], ["π", Math.PI, "end"]];
+    nodes.push(...ticks.map(([words, omega, anchor]) => label(x(omega), 208, words, anchor)));
+    const endless = system.poles.some(({ radius }) => radius === 1);
+    const peak = endless
+      ? "A pole lies on the circle, so an input that oscillates at its angle comes out without bound."
+      : `It is largest at the angle ${short(omegas[gains.indexOf(top)])}, where it is ${short(top)}.`;
+    return { nodes, words: `The gain at the angles 0 to π. ${peak}` };
+  }
+
+  // 8. The page ----------------------------------------------------------------------------------------------
+
+  const PREFIX = "#lab=";
+  const RADIUS = 125, CENTER = [WIDTH / 2, 160]; // of the unit circle
+  const TOUCH = 24; // pixels around a handle that take a finger
+  const SNAP = { circle: 0.02, axis: 0.03 }; // no hand could hit these exactly
+  const KEY = { angle: 0.05, radius: 0.02, point: 0.05 }; // one press of an arrow key
+  const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+  const FULL = `The laboratory holds at most ${LIMITS.states} state variables.`;
+  const INSIDE = "Tokens stay within the circle, so that no logit grows without end.";
+  const HINT = "Point at a block, a dot or a bar to see it in every panel. In W, the arrow keys do the same.";
+  const SPOKEN = 600, KEPT = 250; // milliseconds of rest before a change is said, and written to the address
+
+  const onDisc = ([x, y]) => [CENTER[0] + RADIUS * x, CENTER[1] - RADIUS * y];
+  const placeOf = ({ radius, angle }) => [radius * Math.cos(angle), radius * Math.sin(angle)];
+  const mirrored = (pole) => ({ ...pole, angle: -pole.angle });
+  const poleName = ({ pair }, i) => `${pair ? "pair of poles" : "real pole"} ${i + 1}`;
+
+  function poleWords(pole) {
+    const { radius, angle, pair, size } = pole;
+    const block = size > 1 ? `, a Jordan block of size ${size}` : "";
+    if (!pair) return `value ${rounded(placeOf(pole)[0])}${block}`;
+    return `radius ${rounded(radius)}, angle ${writeAngle(angle).replace("pi", "π")}${block}`;
+  }
+
+  /** A pole at a place of the plane, and whether that place is outside the circle. */
+  function poleAt(pole, [x, y]) {
+    if (!pole.pair) return keptPole({ ...pole, radius: rounded(Math.abs(x), 3), angle: x < 0 ? Math.PI : 0 });
+    const size = Math.hypot(x, y), radius = Math.abs(size - 1) < SNAP.circle ? 1 : rounded(size, 3);
+    const angle = Math.abs(y) < SNAP.axis ? (x < 0 ? Math.PI : 0) : rounded(Math.abs(Math.atan2(y, x)), 3);
+    return keptPole({ ...pole, radius, angle });
+  }
+
+  /** A pole after one press of an arrow key: sideways a pair rotates, upward its radius grows. */
+  function poleMoved(pole, [sideways, upward]) {
+    if (!pole.pair) {
+      return keptPole({ ...pole, radius: rounded(placeOf(pole)[0] + KEY.radius * (sideways + upward), 3), angle: 0 });
+    }
+    const angle = clamp(pole.angle + KEY.angle * sideways, 0, Math.PI);
+    const radius = Math.max(pole.radius + KEY.radius * upward, 0);
+    return keptPole({ ...pole, angle: angle > 3.14 ? Math.PI : rounded(angle, 3), radius: rounded(radius, 3) });
+  }
+
+  /** A function that runs `act` once its calls have stopped for a while. */
+  function afterRest(act, wait) {
+    let timer = 0;
+    return () => {
+      clearTimeout(timer);
+      timer = setTimeout(act, wait);
+    };
+  }
+
+  /** What the address asks for, or null. Percent signs that make no sense stay as they are. */
+  function addressed() {
+    if (!location.hash.startsWith(PREFIX)) return null;
+    const text = location.hash.slice(PREFIX.length);
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  }
+
+  /** Fill an element of the page with the laboratory. */
+  function laboratory(root) {
+    let experiment = settled(DEFAULTS), problems = [], found = null, lit = null;
+    const summary = html("div", { className: "lab-summary" });
+    const problem = html("p", { className: "lab-problem", role: "status" });
+    const heard = html("p", { className: "lab-heard", role: "status" });
+    const readout = html("p", { className: "lab-readout" });
+    // Below what is dragged, so that a longer sentence does not move it away from the hand.
+    const told = html("div", { className: "lab-told" }, summary, problem, readout);
+    const keep = afterRest(() => history.replaceState(null, "", PREFIX + write(experiment)), KEPT);
+    const speak = afterRest(() => { heard.textContent = findings(found).join(" "); }, SPOKEN);
+
+    // What the parts of the board are given: the present state, and the ways to change it.
+    const desk = {
+      now: () => experiment,
+      found: () => found,
+      lit: () => lit,
+      change(changes, ...sentences) {
+        experiment = settled({ ...experiment, ...changes });
+        problems = sentences.filter(Boolean);
+        show();
+        keep();
+        speak();
+      },
+      changePole(i, { pole, outside }) {
+        desk.change({ poles: experiment.poles.map((old, j) => (i === j ? pole : old)) }, outside && OUTSIDE);
+      },
+      complain(sentence) {
+        problems = [sentence];
+        show();
+      },
+      open(address) {
+        const result = read(address);
+        desk.change(result.experiment, ...result.problems);
+      },
+      light(item) {
+        if (item === lit) return;
+        lit = item;
+        relight();
+      },
+    };
+
+    const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk));
+    const top = [modeSwitch(desk), examples(desk)];
+    const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
+    const foot = actions(desk, views, () => location.href.split("#")[0] + PREFIX + write(experiment));
+    const elements = (parts) => parts.map(({ element }) => element);
+    const board = html("div", { className: "lab-board" },
+      html("div", { className: "lab-row" }, elements(top)),
+      html("div", { className: "lab-grid" }, stage.element, views[0].element, told),
+      html("div", { className: "lab-settings" }, elements(settings)),
+      html("div", { className: "lab-grid" }, elements(views.slice(1))), foot, heard);
+
+    function show() {
+      found = compute(experiment);
+      for (const part of [...top, ...settings, stage, ...views]) part.sync(found);
+      const sentence = (words, i) => html("p", { className: i ? "" : "lab-first" }, words);
+      summary.replaceChildren(...findings(found).map(sentence));
+      problem.textContent = problems.join(" ");
+      problem.hidden = !problems.length;
+      relight();
+    }
+
+    function relight() {
+      for (const one of board.querySelectorAll(".lab-lit")) one.classList.remove("lab-lit");
+      const shown = lit !== null && lit < found.blocks.length;
+      if (shown) for (const one of board.querySelectorAll(`[data-item="${lit}"]`)) one.classList.add("lab-lit");
+      readout.textContent = shown ? blockWords(found, lit) : HINT;
+    }
+
+    board.addEventListener("pointerover", ({ target }) => {
+      const one = target.closest("[data-item]");
+      if (one) desk.light(Number(one.dataset.item));
+    });
+    board.addEventListener("pointerleave", () => desk.light(null));
+    board.addEventListener("click", ({ target }) => {
+      const one = target.closest("[data-heads]");
+      if (one) desk.change({ H: Number(one.dataset.heads) });
+    });
+    addEventListener("hashchange", () => {
+      const address = addressed();
+      if (address !== null && address !== write(experiment)) desk.open(address);
+    });
+    if (addressed() !== null) ({ experiment, problems } = read(addressed()));
+    show();
+    root.replaceChildren(board);
+  }
+
+  /** One panel as a figure. In W the arrow keys walk from block to block. */
+  function view(panel, desk) {
+    const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${panel.height}`, class: "lab-svg", role: "img" });
+    const title = html("p", { className: "lab-title" }, panel.title);
+    const element = html("figure", { className: "lab-panel" }, title, svg, html("figcaption", {}, panel.caption));
+    if (panel.name === "matrix") {
+      svg.setAttribute("tabindex", "0");
+      svg.addEventListener("keydown", (event) => {
+        const [sideways, upward] = ARROWS[event.key] || [0, 0];
+        if (!sideways && !upward) return;
+        event.preventDefault();
+        const next = desk.lit() === null ? 0 : desk.lit() + sideways - upward;
+        desk.light(clamp(next, 0, desk.found().blocks.length - 1));
+      });
+    }
+    function sync(found) {
+      element.hidden = Boolean(panel.mode) && panel.mode !== found.experiment.mode;
+      if (element.hidden) return;
+      const { nodes, words } = panel.picture(found);
+      if (svg.firstChild !== nodes[0]) svg.replaceChildren(...nodes);
+      svg.setAttribute("aria-label", `${panel.title}. ${words}`);
+    }
+    return { element, svg, panel, sync };
+  }
+
+  /** The disc with its handles: the poles of a system or the tokens of a head. */
+  function disc(desk) {
+    const ground = draw("g"), handles = draw("g");
+    const svg = draw("svg", { viewBox: `0 0 ${WIDTH} 320`, class: "lab-svg", role: "group" }, ground, handles);
+    const title = html("p", { className: "lab-title" }), caption = html("figcaption");
+    const element = html("figure", { className: "lab-panel" }, title, svg, caption);
+    let places = [], held = null; // {place, index} of every handle and mirror image; the index that is dragged
+
+    const inPlane = ({ clientX, clientY }) => {
+      const { left, top, width } = svg.getBoundingClientRect(), scale = WIDTH / width;
+      return [((clientX - left) * scale - CENTER[0]) / RADIUS, (CENTER[1] - (clientY - top) * scale) / RADIUS];
+    };
+    const movePoint = (index, place) => desk.change(
+      { points: desk.now().points.map((old, i) => (i === index ? keptPoint(place) : old)) },
+      Math.hypot(...place) > 1 && INSIDE);
+
+    svg.addEventListener("pointerdown", (event) => {
+      const at = inPlane(event), scale = svg.getBoundingClientRect().width / WIDTH;
+      const distance = ({ place: [x, y] }) => scale * RADIUS * Math.hypot(x - at[0], y - at[1]);
+      const [nearest] = [...places].sort((a, b) => distance(a) - distance(b));
+      if (distance(nearest) > TOUCH) return;
+      event.preventDefault();
+      held = nearest.index;
+      svg.setPointerCapture(event.pointerId);
+      handles.children[held].focus({ preventScroll: true });
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (held === null) return;
+      if (desk.now().mode === "system") desk.changePole(held, poleAt(desk.now().poles[held], inPlane(event)));
+      else movePoint(held, inPlane(event));
+    });
+    for (const name of ["pointerup", "pointercancel"]) svg.addEventListener(name, () => { held = null; });
+    handles.addEventListener("keydown", (event) => {
+      const index = Array.from(handles.children).indexOf(event.target), by = ARROWS[event.key];
+      if (index < 0 || !by) return;
+      event.preventDefault();
+      const { mode, poles, points } = desk.now();
+      if (mode === "system") desk.changePole(index, poleMoved(poles[index], by));
+      else movePoint(index, points[index].map((value, c) => value + KEY.point * by[c]));
+    });
+
+    function handle(kind) {
+      return draw("g", { class: "lab-handle", tabindex: 0, role: "slider" },
+        circle([0, 0], TOUCH, "lab-touch"), circle([0, 0], 13, "lab-ring"), circle([0, 0], 9, `${kind}-fill`),
+        draw("text", { class: "lab-middle", y: -13 }));
+    }
+
+    function sync(found) {
+      const { mode, poles, points } = found.experiment, system = mode === "system";
+      title.textContent = system ? "Drag the poles" : "Drag the tokens";
+      svg.setAttribute("aria-label", title.textContent);
+      caption.textContent = system
+        ? "The angle of a pole is the rotation per token, its distance from the center the factor that remains."
+        : "Tokens are points. The last one looks at the others; a thicker line is a larger weight.";
+      const mirror = (pole, index) => (pole.pair ? [{ place: placeOf(mirrored(pole)), index }] : []);
+      places = system
+        ? poles.flatMap((pole, index) => [{ place: placeOf(pole), index }, ...mirror(pole, index)])
+        : points.map((place, index) => ({ place, index }));
+      ground.replaceChildren(
+        circle(CENTER, RADIUS, "lab-axis"), line(10, CENTER[1], WIDTH - 10, CENTER[1], "lab-axis"),
+        line(CENTER[0], 10, CENTER[0], 310, "lab-axis"), label(CENTER[0] + RADIUS + 5, CENTER[1] + 16, "1", "start"),
+        ...(system ? poles.flatMap(traceOfPole) : tracesOfTokens(found)));
+      const one = system ? poles.map(handleOfPole) : points.map(handleOfToken);
+      const kind = system ? "lab-state" : "lab-token";
+      if (handles.childElementCount !== one.length || handles.dataset.kind !== kind) {
+        handles.replaceChildren(...one.map(() => handle(kind)));
+        handles.dataset.kind = kind;
+      }
+      one.forEach(({ place, words, ...said }, i) => {
+        const [x, y] = onDisc(place), element = handles.children[i];
+        element.setAttribute("transform", `translate(${px(x)} ${px(y)})`);
+        element.lastChild.textContent = words;
+        for (const [name, value] of Object.entries(said)) element.setAttribute(`aria-${name}`, value);
+      });
+    }
+    return { element, sync };
+  }
+
+  /** Where the handle of a pole is, what is written beside it, and what a screen reader says of it. */
+  function handleOfPole(pole, i) {
+    const place = placeOf(pole), [valuemin, valuemax] = pole.pair ? [0, rounded(Math.PI)] : [-1, 1];
+    return {
+      place, words: pole.size > 1 ? `×${pole.size}` : "", label: capital(poleName(pole, i)), valuemin, valuemax,
+      valuenow: rounded(pole.pair ? pole.angle : place[0]), valuetext: poleWords(pole),
+    };
+  }
+
+  const handleOfToken = (place, i) => ({
+    place, words: String(i), label: `Token ${i}`, valuemin: -1, valuemax: 1, valuenow: place[0],
+    valuetext: `at ${place.join(", ")}`,
+  });
+
+  /** A pole's radius, and for a pair its angle and its mirror image. */
+  function traceOfPole(pole) {
+    const radius = curve([CENTER, onDisc(placeOf(pole))], "lab-dotted");
+    if (!pole.pair) return [radius];
+    const arc = range(25).map((s) => onDisc(placeOf({ radius: 0.25, angle: (pole.angle * s) / 24 })));
+    const image = circle(onDisc(placeOf(mirrored(pole))), 9, "lab-state-fill lab-mirror", { "fill-opacity": 0.55 });
+    return [radius, image, curve(arc, "lab-arc")];
+  }
+
+  /** From the last token to each one that it looks at, as thick as the weight. */
+  function tracesOfTokens({ experiment, made, n }) {
+    const row = made[0].alpha[n - 1], top = highest([row]) || 1, end = onDisc(experiment.points[n - 1]);
+    const width = (weight) => ({ style: `stroke-width: ${px((7 * Math.abs(weight)) / top)}px` });
+    const lines = row.map((weight, j) => curve([end, onDisc(experiment.points[j])], "lab-head", width(weight)));
+    return [...lines, circle(end, 14, "lab-head")];
+  }
+
+  // Controls. Each is {element, sync(found)}, where sync writes the present state into it.
+
+  const button = (words, act, more = {}) => html("button", { type: "button", onclick: act, ...more }, words);
+  const named = (words, ...controls) => html("label", { className: "lab-field" }, html("span", {}, words), controls);
+
+  /** A control that is shown where a condition on the experiment holds. */
+  function when(condition, { element, sync }) {
+    return {
+      element,
+      sync(found) {
+        element.hidden = !condition(found.experiment);
+        if (!element.hidden) sync(found);
+      },
+    };
+  }
+
+  /** A range; get(found) is its value, which is also written beside it. */
+  function ranged(words, [min, max, step], choose, get) {
+    const output = html("output");
+    const input = html("input", { type: "range", min, max, step, oninput: () => choose(Number(input.value)) });
+    const element = named(words, input, output);
+    element.classList.add("lab-range");
+    function sync(found) {
+      input.value = output.textContent = get(found);
+      input.setAttribute("aria-valuetext", output.textContent);
+    }
+    return { element, input, sync };
+  }
+
+  /** A choice among [value, name]; get(found) is the present value. */
+  function chosen(words, options, choose, get) {
+    const select = html("select", { onchange: () => choose(select.value) },
+      options.map(([value, name]) => html("option", { value }, name)));
+    return { element: named(words, select), sync: (found) => { select.value = get(found); } };
+  }
+
+  /** A field of text, which is left alone while somebody types in it. */
+  function typed(words, commit) {
+    let typing = false;
+    const input = html("input", {
+      type: "text", autocomplete: "off", spellcheck: false, "aria-label": words,
+      oninput: () => { typing = true; },
+      onchange: () => {
+        typing = false;
+        commit(input.value);
+      },
+    });
+    return { input, put: (text) => { if (!typing) input.value = text; } };
+  }
+
+  function modeSwitch({ now, change }) {
+    const choose = (mode) => change({ mode, n: mode === "attention" ? Math.min(now().n, LIMITS.points) : now().n });
+    const modes = { system: "State space", attention: "Attention" };
+    const buttons = Object.entries(modes).map(([mode, words]) => button(words, () => choose(mode), { value: mode }));
+    const group = { className: "lab-switch", role: "group", "aria-label": "What mixes the tokens" };
+    const element = html("div", group, buttons);
+    const sync = ({ experiment }) =>
+      buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.value === experiment.mode)));
+    return { element, sync };
+  }
+
+  function examples({ open }) {
+    const group = (mode, words) => html("optgroup", { label: words }, EXAMPLES.filter((one) => one.mode === mode)
+      .map(({ name, address }) => html("option", { value: address }, name)));
+    const groups = [group("system", "State space models"), group("attention", "Attention heads")];
+    const select = html("select", { onchange: () => select.value && open(select.value) },
+      html("option", { value: "" }, "choose one …"), groups);
+    const known = new Map(EXAMPLES.map(({ address }) => [write(read(address).experiment), address]));
+    const sync = ({ experiment }) => { select.value = known.get(write(experiment)) || ""; };
+    return { element: named("Example", select), sync };
+  }
+
+  const headSetting = ({ change }) => {
+    const control = ranged("heads H", [0, 4, 1], (H) => change({ H }), ({ H }) => H);
+    const sync = (found) => {
+      control.input.max = found.sigma.length;
+      control.sync(found);
+    };
+    return { element: control.element, sync };
+  };
+
+  function systemSettings(desk) {
+    const { change } = desk, sizes = range(LIMITS.width).map((i) => [i + 1, i + 1]);
+    const get = (name) => ({ experiment }) => experiment[name];
+    return [
+      poleEditor(desk),
+      ranged("tokens n", [1, LIMITS.tokens, 1], (n) => change({ n }), get("n")),
+      chosen("inputs d", sizes, (d) => change({ d: Number(d) }), get("d")),
+      chosen("outputs p", sizes, (p) => change({ p: Number(p) }), get("p")),
+      matrixField("B", desk, (one) => [sizeOf(one), one.d]),
+      matrixField("C", desk, (one) => [one.p, sizeOf(one)]),
+    ].map((control) => when(({ mode }) => mode === "system", control));
+  }
+
+  /** B or C: a choice of usual ones, and a field to type another; shape(experiment) is [rows, columns]. */
+  function matrixField(name, { now, change, complain }, shape) {
+    const fills = [["identity", "identity"], ["ones", "all ones"], ["random", "random"], ["own", "typed"]];
+    const usual = (value) => change({ [name]: value === "own" ? filled(now()[name], ...shape(now())) : value });
+    const present = ({ experiment }) => (typeof experiment[name] === "string" ? experiment[name] : "own");
+    const fill = chosen(name, fills, usual, present);
+    const field = typed(`${name}, with semicolons between its rows`, (text) => {
+      const value = readMatrix(text), [rows, columns] = shape(now());
+      if (!value) {
+        return complain(`${name} needs numbers, commas between them and semicolons between rows; it stays as it was.`);
+      }
+      const fits = value.length === rows && value[0].length === columns;
+      const sentence = `${name} has ${rows} rows of ${columns} here: missing entries are 0, others are left out.`;
+      return change({ [name]: filled(value, rows, columns) }, !fits && sentence);
+    });
+    function sync(found) {
+      fill.sync(found);
+      field.put(matrixText(filled(found.experiment[name], ...shape(found.experiment))).replace(/;/g, "; "));
+    }
+    return { element: html("div", { className: "lab-matrix-field" }, fill.element, field.input), sync };
+  }
+
+  /** The poles as numbers to type, and buttons that add and remove them. */
+  function poleEditor({ now, change, changePole, complain }) {
+    const list = html("div");
+    let rows = [], key = "";
+
+    function add(pole) {
+      if (sizeOf(now()) + statesOf(pole) > LIMITS.states) complain(FULL);
+      else change({ poles: [...now().poles, pole] });
+    }
+
+    function commit(i, part, text) {
+      const pole = now().poles[i], what = part === "angle" ? "angle" : pole.pair ? "radius" : "value";
+      const value = part === "angle" ? readAngle(text) : readNumber(text);
+      const kept = keptPole({ ...pole, angle: pole.pair ? pole.angle : 0, [part]: value });
+      const refused = text.trim() ? `“${text}” is no number` : "The field is empty";
+      if (kept) changePole(i, kept);
+      else complain(`${refused}, so the ${what} of ${poleName(pole, i)} stays as it was.`);
+    }
+
+    function resize(i, size) {
+      const poles = now().poles.map((old, j) => (i === j ? { ...old, size } : old));
+      if (sizeOf({ poles }) > LIMITS.states) complain(FULL);
+      else change({ poles });
+    }
+
+    function rowOf(pole, i) {
+      const name = capital(poleName(pole, i));
+      const radius = typed(`${name}, ${pole.pair ? "radius" : "value"}`, (text) => commit(i, "radius", text));
+      const angle = typed(`${name}, angle`, (text) => commit(i, "angle", text));
+      const options = range(LIMITS.size).map((m) => html("option", { value: m + 1 }, `×${m + 1}`));
+      const size = html("select", {
+        "aria-label": `${name}, size of its Jordan block`, onchange: () => resize(i, Number(size.value)),
+      }, options);
+      const remove = button("✕", () => change({ poles: now().poles.filter((_, j) => j !== i) }),
+        { "aria-label": `Remove ${poleName(pole, i)}` });
+      const element = html("div", { className: "lab-pole" }, html("span", {}, pole.pair ? "pair" : "real"),
+        radius.input, pole.pair ? ["@", angle.input] : [], size, remove);
+      return { element, radius, angle, size, remove };
+    }
+
+    function sync({ experiment: { poles } }) {
+      const structure = poles.map(({ pair }) => pair).join();
+      if (structure !== key) {
+        rows = poles.map(rowOf);
+        list.replaceChildren(...rows.map(({ element }) => element));
+        key = structure;
+      }
+      poles.forEach((pole, i) => {
+        rows[i].radius.put(rounded(pole.pair ? pole.radius : placeOf(pole)[0]));
+        rows[i].angle.put(writeAngle(pole.angle));
+        rows[i].size.value = pole.size;
+        rows[i].remove.disabled = poles.length === 1;
+      });
+    }
+
+    const more = html("div", { className: "lab-row" },
+      button("Add a pair", () => add({ radius: 0.9, angle: 1.5, pair: true, size: 1 })),
+      button("Add a real pole", () => add({ radius: 0.7, angle: 0, pair: false, size: 1 })));
+    const legend = html("legend", {}, "poles: radius @ angle");
+    return { element: html("fieldset", { className: "lab-poles" }, legend, list, more), sync };
+  }
+
+  function attentionSettings({ now, change }) {
+    const get = (name) => ({ experiment }) => experiment[name];
+    const softmax = ({ mode, kind }) => mode === "attention" && kind === "softmax";
+    const gated = ({ mode, kind }) => mode === "attention" && kind === "gated";
+    const either = ({ mode }) => mode === "attention";
+    const sink = html("input", { type: "checkbox", onchange: () => change({ sink: sink.checked }) });
+    const kinds = [["softmax", "softmax"], ["gated", "linear, with a decay"]], counts = [[1, "one"], [2, "two"]];
+    const sharp = [0, LIMITS.sharpness, 0.1];
+    let frame = 0;
+
+    /** Move the weights from content to decay in four seconds, or at once for readers who want no motion. */
+    function play() {
+      cancelAnimationFrame(frame);
+      if (matchMedia("(prefers-reduced-motion: reduce)").matches) return change({ morph: 1 });
+      const from = now().morph < 1 ? now().morph : 0, began = performance.now();
+      const step = (time) => {
+        const morph = rounded(clamp(from + (time - began) / 4000, from, 1), 3);
+        change({ morph });
+        if (morph < 1 && softmax(now())) frame = requestAnimationFrame(step);
+      };
+      frame = requestAnimationFrame(step);
+      return frame;
+    }
+
+    return [
+      when(either, ranged("tokens n", [1, LIMITS.points, 1], (n) => change({ n }), get("n"))),
+      when(either, chosen("weights", kinds, (kind) => change({ kind }), get("kind"))),
+      when(either, chosen("heads", counts, (heads) => change({ heads: Number(heads) }), get("heads"))),
+      when(either, ranged("sharpness", sharp, (sharpness) => change({ sharpness }), get("sharpness"))),
+      when(either, ranged("decay", [0.1, 0.99, 0.01], (memory) => change({ memory }), get("memory"))),
+      when(softmax, { element: named("a sink", sink), sync: ({ experiment }) => { sink.checked = experiment.sink; } }),
+      when(softmax, ranged("content to decay", [0, 1, 0.001], (morph) => change({ morph }), get("morph"))),
+      when(softmax, { element: html("div", {}, button("Play: content becomes decay", play)), sync: () => {} }),
+      when(gated, ranged("gate", [-8, 8, 0.5], (gate) => change({ gate }), get("gate"))),
+    ];
+  }
+
+  /** Buttons that copy the experiment as an address, as Python and as a picture. */
+  function actions({ found, change }, views, address) {
+    const said = html("p", { role: "status" });
+    const text = html("textarea", { readOnly: true, rows: 8, hidden: true, "aria-label": "The text to copy" });
+    async function copy(words, content) {
+      text.value = content;
+      text.hidden = false;
+      try {
+        await navigator.clipboard.writeText(content);
+        said.textContent = `${words} is in the clipboard.`;
+      } catch {
+        text.select();
+        said.textContent = `${words} is selected below, ready to be copied.`;
+      }
+    }
+    const row = html("div", { className: "lab-row" },
+      button("Copy the link", () => copy("The address of this experiment", address())),
+      button("Copy as Python", () => copy("The cell", python(found()).code)),
+      button("Copy as a picture", () => copy("The picture, as SVG,", picture(views))),
+      button("Start over", () => change(DEFAULTS)));
+    return html("div", { className: "lab-actions" }, row, said, text);
+  }
+
+  /** The panels that are shown, as one SVG file with the present colors. */
+  function picture(views) {
+    const shown = views.filter(({ element }) => !element.hidden), colors = getComputedStyle(shown[0].svg);
+    const values = VARIABLES.map((name) => `--lab-${name}: ${colors.getPropertyValue(`--lab-${name}`).trim()};`);
+    const heights = [0, 0], wide = WIDTH + 20; // of the two columns
+    const groups = shown.map(({ svg, panel }) => {
+      const column = heights[0] <= heights[1] ? 0 : 1;
+      const place = `translate(${10 + column * wide} ${heights[column] + 8})`;
+      heights[column] += panel.height + 44;
+      const copies = [...svg.childNodes].map((node) => node.cloneNode(true));
+      const inside = draw("g", { transform: "translate(0 28)" }, copies);
+      return draw("g", { transform: place }, label(0, 16, panel.title, "start", { "font-weight": "bold" }), inside);
+    });
+    const [width, height] = [2 * wide, Math.max(...heights)];
+    const whole = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "lab-svg" },
+      draw("style", {}, `:root { ${values.join(" ")} } ${STYLE}`),
+      bar(0, 0, width, height, "", { fill: "var(--lab-paper)" }), groups);
+    for (const one of whole.querySelectorAll(".lab-lit")) one.classList.remove("lab-lit");
+    return new XMLSerializer().serializeToString(whole);
+  }
+
+  // 9. Start -------------------------------------------------------------------------------------------------
+
+  function start() {
+    const root = document.querySelector('[data-lab="laboratory"]');
+    if (!root || root.dataset.active) return;
+    root.dataset.active = "true";
+    document.head.append(html("style", {}, STYLE));
+    laboratory(root);
+    const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
+    if (drawn) drawn.closest("div.cell").hidden = true;
+  }
+
   root.Lab = {
     multiply, svd, solve, spectralNorm, matrixOf, lags, frequencyResponse, gain, lagRows, spectrum, bestHeads,
     headCount, softmaxCount, rowSumSpread, softmaxWeights, linearWeights, gatedWeights, ssdWeights, headBlocks,
-    softmaxGradient, gatedGradient, gradientByDistance,
+    softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python,
   };
+
+  if (typeof document === "undefined") return;
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
 })(typeof window === "undefined" ? globalThis : window);

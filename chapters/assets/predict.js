@@ -99,6 +99,7 @@
 
   // A link to something that is covered, and to anything in it, uncovers the way to it.
   function follow() {
+    if (location.hash.includes("=")) return; // no place of the page, but an experiment of the laboratory
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target?.closest("." + COVER)) return;
     for (const box of document.querySelectorAll("div.predict")) {

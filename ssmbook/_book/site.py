@@ -130,6 +130,13 @@ def drop_thebe(app, pagename, templatename, context, doctree):
     context["script_files"] = [each for each in scripts if "thebe" not in str(each).lower()]
 
 
+def add_laboratory(app, pagename, templatename, context, doctree):
+    """Load the laboratory where a page has something that it makes alive."""
+    if "data-lab=" in context.get("body", ""):
+        app.add_css_file("lab.css")
+        app.add_js_file("lab.js")
+
+
 def open_plain_notebooks(app, pagename, templatename, context, doctree):
     """Colab knows no MyST: its button opens the notebook edition, which has a branch of its own."""
     branch = app.config.html_theme_options["repository_branch"]
@@ -153,6 +160,7 @@ def setup(app):
     app.connect("doctree-resolved", keep_formulas_whole, priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", open_plain_notebooks, priority=900)
+    app.connect("html-page-context", add_laboratory)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)
     app.connect("build-finished", finish_pages)

@@ -16,9 +16,9 @@ from ssmbook._book.release import HISTORY, NAMES_THE_VERSION, VERSION, release, 
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
-OURS = set("book.css handout.css lectures.css paper.css present.css print.css slider.css".split()) | set(
-    "fold.js lab.js lectures.js mode.js predict.js present.js print.js search.js slider.js".split()
-)
+STYLES = "book handout lab lectures paper present print slider"
+SCRIPTS = "fold lab lectures mode predict present print search slider"
+OURS = {f"{name}.css" for name in STYLES.split()} | {f"{name}.js" for name in SCRIPTS.split()}
 
 
 @pytest.fixture(scope="module")

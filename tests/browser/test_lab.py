@@ -2,8 +2,10 @@
 
 import math
 import random
+import re
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -24,14 +26,22 @@ I2 = [[1.0, 0.0], [0.0, 1.0]]
 
 
 def case(poles, B, C, n, D=None):
-    poles = [dict(zip(("radius", "angle", "size"), (*pole, 1)[:3], strict=True)) for pole in poles]
-    return {"poles": poles, "B": B, "C": C, "n": n} | ({"D": D} if D else {})
+    """Poles (radius, angle, size): a pair if the angle is inside (0, pi), or if "pair" is added."""
+    given = []
+    for radius, angle, *rest in poles:
+        size = next((each for each in rest if each != "pair"), 1)
+        pair = "pair" in rest or angle not in (0.0, PI)
+        given.append({"radius": radius, "angle": angle, "size": size, "pair": pair})
+    return {"poles": given, "B": B, "C": C, "n": n} | ({"D": D} if D else {})
 
 
 CASES = {
     "rotation": case([(1.0, 0.7)], I2, I2, 20),
     "slow rotation": case([(1.0, 0.1)], I2, I2, 20),
     "half turn": case([(0.9, PI), (0.9, PI)], I2, I2, 16),
+    "half turn of a pair": case(
+        [(0.9, PI, "pair"), (0.9, PI)], [*I2, [1.0, 1.0]], [[1, 0, 1], [0, 1, 2]], 16
+    ),
     "alternating": case([(0.5, PI)], [[1.0]], [[1.0]], 16),
     "Jordan block": case([(0.9, 0.0, 2)], I2, I2, 24),
     "pairs in a Jordan block": case([(0.8, 0.6, 2)], [[1, 0], [0, 1], [1, 1], [0, 2]], [[1, 0, 2, 0]], 40),
@@ -56,9 +66,9 @@ def random_case(draw):
     for _ in range(draw.randint(1, 3)):
         angle = draw.choice([0.0, PI, draw.uniform(0.05, 3.1), draw.uniform(0.05, 3.1)])
         poles.append((draw.uniform(0.2, 1.0), angle, draw.choice([1, 1, 1, 2])))
-    states = sum(size * (1 if angle in (0.0, PI) else 2) for _, angle, size in poles)
+    N = sum(size * (1 if angle in (0.0, PI) else 2) for _, angle, size in poles)
     p, d = draw.randint(1, 3), draw.randint(1, 3)
-    B, C = ([[draw.gauss(0, 1) for _ in range(c)] for _ in range(r)] for r, c in ((states, d), (p, states)))
+    B, C = ([[draw.gauss(0, 1) for _ in range(c)] for _ in range(r)] for r, c in ((N, d), (p, N)))
     D = [[draw.gauss(0, 1) for _ in range(d)] for _ in range(p)] if draw.random() < 0.2 else None
     return case(poles, B, C, draw.randint(1, 64), D)
 
@@ -71,7 +81,7 @@ def library_system(case):
     """The system of a case, put together from the library's blocks."""
     blocks = []
     for pole in case["poles"]:
-        if pole["angle"] in (0.0, PI):
+        if not pole["pair"]:
             real = pole["radius"] * (1 if pole["angle"] == 0 else -1)
             block = jordan_block(pole["size"], real, dtype=torch.float64)
         else:
@@ -246,3 +256,210 @@ def test_gradients_of_heads_are_those_of_autograd(lab):
     found = lab(GRADIENTS, {name: numbers.tolist() for name, numbers in given.items()})
     for name, F in (("softmax", softmax(False)), ("sink", softmax(True)), ("gated", gated)):
         assert close(found[name], gradient_profile(F, x)[1]), name
+
+
+# The page ---------------------------------------------------------------------------------------------------
+
+PAGE = "chapters/laboratory.html"
+NOT_A_NUMBER = r"\b(NaN|Infinity|undefined|null)\b"
+SEEN = """() => {
+  const board = document.querySelector(".lab-board"), text = (one) => board.querySelector(one).textContent;
+  return {
+    summary: text(".lab-summary"), problem: text(".lab-problem"), readout: text(".lab-readout"),
+    everything: board.outerHTML, hash: location.hash,
+    panels: [...board.querySelectorAll("figure:not([hidden]) svg")].map((svg) => svg.ariaLabel),
+  };
+}"""
+
+
+@pytest.fixture
+def board(open_page, disk):
+    """Function of an experiment's address and a view: the page and what is seen on the board."""
+
+    def opened(address="", view="light", **options):
+        visit = open_page(f"{disk}{PAGE}{address and '#lab=' + address}", view, **options)
+        assert not visit.messages
+        return visit.page, lambda: visit.page.evaluate(SEEN)
+
+    return opened
+
+
+def drag(page, start, end, steps=5):
+    """Press at a point of the disc (x, y within the unit circle), move to another and let go."""
+    svg = page.locator(".lab-board figure svg").first
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    scale = box["width"] / 340
+    at = [(box["x"] + scale * (170 + 125 * x), box["y"] + scale * (160 - 125 * y)) for x, y in (start, end)]
+    page.mouse.move(*at[0])
+    page.mouse.down()
+    page.mouse.move(*at[1], steps=steps)
+    page.mouse.up()
+
+
+def address_once_kept(page, part):
+    page.wait_for_function("(part) => location.hash.includes(part)", arg=part)
+    return page.evaluate("location.hash")
+
+
+def test_a_pole_is_dragged_and_the_link_opens_the_same_picture(board):
+    page, seen = board()
+    assert "2 heads" in seen()["summary"] and "46.1 %" in seen()["summary"]
+    assert not page.locator("#fig-laboratory").is_visible()
+    drag(
+        page, (math.cos(0.7), math.sin(0.7)), (-0.9, -0.02)
+    )  # across the real axis: the mirror image follows
+    first = seen()
+    assert "1 head to equal it" in first["summary"] and "2 heads" in first["summary"]
+    kept = address_once_kept(page, "@pi").removeprefix("#lab=")
+    _, again = board(kept)
+    assert again()["panels"] == first["panels"] and again()["summary"] == first["summary"]
+
+
+def test_a_pole_stays_in_the_disc_and_the_page_says_so(board):
+    page, seen = board()
+    drag(page, (math.cos(0.7), math.sin(0.7)), (1.2, 0.9))
+    assert "outside the unit circle" in seen()["problem"]
+    assert "poles=1@" in address_once_kept(page, "poles=1@0.64")
+
+
+def test_keys_move_a_pole_and_walk_through_the_blocks(board):
+    page, seen = board()
+    pole = page.locator(".lab-handle").first
+    pole.focus()
+    pole.press("ArrowRight")
+    pole.press("ArrowDown")
+    assert pole.get_attribute("aria-valuetext") == "radius 0.98, angle 0.75"
+    matrix = page.locator(".lab-board svg[tabindex]")
+    matrix.focus()
+    matrix.press("ArrowRight")
+    matrix.press("ArrowRight")
+    assert seen()["readout"].startswith("Lag 1, 19 times in W: [0.717, -0.668; 0.668, 0.717].")
+    assert page.locator('.lab-board [data-item="1"].lab-lit').count() >= 4
+    page.wait_for_function("document.querySelector('.lab-heard').textContent.includes('2 heads')")
+
+
+def test_a_finger_drags_a_token(board):
+    page, seen = board("attention&n=5", "phone")
+    before = seen()["panels"]
+    svg = page.locator(".lab-board figure svg").first
+    svg.scroll_into_view_if_needed()
+    page.evaluate(
+        """() => {
+          const svg = document.querySelector(".lab-board figure svg"), box = svg.getBoundingClientRect();
+          const at = (x, y) => ({ clientX: box.left + box.width * (170 + 125 * x) / 340, pointerId: 1,
+            clientY: box.top + box.width * (160 - 125 * y) / 340, pointerType: "touch", bubbles: true });
+          svg.setPointerCapture = () => {};
+          svg.dispatchEvent(new PointerEvent("pointerdown", at(-0.3, -0.6)));
+          svg.dispatchEvent(new PointerEvent("pointermove", at(0.8, 0.5)));
+          svg.dispatchEvent(new PointerEvent("pointerup", at(0.8, 0.5)));
+        }"""
+    )
+    assert seen()["panels"] != before
+    address_once_kept(page, "0.8,0.5")
+
+
+def test_targets_are_large_enough_for_a_finger(board):
+    page, _ = board("", "phone")
+    small = page.evaluate(
+        """() => [...document.querySelectorAll(".lab-board :is(button, select, input, .lab-touch)")]
+        .filter((one) => {
+          const box = one.getBoundingClientRect();
+          return !one.closest("[data-item], [data-heads]") && box.width && Math.round(box.height) < 44;
+        }).map((one) => one.outerHTML)"""
+    )
+    assert not small
+
+
+EXAMPLES = [
+    *("system&n=20&poles=1@0.7", "system&n=20&poles=0.95@pi/3x2,-0.4&p=3&d=2&B=random&C=random"),
+    *(
+        "system&n=8&poles=0x3&p=1&d=1&B=0;0;1&C=1,0,0",
+        "system&n=1&poles=0.9",
+        "system&n=64&poles=0.99&p=4&d=4&C=ones",
+    ),
+    *("attention&n=10&heads=2", "attention&n=12&kind=gated&sharp=1&decay=0.9&gate=3", "attention&n=1"),
+    "attention&n=7&sink=0&morph=0.25&heads=2",
+]
+
+
+@pytest.mark.parametrize("address", EXAMPLES)
+def test_the_python_of_an_experiment_prints_its_numbers(lab, address, capsys):
+    found = lab("(address) => Lab.python(Lab.compute(Lab.read(address).experiment))", address)
+    default = torch.get_default_dtype()
+    try:
+        exec(found["code"], {})
+    finally:
+        torch.set_default_dtype(default)
+    assert capsys.readouterr().out.strip() == found["output"]
+
+
+def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
+    page, seen = board()
+    examples = page.locator(".lab-board select").first
+    values = [
+        one.get_attribute("value") for one in examples.locator("option").all() if one.get_attribute("value")
+    ]
+    assert len(values) == 16
+    for value in values:
+        examples.select_option(value)
+        look = seen()
+        assert not re.search(NOT_A_NUMBER, look["everything"]), value
+        assert not look["problem"] and examples.input_value() == value
+        assert len(look["panels"]) == (8 if value.startswith("system") else 7)
+    page.get_by_role("button", name="Copy as Python").click()
+    assert "scalar_decay_coefficients" in page.locator(".lab-board textarea").input_value()
+    page.get_by_role("button", name="Copy as a picture").click()
+    picture = page.locator(".lab-board textarea").input_value()
+    drawing = ElementTree.fromstring(picture)
+    assert drawing.tag.endswith("svg") and len(picture) > 5000
+    assert set(re.findall(r"var\\((--lab-[a-z]+)\\)", picture)) <= set(
+        re.findall(r"(--lab-[a-z]+):", picture)
+    )
+
+
+@pytest.mark.parametrize(
+    "address, said",
+    [
+        ("%zz&&=", "names no experiment"),
+        ("system&n=0&poles=fish", "no usable value for n"),
+        ("system&n=20&poles=1.4@0.3", "kept on the circle"),
+        ("system&n=20&poles=0.5@0.1x3,0.4@1x3", "no usable value for poles"),
+        ("system&n=5&B=1,2;3", "no usable value for B"),
+        ("attention&n=5&points=1;2&sharp=1e9", "no usable value for sharpness"),
+    ],
+)
+def test_a_mangled_address_is_answered_in_a_sentence(board, address, said):
+    page, seen = board(address)
+    assert said in seen()["problem"] and not re.search(NOT_A_NUMBER, seen()["everything"])
+
+
+def test_empty_and_wrong_fields_are_answered_in_a_sentence(board):
+    page, seen = board()
+    radius = page.get_by_label("Pair of poles 1, radius")
+    for text, said in (
+        ("", "The field is empty"),
+        ("fish", "“fish” is no number"),
+        ("-3", "outside the unit circle"),
+    ):
+        radius.fill(text)
+        radius.press("Enter")
+        assert said in seen()["problem"] and float(radius.input_value()) <= 1
+    B = page.get_by_label("B, with semicolons between its rows")
+    B.fill("1, 2; x")
+    B.press("Enter")
+    assert "B needs numbers" in seen()["problem"] and B.input_value() == "1,0; 0,1"
+    B.fill("1 2")
+    B.press("Enter")
+    assert "missing entries are 0" in seen()["problem"] and B.input_value() == "1,2; 0,0"
+    page.get_by_role("button", name="Add a pair").click()
+    for _ in range(4):
+        page.get_by_role("button", name="Add a pair").click()
+    assert "at most 8" in seen()["problem"] and page.locator(".lab-pole").count() == 4
+
+
+def test_the_morph_ends_in_a_state_space_model(board):
+    page, seen = board("attention&n=10", reduced_motion="reduce")
+    assert "differ from those of the state" in seen()["summary"] and "0.411" in seen()["summary"]
+    page.get_by_role("button", name="Play").click()
+    assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
