@@ -206,5 +206,5 @@ def _words(case: tuple) -> str:
 
 
 def _describe(error: Exception) -> str:
-    first = str(error).strip().partition("\n")[0]
+    first = str(error).strip().partition("\n")[0].rstrip(".")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -36,8 +36,15 @@ def _flows():
         "B_bar is that of the mixed form: the state stands still while the push lasts": (
             lambda A, B, delta: (zoh(A, B, delta)[0], delta * B)
         ),
+        "A_bar is right, and B_bar divides by A: a free mass has no inverse of A, and a pseudoinverse loses "
+        "what it drops": (
+            lambda A, B, delta: (
+                zoh(A, B, delta)[0],
+                torch.linalg.pinv(A) @ (zoh(A, B, delta)[0] - torch.eye(len(A), dtype=f64)) @ B,
+            )
+        ),
     },
-    formula="the upper rows of the exponential of delta times the block matrix (A B; 0 0) are the two",
+    formula="The upper rows of the exponential of delta times the block matrix (A B; 0 0) are the two",
 )
 def hold_cases():
     """For a function (A (N, N), B (N, d), delta) -> A_bar (N, N), B_bar (N, d), for every square A."""
