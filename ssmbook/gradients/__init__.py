@@ -1,7 +1,6 @@
-"""What distance does to a gradient: exact profiles of any callable, and closed forms and bounds beside them.
+"""What distance does to a gradient: exact profiles of any callable, and closed forms for a softmax head.
 
-No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the formulas take plain
-tensors or a `System`.
+No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the formulas plain tensors.
 """
 
 from ssmbook.gradients.attention import (
@@ -10,26 +9,14 @@ from ssmbook.gradients.attention import (
     softmax_row_weights,
     weight_from_margin,
 )
-from ssmbook.gradients.powers import (
-    decay_window,
-    diagonalizable_bound,
-    jordan_envelope,
-    power_norms,
-    transient_peak,
-)
 from ssmbook.gradients.profiles import fit_log_slope, gradient_profile, jacobian_blocks
 
 __all__ = [
-    "decay_window",
-    "diagonalizable_bound",
     "fit_log_slope",
     "gradient_profile",
     "jacobian_blocks",
-    "jordan_envelope",
-    "power_norms",
     "required_margin",
     "softmax_jacobian_row",
     "softmax_row_weights",
-    "transient_peak",
     "weight_from_margin",
 ]

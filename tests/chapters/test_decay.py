@@ -9,7 +9,7 @@ from helpers import F64, gen, like, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook import gradients
+from ssmbook.chapters.gradient_highway import decay
 from ssmbook.systems import System, random_stable
 
 
@@ -37,7 +37,7 @@ def lag_norms(A, B, C, n):
 def test_diagonalizable_systems_stay_under_their_bound(N, d, p, seed, rho):
     A, B, C = randn(N, N, seed=seed), randn(N, d, seed=seed + 1), randn(p, N, seed=seed + 2)
     A = rho * A / torch.linalg.eigvals(A).abs().max()
-    bound = gradients.diagonalizable_bound(System(A, B, C), torch.arange(50))
+    bound = decay.diagonalizable_bound(System(A, B, C), torch.arange(50))
     assert bool((lag_norms(A, B, C, 50) <= bound * (1 + 1e-9)).all())
 
 
@@ -45,13 +45,13 @@ def test_diagonalizable_systems_stay_under_their_bound(N, d, p, seed, rho):
 def test_the_bound_is_attained_by_orthogonal_systems_and_needs_kappa_otherwise():
     Q = torch.linalg.qr(randn(5, 5)).Q
     eye, tau = torch.eye(5, dtype=F64), torch.arange(40)
-    bound = gradients.diagonalizable_bound(System(0.8 * Q, eye, eye), tau)
+    bound = decay.diagonalizable_bound(System(0.8 * Q, eye, eye), tau)
     assert torch.allclose(bound, lag_norms(0.8 * Q, eye, eye, 40))
     steep = torch.tensor([[0.9, 50.0], [0.0, 0.8]], dtype=F64)  # non-normal: grows before it decays
     eye = torch.eye(2, dtype=F64)
     norms, bound = (
         lag_norms(steep, eye, eye, 40),
-        gradients.diagonalizable_bound(System(steep, eye, eye), tau),
+        decay.diagonalizable_bound(System(steep, eye, eye), tau),
     )
     assert bool((norms <= bound).all()) and float(norms[5] / 0.9**5) > 100
     assert float((norms / bound).max()) > 0.4
@@ -86,7 +86,7 @@ def drawn(kind, seed):
 def test_every_window_of_nu_lags_holds_one_of_the_promised_size(kind):
     for seed in range(40):
         system, nu = drawn(kind, seed)
-        found = gradients.decay_window(system)
+        found = decay.decay_window(system)
         assert found.nu == nu and found.floor > 0
         radius = float(system.A.diagonal().abs().max() if kind == "Jordan" else system.spectral_radius())
         assert found.rho == pytest.approx(radius, rel=1e-6)
@@ -99,13 +99,13 @@ def test_every_window_of_nu_lags_holds_one_of_the_promised_size(kind):
 @pytest.mark.parametrize("N", [3, 24])
 def test_many_states_have_their_window_or_lags_that_end(N):
     system = random_stable(N, 2, 2, rho=0.9, **like())
-    found = gradients.decay_window(system)
+    found = decay.decay_window(system)
     assert found.rho == pytest.approx(0.9, rel=1e-9) and 0 < found.nu <= N
     sizes = lag_norms(system.A / found.rho, system.B, system.C, 60 + N)
     assert bool((sizes.unfold(0, found.nu, 1).amax(-1) >= found.floor * (1 - 1e-6)).all())
     Q = torch.linalg.qr(randn(N, N)).Q
     with pytest.raises(ValueError):
-        gradients.decay_window(System(Q @ jordan(N, 0.0) @ Q.mT, randn(N, 2), randn(2, N)))
+        decay.decay_window(System(Q @ jordan(N, 0.0) @ Q.mT, randn(N, 2), randn(2, N)))
 
 
 @pytest.mark.guards("prop-lti-decay")
@@ -113,7 +113,7 @@ def test_many_states_have_their_window_or_lags_that_end(N):
 def test_no_shorter_window_would_do(nu):
     """One token goes round a cycle and is seen in one place: nu - 1 lags in a row are zero."""
     system = System(*cycle(nu))
-    found = gradients.decay_window(system)
+    found = decay.decay_window(system)
     sizes = lag_norms(*cycle(nu), 4 * nu)
     assert found.nu == nu and found.rho == pytest.approx(1) and found.floor == pytest.approx(1 / nu)
     assert sizes.tolist() == [float(tau % nu == 0) for tau in range(4 * nu)]
@@ -123,15 +123,15 @@ def test_no_shorter_window_would_do(nu):
 def test_the_window_does_not_see_hidden_states_skips_or_units():
     A, B, C = torch.diag(torch.tensor([0.9, -0.9, 1.5], dtype=F64)), randn(3, 1), randn(1, 3, seed=1)
     C[:, 2] = 0  # the fast mode is not seen
-    found = gradients.decay_window(System(A, B, C, randn(1, 1)))
+    found = decay.decay_window(System(A, B, C, randn(1, 1)))
     residues = (B * C.mT).abs().flatten()  # of two poles of one size the larger one keeps the lags up
     assert found.floor == pytest.approx(float(residues[:2].max()))
     T = torch.diag(torch.tensor([1e-6, 1.0, 1e4], dtype=F64))
-    other = gradients.decay_window(System(T.inverse() @ A @ T, T.inverse() @ B, C @ T))
+    other = decay.decay_window(System(T.inverse() @ A @ T, T.inverse() @ B, C @ T))
     assert found.nu == other.nu == 2 and found.rho == pytest.approx(0.9)
     assert other.floor == pytest.approx(found.floor, rel=1e-9)
     one = System(A[:1, :1] * cmath.exp(0.7j), B[:1] + 0j, C[:, :1] + 0j)
-    assert gradients.decay_window(one) == pytest.approx((1, abs(float(B[0, 0] * C[0, 0])), 0.9))
+    assert decay.decay_window(one) == pytest.approx((1, abs(float(B[0, 0] * C[0, 0])), 0.9))
 
 
 @pytest.mark.guards("prop-jordan-decay")
@@ -139,7 +139,7 @@ def test_the_window_does_not_see_hidden_states_skips_or_units():
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.95, 1.0])
 def test_jordan_powers_stay_under_their_envelope_and_close_to_it(m, rho):
     tau = torch.arange(200)
-    norms, envelope = gradients.power_norms(jordan(m, rho), 200), gradients.jordan_envelope(rho, m, tau)
+    norms, envelope = decay.power_norms(jordan(m, rho), 200), decay.jordan_envelope(rho, m, tau)
     assert bool((norms <= envelope * (1 + 1e-10) + 1e-300).all())
     terms = [math.comb(150, k) * rho ** (150 - k) for k in range(m)]
     assert float(envelope[150]) == pytest.approx(sum(terms), rel=1e-11, abs=1e-300)
@@ -153,7 +153,7 @@ def test_jordan_systems_behind_a_change_of_basis():
     J = torch.block_diag(jordan(3, 0.9), jordan(2, -0.7))
     A, B, C = P @ J @ torch.linalg.inv(P), randn(5, 2, seed=4), randn(3, 5, seed=5)
     size = math.prod(float(torch.linalg.matrix_norm(M, ord=2)) for M in (B, C))
-    bound = size * float(torch.linalg.cond(P)) * gradients.jordan_envelope(0.9, 3, torch.arange(300))
+    bound = size * float(torch.linalg.cond(P)) * decay.jordan_envelope(0.9, 3, torch.arange(300))
     assert bool((lag_norms(A, B, C, 300) <= bound).all())
 
 
@@ -163,24 +163,24 @@ def test_jordan_systems_behind_a_change_of_basis():
 def test_the_hump_is_the_largest_power_of_all(N, seed, rho, steep):
     poles = rho * (2 * torch.rand(N, generator=gen(seed)).double() - 1)
     A = torch.triu(steep * randn(N, N, seed=seed), 1) + torch.diag(poles)
-    peak, place = gradients.transient_peak(A)
-    norms = gradients.power_norms(A, place + 2000)
+    peak, place = decay.transient_peak(A)
+    norms = decay.power_norms(A, place + 2000)
     assert [peak, peak] == pytest.approx([float(norms.max()), float(norms[place])], rel=1e-9)
 
 
 @pytest.mark.guards("prop-lti-decay")
 def test_transients_by_hand():
     A = torch.tensor([[0.5, 100.0], [0.0, 0.5]], dtype=F64)
-    peak, place = gradients.transient_peak(A)
+    peak, place = decay.transient_peak(A)
     assert place in (1, 2) and peak == pytest.approx(100.0, rel=0.01)
-    short = 1 + int((gradients.power_norms(A, 50) > 1).sum())  # the first power that contracts
-    assert gradients.transient_peak(A, max_steps=short) == (peak, place)
+    short = 1 + int((decay.power_norms(A, 50) > 1).sum())  # the first power that contracts
+    assert decay.transient_peak(A, max_steps=short) == (peak, place)
     with pytest.raises(ValueError):
-        gradients.transient_peak(A, max_steps=short - 1)
+        decay.transient_peak(A, max_steps=short - 1)
     Q = torch.linalg.qr(randn(6, 6)).Q
-    assert gradients.transient_peak(Q) == (1.0, 0) and gradients.transient_peak(0.3 * Q) == (1.0, 0)
+    assert decay.transient_peak(Q) == (1.0, 0) and decay.transient_peak(0.3 * Q) == (1.0, 0)
     for unbounded in (jordan(2, 1.0), 1.5 * Q):
         with pytest.raises(ValueError):
-            gradients.transient_peak(unbounded, max_steps=500)
+            decay.transient_peak(unbounded, max_steps=500)
     with pytest.raises(ValueError):  # a Jordan block is not diagonalizable
-        gradients.diagonalizable_bound(System(jordan(2, 0.5), A, A), 3)
+        decay.diagonalizable_bound(System(jordan(2, 0.5), A, A), 3)
