@@ -88,3 +88,18 @@ def test_no_heads_of_t5_pass_the_floor_and_the_best_operator_of_buckets_reaches_
     assert abs(schemes.t5_floor(M) - missed / energy) < 1e-12
     alpha = schemes.sink_weights(randn(50, 23) @ schemes.basis("T5", n))
     assert schemes.missed(alpha, M) >= schemes.t5_floor(M)
+
+
+@pytest.mark.guards("prop-three-schemes")
+def test_the_best_fading_curves_fit_the_first_alternating_lags_and_beat_any_slopes_drawn():
+    tau = torch.arange(12, dtype=F64)
+    m, weight = (-0.5) ** tau, 12 - tau
+    for H in range(1, 6):
+        _, best, share, changes = schemes.alibi_fit(m[:, None, None], H)
+        after = (weight * m**2)[H:].sum() / (weight * m**2).sum()
+        assert abs(share - after) < 1e-8 and changes == H - 1
+        torch.testing.assert_close(best, torch.where(tau < H, m, 0.0), rtol=0, atol=1e-3)
+        E = torch.exp(-randn(50, H, 1).abs() * tau) * weight.sqrt()
+        V = torch.linalg.pinv(E.mT) @ (m * weight.sqrt())
+        missed = (E.mT @ V[..., None]).squeeze(-1) - m * weight.sqrt()
+        assert missed.square().sum(1).min() / (weight * m**2).sum() > share

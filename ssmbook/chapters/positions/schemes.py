@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from scipy.optimize import least_squares
+from scipy.signal import lfilter
 from torch import Tensor
 
 from ssmbook.experiments.students import minimize
@@ -184,21 +186,28 @@ def _energy(M: Tensor) -> float:
 
 
 def alibi_fit(M: Tensor, H: int, starts: int = 20) -> tuple[Tensor, Tensor, float, int]:
-    """Return the scalar lags, the best sum of H real exponentials found, its error and its sign changes."""
-    m, tau = M.flatten(), torch.arange(len(M), dtype=F64)
-    weight = torch.arange(len(M), 0, -1, dtype=F64).sqrt()
+    """Return the scalar lags, the best sum of H real exponentials found, its error and its sign changes.
 
-    def fitted(slopes):
-        E = torch.exp(-slopes[:, None] * tau)
-        V = torch.linalg.lstsq((E * weight).mT, (m * weight)[:, None]).solution
-        return (E.mT @ V)[:, 0]
+    With nodes z = e^-slope in [0, 1], the functions z_1^tau, z_1^tau * z_2^(tau-1), ... span the same sums
+    and stay independent where slopes meet or grow without end, which the best sum often needs.
+    """
+    n, m = len(M), M.flatten().numpy()
+    weight = np.sqrt(np.arange(n, 0, -1))
 
-    def residual(slopes):
-        return ((fitted(torch.as_tensor(slopes).abs()) - m) * weight).numpy()
+    def fitted(nodes):
+        columns = []
+        for z in nodes:
+            before = np.eye(n)[0] if not columns else np.append(0.0, columns[-1][:-1])
+            columns.append(lfilter([1.0], [1.0, -z], before))
+        E = np.stack(columns, 1)
+        return E @ np.linalg.lstsq(weight[:, None] * E, weight * m)[0]
+
+    def residual(nodes):
+        return weight * (fitted(nodes) - m)
 
     generator = torch.Generator().manual_seed(0)
-    draws = [torch.empty(H, dtype=F64).exponential_(0.5, generator=generator) for _ in range(starts)]
-    found = min((least_squares(residual, draw.numpy()) for draw in draws), key=lambda end: end.cost)
-    best = fitted(torch.as_tensor(found.x).abs())
-    signs = best[best.abs() > 1e-9].sign()
-    return m, best, 2 * found.cost / _energy(M), int((signs[1:] != signs[:-1]).sum())
+    draws = [torch.rand(H, generator=generator, dtype=F64).numpy() for _ in range(starts)]
+    found = min((least_squares(residual, draw, bounds=(0, 1)) for draw in draws), key=lambda end: end.cost)
+    best = torch.from_numpy(fitted(found.x))
+    signs = best[best.abs() > 1e-6].sign()
+    return M.flatten(), best, 2 * found.cost / _energy(M), int((signs[1:] != signs[:-1]).sum())
