@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from ssmbook._checks import as_real, check_matrices, check_same_dtype_device, shared_batch
 from ssmbook.numerics import phi1
+
+_TERMS = 20  # of the series of phi1, for matrices of norm below 1
 
 
 def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -38,18 +42,23 @@ def step(A: Tensor, B: Tensor, delta: float | Tensor, method: str) -> tuple[Tens
 
 
 def _held(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(Z) and phi1(Z) step_B, from exp([[Z, I], [0, 0]]) = [[exp(Z), phi1(Z)], [0, I]].
+    """exp(Z) and phi1(Z) step_B, by doubling P = phi1 and E = exp - 1, which are series for Z / 2^s.
 
-    With the identity in the corner, and not B, the accuracy does not depend on the size of B. A diagonal Z is
-    taken entry by entry, so that a fast mode costs a slow one no digits.
+    For 2 Z they are P (1 + E / 2) and 2 E + E^2. A slow mode beside a fast one keeps its digits in E; exp
+    would round it to 1. A diagonal Z is taken entry by entry.
     """
     modes = Z.diagonal(dim1=-2, dim2=-1)
     if not Z.requires_grad and torch.equal(torch.diag_embed(modes), Z):
         return torch.diag_embed(modes.exp()), phi1(modes)[..., None] * step_B
-    N = Z.shape[-1]
-    upper = torch.cat([Z, torch.eye(N, dtype=Z.dtype, device=Z.device).expand_as(Z)], dim=-1)
-    both = torch.linalg.matrix_exp(torch.cat([upper, torch.zeros_like(upper)], dim=-2))
-    return both[..., :N, :N], both[..., :N, N:] @ step_B
+    one = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device)
+    s = max(0, math.frexp(float(Z.detach().abs().sum(-1).max()) if Z.numel() else 0.0)[1])
+    small, P = Z / 2.0**s, one.expand_as(Z)
+    for k in range(_TERMS, 1, -1):
+        P = one + small @ P / k
+    E = small @ P
+    for _ in range(s):
+        P, E = P + P @ E / 2, 2 * E + E @ E
+    return one + E, P @ step_B
 
 
 def _euler(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +68,7 @@ def _euler(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
 
 def _mixed(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
     """The exact A_bar with the Euler B_bar, as in the code of `gu2024mamba`."""
-    return torch.linalg.matrix_exp(Z), step_B
+    return _held(Z, step_B)[0], step_B
 
 
 def _bilinear(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:

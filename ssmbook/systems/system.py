@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_choice, check_integer, check_matrices
+from ssmbook._checks import check_choice, check_integer, check_matrices, check_number
 from ssmbook.numerics import item_if_scalar, tolerance
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.lti import lags
@@ -28,10 +30,11 @@ class System:
     """A linear time-invariant system with N states, d inputs and p outputs; checked once, then trusted.
 
     A (..., N, N), B (..., N, d), C (..., p, N) and the skip D (..., p, d) or None: one floating-point or
-    complex dtype, one device, one batch shape, finite entries. The output reads the state *after* its
-    token, so the lag operators are M_0 = C B + D and M_tau = C A^tau B. A continuous system, dh/dt = A h +
-    B x, is written in the same letters and becomes a discrete one by `discretize`. Immutable: ``A, B, C, D
-    = system`` takes it apart, ``system.replace(C=...)`` makes another.
+    complex dtype, one device, one batch shape, finite entries; they are copied. The output reads the state
+    *after* its token, so the lag operators are M_0 = C B + D and M_tau = C A^tau B. dt is the time step as in
+    python-control: a number, True where it is not named, 0 for a continuous system, dh/dt = A h + B x. What
+    counts or scans refuses a continuous one; `discretize` makes it discrete. Immutable: ``A, B, C, D =
+    system`` takes it apart, ``system.replace(C=...)`` makes another; ``maps.LTISSM(system)`` runs on tokens.
 
     Raises ``TypeError`` for what is no tensor and for mixed dtypes, ``ValueError`` for shapes, devices and
     non-finite entries. Source: `kailath1980linear`.
@@ -45,15 +48,20 @@ class System:
     B: Tensor
     C: Tensor
     D: Tensor | None = None
+    dt: float = True
 
     def __post_init__(self):
         check_matrices(A=self.A, B=self.B, C=self.C, D=self.D)
+        if self.dt is not True:
+            check_number("dt", self.dt, 0)
+        copies = (None if part is None else part.clone() for part in self)  # so that what was checked stays
+        self.__dict__.update(zip("ABCD", copies, strict=True))
 
     @classmethod
-    def _trusted(cls, *parts: Tensor | None) -> System:
+    def _trusted(cls, *parts: Tensor | None, dt: float = True) -> System:
         """A system made of the parts of a checked one: nothing is checked again."""
         system = object.__new__(cls)
-        system.__dict__.update(zip("ABCD", parts, strict=True))
+        system.__dict__.update(zip("ABCD", parts, strict=True), dt=dt)
         return system
 
     def __iter__(self):
@@ -63,7 +71,8 @@ class System:
         batch = f", batch={tuple(self.batch_shape)}" if self.batch_shape else ""
         skip = "" if self.D is None else ", with skip"
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"System(N={self.N}, d={self.d}, p={self.p}{batch}, {dtype}{skip})"
+        step = "" if self.dt is True else f", dt={self.dt:g}" if self.dt else ", continuous"
+        return f"System(N={self.N}, d={self.d}, p={self.p}{batch}, {dtype}{skip}{step})"
 
     @property
     def N(self) -> int:
@@ -95,13 +104,16 @@ class System:
         """The device of all four matrices."""
         return self.A.device
 
-    def replace(self, **matrices: Tensor | None) -> System:
-        """The system with some of A, B, C, D exchanged, checked anew (``D=None`` drops the skip)."""
-        return replace(self, **matrices)
+    def replace(self, **parts: Tensor | float | None) -> System:
+        """The system with some of A, B, C, D, dt exchanged, checked anew (``D=None`` drops the skip)."""
+        return replace(self, **parts)
 
     def to(self, *args: Any, **kwargs: Any) -> System:
         """The system in another dtype or on another device, as ``Tensor.to`` takes them."""
-        return System._trusted(*(None if part is None else part.to(*args, **kwargs) for part in self))
+        return self._mapped(lambda part: part.to(*args, **kwargs))
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> System:
+        return System._trusted(*(None if part is None else change(part) for part in self), dt=self.dt)
 
     def double(self) -> System:
         """The system in float64, or complex128: the precision in which ranks are decided."""
@@ -109,20 +121,21 @@ class System:
 
     def detach(self) -> System:
         """The system without its history of derivatives."""
-        return System._trusted(*(None if part is None else part.detach() for part in self))
+        return self._mapped(Tensor.detach)
 
     def lags(self, n: int) -> Tensor:
         """The lag operators M_tau = C A^tau B for tau = 0 ... n-1, the skip D in M_0 too: (..., n, p, d).
 
         In the system's dtype, differentiable. An unstable A is allowed as long as its lags stay finite.
-        Raises ``ValueError`` for n < 0 and for lags that overflow the dtype (it names the first).
+        Raises ``ValueError`` for n < 0, for a continuous system and for lags that overflow the dtype (it
+        names the first).
 
         >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
         >>> system.lags(3).flatten()
         tensor([1.0000, 0.5000, 0.2500])
         """
         n = check_integer("n", n, low=0)
-        A, B, C, D = self
+        A, B, C, D = check_system(self)
         M = lags(A, B, C, n)
         if not M.is_meta and not torch.isfinite(M).all():
             M = lti_kernel_naive(A, B, C, n)  # step by step, modes that B does not reach cannot overflow
@@ -137,7 +150,7 @@ class System:
         return M
 
     def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
-        """Read A and B as dh/dt = A h + B x and take steps of length ``step``; C and D stay as they are.
+        """Read A and B as dh/dt = A h + B x and take steps dt = ``step``; C and D stay as they are.
 
         method: "zoh" exact for an input held constant over the step; "bilinear"; "euler", I + step A and
         step B; "mixed", the exact A with the Euler B. Mamba's code has the last, and `selective_scan` and
@@ -146,7 +159,7 @@ class System:
         state before the token.)
         Raises ``ValueError`` for an unknown method and for steps that overflow.
 
-        >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1))  # h' = -h + x
+        >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1), dt=0)  # h' = -h + x
         >>> decay.discretize(1.0).lags(3).flatten()  # held inputs: e^(-tau) (1 - 1/e)
         tensor([0.6321, 0.2325, 0.0855])
         """
@@ -154,7 +167,8 @@ class System:
         A, B = discretization.step(self.A, self.B, step, method)
         batch = A.shape[:-2]
         C, D = (None if part is None else part.expand(*batch, *part.shape[-2:]) for part in (self.C, self.D))
-        return System._trusted(A, B, C, D)
+        one = not isinstance(step, Tensor) or step.dim() == 0
+        return System._trusted(A, B, C, D, dt=float(step) or True if one else True)
 
     def minimal(self, rtol: float | None = None) -> System:
         """The same lag operators with the fewest states: what is not reached or not seen is dropped.
@@ -167,12 +181,13 @@ class System:
         >>> twice.minimal()
         System(N=1, d=1, p=1, float32)
         """
-        check_system(self, batched=False)
+        check_system(self, batched=False, continuous_ok=True)
         rtol = tolerance(rtol, self.dtype)
         A, B, C, _ = self.double()
         A, B, C, step, columns, rows = balance(A, B, C)
         A, B, C, _ = minimal_states(A, B, C, rtol)
-        return System._trusted(*(part.to(self.dtype) for part in (A * step, B * columns, C * rows)), self.D)
+        parts = (part.to(self.dtype) for part in (A * step, B * columns, C * rows))
+        return System._trusted(*parts, self.D, dt=self.dt)
 
     def spectral_radius(self) -> Tensor:
         """rho, the largest modulus of an eigenvalue of A: real, of the batch shape; 0 without states."""
@@ -180,29 +195,29 @@ class System:
         return poles.amax(-1) if self.N else poles.sum(-1)
 
     def is_stable(self) -> bool | Tensor:
-        """Whether the spectral radius is below 1, so that every mode dies out: a bool, or one per system."""
-        return item_if_scalar(self.spectral_radius() < 1)
+        """Whether every mode dies out: a bool, or one per system.
+
+        The spectral radius is below 1; of a continuous system all real parts are below 0.
+        """
+        if self.dt:
+            return item_if_scalar(self.spectral_radius() < 1)
+        return item_if_scalar((torch.linalg.eigvals(self.A).real < 0).all(-1))
 
     @classmethod
-    def from_scipy(
-        cls,
-        system: Any,
-        *,
-        step: float | None = None,
-    ) -> System:
+    def from_scipy(cls, system: Any) -> System:
         """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
 
         In scipy a discrete system reads its state *before* the token arrives, so its lags are M_0 = D and
         M_tau = C A^(tau-1) B. They stay the same: the result is (A, B, C A^-1, D - C A^-1 B) where A is
         safely invertible; else the state carries the last input too, N + d states. A continuous system (a
-        tuple of four is one, as in scipy) needs a ``step`` and is discretized by a zero-order hold. The
-        result is in float64.
+        tuple of four is one, as in scipy) stays continuous, dt = 0. The result is in float64.
 
-        Raises ``TypeError`` for what has no A, B, C, D, ``ValueError`` for a continuous system without a
-        step; else as the constructor.
+        Raises ``TypeError`` for what has no A, B, C, D; else as the constructor.
 
         >>> System.from_scipy((0.5, 1.0, 0.5, 0.0, True))  # y_k = x_k / 2 with x_(k+1) = x_k / 2 + u_k
         System(N=1, d=1, p=1, float64, with skip)
+        >>> System.from_scipy((-1.0, 1.0, 1.0, 0.0)).discretize(0.1)
+        System(N=1, d=1, p=1, float64, dt=0.1)
         """
         if isinstance(system, (tuple, list)):
             *matrices, dt = system if len(system) == 5 else (*system, None)
@@ -212,30 +227,36 @@ class System:
         if len(matrices) != 4 or any(matrix is None for matrix in matrices):
             raise TypeError("system must be a StateSpace or a tuple (A, B, C, D[, dt])")
         A, B, C, D = (np.atleast_2d(np.asarray(matrix, dtype=float)) for matrix in matrices)
-        continuous = dt is None or dt == 0  # None in scipy, 0 in python-control; True is an unnamed step
-        if continuous and step is None:
-            raise ValueError("a continuous system needs a step: from_scipy(system, step=0.1)")
-        if not continuous:
+        dt = dt or 0  # None in scipy
+        if dt:
             A, B, C, D = _read_after_the_token(A, B, C, D)
         parts = A, B, C, D if D.any() else None
-        found = cls(*(None if part is None else torch.from_numpy(part.copy()) for part in parts))
-        return found.discretize(step) if continuous else found
+        return cls(*(None if part is None else torch.tensor(part) for part in parts), dt=dt)
 
     from_control = from_scipy
 
-    def to_scipy(self, dt: float | bool = True) -> StateSpace:
-        """Hand this discrete system to scipy: ``StateSpace`` (A, B, C A, C B + D) with time step ``dt``.
+    def to_scipy(self) -> StateSpace:
+        """Hand this system to scipy: ``StateSpace`` (A, B, C A, C B + D) with its time step.
 
         The lags are the same, M_0 in its D and M_tau in C A^(tau-1) B with its C; exact, since no inverse
-        is taken. ``scipy.signal.dfreqresp`` of the result is the frequency response. In float64. Raises
-        ``ValueError`` for a batch of systems, ``TypeError`` for complex ones.
+        is taken. A continuous system is (A, B, C, D) there, too. ``scipy.signal.dfreqresp`` of the result is
+        the frequency response. In float64. Raises ``ValueError`` for a batch of systems, ``TypeError`` for
+        complex ones.
         """
-        check_system(self, batched=False, complex_ok=False)
         from scipy.signal import StateSpace
 
-        moved = self.detach().to("cpu", torch.float64)
-        A, B, C, D = (None if part is None else part.numpy() for part in moved)
-        return StateSpace(A, B, C @ A, C @ B if D is None else C @ B + D, dt=dt)
+        return StateSpace(*self._read_before_the_token(), **({"dt": self.dt} if self.dt else {}))
+
+    def to_control(self) -> Any:
+        """Hand this system to python-control with its time step, as ``to_scipy`` does to scipy."""
+        return import_module("control").ss(*self._read_before_the_token(), self.dt)
+
+    def _read_before_the_token(self) -> tuple[np.ndarray, ...]:
+        check_system(self, batched=False, complex_ok=False, continuous_ok=True)
+        A, B, C, D = self.detach().to("cpu", torch.float64)
+        D = C.new_zeros(self.p, self.d) if D is None else D
+        parts = (A, B, C @ A, C @ B + D) if self.dt else (A, B, C, D)
+        return tuple(part.numpy() for part in parts)
 
 
 def _read_after_the_token(A, B, C, D):
@@ -249,11 +270,17 @@ def _read_after_the_token(A, B, C, D):
     return A, B, np.hstack([C, np.zeros((C.shape[0], d))]), D
 
 
-def check_system(system, *, batched: bool = True, complex_ok: bool = True) -> System:
-    """Refuse anything but a `System`; where they do not belong, also a batch or complex entries."""
+def check_system(
+    system, *, batched: bool = True, complex_ok: bool = True, continuous_ok: bool = False
+) -> System:
+    """Refuse anything but a discrete `System`; where they do not belong, also a batch or complex entries."""
     if not isinstance(system, System):
         raise TypeError(
             f"system must be a System; got {type(system).__name__} (make one with System(A, B, C, D))"
+        )
+    if not system.dt and not continuous_ok:
+        raise ValueError(
+            "system must be discrete; got a continuous one, dt = 0: take system.discretize(step)"
         )
     if not batched and system.batch_shape:
         raise ValueError(

@@ -72,6 +72,35 @@ def test_zoh_keeps_its_digits_on_stiff_systems_and_in_any_unit_of_the_input():
     assert near(B_bar[:, 0], torch.expm1(rates) / rates, 1e-15)
 
 
+STIFF = {
+    "upper": [[-1e8, 1.0, 0.0], [0.0, -1.0, 1.0], [0.0, 0.0, -1e-8]],
+    "lower": [[-1e-8, 0.0], [1.0, -1e8]],
+    "modes": [[-1e8, 0.0, 0.0], [0.0, -0.5, 2.0], [0.0, -2.0, -0.5]],
+}
+
+
+@pytest.mark.parametrize("method", ["zoh", "mixed"])
+@pytest.mark.parametrize("name", STIFF)
+def test_fast_modes_cost_slow_ones_no_digits(name, method):
+    """scipy takes triangular and diagonal blocks one by one."""
+    A = torch.tensor(STIFF[name], dtype=F64)
+    fast = [scipy.linalg.expm(block.numpy()) for block in (A[:1, :1], A[1:, 1:])]
+    wanted = scipy.linalg.block_diag(*fast) if name == "modes" else scipy.linalg.expm(A.numpy())
+    found = System(A, A, A, dt=0).discretize(1.0, method)
+    assert near(found.A, wanted, 1e-15)
+    if method == "zoh":
+        assert near(found.B, wanted - np.eye(len(A)), 1e-15)  # phi1(A) A
+
+
+def test_a_damped_mass_keeps_its_slow_pole():
+    """q'' + 1e8 q' + q = 0: the slow pole is close to -1e-8, where scipy keeps no digit of it."""
+    A = torch.tensor([[0.0, 1.0], [-1.0, -1e8]], dtype=F64, requires_grad=True)
+    held = System(A, A, A, dt=0).discretize(1.0)
+    assert held.is_stable() and near(held.spectral_radius(), math.exp(-1e-8), 4e-16)
+    held.A.sum().backward()
+    assert A.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("z", [0.0, 1e-300, -1e-12, 1e-8, 0.4999999, 0.5, -3.0, -800.0, 20.0])
 def test_phi1_matches_exact_arithmetic(z):
     exact = (sympy.exp(sympy.Rational(z)) - 1) / sympy.Rational(z) if z else sympy.S.One

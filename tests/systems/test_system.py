@@ -7,6 +7,7 @@ import scipy.signal
 import torch
 from helpers import F64
 
+from ssmbook import gradients, heads, maps
 from ssmbook.systems import System
 
 
@@ -58,6 +59,17 @@ def test_parts_that_do_not_fit_and_changes_in_place_are_refused():
     assert system.replace(D=None).D is None
 
 
+def test_a_system_holds_copies_through_which_gradients_pass():
+    parts = [part.requires_grad_() for part in random_system()]
+    system = System(*parts)
+    before = system.lags(3).detach()
+    system.lags(3).sum().backward()
+    assert all(part.grad.abs().sum() > 0 for part in parts)
+    with torch.no_grad():
+        parts[0].zero_(), parts[1].fill_(torch.nan)
+    assert torch.equal(system.lags(3).detach(), before)
+
+
 def test_dtype_and_detached():
     system = random_system(skip=False)
     assert system.to(torch.float32).dtype == torch.float32
@@ -94,7 +106,7 @@ def test_many_channels_there_and_back(singular):
         system = system.replace(A=system.A - torch.outer(system.A[:, 0], torch.eye(4, dtype=F64)[0]))
     assert system.to_scipy().dt is True
     assert np.allclose(system.replace(D=None).to_scipy().D, system.C @ system.B, atol=1e-14)
-    foreign = system.to_scipy(dt=0.5)
+    foreign = system.replace(dt=0.5).to_scipy()
     u = np.random.default_rng(0).standard_normal((25, 3))
     simulated = scipy.signal.dlsim(foreign, u)[1]
     ours = torch.zeros(25, 2, dtype=F64)
@@ -102,6 +114,7 @@ def test_many_channels_there_and_back(singular):
         ours[tau:] += torch.as_tensor(u[: 25 - tau]) @ lag.mT
     np.testing.assert_allclose(simulated, ours.numpy(), atol=1e-12)
     back = System.from_scipy(foreign)
+    assert back.dt == 0.5
     assert back.N == (7 if singular else 4)
     torch.testing.assert_close(lags(back, 30), lags(system, 30), atol=1e-11, rtol=0)
 
@@ -115,19 +128,61 @@ def test_parameters_half_precision_and_mere_shapes_are_answered():
     assert system.to("meta").lags(4).shape == system.lags(4).shape
 
 
-def test_a_continuous_system_is_sampled_and_never_taken_for_a_discrete_one():
+def test_a_continuous_system_is_marked_and_sampled():
     """By scipy's own zero-order hold, whose output comes one token later but for D."""
     A, B, C, D = np.diag([-1.0, -2.0]), np.ones((2, 1)), np.ones((1, 2)), np.array([[3.0]])
     for given in (scipy.signal.StateSpace(A, B, C, D), (A, B, C, D, None), control.ss(A, B, C, D)):
-        with pytest.raises(ValueError, match="needs a step"):
-            System.from_scipy(given)
-        held = System.from_scipy(given, step=0.1)
+        system = System.from_scipy(given)
+        assert system.dt == 0 and system.is_stable() and not system.replace(A=-system.A).is_stable()
+        assert repr(system) == "System(N=2, d=1, p=1, float64, with skip, continuous)"
+        held = system.discretize(0.1)
+        assert held.dt == 0.1 and repr(held).endswith("skip, dt=0.1)")
         wanted = System.from_scipy(scipy.signal.cont2discrete((A, B, C, D), 0.1))
         np.testing.assert_allclose(held.replace(D=None).lags(11), wanted.lags(12)[1:], atol=1e-12)
         assert held.is_stable() and torch.equal(held.D, torch.tensor([[3.0]], dtype=F64))
     for wrong in (3.0, (A, B), "system"):
         with pytest.raises(TypeError):
             System.from_scipy(wrong)
+
+
+CONTINUOUS = System(*torch.tensor([[[-1.0]], [[1.0]], [[1.0]]], dtype=F64), dt=0)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda system: system.lags(3),
+        lambda system: heads.head_count(system, 3),
+        lambda system: heads.head_count(system, 3, "softmax"),
+        lambda system: heads.head_count(system, 3, exact=True),
+        lambda system: heads.heads_from_ssm(system, 3),
+        lambda system: gradients.diagonalizable_bound(system, 3),
+        lambda system: gradients.decay_window(system),
+        maps.LTISSM,
+    ],
+)
+def test_what_counts_or_scans_refuses_a_continuous_system(use):
+    use(CONTINUOUS.discretize(0.1))
+    with pytest.raises(ValueError, match="must be discrete; got a continuous one"):
+        use(CONTINUOUS)
+
+
+def test_the_time_step_stays_with_the_system():
+    for dt in (0, 0.5, True):
+        system = CONTINUOUS.replace(dt=dt)
+        others = system.minimal(), system.double(), system.to(torch.float32), system.detach()
+        assert all(other.dt == dt for other in others)
+        there = system.to_control(), system.to_scipy()
+        assert [foreign.dt for foreign in there] == [dt, dt or None]
+        for foreign in there:
+            back = System.from_control(foreign)
+            assert back.dt == dt and torch.allclose(back.replace(dt=1).lags(5), system.replace(dt=1).lags(5))
+    steps = torch.tensor([0.1, 0.2], dtype=F64)
+    assert CONTINUOUS.discretize(steps).dt is CONTINUOUS.discretize(0).dt is True
+    assert CONTINUOUS.discretize(steps[0]).dt == 0.1
+    for wrong in (-1.0, False, "day"):
+        with pytest.raises((TypeError, ValueError), match="dt must"):
+            CONTINUOUS.replace(dt=wrong)
 
 
 @pytest.mark.parametrize("singular", [False, True])

@@ -11,7 +11,7 @@ def mass_on_spring(mass: float, damping: float, stiffness: float, *, dtype=torch
     A = torch.tensor([[0.0, 1.0], [-stiffness / mass, -damping / mass]], dtype=torch.float64)
     B = torch.tensor([[0.0], [1.0 / mass]], dtype=torch.float64)
     C = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    return System(A, B, C).to(dtype)
+    return System(A, B, C, dt=0).to(dtype)
 
 
 def s4d_legs(N: int) -> Tensor:
