@@ -9,10 +9,11 @@ from ssmbook.chapters.theorem_map.figures import GROUPS, RECALLS, USES
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = re.compile(r"\{(prf:ref|eq)\}`(?:[^<`]*<)?([^`>]+)>?`")
 EQUATION = re.compile(r"\$\$ \((eq-[a-z0-9-]+)\)")
-# Arrows that no reference in the proof shows: a citation, and a reference in the box.
+# Arrows that no reference in the proof shows: a citation, and references in the box.
 ELSEWHERE = {
     ("thm-eckart-young", "thm-kronecker"),
     ("thm-kronecker", "prop-lag-optimum"),
+    ("prop-relative-sink", "prop-three-schemes"),
 }
 
 
