@@ -62,6 +62,7 @@ SHARES = {
 NO_SIZES = (  # yes or no, thirds of a circle, a system
     *("tasks/look", "tasks/clock", "interaction-rank-gap/hole", "gates-and-depth/one-head"),
     "structured-dynamics/realize",
+    "how-many-heads-really/sink",
 )
 
 

@@ -14,10 +14,10 @@ def flip_heads(c, alpha):
     fig, (bars, rows) = figure(ncols=2, size="wide")
     up, down, lags = c[0].numpy(), -c[1].numpy(), np.arange(min(8, c.shape[1]))
     bars.bar(lags, up[lags], color=COLORS["blue"], alpha=0.6)
-    bars.bar(lags, down[lags], color=COLORS["orange"], alpha=0.6)
+    bars.bar(lags, down[lags], color=COLORS["sky"], alpha=0.6)
     bars.plot(lags, (up + down)[lags], "o", color=COLORS["black"], ms=5)
     label_line(bars, 0.5, up[0], "head 1, value +1", color=COLORS["blue"])
-    label_line(bars, 1.5, down[1], "head 2, value −1", color=COLORS["orange"])
+    label_line(bars, 1.5, down[1], "head 2, value −1", color=COLORS["sky"])
     label_line(bars, 2.5, (up + down)[2] + 0.12, "dots: their sum", color=COLORS["black"])
     bars.set(xlabel="lag τ", ylabel="coefficient")
     taken = _draw_rows(rows, alpha.numpy(), min(6, len(alpha)))
@@ -60,10 +60,10 @@ def certificate_frame(M, certificate):
     else:
         values = certificate.weights.numpy()
         bars.set(ylabel="weight λ", title=f"Σ λ M = 0: {certificate.k + 1} heads")
-    plane.plot(*points.T, "o", color=COLORS["blue"])
+    plane.plot(*points.T, "o", color=COLORS["green"])
     plane.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     plane.set(xlabel="part along I", ylabel="part along J")
-    bars.bar(range(len(values)), values, color=COLORS["blue"])
+    bars.bar(range(len(values)), values, color=COLORS["green"])
     bars.set(xlabel="lag τ", xlim=(-0.7, 10.7), ylim=(0, 1.05), xticks=range(0, 11, 2))
     return fig
 
@@ -79,7 +79,7 @@ def sink_value_maps(points):
 
 def _draw_cone(plane, V):
     """Shade the open cone of two unit vectors, or the plane, and draw the two or three vectors as arrows."""
-    color = COLORS["orange"]
+    color = COLORS["blue"]
     first, last = np.unwrap(np.arctan2(V[:, 1], V[:, 0]))[[0, 1]]
     turn = np.linspace(first, last if len(V) == 2 else first + 2 * np.pi, 100)
     fan = np.stack([np.cos(turn), np.sin(turn)], axis=1)
@@ -93,27 +93,27 @@ def _draw_cone(plane, V):
 def row_sums(flip, turning):
     """Draw the partial sums of two systems of lags around the row sum T; a larger dot weighs more."""
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
-    area, gray, orange = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["orange"]
+    area, gray, blue = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["blue"]
     shown, plateaus = 9, [sinkless_plateau(M) for M in (flip, turning)]
     sums, T, places = flip[:, 0].cumsum(0), plateaus[0].value_sum[0], range(shown)
     line.vlines(places, T, sums[:shown, 0], color=gray, lw=1.2)
-    line.scatter(places, sums[:shown, 0], s=area[:shown], color=COLORS["blue"], zorder=3)
-    line.axhline(T[0], color=orange, ls="-")
-    label_line(line, shown - 1, T[0], "T", color=orange, dx=0, dy=9, ha="center")
+    line.scatter(places, sums[:shown, 0], s=area[:shown], color=COLORS["orange"], zorder=3)
+    line.axhline(T[0], color=blue, ls="-")
+    label_line(line, shown - 1, T[0], "T", color=blue, dx=0, dy=9, ha="center")
     line.set(xlabel="position i", ylabel="$S_i$", ylim=(0.4, 1.1), xlim=(-0.5, shown - 0.5))
-    words = [f"flip T = {T[0]:.3f}"]
+    words = [f"alternating signs T = {T[0]:.3f}"]
     sums, (T,) = _plane(turning.cumsum(0)), _plane(plateaus[1].value_sum[None])
     for dot in sums[:shown]:
         plane.plot(*np.stack([T, dot]).T, color=gray, ls="-", lw=1.2)
-    plane.scatter(*sums[:shown].T, s=area[:shown], color=COLORS["blue"], zorder=3)
-    plane.plot(*T, "X", color=orange, ms=9, zorder=4)
-    label_line(plane, *T, "T", color=orange, dx=15, dy=16, ha="center")
+    plane.scatter(*sums[:shown].T, s=area[:shown], color=COLORS["orange"], zorder=3)
+    plane.plot(*T, "X", color=blue, ms=9, zorder=4)
+    label_line(plane, *T, "T", color=blue, dx=15, dy=16, ha="center")
     for i, side in enumerate(("right", "left", "left")):
-        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["blue"], dx=-7 if i == 0 else 6, ha=side)
+        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["orange"], dx=-7 if i == 0 else 6, ha=side)
     plane.set(xlabel="part along I", ylabel="part along J", aspect="equal", xlim=(-1.6, 2.6))
     words.append(f"rotation T = {T[0]:.3f} I + {T[1]:.3f} J")
     missed = [plateau.relative for plateau in plateaus]
-    for ax, name, share in zip(fig.axes, ("flip", "rotation by 0.7"), missed, strict=True):
+    for ax, name, share in zip(fig.axes, ("alternating signs", "rotation by 0.7"), missed, strict=True):
         ax.set_title(f"{name}: misses {share:.4f}", fontsize=10)
     said = " and ".join(f"{share:.4f}" for share in missed)
     return fig, f"Partial sums of two systems around one row sum: {'; '.join(words)}. Missed: {said}."
@@ -132,8 +132,8 @@ def pole_planes(pairs, n):
             inside = np.stack([edge, edge + 4 * U, -edge + 4 * U, -edge])
         else:
             inside = points[ConvexHull(points).vertices]
-        ax.fill(*inside.T, color=COLORS["orange"], alpha=0.15, lw=0)
-        ax.plot(*points.T, "o", color=COLORS["blue"], ms=5)
+        ax.fill(*inside.T, color=COLORS["gray"], alpha=0.2, lw=0)
+        ax.plot(*points.T, "o", color=COLORS["green"], ms=5)
         ax.plot(0, 0, "+", color=COLORS["black"], ms=10, mew=1.5)
         said = "poles " + " and ".join(f"{pole:g}" for pole in poles).replace("-", "−")
         ax.set_title(f"{said}:\n{count.value} heads", fontsize=10)
@@ -159,7 +159,7 @@ def fit_curves(panels):
             place = len(curve) - 1 if color == "blue" else np.argmax(low)
             label_line(ax, steps[place], curve[place], name, **side)
         for name, height in floors.items():
-            ax.axhline(height, color=COLORS["orange"], linestyle=LINES["dashed"])
+            ax.axhline(height, color=COLORS["gray"], linestyle=LINES["dashed"])
             label_line(ax, 1, height, name, dx=2, dy=-8, ha="left")
         ax.set(title=title, xlabel="evaluations of the optimizer", ylabel="error ÷ energy")
         ax.tick_params(labelleft=True)  # on a phone the panels stand below each other

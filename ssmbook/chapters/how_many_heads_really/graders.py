@@ -7,6 +7,7 @@ import torch
 
 from ssmbook.chapters._graded import f64, rank, seeded
 from ssmbook.exercises import grader
+from ssmbook.maps import Attention
 from ssmbook.systems import rotation
 
 
@@ -74,7 +75,7 @@ def _lags(n, p, d):
         "that is k: apply the lags to a token first, then count": lambda M: rank(M.flatten(1)),
         "some systems do not hear the first unit vector": lambda M: rank(M[:, :, 0]),
     },
-    formula="The rank of the n x p table with rows M_tau x, for a random token x",
+    formula="The rank of the n x p matrix with rows M_tau x, for a random token x",
 )
 def pairwise_cases():
     """For a function (M (n, p, d)) -> the largest dimension of span{M_tau x} over tokens x."""
@@ -86,3 +87,24 @@ def pairwise_cases():
     for tau, (a, b) in enumerate(((1, 2), (2, 0), (0, 1))):
         skew[tau, a, b], skew[tau, b, a] = -1.0, 1.0
     return [(M,) for M in (two, _lags(9, 3, 1), _lags(9, 1, 4), deaf, skew)]
+
+
+def _moves(layer, d, equal=True):
+    """Whether the outputs of equal tokens, or of random ones, differ from the first."""
+    x = torch.randn(1 if equal else 9, d, **seeded(3)).expand(9, d)
+    y = layer(x)
+    return bool((y - y[0]).norm() > 1e-6 * y.norm())
+
+
+@grader(
+    "how-many-heads-really/sink",
+    right=_moves,
+    hint="one of the layers is judged wrongly",
+    mistakes={"random tokens change the outputs with a sink and without one": partial(_moves, equal=False)},
+    formula="Feed the same token at every position: without a sink all outputs are equal",
+)
+def sink_cases():
+    """For a function (layer, d) -> bool; layer maps (n, d) to (n, p), causal softmax without positions."""
+    for seed, sink in enumerate((False, True, False, True)):
+        layer = Attention(3, 3, H=1 + seed, head_width=2, sink=sink, **seeded(seed)).requires_grad_(False)
+        yield layer, 3
