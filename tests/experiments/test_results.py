@@ -24,7 +24,9 @@ QUICK = {
     },
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
-    "how-many-states": {"tokens": 12, "kept": [1], "states": [2]},
+    "how-many-states": {
+        "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],
+    },
 }  # fmt: skip
 
 
