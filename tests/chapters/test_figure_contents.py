@@ -85,7 +85,7 @@ def part_four():
     """The calls that draw committed measurements."""
     found, copied, guess = tasks_by_model()
     flow, small = measurement("gradient-flow").results, measurement("language")
-    minilm = lens.measurement("minilm")
+    minilm, states = lens.measurement("minilm"), measurement("how-many-states")
     sequences = {"copying": ([5, 3, 9, 9], [-1, -1, 5, 3]), "selective copying": ([8, 7, 9], [-1, -1, 7])}
     sequences |= {"recall": ([1, 2, 3, 1, 2, 9], [-1] * 5 + [3]), "rotation": ([1, 2], [1, 0])}
     pole, attention = flow["SGD, LTI 0.9"], flow["SGD, attention"]
@@ -136,6 +136,14 @@ def part_four():
             ],
             "clock": [given([1.0, 0.5, 0.25], 116.0), given([1.0, 0.9, 0.7], 124.0)],
         },
+        "how_many_states": {
+            "split": [given(torch.rand(6, 6, generator=torch.Generator().manual_seed(0)).tril(), 2)],
+            "atlas": [given(states.results)],
+            "carried": [given(states.results, states.settings["states"])],
+            "layer_by_layer": [given(states.results)],
+            "merge_or_cut": [given(states.results, states.settings["kept"])],
+            "predicted": [given(states.results, states.settings["alone"][0])],
+        },
         "trained_layers": {
             "needed": [given(minilm)],
             "left_over": [given({f"layer {i}": minilm.layers[i].trained.spectrum for i in (0, 3)})],
@@ -154,16 +162,7 @@ def calls():
     facing = SimpleNamespace(kind="separating", U=3 * rotation(0.7), k=2)
     around = SimpleNamespace(kind="zero", weights=torch.tensor([0.5, 0.3, 0.2], dtype=F64), k=2)
     modes, circle = torch.complex(-TAU - 1, 3 * TAU), torch.polar(TAU / 9 + 0.3, TAU / 2)
-    named = (
-        "ρ = 0.5",
-        "ρ = 0.9",
-        "ρ = 0.99",
-        "ρ = 1.0",
-        "query matches",
-        "equal logits",
-        "ALiBi",
-        "random tokens",
-    )
+    named = ("ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random tokens")
     panels = {
         "bare": ({"H = 2": SLOW, "H = 3": FADE**3}, {"floor": 0.2}),
         "sunk": ({"H = 2": SLOW}, {"plateau": 0.3}),
@@ -197,15 +196,15 @@ def calls():
         },
         "gradient_highway": {
             "paths": [given(), given(10, keep=0.5, weight=0.75)],
-            "spread": [given(10 ** (8 * randn(40) - 20), {"recurrence": 1e-45, "query matches": 10.0})],
+            "spread": [given(10 ** (8 * randn(40) - 20), {"recurrence": 1e-45, "asked": 10.0})],
             "derivative_parts": [
                 given(s * randn(2, 3), randn(2, 3, seed=1), randn(2, seed=2), randn(3, seed=3))
                 for s in (1, -1)
             ],
             "prices": [given((4, 3.0, -5.0, -6.0), (64, 6.0, -8.0, -9.0))],
-            "two_lanes": [given(0), given(2)],
+            "two_lanes": [given(0), given(3)],
             "reach_lines": [
-                given(dict.fromkeys(named, faded) | {"ALiBi": few, "query matches": many}, 2 * [faded[1]])
+                given(dict.fromkeys(named, faded) | {"ALiBi": few, "asked": many}, 2 * [faded[1]])
             ],
             "flow_panels": [given(dict.fromkeys(flowing, faded))],
         },

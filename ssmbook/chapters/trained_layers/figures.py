@@ -51,13 +51,13 @@ def left_over(curves: Mapping[str, Sequence[float]]):
     return fig, f"{said}: {'; '.join(words)}."
 
 
-def carried(tables: Mapping[str, Sequence[torch.Tensor]], cut: int):
-    """Draw the singular values that join past and future at ``cut``; tables: label -> (n, n) each."""
+def carried(heads: Mapping[str, Sequence[torch.Tensor]], cut: int):
+    """Draw the singular values that join past and future at ``cut``; heads: label -> (n, n) each."""
     fig, ax = figure(size=(3.6, 2.7))
     words = []
-    for (name, each), hue in zip(tables.items(), ("blue", "orange"), strict=True):
-        for table in each:
-            sigma = torch.linalg.svdvals(table[cut:, :cut].detach())
+    for (name, each), hue in zip(heads.items(), ("blue", "orange"), strict=True):
+        for matrix in each:
+            sigma = torch.linalg.svdvals(matrix[cut:, :cut].detach())
             sigma = (sigma / sigma[0])[sigma > 1e-12 * sigma[0]].tolist()
             ax.semilogy(range(1, len(sigma) + 1), sigma, "o-", color=COLORS[hue], ms=4, lw=1.2)
         label_line(ax, len(sigma), sigma[-1], name, color=COLORS[hue], dx=6)

@@ -82,8 +82,9 @@ def read_cases():
 def _merged(alpha, V, x, k, *, blind=False):
     """The best k heads on the tokens x, or for tokens that point everywhere alike."""
     best = FactorizedOperator(alpha, V if blind else V @ x.mT).best_heads(k)
-    tables = torch.linalg.qr(best.alpha.flatten(1).mT).Q.mT
-    return tables.unflatten(1, alpha.shape[1:]), torch.einsum("kh,hpd->kpd", tables @ alpha.flatten(1).mT, V)
+    mixtures = torch.linalg.qr(best.alpha.flatten(1).mT).Q.mT
+    maps = torch.einsum("kh,hpd->kpd", mixtures @ alpha.flatten(1).mT, V)
+    return mixtures.unflatten(1, alpha.shape[1:]), maps
 
 
 def _largest(alpha, V, x, k):
@@ -108,8 +109,9 @@ def _outputs(heads, alpha, V, x, k):
         "the best heads are mixtures of all, not the largest ones": _largest,
         "the best heads depend on the tokens x": partial(_merged, blind=True),
     },
-    formula="Take the SVD of the tables (n * n, H) times the maps read on the tokens, V x^T as (H, p * n); "
-    "the new tables are the first k left singular vectors u, and the map of u is the sum of <u, alpha^h> V_h",
+    formula="Take the SVD of the attention matrices (n * n, H) times the maps read on the tokens, V x^T as "
+    "(H, p * n); the new matrices are the first k left singular vectors u, and the map of u is the sum of "
+    "<u, alpha^h> V_h",
 )
 def merge_cases():
     """For a function (alpha, V, x, k) -> (alpha (k, n, n), V (k, p, d)), the best k heads on the tokens x."""
