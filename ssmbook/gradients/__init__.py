@@ -1,4 +1,4 @@
-"""What distance does to a gradient: exact profiles of any callable, and closed forms for a softmax head.
+"""What distance does to a gradient: exact profiles of any callable, and formulas for a softmax head.
 
 No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the formulas plain tensors.
 """

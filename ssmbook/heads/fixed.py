@@ -134,7 +134,7 @@ def _spanning_rows(system: System, n: int, rtol: float | None) -> tuple[Rows, Te
     A, B, C, _, columns, rows = balance(A, B, C)
     if D is None or not D.any():
         return _rows_without_skip(A, B, C, n, rtol, system.dtype), rows * columns, rtol
-    # With a skip M_0 = C B + D is special, and the lags from 1 on are those of (A, A B, C).
+    # With a skip M_0 = C B + D is special, and the lags from 1 onward are those of (A, A B, C).
     D = D / rows / columns
     first = _sum_of_norm_one(C @ B + D, C.abs() @ B.abs() + D.abs(), rtol).reshape(1, -1)
     found = _rows_without_skip(A, _driving_later_lags(A, B, rtol), C, max(n - 1, 0), rtol, system.dtype)
@@ -241,7 +241,7 @@ def head_count_bound(system: System, n: int) -> int:
     """Return the bound on k that needs no lag operator: min(n, p d, nu, rank B rank C).
 
     A real `System` and n >= 0 tokens. With a skip it is min(n, p d, 1 + min(nu, rank AB rank C)), nu that of
-    (A, AB, C), which make the lags from 1 on. Source: prop-what-k-is.
+    (A, AB, C), which make the lags from 1 onward. Source: prop-what-k-is.
 
     >>> system = System(0.5 * torch.eye(3), torch.ones(3, 1), torch.ones(2, 3))
     >>> head_count_bound(system, 100)  # one input reached by one mode

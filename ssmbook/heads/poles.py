@@ -100,7 +100,7 @@ def _narrow(test) -> tuple[int, int]:
         proved = found.k == rows.shape[1] and (found.kind == "separating" or found.margin > n * _NEARBY)
         return found.kind if proved else "undecided"
 
-    # n0 is the first length without a functional: k heads below it, a dependency from it on.
+    # n0 is the first length without a functional: k heads below it, a dependency from there onward.
     lengths = range(low, high)
     first_open = low + bisect_left(lengths, True, key=lambda n: kind(n) != "separating")
     first_closed = low + bisect_left(lengths, True, key=lambda n: kind(n) == "dependency")

@@ -277,8 +277,8 @@ class InteractionOperator(ABC):
         """Return the past–future rank of a causal operator: the widest memory that some cut in time needs.
 
         It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
-        the outputs from t on; a recurrence with N states has at most N. ``rtol`` is relative to the largest
-        singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds other than
+        the outputs from t onward; a recurrence with N states has at most N. ``rtol`` is relative to the
+        largest singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds other than
         recurrences need n − 1 dense decompositions: for a wide layer use ``W.mixing`` or ``W.channels``.
         Raises ``ValueError`` when a block W_ij with j > i is not zero, and as ``interaction_rank``.
 
@@ -298,7 +298,7 @@ class InteractionOperator(ABC):
     def _past_future_blocks(self) -> Iterator[Tensor]:
         """Yield, for t = 1 … n−1, matrices (..., k, r, c) with ranks that add up.
 
-        Their sum is the rank of the part of W from tokens before t to tokens from t on.
+        Their sum is the rank of the part of W from tokens before t to tokens from t onward.
         """
         blocks = self.to_dense().to(torch.float64)
         check_finite("W", blocks)

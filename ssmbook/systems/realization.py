@@ -10,7 +10,7 @@ from ssmbook.systems.system import System
 
 
 def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = None) -> torch.Tensor:
-    """The block Hankel matrix whose block (r, c) is the lag operator M_{r+c}, from M_0 on.
+    """The block Hankel matrix whose block (r, c) is the lag operator M_{r+c}, from M_0 onward.
 
     M (..., n, p, d), real or complex -> (..., rows p, cols d), same dtype. By default as square as n lags
     allow: rows = (n + 1) // 2 block rows and cols = n + 1 - rows. M_0 must be C B alone: with a skip, pass

@@ -53,7 +53,7 @@ def _two_ranks(W, cuts=range, mixed=False):
     hint="the pair (states, heads) is not right",
     mistakes={
         "the number of state variables comes first, that of the heads second": lambda W: _two_ranks(W)[::-1],
-        "the state is the rank of a part of W: outputs from m on, inputs up to m": lambda W: (
+        "the state is the rank of a part of W: outputs from m onward, inputs up to m": lambda W: (
             rank(W.transpose(1, 2).flatten(2).flatten(0, 1)),
             _two_ranks(W)[1],
         ),

@@ -1,4 +1,4 @@
-"""Border rank: two rank-one heads come as close as one likes to a Jordan block, and never equal it."""
+"""Border rank: two heads of rank one come as close as you like to a Jordan block and never equal it."""
 
 from typing import NamedTuple
 
