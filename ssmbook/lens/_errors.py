@@ -148,8 +148,9 @@ def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 
 
     ``alpha`` (..., n, n), causal; the block of a cut t, alpha[t:, :t], takes the tokens before t to the
     outputs from t onward. The count is the fewest singular values that leave at most the fraction ``eps`` of
-    the block's squared entries, at the cut that needs most, of ``cuts`` evenly spaced ones; n - 1 are all cuts.
-    ``first=False``: without the first key, where many trained heads put weight that they do not need. int64.
+    the block's squared entries, at the cut that needs most, of ``cuts`` evenly spaced ones; n - 1 are all
+    cuts. ``first=False``: without the first key, where many trained heads put weight that they do not need.
+    int64.
 
     >>> fades = 0.5 ** (torch.arange(16.0)[:, None] - torch.arange(16)).tril() * torch.ones(16, 16).tril()
     >>> states(fades), states(torch.eye(16)), states(torch.full((16, 16), 0.1).tril() + fades)

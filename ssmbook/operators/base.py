@@ -278,9 +278,10 @@ class InteractionOperator(ABC):
 
         It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
         the outputs from t onward; a recurrence with N states has at most N. ``rtol`` is relative to the
-        largest singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds other than
-        recurrences need n − 1 dense decompositions: for a wide layer use ``W.mixing`` or ``W.channels``.
-        Raises ``ValueError`` when a block W_ij with j > i is not zero, and as ``interaction_rank``.
+        largest singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds
+        other than recurrences need n − 1 dense decompositions: for a wide layer use ``W.mixing`` or
+        ``W.channels``. Raises ``ValueError`` when a block W_ij with j > i is not zero, and as
+        ``interaction_rank``.
 
         >>> W = LagOperator(0.5 ** torch.arange(8.0).reshape(8, 1, 1))  # one state carries the past
         >>> W.past_future_rank()

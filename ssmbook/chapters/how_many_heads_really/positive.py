@@ -43,8 +43,8 @@ def least_positive_multiple(polynomial: Sequence) -> PositiveMultiple:
 
     If the residues of a system are independent and mu is its minimal polynomial, it takes k + 1 softmax heads
     with a sink from 1 + degree tokens onward, and k before. ``polynomial``: from z^0 up, floats as the
-    fractions they are. Raises ``ValueError`` for one with a positive root, which has no such multiple, and if the last
-    coefficient is 0. Source: prop-eigenvalue-test.
+    fractions they are. Raises ``ValueError`` for one with a positive root, which has no such multiple, and if
+    the last coefficient is 0. Source: prop-eigenvalue-test.
 
     >>> found = least_positive_multiple([1, -1, 1])  # z^2 - z + 1, roots at 60 degrees
     >>> found.degree, [str(c) for c in found.multiple], found.verify()
