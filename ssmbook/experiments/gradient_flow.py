@@ -33,10 +33,14 @@ RUNS = {
 }
 FULL = {
     "grid": GRID, "layers": RUNS, "steps": 1000, "budgets": [250], "seeds": 6, "batch": 32, "slope_seeds": 8,
+    "fine": {
+        "0.8": [19, 20, 21, 22, 23, 24, 25, 26, 28], "0.9": [40, 43, 46, 49, 52, 55, 58],
+        "0.95": [80, 86, 92, 98, 104, 110], "0.98": [180, 200, 220, 240, 260],
+    }, "fine_seeds": 12,
 }  # fmt: skip
 SMALL = {
     "grid": GRID[:3], "layers": {name: found[:1] for name, found in RUNS.items()}, "steps": 100,
-    "budgets": [], "seeds": 2, "slope_seeds": 2,
+    "budgets": [], "seeds": 2, "slope_seeds": 2, "fine": {}, "fine_seeds": 2,
 }  # fmt: skip
 
 
@@ -137,7 +141,7 @@ def _cut(parameters: dict[str, Tensor]) -> None:
 
 
 def jobs(given: dict) -> dict:
-    """One job for the slopes, one for each layer, decay, optimizer and number of steps."""
+    """One job for the slopes, one for each layer, decay, optimizer and steps, and one for each fine grid."""
     found = {"slopes": partial(_slopes, given)}
     for optimizer, layers in given["layers"].items():
         for layer, rho in layers:
@@ -146,7 +150,16 @@ def jobs(given: dict) -> dict:
     for steps in given["budgets"]:
         for layer in ("LTI", "attention"):
             found[f"{layer}, {steps} steps"] = partial(_reach, given, layer, 0.9, "SGD", steps)
+    for rho in given["fine"]:
+        found[f"fine, LTI {rho}"] = partial(_fine, given, float(rho))
     return found
+
+
+def _fine(given, rho):
+    """Errors of linear layers at every distance of the fine grid, by seed."""
+    grid, how = given["fine"][str(rho)], {"steps": given["steps"], "batch": given["batch"]}
+    runs = [train("LTI", T, rho=rho, seeds=given["fine_seeds"], seed=1000 + T, **how) for T in grid]
+    return {"rho": rho, "T": grid, "error": torch.stack([run["error"] for run in runs])}
 
 
 def _reach(given, layer, rho, optimizer, steps):

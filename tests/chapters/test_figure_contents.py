@@ -101,6 +101,7 @@ def part_four():
     ends = {"softmax": 2, "rank one": None}
     steps, sigma = [10, 20, 40, 80], [3.0 / r for r in range(1, 17)]
     rows = [[s * min(1, t / 20 / r) for r, s in enumerate(sigma, 1)] for t in steps]
+    two_laws = {"weight": {0.8: 25.0, 0.9: 50.0}, "weight over noise": {0.8: 24.0, 0.9: 49.0}}
     return {
         "gradient_flow": {
             "learned": [
@@ -111,6 +112,7 @@ def part_four():
             "ends": [given({"pole": pole, "attention": attention}, {"pole": 43.7, "attention": 99.0})],
             "fewer_steps": [given(pairs, 0.01, (1000, 250))],
             "kept_at_first": [given(pole, 0.01, "linear"), given(attention, 0.01, "attention")],
+            "two_laws": [given({0.8: (24.0, 22.0, 27.0), 0.9: (50.0, 47.0, 54.0)}, two_laws)],
         },
         "learning_heads": {
             "students": [given(jobs[f"teacher {i}"], f"teacher {i}") for i in (0, 7)],

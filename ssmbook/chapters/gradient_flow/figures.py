@@ -1,7 +1,7 @@
 """Figures of *gradient-flow*; each returns the figure, or the figure and its alternative text."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ssmbook.display import COLORS, figure, label_line
@@ -120,3 +120,20 @@ def kept_at_first(job: Mapping, critical: float, title: str):
     _distances(ax)
     ax.set(ylabel="kept before training", ylim=(1e-6, 2), xlim=(3.7, 300), title=title)
     return fig
+
+
+def two_laws(found: Mapping[float, Sequence[float]], laws: Mapping[str, Mapping[float, float]]):
+    """Draw the measured distance (value, interval) over that of each law; found: rho -> value, ends."""
+    fig, ax = figure(size="panel")
+    ax.axhline(1, color=COLORS["gray"], ls=LINES["dashed"], lw=1.3)
+    words = []
+    for (name, law), hue, shift in zip(laws.items(), ("blue", "orange"), (-0.1, 0.1), strict=True):
+        for row, (rho, (value, low, high)) in enumerate(found.items()):
+            ax.plot((row + shift,) * 2, (low / law[rho], high / law[rho]), color=COLORS[hue], ls="-", lw=1.5)
+            ax.plot(row + shift, value / law[rho], "o", color=COLORS[hue], ms=6)
+        ratios = ", ".join(f"{found[rho][0] / law[rho]:.2f}" for rho in found)
+        words.append(f"{name} {ratios}")
+        label_line(ax, 1.5, 1.12 if shift < 0 else 1.155, name, color=COLORS[hue], dx=0, ha="center")
+    ax.set(xticks=range(len(found)), xticklabels=list(found), xlabel="pole radius ρ at the start")
+    ax.set(ylabel="measured / predicted", ylim=(0.84, 1.18), xlim=(-0.5, len(found) - 0.5))
+    return fig, f"Measured over predicted distance at ρ = {', '.join(map(str, found))}: {'; '.join(words)}."
