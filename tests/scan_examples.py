@@ -53,7 +53,7 @@ def with_gradients(scan, arguments):
     """Outputs, and the gradient of a random functional of them in every argument."""
     leaves = [t.detach().clone().requires_grad_() for t in arguments]
     outputs = scan(*leaves)
-    weights = [draw(*out.shape, dtype=out.dtype, seed=5) for out in outputs]
+    weights = [draw(*out.shape, dtype=out.dtype, seed=5).to(out.device) for out in outputs]
     pairs = [(out, w) for out, w in zip(outputs, weights, strict=True) if out.requires_grad]
     outputs_, weights_ = zip(*pairs, strict=True)
     gradients = torch.autograd.grad(outputs_, leaves, weights_, materialize_grads=True)
