@@ -2,9 +2,10 @@
 
 import re
 import shutil
+from html import escape
 from importlib.metadata import files
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from docutils import nodes
 
@@ -22,6 +23,7 @@ MATHJAX_PARTS = (
     "sre/mathmaps/en.json",
 )
 EDITION_BRANCH = "notebooks"
+REPORT = "Report an error on this page"
 FIRST_CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
@@ -146,6 +148,18 @@ def open_plain_notebooks(app, pagename, templatename, context, doctree):
                 button["url"] = button["url"].replace(f"/blob/{branch}/", f"/blob/{EDITION_BRANCH}/")
 
 
+def ask_for_errors(app, pagename, templatename, context, doctree):
+    """Link the end of each page, and its GitHub menu, to the form for errors, with the page filled in."""
+    repository = app.config.html_theme_options["repository_url"]
+    form = f"{repository}/issues/new?template=error.yml&page={quote(pagename)}"
+    for group in context.get("header_buttons", []):
+        for button in group.get("buttons", []):
+            if button.get("label") == "source-issues-button":
+                button |= {"url": form, "text": REPORT, "tooltip": REPORT}
+    link = f'<p><a href="{escape(form)}">{REPORT}</a></p>\n'
+    context["theme_extra_footer"] = link + (context.get("theme_extra_footer") or "")
+
+
 def drop_repeated_ids(app, doctree, docname):
     """Boxes of theorems, proofs, exercises and solutions all have the same ids; an id must be unique."""
     for node in doctree.findall(nodes.Element):
@@ -160,6 +174,7 @@ def setup(app):
     app.connect("doctree-resolved", keep_formulas_whole, priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", open_plain_notebooks, priority=900)
+    app.connect("html-page-context", ask_for_errors, priority=900)
     app.connect("html-page-context", add_laboratory)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import yaml
 from addresses import fetched, leaves_the_site
 
 from ssmbook._book import claims, solutions
@@ -94,11 +95,18 @@ def test_every_page_has_what_a_reader_looks_for(built):
         assert "search-button__button" in written, path
         assert page.select(".prev-next-footer a"), path
         hrefs = [link["href"] for link in page.find_all("a", href=True)]
-        for wanted in ("/edit/", "/issues/new"):
-            assert any(wanted in href for href in hrefs), (path, wanted)
+        form = f"/issues/new?template=error.yml&page={path.relative_to(built).with_suffix('').as_posix()}"
+        for wanted, times in (("/edit/", 1), (form, 2)):
+            assert sum(wanted in href for href in hrefs) >= times, (path, wanted)
         if (ROOT / path.relative_to(built)).with_suffix(".ipynb").is_file():
             plain = f"/blob/notebooks/{path.relative_to(built).with_suffix('.ipynb').as_posix()}"
             assert any(href.startswith("https://colab.") and href.endswith(plain) for href in hrefs), path
+
+
+def test_the_form_for_errors_asks_for_the_page_the_sentence_and_what_is_wrong():
+    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/error.yml").read_text(encoding="utf-8"))
+    required = [field["id"] for field in form["body"] if field.get("validations", {}).get("required")]
+    assert required == ["page", "sentence", "wrong"]
 
 
 def test_every_picture_says_how_large_it_is(built):
