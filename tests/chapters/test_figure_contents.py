@@ -190,8 +190,7 @@ def calls():
         "gates_and_depth": {
             "gate_strip": [given(0.3, 5)],
             "doubling_tree": [given(3, 5), given(4, 11)],
-            "prices": [given({"decays": (6, True), "turn": (2, False)}, 20)],
-            "gate_range": [given((0.95, 0.3), {"single": (2.0**-126, 127)})],
+            "three_ways": [given(8, 4), given(3, 2)],
             "log_ratios": [given({"gated": (FADE, SLOW), "two": (FADE + SLOW, SLOW)})],
             "stack_paths": [given(1), given(3)],
             "depth_frame": [given(causal(2, 3), [1], 4), given(causal(2, 3, seed=1), [1, 2, 4], 4)],

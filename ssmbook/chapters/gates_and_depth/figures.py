@@ -5,6 +5,7 @@ from itertools import pairwise, product
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, block_heatmap, figure, label_line
 from ssmbook.display.style import LINES
@@ -12,12 +13,46 @@ from ssmbook.display.style import LINES
 _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"], "#D9D9D9", COLORS["blue"]])
 
 
+def three_ways(heads, layers):
+    """Draw one map as a layer of several heads, as one head between two gates, as residual layers."""
+    fig, axes = figure(ncols=3, size=(7.0, 2.9))
+    box = {"ha": "center", "va": "center", "fontsize": 10}
+    head = box | {"color": "white", "bbox": {"boxstyle": "round,pad=0.3", "fc": COLORS["blue"], "ec": "none"}}
+    gate = box | {"color": "white", "bbox": {"boxstyle": "round,pad=0.3", "fc": "#9C4388", "ec": "none"}}
+    titles = (f"one layer, {heads} heads", "one head, two gates", f"{layers} layers, one head each")
+    line = {"color": COLORS["gray"], "lw": 1.6, "ls": "-", "zorder": 0}
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set(xlim=(-2.4, 2.4), ylim=(-0.6, 5.2), xticks=[], yticks=[])
+        ax.set_title(title, fontsize=10.5)
+        ax.set_axis_off()
+        ax.text(0, -0.3, "tokens", color=COLORS["gray"], **box)
+        ax.text(0, 5.0, "outputs", color=COLORS["gray"], **box)
+    side, between, deep = axes
+    for h in range(heads):
+        x = 4.2 * (h + 0.5) / heads - 2.1
+        side.plot((0, x, x, 0), (0.1, 1.6, 3.1, 4.6), **line)
+        side.add_patch(Rectangle((x - 0.2, 1.75), 0.4, 1.2, fc=COLORS["blue"], ec="none"))
+    between.plot((0, 0), (0.1, 4.6), **line)
+    for y, name, look in ((1.0, "gate", gate), (2.35, "head", head), (3.7, "gate", gate)):
+        between.text(0, y, name, **look)
+    deep.plot((0, 0), (0.1, 4.6), **line)
+    for step in range(layers):
+        y = 0.45 + 4.0 * step / layers
+        deep.plot((0, 0.95, 0.95, 0), (y, y + 0.2, y + 0.55, y + 0.8), **line)
+        deep.text(1.15, y + 0.38, "head", **head | {"fontsize": 9})
+    deep.text(-0.15, 2.35, "skip", color=COLORS["gray"], **box | {"ha": "right"})
+    return fig, (
+        f"Three networks with the same outputs: a layer of {heads} heads side by side; one head between an "
+        f"input and an output gate; {layers} layers of one head, each beside a skip."
+    )
+
+
 def gate_strip(lam, n):
     """Draw one decaying channel as two gates around a running sum, in logarithms, extremes printed."""
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
     ones = np.tri(n)
-    tables = {
+    matrices = {
         "output gate λⁱ": gate_out,
         "× running sum": ones,
         "× input gate λ⁻ʲ": gate_in,
@@ -26,18 +61,20 @@ def gate_strip(lam, n):
     fig, axes = figure(ncols=4, size=(7.0, 2.4))
     fig.stacks = (2,)
     top = -np.log10(lam) * (n - 1)
-    for ax, (name, table) in zip(axes, tables.items(), strict=True):
+    for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
         sizes = np.full((n, n), np.nan)
-        sizes[table > 0] = np.log10(table[table > 0])
+        sizes[matrix > 0] = np.log10(matrix[matrix > 0])
         ax.imshow(sizes, cmap=_AROUND_ONE, vmin=-top, vmax=top, interpolation="nearest")
         ax.set(title=name, xticks=(), yticks=())
-        ax.title.set_fontsize(9)
-        extreme = table[table > 0].min() if name != "× input gate λ⁻ʲ" else table.max()
-        ax.text(n - 1, 0.4, f"{extreme:.2g}", ha="right", va="top", fontsize=9.5)
+        ax.title.set_fontsize(10)
+        extreme = matrix[matrix > 0].min() if name != "× input gate λ⁻ʲ" else matrix.max()
+        digits, power = f"{extreme:.1e}".split("e")
+        words = f"${digits}\\times10^{{{int(power)}}}$" if int(power) else f"{extreme:g}"
+        ax.text(n - 1, 0.4, words, ha="right", va="top", fontsize=11)
     alt = (
-        f"Three tables and their product for a channel with decay {lam} on {n} tokens: an output gate down "
+        f"Three matrices and their product for a channel with decay {lam} on {n} tokens: an output gate down "
         f"to {gate_out[-1, -1]:.1e}, a running sum of ones, an input gate up to {gate_in.max():.1e}, and the "
-        f"decaying table, from 1 down to {lam ** (n - 1):.1e}."
+        f"decaying matrix, from 1 down to {lam ** (n - 1):.1e}."
     )
     return fig, alt
 
@@ -63,51 +100,6 @@ def doubling_tree(L, lag):
         f"up: layers step {', '.join(str(2**layer) for layer in range(L))} places or none. {lag} places are "
         f"the steps {' and '.join(map(str, steps))}."
     )
-
-
-def prices(systems, n):
-    """Draw heads, heads between gates and layers; systems: name -> (k, whether gates apply); n tokens."""
-    fig, ax = figure(size=(3.6, 2.7))
-    most, words = math.ceil(math.log2(n)), []
-    for row, (name, (k, gated)) in enumerate(systems.items()):
-        least = math.ceil(math.log2(k))
-        ax.plot((least, most), (row, row), "|-", color=COLORS["orange"], lw=3, ms=9, mew=2)
-        ax.plot(k, row - 0.25, "o", color=COLORS["blue"], ms=7)
-        if gated:
-            ax.plot(1, row + 0.25, "s", color=COLORS["green"], ms=6)
-        layers = most if least == most else f"{least} to {most}"
-        words.append(f"{name}: {k} heads, {'one' if gated else 'none'} between gates, {layers} layers")
-    first = next(iter(systems.values()))[0]
-    label_line(ax, first, -0.25, "heads", color=COLORS["blue"], dx=7)
-    label_line(ax, most, 0, "layers", color=COLORS["orange"], dx=7, dy=-2)
-    label_line(ax, 1, 0.25, "one head, two gates", color=COLORS["green"], dx=7, dy=-3)
-    ax.set(yticks=range(len(systems)), yticklabels=systems, ylim=(len(systems) - 0.5, -0.6), xlim=(0, n + 1))
-    ax.set(xlabel="how many")
-    return fig, f"Price of four systems on {n} tokens. {'; '.join(words)}."
-
-
-def gate_range(decays, lengths):
-    """Draw output gates λ^i; lengths: precision -> (smallest number, tokens that it allows at 0.5)."""
-    fig, ax = figure(size="panel")
-    for lam in decays:
-        power = math.log10(lam)
-        last = min(1200, -307 / power)
-        ax.plot((0, last), (0, last * power), color=COLORS["blue"], ls="-")
-        at = min(last, -270 / power)
-        beside = {"dx": -6, "dy": -6, "ha": "right"} if lam == min(decays) else {"dx": 6, "dy": 6}
-        label_line(ax, at, at * power, f"λ = {lam:g}", **beside)
-    for name, (smallest, most) in lengths.items():
-        power = math.log10(smallest)
-        ax.axhline(power, color=COLORS["gray"], ls=LINES["dashed"], lw=1.2)
-        label_line(ax, 1690, power, name, color=COLORS["gray"], dx=0, dy=-8, ha="right")
-        ax.plot(most - 1, power, "o", color=COLORS["orange"], ms=6)
-        beside = {"dx": 16, "dy": -9 if most < 500 else 9}
-        label_line(ax, most - 1, power, f"{most:,} tokens", color=COLORS["orange"], **beside)
-    ax.set(xlabel="position i", ylabel="output gate", xlim=(0, 1700), ylim=(-340, 10))
-    ax.set_yticks((0, -100, -200, -300), ("1", "10⁻¹⁰⁰", "10⁻²⁰⁰", "10⁻³⁰⁰"))
-    words = ", ".join(f"{most:,} tokens in {name} precision" for name, (_, most) in lengths.items())
-    shown = ", ".join(map(str, decays))
-    return fig, f"Output gate against position for decays {shown}: at 0.5 it lasts {words}."
 
 
 def log_ratios(pairs):

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from ssmbook.chapters._graded import f64, seeded
+from ssmbook.chapters._graded import f64, rank, seeded
 from ssmbook.chapters.gates_and_depth.stacks import residual_stack_operator
 from ssmbook.exercises import grader
 from ssmbook.operators import LagOperator
@@ -61,7 +61,7 @@ def _by_logarithms(m):
 @grader(
     "gates-and-depth/one-head",
     right=_one_head,
-    hint="not the answer",
+    hint=("not the answer", "Where to look: what the ratio of two channels does from one lag to the next"),
     mistakes={
         "compare channels: a common factor c(tau) is allowed": lambda m: _constant(m[1:] / m[:-1]),
         "the ratio may be negative: it has no logarithm then": _by_logarithms,
@@ -76,8 +76,8 @@ def one_head_cases():
     two_poles = torch.cat([0.8**tau, 0.8**tau, 0.9**tau + 0.5**tau], 1)
     signed = torch.tensor([0.9, -0.7], dtype=f64)
     sizes = torch.tensor([1.0, 2.0, -3.0], dtype=f64)
-    tables = (c * lam**tau, two_poles, c * sizes, lam**tau, c * signed**tau, c * lam.flip(0) ** tau.sqrt())
-    return [(m,) for m in tables]
+    systems = (c * lam**tau, two_poles, c * sizes, lam**tau, c * signed**tau, c * lam.flip(0) ** tau.sqrt())
+    return [(m,) for m in systems]
 
 
 def _by_steps(decays, x, L, *, hand_on=True, late=0):
@@ -100,7 +100,7 @@ def _overflow(y, decays, x, L):
     "gates-and-depth/chunks",
     right=_by_steps,
     judge=_overflow,
-    hint="not the outputs",
+    hint=("not the outputs", "Where to look: by which power each token of a chunk sees the chunk before"),
     mistakes={
         "your chunks start from zero: hand the last output on": partial(_by_steps, hand_on=False),
         "token i of a chunk sees the output before it decayed by lambda^(i+1)": partial(_by_steps, late=1),
@@ -112,3 +112,43 @@ def chunks_cases():
     """For a function (decays (d,), x (n, d), L) -> y (n, d), the running sums that decay, chunk by chunk."""
     like, decays = seeded(3), torch.tensor([1.0, 0.9, 0.1], dtype=f64)
     return [(decays, torch.randn(n, 3, **like), L) for n, L in ((7, 3), (8, 4), (5, 9), (700, 32))]
+
+
+def _blocks(layer, n, d):
+    """The blocks (n, n, p, d) of a linear layer, from a unit vector at each place and channel."""
+    units = torch.eye(n * d, dtype=f64).reshape(n, d, n, d)
+    answers = [torch.stack([layer(unit) for unit in channels]) for channels in units]
+    return torch.stack(answers).permute(2, 0, 3, 1)  # (j, c, i, p) -> (i, j, p, c)
+
+
+def _heads_inside(layer, n, d):
+    return rank(_blocks(layer, n, d).flatten(2).flatten(0, 1))
+
+
+@grader(
+    "gates-and-depth/inside",
+    right=_heads_inside,
+    hint=(
+        "not the interaction rank",
+        "Where to look: which four axes the answers to unit vectors have, and which two of them make a row",
+    ),
+    mistakes={
+        "the layer may change with the position: put unit vectors at every place": lambda layer, n, d: rank(
+            _blocks(layer, n, d)[:, 0].flatten(1)
+        ),
+        "this is the rank of the whole matrix: list its blocks as rows first": lambda layer, n, d: rank(
+            _blocks(layer, n, d).transpose(1, 2).flatten(2).flatten(0, 1)
+        ),
+    },
+    formula="collect the blocks W[i, j] = d y_i / d x_j from unit vectors, and take the rank of the matrix "
+    "with rows (i, j) and columns (p, d)",
+)
+def inside_cases():
+    """For a function (layer, n, d) -> the interaction rank of a linear layer (n, d) -> (n, p)."""
+    for seed, (n, d, p) in enumerate(((5, 3, 3), (4, 2, 3), (6, 2, 2))):
+        like = seeded(seed)
+        G, U, V = torch.randn(n, p, **like), torch.randn(n, d, **like), torch.randn(p, d, **like)
+        G[0] = G[0, 0]  # so that the first column alone shows less
+        yield lambda x, G=G, U=U, V=V: G * ((U * x).cumsum(0) @ V.mT), n, d
+    A, V = torch.randn(3, 1, 5, 5, **seeded(7)).tril(), torch.randn(3, 1, 3, 3, **seeded(8))
+    yield residual_stack_operator(A, V).apply, 5, 3
