@@ -1077,7 +1077,8 @@
       const end = along.map((value) => (0.98 * reach * value) / length);
       nodes.push(curve([at(end.map((value) => -value)), at(end)], "lab-head"));
     }
-    if (H < 2) points.forEach((point, item) => nodes.push(curve([at(point), at(feet[item])], "lab-dotted")));
+    const fall = (point, item) => [at(point), at(feet[item])].map(([x, y]) => `${px(x)} ${px(y)}`).join("L");
+    if (H < 2) nodes.push(draw("path", { d: `M${points.map(fall).join("M")}`, class: "lab-dotted" }));
     const marks = dots(points.map(at), 4.5, "lab-lag-fill");
     marks.forEach((mark, item) => mark.setAttribute("fill-opacity", pairs ? 0.55 : px(1 - (0.7 * item) / n)));
     if (!pairs) marks.push(...numbers(points.map(at), [x0, y0]));
@@ -1254,7 +1255,7 @@
   const FULL = `The laboratory holds at most ${LIMITS.states} state variables.`;
   const INSIDE = "Tokens stay within the circle, so that no logit grows without end.";
   const HINT = "Point at a block, a dot or a bar to see it in every panel. In W, the arrow keys do the same.";
-  const SPOKEN = 600, KEPT = 250; // milliseconds of rest before a change is said, and written to the address
+  const LATE = 120, KEPT = 250, SPOKEN = 600; // milliseconds of rest: all panels are drawn, the address is kept, said
 
   const onDisc = ([x, y]) => [CENTER[0] + RADIUS * x, CENTER[1] - RADIUS * y];
   const placeOf = ({ radius, angle }) => [radius * Math.cos(angle), radius * Math.sin(angle)];
@@ -1351,7 +1352,7 @@
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk));
     const top = [modeSwitch(desk), examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
-    const foot = actions(desk, views, () => location.href.split("#")[0] + PREFIX + write(experiment));
+    const foot = actions(desk, () => finish(views), () => location.href.split("#")[0] + PREFIX + write(experiment));
     const elements = (parts) => parts.map(({ element }) => element);
     const board = html("div", { className: "lab-board" },
       html("div", { className: "lab-row" }, elements(top)),
@@ -1359,14 +1360,36 @@
       html("div", { className: "lab-settings" }, elements(settings)),
       html("div", { className: "lab-grid" }, elements(views.slice(1))), foot, heard);
 
+    // Panels out of sight wait until the hand rests, so that what is seen follows it at once.
+    const seen = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
+      const one = views.find(({ svg }) => svg === target);
+      one.seen = isIntersecting;
+      if (isIntersecting) finish([one]);
+    }));
+    const finishAll = afterRest(() => finish(views), LATE);
+
+    function finish(some) {
+      for (const one of some.filter(({ stale }) => stale)) {
+        one.sync(found);
+        one.stale = false;
+      }
+      relight();
+      return some;
+    }
+
     function show() {
       found = compute(experiment);
-      for (const part of [...top, ...settings, stage, ...views]) part.sync(found);
+      for (const part of [...top, ...settings, stage]) part.sync(found);
+      for (const one of views) {
+        one.element.hidden = Boolean(one.panel.mode) && one.panel.mode !== experiment.mode;
+        one.stale = !one.element.hidden;
+      }
+      finish(views.filter((one) => one.seen));
+      finishAll();
       const sentence = (words, i) => html("p", { className: i ? "" : "lab-first" }, words);
       summary.replaceChildren(...findings(found).map(sentence));
       problem.textContent = problems.join(" ");
       problem.hidden = !problems.length;
-      relight();
     }
 
     function relight() {
@@ -1392,6 +1415,7 @@
     if (addressed() !== null) ({ experiment, problems } = read(addressed()));
     show();
     root.replaceChildren(board);
+    for (const { svg } of views) seen.observe(svg);
   }
 
   /** One panel as a figure. In W the arrow keys walk from block to block. */
@@ -1410,13 +1434,11 @@
       });
     }
     function sync(found) {
-      element.hidden = Boolean(panel.mode) && panel.mode !== found.experiment.mode;
-      if (element.hidden) return;
       const { nodes, words } = panel.picture(found);
       if (svg.firstChild !== nodes[0]) svg.replaceChildren(...nodes);
       svg.setAttribute("aria-label", `${panel.title}. ${words}`);
     }
-    return { element, svg, panel, sync };
+    return { element, svg, panel, sync, seen: true, stale: false };
   }
 
   /** The disc with its handles: the poles of a system or the tokens of a head. */
@@ -1559,7 +1581,7 @@
 
   /** A choice among [value, name]; get(found) is the present value. */
   function chosen(words, options, choose, get) {
-    const select = html("select", { onchange: () => choose(select.value) },
+    const select = html("select", { "aria-label": words, onchange: () => choose(select.value) },
       options.map(([value, name]) => html("option", { value }, name)));
     return { element: named(words, select), sync: (found) => { select.value = get(found); } };
   }
@@ -1761,7 +1783,7 @@
     const row = html("div", { className: "lab-row" },
       button("Copy the link", () => copy("The address of this experiment", address())),
       button("Copy as Python", () => copy("The cell", python(found()).code)),
-      button("Copy as a picture", () => copy("The picture, as SVG,", picture(views))),
+      button("Copy as a picture", () => copy("The picture, as SVG,", picture(views()))),
       button("Start over", () => change(DEFAULTS)));
     return html("div", { className: "lab-actions" }, row, said, text);
   }

@@ -261,6 +261,7 @@ def test_gradients_of_heads_are_those_of_autograd(lab):
 # The page ---------------------------------------------------------------------------------------------------
 
 PAGE = "chapters/laboratory.html"
+LATE = 200  # ms: panels out of sight are drawn once nothing has moved for 120
 NOT_A_NUMBER = r"\b(NaN|Infinity|undefined|null)\b"
 SEEN = """() => {
   const board = document.querySelector(".lab-board"), text = (one) => board.querySelector(one).textContent;
@@ -279,7 +280,12 @@ def board(open_page, disk):
     def opened(address="", view="light", **options):
         visit = open_page(f"{disk}{PAGE}{address and '#lab=' + address}", view, **options)
         assert not visit.messages
-        return visit.page, lambda: visit.page.evaluate(SEEN)
+
+        def seen():
+            visit.page.wait_for_timeout(LATE)
+            return visit.page.evaluate(SEEN)
+
+        return visit.page, seen
 
     return opened
 
