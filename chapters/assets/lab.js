@@ -711,7 +711,13 @@
     return `${(100 * share).toFixed(1)} %`;
   }
 
-  const short = (value) => (Math.abs(value) < 1e-12 ? "0" : String(Number(value.toPrecision(3))));
+  /** A number with three digits, as it is printed in a text. */
+  function short(value) {
+    if (Math.abs(value) < 1e-12) return "0";
+    const [digits, power] = String(Number(value.toPrecision(3))).replace(/^-/, "−").split("e");
+    return power ? `${digits} × 10${raised(power.replace("+", ""))}` : digits;
+  }
+
   const headsWord = (count) => (count === 1 ? "1 head" : `${count} heads`);
   const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
@@ -1352,7 +1358,8 @@
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk));
     const top = [modeSwitch(desk), examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
-    const foot = actions(desk, () => finish(views), () => location.href.split("#")[0] + PREFIX + write(experiment));
+    const address = () => location.href.split("#")[0] + PREFIX + write(experiment);
+    const foot = actions(desk, () => [stage, ...finish(views)], address);
     const elements = (parts) => parts.map(({ element }) => element);
     const board = html("div", { className: "lab-board" },
       html("div", { className: "lab-row" }, elements(top)),
@@ -1516,7 +1523,7 @@
         for (const [name, value] of Object.entries(said)) element.setAttribute(`aria-${name}`, value);
       });
     }
-    return { element, sync };
+    return { element, svg, sync, panel: { title: "Poles or tokens", height: 320 } };
   }
 
   /** Where the handle of a pole is, what is written beside it, and what a screen reader says of it. */
@@ -1601,7 +1608,11 @@
   }
 
   function modeSwitch({ now, change }) {
-    const choose = (mode) => change({ mode, n: mode === "attention" ? Math.min(now().n, LIMITS.points) : now().n });
+    const tokens = { system: DEFAULTS.n, attention: DEFAULTS.points.length }; // each mode keeps its own number
+    function choose(mode) {
+      tokens[now().mode] = now().n;
+      change({ mode, n: tokens[mode] });
+    }
     const modes = { system: "State space", attention: "Attention" };
     const buttons = Object.entries(modes).map(([mode, words]) => button(words, () => choose(mode), { value: mode }));
     const group = { className: "lab-switch", role: "group", "aria-label": "What mixes the tokens" };
@@ -1759,7 +1770,7 @@
       when(either, ranged("sharpness", sharp, (sharpness) => change({ sharpness }), get("sharpness"))),
       when(either, ranged("decay", [0.1, 0.99, 0.01], (memory) => change({ memory }), get("memory"))),
       when(softmax, { element: named("a sink", sink), sync: ({ experiment }) => { sink.checked = experiment.sink; } }),
-      when(softmax, ranged("content to decay", [0, 1, 0.001], (morph) => change({ morph }), get("morph"))),
+      when(softmax, ranged("toward decay", [0, 1, 0.001], (morph) => change({ morph }), get("morph"))),
       when(softmax, { element: html("div", {}, button("Play: content becomes decay", play)), sync: () => {} }),
       when(gated, ranged("gate", [-8, 8, 0.5], (gate) => change({ gate }), get("gate"))),
     ];
@@ -1809,16 +1820,210 @@
     return new XMLSerializer().serializeToString(whole);
   }
 
-  // 9. Start -------------------------------------------------------------------------------------------------
+  // 9. Chapters ----------------------------------------------------------------------------------------------
+  //
+  // A slider that ssmbook.display drew in advance has a few stops, each with a sentence that Python computed. If it
+  // names a view here, it gets all values in between. `show(value)` returns {pictures, words}: lists of SVG nodes,
+  // each `width` wide and `height` high, and the sentence, at a stop the same as Python's. In the first picture a
+  // reader may pull a dot: `handle(value)` is its place, `pull(place)` the value for another place.
+
+  const NOTCHES = 240; // of the slider, from its first stop to its last
+  const SECOND = (150 / 1.15) * Math.sqrt(19 / 20); // how far the dot of lag 1 is from the origin, for 20 tokens
+  const general = (value, figures) => String(Number(value.toPrecision(figures)));
+  const rotating = (angle, n, radius) =>
+    compute({ ...settled(DEFAULTS), n, poles: [{ radius, angle, pair: true, size: 1 }] });
+
+  /** A curve of values at [x, value] and a dot on it: the plot of a share of at most `top` against a parameter. */
+  function shares(points, [x, share], [low, high], top, ticks, title) {
+    const [left, right] = PLOT.x, [above, below] = [34, 270];
+    const at = ([place, value]) => [
+      left + ((right - left) * (place - low)) / (high - low), below - ((below - above) * value) / top,
+    ];
+    return [
+      label(WIDTH / 2, 16, title),
+      line(left, above, left, below, "lab-axis"), line(left, below, right, below, "lab-axis"),
+      ...[0, top / 2, top].map((value) => label(left - 5, at([low, value])[1] + 4, general(value, 2), "end")),
+      ...ticks.map(([words, place]) => label(at([place, 0])[0], below + 17, words)),
+      curve(points.map(at), "lab-head"), circle(at([x, share]), 6, "lab-head-fill"),
+    ];
+  }
+
+  const VIEWS = {
+    /** The lags of a rotation as points, the line of the best head, and what it misses at every angle. */
+    plane: {
+      height: 320,
+      show(angle) {
+        const found = rotating(angle, 20, 1), missed = found.floor[1];
+        this.everywhere ||= range(101).map((i) => (Math.PI * i) / 100).map((x) => [x, rotating(x, 20, 1).floor[1]]);
+        const ticks = [["0", 0], ["π/2", Math.PI / 2], ["π", Math.PI]];
+        const right = shares(this.everywhere, [angle, missed], [0, Math.PI], 0.5, ticks, "share missed at every angle");
+        const words = `Angle ${general(angle, 3)}: one head, the best line, misses ${missed.toFixed(3)} of the energy.`;
+        return { pictures: [planePicture(found).nodes, right], words };
+      },
+      handle: (angle) => [WIDTH / 2 + SECOND * Math.cos(angle), 160 - SECOND * Math.sin(angle)],
+      pull: ([x, y]) => Math.abs(Math.atan2(160 - y, x - WIDTH / 2)),
+    },
+
+    /** The attention matrix of a fading average, and one row of it against the lag. */
+    memory: {
+      height: 300,
+      show(a) {
+        const n = 24, most = 128, { nodes, at } = powers([1, 1e-3], PLOT.x, [34, 260]);
+        const flat = causal(n, (i, j) => a ** (i - j)).flat();
+        const x = (lag) => PLOT.x[0] + ((PLOT.x[1] - PLOT.x[0]) * lag) / most;
+        const row = range(most + 1).map((lag) => [x(lag), at(a ** lag)]).filter((_, lag) => a ** lag > 1e-3);
+        const reach = Math.ceil(Math.log(0.01) / Math.log(a)), right = [
+          label(WIDTH / 2, 16, "one row of it"), ...nodes, line(x(0), 260, x(most), 260, "lab-axis"),
+          line(x(0), at(0.01), x(most), at(0.01), "lab-dotted"), label(x(most), at(0.01) - 6, "1 %", "end"),
+          curve(row, "lab-curve"), ...[0, 64, 128].map((lag) => label(x(lag), 278, String(lag))),
+          label(x(32), 278, "lag"),
+        ];
+        if (reach <= most) right.push(circle([x(reach), at(a ** reach)], 6, "lab-lag-fill"));
+        const matrix = [label(WIDTH / 2, 16, `the weights, a = ${a}`), ...heatMap(flat, n, [42, 28, 256, 256], 1)];
+        const when = `one hundredth is reached at lag ${reach.toLocaleString("en-US")}`;
+        const words = `At a = ${a} each weight is ${a} of the one to its right; ${when}.`;
+        return { pictures: [matrix, right], words };
+      },
+    },
+
+    /** A state that rotates and fades, and the best head: one token in later outputs, and all matrices. */
+    mosaics: {
+      width: 160, height: 184,
+      show(angle) {
+        const found = rotating(angle, 8, 0.93), missed = found.floor[1].toFixed(3);
+        const words = `Each step rotates the state by ${general(angle, 6)} and leaves 0.93 of it. The best head misses `
+          + `${missed} of the sum of the squared entries; two heads miss nothing.`;
+        const pictures = [
+          clock(found.blocks, "state", "a rotating state"), mosaic(found.blocks, "its matrices"),
+          clock(found.shown, "head", "the best head"), mosaic(found.shown, `misses ${missed}`),
+        ];
+        return { pictures, words };
+      },
+      handle: (angle) => hand([-0.93 * Math.sin(angle), 0.93 * Math.cos(angle)]),
+      pull: ([x, y]) => Math.abs(Math.atan2(80 - x, 102 - y)),
+    },
+  };
+
+  const hand = ([x, y]) => [80 + 58 * x, 102 - 58 * y];
+
+  /** What 2 x 2 blocks make of the token (0, 1): hands of a clock, paler for later outputs. */
+  function clock(blocks, kind, title) {
+    const tips = blocks.map((block) => [block[1], block[3]]), [first] = tips, length = norm(first) || 1;
+    const reach = first.map((value) => (1.2 * value) / length);
+    const nodes = [label(80, 16, title), circle(hand([0, 0]), 58, "lab-axis")];
+    if (kind === "head") nodes.push(curve([hand(reach.map((value) => -value)), hand(reach)], "lab-dotted"));
+    [...tips].reverse().forEach((tip, i) => {
+      const shade = { opacity: px(0.25 + (0.75 * (i + 1)) / tips.length), fill: `var(--lab-${kind})` };
+      const stroke = { ...shade, fill: "none", stroke: `var(--lab-${kind})`, "stroke-width": 2 };
+      nodes.push(curve([hand([0, 0]), hand(tip)], "", stroke), circle(hand(tip), 3.5, "", shade));
+    });
+    if (kind === "head") return nodes;
+    const numbers = tips.slice(0, 3).map((tip) => tip.map((value) => 1.22 * value));
+    const clear = (tip, lag) => numbers.slice(0, lag).every(([x, y]) => Math.hypot(x - tip[0], y - tip[1]) > 0.3);
+    return [...nodes, ...numbers.map((tip, lag) => (clear(tip, lag)
+      ? label(hand(tip)[0], hand(tip)[1] + 4, String(lag), "middle", { "pointer-events": "none" }) : ""))];
+  }
+
+  /** The lower triangular matrix of 2 x 2 blocks by lag, each of them framed. */
+  function mosaic(blocks, title) {
+    const n = blocks.length, side = 136, [left, top] = [12, 30];
+    const entry = (i, j) => {
+      const lag = Math.floor(i / 2) - Math.floor(j / 2);
+      return lag < 0 ? 0 : blocks[lag][2 * (i % 2) + (j % 2)];
+    };
+    const flat = range(4 * n * n).map((c) => entry(Math.floor(c / (2 * n)), c % (2 * n)));
+    const cuts = range(n - 1).map((cut) => ((cut + 1) * side) / n);
+    const rules = cuts.flatMap((cut) => [
+      line(left + cut, top, left + cut, top + side, "lab-axis"),
+      line(left, top + cut, left + side, top + cut, "lab-axis"),
+    ]);
+    return [label(80, 16, title), ...heatMap(flat, 2 * n, [left, top, side, side], 1), ...rules];
+  }
+
+  /** Make a drawn slider continuous. */
+  function enliven(figure, view) {
+    const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
+    const stops = frames.map((frame) => ({
+      value: Number(frame.dataset.number), written: frame.dataset.value, words: frame.querySelector("img").alt,
+    }));
+    const [low, high] = [stops[0].value, stops[stops.length - 1].value], notch = (high - low) / NOTCHES;
+    const drawn = figure.querySelector("input"), input = drawn.cloneNode(), output = figure.querySelector("output");
+    const heard = html("p", { className: "lab-heard", role: "status" });
+    const caption = figure.querySelector("figcaption") || figure.appendChild(html("figcaption"));
+    const { width = WIDTH, height } = view;
+    const frame = { viewBox: `0 0 ${width} ${height}`, class: "lab-svg", role: "img" };
+    const svgs = view.show(low).pictures.map(() => draw("svg", { ...frame, style: `flex-basis: ${width - 50}px` }));
+    const speak = afterRest(() => { heard.textContent = caption.textContent; }, SPOKEN);
+    let held = false;
+
+    /** The nearest stop, where it is less than a notch away, or a rounded value. */
+    function kept(value) {
+      const near = stops.find((stop) => Math.abs(stop.value - value) <= 0.5 * notch);
+      const plain = rounded(clamp(value, low, high), 3);
+      return near || { value: plain, written: String(plain) };
+    }
+
+    function show({ value, written }) {
+      const { pictures, words } = view.show(value);
+      svgs.forEach((svg, i) => {
+        svg.replaceChildren(...pictures[i]);
+        svg.setAttribute("aria-label", i ? `Panel ${i + 1} of the same picture.` : words);
+      });
+      if (view.handle) svgs[0].append(circle(view.handle(value), TOUCH, "lab-touch lab-pull"));
+      input.value = (value - low) / notch;
+      input.setAttribute("aria-valuetext", written);
+      output.value = written;
+      caption.textContent = words;
+      figure.dataset.at = written;
+    }
+
+    Object.assign(input, { min: 0, max: NOTCHES, step: 1, disabled: false });
+    input.addEventListener("input", () => {
+      show(kept(low + notch * Number(input.value)));
+      speak();
+    });
+    if (view.handle) {
+      const place = ({ clientX, clientY }) => {
+        const { left, top, width: shown } = svgs[0].getBoundingClientRect();
+        return [((clientX - left) * width) / shown, ((clientY - top) * width) / shown];
+      };
+      svgs[0].addEventListener("pointerdown", (event) => {
+        held = event.target.matches(".lab-pull");
+        if (!held) return;
+        event.preventDefault();
+        svgs[0].setPointerCapture(event.pointerId);
+      });
+      svgs[0].addEventListener("pointermove", (event) => {
+        if (held) show(kept(view.pull(place(event))));
+      });
+      for (const name of ["pointerup", "pointercancel"]) {
+        svgs[0].addEventListener(name, () => {
+          if (held) speak();
+          held = false;
+        });
+      }
+    }
+    show(stops[Number(drawn.getAttribute("value"))]);
+    caption.removeAttribute("aria-hidden");
+    drawn.replaceWith(input); // with it goes what moved the frames
+    frames[0].parentElement.replaceWith(html("div", { className: "lab-live" }, svgs));
+    figure.append(heard);
+    figure.dataset.active = "true";
+  }
+
+  // 10. Start ------------------------------------------------------------------------------------------------
 
   function start() {
     const root = document.querySelector('[data-lab="laboratory"]');
-    if (!root || root.dataset.active) return;
-    root.dataset.active = "true";
     document.head.append(html("style", {}, STYLE));
-    laboratory(root);
-    const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
-    if (drawn) drawn.closest("div.cell").hidden = true;
+    if (root) {
+      laboratory(root);
+      const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
+      if (drawn) drawn.closest("div.cell").hidden = true;
+    }
+    for (const figure of document.querySelectorAll("figure.ssm-slider[data-lab]")) {
+      if (VIEWS[figure.dataset.lab]) enliven(figure, VIEWS[figure.dataset.lab]);
+    }
   }
 
   root.Lab = {

@@ -149,7 +149,8 @@ class Slider:
     ``label`` is the parameter's name (Unicode such as ρ, no LaTeX) and ``values`` its values, numbers or
     text. ``draw(value)`` returns a figure, all of one size (``figure(size="slider")``); ``alt(value)`` its
     alternative text, one line with numbers. ``name`` becomes the HTML id and ``start`` is the index of the
-    value shown first.
+    value shown first. ``live`` names a view of ``chapters/assets/lab.js``, which on the book's page draws the
+    same for every number between the first value and the last; its words at a value are those of ``alt``.
 
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
     type="range">`` in the built page. Its text form lists every value with its alternative text, so the
@@ -176,8 +177,9 @@ class Slider:
         *,
         name: str,
         start: int = 0,
+        live: str | None = None,
     ):
-        self.label, self.values, self.name, self.start = label, list(values), name, start
+        self.label, self.values, self.name, self.start, self.live = label, list(values), name, start, live
         self.value_texts = [_value_text(value) for value in self.values]
         self.alts = [alt(value) for value in self.values]
         self.frames = [render(draw(value), dpi=FRAME_DPI, limit=FRAME_BYTES) for value in self.values]
@@ -239,12 +241,14 @@ class Slider:
         """The form of a page; not named ``_repr_html_``, which IPython would add to every bundle."""
         base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
         texts = [html.escape(text) for text in self.value_texts]
+        view = f' data-lab="{html.escape(self.live)}"' if self.live else ""
+        numbers = [f' data-number="{float(value)!r}"' if view else "" for value in self.values]
         frames = "\n".join(
-            f'<div data-value="{text}"{"" if i == start else _HIDDEN}>{self._images(i)}</div>'
+            f'<div data-value="{text}"{numbers[i]}{"" if i == start else _HIDDEN}>{self._images(i)}</div>'
             for i, text in enumerate(texts)
         )
         return (
-            f'<figure class="ssm-slider" id="{base}">\n'
+            f'<figure class="ssm-slider" id="{base}"{view}>\n'
             f'<div class="ssm-slider-frames" aria-live="polite">\n{frames}\n</div>\n'
             f'<div class="ssm-slider-control">\n<label for="{base}-input">{label}</label>\n'
             f'<input id="{base}-input" type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '

@@ -340,7 +340,7 @@ def test_keys_move_a_pole_and_walk_through_the_blocks(board):
     matrix.focus()
     matrix.press("ArrowRight")
     matrix.press("ArrowRight")
-    assert seen()["readout"].startswith("Lag 1, 19 times in W: [0.717, -0.668; 0.668, 0.717].")
+    assert seen()["readout"].startswith("Lag 1, 19 times in W: [0.717, −0.668; 0.668, 0.717].")
     assert page.locator('.lab-board [data-item="1"].lab-lit').count() >= 4
     page.wait_for_function("document.querySelector('.lab-heard').textContent.includes('2 heads')")
 
@@ -465,7 +465,8 @@ def test_empty_and_wrong_fields_are_answered_in_a_sentence(board):
 
 
 def test_the_morph_ends_in_a_state_space_model(board):
-    page, seen = board("attention&n=10", reduced_motion="reduce")
+    page, seen = board(reduced_motion="reduce")
+    page.get_by_role("button", name="Attention").click()
     assert "differ from those of the state" in seen()["summary"] and "0.411" in seen()["summary"]
     page.get_by_role("button", name="Play").click()
     assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
