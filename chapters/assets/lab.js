@@ -880,6 +880,7 @@
     .lab-negative { fill: var(--lab-negative); }
     .lab-crisp { shape-rendering: crispEdges; }
     .lab-touch { fill: transparent; }
+    .lab-grip { fill: none; stroke: var(--lab-ink); stroke-opacity: 0.6; }
     .lab-mark { stroke: var(--lab-ink); fill: none; visibility: hidden; pointer-events: none; }
     .lab-lit .lab-mark { visibility: visible; stroke-width: 1.5px; }
     .lab-dot.lab-lit { stroke: var(--lab-ink); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
@@ -1952,7 +1953,7 @@
     const caption = figure.querySelector("figcaption") || figure.appendChild(html("figcaption"));
     const { width = WIDTH, height } = view;
     const frame = { viewBox: `0 0 ${width} ${height}`, class: "lab-svg", role: "img" };
-    const svgs = view.show(low).pictures.map(() => draw("svg", { ...frame, style: `flex-basis: ${width - 50}px` }));
+    const svgs = view.show(low).pictures.map(() => draw("svg", { ...frame, style: `--lab-width: ${width}px` }));
     const speak = afterRest(() => { heard.textContent = caption.textContent; }, SPOKEN);
     let held = false;
 
@@ -1969,7 +1970,10 @@
         svg.replaceChildren(...pictures[i]);
         svg.setAttribute("aria-label", i ? `Panel ${i + 1} of the same picture.` : words);
       });
-      if (view.handle) svgs[0].append(circle(view.handle(value), TOUCH, "lab-touch lab-pull"));
+      if (view.handle) {
+        const place = view.handle(value), title = draw("title", {}, "Drag to change the value");
+        svgs[0].append(circle(place, 10, "lab-grip"), draw("g", {}, title, circle(place, TOUCH, "lab-touch lab-pull")));
+      }
       input.value = (value - low) / notch;
       input.setAttribute("aria-valuetext", written);
       output.value = written;

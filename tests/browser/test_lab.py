@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import logsigmoid, softplus
 
 from ssmbook import System
+from ssmbook._book.built import chapters, soup
 from ssmbook.gradients import gradient_profile
 from ssmbook.heads import head_count, head_floor
 from ssmbook.maps import linear_coefficients, scalar_decay_coefficients, softmax_coefficients
@@ -470,3 +471,79 @@ def test_the_morph_ends_in_a_state_space_model(board):
     assert "differ from those of the state" in seen()["summary"] and "0.411" in seen()["summary"]
     page.get_by_role("button", name="Play").click()
     assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
+
+
+# Live sliders of chapters -----------------------------------------------------------------------------------
+
+LIVE = [
+    ("preface", "turning-state"),
+    ("one-hour", "plane"),
+    ("1-one-operator/two-ways-to-mix", "ema-weights"),
+    ("1-one-operator/two-ways-to-mix", "plane"),
+]
+MOVE = """(slider, value) => {
+  const input = slider.querySelector("input");
+  input.value = value;
+  input.dispatchEvent(new Event("input"));
+}"""
+
+
+def test_every_live_slider_is_tried(built):
+    found = {
+        (
+            page.relative_to(built / "chapters").with_suffix("").as_posix(),
+            figure["id"].removeprefix("ssm-slider-"),
+        )
+        for page in chapters(built)
+        for figure in soup(page).select("figure.ssm-slider[data-lab]")
+    }
+    assert found == set(LIVE)
+
+
+@pytest.mark.parametrize("name, slider", LIVE, ids=[slider for _, slider in LIVE])
+def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built, name, slider):
+    drawn = soup(built / f"chapters/{name}.html").select_one(f"#ssm-slider-{slider}")
+    frames = drawn.select(".ssm-slider-frames > div")
+    stops = [(float(one["data-number"]), one["data-value"], one.img["alt"]) for one in frames]
+    visit = open_page(f"{disk}chapters/{name}.html")
+    live, control = (
+        visit.page.locator(f"#ssm-slider-{slider}"),
+        visit.page.locator(f"#ssm-slider-{slider} input"),
+    )
+    start = stops[int(drawn.select_one("input")["value"])]
+    assert (control.get_attribute("aria-valuetext"), live.locator("figcaption").inner_text()) == start[1:]
+    low, high = stops[0][0], stops[-1][0]
+    for value, written, words in stops:
+        live.evaluate(MOVE, 240 * (value - low) / (high - low))
+        assert control.get_attribute("aria-valuetext") == written == live.locator("output").inner_text()
+        assert live.locator("figcaption").inner_text() == words
+        assert live.locator("svg").first.get_attribute("aria-label") == words
+    before = live.locator("figcaption").inner_text()
+    control.press("ArrowLeft")
+    between = live.locator("figcaption").inner_text()
+    assert between != before and not re.search(NOT_A_NUMBER, live.inner_html())
+    assert live.locator(".lab-heard").inner_text() in ("", between)
+    assert not visit.messages
+
+
+@pytest.mark.parametrize("name, slider", [LIVE[0], LIVE[3]], ids=["preface", "two-ways"])
+def test_a_dot_of_a_live_picture_is_pulled(open_page, disk, name, slider):
+    page = open_page(f"{disk}chapters/{name}.html").page
+    live = page.locator(f"#ssm-slider-{slider}")
+    live.scroll_into_view_if_needed()
+    svg, dot = live.locator("svg").first.bounding_box(), live.locator(".lab-pull").bounding_box()
+    page.mouse.move(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(svg["x"] + 5, svg["y"] + svg["height"] / 2, steps=4)
+    page.mouse.up()
+    assert float(live.locator("output").inner_text()) > 1.4
+
+
+def test_a_finger_moves_a_live_slider(open_page, disk):
+    page = open_page(f"{disk}chapters/1-one-operator/two-ways-to-mix.html", "phone", is_mobile=True).page
+    live = page.locator("#ssm-slider-plane")
+    control = live.locator("input")
+    control.scroll_into_view_if_needed()
+    box, before = control.bounding_box(), live.locator("figcaption").inner_text()
+    page.touchscreen.tap(box["x"] + 0.8 * box["width"], box["y"] + box["height"] / 2)
+    assert live.locator("figcaption").inner_text() != before and live.locator("svg").count() == 2

@@ -76,7 +76,8 @@ def violations(page, rules):
 def every_view(page, address):
     """The visit, how its sliders moved, and what is seen and found in each view."""
     visit = visited(page, address)
-    moved = [steps(slider) for slider in page.locator("figure.ssm-slider").all()]
+    drawn = page.locator("figure.ssm-slider:not([data-lab])")  # test_lab.py moves the live ones
+    moved = [steps(slider) for slider in drawn.all()]
     seen, found = {}, {}
     page.evaluate(FOLD, False)  # proofs and solutions are looked at too
     for view in MEASURED:
@@ -143,7 +144,7 @@ def test_keys_move_every_slider(page_seen, name):
         assert len(set(pictures)) > 1
 
 
-@pytest.mark.parametrize("name", ["two-ways-to-mix", "zoo"])
+@pytest.mark.parametrize("name", ["interaction-operator", "zoo"])
 def test_a_finger_moves_every_slider(open_page, disk, name):
     page = open_page(f"{disk}chapters/1-one-operator/{name}.html", "phone", is_mobile=True).page
     sliders = page.locator("figure.ssm-slider").all()
