@@ -336,11 +336,12 @@
     return size > MARGIN && Z.every((z) => dot(U, z) > MARGIN * size) ? 1 : 0;
   }
 
-  /** The largest difference between row sums M_0 + ... + M_i: without a sink, softmax needs it to be zero. */
+  /** The largest difference of row sums M_0 + ... + M_i, by the largest lag: without a sink it has to be zero. */
   function rowSumSpread(M) {
     const total = new Array(M[0].length).fill(0);
     const sums = M.map((block) => block.map((value, i) => (total[i] += value)));
-    return Math.max(...sums.map((row) => norm(row.map((value, i) => value - sums[0][i]))));
+    const largest = Math.max(...M.map(norm)) || 1;
+    return Math.max(...sums.map((row) => norm(row.map((value, i) => value - sums[0][i])))) / largest;
   }
 
   // 4. Attention ---------------------------------------------------------------------------------------------
@@ -2031,7 +2032,7 @@
   }
 
   root.Lab = {
-    multiply, svd, solve, spectralNorm, matrixOf, lags, frequencyResponse, gain, lagRows, spectrum, bestHeads,
+    multiply, spectralNorm, matrixOf, lags, frequencyResponse, gain, lagRows, spectrum, bestHeads,
     headCount, softmaxCount, rowSumSpread, softmaxWeights, linearWeights, gatedWeights, ssdWeights, headBlocks,
     softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python,
   };

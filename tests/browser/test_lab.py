@@ -58,6 +58,7 @@ CASES = {
     "skip": case([(0.9, 0.3)], I2, I2, 12, D=[[1.0, 2.0], [0.0, 1.0]]),
     "one token": case([(0.9, 0.3)], I2, I2, 1),
     "quarter turn seen from one side": case([(1.0, PI / 2)], [[1.0], [0.0]], [[1.0, 0.0]], 9),
+    "no memory": case([(0.0, 0.0), (0.0, 0.0)], I2, I2, 9),
     "zero pair": case([(0.0, 1.0)], I2, I2, 9),
 }
 
@@ -167,6 +168,7 @@ def check_counts(system, n, found):
     theirs, mine = head_count(system, n, "softmax"), found["softmax"]
     if found["k"]["decided"] and theirs.settled and mine["low"] == mine["high"]:
         assert mine["low"] == theirs, mine["reason"]
+    assert (found["spread"] <= TOLERANCE) == head_count(system, n, "sinkless").possible
     return found["k"]["decided"], mine["low"] == mine["high"]
 
 
