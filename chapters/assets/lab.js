@@ -1944,7 +1944,7 @@
 
   /** Make a drawn slider continuous. */
   function enliven(figure, view) {
-    const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
+    const stage = figure.querySelector(".ssm-slider-frames"), frames = Array.from(stage.children);
     const stops = frames.map((frame) => ({
       value: Number(frame.dataset.number), written: frame.dataset.value, words: frame.querySelector("img").alt,
     }));
@@ -1954,7 +1954,12 @@
     const caption = figure.querySelector("figcaption") || figure.appendChild(html("figcaption"));
     const { width = WIDTH, height } = view;
     const frame = { viewBox: `0 0 ${width} ${height}`, class: "lab-svg", role: "img" };
-    const svgs = view.show(low).pictures.map(() => draw("svg", { ...frame, style: `--lab-width: ${width}px` }));
+    const first = Number(drawn.getAttribute("value"));
+    const images = frames[first].querySelectorAll("img"); // which a deck has fitted
+    const sizeOfPicture = (i) => (images[i]?.style.width
+      ? `max-width: none; flex: none; width: ${images[i].style.width}; height: ${images[i].style.height}`
+      : `--lab-width: ${width}px`);
+    const svgs = view.show(low).pictures.map((_, i) => draw("svg", { ...frame, style: sizeOfPicture(i) }));
     const speak = afterRest(() => { heard.textContent = caption.textContent; }, SPOKEN);
     let held = false;
 
@@ -2008,15 +2013,22 @@
         });
       }
     }
-    show(stops[Number(drawn.getAttribute("value"))]);
+    show(stops[first]);
     caption.removeAttribute("aria-hidden");
     drawn.replaceWith(input); // with it goes what moved the frames
-    frames[0].parentElement.replaceWith(html("div", { className: "lab-live" }, svgs));
+    stage.replaceWith(html("div", { className: "lab-live" }, svgs));
     figure.append(heard);
     figure.dataset.active = "true";
   }
 
   // 10. Start ------------------------------------------------------------------------------------------------
+
+  /** Make every slider of the page continuous that names a view. */
+  function enlivenAll() {
+    for (const figure of document.querySelectorAll("figure.ssm-slider[data-lab]")) {
+      if (VIEWS[figure.dataset.lab]) enliven(figure, VIEWS[figure.dataset.lab]);
+    }
+  }
 
   function start() {
     const root = document.querySelector('[data-lab="laboratory"]');
@@ -2026,15 +2038,14 @@
       const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
       if (drawn) drawn.closest("div.cell").hidden = true;
     }
-    for (const figure of document.querySelectorAll("figure.ssm-slider[data-lab]")) {
-      if (VIEWS[figure.dataset.lab]) enliven(figure, VIEWS[figure.dataset.lab]);
-    }
+    if (!document.querySelector(".reveal")) enlivenAll(); // a deck first fits its pictures to the slides
   }
 
   root.Lab = {
     multiply, spectralNorm, matrixOf, lags, frequencyResponse, gain, lagRows, spectrum, bestHeads,
     headCount, softmaxCount, rowSumSpread, softmaxWeights, linearWeights, gatedWeights, ssdWeights, headBlocks,
     softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python,
+    enliven: enlivenAll,
   };
 
   if (typeof document === "undefined") return;

@@ -104,6 +104,7 @@
     await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));
     slides.querySelectorAll("section").forEach(arrange);
     slides.classList.remove("measuring");
+    if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
     if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     document.querySelectorAll("input[type=range]").forEach(keys);
     Reveal.on("slidechanged", arrived);

@@ -73,7 +73,8 @@ PAPER = """<link rel="stylesheet" href="../_static/handout.css">
 </body>
 </html>
 """
-LIVE = "lab.js"  # the engine of the live views, where a slide shows one
+# What the live views need, where a slide shows one.
+LIVE = '<link rel="stylesheet" href="../_static/lab.css">\n<script defer src="../_static/lab.js"></script>\n'
 
 
 class LectureError(SphinxError):
@@ -269,7 +270,7 @@ def deck(lecture):
             f'<section>\n{title}\n<div class="body">\n{slide.body}</div>\n{_notes(notes)}\n</section>'
         )
     slides = "\n".join(sections)
-    more = f'<script defer src="../_static/{LIVE}"></script>\n' if "data-lab=" in slides else ""
+    more = LIVE if "data-lab=" in slides else ""
     return HEAD.format(title=html.escape(lecture.title)) + DECK.format(slides=slides, more=more)
 
 

@@ -17,7 +17,10 @@ FACTS = """() => {
     const scale = Reveal.getScale(), at = box(section);
     const all = [...section.querySelectorAll(".body *, h1, h2, p")];
     const nodes = all.filter((node) => box(node).height && !node.closest("mjx-container, aside"));
-    const words = nodes.filter((node) => [...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));
+    const drawn = nodes.filter((node) => node.matches("svg text"));
+    const written = nodes.filter((node) => !node.closest("svg"));
+    const says = (node) => [...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    const words = written.filter(says);
     const formulas = [...section.querySelectorAll(".body mjx-container")].filter((node) => box(node).height);
     const placed = [...nodes.filter((node) => !node.closest(".source")), ...formulas];
     return {
@@ -25,7 +28,8 @@ FACTS = """() => {
       right: Math.max(0, ...placed.map((node) => (box(node).right - at.left) / scale)),
       smallest: Math.min(100, ...words.map((node) => parseFloat(getComputedStyle(node).fontSize))),
       inPictures: Math.min(100, ...nodes.filter((node) => node.dataset.text).map((img) =>
-        Number(img.dataset.text) * box(img).width / scale / Number(img.getAttribute("width")))),
+        Number(img.dataset.text) * box(img).width / scale / Number(img.getAttribute("width"))),
+        ...drawn.map((node) => parseFloat(getComputedStyle(node).fontSize) * node.getCTM().a)),
     };
   });
 }"""
