@@ -1955,11 +1955,12 @@
     const { width = WIDTH, height } = view;
     const frame = { viewBox: `0 0 ${width} ${height}`, class: "lab-svg", role: "img" };
     const first = Number(drawn.getAttribute("value"));
-    const images = frames[first].querySelectorAll("img"); // which a deck has fitted
-    const sizeOfPicture = (i) => (images[i]?.style.width
-      ? `max-width: none; flex: none; width: ${images[i].style.width}; height: ${images[i].style.height}`
-      : `--lab-width: ${width}px`);
-    const svgs = view.show(low).pictures.map((_, i) => draw("svg", { ...frame, style: sizeOfPicture(i) }));
+    const { pictures } = view.show(low), images = Array.from(frames[first].querySelectorAll("img"));
+    const share = sum(images.map((image) => parseFloat(image.style.width) || 0)) / pictures.length; // fitted in a deck
+    const style = share
+      ? `max-width: none; flex: none; width: ${share}px; height: ${images[0].style.height}`
+      : `--lab-width: ${width}px`;
+    const svgs = pictures.map(() => draw("svg", { ...frame, style }));
     const speak = afterRest(() => { heard.textContent = caption.textContent; }, SPOKEN);
     let held = false;
 
