@@ -53,7 +53,7 @@ def split(matrix: torch.Tensor, t: int):
 def atlas(results: Mapping[str, Mapping]):
     """Draw the states of every head, with and without the first key; the heads of a layer are sorted."""
     found = results["atlas"]
-    fig, axes = figure(ncols=2, size=(7.0, 3.9), sharey=True)
+    fig, axes = figure(ncols=2, size=(7.0, 3.9))
     norm, words = LogNorm(1, 64), []
     keys = {"with the first key": "widest", "without the first key": "widest without the first key"}
     for ax, (name, key) in zip(axes, keys.items(), strict=True):
@@ -61,17 +61,16 @@ def atlas(results: Mapping[str, Mapping]):
         shown = counts.clamp(min=1).sort(-1).values
         drawn = ax.imshow(shown.numpy(), norm=norm, aspect="auto", cmap="ssmbook-sequential")
         ax.set(title=name, xlabel="heads of the layer, sorted", xticks=(0, 4, 8), xticklabels=(1, 5, 9))
+        ax.set(ylabel="layer", yticks=(0, 10, 20, 29))
+        bar = fig.colorbar(drawn, ax=ax, ticks=(1, 4, 16, 64))  # one each, so that a phone can stack them
+        bar.ax.set_yticklabels(("1", "4", "16", "64"))
+        bar.set_label("states")
         ax.grid(False)
         layers = ", ".join(number(row, 2) for row in counts.median(-1).values[[0, 10, 20, 29]].tolist())
         words.append(
             f"{name}: median {number(float(counts.median()), 2)}, least {number(float(counts.min()), 2)}, "
             f"most {number(float(counts.max()), 2)}; median heads of layers 0, 10, 20 and 29: {layers}"
         )
-    axes[0].set(ylabel="layer", yticks=(0, 10, 20, 29))
-    axes[1].tick_params(labelleft=True)
-    bar = fig.colorbar(drawn, ax=axes, ticks=(1, 2, 4, 8, 16, 32, 64))
-    bar.ax.set_yticklabels(("1", "2", "4", "8", "16", "32", "64"))
-    bar.set_label("states")
     return fig, f"States of 270 heads, {'; '.join(words)}."
 
 
