@@ -9,4 +9,5 @@ from ssmbook.experiments import (  # noqa: F401
     results,
     students,
     tasks,
+    tasks_longer,
 )

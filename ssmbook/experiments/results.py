@@ -19,7 +19,7 @@ from ssmbook._json import jsonable, read_json, versions, write_json
 
 FORMAT = "ssmbook.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
-NAMES = ("gradient-flow", "how-many-states", "language", "learning-heads", "tasks")
+NAMES = ("gradient-flow", "how-many-states", "language", "learning-heads", "tasks", "tasks-longer")
 SIZES = ("small", "full")
 
 
