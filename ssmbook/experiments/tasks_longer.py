@@ -38,11 +38,11 @@ FULL = {
 SMALL = {"cells": [["rotation", "SSD"], ["rotation", "Mamba-3"]], "rate_task": {}, "short": 10, "steps": 20}
 
 # Written before the run: the least and the largest share right at the length of training. No state is short
-# of room at these lengths (12 to 36 bits), so theory forbids none of them to learn. Only the rotating SSM cannot
-# ask for a key, since its read is the same for every token. Twelve tokens of the rotation can be followed
-# without rotation, by counting and taking the rest in the feed-forward layer; but a rule for the sums up to 24
-# says nothing of the sums beyond. A state that rotates, and two reflections in a row, can follow the rule at any
-# length.
+# of room at these lengths (12 to 36 bits), so theory forbids none of them to learn. Only the rotating SSM
+# cannot ask for a key, since its read is the same for every token. Twelve tokens of the rotation can be
+# followed without rotation, by counting and taking the rest in the feed-forward layer; but a rule for sums up
+# to 24 says nothing of larger sums. A state that rotates, and two reflections in a row, can follow the rule
+# at any length.
 LEARNED, NOT_LEARNED = (0.95, 1.0), (0.0, 0.9)
 PREDICTED = {
     "copying": {"rotating SSM": LEARNED, "selective SSM": LEARNED, "SSD": LEARNED},
