@@ -20,7 +20,6 @@ FULL = {
         ["rotation", "SSD"], ["copying", "SSD"], ["selective copying", "selective SSM"], ["recall", "SSD"],
         ["rotation", "attention"], ["copying", "rotating SSM"], ["recall", "rotating SSM"],
         ["copying", "selective SSM"], ["selective copying", "SSD"], ["recall", "selective SSM"],
-        ["selective copying", "rotating SSM"], ["rotation", "selective SSM"],
         ["rotation", "Mamba-3"], ["rotation", "DeltaProduct"],
     ],
     "lengths": {"copying": 8, "selective copying": 8, "recall": 4, "rotation": 12},

@@ -23,6 +23,7 @@ QUICK = {
         "data_steps": 2, "spectrum": {"N": 6, "d": 2, "n": 12, "H": 2, "steps": 3},
     },
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
+    "tasks-longer": {"steps": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000},
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "how-many-states": {
         "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],

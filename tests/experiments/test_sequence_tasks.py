@@ -10,7 +10,7 @@ from helpers import gen
 
 from ssmbook import lens
 from ssmbook.experiments import gradient_flow as distance
-from ssmbook.experiments import language, tasks
+from ssmbook.experiments import language, tasks, tasks_longer
 
 
 def test_what_each_task_asks():
@@ -45,6 +45,7 @@ def test_the_rotating_layer_is_its_recurrence():
 def test_models_of_one_size_that_see_no_later_token():
     for build, names, size, symbols in (
         (tasks.build, tasks.MODELS, 20_000, tasks.VOCABULARY),
+        (tasks_longer.model, ("Mamba-3", "DeltaProduct"), 20_000, tasks.VOCABULARY),
         (language.build, language.MODELS, 40_000, language.CHARACTERS),
     ):
         codes = torch.randint(symbols, (2, 9), generator=gen())

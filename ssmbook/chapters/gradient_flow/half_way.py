@@ -10,13 +10,8 @@ from ssmbook.experiments.training import F64
 def half_way(T: Sequence[float], learned: Sequence[int], runs: int) -> tuple[float, float, float]:
     """Return the distance where half of the runs learn, and the ends of its 95 % interval.
 
-<<<<<<< Updated upstream
     learned: how many of ``runs`` runs succeeded at each distance T. The share is a logistic function of
     log T; the interval holds the centers whose best likelihood is within a factor of e^1.92 of the largest.
-=======
-    learned: how many of ``runs`` runs succeeded at each distance T. The share is a logistic function of log T;
-    the interval holds the centers whose best likelihood is within a factor of e^1.92 of the largest.
->>>>>>> Stashed changes
 
     >>> [round(end, 1) for end in half_way([10, 20, 40], [12, 6, 0], 12)]
     [20.0, 17.0, 23.6]

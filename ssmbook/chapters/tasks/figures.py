@@ -65,34 +65,28 @@ def _tested(ax, job, unit):
     ax.set_xticklabels([f"{n}*" if n == job["L"] else n for n in job["tested"]])
 
 
-def accuracies(found: Mapping[str, Mapping[str, Mapping]], guessing: Mapping[str, float]):
-    """Draw the accuracy of every seed: filled at the length of training, open at twice that length."""
-    fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
+def accuracies(
+    short: Mapping[str, Mapping[str, Mapping]],
+    long: Mapping[str, Mapping[str, Sequence[float]]],
+    guessing: Mapping[str, float],
+):
+    """Draw the share right at the length of training after a short run (filled) and a long one (open).
+
+    short: task -> model -> job of the short runs; long: task -> model -> the share of each seed.
+    """
+    fig, axes = figure(ncols=len(short), size=(7.0, 3.0), sharey=True)
     fig.stacks = (2,)
-    for ax, (task, models) in zip(axes, found.items(), strict=True):
+    for ax, (task, models) in zip(axes, short.items(), strict=True):
         ax.axvline(guessing[task], color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
-        for row, job in enumerate(models.values()):
+        for row, (model, job) in enumerate(models.items()):
             height = len(models) - 1 - row
-            for place, shift, hue, face in ((1, 0.14, "blue", None), (2, -0.14, "orange", "none")):
-                shares = [share for share in job["right"][place] if share is not None]
-                ax.plot(shares, [height + shift] * len(shares), "o", color=COLORS[hue], mfc=face, ms=6)
+            shares = [share for share in job["right"][1] if share is not None]
+            ax.plot(shares, [height + 0.14] * len(shares), "o", color=COLORS["blue"], ms=6)
+            longer = long.get(task, {}).get(model, [])
+            ax.plot(longer, [height - 0.14] * len(longer), "o", color=COLORS["orange"], mfc="none", ms=6)
         ax.set(title=task, xlabel="share right", xlim=(0, 1.07), xticks=(0, 0.5, 1))
         ax.set(yticks=range(len(models)), yticklabels=list(models)[::-1], ylim=(-0.5, len(models) - 0.5))
     axes[2].tick_params(labelleft=True)  # where the page is narrow a new row begins here
-    return fig
-
-
-def by_length(found: Mapping[str, Mapping[int, Mapping]], guess: float):
-    """Draw the share right at the length of training; found: model -> length -> job."""
-    fig, ax = figure(size="panel")
-    ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
-    for (model, jobs), (hue, line, height) in zip(found.items(), STYLES, strict=True):
-        rows = [[share for share in job["right"][1] if share is not None] for job in jobs.values()]
-        middle = medians(ax, jobs, rows, COLORS[hue], line)
-        label_line(ax, list(jobs)[-1], middle[-1], model, color=COLORS[hue], dy=height)
-    lengths = list(jobs)
-    ax.set(xlabel="symbols to copy", ylabel="share right", ylim=(0, 1.08))
-    ax.set(xticks=lengths, xlim=(lengths[0] - 0.7, lengths[-1] + 4.2))
     return fig
 
 
@@ -111,16 +105,15 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
 
 
 def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: float):
-    """Draw the share right in each span of tokens: the last model by its name, all others alike."""
+    """Draw the share right in each span of tokens; shares: name of a run -> a share for each span."""
     fig, ax = figure(size="panel")
     ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
-    *others, turning = shares
-    for model in others:
-        ax.plot(spans, shares[model], "o-", color=COLORS["orange"], lw=1.2, ms=4)
-    label_line(ax, 1, shares[others[0]][1], "the others", color=COLORS["orange"], dy=8)
-    ax.plot(spans, shares[turning], "o-", color=COLORS["blue"])
-    label_line(ax, 1, shares[turning][1], turning, color=COLORS["blue"], dx=0, dy=-12, ha="center")
-    ax.set(xlabel="tokens", ylabel="share right", ylim=(0, 1.08))
+    for (name, row), (hue, line, _) in zip(shares.items(), STYLES, strict=False):
+        ax.plot(spans, row, "o", color=COLORS[hue], linestyle=line, ms=5)
+        at = next((i for i, share in enumerate(row) if share < 0.9), len(row) - 1)  # where the lines part
+        aside = {"dx": 6, "dy": 8} if at > 1 else {"dx": -8, "dy": -2, "ha": "right"}
+        label_line(ax, at, row[at], name, color=COLORS[hue], **aside)
+    ax.set(xlabel="tokens", ylabel="share right", ylim=(0, 1.12), xlim=(-0.2, len(spans) + 0.9))
     return fig
 
 
