@@ -18,11 +18,20 @@
     return document.querySelector(".bd-header-article").getBoundingClientRect().bottom + GAP;
   }
 
+  // A statement that is taller than the screen is set smaller, as far as three fifths, and is then seen whole.
+  function fit(stop) {
+    for (let zoom = 1; zoom > 0.59; zoom -= 0.05) {
+      stop.style.zoom = zoom;
+      if (stop.getBoundingClientRect().height <= innerHeight - line()) return;
+    }
+  }
+
   function step(direction) {
     const top = line(), all = stops();
     const where = (stop) => stop.getBoundingClientRect().top - top;
     const next = direction > 0 ? all.find((stop) => where(stop) > 2) : all.filter((stop) => where(stop) < -2).pop();
     if (!next) return;
+    if (next.matches("div.proof")) fit(next);
     scrollBy({ top: where(next), behavior: "instant" });
     next.tabIndex = -1;
     next.focus({ preventScroll: true });
@@ -32,7 +41,10 @@
     page.classList.toggle("presenting", on);
     button.setAttribute("aria-pressed", String(on));
     if (on) sessionStorage.setItem(KEY, "yes");
-    else sessionStorage.removeItem(KEY);
+    else {
+      sessionStorage.removeItem(KEY);
+      stops().forEach((stop) => (stop.style.zoom = ""));
+    }
   }
 
   // A slider and a field keep their arrow keys; what turns pages, as a presenter's remote does, always steps.
