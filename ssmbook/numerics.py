@@ -95,6 +95,17 @@ def rank_report(spectrum: torch.Tensor, rtol: float, scale: torch.Tensor | float
     return RankReport(numerical_rank(spectrum, rtol, scale), spectrum, rtol)
 
 
+def norms(rows: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean norms (...) of rows (..., m), also where the squares of entries leave the range.
+
+    >>> norms(torch.tensor([3e30, 4e30]))
+    tensor(5.0000e+30)
+    """
+    size = torch.nn.functional.pad(rows.detach().abs(), (0, 1)).amax(-1, keepdim=True)
+    size = torch.where((size > 0) & size.isfinite(), size, 1.0)
+    return torch.linalg.vector_norm(rows / size, dim=-1) * size.squeeze(-1)
+
+
 def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch.Tensor:
     """Replace dimension ``dim`` (negative, of size L) by two, (n, n), with entry i - j of its L at (i, j).
 

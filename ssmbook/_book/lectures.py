@@ -189,9 +189,6 @@ class Reader:
             f"{SOURCES}: the slide {slide.title!r} has a directive {token.info!r} of no known kind"
         )
 
-    def inline(self, text):
-        return self.parser.renderInline(text)
-
 
 def _formula(text, options):
     left, right = (r"\[", r"\]") if options["display_mode"] else (r"\(", r"\)")
@@ -258,7 +255,7 @@ def lectures(root, book=None):
 
 def deck(lecture):
     """The whole page of a deck."""
-    inline, clock = Reader().inline, 0
+    inline, clock = Reader().parser.renderInline, 0
     opening = f"<h1>{html.escape(lecture.title)}</h1>\n<p>{html.escape(lecture.audience)}</p>"
     keys = f"{lecture.minutes} minutes. Press S for these notes in a window of their own, ? for the keys."
     sections = [f'<section class="opening">\n{opening}\n{_notes(keys)}\n</section>']
@@ -288,7 +285,7 @@ def handout(book, lecture):
     read = ", ".join(f'<a href="../{name}.html">{html.escape(book.title(name))}</a>' for name in said["read"])
     body = (
         f"<header><h1>{html.escape(lecture.title)}</h1><p>{html.escape(lecture.audience)}</p></header>\n"
-        f"<p>{Reader().inline(said['summary'])}</p>\n{shown(book, said['picture'])}\n"
+        f"<p>{Reader().parser.renderInline(said['summary'])}</p>\n{shown(book, said['picture'])}\n"
         f"<h2>Statements</h2>\n{boxes}\n<h2>To read</h2>\n<p>{read}.</p>\n<h2>Problems</h2>\n"
         f'<div class="columns">\n{problems}\n</div>'
     )

@@ -14,9 +14,9 @@ import yaml
 from ssmbook._book.root import book_root
 from ssmbook._book.site import pages_address
 
-BEFORE_THE_AUTHOR = (
-    r"(^author: |- name: |\{\{|Copyright \(c\) \d{4} )"  # _config.yml, CITATION.cff, BibTeX, licenses
-)
+# In _config.yml, CITATION.cff, BibTeX and the licenses.
+BEFORE_THE_AUTHOR = r"(^author: |- name: |\{\{|Copyright \(c\) \d{4} )"
+REPOSITORY = r"[a-z0-9][a-z0-9-]{0,38}/(?!\.{1,2}$)[\w.-]{1,100}(?<!\.git)"  # OWNER/REPO
 NAME_THE_AUTHOR = ("_config.yml", "CITATION.cff", "README.md", "LICENSE", "LICENSE-TEXT")
 NOTE = re.compile(r"<!-- until it is published -->\n.*?<!-- /until -->\n\n", re.DOTALL)  # in README.md
 
@@ -30,14 +30,10 @@ def addresses(slug):
 def publish(root, slug, author):
     """Write the address OWNER/REPO and the author into all files; return {file: places changed}."""
     author = author.strip()
-    if not re.fullmatch(
-        r"[a-z0-9][a-z0-9-]{0,38}/(?!\.{1,2}$)[\w.-]{1,100}(?<!\.git)", slug, re.ASCII | re.I
-    ):
+    if not re.fullmatch(REPOSITORY, slug, re.ASCII | re.I):
         raise ValueError(f"the address is the repository's OWNER/REPO on GitHub; got {slug!r}")
     if not author or re.search(r"[:#{}\"\\\n]", author):
-        raise ValueError(
-            f'the author is a name, without : # {{ }} " \\ as YAML and BibTeX want; got {author!r}'
-        )
+        raise ValueError(f'the author is a name without : # {{ }} " \\ (YAML, BibTeX); got {author!r}')
     settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     old = settings["repository"]["url"].removeprefix("https://github.com/")
     place = re.compile(BEFORE_THE_AUTHOR + re.escape(settings["author"]) + r"(?=$|\}\})", re.MULTILINE)
@@ -60,9 +56,7 @@ def publish(root, slug, author):
             changed[name] = text, count
     without = [name for name in NAME_THE_AUTHOR if not places.get(name)]
     if without:
-        raise ValueError(
-            f"{', '.join(without)} must name the author as _config.yml does, {settings['author']!r}"
-        )
+        raise ValueError(f"{', '.join(without)} must name the author {settings['author']!r} of _config.yml")
     for name, (text, _) in changed.items():
         (root / name).write_text(text, encoding="utf-8")
     return {name: count for name, (_, count) in changed.items()}
@@ -75,9 +69,7 @@ def main(slug, author):
         raise SystemExit(f'{error}\nmake publish-as OWNER/REPO AUTHOR="First Last"') from None
     for name, count in changed.items():
         print(f"{name}: {count}")
-    print(
-        f"The book is now that of {slug}. Look through the changes, commit, and go on as in CONTRIBUTING.md."
-    )
+    print(f"The book is that of {slug} now. Look through the changes, commit, go on as in CONTRIBUTING.md.")
 
 
 if __name__ == "__main__":

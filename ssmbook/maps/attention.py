@@ -67,7 +67,9 @@ def rotate(a: Tensor, angle: Tensor) -> Tensor:
 
 def per_head(weight: Tensor, x: Tensor) -> Tensor:
     """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
-    return torch.einsum("hcd,...nd->...hnc", weight, x).to(x.dtype)  # under autocast it is in half precision
+    # Under autocast the product is in half precision. In memory it has no gaps, because torch.compile
+    # mistakes the strides of the gradients of softplus and elu (pytorch issue 120035).
+    return torch.einsum("hcd,...nd->...hnc", weight, x).to(x.dtype).contiguous()
 
 
 class Attention(HeadMap):
@@ -213,8 +215,8 @@ def softmax_coefficients(
 
     q, k: (..., H, n, width); bias: (H, n, n) or (..., H, n, n); causal: token i sees j <= i only; sink: one
     more key with logit 0 and value 0, so that rows sum to less than 1 (`miller2023attention`).
-    Returns (..., H, n, n), exactly 0 at hidden pairs. Raises ``ValueError`` or ``TypeError`` for different
-    shapes, dtypes or devices.
+    Returns (..., H, n, n), exactly 0 at hidden pairs, also where a bias of minus infinity hides a whole row.
+    Raises ``ValueError`` or ``TypeError`` for different shapes, dtypes or devices.
 
     >>> q = k = torch.zeros(1, 2, 1)
     >>> softmax_coefficients(q, k).tolist()
@@ -232,4 +234,6 @@ def softmax_coefficients(
     if causal:
         future = torch.ones(size["n"], size["n"], dtype=torch.bool, device=q.device).triu(1)
         logits = logits.masked_fill(future, float("-inf"))
-    return sink_softmax(logits, 0.0 if sink else None)
+    if sink or bias is None:
+        return sink_softmax(logits, 0.0 if sink else None)
+    return sink_softmax(logits, torch.finfo(logits.dtype).min)  # takes weight only where bias hides every key

@@ -38,6 +38,7 @@ from ssmbook.numerics import (
     RankReport,
     half_to_float32,
     item_if_scalar,
+    norms,
     numerical_rank,
     rank_report,
     tolerance,
@@ -181,7 +182,7 @@ class InteractionOperator(ABC):
         >>> LagOperator(torch.tensor([1.0, -3.0]).reshape(2, 1, 1), n=3).block_norms().tolist()
         [[1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [0.0, 3.0, 1.0]]
         """
-        rows = [torch.linalg.matrix_norm(row) for row in self.rows()]
+        rows = [norms(row.flatten(-2)) for row in self.rows()]
         return torch.stack(rows, dim=-2) if rows else self._zeros(self.n, self.n)
 
     def coefficients(self, V: Tensor) -> Tensor:
@@ -490,7 +491,7 @@ class FactorizedOperator(InteractionOperator):
         # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
         alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
         coordinates = torch.einsum("...gh,...hij->...gij", torch.linalg.qr(V.mT, mode="r").R, alpha)
-        return torch.linalg.vector_norm(coordinates, dim=-3).to(self.dtype)
+        return norms(coordinates.movedim(-3, -1)).to(self.dtype)
 
     def _scaled(self, factor):
         return FactorizedOperator(self.alpha, factor * self.V)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_integer, check_shape
-from ssmbook.numerics import toeplitz
+from ssmbook.numerics import norms, toeplitz
 from ssmbook.operators.base import InteractionOperator
 
 # Above this many (token, lag) pairs the FFT takes over from the direct sum.
@@ -117,7 +117,7 @@ class LagOperator(InteractionOperator):
         return toeplitz(self.M, self.n, dim=-3)
 
     def block_norms(self) -> Tensor:
-        return toeplitz(torch.linalg.matrix_norm(self.M), self.n)
+        return toeplitz(norms(self.M.flatten(-2)), self.n)
 
     def _coefficients(self, V):
         return toeplitz(torch.einsum("...lpd,...hpd->...hl", self.M, V), self.n)
@@ -170,7 +170,7 @@ class PointwiseOperator(InteractionOperator):
         return torch.diag_embed(self.W.movedim(-3, -1)).movedim((-2, -1), (-4, -3))
 
     def block_norms(self) -> Tensor:
-        return torch.diag_embed(torch.linalg.matrix_norm(self.W))
+        return torch.diag_embed(norms(self.W.flatten(-2)))
 
     def _span_blocks(self):
         yield self.W.reshape(*self.batch_shape, self.n, self.p * self.d)
@@ -232,8 +232,8 @@ class DiagonalOperator(InteractionOperator):
         return torch.diag_embed(self.channels.to_dense()[..., 0, 0].movedim(-3, -1))
 
     def block_norms(self) -> Tensor:
-        norms = [torch.linalg.vector_norm(self._values(row), dim=-1) for row in self.channels.rows()]
-        return torch.stack(norms, dim=-2) if norms else self._zeros(0, 0)
+        rows = [norms(self._values(row)) for row in self.channels.rows()]
+        return torch.stack(rows, dim=-2) if rows else self._zeros(0, 0)
 
     def _coefficients(self, V):
         diagonal = V.diagonal(0, -2, -1)

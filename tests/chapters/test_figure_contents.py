@@ -162,7 +162,16 @@ def calls():
     facing = SimpleNamespace(kind="separating", U=3 * rotation(0.7), k=2)
     around = SimpleNamespace(kind="zero", weights=torch.tensor([0.5, 0.3, 0.2], dtype=F64), k=2)
     modes, circle = torch.complex(-TAU - 1, 3 * TAU), torch.polar(TAU / 9 + 0.3, TAU / 2)
-    named = ("ρ = 0.5", "ρ = 0.9", "ρ = 0.99", "ρ = 1.0", "asked", "all logits 0", "ALiBi", "random tokens")
+    named = (
+        "ρ = 0.5",
+        "ρ = 0.9",
+        "ρ = 0.99",
+        "ρ = 1.0",
+        "query matches",
+        "equal logits",
+        "ALiBi",
+        "random tokens",
+    )
     panels = {
         "bare": ({"H = 2": SLOW, "H = 3": FADE**3}, {"floor": 0.2}),
         "sunk": ({"H = 2": SLOW}, {"plateau": 0.3}),
@@ -195,15 +204,15 @@ def calls():
         },
         "gradient_highway": {
             "paths": [given(), given(10, keep=0.5, weight=0.75)],
-            "spread": [given(10 ** (8 * randn(40) - 20), {"recurrence": 1e-45, "asked": 10.0})],
+            "spread": [given(10 ** (8 * randn(40) - 20), {"recurrence": 1e-45, "query matches": 10.0})],
             "derivative_parts": [
                 given(s * randn(2, 3), randn(2, 3, seed=1), randn(2, seed=2), randn(3, seed=3))
                 for s in (1, -1)
             ],
             "prices": [given((4, 3.0, -5.0, -6.0), (64, 6.0, -8.0, -9.0))],
-            "two_lanes": [given(0), given(3)],
+            "two_lanes": [given(0), given(2)],
             "reach_lines": [
-                given(dict.fromkeys(named, faded) | {"ALiBi": few, "asked": many}, 2 * [faded[1]])
+                given(dict.fromkeys(named, faded) | {"ALiBi": few, "query matches": many}, 2 * [faded[1]])
             ],
             "flow_panels": [given(dict.fromkeys(flowing, faded))],
         },

@@ -51,6 +51,18 @@ def test_autocast_rounds_products_and_no_states_or_operators(name, half):
         close(alpha, m.coefficients(x), tol=0)
 
 
+@pytest.mark.parametrize("name", ["SSD", "linear attention, normalized", "DeltaNet", "Mamba-3"])
+def test_gradients_of_a_batch_under_aot_autograd(name):
+    m, x = ZOO[name], torch.randn(2, LENGTH, D, generator=gen(1), dtype=F64).requires_grad_()
+    torch.compiler.reset()
+    got, wanted = (
+        torch.autograd.grad(f(x).square().sum(), [x, *m.parameters()])
+        for f in (torch.compile(m, backend="aot_eager"), m)
+    )
+    for one, other in zip(got, wanted, strict=True):
+        close(one, other)
+
+
 def test_every_public_map_is_in_the_zoo():
     public = [getattr(maps, name) for name in maps.__all__]
     kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, SequenceMap)}

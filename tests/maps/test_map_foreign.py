@@ -44,6 +44,22 @@ def test_attention_is_scaled_dot_product_attention(options, mask, causal, sink):
     assert bool((rows < 1).all()) if sink else torch.allclose(rows, torch.ones_like(rows))
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_row_whose_keys_are_all_hidden_reads_nothing(causal):
+    q, k = tokens(1, 5, 4), tokens(1, 5, 4, seed=2)
+    bias = torch.zeros(1, 5, 5, dtype=F64).masked_fill(
+        future(5).mT, -torch.inf
+    )  # the first token sees itself
+    bias[0, 2] = -torch.inf
+    mask = bias.masked_fill(future(5), -torch.inf) if causal else bias
+    bias.requires_grad_()
+    alpha = maps.softmax_coefficients(q, k, causal=causal, bias=bias)
+    close(alpha, functional.scaled_dot_product_attention(q, k, torch.eye(5, dtype=F64)[None], attn_mask=mask))
+    assert (alpha[0, 2] == 0).all()
+    (slope,) = torch.autograd.grad(alpha.square().sum(), bias)
+    assert slope.isfinite().all() and (slope[0, 2] == 0).all()
+
+
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_rnn_is_torch_rnn(activation):
     m = maps.RNN(3, 5, N=5, activation=activation, **like())

@@ -16,6 +16,13 @@ from ssmbook.operators import (
 from ssmbook.operators.recurrent import ModalOperator
 
 
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_norms_of_blocks_whose_squares_leave_the_range(kind, size):
+    W, _ = kind.operator((2,))
+    found, wanted = (size * W).block_norms(), W.block_norms()
+    assert ((found / size - wanted).abs() <= 1e-13 * wanted.amax()).all()
+
+
 def test_numbers_and_scalar_tensors_scale():
     W, x = DenseOperator(randn(2, 5, 5, 3, 4)), randn(2, 5, 4, seed=1)
     for factor in (3, np.float64(3), np.int64(3), torch.tensor(3.0), torch.tensor(3)):

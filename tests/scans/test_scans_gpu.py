@@ -1,4 +1,4 @@
-"""Every scan on a GPU has the numbers and gradients of its naive twin on the CPU; `make test-gpu` runs this."""
+"""Every scan on a GPU has the numbers and gradients of its naive twin on the CPU: `make test-gpu`."""
 
 import pytest
 import torch

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 import torch
+from matplotlib.patches import Rectangle
 
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import equation
@@ -15,15 +17,15 @@ _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"
 
 # panel title -> curve name -> where its label stands: index of a point, side of it, points above it
 _REACH = {
-    r"linear: $\rho$ times orthogonal": {
+    r"linear recurrences: $\rho^\tau$": {
         "ρ = 0.5": (8, "left", -8),
         "ρ = 0.9": (32, "left", -8),
         "ρ = 0.99": (300, "left", -9),
         "ρ = 1.0": (1, "right", 9),
     },
     "one softmax head": {
-        "asked": (1, "right", 9),
-        "all logits 0": (1, "right", 8),
+        "query matches": (1, "right", 9),
+        "equal logits": (1, "right", 8),
         "ALiBi": (9, "left", -8),
         "random tokens": (1, "right", -9),
     },
@@ -36,33 +38,42 @@ _FLOW = {
     },
     "selective state space model": {"gate held": (6, "right", 11), "gate open": (2, "right", 6)},
 }
-_CEILINGS = {"tanh RNN": 440}  # bounds far from their curves are labeled at this point
+# bounds far from their curves: the point at which they are labeled, the words, and where these stand
+_BOUNDS = {
+    "tanh RNN": (440, "ceiling (RNN)", {"dx": 3, "dy": 7}),
+    "query matches": (6, "floor", {"dx": 0, "dy": -8, "ha": "center"}),
+    "ALiBi": (9, "ceiling", {"dx": 4, "dy": 2}),
+}
 
 
 def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
     """Draw a recurrence as a chain of steps of factor ``keep`` beside a head as one arc of a weight."""
-    fig, (chain, arc) = figure(ncols=2, size=(7.0, 2.3))
-    names, at = ["0", "1", "…", f"{distance - 1:,}", f"{distance:,}"], [0, 0.9, 1.75, 2.75, 4]
-    for ax, title in ((chain, "recurrence: a chain"), (arc, "head: one arc")):
-        ax.set(xlim=(-0.5, 4.6), ylim=(-0.75, 1.25), title=title, xticks=[], yticks=[])
+    fig, (chain, arc) = figure(ncols=2, size=(7.0, 2.6))
+    names, at = ["0", "1", "…", f"{distance:,}"], [0, 1.25, 2.5, 4]
+    ends = {"boxstyle": "round,pad=0.35", "fc": "white", "ec": COLORS["gray"], "lw": 1.5}
+    for ax, title in ((chain, "recurrence: a step per token"), (arc, "head: one step")):
+        ax.set(xlim=(-0.5, 4.7), ylim=(-1.15, 1.45), xticks=[], yticks=[])
+        ax.set_title(title, fontsize=11.5)
         ax.set_axis_off()
         for x, name in zip(at, names, strict=True):
-            edge = "none" if name == "…" else COLORS["gray"]
-            ax.text(x, 0, name, ha="center", va="center", fontsize=9, bbox={"fc": "white", "ec": edge})
-    value, key = COLORS[FAMILIES["value side"]], COLORS[FAMILIES["key side"]]
-    arrow = {"arrowstyle": "-|>", "lw": 1.6}
-    for start, end, room in zip(at, at[1:], ((11, 11), (11, 8), (8, 22), (22, 22)), strict=False):
+            box = None if name == "…" else ends
+            ax.text(x, 0, name, ha="center", va="center", fontsize=11.5, color=COLORS["gray"], bbox=box)
+    state, head = COLORS[FAMILIES["value side"]], COLORS[FAMILIES["key side"]]
+    arrow = {"arrowstyle": "-|>", "lw": 2.4, "mutation_scale": 15}
+    for (start, end), room in zip(pairwise(at), ((11, 11), (11, 9), (9, 24)), strict=True):
         gap = dict(zip(("shrinkA", "shrinkB"), room, strict=True))  # half a box, and a little air
-        chain.annotate("", (end, 0), (start, 0), arrowprops=arrow | gap | {"color": value})
-        middle = (start + end) / 2
-        label_line(chain, middle, 0.42, f"×{keep:g}", color=value, dx=0, ha="center", fontsize=9)
-    bend = {"connectionstyle": "arc3,rad=-0.35", "color": key}
-    arc.annotate("", (4, 0.15), (0, 0.15), arrowprops=arrow | bend | {"shrinkA": 2, "shrinkB": 2})
-    label_line(arc, 2, 1.0, f"× α = {weight:g}, once", color=key, dx=0, ha="center", fontsize=9)
+        chain.annotate("", (end, 0), (start, 0), arrowprops=arrow | gap | {"color": state})
+        label_line(
+            chain, (start + end) / 2, 0.48, f"×{keep:g}", color=state, dx=0, ha="center", fontsize=11.5
+        )
+    bend = {"connectionstyle": "arc3,rad=-0.35", "color": head, "shrinkA": 8, "shrinkB": 8}
+    arc.annotate("", (4, 0.15), (0, 0.15), arrowprops=arrow | bend)
+    label_line(arc, 2, 1.12, f"× weight {weight:g}", color=head, dx=0, ha="center", fontsize=11.5)
     left = keep**distance
-    said = f"{keep:g} taken {distance:,} times: {left:.1e}", f"at least {weight:g} σ₂(V), at any distance"
-    for ax, words, color in zip((chain, arc), said, (value, key), strict=True):
-        label_line(ax, 2, -0.55, words, color=color, dx=0, ha="center", fontsize=9.5)
+    power = f"$10^{{{round(math.log10(left))}}}$" if left < 1e-3 else f"{left:.1g}"
+    said = f"after {distance:,} steps: about {power}", f"the same weight, {weight:g}, at any distance"
+    for ax, words, color in zip((chain, arc), said, (state, head), strict=True):
+        label_line(ax, 2.1, -0.85, words, color=color, dx=0, ha="center", fontsize=11)
     alt = (
         f"Two panels. A recurrence joins token 0 to token {distance:,} by a chain of factors {keep:g}, "
         f"together {left:.1e}. A head joins them by one arc of weight {weight:g}."
@@ -83,7 +94,7 @@ def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
     for (name, size), hue in zip(marks.items(), ("orange", "blue"), strict=True):
         place = math.log10(size)
         ax.plot((place, place), (0, 0.8 * tallest), color=COLORS[hue], ls="-", lw=2.5)
-        label_line(ax, place, 0.6 * tallest, name, color=COLORS[hue])
+        label_line(ax, place, 0.6 * tallest, name.replace(" ", "\n"), color=COLORS[hue])
     ticks = range(-50, 1, 10)
     ax.set(xticks=ticks, xticklabels=[f"$10^{{{e}}}$" if e else "1" for e in ticks])
     ax.set(xlabel="gradient at the same distance", ylabel=f"of {len(sizes):,} draws")
@@ -98,8 +109,8 @@ def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
 def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row: torch.Tensor):
     """Draw J (p, d) = V + column rowᵀ entry by entry, on one scale, blue positive."""
     (p, d), bend = V.shape, torch.outer(column, row)
-    tables = torch.stack([J, V, bend])
-    top, norms = float(tables.abs().max()), torch.linalg.matrix_norm(tables, ord=2).tolist()
+    matrices = torch.stack([J, V, bend])
+    top, norms = float(matrices.abs().max()), torch.linalg.matrix_norm(matrices, ord=2).tolist()
     fig, axes = figure(ncols=6, size=(3.6, 1.3), width_ratios=[d, 1, d, 1, 1, d])
     fig.stacks = ()
     parts = (J, "=", V, "+", column[:, None], row[None])
@@ -107,42 +118,41 @@ def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row
     equation(axes, parts, titles, sign_size=14, title_size=9.5, top=top)
     rank = torch.linalg.matrix_rank(bend)
     return fig, (
-        f"A {p} by {d} table, the derivative over its weight, equals V plus a column times a row, of rank "
+        f"A {p} by {d} matrix, the derivative over its weight, equals V plus a column times a row, of rank "
         f"{rank}. Norms: {norms[0]:.2f}, {norms[1]:.2f} and {norms[2]:.2f}."
     )
 
 
 def prices(few: tuple, many: tuple):
-    """Draw what softmax, a gate and a pole pay: T, margin, pre-activation and ν, with bars for ``few``."""
-    T = few[0]
-    fig, axes = figure(ncols=3, size=(7.0, 2.5))
-    gap = range(1, T + 1)
-    bars = ([0], gap, [T / 2])
-    titles = (
-        "softmax: one logit,\nover all competitors",
-        "gate: every token\nof the gap",
-        "pole: once,\nfor all tokens",
+    """Draw who pays, and what, to hold over T tokens: tuples of T, a head's margin, a gate's and a pole's."""
+    fig, ax = figure(size=(3.6, 3.7))
+    rows = (
+        ("attention: one token raises its logit", "key side", "margin"),
+        ("gate: every token of the gap holds", "gated or mixed", "pre-activation"),
+        ("fixed pole: one parameter, all tokens", "value side", "ν"),
     )
-    families = ("key side", "gated or mixed", "value side")
-    looks = zip(axes, titles, bars, few[1:], many[1:], families, strict=True)
-    for ax, title, places, height, later, family in looks:
-        color = COLORS[FAMILIES[family]]
-        ax.bar(places, height, color=color, alpha=0.7, width=0.8)
-        ax.axhline(0, color=COLORS["gray"], lw=1, ls="-")
-        ax.axhline(later, color=color, lw=1.3, ls=LINES["dashed"])
-        above = height > 0
-        up = 9 if above else -9
-        label_line(ax, T / 2, later, f"T = {many[0]:,}", color=color, dx=0, dy=up, ha="center")
-        ax.set(xlim=(-1, T + 1), ylim=(-1.5, 12) if above else (-12, 1.5))
-        ax.set(yticks=(0, 5, 10) if above else (0, -5, -10), xticks=(0, T / 2, T))
-        ax.set_title(title, fontsize=10)
-    axes[0].set(xlabel=f"answer, then {T} others", ylabel="margin")
-    axes[1].set(xlabel=f"source, then {T} tokens", ylabel="pre-activation")
-    axes[2].set(xlabel="one parameter", ylabel="ν", xticks=[])
+    places = [*range(5), *range(6, 9)]  # the source, seven tokens of the gap, some left out in between
+    for row, (title, family, name) in enumerate(rows):
+        color, y = COLORS[FAMILIES[family]], -2.9 * row
+        pays = {0: {0}, 1: set(places[1:]), 2: set()}[row]
+        for x in places:
+            face = color if x in pays else "white"
+            edge = color if x in pays else COLORS["gray"]
+            ax.add_patch(Rectangle((x + 0.1, y), 0.8, 0.8, fc=face, ec=edge, lw=1.4))
+        label_line(ax, 5.5, y + 0.4, "…", color=COLORS["gray"], dx=0, ha="center", fontsize=11)
+        if row == 2:
+            ax.plot((0.1, 8.9), (y - 0.18, y - 0.18), color=color, ls="-", lw=4, solid_capstyle="butt")
+        label_line(ax, 0, y + 1.22, title, color=color, dx=0, fontsize=10.5)
+        first, later = (f"{value:.2f}".replace("-", "−") for value in (few[row + 1], many[row + 1]))
+        words = f"{name}: {first} → {later}"
+        label_line(ax, 0, y - 0.62, words, color=COLORS["black"], dx=0, fontsize=10.5)
+    ax.set(xlim=(-0.1, 9.3), ylim=(-6.9, 1.7), xticks=[], yticks=[])
+    ax.set_title(f"from {few[0]} to {many[0]:,} tokens in the gap", fontsize=10.5)
+    ax.set_axis_off()
     words = zip(("margin", "pre-activation", "ν"), few[1:], many[1:], strict=True)
     said = "; ".join(f"{name} {a:.2f} and {b:.2f}" for name, a, b in words)
     moves = ", ".join(f"{abs(b - a):.2f}" for a, b in zip(few[1:], many[1:], strict=True))
-    return fig, f"Prices for {T} and for {many[0]:,} tokens: {said}. They move by {moves}."
+    return fig, f"Prices for {few[0]} and for {many[0]:,} tokens: {said}. They move by {moves}."
 
 
 def bracket(t: float, sigma_2: float) -> torch.Tensor:
@@ -155,19 +165,26 @@ def two_lanes(t: float):
     """Draw where the derivative sends the unit circle, V of rank two and one; dashed: V alone."""
     turn = np.linspace(0, 2 * np.pi, 121)
     circle = np.stack([np.cos(turn), np.sin(turn)])
-    fig, axes = figure(ncols=2, size="slider")
+    fig, axes = figure(ncols=2, size=(6.0, 3.1))
     for ax, sigma_2 in zip(axes, (0.7, 0.0), strict=True):
         J = bracket(t, sigma_2).numpy()
-        ax.plot(*(np.diag([1.0, sigma_2]) @ circle), color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.2)
-        ax.plot(*(J @ circle), color=COLORS["blue"], linestyle="-")
-        ax.plot((0, J[0, 0]), (0, 0), color=COLORS["orange"], linestyle="-", marker="o", markevery=[1])
-        ax.plot((0, 0), (0, J[1, 1]), color=COLORS["green"], linestyle="-", marker="o", markevery=[1])
+        ax.plot(*(np.diag([1.0, sigma_2]) @ circle), color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.4)
+        ax.plot(*(J @ circle), color=COLORS["blue"], linestyle="-", lw=2.2)
+        for end, hue in (((J[0, 0], 0), "orange"), ((0, J[1, 1]), "green")):
+            ax.plot(
+                (0, end[0]), (0, end[1]), color=COLORS[hue], ls="-", lw=2.6, marker="o", markevery=[1], ms=8
+            )
         norm = max(abs(J[0, 0]), abs(J[1, 1]))
-        ax.set_title(f"σ₂ = {sigma_2:g}: norm {norm:.2f} α", fontsize=10)
-        ax.set(xlim=(-2.4, 1.5), ylim=(-1.0, 1.15), aspect="equal")
-        label_line(ax, J[0, 0], 0, "along g", color=COLORS["orange"], dx=0, dy=-11, ha="center", fontsize=9)
+        ax.set_title(f"σ₂ = {sigma_2:g}: gradient {norm:.2f} × weight", fontsize=10.5)
+        ax.set(xlim=(-1.15, 1.15), ylim=(-1.0, 1.0), xticks=[], yticks=[], aspect="equal")
+        ax.spines[:].set_visible(False)
+        side, away = (0, "center") if abs(J[0, 0]) < 0.35 else (-4 * np.sign(J[0, 0]), "center")
+        label_line(ax, J[0, 0], 0, "along g", color=COLORS["orange"], dx=side, dy=-14, ha=away, fontsize=10.5)
         if sigma_2:
-            label_line(ax, 0, J[1, 1], "lane", color=COLORS["green"], dx=0, dy=9, ha="center", fontsize=9)
+            label_line(ax, 0, J[1, 1], "across g: kept", color=COLORS["green"], dx=0, dy=12, ha="center")
+        else:
+            words = "V sends nothing across g"
+            label_line(ax, 0, 0.3, words, color=COLORS["green"], dx=0, ha="center", fontsize=10.5)
     return fig
 
 
@@ -216,9 +233,9 @@ def _draw(ax, name: str, curve: tuple, label: tuple, color: str) -> None:
     ax.plot(tau, norms, "o-" if few else "-", color=color, markersize=4, linewidth=1.2 if few else 2.2)
     if bound is not None:
         ax.plot(tau, bound, linestyle=LINES["dashed"], color=COLORS["black"], linewidth=1.0)
-    if name in _CEILINGS:
-        spot, text = _CEILINGS[name], f"ceiling ({name.removeprefix('tanh ')})"
-        label_line(ax, tau[spot], bound[spot], text, color=COLORS["black"], dx=3, dy=7, fontsize=9)
+    if name in _BOUNDS and bound is not None:
+        spot, text, place = _BOUNDS[name]
+        label_line(ax, tau[spot], bound[spot], text, color=COLORS["black"], fontsize=9, **place)
     spot, side, lift = label
     place = {"dx": 5, "ha": "left"} if side == "right" else {"dx": -5, "ha": "right"}
     label_line(ax, tau[spot], norms[spot], name, color=color, dy=lift, fontsize=9, **place)
