@@ -2,6 +2,7 @@
 
 # so that ssmbook.experiments.tasks is there on first use
 from ssmbook.experiments import (  # noqa: F401
+    diagnose,
     gradient_flow,
     how_many_states,
     language,

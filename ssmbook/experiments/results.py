@@ -19,7 +19,9 @@ from ssmbook._json import jsonable, read_json, versions, write_json
 
 FORMAT = "ssmbook.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
-NAMES = ("gradient-flow", "how-many-states", "language", "learning-heads", "tasks", "tasks-longer")
+NAMES = (
+    "diagnose", "gradient-flow", "how-many-states", "language", "learning-heads", "tasks", "tasks-longer",
+)  # fmt: skip
 SIZES = ("small", "full")
 
 

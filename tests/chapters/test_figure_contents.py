@@ -144,6 +144,11 @@ def part_four():
             "merge_or_cut": [given(states.results, states.settings["kept"])],
             "predicted": [given(states.results, states.settings["alone"][0])],
         },
+        "diagnose": {
+            "right": [given([8, 16], {"as it is": [[1.0, 0.5]], "no penalty": [[1.0, 0.9]]})],
+            "horizons": [given({"state\nlayer 1": [3.0, 90.0], "heads\nlayer 2": [20.0]}, (10, 100))],
+            "foretold": [given([8, 16], {"as it is": ([1.0, 0.5], [1.0, 0.4])})],
+        },
         "trained_layers": {
             "needed": [given(minilm)],
             "left_over": [given({f"layer {i}": minilm.layers[i].trained.spectrum for i in (0, 3)})],

@@ -18,6 +18,7 @@ HEADS, FLOW, TASKS, LANGUAGE = (
 )
 QUICK = {
     "gradient-flow": {"grid": [4, 8], "steps": 2, "slope_seeds": 1, "fine": {"0.8": [4]}},
+    "diagnose": {"changes": ["no penalty"], "steps": 10, "distances": [8], "texts": 4},
     "learning-heads": {
         "teachers": [[1, 0.9, 1]], "n": 6, "seeds": 1, "steps": 2, "class_steps": 1, "pairwise_steps": 1,
         "data_steps": 2, "spectrum": {"N": 6, "d": 2, "n": 12, "H": 2, "steps": 3},
