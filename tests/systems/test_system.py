@@ -7,7 +7,8 @@ import scipy.signal
 import torch
 from helpers import F64
 
-from ssmbook import gradients, heads, maps
+from ssmbook import heads, maps
+from ssmbook.chapters.gradient_highway import decay
 from ssmbook.systems import System
 
 
@@ -156,8 +157,8 @@ CONTINUOUS = System(*torch.tensor([[[-1.0]], [[1.0]], [[1.0]]], dtype=F64), dt=0
         lambda system: heads.head_count(system, 3, "softmax"),
         lambda system: heads.head_count(system, 3, exact=True),
         lambda system: heads.heads_from_ssm(system, 3),
-        lambda system: gradients.diagonalizable_bound(system, 3),
-        lambda system: gradients.decay_window(system),
+        lambda system: decay.diagonalizable_bound(system, 3),
+        lambda system: decay.decay_window(system),
         maps.LTISSM,
     ],
 )
