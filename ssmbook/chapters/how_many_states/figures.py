@@ -76,7 +76,7 @@ def atlas(results: Mapping[str, Mapping]):
 
 def carried(results: Mapping[str, Mapping], states: Sequence[int]):
     """Draw the loss with every head carried by N states, and with a window of N tokens, window by window."""
-    fig, ax = figure(size=(4.1, 3.1))
+    fig, ax = figure(size=(3.7, 3.0))
     base, words = mean(results["as it is"]["loss"][:4]), []
     kinds = {
         "a window of N tokens": ("a window of {}", GRAY, LINES["dashed"]),
@@ -121,14 +121,14 @@ def layer_by_layer(results: Mapping[str, Mapping]):
 
 def merge_or_cut(results: Mapping[str, Mapping], kept: Sequence[int]):
     """Draw the nats per token that k of nine heads add in all layers at once, made in four ways."""
-    fig, ax = figure(size=(4.1, 3.3))
+    fig, ax = figure(size=(3.7, 3.3))
     kept, words = sorted(kept), []
     for way, (color, line, name) in WAYS.items():
         added = [mean(rise(results, f"{way}, {k} heads")) for k in kept]
         ax.semilogy(kept, added, "o", color=color, ls=line, ms=4)
         label_line(ax, kept[-1], added[-1], name, color=color, dx=6)
         words.append(f"{name} " + ", ".join(number(each, 2) for each in reversed(added)))
-    ax.set(xlabel="heads left of nine", ylabel="loss added, nats per token", xlim=(0.7, 13.8))
+    ax.set(xlabel="heads left of nine", ylabel="loss added, nats per token", xlim=(0.7, 15))
     ax.set_xticks(kept)
     order = ", ".join(map(str, reversed(kept)))
     return fig, f"Nats added on held-out windows by {order} heads: {'; '.join(words)}."
