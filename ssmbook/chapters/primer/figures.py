@@ -288,8 +288,7 @@ def _arrows_of(layers):
     """For layers {name: W (n, n, 2, 2)}: colors, places (i, j), and what each block makes of a token."""
     for hue, W in zip((HEAD, LAG), layers.values(), strict=True):
         i, j = np.tril_indices(len(W))
-        strength = 1 - 0.75 * (i - j) / len(W) * (hue == LAG)
-        yield [_paler(hue, s) for s in strength], i, j, W[i, j, :, 0].numpy()
+        yield COLORS[hue], i, j, W[i, j, :, 0].numpy()
 
 
 def arrow_grids(layers):
