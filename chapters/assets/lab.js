@@ -176,6 +176,32 @@
     return spectralNorm([...upper, ...im.map((row, i) => [...row, ...re[i]])]);
   }
 
+  /** The discrete {A, B, C} of a continuous system for steps of length delta: exact, Euler, bilinear or mixed. */
+  function discretize({ A, B, C }, delta, rule) {
+    const Z = scaled(A, delta), b = scaled(B, delta), N = A.length;
+    const plus = (X, Y, factor) => X.map((row, i) => row.map((value, j) => value + factor * Y[i][j]));
+    if (rule === "Euler") return { A: plus(eye(N), Z, 1), B: b, C };
+    if (rule === "bilinear") {
+      const right = plus(eye(N), Z, 0.5).map((row, i) => [...row, ...b[i]]), X = solve(plus(eye(N), Z, -0.5), right);
+      return { A: X.map((row) => row.slice(0, N)), B: X.map((row) => row.slice(N)), C };
+    }
+    // The exponential of [Z b; 0 0] by its series for a part of the step, which is then doubled.
+    const doublings = Math.max(0, Math.ceil(Math.log2(highest([...Z, ...b]) + 1e-300)) + 3);
+    const whole = [...Z.map((row, i) => [...row, ...b[i]]), ...zeros(b[0].length, N + b[0].length)];
+    const part = scaled(whole, 2 ** -doublings);
+    let E = eye(whole.length);
+    for (let k = 16; k > 0; k--) E = plus(eye(whole.length), multiply(part, E), 1 / k);
+    for (let k = 0; k < doublings; k++) E = multiply(E, E);
+    const held = E.slice(0, N);
+    return { A: held.map((row) => row.slice(0, N)), B: rule === "mixed" ? b : held.map((row) => row.slice(N)), C };
+  }
+
+  /** The two eigenvalues of a 2 x 2 matrix as [real, imaginary]; of real ones the smaller comes first. */
+  function eigenvalues([[a, b], [c, d]]) {
+    const middle = (a + d) / 2, square = middle ** 2 - (a * d - b * c), root = Math.sqrt(Math.abs(square));
+    return square < 0 ? [[middle, root], [middle, -root]] : [[middle - root, 0], [middle + root, 0]];
+  }
+
   // 3. Heads -------------------------------------------------------------------------------------------------
   //
   // Blocks W_ij written as rows form a matrix whose rank is the number of heads. In a system lag tau fills
@@ -1825,29 +1851,88 @@
   // 9. Chapters ----------------------------------------------------------------------------------------------
   //
   // A slider that ssmbook.display drew in advance has a few stops, each with a sentence that Python computed. If it
-  // names a view here, it gets all values in between. `show(value)` returns {pictures, words}: lists of SVG nodes,
-  // each `width` wide and `height` high, and the sentence, at a stop the same as Python's. In the first picture a
-  // reader may pull a dot: `handle(value)` is its place, `pull(place)` the value for another place.
+  // names a view here, it gets all values in between. `show(value, written, given)` returns {pictures, words}: lists
+  // of SVG nodes, each `width` wide and `height` high, and the sentence, at a stop the same as Python's. `given` are
+  // numbers that Python sent along. In one picture, the first or that of the index `grip`, a reader may pull a dot:
+  // `handle(value, given)` is its place, `pull(place, given)` the value for another place. Values have three digits,
+  // or as many as `digits` says.
 
-  const NOTCHES = 240; // of the slider, from its first stop to its last
+  const NOTCHES = 240; // of the slider, from its first stop to its last; the stops are equally far apart
   const SECOND = (150 / 1.15) * Math.sqrt(19 / 20); // how far the dot of lag 1 is from the origin, for 20 tokens
-  const general = (value, figures) => String(Number(value.toPrecision(figures)));
   const rotating = (angle, n, radius) =>
     compute({ ...settled(DEFAULTS), n, poles: [{ radius, angle, pair: true, size: 1 }] });
 
-  /** A curve of values at [x, value] and a dot on it: the plot of a share of at most `top` against a parameter. */
-  function shares(points, [x, share], [low, high], top, ticks, title) {
-    const [left, right] = PLOT.x, [above, below] = [34, 270];
-    const at = ([place, value]) => [
-      left + ((right - left) * (place - low)) / (high - low), below - ((below - above) * value) / top,
+  /** A number as Python's format "g" writes it. */
+  function general(value, figures) {
+    const [digits, power] = value.toExponential(figures - 1).split("e").map(Number);
+    if (value === 0 || (power >= -4 && power < figures)) return String(Number(value.toPrecision(figures)));
+    return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  }
+
+  /** The value between two at which a falling function has a height. */
+  function inverted(falling, height, low, high) {
+    let [from, to] = [low, high];
+    for (let i = 0; i < 50; i++) {
+      const middle = (from + to) / 2;
+      if (falling(middle) > height) from = middle;
+      else to = middle;
+    }
+    return from;
+  }
+
+  /** Where the values of a plot are drawn: at([x, y]) is a place, of(place) the values there. */
+  function scale([low, high], [least, most], [left, right] = PLOT.x, [above, below] = [34, 270]) {
+    const at = ([x, y]) => [
+      left + ((right - left) * (x - low)) / (high - low), below - ((below - above) * (y - least)) / (most - least),
     ];
+    const of = ([x, y]) => [
+      low + ((high - low) * (x - left)) / (right - left), least + ((most - least) * (below - y)) / (below - above),
+    ];
+    return { at, of, low, least, box: [left, above, right - left, below - above] };
+  }
+
+  /** The frame of a plot with a title; ticks are numbers or [words, number], `under` and `up` name the two axes. */
+  function frameOf({ at, low, least, box: [left, above, wide, high] }, title, xs, ys, under = "", up = "") {
+    const below = above + high, right = left + wide;
+    const ticks = (given) => given.map((tick) => (Array.isArray(tick) ? tick : [String(tick).replace("-", "−"), tick]));
     return [
-      label(WIDTH / 2, 16, title),
+      label((left + right) / 2, above - 18, title),
       line(left, above, left, below, "lab-axis"), line(left, below, right, below, "lab-axis"),
-      ...[0, top / 2, top].map((value) => label(left - 5, at([low, value])[1] + 4, general(value, 2), "end")),
-      ...ticks.map(([words, place]) => label(at([place, 0])[0], below + 17, words)),
-      curve(points.map(at), "lab-head"), circle(at([x, share]), 6, "lab-head-fill"),
+      ...ticks(xs).map(([words, x]) => label(at([x, least])[0], below + 17, words)),
+      ...ticks(ys).map(([words, y]) => label(left - 5, at([low, y])[1] + 4, words, "end")),
+      label(right, below + 34, under, "end"), label(left + 6, above + 6, up, "start"),
     ];
+  }
+
+  /** What is drawn in a plot, cut at its frame. */
+  const inside = ({ box: [x, y, width, height] }, ...nodes) =>
+    draw("svg", { x, y, width, height, viewBox: `${x} ${y} ${width} ${height}` }, nodes);
+
+  /** Labels one below the other where they would meet; each is [x, y, words, anchor]. */
+  function apart(labels) {
+    let free = -Infinity;
+    return [...labels].sort((a, b) => a[1] - b[1]).map(([x, y, ...rest]) => {
+      free = Math.max(y, free + 14);
+      return label(x, free, ...rest);
+    });
+  }
+
+  /** A curve of values at [x, value] and a dot on it: the plot of a share of at most `top` against a parameter. */
+  function shares(points, dot, [low, high], top, ticks, title, under) {
+    const plot = scale([low, high], [0, top]);
+    return [
+      ...frameOf(plot, title, ticks, [0, top / 2, top], under),
+      curve(points.map(plot.at), "lab-head"), circle(plot.at(dot), 6, "lab-head-fill"),
+    ];
+  }
+
+  const HALF_TURN = [["0", 0], ["π/2", Math.PI / 2], ["π", Math.PI]];
+  const along = (low, high, count) => range(count).map((i) => low + ((high - low) * i) / (count - 1));
+
+  /** The share that one head misses of a rotation over n tokens: lag tau occurs n - tau times. */
+  function missedByOne(angle, n) {
+    const wave = (part) => sum(range(n).map((tau) => (n - tau) * part(2 * tau * angle)));
+    return Math.max(0, 0.5 - Math.hypot(wave(Math.cos), wave(Math.sin)) / (n * (n + 1)));
   }
 
   const VIEWS = {
@@ -1856,9 +1941,9 @@
       height: 320,
       show(angle) {
         const found = rotating(angle, 20, 1), missed = found.floor[1];
-        this.everywhere ||= range(101).map((i) => (Math.PI * i) / 100).map((x) => [x, rotating(x, 20, 1).floor[1]]);
-        const ticks = [["0", 0], ["π/2", Math.PI / 2], ["π", Math.PI]];
-        const right = shares(this.everywhere, [angle, missed], [0, Math.PI], 0.5, ticks, "share missed at every angle");
+        const everywhere = along(0, Math.PI, 101).map((x) => [x, missedByOne(x, 20)]);
+        const title = "share missed at every angle";
+        const right = shares(everywhere, [angle, missed], [0, Math.PI], 0.5, HALF_TURN, title, "angle θ");
         const words = `Angle ${general(angle, 3)}: one head, the best line, misses ${missed.toFixed(3)} of the energy.`;
         return { pictures: [planePicture(found).nodes, right], words };
       },
@@ -1904,7 +1989,283 @@
       handle: (angle) => hand([-0.93 * Math.sin(angle), 0.93 * Math.cos(angle)]),
       pull: ([x, y]) => Math.abs(Math.atan2(80 - x, 102 - y)),
     },
+
+    /** The value maps of a rotating head, the best common one, and what it misses at every spread. */
+    turning: {
+      height: 320,
+      show(phi) {
+        const angles = (m) => range(m).map((i) => (phi * (2 * i + 1 - m)) / m);
+        const [c, s] = [Math.cos, Math.sin].map((part) => sum(angles(400).map((angle) => part(angle) ** 2)));
+        const [missed, best] = [(Math.min(c, s) / (c + s)).toFixed(3), c > s ? "I" : "J"];
+        const end = c > s ? [1.15, 0] : [0, 1.15], x = Math.PI;
+        const left = [
+          line(15, 160, WIDTH - 15, 160, "lab-axis"), line(WIDTH / 2, 24, WIDTH / 2, 312, "lab-axis"),
+          label(WIDTH / 2, 16, `the best common V lies along ${best}`),
+          label(WIDTH - 8, 177, "I", "end"), label(WIDTH / 2 + 8, 310, "J", "start"),
+          ...angles(60).map((angle) => circle(onDisc([Math.cos(angle), Math.sin(angle)]), 3.5, "lab-head-fill")),
+          curve([onDisc(end.map((value) => -value)), onDisc(end)], "lab-arc"),
+        ];
+        const theory = along(0.02, x, 100).map((v) => [v, 0.5 - Math.abs(Math.sin(2 * v)) / (4 * v)]);
+        const right = shares(theory, [phi, missed], [0, x], 0.6, HALF_TURN, `one head misses ${missed}`, "spread φ");
+        const words = `Angles within ±${pyNumber(phi)}: the best common V lies along ${best} and misses ${missed} of `
+          + "the energy.";
+        return { pictures: [left, right], words };
+      },
+      handle: (phi) => onDisc([Math.cos(phi), Math.sin(phi)]),
+      pull: ([x, y]) => Math.abs(Math.atan2(CENTER[1] - y, x - CENTER[0])),
+    },
+
+    /** A kicked mass on a spring with friction, and the two poles. */
+    swing: {
+      height: 312, grip: 1,
+      poles: scale([-8.5, 0.5], [-2.5, 2.5]),
+      show(c) {
+        const spring = { ...SPRING, A: [[0, 1], [-4, -c]] }, plot = scale([0, 10], [-0.6, 0.6]);
+        const path = lags(discretize(spring, 0.05, "exact"), 200).map(([q], i) => [0.05 * (i + 1), q / 0.05]);
+        const found = eigenvalues(spring.A), rate = Math.abs(found[1][0]).toFixed(2), { at } = this.poles;
+        const motion = c === 0 ? "it swings without end" : c < 4 ? "it swings and fades" : "it returns without a swing";
+        const left = [
+          ...frameOf(plot, motion, [0, 5, 10], [-0.5, 0, 0.5], "seconds after a kick", "position"),
+          curve([plot.at([0, 0]), plot.at([10, 0])], "lab-grid-line"), curve(path.map(plot.at), "lab-curve"),
+        ];
+        const right = [
+          ...frameOf(this.poles, `slowest decay rate ${rate} per second`, [-8, -4, 0], [-2, 0, 2], "real part of λ",
+            "imaginary part"),
+          curve([at([0, -2.5]), at([0, 2.5])], "lab-dotted"), curve([at([-8.5, 0]), at([0.5, 0])], "lab-grid-line"),
+          ...found.map((pole) => circle(at(pole), 6, "lab-state-fill")),
+        ];
+        const words = `Friction ${pyNumber(c)} kg/s: kicked mass and its poles; slowest decay rate ${rate} per second.`;
+        return { pictures: [left, right], words };
+      },
+      handle(c) {
+        return this.poles.at(eigenvalues([[0, 1], [-4, -c]])[0]);
+      },
+      pull(place) {
+        const [x] = this.poles.of(place); // the poles add up to -c, and real ones have the product 4
+        return x > -2 ? -2 * x : -x - 4 / x;
+      },
+    },
+
+    /** The same mass in steps by three rules, each over the exact motion. */
+    rules: {
+      width: 220, height: 226,
+      plot: scale([0, 10], [-0.8, 0.8], [34, 210], [30, 150]),
+      show(delta) {
+        const rules = ["exact", "Euler", "bilinear", "mixed"], count = Math.trunc(10 / delta), { at } = this.plot;
+        const steps = rules.map((rule) => discretize({ ...SPRING, A: [[0, 1], [-4, -0.4]] }, delta, rule));
+        const radii = steps.map(({ A }) => Math.max(...eigenvalues(A).map(norm)).toFixed(3));
+        const paths = steps.map((step) => lags(step, count).map(([q], i) => at([delta * (i + 1), q / delta])));
+        const pictures = ["lab-lag", "lab-head", "lab-state"].map((color, i) => {
+          const path = paths[i + 1], stroke = { style: `stroke: var(--${color}); fill: none; stroke-width: 2px` };
+          const exact = { style: "stroke: var(--lab-faint); fill: none; stroke-width: 5px" };
+          const marks = delta > 0.15 ? path.map((place) => circle(place, 3, `${color}-fill`)) : [];
+          return [
+            ...frameOf(this.plot, `${rules[i + 1]}, spectral radius ${radii[i + 1]}`, [0, 5, 10], [-0.5, 0, 0.5]),
+            inside(this.plot, curve(paths[0], "", exact), curve(path, "", stroke), marks),
+            label(210, 184, i ? "seconds" : "", "end"),
+          ];
+        });
+        pictures[0].push(line(34, 192, at([10 * delta, 0])[0], 192, "lab-head"), label(34, 211, "ten steps", "start"));
+        const rho = rules.map((rule, i) => `${rule} ${radii[i]}`).join(", ");
+        const words = `Kicked mass at step ${pyNumber(delta)} s; spectral radius of the step: ${rho}.`;
+        return { pictures, words };
+      },
+      handle(delta) {
+        return [this.plot.at([10 * delta, 0])[0], 192];
+      },
+      pull(place) {
+        return this.plot.of(place)[0] / 10;
+      },
+    },
+
+    /** The plane of lags again, and what one head misses over three lengths. */
+    gap: {
+      height: 320,
+      show(angle, written) {
+        const lengths = [5, 20, 200], missed = lengths.map((n) => missedByOne(angle, n));
+        const all = along(0, Math.PI, 181), plot = scale([0, Math.PI], [0, 0.55]);
+        this.curves ||= lengths.map((n) => all.map((x) => [x, missedByOne(x, n)]));
+        const places = [[90, 15], [69, 14], [69, -8]]; // of the names of the curves
+        const right = [
+          ...frameOf(plot, "share of the energy missed", HALF_TURN, [0, 0.25, 0.5], "angle θ"),
+          ...this.curves.flatMap((points, i) => {
+            const [x, y] = plot.at(points[places[i][0]]), look = { opacity: [0.5, 1, 0.75][i] };
+            return [
+              curve(points.map(plot.at), i === 2 ? "lab-head" : "lab-head", look),
+              circle(plot.at([angle, missed[i]]), 5, "lab-head-fill", look),
+              label(x, y + places[i][1], `n = ${lengths[i]}`),
+            ];
+          }),
+        ];
+        const shown = missed.map((share) => share.toFixed(3));
+        const left = [...planePicture(rotating(angle, 20, 1)).nodes, label(8, 14, `one head misses ${shown[1]}`, "start")];
+        const words = `Angle ${written}: one head misses ${shown.join(", ")} of the energy over 5, 20 and 200 tokens.`;
+        return { pictures: [left, right], words };
+      },
+      handle: (angle) => [WIDTH / 2 + SECOND * Math.cos(angle), 160 - SECOND * Math.sin(angle)],
+      pull: ([x, y]) => Math.abs(Math.atan2(160 - y, x - WIDTH / 2)),
+    },
+
+    /** Where the derivative of a head sends the unit circle, for value maps of rank two and one. */
+    lanes: {
+      height: 290,
+      along: (t) => 1 - t / (1 + Math.exp(-t)),
+      show(t) {
+        const reach = this.along(t), weight = 1 / (1 + Math.exp(t));
+        const at = ([x, y]) => [WIDTH / 2 + 140 * x, 160 - 125 * y];
+        const round = along(0, 2 * Math.PI, 121);
+        const pictures = [0.7, 0].map((lane) => {
+          const ring = (a) => round.map((angle) => at([a * Math.cos(angle), lane * Math.sin(angle)]));
+          const kept = { style: "stroke: var(--lab-lag)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
+          return [
+            label(WIDTH / 2, 16, `σ₂ = ${lane}: gradient ${size} × weight`),
+            curve(ring(1), "lab-dotted"), curve(ring(reach), "lab-head"),
+            curve([at([0, 0]), at([reach, 0])], "lab-arc"), circle(at([reach, 0]), 6, "lab-state-fill"),
+            label(clamp(at([reach, 0])[0], 34, WIDTH - 34), 188, "along g"),
+            curve([at([0, 0]), at([0, lane])], "lab-curve", kept), circle(at([0, lane]), 6, "lab-lag-fill"),
+            label(WIDTH / 2, at([0, lane || 0.25])[1] - 12, lane ? "across g: kept" : "V sends nothing across g"),
+          ];
+        });
+        const [value, most] = [reach.toFixed(2), Math.max(Math.abs(reach), 0.7).toFixed(2)];
+        const words = `Logit ${general(t, 6)}, weight ${weight.toFixed(3)}: along g the bracket is ${value}; across, the `
+          + `lane stays 0.7. Norm over weight ${most} with two lanes, ${Math.abs(reach).toFixed(2)} with one.`;
+        return { pictures, words };
+      },
+      handle(t) {
+        return [WIDTH / 2 + 140 * this.along(t), 160];
+      },
+      pull([x]) {
+        return inverted(this.along, (x - WIDTH / 2) / 140, 0, 3);
+      },
+    },
+
+    /** The gradient of a sum of a head and a state space model; given are G and V of the head and A, B, C. */
+    mix: {
+      height: 312, digits: 4,
+      distances: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128],
+      plot: scale([0, 166], [-7, 1]),
+      /** For every distance what the head's derivative, its row of W and the system contribute. */
+      parts({ G, V, A, B, C }) {
+        if (this.known) return this.known;
+        const { sigma: [size], V: [v] } = svd(transpose(G)), u = multiply([v], G)[0].map((value) => value / size);
+        const M = lags({ A, B, C }, 129);
+        this.known = this.distances.map((far) => {
+          const long = Math.sqrt(2 * Math.log(far + 2)), x = zeros(far + 1, u.length); // the tokens of the proof
+          x[0] = u.map((value) => long * Math.sqrt(2 / size) * value);
+          x[far] = v.map((value) => (long * value) / Math.sqrt(2 * size));
+          const alpha = softmaxWeights(products(multiply(x, G), x)), head = softmaxGradient(x, alpha, G, V)[0];
+          return { head, through: scaled(V, alpha[far][0]), none: scaled(V, 0), lag: reshape(M[far], V[0].length) };
+        });
+        return this.known;
+      },
+      /** Norms of the hybrid's derivative, of its floor and of the system alone, for every distance. */
+      mixed(weight, given) {
+        return this.parts(given).map((one) => ["head", "through", "none"].map((kind) => {
+          const X = one.lag.map((row, a) => row.map((value, b) => weight * value + (1 - weight) * one[kind][a][b]));
+          return svd(X).sigma[kind === "through" ? 1 : 0];
+        }));
+      },
+      end(weight, given) {
+        return Math.log10(this.mixed(weight, given).pop()[0]);
+      },
+      show(weight, written, given) {
+        const values = this.mixed(weight, given), last = values[values.length - 1], { at } = this.plot;
+        const looks = ["lab-head", "lab-dotted", "lab-curve"], names = ["hybrid", "floor", "SSM alone"];
+        const curves = looks.map((look, kind) => values.map((row, i) => [this.distances[i], row[kind]])
+          .filter(([, value]) => value > 1e-7).map(([x, value]) => at([x, Math.log10(value)])));
+        const ends = curves.flatMap((points, kind) => {
+          const end = points[points.length - 1];
+          return end ? [[end[0] + 12, end[1] + [-2, 10, 4][kind], names[kind], "start"]] : [];
+        });
+        const [hybrid, floor, alone] = last.map((value) => general(value, 2));
+        const title = `SSM weight ${written}: ${short(last[0])} is left at distance 128`;
+        const powers = [["1", 0], ["10⁻²", -2], ["10⁻⁴", -4], ["10⁻⁶", -6]];
+        const picture = [
+          ...frameOf(this.plot, title, [0, 32, 64, 96, 128], powers, "distance in tokens"),
+          ...curves.map((points, kind) => (points.length ? curve(points, looks[kind]) : "")), ...apart(ends),
+        ];
+        const words = `Gradients at distance 128 for SSM weight ${general(weight, 6)}: hybrid ${hybrid}, `
+          + `floor ${floor}, weighted SSM alone ${alone}.`;
+        return { pictures: [picture], words };
+      },
+      handle(weight, given) {
+        return this.plot.at([128, this.end(weight, given)]);
+      },
+      pull(place, given) {
+        return inverted((weight) => this.end(weight, given), this.plot.of(place)[1], 0, 1);
+      },
+    },
+
+    /** A clock whose third of a turn has a wrong angle; given are, by token, how many sequences made c thirds. */
+    dial: {
+      height: 312,
+      show(degrees, written, given) {
+        const runs = sum(given[0]), plot = scale([0, 66], [0, 1.08]), thirds = (turns) => ((turns % 3) + 3) % 3;
+        const same = (c) => thirds(Math.round((c * degrees) / 120)) === thirds(c);
+        const right = given.map((counts) => sum(counts.map((count, c) => (same(c) ? count : 0))) / runs);
+        const first = right.findIndex((share) => share < 1), off = rounded(10 * (degrees - 120), 1);
+        const hand = (angle, size = 1) => onDisc([size * Math.cos(angle / RAD), size * Math.sin(angle / RAD)]);
+        const left = [
+          label(WIDTH / 2, 16, off ? `after ten turns: off by ${Math.abs(off)}°` : "after ten turns: right"),
+          circle(CENTER, RADIUS, "lab-axis"),
+          ...[60, 180, 300].map((angle) => curve([CENTER, hand(angle)], "lab-grid-line")),
+          ...[0, 120, 240].map((angle, i) => label(...hand(angle, 0.8).map((v, c) => v + 4 * c), String(i))),
+          curve([CENTER, hand(120)], "lab-dotted"), curve([CENTER, hand(120 + off)], "lab-arc"),
+          circle(hand(120 + off), 6, "lab-state-fill"),
+        ];
+        const lasts = first < 0 ? "all 200 right at every token" : `all 200 right up to token ${first}`;
+        const picture = [
+          ...frameOf(plot, `${written}°: ${lasts}`, [1, 16, 32, 48, 64], [0, 0.5, 1], "tokens so far"),
+          curve([plot.at([0, 1 / 3]), plot.at([66, 1 / 3])], "lab-dotted"),
+          label(...plot.at([64, 0.36]), "chance", "end"),
+          curve(right.map((share, i) => plot.at([i + 1, share])), "lab-head"),
+        ];
+        const after = `${right[11].toFixed(2)} of the time after 12 tokens, ${right[63].toFixed(2)} after 64`;
+        return { pictures: [left, picture], words: `${general(degrees, 6)} degrees a third: right ${after}.` };
+      },
+      handle: (degrees) => onDisc(placeOf({ radius: 1, angle: (120 + 10 * (degrees - 120)) / RAD })),
+      pull([x, y]) {
+        const angle = Math.atan2(CENTER[1] - y, x - CENTER[0]) * RAD;
+        return 120 + ((angle < -60 ? angle + 360 : angle) - 120) / 10;
+      },
+    },
+
+    /** The numbers that one of many devices receives, against the tokens on each. */
+    received: {
+      height: 312, digits: 0,
+      plot: scale([0, 14], [4, 11.2]),
+      show(N) {
+        const many = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 1 }), { at } = this.plot;
+        const others = 1023, one = 3 * 1024 * N * others, rounds = 3 * 1024 * N * 10, equal = 1.5 * N;
+        const asked = (tokens) => 2 * 1024 * tokens * others, high = (count, x = 0) => at([x, Math.log10(count)]);
+        const flat = (count) => [high(count), high(count, 14)], dashed = { style: "stroke-dasharray: 6 4" };
+        const tokens = [["1", 0], ["16", 4], ["256", 8], ["4,096", 12]];
+        const numbers = [["10⁴", 4], ["10⁶", 6], ["10⁸", 8], ["10¹⁰", 10]];
+        const title = `attention receives more from ${many(equal)} tokens per device`;
+        const picture = [
+          ...frameOf(this.plot, title, tokens, numbers, "tokens on a device"),
+          curve([high(asked(1)), high(asked(2 ** 14), 14)], "lab-head"),
+          curve(flat(one), "lab-arc"), curve(flat(rounds), "lab-arc", dashed),
+          label(...high(asked(2 ** 12.6), 10.5), "attention", "end"),
+          label(WIDTH - 12, flat(one)[0][1] + 16, "scan, one exchange", "end"),
+          label(WIDTH - 12, flat(rounds)[0][1] + 16, "scan, 10 rounds", "end"),
+          circle(at([Math.log2(equal), Math.log10(one)]), 6, "lab-token-fill"),
+        ];
+        const words = `N = ${N}: equal at ${many(equal)} tokens per device. At 1,024 tokens, attention: `
+          + `${many(asked(1024))}; scan, one exchange: ${many(one)}; scan, 10 rounds: ${many(rounds)}.`;
+        return { pictures: [picture], words };
+      },
+      handle(N) {
+        return this.plot.at([Math.log2(1.5 * N), Math.log10(3 * 1024 * 1023 * N)]);
+      },
+      pull(place) {
+        return 2 ** this.plot.of(place)[0] / 1.5;
+      },
+    },
   };
+
+  const SPRING = { B: [[0], [1]], C: [[1, 0]] }; // a mass of 1 kg, of which the position is read
+  const RAD = 180 / Math.PI;
 
   const hand = ([x, y]) => [80 + 58 * x, 102 - 58 * y];
 
@@ -1942,46 +2303,60 @@
     return [label(80, 16, title), ...heatMap(flat, 2 * n, [left, top, side, side], 1), ...rules];
   }
 
+  /** The name of a simple part of π, or nothing. */
+  function partOfPi(value) {
+    const part = [1, 2, 3, 4, 6].find((each) => Math.abs(value * each - Math.PI) < 1e-9);
+    return part && (part > 1 ? `π/${part}` : "π");
+  }
+
   /** Make a drawn slider continuous. */
   function enliven(figure, view) {
     const stage = figure.querySelector(".ssm-slider-frames"), frames = Array.from(stage.children);
-    const stops = frames.map((frame) => ({
-      value: Number(frame.dataset.number), written: frame.dataset.value, words: frame.querySelector("img").alt,
+    const given = JSON.parse(figure.dataset.given || "null");
+    const stops = frames.map(({ dataset: { number, value } }, i) => ({
+      notch: (NOTCHES * i) / (frames.length - 1), value: Number(number), written: partOfPi(Number(number)) || value,
     }));
-    const [low, high] = [stops[0].value, stops[stops.length - 1].value], notch = (high - low) / NOTCHES;
     const drawn = figure.querySelector("input"), input = drawn.cloneNode(), output = figure.querySelector("output");
     const heard = html("p", { className: "lab-heard", role: "status" });
     const caption = figure.querySelector("figcaption") || figure.appendChild(html("figcaption"));
     const { width = WIDTH, height } = view;
     const frame = { viewBox: `0 0 ${width} ${height}`, class: "lab-svg", role: "img" };
     const first = Number(drawn.getAttribute("value"));
-    const { pictures } = view.show(low), images = Array.from(frames[first].querySelectorAll("img"));
+    const { pictures } = view.show(stops[first].value, stops[first].written, given);
+    const images = Array.from(frames[first].querySelectorAll("img"));
     const share = sum(images.map((image) => parseFloat(image.style.width) || 0)) / pictures.length; // fitted in a deck
     const style = share
       ? `max-width: none; flex: none; width: ${share}px; height: ${images[0].style.height}`
       : `--lab-width: ${width}px`;
-    const svgs = pictures.map(() => draw("svg", { ...frame, style }));
+    const svgs = pictures.map(() => draw("svg", { ...frame, style })), gripped = svgs[view.grip || 0];
     const speak = afterRest(() => { heard.textContent = caption.textContent; }, SPOKEN);
     let held = false;
 
-    /** The nearest stop, where it is less than a notch away, or a rounded value. */
-    function kept(value) {
-      const near = stops.find((stop) => Math.abs(stop.value - value) <= 0.5 * notch);
-      const plain = rounded(clamp(value, low, high), 3);
-      return near || { value: plain, written: String(plain) };
+    /** From a notch to its value or back, on the broken line through the stops. */
+    function across(from, to, x) {
+      const i = clamp(stops.filter((stop) => stop[from] <= x).length, 1, stops.length - 1);
+      const [a, b] = stops.slice(i - 1, i + 1);
+      return a[to] + ((b[to] - a[to]) * (clamp(x, a[from], b[from]) - a[from])) / (b[from] - a[from]);
     }
 
-    function show({ value, written }) {
-      const { pictures, words } = view.show(value);
+    /** The stop at a notch, if there is one, or a rounded value. */
+    function kept(notch) {
+      const value = rounded(across("notch", "value", notch), view.digits ?? 3);
+      const stop = stops.find((one) => Math.abs(one.notch - notch) <= 0.5 || one.value === value);
+      return stop || { notch, value, written: String(value) };
+    }
+
+    function show({ notch, value, written }) {
+      const { pictures, words } = view.show(value, written, given);
       svgs.forEach((svg, i) => {
         svg.replaceChildren(...pictures[i]);
         svg.setAttribute("aria-label", i ? `Panel ${i + 1} of the same picture.` : words);
       });
       if (view.handle) {
-        const place = view.handle(value), title = draw("title", {}, "Drag to change the value");
-        svgs[0].append(circle(place, 10, "lab-grip"), draw("g", {}, title, circle(place, TOUCH, "lab-touch lab-pull")));
+        const place = view.handle(value, given), title = draw("title", {}, "Drag to change the value");
+        gripped.append(circle(place, 10, "lab-grip"), draw("g", {}, title, circle(place, TOUCH, "lab-touch lab-pull")));
       }
-      input.value = (value - low) / notch;
+      input.value = notch;
       input.setAttribute("aria-valuetext", written);
       output.value = written;
       caption.textContent = words;
@@ -1990,25 +2365,25 @@
 
     Object.assign(input, { min: 0, max: NOTCHES, step: 1, disabled: false });
     input.addEventListener("input", () => {
-      show(kept(low + notch * Number(input.value)));
+      show(kept(Number(input.value)));
       speak();
     });
     if (view.handle) {
       const place = ({ clientX, clientY }) => {
-        const { left, top, width: shown } = svgs[0].getBoundingClientRect();
+        const { left, top, width: shown } = gripped.getBoundingClientRect();
         return [((clientX - left) * width) / shown, ((clientY - top) * width) / shown];
       };
-      svgs[0].addEventListener("pointerdown", (event) => {
+      gripped.addEventListener("pointerdown", (event) => {
         held = event.target.matches(".lab-pull");
         if (!held) return;
         event.preventDefault();
-        svgs[0].setPointerCapture(event.pointerId);
+        gripped.setPointerCapture(event.pointerId);
       });
-      svgs[0].addEventListener("pointermove", (event) => {
-        if (held) show(kept(view.pull(place(event))));
+      gripped.addEventListener("pointermove", (event) => {
+        if (held) show(kept(across("value", "notch", view.pull(place(event), given))));
       });
       for (const name of ["pointerup", "pointercancel"]) {
-        svgs[0].addEventListener(name, () => {
+        gripped.addEventListener(name, () => {
           if (held) speak();
           held = false;
         });
@@ -2043,7 +2418,7 @@
   }
 
   root.Lab = {
-    multiply, spectralNorm, matrixOf, lags, frequencyResponse, gain, lagRows, spectrum, bestHeads,
+    multiply, spectralNorm, matrixOf, lags, discretize, frequencyResponse, gain, lagRows, spectrum, bestHeads,
     headCount, softmaxCount, rowSumSpread, softmaxWeights, linearWeights, gatedWeights, ssdWeights, headBlocks,
     softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python,
     enliven: enlivenAll,

@@ -147,10 +147,11 @@ class Slider:
     """A figure with one parameter to move, drawn beforehand for every value of it.
 
     ``label`` is the parameter's name (Unicode such as ρ, no LaTeX) and ``values`` its values, numbers or
-    text. ``draw(value)`` returns a figure, all of one size (``figure(size="slider")``); ``alt(value)`` its
-    alternative text, one line with numbers. ``name`` becomes the HTML id and ``start`` is the index of the
-    value shown first. ``live`` names a view of ``chapters/assets/lab.js``, which on the book's page draws the
-    same for every number between the first value and the last; its words at a value are those of ``alt``.
+    text, or a dict of texts with their numbers. ``draw(value)`` returns a figure, all of one size
+    (``figure(size="slider")``); ``alt(value)`` its alternative text, one line with numbers. ``name`` becomes
+    the HTML id and ``start`` is the index of the value shown first. ``live`` names a view of
+    ``chapters/assets/lab.js``, which on the book's page draws the same for every number between the first
+    value and the last, from ``given`` where it needs more; its words at a value are those of ``alt``.
 
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
     type="range">`` in the built page. Its text form lists every value with its alternative text, so the
@@ -171,15 +172,17 @@ class Slider:
     def __init__(
         self,
         label: str,
-        values: Sequence,
+        values: Sequence | dict,
         draw: Callable,
         alt: Callable[..., str],
         *,
         name: str,
         start: int = 0,
         live: str | None = None,
+        given: dict | list | None = None,
     ):
         self.label, self.values, self.name, self.start, self.live = label, list(values), name, start, live
+        self.numbers, self.given = list(values.values() if isinstance(values, dict) else values), given
         self.value_texts = [_value_text(value) for value in self.values]
         self.alts = [alt(value) for value in self.values]
         self.frames = [render(draw(value), dpi=FRAME_DPI, limit=FRAME_BYTES) for value in self.values]
@@ -242,7 +245,8 @@ class Slider:
         base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
         texts = [html.escape(text) for text in self.value_texts]
         view = f' data-lab="{html.escape(self.live)}"' if self.live else ""
-        numbers = [f' data-number="{float(value)!r}"' if view else "" for value in self.values]
+        view += f" data-given='{json.dumps(self.given)}'" if self.given else ""
+        numbers = [f' data-number="{float(value)!r}"' if view else "" for value in self.numbers]
         frames = "\n".join(
             f'<div data-value="{text}"{numbers[i]}{"" if i == start else _HIDDEN}>{self._images(i)}</div>'
             for i, text in enumerate(texts)

@@ -192,6 +192,18 @@ def test_fresh_random_systems_have_the_librarys_numbers_and_counts(lab):
     assert sum(decided) > 0.8 * len(decided)
 
 
+STEPS = """({ A, B, rules }) => rules.map((rule) => Lab.discretize({ A, B, C: [[1, 0]] }, 0.3, rule))"""
+
+
+def test_steps_of_a_continuous_system_are_the_librarys(lab):
+    A, B = [[0.0, 1.0], [-4.0, -0.4]], [[0.0], [1.0]]
+    rules = {"exact": "zoh", "Euler": "euler", "bilinear": "bilinear", "mixed": "mixed"}
+    spring = System(*(torch.tensor(X, dtype=torch.float64) for X in (A, B, [[1.0, 0.0]])), dt=0)
+    for step, rule in zip(lab(STEPS, {"A": A, "B": B, "rules": list(rules)}), rules.values(), strict=True):
+        expected = spring.discretize(0.3, rule)
+        assert close(step["A"], expected.A) and close(step["B"], expected.B), rule
+
+
 WEIGHTS = """({ q, k, logits, logA, decay, delta, A }) => ({
   softmax: Lab.softmaxWeights(logits), sink: Lab.softmaxWeights(logits, true),
   linear: Lab.linearWeights(q, k), positive: Lab.linearWeights(q, k, { features: "elu+1", normalized: true }),
@@ -478,12 +490,18 @@ def test_the_morph_ends_in_a_state_space_model(board):
 
 # Live sliders of chapters -----------------------------------------------------------------------------------
 
+# Page, slider, and how far to pull its dot from the start, in the picture's units, to get a value in a range.
 LIVE = [
-    ("preface", "turning-state"),
-    ("one-hour", "plane"),
-    ("1-one-operator/two-ways-to-mix", "ema-weights"),
-    ("1-one-operator/two-ways-to-mix", "plane"),
+    ("preface", "turning-state", (-60, 0), (0.8, 3.14)),
+    ("one-hour", "plane", (-200, -60), (1.6, 3.1)),
+    ("1-one-operator/two-ways-to-mix", "ema-weights", None, None),
+    ("1-one-operator/two-ways-to-mix", "plane", (-200, 0), (1.6, 3.1)),
+    ("2-two-constructions/factorized", "turning-head", (-130, 0), (1.4, 2.9)),
+    ("2-two-constructions/structured-dynamics", "friction", (-100, 60), (2, 7.9)),
+    ("2-two-constructions/structured-dynamics", "step-rules", (60, 0), (0.2, 0.6)),
+    ("3-three-theorems/interaction-rank-gap", "clock-angle", (-200, -60), (1.6, 3.1)),
 ]
+PI_NAMES = {"1.5708": "π/2", "3.14159": "π"}
 MOVE = """(slider, value) => {
   const input = slider.querySelector("input");
   input.value = value;
@@ -500,24 +518,23 @@ def test_every_live_slider_is_tried(built):
         for page in chapters(built)
         for figure in soup(page).select("figure.ssm-slider[data-lab]")
     }
-    assert found == set(LIVE)
+    assert found == {(name, slider) for name, slider, *_ in LIVE}
 
 
-@pytest.mark.parametrize("name, slider", LIVE, ids=[slider for _, slider in LIVE])
+@pytest.mark.parametrize("name, slider", [one[:2] for one in LIVE], ids=[f"{a}-{b}" for a, b, *_ in LIVE])
 def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built, name, slider):
     drawn = soup(built / f"chapters/{name}.html").select_one(f"#ssm-slider-{slider}")
     frames = drawn.select(".ssm-slider-frames > div")
-    stops = [(float(one["data-number"]), one["data-value"], one.img["alt"]) for one in frames]
+    stops = [(PI_NAMES.get(one["data-value"], one["data-value"]), one.img["alt"]) for one in frames]
     visit = open_page(f"{disk}chapters/{name}.html")
     live, control = (
         visit.page.locator(f"#ssm-slider-{slider}"),
         visit.page.locator(f"#ssm-slider-{slider} input"),
     )
     start = stops[int(drawn.select_one("input")["value"])]
-    assert (control.get_attribute("aria-valuetext"), live.locator("figcaption").inner_text()) == start[1:]
-    low, high = stops[0][0], stops[-1][0]
-    for value, written, words in stops:
-        live.evaluate(MOVE, 240 * (value - low) / (high - low))
+    assert (control.get_attribute("aria-valuetext"), live.locator("figcaption").inner_text()) == start
+    for i, (written, words) in enumerate(stops):
+        live.evaluate(MOVE, 240 * i / (len(stops) - 1))
         assert control.get_attribute("aria-valuetext") == written == live.locator("output").inner_text()
         assert live.locator("figcaption").inner_text() == words
         assert live.locator("svg").first.get_attribute("aria-label") == words
@@ -529,17 +546,21 @@ def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built
     assert not visit.messages
 
 
-@pytest.mark.parametrize("name, slider", [LIVE[0], LIVE[3]], ids=["preface", "two-ways"])
-def test_a_dot_of_a_live_picture_is_pulled(open_page, disk, name, slider):
+@pytest.mark.parametrize("name, slider, by, expected", [one for one in LIVE if one[2]])
+def test_a_dot_of_a_live_picture_is_pulled(open_page, disk, name, slider, by, expected):
     page = open_page(f"{disk}chapters/{name}.html").page
     live = page.locator(f"#ssm-slider-{slider}")
     live.scroll_into_view_if_needed()
-    svg, dot = live.locator("svg").first.bounding_box(), live.locator(".lab-pull").bounding_box()
-    page.mouse.move(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    dot, before = live.locator(".lab-pull").bounding_box(), live.locator("figcaption").inner_text()
+    assert min(dot["width"], dot["height"]) >= 44
+    at = dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2
+    scale = dot["width"] / 48
+    page.mouse.move(*at)
     page.mouse.down()
-    page.mouse.move(svg["x"] + 5, svg["y"] + svg["height"] / 2, steps=4)
+    page.mouse.move(at[0] + scale * by[0], at[1] + scale * by[1], steps=4)
     page.mouse.up()
-    assert float(live.locator("output").inner_text()) > 1.4
+    assert expected[0] < float(live.locator("output").inner_text()) < expected[1]
+    assert live.locator("figcaption").inner_text() != before
 
 
 def test_a_finger_moves_a_live_slider(open_page, disk):
@@ -548,5 +569,6 @@ def test_a_finger_moves_a_live_slider(open_page, disk):
     control = live.locator("input")
     control.scroll_into_view_if_needed()
     box, before = control.bounding_box(), live.locator("figcaption").inner_text()
+    assert min(box["height"], live.locator(".lab-pull").bounding_box()["height"]) >= 44
     page.touchscreen.tap(box["x"] + 0.8 * box["width"], box["y"] + box["height"] / 2)
     assert live.locator("figcaption").inner_text() != before and live.locator("svg").count() == 2
