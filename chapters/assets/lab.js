@@ -2241,9 +2241,9 @@
         const flat = (count) => [high(count), high(count, 14)], dashed = { style: "stroke-dasharray: 6 4" };
         const tokens = [["1", 0], ["16", 4], ["256", 8], ["4,096", 12]];
         const numbers = [["10⁴", 4], ["10⁶", 6], ["10⁸", 8], ["10¹⁰", 10]];
-        const title = `attention receives more from ${many(equal)} tokens per device`;
+        const title = `attention receives more from ${many(equal)} tokens on`;
         const picture = [
-          ...frameOf(this.plot, title, tokens, numbers, "tokens on a device"),
+          ...frameOf(this.plot, title, tokens, numbers, "tokens on a device", "numbers received"),
           curve([high(asked(1)), high(asked(2 ** 14), 14)], "lab-head"),
           curve(flat(one), "lab-arc"), curve(flat(rounds), "lab-arc", dashed),
           label(...high(asked(2 ** 12.6), 10.5), "attention", "end"),

@@ -499,7 +499,9 @@ LIVE = [
     ("2-two-constructions/factorized", "turning-head", (-130, 0), (1.4, 2.9)),
     ("2-two-constructions/structured-dynamics", "friction", (-100, 60), (2, 7.9)),
     ("2-two-constructions/structured-dynamics", "step-rules", (60, 0), (0.2, 0.6)),
+    ("2-two-constructions/past-one-machine", "received", (60, 0), (40, 250)),
     ("3-three-theorems/interaction-rank-gap", "clock-angle", (-200, -60), (1.6, 3.1)),
+    ("3-three-theorems/gradient-highway", "lanes", (-100, 0), (1, 1.5)),
 ]
 PI_NAMES = {"1.5708": "π/2", "3.14159": "π"}
 MOVE = """(slider, value) => {
@@ -539,7 +541,7 @@ def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built
         assert live.locator("figcaption").inner_text() == words
         assert live.locator("svg").first.get_attribute("aria-label") == words
     before = live.locator("figcaption").inner_text()
-    control.press("ArrowLeft")
+    control.press("PageDown")
     between = live.locator("figcaption").inner_text()
     assert between != before and not re.search(NOT_A_NUMBER, live.inner_html())
     expect(live.locator(".lab-heard")).to_have_text(between)  # once the hand has rested
