@@ -148,6 +148,18 @@ def open_plain_notebooks(app, pagename, templatename, context, doctree):
                 button["url"] = button["url"].replace(f"/blob/{branch}/", f"/blob/{EDITION_BRANCH}/")
 
 
+def follow_main_path(app, pagename, templatename, context, doctree):
+    """Let "previous" and "next" pass over companion pages; these lead to their chapter and the next one."""
+    relations, outside = app.builder.relations, {app.config.root_doc, None}
+    for name, step in (("prev", 1), ("next", 2)) if pagename in relations else ():
+        page = relations[pagename][step]
+        while page and relations[page][0] not in outside:
+            page = relations[page][step]
+        title = page and app.builder.render_partial(app.env.titles[page])["title"]
+        link = page and app.builder.get_relative_uri(pagename, page)
+        context[name] = {"link": link, "title": title} if page else None
+
+
 def ask_for_errors(app, pagename, templatename, context, doctree):
     """Link the end of each page, and its GitHub menu, to the form for errors, with the page filled in."""
     repository = app.config.html_theme_options["repository_url"]
@@ -175,6 +187,7 @@ def setup(app):
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", open_plain_notebooks, priority=900)
     app.connect("html-page-context", ask_for_errors, priority=900)
+    app.connect("html-page-context", follow_main_path)
     app.connect("html-page-context", add_laboratory)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)

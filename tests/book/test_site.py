@@ -103,6 +103,34 @@ def test_every_page_has_what_a_reader_looks_for(built):
             assert any(href.startswith("https://colab.") and href.endswith(plain) for href in hrefs), path
 
 
+def test_previous_and_next_follow_the_main_path(built):
+    """A companion page leads back to its chapter and on to the next one, and its chapter links it."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    entries = [{"file": toc["root"]}, *(entry for part in toc["parts"] for entry in part["chapters"])]
+    path = [None, *(entry["file"] for entry in entries), None]
+    companions = 0
+    for before, entry, after in zip(path, entries, path[2:], strict=False):
+        assert neighbors(built, entry["file"]) == (before, after)
+        for companion in (one["file"] for one in entry.get("sections", ())):
+            companions += 1
+            assert neighbors(built, companion) == (entry["file"], after)
+            links = soup(built / f"{entry['file']}.html").select("article p a[href], article li a[href]")
+            name = companion.rpartition("/")[2] + ".html"
+            assert any(urlsplit(link["href"]).path.rpartition("/")[2] == name for link in links), companion
+    assert companions > 10
+
+
+def neighbors(built, page):
+    """The pages to which the foot of a page leads, and its head, for browsers."""
+    read, found = soup(built / f"{page}.html"), []
+    for foot, head in (("a.left-prev", "prev"), ("a.right-next", "next")):
+        link, line = read.select_one(f".prev-next-footer {foot}"), read.find("link", rel=head)
+        assert (link and link["href"]) == (line and line["href"])
+        target = link and (built / page).parent / link["href"].removesuffix(".html")
+        found.append(link and target.resolve().relative_to(built.resolve()).as_posix())
+    return tuple(found)
+
+
 def test_the_form_for_errors_asks_for_the_page_the_sentence_and_what_is_wrong():
     form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/error.yml").read_text(encoding="utf-8"))
     required = [field["id"] for field in form["body"] if field.get("validations", {}).get("required")]

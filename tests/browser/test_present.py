@@ -63,7 +63,7 @@ def test_arrows_step_to_every_box_and_picture_and_back(page):
 
 def test_escape_ends_it_and_the_next_page_goes_on_with_it(page):
     page.locator("a.right-next").click()
-    page.wait_for_url("**/zoo-deeper.html")
+    page.wait_for_url("**/factorized.html")
     assert presenting(page)
     page.keyboard.press("Escape")
     assert not presenting(page)
