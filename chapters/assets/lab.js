@@ -2198,10 +2198,12 @@
 
     /** A clock whose third of a turn has a wrong angle; given are, by token, how many sequences made c thirds. */
     dial: {
-      height: 312,
+      height: 312, digits: 2,
       show(degrees, written, given) {
         const runs = sum(given[0]), plot = scale([0, 66], [0, 1.08]), thirds = (turns) => ((turns % 3) + 3) % 3;
-        const same = (c) => thirds(Math.round((c * degrees) / 120)) === thirds(c);
+        // Half way between two positions rounding errors decide; the odd one is what they chose in Python.
+        const nearest = (x) => (x % 1 === 0.5 ? 2 * Math.floor(x / 2) + 1 : Math.round(x));
+        const same = (c) => thirds(nearest((c * degrees) / 120)) === thirds(c);
         const right = given.map((counts) => sum(counts.map((count, c) => (same(c) ? count : 0))) / runs);
         const first = right.findIndex((share) => share < 1), off = rounded(10 * (degrees - 120), 1);
         const hand = (angle, size = 1) => onDisc([size * Math.cos(angle / RAD), size * Math.sin(angle / RAD)]);

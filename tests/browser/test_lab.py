@@ -502,6 +502,8 @@ LIVE = [
     ("2-two-constructions/past-one-machine", "received", (60, 0), (40, 250)),
     ("3-three-theorems/interaction-rank-gap", "clock-angle", (-200, -60), (1.6, 3.1)),
     ("3-three-theorems/gradient-highway", "lanes", (-100, 0), (1, 1.5)),
+    ("3-three-theorems/trade-off", "mix", (0, 100), (0.9, 1)),
+    ("4-trained/tasks", "clock", (-60, 0), (119, 122)),
 ]
 PI_NAMES = {"1.5708": "π/2", "3.14159": "π"}
 MOVE = """(slider, value) => {
