@@ -5,6 +5,7 @@ Layers are recognized by the parts they are made of; transformers is needed only
 
 from ssmbook.lens._change import (
     Change,
+    Heads,
     Observed,
     change_errors,
     drop_heads,
@@ -13,6 +14,7 @@ from ssmbook.lens._change import (
     observe,
     truncate,
 )
+from ssmbook.lens._convert import Recurrence, convert, heads, tune
 from ssmbook.lens._errors import Errors, errors, states
 from ssmbook.lens._frozen import Frozen, Reading
 from ssmbook.lens._layers import layers, operator, register
@@ -21,7 +23,7 @@ from ssmbook.lens._replace import replace
 from ssmbook.lens._report import Report, measurement, report
 
 __all__ = [
-    "Change", "Errors", "Frozen", "Observed", "Reading", "Report", "change_errors", "drop_heads",
-    "drop_sink", "errors", "freeze", "layers", "load", "loss", "measurement", "observe", "operator",
-    "register", "replace", "report", "states", "truncate",
+    "Change", "Errors", "Frozen", "Heads", "Observed", "Reading", "Recurrence", "Report", "change_errors",
+    "convert", "drop_heads", "drop_sink", "errors", "freeze", "heads", "layers", "load", "loss",
+    "measurement", "observe", "operator", "register", "replace", "report", "states", "truncate", "tune",
 ]  # fmt: skip

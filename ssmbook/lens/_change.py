@@ -13,6 +13,7 @@ from ssmbook._checks import check_choice, check_integer, check_number
 from ssmbook.lens._calls import capture, split_texts
 from ssmbook.lens._errors import (
     Errors,
+    Mixture,
     errors,
     factors,
     gram,
@@ -24,6 +25,7 @@ from ssmbook.lens._errors import (
 from ssmbook.lens._frozen import Reading, check_frozen
 from ssmbook.lens._layers import MixingLayer, layers, read, select
 from ssmbook.operators import DiagonalOperator, FactorizedOperator
+from ssmbook.operators.spectra import psd_root
 
 FITS = ("operator", "uncorrelated", "output")
 
@@ -33,9 +35,9 @@ class Change:
     """What takes the place of the heads of a layer, for ``replace``.
 
     ``name``: what was done; ``coefficients``: the layer's coefficients (..., H, n, n) to those in their
-    place; ``W_O`` (H, p, r): output weights in place of the layer's own, or ``None``; ``lost``: the errors on
-    the texts it was fitted to, or ``None``; ``cost``: "score matrices" that are still computed, and "value
-    maps" or "states" where they are fewer than before.
+    place, or its tokens (..., n, d) if ``of_tokens``; ``W_O`` (H, p, r), ``W_V`` (H, r, d): weights in place
+    of the layer's own, or ``None``; ``lost``: the errors on the texts it was fitted to, or ``None``;
+    ``cost``: "score matrices" that are still computed, and "value maps" or "states" where they are fewer.
     """
 
     name: str
@@ -43,6 +45,29 @@ class Change:
     W_O: Tensor | None = field(default=None, repr=False)
     lost: Errors | None = None
     cost: dict[str, int] = field(default_factory=dict)
+    W_V: Tensor | None = field(default=None, repr=False)
+    of_tokens: bool = False
+
+
+class Heads(nn.Module):
+    """Shared heads of a layer as a module: alpha'_k = sum_h mix_kh alpha_h, with value maps W_O[k] W_V[k].
+
+    Parameters ``mix`` (H', H), ``W_O`` (H', p, width), ``W_V`` (H', width, d); ``replace`` puts it in. Its
+    score matrices are those of the layer, and not trained.
+    """
+
+    def __init__(self, mix: Tensor, W_O: Tensor, W_V: Tensor, lost: Errors | None = None):
+        super().__init__()
+        self.mix, self.W_O, self.W_V = (nn.Parameter(part) for part in (mix, W_O, W_V))
+        self.lost = lost
+
+    @property
+    def change(self) -> Change:
+        """What ``replace`` puts in."""
+        k, H = self.mix.shape
+        cost = {"score matrices": H, "value maps": k, "width": self.W_V.shape[1]}
+        name = f"{H} heads merged to {k}"
+        return Change(name, lambda alpha: mixed(alpha, self.mix), self.W_O, self.lost, cost, self.W_V)
 
 
 def mixed(alpha: Tensor, P: Tensor) -> Tensor:
@@ -145,29 +170,38 @@ def coefficients_of(reading: Reading) -> Tensor:
 
 def outcome(reading: Reading, change: Change) -> Tensor:
     """What the core of a layer makes of its tokens with other heads: y' = W' x + offset."""
-    core, alpha = reading.core, change.coefficients(coefficients_of(reading))
+    core, alpha = reading.core, coefficients_by(reading, change)
     if isinstance(core.W, DiagonalOperator):
         y = torch.einsum("...hij,...jh->...ih", alpha, core.x)
     else:
-        W_O, W_V = factors(reading)
-        W_O = W_O if change.W_O is None else change.W_O.to(W_O)
+        W_O, W_V = value_factors(reading, change)
         y = torch.einsum("...hnr,hpr->...np", alpha @ (core.x[..., None, :, :] @ W_V.mT), W_O)
     return y if core.offset is None else y + core.offset
 
 
+def coefficients_by(reading: Reading, change: Change) -> Tensor:
+    """The coefficients that a change makes."""
+    return change.coefficients(reading.core.x if change.of_tokens else coefficients_of(reading))
+
+
+def value_factors(reading: Reading, change: Change) -> list[Tensor]:
+    """The factors W_O and W_V of the value maps, those of the change in place of the layer's own."""
+    pairs = zip((change.W_O, change.W_V), factors(reading), strict=True)
+    return [own if other is None else other.to(own) for other, own in pairs]
+
+
 def changed(reading: Reading, change: Change):
     """The operator W' of a layer with other heads."""
-    alpha, W = change.coefficients(coefficients_of(reading)), reading.core.W
+    alpha, W = coefficients_by(reading, change), reading.core.W
     if isinstance(W, DiagonalOperator):
         one = alpha.new_ones(1, 1, 1)
         return DiagonalOperator(FactorizedOperator(alpha[..., None, :, :], one))
-    if change.W_O is None:
-        return FactorizedOperator(alpha, W.V)
-    return FactorizedOperator(alpha, change.W_O.to(W.V) @ factors(reading)[1])
+    W_O, W_V = value_factors(reading, change)
+    return FactorizedOperator(alpha, W_O @ W_V)
 
 
 @torch.no_grad()
-def change_errors(layer: MixingLayer, inputs: Tensor, change: Change) -> Errors:
+def change_errors(layer: MixingLayer, inputs: Tensor, change: Change | nn.Module) -> Errors:
     """Return the errors of a change on other texts: ``inputs`` as for ``operator``, read in float64.
 
     >>> from ssmbook import lens
@@ -180,6 +214,7 @@ def change_errors(layer: MixingLayer, inputs: Tensor, change: Change) -> Errors:
     calls, _ = capture(layer.model, {layer.name: layer.module}, inputs)
     reading = read(layer, calls[layer.name])
     check_frozen(layer.name or layer.kind, reading.core)
+    change = getattr(change, "change", change)
     return errors(reading.core.W, changed(reading, change), reading.core.x)
 
 
@@ -242,13 +277,31 @@ class Observed:
         "uncorrelated" and ends in a local minimum, never above it. All the scores are still computed.
         Raises ``ValueError`` for H = 0 or above the layer's.
         """
-        H = check_integer("H", H, low=1, high=self.H)
-        check_choice("fit", fit, FITS)
-        found = mixture(self.alphas, self.map_grams(fit != "operator"), H)
-        found = output_mixture(found, self.outputs) if fit == "output" and H < self.H else found
-        P, cost = found.P, {"score matrices": self.H, "value maps": H}
+        P = self._mixture(H, fit).P
+        cost = {"score matrices": self.H, "value maps": H}
         name = f"{self.H} heads merged to {H}"
         return Change(name, lambda alpha: mixed(alpha, P), lost=self.lost(P), cost=cost)
+
+    def _mixture(self, H: int, fit: str) -> Mixture:
+        H = check_integer("H", H, low=1, high=self.H)
+        check_choice("fit", fit, FITS)
+        if H == self.H:
+            own = torch.eye(H, dtype=self.alphas.dtype, device=self.alphas.device)
+            return Mixture(own, own)
+        found = mixture(self.alphas, self.map_grams(fit != "operator"), H)
+        return output_mixture(found, self.outputs) if fit == "output" else found
+
+    def heads(self, H: int | None = None, fit: str = "uncorrelated", width: int | None = None) -> Heads:
+        """Return what ``merge`` makes as a module in float64, with value maps of at most this rank.
+
+        ``width``: the best maps of that rank for tokens with these second moments; full if ``None``.
+        """
+        A, B = self._mixture(self.H if H is None else H, fit)
+        V = torch.einsum("gk,gpr,grd->kpd", A, self.W_O, self.W_V)
+        full = min(V.shape[1:])
+        width = full if width is None else check_integer("width", width, low=1, high=full)
+        W_O = torch.linalg.svd(V @ psd_root(self.moments)).U[..., :width]
+        return Heads(B.mT, W_O, W_O.mT @ V, self.lost(A @ B.mT) if width == full else None)
 
     def cut(self, H: int, ridge: float | None = None) -> Change:
         """Return the change that keeps the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens.

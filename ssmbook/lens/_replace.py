@@ -17,15 +17,16 @@ from ssmbook.lens._layers import MixingLayer, family_of, layers
 
 
 @contextmanager
-def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Module]:
+def replace(model: nn.Module, changes: Mapping[Any, Change | nn.Module]) -> Iterator[nn.Module]:
     """Run the model with the heads of some layers changed, inside a ``with`` block.
 
-    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a ``Change``. In every forward
-    pass each of these layers is read on the tokens that it receives, in the model's own dtype, and y' = W' x
-    + offset takes the place of what its heads made. Gates, norms and output projections after the core stay.
-    There is no cache of earlier tokens inside. After the block, and after an exception, the model is as it
-    was, bit for bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not have
-    and for one that is named twice, ``TypeError`` for what is no ``Change``.
+    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a ``Change``, or a module
+    of ``heads`` or ``convert``, whose parameters then receive gradients. In every forward pass each of
+    these layers is read on the tokens that it receives, in the model's own dtype, and y' = W' x + offset
+    takes the place of what its heads made. Gates, norms and output projections after the core stay. There
+    is no cache of earlier tokens inside. After the block, and after an exception, the model is as it was,
+    bit for bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not have and
+    for one that is named twice, ``TypeError`` for what is no ``Change``.
 
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
@@ -46,6 +47,7 @@ def replace(model: nn.Module, changes: Mapping[Any, Change]) -> Iterator[nn.Modu
     found = layers(model, unknown="skip")
     chosen = []
     for key, change in changes.items():
+        change = getattr(change, "change", change)
         if not isinstance(change, Change):
             raise TypeError(f"a change must be a lens.Change; got {type(change).__name__}")
         layer = _find(found, key)
