@@ -122,7 +122,7 @@ $(PY):
 	echo "No Python 3.10 or newer found: install one, or name it with PYTHON_CANDIDATES=/path/to/python3."; exit 1
 
 # Sphinx notices changed pages, not changed extensions, styles and scripts.
-$(FRESH): $(wildcard ssmbook/_book/*.py ssmbook/display/*.py chapters/assets/*) _config.yml requirements.txt
+$(FRESH): $(wildcard ssmbook/_book/*.py ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
 	@rm -rf _build && mkdir _build && touch $@
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)

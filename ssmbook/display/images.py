@@ -150,7 +150,7 @@ class Slider:
     text, or a dict of texts with their numbers. ``draw(value)`` returns a figure, all of one size
     (``figure(size="slider")``); ``alt(value)`` its alternative text, one line with numbers. ``name`` becomes
     the HTML id and ``start`` is the index of the value shown first. ``live`` names a view of
-    ``chapters/assets/lab.js``, which on the book's page draws the same for every number between the first
+    ``ssmbook/display/lab.js``, which on the book's page draws the same for every number between the first
     value and the last, from ``given`` where it needs more; its words at a value are those of ``alt``.
 
     As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input

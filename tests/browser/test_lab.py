@@ -21,7 +21,7 @@ from ssmbook.maps.key_side import decayed_products
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.systems import jordan_block, rotation
 
-SCRIPT = Path(__file__).resolve().parents[2] / "chapters/assets/lab.js"
+SCRIPT = Path(__file__).resolve().parents[2] / "ssmbook/display/lab.js"
 TOLERANCE = 1e-12  # of the largest number
 PI = math.pi
 I2 = [[1.0, 0.0], [0.0, 1.0]]

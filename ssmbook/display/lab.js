@@ -1341,8 +1341,29 @@
     }
   }
 
-  /** Fill an element of the page with the laboratory. */
-  function laboratory(root) {
+  // Where an experiment is kept: on a page in its address.
+  const PAGE = {
+    first: addressed,
+    keep: (address) => history.replaceState(null, "", PREFIX + address),
+    listen: (act) => addEventListener("hashchange", () => act(addressed())),
+    link: (address) => location.href.split("#")[0] + PREFIX + address,
+  };
+
+  /** In a notebook the widget keeps it, and the matrices with it. */
+  function render(model, element) {
+    const root = element.appendChild(html("div"));
+    laboratory(root, {
+      first: () => model.get("address"),
+      keep(address, { system, n }) {
+        model.set({ address, matrices: system ? { A: system.A, B: system.B, C: system.C, n } : {} });
+        model.save_changes();
+      },
+      listen: (act) => model.on("change:address", () => act(model.get("address"))),
+    });
+  }
+
+  /** Fill an element with the laboratory. */
+  function laboratory(root, home = PAGE) {
     let experiment = settled(DEFAULTS), problems = [], found = null, lit = null;
     const summary = html("div", { className: "lab-summary" });
     const problem = html("p", { className: "lab-problem", role: "status" });
@@ -1350,7 +1371,7 @@
     const readout = html("p", { className: "lab-readout" });
     // Below what is dragged, so that a longer sentence does not move it away from the hand.
     const told = html("div", { className: "lab-told" }, summary, problem, readout);
-    const keep = afterRest(() => history.replaceState(null, "", PREFIX + write(experiment)), KEPT);
+    const keep = afterRest(() => home.keep(write(experiment), found), KEPT);
     const speak = afterRest(() => { heard.textContent = findings(found).join(" "); }, SPOKEN);
 
     // What the parts of the board are given: the present state, and the ways to change it.
@@ -1386,8 +1407,8 @@
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk));
     const top = [modeSwitch(desk), examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
-    const address = () => location.href.split("#")[0] + PREFIX + write(experiment);
-    const foot = actions(desk, () => [stage, ...finish(views)], address);
+    const link = home.link && (() => home.link(write(experiment)));
+    const foot = actions(desk, () => [stage, ...finish(views)], link);
     const elements = (parts) => parts.map(({ element }) => element);
     const board = html("div", { className: "lab-board" },
       html("div", { className: "lab-row" }, elements(top)),
@@ -1443,11 +1464,10 @@
       const one = target.closest("[data-heads]");
       if (one) desk.change({ H: Number(one.dataset.heads) });
     });
-    addEventListener("hashchange", () => {
-      const address = addressed();
+    home.listen((address) => {
       if (address !== null && address !== write(experiment)) desk.open(address);
     });
-    if (addressed() !== null) ({ experiment, problems } = read(addressed()));
+    if (home.first() !== null) ({ experiment, problems } = read(home.first()));
     show();
     root.replaceChildren(board);
     for (const { svg } of views) seen.observe(svg);
@@ -1805,7 +1825,7 @@
   }
 
   /** Buttons that copy the experiment as an address, as Python and as a picture. */
-  function actions({ found, change }, views, address) {
+  function actions({ found, change }, views, link) {
     const said = html("p", { role: "status" });
     const text = html("textarea", { readOnly: true, rows: 8, hidden: true, "aria-label": "The text to copy" });
     async function copy(words, content) {
@@ -1820,7 +1840,7 @@
       }
     }
     const row = html("div", { className: "lab-row" },
-      button("Copy the link", () => copy("The address of this experiment", address())),
+      link ? button("Copy the link", () => copy("The address of this experiment", link())) : [],
       button("Copy as Python", () => copy("The cell", python(found()).code)),
       button("Copy as a picture", () => copy("The picture, as SVG,", picture(views()))),
       button("Start over", () => change(DEFAULTS)));
@@ -2409,7 +2429,7 @@
   }
 
   function start() {
-    const root = document.querySelector('[data-lab="laboratory"]');
+    const root = document.querySelector('.bd-article [data-lab="laboratory"]');
     document.head.append(html("style", {}, STYLE));
     if (root) {
       laboratory(root);
@@ -2423,7 +2443,7 @@
     multiply, spectralNorm, matrixOf, lags, discretize, frequencyResponse, gain, lagRows, spectrum, bestHeads,
     headCount, softmaxCount, rowSumSpread, softmaxWeights, linearWeights, gatedWeights, ssdWeights, headBlocks,
     softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python,
-    enliven: enlivenAll,
+    enliven: enlivenAll, render,
   };
 
   if (typeof document === "undefined") return;

@@ -1,0 +1,106 @@
+"""The laboratory of the book as a widget in a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anywidget
+import torch
+import traitlets
+from torch import Tensor
+
+from ssmbook._checks import check_integer
+from ssmbook.systems import System, rotation
+
+FOLDER = Path(__file__).parent
+EXPORT = "\nexport default { render: ({ model, el }) => Lab.render(model, el) };\n"
+STATES, WIDTH, TOKENS = 8, 4, 64  # what the laboratory holds
+WORST = 1e6  # condition number of the eigenvectors from which four digits are no longer enough
+
+
+class Lab(anywidget.AnyWidget):
+    """The laboratory: drag the poles of a system, see its operator, and read the system back in Python.
+
+    ``system`` (default: a rotation by 0.7) has distinct eigenvalues of size 1 at most, up to 8 states, 4
+    inputs and 4 outputs, and no D; ``n`` is the number of tokens, 1 to 64. What a reader makes of it by hand
+    stands in the attributes ``system`` (float64; its lag operators are those of the given system to about
+    four digits, its states have another basis) and ``n``. ``address`` is the experiment as the address of
+    the book's page has it, attention heads included; set it, and the laboratory follows. Raises
+    ``ValueError`` for a system that the laboratory cannot hold, and where ``system`` is asked of a head.
+
+    >>> lab = Lab(n=12)
+    >>> lab
+    Lab: system&n=12&poles=1@0.7&p=2&d=2&B=1,0;0,1&C=1,0;0,1&H=1
+    >>> lab.system.lags(lab.n).shape
+    torch.Size([12, 2, 2])
+    """
+
+    _esm = (FOLDER / "lab.js").read_text("utf-8") + EXPORT
+    _css = (FOLDER / "lab.css").read_text("utf-8")
+    address = traitlets.Unicode().tag(sync=True)
+    matrices = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, system: System | None = None, n: int = 20):
+        if system is None:
+            system = System(
+                rotation(0.7, dtype=torch.float64), *torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
+            )
+        n = check_integer("n", n, low=1, high=TOKENS)
+        poles, A, B, C = _by_poles(system)
+        sizes = f"p={system.p}&d={system.d}&B={_text(B)}&C={_text(C)}&H=1"
+        matrices = {name: part.tolist() for name, part in {"A": A, "B": B, "C": C}.items()}
+        super().__init__(
+            address=f"system&n={n}&poles={','.join(poles)}&{sizes}", matrices={**matrices, "n": n}
+        )
+
+    def __repr__(self) -> str:
+        return f"Lab: {self.address}"
+
+    @property
+    def n(self) -> int:
+        """The number of tokens."""
+        return self._shown("n")
+
+    @property
+    def system(self) -> System:
+        """The system that is shown now."""
+        return System(*(torch.tensor(self._shown(name), dtype=torch.float64) for name in "ABC"))
+
+    def _shown(self, name):
+        if name not in self.matrices:
+            raise ValueError(f"the laboratory must show a state space model; got {self.address}")
+        return self.matrices[name]
+
+    def _repr_mimebundle_(self, **kwargs):
+        data, *more = super()._repr_mimebundle_(**kwargs)
+        return data | {"text/plain": repr(self)}, *more
+
+
+def _by_poles(system: System) -> tuple[list[str], Tensor, Tensor, Tensor]:
+    """The poles as the laboratory writes them, and A, B and C where A has a block for each of them."""
+    A, B, C, D = (part if part is None else part.detach().cpu().to(torch.float64) for part in system)
+    if A.dim() > 2 or D is not None or max(system.N / STATES, system.d / WIDTH, system.p / WIDTH) > 1:
+        room = f"at most {STATES} states, {WIDTH} inputs and {WIDTH} outputs, no D and no batch"
+        raise ValueError(f"system must have {room}; got {system}")
+    values, vectors = torch.linalg.eig(A)
+    if values.abs().max() > 1 + 1e-9:
+        raise ValueError(f"system must have poles of size 1 at most; got {float(values.abs().max()):.4g}")
+    poles, basis, blocks = [], [], []
+    for value, vector in zip(values, vectors.mT, strict=True):
+        size, angle = float(value.abs()), float(value.angle())
+        if value.imag > 0:
+            poles.append(f"{size:.4g}@{angle:.4g}")
+            basis += [2**0.5 * vector.real, -(2**0.5) * vector.imag]  # as long as a real one
+            blocks.append(size * rotation(value.angle()))
+        elif value.imag == 0:
+            poles.append(f"{float(value.real):.4g}")
+            basis.append(vector.real)
+            blocks.append(value.real[None, None])
+    T = torch.stack(basis, 1)
+    if torch.linalg.cond(T) > WORST:
+        raise ValueError("system must have distinct eigenvalues; got a Jordan block, or nearly one")
+    return poles, torch.block_diag(*blocks), torch.linalg.solve(T, B), C @ T
+
+
+def _text(matrix: Tensor) -> str:
+    return ";".join(",".join(f"{round(value, 4) + 0.0:g}" for value in row) for row in matrix.tolist())
