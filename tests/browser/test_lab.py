@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 from ssmbook import System
 from ssmbook._book.built import chapters, soup
+from ssmbook.display import Lab
 from ssmbook.gradients import gradient_profile
 from ssmbook.heads import head_count, head_floor
 from ssmbook.maps import linear_coefficients, scalar_decay_coefficients, softmax_coefficients
@@ -511,6 +512,35 @@ MOVE = """(slider, value) => {
   input.value = value;
   input.dispatchEvent(new Event("input"));
 }"""
+
+
+WIDGET = """async (first) => {
+  const kept = { ...first }, root = document.body.appendChild(document.createElement("div"));
+  let hear;
+  const set = (changes) => Object.assign(kept, changes);
+  const model = { get: (name) => kept[name], set, save_changes() {} };
+  Lab.render({ ...model, on: (name, act) => { hear = act; } }, root);
+  const rested = () => new Promise((resolve) => setTimeout(resolve, 600));
+  const key = new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true });
+  root.querySelector(".lab-handle").dispatchEvent(key);
+  await rested();
+  const moved = { ...kept };
+  kept.address = "attention&n=4";
+  hear();
+  await rested();
+  return [moved, kept, root.querySelectorAll("button").length];
+}"""
+
+
+def test_a_notebook_reads_back_what_a_reader_moves(lab):
+    widget = Lab(n=12)
+    first = {"address": widget.address, "matrices": widget.matrices}
+    moved, head, buttons = lab(WIDGET, first)
+    assert buttons > 3 and "poles=1@0.65&" in moved["address"]
+    widget.set_trait("matrices", moved["matrices"])
+    turned = System(rotation(0.65, dtype=torch.float64), tensor(I2), tensor(I2))
+    torch.testing.assert_close(widget.system.lags(widget.n), turned.lags(12), rtol=0, atol=1e-12)
+    assert head["matrices"] == {} and head["address"].startswith("attention&n=4&kind=softmax")
 
 
 def test_every_live_slider_is_tried(built):
