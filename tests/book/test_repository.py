@@ -37,7 +37,9 @@ def test_no_file_is_large(files):
 
 def test_scripts_and_styles_are_our_own(files):
     found = {name for name in files if name.endswith((".js", ".css", ".woff", ".woff2", ".ttf"))}
-    places = {f"ssmbook/display/{name}" if name.startswith("lab.") else f"chapters/assets/{name}" for name in OURS}
+    places = {
+        f"ssmbook/display/{name}" if name.startswith("lab.") else f"chapters/assets/{name}" for name in OURS
+    }
     assert found <= places
 
 
