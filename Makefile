@@ -2,6 +2,7 @@
 # make test   build it, run the unit tests, run every notebook and compare every output
 # make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
 #
+# make test-lens              the lens on all of its tiny models of transformers; make test takes a few
 # make test-gpu               scans and maps on a GPU, against the CPU (elsewhere they are skipped)
 # make test-lab               the notebook edition in a real JupyterLab
 # make text ONLY=chapters/1-one-operator/zoo.ipynb   that notebook as a text to edit, .text/1-one-operator/zoo.md
@@ -33,7 +34,7 @@ TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-t
 
 TEXTS = $(wildcard .text/*.md .text/*/*.md)
 
-.PHONY: book test test-browser test-gpu test-lab notebooks text from-text edition slides pdf version publish-as lab serve bench lint clean
+.PHONY: book test test-browser test-lens test-gpu test-lab notebooks text from-text edition slides pdf version publish-as lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -53,6 +54,9 @@ test: book
 test-browser: book
 	@$(PY) -m ssmbook._book.browser
 	$(PY) -m pytest tests/browser -n 2 -q
+
+test-lens: $(STAMP)
+	LENS_FAMILIES=all $(PY) -m pytest tests/lens/test_lens_zoo.py -n 2 -q
 
 test-gpu: $(STAMP)
 	$(PY) -m pytest tests/scans/test_scans_gpu.py tests/maps/test_map_contract.py -k "gpu or device_are_kept" -q

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ssmbook.lens._layers import how_to_register, layers, select, unknown_mixers
+from ssmbook.lens._layers import how_to_register, not_read, select, survey
 from ssmbook.lens._load import find_model, load_model, load_tokenizer, tokenize, windows
 from ssmbook.lens._report import Report, begin, measure_layers
 
@@ -46,6 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"ssmbook.lens: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        kept = given.out is not None and (given.out / "report.json").exists()
+        print(f"ssmbook.lens: stopped{'; report.json holds what was read' * kept}", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -56,7 +60,11 @@ def run(given: argparse.Namespace) -> None:
     if given.out is not None and (given.out / "report.json").exists():
         raise ValueError(f"{given.out} holds a report; choose another folder")
     place = find_model(given.model)
-    model = load_model(place).to(given.device)
+    model = load_model(place)
+    try:
+        model.to(given.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device must be one of this machine; got {given.device}") from error
     source = given.text or given.ids
     whole = source.read_text("utf-8")
     words = [], whole.split(), []
@@ -67,20 +75,20 @@ def run(given: argparse.Namespace) -> None:
         words = tokenize(tokenizer, whole)
     before, ids, after = words
     ids = windows(before, [*map(int, ids)], after, given.tokens, given.texts).to(given.device)
-    found = layers(model, unknown="skip")
+    found, strange = survey(model, ids)
     result = begin(
         model, ids, given.model, seed=given.seed, permuted=not given.no_permuted,
         gradient=not given.no_gradient, text=source.name,
     )  # fmt: skip
-    strange = unknown_mixers(model, found)
     result.notes += [given.note] if given.note else []
-    result.notes += [f"not read: {kind} ({name})" for name, kind in strange.items()]
+    result.notes += not_read(strange)
     if strange:
         print(how_to_register(strange), file=sys.stderr)
     places = {str(place): layer.name for place, layer in enumerate(found)}
     wanted = select(found, given.layers and [places.get(each, each) for each in given.layers])
     for layer in measure_layers(model, ids, wanted, result):
-        print(f"{len(result.layers) + 1} of {len(wanted)}: {layer.name}", file=sys.stderr)
+        done = len(result.layers) + 1
+        print(f"{done} of {max(done, len(wanted))}: {layer.name}", file=sys.stderr)
         result.layers.append(layer)
         if given.out is not None:
             result.to_json(given.out / "report.json")

@@ -1,13 +1,14 @@
 """Softmax attention of transformers and of torch itself, by where each layer keeps its values.
 
-As BERT; as GPT-2 and Phi-3 (queries, keys and values stacked in one matrix); as GPT-NeoX, Bloom and Falcon
-(stacked group by group of heads); as ``nn.MultiheadAttention``; as the many with projections of their own.
+As GPT-2, Phi-3 and ModernBERT (queries, keys and values stacked in one matrix); as GPT-NeoX, Bloom and
+Falcon (stacked group by group of heads); as ``nn.MultiheadAttention``; as DeepSeek (values made from a
+latent); as the many with projections of their own: Llama and its relatives, BERT, ALBERT, T5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from inspect import signature
 
 import torch
@@ -17,8 +18,11 @@ from ssmbook.lens._calls import Call, watch
 from ssmbook.lens._frozen import Frozen, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
-_OUT = ("o_proj", "out_proj", "dense")
-_STACKED = {"c_attn": "c_proj", "qkv_proj": "o_proj"}
+_QUERY = ("q_proj", "query", "query_proj", "q_lin", "q")
+_VALUE = ("v_proj", "value", "value_proj", "v_lin", "v")
+_OUT = ("o_proj", "out_proj", "dense", "out_lin", "o")
+_WIDTH = ("head_dim", "attention_head_size", "key_value_proj_dim")
+_STACKED = (("c_attn", "c_proj"), ("qkv_proj", "o_proj"), ("Wqkv", "Wo"), ("Wqkv", "out_proj"))
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Heads:
     """Value and output weights head by head, W_V (H, r, d), b_V (H, r), W_O (H, p, r), and where y leaves.
 
     ``out`` is ``None`` for attention that calls no module for it; y is what the layer returns then.
+    ``latent``: the module whose result the values are made from, where not from the hidden states.
     """
 
     W_V: Tensor
@@ -34,6 +39,7 @@ class Heads:
     b_O: Tensor
     out: nn.Module | None
     query: nn.Module | None = None
+    latent: nn.Module | None = None
 
     @property
     def gated(self) -> bool:
@@ -42,13 +48,14 @@ class Heads:
         return self.query is not None and linear("q_proj", self.query).W.shape[0] == 2 * H * r
 
 
-def is_bert(module: nn.Module) -> bool:
-    inner, out = getattr(module, "self", None), getattr(module, "output", None)
-    return all(hasattr(inner, name) for name in ("query", "key", "value")) and hasattr(out, "dense")
+def _part(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+    """The first part of a module that has one of these names."""
+    parts = (getattr(module, name, None) for name in names)
+    return next((part for part in parts if isinstance(part, nn.Module)), None)
 
 
 def is_stacked(module: nn.Module) -> bool:
-    whole = any(hasattr(module, fused) and hasattr(module, out) for fused, out in _STACKED.items())
+    whole = any(all(hasattr(module, name) for name in pair) for pair in _STACKED)
     return whole and hasattr(module, "head_dim") and not getattr(module, "is_cross_attention", False)
 
 
@@ -60,22 +67,28 @@ def is_torch(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention)
 
 
+def is_latent(module: nn.Module) -> bool:
+    return all(hasattr(module, name) for name in ("kv_a_layernorm", "kv_b_proj", "o_proj", "v_head_dim"))
+
+
+def _inside(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Where a layer keeps its projections: itself, or its parts ``self`` and ``output`` (BERT)."""
+    inner = getattr(module, "self", None)
+    return (module, module) if inner is None else (inner, getattr(module, "output", module))
+
+
 def is_projected(module: nn.Module) -> bool:
     # a recurrence with queries and keys is no attention
     if hasattr(module, "A_log") or hasattr(module, "dt_bias") or "Delta" in type(module).__name__:
         return False
-    named = all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in "qkv")
-    return named and any(isinstance(getattr(module, name, None), nn.Module) for name in _OUT)
-
-
-def _bert(module) -> Heads:
-    V, out = linear("value", module.self.value), module.output.dense
-    return _split(V.W, V.b, linear("dense", out), module.self.attention_head_size, out)
+    inner, outer = _inside(module)
+    own = all(_part(inner, names) is not None for names in (_QUERY, _VALUE))
+    return own and _part(outer, _OUT) is not None and any(hasattr(inner, name) for name in _WIDTH)
 
 
 def _stacked(module) -> Heads:
     """All queries, then all keys, then all values."""
-    fused, out = next((fused, out) for fused, out in _STACKED.items() if hasattr(module, fused))
+    fused, out = next(pair for pair in _STACKED if all(hasattr(module, name) for name in pair))
     (W, b), out_module = linear(fused, getattr(module, fused)), getattr(module, out)
     project = linear(out, out_module)
     first = (W.shape[0] + project.W.shape[1]) // 2  # as many keys as values behind the queries
@@ -104,10 +117,22 @@ def _torch(module) -> Heads:
     return _split(W[2 * d :], b_V, linear("out_proj", module.out_proj), module.head_dim, None)
 
 
+def _latent(module) -> Heads:
+    """For each head the rows of its key, then those of its value, both from the normalized latent."""
+    r, project = module.v_head_dim, linear("o_proj", module.o_proj)
+    H = project.W.shape[1] // r
+    both = linear("kv_b_proj", module.kv_b_proj)
+    W, b = (part.unflatten(0, (H, -1))[:, -r:].flatten(0, 1) for part in both)
+    return replace(_split(W, b, project, r, module.o_proj), latent=module.kv_a_layernorm)
+
+
 def _projected(module) -> Heads:
-    V = linear("v_proj", module.v_proj)
-    out = next(getattr(module, name) for name in _OUT if hasattr(module, name))
-    return _split(V.W, V.b, linear("o_proj", out), module.head_dim, out, module.q_proj)
+    inner, outer = _inside(module)
+    (W, b), out = linear("the values", _part(inner, _VALUE)), _part(outer, _OUT)
+    r = next(getattr(inner, name) for name in _WIDTH if hasattr(inner, name))
+    heads = _split(W, b, linear("the output", out), r, out, _part(inner, _QUERY))
+    norm = None if inner is module else getattr(module, "LayerNorm", None)  # ESM normalizes inside
+    return replace(heads, latent=norm)
 
 
 def _split(W_V, b_V, project, r: int, out, query=None) -> Heads:
@@ -123,13 +148,15 @@ def _split(W_V, b_V, project, r: int, out, query=None) -> Heads:
     return Heads(*share, project.W.unflatten(1, (H, r)).movedim(1, 0), project.b, out, query)
 
 
-def weights_of(result, n: int) -> Tensor:
-    """The attention weights (batch, H, n, n) among what a layer returned."""
-    for part in result:
-        if isinstance(part, Tensor) and part.ndim == 4 and part.shape[-2:] == (n, n):
-            return part
+def weights_of(results: Iterable, n: int) -> Tensor:
+    """The attention weights (batch, H, n, n) among what a layer and its parts returned."""
+    for result in results:  # a bias of the scores, of the same shape, comes before them (T5)
+        for part in reversed(result) if isinstance(result, tuple) else ():
+            if isinstance(part, Tensor) and part.ndim == 4 and part.shape[-2:] == (n, n):
+                return part
     raise ValueError(
-        "attention must return its weights (batch, H, n, n); got none: not self-attention, or not eager"
+        "attention must return its weights (batch, H, n, n); got none of that shape: not self-attention, not "
+        "eager, or a window of keys alone"
     )
 
 
@@ -139,16 +166,21 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
     attend = module
     if heads.out is None:
         attend, call = _self_attention(module, call)
-    inside = [heads.out, heads.query] if heads.gated else [heads.out]
-    with watch(*(part for part in inside if part is not None)) as seen:
-        result = call.run(attend)
-    alpha = call.one(weights_of(result, call.x.shape[-2])).to(call.x.dtype)
-    x = call.one(call.x)
+    elif "output_attentions" in signature(module.forward).parameters:
+        call = replace(call, kwargs={**call.kwargs, "output_attentions": True})
+    parts = [_inside(module)[0], heads.out, heads.latent, heads.query if heads.gated else None]
+
+    def run(x):
+        with watch(*(part for part in parts if part not in (None, module))) as seen:
+            result = call.run(attend, x)
+        inner = seen.get(parts[0], (None, None))[1]  # ESM's returns the weights, its layer does not
+        return seen, result, weights_of((result, inner), call.x.shape[-2]).to(x.dtype)
+
+    seen, result, alpha = run(call.x)
+    alpha = call.one(alpha)
+    x = call.one(call.x if heads.latent is None else seen[heads.latent][1])
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
     bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
-
-    def weights(x):
-        return weights_of(call.run(attend, x[None]), x.shape[-2])[0].to(x.dtype)
 
     if heads.gated:  # the core ends before the gate: each head writes channels of its own
         H, _, r = heads.W_O.shape
@@ -163,14 +195,22 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
         y = call.one(result[0] if heads.out is None else seen[heads.out][1])
         offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + heads.b_O
     core = Frozen(FactorizedOperator(alpha, W_O @ heads.W_V), x, y, offset)
-    return Reading(core, softmax=Softmax(heads.W_V, W_O, heads.b_V, weights), **site)
+    if heads.latent is not None:  # the weights are no function of the latent alone: no closed form
+
+        def F(x):
+            result = run(x[None])[1]
+            return (result[0] if isinstance(result, tuple) else result)[0]
+
+        return Reading(core, F=F, x=call.one(call.x), **site)
+    softmax = Softmax(heads.W_V, W_O, heads.b_V, lambda x: run(x[None])[2][0])
+    return Reading(core, softmax=softmax, **site)
 
 
 _LAYOUTS = {
-    is_bert: _bert,
     is_stacked: _stacked,
     is_grouped: _grouped,
     is_torch: _torch,
+    is_latent: _latent,
     is_projected: _projected,
 }
 

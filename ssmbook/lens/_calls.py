@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_finite
 
+# What code that meets a layer or an input it was not made for may raise.
+UNFORESEEN = (AttributeError, KeyError, IndexError, RuntimeError)
 # States of earlier calls: a layer is read on the whole text at once.
 _STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")
 
@@ -66,7 +68,7 @@ def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) -> Call:
+def as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) -> Call:
     kept = {key: value for key, value in kwargs.items() if key not in _STATE}
     if "use_cache" in kept:
         kept["use_cache"] = False
@@ -77,30 +79,62 @@ def _as_call(name: str, args: tuple, kwargs: Mapping[str, Any], single: bool) ->
     raise ValueError(f"{name or 'the layer'} must receive hidden states (batch, n, d); got none")
 
 
-@torch.no_grad()
-def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple[dict[str, Call], list[str]]:
-    """Run the model once and return the call of every module by name, with notes on what was changed for it.
+class Pass(NamedTuple):
+    """One forward pass: the calls of each module by name, why some have none, and what was changed for it."""
 
-    Raises ``TypeError``/``ValueError`` for inputs that ``model_arguments`` refuses and for a module that the
-    forward pass does not reach or calls twice.
+    calls: dict[str, list[Call]]
+    failed: dict[str, ValueError]
+    notes: list[str]
+
+
+@torch.no_grad()
+def collect(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> Pass:
+    """Run the model once and keep the calls of every module.
+
+    Raises ``TypeError``/``ValueError`` for inputs that ``model_arguments`` refuses or the model cannot take.
     """
     kwargs, single = model_arguments(model, inputs)
-    calls: dict[str, Call] = {}
+    calls, failed = {name: [] for name in modules}, {}
 
     def remember(name, module, args, given):
-        if name in calls:
-            raise ValueError(f"{name} must be called once in a forward pass; got a second call")
-        calls[name] = _as_call(name, args, given, single)
+        try:
+            calls[name].append(as_call(name, args, given, single))
+        except ValueError as error:
+            failed[name] = error
 
     with ExitStack() as until, eager_attention(model) as notes:
         for name, module in modules.items():
             hook = partial(remember, name)
             until.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
-        model(*kwargs.pop("", ()), **kwargs)
-    missing = [name for name in modules if name not in calls]
-    if missing:
-        raise ValueError(f"the model must call {missing[0]}; its forward pass did not reach it")
-    return calls, notes
+        run(model, kwargs)
+    for name in modules:
+        if not calls[name] and name not in failed:
+            failed[name] = ValueError(f"the model must call {name}; its forward pass did not reach it")
+    return Pass(calls, failed, notes)
+
+
+def run(model: nn.Module, kwargs: dict[str, Any]) -> Any:
+    """Call a model with what ``model_arguments`` returned; ``ValueError`` where it cannot take that."""
+    kwargs = dict(kwargs)
+    try:
+        return model(*kwargs.pop("", ()), **kwargs)
+    except (*UNFORESEEN, TypeError) as error:
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ValueError(f"{type(model).__name__} must run on these inputs; got {reason}") from error
+
+
+def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple[dict[str, Call], list[str]]:
+    """As ``collect``, for modules that are called once: a module that is not is a ``ValueError``."""
+    found = collect(model, modules, inputs)
+    for error in found.failed.values():
+        raise error
+    for name, calls in found.calls.items():
+        if len(calls) > 1:
+            raise ValueError(
+                f"{name} must be called once in a forward pass; got {len(calls)} calls: lens.report reads "
+                "each, and lens.operator the one with call=0, 1, …"
+            )
+    return {name: calls[0] for name, calls in found.calls.items()}, found.notes
 
 
 @contextmanager
@@ -147,6 +181,11 @@ def model_arguments(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
     else:
         wanted = "a tensor or the model's keyword arguments"
         raise TypeError(f"inputs must be {wanted}; got {type(inputs).__name__}")
+    homes = {str(parameter.device) for parameter in model.parameters()}
+    for value in (*kwargs.get("", ()), *kwargs.values()):
+        if isinstance(value, Tensor) and homes and str(value.device) not in homes:
+            where = " and ".join(sorted(homes))
+            raise ValueError(f"inputs must be on the device of the model, {where}; got {value.device}")
     if "use_cache" in accepted:
         kwargs["use_cache"] = False
     return kwargs, single

@@ -129,6 +129,11 @@ class Linear(NamedTuple):
 def linear(name: str, module) -> Linear:
     """Read ``nn.Linear`` or GPT-2's transposed ``Conv1D``; anything else (quantized) is refused."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise ValueError(
+            f"{name} must be a linear layer with floating-point weights; got {type(module).__name__}: load "
+            "the model without quantization"
+        )
     check_shape(name, weight, "p d")
     W = weight.mT if type(module).__name__ == "Conv1D" else weight
     return Linear(W, W.new_zeros(len(W)) if bias is None else bias)

@@ -5,17 +5,27 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ssmbook._checks import check_choice
+from ssmbook._checks import check_choice, check_integer
 from ssmbook.lens._attention import is_attention, read_attention
-from ssmbook.lens._calls import Call, capture
+from ssmbook.lens._calls import UNFORESEEN, Call, as_call, capture, collect, model_arguments, run, split_texts
 from ssmbook.lens._frozen import Frozen, Reading, check_frozen
-from ssmbook.lens._recurrent import read_gated_delta, read_rg_lru, read_selective, read_ssd
+from ssmbook.lens._recurrent import (
+    is_gated_delta,
+    is_short_convolution,
+    read_gated_delta,
+    read_rg_lru,
+    read_selective,
+    read_short_convolution,
+    read_ssd,
+)
 from ssmbook.maps import SequenceMap
 
 # Modules that mix tokens are called so; layers of these names without a reader are reported.
@@ -23,7 +33,7 @@ _MIXER = re.compile(
     r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|ShortConv|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
 )
 # Attention between two sequences is called so, last in a decoder layer of torch.
-_BETWEEN = re.compile(r"cross|encoder_attn|multihead_attn")
+_BETWEEN = re.compile(r"cross|encoder_attn|multihead_attn|EncDecAttention")
 
 
 class Family(NamedTuple):
@@ -44,14 +54,14 @@ def _read_map(module: SequenceMap, call: Call) -> Reading:
     return Reading(Frozen(module.interaction(x), x, module(x)), F=module)
 
 
-_DELTA = "in_proj_qkvz in_proj_ba conv1d A_log dt_bias norm out_proj"
 FAMILIES = [
     Family("map of the book", lambda module: isinstance(module, SequenceMap), _read_map),
     Family("attention", is_attention, read_attention),
     Family("selective SSM", _has("in_proj conv1d x_proj dt_proj out_proj A_log D"), read_selective),
     Family("SSD", _has("in_proj conv1d out_proj A_log dt_bias D norm num_heads n_groups"), read_ssd),
     Family("RG-LRU", _has("rg_lru linear_x linear_y linear_out conv_1d"), read_rg_lru),
-    Family("gated DeltaNet", _has(_DELTA), read_gated_delta),
+    Family("gated DeltaNet", is_gated_delta, read_gated_delta),
+    Family("short convolution", is_short_convolution, read_short_convolution),
 ]
 
 
@@ -103,21 +113,80 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     [MixingLayer(name='1', family='map of the book')]
     """
     check_choice("unknown", unknown, ("refuse", "skip"))
+    found = _readable(model)
+    strange = unknown_mixers(model, found)
+    if strange and unknown == "refuse":
+        raise ValueError(how_to_register(strange))
+    return _some(model, found, strange)
+
+
+def survey(model: nn.Module, inputs) -> tuple[list[MixingLayer], dict[str, str]]:
+    """Return ``layers(model)``, and name -> class of every other module that mixes the tokens of a text.
+
+    To be judged by its class, or because another token at one place changes what it makes of the others.
+    """
+    found = _readable(model)
+    strange = unknown_mixers(model, found)
+    strange |= _mixing(model, [*(layer.name for layer in found), *strange], split_texts(model, inputs)[0])
+    return _some(model, found, strange), strange
+
+
+def _readable(model: nn.Module) -> list[MixingLayer]:
     found = [
         MixingLayer(name, module, family.name, model)
         for name, module in model.named_modules()
         if not _BETWEEN.search(name) and (family := family_of(module))
     ]
-    found = [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
-    strange = unknown_mixers(model, found)
-    if strange and unknown == "refuse":
-        raise ValueError(how_to_register(strange))
+    return [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
+
+
+def _some(model: nn.Module, found: list[MixingLayer], strange: dict[str, str]) -> list[MixingLayer]:
     if not found:
-        what = f" that the lens can read: {how_to_register(strange)}" if strange else ""
+        what = f" that the lens can read, but {_unknown(strange)}" if strange else ""
         raise ValueError(
             f"model must hold a layer that mixes tokens; got none in {type(model).__name__}{what}"
         )
     return found
+
+
+@torch.no_grad()
+def _mixing(model: nn.Module, known: list[str], text: Tensor) -> dict[str, str]:
+    """Return name -> class of the innermost modules, outside the known ones, that mix tokens.
+
+    Each module that turns hidden states (1, n, ·) into others is run again, with another token in the middle.
+    """
+    n, mixes, busy = len(text), {}, False
+
+    def again(name, module, args, kwargs, result):
+        nonlocal busy
+        y = result[0] if isinstance(result, tuple) else result
+        if busy or not isinstance(y, Tensor) or y.ndim != 3 or y.shape[1] != n:
+            return
+        try:
+            call = as_call(name, args, kwargs, single=False)
+            if call.x.shape[1] == n:
+                busy, x = True, call.x.clone()
+                x[:, n // 2] = 1 - x[:, n // 2].flip(-1)
+                other = call.run(module, x)
+                gap = ((other[0] if isinstance(other, tuple) else other) - y).abs().amax((0, 2))
+                gap[n // 2] = 0
+                rounding = 1e-5 if y.dtype.itemsize > 2 else 1e-2
+                if not float(gap.max()) <= rounding * float(y.abs().max()):
+                    mixes[name] = type(module).__name__
+        except ValueError:
+            pass  # it receives no hidden states
+        except UNFORESEEN:
+            mixes[name] = type(module).__name__  # it cannot be tried, so it is not silently passed over
+        busy = False
+
+    kwargs, _ = model_arguments(model, text)
+    with ExitStack() as until:
+        for name, module in model.named_modules():
+            if not any(name == other or _inside(name, other) or _inside(other, name) for other in known):
+                hook = partial(again, name)
+                until.enter_context(module.register_forward_hook(hook, with_kwargs=True))
+        run(model, kwargs)
+    return {name: kind for name, kind in mixes.items() if not any(_inside(other, name) for other in mixes)}
 
 
 def select(found: list[MixingLayer], names: Sequence[str] | None) -> list[MixingLayer]:
@@ -146,9 +215,13 @@ def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]
 
 def how_to_register(strange: dict[str, str]) -> str:
     """Return a message that names the first unknown mixer and the lines that register a reader for it."""
+    return f"model must hold mixers that the lens can read; got {_unknown(strange)}"
+
+
+def _unknown(strange: dict[str, str]) -> str:
     name, kind = next(iter(strange.items()))
     return (
-        f"model must hold mixers that the lens can read; got {kind} ({name or 'the model itself'}). "
+        f"{kind} ({name or 'the model itself'}). "
         f'Register one:\n    @ssmbook.lens.register("{kind}")\n    def read(mixer, call):\n'
         f"        return ssmbook.lens.Reading(ssmbook.lens.Frozen(W, x=call.one(call.x), y=y))"
     )
@@ -158,13 +231,23 @@ def _inside(name: str, other: str) -> bool:
     return name != other and (other == "" or name.startswith(other + "."))
 
 
-def operator(layer: MixingLayer | nn.Module, inputs: Any) -> Frozen:
+def not_read(strange: dict[str, str]) -> list[str]:
+    """Return a note on each mixer without a reader."""
+    return [
+        f"not read: {name or 'the model'} ({kind}): no reader knows it; register one: "
+        f'@ssmbook.lens.register("{kind}")'
+        for name, kind in strange.items()
+    ]
+
+
+def operator(layer: MixingLayer | nn.Module, inputs: Any, call: int | None = None) -> Frozen:
     """Return the frozen interaction operator of a layer on these inputs: y == W x + offset, checked.
 
     ``layer``: one of ``layers(model)``, or a mixing module itself; ``inputs``: the model's token ids (n,) or
     (batch, n), hidden states (n, d) or (batch, n, d), or its keyword arguments. The layer is copied to
     float64 and run on what it received inside the model; the model itself is left as it was. ``W`` is the
     part that mixes tokens, without gates, norms and short convolution; it is batched as the inputs were.
+    ``call``: which one from 0, of a layer that the model calls more than once (ALBERT).
     Exact to 1e-10 relative to the largest output, or 1e-5 where the layer casts to float32 inside; otherwise
     refused with the miss (``ValueError``).
 
@@ -179,8 +262,13 @@ def operator(layer: MixingLayer | nn.Module, inputs: Any) -> Frozen:
             kind = type(layer).__name__
             raise ValueError(f"layer must be one of lens.layers(model), or a mixer with a reader; got {kind}")
         layer = MixingLayer("", layer, family.name, layer)
-    calls, _ = capture(layer.model, {layer.name: layer.module}, inputs)
-    core = read(layer, calls[layer.name]).core
+    modules = {layer.name: layer.module}
+    if call is None:
+        given = capture(layer.model, modules, inputs)[0][layer.name]
+    else:
+        calls = collect(layer.model, modules, inputs).calls[layer.name]
+        given = calls[check_integer("call", call, low=0, high=len(calls) - 1)]
+    core = read(layer, given).core
     check_frozen(layer.name or layer.kind, core)
     return core
 
@@ -198,7 +286,7 @@ def read(layer: MixingLayer, call: Call, change: Callable[[nn.Module], None] | N
     family = family_of(layer.module)
     try:
         return family.read(module, call.to(torch.float64))
-    except (AttributeError, KeyError, IndexError, RuntimeError) as error:
+    except UNFORESEEN as error:
         why = f"{layer.name or 'the layer'} must be a layer that the reader of {family.name} knows; got"
         next_step = f'register one for it: @ssmbook.lens.register("{layer.kind}")'
         raise ValueError(f"{why} {layer.kind} ({type(error).__name__}: {error}); {next_step}") from error

@@ -14,8 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ssmbook._checks import check_integer
+from ssmbook.lens._calls import eager_attention
+
 # From this version on no config.json can run code of its own (CVE-2026-4372).
 _SAFE = (5, 3)
+# Nothing is downloaded, and no code that comes with a model runs.
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 # Texts whose logits are in memory together.
 _TEXTS = 4
 
@@ -104,10 +109,20 @@ def load_model(place: Place, *, head: bool = False) -> nn.Module:
     """Load the model at a place, with the output head of a language model or without it."""
     transformers = transformers_module()
     kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
-    with _quiet():
-        model, found = kind.from_pretrained(
-            place.folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **place.given
-        )
+    given = {"dtype": torch.float32, "output_loading_info": True, **_LOCAL, **place.given}
+    try:
+        with _quiet():
+            model, found = kind.from_pretrained(place.folder, **given)
+            try:
+                with eager_attention(model):
+                    pass
+            except ValueError:  # it keeps the attention it was loaded with (Falcon)
+                model, found = kind.from_pretrained(place.folder, attn_implementation="eager", **given)
+    except (ImportError, OSError):
+        raise
+    except Exception as error:  # of safetensors, gguf, transformers, torch
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ValueError(f"the model in {place.folder} must load; got {reason}") from error
     # transformers would draw them at random; a pooler comes after all layers that mix tokens
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if missing:
@@ -125,7 +140,7 @@ def load_tokenizer(place: Place):
     if place.file is None and not any(place.folder.glob("*token*")) and not any(place.folder.glob("vocab*")):
         return None
     with _quiet():
-        return transformers.AutoTokenizer.from_pretrained(place.folder, local_files_only=True, **place.given)
+        return transformers.AutoTokenizer.from_pretrained(place.folder, **_LOCAL, **place.given)
 
 
 def tokenize(tokenizer, text: str) -> tuple[list[int], list[int], list[int]]:
@@ -142,6 +157,7 @@ def windows(before, ids, after, tokens: int, texts: int) -> Tensor:
 
     Raises ``ValueError`` where they do not fill one.
     """
+    check_integer("texts", texts, low=1)
     inner = tokens - len(before) - len(after)
     count = min(texts, len(ids) // inner) if inner > 0 else 0
     if count < 1:

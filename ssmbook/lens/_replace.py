@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._calls import _STATE, Call, _as_call, eager_attention
+from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
 from ssmbook.lens._change import Change, outcome
 from ssmbook.lens._frozen import Reading
-from ssmbook.lens._layers import MixingLayer, family_of, layers
+from ssmbook.lens._layers import MixingLayer, family_of, layers, unknown_mixers
 
 
 @contextmanager
@@ -44,13 +44,12 @@ def replace(model: nn.Module, changes: Mapping[Any, Change | nn.Module]) -> Iter
     """
     if model.training:
         raise ValueError("model must be in evaluation mode; got training mode, with dropout (model.eval())")
-    found = layers(model, unknown="skip")
-    chosen = []
+    found, chosen = layers(model, unknown="skip"), []
     for key, change in changes.items():
         change = getattr(change, "change", change)
         if not isinstance(change, Change):
             raise TypeError(f"a change must be a lens.Change; got {type(change).__name__}")
-        layer = _find(found, key)
+        layer = _find(found, key, unknown_mixers(model, found))
         if any(layer is other for other, _ in chosen):
             raise ValueError(f"changes must name each layer once; got {layer.name or layer.kind} twice")
         chosen.append((layer, change))
@@ -62,15 +61,16 @@ def replace(model: nn.Module, changes: Mapping[Any, Change | nn.Module]) -> Iter
         yield model
 
 
-def _find(found: list[MixingLayer], key) -> MixingLayer:
+def _find(found: list[MixingLayer], key, unknown: Mapping[str, str]) -> MixingLayer:
     for place, layer in enumerate(found):
         if key == layer.name or (isinstance(key, int) and key == place):
             return layer
         if isinstance(key, MixingLayer) and key.module is layer.module:
             return layer
+    strange = f", which no reader knows ({unknown[key]})" if isinstance(key, str) and key in unknown else ""
     raise ValueError(
         f"changes must be for layers of lens.layers(model), their names or places 0 to {len(found) - 1}; got "
-        f"{key!r}"
+        f"{key!r}{strange}"
     )
 
 
@@ -93,7 +93,7 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
 def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
     """Put a function in the place of a layer's forward: one run to read it, one with other heads."""
     module, original, family = layer.module, layer.module.forward, family_of(layer.module)
-    inside, shadowed = False, "forward" in vars(layer.module)
+    inside, known, shadowed = False, False, "forward" in vars(layer.module)
 
     @wraps(original)  # readers look at its signature
     def forward(*args, **kwargs):
@@ -107,8 +107,11 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
             )
         inside = True
         try:
-            call = _as_call(layer.name, args, kwargs, single=False)
+            call = as_call(layer.name, args, kwargs, single=False)
             reading = family.read(module, call)
+            nonlocal known
+            if not known:  # once, in the model's own dtype
+                known = _check_read(layer, reading)
             return _run_with(module, call, reading, outcome(reading, change))
         finally:
             inside = False
@@ -124,6 +127,17 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
         else:
             del module.forward
         until.remove()
+
+
+@torch.no_grad()
+def _check_read(layer: MixingLayer, reading: Reading) -> bool:
+    miss, own = reading.core.miss(), reading.core.y.dtype
+    if not miss <= (1e-3 if own.itemsize > 2 else 0.1):
+        raise ValueError(
+            f"{layer.name or layer.kind} must be read exactly to be changed; got a relative miss of "
+            f"{miss:.3g}: it does something its reader does not know"
+        )
+    return True
 
 
 def _run_with(module: nn.Module, call: Call, reading: Reading, y: Tensor):

@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -19,10 +19,9 @@ from ssmbook._checks import check_choice
 from ssmbook._json import read_json, versions, write_json
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
-from ssmbook.lens._calls import Call, capture, split_texts
+from ssmbook.lens._calls import UNFORESEEN, Call, collect, split_texts
 from ssmbook.lens._frozen import check_frozen
-from ssmbook.lens._layers import MixingLayer, read, select
-from ssmbook.lens._layers import layers as find_layers
+from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
 
 if TYPE_CHECKING:
@@ -182,8 +181,10 @@ def report(
     >>> found.layers[0].trained.rank
     [2]
     """
-    found = select(find_layers(model), layers)
+    found, strange = survey(model, inputs)
+    found = select(found, layers)
     result = begin(model, inputs, name, seed=seed, permuted=permuted, gradient=gradient)
+    result.notes += not_read(strange)
     result.layers += measure_layers(model, inputs, found, result)
     return result
 
@@ -202,21 +203,32 @@ def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Repo
     A layer that cannot be read exactly becomes a note with the reason; ``ValueError`` if none can.
     """
     modules = {layer.name: layer.module for layer in found}
-    passes = [capture(model, modules, text) for text in split_texts(model, inputs)]
-    result.notes += passes[0][1]
-    refused = []
+    passes = [collect(model, modules, text) for text in split_texts(model, inputs)]
+    result.notes += passes[0].notes
+    refused, measured = [], False
     for layer in found:
-        try:
-            measured = measure_layer(layer, [calls.pop(layer.name) for calls, _ in passes], result.settings)
-        except (ValueError, TypeError) as error:
-            adapter = any("lora_" in name for name, _ in layer.module.named_parameters())
-            merge = "; merge the adapter into the weights first (merge_and_unload)" * adapter
-            refused.append(f"not read: {layer.name or layer.kind} ({layer.kind}): {error}{merge}")
-            result.notes.append(refused[-1])
-        else:
-            yield measured
-    if len(refused) == len(found):
+        texts = [each.calls.pop(layer.name) for each in passes]
+        several = len(texts[0]) > 1
+        for place, calls in enumerate(zip(*texts, strict=False)):  # one after the other, as ALBERT's
+            each = replace(layer, name=f"{layer.name}, call {place + 1}") if several else layer
+            try:
+                found_there = measure_layer(each, [*calls], result.settings)
+            except (ValueError, TypeError, *UNFORESEEN) as error:
+                refused.append(_refusal(each, error))
+            else:
+                measured = True
+                yield found_there
+        failed = [each.failed[layer.name] for each in passes if layer.name in each.failed]
+        refused += [_refusal(layer, error) for error in failed[:1]]
+    result.notes += refused
+    if not measured:
         raise ValueError(refused[0])
+
+
+def _refusal(layer: MixingLayer, error: Exception) -> str:
+    adapter = any("lora_" in name for name, _ in layer.module.named_parameters())
+    merge = "; merge the adapter into the weights first (merge_and_unload)" * adapter
+    return f"not read: {layer.name or layer.kind} ({layer.kind}): {error}{merge}"
 
 
 def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:

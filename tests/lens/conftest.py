@@ -15,6 +15,15 @@ def _config(T, family: str, size: int):
     grouped = {**small, "intermediate_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2}
     rotary = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 2 / 3}  # 4 of 6, 6 of 10
     ssd = {"mamba_n_heads": (6, 8)[size], "mamba_d_head": (8, 10)[size], "mamba_n_groups": 2}
+    latent = {
+        **plain, "num_attention_heads": 4, "num_key_value_heads": 4, "qk_nope_head_dim": 4, "v_head_dim": 5,
+        "q_lora_rank": (None, 7)[size], "kv_lora_rank": 6, "qk_rope_head_dim": 2,
+    }  # fmt: skip
+    delta = {
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 5,
+        "linear_value_head_dim": (6, 7)[size], "linear_conv_kernel_dim": 3,
+        "layer_types": ["linear_attention", "full_attention"],
+    }  # fmt: skip
     scan = {"state_size": (4, 7)[size], "conv_kernel": (3, 4)[size], "time_step_rank": 2}
     return {
         "bert": (T.BertModel, T.BertConfig(**plain)),
@@ -77,6 +86,44 @@ def _config(T, family: str, size: int):
                 layer_types=["linear_attention", "full_attention"], mlp_only_layers=[0, 1],
             ),
         ),
+        "qwen3_5": (T.Qwen3_5TextModel, T.Qwen3_5TextConfig(**grouped, **delta, head_dim=6)),
+        "olmo_hybrid": (  # beta up to one, or up to two
+            T.OlmoHybridModel,
+            T.OlmoHybridConfig(**grouped, **delta, linear_allow_neg_eigval=odd, pad_token_id=0),
+        ),
+        "kimi_linear": (
+            T.KimiLinearModel,
+            T.KimiLinearConfig(
+                **latent, linear_num_heads=(2, 3)[size], linear_head_dim=(6, 5)[size], pad_token_id=0,
+                linear_conv_kernel_dim=3, layer_types=delta["layer_types"], mlp_layer_types=["dense"] * 2,
+            ),
+        ),
+        "falcon_h1": (  # the gate alone, or with a norm
+            T.FalconH1Model,
+            T.FalconH1Config(
+                **grouped, mamba_d_ssm=(48, 80)[size], mamba_n_heads=(6, 8)[size], mamba_d_head=(8, 10)[size],
+                mamba_n_groups=2, mamba_d_state=5, mamba_chunk_size=4, mamba_rms_norm=odd, head_dim=6,
+                ssm_in_multiplier=0.7, ssm_multipliers=[0.5, 0.6, 0.7, 0.8, 0.9],
+            ),
+        ),
+        "lfm2": (
+            T.Lfm2Model,
+            T.Lfm2Config(
+                **grouped, layer_types=["conv", "full_attention"], conv_L_cache=(3, 4)[size], conv_bias=odd,
+                block_auto_adjust_ff_dim=False,
+            ),
+        ),
+        "deepseek_v3": (
+            T.DeepseekV3Model,
+            T.DeepseekV3Config(**latent, first_k_dense_replace=2, attention_bias=odd),
+        ),
+        "modernbert": (
+            T.ModernBertModel,
+            T.ModernBertConfig(
+                **plain, local_attention=6, global_attn_every_n_layers=2, attention_bias=odd, pad_token_id=0,
+            ),
+        ),
+        "albert": (T.AlbertModel, T.AlbertConfig(**plain, embedding_size=9)),
     }[family]  # fmt: skip
 
 

@@ -138,7 +138,10 @@ def causal_coefficients_at(device):
     return torch.full((3, 8, 8), 0.1, device=device).tril()
 
 
-FAMILIES = ["gpt2", "llama", "gpt_neox", "phi3", "mamba", "mamba2", "jamba", "recurrent_gemma", "qwen3_next"]
+FAMILIES = [
+    "gpt2", "llama", "gpt_neox", "phi3", "mamba", "mamba2", "jamba", "recurrent_gemma", "qwen3_next",
+    "olmo_hybrid", "kimi_linear", "falcon_h1", "lfm2", "deepseek_v3",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -190,14 +193,16 @@ def test_the_model_is_left_bit_for_bit_after_an_exception(build, ids):
     wanted, before = logits(model, texts), {name: p.clone() for name, p in model.named_parameters()}
     kept = [dict(vars(part)) for part in model.modules()]
 
-    def breaks(alpha):
-        raise RuntimeError("on the way")
+    for stop in (RuntimeError, KeyboardInterrupt):
 
-    with (
-        pytest.raises(RuntimeError, match="on the way"),
-        lens.replace(model, {0: lens.truncate(2), 1: lens.Change("breaks", breaks)}),
-    ):
-        model(texts)
+        def breaks(alpha, stop=stop):
+            raise stop("on the way")
+
+        with (
+            pytest.raises(stop, match="on the way"),
+            lens.replace(model, {0: lens.truncate(2), 1: lens.Change("breaks", breaks)}),
+        ):
+            model(texts)
     assert torch.equal(logits(model, texts), wanted)
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     for part, was in zip(model.modules(), kept, strict=True):
@@ -356,6 +361,19 @@ def test_changes_that_are_refused(build, ids):
             pass
     with pytest.raises(TypeError, match="lens.Change; got int"), lens.replace(model, {0: 4}):
         pass
+    strange = torch.nn.ModuleDict({"body": model, "GRU": torch.nn.GRU(3, 3)}).eval()
+    with (
+        pytest.raises(ValueError, match="got 'GRU', which no reader knows"),
+        lens.replace(strange, {"GRU": lens.drop_heads([0])}),
+    ):
+        pass
+    hook = model.model.layers[0].self_attn.v_proj.register_forward_hook(lambda *_: 1.1 * _[2])
+    with (
+        pytest.raises(ValueError, match="must be read exactly to be changed; got a relative miss of 0"),
+        lens.replace(model, {0: lens.truncate(2)}),
+    ):
+        model(texts)
+    hook.remove()
     twice = {0: lens.truncate(2), "model.layers.0.self_attn": lens.drop_heads([0])}
     with pytest.raises(ValueError, match="self_attn twice"), lens.replace(model, twice):
         pass

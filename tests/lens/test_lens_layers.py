@@ -148,50 +148,109 @@ def test_models_and_inputs_that_cannot_be_read(build, ids):
     model.train()
     with pytest.raises(ValueError, match="training mode"):
         lens.operator(layer, ids(9))
-    twice = build("mamba")
-    twice.layers[1].mixer = twice.layers[0].mixer
-    with pytest.raises(ValueError, match="layers.0.mixer must be called once"):
-        lens.operator(lens.layers(twice)[0], ids(9))
+    model.eval()
+    with pytest.raises(ValueError, match="LlamaModel must run on these inputs; got IndexError"):
+        lens.operator(layer, ids(9) + 31)
+    with pytest.raises(ValueError, match="on the device of the model, cpu; got meta"):
+        lens.operator(layer, ids(9).to("meta"))
 
 
-def hybrid(family):
-    """Mixers of 2026 that no reader knows, or not in this variant, beside attention that is read."""
+class Blend(nn.Module):
+    """Mixes tokens by a convolution, under a name that says nothing."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.up, self.taps = nn.Linear(d, d), nn.Conv1d(d, d, 3, padding=2)
+
+    def forward(self, x):
+        return self.taps(self.up(x).mT)[..., : x.shape[-2]].mT
+
+
+def test_a_mixer_with_any_name_is_found_by_trial_and_listed(tmp_path, build, ids):
+    """The embedding, norms and feed-forward layers beside it are not taken for mixers."""
+    model = build("llama")
+    model.layers[1].mlp = nn.Sequential(model.layers[1].mlp, Blend(24)).eval()
+    found = lens.report(model, ids(12), permuted=False, gradient=False)
+    assert len(found.layers) == 2
+    (note,) = (note for note in found.notes if note.startswith("not read"))
+    assert note.startswith("not read: layers.1.mlp.1 (Blend): no reader knows it; register one: @ssmbook")
+    with pytest.raises(ValueError, match=r"got none in Sequential that the lens can read, but Blend \(0\)"):
+        lens.report(nn.Sequential(Blend(5)).eval(), torch.randn(9, 5), permuted=False)
+
+
+def test_the_command_lists_what_no_reader_knows(ids, tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
-    small = {
-        "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 31, "intermediate_size": 24,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1,
-        "eos_token_id": 2,
-    }  # fmt: skip
-    delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 4}
-    ssd = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8}
-    kind, own = {
-        "olmo_hybrid": ("OlmoHybrid", {**delta, "layer_types": ["linear_attention", "full_attention"]}),
-        "lfm2": ("Lfm2", {"layer_types": ["conv", "full_attention"]}),
-        "kimi_linear": ("KimiLinear", {}),
-        "falcon_h1": ("FalconH1", {**ssd, "mamba_n_groups": 1, "mamba_chunk_size": 8, "head_dim": 4}),
-    }[family]
-    own |= {"linear_value_head_dim": 4} if family == "olmo_hybrid" else {}
-    config = getattr(transformers, f"{kind}Config")(**small, **own)
-    return getattr(transformers, f"{kind}Model")(config).eval()
-
-
-@pytest.mark.parametrize(
-    ("family", "strange"),
-    [("olmo_hybrid", "DeltaNet"), ("lfm2", "ShortConv"), ("falcon_h1", "FalconH1Mixer")],
-)
-def test_every_mixer_is_read_or_listed_as_not_read(family, strange, ids, tmp_path):
-    hybrid(family).save_pretrained(tmp_path / "model")
+    config = transformers.MiniMaxConfig(
+        hidden_size=16, num_hidden_layers=2, vocab_size=31, intermediate_size=24, num_attention_heads=4,
+        num_key_value_heads=2, layer_types=["linear_attention", "full_attention"], block_size=8, head_dim=4,
+        num_local_experts=2, num_experts_per_tok=1, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    transformers.MiniMaxModel(config).save_pretrained(tmp_path / "model")
     (tmp_path / "ids.txt").write_text(" ".join(map(str, ids(12).tolist())), "utf-8")
     given = [tmp_path / "model", "--ids", tmp_path / "ids.txt", "--tokens", 12, "--out", tmp_path]
     assert main([*map(str, given), "--no-permuted", "--no-gradient"]) == 0
+    assert "def read(mixer, call)" in capsys.readouterr().err
     found = lens.Report.from_json(tmp_path / "report.json")
-    assert found.layers and any("not read" in note and strange in note for note in found.notes)
+    assert len(found.layers) == 1 and any("MiniMaxLightningAttention): no" in note for note in found.notes)
 
 
-def test_a_model_without_a_layer_that_can_be_read_names_its_mixers():
-    """Kimi's delta rule has queries, keys and values, and is no softmax attention."""
-    with pytest.raises(ValueError, match="got none in KimiLinearModel that the lens(.|\n)*KimiLinearDelta"):
-        lens.layers(hybrid("kimi_linear"), unknown="skip")
+def test_a_layer_that_is_called_again_and_again_is_read_each_time(build, ids):
+    """ALBERT runs one layer twelve times; nothing is shared but the weights."""
+    model = build("albert").double()
+    (layer,) = lens.layers(model)
+    found = lens.report(model, ids(12), permuted=False, gradient=False)
+    assert [each.name for each in found.layers] == [f"{layer.name}, call {k}" for k in (1, 2)]
+    seen = []
+    layer.module.dense.register_forward_hook(lambda module, args, y: seen.append(y[0]))
+    with torch.no_grad():
+        model(ids(1, 12))
+    for call, y in enumerate(seen[:2]):
+        frozen = lens.operator(layer, ids(12), call=call)
+        torch.testing.assert_close(frozen.W @ frozen.x + frozen.offset, y)
+    with pytest.raises(ValueError, match="must be called once in a forward pass; got 2 calls"):
+        lens.operator(layer, ids(12))
+    with pytest.raises(ValueError, match="call must be between 0 and 1; got 2"):
+        lens.operator(layer, ids(12), call=2)
+
+
+class Adapted(nn.Linear):
+    """A linear layer with a low-rank adapter, as peft makes them."""
+
+    def __init__(self, plain):
+        super().__init__(*plain.weight.shape[::-1], bias=False)
+        self.weight = plain.weight
+        self.lora_A, self.lora_B = nn.Linear(24, 2, bias=False), nn.Linear(2, len(plain.weight), bias=False)
+
+    def forward(self, x):
+        return super().forward(x) + self.lora_B(self.lora_A(x))
+
+
+class Packed(nn.Module):
+    """A quantized layer, whose ``weight`` is a method."""
+
+    def __init__(self, d, p):
+        super().__init__()
+        self.packed = nn.Parameter(torch.randint(-8, 8, (p, d), dtype=torch.int8), requires_grad=False)
+
+    def weight(self):
+        return self.packed
+
+    def forward(self, x):
+        return 0.1 * x @ self.packed.to(x).mT
+
+
+def test_layers_that_cannot_be_read_are_listed_with_the_next_step(build, ids):
+    model, texts = build("jamba"), ids(12)
+    model.layers[1].self_attn.v_proj = Adapted(model.layers[1].self_attn.v_proj)
+    model.unused = build("llama").layers[0].self_attn  # a part that the forward pass does not reach
+    found = lens.report(model, texts, permuted=False, gradient=False)
+    assert [layer.name for layer in found.layers] == ["layers.0.mamba"]
+    listed = [note for note in found.notes if note.startswith("not read")]
+    assert "layers.1.self_attn" in listed[0] and "merge the adapter into the weights first" in listed[0]
+    assert "unused" in listed[1] and "did not reach it" in listed[1] and len(listed) == 2
+    model.layers[1].self_attn.v_proj = Packed(24, 12)
+    found = lens.report(model, texts, permuted=False, gradient=False)
+    assert any("load the model without quantization" in note for note in found.notes)
 
 
 def test_a_layer_that_cannot_be_read_does_not_end_the_report(build, ids):

@@ -157,6 +157,20 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     assert "needs transformers 5.3 or newer" in capsys.readouterr().err
 
 
+def test_an_interrupted_command_keeps_what_it_read(folder, numbers, tmp_path, monkeypatch, capsys):
+    kept = lens.Report.to_json
+
+    def stop(report, path):
+        kept(report, path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lens.Report, "to_json", stop)
+    few = ("--tokens", 16, "--no-permuted", "--no-gradient", "--out", tmp_path)
+    assert run(folder, "--ids", numbers, *few) == 130
+    assert capsys.readouterr().err.endswith("ssmbook.lens: stopped; report.json holds what was read\n")
+    assert len(lens.Report.from_json(tmp_path / "report.json").layers) == 1
+
+
 def test_weights_that_a_file_lacks_are_not_drawn(build, tmp_path):
     """Transformers draws them at random with a warning: a model with such a head was read as if trained."""
     model = build("bert")
@@ -172,12 +186,48 @@ def test_weights_that_a_file_lacks_are_not_drawn(build, tmp_path):
         lens.load(tmp_path / "torn", head=False)
 
 
+def test_a_model_keeps_to_itself_what_it_cannot_or_must_not_do(build, tmp_path, capsys):
+    """Falcon stays with the attention it was loaded with; code beside a model never runs; files may be torn."""
+    build("falcon", 1).save_pretrained(tmp_path / "falcon")
+    model, _ = lens.load(tmp_path / "falcon", head=False)
+    assert model.config._attn_implementation == "eager" and len(lens.layers(model)) == 2
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "config.json").write_text(
+        '{"model_type": "own", "auto_map": {"AutoConfig": "own.C", "AutoModel": "own.M"}}', "utf-8"
+    )
+    (foreign / "own.py").write_text("raise SystemExit", "utf-8")
+    with pytest.raises(ValueError, match="foreign must load; got ValueError: (.|\n)*custom code"):
+        lens.load(foreign, head=False)
+    (tmp_path / "falcon" / "model.safetensors").write_bytes(b"torn" * 9)
+    with pytest.raises(ValueError, match="falcon must load; got SafetensorError"):
+        lens.load(tmp_path / "falcon", head=False)
+
+
+def test_a_package_with_a_gguf_file_is_its_model(tmp_path, monkeypatch):
+    from ssmbook.lens._load import find_model
+
+    inside = tmp_path / "llm_of_letters"
+    inside.mkdir()
+    (inside / "__init__.py").write_text("import what_is_not_installed", "utf-8")
+    (inside / "letters.gguf").write_bytes(b"GGUF")
+    monkeypatch.syspath_prepend(tmp_path)
+    for given in ("llm-of-letters", inside / "letters.gguf"):
+        place = find_model(given)
+        assert place.folder == inside and place.given == {"gguf_file": "letters.gguf"}
+    (inside / "more.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ValueError, match="must carry one model; got (.|\n)*pass the path of one"):
+        find_model("llm-of-letters")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["openai-community/gpt2", "--ids", "{ids}"],
         ["{model}"],
         ["{model}", "--ids", "{ids}", "--tokens", "71"],
+        ["{model}", "--ids", "{ids}", "--texts", "0"],
+        ["{model}", "--ids", "{ids}", "--tokens", "16", "--device", "nowhere"],
         ["{model}", "--ids", "{ids}", "--tokens", "16", "--layers", "9"],
         ["--compare", "{ids}", "{ids}"],
     ],
