@@ -187,7 +187,7 @@ def test_weights_that_a_file_lacks_are_not_drawn(build, tmp_path):
 
 
 def test_a_model_keeps_to_itself_what_it_cannot_or_must_not_do(build, tmp_path, capsys):
-    """Falcon stays with the attention it was loaded with; code beside a model never runs; files may be torn."""
+    """Falcon keeps the attention it was loaded with; code beside a model never runs; files may be torn."""
     build("falcon", 1).save_pretrained(tmp_path / "falcon")
     model, _ = lens.load(tmp_path / "falcon", head=False)
     assert model.config._attn_implementation == "eager" and len(lens.layers(model)) == 2
