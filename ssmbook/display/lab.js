@@ -57,14 +57,17 @@
    *
    * One-sided Jacobi: each rotation makes two columns of X orthogonal. When all pairs are, the lengths of the
    * columns are the singular values, and the product of the rotations has the right singular vectors as columns.
+   * A tall X is first replaced by its triangular factor, which has the same singular values and vectors. Where only
+   * the singular values are wanted, the vectors are left out.
    */
-  function svd(X) {
-    const columns = transpose(X), q = columns.length, V = eye(q);
+  function svd(X, vectors = true) {
+    const columns = transpose(X), q = columns.length, V = vectors ? eye(q) : range(q).map(() => []);
+    if (X.length > q) triangulate(columns);
     const close = 1e-15, mostSweeps = 60; // about ten sweeps are enough
-    const rotate = (vectors, j, k, cosine, sine) => {
-      const x = vectors[j], y = vectors[k];
+    const nothing = 1e-33 * sum(columns.map((column) => dot(column, column))); // such a product is rounding only
+    const rotate = (x, y, cosine, sine) => {
       for (let i = 0; i < x.length; i++) {
-        const [a, b] = [x[i], y[i]];
+        const a = x[i], b = y[i];
         x[i] = cosine * a - sine * b;
         y[i] = sine * a + cosine * b;
       }
@@ -73,14 +76,14 @@
       moved = false;
       for (let j = 0; j < q - 1; j++) {
         for (let k = j + 1; k < q; k++) {
-          const [xx, yy, xy] = [dot(columns[j], columns[j]), dot(columns[k], columns[k]), dot(columns[j], columns[k])];
-          if (xy === 0 || Math.abs(xy) <= close * Math.sqrt(xx * yy)) continue;
+          const x = columns[j], y = columns[k], xx = dot(x, x), yy = dot(y, y), xy = dot(x, y);
+          if (Math.abs(xy) <= nothing || Math.abs(xy) <= close * Math.sqrt(xx * yy)) continue;
           // The tangent t of the angle solves t^2 + 2 zeta t = 1; the smaller root is the stable one.
           const zeta = (yy - xx) / (2 * xy);
           const t = (zeta < 0 ? -1 : 1) / (Math.abs(zeta) + Math.hypot(1, zeta));
           const cosine = 1 / Math.hypot(1, t);
-          rotate(columns, j, k, cosine, cosine * t);
-          rotate(V, j, k, cosine, cosine * t);
+          rotate(x, y, cosine, cosine * t);
+          rotate(V[j], V[k], cosine, cosine * t);
           moved = true;
         }
       }
@@ -90,8 +93,28 @@
     return { sigma: order.map((i) => lengths[i]), V: order.map((i) => V[i]) };
   }
 
+  /** Reflect columns, each longer than there are of them, onto those of a triangular matrix, and cut them there. */
+  function triangulate(columns) {
+    const q = columns.length;
+    columns.forEach((pivot, j) => {
+      const length = norm(pivot.slice(j));
+      if (length) {
+        const mirror = pivot.slice(j);
+        mirror[0] += pivot[j] < 0 ? -length : length;
+        const half = dot(mirror, mirror) / 2;
+        for (const column of columns.slice(j)) {
+          let share = 0;
+          for (let i = 0; i < mirror.length; i++) share += mirror[i] * column[j + i];
+          share /= half;
+          for (let i = 0; i < mirror.length; i++) column[j + i] -= share * mirror[i];
+        }
+      }
+    });
+    for (const column of columns) column.length = q;
+  }
+
   /** The largest singular value of a matrix. */
-  const spectralNorm = (X) => (X.length && X[0].length ? svd(X).sigma[0] : 0);
+  const spectralNorm = (X) => (X.length && X[0].length ? svd(X, false).sigma[0] : 0);
 
   /** Solve P X = Q for a square P by elimination with pivots; null where P is singular. */
   function solve(P, Q) {
@@ -236,7 +259,7 @@
   /** The number of singular values above the tolerance, and whether one of them is too close to call. */
   function rankOf(rows) {
     if (!rows.length) return { rank: 0, decided: true };
-    const { sigma } = svd(rows);
+    const { sigma } = svd(rows.length < rows[0].length ? transpose(rows) : rows, false);
     const top = sigma[0] || 1, rank = sigma.filter((value) => value > RTOL * top).length;
     const kept = sigma[rank - 1] / top, dropped = (sigma[rank] || 0) / top;
     return { rank, decided: !(kept < CLOSE * RTOL) && !(dropped > RTOL / CLOSE) };
@@ -298,10 +321,10 @@
    * in coordinates of the span: by signs on a line, by the largest gap between angles in a plane, and in space
    * by the planes through two lags that have all others on one side.
    */
-  function softmaxCount(system, n, k) {
+  function softmaxCount(system, n, k, M = lags(system, n)) {
     const exact = (count, reason) => ({ low: count, high: count, reason });
     if (k === 0) return exact(0, "every lag is zero");
-    const M = lags(system, n), zero = zeroLag(system, M);
+    const zero = zeroLag(system, M);
     if (zero >= 0) return exact(k + 1, `lag ${zero} is zero, which positive weights cannot make`);
     const open = (reason) => ({ low: k, high: k + 1, reason });
     if (k > 3) return open("the laboratory decides up to k = 3");
@@ -322,9 +345,11 @@
     const absolute = (X) => X.map((row) => row.map(Math.abs));
     let power = B;
     for (let tau = 0; tau < M.length; tau++) {
-      const skip = D && !tau ? absolute(D).flat() : [];
-      const terms = Math.max(...multiply(absolute(C), absolute(power)).flat(), ...skip);
-      if (Math.max(...M[tau].map(Math.abs)) <= 1e-12 * terms) return tau;
+      const size = highest([M[tau]]), most = A.length * highest(C) * highest(power); // of a sum of terms
+      if (size <= 1e-12 * most || (D && !tau)) {
+        const skip = D && !tau ? absolute(D).flat() : [];
+        if (size <= 1e-12 * Math.max(...multiply(absolute(C), absolute(power)).flat(), ...skip)) return tau;
+      }
       power = multiply(A, power);
     }
     return -1;
@@ -486,7 +511,7 @@
   ];
   const DEFAULTS = {
     mode: "system", n: 20, H: 1,
-    poles: [{ radius: 1, angle: 0.7, pair: true, size: 1 }], p: 2, d: 2, B: "identity", C: "identity",
+    poles: [{ radius: 1, angle: 0.7, pair: true, size: 1 }], p: 2, d: 2, B: "identity", C: "identity", D: "zero",
     kind: "softmax", points: POINTS.slice(0, 10), sharpness: 3, sink: true, memory: 0.8, morph: 0, gate: 0, heads: 1,
   };
   const EXAMPLES = [
@@ -499,6 +524,7 @@
     ["system", "Six states, one number in and out", "n=32&poles=0.95@0.4,0.9@1.3,0.85@2.4&p=1&d=1&B=ones&C=ones"],
     ["system", "Two channels of S4D", "n=24&poles=0.95@0.3,0.9@1.1&B=1,0;0,0;0,1;0,0&C=1,0,0,0;0,0,1,0"],
     ["system", "Random, four states", "n=24&poles=0.95@0.5,0.8,-0.6&B=random&C=random"],
+    ["system", "A moving average with a skip D", "n=20&poles=0.8&p=1&d=1&D=ones"],
     ["system", "A pure delay", "n=8&poles=0x3&p=1&d=1&B=0;0;1&C=1,0,0"],
     ["attention", "Softmax with a sink", "n=10&sharp=3&sink=1"],
     ["attention", "All keys alike", "n=16&sharp=0&sink=0"],
@@ -525,12 +551,13 @@
   }
 
   const FILLS = {
+    zero: (rows, columns) => zeros(rows, columns),
     identity: (rows, columns) => eye(rows, columns),
     ones: (rows, columns) => zeros(rows, columns).map((row) => row.map(() => 1)),
     random: (rows, columns) => randomMatrix(rows, columns, rows * 10 + columns),
   };
 
-  /** B or C of an experiment, rows x columns; typed entries beyond its size are left out, missing ones are 0. */
+  /** B, C or D of an experiment, rows x columns; typed entries beyond its size are left out, missing ones are 0. */
   function filled(given, rows, columns) {
     if (typeof given === "string") return FILLS[given](rows, columns);
     return zeros(rows, columns).map((row, i) => row.map((_, j) => (given[i] || [])[j] || 0));
@@ -621,9 +648,10 @@
         if (found.some(({ outside }) => outside)) problems.push(OUTSIDE);
       }
     }
-    for (const name of ["B", "C"]) {
+    for (const name of ["B", "C", "D"]) {
       if (!given.has(name)) continue;
-      const typed = given.get(name) in FILLS ? given.get(name) : readMatrix(given.get(name));
+      const known = given.get(name) in FILLS && (name === "D" || given.get(name) !== "zero");
+      const typed = known ? given.get(name) : readMatrix(given.get(name));
       if (typed) experiment[name] = typed;
       else unusable(name);
     }
@@ -658,10 +686,11 @@
 
   /** The address of an experiment: its mode and what differs from the start. */
   function write(experiment) {
-    const { mode, n, H, poles, p, d, B, C, kind, points, sharpness, sink, memory, morph, gate, heads } = experiment;
+    const { mode, n, H, poles, p, d, B, C, D, kind, points, sharpness, sink, memory, morph, gate, heads } = experiment;
     const text = (given) => (typeof given === "string" ? given : matrixText(given));
     if (mode === "system") {
-      return `system&n=${n}&poles=${poles.map(writePole).join(",")}&p=${p}&d=${d}&B=${text(B)}&C=${text(C)}&H=${H}`;
+      const matrices = `B=${text(B)}&C=${text(C)}${D === "zero" ? "" : `&D=${text(D)}`}`;
+      return `system&n=${n}&poles=${poles.map(writePole).join(",")}&p=${p}&d=${d}&${matrices}&H=${H}`;
     }
     const softmax = kind === "softmax" ? `&sink=${Number(sink)}&morph=${morph}` : `&gate=${gate}`;
     const tail = `&decay=${memory}&heads=${heads}&H=${H}&points=${matrixText(points)}`;
@@ -688,12 +717,14 @@
   function computeSystem(experiment) {
     const { n, poles, p, d } = experiment, N = sizeOf(experiment);
     const system = { poles, A: matrixOf(poles), B: filled(experiment.B, N, d), C: filled(experiment.C, p, N) };
+    const D = filled(experiment.D, p, d);
+    if (highest(D)) system.D = D;
     const blocks = lags(system, n), k = headCount(system, n);
     const open = { low: k.rank, high: k.rank + 1, reason: "k is a close call" };
     return {
       system, p, d, n, blocks, k,
       occurs: blocks.map((_, tau) => n - tau),
-      softmax: k.decided ? softmaxCount(system, n, k.rank) : open,
+      softmax: k.decided ? softmaxCount(system, n, k.rank, blocks) : open,
       spread: rowSumSpread(blocks),
       reach: blocks.map((block) => spectralNorm(reshape(block, d))),
     };
@@ -754,8 +785,8 @@
   }
 
   function systemFindings({ system, n, k, softmax, floor, spread }) {
-    const N = system.A.length, states = `${N} state variable${N > 1 ? "s" : ""}`;
-    if (k.rank === 0) return ["What is written into this state is never read, so the output is zero."];
+    const N = system.A.length, states = `${N} state variable${N > 1 ? "s" : ""}${system.D ? " and a skip D" : ""}`;
+    if (k.rank === 0 && !system.D) return ["What is written into this state is never read, so the output is zero."];
     const equal = k.decided
       ? `This system has ${states}, and it takes ${headsWord(k.rank)} to equal it (k = ${k.rank}).`
       : `This system has ${states}. Whether it takes ${k.rank} heads is too close a call for ordinary precision.`;
@@ -839,7 +870,8 @@
       `A = torch.block_diag(${poles.map(pyPole).join(", ")})`,
       `B = ${pyMatrix(system.B)}`,
       `C = ${pyMatrix(system.C)}`,
-      `system, n = System(A, B, C), ${n}`, ...counts,
+      ...(system.D ? [`D = ${pyMatrix(system.D)}`] : []),
+      `system, n = System(A, B, C${system.D ? ", D" : ""}), ${n}`, ...counts,
       'shown = {"floor": head_floor(system, n), "gradient": torch.linalg.matrix_norm(system.lags(n), ord=2)}',
       "for name, values in shown.items():", `    ${PRINT}`,
     ];
@@ -1057,11 +1089,14 @@
 
   function matrixPicture(found) {
     const { n, blocks, pairs, p, d } = found, top = highest(blocks), key = `${found.experiment.mode} ${n} ${p} ${d}`;
-    if (boxes.key !== key) boxes = { key, nodes: boxesOf(found) };
+    if (boxes.key !== key) {
+      const nodes = boxesOf(found), paths = nodes.slice(0, blocks.length).map((group) => Array.from(group.childNodes));
+      boxes = { key, nodes, cells: paths.map((row) => row.map((path) => ({ path, color: {} }))) };
+    }
     blocks.forEach((block, item) => block.forEach((value, c) => {
-      for (const [name, setting] of Object.entries(signed(value, top))) {
-        boxes.nodes[item].childNodes[c].setAttribute(name, setting);
-      }
+      const cell = boxes.cells[item][c], color = signed(value, top);
+      for (const name in color) if (cell.color[name] !== color[name]) cell.path.setAttribute(name, color[name]);
+      cell.color = color;
     }));
     const kind = pairs ? "one block for each pair of tokens" : "with equal blocks along each diagonal";
     const words = `${n} by ${n} blocks of ${p} by ${d} numbers, lower triangular, ${kind}.`;
@@ -1139,8 +1174,9 @@
   function between({ system, n }, axes) {
     if (system.poles.some(({ size, radius }) => size > 1 || radius === 0) || n < 2) return null;
     const fine = Math.max(4, Math.ceil(240 / n)), d = system.B[0].length;
-    return range((n - 1) * fine + 1).map((step) => {
-      const tau = step / fine, state = zeros(system.A.length, d);
+    const start = system.D ? fine : 0; // lag 0 has D besides, so it is not on the path of the others
+    return range((n - 1) * fine + 1 - start).map((step) => {
+      const tau = (start + step) / fine, state = zeros(system.A.length, d);
       let row = 0;
       for (const { radius, angle, pair } of system.poles) {
         const [c, s] = [radius ** tau * Math.cos(angle * tau), radius ** tau * Math.sin(angle * tau)];
@@ -1290,6 +1326,7 @@
   const INSIDE = "Tokens stay within the circle, so that no logit grows without end.";
   const HINT = "Point at a block, a dot or a bar to see it in every panel. In W, the arrow keys do the same.";
   const LATE = 120, KEPT = 250, SPOKEN = 600; // milliseconds of rest: all panels are drawn, the address is kept, said
+  const BUDGET = 5; // milliseconds for panels at every step of a hand
 
   const onDisc = ([x, y]) => [CENTER[0] + RADIUS * x, CENTER[1] - RADIUS * y];
   const placeOf = ({ radius, angle }) => [radius * Math.cos(angle), radius * Math.sin(angle)];
@@ -1424,8 +1461,9 @@
     }));
     const finishAll = afterRest(() => finish(views), LATE);
 
-    function finish(some) {
+    function finish(some, until = Infinity) {
       for (const one of some.filter(({ stale }) => stale)) {
+        if (performance.now() > until) break;
         one.sync(found);
         one.stale = false;
       }
@@ -1440,7 +1478,8 @@
         one.element.hidden = Boolean(one.panel.mode) && one.panel.mode !== experiment.mode;
         one.stale = !one.element.hidden;
       }
-      finish(views.filter((one) => one.seen));
+      // As many panels in sight as there is time for while a hand moves; the others follow when it rests.
+      finish(views.filter((one) => one.seen), performance.now() + BUDGET);
       finishAll();
       const sentence = (words, i) => html("p", { className: i ? "" : "lab-first" }, words);
       summary.replaceChildren(...findings(found).map(sentence));
@@ -1700,12 +1739,14 @@
       chosen("outputs p", sizes, (p) => change({ p: Number(p) }), get("p")),
       matrixField("B", desk, (one) => [sizeOf(one), one.d]),
       matrixField("C", desk, (one) => [one.p, sizeOf(one)]),
+      matrixField("D", desk, (one) => [one.p, one.d]),
     ].map((control) => when(({ mode }) => mode === "system", control));
   }
 
-  /** B or C: a choice of usual ones, and a field to type another; shape(experiment) is [rows, columns]. */
+  /** B, C or D: a choice of usual ones, and a field to type another; shape(experiment) is [rows, columns]. */
   function matrixField(name, { now, change, complain }, shape) {
-    const fills = [["identity", "identity"], ["ones", "all ones"], ["random", "random"], ["own", "typed"]];
+    const none = name === "D" ? [["zero", "none"]] : [];
+    const fills = [...none, ["identity", "identity"], ["ones", "all ones"], ["random", "random"], ["own", "typed"]];
     const usual = (value) => change({ [name]: value === "own" ? filled(now()[name], ...shape(now())) : value });
     const present = ({ experiment }) => (typeof experiment[name] === "string" ? experiment[name] : "own");
     const fill = chosen(name, fills, usual, present);
@@ -1914,7 +1955,7 @@
   /** The frame of a plot with a title; ticks are numbers or [words, number], `under` and `up` name the two axes. */
   function frameOf({ at, low, least, box: [left, above, wide, high] }, title, xs, ys, under = "", up = "") {
     const below = above + high, right = left + wide;
-    const ticks = (given) => given.map((tick) => (Array.isArray(tick) ? tick : [String(tick).replace("-", "−"), tick]));
+    const ticks = (all) => all.map((tick) => (Array.isArray(tick) ? tick : [String(tick).replace("-", "−"), tick]));
     return [
       label((left + right) / 2, above - 18, title),
       line(left, above, left, below, "lab-axis"), line(left, below, right, below, "lab-axis"),
@@ -2118,7 +2159,8 @@
           }),
         ];
         const shown = missed.map((share) => share.toFixed(3));
-        const left = [...planePicture(rotating(angle, 20, 1)).nodes, label(8, 14, `one head misses ${shown[1]}`, "start")];
+        const title = label(8, 14, `one head misses ${shown[1]}`, "start");
+        const left = [...planePicture(rotating(angle, 20, 1)).nodes, title];
         const words = `Angle ${written}: one head misses ${shown.join(", ")} of the energy over 5, 20 and 200 tokens.`;
         return { pictures: [left, right], words };
       },
@@ -2147,8 +2189,8 @@
           ];
         });
         const [value, most] = [reach.toFixed(2), Math.max(Math.abs(reach), 0.7).toFixed(2)];
-        const words = `Logit ${general(t, 6)}, weight ${weight.toFixed(3)}: along g the bracket is ${value}; across, the `
-          + `lane stays 0.7. Norm over weight ${most} with two lanes, ${Math.abs(reach).toFixed(2)} with one.`;
+        const words = `Logit ${general(t, 6)}, weight ${weight.toFixed(3)}: along g the bracket is ${value}; across, `
+          + `the lane stays 0.7. Norm over weight ${most} with two lanes, ${Math.abs(reach).toFixed(2)} with one.`;
         return { pictures, words };
       },
       handle(t) {

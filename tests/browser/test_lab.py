@@ -400,6 +400,7 @@ EXAMPLES = [
         "system&n=8&poles=0x3&p=1&d=1&B=0;0;1&C=1,0,0",
         "system&n=1&poles=0.9",
         "system&n=64&poles=0.99&p=4&d=4&C=ones",
+        "system&n=12&poles=0.9@0.7&D=1,0.5;0,-1",
     ),
     *("attention&n=10&heads=2", "attention&n=12&kind=gated&sharp=1&decay=0.9&gate=3", "attention&n=1"),
     "attention&n=7&sink=0&morph=0.25&heads=2",
@@ -423,7 +424,7 @@ def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
     values = [
         one.get_attribute("value") for one in examples.locator("option").all() if one.get_attribute("value")
     ]
-    assert len(values) == 16
+    assert len(values) == 17
     for value in values:
         examples.select_option(value)
         look = seen()
@@ -479,6 +480,19 @@ def test_empty_and_wrong_fields_are_answered_in_a_sentence(board):
     for _ in range(4):
         page.get_by_role("button", name="Add a pair").click()
     assert "at most 8" in seen()["problem"] and page.locator(".lab-pole").count() == 4
+
+
+def test_a_skip_adds_a_head_and_is_kept_in_the_address(board):
+    page, seen = board()
+    assert "2 state variables, and it takes 2 heads" in seen()["summary"]
+    D = page.get_by_label("D, with semicolons between its rows")
+    assert D.input_value() == "0,0; 0,0"
+    D.fill("1, 0; 0, 0")
+    D.press("Enter")
+    assert "2 state variables and a skip D, and it takes 3 heads" in seen()["summary"]
+    kept = address_once_kept(page, "D=1,0;0,0").removeprefix("#lab=")
+    _, again = board(kept)
+    assert again()["panels"] == seen()["panels"]
 
 
 def test_the_morph_ends_in_a_state_space_model(board):
