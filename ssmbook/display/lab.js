@@ -1392,7 +1392,7 @@
     laboratory(root, {
       first: () => model.get("address"),
       keep(address, { system, n }) {
-        model.set({ address, matrices: system ? { A: system.A, B: system.B, C: system.C, n } : {} });
+        model.set({ address, matrices: system ? { ...system, n } : {} });
         model.save_changes();
       },
       listen: (act) => model.on("change:address", () => act(model.get("address"))),

@@ -7,7 +7,6 @@ from pathlib import Path
 import anywidget
 import torch
 import traitlets
-from torch import Tensor
 
 from ssmbook._checks import check_integer
 from ssmbook.systems import System, rotation
@@ -22,7 +21,7 @@ class Lab(anywidget.AnyWidget):
     """The laboratory: drag the poles of a system, see its operator, and read the system back in Python.
 
     ``system`` (default: a rotation by 0.7) has distinct eigenvalues of size 1 at most, up to 8 states, 4
-    inputs and 4 outputs, and no D; ``n`` is the number of tokens, 1 to 64. What a reader makes of it by hand
+    inputs and 4 outputs; ``n`` is the number of tokens, 1 to 64. What a reader makes of it by hand
     stands in the attributes ``system`` (float64; its lag operators are those of the given system to about
     four digits, its states have another basis) and ``n``. ``address`` is the experiment as the address of
     the book's page has it, attention heads included; set it, and the laboratory follows. Raises
@@ -30,7 +29,9 @@ class Lab(anywidget.AnyWidget):
 
     >>> lab = Lab(n=12)
     >>> lab
-    Lab: system&n=12&poles=1@0.7&p=2&d=2&B=1,0;0,1&C=1,0;0,1&H=1
+    Laboratory, a widget where a kernel runs: System(N=2, d=2, p=2, float64), 12 tokens
+    >>> lab.address
+    'system&n=12&poles=1@0.7&p=2&d=2&B=1,0;0,1&C=1,0;0,1&H=1'
     >>> lab.system.lags(lab.n).shape
     torch.Size([12, 2, 2])
     """
@@ -42,19 +43,18 @@ class Lab(anywidget.AnyWidget):
 
     def __init__(self, system: System | None = None, n: int = 20):
         if system is None:
-            system = System(
-                rotation(0.7, dtype=torch.float64), *torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
-            )
+            eye = torch.eye(2, dtype=torch.float64)
+            system = System(rotation(0.7, dtype=torch.float64), eye, eye)
         n = check_integer("n", n, low=1, high=TOKENS)
-        poles, A, B, C = _by_poles(system)
-        sizes = f"p={system.p}&d={system.d}&B={_text(B)}&C={_text(C)}&H=1"
-        matrices = {name: part.tolist() for name, part in {"A": A, "B": B, "C": C}.items()}
-        super().__init__(
-            address=f"system&n={n}&poles={','.join(poles)}&{sizes}", matrices={**matrices, "n": n}
-        )
+        poles, shown = _by_poles(system)
+        numbers = {name: part.tolist() for name, part in zip("ABCD", shown, strict=True) if part is not None}
+        texts = [f"{name}={_text(part)}" for name, part in numbers.items() if name != "A"]
+        sizes = "&".join([f"n={n}", f"poles={','.join(poles)}", f"p={system.p}", f"d={system.d}", *texts])
+        super().__init__(address=f"system&{sizes}&H=1", matrices={**numbers, "n": n})
 
     def __repr__(self) -> str:
-        return f"Lab: {self.address}"
+        shown = f"{self.system}, {self.n} tokens" if self.matrices else "an attention head"
+        return f"Laboratory, a widget where a kernel runs: {shown}"
 
     @property
     def n(self) -> int:
@@ -64,7 +64,8 @@ class Lab(anywidget.AnyWidget):
     @property
     def system(self) -> System:
         """The system that is shown now."""
-        return System(*(torch.tensor(self._shown(name), dtype=torch.float64) for name in "ABC"))
+        parts = (self._shown(name) if name != "D" else self.matrices.get(name) for name in "ABCD")
+        return System(*(part and torch.tensor(part, dtype=torch.float64) for part in parts))
 
     def _shown(self, name):
         if name not in self.matrices:
@@ -76,11 +77,12 @@ class Lab(anywidget.AnyWidget):
         return data | {"text/plain": repr(self)}, *more
 
 
-def _by_poles(system: System) -> tuple[list[str], Tensor, Tensor, Tensor]:
-    """The poles as the laboratory writes them, and A, B and C where A has a block for each of them."""
+def _by_poles(system: System) -> tuple[list[str], System]:
+    """The poles as the laboratory writes them, and the system in the basis where A has a block for each."""
+    system.lags(1)  # refuses a continuous system
     A, B, C, D = (part if part is None else part.detach().cpu().to(torch.float64) for part in system)
-    if A.dim() > 2 or D is not None or max(system.N / STATES, system.d / WIDTH, system.p / WIDTH) > 1:
-        room = f"at most {STATES} states, {WIDTH} inputs and {WIDTH} outputs, no D and no batch"
+    if A.dim() > 2 or max(system.N / STATES, system.d / WIDTH, system.p / WIDTH) > 1:
+        room = f"at most {STATES} states, {WIDTH} inputs and {WIDTH} outputs, and no batch"
         raise ValueError(f"system must have {room}; got {system}")
     values, vectors = torch.linalg.eig(A)
     if values.abs().max() > 1 + 1e-9:
@@ -99,8 +101,8 @@ def _by_poles(system: System) -> tuple[list[str], Tensor, Tensor, Tensor]:
     T = torch.stack(basis, 1)
     if torch.linalg.cond(T) > WORST:
         raise ValueError("system must have distinct eigenvalues; got a Jordan block, or nearly one")
-    return poles, torch.block_diag(*blocks), torch.linalg.solve(T, B), C @ T
+    return poles, System(torch.block_diag(*blocks), torch.linalg.solve(T, B), C @ T, D)
 
 
-def _text(matrix: Tensor) -> str:
-    return ";".join(",".join(f"{round(value, 4) + 0.0:g}" for value in row) for row in matrix.tolist())
+def _text(rows: list[list[float]]) -> str:
+    return ";".join(",".join(f"{round(value, 4) + 0.0:g}" for value in row) for row in rows)
