@@ -111,6 +111,11 @@ def shown(part, docname):
     return str(part).strip()
 
 
+def load_index(app, pagename, templatename, context, doctree):
+    if pagename == "search":
+        app.add_js_file("search-index.js")
+
+
 def write_indices(app, exception):
     if exception is not None or app.builder.format != "html":
         return
@@ -140,5 +145,6 @@ def write(path, variable, value):
 
 
 def setup(app):
+    app.connect("html-page-context", load_index)
     app.connect("build-finished", write_indices)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -27,6 +27,7 @@ REPORT = "Report an error on this page"
 FIRST_CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
+SPHINX_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
 TOGGLE = '<summary><span class="toctree-toggle"'
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
 SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
@@ -98,7 +99,7 @@ def keep_formulas_whole(app, doctree, docname):
 def finish_pages(app, exception):
     """Let long names in code break between their words, and give what unfolds companion pages a name.
 
-    A page is light until a script says otherwise ("auto" means neither).
+    A page is light until a script says otherwise ("auto" means neither), and the book has its own search.
     """
     if exception is not None or app.builder.format != "html":
         return
@@ -107,6 +108,7 @@ def finish_pages(app, exception):
         finished = NAME.sub(lambda name: SYLLABLE.sub(rf"\1{BREAK}", name[0]), text)
         finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
+        finished = SPHINX_SEARCH.sub("", finished)
         if finished != text:
             page.write_text(finished, encoding="utf-8")
 
