@@ -30,7 +30,13 @@ def parser() -> argparse.ArgumentParser:
     add("--no-permuted", action="store_true", help="leave out the permuted weights")
     add("--no-gradient", action="store_true", help="leave out the gradients against distance")
     add("--note", help="a sentence to keep with the report, such as where the text comes from")
-    add("--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="two report.json, no model")
+    add(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar=("BEFORE", "AFTER"),
+        help="two report.json; --out: as a page",
+    )
     return wanted
 
 
@@ -41,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
         if given.compare is not None:
             before, after = (Report.from_json(path) for path in given.compare)
             print(before.compare(after))
+            if given.out is not None:
+                given.out.mkdir(parents=True, exist_ok=True)
+                before.compare_html(after, given.out / "compare.html")
         else:
             run(given)
     except (ValueError, TypeError, ImportError, OSError) as error:
@@ -80,6 +89,8 @@ def run(given: argparse.Namespace) -> None:
         model, ids, given.model, seed=given.seed, permuted=not given.no_permuted,
         gradient=not given.no_gradient, text=source.name,
     )  # fmt: skip
+    if given.text:
+        result.tokens = [tokenizer.decode([each]) for each in ids[0, : len(result.tokens)].tolist()]
     result.notes += [given.note] if given.note else []
     result.notes += not_read(strange)
     if strange:

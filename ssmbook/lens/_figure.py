@@ -43,7 +43,7 @@ def _heads(ax, layer: LayerReport) -> str:
             measures.heads["distance"], measures.heads["first"], "o", color=color,
             markerfacecolor=color if filled else "white",
         )  # fmt: skip
-    what = "quantiles of the heads" if layer.H > MOST_HEADS else "one point a head"
+    what = "quantiles of the heads" if layer.H > MOST_HEADS else "one point per head"
     ax.set(xlabel="mean distance in tokens", ylabel="share on the first token", ylim=(-0.03, 1.03))
     ax.set_title(what)
     distance, first = (median(layer.trained.heads[key]) for key in ("distance", "first"))

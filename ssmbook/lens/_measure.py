@@ -56,7 +56,8 @@ class Measures:
 class LayerReport:
     """One layer: what it is, its numbers, and those of the same layer with permuted weights (or ``None``).
 
-    ``miss``: the largest relative miss of y == W x + offset over the texts.
+    ``miss``: the largest relative miss of y == W x + offset over the texts; ``weights``, ``alike``: what the
+    page draws, see ``drawn``.
     """
 
     name: str
@@ -69,6 +70,8 @@ class LayerReport:
     miss: float
     trained: Measures
     permuted: Measures | None = None
+    weights: list | None = None
+    alike: list | None = None
 
     @classmethod
     def from_dict(cls, given: dict) -> LayerReport:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +21,7 @@ from ssmbook.lens._calls import UNFORESEEN, Call, collect, split_texts
 from ssmbook.lens._frozen import check_frozen
 from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
+from ssmbook.lens._page import TOKENS, document, drawn, page, wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,8 +45,9 @@ def _versions() -> dict[str, str]:
 class Report:
     """What the lens found: ``layers``, with the ``model``, ``settings``, ``versions`` and ``notes``.
 
-    A layer has a ``name``, ``kind`` and ``family``, its sizes ``n``, ``p``, ``d`` and ``H``, the ``miss`` of
-    its reading, and the numbers ``trained`` and ``permuted`` (with permuted weights, or ``None``).
+    ``tokens``: the first ones of the first text. A layer has a ``name``, ``kind`` and ``family``, its sizes
+    ``n``, ``p``, ``d`` and ``H``, the ``miss`` of its reading, and the numbers ``trained`` and ``permuted``
+    (with permuted weights, or ``None``).
 
     >>> found = measurement("minilm")
     >>> len(found.layers), found.layers[0].H, found.layers[0].trained.rank[0]
@@ -59,6 +59,7 @@ class Report:
     layers: list[LayerReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=_versions)
+    tokens: list[str] | None = None
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
@@ -114,27 +115,15 @@ class Report:
         return cls(**{**given, "layers": [LayerReport.from_dict(layer) for layer in given["layers"]]})
 
     def to_html(self, path: str | Path) -> None:
-        """Write the table and the figures as one page that needs no other file and no network."""
-        title = escape(f"{self.model} under the lens")
-        facts = {**self.settings, **self.versions}.items()
-        facts = escape("; ".join(f"{key}: {value}" for key, value in facts))
-        notes = "".join(f"<p>{escape(note)}</p>\n" for note in self.notes)
-        figures = "\n".join(_image(*self.figure(place)) for place in range(len(self.layers)))
-        Path(path).write_text(
-            f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-            "<style>body { font-family: sans-serif; max-width: 72rem; margin: auto } img { max-width: 100% }"
-            f"</style>\n</head>\n<body>\n<h1>{title}</h1>\n{self.table()._repr_html_()}\n{figures}\n"
-            f"<p>Solid: as trained. Dashed: with permuted weights.</p>\n<p>{facts}</p>\n{notes}"
-            "</body>\n</html>\n",
-            "utf-8",
-        )
+        """Write one page that needs no other file and no network: text, heads, and the numbers of each."""
+        Path(path).write_text(page(self), "utf-8")
 
-
-def _image(fig: Figure, alt: str) -> str:
-    png = io.BytesIO()
-    fig.savefig(png, dpi=150, facecolor="white")
-    data = base64.b64encode(png.getvalue()).decode("ascii")
-    return f'<p><img src="data:image/png;base64,{data}" alt="{escape(alt, quote=True)}"></p>'
+    def compare_html(self, after: Report, path: str | Path) -> None:
+        """Write the table of ``compare`` as a page, with what differs between the two settings."""
+        was, now = ({**report.settings, **report.versions} for report in (self, after))
+        facts = [f"{key}: {was[key]} → {now.get(key)}" for key in was if was[key] != now.get(key)]
+        body = f"{wide(self.compare(after))}\n<p>{escape('; '.join(facts))}</p>\n"
+        Path(path).write_text(document(f"{self.model} and {after.model} under the lens", body), "utf-8")
 
 
 def _values(measures: Measures) -> list[str]:
@@ -194,7 +183,8 @@ def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings) -> Rep
     texts = split_texts(model, inputs)
     size = {"texts": len(texts), "tokens": len(texts[0]), "epsilons": list(EPSILONS)}
     dtype = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
-    return Report(name or type(model).__name__, {**size, **settings, **dtype})
+    ids = None if texts[0].is_floating_point() else [str(token) for token in texts[0][:TOKENS].tolist()]
+    return Report(name or type(model).__name__, {**size, **settings, **dtype}, tokens=ids)
 
 
 def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Report) -> Iterator[LayerReport]:
@@ -233,14 +223,17 @@ def _refusal(layer: MixingLayer, error: Exception) -> str:
 
 def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:
     """Read and measure one layer, as written and permuted."""
-    measures, misses, readings = [], [], []
+    measures, misses, pictures = [], [], None
     for change in [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]:
         readings = [read(layer, call, change) for call in calls]
         misses += [check_frozen(layer.name or layer.kind, reading.core) for reading in readings]
         measures.append(measure(readings, settings["seed"], settings["gradient"]))
+        pictures = pictures or drawn(readings)
     W, miss = readings[0].core.W, float(f"{max(misses):.2g}")
     named = (layer.name, layer.kind, layer.family)
-    return LayerReport(*named, W.n, W.p, W.d, readings[0].heads, miss, *measures)
+    sizes = W.n, W.p, W.d, readings[0].heads
+    trained, permuted = [*measures, None][:2]
+    return LayerReport(*named, *sizes, miss, trained, permuted, *pictures)
 
 
 def measurement(name: str) -> Report:

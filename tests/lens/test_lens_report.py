@@ -8,7 +8,9 @@ import socket
 import pytest
 import torch
 
-from ssmbook import lens
+from ssmbook import lens, maps
+from ssmbook.display.tables import Table
+from ssmbook.lens import _page
 from ssmbook.lens.__main__ import main
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -53,7 +55,10 @@ def test_json_there_and_back_and_one_page(found, tmp_path):
     back.to_html(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
     assert "a &lt;hybrid&gt;" in text and text.count("<img ") == 2
+    assert text.count("<svg ") == sum(layer.H + 1 for layer in found.layers if layer.weights)
     assert not re.search(r"""(src|href)=["'](?!data:)|url\(|@import|<script|<link""", text)  # no other file
+    found.compare_html(back, tmp_path / "compare.html")
+    assert "→" in (tmp_path / "compare.html").read_text("utf-8")
     path.write_text('{"format": "ssmbook.lens/0"}', "utf-8")
     with pytest.raises(ValueError, match="format"):
         lens.Report.from_json(path)
@@ -115,7 +120,11 @@ def test_a_saved_hybrid(folder, numbers, ids, build, tmp_path, capsys):
     wanted = lens.report(build("jamba"), ids(70)[:64].view(4, 16))
     assert [layer.trained.counts for layer in kept.layers] == [each.trained.counts for each in wanted.layers]
     assert run(folder, "--ids", numbers, "--tokens", 24, "--out", out) == 2  # a report is not replaced
-    assert run("--compare", out / "report.json", out / "report.json") == 0
+    pair = out / "report.json", out / "report.json"
+    assert run("--compare", *pair, "--out", tmp_path / "beside") == 0
+    assert os.listdir(tmp_path / "beside") == ["compare.html"]
+    first = kept.layers[1]
+    assert kept.tokens == [str(each) for each in ids(70)[:16].tolist()] and len(first.weights) == first.H
     assert "layers.0.mamba" in capsys.readouterr().out
 
 
@@ -263,3 +272,26 @@ def test_the_committed_measurement_again(tmp_path):
     if layer.trained.spectrum[1] != pytest.approx(old.trained.spectrum[1], rel=0.1):
         pytest.skip("another Python has another manual")
     assert layer.trained.counts == {eps: counts[:1] for eps, counts in old.trained.counts.items()}
+
+
+def test_the_page_draws_the_weights_and_says_which_heads_are_alike():
+    """Two heads of equal queries and keys, one of others; columns that nothing fills are left out."""
+    generator = torch.Generator().manual_seed(0)
+    layer = maps.Attention(6, 6, H=3, head_width=2, generator=generator).eval()
+    with torch.no_grad():
+        layer.W_Q[1], layer.W_K[1] = layer.W_Q[0], layer.W_K[0]
+        layer.W_Q[2] *= 20
+    x = torch.randn(1, 16, 6, generator=generator)
+    (found,) = lens.report(layer, x, permuted=False, gradient=False).layers
+    alpha = layer.coefficients(x)[0].detach()
+    assert torch.equal(torch.tensor(found.weights), (100 * alpha.double()).round().long())
+    flat = alpha.double().flatten(1)
+    flat = flat / flat.norm(dim=1, keepdim=True)
+    assert torch.equal(torch.tensor(found.alike), (100 * flat @ flat.mT).round().long())
+    assert found.alike[0][1] == 100 and _page.merges(found).endswith(": 0, 1.")
+    drawn = _page.matrix(found.weights[2], [])
+    assert drawn.count("<rect") == int((100 * alpha[2]).round().ge(2).sum())
+    assert "<title>0  ← 0 : 1.00</title>" in drawn
+    header = ["layer", "family", "empty"]
+    shown = _page.wide(Table(header, [["a", "b", "–"], ["c", "–", "–"]], "lll"))
+    assert "family" in shown and "empty" not in shown
