@@ -11,4 +11,5 @@ from ssmbook.experiments import (  # noqa: F401
     students,
     tasks,
     tasks_longer,
+    trained_layers,
 )

@@ -21,6 +21,7 @@ FORMAT = "ssmbook.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = (
     "diagnose", "gradient-flow", "how-many-states", "language", "learning-heads", "tasks", "tasks-longer",
+    "trained-layers",
 )  # fmt: skip
 SIZES = ("small", "full")
 

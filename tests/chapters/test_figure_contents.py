@@ -85,6 +85,7 @@ def part_four():
     found, guess = tasks_by_model()
     flow, small = measurement("gradient-flow").results, measurement("language")
     minilm, states = lens.measurement("minilm"), measurement("how-many-states")
+    layers = measurement("trained-layers")
     sequences = {"copying": ([5, 3, 9, 9], [-1, -1, 5, 3]), "selective copying": ([8, 7, 9], [-1, -1, 7])}
     sequences |= {"recall": ([1, 2, 3, 1, 2, 9], [-1] * 5 + [3]), "rotation": ([1, 2], [1, 0])}
     pole, attention = flow["SGD, LTI 0.9"], flow["SGD, attention"]
@@ -150,11 +151,13 @@ def part_four():
             "foretold": [given([8, 16], {"as it is": ([1.0, 0.5], [1.0, 0.4])})],
         },
         "trained_layers": {
+            "atlas": [given(states.results, layers.results)],
             "needed": [given(minilm)],
-            "left_over": [given({f"layer {i}": minilm.layers[i].trained.spectrum for i in (0, 3)})],
+            "left_over": [given({"layer 1": [0.4, 0.09, 0.01], "layer 2": [0.05, 0.02, 0.01]})],
             "carried": [given({"one": [toeplitz(SLOW)], "two": [toeplitz(SLOW + FADE)]}, 3)],
-            "spectra": [given(minilm.layers[place], f"layer {place}") for place in (0, 5)],
-            "reach": [given(minilm)],
+            "controls": [given(layers.results)],
+            "curves": [given(layers.results, place, layer) for place, layer in ((0, 0), (6, 29))],
+            "reach": [given(layers.results["gradient"], (0, 29))],
             "small_models": [given(small.results, small.settings["models"])],
         },
     }

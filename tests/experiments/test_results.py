@@ -26,6 +26,7 @@ QUICK = {
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
     "tasks-longer": {"steps": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000},
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
+    "trained-layers": {"tokens": 12},
     "how-many-states": {
         "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],
     },
@@ -60,7 +61,7 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
     assert json.loads(json.dumps(module.FULL)) == kept.settings and kept.size == "full"
     assert list(module.jobs(module.FULL)) == list(kept.results)
     assert set(module.SMALL) <= set(module.FULL) and module.jobs({**module.FULL, **module.SMALL})
-    model = {"model": tiny_model(tmp_path)} if name == "how-many-states" else {}
+    model = {"model": tiny_model(tmp_path)} if name in ("how-many-states", "trained-layers") else {}
     monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name], **model})
     assert main([name, "--out", str(path)]) == 0 and capsys.readouterr().out == f"{path}\n"
     found = Results.load(path)
