@@ -3,7 +3,7 @@
 (function () {
   "use strict";
   const REST = 250, LEAVE = 250, PRESS = 450, GAP = 6; // milliseconds, and pixels
-  const REFERENCE = "article.bd-article a[href]:not(.headerlink, .buttons a)";
+  const REFERENCE = "article.bd-article a[href]:not(.headerlink, .buttons a, .solution > .admonition-title a)";
   const base = new URL(document.documentElement.dataset.content_root, location.href).href;
   const scripts = {};
   let tip, current = null, shown = null, timer = 0, at = 0, pressed = null;
