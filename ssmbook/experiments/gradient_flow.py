@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -37,10 +38,25 @@ FULL = {
         "0.8": [19, 20, 21, 22, 23, 24, 25, 26, 28], "0.9": [40, 43, 46, 49, 52, 55, 58],
         "0.95": [80, 86, 92, 98, 104, 110], "0.98": [180, 200, 220, 240, 260],
     }, "fine_seeds": 12,
+    "collapse": {"rho": 0.9, "rates": [0.0125, 0.025, 0.05, 0.1], "steps": [500, 1000, 2000]},
+    "around": [-10, -5, 0, 5, 10],
+    "spread": {"rho": [0.8, 0.9, 0.95, 0.98], "T": [100, 120, 140, 160, 180, 200, 220]},
 }  # fmt: skip
+# Written before the runs. If the weight that is needed is inversely proportional to rate times steps, then
+# all pairs of one product learn the same distance: that of the fitted constant, moved by the logarithm of the
+# product. Of four poles the slowest decides, with a quarter of CB.
+NEEDED, AT = 0.0057, 0.05 * 1000  # the constant of the fine grids, and their rate times steps
+
+
+def predicted(rho: float, product: float, share: float = 1.0) -> float:
+    """The distance at which ``share`` of rho^T is the weight that ``product`` (rate times steps) needs."""
+    return math.log(share * product / (NEEDED * AT)) / math.log(1 / rho)
+
+
 SMALL = {
     "grid": GRID[:3], "layers": {name: found[:1] for name, found in RUNS.items()}, "steps": 100,
-    "budgets": [], "seeds": 2, "slope_seeds": 2, "fine": {}, "fine_seeds": 2,
+    "budgets": [], "seeds": 2, "slope_seeds": 2, "fine": {}, "fine_seeds": 2, "around": [0],
+    "collapse": {"rho": 0.9, "rates": [0.05], "steps": [100]}, "spread": {"rho": [0.8, 0.9], "T": [4]},
 }  # fmt: skip
 
 
@@ -59,9 +75,9 @@ def flagged_tokens(
 
 
 def start(
-    layer: str, S: int, *, rho: float = 0.9, generator: torch.Generator | None = None
+    layer: str, S: int, *, rho: float | list[float] = 0.9, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
-    """Draw the parameters of S layers before training; ``rho``: what a step keeps of the state.
+    """Draw the parameters of S layers before training; ``rho``: what a step keeps of the state or of each.
 
     "LTI": h = exp(-exp(nu)) h + B x with four poles of radius rho at first. "selective": the same decay,
     but exp(-Delta_i) with Delta_i = softplus(w x_i + b), w = 0 and the b that gives rho at first.
@@ -69,16 +85,16 @@ def start(
     Returns name -> (S, …) leaves. 0 < rho < 1.
     """
     check_choice("layer", layer, LAYERS)
-    N, decay = 4, -math.log(rho)
+    N, decay = 4, -torch.as_tensor(rho, dtype=F64).log()
     found = {
         "B": 0.5 * torch.randn(S, N, 3, generator=generator),
         "C": 0.5 * torch.randn(S, N, generator=generator) / N**0.5,
     }
     if layer == "LTI":
-        found["nu"] = torch.full((S, N), math.log(decay))
+        found["nu"] = decay.log().float().repeat(S, N // decay.numel())
     elif layer == "selective":
         found["w"] = torch.zeros(S, N, 3)
-        found["b"] = torch.full((S, N), math.log(math.expm1(decay)))
+        found["b"] = decay.expm1().log().float().repeat(S, N // decay.numel())
     else:
         found["u"] = torch.zeros(S, N, 3)
     return {name: value.requires_grad_() for name, value in found.items()}
@@ -104,12 +120,12 @@ def answer(layer: str, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 def train(
-    layer: str, T: int, *, rho: float = 0.9, optimizer: str = "SGD", steps: int = 1000, batch: int = 32,
-    loud: float = 1.0, seeds: int = 8, seed: int = 0,
+    layer: str, T: int, *, rho: float | list[float] = 0.9, optimizer: str = "SGD", rate: float | None = None,
+    steps: int = 1000, batch: int = 32, loud: float = 1.0, seeds: int = 8, seed: int = 0,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Train ``seeds`` layers at once on the dependency at distance T, each on sequences of its own.
 
-    The learning rate is 0.05 for SGD, 0.01 for Adam. ``loud``: how large the distractions are, as in
+    ``rate``: by default 0.05 for SGD, 0.01 for Adam. ``loud``: how large the distractions are, as in
     `flagged_tokens`. Gradients above norm 1 are cut to it, layer by layer. Returns "error" (seeds,),
     the mean squared error on 1,024 new sequences over that of answering 0, NaN where training diverged, and
     "weight" (seeds,), what the layer keeps of the flagged token before training.
@@ -119,7 +135,7 @@ def train(
     with torch.no_grad():  # rho^T, or 1/(T + 1) for attention
         x, _ = flagged_tokens(seeds, 1, T, generator=torch.Generator().manual_seed(0))
         weight = weights(layer, parameters, x)[:, 0, 0].mean(1)
-    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=RATES[optimizer])
+    descent = getattr(torch.optim, optimizer)(parameters.values(), lr=rate or RATES[optimizer])
     for _ in range(steps):
         x, target = flagged_tokens(seeds, batch, T, loud=loud, generator=generator)
         descent.zero_grad()
@@ -151,14 +167,20 @@ def jobs(given: dict) -> dict:
         for layer in ("LTI", "attention"):
             found[f"{layer}, {steps} steps"] = partial(_reach, given, layer, 0.9, "SGD", steps)
     for rho in given["fine"]:
-        found[f"fine, LTI {rho}"] = partial(_fine, given, float(rho))
+        found[f"fine, LTI {rho}"] = partial(_fine, given, float(rho), given["fine"][rho])
+    rho = given["collapse"]["rho"]
+    for rate, steps in product(given["collapse"]["rates"], given["collapse"]["steps"]):
+        middle = round(predicted(rho, rate * steps))
+        grid = [middle + shift for shift in given["around"]]
+        found[f"rate {rate:g}, {steps} steps"] = partial(_fine, given, rho, grid, rate=rate, steps=steps)
+    found["spread"] = partial(_fine, given, given["spread"]["rho"], given["spread"]["T"])
     return found
 
 
-def _fine(given, rho):
-    """Errors of linear layers at every distance of the fine grid, by seed."""
-    grid, how = given["fine"][str(rho)], {"steps": given["steps"], "batch": given["batch"]}
-    runs = [train("LTI", T, rho=rho, seeds=given["fine_seeds"], seed=1000 + T, **how) for T in grid]
+def _fine(given, rho, grid, **how):
+    """Errors of linear layers at every distance of a fine grid, by seed."""
+    how = {"steps": given["steps"], "batch": given["batch"], "seeds": given["fine_seeds"], **how}
+    runs = [train("LTI", T, rho=rho, seed=1000 + T, **how) for T in grid]
     return {"rho": rho, "T": grid, "error": torch.stack([run["error"] for run in runs])}
 
 

@@ -113,6 +113,7 @@ def part_four():
             "fewer_steps": [given(pairs, 0.01, (1000, 250))],
             "kept_at_first": [given(pole, 0.01, "linear"), given(attention, 0.01, "attention")],
             "two_laws": [given({0.8: (24.0, 22.0, 27.0), 0.9: (50.0, 47.0, 54.0)}, two_laws)],
+            "collapse": [given({(0.05, 500): (43.0, 40.0, 46.0), (0.1, 500): (50.0, 47.0, 53.0)}, float)],
         },
         "learning_heads": {
             "students": [given(jobs[f"teacher {i}"], f"teacher {i}") for i in (0, 7)],

@@ -116,7 +116,7 @@ def kept_at_first(job: Mapping, critical: float, title: str):
         color = COLORS["blue"] if share > 0.5 else "white"
         ax.plot(T, weight, "o", color=COLORS["blue"], mfc=color, ms=8)
     ax.axhline(critical, color=COLORS["orange"], linestyle=LINES["dashed"])
-    label_line(ax, 4, critical, f"{critical:g}", color=COLORS["orange"], dy=-9)
+    label_line(ax, 4, critical, f"{critical:.2g}", color=COLORS["orange"], dy=-9)
     _distances(ax)
     ax.set(ylabel="kept before training", ylim=(1e-6, 2), xlim=(3.7, 300), title=title)
     return fig
@@ -137,3 +137,38 @@ def two_laws(found: Mapping[float, Sequence[float]], laws: Mapping[str, Mapping[
     ax.set(xticks=range(len(found)), xticklabels=list(found), xlabel="pole radius ρ at the start")
     ax.set(ylabel="measured / predicted", ylim=(0.84, 1.18), xlim=(-0.5, len(found) - 0.5))
     return fig, f"Measured over predicted distance at ρ = {', '.join(map(str, found))}: {'; '.join(words)}."
+
+
+def collapse(found: Mapping[tuple[float, int], Sequence[float]], law):
+    """Draw the distance that half of the runs learn (value, interval) against rate times steps.
+
+    found: (rate, steps) -> value, ends; law(product): the predicted distance.
+    """
+    fig, ax = figure(size="panel")
+    products = sorted({rate * steps for rate, steps in found})
+    ax.plot(
+        products, [law(product) for product in products], color=COLORS["gray"], ls=LINES["dashed"], lw=1.3
+    )
+    rates = sorted({rate for rate, _ in found})
+    words = []
+    for index, rate in enumerate(rates):
+        hue = ("sky", "blue", "orange", "purple")[index]
+        for (each, steps), (value, low, high) in found.items():
+            if each == rate:
+                at = rate * steps * 1.05 ** (index - 1.5)  # side by side where the products are equal
+                ax.plot((at, at), (low, high), color=COLORS[hue], ls="-", lw=1.5)
+                ax.plot(
+                    at,
+                    value,
+                    "osD^"[index],
+                    color=COLORS[hue],
+                    ms=5,
+                    label=f"{rate:g}" if steps == 500 else None,
+                )
+                words.append(f"{rate:g} times {steps:,}: {value:.0f}")
+    ax.set_xscale("log")
+    ax.minorticks_off()
+    ax.set(xticks=products, xticklabels=[f"{product:g}" for product in products])
+    ax.set(xlabel="learning rate × steps", ylabel="distance that half learn")
+    ax.legend(title="learning rate", loc="upper left", frameon=False)
+    return fig, f"Learned distance by rate and steps: {'; '.join(words)}."
