@@ -282,6 +282,7 @@ def calls():
             "received": [given([1, 10], {"all": [20, 200], "state": [60, 60], "rounds": [6, 6]}, 3.0)],
         },
         "positions": {
+            "told_apart": [given(0.7, 32)],
             "alibi_frame": [given(FADE, SLOW, 0.25, 2)],
             "students": [
                 given(

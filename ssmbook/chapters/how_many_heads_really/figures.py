@@ -138,7 +138,7 @@ def pole_planes(pairs, n):
         said = "poles " + " and ".join(f"{pole:g}" for pole in poles).replace("-", "−")
         ax.set_title(f"{said}:\n{count.value} heads", fontsize=10)
         ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-        ax.set(xlabel="power of the first", ylabel="of the second")
+        ax.set(xlabel="first pole, to the power τ", ylabel="second pole, to the power τ")
         held = "in a half-plane" if count.evidence.kind == "separating" else "around zero"
         words.append(f"{said} {held}, {count.value} heads")
     return fig, f"Lags of diagonal systems: {'; '.join(words)}."

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from ssmbook.chapters.positions import schemes
 from ssmbook.display import COLORS, figure, label_line
+from ssmbook.display.pictures import signed
 
 SCHEME_COLORS = {"distance": "black", "RoPE": "blue", "T5": "green", "ALiBi": "orange"}
+
+
+def told_apart(theta: float, n: int):
+    """Return strips of cos(theta tau) over n distances and of each scheme's best copy, and their words."""
+    m = torch.cos(theta * torch.arange(n, dtype=torch.float64))
+    buckets = schemes.basis("T5", n)
+    means = buckets.mT @ (buckets @ m / buckets.sum(1).clamp(min=1))
+    strips = {f"rotation by {theta:g}": m, "T5": means, "ALiBi": schemes.alibi_fit(m[:, None, None], 3)[1]}
+    strips["no positions"] = torch.cat([m[:1], m[1:].mean().expand(n - 1)])
+    fig, axes = figure(nrows=len(strips), size=(3.6, 2.8))
+    words = []
+    for ax, (name, strip) in zip(axes, strips.items(), strict=True):
+        signed(ax, strip[None], top=1.0, aspect="auto")
+        ax.set_title(name, loc="left", fontsize=10)
+        missed = (strip - m).square().sum() / m.square().sum()
+        words.append(f"{name} {len(strip.unique())} numbers, misses {missed:.0%}")
+    axes[-1].set(xlabel="distance τ", xticks=range(0, n, 5))
+    return fig, f"Strips of {n} distances: {'; '.join(words)} of the squares."
 
 
 def alibi_frame(m, best, share, crossings):
@@ -28,19 +49,19 @@ def students(found, floors, first):
     """
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0), sharey=True)
     words = []
-    for ax, (name, schemes) in zip(axes, found.items(), strict=True):
+    for ax, (name, by_scheme) in zip(axes, found.items(), strict=True):
         ax.plot(np.full(len(first[name]), 0), first[name], "o", color=COLORS["gray"], mfc="none", ms=6)
-        for x, (scheme, errors) in enumerate(schemes.items()):
+        for x, (scheme, errors) in enumerate(by_scheme.items()):
             color = COLORS[SCHEME_COLORS[scheme]]
             ax.plot(np.full(len(errors), x), errors, "o", color=color, alpha=0.6, ms=6)
             floor = floors[name].get(scheme)
             if floor:
-                ax.plot([x - 0.3, x + 0.3], [floor, floor], color=color, lw=2, ls="-")
-        listed = ", ".join(f"{scheme} {_short(float(np.median(each)))}" for scheme, each in schemes.items())
+                ax.plot([x - 0.45, x + 0.45], [floor, floor], color=color, lw=2, ls="-", zorder=1)
+        listed = ", ".join(f"{scheme} {_short(float(np.median(each)))}" for scheme, each in by_scheme.items())
         words.append(f"{name}: {listed}; first run {_short(float(np.median(first[name])))}")
-        ax.set_xticks(range(len(schemes)), ["\n" * (x % 2) + scheme for x, scheme in enumerate(schemes)])
+        ax.set_xticks(range(len(by_scheme)), ["\n" * (x % 2) + scheme for x, scheme in enumerate(by_scheme)])
         ax.tick_params(labelleft=True)  # on a phone the panels stand apart
-        ax.set(title=name, yscale="log", ylim=(1e-11, 5), xlim=(-0.6, len(schemes) - 0.4))
+        ax.set(title=name, yscale="log", ylim=(1e-11, 5), xlim=(-0.6, len(by_scheme) - 0.4))
     axes[0].set_ylabel("relative squared error")
     label_line(axes[0], 2.35, floors[next(iter(found))]["T5"], "floor", color=COLORS["green"])
     return fig, "Median errors of five trained layers. " + ". ".join(words) + "."
