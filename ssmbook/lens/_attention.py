@@ -129,9 +129,11 @@ def _latent(module) -> Heads:
 def _projected(module) -> Heads:
     inner, outer = _inside(module)
     (W, b), out = linear("the values", _part(inner, _VALUE)), _part(outer, _OUT)
+    norm = None if inner is module else getattr(module, "LayerNorm", None)  # ESM normalizes inside
+    if isinstance(getattr(module, "v_norm", None), nn.Module):  # Gemma 4 normalizes its values
+        norm, W, b = module.v_norm, torch.eye(len(W)).to(W), torch.zeros_like(b)
     r = next(getattr(inner, name) for name in _WIDTH if hasattr(inner, name))
     heads = _split(W, b, linear("the output", out), r, out, _part(inner, _QUERY))
-    norm = None if inner is module else getattr(module, "LayerNorm", None)  # ESM normalizes inside
     return replace(heads, latent=norm)
 
 
@@ -178,7 +180,7 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
 
     seen, result, alpha = run(call.x)
     alpha = call.one(alpha)
-    x = call.one(call.x if heads.latent is None else seen[heads.latent][1])
+    x = call.one(call.x if heads.latent is None else seen[heads.latent][1].flatten(2))
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
     bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
 

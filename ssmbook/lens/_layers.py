@@ -283,9 +283,14 @@ def read(layer: MixingLayer, call: Call, change: Callable[[nn.Module], None] | N
             config._attn_implementation = "eager"
     if change is not None:
         change(module)
+    return read_call(layer, module, call.to(torch.float64))
+
+
+def read_call(layer: MixingLayer, module: nn.Module, call: Call) -> Reading:
+    """Read a call of a layer from this copy of its module, or of itself; ``ValueError`` where that fails."""
     family = family_of(layer.module)
     try:
-        return family.read(module, call.to(torch.float64))
+        return family.read(module, call)
     except UNFORESEEN as error:
         why = f"{layer.name or 'the layer'} must be a layer that the reader of {family.name} knows; got"
         next_step = f'register one for it: @ssmbook.lens.register("{layer.kind}")'

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_integer
-from ssmbook.lens._calls import eager_attention
+from ssmbook.lens._calls import eager_attention, model_arguments
 
 # From this version on no config.json can run code of its own (CVE-2026-4372).
 _SAFE = (5, 3)
@@ -169,8 +169,9 @@ def windows(before, ids, after, tokens: int, texts: int) -> Tensor:
 def loss(model: nn.Module, inputs: Tensor) -> Tensor:
     """Return the mean loss of each text, in nats per token, the first token given: (texts, n) to (texts,).
 
-    Raises ``ValueError`` for a model without logits and for texts of one token.
+    Raises ``ValueError`` for a model without logits or in training mode and for texts of one token.
     """
+    model_arguments(model, inputs)
     if inputs.ndim != 2 or inputs.shape[1] < 2:
         raise ValueError(f"inputs must be token ids (texts, n), n >= 2; got shape {tuple(inputs.shape)}")
     found = []

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
 from ssmbook.lens._change import Change, outcome
 from ssmbook.lens._frozen import Reading
-from ssmbook.lens._layers import MixingLayer, family_of, layers, unknown_mixers
+from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
 
 
 @contextmanager
@@ -92,12 +92,12 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
     """Put a function in the place of a layer's forward: one run to read it, one with other heads."""
-    module, original, family = layer.module, layer.module.forward, family_of(layer.module)
+    module, original = layer.module, layer.module.forward
     inside, known, shadowed = False, False, "forward" in vars(layer.module)
 
     @wraps(original)  # readers look at its signature
     def forward(*args, **kwargs):
-        nonlocal inside
+        nonlocal inside, known
         if inside:
             return original(*args, **kwargs)
         if any(kwargs.get(key) is not None for key in _STATE):
@@ -108,8 +108,7 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
         inside = True
         try:
             call = as_call(layer.name, args, kwargs, single=False)
-            reading = family.read(module, call)
-            nonlocal known
+            reading = read_call(layer, module, call)
             if not known:  # once, in the model's own dtype
                 known = _check_read(layer, reading)
             return _run_with(module, call, reading, outcome(reading, change))

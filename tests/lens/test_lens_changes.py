@@ -339,6 +339,8 @@ def test_generation_and_loss(build, ids):
         lens.loss(build("llama"), texts)
     with pytest.raises(ValueError, match="n >= 2"):
         lens.loss(model, texts[:, :1])
+    with pytest.raises(ValueError, match="training mode"):
+        lens.loss(model.train(), texts)
 
 
 def test_changes_that_are_refused(build, ids):
@@ -374,6 +376,11 @@ def test_changes_that_are_refused(build, ids):
     ):
         model(texts)
     hook.remove()
+    torn = model.model.layers[0].self_attn
+    width, torn.head_dim = torn.head_dim, 5
+    with pytest.raises(ValueError, match="heads of width 5"), lens.replace(model, {0: lens.truncate(2)}):
+        model(texts)
+    torn.head_dim = width
     twice = {0: lens.truncate(2), "model.layers.0.self_attn": lens.drop_heads([0])}
     with pytest.raises(ValueError, match="self_attn twice"), lens.replace(model, twice):
         pass
