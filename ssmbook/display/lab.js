@@ -1920,6 +1920,10 @@
 
   const NOTCHES = 240; // of the slider, from its first stop to its last; the stops are equally far apart
   const SECOND = (150 / 1.15) * Math.sqrt(19 / 20); // how far the dot of lag 1 is from the origin, for 20 tokens
+  const BY_SECOND_DOT = {
+    handle: (angle) => [WIDTH / 2 + SECOND * Math.cos(angle), 160 - SECOND * Math.sin(angle)],
+    pull: ([x, y]) => Math.abs(Math.atan2(160 - y, x - WIDTH / 2)),
+  };
   const rotating = (angle, n, radius) =>
     compute({ ...settled(DEFAULTS), n, poles: [{ radius, angle, pair: true, size: 1 }] });
 
@@ -2008,8 +2012,7 @@
         const words = `Angle ${general(angle, 3)}: one head, the best line, misses ${missed.toFixed(3)} of the energy.`;
         return { pictures: [planePicture(found).nodes, right], words };
       },
-      handle: (angle) => [WIDTH / 2 + SECOND * Math.cos(angle), 160 - SECOND * Math.sin(angle)],
-      pull: ([x, y]) => Math.abs(Math.atan2(160 - y, x - WIDTH / 2)),
+      ...BY_SECOND_DOT,
     },
 
     /** The attention matrix of a fading average, and one row of it against the lag. */
@@ -2098,9 +2101,7 @@
         const words = `Friction ${pyNumber(c)} kg/s: kicked mass and its poles; slowest decay rate ${rate} per second.`;
         return { pictures: [left, right], words };
       },
-      handle(c) {
-        return this.poles.at(eigenvalues([[0, 1], [-4, -c]])[0]);
-      },
+      handle: (c) => VIEWS.swing.poles.at(eigenvalues([[0, 1], [-4, -c]])[0]),
       pull(place) {
         const [x] = this.poles.of(place); // the poles add up to -c, and real ones have the product 4
         return x > -2 ? -2 * x : -x - 4 / x;
@@ -2131,12 +2132,8 @@
         const words = `Kicked mass at step ${pyNumber(delta)} s; spectral radius of the step: ${rho}.`;
         return { pictures, words };
       },
-      handle(delta) {
-        return [this.plot.at([10 * delta, 0])[0], 192];
-      },
-      pull(place) {
-        return this.plot.of(place)[0] / 10;
-      },
+      handle: (delta) => [VIEWS.rules.plot.at([10 * delta, 0])[0], 192],
+      pull: (place) => VIEWS.rules.plot.of(place)[0] / 10,
     },
 
     /** The plane of lags again, and what one head misses over three lengths. */
@@ -2159,13 +2156,12 @@
           }),
         ];
         const shown = missed.map((share) => share.toFixed(3));
-        const title = label(8, 14, `one head misses ${shown[1]}`, "start");
+        const title = label(8, 14, `misses ${shown[1]}`, "start");
         const left = [...planePicture(rotating(angle, 20, 1)).nodes, title];
         const words = `Angle ${written}: one head misses ${shown.join(", ")} of the energy over 5, 20 and 200 tokens.`;
         return { pictures: [left, right], words };
       },
-      handle: (angle) => [WIDTH / 2 + SECOND * Math.cos(angle), 160 - SECOND * Math.sin(angle)],
-      pull: ([x, y]) => Math.abs(Math.atan2(160 - y, x - WIDTH / 2)),
+      ...BY_SECOND_DOT,
     },
 
     /** Where the derivative of a head sends the unit circle, for value maps of rank two and one. */
@@ -2193,12 +2189,8 @@
           + `the lane stays 0.7. Norm over weight ${most} with two lanes, ${Math.abs(reach).toFixed(2)} with one.`;
         return { pictures, words };
       },
-      handle(t) {
-        return [WIDTH / 2 + 140 * this.along(t), 160];
-      },
-      pull([x]) {
-        return inverted(this.along, (x - WIDTH / 2) / 140, 0, 3);
-      },
+      handle: (t) => [WIDTH / 2 + 140 * VIEWS.lanes.along(t), 160],
+      pull: ([x]) => inverted(VIEWS.lanes.along, (x - WIDTH / 2) / 140, 0, 3),
     },
 
     /** The gradient of a sum of a head and a state space model; given are G and V of the head and A, B, C. */
@@ -2227,9 +2219,7 @@
           return svd(X).sigma[kind === "through" ? 1 : 0];
         }));
       },
-      end(weight, given) {
-        return Math.log10(this.mixed(weight, given).pop()[0]);
-      },
+      end: (weight, given) => Math.log10(VIEWS.mix.mixed(weight, given).pop()[0]),
       show(weight, written, given) {
         const values = this.mixed(weight, given), last = values[values.length - 1], { at } = this.plot;
         const looks = ["lab-head", "lab-dotted", "lab-curve"], names = ["hybrid", "floor", "SSM alone"];
@@ -2250,9 +2240,7 @@
           + `floor ${floor}, weighted SSM alone ${alone}.`;
         return { pictures: [picture], words };
       },
-      handle(weight, given) {
-        return this.plot.at([128, this.end(weight, given)]);
-      },
+      handle: (weight, given) => VIEWS.mix.plot.at([128, VIEWS.mix.end(weight, given)]),
       pull(place, given) {
         return inverted((weight) => this.end(weight, given), this.plot.of(place)[1], 0, 1);
       },
@@ -2319,12 +2307,8 @@
           + `${many(asked(1024))}; scan, one exchange: ${many(one)}; scan, 10 rounds: ${many(rounds)}.`;
         return { pictures: [picture], words };
       },
-      handle(N) {
-        return this.plot.at([Math.log2(1.5 * N), Math.log10(3 * 1024 * 1023 * N)]);
-      },
-      pull(place) {
-        return 2 ** this.plot.of(place)[0] / 1.5;
-      },
+      handle: (N) => VIEWS.received.plot.at([Math.log2(1.5 * N), Math.log10(3 * 1024 * 1023 * N)]),
+      pull: (place) => 2 ** VIEWS.received.plot.of(place)[0] / 1.5,
     },
   };
 
@@ -2394,7 +2378,7 @@
       : `--lab-width: ${width}px`;
     const svgs = pictures.map(() => draw("svg", { ...frame, style })), gripped = svgs[view.grip || 0];
     const speak = afterRest(() => { heard.textContent = caption.textContent; }, SPOKEN);
-    let held = false;
+    let held = false, now = null;
 
     /** From a notch to its value or back, on the broken line through the stops. */
     function across(from, to, x) {
@@ -2406,11 +2390,12 @@
     /** The stop at a notch, if there is one, or a rounded value. */
     function kept(notch) {
       const value = rounded(across("notch", "value", notch), view.digits ?? 3);
-      const stop = stops.find((one) => Math.abs(one.notch - notch) <= 0.5 || one.value === value);
-      return stop || { notch, value, written: String(value) };
+      const same = stops.find((stop) => stop.value === value) || { value, written: String(value) };
+      return stops.find((stop) => Math.abs(stop.notch - notch) <= 0.5) || { ...same, notch };
     }
 
-    function show({ notch, value, written }) {
+    function show(state) {
+      const { notch, value, written } = (now = state);
       const { pictures, words } = view.show(value, written, given);
       svgs.forEach((svg, i) => {
         svg.replaceChildren(...pictures[i]);
@@ -2430,6 +2415,14 @@
     Object.assign(input, { min: 0, max: NOTCHES, step: 1, disabled: false });
     input.addEventListener("input", () => {
       show(kept(Number(input.value)));
+      speak();
+    });
+    input.addEventListener("keydown", (event) => { // an arrow goes to the next value, however many notches that takes
+      const way = sum(ARROWS[event.key] || []), from = now.value;
+      if (!way) return;
+      event.preventDefault();
+      do show(kept(clamp(now.notch + way, 0, NOTCHES)));
+      while (now.value === from && now.notch > 0 && now.notch < NOTCHES);
       speak();
     });
     if (view.handle) {

@@ -591,6 +591,9 @@ def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built
     between = live.locator("figcaption").inner_text()
     assert between != before and not re.search(NOT_A_NUMBER, live.inner_html())
     expect(live.locator(".lab-heard")).to_have_text(between)  # once the hand has rested
+    said = control.get_attribute("aria-valuetext")
+    control.press("ArrowLeft")
+    assert control.get_attribute("aria-valuetext") != said  # one press, another value
     assert not visit.messages
 
 
