@@ -87,8 +87,8 @@ def left_over(curves: Mapping[str, Sequence[float]]):
         near = {"color": HEAD, "dx": 4 * up, "dy": 12 * up, "ha": side}
         label_line(ax, count, left[count - 1], f"{name}: {count}", **near)
         words.append(f"{name} {', '.join(f'{share:.3f}' for share in left[:6])}, so {count}")
-    label_line(ax, 0, LEFT, f"{100 * LEFT:g} %", color=GRAY, dx=0, dy=-9)
-    ax.set(xlabel="heads of the best sum", ylabel="share of the energy left", ylim=(2e-3, 1.5))
+    label_line(ax, len(left) + 0.5, LEFT, f"{100 * LEFT:g} %", color=GRAY, dx=0, dy=8, ha="right")
+    ax.set(xlabel="heads of the best sum", ylabel="share of the energy left", ylim=(8e-4, 1.5))
     ax.set(xlim=(-0.4, len(left) + 0.6), xticks=range(0, len(left) + 2, 3))
     said = f"Share of the energy left by 1, 2, … heads, and heads that leave {100 * LEFT:g} %"
     return fig, f"{said}: {'; '.join(words)}."
