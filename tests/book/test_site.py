@@ -131,6 +131,18 @@ def neighbors(built, page):
     return tuple(found)
 
 
+def test_icons_are_drawings_in_the_page(built):
+    """No script of a megabyte draws them, and a button that shows one alone has a name."""
+    assert not [*(built / "_static").rglob("fontawesome*.js")]
+    for path in pages(built):
+        page = soup(path)
+        assert not page.select("i[class*='fa-'], script[src*='fontawesome']")
+        assert len(page.select("svg.icon > path")) == len(page.select("svg.icon"))
+        for icon in page.select("svg.icon"):
+            assert icon["aria-hidden"] == "true"
+    assert len({str(icon.path) for icon in soup(built / "chapters/preface.html").select("svg.icon")}) > 12
+
+
 def test_the_form_for_errors_asks_for_the_page_the_sentence_and_what_is_wrong():
     form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/error.yml").read_text(encoding="utf-8"))
     required = [field["id"] for field in form["body"] if field.get("validations", {}).get("required")]

@@ -1,0 +1,46 @@
+"""Sphinx extension: the theme's icons as drawings in the page, not by a script of 1.5 MB that draws them."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+ICON = re.compile(r'<i class="([^"]*\bfa-[^"]*)"([^>]*)></i>')
+LOADED = re.compile(r"[ \t]*<script[^>]*fontawesome[^>]*></script>\n?")
+LOOKS = {"solid", "regular", "brands", "lg"}
+SCRIPTS = ("scripts/fontawesome.js", "vendor/fontawesome/*/js/all.min.js")  # as the theme's versions name it
+
+
+def replace_icons(app, exception):
+    """Draw every icon in its place, in the shape that the script would give it, and leave the script out."""
+    if exception is not None or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    (script,) = (path for name in SCRIPTS for path in static.glob(name))
+    written = script.read_text(encoding="utf-8")
+
+    @cache
+    def shape(name):
+        """Width, height and path; of the styles that have an icon the solid one comes last."""
+        named = rf'[{{,](?:"?{name}"?:\[(\d+),(\d+),\[[^]]*\]|[\w"-]+:\[(\d+),(\d+),\[[^]]*"{name}"[^]]*\])'
+        return [*filter(None, re.findall(named + r',"\w+","([^"]+)"', written)[-1])]
+
+    def drawing(icon):
+        classes, rest = icon.groups()
+        (name,) = set(re.findall(r"\bfa-([\w-]+)", classes)) - LOOKS
+        width, height, path = shape(name)
+        hidden = "" if "aria-hidden" in rest else ' aria-hidden="true"'
+        box = f'viewBox="0 0 {width} {height}"'
+        return f'<svg class="icon {classes}"{rest}{hidden} {box}><path d="{path}"/></svg>'
+
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        drawn = ICON.sub(drawing, LOADED.sub("", text))
+        if drawn != text:
+            page.write_text(drawn, encoding="utf-8")
+    for leftover in (script, script.with_name(f"{script.name}.map")):
+        leftover.unlink(missing_ok=True)
+
+
+def setup(app):
+    app.connect("build-finished", replace_icons)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
