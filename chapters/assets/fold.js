@@ -1,4 +1,4 @@
-// What is folded opens when a link points into it, and on paper.
+// What is folded opens when a link points into it, and on paper; what has moved to another page is found there.
 (function () {
   "use strict";
 
@@ -9,10 +9,19 @@
     }
   }
 
+  // The reference was one page once: its table leads on to the entry, or to the class whose member it is.
+  function lead(name) {
+    const links = Array.from(document.querySelectorAll(".api-reference a"));
+    for (let known = name; known; known = known.slice(0, Math.max(0, known.lastIndexOf(".")))) {
+      const link = links.find((one) => one.hash === "#" + known);
+      if (link) return location.replace(link.href.replace(link.hash, "#" + name));
+    }
+  }
+
   function follow() {
     if (location.hash.includes("=")) return; // no place of the page, but an experiment of the laboratory
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!target) return;
+    if (!target) return lead(decodeURIComponent(location.hash.slice(1)));
     open(target.matches("div.cell") ? (target.querySelector("details.hide > :last-child") ?? target) : target);
     target.scrollIntoView();
   }

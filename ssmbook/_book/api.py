@@ -1,11 +1,14 @@
-"""Sphinx extension: the directive ``{api-reference} folder``, the public names of one folder of the library.
+"""Sphinx extension: ``{api-reference} folder`` for the public names of one folder of the library, with links.
 
+``{api-overview} folder`` has one line for each of them, which leads there, and so do the names in the cells.
 Sphinx's autosummary and autodoc do the work. This extension gives them the names, and turns the docstrings,
 which are plain text, into reST with links to citations, theorems and the page that uses a name first.
 """
 
 import re
 import sys
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from docutils import nodes
@@ -14,7 +17,7 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
 from ssmbook._book.claims import sources
-from ssmbook._book.public import kind, public_modules, public_names
+from ssmbook._book.public import everything, kind, public_modules, public_names
 
 # What is left alone: examples, code, roles, citations, and *words* in emphasis.
 _EXAMPLE = r"(?m:^ *>>> )(?s:.*?)(?=\n *\n|\Z)"
@@ -26,12 +29,16 @@ _CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
+def overview(module):
+    """The reST of a table with a sentence for each name of one module."""
+    lines = [f".. currentmodule:: {module.__name__}", "", ".. autosummary::", "   :nosignatures:", ""]
+    return [*lines, *(f"   {name}" for name in public_names(module)), ""]
+
+
 def reference(module):
     """The reST of one module: what it is, a sentence for each name, then every docstring in full."""
-    names = public_names(module)
-    lines = [f".. automodule:: {module.__name__}", "", f".. currentmodule:: {module.__name__}", ""]
-    lines += [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
-    for name in names:
+    lines = [f".. automodule:: {module.__name__}", "", *overview(module)]
+    for name in public_names(module):
         what = kind(getattr(module, name))
         lines += [f".. auto{what}:: {name}"]
         lines += {"class": ["   :members:"], "data": ["   :no-value:"]}.get(what, []) + [""]
@@ -42,6 +49,7 @@ class ApiReference(SphinxDirective):
     """One folder of the library, module by module."""
 
     required_arguments = 1
+    written = staticmethod(reference)
 
     def run(self):
         holder = nodes.container(classes=["api-reference"])
@@ -49,7 +57,7 @@ class ApiReference(SphinxDirective):
         for page, *_ in self.env.app.api_page_codes:
             self.env.note_dependency(f"{page}.ipynb")
         for module in modules:
-            lines = reference(module)
+            lines = self.written(module)
             if len(modules) > 1:
                 lines = [f".. rubric:: {module.__name__}", "", *lines]
             text = StringList(["````{eval-rst}", *lines, "````"], source=self.env.docname)
@@ -58,6 +66,12 @@ class ApiReference(SphinxDirective):
         for node in holder.findall(nodes.Element):
             node["ids"] = [name for name in node["ids"] if not re.fullmatch(r"id[0-9]+", name)]
         return [holder]
+
+
+class ApiOverview(ApiReference):
+    """A line for each name of one folder."""
+
+    written = staticmethod(overview)
 
 
 def rest(text):
@@ -127,9 +141,61 @@ def skip_member(app, what, name, value, skip, options):
     return True if (value.__doc__ or "").startswith("Alias for field number") else None
 
 
+# A name, and the name after its dot, as Pygments writes them.
+_WRITTEN = re.compile(
+    r'(?<!\.</span>)<span class="n">(\w+)</span>(?:<span class="o">\.</span><span class="n">(\w+)</span>)?'
+)
+_CODE = re.compile(r'(?<=<div class="highlight-ipython3 notranslate">).*?(?=</pre>)', re.DOTALL)
+_IMPORT = re.compile(r"^ *from (ssmbook[\w.]*) import ([^#\n]*)", re.MULTILINE)
+
+
+def imported_names(code, entries):
+    """{name: full name} of what the code of a page imports from the library."""
+    public, names = {id(value): full for full, value in everything().items()}, {}
+    for module, found in _IMPORT.findall(code):
+        for name in re.findall(r"\w+", found):
+            full = f"{module}.{name}"
+            names[name] = (
+                full if full in entries else public.get(id(getattr(import_module(module), name, None)), full)
+            )
+    return names
+
+
+def link_code(app, exception):
+    """Where a cell first uses a name of the library, link it to its entry."""
+    if exception is not None or app.builder.format != "html":
+        return
+    entries = app.env.domains["py"].objects
+
+    def link(use, docname, names, seen):
+        name, attribute = use.groups()
+        full = names.get(name, "")
+        whole = f"{full}.{attribute}" in entries
+        entry = entries.get(f"{full}.{attribute}" if whole else full)
+        if entry is None or entry.objtype == "module" or use[0] in seen:
+            return use[0]
+        seen.add(use[0])
+        part = use[0] if whole else f'<span class="n">{name}</span>'
+        address = app.builder.get_relative_uri(docname, entry.docname) + f"#{entry.node_id}"
+        return f'<a class="code-link" href="{address}">{part}</a>{use[0].removeprefix(part)}'
+
+    def link_cell(cell, **page):
+        return _WRITTEN.sub(partial(link, **page, seen=set()), cell[0])
+
+    for docname, _, code in app.api_page_codes:
+        page = Path(app.builder.get_outfilename(docname))
+        text = page.read_text(encoding="utf-8")
+        names = imported_names(code, entries)
+        if 'class="code-link"' not in text:  # from an earlier build
+            linked = _CODE.sub(partial(link_cell, docname=docname, names=names), text)
+            page.write_text(linked, encoding="utf-8")
+
+
 def setup(app):
     app.add_directive("api-reference", ApiReference)
+    app.add_directive("api-overview", ApiOverview)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("env-before-read-docs", read_codes)
+    app.connect("build-finished", link_code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

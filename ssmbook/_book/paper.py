@@ -75,7 +75,7 @@ class Paper:
 
 def book_pages(root):
     """The pages that are printed, in the order of the table of contents."""
-    return [name for name in map(str, parse_toc_yaml(root / "_toc.yml")) if name not in LEFT_OUT]
+    return [name for name in map(str, parse_toc_yaml(root / "_toc.yml")) if not name.startswith(LEFT_OUT)]
 
 
 def assemble(root, docnames):

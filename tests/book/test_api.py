@@ -15,7 +15,8 @@ from ssmbook._book.claims import collect
 from ssmbook._book.public import everything, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / HTML / "chapters/appendix/api.html"
+APPENDIX = ROOT / HTML / "chapters/appendix"
+PAGE = APPENDIX / "api.html"
 
 
 @pytest.mark.parametrize(
@@ -99,19 +100,40 @@ def test_what_the_table_says_can_be_called(at_hand, have, want, call, entry):
     assert path[-1] in call.partition("(")[0].split(".")
 
 
-def test_the_page_lists_every_public_name_with_a_sentence():
+def test_the_overview_has_a_sentence_for_every_public_name_and_leads_to_its_entry():
     if not PAGE.is_file():
         pytest.skip("The book is not built: run `make book` first.")
-    entries = {node["id"]: node for node in soup(PAGE).select("dl.py > dt[id]")}
+    entries = {
+        f"{path.name}#{node['id']}"
+        for path in APPENDIX.glob("api-*.html")
+        for node in soup(path).select("dl.py > dt[id]")
+    }
     sentences = {}
     for line in soup(PAGE).select("table.autosummary tr"):
         link, words = line.find("a"), line.find_all("td")[-1].get_text(strip=True)
-        sentences[link["href"].removeprefix("#")] = words
-    for full in everything():
-        assert full in entries, f"{full} is missing"
-        assert len(sentences.get(full, "")) > 5, f"{full} has no sentence"
-    assert len(sentences) == len(everything())
-    links = soup(PAGE).select("table:not(.autosummary) td a[href^='#']")
-    assert {entry for *_, entry in CALLS} <= {
-        link["href"].removeprefix("#") for link in links
-    } & entries.keys()
+        assert link["href"] in entries
+        sentences[link["href"].partition("#")[2]] = words
+    assert sentences.keys() == everything().keys()
+    assert min(map(len, sentences.values())) > 5
+    links = {link["href"] for link in soup(PAGE).select("table:not(.autosummary) td a")} & entries
+    assert {entry for *_, entry in CALLS} == {link.partition("#")[2] for link in links}
+
+
+def test_names_in_cells_lead_to_their_entries():
+    """A function of a folder, a class by its name alone, a class method; each once in a cell."""
+    page = APPENDIX.parent / "1-one-operator/zoo.html"
+    if not page.is_file():
+        pytest.skip("The book is not built: run `make book` first.")
+    for cell in soup(page).select("div.cell_input pre"):
+        links = [link["href"] for link in cell.select("a.code-link")]
+        assert len(links) == len(set(links))
+    found = {
+        (link.get_text(), link["href"].rpartition("/")[2])
+        for page in (APPENDIX.parent / "1-one-operator").glob("*.html")
+        for link in soup(page).select("a.code-link")
+    }
+    for text, name in (
+        ("maps.DeltaNet", "maps.DeltaNet"),
+        ("FactorizedOperator", "operators.FactorizedOperator"),
+    ):
+        assert (text, f"api-{name.partition('.')[0]}.html#ssmbook.{name}") in found

@@ -17,7 +17,7 @@ from ssmbook._book.release import HISTORY, NAMES_THE_VERSION, VERSION, release, 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
 STYLES = "book handout lab lectures paper present previews print slider"
-SCRIPTS = "fold lab lectures mode predict present previews print search slider"
+SCRIPTS = "fold formulas lab lectures mode predict present previews print search slider"
 OURS = {f"{name}.css" for name in STYLES.split()} | {f"{name}.js" for name in SCRIPTS.split()}
 
 

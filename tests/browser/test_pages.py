@@ -174,6 +174,32 @@ def test_the_preface_does_not_jump_while_it_loads(open_page, web, view):
     assert facts["shift"] < 0.1
 
 
+STEADY = {  # where formulas moved the text most before they were waited for
+    "laboratory": 768,
+    "1-one-operator/interaction-operator": 1440,
+    "2-two-constructions/scans": 390,
+    "3-three-theorems/gradient-highway": 768,
+    "3-three-theorems/how-many-heads-really": 1280,
+    "3-three-theorems/interaction-rank-gap-deeper": 768,
+    "appendix/cheat-sheet": 768,
+    "appendix/notation": 1440,
+}
+
+
+@pytest.mark.parametrize("name", STEADY, ids=[name.split("/")[-1] for name in STEADY])
+def test_no_page_jumps_while_its_formulas_are_typeset(open_page, disk, name):
+    size = {"width": STEADY[name], "height": 900}
+    facts = open_page(f"{disk}chapters/{name}.html", viewport=size).facts
+    assert facts["shift"] < 0.1
+
+
+@pytest.mark.parametrize("name", ["heads.head_count", "operators.InteractionOperator.best_heads"])
+def test_an_old_address_of_the_reference_leads_to_the_entry(open_page, disk, name):
+    """It was one page; its tables have the names, and the entry of a class its methods."""
+    page = open_page(f"{disk}chapters/appendix/api.html#ssmbook.{name}").page
+    page.wait_for_url(f"**/api-{name.partition('.')[0]}.html#ssmbook.{name}")
+
+
 def test_the_colors_of_code_keep_their_contrast(open_page, disk):
     page = open_page(f"{disk}chapters/1-one-operator/two-ways-to-mix.html").page
     page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
