@@ -30,6 +30,18 @@
     document.querySelectorAll(".bd-article :is(details:not([open]), .toggle-hidden)").forEach(open);
   }
 
+  // A button that opens something says what: the proof of which statement, the solution of which exercise.
+  function nameButtons() {
+    const PROVED = ":is(.theorem, .lemma, .proposition, .corollary) > .admonition-title > .caption-number";
+    let statement = "";
+    for (const one of document.querySelectorAll(".bd-article :is(.proof" + PROVED + ", .toggle-button)")) {
+      const words = one.parentElement.textContent.trim();
+      if (one.matches(".caption-number")) statement = "Proof of " + one.textContent.trim() + ".";
+      else one.setAttribute("aria-label", statement ? words.replace(/^Proof\./, statement) : words);
+    }
+  }
+
+  addEventListener("load", nameButtons);
   addEventListener("load", follow);
   addEventListener("hashchange", follow);
   addEventListener("beforeprint", print);

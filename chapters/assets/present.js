@@ -5,6 +5,7 @@
   const STOPS = "h1, h2, h3, div.admonition, div.proof, figure, div.cell_output:has(img), div.cell_output:has(table)";
   const ON = ["ArrowRight", "PageDown"], BACK = ["ArrowLeft", "PageUp"];
   const KEY = "present", TEXT = "Present: large text; arrow keys step, Escape ends";
+  const SCREEN = "M24 48h464v48h-24v232H280v40l84 96h-64l-44-52-44 52h-64l84-96v-40H48V96H24z M96 96v184h320V96z";
   const GAP = 8;
 
   // Headings, boxes and pictures from top to bottom; what lies in another one is passed with it.
@@ -65,7 +66,8 @@
   button.type = "button";
   button.className = "btn btn-sm present-button";
   button.title = TEXT;
-  button.textContent = "Present";
+  button.setAttribute("aria-label", "Present");
+  button.innerHTML = `<svg class="icon" aria-hidden="true" viewBox="0 0 512 512"><path fill-rule="evenodd" d="${SCREEN}"/></svg>`;
   button.addEventListener("click", () => present(!page.classList.contains("presenting")));
 
   function begin() {

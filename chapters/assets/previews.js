@@ -23,7 +23,7 @@
     if (!window.MathJax) {
       window.MathJax = { startup: { typeset: false } };
       await load("_static/mathjax/tex-chtml.js");
-    } else if (!MathJax.startup) await new Promise((done) => addEventListener("load", done, { once: true }));
+    } else if (!MathJax.startup?.promise) await new Promise((done) => addEventListener("load", done, { once: true }));
     await (MathJax.startup.promise = MathJax.startup.promise.then(() => MathJax.typesetPromise([node])));
     node.querySelectorAll("[tabindex]").forEach((one) => one.removeAttribute("tabindex"));
   }
