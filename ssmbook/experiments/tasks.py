@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,14 @@ from ssmbook.experiments.training import descend
 from ssmbook.maps import SSD, Attention, SelectiveSSM
 from ssmbook.scans import diagonal_scan
 
-TASKS = ("copying", "selective copying", "recall", "rotation")
+TASKS = ("copying", "selective copying", "recall", "rotation", "permutations")
 MODELS = ("attention", "selective SSM", "SSD", "hybrid", "rotating SSM")
 SYMBOLS = 8  # data symbols; two more tokens say "blank" and "now answer"
 BLANK, ANSWER = SYMBOLS, SYMBOLS + 1
 VOCABULARY = SYMBOLS + 2
 TURNS = 3  # the rotation has three positions
+ORDERS = list(permutations(range(3)))  # the six ways to put three things in order
+THEN = torch.tensor([[ORDERS.index(tuple(a[i] for i in b)) for b in ORDERS] for a in ORDERS])  # a, after b
 FULL = {
     "lengths": {"copying": [8, 4, 16], "selective copying": [8], "recall": [4], "rotation": [12]},
     "models": list(MODELS), "seeds": 4, "steps": 600, "batch": 32, "d": 32, "parameters": 20_000,
@@ -36,9 +38,16 @@ def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = N
     "copying": L symbols, then L times the answer token. "selective copying": the same with L blanks strewn
     among the symbols. "recall": L pairs of a key (4 symbols at random, told apart by 2 tokens) and a value,
     then the keys again in random order, each to be answered by its value. "rotation": L turns by 0, 1 or 2
-    thirds; at each token the position so far. Raises ``ValueError`` for an unknown task.
+    thirds; at each token the position so far. "permutations": L reorderings of three things; at each token
+    the order so far (six of them). Raises ``ValueError`` for an unknown task.
     """
     check_choice("task", task, TASKS)
+    if task == "permutations":
+        moves = torch.randint(len(ORDERS), (batch, L), generator=generator)
+        orders = [moves[:, 0]]
+        for move in moves[:, 1:].unbind(1):
+            orders.append(THEN[orders[-1], move])
+        return moves, torch.stack(orders, 1)
     if task == "rotation":
         turns = torch.randint(TURNS, (batch, L), generator=generator)
         return turns, turns.cumsum(1) % TURNS
@@ -239,5 +248,5 @@ def _controls(given):
             task: accuracy(net, task, lengths[0]) for task, lengths in given["lengths"].items()
         }
     for task in given["lengths"]:
-        found["guessing"][task] = 1 / (TURNS if task == "rotation" else SYMBOLS)
+        found["guessing"][task] = 1 / {"rotation": TURNS, "permutations": len(ORDERS)}.get(task, SYMBOLS)
     return found

@@ -24,7 +24,9 @@ QUICK = {
         "data_steps": 2, "spectrum": {"N": 6, "d": 2, "n": 12, "H": 2, "steps": 3},
     },
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
-    "tasks-longer": {"steps": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000},
+    "tasks-longer": {
+        "steps": 2, "published": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000,
+    },
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "trained-layers": {"tokens": 12},
     "how-many-states": {

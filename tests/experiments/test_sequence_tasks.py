@@ -26,6 +26,12 @@ def test_what_each_task_asks():
         assert told == {(row[i], row[i + 1]): wanted[i + 2] for i in range(12, 24, 3)} and len(told) == 4
     turns, answers = tasks.draw("rotation", 9, 5, generator=gen())
     assert torch.equal(answers, turns.cumsum(1) % 3)
+    moves, answers = tasks.draw("permutations", 7, 5, generator=gen())
+    for row, wanted in zip(moves.tolist(), answers.tolist(), strict=True):
+        order = torch.eye(3)  # the matrix that puts things in the order so far
+        for move, said in zip(row, wanted, strict=True):
+            order = order[list(tasks.ORDERS[move])]
+            assert torch.equal(order, torch.eye(3)[list(tasks.ORDERS[said])])
     with pytest.raises(ValueError, match="task must be"):
         tasks.draw("chess", 3, 1)
 

@@ -18,6 +18,11 @@ STYLES = (
 )
 
 
+SPAN_STYLES = {
+    "attention": ("blue", "-"), "SSD": ("orange", LINES["dashed"]), "rotating SSM": ("sky", LINES["long"]),
+    "Mamba-3": ("green", LINES["dotted"]), "DeltaProduct": ("purple", LINES["dashdot"]),
+}  # fmt: skip
+
 BLANK, ASK = 8, 9
 _GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every third box
 
@@ -104,17 +109,28 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
     return fig
 
 
-def by_span(shares: Mapping[str, Sequence[float]], spans: Sequence[str], guess: float):
-    """Draw the share right in each span of tokens; shares: name of a run -> a share for each span."""
-    fig, ax = figure(size="panel")
-    ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
-    for (name, row), (hue, line, _) in zip(shares.items(), STYLES, strict=False):
-        ax.plot(spans, row, "o", color=COLORS[hue], linestyle=line, ms=5)
-        at = next((i for i, share in enumerate(row) if share < 0.9), len(row) - 1)  # where the lines part
-        aside = {"dx": 6, "dy": 8} if at > 1 else {"dx": -8, "dy": -2, "ha": "right"}
-        label_line(ax, at, row[at], name, color=COLORS[hue], **aside)
-    ax.set(xlabel="tokens", ylabel="share right", ylim=(0, 1.12), xlim=(-0.2, len(spans) + 0.9))
-    return fig
+def by_span(
+    shares: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    spans: Sequence[str],
+    guessing: Mapping[str, float],
+):
+    """Draw the share right in each span of tokens, a panel for each task: median and range of the seeds.
+
+    shares: task -> model -> for each seed a share for each span.
+    """
+    fig, axes = figure(ncols=len(shares), size=(7.0, 3.4))
+    words = []
+    for ax, (task, models) in zip(axes, shares.items(), strict=True):
+        ax.axhline(guessing[task], color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+        for model, seeds in models.items():
+            hue, line = SPAN_STYLES[model]
+            middle = medians(ax, range(len(spans)), list(zip(*seeds, strict=True)), COLORS[hue], line)
+            words.append(f"{task}, {model} {', '.join(f'{share:.2f}' for share in middle)}")
+            ax.plot([], [], color=COLORS[hue], linestyle=line, marker="o", label=model)
+        ax.set(title=task, xlabel="tokens", xticks=range(len(spans)), xticklabels=spans)
+        ax.set(ylabel="share right", ylim=(0, 1.55), yticks=(0, 0.25, 0.5, 0.75, 1))
+        ax.legend(loc="upper center", ncols=2, fontsize=9, frameon=False)
+    return fig, f"Median share right of tokens {', '.join(spans)}: {'; '.join(words)}."
 
 
 def clock(right: Sequence[float], angle: float):
