@@ -194,6 +194,8 @@ def model_arguments(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
 def split_texts(model: nn.Module, inputs) -> list[Tensor]:
     """Return the texts of a batch one by one; ``ValueError`` for fewer than 8 tokens."""
     _, single = model_arguments(model, inputs)
+    if isinstance(inputs, Mapping):
+        raise TypeError("inputs must be a tensor of texts; got keyword arguments, which lens.operator takes")
     texts = [inputs] if single else list(inputs)
     if len(texts[0]) < 8:
         raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
