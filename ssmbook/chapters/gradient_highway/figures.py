@@ -127,9 +127,9 @@ def prices(few: tuple, many: tuple):
     """Draw who pays, and what, to hold over T tokens: tuples of T, a head's margin, a gate's and a pole's."""
     fig, ax = figure(size=(3.6, 3.7))
     rows = (
-        ("attention: one token raises its logit", "key side", "margin"),
-        ("gate: every token of the gap holds", "gated or mixed", "pre-activation"),
-        ("fixed pole: one parameter, all tokens", "value side", "ν"),
+        ("attention: one token raises its logit", "key side", "its margin"),
+        ("gate: every token of the gap holds", "gated or mixed", "the z of each"),
+        ("fixed pole: one ν for all tokens", "value side", "the one ν"),
     )
     places = [*range(5), *range(6, 9)]  # the source, seven tokens of the gap, some left out in between
     for row, (title, family, name) in enumerate(rows):
@@ -147,7 +147,7 @@ def prices(few: tuple, many: tuple):
         words = f"{name}: {first} → {later}"
         label_line(ax, 0, y - 0.62, words, color=COLORS["black"], dx=0, fontsize=10.5)
     ax.set(xlim=(-0.1, 9.3), ylim=(-6.9, 1.7), xticks=[], yticks=[])
-    ax.set_title(f"from {few[0]} to {many[0]:,} tokens in the gap", fontsize=10.5)
+    ax.set_title(f"to keep 0.9 over {few[0]} → over {many[0]:,} tokens", fontsize=10.5)
     ax.set_axis_off()
     words = zip(("margin", "pre-activation", "ν"), few[1:], many[1:], strict=True)
     said = "; ".join(f"{name} {a:.2f} and {b:.2f}" for name, a, b in words)

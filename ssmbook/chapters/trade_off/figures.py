@@ -1,6 +1,7 @@
 """Figures of *trade-off*; each returns the figure, or the figure and its alternative text."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -71,13 +72,13 @@ def stack_path(kept: float, lost: float, distance: int):
     label_line(ax, -0.5, 0.1, "$G_{1,0}$", color=blue, ha="right", dx=-4)
     label_line(ax, 5.6, 2.5, "$G_{2,0}$", color=blue, ha="right", dx=-6)
     label_line(ax, 2.8, 0.68, f"$V$: {kept:.2f} of the limit", color=blue, dx=0, ha="center", fontsize=9)
-    low = f"without the head {lost:.0e}"
+    low = f"without the head $10^{{{round(math.log10(lost))}}}$"
     label_line(ax, 2.8, -0.55, low, color=COLORS["orange"], dx=0, ha="center", fontsize=9)
     for x, y, name in ((0, -0.85, "$x_0$"), (5.6, -0.85, "$x_τ$"), (5.6, 3.5, "$y_τ$")):
         ax.text(x, y, name, ha="center", va="center", fontsize=10)
     return fig, (
         f"A stack of a state space model, a head and a state space model. Up at token 0, along the head, up "
-        f"at token {distance}: {kept:.2f} of the limit. Without the head {lost:.0e} crosses as many."
+        f"at token {distance}: {kept:.2f} of the limit. Without the head about 10^{round(math.log10(lost))}."
     )
 
 
@@ -102,10 +103,11 @@ def quadrants(places: Mapping[str, Sequence]):
             ]
             for line, name in enumerate(inside):
                 height = row + 0.86 - 0.72 * line / max(5, len(inside) - 1)
-                label_line(ax, column + 0.06, height, name, color=_color(name), dx=0, fontsize=9)
+                color = COLORS["green" if name in FIXED else "blue"]
+                label_line(ax, column + 0.06, height, name, color=color, dx=0, fontsize=9)
                 if not row:
-                    kept = {"ha": "right", "va": "center", "fontsize": 9}
-                    ax.text(column + 0.96, height, places[name][2], color=_color(name), **kept)
+                    kept = re.sub(r"([\d.]+)e-0*(\d+)", r"$\1\\cdot10^{-\2}$", places[name][2])
+                    ax.text(column + 0.96, height, kept, color=color, ha="right", va="center", fontsize=9)
             named = ", ".join(name if row else f"{name} {places[name][2]}" for name in inside)
             words.append(f"{across}, {upward}: {named or 'none'}")
     return fig, f"Layers by span and by the best reach over 64 tokens. {'; '.join(words)}."
