@@ -144,7 +144,8 @@ def part_four():
             "carried": [given(states.results, states.settings["states"])],
             "layer_by_layer": [given(states.results)],
             "merge_or_cut": [given(states.results, states.settings["kept"])],
-            "predicted": [given(states.results, states.settings["alone"][0])],
+            "predicted": [given(states.results, states.settings["kept"])],
+            "copying": [given(states.results, states.settings["prompt"]["states"])],
         },
         "diagnose": {
             "right": [given([8, 16], {"as it is": [[1.0, 0.5]], "no penalty": [[1.0, 0.9]]})],

@@ -31,6 +31,9 @@ QUICK = {
     "trained-layers": {"tokens": 12},
     "how-many-states": {
         "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],
+        "trained": {"heads": [[1, 2]], "steps": 2},
+        "prompt": {"tokens": 6, "states": [2], "shown": 1, "carried": 1},
+        "converted": {"states": [2], "steps": [2], "seeds": 1, "fitted": 2, "n": 16, "windows": 4},
     },
 }  # fmt: skip
 

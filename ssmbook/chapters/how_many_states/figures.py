@@ -1,7 +1,7 @@
 """Figures of *how-many-states*, and the numbers of the committed experiment in the shape that they take."""
 
 from collections.abc import Mapping, Sequence
-from statistics import mean
+from statistics import mean, median
 
 import numpy as np
 import torch
@@ -134,20 +134,129 @@ def merge_or_cut(results: Mapping[str, Mapping], kept: Sequence[int]):
     return fig, f"Nats added on held-out windows by {order} heads: {'; '.join(words)}."
 
 
-def predicted(results: Mapping[str, Mapping], k: int, errors: Sequence[str] = ("operator", "output")):
-    """Draw the damage of single-layer changes against two of their errors, four ways of each layer."""
-    fig, axes = figure(ncols=2, size=(7.0, 3.3), sharey=True)
-    words = []
-    for ax, error in zip(axes, errors, strict=True):
-        found = []
+def by_prediction(results: Mapping[str, Mapping], kept: Sequence[int], error: str = "output"):
+    """Every change of all layers as (text, way, median error of the layers, nats added)."""
+    found = []
+    for way in WAYS:
+        lost = {k: median(results[f"{way}, {k} heads"]["lost on fitted windows"][error]) for k in kept}
+        found += [("manual", way, lost[k], mean(rise(results, f"{way}, {k} heads"))) for k in kept]
+        for text in ("source", "license"):
+            added = rise(results, f"{text}, {way}, 4 heads", f"{text}, as it is")
+            found.append((text, way, lost[4], mean(added)))
+    return found
+
+
+def predicted(results: Mapping[str, Mapping], kept: Sequence[int]):
+    """Draw the damage of every change of all layers, on three texts, against the error of its output."""
+    fig, ax = figure(size=(3.7, 3.4))
+    points = by_prediction(results, kept)
+    for text, marker in {"manual": "o", "source": "s", "license": "^"}.items():
         for way, (color, line, _) in WAYS.items():
+            own = [point[2:] for point in points if point[:2] == (text, way)]
+            face = color if line == "-" else "white"
+            ax.loglog(*zip(*own, strict=True), marker, color=color, mfc=face, ms=5, ls="none")
+    rho = rank_correlation(*zip(*(point[2:] for point in points), strict=True))
+    ax.set(xlabel="share of the output lost on the fitted windows", ylabel="nats per token added")
+    ax.set_title(f"rank correlation {rho:.2f}")
+    words = "; ".join(
+        f"{name} " + ", ".join(f"{lost:.2f} {added:.2f}" for text, w, lost, added in points if w == way)
+        for way, (_, _, name) in WAYS.items()
+    )
+    return fig, f"Error of the output and nats added, {len(points)} changes. {words}. Correlation {rho:.2f}."
+
+
+def added_alone(results: Mapping[str, Mapping]) -> dict[str, list[list[float]]]:
+    """Nats added on repeated random tokens by each head alone, layers as rows, "cut" or "carried"."""
+    found = results["prompt, head by head"]
+    return {
+        way: [[x - found["as it is"][0] for x in row] for row in found[way]] for way in ("cut", "carried")
+    }
+
+
+def copying(results: Mapping[str, Mapping], states: Sequence[int]):
+    """Draw what single heads add on repeated random tokens: cut against 4 states, then by their states."""
+    fig, axes = figure(ncols=2, size=(7.0, 3.3))
+    found, added = results["prompt, head by head"], added_alone(results)
+    pairs = [sum(added[way], []) for way in ("cut", "carried")]
+    axes[0].plot(*pairs, "o", color=GRAY, ms=3.5, ls="none")
+    axes[0].set(xlabel="nats added when it is cut", ylabel="with 4 states", title="one head of 270 at a time")
+    words = []
+    for place, ((layer, head), losses) in enumerate(zip(found["shown"], found["copying"], strict=True)):
+        first, name = place < len(found["shown"]) // 2, f"head {head} of layer {layer}"
+        rise = [loss - found["as it is, new"][0] for loss in losses]
+        axes[1].semilogx(states, rise, "o", color=STATE if first else GRAY, ls="-", ms=4)
+        at = added["cut"][layer][head], added["carried"][layer][head]
+        if first:
+            axes[0].plot(*at, "o", color=STATE, ms=5, ls="none")
+            label_line(axes[0], *at, name, color=STATE, dx=7, dy=(0, 6, -6)[place % 3])
+        words.append(f"{name} " + ", ".join(f"{round(each, 2) + 0.0:.2f}" for each in rise))
+    axes[1].set(xlabel="states of this head", ylabel="nats added", title="copying needs a state per token")
+    axes[1].set_xticks(states, [str(N) for N in states])
+    axes[1].minorticks_off()
+    most = ", ".join(f"{max(part):.2f}" for part in pairs)
+    counts = ", ".join(map(str, states))
+    return fig, f"Most nats added, cut and with 4 states: {most}. With {counts} states: {'; '.join(words)}."
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean, least and largest of a few numbers."""
+    return f"{mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def shares(atlas: Mapping[str, Sequence]) -> str:
+    """The counts with the first key and without it, in lines."""
+    lines = []
+    for name, key in (("with", "widest"), ("without", "widest without the first key")):
+        counts = by_head(atlas[key]).flatten()
+        few, many = (float((counts <= N).double().mean()) for N in (4, 16))
+        windows = [median(window) for window in atlas[key]]
+        lines.append(f"{name} the first key: median {float(counts.median()):.1f}")
+        lines.append(f"   medians of the four windows {min(windows):g} to {max(windows):g}")
+        lines.append(f"   at most 4 states {few:.0%}, at most 16 states {many:.0%}")
+    sink = by_head(atlas["sink"])
+    lines.append(f"weight on the first key: {sink[:3].mean():.2f} in layers 0 to 2,")
+    return "\n".join([*lines, f"   {sink[14:].mean():.2f} in layers 14 to 29"])
+
+
+def on_other_texts(results: Mapping[str, Mapping]) -> str:
+    """The counts on two other texts, and how they agree with those on the manual, in lines."""
+    lines = []
+    for other in ("source", "license"):
+        words = []
+        for key in ("widest", "widest without the first key"):
+            here, there = (by_head(results[job][key]).flatten() for job in ("atlas", f"{other}, atlas"))
+            rho = rank_correlation(here.tolist(), there.tolist())
+            words.append(f"{float(there.median()):.1f} (rank correlation {rho:.2f})")
+        lines.append(f"{other}: median with the first key {words[0]},")
+        lines.append(f"{'':{len(other)}}  without it {words[1]}")
+    keys = ("distance", "widest without the first key")
+    far, counts = (by_head(results["atlas"][key]).flatten().tolist() for key in keys)
+    return "\n".join([*lines, f"mean distance against states: {rank_correlation(far, counts):.2f}"])
+
+
+def layer_errors(results: Mapping[str, Mapping], k: int) -> dict[str, dict[str, float]]:
+    """Rank correlation of an error and the damage over single layers: error -> way -> number, and "all"."""
+    found = {}
+    for error in ("operator", "uncorrelated", "output"):
+        pairs = {}
+        for way in WAYS:
             job = results[f"one layer, {way}, {k} heads"]
-            damage, lost = [mean(row) for row in job["divergence"]], job["lost on fitted windows"][error]
-            filled = color if line == "-" else "white"
-            ax.loglog(lost, damage, "o", color=color, mfc=filled, ms=4, ls="none")
-            found.append(f"{way} {rank_correlation(lost, damage):.2f}")
-        ax.set(xlabel=f"error of the {error}", title=f"error of the {error}")
-        words.append(f"{error}: {', '.join(found)}")
-    axes[0].set(ylabel="divergence, nats")
-    axes[1].tick_params(labelleft=True)
-    return fig, f"Rank correlations of damage over 30 layers. Error of the {'; error of the '.join(words)}."
+            pairs[way] = job["lost on fitted windows"][error], [mean(row) for row in job["divergence"]]
+        pairs["all"] = [sum(parts, []) for parts in zip(*pairs.values(), strict=True)]
+        found[error] = {way: rank_correlation(*pair) for way, pair in pairs.items()}
+    return found
+
+
+def savings(k: int, N: int, n: int, d: int = 576, H: int = 9, groups: int = 3, r: int = 64) -> list[list]:
+    """Rows (change, parameters of a layer of SmolLM2, score matrices, numbers cached for n tokens)."""
+    queries, keys, token = d * H * r, d * groups * r, groups * r
+    gates = H * N * 2 * (d + 1)
+    whole = 2 * queries + 2 * keys
+    shared = queries + keys + 2 * k * r * d + k * H
+    return [
+        ["as it is", whole, H, 2 * n * token],
+        [f"merged to {k}", whole + k * H, H, 2 * n * token],
+        [f"merged to {k}, width {r}", shared, H, n * (token + k * r)],
+        [f"cut to {k}, refitted or not", whole - 2 * (H - k) * r * d, k, 2 * n * token],
+        [f"converted, {N} states", queries + keys + gates, 0, H * N * (r + 1)],
+    ]
