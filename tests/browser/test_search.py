@@ -70,7 +70,8 @@ def asked(open_page, disk):
 def hits(page, query):
     """The hits of a query that is typed into the page of hits."""
     page.locator(".bd-search-container input").fill(query)
-    page.wait_for_function("(asked) => new URLSearchParams(location.search).get('q') === asked", arg=query)
+    written = "(query) => new URLSearchParams(location.search).get('q') === query"
+    page.wait_for_function(written, arg=query, polling=50)  # a busy machine may draw no frame for long
     return page.evaluate(HITS)
 
 
