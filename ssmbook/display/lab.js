@@ -927,9 +927,11 @@
     .lab-axis { stroke: var(--lab-faint); fill: none; }
     .lab-grid-line { stroke: var(--lab-faint); stroke-opacity: 0.6; fill: none; }
     .lab-dotted { stroke: var(--lab-ink); stroke-dasharray: 1.5 3; fill: none; opacity: 0.75; }
+    .lab-dashed { stroke: var(--lab-ink); stroke-dasharray: 6 4; fill: none; opacity: 0.75; }
     .lab-head { stroke: var(--lab-head); fill: none; stroke-width: 2.5px; }
     .lab-arc { stroke: var(--lab-state); fill: none; stroke-width: 2.5px; }
     .lab-curve { stroke: var(--lab-lag); fill: none; stroke-width: 2px; stroke-linejoin: round; }
+    .lab-points { stroke-dasharray: 2 3.5; }
     .lab-head-fill { fill: var(--lab-head); }
     .lab-state-fill { fill: var(--lab-state); }
     .lab-token-fill { fill: var(--lab-token); }
@@ -2177,7 +2179,7 @@
           const kept = { style: "stroke: var(--lab-lag)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
           return [
             label(WIDTH / 2, 16, `σ₂ = ${lane}: gradient ${size} × weight`),
-            curve(ring(1), "lab-dotted"), curve(ring(reach), "lab-head"),
+            curve(ring(1), "lab-dashed"), curve(ring(reach), "lab-head"),
             curve([at([0, 0]), at([reach, 0])], "lab-arc"), circle(at([reach, 0]), 6, "lab-state-fill"),
             label(clamp(at([reach, 0])[0], 34, WIDTH - 34), 188, "along g"),
             curve([at([0, 0]), at([0, lane])], "lab-curve", kept), circle(at([0, lane]), 6, "lab-lag-fill"),
@@ -2222,7 +2224,7 @@
       end: (weight, given) => Math.log10(VIEWS.mix.mixed(weight, given).pop()[0]),
       show(weight, written, given) {
         const values = this.mixed(weight, given), last = values[values.length - 1], { at } = this.plot;
-        const looks = ["lab-head", "lab-dotted", "lab-curve"], names = ["hybrid", "floor", "SSM alone"];
+        const looks = ["lab-head", "lab-dashed", "lab-curve lab-points"], names = ["hybrid", "floor", "SSM alone"];
         const curves = looks.map((look, kind) => values.map((row, i) => [this.distances[i], row[kind]])
           .filter(([, value]) => value > 1e-7).map(([x, value]) => at([x, Math.log10(value)])));
         const ends = curves.flatMap((points, kind) => {
