@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anywidget
 import torch
 import traitlets
 
 from ssmbook._checks import check_integer
-from ssmbook.systems import System, rotation
+
+if TYPE_CHECKING:  # systems load scipy, which no other drawing needs
+    from ssmbook.systems import System
 
 FOLDER = Path(__file__).parent
 EXPORT = "\nexport default { render: ({ model, el }) => Lab.render(model, el) };\n"
@@ -42,6 +45,8 @@ class Lab(anywidget.AnyWidget):
     matrices = traitlets.Dict().tag(sync=True)
 
     def __init__(self, system: System | None = None, n: int = 20):
+        from ssmbook.systems import System, rotation
+
         if system is None:
             eye = torch.eye(2, dtype=torch.float64)
             system = System(rotation(0.7, dtype=torch.float64), eye, eye)
@@ -64,6 +69,8 @@ class Lab(anywidget.AnyWidget):
     @property
     def system(self) -> System:
         """The system that is shown now."""
+        from ssmbook.systems import System
+
         parts = (self._shown(name) if name != "D" else self.matrices.get(name) for name in "ABCD")
         return System(*(part and torch.tensor(part, dtype=torch.float64) for part in parts))
 
@@ -79,6 +86,8 @@ class Lab(anywidget.AnyWidget):
 
 def _by_poles(system: System) -> tuple[list[str], System]:
     """The poles as the laboratory writes them, and the system in the basis where A has a block for each."""
+    from ssmbook.systems import System, rotation
+
     system.lags(1)  # refuses a continuous system
     A, B, C, D = (part if part is None else part.detach().cpu().to(torch.float64) for part in system)
     if A.dim() > 2 or max(system.N / STATES, system.d / WIDTH, system.p / WIDTH) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +51,7 @@ class Recurrence(LinearAttention):
     ``W_V``, ``W_O``. Initially no gate looks at the content, and the rates are from 1/2 down to 1/64.
     """
 
-    def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, **new):
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, **new: Any):
         super().__init__(d, p, H=H, head_width=head_width, normalized=True, queries=False, **new)
         self.key_width = check_integer("N", N, low=1)
         like = self.W_V.detach()

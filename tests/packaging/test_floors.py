@@ -8,9 +8,9 @@ import ssmbook
 FLOORS = (
     {"_checks", "_count", "_json", "tour"},
     {"numerics"},
-    {"operators", "scans", "display"},
+    {"operators", "scans"},
     {"systems"},
-    {"maps", "heads", "gradients"},
+    {"maps", "heads", "gradients", "display"},
     {"testing", "exercises", "lens"},
     {"experiments"},
     {"chapters"},

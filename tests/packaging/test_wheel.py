@@ -42,7 +42,8 @@ def library_files():
     return {
         name
         for name in tracked("ssmbook")
-        if "/_book/" not in name and name.endswith((".py", ".json", ".safetensors", "py.typed"))
+        if "/_book/" not in name
+        and name.endswith((".py", ".js", ".css", ".json", ".safetensors", "py.typed"))
     }
 
 
