@@ -96,6 +96,14 @@ def keep_formulas_whole(app, doctree, docname):
                 parent.replace(after, nodes.Text(after.removeprefix(closing)))
 
 
+def put_attributions_beside(app, doctree, docname):
+    """A paragraph that says whose result it is may stand in the margin, if there is one (book.css)."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        first = paragraph.children[0] if paragraph.children else None
+        if isinstance(first, nodes.emphasis) and first.astext() == "Attribution.":
+            paragraph["classes"] += ["attribution", "margin"]  # the theme hides its contents beside a margin
+
+
 def finish_pages(app, exception):
     """Let long names in code break between their words, and give what unfolds companion pages a name.
 
@@ -186,6 +194,7 @@ def setup(app):
     app.add_node(nodes.image, override=True, html=(visit_image, lambda self, node: None))
     app.connect("doctree-resolved", drop_repeated_ids, priority=900)
     app.connect("doctree-resolved", keep_formulas_whole, priority=900)
+    app.connect("doctree-resolved", put_attributions_beside)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", open_plain_notebooks, priority=900)
     app.connect("html-page-context", ask_for_errors, priority=900)
