@@ -43,7 +43,7 @@ _SLOPES = {
     "LTI, ρ = 0.99": ("ρ = 0.99", "blue", (150, -20, -10, 0)),
     "LTI, poles 0.95 and 0.7": ("0.95 and 0.7", "sky", (98, 38, 4, 0)),
     "LTI, ρ = 0.9": ("ρ = 0.9", "orange", (48, 24, 4, 0)),
-    "selective, open": ("open gate", "purple", (40, -8, 0, -71)),
+    "selective, open": ("fading gate", "purple", (40, -8, 0, -71)),
     "LTI, ρ = 0.5": ("ρ = 0.5", "brown", (4, 9, 0, -86)),
 }
 _FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
