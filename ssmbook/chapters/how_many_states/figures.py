@@ -200,7 +200,8 @@ def copying(results: Mapping[str, Mapping], states: Sequence[int]):
 
 def spread(values: Sequence[float]) -> str:
     """Mean, least and largest of a few numbers."""
-    return f"{mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    middle, low, high = (round(each, 3) + 0.0 for each in (mean(values), min(values), max(values)))  # no -0.0
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 def shares(atlas: Mapping[str, Sequence]) -> str:

@@ -11,7 +11,7 @@ from ssmbook.display.style import DIVERGING, FAMILIES, readable
 from ssmbook.numerics import toeplitz
 
 REASONS = {
-    "token by token": "no mixing, one per output",
+    "token by token": "no mixing: one in each output",
     "by position": "one per tap",
     "key side": "one per value map",
     "value side": "one per channel or state",
