@@ -200,11 +200,6 @@ PROMISES = [
     ("counts 36 layers", "1-one-operator/zoo", r"36 layers by interaction rank"),
     ("a chain of 8,190 operations", "2-two-constructions/scans-deeper", r"\bchain 8,190\b"),
     ("cut down to 24", "2-two-constructions/scans-deeper", r"doubling, 4,096 +[\d,]+ +[\d,]+ +24\b"),
-    (
-        "needs 4 states with its first key and 16 without it",
-        "4-trained/how-many-states",
-        r"with the first key: median 4\.0(.|\n)*without the first key: median 16",
-    ),
 ]
 
 
