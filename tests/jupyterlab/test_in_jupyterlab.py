@@ -23,6 +23,7 @@ from ssmbook._book.edition import TARGET
 ROOT = Path(__file__).resolve().parents[2]
 EDITION = ROOT / TARGET / "chapters"
 THEOREMS, SLIDER = "3-three-theorems/head-count.ipynb", "1-one-operator/two-ways-to-mix.ipynb"
+LABORATORY, READ_BACK = "laboratory.ipynb", "print('read back:', lab.address)"
 MINUTE = 60_000
 OPTIONS = {
     "ServerApp.open_browser": False,
@@ -41,12 +42,15 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """Address of a JupyterLab with copies of two notebooks of the edition."""
+    """Address of a JupyterLab with copies of three notebooks of the edition."""
     folder = tmp_path_factory.mktemp("lab")
-    for name in (THEOREMS, SLIDER):
+    for name in (THEOREMS, SLIDER, LABORATORY):
         if not (EDITION / name).is_file():
             pytest.fail("The notebook edition is not built: run `make test-lab`, which builds it first.")
         shutil.copyfile(EDITION / name, folder / Path(name).name)
+    notebook = nbformat.read(folder / LABORATORY, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(READ_BACK))
+    nbformat.write(notebook, folder / LABORATORY)
     port = free_port()
     options = [f"--{name}={value}" for name, value in OPTIONS.items()]
     command = [sys.executable, "-m", "jupyterlab", "--allow-root", f"--ServerApp.port={port}", *options]
@@ -145,3 +149,21 @@ def test_a_live_slider_moves_with_the_arrow_keys(open_notebook):
     page.keyboard.press("ArrowRight")
     expect(picture).not_to_have_attribute("alt", before[0])
     assert picture.get_attribute("src") != before[1]
+
+
+def test_what_is_moved_in_the_laboratory_is_read_back(open_notebook):
+    page = open_notebook(LABORATORY)
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    last = page.locator(".jp-CodeCell").last
+    expect(last.locator(".jp-OutputArea-output")).to_contain_text("read back: system&n=16")
+    before = last.locator(".jp-OutputArea-output").inner_text()
+    pole = page.locator(".lab-board .lab-handle").first
+    pole.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(1000)  # kept after a rest of the hand
+    last.locator(".jp-InputArea-editor").click()
+    page.keyboard.press("Control+Enter")
+    expect(last.locator(".jp-OutputArea-output")).not_to_have_text(before)
+    assert "read back: system&n=16" in last.locator(".jp-OutputArea-output").inner_text()
