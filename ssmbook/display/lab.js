@@ -804,8 +804,8 @@
   function attentionFindings({ experiment, k, floor, made, decayed, n, reach }) {
     const { kind, morph, sink, heads } = experiment;
     const span = k.rank === 1
-      ? "All blocks are multiples of one value map, so for these tokens the operator has rank 1."
-      : `For these tokens the operator has rank ${k.rank}, and the best single head misses ${percent(floor[1])} of it.`;
+      ? "All blocks are multiples of one value map, so for these tokens the operator takes 1 head."
+      : `For these tokens the operator takes ${k.rank} heads, and the best single head misses ${percent(floor[1])} of it.`;
     const row = made[0].alpha[n - 1], total = sum(row);
     const weights = kind === "gated"
       ? "These weights may be negative and need not sum to one, because no softmax is taken."
@@ -1039,8 +1039,8 @@
     },
     {
       name: "plane", title: "The blocks as points", height: 320, picture: planePicture,
-      caption: "Every block is a point. One head reaches the points of a line through the origin, and the dotted "
-        + "segments are its errors.",
+      caption: "Every block is a point, nearer to the origin the less often it occurs. One head reaches the points of a "
+        + "line through the origin, and the dotted segments are its errors.",
     },
     {
       name: "spectrum", title: "What H heads miss", height: 250, picture: spectrumPicture,
