@@ -96,14 +96,14 @@ def left_over(curves: Mapping[str, Sequence[float]]):
 
 def controls(results: Mapping[str, Mapping]):
     """Draw the heads that each layer uses as trained, with the range over windows, and in controls."""
-    fig, ax = figure(size=(7.0, 3.4))
+    fig, ax = figure(size=(3.7, 3.4))
     words = []
     kinds = [(name, "", *look) for name, look in VARIANTS.items()]
     kinds.append(("trained", FIRST_KEY, HEAD, LINES["dashed"], "white", "no first key"))
     for name, rest, color, line, face, label in kinds:
         rows = heads_needed(results, name, rest)
         middle = [median(row) for row in rows]
-        ax.plot(range(len(rows)), middle, "o", color=color, ls=line, mfc=face, ms=4, lw=1.3)
+        ax.plot(range(len(rows)), middle, "o", color=color, ls=line, mfc=face, ms=3, lw=1)
         if label == "trained":
             ends = [min(row) for row in rows], [max(row) for row in rows]
             ax.vlines(range(len(rows)), *ends, color=color, lw=1.5)
@@ -111,8 +111,8 @@ def controls(results: Mapping[str, Mapping]):
         at = 24 if rest else len(rows) - 1
         label_line(ax, at, middle[at], label, color=color, **{"dx": 7, **place})
         words.append(f"{label} {min(middle):g} to {max(middle):g}, mean {sum(middle) / len(middle):.1f}")
-    ax.set(xlabel="layer", ylabel="heads for 90 %", ylim=(0, 9.3), xlim=(-0.7, len(rows) + 5))
-    ax.set(xticks=(0, 5, 10, 15, 20, 25, 29), yticks=range(0, 10, 3))
+    ax.set(xlabel="layer", ylabel="heads for 90 %", ylim=(0, 9.3), xlim=(-0.7, len(rows) + 11))
+    ax.set(xticks=(0, 10, 20, 29), yticks=range(0, 10, 3))
     return fig, f"Heads for 90 % of the energy, medians of each layer: {'; '.join(words)}."
 
 
