@@ -121,23 +121,24 @@ def _one(given, model, seed, shuffled):
     text, real = manual(shuffled=0 if shuffled else None), manual()
     sizes = {key: given[key] for key in ("d", "layers", "parameters")}
     net, keeps = build(model, **sizes, seed=seed), seed == 0 and not shuffled
-    windows = {"held out": _windows(text.held_out, given["n"]), "real": _windows(real.held_out, given["n"])}
-    untrained = _measure(net, windows["real"])
+    texts = {"held out": windows(text.held_out, given["n"]), "real": windows(real.held_out, given["n"])}
+    untrained = _measure(net, texts["real"])
     how = {key: given[key] for key in ("steps", "batch", "n", "rate")}
     training = train(net, text.train, seed=seed, **how)
     net.half().float()  # as the weights are kept: what is measured is what can be loaded
     found = {
         "model": model, "seed": seed, "parameters": count_parameters(net), "training": training,
-        "untrained": untrained, "trained": _measure(net, windows["real"], permuted=keeps),
+        "untrained": untrained, "trained": _measure(net, texts["real"], permuted=keeps),
     }  # fmt: skip
     with torch.no_grad():
-        found["held out"] = bits(net, windows["held out"])
+        found["held out"] = bits(net, texts["held out"])
     if keeps:
         found["weights"] = {name: value.half() for name, value in net.state_dict().items()}
     return found
 
 
-def _windows(text, n):
+def windows(text: Tensor, n: int) -> Tensor:
+    """A text in windows (count, n + 1), without the rest that fills none."""
     return text[: len(text) // (n + 1) * (n + 1)].unflatten(0, (-1, n + 1))
 
 

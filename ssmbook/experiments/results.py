@@ -20,8 +20,8 @@ from ssmbook._json import jsonable, read_json, versions, write_json
 FORMAT = "ssmbook.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = (
-    "diagnose", "gradient-flow", "how-many-states", "language", "learning-heads", "tasks", "tasks-longer",
-    "trained-layers",
+    "diagnose", "gradient-flow", "how-many-states", "language", "language-larger", "learning-heads", "tasks",
+    "tasks-longer", "trained-layers",
 )  # fmt: skip
 SIZES = ("small", "full")
 

@@ -28,6 +28,7 @@ QUICK = {
         "steps": 2, "published": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000,
     },
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
+    "language-larger": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "trained-layers": {"tokens": 12},
     "how-many-states": {
         "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],
