@@ -58,7 +58,7 @@ def _percent(values: Tensor) -> list:
 
 def page(report: Report) -> str:
     """The whole page: it needs no other file and no network."""
-    tokens = [escape(token) for token in report.tokens or ()]
+    tokens = [escape(token.replace("\n", "↵")) for token in report.tokens or ()]
     words = "".join(f"<span>{token}<sub>{place}</sub></span>" for place, token in enumerate(tokens))
     text = f'<h2>The first tokens</h2>\n<p class="text">{words}</p>' if tokens else ""
     layers = "\n".join(_layer(report, place, tokens) for place in range(len(report.layers)))
