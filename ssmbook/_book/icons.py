@@ -15,7 +15,10 @@ def replace_icons(app, exception):
     if exception is not None or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
-    (script,) = (path for name in SCRIPTS for path in static.glob(name))
+    scripts = [path for name in SCRIPTS for path in static.glob(name)]
+    if not scripts:  # no page was out of date, so Sphinx wrote none and copied nothing
+        return
+    (script,) = scripts
     written = script.read_text(encoding="utf-8")
 
     @cache

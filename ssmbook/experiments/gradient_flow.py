@@ -48,9 +48,9 @@ FULL = {
 NEEDED, AT = 0.0057, 0.05 * 1000  # the constant of the fine grids, and their rate times steps
 
 
-def predicted(rho: float, product: float, share: float = 1.0) -> float:
-    """The distance at which ``share`` of rho^T is the weight that ``product`` (rate times steps) needs."""
-    return math.log(share * product / (NEEDED * AT)) / math.log(1 / rho)
+def predicted(rho: float, product: float) -> float:
+    """The distance T at which rho^T is the weight that ``product``, rate times steps, needs."""
+    return math.log(product / (NEEDED * AT)) / math.log(1 / rho)
 
 
 SMALL = {

@@ -4,12 +4,13 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import yaml
 from addresses import fetched, leaves_the_site
 
-from ssmbook._book import claims, solutions
+from ssmbook._book import claims, icons, solutions
 from ssmbook._book.built import chapters, pages, soup
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +130,15 @@ def neighbors(built, page):
         target = link and (built / page).parent / link["href"].removesuffix(".html")
         found.append(link and target.resolve().relative_to(built.resolve()).as_posix())
     return tuple(found)
+
+
+def test_a_build_that_writes_no_page_needs_no_icon(tmp_path):
+    """Sphinx then copies no script of the theme; so it is whenever a command builds what is built."""
+    page = tmp_path / "page.html"
+    page.write_text('<svg class="icon fa-moon"></svg>', encoding="utf-8")
+    app = SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=tmp_path)
+    icons.replace_icons(app, None)
+    assert page.read_text(encoding="utf-8") == '<svg class="icon fa-moon"></svg>'
 
 
 def test_icons_are_drawings_in_the_page(built):
