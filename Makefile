@@ -42,7 +42,7 @@ book: $(STAMP) $(FRESH)
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/jupyter-book build . -W -n --keep-going > _build.log 2>&1 \
 	  || { cat _build.log; rm -rf _build; echo "The book did not build: the messages above show where."; exit 1; }
 	@rm -f _build.log
-	@$(PY) -m ssmbook._book.edition
+	@$(PY) -m headsandstates.site.edition
 	@echo "The book is built. Open file://$(CURDIR)/_build/html/chapters/preface.html"
 
 test: book
@@ -52,7 +52,7 @@ test: book
 	exit $$status
 
 test-browser: book
-	@$(PY) -m ssmbook._book.browser
+	@$(PY) -m headsandstates.site.browser
 	$(PY) -m pytest tests/browser -n 2 -q
 
 test-lens: $(STAMP)
@@ -62,40 +62,40 @@ test-gpu: $(STAMP)
 	$(PY) -m pytest tests/scans/test_scans_gpu.py tests/maps/test_map_contract.py -k "gpu or device_are_kept" -q
 
 test-lab: book
-	@$(PY) -m ssmbook._book.browser
+	@$(PY) -m headsandstates.site.browser
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)
 	$(PY) -m pytest tests/jupyterlab -q
 
 notebooks: $(STAMP)
-	$(PY) -m ssmbook._book.notebooks execute $(ONLY)
+	$(PY) -m headsandstates.site.notebooks execute $(ONLY)
 
 text: $(STAMP)
-	@$(PY) -m ssmbook._book.notebooks to-text $(ONLY)
+	@$(PY) -m headsandstates.site.notebooks to-text $(ONLY)
 
 from-text: $(STAMP)
 	@[ -n "$(ONLY)$(TEXTS)" ] || { echo "There is no text in .text/: start with make text ONLY=chapters/….ipynb"; exit 1; }
-	@$(PY) -m ssmbook._book.notebooks from-text $(or $(ONLY),$(TEXTS))
+	@$(PY) -m headsandstates.site.notebooks from-text $(or $(ONLY),$(TEXTS))
 
 edition: book
-	@[ "$(SOLUTIONS)" != no ] || { $(PY) -m ssmbook._book.edition --no-solutions; rm -f _build/html/slides/*-solutions.html; }
+	@[ "$(SOLUTIONS)" != no ] || { $(PY) -m headsandstates.site.edition --no-solutions; rm -f _build/html/slides/*-solutions.html; }
 
 slides: book
-	@$(PY) -m ssmbook._book.lectures --pdf
+	@$(PY) -m headsandstates.site.lectures --pdf
 	@echo "The lectures are in $(CURDIR)/_build/html/slides"
 
 pdf: book
-	@$(PY) -m ssmbook._book.paper
+	@$(PY) -m headsandstates.site.paper
 
 version: $(STAMP)
-	@$(PY) -m ssmbook._book.release $(VERSION)
-	@$(PY) -m ssmbook._book.notebooks normalize > /dev/null
+	@$(PY) -m headsandstates.site.release $(VERSION)
+	@$(PY) -m headsandstates.site.notebooks normalize > /dev/null
 
 # make takes the address in `make publish-as OWNER/REPO` for a second goal, which needs nothing to be done.
 ifeq ($(firstword $(MAKECMDGOALS)),publish-as)
 $(word 2,$(MAKECMDGOALS)): ; @:
 endif
 publish-as: $(STAMP)
-	@$(PY) -m ssmbook._book.publish "$(word 2,$(MAKECMDGOALS))" "$(AUTHOR)"
+	@$(PY) -m headsandstates.site.publish "$(word 2,$(MAKECMDGOALS))" "$(AUTHOR)"
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)
@@ -114,7 +114,7 @@ lint: $(STAMP)
 
 clean:
 	rm -rf _build _build.log .pytest_cache .ruff_cache .hypothesis ssmbook.egg-info
-	find ssmbook tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find ssmbook headsandstates tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(PY):
 	@for python in $(PYTHON_CANDIDATES); do \
@@ -126,7 +126,7 @@ $(PY):
 	echo "No Python 3.10 or newer found: install one, or name it with PYTHON_CANDIDATES=/path/to/python3."; exit 1
 
 # Sphinx notices changed pages, not changed extensions, styles and scripts.
-$(FRESH): $(wildcard ssmbook/_book/*.py ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
+$(FRESH): $(wildcard headsandstates/site/*.py ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
 	@rm -rf _build && mkdir _build && touch $@
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)

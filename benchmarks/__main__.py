@@ -1,4 +1,4 @@
-"""Run the benchmark, print its tables, and write ``ssmbook/experiments/measured/<machine>.json``.
+"""Run the benchmark, print its tables, and write ``headsandstates/experiments/measured/<machine>.json``.
 
 Memory is what a user gets: fresh pages for each large result. ``--keep-memory`` asks malloc to keep what
 was freed, which hides the price of the pages; it runs the diagonal scan alone, and writes a file of its own.
@@ -48,7 +48,7 @@ def main() -> None:
         print("\n".join(tables), flush=True)
     if options.quick or options.only:
         return
-    folder = pathlib.Path(__file__).parents[1] / "ssmbook/experiments/measured"
+    folder = pathlib.Path(__file__).parents[1] / "headsandstates/experiments/measured"
     path = folder / f"{about['name']}{'-memory-kept' if options.keep_memory else ''}.json"
     record = {"machine": about, "measured": measured(options.device), "rounds": rounds, "results": results}
     path.write_text(json.dumps(record, indent=1) + "\n")

@@ -15,8 +15,8 @@
 This is the library of the book *Heads and States*. Read ``ssmbook.tour`` first: it is the whole argument on
 one page, in plain PyTorch. Then come, from the ground up: ``operators`` (interaction matrices) and ``scans``
 (fast recurrences); ``systems`` (linear state space models); ``maps`` (layers), ``heads`` (how many heads a
-system takes) and ``gradients``; ``lens`` (trained models), ``exercises``, ``testing`` and ``experiments``;
-and ``chapters``, with what only one chapter draws. Subpackages are imported on first use.
+system takes) and ``gradients``; then ``lens`` (trained models), ``display`` and ``testing``. Subpackages are
+imported on first use. What only the book draws, measures and grades is in ``headsandstates``.
 
 The page's names in the library: ``InteractionMatrix`` is an `InteractionOperator` of ``operators``, with
 ``interaction_rank``, ``floor`` and ``best_heads``; ``floor`` and ``heads_from_system`` of a system are
@@ -36,10 +36,8 @@ _SUBPACKAGES = (
     "maps",
     "heads",
     "gradients",
-    "experiments",
     "lens",
     "display",
-    "exercises",
     "testing",
 )
 

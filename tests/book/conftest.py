@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ssmbook._book.built import HTML, chapters
+from headsandstates.site.built import HTML, chapters
 
 ROOT = Path(__file__).resolve().parents[2]
 

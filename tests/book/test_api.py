@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import ssmbook
-from ssmbook._book.api import _LABEL, rest
-from ssmbook._book.built import HTML, soup
-from ssmbook._book.claims import collect
-from ssmbook._book.public import everything, public_names
+from headsandstates.site.api import _LABEL, rest
+from headsandstates.site.built import HTML, soup
+from headsandstates.site.claims import collect
+from headsandstates.site.public import everything, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
 APPENDIX = ROOT / HTML / "chapters/appendix"
@@ -41,7 +41,7 @@ def test_a_plain_docstring_becomes_rest(plain, wanted):
 
 def docstrings(root):
     """(where, text) of every docstring of the library, public or not."""
-    for path in sorted(path for path in root.rglob("*.py") if "_book" not in path.parts):
+    for path in sorted(path for path in root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 yield f"{path.name}: {getattr(node, 'name', 'module')}", ast.get_docstring(node) or ""
@@ -59,7 +59,7 @@ def test_references_lead_somewhere():
     works = set(re.findall(r"@\w+\{([^,]+),", (ROOT / "chapters/references.bib").read_text(encoding="utf-8")))
     labels = {claim.label for claim in collect(ROOT)[0]}
     assert min(map(len, (works, labels))) > 20
-    for where, text in docstrings(ROOT / "ssmbook"):
+    for where, text in [*docstrings(ROOT / "ssmbook"), *docstrings(ROOT / "headsandstates")]:
         assert not leads(text, works, labels), where
     lost = "Source: thm-none, `none2020nothing`. After zhou1996robust and {cite}`zhou1996robust`."
     assert set(leads(lost, {"zhou1996robust"}, {"thm-gap"})) == {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import yaml
 
-from ssmbook._book.claims import page_names
-from ssmbook._book.install_cell import TAG, install_source
-from ssmbook._book.notebooks import all_notebooks
-from ssmbook._book.stable_form import PNG, is_stable
-from ssmbook.chapters.preface.figures import LENGTH, RHO, rotating_blocks
+from headsandstates.chapters.preface.figures import LENGTH, RHO, rotating_blocks
+from headsandstates.site.claims import page_names
+from headsandstates.site.install_cell import TAG, install_source
+from headsandstates.site.notebooks import all_notebooks
+from headsandstates.site.stable_form import PNG, is_stable
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = all_notebooks(ROOT)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ssmbook._book.claims import PROVED_KINDS, SENTENCES, collect, guards
-from ssmbook._book.verification import row
+from headsandstates.site.claims import PROVED_KINDS, SENTENCES, collect, guards
+from headsandstates.site.verification import row
 
 THEOREM = ":::{prf:theorem} Gap, $|A| = 1$\n:label: thm-gap\n:class: paper\n\nText.\n:::\n"
 PROOF = ":::{prf:proof}\nDone.\n:::\n"

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ssmbook._book.built import HTML, soup
-from ssmbook._book.claims import KINDS as STATEMENTS
-from ssmbook._book.claims import page_file
-from ssmbook._book.edition import FOLDED, FOLDED_WHOLE, notebook, with_notebook
-from ssmbook._book.install_cell import TAG, install_source, repository
-from ssmbook._book.notebooks import all_notebooks, read
-from ssmbook._book.plain_markdown import title
-from ssmbook._book.site import pages_address
+from headsandstates.site.built import HTML, soup
+from headsandstates.site.claims import KINDS as STATEMENTS
+from headsandstates.site.claims import page_file
+from headsandstates.site.edition import FOLDED, FOLDED_WHOLE, notebook, with_notebook
+from headsandstates.site.install_cell import TAG, install_source, repository
+from headsandstates.site.notebooks import all_notebooks, read
+from headsandstates.site.plain_markdown import title
+from headsandstates.site.site import pages_address
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = with_notebook(ROOT)

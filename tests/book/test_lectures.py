@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from addresses import fetched, leaves_the_site
 
-from ssmbook._book.built import soup
-from ssmbook._book.claims import collect
-from ssmbook._book.lectures import SOURCES, LectureError, lectures
+from headsandstates.site.built import soup
+from headsandstates.site.claims import collect
+from headsandstates.site.lectures import SOURCES, LectureError, lectures
 
 ROOT = Path(__file__).resolve().parents[2]
 LECTURES = {lecture.name: lecture for lecture in lectures(ROOT)}

@@ -12,10 +12,10 @@ import yaml
 from addresses import fetched, leaves_the_site
 from bs4 import BeautifulSoup
 
-from ssmbook._book.built import HTML, soup
-from ssmbook._book.install_cell import repository
-from ssmbook._book.paper import FRAMES, STYLES, TARGET, anchor, assemble, book_pages
-from ssmbook._book.site import pages_address
+from headsandstates.site.built import HTML, soup
+from headsandstates.site.install_cell import repository
+from headsandstates.site.paper import FRAMES, STYLES, TARGET, anchor, assemble, book_pages
+from headsandstates.site.site import pages_address
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = book_pages(ROOT)

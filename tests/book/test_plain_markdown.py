@@ -2,7 +2,7 @@
 
 from bs4 import BeautifulSoup
 
-from ssmbook._book.plain_markdown import markdown
+from headsandstates.site.plain_markdown import markdown
 
 ADDRESS = "https://example.org/book/chapters/a/b.html"
 NUMBER = '<span class="eqno">(2.1)<a class="headerlink">#</a></span>'

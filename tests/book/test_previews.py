@@ -8,9 +8,9 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 import yaml
 
-from ssmbook._book import claims, solutions
-from ssmbook._book.built import chapters, soup
-from ssmbook._book.public import everything
+from headsandstates.site import claims, solutions
+from headsandstates.site.built import chapters, soup
+from headsandstates.site.public import everything
 
 ROOT = Path(__file__).resolve().parents[2]
 # A solution is not for everyone's eyes, a cell has no name, and a lecture is a page of its own kind.

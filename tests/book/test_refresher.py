@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ssmbook._book.claims import collect, sources
+from headsandstates.site.claims import collect, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 REFRESHER, PART = "chapters/appendix/linear-algebra", "chapters/3-three-theorems/"

@@ -9,10 +9,10 @@ import nbformat
 import pytest
 import yaml
 
+from headsandstates.site.install_cell import install_source, repository
+from headsandstates.site.publish import publish
+from headsandstates.site.release import HISTORY, NAMES_THE_VERSION, VERSION, release, tag
 from ssmbook import __version__
-from ssmbook._book.install_cell import install_source, repository
-from ssmbook._book.publish import publish
-from ssmbook._book.release import HISTORY, NAMES_THE_VERSION, VERSION, release, tag
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000

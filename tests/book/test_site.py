@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from addresses import fetched, leaves_the_site
 
-from ssmbook._book import claims, icons, solutions
-from ssmbook._book.built import chapters, pages, soup
+from headsandstates.site import claims, icons, solutions
+from headsandstates.site.built import chapters, pages, soup
 
 ROOT = Path(__file__).resolve().parents[2]
 URL_IN_CSS = re.compile(r"(?:@import\s+(?!url)|url\(\s*)[\"']?([^\"')\s;]+)")

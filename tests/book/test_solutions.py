@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ssmbook._book.built import HTML, soup
-from ssmbook._book.solutions import SOLUTION, collect, graders, row
+from headsandstates.site.built import HTML, soup
+from headsandstates.site.solutions import SOLUTION, collect, graders, row
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/solutions.html"
@@ -28,11 +28,11 @@ def notebook(exercise=EXERCISE, start=START, code='check("a/sum", total)', end=E
 @pytest.fixture
 def write(tmp_path):
     (tmp_path / "chapters").mkdir()
-    (tmp_path / "ssmbook/chapters/a").mkdir(parents=True)
+    (tmp_path / "headsandstates/chapters/a").mkdir(parents=True)
 
     def write(cells, grader=GRADER):
         (tmp_path / "chapters/a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
-        (tmp_path / "ssmbook/chapters/a/graders.py").write_text(grader, encoding="utf-8")
+        (tmp_path / "headsandstates/chapters/a/graders.py").write_text(grader, encoding="utf-8")
         return tmp_path
 
     return write

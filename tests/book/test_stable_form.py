@@ -4,8 +4,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from ssmbook._book.notebooks import main
-from ssmbook._book.stable_form import WIDGET_VIEW, is_stable, normalize
+from headsandstates.site.notebooks import main
+from headsandstates.site.stable_form import WIDGET_VIEW, is_stable, normalize
 
 PNG = "iVBORw0KGgo=\n"
 CONFIG = "repository:\n  url: https://example.org/a/b\n  branch: main\n"

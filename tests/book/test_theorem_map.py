@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from ssmbook._book import claims
-from ssmbook.chapters.theorem_map.figures import GROUPS, RECALLS, USES
+from headsandstates.chapters.theorem_map.figures import GROUPS, RECALLS, USES
+from headsandstates.site import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = re.compile(r"\{(prf:ref|eq)\}`(?:[^<`]*<)?([^`>]+)>?`")

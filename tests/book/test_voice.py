@@ -8,7 +8,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("chapters/**/*.md"), *ROOT.glob("chapters/**/*.ipynb"), *ROOT.glob("*.md")]
-TEXTS = [*PAGES, ROOT / "chapters/statements.yml", *ROOT.glob("ssmbook/**/*.py")]
+TEXTS = [
+    *PAGES,
+    ROOT / "chapters/statements.yml",
+    *ROOT.glob("ssmbook/**/*.py"),
+    *ROOT.glob("headsandstates/**/*.py"),
+]
 QUOTING = {"errata.md", "CHANGELOG.md"}  # these quote what an earlier version said
 BEING_REWRITTEN = {"gradient-highway.ipynb", "learning-heads.ipynb", "tasks.ipynb"}
 

@@ -12,8 +12,8 @@ from browser.visit import COUNT_SHIFTS, VIEWS, visited
 from playwright.sync_api import sync_playwright
 from xdist.scheduler import LoadScopeScheduling
 
-from ssmbook._book.browser import QUIET, find
-from ssmbook._book.built import HTML, chapters
+from headsandstates.site.browser import QUIET, find
+from headsandstates.site.built import HTML, chapters
 
 BUILT = Path(__file__).resolve().parents[2] / HTML
 
@@ -64,7 +64,7 @@ def web(built):
 def browser():
     path = find()
     if not path:
-        pytest.fail("No Chromium here: `python -m ssmbook._book.browser` gets one, or says how.")
+        pytest.fail("No Chromium here: `python -m headsandstates.site.browser` gets one, or says how.")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=list(QUIET))
         yield chromium

@@ -12,8 +12,8 @@ import torch
 from playwright.sync_api import expect
 from torch.nn.functional import logsigmoid, softplus
 
+from headsandstates.site.built import chapters, soup
 from ssmbook import System
-from ssmbook._book.built import chapters, soup
 from ssmbook.display import Lab
 from ssmbook.gradients import gradient_profile
 from ssmbook.heads import head_count, head_floor

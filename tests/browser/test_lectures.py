@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from ssmbook._book.lectures import lectures
+from headsandstates.site.lectures import lectures
 
 ROOT = Path(__file__).resolve().parents[2]
 DECKS = [lecture.name for lecture in lectures(ROOT)]

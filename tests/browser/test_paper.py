@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from ssmbook._book.paper import TARGET, print_book
+from headsandstates.site.paper import TARGET, print_book
 
 ROOT = Path(__file__).resolve().parents[2]
 # The zoo ends at the foot of a page.

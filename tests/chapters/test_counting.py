@@ -6,8 +6,8 @@ import pytest
 import torch
 from helpers import F64
 
-from ssmbook.chapters.scans.counted_scans import ALGORITHMS
-from ssmbook.chapters.scans.counting import count, kept_for_backward, written_backward
+from headsandstates.chapters.scans.counted_scans import ALGORITHMS
+from headsandstates.chapters.scans.counting import count, kept_for_backward, written_backward
 from ssmbook.scans import diagonal_scan_naive
 
 

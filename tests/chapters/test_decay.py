@@ -9,7 +9,7 @@ from helpers import F64, gen, like, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.chapters.gradient_highway import decay
+from headsandstates.chapters.gradient_highway import decay
 from ssmbook.systems import System, random_stable
 
 

@@ -23,9 +23,9 @@ from figure_words import describe
 from helpers import EYE, F64, clock, randn, rotation
 from matplotlib import rc_context
 
+from headsandstates.experiments.results import measurement
 from ssmbook import lens
 from ssmbook.display import block_heatmap, figure, span_spectrum, use_style
-from ssmbook.experiments.results import measurement
 from ssmbook.lens._figure import layer_figure
 from ssmbook.operators import DenseOperator
 
@@ -68,7 +68,7 @@ def primer_layers():
 
 
 def zoo():
-    families = import_module("ssmbook.chapters.zoo.figures").FAMILY.values()
+    families = import_module("headsandstates.chapters.zoo.figures").FAMILY.values()
     names = [name for family in families for name in family]
     return {name: (1 + i % 16, 1 + (3 * i) % (1 + i % 16)) for i, name in enumerate(names)}
 
@@ -407,7 +407,7 @@ def figures_of(chapter):
         return {each.__name__: on_axes(each) for each in (block_heatmap, span_spectrum)} | {
             "layer_figure": layer_figure
         }
-    module = import_module(f"ssmbook.chapters.{chapter}.figures")
+    module = import_module(f"headsandstates.chapters.{chapter}.figures")
     own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
     public = {each.__name__: each for each in own if inspect.isfunction(each) and each.__name__[0] != "_"}
     return {
@@ -433,7 +433,7 @@ def one_sign(monkeypatch):
     monkeypatch.setattr(torch.linalg, "svd", signed)
 
 
-CHAPTERS = sorted(path.parent.name for path in (ROOT / "ssmbook" / "chapters").glob("*/figures.py"))
+CHAPTERS = sorted(path.parent.name for path in (ROOT / "headsandstates" / "chapters").glob("*/figures.py"))
 CHAPTERS.append("library")
 
 

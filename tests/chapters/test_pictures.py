@@ -11,14 +11,14 @@ import torch
 from helpers import F64, clock, crossed, gen, like, points, randn, rotation
 from scipy.optimize import nnls
 
+from headsandstates.chapters.gates_and_depth import figures as gates
+from headsandstates.chapters.gates_and_depth.stacks import residual_stack_operator
+from headsandstates.chapters.how_many_heads_really import figures as really
+from headsandstates.chapters.interaction_rank_gap import figures as gap
+from headsandstates.chapters.linear_algebra import figures as linear
+from headsandstates.chapters.two_ways_to_mix import figures as mixing
+from headsandstates.chapters.zoo import figures as zoo
 from ssmbook import maps
-from ssmbook.chapters.gates_and_depth import figures as gates
-from ssmbook.chapters.gates_and_depth.stacks import residual_stack_operator
-from ssmbook.chapters.how_many_heads_really import figures as really
-from ssmbook.chapters.interaction_rank_gap import figures as gap
-from ssmbook.chapters.linear_algebra import figures as linear
-from ssmbook.chapters.two_ways_to_mix import figures as mixing
-from ssmbook.chapters.zoo import figures as zoo
 from ssmbook.display import COLORS
 from ssmbook.heads import head_count
 from ssmbook.operators import LagOperator

@@ -7,8 +7,8 @@ import torch
 from helpers import F64, randn
 from scipy.optimize import brentq
 
-from ssmbook.chapters.positions import schemes
-from ssmbook.exercises.grading import find
+from headsandstates.chapters.positions import schemes
+from headsandstates.exercises.grading import find
 
 
 @pytest.mark.guards("thm-bag")

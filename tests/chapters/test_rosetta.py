@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import F64, randn, random_system
 
-from ssmbook.chapters.scans import rosetta
+from headsandstates.chapters.scans import rosetta
 
 FORMS = {**rosetta.FORMS, "narrow state": rosetta.narrow_state}
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import ssmbook
-from ssmbook._book.public import everything, kind, public_names
+from headsandstates.site.public import everything, kind, public_names
 from ssmbook.operators import InteractionOperator
 
 REFUSED = (TypeError, ValueError)
-FOLDERS = ("operators", "scans", "systems", "maps", "heads", "gradients")
+FOLDERS = [f"ssmbook.{name}" for name in ("operators", "scans", "systems", "maps", "heads", "gradients")]
 CALLED = {name: value for name, value in everything(FOLDERS).items() if kind(value) in ("class", "function")}
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.parametrize("name", CALLED)]

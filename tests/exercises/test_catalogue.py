@@ -9,16 +9,16 @@ import torch
 from helpers import F64, fewest_layers, wide_layers
 from torch import nn
 
-import ssmbook
-from ssmbook.exercises import check
-from ssmbook.exercises.grading import find
+import headsandstates
+from headsandstates.exercises import check
+from headsandstates.exercises.grading import find
 from ssmbook.maps import LinearAttention, SequenceMap
 from ssmbook.operators import FactorizedOperator
 from ssmbook.scans import diagonal_scan, diagonal_scan_naive
 from ssmbook.systems import hankel_matrix, rotation
 from ssmbook.testing import MapContract
 
-FILES = sorted((Path(ssmbook.__file__).parent / "chapters").glob("*/graders.py"))
+FILES = sorted((Path(headsandstates.__file__).parent / "chapters").glob("*/graders.py"))
 NAMES = [name for file in FILES for name in re.findall(r'@grader\(\s*"([^"]+)"', file.read_text("utf-8"))]
 COMPARED = [name for name in NAMES if find(name).right]
 

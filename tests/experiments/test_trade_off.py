@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import F64, like, tokens
 
-from ssmbook.chapters.trade_off import reach as bench
+from headsandstates.chapters.trade_off import reach as bench
 from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward
 from ssmbook.systems import System

@@ -9,8 +9,8 @@ from helpers import F64, gen, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headsandstates.chapters.gradient_highway import bounds
 from ssmbook import gradients
-from ssmbook.chapters.gradient_highway import bounds
 
 
 @pytest.mark.guards("prop-margin")

@@ -6,7 +6,7 @@ from helpers import EYE, F64, diagonal, randn, random_system, rotation, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.chapters.gates_and_depth.stacks import diagonal_ssm_by_gates
+from headsandstates.chapters.gates_and_depth.stacks import diagonal_ssm_by_gates
 from ssmbook.heads import head_count, head_floor, heads_from_ssm
 from ssmbook.operators import DenseOperator, FactorizedOperator, LagOperator
 from ssmbook.systems import System

@@ -11,7 +11,7 @@ from helpers import floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
+from headsandstates.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads import head_count
 from ssmbook.systems import System
 

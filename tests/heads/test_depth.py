@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import F64, randn
 
-from ssmbook.chapters.gates_and_depth.stacks import residual_depth_span, residual_stack_operator
+from headsandstates.chapters.gates_and_depth.stacks import residual_depth_span, residual_stack_operator
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.systems import System
 

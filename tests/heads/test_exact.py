@@ -12,7 +12,7 @@ from helpers import F64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
+from headsandstates.chapters.head_count.residues import exact_modal_head_count, exact_modal_residues
 from ssmbook.heads import exact_minimal_degree, head_count
 from ssmbook.systems import System, rotation
 

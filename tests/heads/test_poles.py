@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ssmbook.chapters.how_many_heads_really.positive import PositiveMultiple, least_positive_multiple
+from headsandstates.chapters.how_many_heads_really.positive import PositiveMultiple, least_positive_multiple
 from ssmbook.heads import eigenvalue_test, head_count
 from ssmbook.systems import System
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from helpers import EYE, F64, clock, like, rotation
 
+from headsandstates.chapters.interaction_rank_gap.one_head import one_head_coefficients, one_head_witness
 from ssmbook import maps
-from ssmbook.chapters.interaction_rank_gap.one_head import one_head_coefficients, one_head_witness
 from ssmbook.heads import head_count
 from ssmbook.operators import LagOperator
 

@@ -9,7 +9,7 @@ from helpers import EYE, F64, diagonal, gen, randn, random_system, rotation, see
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.chapters.how_many_heads_really.border import jordan_approximation, jordan_lags
+from headsandstates.chapters.how_many_heads_really.border import jordan_approximation, jordan_lags
 from ssmbook.heads import head_count
 from ssmbook.systems import System
 

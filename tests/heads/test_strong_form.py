@@ -8,7 +8,7 @@ import torch
 from helpers import F64, like
 from scipy.optimize import lsq_linear, minimize
 
-from ssmbook.chapters.how_many_heads_really.five_counts import cone_error, half_plane_floor
+from headsandstates.chapters.how_many_heads_really.five_counts import cone_error, half_plane_floor
 from ssmbook.heads import bounded_heads, head_count, softmax_heads
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System, rotation

@@ -17,8 +17,8 @@ import nbformat
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from ssmbook._book.browser import QUIET, find
-from ssmbook._book.edition import TARGET
+from headsandstates.site.browser import QUIET, find
+from headsandstates.site.edition import TARGET
 
 ROOT = Path(__file__).resolve().parents[2]
 EDITION = ROOT / TARGET / "chapters"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import F64, like, tokens
 
-from ssmbook.chapters.trade_off.reach import (
+from headsandstates.chapters.trade_off.reach import (
     highway_tokens,
     recall_head,
     recall_missed,

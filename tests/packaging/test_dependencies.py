@@ -46,12 +46,16 @@ def imported(source):
 
 
 def library():
-    return [path for path in (ROOT / "ssmbook").rglob("*.py") if "_book" not in path.parts]
+    return [
+        path
+        for path in [*(ROOT / "ssmbook").rglob("*.py"), *(ROOT / "headsandstates").rglob("*.py")]
+        if "site" not in path.parts
+    ]
 
 
 def test_every_import_is_declared_and_every_declared_package_imported():
     names = {name for path in library() for name in imported(path.read_text(encoding="utf-8"))}
-    foreign = names - set(sys.stdlib_module_names) - {"ssmbook"}
+    foreign = names - set(sys.stdlib_module_names) - {"ssmbook", "headsandstates"}
     packages = packages_distributions()
     found = {canonicalize_name(packages.get(name, [name])[0]) for name in foreign}
     assert found == set(declared()) | set(declared(extras=True))
@@ -86,7 +90,7 @@ def test_the_weekly_workflow_runs_every_version_and_once_without_compiled_loops(
 @pytest.mark.parametrize(
     ("floors", "unwanted"),
     [
-        ("operators scans maps systems heads gradients exercises testing", HEAVY | {"pytest"}),
+        ("operators scans maps systems heads gradients testing", HEAVY | {"pytest"}),
         ("display", {"sympy", "scipy"}),
     ],
 )

@@ -1,35 +1,39 @@
-"""Lower floors of the library know nothing of upper ones, nor rooms of one floor of each other."""
+"""Lower floors know nothing of upper ones, nor rooms of one floor of each other."""
 
 import ast
 from pathlib import Path
 
+import headsandstates
 import ssmbook
 
 FLOORS = (
-    {"_checks", "_count", "_json", "tour"},
-    {"numerics"},
-    {"operators", "scans"},
-    {"systems"},
-    {"maps", "heads", "gradients", "display"},
-    {"testing", "exercises", "lens"},
-    {"experiments"},
-    {"chapters"},
-    {"_book"},
+    ("ssmbook._checks", "ssmbook._count", "ssmbook._json", "ssmbook.tour"),
+    ("ssmbook.numerics",),
+    ("ssmbook.operators", "ssmbook.scans"),
+    ("ssmbook.systems",),
+    ("ssmbook.maps", "ssmbook.heads", "ssmbook.gradients", "ssmbook.display"),
+    ("ssmbook.testing", "ssmbook.lens"),
+    ("headsandstates.exercises",),
+    ("headsandstates.experiments",),
+    ("headsandstates.chapters",),
+    ("headsandstates.site",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 
 
+def room(module):
+    """The first two names of a module, such as ``ssmbook.scans``."""
+    return ".".join(module.split(".")[:2])
+
+
 def climbs(root):
-    """The imports of the library from itself that do not lead down, wherever they are in a file."""
+    """The imports of a package that do not lead down, wherever they are in a file."""
     for file in sorted(root.rglob("*.py")):
-        room = file.relative_to(root).with_suffix("").parts[0]
+        here = room(".".join(file.relative_to(root.parent).with_suffix("").parts))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            for name in imported(node):
-                library, _, path = name.partition(".")
-                to = path.split(".")[0]
-                if library == "ssmbook" and to in HEIGHT.keys() - {room} and room != "__init__":
-                    if HEIGHT[to] >= HEIGHT[room]:
-                        yield f"{file} imports {name}"
+            for there in map(room, imported(node)):
+                if here in HEIGHT and there in HEIGHT.keys() - {here} and HEIGHT[there] >= HEIGHT[here]:
+                    yield f"{file} imports {there}"
 
 
 def imported(node):
@@ -42,7 +46,9 @@ def imported(node):
 
 
 def test_every_room_has_a_floor_and_every_import_leads_down():
-    root = Path(ssmbook.__file__).parent
-    rooms = {path.stem for path in root.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert rooms - {"__init__"} == HEIGHT.keys()
-    assert not list(climbs(root))
+    roots = [Path(package.__file__).parent for package in (ssmbook, headsandstates)]
+    inside = [path for root in roots for path in root.iterdir()]
+    rooms = {path for path in inside if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    names = {f"{path.parent.name}.{path.stem}" for path in rooms if path.stem != "__init__"}
+    assert names == HEIGHT.keys()
+    assert not [climb for root in roots for climb in climbs(root)]

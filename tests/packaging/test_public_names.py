@@ -12,13 +12,17 @@ import pytest
 import torch
 
 import ssmbook
-from ssmbook._book.claims import page_names, sources
-from ssmbook._book.public import everything, kind, public_names
+from headsandstates.site.claims import page_names, sources
+from headsandstates.site.public import everything, kind, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {name: value for name, value in everything().items() if kind(value) in ("class", "function")}
 # The folder whose functions belong to commands has no examples.
-SHOWN = [name for name in NAMES if not re.match(r"ssmbook\.(experiments|scans\.distributed)\.", name)]
+SHOWN = [
+    name
+    for name in NAMES
+    if not re.match(r"headsandstates\.experiments\.|ssmbook\.scans\.distributed\.", name)
+]
 
 
 def examples(name):
@@ -48,7 +52,7 @@ def test_an_example_runs(name):
 def test_every_name_is_shown_in_use():
     """In its own example, in the docstring of another name, in a cell, or in a chapter's own code."""
     cells = [text for _, page in sources(ROOT, page_names(ROOT)) for kind, text, _ in page if kind == "code"]
-    cells += [path.read_text(encoding="utf-8") for path in (ROOT / "ssmbook/chapters").rglob("*.py")]
+    cells += [path.read_text(encoding="utf-8") for path in (ROOT / "headsandstates/chapters").rglob("*.py")]
     for name in SHOWN:
         others = [value.__doc__ for other, value in NAMES.items() if other != name]
         last = name.rpartition(".")[2].removesuffix("_naive")
@@ -56,7 +60,7 @@ def test_every_name_is_shown_in_use():
 
 
 def test_a_module_of_a_subpackage_is_there_before_an_import():
-    code = "import ssmbook; ssmbook.experiments.tasks, ssmbook.heads.head_count"
+    code = "import ssmbook; ssmbook.lens.load, ssmbook.heads.head_count"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 

@@ -1,4 +1,4 @@
-"""The wheel: the library whole, its licenses, and nothing of the book's tooling."""
+"""The wheel: the library and the book's package whole, their licenses, and nothing that binds the book."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def wheel(tmp_path_factory):
     """The wheel, built from a copy: setuptools leaves its build folder beside the source."""
     pytest.importorskip("setuptools", minversion="77")
     copy, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for name in tracked("ssmbook", "pyproject.toml", "README.md", *LICENSES):
+    for name in tracked("ssmbook", "headsandstates", "pyproject.toml", "README.md", *LICENSES):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())
     code = f"from setuptools import build_meta; build_meta.build_wheel({str(dist)!r})"
@@ -41,8 +41,8 @@ def wheel(tmp_path_factory):
 def library_files():
     return {
         name
-        for name in tracked("ssmbook")
-        if "/_book/" not in name
+        for name in tracked("ssmbook", "headsandstates")
+        if not name.startswith("headsandstates/site/")
         and name.endswith((".py", ".js", ".css", ".json", ".safetensors", "py.typed"))
     }
 
@@ -74,8 +74,8 @@ def test_every_module_of_the_wheel_imports_without_the_checkout(wheel, tmp_path)
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in getattr(f, '__module__', '')]\n"
         "import ssmbook\n"
         "assert pathlib.Path(ssmbook.__file__).parent == pathlib.Path('ssmbook').resolve()\n"
-        "assert importlib.util.find_spec('ssmbook._book') is None\n"
-        "for file in pathlib.Path('ssmbook').rglob('*.py'):\n"
+        "assert importlib.util.find_spec('headsandstates.site') is None\n"
+        "for file in pathlib.Path().rglob('*.py'):\n"
         "    module = '.'.join(file.with_suffix('').parts).removesuffix('.__init__')\n"
         "    try:\n"
         "        importlib.import_module(module)\n"

@@ -8,10 +8,15 @@ from fractions import Fraction
 import pytest
 import torch
 
+from headsandstates.chapters.scans import rosetta
+from headsandstates.chapters.scans.counting import (
+    kept_for_backward,
+    measured,
+    measured_ratios,
+    written_backward,
+)
+from headsandstates.exercises import check
 from ssmbook import scans
-from ssmbook.chapters.scans import rosetta
-from ssmbook.chapters.scans.counting import kept_for_backward, measured, measured_ratios, written_backward
-from ssmbook.exercises import check
 
 F64 = torch.float64
 

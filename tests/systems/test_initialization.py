@@ -7,8 +7,8 @@ import pytest
 import torch
 from helpers import gen
 
+from headsandstates.chapters.structured_dynamics.examples import mass_on_spring, s4d_legs
 from ssmbook import systems
-from ssmbook.chapters.structured_dynamics.examples import mass_on_spring, s4d_legs
 
 F64, C128 = torch.float64, torch.complex128
 

@@ -7,8 +7,8 @@ import scipy.signal
 import torch
 from helpers import F64
 
+from headsandstates.chapters.gradient_highway import decay
 from ssmbook import heads, maps
-from ssmbook.chapters.gradient_highway import decay
 from ssmbook.systems import System
 
 

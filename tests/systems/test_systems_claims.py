@@ -6,8 +6,8 @@ from helpers import F64, gen, randn
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headsandstates.chapters.structured_dynamics.examples import mass_on_spring
 from ssmbook import systems
-from ssmbook.chapters.structured_dynamics.examples import mass_on_spring
 from ssmbook.maps import SelectiveSSM
 from ssmbook.operators import RecurrentOperator
 from ssmbook.systems import System

