@@ -45,7 +45,7 @@ def lag_span(M: Tensor, rtol: float | None) -> tuple[np.ndarray, np.ndarray, flo
     return lags, basis.reshape(len(basis), p, d), rtol
 
 
-def numerical_rank(sigma: np.ndarray, rtol: float) -> int:
+def array_rank(sigma: np.ndarray, rtol: float) -> int:
     """How many singular values in an array are above rtol times the largest."""
     return numerics.numerical_rank(torch.from_numpy(sigma), rtol)
 
@@ -54,7 +54,7 @@ def row_space(rows: np.ndarray, rtol: float) -> np.ndarray:
     """An orthonormal basis (k, q) of what rows (m, q) span, without directions below rtol of the largest."""
     triangle = np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1] else rows
     _, sigma, right = np.linalg.svd(triangle, full_matrices=False)
-    return right[: numerical_rank(sigma, rtol)]
+    return right[: array_rank(sigma, rtol)]
 
 
 def column_and_row_svd(matrices: np.ndarray):
@@ -71,4 +71,4 @@ def column_and_row_svd(matrices: np.ndarray):
 def column_and_row_bases(matrices: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
     """Orthonormal bases (p, p') and (d, d') of the joint column and row spaces of matrices (k, p, d)."""
     columns, sigma, rows, tau = column_and_row_svd(matrices)
-    return columns[:, : numerical_rank(sigma, rtol)], rows[: numerical_rank(tau, rtol)].T
+    return columns[:, : array_rank(sigma, rtol)], rows[: array_rank(tau, rtol)].T

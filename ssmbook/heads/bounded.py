@@ -7,8 +7,8 @@ import math
 import numpy as np
 import torch
 
-from ssmbook._count import Count
-from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._count import Count
+from ssmbook.heads._evidence import TokenEvidence
 from ssmbook.heads._lags import column_and_row_bases, lag_span, lags_of
 from ssmbook.heads.pairwise import PairwiseHeads, pairwise_head_count
 from ssmbook.systems.system import System
@@ -50,14 +50,14 @@ def bounded_heads(
     return PairwiseHeads(M.detach(), torch.from_numpy(V.copy()).to(M), bound)
 
 
-def bounded_head_count(p: int, d: int) -> Count:
+def bilinear_head_count(p: int, d: int) -> Count:
     """Return p # d: the fewest heads whose value maps serve every system of p outputs and d inputs.
 
     It is the least H for which a nonsingular bilinear map from R^p x R^d to R^H exists. From below: the least
     H for which the binomial coefficients (H choose j), H - p < j < d, are all even (Hopf and Stiefel). From
     above: `bounded_heads`. The two agree if p or d is at most 8. Source: prop-bounded-heads.
 
-    >>> print(bounded_head_count(3, 5), bounded_head_count(16, 16), sep="; ")
+    >>> print(bilinear_head_count(3, 5), bilinear_head_count(16, 16), sep="; ")
     7 heads (nonsingular bilinear maps); 16 to 30 heads (nonsingular bilinear maps)
     """
     if min(p, d) < 1:
@@ -73,20 +73,20 @@ def every_input_head_count(
 ) -> Count:
     """Return the count for "any": heads that equal the system at *every* input.
 
-    From below: l, the count for almost every input, and p # d (`bounded_head_count`) if the M_tau x span R^p
+    From below: l, the count for almost every input, and p # d (`bilinear_head_count`) if the M_tau x span R^p
     for every x != 0; this is proved for p or d at most 2, and if the lags span all p x d matrices. From
     above: k and p # d. Outputs and inputs that no lag uses do not count in p and d.
     """
     M = lags_of(system, n)
     almost = pairwise_head_count(M, rtol=rtol).value
     if almost == 0:
-        return Count(0, 0, "the zero system", Evidence(kind="zero", k=0, almost=0))
+        return Count(0, 0, "the zero system", TokenEvidence(k=0, almost=0))
     _, E, rtol = lag_span(M, rtol)
     outputs, inputs = column_and_row_bases(E, rtol)
     E = outputs.T @ E @ inputs  # without outputs and inputs that no lag uses
-    every = bounded_head_count(*E.shape[1:])
+    every = bilinear_head_count(*E.shape[1:])
     low = max(almost, every.low) if _always_onto(E) else almost
-    evidence = Evidence(kind="bilinear maps", k=len(E), almost=almost)
+    evidence = TokenEvidence(len(E), almost)
     return Count(low, max(low, min(len(E), every.high)), "nonsingular bilinear maps", evidence)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ssmbook._checks import check_choice
-from ssmbook._count import Count
+from ssmbook.heads._count import Count
 from ssmbook.heads.bounded import every_input_head_count
 from ssmbook.heads.exact import Exact, exact_head_count
 from ssmbook.heads.fixed import fixed_head_count

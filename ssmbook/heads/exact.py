@@ -12,7 +12,7 @@ from fractions import Fraction
 import torch
 
 from ssmbook._checks import check_finite, check_integer
-from ssmbook._count import Count
+from ssmbook.heads._count import Count
 from ssmbook.systems.system import System, check_system
 
 Rows = tuple[tuple[Fraction, ...], ...]

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from ssmbook._checks import check_integer, check_number
-from ssmbook._count import Count
+from ssmbook.heads._count import Count
 from ssmbook.heads._lags import check_real_system, lags_of
 from ssmbook.numerics import RankReport, toeplitz, tolerance
 from ssmbook.operators import FactorizedOperator, LagOperator
@@ -237,14 +237,14 @@ def _orthonormal_powers(step, start, count, rtol) -> tuple[Tensor, list[float]]:
     return basis, growth
 
 
-def head_count_bound(system: System, n: int) -> int:
+def head_count_at_most(system: System, n: int) -> int:
     """Return the bound on k that needs no lag operator: min(n, p d, nu, rank B rank C).
 
     A real `System` and n >= 0 tokens. With a skip it is min(n, p d, 1 + min(nu, rank AB rank C)), nu that of
     (A, AB, C), which make the lags from 1 onward. Source: prop-what-k-is.
 
     >>> system = System(0.5 * torch.eye(3), torch.ones(3, 1), torch.ones(2, 3))
-    >>> head_count_bound(system, 100)  # one input reached by one mode
+    >>> head_count_at_most(system, 100)  # one input reached by one mode
     1
     """
     A, B, C, D = check_real_system(system).detach().double()

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ssmbook._checks import check_tensors
-from ssmbook._count import Count
-from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._count import Count
+from ssmbook.heads._evidence import TokenEvidence
 from ssmbook.heads._lags import lag_span, lags_of
 from ssmbook.numerics import numerical_rank, toeplitz
 from ssmbook.systems.system import System
@@ -22,7 +22,7 @@ def pairwise_head_count(
 ) -> Count:
     """Return l = max_x dim span{M_tau x}. Almost every x attains the maximum, so random x show it."""
     count, basis = _rank_at_tokens(lags_of(system, n), rtol, torch.Generator().manual_seed(0))
-    return Count(count, count, "rank at random tokens", Evidence(kind="tokens", k=len(basis)))
+    return Count(count, count, "rank at random tokens", TokenEvidence(len(basis), count))
 
 
 def _rank_at_tokens(M, rtol, generator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from scipy.linalg import eig, schur
 
 from ssmbook.heads._cone import certify
-from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._evidence import PoleEvidence
 from ssmbook.heads._lags import check_real_system
 from ssmbook.heads.fixed import fixed_head_count, spectrum_report
 from ssmbook.systems.system import System
@@ -20,7 +21,7 @@ from ssmbook.systems.system import System
 _NEARBY = 1e-7
 
 
-def eigenvalue_test(system: System) -> Evidence:
+def eigenvalue_test(system: System) -> PoleEvidence:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length.
 
     One real `System` without a skip. ``verdict`` is "k" (for every n; there is a positive real pole), "k+1"
@@ -40,11 +41,12 @@ def eigenvalue_test(system: System) -> Evidence:
     """
     test = verdict_of_poles(system)
     if test.verdict == "k+1" and test.k == test.nu and test.n0_low < test.n0_high:
-        test.n0_low, test.n0_high = _narrow(test)
+        low, high = _narrow(test)
+        test = replace(test, n0_low=low, n0_high=high)
     return test
 
 
-def verdict_of_poles(system: System) -> Evidence:
+def verdict_of_poles(system: System) -> PoleEvidence:
     """The eigenvalue test with the interval for n0 that needs no linear program."""
     if check_real_system(system).D is not None:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
@@ -56,9 +58,9 @@ def verdict_of_poles(system: System) -> Evidence:
     k, nu = report.rank, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
     positive = [doubtful for value, _, doubtful in modes if value.imag == 0 and value.real > 0]
 
-    def found(verdict, reason, **interval):
+    def found(verdict, reason, *interval):
         pairs = tuple((value, index) for value, index, _ in modes)
-        return Evidence(kind="poles", verdict=verdict, reason=reason, k=k, nu=nu, modes=pairs, **interval)
+        return PoleEvidence(verdict, reason, k, nu, pairs, *interval)
 
     if report.near_tie:
         return found("inconclusive", f"the rank is a near-tie: {report}")
@@ -78,10 +80,10 @@ def verdict_of_poles(system: System) -> Evidence:
     turns = [(math.ceil(math.pi / abs(np.angle(v)) - 1e-12), index) for v, index, _ in modes if v != 0]
     high = 1 + delay + sum(turn * index for turn, index in turns)
     low = 1 + max([nu, *(delay + turn for turn, _ in turns)]) if k == nu else 1
-    return found("k+1", "no positive real pole", n0_low=low, n0_high=high)
+    return found("k+1", "no positive real pole", low, high)
 
 
-def poles_decide(test: Evidence, system: System, n: int) -> bool:
+def poles_decide(test: PoleEvidence, system: System, n: int) -> bool:
     """Whether the poles decide the count for n tokens; the first lags must not show more heads than they."""
     if test.verdict == "inconclusive" or n < test.nu or (test.verdict == "k+1" and n < test.n0_high):
         return False

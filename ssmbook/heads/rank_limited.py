@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from scipy.linalg import qr
 
-from ssmbook._count import Count
-from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._count import Count
+from ssmbook.heads._evidence import RankLimitedEvidence
 from ssmbook.heads._jordan import exact_rank_one_heads, pole_placement_heads
 from ssmbook.heads._lags import (
+    array_rank,
     column_and_row_bases,
     column_and_row_svd,
     lag_span,
     lags_of,
-    numerical_rank,
     system_arrays,
 )
 from ssmbook.systems.system import System
@@ -51,9 +51,7 @@ def rank_limited_head_count(
     fair = [each for each in found if each[2] <= close and len(each[0]) >= low]
     V, coefficients, error = min(fair, key=lambda each: (len(each[0]), each[2]))
     V, coefficients = (torch.from_numpy(part).to(M) for part in (V, coefficients))
-    evidence = Evidence(
-        kind="heads", k=len(matrices), bounds=bounds, V=V, coefficients=coefficients, relative_error=error
-    )
+    evidence = RankLimitedEvidence(len(matrices), bounds, V, coefficients, error)
     return Count(low, len(V), f"value maps of rank at most {r}", evidence)
 
 
@@ -81,7 +79,7 @@ def _split(matrices, r, rtol):
     parts = [np.zeros((0, *matrices.shape[1:]))]
     for matrix in matrices:
         left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
-        rank = numerical_rank(sigma, rtol)
+        rank = array_rank(sigma, rtol)
         for start in range(0, rank, r):
             part = slice(start, min(start + r, rank))
             parts.append(((left[:, part] * sigma[part]) @ right[part])[None])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from ssmbook._checks import check_tensors
-from ssmbook._count import Count
 from ssmbook.heads._cone import accuracy_of, certify, count_of
-from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._count import Count
+from ssmbook.heads._evidence import ConeEvidence
 from ssmbook.heads._lags import lags_of, row_space
 from ssmbook.heads.softmax import SoftmaxHeads, full_simplex, regular_simplex, slice_simplex
 from ssmbook.numerics import toeplitz, tolerance
@@ -30,11 +30,11 @@ def sinkless_head_count(
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
     if spread > max(1e-10, 8 * len(W) * torch.finfo(W.dtype).eps):
-        return Count(math.inf, math.inf, "row sums differ", Evidence(kind="row sums", spread=spread))
+        evidence = ConeEvidence("row sums", f"row sums differ by {spread:.1e}", spread=spread)
+        return Count(math.inf, math.inf, "row sums differ", evidence)
     rows = W[_visible(len(W), W.device)].double().cpu().flatten(1).numpy()
     evidence = certify(rows, tolerance(rtol, W.dtype), accuracy_of(W.dtype))
-    evidence.spread = spread
-    return count_of(evidence)
+    return count_of(replace(evidence, spread=spread))
 
 
 def sinkless_heads(system: System | torch.Tensor, n: int | None = None) -> SoftmaxHeads:

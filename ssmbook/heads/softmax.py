@@ -8,15 +8,15 @@ every lag; otherwise it takes k + 1, whose cone can be the whole span.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from ssmbook._checks import check_integer
-from ssmbook._count import Count
 from ssmbook.heads._cone import accuracy_of, certify, count_of
-from ssmbook.heads._evidence import Evidence
+from ssmbook.heads._count import Count
+from ssmbook.heads._evidence import ConeEvidence
 from ssmbook.heads._lags import check_real_system, lags_of, row_space, system_arrays
 from ssmbook.heads.poles import poles_decide, verdict_of_poles
 from ssmbook.numerics import sink_softmax, tolerance
@@ -49,20 +49,20 @@ def softmax_head_count(
         test = verdict_of_poles(system)
         if rtol is None and poles_decide(test, system, n):
             kind, count = "eigenvalue" if test.k else "zero", test.k + (test.verdict == "k+1")
-            return Count(count, count, kind, Evidence(kind=kind, k=test.k, reason=test.reason))
+            return Count(count, count, kind, ConeEvidence(kind, test.reason, test.k))
     rows, _, like = _lag_rows(system, n)
     evidence = certify(rows, tolerance(rtol, like.dtype), accuracy_of(like.dtype))
     if test is not None and evidence.kind == "undecided":
-        evidence.reason = f"{evidence.reason}; of the poles: {test.reason}"
+        evidence = replace(evidence, reason=f"{evidence.reason}; of the poles: {test.reason}")
     return count_of(_in_shape_of(evidence, like))
 
 
-def _in_shape_of(evidence, like):
+def _in_shape_of(evidence: ConeEvidence, like: torch.Tensor) -> ConeEvidence:
     """The evidence with U a matrix, in the dtype and on the device of the lags."""
     U, weights = evidence.U, evidence.weights
-    evidence.U = None if U is None else U.reshape(like.shape[1:]).to(like)
-    evidence.weights = None if weights is None else weights.to(like)
-    return evidence
+    U = None if U is None else U.reshape(like.shape[1:]).to(like)
+    weights = None if weights is None else weights.to(like)
+    return replace(evidence, U=U, weights=weights)
 
 
 def _lag_rows(system, n):
@@ -107,7 +107,7 @@ class SoftmaxHeads:
     V: torch.Tensor
     sink: bool
     relative_error: float
-    evidence: Evidence
+    evidence: ConeEvidence
 
     @property
     def H(self) -> int:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ssmbook.heads import bounded_head_count, bounded_heads, head_count
+from ssmbook.heads import bilinear_head_count, bounded_heads, head_count
 from ssmbook.systems import System, random_stable
 
 every_input_head_count = partial(head_count, coefficients="any")
@@ -96,12 +96,12 @@ def test_the_count_is_the_hopf_stiefel_number_up_to_eight_channels():
         return not powers
 
     for p, d in itertools.product(range(1, 9), range(1, 20)):
-        count = bounded_head_count(p, d)
-        assert count.settled and count == bounded_head_count(d, p)
+        count = bilinear_head_count(p, d)
+        assert count.settled and count == bilinear_head_count(d, p)
         assert vanishes(p, d, count.value) and not vanishes(p, d, count.value - 1)
         assert bounded_heads(torch.zeros(1, p, d, dtype=F64)).H == count
         assert bounded_heads(torch.zeros(1, d, p, dtype=F64)).H == count
-    assert [bounded_head_count(m, m).short for m in (3, 5, 9, 16)] == ["4", "8", "16 to 17", "16 to 30"]
+    assert [bilinear_head_count(m, m).short for m in (3, 5, 9, 16)] == ["4", "8", "16 to 17", "16 to 30"]
 
 
 @pytest.mark.guards("prop-bounded-heads", "thm-strong-form")

@@ -9,7 +9,7 @@ import torch
 from helpers import EYE, clock, rotation
 
 from ssmbook import heads
-from ssmbook._count import Count
+from ssmbook.heads import Count
 from ssmbook.systems import System
 
 
@@ -73,7 +73,7 @@ TURN, JORDAN = System(rotation(0.7, 0.9), EYE, EYE), ([[2, 1], [0, 2]], [[1], [1
         (lambda: heads.head_count(TURN, 8, "sinkless"), math.inf, math.inf),
         (lambda: heads.head_count(TURN, 8, "pairwise"), 2, 2),
         (lambda: heads.head_count(TURN, 8, value_rank=1), 3, 3),
-        (lambda: heads.bounded_head_count(2, 2), 2, 2),
+        (lambda: heads.bilinear_head_count(2, 2), 2, 2),
         (lambda: heads.head_count(TURN, 8, "any"), 2, 2),
         (lambda: heads.head_count(0 * clock(), coefficients="any"), 0, 0),
     ],

@@ -16,7 +16,7 @@ from ssmbook.heads import (
     HeadCountTieWarning,
     exact_minimal_degree,
     head_count,
-    head_count_bound,
+    head_count_at_most,
     heads_from_ssm,
 )
 from ssmbook.systems import System, hippo_legs, random_stable
@@ -111,7 +111,7 @@ def test_the_bounds_hold_and_enough_lags_decide(system, n):
     nu, skip = exact_minimal_degree((A, B, C)), D is not None and bool(D.any())
     rank = lambda m: int(torch.linalg.matrix_rank(m.double()))  # noqa: E731
     assert k <= min(n, nu + skip, pd, N + skip, rank(B) * rank(C) + skip)
-    assert k <= head_count_bound(System(*floats(A, B, C), floats(D)[0]), n)
+    assert k <= head_count_at_most(System(*floats(A, B, C), floats(D)[0]), n)
     singular = abs(float(torch.linalg.det(A.double()))) < 0.5
     deciding = N + (skip and not singular)
     assert exact_head_count((A, B, C, D), deciding).value == exact_head_count((A, B, C, D), 3 * N + 2).value
@@ -123,10 +123,10 @@ def test_with_a_skip_n_lags_are_not_enough_unless_a_is_singular():
     D = torch.tensor([[0, 1], [0, 0]])
     counts = [exact_head_count((A, B, C, D), n).value for n in (2, 3, 4)]
     assert counts == [2, 3, 3] and exact_head_count((A, B, C), 9).value == 2
-    assert head_count_bound(System(*floats(A, B, C), D.double()), 9) == 3
+    assert head_count_at_most(System(*floats(A, B, C), D.double()), 9) == 3
     A = torch.diag(torch.tensor([2, 0]))
     assert [exact_head_count((A, B, C, D), n).value for n in (1, 2, 9)] == [1, 2, 2]
-    assert head_count_bound(System(*floats(A, B, C), D.double()), 9) == 2
+    assert head_count_at_most(System(*floats(A, B, C), D.double()), 9) == 2
 
 
 @pytest.mark.guards("prop-what-k-is")
@@ -208,7 +208,7 @@ def test_counts_in_any_units_agree_with_rational_arithmetic(system, n, turned, s
     scaled = in_other_units(A, B, C, D, rng, spread)
     report = head_count(scaled, n).evidence
     assert report.rank == k or report.near_tie and (spread or turned), str(report)
-    assert head_count_bound(scaled, n) >= report.rank
+    assert head_count_at_most(scaled, n) >= report.rank
     report = head_count(scaled.replace(D=None), 3 * len(A)).evidence
     assert report.degree == nu or report.near_tie, str(report)
 
@@ -248,7 +248,7 @@ def narrow(e):
 def test_poles_that_n_tokens_tell_apart_are_two(e, n):
     """The lags of the two poles drift apart by n e, so the distance that counts depends on n."""
     system = narrow(e)
-    assert head_count(system, n) == exact_head_count(system, n) == head_count_bound(system, n) == 2
+    assert head_count(system, n) == exact_head_count(system, n) == head_count_at_most(system, n) == 2
     assert heads_from_ssm(system, 3000).H == (2 if 3000 * e > 1e-10 else 1)
 
 

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partialmethod
-from typing import Any
+from typing import Generic, TypeVar
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, eq=False)
-class Count:
+class Count(Generic[E]):
     """The least number of heads that equal a system, as far as it is known, with what proves it.
 
-    low, high: the number lies between them, both included; ``math.inf`` says that no number of heads is
-    enough. method: how it was found, in a few words. evidence: the certificate (a rank report, a
-    separating functional, a construction, ...). Where low == high the count is settled: ``count.value``,
-    ``int(count)``, ``count == 5`` and ``range(count)`` then work (unless no number is enough), and
-    printing gives one sentence. An open
-    count equals nothing; ``count <= 5`` answers where both its ends do so alike.
+    Where low == high the count is settled. Then ``count.value``, ``int(count)``, ``count == 5`` and
+    ``range(count)`` work, unless no number is enough. An open count equals nothing; ``count <= 5``
+    answers where both its ends do so alike. Printing gives one sentence.
 
-    Raises ``ValueError`` for low > high or a negative low, and for an order that the interval leaves open.
+    Parameters
+    ----------
+    low, high : int or float
+        The number lies between them, both included; ``math.inf``: no number of heads is enough.
+    method : str
+        How it was found, in a few words.
+    evidence : optional
+        The certificate; `head_count` lists which class of coefficients has which.
+
+    Raises
+    ------
+    ValueError
+        If low > high or low is negative; and for an order that the interval leaves open.
 
     >>> print(Count(5, 5, "spectrum"), Count(4, 9, "bounds", None), sep="; ")
     5 heads (spectrum); 4 to 9 heads (bounds)
@@ -29,9 +41,9 @@ class Count:
     low: int | float
     high: int | float
     method: str
-    evidence: Any = field(default=None, repr=False)
+    evidence: E = field(default=None, repr=False)  # type: ignore[assignment]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
             raise ValueError(f"low and high must satisfy 0 <= low <= high; got {self.low} and {self.high}")
 
@@ -50,7 +62,7 @@ class Count:
         """The count as an ``int``; ``ValueError`` where it is open or no number of heads is enough."""
         if not self.settled or not self.possible:
             raise ValueError(f"the count is no single number: {self}")
-        return self.low
+        return int(self.low)
 
     @property
     def short(self) -> str:
@@ -75,16 +87,16 @@ class Count:
 
     __index__ = __int__
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         if isinstance(other, Count):
             return self.settled and other.settled and self.low == other.low
         if getattr(other, "ndim", None) == 0:  # a number of NumPy or torch
-            other = other.item()
+            other = other.item()  # type: ignore[attr-defined]
         if isinstance(other, (int, float)) and not isinstance(other, bool):
             return self.settled and self.low == other
         return NotImplemented
 
-    def _ordered(self, compare, other) -> bool:
+    def _ordered(self, compare: Callable, other: Count | float) -> bool:
         ends = (other.low, other.high) if isinstance(other, Count) else (other,)
         answers = {bool(compare(mine, theirs)) for mine in (self.low, self.high) for theirs in ends}
         if len(answers) > 1:
