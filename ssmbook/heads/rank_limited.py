@@ -1,33 +1,39 @@
-"""Heads with value maps of rank at most r: lower bounds on how many a system takes, and constructions.
+"""How many heads a system takes if the rank of every value map is at most r.
 
-For r = 1 the count is the real tensor rank of the lags. Lower bounds come from ranks of their unfoldings and
-from non-real eigenvalues; upper bounds are constructions, checked against the lags. Where B and C see all
-states, exact algebra (`_jordan`) settles r = 1.
+H heads equal the system if their value maps span its lags, M_tau = sum_h c_h,tau V_h. Without a limit any
+basis of span{M_tau} is enough, which makes k heads. With rank V_h <= r we look for few matrices of low rank
+whose span contains the lags. For r = 1 the maps are u_h w_h^T, and
+
+    M_tau = sum_h c_h,tau u_h w_h^T
+
+writes the lags, a tensor (n, p, d), as a sum of products of three vectors: the least H is their tensor rank
+over the real numbers. Nobody knows how to compute it in general, so the count is often an interval:
+
+    from below    ranks of the tensor laid out as a matrix, and nonreal eigenvalues    (here)
+    from above    heads that we construct, and check against the lags                  (`_low_rank_maps`)
+
+Where B and C see all states, exact algebra settles r = 1 (`_jordan`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from scipy.linalg import qr
 
 from ssmbook.heads._count import Count
 from ssmbook.heads._evidence import RankLimitedEvidence
-from ssmbook.heads._jordan import exact_rank_one_heads, pole_placement_heads
-from ssmbook.heads._lags import (
-    array_rank,
-    column_and_row_bases,
-    column_and_row_svd,
-    lag_span,
-    lags_of,
-    system_arrays,
-)
+from ssmbook.heads._jordan import exact_rank_one_heads
+from ssmbook.heads._lags import column_and_row_svd, lag_span, lags_of, system_arrays
+from ssmbook.heads._low_rank_maps import low_rank_maps, pencil_of
 from ssmbook.systems.system import System
 
 
 def rank_limited_head_count(
     system: System | torch.Tensor, n: int | None = None, *, r: int, rtol: float | None = None
-) -> Count:
+) -> Count[RankLimitedEvidence]:
     """Return the count for a ``value_rank`` of r, often an interval.
 
     ``low`` is the largest of several lower bounds: "span", the count k without a limit; and over r, rounded
@@ -37,168 +43,123 @@ def rank_limited_head_count(
     """
     if r < 1:
         raise ValueError(f"value maps must have rank at least 1; got {r}")
-    M, behind = lags_of(system, n), system_arrays(system) if isinstance(system, System) else None
-    lags, matrices, rtol = lag_span(M, rtol)
+    M = lags_of(system, n)
+    behind = system_arrays(system) if isinstance(system, System) else None
+    lags, basis, rtol = lag_span(M, rtol)
     close = max(10 * rtol, 1e-12)  # rtol may be 0
-    bounds = _lower_bounds(lags, matrices, r, rtol)
-    found = [_fit(V, lags) for V in _candidates(lags, matrices, r, behind, rtol)]
-    if min(len(V) for V, _, error in found if error <= close) > max(bounds.values()):
+
+    bounds = _lower_bounds(lags, basis, r, rtol)
+    found = [_fit(V, lags) for V in low_rank_maps(lags, basis, r, behind, rtol)]
+    fewest = min(len(heads.V) for heads in found if heads.error <= close)
+    if fewest > max(bounds.values()):  # exact algebra is slow, so it is asked last
         exact, constructed = exact_rank_one_heads(lags, behind)
-        bounds["tensor rank"] = max(bounds["tensor rank"], -(-exact // r))
+        bounds["tensor rank"] = max(bounds["tensor rank"], _over(exact, r))
         found += [_fit(V, lags) for V in constructed]
+
     low = max(bounds.values())
     # Fewer heads than the bound can come arbitrarily close (a border case), but never equal the system.
-    fair = [each for each in found if each[2] <= close and len(each[0]) >= low]
-    V, coefficients, error = min(fair, key=lambda each: (len(each[0]), each[2]))
-    V, coefficients = (torch.from_numpy(part).to(M) for part in (V, coefficients))
-    evidence = RankLimitedEvidence(len(matrices), bounds, V, coefficients, error)
+    fair = [heads for heads in found if heads.error <= close and len(heads.V) >= low]
+    best = min(fair, key=lambda heads: (len(heads.V), heads.error))
+    V, coefficients = (torch.from_numpy(part).to(M) for part in (best.V, best.coefficients))
+    evidence = RankLimitedEvidence(len(basis), bounds, V, coefficients, best.error)
     return Count(low, len(V), f"value maps of rank at most {r}", evidence)
 
 
-# Constructions ---------------------------------------------------------------------------------------------
+class Fitted(NamedTuple):
+    """Value maps V (H, p, d) in unit norm, coefficients (H, n) that fit best, and their relative error."""
+
+    V: np.ndarray
+    coefficients: np.ndarray
+    error: float
 
 
-def _candidates(lags, matrices, r, system, rtol):
-    """Yield value maps of rank <= r that may span the lags; the first ones always do."""
-    yield _split(matrices, r, rtol)
-    if len(matrices) == 0:
-        return
-    left, right = column_and_row_bases(matrices, rtol)
-    yield np.einsum("pa,db->abpd", left, right).reshape(-1, *lags.shape[1:])  # the elementary matrices
-    yield _split(_independent(lags, len(matrices)), r, rtol)
-    steered = _by_pole_placement(left, matrices, right)
-    if steered is not None:
-        yield steered
-    for modes in (_modes_of_span(matrices, left, right), None if system is None else _modes_of(*system)):
-        if modes is not None:
-            yield _modal_heads(*modes, r, rtol)
-
-
-def _split(matrices, r, rtol):
-    """Cut each matrix by its SVD into parts of rank <= r."""
-    parts = [np.zeros((0, *matrices.shape[1:]))]
-    for matrix in matrices:
-        left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
-        rank = array_rank(sigma, rtol)
-        for start in range(0, rank, r):
-            part = slice(start, min(start + r, rank))
-            parts.append(((left[:, part] * sigma[part]) @ right[part])[None])
-    return np.concatenate(parts)
-
-
-def _independent(lags, k):
-    """k of the lags themselves, chosen greedily as far apart as possible."""
-    _, pivots = qr(lags.reshape(len(lags), -1).T, mode="r", pivoting=True)
-    return lags[pivots[:k]]
-
-
-def _by_pole_placement(left, matrices, right):
-    """One head more than states, for a span of two matrices one of which is invertible in its core."""
-    if len(matrices) != 2 or left.shape[1] != right.shape[1]:
-        return None
-    core = left.T @ matrices @ right
-    E, F = sorted((np.tensordot(w, core, 1) for w in ((1, 0.3), (-0.4, 1))), key=np.linalg.cond)
-    heads = pole_placement_heads(E, F) if np.linalg.cond(E) < 1e6 else None
-    return None if heads is None else left @ heads @ right.T
-
-
-def _modes_of_span(matrices, left, right):
-    """Values (m,), columns (p, m), rows (m, d) with every matrix of the span = columns diag rows, or None.
-
-    Jennrich's simultaneous diagonalization of two random elements, for square cores and simple eigenvalues.
-    """
-    found = _pencil(left.T @ matrices @ right) if left.shape[1] == right.shape[1] > 0 else None
-    if found is None:
-        return None
-    E, F = found
-    values, vectors = np.linalg.eig(np.linalg.solve(E, F))
-    if np.linalg.cond(vectors) > 1e8:
-        return None
-    return values, left @ E @ vectors, np.linalg.solve(vectors, right.T.astype(complex))
-
-
-def _modes_of(A, B, C, D):
-    """The modes of a system, a skip as modes of eigenvalue 0; None where its eigenvectors nearly depend."""
-    values, vectors = np.linalg.eig(A)
-    if values.size == 0 or np.linalg.cond(vectors) > 1e8:
-        return None
-    columns, rows = C @ vectors, np.linalg.solve(vectors, B.astype(complex))
-    if D is None:
-        return values, columns, rows
-    zeros = np.zeros(D.shape[1])
-    return np.append(values, zeros), np.hstack([columns, D]), np.vstack([rows, np.eye(D.shape[1])])
-
-
-def _modal_heads(values, columns, rows, r, rtol):
-    """The residue of each real pole cut to rank <= r; Re and Im of a pair, or three rank-one heads."""
-    heads, scale = [np.zeros((0, len(columns), rows.shape[1]))], np.abs(values).max()
-    sizes = np.linalg.norm(columns, axis=0) * np.linalg.norm(rows, axis=1)
-    seen = sizes > 1e-13 * sizes.max()
-    real = list(np.flatnonzero((values.imag == 0) & seen))
-    while real:
-        same = [s for s in real if abs(values[s] - values[real[0]]) <= 1e-9 * scale]
-        real = [s for s in real if s not in same]
-        heads.append(_split((columns[:, same] @ rows[same]).real[None], r, rtol))
-    for s in np.flatnonzero((values.imag > 0) & seen):
-        c, b = columns[:, s], rows[s]
-        if r > 1:
-            heads.append(np.array([np.outer(c, b).real, np.outer(c, b).imag]))
-        else:
-            pairs = (c.real, b.real), (c.imag, b.imag), (c.real + c.imag, b.real + b.imag)
-            heads.append(np.array([np.outer(*pair) for pair in pairs]))
-    return np.concatenate(heads)
-
-
-def _fit(V, lags):
-    """The value maps in unit norm, least-squares coefficients of the lags on them, and the relative error."""
-    rows = lags.reshape(len(lags), lags.shape[1] * lags.shape[2])
+def _fit(V: np.ndarray, lags: np.ndarray) -> Fitted:
+    """Least squares for the coefficients of lags (n, p, d) on value maps (H, p, d)."""
+    n, p, d = lags.shape
     norms = np.linalg.norm(V, axis=(1, 2))
     V = V / np.where(norms > 0, norms, 1)[:, None, None]
-    flat = V.reshape(len(V), rows.shape[1])
+    rows, flat = lags.reshape(n, p * d), V.reshape(len(V), p * d)
     coefficients = np.linalg.pinv(flat.T) @ rows.T
-    error = np.linalg.norm(rows - coefficients.T @ flat) / (np.linalg.norm(rows) or 1.0)
-    return V, coefficients, float(error)
+    missed = np.linalg.norm(rows - coefficients.T @ flat)
+    return Fitted(V, coefficients, float(missed / (np.linalg.norm(rows) or 1.0)))
 
 
-# Lower bounds ----------------------------------------------------------------------------------------------
+def _over(rank: int, r: int) -> int:
+    """How many matrices of rank r it takes to make one of this rank: rank / r, rounded up."""
+    return -(-rank // r)
 
 
-def _lower_bounds(lags, matrices, r, rtol) -> dict[str, int]:
-    """Lower bounds by name for lags (n, p, d), ``matrices`` (k, p, d) an orthonormal basis of their span.
+# Lower bounds from ranks -----------------------------------------------------------------------------------
+#
+# Side by side, the lags of H heads are
+#
+#     [M_0 ... M_(n-1)] = sum_h V_h [c_h,0 I ... c_h,n-1 I],
+#
+# a sum of H matrices of rank at most r, so H >= rank / r. The same holds for the lags stacked and for each
+# lag alone. A map of rank r is a sum of r maps of rank one, so every lower bound of the tensor rank is, over
+# r, one of H as well.
+#
+# The lags are known up to rounding. So we want the least rank of any matrix within the Frobenius distance
+# ``slack`` of what we have, and the singular values above slack count at most that many.
+
+
+def _lower_bounds(lags: np.ndarray, basis: np.ndarray, r: int, rtol: float) -> dict[str, int]:
+    """Lower bounds by name for lags (n, p, d), ``basis`` (k, p, d) an orthonormal basis of their span.
 
     They hold for every tensor within 10 rtol of the lags, which is the error that a construction may have.
     """
     slack = 10 * rtol * np.linalg.norm(lags)
-    # The least rank within a Frobenius distance of slack counts the singular values above it.
     left, sigma, right, tau = column_and_row_svd(lags)
-    columns, rows = int((sigma > slack).sum()), int((tau > slack).sum())
+    columns = int((sigma > slack).sum())
+    rows = int((tau > slack).sum())
     largest = int((np.linalg.svd(lags, compute_uv=False) > slack).sum(1).max(initial=0))
-    by_eigenvalues = _rank_by_eigenvalues(lags, matrices, left[:, :columns], right[:rows], slack)
-    tensor_rank = max(len(matrices), columns, rows, by_eigenvalues)
-    over_r = {"columns": columns, "rows": rows, "largest lag": largest, "tensor rank": tensor_rank}
-    return {"span": len(matrices), **{name: -(-bound // r) for name, bound in over_r.items()}}
+    by_eigenvalues = _rank_by_eigenvalues(lags, basis, left[:, :columns], right[:rows], slack)
+    tensor_rank = max(len(basis), columns, rows, by_eigenvalues)
+    return {
+        "span": len(basis),
+        "columns": _over(columns, r),
+        "rows": _over(rows, r),
+        "largest lag": _over(largest, r),
+        "tensor rank": _over(tensor_rank, r),
+    }
 
 
-def _rank_by_eigenvalues(lags, matrices, left, right, slack):
-    """A lower bound of the tensor rank from non-real eigenvalues of E^-1 F, E and F in the span; or 0.
+# Lower bounds from eigenvalues -----------------------------------------------------------------------------
+#
+# Let the lags write m directions and read m, so that in bases of these they are m x m matrices, the core.
+# If m heads of rank one were enough, all E and F in the span would be
+#
+#     E = U diag(e) W^T,    F = U diag(f) W^T,    so    E^-1 F = W^-T diag(f / e) W^T
+#
+# would have real eigenvalues. One certainly nonreal pair therefore costs a head more, m + 1. If the matrices
+# E^-1 F commute and their span is closed under products, then it is an algebra, a sum of one block for each
+# common eigenvalue, and every pair costs a head of its own, because complex numbers have tensor rank 3.
 
-    ``left`` (p, m), ``right`` (m', d): orthonormal bases of what the lags write and read. If the span is an
-    algebra of dimension m, every pair of eigenvalues costs a head; otherwise all pairs together cost one.
+
+def _rank_by_eigenvalues(
+    lags: np.ndarray, basis: np.ndarray, left: np.ndarray, right: np.ndarray, slack: float
+) -> int:
+    """A lower bound of the tensor rank from nonreal eigenvalues of E^-1 F, E and F in the span; or 0.
+
+    ``left`` (p, m), ``right`` (m', d): orthonormal bases of what the lags write and read.
     """
-    k, m = len(matrices), left.shape[1]
+    k, m = len(basis), left.shape[1]
     if m < 2 or m != len(right):
         return 0
-    pairs = max(_certain_pairs(*pencil, slack) for pencil in _pencils(lags, k, left, right))
-    left, _, right, _ = column_and_row_svd(matrices)
-    core = left[:, :m].T @ matrices @ right[:m].T
-    pencil = _pencil(core) if k == m else None
-    if pencil is not None and _is_algebra(pencil[0], core):
-        return m + pairs
+    pairs = max(_certain_pairs(E, F, slack) for E, F in _pencils(lags, k, left, right))
+    if k == m:
+        left, _, right, _ = column_and_row_svd(basis)
+        core = left[:, :m].T @ basis @ right[:m].T
+        pencil = pencil_of(core)
+        if pencil is not None and _is_algebra(pencil[0], core):
+            return m + pairs
     return m + 1 if pairs else 0
 
 
-def _pencils(lags, k, left, right):
-    """Yield pairs E, F of combinations of the lags in an m x m core of them.
+def _pencils(
+    lags: np.ndarray, k: int, left: np.ndarray, right: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield pairs E, F of random combinations of the lags, seen in their m x m core.
 
     Weights of norm one see the strong directions of the span, others, as large as 1/sigma, all alike.
     """
@@ -207,12 +168,13 @@ def _pencils(lags, k, left, right):
     for draw in rng.standard_normal((8, 2, k)):
         for size in (np.ones(k), sigma[:k] / sigma[0]):
             weights = draw / size
+            # Norm one keeps the error of each combination below that of the lags, slack.
             weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
-            pair = np.tensordot(weights @ directions[:, :k].T, lags, 1)
-            yield left.T @ pair @ right.T
+            E, F = np.tensordot(weights @ directions[:, :k].T, lags, 1)
+            yield left.T @ E @ right.T, left.T @ F @ right.T
 
 
-def _certain_pairs(E, F, slack) -> int:
+def _certain_pairs(E: np.ndarray, F: np.ndarray, slack: float) -> int:
     """How many conjugate pairs of eigenvalues E^-1 F keeps if E and F change by up to ``slack``.
 
     With X = V diag(values) V^-1 the eigenvalues of X + Y lie in discs of radius m ||row of V^-1|| ||Y|| about
@@ -220,32 +182,27 @@ def _certain_pairs(E, F, slack) -> int:
     V^-1 (X + Y) V). So eigenvalues in a group that does not meet the real axis stay off it.
     """
     m, sigma = len(E), np.linalg.svd(E, compute_uv=False)
-    if sigma[-1] <= 2 * slack:
+    if sigma[-1] <= 2 * slack:  # some E within slack may be singular
         return 0
     X = np.linalg.solve(E, F)
     values, vectors = np.linalg.eig(X)
+    if np.linalg.cond(vectors) > 1 / np.finfo(float).eps:  # dependent to rounding
+        return 0
+
+    # ||Y||: what slack in E and F does to E^-1 F, and what rounding does.
     size = np.linalg.norm(X, 2)
     change = slack * (1 + size) / (sigma[-1] - slack)
     rounding = 100 * m * np.finfo(float).eps * size * sigma[0] / sigma[-1]
-    if np.linalg.cond(vectors) > 1 / np.finfo(float).eps:  # dependent to rounding
-        return 0
     radius = m * np.linalg.norm(np.linalg.inv(vectors), axis=1) * (change + rounding)
+
     joined = np.abs(values[:, None] - values) <= radius[:, None] + radius
-    real = radius >= np.abs(values.imag)
-    for _ in range(m):
+    real = radius >= np.abs(values.imag)  # the disc meets the real axis
+    for _ in range(m):  # and so does every group of discs with such a disc
         real = joined @ real
     return int((~real & (values.imag > 0)).sum())
 
 
-def _pencil(core):
-    """Two well-conditioned combinations of a core (k, m, m); None where none is."""
-    rng = np.random.default_rng(0)
-    draws = [np.tensordot(rng.standard_normal(len(core)), core, 1) for _ in range(8)]
-    draws.sort(key=np.linalg.cond)
-    return (draws[0], draws[1]) if np.linalg.cond(draws[0]) < 1e6 else None
-
-
-def _is_algebra(E, core):
+def _is_algebra(E: np.ndarray, core: np.ndarray) -> bool:
     """Whether E^-1 span is closed under multiplication and commutative, to 1e-8."""
     units = np.linalg.solve(E, core)
     k = len(units)
@@ -254,4 +211,5 @@ def _is_algebra(E, core):
     size = np.linalg.norm(products)
     flat = products.reshape(k * k, -1).T
     outside = np.linalg.norm(flat - orthonormal @ (orthonormal.T @ flat))
-    return max(outside, np.linalg.norm(products - products.swapaxes(0, 1))) < 1e-8 * size
+    commutators = np.linalg.norm(products - products.swapaxes(0, 1))
+    return max(outside, commutators) < 1e-8 * size
