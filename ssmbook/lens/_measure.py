@@ -20,8 +20,6 @@ EPSILONS = (0.1, 0.01, 0.001)
 MOST_HEADS = 64
 _QUANTILES = torch.linspace(0, 1, 11, dtype=torch.float64)
 _SPECTRUM = 64
-# Channels from which the rows are reduced by their Gram matrix, this many of its columns at a time.
-_WIDE, _PANEL = 512, 384
 # Floors below this share of the largest are left out of the smallest ratio: rounding decides there.
 _NO_FLOOR = 1e-9
 # What the rows of a float32 softmax miss to one is no sink.
@@ -85,7 +83,7 @@ class LayerReport:
 def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     operators = [reading.core.W for reading in readings]
-    rows = [span_rows(W) for W in operators]
+    rows = [W.span_rows() for W in operators]
     roots = [reading.core.x.mT / reading.core.x.shape[-2] ** 0.5 for reading in readings]
     weighted = [weigh(W, each, L) for W, each, L in zip(operators, rows, roots, strict=True)]
     each, each_weighted = ([torch.linalg.svdvals(part) for part in parts] for parts in (rows, weighted))
@@ -124,24 +122,6 @@ def output_tails(reading: Reading) -> Tensor | None:
         found.append((y - torch.einsum("kij,kjp->ip", merged, maps)).square().sum())
     whole = y.square().sum()
     return torch.stack([*found, 0 * whole]) / torch.where(whole > 0, whole, 1.0)
-
-
-def span_rows(W: InteractionOperator) -> Tensor:
-    """Return a small matrix with the singular values and row space of all vec W_ij, or of their diagonals.
-
-    Of wide layers it is the Cholesky factor of the Gram matrix, at half the cost of QR, unless that is nearly
-    singular: then its rounding would hide singular values.
-    """
-    if isinstance(W, DiagonalOperator) and W.d >= _WIDE:
-        gram = torch.zeros(W.d, W.d, dtype=torch.float64, device=W.device)
-        for block in W._span_blocks():
-            for left in range(0, W.d, _PANEL):  # the lower half is all that is read
-                columns = block[:, left:].to(torch.float64)
-                gram[left:, left : left + _PANEL] += columns.mT @ columns[:, :_PANEL]
-        values = torch.linalg.eigvalsh(gram)
-        if values[0] > 1e-10 * values[-1]:
-            return torch.linalg.cholesky(gram).mT
-    return W._reduced()
 
 
 def count_heads(sigma: Tensor) -> dict[str, int]:

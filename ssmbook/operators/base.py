@@ -44,6 +44,7 @@ from ssmbook.numerics import (
     tolerance,
 )
 from ssmbook.operators.spectra import (
+    covariance_root,
     leading_row_directions,
     r_factor,
     stacked_r_factor,
@@ -212,8 +213,18 @@ class InteractionOperator(ABC):
         """Return the blocks (..., p, d) of coordinates (..., width); orthonormal rows stay orthonormal."""
         return rows.unflatten(-1, (self.p, self.d))
 
-    def _reduced(self, joint: bool = False) -> Tensor:
-        """At most ``_width`` rows for all vec W_ij, of the whole batch together if ``joint``."""
+    @torch.no_grad()
+    def span_rows(self, joint: bool = False) -> Tensor:
+        """Return a few rows with the singular values and row space of all vec W_ij: float64, (..., m, width).
+
+        m ≤ width, which is p·d, or d where W is diagonal in the channels: the rows then are the diagonals of
+        blocks. ``joint=True``: one matrix (m, width) for the whole batch. Raises ``ValueError`` when a block
+        is not finite.
+
+        >>> W = LagOperator(torch.ones(4, 1, 2))  # the same block ten times: one row, √10 times as long
+        >>> W.span_rows().square().sum(0)
+        tensor([10., 10.], dtype=torch.float64)
+        """
         empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
         matrix = stacked_r_factor(self._span_blocks(), empty)
         return r_factor(matrix.flatten(0, -2)) if joint else matrix
@@ -235,7 +246,7 @@ class InteractionOperator(ABC):
         >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
         [5.657]
         """
-        return torch.linalg.svdvals(self._reduced(joint))
+        return torch.linalg.svdvals(self.span_rows(joint))
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
         """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``."""
@@ -315,53 +326,163 @@ class InteractionOperator(ABC):
             yield block.reshape(*self.batch_shape, 1, (self.n - t) * self.p, t * self.d)
 
     # What fewer heads miss
-    def floor(self, H: int | None = None) -> float | Tensor:
+    @torch.no_grad()
+    def floor(
+        self,
+        H: int | None = None,
+        *,
+        time_covariance: Tensor | None = None,
+        channel_covariance: Tensor | None = None,
+    ) -> float | Tensor:
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
-        It is the expected error of the output over its expected energy for white inputs. ``H``: a number of
-        heads (the result is a float, or float64 (...) when batched), or ``None`` for the whole curve H = 0 …
-        m as float64 (..., m + 1), m the length of ``spectrum()``. With m or more heads the error is 0. Raises
-        ``ValueError`` for a negative ``H``, and as ``spectrum``. Source: `eckart1936approximation`.
+        It is the expected error of the output over its expected energy, for inputs with the second
+        moments E x_i x_jᵀ = time_covariance[i, j] · channel_covariance. A zero operator has error 0.
+        Source: thm-head-floor, after `eckart1936approximation`.
 
+        Parameters
+        ----------
+        H : int, optional
+            A number of heads; ``None``: the whole curve H = 0 … m, m the length of ``spectrum()``, from
+            1 down to 0. With m or more heads the error is 0.
+        time_covariance : Tensor (n, n), optional
+            Symmetric positive semidefinite, of any dtype; ``None``: the identity, tokens that do not
+            correlate.
+        channel_covariance : Tensor (d, d), optional
+            Likewise for channels.
+
+        Returns
+        -------
+        float, or Tensor (...) float64 when batched; without H a Tensor (..., m + 1)
+
+        Raises
+        ------
+        ValueError
+            If H is negative, a covariance is none or has another shape, and as ``spectrum``.
+
+        Examples
+        --------
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
-        >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34 is missed
+        >>> round(W.floor(1), 4), W.floor(2)  # energies 2 · 3² and 4²: without the second, 16 / 34
         (0.4706, 0.0)
+        >>> W.floor(1, channel_covariance=torch.diag(torch.tensor([0.0, 1.0])))  # only the second is driven
+        0.0
         """
-        curve = tail_energies(self.spectrum())
+        rows, _ = self._driven(time_covariance, channel_covariance)
+        curve = tail_energies(torch.linalg.svdvals(rows))[..., : self._rank_limit + 1]
         if H is None:
             return curve
         return item_if_scalar(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
 
-    def epsilon_heads(self, eps: float) -> int | Tensor:
+    def epsilon_heads(
+        self,
+        eps: float,
+        *,
+        time_covariance: Tensor | None = None,
+        channel_covariance: Tensor | None = None,
+    ) -> int | Tensor:
         """Return k_ε, the fewest heads whose relative squared error ``floor`` is at most ``eps``.
 
-        Returns an ``int``, or int64 (...) when batched. Raises ``TypeError``/``ValueError`` unless ``eps`` is
-        a number of at least 0, and as ``floor``.
+        Source: prop-epsilon-heads.
 
+        Parameters
+        ----------
+        eps : float
+            At least 0.
+        time_covariance, channel_covariance : Tensor, optional
+            The second moments of the inputs, as in ``floor``.
+
+        Returns
+        -------
+        int, or Tensor (...) int64 when batched
+
+        Raises
+        ------
+        TypeError, ValueError
+            Unless ``eps`` is a number of at least 0, and as ``floor``.
+
+        Examples
+        --------
         >>> W = LagOperator(torch.tensor([[[3.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 4.0]]]))
         >>> W.epsilon_heads(0.5), W.epsilon_heads(0.1)
         (1, 2)
         """
-        return item_if_scalar((self.floor() > check_number("eps", eps, 0)).sum(-1))
+        eps = check_number("eps", eps, 0)
+        curve = self.floor(time_covariance=time_covariance, channel_covariance=channel_covariance)
+        return item_if_scalar((curve > eps).sum(-1))
 
     @torch.no_grad()
-    def best_heads(self, H: int) -> FactorizedOperator:
+    def best_heads(
+        self,
+        H: int | None = None,
+        *,
+        time_covariance: Tensor | None = None,
+        channel_covariance: Tensor | None = None,
+    ) -> FactorizedOperator:
         """Return the H-head operator nearest to W, as a ``FactorizedOperator``; it misses ``floor(H)``.
 
-        Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young, `eckart1936approximation`):
-        V (..., H, p, d) is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩ (..., H, n, n). In the operator's dtype,
-        detached. Raises ``ValueError`` for H above min(n², p·d), or min(n², d) where W is diagonal in the
-        channels, and as ``spectrum``.
+        Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young,
+        `eckart1936approximation`): V is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩. For colored inputs the
+        maps V_h R, R the root of the channel covariance, are orthonormal instead, and alpha^h_ij =
+        ⟨W_ij R, V_h R⟩.
 
+        Parameters
+        ----------
+        H : int, optional
+            0 to min(n², p·d), or min(n², d) where W is diagonal in the channels; ``None``: as many as its
+            interaction rank (the largest of a batch), so that the heads are W.
+        time_covariance, channel_covariance : Tensor, optional
+            The second moments of the inputs whose output is missed least, as in ``floor``.
+
+        Returns
+        -------
+        FactorizedOperator
+            alpha (..., H, n, n) and V (..., H, p, d), in the dtype of W, detached.
+
+        Raises
+        ------
+        ValueError
+            For H outside that range, and as ``floor``.
+
+        Examples
+        --------
         >>> W = DenseOperator(torch.randn(6, 6, 3, 3, dtype=torch.float64))
         >>> two = W.best_heads(2)
         >>> missed = (W - two).block_norms().square().sum() / W.block_norms().square().sum()
         >>> two.interaction_rank(), abs(missed.item() - W.floor(2)) < 1e-12
         (2, True)
         """
+        if H is None:
+            H = int(torch.as_tensor(self.interaction_rank()).max())
         H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
-        V = self._as_blocks(leading_row_directions(self._reduced(), H)).to(self.dtype)
-        return FactorizedOperator(self.coefficients(V), V)
+        rows, root = self._driven(time_covariance, channel_covariance)
+        directions = leading_row_directions(rows, H)
+        if root is None:
+            V = self._as_blocks(directions).to(self.dtype)
+            return FactorizedOperator(self.coefficients(V), V)
+        # With V R = V' orthonormal, ⟨W_ij R, V'_h⟩ = ⟨W_ij, V'_h R⟩, whatever the time covariance.
+        driven = directions.unflatten(-1, (self.p, self.d))
+        V = (driven @ torch.linalg.pinv(root, hermitian=True)).to(self.dtype)
+        return FactorizedOperator(self.coefficients((driven @ root).to(self.dtype)), V)
+
+    @property
+    def _rank_limit(self) -> int:
+        """A bound on the rank by sizes alone."""
+        return min(self.n**2, self._width)
+
+    def _driven(self, time: Tensor | None, channel: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Rows with the singular values and row space of W (T ⊗ R), and R: the roots of two covariances.
+
+        For white inputs the rows are ``span_rows()``, and R is None.
+        """
+        if time is None and channel is None:
+            return self.span_rows(), None
+        R = covariance_root("channel_covariance", channel, self.d, self.device)
+        if time is None:
+            # T = 1: the rows that stand for all W_ij stand for all W_ij R as well.
+            return (self._as_blocks(self.span_rows()) @ R).flatten(-2), R
+        T = covariance_root("time_covariance", time, self.n, self.device)
+        return (self.to(torch.float64) @ FactorizedOperator(T[None], R[None])).span_rows(), R
 
     # Algebra
     def _plus(self, other):
@@ -627,6 +748,6 @@ def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
     >>> operator_span(LagOperator(M)).shape  # two orthonormal matrices span all lags
     torch.Size([2, 2, 2])
     """
-    matrix = W._reduced(joint=True)
+    matrix = W.span_rows(joint=True)
     k = numerical_rank(torch.linalg.svdvals(matrix), tolerance(rtol, W.dtype))
     return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
