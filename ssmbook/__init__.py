@@ -19,10 +19,10 @@ system takes) and ``gradients``; then ``lens`` (trained models), ``display`` and
 imported on first use. What only the book draws, measures and grades is in ``headsandstates``.
 
 The page's names in the library: ``InteractionMatrix`` is an `InteractionOperator` of ``operators``, with
-``interaction_rank``, ``floor`` and ``best_heads``; ``floor`` and ``heads_from_system`` of a system are
-``heads.head_floor`` and ``heads.heads_from_ssm``; ``scan`` is ``scans.diagonal_scan``; ``attention``,
-``SelectiveLayer`` and ``SSDHead`` are ``maps.Attention``, ``maps.SelectiveSSM`` and ``maps.SSD``; and
-``gradient_by_distance`` is ``gradients.gradient_profile``.
+``interaction_rank``, ``floor`` and ``best_heads``, and ``system.operator(n)`` is that of a system, so that
+``floor`` and ``heads_from_system`` are two of its methods; ``scan`` is ``scans.diagonal_scan``;
+``attention``, ``SelectiveLayer`` and ``SSDHead`` are ``maps.Attention``, ``maps.SelectiveSSM`` and
+``maps.SSD``; and ``gradient_by_distance`` is ``gradients.gradient_profile``.
 """
 
 from importlib import import_module

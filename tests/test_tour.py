@@ -25,7 +25,7 @@ def test_systems_have_the_same_outputs_lags_and_floor(skip):
     y = scans.lti_scan(ours.A, ours.B, ours.C, x)[0]
     assert_close(y if ours.D is None else y + x @ ours.D.mT, theirs(x))
     assert_close(ours.lags(41), theirs.lags(41))
-    floor = heads.head_floor(ours, 41)
+    floor = ours.operator(41).floor()
     assert_close(floor, tour.floor(theirs, 41)[: len(floor)], atol=1e-14, rtol=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_heads_from_a_system_equal_it():
     ours, theirs = pair(N=3)
     k = int(heads.head_count(ours, 11))
     built = tour.InteractionMatrix.from_heads(*tour.heads_from_system(theirs, 11, k))
-    assert_close(built.blocks, operators.LagOperator(ours.lags(11)).to_dense())
+    assert_close(built.blocks, ours.operator(11).to_dense())
 
 
 @pytest.mark.parametrize("sink", [False, True])

@@ -14,7 +14,6 @@ from headsandstates.experiments import students
 from headsandstates.experiments.training import F64, adam, target_sizes
 from ssmbook import systems
 from ssmbook._checks import check_integer, check_tensors
-from ssmbook.heads import head_floor
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.operators.spectra import covariance_root
 from ssmbook.systems import System, random_stable
@@ -64,7 +63,7 @@ def _draw_until(k: int, n: int, least_share: float, draw: Callable[[], System]) 
     """Draw systems until the floor at k - 1 heads, the share of the last head, is ``least_share`` or more."""
     for _ in range(500):
         system = draw()
-        if float(head_floor(system, n)[k - 1]) >= least_share:
+        if system.operator(n).floor(k - 1) >= least_share:
             return system
     raise ValueError(f"least_share must be within reach of the systems drawn; got {least_share} for k = {k}")
 
@@ -185,7 +184,7 @@ def _train(M, k, given, seed):
     generator = torch.Generator().manual_seed(seed)
     H = list(range(k + 3))
     run = train_heads(M, H, seeds=given["seeds"], steps=given["steps"], generator=generator)
-    floor = torch.cat([head_floor(M), torch.zeros(len(H), dtype=F64)])[: len(H)]
+    floor = torch.cat([LagOperator(M).floor(), torch.zeros(len(H), dtype=F64)])[: len(H)]
     return {
         "k": k, "floor": floor, "H": H,
         "trained": torch.stack([run.errors_of(each) for each in H]),
@@ -229,7 +228,7 @@ def _pairwise(given):
     generator = torch.Generator().manual_seed(11)
     M = systems.random_stable(6, 4, 2, rho=0.9, generator=generator, dtype=F64).lags(8)
     run = students.train_pairwise(M, [1, 2, 3], seeds=given["seeds"], steps=given["pairwise_steps"], seed=11)
-    return {"k": 6, "floor": head_floor(M), **run}
+    return {"k": 6, "floor": LagOperator(M).floor(), **run}
 
 
 def _on_data(given, m):
@@ -237,7 +236,8 @@ def _on_data(given, m):
     teacher = conditioned_system(4, 3, 3, 16, rho=0.9, condition=1, least_share=1e-3, generator=generator)
     M = teacher.lags(16)
     options = {"seeds": given["seeds"], "steps": given["data_steps"], "noise": 0.1, "seed": m}
-    return {"k": 4, "floor": head_floor(M), **students.train_on_data(M, list(range(7)), m, **options)}
+    run = students.train_on_data(M, list(range(7)), m, **options)
+    return {"k": 4, "floor": LagOperator(M).floor(), **run}
 
 
 def _spectrum(given):
@@ -249,6 +249,6 @@ def _spectrum(given):
     B = torch.randn(size["N"], size["d"], generator=generator, dtype=F64)
     C = torch.randn(size["d"], size["N"], generator=generator, dtype=F64) / size["N"] ** 0.5
     M = systems.System(A, B, C).lags(size["n"])
-    floor = head_floor(M)
+    floor = LagOperator(M).floor()
     run = students.train_plain(M, size["H"], seeds=given["seeds"], steps=size["steps"], seed=31)
     return {"states": size["N"], "floor": floor, **run}

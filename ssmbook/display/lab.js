@@ -864,7 +864,7 @@
     }
     const code = [
       ...(poles.some(({ angle, pair }) => pair && /^pi/.test(writeAngle(angle))) ? ["import math", ""] : []),
-      "import torch", "", "from ssmbook import System", "from ssmbook.heads import head_count, head_floor",
+      "import torch", "", "from ssmbook import System", "from ssmbook.heads import head_count",
       "from ssmbook.systems import jordan_block, rotation", "", "torch.set_default_dtype(torch.float64)",
       ...(pairs ? PAIR : []),
       `A = torch.block_diag(${poles.map(pyPole).join(", ")})`,
@@ -872,7 +872,7 @@
       `C = ${pyMatrix(system.C)}`,
       ...(system.D ? [`D = ${pyMatrix(system.D)}`] : []),
       `system, n = System(A, B, C${system.D ? ", D" : ""}), ${n}`, ...counts,
-      'shown = {"floor": head_floor(system, n), "gradient": torch.linalg.matrix_norm(system.lags(n), ord=2)}',
+      'shown = {"floor": system.operator(n).floor(), "gradient": torch.linalg.matrix_norm(system.lags(n), ord=2)}',
       "for name, values in shown.items():", `    ${PRINT}`,
     ];
     output.push(`floor: ${digits(floor)}`, `gradient: ${digits(reach)}`);

@@ -10,14 +10,7 @@ from ssmbook.heads._evidence import (
 from ssmbook.heads.bounded import bilinear_head_count, bounded_heads
 from ssmbook.heads.count import head_count
 from ssmbook.heads.exact import ExactCertificate, exact_minimal_degree
-from ssmbook.heads.fixed import (
-    HeadCountTieWarning,
-    SpectrumReport,
-    epsilon_head_count,
-    head_count_at_most,
-    head_floor,
-    heads_from_ssm,
-)
+from ssmbook.heads.fixed import HeadCountTieWarning, SpectrumReport, head_count_at_most
 from ssmbook.heads.pairwise import PairwiseHeads, pairwise_heads
 from ssmbook.heads.poles import eigenvalue_test
 from ssmbook.heads.sinkless import sinkless_heads, sinkless_plateau
@@ -37,12 +30,9 @@ __all__ = [
     "bilinear_head_count",
     "bounded_heads",
     "eigenvalue_test",
-    "epsilon_head_count",
     "exact_minimal_degree",
     "head_count",
     "head_count_at_most",
-    "head_floor",
-    "heads_from_ssm",
     "pairwise_heads",
     "sinkless_heads",
     "sinkless_plateau",

@@ -16,12 +16,10 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ssmbook._checks import check_integer, check_number
+from ssmbook._checks import check_integer
 from ssmbook.heads._count import Count
 from ssmbook.heads._lags import check_real_system, lags_of
-from ssmbook.numerics import RankReport, toeplitz, tolerance
-from ssmbook.operators import FactorizedOperator, LagOperator
-from ssmbook.operators.spectra import covariance_root, leading_row_directions
+from ssmbook.numerics import RankReport, tolerance
 from ssmbook.systems.reachability import balance, minimal_states
 from ssmbook.systems.system import System
 
@@ -31,8 +29,6 @@ EIGENVECTOR_LIMIT = 1e6
 CLOSE = 1e2
 # Rounding errors up to this many units are taken for zero without a word.
 ROUNDING = 4
-# A construction further than this from its system (relative, lag-weighted norm) is refused.
-EXACTNESS = 1e-10
 
 
 class HeadCountTieWarning(UserWarning):
@@ -255,82 +251,3 @@ def head_count_at_most(system: System, n: int) -> int:
     ranks = [int(torch.linalg.matrix_rank(part, rtol=rtol)) for part in (B, C)]
     degree = _rows_without_skip(A, B, C, n, rtol, system.dtype).degree
     return min(n, system.p * system.d, min(degree, ranks[0] * ranks[1]) + int(skip))
-
-
-def head_floor(
-    system: System | torch.Tensor,
-    n: int | None = None,
-    *,
-    time_covariance: torch.Tensor | None = None,
-    channel_covariance: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return the relative squared error of the best H-head map for H = 0 … min(n, p d), causal or not.
-
-    A real `System` and n, or lag operators M (n, p, d) alone. Inputs have second moments E x_i x_j^T =
-    time_covariance[i, j] * channel_covariance, (n, n) and (d, d), symmetric positive semidefinite (``None``:
-    white). Result float64 (min(n, p d) + 1,), from 1 down to 0: expected squared error over expected output
-    energy, the ``floor`` of the `LagOperator`. A zero system has error 0 throughout. Source: thm-head-floor,
-    after `eckart1936approximation`.
-
-    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
-    >>> head_floor(System(turn, torch.eye(2), torch.eye(2)), n=32).round(decimals=4)[:3].abs()
-    tensor([1.0000, 0.4386, 0.0000], dtype=torch.float64)
-    """
-    M = lags_of(system, n)
-    n, p, d = M.shape
-    W = LagOperator(M)
-    if time_covariance is not None or channel_covariance is not None:
-        time = covariance_root("time_covariance", time_covariance, n, M.device)
-        channel = covariance_root("channel_covariance", channel_covariance, d, M.device)
-        W = W.to(torch.float64) @ FactorizedOperator(time[None], channel[None])
-    return W.floor()[: min(n, p * d) + 1]
-
-
-def epsilon_head_count(system: System | torch.Tensor, n: int | None = None, *, eps: float) -> Count:
-    """Return k_eps: the fewest heads whose best relative squared error, `head_floor`, is at most eps >= 0.
-
-    A real `System` and n, or lag operators M (n, p, d) alone. A settled `Count` between 0 and min(n, p d),
-    the curve of `head_floor` its evidence. Source: prop-epsilon-heads.
-
-    >>> system = System(torch.diag(torch.tensor([0.9, 0.5, 0.1])), torch.eye(3), torch.eye(3))
-    >>> print(head_count(system, 16), epsilon_head_count(system, 16, eps=0.01), sep="; ")
-    3 heads (spectrum, modal); 2 heads (floor at most 0.01)
-    """
-    eps, floor = check_number("eps", eps, 0), head_floor(system, n)
-    k = int((floor > eps).sum())
-    return Count(k, k, f"floor at most {eps:.3g}", floor)
-
-
-def heads_from_ssm(system: System, n: int, H: int | None = None) -> FactorizedOperator:
-    """Return heads whose operator is the state space model's: exactly k of them, alpha^h_ij = c_h(i - j).
-
-    A real `System`, stable or not, and n >= 0; H in 0 … k for the best approximation by H heads in Frobenius
-    norm instead of all k. Result a `FactorizedOperator` with lower-triangular Toeplitz alpha (H, n, n) and V
-    (H, p, d), in the system's dtype, computed in float64, without gradients. Raises ``ValueError`` where A,
-    B, C are so ill-conditioned that k heads leave a relative error above 1e-10. Source: thm-head-count.
-
-    >>> from ssmbook.maps import LTISSM
-    >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
-    >>> system, x = System(turn, torch.eye(2), torch.eye(2)), torch.randn(32, 2)
-    >>> W = heads_from_ssm(system, n=32)
-    >>> W.interaction_rank(), torch.allclose(W @ x, LTISSM(system)(x), atol=1e-5)
-    (2, True)
-    """
-    found, scale, rtol = _spanning_rows(system, n, None)
-    M = system.detach().double().lags(n)
-    k = _report(found, rtol, system.dtype).rank
-    if H is not None and check_integer("H", H, low=0, high=k) < k:
-        return LagOperator(M).best_heads(H).to(system.dtype)
-    basis = leading_row_directions(found.rows, k)
-    c = (M / scale).flatten(1) @ basis.mT
-    V = basis.reshape(k, *scale.shape) * scale
-    # Lag tau occurs n - tau times.
-    weight = torch.arange(n, 0, -1, dtype=M.dtype, device=M.device).sqrt()[:, None, None]
-    missed = torch.linalg.vector_norm(weight * (M - torch.einsum("th,hpd->tpd", c, V)))
-    residual = missed / torch.linalg.vector_norm(weight * M)
-    if residual > EXACTNESS:
-        raise ValueError(
-            f"A, B, C are too ill-conditioned for exact heads: {k} heads leave a relative error of "
-            f"{residual:.1e}; read head_count(...).evidence, or take system.double()"
-        )
-    return FactorizedOperator(toeplitz(c.mT), V).to(system.dtype)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_choice, check_integer, check_matrices, check_number
 from ssmbook.numerics import item_if_scalar, tolerance
+from ssmbook.operators import LagOperator
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.lti import lags
 from ssmbook.systems import discretization
@@ -148,6 +149,23 @@ class System:
             first = int((~finite).nonzero()[0])
             raise ValueError(f"n must stay below the lag where M overflows {M.dtype}, {first}; got n = {n}")
         return M
+
+    def operator(self, n: int) -> LagOperator:
+        """The interaction operator W_ij = M_(i-j) of n tokens, in the system's dtype, differentiable.
+
+        Ask it for what fewer heads miss, for the heads themselves, or for the heads that leave a share of
+        the energy. Raises as `lags`. Source: thm-head-count.
+
+        >>> from ssmbook.heads import head_count
+        >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
+        >>> W, k = turn.operator(32), head_count(turn, 32).value
+        >>> [round(missed, 4) for missed in W.floor().tolist()[:3]], W.epsilon_heads(0.5)
+        ([1.0, 0.4386, 0.0], 1)
+        >>> x = torch.randn(32, 2)
+        >>> torch.allclose(W.best_heads(k) @ x, W @ x, atol=1e-5)  # k heads are the system
+        True
+        """
+        return LagOperator(self.lags(n))
 
     def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps dt = ``step``; C and D stay as they are.

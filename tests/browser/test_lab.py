@@ -16,7 +16,7 @@ from headsandstates.site.built import chapters, soup
 from ssmbook import System
 from ssmbook.display import Lab
 from ssmbook.gradients import gradient_profile
-from ssmbook.heads import head_count, head_floor
+from ssmbook.heads import head_count
 from ssmbook.maps import linear_coefficients, scalar_decay_coefficients, softmax_coefficients
 from ssmbook.maps.key_side import decayed_products
 from ssmbook.operators import FactorizedOperator, LagOperator
@@ -138,7 +138,7 @@ def check_system(case, found):
     system, n = library_system(case), case["n"]
     M = system.lags(n)
     assert close(found["A"], system.A) and close(found["M"], M.flatten(1))
-    sigma, floor = LagOperator(M).spectrum(), head_floor(M)
+    sigma, floor = LagOperator(M).spectrum(), LagOperator(M).floor()
     shared = min(len(sigma), len(found["sigma"]))  # of one token, p d columns have one value other than zero
     assert (
         close(found["sigma"][:shared], sigma[:shared], sigma[0])

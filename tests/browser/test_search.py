@@ -36,7 +36,7 @@ ASKED = {
     "ε-head count": "head-count-deeper",
     "k_ε": "head-count-deeper",
     "theorem 8.1": "interaction-rank-gap",
-    "epsilon_head_count": "head-count-deeper",
+    "epsilon_heads": "head-count-deeper",
     # letters that are wrong, missing or exchanged
     "Kroneker prodcut": "factorized",
     "semiseperable": "structured-dynamics",

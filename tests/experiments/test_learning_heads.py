@@ -14,7 +14,7 @@ from headsandstates.experiments.learning_heads import (
     train_heads,
 )
 from headsandstates.experiments.students import train_on_data, train_pairwise, train_plain
-from ssmbook.heads import head_count, head_floor, heads_from_ssm
+from ssmbook.heads import head_count
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
 
@@ -23,7 +23,7 @@ from ssmbook.systems import System
 def test_teacher_has_k_heads_that_matter(k, d, p, n):
     teacher = draw_teacher(k, d, p, n, **like(k))
     assert (teacher.N, teacher.d, teacher.p, teacher.D) == (k, d, p, None)
-    assert head_count(teacher, n) == k and head_floor(teacher, n)[k - 1] >= 1e-4
+    assert head_count(teacher, n) == k and teacher.operator(n).floor(k - 1) >= 1e-4
     with pytest.raises(ValueError, match="k must be"):
         draw_teacher(p * d + 1, d, p, 20)
 
@@ -33,7 +33,7 @@ def test_a_teacher_has_the_radius_of_its_poles(k, rho, condition):
     system = conditioned_system(k, 4, 3, 20, rho=rho, condition=condition, generator=gen(k))
     assert math.isclose(float(torch.linalg.eigvals(system.A).abs().max()), rho, rel_tol=1e-9)
     assert int(torch.linalg.matrix_rank(system.lags(20).flatten(1))) == k
-    assert float(head_floor(system.lags(20))[k - 1]) >= 1e-4
+    assert system.operator(20).floor(k - 1) >= 1e-4
 
 
 @pytest.mark.guards("thm-head-floor")
@@ -68,7 +68,7 @@ def test_students_land_on_the_floor():
     A, B, C, _ = draw_teacher(k, 3, 2, n, **like(k))
     M = System(A, B, C).lags(n)
     trained = train_heads(M, range(k + 3), seeds=3, generator=gen())
-    floor = head_floor(M)
+    floor = LagOperator(M).floor()
     for H in range(k + 3):
         errors = trained.errors_of(H)
         assert len(errors) == 3 and (H < k or errors.max() < 1e-12)
@@ -77,7 +77,7 @@ def test_students_land_on_the_floor():
     torch.testing.assert_close(
         population_error(trained.alpha, trained.V, M), trained.error, rtol=1e-6, atol=1e-20
     )
-    best = heads_from_ssm(System(A, B, C), n, H=k - 1)
+    best = System(A, B, C).operator(n).best_heads(k - 1)
     torch.testing.assert_close(
         trained.operator(3 * (k - 1)).to_dense(), best.to_dense(), rtol=1e-4, atol=1e-4
     )
@@ -103,7 +103,7 @@ def test_heads_arrive_when_the_law_says():
 def test_with_much_data_the_error_is_floor_plus_parameters_times_noise():
     M = conditioned_system(2, 2, 2, 6, rho=0.8, condition=1, least_share=0.05, generator=gen(2)).lags(6)
     run = train_on_data(M, [1, 2], 2000, noise=0.5, seeds=4, steps=400, seed=3)
-    floor = head_floor(M)
+    floor = LagOperator(M).floor()
     for H, free, errors in zip(run["H"], run["free"], run["trained"], strict=True):
         rule = floor[H] + free * (0.5 + floor[H]) / (2000 * run["outputs"])
         assert abs(float(errors.mean() / rule) - 1) < 0.15

@@ -67,7 +67,6 @@ TURN, JORDAN = System(rotation(0.7, 0.9), EYE, EYE), ([[2, 1], [0, 2]], [[1], [1
     [
         (lambda: heads.head_count(TURN, 8), 2, 2),
         (lambda: heads.head_count(clock()), 2, 2),
-        (lambda: heads.epsilon_head_count(TURN, 8, eps=0.1), 2, 2),
         (lambda: heads.head_count(JORDAN, 4, exact=True), 1, 1),
         (lambda: heads.head_count(TURN, 8, "softmax"), 3, 3),
         (lambda: heads.head_count(TURN, 8, "sinkless"), math.inf, math.inf),

@@ -6,7 +6,6 @@ from helpers import F64, randn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssmbook.heads import epsilon_head_count, head_floor
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
 
@@ -20,7 +19,7 @@ sizes = st.tuples(st.integers(1, 7), st.integers(1, 3), st.integers(1, 3), st.in
 def test_the_floor_is_the_error_of_the_dense_best_heads(size):
     n, p, d, seed = size
     M = randn(n, p, d, seed=seed)
-    floors, W = head_floor(M), LagOperator(M).to_dense()
+    floors, W = LagOperator(M).floor(), LagOperator(M).to_dense()
     assert floors.shape == (min(n, p * d) + 1,) and floors[0] == 1 and floors[-1] == 0
     assert (floors[1:] <= floors[:-1]).all()
     rearranged = torch.linalg.svdvals(W.reshape(n * n, p * d)).square()
@@ -59,7 +58,7 @@ def test_no_h_heads_beat_the_floor(size, H):
         alpha = torch.linalg.lstsq(V.mT, W.mT, driver="gelsd").solution.mT
         V = torch.linalg.lstsq(alpha, W, driver="gelsd").solution
     error = float((W - alpha @ V).square().sum() / W.square().sum())
-    floors = head_floor(M)
+    floors = LagOperator(M).floor()
     assert error >= float(floors[min(H, len(floors) - 1)]) - 1e-12
 
 
@@ -68,19 +67,18 @@ def test_one_head_on_the_rotation_by_hand():
     # Lags I and J with weights 3 and 2: one head leaves 2 of 5 (the even and odd lags of a quarter turn).
     turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=F64)
     eye = torch.eye(2, dtype=F64)
-    floors = head_floor(System(turn, eye, eye).lags(2))
+    floors = System(turn, eye, eye).operator(2).floor()
     torch.testing.assert_close(floors, torch.tensor([1.0, 1 / 3, 0.0], dtype=F64))
 
 
 @pytest.mark.guards("prop-epsilon-heads")
 @quick
 @given(sizes, st.floats(1e-6, 1.5))
-def test_epsilon_head_count_is_the_least_h_below_epsilon(size, eps):
+def test_epsilon_heads_are_the_least_h_below_epsilon(size, eps):
     n, p, d, seed = size
     M = randn(n, p, d, seed=seed)
-    floors, count = head_floor(M), epsilon_head_count(M, eps=eps)
-    assert floors[count] <= eps and (count == 0 or floors[count.value - 1] > eps)
-    assert count == LagOperator(M).epsilon_heads(eps) and torch.equal(count.evidence, floors)
+    floors, count = LagOperator(M).floor(), LagOperator(M).epsilon_heads(eps)
+    assert floors[count] <= eps and (count == 0 or floors[count - 1] > eps)
 
 
 @pytest.mark.guards("prop-epsilon-heads")
@@ -88,13 +86,14 @@ def test_epsilon_counts_of_a_planted_curve():
     M = torch.zeros(4, 2, 2, dtype=F64)
     for tau, energy in enumerate((0.9, 0.09, 0.009, 0.001)):
         M[tau].view(-1)[tau] = (energy / (4 - tau)) ** 0.5
-    assert [epsilon_head_count(M, eps=eps) for eps in (1.0, 0.11, 0.02, 0.002, 1e-4)] == [0, 1, 2, 3, 4]
+    assert [LagOperator(M).epsilon_heads(eps) for eps in (1.0, 0.11, 0.02, 0.002, 1e-4)] == [0, 1, 2, 3, 4]
 
 
 def test_zero_and_empty_lags_need_no_head():
     for M in (torch.zeros(5, 2, 2), torch.zeros(0, 2, 2)):
-        assert not head_floor(M).any() and epsilon_head_count(M, eps=0.0) == 0
-        assert head_floor(M).shape == (min(len(M), 4) + 1,)
+        floors = LagOperator(M).floor()
+        assert not floors.any() and LagOperator(M).epsilon_heads(0.0) == 0
+        assert floors.shape == (min(len(M), 4) + 1,)
 
 
 @pytest.mark.guards("thm-head-floor")
@@ -105,7 +104,7 @@ def test_colored_inputs_are_exact_confined_to_a_subspace_or_not(size, rank):
     M = randn(n, p, d, seed=seed)
     L_t, L_x = randn(n, 1, n, seed=seed + 1)[:, 0].tril(), randn(d, 1, d, seed=seed + 2)[:, 0].tril()
     L_t[:, rank:], L_x[:, max(rank, 1) :] = 0, 0
-    floors = head_floor(M, time_covariance=L_t @ L_t.mT, channel_covariance=L_x @ L_x.mT)
+    floors = LagOperator(M).floor(time_covariance=L_t @ L_t.mT, channel_covariance=L_x @ L_x.mT)
     confined = torch.einsum("ilpc,lj,cd->ijpd", LagOperator(M).to_dense(), L_t, L_x)
     energy = torch.linalg.svdvals(confined.reshape(n * n, p * d)).square()
     total = float(energy.sum())
@@ -116,13 +115,12 @@ def test_colored_inputs_are_exact_confined_to_a_subspace_or_not(size, rank):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_moments_of_fewer_tokens_than_channels_are_taken_as_they_are_rounded(dtype):
     X = randn(5, 16).to(dtype)
-    moments, M = X.T @ X / 5, randn(6, 16, 16)
-    wanted = head_floor(M, channel_covariance=X.double().T @ X.double() / 5)[2]
-    found = head_floor(M, channel_covariance=moments)[2]
-    assert float(found) == pytest.approx(float(wanted), abs=40 * torch.finfo(dtype).eps)
+    moments, W = X.T @ X / 5, LagOperator(randn(6, 16, 16))
+    wanted = W.floor(2, channel_covariance=X.double().T @ X.double() / 5)
+    assert W.floor(2, channel_covariance=moments) == pytest.approx(wanted, abs=40 * torch.finfo(dtype).eps)
     unequal = torch.tensor([[1.0, 1e-7], [0.0, 1.0]])  # not its own mirror image, by rounding
-    M = randn(3, 2, 2)
-    assert torch.allclose(head_floor(M, channel_covariance=unequal), head_floor(M), rtol=1e-6)
+    W = LagOperator(randn(3, 2, 2))
+    assert torch.allclose(W.floor(channel_covariance=unequal), W.floor(), rtol=1e-6)
 
 
 def test_what_is_no_covariance_is_refused():
@@ -134,4 +132,4 @@ def test_what_is_no_covariance_is_refused():
         {"channel_covariance": torch.eye(3) + 1e-4 * torch.ones(3, 3).triu()},
     ):
         with pytest.raises(ValueError, match="covariance"):
-            head_floor(randn(4, 3, 3), **weights)
+            LagOperator(randn(4, 3, 3)).floor(**weights)

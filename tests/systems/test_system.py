@@ -156,7 +156,6 @@ CONTINUOUS = System(*torch.tensor([[[-1.0]], [[1.0]], [[1.0]]], dtype=F64), dt=0
         lambda system: heads.head_count(system, 3),
         lambda system: heads.head_count(system, 3, "softmax"),
         lambda system: heads.head_count(system, 3, exact=True),
-        lambda system: heads.heads_from_ssm(system, 3),
         lambda system: decay.diagonalizable_bound(system, 3),
         lambda system: decay.decay_window(system),
         maps.LTISSM,

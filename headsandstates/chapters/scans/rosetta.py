@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ssmbook.heads import heads_from_ssm
+from ssmbook.heads import head_count
 from ssmbook.numerics import toeplitz
 from ssmbook.scans import lti_kernel, lti_scan, lti_scan_naive
 from ssmbook.systems import System, rotation
@@ -72,8 +72,9 @@ def matrix(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
 
 
 def heads(A: Tensor, B: Tensor, C: Tensor, x: Tensor) -> Tensor:
-    """The k attention heads of `heads_from_ssm`, coefficients and value maps stored."""
-    found = heads_from_ssm(System(A, B, C).double(), len(x))
+    """The k attention heads that equal the system, coefficients and value maps stored."""
+    system, n = System(A, B, C).double(), len(x)
+    found = system.operator(n).best_heads(head_count(system, n).value)
     mixed = torch.einsum("hij,jd->hid", _stored(found.alpha, x), _wide(x)[0])
     return torch.einsum("hid,hpd->ip", mixed, _stored(found.V, x))
 
