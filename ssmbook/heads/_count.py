@@ -34,6 +34,8 @@ class Count(Generic[E]):
     ValueError
         If low > high or low is negative; and for an order that the interval leaves open.
 
+    Examples
+    --------
     >>> print(Count(5, 5, "spectrum"), Count(4, 9, "bounds", None), sep="; ")
     5 heads (spectrum); 4 to 9 heads (bounds)
     """

@@ -38,6 +38,8 @@ class ConeEvidence:
     spread : float or None
         Without a sink the largest difference of row sums, relative to the largest block.
 
+    Examples
+    --------
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> proof = head_count(turn.lags(3), coefficients="softmax").evidence
     >>> proof.kind, proof.k, proof.margin
@@ -72,6 +74,8 @@ class PoleEvidence:
     n0_low, n0_high : int or None
         n0 lies between them, both included, for the verdict "k+1".
 
+    Examples
+    --------
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> eigenvalue_test(turn).nu
     2
@@ -103,6 +107,8 @@ class RankLimitedEvidence:
     relative_error : float
         By how much they miss the lags, in Frobenius norm.
 
+    Examples
+    --------
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> proof = head_count(turn, 100, value_rank=1).evidence
     >>> proof.bounds["tensor rank"], proof.V.shape

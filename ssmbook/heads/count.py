@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any, Literal, overload
+
+from torch import Tensor
 
 from ssmbook._checks import check_choice
 from ssmbook.heads._count import Count
+from ssmbook.heads._evidence import ConeEvidence, RankLimitedEvidence, TokenEvidence
 from ssmbook.heads.bounded import every_input_head_count
-from ssmbook.heads.exact import Exact, exact_head_count
-from ssmbook.heads.fixed import fixed_head_count
+from ssmbook.heads.exact import Exact, ExactCertificate, exact_head_count
+from ssmbook.heads.fixed import SpectrumReport, fixed_head_count
 from ssmbook.heads.pairwise import pairwise_head_count
 from ssmbook.heads.rank_limited import rank_limited_head_count
 from ssmbook.heads.sinkless import sinkless_head_count
@@ -22,39 +25,91 @@ CLASSES = {
     "pairwise": pairwise_head_count,
     "any": every_input_head_count,
 }
+Softmax = Literal["softmax", "sinkless"]
+Reading = Literal["pairwise", "any"]
+
+
+# For type checkers and completion: which class of coefficients has which evidence.
+@overload
+def head_count(
+    system: System | Tensor,
+    n: int | None = None,
+    coefficients: Literal["fixed"] = "fixed",
+    *,
+    rtol: float | None = None,
+) -> Count[SpectrumReport]: ...
+@overload
+def head_count(
+    system: System | Tensor, n: int | None = None, *, value_rank: int, rtol: float | None = None
+) -> Count[RankLimitedEvidence]: ...
+@overload
+def head_count(system: Exact, n: int, *, exact: Literal[True]) -> Count[ExactCertificate]: ...
+@overload
+def head_count(  # type: ignore[overload-overlap]
+    system: System | Tensor, n: int | None = None, coefficients: Softmax = ..., *, rtol: float | None = None
+) -> Count[ConeEvidence]: ...
+@overload
+def head_count(
+    system: System | Tensor, n: int | None = None, coefficients: Reading = ..., *, rtol: float | None = None
+) -> Count[TokenEvidence]: ...
 
 
 def head_count(
-    system: System | torch.Tensor | Exact,
+    system: Any,
     n: int | None = None,
-    coefficients: str = "fixed",
+    coefficients: Literal["fixed", "softmax", "sinkless", "pairwise", "any"] = "fixed",
     *,
     value_rank: int | None = None,
     exact: bool = False,
     rtol: float | None = None,
-) -> Count:
+) -> Count[Any]:
     """Return the fewest heads that equal a system, for one class of coefficients.
 
-    A real `System` and the number n of tokens, or its lag operators M (n, p, d) alone. ``coefficients``:
+    Each class has its own evidence, which proves the count. Lags alone do not show modes that decay
+    below rtol within n tokens; a System does. ``HeadCountTieWarning`` warns about a close call of
+    "fixed" for a System. Source: thm-head-count, prop-rank-limited, prop-rank-one-count,
+    thm-sink-count, thm-exact-reach, thm-pairwise-count, thm-strong-form.
 
-    - "fixed": real numbers that do not depend on the input. The count is k, the number of independent lag
-      operators. ``value_rank`` limits the rank of the value maps; the count is then often an interval.
-    - "softmax": softmax weights with fixed logits and a sink, k or k + 1 heads.
-    - "sinkless": the same without a sink; only systems without memory have a count. Blocks W (n, n, p, d) are
-      taken as well.
-    - "pairwise": functions of the two tokens; the heads equal the system at almost every input.
-    - "any": functions of all tokens, softmax with any logits included; equality at every input.
+    Parameters
+    ----------
+    system : System or Tensor (n, p, d)
+        A real system, or its lag operators M. For "sinkless" blocks W (n, n, p, d) are taken as
+        well; with ``exact`` also matrices (A, B, C) or (A, B, C, D) as nested lists of ints and
+        ``fractions.Fraction``, sympy matrices or integer tensors.
+    n : int, optional
+        The number of tokens, beside a System or matrices; left out beside lags.
+    coefficients : str, default "fixed"
+        "fixed": real numbers that do not depend on the input. The count is k, the number of
+        independent lag operators; evidence: `SpectrumReport`.
+        "softmax": softmax weights with fixed logits and a sink, k or k + 1 heads; `ConeEvidence`.
+        "sinkless": the same without a sink; only systems without memory have a count.
+        "pairwise": functions of the two tokens, equality at almost every input; `TokenEvidence`.
+        "any": functions of all tokens, softmax with any logits included; equality at every input.
+    value_rank : int, optional
+        At least 1, for "fixed": the largest rank of a value map. The count is then often an
+        interval; `RankLimitedEvidence`.
+    exact : bool, default False
+        Rational arithmetic, for "fixed"; `ExactCertificate`. The floats of a System are the binary
+        fractions that they are (0.1 is not 1/10).
+    rtol : float, optional
+        Singular values below it, relative to the largest, count as zero. Default: 1e-10 in float64,
+        16 machine epsilons in shorter types.
 
-    ``exact``: rational arithmetic, for "fixed"; it also takes matrices (A, B, C) or (A, B, C, D) as nested
-    lists of ints and ``fractions.Fraction``, sympy matrices or integer tensors. The floats of a System are
-    the binary fractions that they are (0.1 is not 1/10). ``rtol``: singular values below it, relative to the
-    largest, count as zero (default: 1e-10 in float64, 16 machine epsilons in shorter types). `Evidence` lists
-    what proves each count. Warns ``HeadCountTieWarning`` about a close call of "fixed" for a System. Lags
-    alone do not show modes that decay below rtol within n tokens; a System does.
+    Returns
+    -------
+    Count
+        A number, or an interval where the number is not known.
 
-    Source: thm-head-count, prop-rank-limited, prop-rank-one-count, thm-sink-count, thm-exact-reach,
-    thm-pairwise-count, thm-strong-form.
+    Raises
+    ------
+    ValueError
+        If ``exact`` or ``value_rank`` stands beside another class, or both are given; for entries
+        that are not finite.
+    TypeError
+        If n is missing, or given beside lags; with ``exact``, for entries that are not rational.
 
+    Examples
+    --------
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> print(head_count(turn, 100), head_count(turn, 100, "softmax"), sep="; ")
     2 heads (spectrum, modal); 3 heads (eigenvalue)

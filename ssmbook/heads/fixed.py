@@ -59,6 +59,8 @@ class SpectrumReport(RankReport):
     near_tie : bool
         Whether one of these is within a factor of 100 of rtol.
 
+    Examples
+    --------
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> report = head_count(turn, 100).evidence
     >>> report.rank, report.method, report.near_tie
