@@ -50,7 +50,7 @@ def bounded_heads(
     return PairwiseHeads(M.detach(), torch.from_numpy(V.copy()).to(M), bound)
 
 
-def bilinear_head_count(p: int, d: int) -> Count:
+def bilinear_head_count(p: int, d: int) -> Count[None]:
     """Return p # d: the fewest heads whose value maps serve every system of p outputs and d inputs.
 
     It is the least H for which a nonsingular bilinear map from R^p x R^d to R^H exists. From below: the least
@@ -70,7 +70,7 @@ def bilinear_head_count(p: int, d: int) -> Count:
 
 def every_input_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
-) -> Count:
+) -> Count[TokenEvidence]:
     """Return the count for "any": heads that equal the system at *every* input.
 
     From below: l, the count for almost every input, and p # d (`bilinear_head_count`) if the M_tau x span R^p
@@ -90,7 +90,7 @@ def every_input_head_count(
     return Count(low, max(low, min(len(E), every.high)), "nonsingular bilinear maps", evidence)
 
 
-def _always_onto(E) -> bool:
+def _always_onto(E: np.ndarray) -> bool:
     """Whether {E_b x} is proved to span R^p for every x != 0: no w, x have w^T E_b x = 0 for all b."""
     k, p, d = E.shape
     if k == p * d or p == 1 or d == 1:
@@ -106,22 +106,22 @@ def _always_onto(E) -> bool:
     return bool(least > np.linalg.norm(E) * np.pi / _DIRECTIONS)
 
 
-def _algebras(p, d) -> tuple[int, ...]:
+def _algebras(p: int, d: int) -> tuple[int, ...]:
     """Dimensions of the normed algebras whose polynomials serve p x d with a known bound."""
     return tuple(a for a in (1, 2, 4, 8) if a <= 2 or min(p, d) <= a)
 
 
-def _size(p, d, a) -> tuple[int, int]:
+def _size(p: int, d: int, a: int) -> tuple[int, int]:
     """The number of heads, and the square of their bound."""
     P, D = -(-p // a), -(-d // a)
     return a * (P + D - 1), math.comb(P + D - 2, P - 1)
 
 
-def _best_algebra(p, d) -> int:
+def _best_algebra(p: int, d: int) -> int:
     return min(_algebras(p, d), key=lambda a: _size(p, d, a))
 
 
-def _weights(p, d, a):
+def _weights(p: int, d: int, a: int) -> np.ndarray:
     """Bombieri's weights: with them the product of two polynomials is as long as it can be."""
     P, D = -(-p // a), -(-d // a)
     rows = [math.comb(P - 1, A) for A in range(P)]
@@ -130,7 +130,7 @@ def _weights(p, d, a):
     return np.sqrt(np.outer(rows, columns) / np.array(products, dtype=float))
 
 
-def _left_multiplications(a):
+def _left_multiplications(a: int) -> np.ndarray:
     """Matrices L (a, a, a) of x -> e_b x for the units of R, C, the quaternions or the octonions.
 
     Each algebra is pairs of the one before it, (u, v)(x, y) = (u x - y* v, y u + v x*).

@@ -1,5 +1,14 @@
 """Head counts in rational arithmetic, with a certificate that fractions alone re-check.
 
+Over the rationals a rank is no decision. The lags C A^tau B of a rational system are rational, Gaussian
+elimination finds a first-come basis among them, and N of them are enough (one more with a skip), because by
+Cayley and Hamilton every later one is a combination of the N before it. The certificate has three parts:
+
+    independent    the basis has a minor whose determinant is not zero;
+    dependent      each other lag among those decided is written on the basis;
+    complete       all later lags follow by a recurrence, because A satisfies its polynomial.
+
+sympy searches, because its elimination is fast; `ExactCertificate.verify` re-checks with plain fractions.
 Importing this module loads no sympy; calling it does.
 """
 
@@ -15,20 +24,42 @@ from ssmbook._checks import check_finite, check_integer
 from ssmbook.heads._count import Count
 from ssmbook.systems.system import System, check_system
 
-Rows = tuple[tuple[Fraction, ...], ...]
+Vector = tuple[Fraction, ...]
+Rows = tuple[Vector, ...]
 Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices too
 Exact = System | tuple[Matrix, Matrix, Matrix] | tuple[Matrix, Matrix, Matrix, Matrix | None]
+
+
+# The certificate -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ExactCertificate:
     """The proof of a count over the rationals: independent lags, relations for the others, a recurrence.
 
-    basis_lags: k lags whose operators are independent, because the k entries ``minor`` of their vec M
-    (row-major) have a nonzero ``determinant``. relations: for every other lag below ``decided`` its
-    coefficients on the basis. recurrence: (c_1 … c_N) with M_tau = sum_i c_i M_(tau-i) for every tau >=
-    ``decided``. Printing it shows the proof; `verify` checks it.
+    Printing it shows the proof; `verify` checks it.
 
+    Parameters
+    ----------
+    system : tuple of four matrices
+        A, B, C, D as tuples of rows of fractions.
+    n : int
+        The number of tokens.
+    decided : int
+        How many lags were looked at: min(n, N), one more with a skip.
+    basis_lags : tuple of int
+        The k lags whose operators are independent.
+    minor : tuple of int
+        k entries of vec M (row-major) on which they are.
+    determinant : Fraction
+        That of the k x k matrix of these entries, not zero.
+    relations : dict of int to tuple of Fraction
+        For every other lag below ``decided`` its coefficients on the basis.
+    recurrence : tuple of Fraction
+        (c_1 … c_N) with M_tau = sum_i c_i M_(tau-i) for every tau >= ``decided``.
+
+    Examples
+    --------
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
     >>> proof = head_count((turn, eye, eye), 8, exact=True).evidence
     >>> proof.basis_lags, str(proof.recurrence[1])
@@ -41,8 +72,8 @@ class ExactCertificate:
     basis_lags: tuple[int, ...]
     minor: tuple[int, ...]
     determinant: Fraction
-    relations: dict[int, tuple[Fraction, ...]]
-    recurrence: tuple[Fraction, ...]
+    relations: dict[int, Vector]
+    recurrence: Vector
 
     @property
     def count(self) -> int:
@@ -53,22 +84,24 @@ class ExactCertificate:
         sized = all(len(each) == self.count for each in (self.minor, *self.relations.values()))
         if not sized or sorted([*self.basis_lags, *self.relations]) != list(range(self.decided)):
             return False
+
         lags = _lags(*self.system, self.decided)
-        square = [[lags[tau][entry] for entry in self.minor] for tau in self.basis_lags]
+        basis = [lags[tau] for tau in self.basis_lags]
+        square = [[lag[entry] for entry in self.minor] for lag in basis]
         independent = self.determinant != 0 and _determinant(square) == self.determinant
-        related = all(
-            value == sum(c * lags[b][entry] for c, b in zip(coefficients, self.basis_lags, strict=True))
+        dependent = all(
+            value == sum(c * lag[entry] for c, lag in zip(coefficients, basis, strict=True))
             for tau, coefficients in self.relations.items()
             for entry, value in enumerate(lags[tau])
         )
         complete = self.decided == self.n or (self.decided < self.n and self._recurs())
-        return independent and related and complete
+        return independent and dependent and complete
 
     def _recurs(self) -> bool:
         """Whether A satisfies the recurrence's polynomial and enough lags were decided to start it."""
         A, _, _, D = self.system
         value = [[Fraction(i == j) for j in range(len(A))] for i in range(len(A))]
-        for c in self.recurrence:  # Horner's scheme
+        for c in self.recurrence:  # A^N - c_1 A^(N-1) - ... - c_N by Horner's scheme
             value = _product(A, value)
             for i in range(len(A)):
                 value[i][i] -= c
@@ -88,7 +121,10 @@ class ExactCertificate:
         return "\n".join(lines)
 
 
-def exact_head_count(system: Exact, n: int) -> Count:
+# The search ------------------------------------------------------------------------------------------------
+
+
+def exact_head_count(system: Exact, n: int | None) -> Count[ExactCertificate]:
     """Return k over the rationals, with an `ExactCertificate`; min(n, N) lags decide, one more with a skip.
 
     Raises ``TypeError`` for entries that are not rational.
@@ -99,12 +135,14 @@ def exact_head_count(system: Exact, n: int) -> Count:
     decided = min(n, size + int(skip))
     lags = _lags(*system, decided)
     basis, relations = pivots(lags)
-    minor, _ = pivots([list(column) for column in zip(*(lags[tau] for tau in basis), strict=True)])
-    determinant = _determinant([[lags[tau][entry] for entry in minor] for tau in basis])
+    rows = [lags[tau] for tau in basis]
+    minor, _ = pivots(list(zip(*rows, strict=True)))  # k independent entries of these rows
+    determinant = _determinant([[row[entry] for entry in minor] for row in rows])
     last = rational_matrix(system[0], (size, size)).charpoly()[1:] if decided < n else ()
     recurrence = tuple(-from_qq(c) for c in last)
-    minor, basis = tuple(minor), tuple(basis)
-    evidence = ExactCertificate(system, n, decided, basis, minor, determinant, relations, recurrence)
+    evidence = ExactCertificate(
+        system, n, decided, tuple(basis), tuple(minor), determinant, relations, recurrence
+    )
     return Count(evidence.count, evidence.count, "exact, over the rationals", evidence)
 
 
@@ -121,7 +159,21 @@ def exact_minimal_degree(system: Exact) -> int:
     A, B, C, D = rational_system(system)
     size, without = len(A), tuple((Fraction(0),) * len(row) for row in D)
     lags = _lags(A, B, C, without, 2 * size)
-    return len(pivots([[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)])[0])
+    hankel = [[entry for lag in lags[i : i + size] for entry in lag] for i in range(size)]
+    return len(pivots(hankel)[0])
+
+
+def pivots(vectors: Sequence[Sequence[Fraction]]) -> tuple[list[int], dict[int, Vector]]:
+    """First-come basis among vectors of fractions, and the coefficients of every other one on it."""
+    if not vectors or not vectors[0]:
+        return [], {i: () for i in range(len(vectors))}
+    reduced, basis = rational_matrix(list(zip(*vectors, strict=True))).rref()
+    table = reduced.to_list()
+    others = (i for i in range(len(vectors)) if i not in basis)
+    return list(basis), {i: tuple(from_qq(table[r][i]) for r in range(len(basis))) for i in others}
+
+
+# Reading a system ------------------------------------------------------------------------------------------
 
 
 def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
@@ -138,7 +190,8 @@ def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
     D = None if D is None else _rational("D", D)
     N, d, p = len(A), len((B or D or [()])[0]), len(C)
     D = tuple((Fraction(0),) * d for _ in range(p)) if D is None else D
-    for name, rows, shape in (("A", A, (N, N)), ("B", B, (N, d)), ("C", C, (p, N)), ("D", D, (p, d))):
+    shapes = ("A", A, (N, N)), ("B", B, (N, d)), ("C", C, (p, N)), ("D", D, (p, d))
+    for name, rows, shape in shapes:
         if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
             lengths = sorted({len(row) for row in rows})
             raise ValueError(f"{name} must have shape {shape}; got {len(rows)} rows of lengths {lengths}")
@@ -150,12 +203,12 @@ def _binary_fractions(part: torch.Tensor) -> list[list[Fraction]]:
     return [[Fraction(entry) for entry in row] for row in part.detach().double().tolist()]
 
 
-def _rational(name, matrix) -> Rows:
+def _rational(name: str, matrix: Matrix) -> Rows:
     rows = matrix.tolist() if hasattr(matrix, "tolist") else matrix
     return tuple(tuple(_fraction(name, entry) for entry in row) for row in rows)
 
 
-def _fraction(name, entry) -> Fraction:
+def _fraction(name: str, entry: object) -> Fraction:
     if isinstance(entry, (int, Fraction)) and not isinstance(entry, bool):
         return Fraction(entry)
     if getattr(entry, "is_Rational", False):
@@ -164,27 +217,19 @@ def _fraction(name, entry) -> Fraction:
     raise TypeError(f"{name} must hold ints or Fractions; got {type(entry).__name__} {entry!r}{hint}")
 
 
-def _lags(A, B, C, D, count) -> list[list[Fraction]]:
+# Arithmetic ------------------------------------------------------------------------------------------------
+
+
+def _lags(A: Rows, B: Rows, C: Rows, D: Rows, count: int) -> list[list[Fraction]]:
     """vec M_tau (row-major) for tau < count, by the plain recurrence."""
     lags, state = [], B
     for tau in range(count):
         lag = _product(C, state) if A else [[Fraction(0)] * len(row) for row in D]
-        if tau == 0:
+        if tau == 0:  # the skip
             lag = [[x + y for x, y in zip(*rows, strict=True)] for rows in zip(lag, D, strict=True)]
         lags.append([entry for row in lag for entry in row])
         state = _product(A, state)
     return lags
-
-
-def pivots(vectors) -> tuple[list[int], dict[int, tuple[Fraction, ...]]]:
-    """First-come basis among vectors (lists of fractions), and the coefficients of every other one on it."""
-    if not vectors or not vectors[0]:
-        return [], {i: () for i in range(len(vectors))}
-    columns = list(zip(*vectors, strict=True))
-    reduced, basis = rational_matrix(columns).rref()
-    table = reduced.to_list()
-    others = (i for i in range(len(vectors)) if i not in basis)
-    return list(basis), {i: tuple(from_qq(table[r][i]) for r in range(len(basis))) for i in others}
 
 
 def characteristic(A):
@@ -210,12 +255,12 @@ def from_qq(x) -> Fraction:
     return Fraction(int(x.numerator), int(x.denominator))
 
 
-def _product(left, right):
+def _product(left: Sequence[Sequence[Fraction]], right: Sequence[Sequence[Fraction]]) -> list[list[Fraction]]:
     columns = list(zip(*right, strict=True))
     return [[sum((x * y for x, y in zip(r, c, strict=True)), Fraction(0)) for c in columns] for r in left]
 
 
-def _determinant(rows) -> Fraction:
+def _determinant(rows: Sequence[Sequence[Fraction]]) -> Fraction:
     """Determinant by Gaussian elimination on fractions; 1 for the empty matrix."""
     rows, value = [list(row) for row in rows], Fraction(1)
     for i in range(len(rows)):
@@ -231,10 +276,12 @@ def _determinant(rows) -> Fraction:
     return value
 
 
-def _sum_text(coefficients, labels) -> str:
+def _sum_text(coefficients: Vector, labels: Sequence[object]) -> str:
+    """A sum of lags such as M_0 - 1/2 M_1."""
     text = ""
     for c, label in zip(coefficients, labels, strict=True):
         if c:
             size = f"M_{label}" if abs(c) == 1 else f"{abs(c)} M_{label}"
-            text += (" - " if text else "-") + size if c < 0 else (" + " if text else "") + size
+            minus, plus = (" - ", " + ") if text else ("-", "")
+            text += (minus if c < 0 else plus) + size
     return text or "0"

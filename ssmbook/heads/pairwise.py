@@ -11,7 +11,7 @@ from ssmbook._checks import check_tensors
 from ssmbook.heads._count import Count
 from ssmbook.heads._evidence import TokenEvidence
 from ssmbook.heads._lags import lag_span, lags_of
-from ssmbook.numerics import numerical_rank, toeplitz
+from ssmbook.numerics import numerical_rank
 from ssmbook.systems.system import System
 
 _DRAWS = 5
@@ -19,13 +19,15 @@ _DRAWS = 5
 
 def pairwise_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
-) -> Count:
+) -> Count[TokenEvidence]:
     """Return l = max_x dim span{M_tau x}. Almost every x attains the maximum, so random x show it."""
     count, basis = _rank_at_tokens(lags_of(system, n), rtol, torch.Generator().manual_seed(0))
     return Count(count, count, "rank at random tokens", TokenEvidence(len(basis), count))
 
 
-def _rank_at_tokens(M, rtol, generator):
+def _rank_at_tokens(
+    M: torch.Tensor, rtol: float | None, generator: torch.Generator
+) -> tuple[int, np.ndarray]:
     """Return the largest rank of the M_tau x at random x, and a basis (k, p, d) of the lags."""
     _, basis, rtol = lag_span(M, rtol)
     X = torch.randn(_DRAWS, M.shape[2], generator=generator, dtype=torch.float64).numpy()
@@ -71,11 +73,6 @@ class PairwiseHeads:
         """Return y (..., n, p): y_i = sum_h sum_{j <= i} alpha^h_ij V_h x_j for x (..., n, d)."""
         return torch.einsum("...hij,hpd,...jd->...ip", self.coefficients(x), self.V, x)
 
-    def target(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the system's own output (..., n, p) for x (..., n, d), by the convolution sum."""
-        W = toeplitz(self.M[: x.shape[-2]], dim=-3)
-        return torch.einsum("ijpd,...jd->...ip", W, x)
-
 
 def pairwise_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
     """Return l heads with pairwise coefficients whose function is the system's at almost every input.
@@ -85,9 +82,10 @@ def pairwise_heads(system: System | torch.Tensor, n: int | None = None) -> Pairw
     bounded: they grow without limit near the inputs where no coefficients exist. Results in the dtype of the
     system. Source: thm-pairwise-count.
 
+    >>> from ssmbook.operators import LagOperator
     >>> M, x = torch.randn(8, 2, 3, dtype=torch.float64), torch.randn(8, 3, dtype=torch.float64)
     >>> heads = pairwise_heads(M)
-    >>> len(heads.V), torch.allclose(heads(x), heads.target(x))  # W has rank six
+    >>> len(heads.V), torch.allclose(heads(x), LagOperator(M) @ x)  # W has rank six
     (2, True)
     """
     M, generator = lags_of(system, n), torch.Generator().manual_seed(0)

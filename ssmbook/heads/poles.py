@@ -24,12 +24,10 @@ _NEARBY = 1e-7
 def eigenvalue_test(system: System) -> PoleEvidence:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length.
 
-    One real `System` without a skip. ``verdict`` is "k" (for every n; there is a positive real pole), "k+1"
-    (for every n >= n0, where ``n0_low`` <= n0 <= ``n0_high``; for n < n0, k heads suffice if k == nu,
-    that is, if the residues are independent) or "inconclusive", with a ``reason`` in words. ``k`` is the
-    interaction rank, ``nu`` the degree of the minimal polynomial, ``modes`` lists (eigenvalue, its power in
-    it), one of each pair. n0 - 1 is the least degree of a nonnegative multiple of that polynomial; an
-    interval remains if margins are too small.
+    One real `System` without a skip. The verdict is "k" for every n where there is a positive real pole, and
+    "k+1" for every n >= n0 where there is none; for n < n0, k heads suffice if k == nu, that is, if the
+    residues are independent. n0 - 1 is the least degree of a nonnegative multiple of the minimal
+    polynomial; an interval remains if margins are too small.
 
     The mathematics is exact, its input is not: the test is also inconclusive if k is a near-tie, or if poles
     and lags disagree about nu. Source: prop-eigenvalue-test.
@@ -90,7 +88,7 @@ def poles_decide(test: PoleEvidence, system: System, n: int) -> bool:
     return fixed_head_count(system.lags(min(n, system.N + 1))) <= test.k
 
 
-def _narrow(test) -> tuple[int, int]:
+def _narrow(test: PoleEvidence) -> tuple[int, int]:
     """The interval for n0, as far as certificates for the solutions of the recurrence close it."""
     low, high = test.n0_low, test.n0_high
     delay = sum(index for value, index in test.modes if value == 0)
@@ -109,7 +107,7 @@ def _narrow(test) -> tuple[int, int]:
     return first_open, max(first_open, first_closed)
 
 
-def _solutions(modes, length) -> np.ndarray:
+def _solutions(modes: tuple[tuple[complex, int], ...], length: int) -> np.ndarray:
     """The real sequences of the poles other than 0 as columns (length, nu - nu_0), each row up to scale."""
     tau, columns = np.arange(length), []
     largest = max(abs(value) for value, _ in modes)

@@ -20,7 +20,7 @@ from ssmbook.systems.system import System
 
 def sinkless_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
-) -> Count:
+) -> Count[ConeEvidence]:
     """Return the count for "sinkless": k or k + 1 heads if all row sums sum_j W_ij agree, else none.
 
     Row sums that agree to 1e-10 (float32: to rounding), relative to the largest block, are taken for equal.
@@ -72,7 +72,7 @@ def sinkless_heads(system: System | torch.Tensor, n: int | None = None) -> Softm
     return SoftmaxHeads(logits, V, sink=False, relative_error=error, evidence=evidence)
 
 
-def _level_simplex(Z, visible):
+def _level_simplex(Z: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The k + 1 generators, linear parts of the coefficients shifted by T/(i + 1): row sums stay equal."""
     k = Z.shape[1]
     if k == 0:
@@ -85,11 +85,20 @@ def _level_simplex(Z, visible):
 
 @dataclass(frozen=True)
 class SinklessPlateau:
-    """The least squared error of sinkless softmax against a system with the lags ``M`` (n, p, d).
+    """The least squared error of sinkless softmax heads against a system.
 
-    ``error`` = min sum_ij ||W_ij - M_{i-j}||_F^2, ``relative`` that over the energy of the system,
-    ``value_sum`` (p, d) the best common row sum, ``corrections`` (n, p, d) what the optimum adds to every
-    visible block of row i.
+    Parameters
+    ----------
+    M : Tensor (n, p, d)
+        The lags of the system.
+    error : float
+        min sum_ij ||W_ij - M_{i-j}||_F^2.
+    relative : float
+        The same over the energy of the system.
+    value_sum : Tensor (p, d)
+        The best common row sum.
+    corrections : Tensor (n, p, d)
+        What the optimum adds to every visible block of row i.
     """
 
     M: torch.Tensor
@@ -128,7 +137,7 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
     return SinklessPlateau(M, error, error / energy if energy else 0.0, mean.to(M), corrections.to(M))
 
 
-def _blocks(system, n):
+def _blocks(system: System | torch.Tensor, n: int | None) -> torch.Tensor:
     """A system, its lags or blocks as causal blocks (n, n, p, d)."""
     if not isinstance(system, torch.Tensor) or system.ndim != 4:
         W = toeplitz(lags_of(system, n).detach(), dim=-3)
@@ -142,5 +151,6 @@ def _blocks(system, n):
     return W
 
 
-def _visible(n, device):
+def _visible(n: int, device: torch.device) -> torch.Tensor:
+    """Which (i, j) a causal row sees: j <= i."""
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()

@@ -36,7 +36,7 @@ _FAITHFUL = 1e-10
 
 def softmax_head_count(
     system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
-) -> Count:
+) -> Count[ConeEvidence]:
     """Return the count for "softmax": k if some U has <U, M_tau> > 0 for all lags, else k + 1.
 
     A zero lag always costs the extra head. The poles of a System without a skip decide most cases
@@ -48,7 +48,8 @@ def softmax_head_count(
         n = check_integer("n", n, low=0)
         test = verdict_of_poles(system)
         if rtol is None and poles_decide(test, system, n):
-            kind, count = "eigenvalue" if test.k else "zero", test.k + (test.verdict == "k+1")
+            kind = "eigenvalue" if test.k else "zero"
+            count = test.k + (test.verdict == "k+1")
             return Count(count, count, kind, ConeEvidence(kind, test.reason, test.k))
     rows, _, like = _lag_rows(system, n)
     evidence = certify(rows, tolerance(rtol, like.dtype), accuracy_of(like.dtype))
@@ -65,7 +66,7 @@ def _in_shape_of(evidence: ConeEvidence, like: torch.Tensor) -> ConeEvidence:
     return replace(evidence, U=U, weights=weights)
 
 
-def _lag_rows(system, n):
+def _lag_rows(system: System | torch.Tensor, n: int | None) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
     """Rows (n, p d) and logarithms (n,) with e^log rows = vec M_tau in float64, and lags of their dtype.
 
     A lag that cancels is zero. If lags of a System would underflow, its A is divided by the spectral radius.
@@ -74,11 +75,13 @@ def _lag_rows(system, n):
         M = lags_of(system, n)
         return M.detach().double().cpu().flatten(1).numpy(), np.zeros(len(M)), M
     A, B, C, D = system_arrays(check_real_system(system))
-    radius, logs = np.abs(np.linalg.eigvals(A)).max(initial=0.0), np.zeros(n)
+    radius = np.abs(np.linalg.eigvals(A)).max(initial=0.0)
+    logs = np.zeros(n)
     if radius > 0 and n * math.log(radius) < -600:
         A, logs = A / radius, math.log(radius) * np.arange(n)
     states = lti_kernel(*map(torch.from_numpy, (A, B, np.eye(len(A)))), n).numpy()
-    rows, terms = (C @ states).reshape(n, -1), (np.abs(C) @ np.abs(states)).reshape(n, -1)
+    rows = (C @ states).reshape(n, -1)
+    terms = (np.abs(C) @ np.abs(states)).reshape(n, -1)
     cancelled = np.abs(rows).max(1, initial=0.0) <= _CANCELLED * terms.max(1, initial=0.0)
     rows[cancelled | (system.minimal().N == 0)] = 0.0  # without a minimal state all lags are rounding
     if D is not None and n:
@@ -93,10 +96,21 @@ def _lag_rows(system, n):
 class SoftmaxHeads:
     """Causal softmax heads, given by their logits and value maps.
 
-    ``logits`` (H, n, n), -inf above the diagonal; ``V`` (H, p, d); ``sink``: whether every row also has a
-    sink with logit 0 and value 0; ``relative_error``: the Frobenius error over the norm of the target;
-    ``evidence``: that of the count.
+    Parameters
+    ----------
+    logits : Tensor (H, n, n)
+        -inf above the diagonal.
+    V : Tensor (H, p, d)
+        The value maps.
+    sink : bool
+        Whether every row also has a sink, a key with logit 0 and value 0.
+    relative_error : float
+        The Frobenius error over the norm of the target.
+    evidence : ConeEvidence
+        That of the count.
 
+    Examples
+    --------
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> heads = softmax_heads(System(0.5 * one, one, one), 8)
     >>> heads.logits.shape, heads.sink, heads.relative_error < 1e-12
@@ -157,7 +171,9 @@ def softmax_heads(system: System, n: int) -> SoftmaxHeads:
     return SoftmaxHeads(logits, V, True, error, _in_shape_of(evidence, like))
 
 
-def _construct(rows, logs, basis, evidence):
+def _construct(
+    rows: np.ndarray, logs: np.ndarray, basis: np.ndarray, evidence: ConeEvidence
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Coefficients and value maps of k heads if they are certified and faithful, else of k + 1; the error."""
     Z = rows @ basis.T
     if evidence.kind == "separating":
@@ -183,7 +199,7 @@ def regular_simplex(k: int) -> np.ndarray:
     return left[:, :k] * sigma[:k] / np.sqrt(k / (k + 1))
 
 
-def full_simplex(Z: np.ndarray):
+def full_simplex(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return positive coefficients (m, k + 1) and generators (k + 1, k) whose product is Z (m, k).
 
     The generators sum to 0, so adding a constant to all coefficients of a row changes nothing.
@@ -197,7 +213,7 @@ def full_simplex(Z: np.ndarray):
     return signed + np.maximum(1.1 * sizes, 1e-30 * sizes.max())[:, None], generators
 
 
-def slice_simplex(Z: np.ndarray, u: np.ndarray):
+def slice_simplex(Z: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return positive coefficients (m, k) and k generators around the slice <u, .> = 1 of rows Z (m, k).
 
     Needs <u, z> > 0 for every row: the points z/<u, z> lie in a hyperplane off 0; a simplex there, stretched

@@ -77,10 +77,31 @@ def random_stable(
 ) -> System:
     """A Gaussian system with spectral radius ``rho``, minimal with probability one.
 
-    A `System` with N states, d inputs and p outputs, entries of B and C of variance 1/N, in ``dtype``
-    (default: torch's). rho in (0, 1]; at 1 the system is only marginally stable. Drawn on the CPU, so that a
-    seed gives one system; `System.to` moves it. ValueError for sizes < 1 or rho outside.
+    Drawn on the CPU, so that a seed gives one system; `System.to` moves it.
 
+    Parameters
+    ----------
+    N, d, p : int
+        The numbers of states, inputs and outputs, at least 1.
+    rho : float
+        In (0, 1]; at 1 the system is only marginally stable.
+    generator : torch.Generator, optional
+        On the CPU; torch's own by default.
+    dtype : torch.dtype, optional
+        That of the result; torch's default by default. The numbers are drawn in float64.
+
+    Returns
+    -------
+    System
+        With entries of B and C of variance 1/N.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1 and for rho outside.
+
+    Examples
+    --------
     >>> system = random_stable(4, 2, 3, rho=0.9, dtype=torch.float64)
     >>> system, round(system.spectral_radius().item(), 6)
     (System(N=4, d=2, p=3, float64), 0.9)
@@ -105,8 +126,29 @@ def random_orthogonal(
 ) -> torch.Tensor:
     """rho times a Haar-random orthogonal matrix: every lag then has norm exactly rho^tau.
 
-    Returns A (N, N) in ``dtype`` (default: torch's). ValueError for N < 1 or negative rho.
+    Parameters
+    ----------
+    N : int
+        The size, at least 1.
+    rho : float, default 1
+        The norm of the matrix, at least 0.
+    generator : torch.Generator, optional
+        On the CPU; torch's own by default.
+    dtype : torch.dtype, optional
+        That of the result; torch's default by default. The numbers are drawn in float64.
 
+    Returns
+    -------
+    Tensor (N, N)
+        The matrix A.
+
+    Raises
+    ------
+    ValueError
+        For N below 1 and for a negative rho.
+
+    Examples
+    --------
     >>> A = random_orthogonal(3, rho=0.9)
     >>> torch.allclose(A.mT @ A, 0.81 * torch.eye(3), atol=1e-6)
     True

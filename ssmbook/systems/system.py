@@ -30,16 +30,36 @@ _LARGEST_CONDITION = 1e8
 class System:
     """A linear time-invariant system with N states, d inputs and p outputs; checked once, then trusted.
 
-    A (..., N, N), B (..., N, d), C (..., p, N) and the skip D (..., p, d) or None: one floating-point or
-    complex dtype, one device, one batch shape, finite entries; they are copied. The output reads the state
-    *after* its token, so the lag operators are M_0 = C B + D and M_tau = C A^tau B. dt is the time step as in
-    python-control: a number, True where it is not named, 0 for a continuous system, dh/dt = A h + B x. What
-    counts or scans refuses a continuous one; `discretize` makes it discrete. Immutable: ``A, B, C, D =
-    system`` takes it apart, ``system.replace(C=...)`` makes another; ``maps.LTISSM(system)`` runs on tokens.
+    The output reads the state *after* its token, so the lag operators are M_0 = C B + D and M_tau = C A^tau
+    B. Immutable: ``A, B, C, D = system`` takes it apart, ``system.replace(C=...)`` makes another;
+    ``system.operator(n)`` is its interaction operator, ``maps.LTISSM(system)`` runs on tokens. The four
+    matrices have one floating-point or complex dtype, one device and one batch shape; they are copied.
+    Source: `kailath1980linear`.
 
-    Raises ``TypeError`` for what is no tensor and for mixed dtypes, ``ValueError`` for shapes, devices and
-    non-finite entries. Source: `kailath1980linear`.
+    Parameters
+    ----------
+    A : Tensor (..., N, N)
+        Moves the state.
+    B : Tensor (..., N, d)
+        Writes the token into it.
+    C : Tensor (..., p, N)
+        Reads the output from it.
+    D : Tensor (..., p, d), optional
+        The skip from the input to the output.
+    dt : float or bool, default True
+        The time step as in python-control: a number, True where it is not named, 0 for a continuous
+        system, dh/dt = A h + B x. What counts or scans refuses a continuous one; `discretize` makes it
+        discrete.
 
+    Raises
+    ------
+    TypeError
+        For what is no tensor, and for mixed dtypes.
+    ValueError
+        For shapes, devices and entries that are not finite.
+
+    Examples
+    --------
     >>> A = torch.tensor([[0.5, 0.0], [0.0, -0.5]])
     >>> System(A, B=torch.ones(2, 1), C=torch.ones(1, 2))
     System(N=2, d=1, p=1, float32)
