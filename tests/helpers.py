@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ssmbook.systems import System
+from ssmbook.testing import draws as like
 
 F64 = torch.float64
 EYE = torch.eye(2, dtype=F64)
@@ -13,11 +14,6 @@ EYE = torch.eye(2, dtype=F64)
 
 def gen(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def like(seed=0):
-    """The options of what draws: a generator of its own, in float64."""
-    return {"generator": gen(seed), "dtype": F64}
 
 
 def randn(*shape, seed=0):

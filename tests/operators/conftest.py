@@ -1,6 +1,7 @@
 """Every kind of interaction operator, for the contracts that all of them keep: a new kind is one entry."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from ssmbook.operators import (
     RecurrentOperator,
 )
 from ssmbook.operators.recurrent import ModalOperator
-from ssmbook.testing import normal_entries
+from ssmbook.testing import draws
 
 
 def dense(random, batch, n, p, d):
@@ -81,7 +82,7 @@ class Kind:
     causal: bool = False
 
     def operator(self, batch=(), n=5):
-        random = normal_entries(seed=0)
+        random = partial(torch.randn, **draws(0))
         return self.make(random, batch, n, self.p, self.d), random
 
 
