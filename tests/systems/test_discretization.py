@@ -37,27 +37,6 @@ def test_steps_are_those_of_scipy(method, N, d, delta):
     assert torch.equal(found.C, system.C) and torch.equal(found.D, system.D)
 
 
-@pytest.mark.parametrize(
-    "A",
-    [
-        torch.zeros(3, 3, dtype=F64),
-        torch.diag(torch.ones(4, dtype=F64), 1),
-        torch.tensor([[0.0, 1.0], [0.0, -2.0]], dtype=F64),
-        torch.ones(5, 5, dtype=F64),
-    ],
-    ids=["zero", "nilpotent", "free mass with drag", "rank one"],
-)
-def test_zoh_of_singular_a_is_the_integral_of_the_exponential(A):
-    delta, B = 0.8, torch.linspace(-1, 2, A.shape[0], dtype=F64)[:, None]
-    nodes, weights = np.polynomial.legendre.leggauss(40)
-    want = sum(
-        w / 2 * delta * scipy.linalg.expm(A.numpy() * delta * (t + 1) / 2) @ B.numpy()
-        for t, w in zip(nodes, weights, strict=True)
-    )
-    A_bar, B_bar = systems.zoh(A, B, delta)
-    assert near(A_bar, scipy.linalg.expm(delta * A.numpy())) and near(B_bar, want)
-
-
 def test_zoh_keeps_its_digits_on_stiff_systems_and_in_any_unit_of_the_input():
     A, B = systems.hippo_legs(48, dtype=F64)
     for delta in (1e-3, 1.0):
@@ -131,18 +110,6 @@ def test_a_complex_system_takes_real_steps_as_its_real_twin_does(method):
     assert near(
         torch.stack([found.real, found.imag], -1), twin.discretize(step, method).lags(4)[..., 0], 1e-13
     )
-
-
-@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("mixed", 1), ("bilinear", 2)])
-def test_orders_of_convergence_to_the_zero_order_hold(method, order):
-    system, sizes = continuous(4, 2, seed=5, scale=0.5), []
-    for steps in (64, 128):
-        A_bar, B_bar, _, _ = system.discretize(1.0 / steps, method)
-        h = torch.zeros(4, 2, dtype=F64)
-        for _ in range(steps):
-            h = A_bar @ h + B_bar
-        sizes.append(float((h - system.discretize(1.0).B).norm()))
-    assert math.log2(sizes[0] / sizes[1]) == pytest.approx(order, abs=0.05)
 
 
 def test_bilinear_keeps_stability_where_forward_euler_loses_it():
