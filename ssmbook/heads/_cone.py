@@ -1,13 +1,13 @@
 """Is some functional positive on every lag? The decision behind the counts of softmax heads, with its proof.
 
-Everything works on unit rows Z (m, k), the normalized lags in coordinates of their span. By Gordan exactly
-one of two things exists, and a linear program looks for each:
+Everything works on unit rows Z (m, k), the normalized lags in coordinates of their span. By
+Gordan exactly one of two things exists, and a linear program looks for each:
 
     u      with <u, z> > 0 for every row z:                     "separating", k heads are enough;
     lambda >= 0 of sum 1 with sum_z lambda_z z = 0:             "dependency", it takes k + 1.
 
-A program only suggests. What it found is verified with rounding errors taken off, or, for a handful of rows,
-in rational arithmetic; where neither holds the answer is "undecided".
+A program only suggests. What it found is verified with rounding errors taken off, or, for a
+handful of rows, in rational arithmetic; where neither holds the answer is "undecided".
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from ssmbook.heads._lags import row_space
 from ssmbook.heads.exact import pivots
 from ssmbook.numerics import tolerance
 
-# HiGHS' tightest tolerances: margins of 1e-7 are common, and its defaults are as coarse as that.
+# HiGHS' tightest tolerances: margins of 1e-7 are common, and its defaults are as coarse as
+# that.
 _HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _DENSE = 2000
 _EPS = np.finfo(np.float64).eps
-# A lag this far outside the numerical span (relative to the lag) makes the rank itself doubtful.
+# A lag this far outside the numerical span (relative to the lag) makes the rank itself
+# doubtful.
 _OUTSIDE = 1e-7
 _EXACT_SUPPORT = 12
 
@@ -112,7 +114,8 @@ def _separation(u: np.ndarray, unit: np.ndarray, basis: np.ndarray) -> tuple[Ten
 def _exact_dependency(rows: np.ndarray, weights: np.ndarray) -> Tensor | None:
     """Weights of an exact rational positive dependency on the support of ``weights``, or None.
 
-    The weights are a vertex of the dual program, so the rows that they use depend in one way at most.
+    The weights are a vertex of the dual program, so the rows that they use depend in one
+    way at most.
     """
     support = np.flatnonzero(weights > 1e-9)
     if not 2 <= support.size <= _EXACT_SUPPORT:
@@ -142,8 +145,8 @@ def unit_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def widest_margin(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Solve max t, <u, z> >= t for every row z of Z (m, k), |u|_inf <= 1, by cutting planes.
 
-    Returns u (k,), the dual weights lambda (m,) >= 0 with sum 1, and the indices of the rows that entered,
-    far fewer than m.
+    Returns u (k,), the dual weights lambda (m,) >= 0 with sum 1, and the indices of the
+    rows that entered, far fewer than m.
     """
     m, k = Z.shape
     early, spread_out = np.arange(min(m, 2 * k + 2)), np.linspace(0, m - 1, 2 * k).astype(int)
@@ -172,7 +175,8 @@ def _margin_program(Z: np.ndarray):
     constraints = np.hstack([-Z, np.ones((m, 1))])
     bounds = [(-1, 1)] * k + [(None, 1)]
     for options in (_HIGHS, {}):
-        # A hard program may defeat the tight tolerances; what it returns is verified anyway.
+        # A hard program may defeat the tight tolerances; what it returns is verified
+        # anyway.
         result = scipy.optimize.linprog(objective, constraints, np.zeros(m), bounds=bounds, options=options)
         if result.status == 0:
             return result
@@ -182,7 +186,8 @@ def _margin_program(Z: np.ndarray):
 def balancing_matrix(Z: np.ndarray) -> np.ndarray:
     """Return a k x k matrix T that makes the unit rows of Z T nearly isotropic (Tyler's fixed point).
 
-    The signs <u, z> survive any invertible T, and a balanced cone is wider, so the program sees more margin.
+    The signs <u, z> survive any invertible T, and a balanced cone is wider, so the program
+    sees more margin.
     """
     k = Z.shape[1]
     # The transition is early, the tail nearly one direction: geometric spacing sees both.
@@ -199,8 +204,9 @@ def balancing_matrix(Z: np.ndarray) -> np.ndarray:
 def positive_dependency(Z: np.ndarray, working: np.ndarray) -> np.ndarray | None:
     """Return weights (m,) >= 0 with sum 1, positive on enough rows, and sum lambda z = 0; or None.
 
-    Maximizes the least weight s over the working rows, then over all (a sample of many): with
-    lambda = s + mu, mu >= 0, the unknowns are (mu, s), and sum lambda z = 0, sum lambda = 1 are linear.
+    Maximizes the least weight s over the working rows, then over all (a sample of many):
+    with lambda = s + mu, mu >= 0, the unknowns are (mu, s), and sum lambda z = 0, sum
+    lambda = 1 are linear.
     """
     m, k = Z.shape
     rows = np.arange(m) if m <= _DENSE else np.union1d(working, np.linspace(0, m - 1, _DENSE).astype(int))
@@ -232,9 +238,9 @@ def polish(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def dependency_radius(Z: np.ndarray, weights: np.ndarray) -> float:
     """A lower bound of the radius of the ball about 0 in the convex hull of the rows of Z; <= 0: no proof.
 
-    For unit u, sum lambda |<u, z>| is at least both sigma_min(diag(lambda) Z) and the least eigenvalue of
-    Z^T diag(lambda) Z. Its negative part is half of it up to the residual r = sum lambda z. So some row has
-    <u, z> <= -(bound - |r|)/2, for every u.
+    For unit u, sum lambda |<u, z>| is at least both sigma_min(diag(lambda) Z) and the least
+    eigenvalue of Z^T diag(lambda) Z. Its negative part is half of it up to the residual r =
+    sum lambda z. So some row has <u, z> <= -(bound - |r|)/2, for every u.
     """
     if (weights < 0).any() or weights.sum() > 1 + 1e-9:
         return -np.inf

@@ -16,14 +16,15 @@ E = TypeVar("E")
 class Count(Generic[E]):
     """The least number of heads that equal a system, as far as it is known, with what proves it.
 
-    Where low == high the count is settled. Then ``count.value``, ``int(count)``, ``count == 5`` and
-    ``range(count)`` work, unless no number is enough. An open count equals nothing; ``count <= 5``
-    answers where both its ends do so alike. Printing gives one sentence.
+    Where low == high the count is settled. Then ``count.value``, ``int(count)``, ``count ==
+    5`` and ``range(count)`` work, unless no number is enough. An open count equals nothing;
+    ``count <= 5`` answers where both its ends do so alike. Printing gives one sentence.
 
     Parameters
     ----------
     low, high : int or float
-        The number lies between them, both included; ``math.inf``: no number of heads is enough.
+        The number lies between them, both included; ``math.inf``: no number of heads is
+        enough.
     method : str
         How it was found, in a few words.
     evidence : optional

@@ -1,7 +1,7 @@
 """What proves a count: one small class for each way in which heads are counted.
 
-Counts with fixed coefficients have two more, each beside its algorithm: `SpectrumReport` (`fixed`) and
-`ExactCertificate` (`exact`).
+Counts with fixed coefficients have two more, each beside its algorithm: `SpectrumReport`
+(`fixed`) and `ExactCertificate` (`exact`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ class ConeEvidence:
     Parameters
     ----------
     kind : str
-        "separating": U is positive on every lag, k heads. "dependency": the weights make the
-        normalized lags cancel, k + 1 heads. "eigenvalue": the poles decide (`eigenvalue_test`).
-        "zero": the zero system. "undecided": k to k + 1 heads. "row sums": they differ, and
-        without a sink no number of heads is enough.
+        "separating": U is positive on every lag, k heads. "dependency": the weights make
+        the normalized lags cancel, k + 1 heads. "eigenvalue": the poles decide
+        (`eigenvalue_test`). "zero": the zero system. "undecided": k to k + 1 heads. "row
+        sums": they differ, and without a sink no number of heads is enough.
     reason : str
         The same in words.
     k : int or None
         The dimension of span{M_tau}; None for "row sums".
     margin : float or None
-        By how much the proof holds, relative to |M_tau|; None where no functional was looked for.
+        By how much the proof holds, relative to |M_tau|; None where no functional was
+        looked for.
     U : Tensor (p, d) or None
         With <U, M_tau> > 0 for every lag, for "separating".
     weights : Tensor (n,) or None
-        At least 0, of sum 1, with sum_tau weights_tau M_tau / |M_tau| = 0, for "dependency".
+        At least 0, of sum 1, with sum_tau weights_tau M_tau / |M_tau| = 0, for
+        "dependency".
     spread : float or None
         Without a sink the largest difference of row sums, relative to the largest block.
 
@@ -126,8 +128,8 @@ class RankLimitedEvidence:
 class TokenEvidence:
     """The two numbers behind a count with coefficients that read the tokens.
 
-    ``k`` = dim span{M_tau}, the count with fixed coefficients, and ``almost``, the largest dimension of
-    span{M_tau x}, which is the count for almost every input.
+    ``k`` = dim span{M_tau}, the count with fixed coefficients, and ``almost``, the largest
+    dimension of span{M_tau x}, which is the count for almost every input.
 
     >>> M = torch.randn(9, 2, 3)
     >>> proof = head_count(M, coefficients="any").evidence

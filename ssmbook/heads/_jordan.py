@@ -1,8 +1,9 @@
 """Rank-one heads of a system whose B and C have rank N, counted from the exact Jordan structure of A.
 
-There the lags span the matrices g(A), g a polynomial, and multiply like polynomials modulo the minimal one,
-so their tensor rank is known (prop-rank-one-count). Floats are taken as the fractions they are. Importing
-this module loads no sympy; looking for the structure does.
+There the lags span the matrices g(A), g a polynomial, and multiply like polynomials modulo
+the minimal one, so their tensor rank is known (prop-rank-one-count). Floats are taken as
+the fractions they are. Importing this module loads no sympy; looking for the structure
+does.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ ROUNDING = 100 * np.finfo(float).eps
 def exact_rank_one_heads(lags: np.ndarray, system) -> tuple[int, list[np.ndarray]]:
     """Return a lower bound of the tensor rank of lags (n, p, d), and lists of rank-one maps that span them.
 
-    ``system``: A, B, C, D as arrays, or None for lags alone, which must be exactly M_0 X^tau. The bound is 0
-    if the system has a skip, or B or C a rank below N. With one Jordan block for every eigenvalue and n >= N
-    it is 2 N - t, t counting real eigenvalues and pairs, and maps that attain it are returned; for two tokens
-    it is N + the number of invariant polynomials that are no product of different real linear factors.
+    ``system``: A, B, C, D as arrays, or None for lags alone, which must be exactly M_0
+    X^tau. The bound is 0 if the system has a skip, or B or C a rank below N. With one
+    Jordan block for every eigenvalue and n >= N it is 2 N - t, t counting real eigenvalues
+    and pairs, and maps that attain it are returned; for two tokens it is N + the number of
+    invariant polynomials that are no product of different real linear factors.
     """
     found = _powers(lags) if system is None else _full_rank(*system)
     if found is None:
@@ -93,7 +95,8 @@ def _cyclic(A) -> int:
 def _roots(polynomial):
     """Eigenvalues and multiplicities, one of each pair: which are real is exact, their values are float64.
 
-    Each squarefree part over the rationals has one multiplicity, and sign changes count its real roots.
+    Each squarefree part over the rationals has one multiplicity, and sign changes count its
+    real roots.
     """
     found = []
     for part, multiplicity in polynomial.sqf_list()[1]:
@@ -108,8 +111,8 @@ def _roots(polynomial):
 def _defect(A, polynomial) -> int:
     """How many invariant polynomials of A have a nonreal or a repeated root: the largest number at one root.
 
-    At a nonreal root all Jordan blocks count, at a real one those of size two and more. The roots of one
-    irreducible factor are alike.
+    At a nonreal root all Jordan blocks count, at a real one those of size two and more. The
+    roots of one irreducible factor are alike.
     """
     most, size = 0, A.shape[0]
     for factor, _ in polynomial.factor_list()[1]:
@@ -125,8 +128,8 @@ def _defect(A, polynomial) -> int:
 def _block_heads(A, root, multiplicity):
     """2 m - 1 maps of rank one that span the g(A) on the m-dimensional space of one eigenvalue or one pair.
 
-    With columns K = [e, X e, ...] and rows L = [f; f X; ...], X the block of A, L g(X) K is a Hankel matrix,
-    and v v^T, v = (1, s, s^2, ...), at 2 m - 1 points s span those.
+    With columns K = [e, X e, ...] and rows L = [f; f X; ...], X the block of A, L g(X) K is
+    a Hankel matrix, and v v^T, v = (1, s, s^2, ...), at 2 m - 1 points s span those.
     """
     shifted = A - root.real * np.eye(len(A))
     factor = shifted @ shifted + root.imag**2 * np.eye(len(A)) if root.imag else shifted
@@ -154,9 +157,9 @@ def _krylov(X, e):
 def pole_placement_heads(E: np.ndarray, F: np.ndarray, extra: int = 1) -> np.ndarray | None:
     """Return m + ``extra`` maps of rank one (m, m) that span E and F (m, m), E invertible, or None.
 
-    With X = E^-1 F, suitable columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m different real
-    eigenvalues s, with eigenvectors (X - s)^-1 sum_i g_i u_i for any g, if no eigenvalue of X has more Jordan
-    blocks than ``extra``. None if rounding prevails.
+    With X = E^-1 F, suitable columns u_i and rows v_i^T give X - sum_i u_i v_i^T any m
+    different real eigenvalues s, with eigenvectors (X - s)^-1 sum_i g_i u_i for any g, if
+    no eigenvalue of X has more Jordan blocks than ``extra``. None if rounding prevails.
     """
     X = np.linalg.solve(E, F)
     m, size = len(X), np.linalg.norm(X, 2)

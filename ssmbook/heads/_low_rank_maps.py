@@ -1,8 +1,8 @@
 """Matrices of rank at most r whose span contains the lags: value maps of few heads, in six ways.
 
-Each way gives a list of matrices V (H, p, d); `rank_limited` checks how well the lags fit their span and
-takes the shortest list that fits. The first three always fit. The others look for structure: modes of the
-system, and poles that can be placed.
+Each way gives a list of matrices V (H, p, d); `rank_limited` checks how well the lags fit
+their span and takes the shortest list that fits. The first three always fit. The others
+look for structure: modes of the system, and poles that can be placed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from scipy.linalg import qr
 from ssmbook.heads._jordan import pole_placement_heads
 from ssmbook.heads._lags import array_rank, column_and_row_bases
 
-# Eigenvectors with a larger condition number give no modes, and combinations of lags no pencil.
+# Eigenvectors with a larger condition number give no modes, and combinations of lags no
+# pencil.
 _EIGENVECTOR_LIMIT = 1e8
 _PENCIL_LIMIT = 1e6
 
@@ -42,7 +43,7 @@ def low_rank_maps(
             yield _modal_maps(modes, r, rtol)
 
 
-# Without structure -----------------------------------------------------------------------------------------
+# Without structure ------------------------------------------------------------------------
 
 
 def _split(matrices: np.ndarray, r: int, rtol: float) -> np.ndarray:
@@ -69,10 +70,10 @@ def _independent(lags: np.ndarray, k: int) -> np.ndarray:
     return lags[pivots[:k]]
 
 
-# From two matrices -----------------------------------------------------------------------------------------
+# From two matrices ------------------------------------------------------------------------
 #
-# The core of the lags are m x m matrices. Two of its combinations E and F, E invertible, are a pencil, and
-# the eigenvalues of E^-1 F say how the whole span can be taken apart.
+# The core of the lags are m x m matrices. Two of its combinations E and F, E invertible,
+# are a pencil, and the eigenvalues of E^-1 F say how the whole span can be taken apart.
 
 
 def pencil_of(core: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -88,7 +89,8 @@ def _by_pole_placement(left: np.ndarray, basis: np.ndarray, right: np.ndarray) -
     if len(basis) != 2 or left.shape[1] != right.shape[1]:
         return None
     core = left.T @ basis @ right
-    # Two independent combinations, not the basis itself: either of its matrices may be singular.
+    # Two independent combinations, not the basis itself: either of its matrices may be
+    # singular.
     combined = [np.tensordot(weights, core, 1) for weights in ((1, 0.3), (-0.4, 1))]
     E, F = sorted(combined, key=np.linalg.cond)
     if np.linalg.cond(E) >= _PENCIL_LIMIT:
@@ -97,15 +99,17 @@ def _by_pole_placement(left: np.ndarray, basis: np.ndarray, right: np.ndarray) -
     return None if heads is None else left @ heads @ right.T
 
 
-# From modes ------------------------------------------------------------------------------------------------
+# From modes -------------------------------------------------------------------------------
 #
-# With eigenvalues z_s, and the columns c_s that a mode writes and the rows b_s that it reads,
+# With eigenvalues z_s, and the columns c_s that a mode writes and the rows b_s that it
+# reads,
 #
 #     M_tau = sum_s z_s^tau c_s b_s^T.
 #
-# A real pole is one map of rank one (poles that coincide, one map of a larger rank). A conjugate pair gives
-# 2 Re(z^tau c b^T), a combination of Re(c b^T) and Im(c b^T), which have rank two. In maps of rank one it
-# takes three, as Gauss multiplied complex numbers: with c = c' + i c'' and b = b' + i b'',
+# A real pole is one map of rank one (poles that coincide, one map of a larger rank). A
+# conjugate pair gives 2 Re(z^tau c b^T), a combination of Re(c b^T) and Im(c b^T), which
+# have rank two. In maps of rank one it takes three, as Gauss multiplied complex numbers:
+# with c = c' + i c'' and b = b' + i b'',
 #
 #     Re = c'b' - c''b'',    Im = (c' + c'')(b' + b'') - c'b' - c''b''.
 

@@ -1,14 +1,18 @@
 """Rows that span the lag operators of a system, other than the lags themselves.
 
-The rank of the rows vec M_tau is the count, but fast modes are soon lost in their rounding errors. Every
-matrix with the same row space has the same rank, so we choose better rows, in two ways:
+The rank of the rows vec M_tau is the count, but fast modes are soon lost in their rounding
+errors. Every matrix with the same row space has the same rank, so we choose better rows, in
+two ways:
 
     modal    M_tau = sum_s z_s^tau R_s with the poles z_s and their residues R_s = C P_s B. Powers of
-             different poles are independent (Vandermonde), so of enough lags the residues span the same.
+             different poles are independent (Vandermonde), so of enough lags the residues
+             span the same.
     Krylov   where A has no good eigenvectors: C q_1, C q_2, ... for an orthonormal basis q of
-             span{B, A B, A^2 B, ...}, in which every A^tau B is a combination of the first ones.
+             span{B, A B, A^2 B, ...}, in which every A^tau B is a combination of the first
+             ones.
 
-On the way some numbers are taken for zero. They come along, so that a close call can be seen.
+On the way some numbers are taken for zero. They come along, so that a close call can be
+seen.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from torch import Tensor
 from ssmbook.systems.reachability import balance, minimal_states
 from ssmbook.systems.system import System
 
-# Beyond this condition number of the eigenvectors the modal way loses more digits than the Krylov way.
+# Beyond this condition number of the eigenvectors the modal way loses more digits than the
+# Krylov way.
 _EIGENVECTOR_LIMIT = 1e6
 # Rounding errors up to this many units are taken for zero without a word.
 ROUNDING = 4
@@ -93,7 +98,7 @@ def rows_without_skip(A: Tensor, B: Tensor, C: Tensor, n: int, rtol: float, dtyp
     return _krylov_rows(A, B, C, n, rtol)
 
 
-# Modal -----------------------------------------------------------------------------------------------------
+# Modal ------------------------------------------------------------------------------------
 
 
 def _modal_rows(
@@ -105,7 +110,8 @@ def _modal_rows(
     limit, rounding = _resolution(at, condition, n, rtol, dtype)
     pole_of = connected_components(distance <= limit)[1]
 
-    # Eigenvalues that n tokens cannot tell apart are one pole: their mean, with the sum of their terms.
+    # Eigenvalues that n tokens cannot tell apart are one pole: their mean, with the sum of
+    # their terms.
     label = torch.from_numpy(pole_of).to(poles.device)
     count = int(label.max()) + 1
     weight = weight.new_zeros(count).scatter_reduce(0, label, weight, "amax")
@@ -116,7 +122,8 @@ def _modal_rows(
     alive = size > rtol  # the others are not reached or not seen
     nodes, residues, weight = nodes[alive], residues[alive], weight[alive]
     if n < len(nodes):
-        # The lags are n combinations of the residues, with weights 1, z, z^2, ...: their span, orthonormal.
+        # The lags are n combinations of the residues, with weights 1, z, z^2, ...: their
+        # span, orthonormal.
         basis, _ = _orthonormal_powers(lambda q: nodes * q, weight.to(nodes.dtype), n, 0.0)
         rows = (basis @ residues).real
     else:
@@ -131,8 +138,9 @@ def _resolution(
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each pair the distance up to which poles are one, and how far rounding alone may move them.
 
-    The lags of two poles a distance apart differ by at most that distance times the number of tokens for
-    which both last. They are one where that is below rtol, or where rounding alone moves them as far.
+    The lags of two poles a distance apart differ by at most that distance times the number
+    of tokens for which both last. They are one where that is below rtol, or where rounding
+    alone moves them as far.
     """
     radius = np.abs(poles).max()
     lasting = 1 / np.maximum(1 - np.abs(poles) / (radius or 1.0), 1 / n)
@@ -155,7 +163,7 @@ def _pole_distances(
     return relative[apart], np.minimum(relative, rtol)[merged]
 
 
-# Krylov ----------------------------------------------------------------------------------------------------
+# Krylov -----------------------------------------------------------------------------------
 
 
 def _krylov_rows(A: Tensor, B: Tensor, C: Tensor, n: int, rtol: float) -> Rows:
@@ -171,7 +179,8 @@ def _krylov_rows(A: Tensor, B: Tensor, C: Tensor, n: int, rtol: float) -> Rows:
     basis, growth = _orthonormal_powers(step, B.reshape(-1), len(A), rtol)
     rows = (C @ basis[:n].reshape(-1, *B.shape)).flatten(1)
     kept, dropped = growth[growth > rtol], growth[growth <= rtol]
-    # What is dropped may add up over n lags, unless it is a rounding error, amplified by small growth before.
+    # What is dropped may add up over n lags, unless it is a rounding error, amplified by
+    # small growth before.
     rounding = ROUNDING * np.finfo(float).eps * len(A) / kept.min(initial=1.0)
     dropped = np.minimum(n * dropped[dropped > rounding], rtol)
     return Rows(rows, "krylov", len(basis), (decided, kept, dropped))

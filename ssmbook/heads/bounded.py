@@ -21,14 +21,15 @@ def bounded_heads(
 ) -> PairwiseHeads:
     """Return heads that equal a system at every input, with bounded coefficients.
 
-    They use the multiplication of the real numbers, the complex numbers, the quaternions or the octonions,
-    ``algebra`` a = 1, 2, 4 or 8 (default: the one with the fewest heads, then the least bound). Tokens and
-    outputs are read as polynomials with D = ceil(d/a) and P = ceil(p/a) coefficients in it, and the value
-    maps are the H = a (P + D - 1) coefficients of a product. ``bound`` = sqrt(binom(P + D - 2, P - 1)) is the
-    best constant for these heads. a = 4 and 8 need P or D to be 1.
+    They use the multiplication of the real numbers, the complex numbers, the quaternions or
+    the octonions, ``algebra`` a = 1, 2, 4 or 8 (default: the one with the fewest heads,
+    then the least bound). Tokens and outputs are read as polynomials with D = ceil(d/a) and
+    P = ceil(p/a) coefficients in it, and the value maps are the H = a (P + D - 1)
+    coefficients of a product. ``bound`` = sqrt(binom(P + D - 2, P - 1)) is the best
+    constant for these heads. a = 4 and 8 need P or D to be 1.
 
-    A real `System` and n, or lag operators M (n, p, d) alone, p, d >= 1. Raises ``ValueError`` for an algebra
-    that does not fit. Source: prop-bounded-heads.
+    A real `System` and n, or lag operators M (n, p, d) alone, p, d >= 1. Raises
+    ``ValueError`` for an algebra that does not fit. Source: prop-bounded-heads.
 
     >>> M = torch.eye(3).expand(5, 3, 3)
     >>> bounded_heads(M).H, bounded_heads(M).bound, bounded_heads(M, algebra=1).H
@@ -53,9 +54,10 @@ def bounded_heads(
 def bilinear_head_count(p: int, d: int) -> Count[None]:
     """Return p # d: the fewest heads whose value maps serve every system of p outputs and d inputs.
 
-    It is the least H for which a nonsingular bilinear map from R^p x R^d to R^H exists. From below: the least
-    H for which the binomial coefficients (H choose j), H - p < j < d, are all even (Hopf and Stiefel). From
-    above: `bounded_heads`. The two agree if p or d is at most 8. Source: prop-bounded-heads.
+    It is the least H for which a nonsingular bilinear map from R^p x R^d to R^H exists.
+    From below: the least H for which the binomial coefficients (H choose j), H - p < j < d,
+    are all even (Hopf and Stiefel). From above: `bounded_heads`. The two agree if p or d is
+    at most 8. Source: prop-bounded-heads.
 
     >>> print(bilinear_head_count(3, 5), bilinear_head_count(16, 16), sep="; ")
     7 heads (nonsingular bilinear maps); 16 to 30 heads (nonsingular bilinear maps)
@@ -73,9 +75,10 @@ def every_input_head_count(
 ) -> Count[TokenEvidence]:
     """Return the count for "any": heads that equal the system at *every* input.
 
-    From below: l, the count for almost every input, and p # d (`bilinear_head_count`) if the M_tau x span R^p
-    for every x != 0; this is proved for p or d at most 2, and if the lags span all p x d matrices. From
-    above: k and p # d. Outputs and inputs that no lag uses do not count in p and d.
+    From below: l, the count for almost every input, and p # d (`bilinear_head_count`) if
+    the M_tau x span R^p for every x != 0; this is proved for p or d at most 2, and if the
+    lags span all p x d matrices. From above: k and p # d. Outputs and inputs that no lag
+    uses do not count in p and d.
     """
     M = lags_of(system, n)
     almost = pairwise_head_count(M, rtol=rtol).value
@@ -99,7 +102,8 @@ def _always_onto(E: np.ndarray) -> bool:
         if d > 2:
             return False
         E, d = E.transpose(0, 2, 1), p
-    # For every direction w of the plane the rows w^T E_b must have rank d; they turn no faster than |E|.
+    # For every direction w of the plane the rows w^T E_b must have rank d; they turn no
+    # faster than |E|.
     angles = np.arange(_DIRECTIONS) * np.pi / _DIRECTIONS
     rows = np.einsum("mp,bpd->mbd", np.stack([np.cos(angles), np.sin(angles)], 1), E)
     least = np.linalg.svd(rows, compute_uv=False)[:, d - 1].min() if k >= d else 0.0

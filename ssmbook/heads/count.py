@@ -65,35 +65,36 @@ def head_count(
 ) -> Count[Any]:
     """Return the fewest heads that equal a system, for one class of coefficients.
 
-    Each class has its own evidence, which proves the count. Lags alone do not show modes that decay
-    below rtol within n tokens; a System does. ``HeadCountTieWarning`` warns about a close call of
-    "fixed" for a System. Source: thm-head-count, prop-rank-limited, prop-rank-one-count,
-    thm-sink-count, thm-exact-reach, thm-pairwise-count, thm-strong-form.
+    Each class has its own evidence, which proves the count. Lags alone do not show modes
+    that decay below rtol within n tokens; a System does. ``HeadCountTieWarning`` warns
+    about a close call of "fixed" for a System. Source: thm-head-count, prop-rank-limited,
+    prop-rank-one-count, thm-sink-count, thm-exact-reach, thm-pairwise-count,
+    thm-strong-form.
 
     Parameters
     ----------
     system : System or Tensor (n, p, d)
-        A real system, or its lag operators M. For "sinkless" blocks W (n, n, p, d) are taken as
-        well; with ``exact`` also matrices (A, B, C) or (A, B, C, D) as nested lists of ints and
-        ``fractions.Fraction``, sympy matrices or integer tensors.
+        A real system, or its lag operators M. For "sinkless" blocks W (n, n, p, d) are
+        taken as well; with ``exact`` also matrices (A, B, C) or (A, B, C, D) as nested
+        lists of ints and ``fractions.Fraction``, sympy matrices or integer tensors.
     n : int, optional
         The number of tokens, beside a System or matrices; left out beside lags.
     coefficients : str, default "fixed"
         "fixed": real numbers that do not depend on the input. The count is k, the number of
-        independent lag operators; evidence: `SpectrumReport`.
-        "softmax": softmax weights with fixed logits and a sink, k or k + 1 heads; `ConeEvidence`.
-        "sinkless": the same without a sink; only systems without memory have a count.
-        "pairwise": functions of the two tokens, equality at almost every input; `TokenEvidence`.
-        "any": functions of all tokens, softmax with any logits included; equality at every input.
+        independent lag operators; evidence: `SpectrumReport`. "softmax": softmax weights
+        with fixed logits and a sink, k or k + 1 heads; `ConeEvidence`. "sinkless": the same
+        without a sink; only systems without memory have a count. "pairwise": functions of
+        the two tokens, equality at almost every input; `TokenEvidence`. "any": functions of
+        all tokens, softmax with any logits included; equality at every input.
     value_rank : int, optional
         At least 1, for "fixed": the largest rank of a value map. The count is then often an
         interval; `RankLimitedEvidence`.
     exact : bool, default False
-        Rational arithmetic, for "fixed"; `ExactCertificate`. The floats of a System are the binary
-        fractions that they are (0.1 is not 1/10).
+        Rational arithmetic, for "fixed"; `ExactCertificate`. The floats of a System are the
+        binary fractions that they are (0.1 is not 1/10).
     rtol : float, optional
-        Singular values below it, relative to the largest, count as zero. Default: 1e-10 in float64,
-        16 machine epsilons in shorter types.
+        Singular values below it, relative to the largest, count as zero. Default: 1e-10 in
+        float64, 16 machine epsilons in shorter types.
 
     Returns
     -------
@@ -103,10 +104,11 @@ def head_count(
     Raises
     ------
     ValueError
-        If ``exact`` or ``value_rank`` stands beside another class, or both are given; for entries
-        that are not finite.
+        If ``exact`` or ``value_rank`` stands beside another class, or both are given; for
+        entries that are not finite.
     TypeError
-        If n is missing, or given beside lags; with ``exact``, for entries that are not rational.
+        If n is missing, or given beside lags; with ``exact``, for entries that are not
+        rational.
 
     Examples
     --------

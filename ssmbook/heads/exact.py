@@ -1,15 +1,16 @@
 """Head counts in rational arithmetic, with a certificate that fractions alone re-check.
 
-Over the rationals a rank is no decision. The lags C A^tau B of a rational system are rational, Gaussian
-elimination finds a first-come basis among them, and N of them are enough (one more with a skip), because by
-Cayley and Hamilton every later one is a combination of the N before it. The certificate has three parts:
+Over the rationals a rank is no decision. The lags C A^tau B of a rational system are
+rational, Gaussian elimination finds a first-come basis among them, and N of them are enough
+(one more with a skip), because by Cayley and Hamilton every later one is a combination of
+the N before it. The certificate has three parts:
 
     independent    the basis has a minor whose determinant is not zero;
     dependent      each other lag among those decided is written on the basis;
     complete       all later lags follow by a recurrence, because A satisfies its polynomial.
 
-sympy searches, because its elimination is fast; `ExactCertificate.verify` re-checks with plain fractions.
-Importing this module loads no sympy; calling it does.
+sympy searches, because its elimination is fast; `ExactCertificate.verify` re-checks with
+plain fractions. Importing this module loads no sympy; calling it does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Matrix = Sequence[Sequence[int | Fraction]] | torch.Tensor  # sympy's matrices t
 Exact = System | tuple[Matrix, Matrix, Matrix] | tuple[Matrix, Matrix, Matrix, Matrix | None]
 
 
-# The certificate -------------------------------------------------------------------------------------------
+# The certificate --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class ExactCertificate:
         return "\n".join(lines)
 
 
-# The search ------------------------------------------------------------------------------------------------
+# The search -------------------------------------------------------------------------------
 
 
 def exact_head_count(system: Exact, n: int | None) -> Count[ExactCertificate]:
@@ -149,8 +150,9 @@ def exact_head_count(system: Exact, n: int | None) -> Count[ExactCertificate]:
 def exact_minimal_degree(system: Exact) -> int:
     """Return nu over the rationals, the order of the shortest scalar recurrence of the lags C A^tau B.
 
-    That is the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …). ``system`` and errors as in
-    `head_count`; a skip has no part in it. Source: prop-what-k-is.
+    That is the rank of the N x (N p d) Hankel matrix with rows (M_i, M_(i+1), …).
+    ``system`` and errors as in `head_count`; a skip has no part in it. Source:
+    prop-what-k-is.
 
     >>> turn, eye = [[0, -1], [1, 0]], [[1, 0], [0, 1]]
     >>> exact_minimal_degree((turn, eye, eye))
@@ -173,7 +175,7 @@ def pivots(vectors: Sequence[Sequence[Fraction]]) -> tuple[list[int], dict[int, 
     return list(basis), {i: tuple(from_qq(table[r][i]) for r in range(len(basis))) for i in others}
 
 
-# Reading a system ------------------------------------------------------------------------------------------
+# Reading a system -------------------------------------------------------------------------
 
 
 def rational_system(system: Exact) -> tuple[Rows, Rows, Rows, Rows]:
@@ -217,7 +219,7 @@ def _fraction(name: str, entry: object) -> Fraction:
     raise TypeError(f"{name} must hold ints or Fractions; got {type(entry).__name__} {entry!r}{hint}")
 
 
-# Arithmetic ------------------------------------------------------------------------------------------------
+# Arithmetic -------------------------------------------------------------------------------
 
 
 def _lags(A: Rows, B: Rows, C: Rows, D: Rows, count: int) -> list[list[Fraction]]:

@@ -1,12 +1,13 @@
 """How many heads a system takes if their coefficients do not depend on the input.
 
-Heads W_ij = sum_h alpha^h_ij V_h equal the system if their value maps span its lags, and a basis of
-span{M_0, ..., M_(n-1)} is enough. So the count is the dimension of that span,
+Heads W_ij = sum_h alpha^h_ij V_h equal the system if their value maps span its lags, and a
+basis of span{M_0, ..., M_(n-1)} is enough. So the count is the dimension of that span,
 
     k = rank of the rows vec M_0, ..., vec M_(n-1).
 
-A rank of floating-point numbers is a decision: singular values below a tolerance count as zero. We read it
-from rows that keep the fast modes (`_spanning_rows`), and report how close the calls were.
+A rank of floating-point numbers is a decision: singular values below a tolerance count as
+zero. We read it from rows that keep the fast modes (`_spanning_rows`), and report how close
+the calls were.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class HeadCountTieWarning(UserWarning):
 class SpectrumReport(RankReport):
     """The spectrum that a head count was read from, and how close the calls were.
 
-    A `RankReport` of rows that span the lag operators, in units in which the largest singular value
-    is about one.
+    A `RankReport` of rows that span the lag operators, in units in which the largest
+    singular value is about one.
 
     Parameters
     ----------
@@ -51,11 +52,11 @@ class SpectrumReport(RankReport):
     method : str
         Where the rows come from: "modal", "krylov", "lags" or "zero".
     degree : int
-        The length of the shortest recurrence found. Without a skip it is the degree of the minimal
-        polynomial of the minimal realization.
+        The length of the shortest recurrence found. Without a skip it is the degree of the
+        minimal polynomial of the minimal realization.
     smallest_kept, largest_dropped : float
-        The closest calls on either side of rtol, over the singular values and every decision before
-        them: poles taken for one, residues and directions taken for zero.
+        The closest calls on either side of rtol, over the singular values and every
+        decision before them: poles taken for one, residues and directions taken for zero.
     near_tie : bool
         Whether one of these is within a factor of 100 of rtol.
 
@@ -90,8 +91,8 @@ def fixed_head_count(
 ) -> Count[SpectrumReport]:
     """Return the count for "fixed": k = dim span{M_0 … M_(n-1)}, computed in float64.
 
-    A System is read from its modes or from polynomials in A, never from n lags. Given only lags, it is
-    the numerical rank of the rows vec M_tau.
+    A System is read from its modes or from polynomials in A, never from n lags. Given only
+    lags, it is the numerical rank of the rows vec M_tau.
     """
     if isinstance(system, Tensor):
         M = lags_of(system, n).detach()
@@ -134,8 +135,9 @@ def _report(found: Rows, rtol: float, dtype: torch.dtype) -> SpectrumReport:
 def head_count_at_most(system: System, n: int) -> int:
     """Return the bound on k that needs no lag operator: min(n, p d, nu, rank B rank C).
 
-    A real `System` and n >= 0 tokens. With a skip it is min(n, p d, 1 + min(nu, rank AB rank C)), nu that of
-    (A, AB, C), which make the lags from 1 onward. Source: prop-what-k-is.
+    A real `System` and n >= 0 tokens. With a skip it is min(n, p d, 1 + min(nu, rank AB
+    rank C)), nu that of (A, AB, C), which make the lags from 1 onward. Source:
+    prop-what-k-is.
 
     >>> system = System(0.5 * torch.eye(3), torch.ones(3, 1), torch.ones(2, 3))
     >>> head_count_at_most(system, 100)  # one input reached by one mode

@@ -39,9 +39,10 @@ def _rank_at_tokens(
 class PairwiseHeads:
     """H value maps V (H, p, d), and coefficients with which they make the M_tau x_j of each key token.
 
-    alpha^h_ij = [G(x_j)^+ M_{i-j} x_j]_h depends on the key token and the lag alone, where G(x) (p, H) has
-    the columns V_h x; it is 0 for x_j = 0. ``bound`` is a proved constant with sum_h (alpha^h_ij)^2 <=
-    (bound ||M_{i-j}||_2)^2 for every input, or infinity where none exists.
+    alpha^h_ij = [G(x_j)^+ M_{i-j} x_j]_h depends on the key token and the lag alone, where
+    G(x) (p, H) has the columns V_h x; it is 0 for x_j = 0. ``bound`` is a proved constant
+    with sum_h (alpha^h_ij)^2 <= (bound ||M_{i-j}||_2)^2 for every input, or infinity where
+    none exists.
 
     >>> heads = pairwise_heads(torch.randn(8, 2, 2))
     >>> heads.V.shape, heads.coefficients(torch.randn(5, 2)).shape, heads.bound
@@ -77,10 +78,11 @@ class PairwiseHeads:
 def pairwise_heads(system: System | torch.Tensor, n: int | None = None) -> PairwiseHeads:
     """Return l heads with pairwise coefficients whose function is the system's at almost every input.
 
-    A real `System` and n, or lag operators M (n, p, d) alone. The value maps are random matrices in the span
-    of the lags, the best of five draws (seed 0). The coefficients exist for almost every input and are not
-    bounded: they grow without limit near the inputs where no coefficients exist. Results in the dtype of the
-    system. Source: thm-pairwise-count.
+    A real `System` and n, or lag operators M (n, p, d) alone. The value maps are random
+    matrices in the span of the lags, the best of five draws (seed 0). The coefficients
+    exist for almost every input and are not bounded: they grow without limit near the
+    inputs where no coefficients exist. Results in the dtype of the system. Source:
+    thm-pairwise-count.
 
     >>> from ssmbook.operators import LagOperator
     >>> M, x = torch.randn(8, 2, 3, dtype=torch.float64), torch.randn(8, 3, dtype=torch.float64)

@@ -17,20 +17,22 @@ from ssmbook.heads._lags import check_real_system
 from ssmbook.heads.fixed import fixed_head_count, spectrum_report
 from ssmbook.systems.system import System
 
-# Poles this close, relative to the spectral radius, are taken for one, and moduli below it for 0.
+# Poles this close, relative to the spectral radius, are taken for one, and moduli below it
+# for 0.
 _NEARBY = 1e-7
 
 
 def eigenvalue_test(system: System) -> PoleEvidence:
     """Decide from the poles whether k or k + 1 softmax heads with a sink are needed, and from which length.
 
-    One real `System` without a skip. The verdict is "k" for every n where there is a positive real pole, and
-    "k+1" for every n >= n0 where there is none; for n < n0, k heads suffice if k == nu, that is, if the
-    residues are independent. n0 - 1 is the least degree of a nonnegative multiple of the minimal
-    polynomial; an interval remains if margins are too small.
+    One real `System` without a skip. The verdict is "k" for every n where there is a
+    positive real pole, and "k+1" for every n >= n0 where there is none; for n < n0, k heads
+    suffice if k == nu, that is, if the residues are independent. n0 - 1 is the least degree
+    of a nonnegative multiple of the minimal polynomial; an interval remains if margins are
+    too small.
 
-    The mathematics is exact, its input is not: the test is also inconclusive if k is a near-tie, or if poles
-    and lags disagree about nu. Source: prop-eigenvalue-test.
+    The mathematics is exact, its input is not: the test is also inconclusive if k is a
+    near-tie, or if poles and lags disagree about nu. Source: prop-eigenvalue-test.
 
     >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
     >>> test = eigenvalue_test(turn)  # no positive real eigenvalue
@@ -50,7 +52,8 @@ def verdict_of_poles(system: System) -> PoleEvidence:
         raise ValueError("system must have no skip for the eigenvalue test; drop it with replace(D=None)")
     report = spectrum_report(system, system.N)
     exact = system.detach().to("cpu", torch.float64)
-    # Rounding errors in the minimal matrix have the size of those of all states, not of its own.
+    # Rounding errors in the minimal matrix have the size of those of all states, not of its
+    # own.
     noise = 10 * system.N * np.finfo(float).eps * np.abs(np.linalg.eigvals(exact.A.numpy())).max(initial=0.0)
     modes = _modes(exact.minimal(rtol=report.rtol).A.numpy(), noise)
     k, nu = report.rank, sum(index * (1 if value.imag == 0 else 2) for value, index, _ in modes)
@@ -73,7 +76,8 @@ def verdict_of_poles(system: System) -> PoleEvidence:
         return found("k", "a positive real pole and independent residues")
     if positive:
         return found("inconclusive", f"a positive real pole, but k = {k} < nu = {nu}")
-    # The factor of a pole with angle theta has a nonnegative multiple of degree ceil(pi/theta), none below.
+    # The factor of a pole with angle theta has a nonnegative multiple of degree
+    # ceil(pi/theta), none below.
     delay = sum(index for value, index, _ in modes if value == 0)
     turns = [(math.ceil(math.pi / abs(np.angle(v)) - 1e-12), index) for v, index, _ in modes if v != 0]
     high = 1 + delay + sum(turn * index for turn, index in turns)
@@ -100,7 +104,8 @@ def _narrow(test: PoleEvidence) -> tuple[int, int]:
         proved = found.k == rows.shape[1] and (found.kind == "separating" or found.margin > n * _NEARBY)
         return found.kind if proved else "undecided"
 
-    # n0 is the first length without a functional: k heads below it, a dependency from there onward.
+    # n0 is the first length without a functional: k heads below it, a dependency from there
+    # onward.
     lengths = range(low, high)
     first_open = low + bisect_left(lengths, True, key=lambda n: kind(n) != "separating")
     first_closed = low + bisect_left(lengths, True, key=lambda n: kind(n) == "dependency")

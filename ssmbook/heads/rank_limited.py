@@ -1,13 +1,15 @@
 """How many heads a system takes if the rank of every value map is at most r.
 
-H heads equal the system if their value maps span its lags, M_tau = sum_h c_h,tau V_h. Without a limit any
-basis of span{M_tau} is enough, which makes k heads. With rank V_h <= r we look for few matrices of low rank
-whose span contains the lags. For r = 1 the maps are u_h w_h^T, and
+H heads equal the system if their value maps span its lags, M_tau = sum_h c_h,tau V_h.
+Without a limit any basis of span{M_tau} is enough, which makes k heads. With rank V_h <= r
+we look for few matrices of low rank whose span contains the lags. For r = 1 the maps are
+u_h w_h^T, and
 
     M_tau = sum_h c_h,tau u_h w_h^T
 
-writes the lags, a tensor (n, p, d), as a sum of products of three vectors: the least H is their tensor rank
-over the real numbers. Nobody knows how to compute it in general, so the count is often an interval:
+writes the lags, a tensor (n, p, d), as a sum of products of three vectors: the least H is
+their tensor rank over the real numbers. Nobody knows how to compute it in general, so the
+count is often an interval:
 
     from below    ranks of the tensor laid out as a matrix, and nonreal eigenvalues    (here)
     from above    heads that we construct, and check against the lags                  (`_low_rank_maps`)
@@ -36,10 +38,11 @@ def rank_limited_head_count(
 ) -> Count[RankLimitedEvidence]:
     """Return the count for a ``value_rank`` of r, often an interval.
 
-    ``low`` is the largest of several lower bounds: "span", the count k without a limit; and over r, rounded
-    up: "columns" and "rows", the rank of all lags side by side or stacked; "largest lag", its rank; "tensor
-    rank", the least number of rank-one heads. ``high`` heads were constructed, with an error of 10 rtol at
-    most. A System may show modes that its lags hide.
+    ``low`` is the largest of several lower bounds: "span", the count k without a limit; and
+    over r, rounded up: "columns" and "rows", the rank of all lags side by side or stacked;
+    "largest lag", its rank; "tensor rank", the least number of rank-one heads. ``high``
+    heads were constructed, with an error of 10 rtol at most. A System may show modes that
+    its lags hide.
     """
     if r < 1:
         raise ValueError(f"value maps must have rank at least 1; got {r}")
@@ -57,7 +60,8 @@ def rank_limited_head_count(
         found += [_fit(V, lags) for V in constructed]
 
     low = max(bounds.values())
-    # Fewer heads than the bound can come arbitrarily close (a border case), but never equal the system.
+    # Fewer heads than the bound can come arbitrarily close (a border case), but never equal
+    # the system.
     fair = [heads for heads in found if heads.error <= close and len(heads.V) >= low]
     best = min(fair, key=lambda heads: (len(heads.V), heads.error))
     V, coefficients = (torch.from_numpy(part).to(M) for part in (best.V, best.coefficients))
@@ -89,24 +93,26 @@ def _over(rank: int, r: int) -> int:
     return -(-rank // r)
 
 
-# Lower bounds from ranks -----------------------------------------------------------------------------------
+# Lower bounds from ranks ------------------------------------------------------------------
 #
 # Side by side, the lags of H heads are
 #
 #     [M_0 ... M_(n-1)] = sum_h V_h [c_h,0 I ... c_h,n-1 I],
 #
-# a sum of H matrices of rank at most r, so H >= rank / r. The same holds for the lags stacked and for each
-# lag alone. A map of rank r is a sum of r maps of rank one, so every lower bound of the tensor rank is, over
-# r, one of H as well.
+# a sum of H matrices of rank at most r, so H >= rank / r. The same holds for the lags
+# stacked and for each lag alone. A map of rank r is a sum of r maps of rank one, so every
+# lower bound of the tensor rank is, over r, one of H as well.
 #
-# The lags are known up to rounding. So we want the least rank of any matrix within the Frobenius distance
-# ``slack`` of what we have, and the singular values above slack count at most that many.
+# The lags are known up to rounding. So we want the least rank of any matrix within the
+# Frobenius distance ``slack`` of what we have, and the singular values above slack count at
+# most that many.
 
 
 def _lower_bounds(lags: np.ndarray, basis: np.ndarray, r: int, rtol: float) -> dict[str, int]:
     """Lower bounds by name for lags (n, p, d), ``basis`` (k, p, d) an orthonormal basis of their span.
 
-    They hold for every tensor within 10 rtol of the lags, which is the error that a construction may have.
+    They hold for every tensor within 10 rtol of the lags, which is the error that a
+    construction may have.
     """
     slack = 10 * rtol * np.linalg.norm(lags)
     left, sigma, right, tau = column_and_row_svd(lags)
@@ -124,16 +130,17 @@ def _lower_bounds(lags: np.ndarray, basis: np.ndarray, r: int, rtol: float) -> d
     }
 
 
-# Lower bounds from eigenvalues -----------------------------------------------------------------------------
+# Lower bounds from eigenvalues ------------------------------------------------------------
 #
-# Let the lags write m directions and read m, so that in bases of these they are m x m matrices, the core.
-# If m heads of rank one were enough, all E and F in the span would be
+# Let the lags write m directions and read m, so that in bases of these they are m x m
+# matrices, the core. If m heads of rank one were enough, all E and F in the span would be
 #
 #     E = U diag(e) W^T,    F = U diag(f) W^T,    so    E^-1 F = W^-T diag(f / e) W^T
 #
-# would have real eigenvalues. One certainly nonreal pair therefore costs a head more, m + 1. If the matrices
-# E^-1 F commute and their span is closed under products, then it is an algebra, a sum of one block for each
-# common eigenvalue, and every pair costs a head of its own, because complex numbers have tensor rank 3.
+# would have real eigenvalues. One certainly nonreal pair therefore costs a head more, m +
+# 1. If the matrices E^-1 F commute and their span is closed under products, then it is an
+# algebra, a sum of one block for each common eigenvalue, and every pair costs a head of its
+# own, because complex numbers have tensor rank 3.
 
 
 def _rank_by_eigenvalues(
@@ -161,7 +168,8 @@ def _pencils(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pairs E, F of random combinations of the lags, seen in their m x m core.
 
-    Weights of norm one see the strong directions of the span, others, as large as 1/sigma, all alike.
+    Weights of norm one see the strong directions of the span, others, as large as 1/sigma,
+    all alike.
     """
     directions, sigma, _ = np.linalg.svd(lags.reshape(len(lags), -1), full_matrices=False)
     rng = np.random.default_rng(0)
@@ -177,9 +185,10 @@ def _pencils(
 def _certain_pairs(E: np.ndarray, F: np.ndarray, slack: float) -> int:
     """How many conjugate pairs of eigenvalues E^-1 F keeps if E and F change by up to ``slack``.
 
-    With X = V diag(values) V^-1 the eigenvalues of X + Y lie in discs of radius m ||row of V^-1|| ||Y|| about
-    the values, and a connected group of discs contains as many as it has discs (Gerschgorin, for
-    V^-1 (X + Y) V). So eigenvalues in a group that does not meet the real axis stay off it.
+    With X = V diag(values) V^-1 the eigenvalues of X + Y lie in discs of radius m ||row of
+    V^-1|| ||Y|| about the values, and a connected group of discs contains as many as it has
+    discs (Gerschgorin, for V^-1 (X + Y) V). So eigenvalues in a group that does not meet
+    the real axis stay off it.
     """
     m, sigma = len(E), np.linalg.svd(E, compute_uv=False)
     if sigma[-1] <= 2 * slack:  # some E within slack may be singular

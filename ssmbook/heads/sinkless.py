@@ -23,7 +23,8 @@ def sinkless_head_count(
 ) -> Count[ConeEvidence]:
     """Return the count for "sinkless": k or k + 1 heads if all row sums sum_j W_ij agree, else none.
 
-    Row sums that agree to 1e-10 (float32: to rounding), relative to the largest block, are taken for equal.
+    Row sums that agree to 1e-10 (float32: to rounding), relative to the largest block, are
+    taken for equal.
     """
     W = _blocks(system, n)
     largest = float(W.flatten(-2).norm(dim=-1).max())
@@ -40,8 +41,9 @@ def sinkless_head_count(
 def sinkless_heads(system: System | torch.Tensor, n: int | None = None) -> SoftmaxHeads:
     """Return finite-logit softmax heads without a sink whose operator is W, if there are any.
 
-    A real `System` and n, lag operators M (n, p, d), or blocks W (n, n, p, d). k heads if they are certified,
-    else k + 1, in the dtype of W. Raises ``ValueError`` if row sums differ. Source: thm-exact-reach.
+    A real `System` and n, lag operators M (n, p, d), or blocks W (n, n, p, d). k heads if
+    they are certified, else k + 1, in the dtype of W. Raises ``ValueError`` if row sums
+    differ. Source: thm-exact-reach.
 
     >>> mean = torch.ones(4, 4).tril() / torch.arange(1.0, 5.0)[:, None]
     >>> heads = sinkless_heads(mean[..., None, None] * torch.eye(2))
@@ -116,9 +118,9 @@ class SinklessPlateau:
 def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> SinklessPlateau:
     """Return the least error that any number of fixed sinkless softmax heads can have; k + 1 attain it.
 
-    error = sum_i ||S_i - V||_F^2/(i + 1), where S_i = sum_{tau <= i} M_tau and V is their mean with weights
-    1/(i + 1), i from 0. A real `System` and n, or lag operators M (n, p, d) alone, n >= 1. Source:
-    prop-plateau.
+    error = sum_i ||S_i - V||_F^2/(i + 1), where S_i = sum_{tau <= i} M_tau and V is their
+    mean with weights 1/(i + 1), i from 0. A real `System` and n, or lag operators M (n, p,
+    d) alone, n >= 1. Source: prop-plateau.
 
     >>> decay = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
     >>> round(sinkless_plateau(decay, 16).relative, 4)  # what any number of heads misses

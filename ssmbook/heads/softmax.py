@@ -1,8 +1,9 @@
 """Softmax heads with fixed finite logits and a sink: how many a system takes, why, and which.
 
-Up to scale, the weights of such a head can be any positive numbers: the sink takes the rest of each row. So
-the lags must lie in the open cone of the value maps. k maps have such a cone if some U has <U, M_tau> > 0 for
-every lag; otherwise it takes k + 1, whose cone can be the whole span.
+Up to scale, the weights of such a head can be any positive numbers: the sink takes the rest
+of each row. So the lags must lie in the open cone of the value maps. k maps have such a
+cone if some U has <U, M_tau> > 0 for every lag; otherwise it takes k + 1, whose cone can be
+the whole span.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CANCELLED = 1e-12
 _FAITHFUL = 1e-10
 
 
-# The count -------------------------------------------------------------------------------------------------
+# The count --------------------------------------------------------------------------------
 
 
 def softmax_head_count(
@@ -39,9 +40,9 @@ def softmax_head_count(
 ) -> Count[ConeEvidence]:
     """Return the count for "softmax": k if some U has <U, M_tau> > 0 for all lags, else k + 1.
 
-    A zero lag always costs the extra head. The poles of a System without a skip decide most cases
-    (`eigenvalue_test`), a linear program the others. Kinds of evidence: "eigenvalue", "separating",
-    "dependency", "zero" or "undecided".
+    A zero lag always costs the extra head. The poles of a System without a skip decide most
+    cases (`eigenvalue_test`), a linear program the others. Kinds of evidence: "eigenvalue",
+    "separating", "dependency", "zero" or "undecided".
     """
     test = None
     if isinstance(system, System) and system.D is None:
@@ -69,7 +70,8 @@ def _in_shape_of(evidence: ConeEvidence, like: torch.Tensor) -> ConeEvidence:
 def _lag_rows(system: System | torch.Tensor, n: int | None) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
     """Rows (n, p d) and logarithms (n,) with e^log rows = vec M_tau in float64, and lags of their dtype.
 
-    A lag that cancels is zero. If lags of a System would underflow, its A is divided by the spectral radius.
+    A lag that cancels is zero. If lags of a System would underflow, its A is divided by the
+    spectral radius.
     """
     if isinstance(system, torch.Tensor):
         M = lags_of(system, n)
@@ -89,7 +91,7 @@ def _lag_rows(system: System | torch.Tensor, n: int | None) -> tuple[np.ndarray,
     return rows, logs, system.C.detach().new_empty(0, C.shape[0], B.shape[1])
 
 
-# The heads -------------------------------------------------------------------------------------------------
+# The heads --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,9 @@ class SoftmaxHeads:
 def softmax_heads(system: System, n: int) -> SoftmaxHeads:
     """Return softmax heads with a sink and finite logits whose operator is the system's.
 
-    One real `System`, n >= 1 tokens. k heads if they are certified and keep ten digits, else k + 1. Built in
-    float64, returned in the dtype of the system. Raises ``ValueError`` if rounding forbids a relative error
-    of 1e-10. Source: thm-sink-count.
+    One real `System`, n >= 1 tokens. k heads if they are certified and keep ten digits,
+    else k + 1. Built in float64, returned in the dtype of the system. Raises ``ValueError``
+    if rounding forbids a relative error of 1e-10. Source: thm-sink-count.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> heads = softmax_heads(System(-0.5 * one, one, one), 8)
@@ -152,7 +154,8 @@ def softmax_heads(system: System, n: int) -> SoftmaxHeads:
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}")
     rows, logs, like = _lag_rows(system, n)
-    # Directions below the standard tolerance still count against ten digits: try again with all but rounding.
+    # Directions below the standard tolerance still count against ten digits: try again with
+    # all but rounding.
     for rtol in (tolerance(None, torch.float64), max(rows.shape) * _EPS):
         evidence = certify(rows, rtol, accuracy_of(torch.float64))
         coefficients, V, error = _construct(rows, logs, row_space(rows, rtol), evidence)
@@ -202,7 +205,8 @@ def regular_simplex(k: int) -> np.ndarray:
 def full_simplex(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return positive coefficients (m, k + 1) and generators (k + 1, k) whose product is Z (m, k).
 
-    The generators sum to 0, so adding a constant to all coefficients of a row changes nothing.
+    The generators sum to 0, so adding a constant to all coefficients of a row changes
+    nothing.
     """
     k = Z.shape[1]
     if k == 0:
@@ -216,8 +220,9 @@ def full_simplex(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def slice_simplex(Z: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return positive coefficients (m, k) and k generators around the slice <u, .> = 1 of rows Z (m, k).
 
-    Needs <u, z> > 0 for every row: the points z/<u, z> lie in a hyperplane off 0; a simplex there, stretched
-    to their shape, contains them with barycentric coordinates of at least 1/(10 k).
+    Needs <u, z> > 0 for every row: the points z/<u, z> lie in a hyperplane off 0; a simplex
+    there, stretched to their shape, contains them with barycentric coordinates of at least
+    1/(10 k).
     """
     k = Z.shape[1]
     frame = np.linalg.qr(np.column_stack([u, np.eye(k)]))[0]

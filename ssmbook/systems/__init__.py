@@ -1,8 +1,9 @@
 """Linear systems: continuous to discrete, to lag operators, and back to the smallest state.
 
-`System` holds A, B, C and D together, and functions that need all four take or return a System. Functions of
-a matrix A or of a pair (A, B) take plain tensors, ``A (N, N)``, ``B (N, d)``, ``C (p, N)``. Decisions about a
-rank are taken in float64 and come with the spectrum they were taken on.
+`System` holds A, B, C and D together, and functions that need all four take or return a
+System. Functions of a matrix A or of a pair (A, B) take plain tensors, ``A (N, N)``, ``B
+(N, d)``, ``C (p, N)``. Decisions about a rank are taken in float64 and come with the
+spectrum they were taken on.
 """
 
 from ssmbook.numerics import phi1

@@ -19,8 +19,8 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 def hippo_legs(N: int, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """HiPPO-LegS: A_nk = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it; B_n = sqrt(2n+1).
 
-    Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's). ValueError for N < 1.
-    Source: `gu2020hippo`.
+    Returns A (N, N), lower triangular, and B (N, 1) in ``dtype`` (default: torch's).
+    ValueError for N < 1. Source: `gu2020hippo`.
 
     >>> A, B = hippo_legs(3)
     >>> A.diagonal().tolist(), B.shape
@@ -36,8 +36,8 @@ def hippo_legs(N: int, *, dtype: torch.dtype | None = None) -> tuple[torch.Tenso
 def s4d_lin(N: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """S4D-Lin: lam_m = -1/2 + i pi m for m = 0, ..., N/2 - 1, one of each conjugate pair.
 
-    Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the real pole -1/2,
-    twice). ValueError for odd N. Source: `gu2022parameterization`.
+    Returns lam (N/2,), complex; N real states come back by :func:`real_modes` (m = 0 is the
+    real pole -1/2, twice). ValueError for odd N. Source: `gu2022parameterization`.
 
     >>> s4d_lin(4)
     tensor([-0.5000+0.0000j, -0.5000+3.1416j])
@@ -51,7 +51,8 @@ def s4d_lin(N: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
 def real_modes(lam: torch.Tensor) -> torch.Tensor:
     """The real A whose 2 x 2 diagonal blocks [[Re, -Im], [Im, Re]] carry the conjugate pairs of ``lam``.
 
-    lam (..., m), complex -> A (..., 2m, 2m), real, same precision and device. TypeError for a real ``lam``.
+    lam (..., m), complex -> A (..., 2m, 2m), real, same precision and device. TypeError for
+    a real ``lam``.
 
     >>> real_modes(torch.tensor([0.5 + 0.25j])).tolist()
     [[0.5, -0.25], [0.25, 0.5]]
@@ -163,8 +164,8 @@ def random_orthogonal(
 def rotation(theta: float | torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The rotation of the plane [[cos, -sin], [sin, cos]] by the angle ``theta``.
 
-    theta a number, or a tensor (...) whose dtype and device are then kept -> A (..., 2, 2). ValueError for
-    non-finite theta.
+    theta a number, or a tensor (...) whose dtype and device are then kept -> A (..., 2, 2).
+    ValueError for non-finite theta.
 
     >>> rotation(0.5)
     tensor([[ 0.8776, -0.4794],
@@ -179,8 +180,8 @@ def rotation(theta: float | torch.Tensor, *, dtype: torch.dtype | None = None) -
 def jordan_block(N: int, lam: float | complex, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The N x N Jordan block: ``lam`` on the diagonal, ones above it.
 
-    Returns A (N, N) in ``dtype`` (default: torch's, made complex for a complex ``lam``). ValueError for N <
-    1 or a non-finite ``lam``.
+    Returns A (N, N) in ``dtype`` (default: torch's, made complex for a complex ``lam``).
+    ValueError for N < 1 or a non-finite ``lam``.
 
     >>> jordan_block(2, 0.5).tolist()
     [[0.5, 1.0], [0.0, 0.5]]

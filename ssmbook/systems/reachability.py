@@ -18,8 +18,8 @@ SIMILAR_UNITS = 2.0**8
 class Balanced(NamedTuple):
     """A system in units of its own: its lag operators are C A^tau B times step^tau rows columns^T.
 
-    A (r, r) has norm one, and so have the columns of B (r, d) and the rows of C (p, r), unless they are zero.
-    Only the r states on a path from an input to an output are left.
+    A (r, r) has norm one, and so have the columns of B (r, d) and the rows of C (p, r),
+    unless they are zero. Only the r states on a path from an input to an output are left.
     """
 
     A: torch.Tensor
@@ -33,10 +33,11 @@ class Balanced(NamedTuple):
 def balance(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> Balanced:
     """Choose units for states, inputs, outputs and time in which the numbers of a system can be compared.
 
-    Scaling a state with S changes A, B and C to S A S^-1, S B and C S^-1 but no lag operator, so ranks must
-    not depend on it. We close the loop from the outputs back to the inputs and let LAPACK make rows and
-    columns of that matrix equally large. Its factors are powers of two, so nothing is rounded but the final
-    norms. A, B, C finite, in float64 or complex128.
+    Scaling a state with S changes A, B and C to S A S^-1, S B and C S^-1 but no lag
+    operator, so ranks must not depend on it. We close the loop from the outputs back to the
+    inputs and let LAPACK make rows and columns of that matrix equally large. Its factors
+    are powers of two, so nothing is rounded but the final norms. A, B, C finite, in float64
+    or complex128.
     """
     on_path = _reached(A, B) & _reached(A.mT, C.mT)
     A, B, C = A[on_path][:, on_path], B[on_path], C[:, on_path]
@@ -72,9 +73,10 @@ def _norms(tensor, dim) -> torch.Tensor:
 def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     """[C; CA; ...; C A^{N-1}]: its null space holds the states that the output never shows.
 
-    A (..., N, N), C (..., p, N) -> (..., N p, N), same dtype. ``observability_matrix(A.mT, B.mT).mT`` is the
-    controllability matrix [B, AB, ..., A^{N-1} B]. For a rank ask :func:`observability_rank`: the rows line
-    up with the leading eigenvector. Source: `kailath1980linear`.
+    A (..., N, N), C (..., p, N) -> (..., N p, N), same dtype. ``observability_matrix(A.mT,
+    B.mT).mT`` is the controllability matrix [B, AB, ..., A^{N-1} B]. For a rank ask
+    :func:`observability_rank`: the rows line up with the leading eigenvector. Source:
+    `kailath1980linear`.
 
     >>> A, C = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> observability_matrix(A, C).tolist()
@@ -90,10 +92,11 @@ def observability_matrix(A: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
 def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The dimension of the reachable space span{B, AB, A^2 B, ...}, by an orthonormal staircase.
 
-    A (N, N), B (N, d), real or complex -> :class:`~ssmbook.operators.RankReport`. Its spectrum holds the
-    singular values of every step, relative to ||B||_2 (first step) or ||A||_2 (later ones), cut at ``rtol``
-    (default 1e-10 in float64). Computed in float64. The answer depends on the units of the states;
-    `System.minimal` chooses them. Source: `kailath1980linear`.
+    A (N, N), B (N, d), real or complex -> :class:`~ssmbook.operators.RankReport`. Its
+    spectrum holds the singular values of every step, relative to ||B||_2 (first step) or
+    ||A||_2 (later ones), cut at ``rtol`` (default 1e-10 in float64). Computed in float64.
+    The answer depends on the units of the states; `System.minimal` chooses them. Source:
+    `kailath1980linear`.
 
     >>> int(controllability_rank(0.5 * torch.eye(2), torch.ones(2, 1)))  # two equal states move as one
     1
@@ -109,8 +112,8 @@ def controllability_rank(A: torch.Tensor, B: torch.Tensor, *, rtol: float | None
 def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """N minus the dimension of the states that the output never shows.
 
-    A (N, N), C (p, N) -> :class:`~ssmbook.operators.RankReport`, as :func:`controllability_rank` of (A^T,
-    C^T).
+    A (N, N), C (p, N) -> :class:`~ssmbook.operators.RankReport`, as
+    :func:`controllability_rank` of (A^T, C^T).
 
     >>> A, C = torch.tensor([[0.5, 0.0], [0.0, 0.2]]), torch.tensor([[1.0, 0.0]])
     >>> int(observability_rank(A, C))  # the second state is never shown
@@ -123,7 +126,8 @@ def observability_rank(A: torch.Tensor, C: torch.Tensor, *, rtol: float | None =
 def minimal_states(A, B, C, rtol: float):
     """A, B, C on the states that are reached and seen, and the singular values that decided which those are.
 
-    A, B, C balanced. Both changes of basis are orthonormal, so the lag operators stay the same.
+    A, B, C balanced. Both changes of basis are orthonormal, so the lag operators stay the
+    same.
     """
     reached, seen = _staircase(A, B, rtol)
     A, B, C = reached.mH @ A @ reached, reached.mH @ B, C @ reached
@@ -135,8 +139,9 @@ def minimal_states(A, B, C, rtol: float):
 def _staircase(A, B, rtol: float, size_A=1.0, size_B=1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """An orthonormal basis Q (N, r) of the reachable space, and the relative singular values of every step.
 
-    Each new block is A times the *orthonormal* directions found last, without its part in the old ones. A
-    direction counts when its singular value exceeds rtol times ``size_B`` (first block) or ``size_A``.
+    Each new block is A times the *orthonormal* directions found last, without its part in
+    the old ones. A direction counts when its singular value exceeds rtol times ``size_B``
+    (first block) or ``size_A``.
     """
     N = A.shape[0]
     Q, block, seen, size = A.new_empty((N, 0)), B, [], size_B

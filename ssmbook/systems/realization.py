@@ -12,10 +12,11 @@ from ssmbook.systems.system import System
 def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = None) -> torch.Tensor:
     """The block Hankel matrix whose block (r, c) is the lag operator M_{r+c}, from M_0 onward.
 
-    M (..., n, p, d), real or complex -> (..., rows p, cols d), same dtype. By default as square as n lags
-    allow: rows = (n + 1) // 2 block rows and cols = n + 1 - rows. M_0 must be C B alone: with a skip, pass
-    M[..., 1:, :, :], which is the Hankel matrix of C A^{tau+1} B. Raises TypeError/ValueError for a
-    malformed M or rows + cols > n + 1. Source: `ho1966effective`.
+    M (..., n, p, d), real or complex -> (..., rows p, cols d), same dtype. By default as
+    square as n lags allow: rows = (n + 1) // 2 block rows and cols = n + 1 - rows. M_0 must
+    be C B alone: with a skip, pass M[..., 1:, :, :], which is the Hankel matrix of C
+    A^{tau+1} B. Raises TypeError/ValueError for a malformed M or rows + cols > n + 1.
+    Source: `ho1966effective`.
 
     >>> hankel_matrix(torch.arange(3.0).reshape(3, 1, 1)).tolist()
     [[0.0, 1.0], [1.0, 2.0]]
@@ -34,11 +35,12 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
 def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The number of states of a minimal realization: the rank of the block Hankel matrix of the lags.
 
-    M (n, p, d), M_0 = C B -> :class:`~ssmbook.operators.RankReport` with the Hankel singular values over
-    this window, float64, descending. ``rtol`` is relative to the largest, by default as for every rank
-    (1e-10 in float64). n >= 2 N - 1 lags suffice. Modes that decay fast are lost to rounding, and rounding
-    alone looks like a system: see the spectrum. Raises TypeError/ValueError for a malformed or non-finite M.
-    Source: `ho1966effective`.
+    M (n, p, d), M_0 = C B -> :class:`~ssmbook.operators.RankReport` with the Hankel
+    singular values over this window, float64, descending. ``rtol`` is relative to the
+    largest, by default as for every rank (1e-10 in float64). n >= 2 N - 1 lags suffice.
+    Modes that decay fast are lost to rounding, and rounding alone looks like a system: see
+    the spectrum. Raises TypeError/ValueError for a malformed or non-finite M. Source:
+    `ho1966effective`.
 
     >>> int(mcmillan_degree(0.5 ** torch.arange(8.0).reshape(8, 1, 1)))
     1
@@ -51,12 +53,13 @@ def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport
 def ho_kalman(M: torch.Tensor, order: int | None = None, *, rtol: float | None = None) -> System:
     """A system with the given lag operators, minimal and balanced over the window, by Ho and Kalman's way.
 
-    M (n, p, d), M_0 = C B -> a `System` with N states in the dtype of M, worked in float64. The
-    observability and controllability Gramians over the window are both diag(sigma), the Hankel singular
-    values. ``order`` = N; by default the rank of the Hankel matrix at ``rtol`` (as
-    :func:`mcmillan_degree`); smaller: balanced truncation of the window. n >= 2 N lags suffice; errors grow
-    like sigma_1/sigma_N. All lags zero: N = 0. Raises TypeError/ValueError for a malformed or non-finite M
-    and for an order beyond the numerical rank. Source: `ho1966effective`, `kung1978new`.
+    M (n, p, d), M_0 = C B -> a `System` with N states in the dtype of M, worked in float64.
+    The observability and controllability Gramians over the window are both diag(sigma), the
+    Hankel singular values. ``order`` = N; by default the rank of the Hankel matrix at
+    ``rtol`` (as :func:`mcmillan_degree`); smaller: balanced truncation of the window. n >=
+    2 N lags suffice; errors grow like sigma_1/sigma_N. All lags zero: N = 0. Raises
+    TypeError/ValueError for a malformed or non-finite M and for an order beyond the
+    numerical rank. Source: `ho1966effective`, `kung1978new`.
 
     >>> M = 0.5 ** torch.arange(8.0, dtype=torch.float64).reshape(8, 1, 1)
     >>> found = ho_kalman(M)

@@ -22,7 +22,8 @@ from ssmbook.systems.reachability import balance, minimal_states
 if TYPE_CHECKING:
     from scipy.signal import StateSpace
 
-# C A^-1 loses cond(A) rounding units. Past half the digits `System.from_scipy` adds d states instead.
+# C A^-1 loses cond(A) rounding units. Past half the digits `System.from_scipy` adds d
+# states instead.
 _LARGEST_CONDITION = 1e8
 
 
@@ -30,10 +31,11 @@ _LARGEST_CONDITION = 1e8
 class System:
     """A linear time-invariant system with N states, d inputs and p outputs; checked once, then trusted.
 
-    The output reads the state *after* its token, so the lag operators are M_0 = C B + D and M_tau = C A^tau
-    B. Immutable: ``A, B, C, D = system`` takes it apart, ``system.replace(C=...)`` makes another;
-    ``system.operator(n)`` is its interaction operator, ``maps.LTISSM(system)`` runs on tokens. The four
-    matrices have one floating-point or complex dtype, one device and one batch shape; they are copied.
+    The output reads the state *after* its token, so the lag operators are M_0 = C B + D and
+    M_tau = C A^tau B. Immutable: ``A, B, C, D = system`` takes it apart,
+    ``system.replace(C=...)`` makes another; ``system.operator(n)`` is its interaction
+    operator, ``maps.LTISSM(system)`` runs on tokens. The four matrices have one
+    floating-point or complex dtype, one device and one batch shape; they are copied.
     Source: `kailath1980linear`.
 
     Parameters
@@ -47,9 +49,9 @@ class System:
     D : Tensor (..., p, d), optional
         The skip from the input to the output.
     dt : float or bool, default True
-        The time step as in python-control: a number, True where it is not named, 0 for a continuous
-        system, dh/dt = A h + B x. What counts or scans refuses a continuous one; `discretize` makes it
-        discrete.
+        The time step as in python-control: a number, True where it is not named, 0 for a
+        continuous system, dh/dt = A h + B x. What counts or scans refuses a continuous one;
+        `discretize` makes it discrete.
 
     Raises
     ------
@@ -147,9 +149,9 @@ class System:
     def lags(self, n: int) -> Tensor:
         """The lag operators M_tau = C A^tau B for tau = 0 ... n-1, the skip D in M_0 too: (..., n, p, d).
 
-        In the system's dtype, differentiable. An unstable A is allowed as long as its lags stay finite.
-        Raises ``ValueError`` for n < 0, for a continuous system and for lags that overflow the dtype (it
-        names the first).
+        In the system's dtype, differentiable. An unstable A is allowed as long as its lags
+        stay finite. Raises ``ValueError`` for n < 0, for a continuous system and for lags
+        that overflow the dtype (it names the first).
 
         >>> system = System(torch.tensor([[0.5]]), torch.ones(1, 1), torch.ones(1, 1))
         >>> system.lags(3).flatten()
@@ -173,8 +175,8 @@ class System:
     def operator(self, n: int) -> LagOperator:
         """The interaction operator W_ij = M_(i-j) of n tokens, in the system's dtype, differentiable.
 
-        Ask it for what fewer heads miss, for the heads themselves, or for the heads that leave a share of
-        the energy. Raises as `lags`. Source: thm-head-count.
+        Ask it for what fewer heads miss, for the heads themselves, or for the heads that
+        leave a share of the energy. Raises as `lags`. Source: thm-head-count.
 
         >>> from ssmbook.heads import head_count
         >>> turn = System(torch.tensor([[0.0, -0.9], [0.9, 0.0]]), torch.eye(2), torch.eye(2))
@@ -190,12 +192,12 @@ class System:
     def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps dt = ``step``; C and D stay as they are.
 
-        method: "zoh" exact for an input held constant over the step; "bilinear"; "euler", I + step A and
-        step B; "mixed", the exact A with the Euler B. Mamba's code has the last, and `selective_scan` and
-        `SelectiveSSM`, in which A is always exact, call it "euler". ``step`` a number or a tensor of the
-        batch shape, at least 0. (scipy's bilinear form changes C and D too, because its output reads the
-        state before the token.)
-        Raises ``ValueError`` for an unknown method and for steps that overflow.
+        method: "zoh" exact for an input held constant over the step; "bilinear"; "euler", I
+        + step A and step B; "mixed", the exact A with the Euler B. Mamba's code has the
+        last, and `selective_scan` and `SelectiveSSM`, in which A is always exact, call it
+        "euler". ``step`` a number or a tensor of the batch shape, at least 0. (scipy's
+        bilinear form changes C and D too, because its output reads the state before the
+        token.) Raises ``ValueError`` for an unknown method and for steps that overflow.
 
         >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1), dt=0)  # h' = -h + x
         >>> decay.discretize(1.0).lags(3).flatten()  # held inputs: e^(-tau) (1 - 1/e)
@@ -211,9 +213,10 @@ class System:
     def minimal(self, rtol: float | None = None) -> System:
         """The same lag operators with the fewest states: what is not reached or not seen is dropped.
 
-        One system; in its dtype, worked in float64, in units in which states can be compared. ``rtol``: what
-        counts as zero there, by default as for every head count. A zero system comes back with N = 0. Raises
-        ``ValueError`` for a batch. Source: `kailath1980linear`.
+        One system; in its dtype, worked in float64, in units in which states can be
+        compared. ``rtol``: what counts as zero there, by default as for every head count. A
+        zero system comes back with N = 0. Raises ``ValueError`` for a batch. Source:
+        `kailath1980linear`.
 
         >>> twice = System(0.5 * torch.eye(2), torch.ones(2, 1), torch.ones(1, 2))  # one state, kept twice
         >>> twice.minimal()
@@ -245,10 +248,11 @@ class System:
     def from_scipy(cls, system: Any) -> System:
         """Take over a system of scipy or python-control, or a tuple (A, B, C, D) or (A, B, C, D, dt).
 
-        In scipy a discrete system reads its state *before* the token arrives, so its lags are M_0 = D and
-        M_tau = C A^(tau-1) B. They stay the same: the result is (A, B, C A^-1, D - C A^-1 B) where A is
-        safely invertible; else the state carries the last input too, N + d states. A continuous system (a
-        tuple of four is one, as in scipy) stays continuous, dt = 0. The result is in float64.
+        In scipy a discrete system reads its state *before* the token arrives, so its lags
+        are M_0 = D and M_tau = C A^(tau-1) B. They stay the same: the result is (A, B, C
+        A^-1, D - C A^-1 B) where A is safely invertible; else the state carries the last
+        input too, N + d states. A continuous system (a tuple of four is one, as in scipy)
+        stays continuous, dt = 0. The result is in float64.
 
         Raises ``TypeError`` for what has no A, B, C, D; else as the constructor.
 
@@ -276,10 +280,10 @@ class System:
     def to_scipy(self) -> StateSpace:
         """Hand this system to scipy: ``StateSpace`` (A, B, C A, C B + D) with its time step.
 
-        The lags are the same, M_0 in its D and M_tau in C A^(tau-1) B with its C; exact, since no inverse
-        is taken. A continuous system is (A, B, C, D) there, too. ``scipy.signal.dfreqresp`` of the result is
-        the frequency response. In float64. Raises ``ValueError`` for a batch of systems, ``TypeError`` for
-        complex ones.
+        The lags are the same, M_0 in its D and M_tau in C A^(tau-1) B with its C; exact,
+        since no inverse is taken. A continuous system is (A, B, C, D) there, too.
+        ``scipy.signal.dfreqresp`` of the result is the frequency response. In float64.
+        Raises ``ValueError`` for a batch of systems, ``TypeError`` for complex ones.
         """
         from scipy.signal import StateSpace
 

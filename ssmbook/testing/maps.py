@@ -17,9 +17,9 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 class MapContract(Contract):
     """The laws of every sequence map.
 
-    ``make(**new)`` returns your map, of any d and p; ``new`` holds the ``generator``, ``dtype`` and
-    ``device`` of its parameters. Every token must reach the output.
-    Use ``RecurrentMapContract`` for a map that also runs token by token.
+    ``make(**new)`` returns your map, of any d and p; ``new`` holds the ``generator``,
+    ``dtype`` and ``device`` of its parameters. Every token must reach the output. Use
+    ``RecurrentMapContract`` for a map that also runs token by token.
 
     >>> import torch
     >>> from ssmbook.maps import SequenceMap

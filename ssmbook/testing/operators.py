@@ -16,8 +16,9 @@ from ssmbook.testing._draws import draws
 class OperatorContract(Contract):
     """The laws of every interaction operator, each against the dense blocks.
 
-    ``make(random, batch, n)`` returns your operator, of any p and d, for a batch shape and a number of
-    tokens; ``random(*shape)`` draws the numbers to make it from. Set ``causal`` if W_ij = 0 for j > i.
+    ``make(random, batch, n)`` returns your operator, of any p and d, for a batch shape and
+    a number of tokens; ``random(*shape)`` draws the numbers to make it from. Set ``causal``
+    if W_ij = 0 for j > i.
 
     >>> import torch
     >>> from ssmbook.operators import InteractionOperator
