@@ -8,12 +8,12 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from headsandstates.chapters._drawn import HEAD, STATE, unmarked, weights, write
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, signed
-from ssmbook.display.style import DIVERGING, LINES, SEQUENTIAL, readable
+from ssmbook.display.style import DIVERGING, LINES, readable
 
-HEAD, STATE = "blue", "orange"
-"""The colors of attention heads and of states in every picture of this chapter."""
+_FRAME = {"fill": False, "edgecolor": COLORS[STATE], "lw": 2.5, "clip_on": False}  # of a past and its future
 
 
 def three_ranks(alpha, V, letters, cut):
@@ -21,20 +21,14 @@ def three_ranks(alpha, V, letters, cut):
     n, (p, d) = len(alpha), V.shape
     patterns, across, width = (int(torch.linalg.matrix_rank(M)) for M in (alpha, alpha[cut:, : cut + 1], V))
     fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
-    left.imshow(alpha.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
-    frame = Rectangle((-0.5, cut - 0.5), cut + 1, n - cut, fill=False, edgecolor=COLORS[STATE], lw=2.5)
-    frame.set_clip_on(False)
-    left.add_patch(frame)
-    place = {"color": readable(COLORS[STATE]), "fontsize": 9.5, "ha": "right"}
-    left.text(
-        n - 0.6, 1.0, f"past to future: rank {across}\n× {width} = {across * width} state variables", **place
-    )
-    left.grid(False)
-    left.set(xticks=range(n), yticks=range(n), xticklabels=letters, yticklabels=letters)
+    weights(left, alpha, letters)
+    left.add_patch(Rectangle((-0.5, cut - 0.5), cut + 1, n - cut, **_FRAME))
+    words = f"past to future: rank {across}\n× {width} = {across * width} state variables"
+    left.text(n - 0.6, 1.0, words, color=readable(COLORS[STATE]), fontsize=9.5, ha="right")
     left.set(xlabel="input →", ylabel="← output", title=f"attention matrix: {patterns} patterns")
     signed(right, V)
     for (row, column), entry in np.ndenumerate(V.numpy()):
-        right.text(column, row, f"{entry:g}", ha="center", va="center", color="white" if entry else "black")
+        write(right, column, row, f"{entry:g}", color="white" if entry else "black")
     right.set(title="value map: 1 matrix", xticks=range(d), xticklabels=sorted({*letters}))
     right.set(yticks=range(p), yticklabels=("vowel", "consonant"))
     right.tick_params(length=0)
@@ -86,7 +80,7 @@ def two_ranks(W, cut):
     signed(left, matrix)
     signed(right, rows, aspect="auto")
     corner, size = (-0.5, cut * p - 0.5), ((cut + 1) * d, (n - cut) * p)
-    left.add_patch(Rectangle(corner, *size, fill=False, edgecolor=COLORS[STATE], lw=2.5, clip_on=False))
+    left.add_patch(Rectangle(corner, *size, **_FRAME))
     left.set(title=f"future × past: rank {states}", xlabel="past: input tokens →", ylabel="← future: outputs")
     right.set(title=f"times × channels: rank {heads}", xlabel=f"the {p * d} entries", ylabel="pairs of times")
     alt = (
@@ -128,14 +122,9 @@ def approximation(M, best, y, y_best, title, missing):
     """Draw lags M (n, p, d) beside those of ``best``, row by row, and one output (n,) with its own."""
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
+    scale = {"cmap": DIVERGING, "norm": Normalize(-top, top), "aspect": "auto", "interpolation": "nearest"}
     for ax, lags, name in ((left, M, "target"), (middle, best, title)):
-        ax.imshow(
-            lags.flatten(1).numpy(),
-            cmap=DIVERGING,
-            norm=Normalize(-top, top),
-            aspect="auto",
-            interpolation="nearest",
-        )
+        ax.imshow(lags.flatten(1).numpy(), **scale)
         ax.set(title=name, xticks=[], xlabel="entry of $M_τ$")
         ax.grid(False)
     left.set_ylabel("lag τ")
@@ -179,14 +168,11 @@ def state_rectangles(layers):
     for ax, (title, (values, keys, parts, heads)) in zip(axes, layers.items(), strict=True):
         for row in range(values):
             shade = 0.6 if row * parts // values % 2 == 0 else 0.3
+            look = {"facecolor": COLORS[STATE], "alpha": shade, "edgecolor": "white"}
             for column in range(keys):
-                square = Rectangle(
-                    (column, row), 1, 1, facecolor=COLORS[STATE], alpha=shade, edgecolor="white"
-                )
-                ax.add_patch(square)
+                ax.add_patch(Rectangle((column, row), 1, 1, **look))
         ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 1.2, -0.2), aspect="equal")
-        ax.set(xticks=[], yticks=[])
-        ax.spines[:].set_visible(False)
+        unmarked(ax)
         states, plural = values * keys, "" if heads == 1 else "s"
         ax.set_title(f"{title}\n{states} state variables\n{heads} head{plural}", fontsize=10)
         if keys > 1:
