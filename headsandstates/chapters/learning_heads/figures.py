@@ -69,9 +69,8 @@ def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Seq
     ax.plot(H, there, "^", color=COLORS["green"], ls="none", ms=7, clip_on=False)
     label_line(ax, exact, 0, "exact ones exist", color=COLORS["green"], dx=-6, dy=10, ha="right")
     ax.set(xlabel="heads H", ylabel="error over energy", xticks=H, ylim=(0, 1.15 * best[0]))
-    words = "; ".join(
-        f"{a:.3f} and {b:.3f} at H = {each}" for each, a, b in zip(H, middle, best, strict=True)
-    )
+    counts = zip(H, middle, best, strict=True)
+    words = "; ".join(f"{a:.3f} and {b:.3f} at H = {each}" for each, a, b in counts)
     alt = f"Errors of trained pairwise heads and of the best fixed ones: {words}."
     return fig, f"{alt} Exact pairwise heads exist from H = {exact} on."
 
