@@ -40,10 +40,7 @@ def _not_fewest(heads, alpha, V):
 @grader(
     "factorized/fewest-heads",
     judge=_not_fewest,
-    hint=(
-        "",
-        "Where to look: count the independent rows of alpha^T V, one row per pair (i, j), not of one factor",
-    ),
+    look="count the independent rows of alpha^T V, one row per pair (i, j), not of one factor",
     formula="The rows vec W_ij are the product of the n² x H matrix of coefficients and the H x pd matrix of "
     "value maps: take the singular value decomposition of their product, keep values above a small tolerance",
 )
@@ -65,10 +62,8 @@ def _common_count(blocks, eps, power=2):
 @grader(
     "factorized/common-count",
     right=_common_count,
-    hint=(
-        "not the count",
-        "Where to look: which rows are stacked, and which powers of their singular values add up",
-    ),
+    hint="not the count",
+    look="which rows are stacked, and which powers of their singular values add up",
     mistakes={
         "the energy is the sum of the squares of the singular values": partial(_common_count, power=1),
         "you count each input alone: one set of maps has to serve all": (
@@ -111,10 +106,7 @@ def _not_narrow(layer, alpha, V, r):
 @grader(
     "factorized/narrow",
     judge=_not_narrow,
-    hint=(
-        "",
-        "Where to look: the columns of W_O that belong to one head, and the rank of their product with W_V",
-    ),
+    look="the columns of W_O that belong to one head, and the rank of their product with W_V",
     formula="Take the singular value decomposition of every V_h; each r of its directions are one head, "
     "which repeats the attention matrix A_h, and the last head of a V_h is filled up with zeros",
 )
@@ -129,10 +121,8 @@ def narrow_cases():
 @grader(
     "factorized/gauge",
     right=_gauge,
-    hint=(
-        "G does not make V_new from V",
-        "Where to look: row h of G has the coordinates of the new V_h in the old V",
-    ),
+    hint="G does not make V_new from V",
+    look="row h of G has the coordinates of the new V_h in the old V",
     mistakes={
         "yours is the transpose: row h of G makes the new V_h": lambda V, V_new: _gauge(V, V_new).T,
         "yours is the inverse: it makes the old maps from the new": lambda V, V_new: _gauge(V_new, V),

@@ -61,7 +61,8 @@ def _by_logarithms(m):
 @grader(
     "gates-and-depth/one-head",
     right=_one_head,
-    hint=("not the answer", "Where to look: what the ratio of two channels does from one lag to the next"),
+    hint="not the answer",
+    look="what the ratio of two channels does from one lag to the next",
     mistakes={
         "compare channels: a common factor c(tau) is allowed": lambda m: _constant(m[1:] / m[:-1]),
         "the ratio may be negative: it has no logarithm then": _by_logarithms,
@@ -100,7 +101,8 @@ def _overflow(y, decays, x, L):
     "gates-and-depth/chunks",
     right=_by_steps,
     judge=_overflow,
-    hint=("not the outputs", "Where to look: by which power each token of a chunk sees the chunk before"),
+    hint="not the outputs",
+    look="by which power each token of a chunk sees the chunk before",
     mistakes={
         "your chunks start from zero: hand the last output on": partial(_by_steps, hand_on=False),
         "token i of a chunk sees the output before it decayed by lambda^(i+1)": partial(_by_steps, late=1),
@@ -128,10 +130,8 @@ def _heads_inside(layer, n, d):
 @grader(
     "gates-and-depth/inside",
     right=_heads_inside,
-    hint=(
-        "not the interaction rank",
-        "Where to look: which four axes the answers to unit vectors have, and which two of them make a row",
-    ),
+    hint="not the interaction rank",
+    look="which four axes the answers to unit vectors have, and which two of them make a row",
     mistakes={
         "the layer may change with the position: put unit vectors at every place": lambda layer, n, d: rank(
             _blocks(layer, n, d)[:, 0].flatten(1)

@@ -27,10 +27,8 @@ def _by_hand(x, W_Q, W_K, V, *, scale=None):
 @grader(
     "gradient-highway/lanes",
     right=_ratios,
-    hint=(
-        "a ratio of gradient to weight times second singular value is wrong",
-        "Where to look: which vector multiplies v_j - y_i, and what becomes of the weight in the ratio",
-    ),
+    hint="a ratio of gradient to weight times second singular value is wrong",
+    look="which vector multiplies v_j - y_i, and what becomes of the weight in the ratio",
     mistakes={
         "the logits are divided by sqrt(d_k)": partial(_by_hand, scale=1),
         "a token that moves also moves the weights": lambda x, W_Q, *rest: _by_hand(x, 0 * W_Q, *rest),
@@ -54,10 +52,8 @@ def _longest(a, B, *, sides=2, own=1):
 @grader(
     "gradient-highway/capped",
     right=_longest,
-    hint=(
-        "not the largest number of tokens",
-        "Where to look: how far apart two logits can be, and how many tokens compete with the answer",
-    ),
+    hint="not the largest number of tokens",
+    look="how far apart two logits can be, and how many tokens compete with the answer",
     mistakes={
         "the competitors may have logit -B, so the margin can be 2B": partial(_longest, sides=1),
         "you counted the competitors: the answer is a token, too": partial(_longest, own=0),
@@ -78,10 +74,8 @@ def _path_norms(layer, x, *, order=2):
 @grader(
     "gradient-highway/path",
     right=_path_norms,
-    hint=(
-        "these are not the norms of the derivatives of the last output",
-        "Where to look: which axes of the derivative belong to one matrix, and which norm it gets",
-    ),
+    hint="these are not the norms of the derivatives of the last output",
+    look="which axes of the derivative belong to one matrix, and which norm it gets",
     mistakes={
         "your norm adds up all entries: take the largest singular value of each matrix": partial(
             _path_norms, order="fro"
@@ -109,7 +103,8 @@ def _held(z, A):
 @grader(
     "gradient-highway/held",
     right=_held,
-    hint=("the share kept is wrong", "Where to look: what multiplies the state at one token of the gap"),
+    hint="the share kept is wrong",
+    look="what multiplies the state at one token of the gap",
     atol=1e-12,
     mistakes={
         "the step is softplus(z), not z": lambda z, A: torch.exp(A * z.sum()),
@@ -130,7 +125,8 @@ def _flat(n, c):
 @grader(
     "gradient-highway/margin",
     right=_flat,
-    hint=("the margin is wrong", "Where to look: the odds of the answer against all the others together"),
+    hint="the margin is wrong",
+    look="the odds of the answer against all the others together",
     mistakes={
         "the answer does not compete with itself: n - 1 others do": lambda n, c: _flat(n + 1, c),
         "a weight of c has odds c / (1 - c)": lambda n, c: math.log(n - 1) + math.log(c),

@@ -24,10 +24,8 @@ def _flows():
 @grader(
     "structured-dynamics/hold",
     right=zoh,
-    hint=(
-        "not the step of zero-order hold",
-        "Where to look: one of the systems has no inverse of A, and another has two input channels",
-    ),
+    hint="not the step of zero-order hold",
+    look="one of the systems has no inverse of A, and another has two input channels",
     parts=("A_bar", "B_bar"),
     mistakes={
         "A_bar is the exponential entry by entry, not of the matrix": (
@@ -62,10 +60,8 @@ def _phi(Z):
     view=lambda C_new, A, B, C, delta: (
         System(A, B, torch.as_tensor(C_new).to(f64)).discretize(delta).lags(12)
     ),
-    hint=(
-        "the lag operators of zero-order hold with your C are not those of the mixed form",
-        "Where to look: the factor between the two forms of B_bar, and on which side of C it is undone",
-    ),
+    hint="the lag operators of zero-order hold with your C are not those of the mixed form",
+    look="the factor between the two forms of B_bar, and on which side of C it is undone",
     mistakes={
         "C is unchanged: it must undo the factor in B_bar": lambda A, B, C, delta: C,
         "this is the way back, to the mixed form": lambda A, B, C, delta: C @ _phi(delta * A),
@@ -85,7 +81,8 @@ def _halves(A, B, delta, *, early=0.5, power=1):
 @grader(
     "structured-dynamics/halves",
     right=_halves,
-    hint=("not half of the push early and half late", "Where to look: through which matrix each half passes"),
+    hint="not half of the push early and half late",
+    look="through which matrix each half passes",
     parts=("A_bar", "B_bar"),
     mistakes={
         "in B_bar the whole push is written at the end, as in the mixed form": partial(_halves, early=0.0),
@@ -120,10 +117,8 @@ def _longer_answer(found, M, N):
     "structured-dynamics/realize",
     right=_balanced,
     view=_longer_answer,
-    hint=(
-        "your system does not respond as the hidden one does",
-        "Where to look: the side on which each factor is undone, and the first lag of the shifted matrix",
-    ),
+    hint="your system does not respond as the hidden one does",
+    look="the side on which each factor is undone, and the first lag of the shifted matrix",
     mistakes={
         "the matrix that gives A must start one lag later": partial(_balanced, lag=0),
         "the singular values are in O and in R, and O R is the Hankel matrix": partial(_balanced, power=1.0),

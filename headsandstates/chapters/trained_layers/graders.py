@@ -18,10 +18,8 @@ def _tails(energies, eps):
 @grader(
     "trained-layers/heads-used",
     right=lambda alpha, V, eps: FactorizedOperator(alpha, V).epsilon_heads(eps),
-    hint=(
-        "not the count of sum_h alpha^h ⊗ V_h",
-        "Where to look: two heads with one attention matrix, or with one value map, count as one head",
-    ),
+    hint="not the count of sum_h alpha^h ⊗ V_h",
+    look="two heads with one attention matrix, or with one value map, count as one head",
     mistakes={
         "an energy is a sum of squares of singular values": (
             lambda alpha, V, eps: _tails(FactorizedOperator(alpha, V).spectrum(), eps)
@@ -62,10 +60,8 @@ def _without_value_bias(layer, x):
 @grader(
     "trained-layers/read",
     right=_read,
-    hint=(
-        "not the reading of the layer",
-        "Where to look: take one head and one token, and follow its value and its bias through both matrices",
-    ),
+    hint="not the reading of the layer",
+    look="take one head and one token, and follow its value and its bias through both matrices",
     parts=("alpha", "V", "offset"),
     mistakes={
         "your scores are not divided by the root of a head's width": _unscaled,
@@ -110,10 +106,8 @@ def _outputs(heads, alpha, V, x, k):
     right=_merged,
     judge=lambda heads, alpha, V, x, k: misshaped(heads, alpha=(k, len(x), len(x)), V=(k, *V.shape[1:])),
     view=_outputs,
-    hint=(
-        "not the nearest k heads; of what block (i, j) makes of the tokens",
-        "Where to look: the distance compares V_h x^T and not V_h; find its best rank-k part first",
-    ),
+    hint="not the nearest k heads; of what block (i, j) makes of the tokens",
+    look="the distance compares V_h x^T and not V_h; find its best rank-k part first",
     mistakes={
         "the best heads are mixtures of all, not the largest ones": _largest,
         "the best heads depend on the tokens x": partial(_merged, blind=True),
