@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, rank, seeded
+from headsandstates.chapters._graded import block_rows, f64, rank, seeded, seeded_cases
 from headsandstates.chapters.gates_and_depth.stacks import residual_stack_operator
 from headsandstates.exercises import grader
 from ssmbook.operators import LagOperator
@@ -124,7 +124,7 @@ def _blocks(layer, n, d):
 
 
 def _heads_inside(layer, n, d):
-    return rank(_blocks(layer, n, d).flatten(2).flatten(0, 1))
+    return rank(block_rows(_blocks(layer, n, d)))
 
 
 @grader(
@@ -137,7 +137,7 @@ def _heads_inside(layer, n, d):
             _blocks(layer, n, d)[:, 0].flatten(1)
         ),
         "this is the rank of the whole matrix: list its blocks as rows first": lambda layer, n, d: rank(
-            _blocks(layer, n, d).transpose(1, 2).flatten(2).flatten(0, 1)
+            block_rows(_blocks(layer, n, d).transpose(1, 2))
         ),
     },
     formula="collect the blocks W[i, j] = d y_i / d x_j from unit vectors, and take the rank of the matrix "
@@ -145,8 +145,7 @@ def _heads_inside(layer, n, d):
 )
 def inside_cases():
     """For a function (layer, n, d) -> the interaction rank of a linear layer (n, d) -> (n, p)."""
-    for seed, (n, d, p) in enumerate(((5, 3, 3), (4, 2, 3), (6, 2, 2))):
-        like = seeded(seed)
+    for like, (n, d, p) in seeded_cases((5, 3, 3), (4, 2, 3), (6, 2, 2)):
         G, U, V = torch.randn(n, p, **like), torch.randn(n, d, **like), torch.randn(p, d, **like)
         G[0] = G[0, 0]  # so that the first column alone shows less
         yield lambda x, G=G, U=U, V=V: G * ((U * x).cumsum(0) @ V.mT), n, d

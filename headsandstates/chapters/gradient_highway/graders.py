@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import seeded
+from headsandstates.chapters._graded import seeded_cases
 from headsandstates.exercises import grader
 from ssmbook.gradients import softmax_jacobian_row, softmax_row_weights
 
@@ -39,8 +39,7 @@ def _by_hand(x, W_Q, W_K, V, *, scale=None):
 def lanes_cases():
     """For a function (x, W_Q, W_K, V) -> (n - 1,) ratios ||dy_last/dx_j||_2 / (alpha_j sigma_2(V))."""
     sizes = ((2, 2, 2, 1, 1), (9, 4, 3, 2, 1), (17, 5, 6, 8, 1), (11, 3, 3, 4, 8))
-    for seed, (n, d, p, d_k, scale) in enumerate(sizes):
-        like = seeded(seed)
+    for like, (n, d, p, d_k, scale) in seeded_cases(*sizes):
         x, W_Q = torch.randn(n, d, **like), scale * torch.randn(d_k, d, **like)
         yield x, W_Q, torch.randn(d_k, d, **like), torch.randn(p, d, **like)
 
@@ -90,8 +89,7 @@ def _path_norms(layer, x, *, order=2):
 )
 def path_cases():
     """For a function (layer, x (n, d)) -> (n,) norms ||dy_last/dx_j||_2 of a layer (n, d) -> (n, p)."""
-    for seed, (n, d, p) in enumerate(((5, 3, 2), (8, 2, 4), (3, 1, 1))):
-        like = seeded(seed)
+    for like, (n, d, p) in seeded_cases((5, 3, 2), (8, 2, 4), (3, 1, 1)):
         M, x = torch.randn(p, d, **like), torch.randn(n, d, **like)
         yield lambda x, M=M: torch.tanh(x.cumsum(0) @ M.mT) * x.square().sum(-1, keepdim=True), x
 
@@ -115,7 +113,7 @@ def _held(z, A):
 def held_cases():
     """For a function (z (T,), A < 0) -> number: the share of a state that a gap of T tokens keeps."""
     sizes = ((1, 0.0, -1.0), (7, -2.0, -0.5), (40, -4.0, -1.0), (5, 3.0, -0.1))
-    return [(torch.randn(T, **seeded(seed)) + offset, A) for seed, (T, offset, A) in enumerate(sizes)]
+    return [(torch.randn(T, **like) + offset, A) for like, (T, offset, A) in seeded_cases(*sizes)]
 
 
 def _flat(n, c):

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, seeded
+from headsandstates.chapters._graded import f64, seeded, seeded_cases
 from headsandstates.chapters.structured_dynamics.examples import mass_on_spring
 from headsandstates.exercises import grader
 from ssmbook.systems import System, hankel_matrix, random_stable, zoh
@@ -129,5 +129,5 @@ def _longer_answer(found, M, N):
 )
 def realize_cases():
     """For a function (M (2N, p, d), N) -> A, B, C or a `System`, judged on later lags too."""
-    for seed, (N, d, p) in enumerate(((1, 1, 1), (2, 1, 3), (3, 2, 2), (5, 3, 1))):
-        yield random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(2 * N), N
+    for like, (N, d, p) in seeded_cases((1, 1, 1), (2, 1, 3), (3, 2, 2), (5, 3, 1)):
+        yield random_stable(N, d, p, rho=0.9, **like).lags(2 * N), N

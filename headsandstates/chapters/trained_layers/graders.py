@@ -4,15 +4,9 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, seeded
+from headsandstates.chapters._graded import f64, fewest, misshaped, seeded, seeded_cases
 from headsandstates.exercises import grader
 from ssmbook.operators import FactorizedOperator
-
-
-def _tails(energies, eps):
-    """How many of the energies, the largest first, until what is left is at most eps of all."""
-    left = energies.sort()[0].cumsum(0)
-    return int((left > eps * left[-1]).sum())
 
 
 @grader(
@@ -22,10 +16,10 @@ def _tails(energies, eps):
     look="two heads with one attention matrix, or with one value map, count as one head",
     mistakes={
         "an energy is a sum of squares of singular values": (
-            lambda alpha, V, eps: _tails(FactorizedOperator(alpha, V).spectrum(), eps)
+            lambda alpha, V, eps: fewest(FactorizedOperator(alpha, V).spectrum(), eps)
         ),
         "you add the energies of the heads one by one, and heads that resemble one another share a "
-        "direction": (lambda alpha, V, eps: _tails(alpha.square().sum((1, 2)) * V.square().sum((1, 2)), eps)),
+        "direction": (lambda alpha, V, eps: fewest(alpha.square().sum((1, 2)) * V.square().sum((1, 2)), eps)),
     },
     formula="The eigenvalues of the product of the two Gram matrices are the energies; count the tails above "
     "eps of the whole",
@@ -74,8 +68,8 @@ def _without_value_bias(layer, x):
 def read_cases():
     """For a function (layer, x (n, d)) -> alpha (H, n, n), V (H, d, d), offset (d,) of its attention."""
     new = seeded(9)
-    for seed, (d, H, n) in enumerate(((4, 1, 3), (6, 2, 5), (12, 3, 7))):
-        layer, like = torch.nn.MultiheadAttention(d, H, batch_first=True, dtype=f64), seeded(seed)
+    for like, (d, H, n) in seeded_cases((4, 1, 3), (6, 2, 5), (12, 3, 7)):
+        layer = torch.nn.MultiheadAttention(d, H, batch_first=True, dtype=f64)
         for part in layer.requires_grad_(False).parameters():  # biases too
             part.copy_(torch.randn(part.shape, **like) / part.shape[-1] ** 0.5)
         yield layer, torch.randn(n, d, **new)

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, seeded, summed
+from headsandstates.chapters._graded import f64, misshaped, seeded_cases, summed
 from headsandstates.exercises import grader
 
 
@@ -53,7 +53,7 @@ def _missed(M, H, *, repeated=True, power=2):
 def missed_cases():
     """For a function (lags (n, p, d), H) -> share of the energy that the best H heads miss."""
     sizes = ((7, 2, 2, 1), (9, 3, 2, 2), (5, 2, 3, 0), (3, 2, 2, 3))
-    return [(torch.randn(n, p, d, **seeded(seed)), H) for seed, (n, p, d, H) in enumerate(sizes)]
+    return [(torch.randn(n, p, d, **like), H) for like, (n, p, d, H) in seeded_cases(*sizes)]
 
 
 def _fading_heads(theta, rho, n):
