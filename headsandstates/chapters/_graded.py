@@ -28,6 +28,15 @@ def fewest(energies: torch.Tensor, eps: float) -> int:
     return int((left > eps * left[-1]).sum())
 
 
+def missed(M: torch.Tensor, H: int, *, repeated: bool = True, power: int = 2) -> float:
+    """The share of the energy that H heads miss of lags M (n, ...), each as often as it occurs."""
+    rows = M.flatten(1)
+    if repeated:
+        rows = rows * torch.arange(len(M), 0, -1, dtype=f64).sqrt()[:, None]
+    sigma = torch.linalg.svdvals(rows) ** power
+    return float(sigma[H:].sum() / sigma.sum())
+
+
 def rank(matrix) -> int:
     """Singular values above 1e-9 of the largest."""
     return int(torch.linalg.matrix_rank(matrix, rtol=1e-9))

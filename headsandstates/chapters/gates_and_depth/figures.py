@@ -51,10 +51,9 @@ def gate_strip(lam, n):
     """Draw one decaying channel as two gates around a running sum, in logarithms, extremes printed."""
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
-    ones = np.tri(n)
     matrices = {
         "output gate λⁱ": gate_out,
-        "× running sum": ones,
+        "× running sum": np.tri(n),
         "× input gate λ⁻ʲ": gate_in,
         "= the system": np.tri(n) * lam ** np.maximum(position[:, None] - position, 0),
     }

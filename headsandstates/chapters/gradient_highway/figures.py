@@ -13,7 +13,6 @@ from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import equation
 from ssmbook.display.style import FAMILIES, LINES
 
-_HUES = ("blue", "orange", "green", "purple")
 _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"
 
 # panel title -> curve name -> where its label stands: index of a point, side of it, points above it
@@ -131,7 +130,7 @@ def prices(few: tuple, many: tuple):
     places = [*range(5), *range(6, 9)]  # the source, seven tokens of the gap, some left out in between
     for row, (title, family, name) in enumerate(rows):
         color, y = COLORS[FAMILIES[family]], -2.9 * row
-        pays = {0: {0}, 1: set(places[1:]), 2: set()}[row]
+        pays = ({0}, places[1:], ())[row]
         for x in places:
             face, edge = (color, color) if x in pays else ("white", COLORS["gray"])
             ax.add_patch(Rectangle((x + 0.1, y), 0.8, 0.8, fc=face, ec=edge, lw=1.4))
@@ -200,7 +199,7 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple):
     for ax in axes:
         ax.set(xscale="log", xlim=(0.9, 1200))
     tau = np.asarray(curves["random tokens"][0], dtype=float)
-    shade = {"color": COLORS[_HUES[3]], "alpha": 0.18, "lw": 0}
+    shade = {"color": COLORS["purple"], "alpha": 0.18, "lw": 0}
     axes[1].fill_between(tau, *(np.asarray(edge, dtype=float) for edge in band), **shade)
     return fig
 
@@ -217,7 +216,7 @@ def _panels(curves, panels, ylim):
     fig, axes = figure(ncols=2)
     for ax, (title, labels) in zip(axes, panels.items(), strict=True):
         ax.set(title=title, yscale="log", ylim=ylim, xlabel=r"distance $\tau$")
-        for (name, label), hue in zip(labels.items(), _HUES, strict=False):
+        for (name, label), hue in zip(labels.items(), COLORS, strict=False):
             _draw(ax, name, curves[name], label, COLORS[hue])
     axes[0].set_ylabel(_NORM)
     return fig, axes

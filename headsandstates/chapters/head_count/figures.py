@@ -56,12 +56,11 @@ def heads_as_kernels(M, c, V):
         ax.set_ylim((p + 1) * count - 1, -1)  # half a gap above and below, so that rows stand side by side
     axes[2].set(xticks=range(k), xticklabels=range(1, k + 1))
     negative = int((c[:shown] < 0).sum())
-    alt = (
+    return fig, (
         f"A column of {shown} lag operators of {p} by {d} entries equals a matrix of {shown} by {k} "
         f"coefficients times a column of {k} value maps of the same size. {negative} of the {shown * k} "
         f"coefficients are negative, the largest is {number(float(c[:shown].abs().max()))}."
     )
-    return fig, alt
 
 
 def tiles(matrices):
@@ -83,12 +82,11 @@ def two_ranks(W, cut):
     left.add_patch(Rectangle(corner, *size, **_FRAME))
     left.set(title=f"future × past: rank {states}", xlabel="past: input tokens →", ylabel="← future: outputs")
     right.set(title=f"times × channels: rank {heads}", xlabel=f"the {p * d} entries", ylabel="pairs of times")
-    alt = (
+    return fig, (
         f"Left, a block matrix of {n} by {n} blocks of size {p} by {d}; the framed block, outputs from token "
         f"{cut} on and inputs up to it, has rank {states}. Right, the same {len(rows)} "
         f"blocks as rows of a matrix with {p * d} columns, of rank {heads}."
     )
-    return fig, alt
 
 
 def error_curve(floor, heads, error, steps, history, least):
@@ -145,8 +143,7 @@ def epsilon_counts(N, counts, title):
     fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
-    hues = ("blue", "orange", "green", "purple")
-    for (name, draws), hue, line in zip(counts.items(), hues, LINES.values(), strict=False):
+    for (name, draws), hue, line in zip(counts.items(), COLORS, LINES.values(), strict=False):
         values = [found[len(found) // 2] for found in draws]
         least, most = ([found[at] for found in draws] for at in (0, -1))
         ax.fill_between(N, least, most, color=COLORS[hue], alpha=0.15, linewidth=0)

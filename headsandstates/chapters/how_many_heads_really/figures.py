@@ -23,12 +23,11 @@ def flip_heads(c, alpha):
     taken = _draw_rows(rows, alpha.numpy(), min(6, len(alpha)))
     largest = float(c[0].sub(c[1]).abs().max())
     words = ", ".join(f"{value:.3f}" for value in (up + down)[:4])
-    alt = (
+    return fig, (
         f"Positive coefficients of two heads; their difference at lags 0 to 3 is {words}, at most "
         f"{largest:.0f} in size. Rows of head 1: the sink takes {taken[0]:.2f} of the first row and "
         f"{taken[-1]:.2f} of the last one shown."
     )
-    return fig, alt
 
 
 def _draw_rows(ax, alpha, count):

@@ -40,12 +40,11 @@ def tall_matrix(W, H):
     titles = (f"{len(rows)} blocks,\n{p * d} numbers each", "", "coeffi-\ncients", "", f"{H} value\nmaps")
     equation(axes, parts, titles, sign_size=14, title_size=9)
     missed = float((rows - coefficients @ maps).norm() / rows.norm())
-    alt = (
+    return fig, (
         f"A matrix of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a "
         f"matrix of {len(rows)} by {H} coefficients times {H} rows, the value maps; relative error "
         f"{'below 1e-12' if missed < 1e-12 else number(missed)}."
     )
-    return fig, alt
 
 
 def best_heads(W, H):

@@ -133,12 +133,11 @@ def price(sizes, needed, theta):
     ax.axhline(1, color=COLORS["black"], ls=LINES["dashed"], lw=1.2)
     label_line(ax, sizes[0], 1, "softmax: at most 1", color=COLORS["black"], dx=2, dy=8)
     ax.set(xlabel="size ε of the later tokens", ylabel="largest coefficient")
-    alt = (
+    return fig, (
         f"Largest coefficient against ε for {needed.shape[1]} inputs each: from {needed[0].min():.1e} at "
         f"ε = {sizes[0]:.0e}, none below the bound {bound[0]:.1e}, which is 1 at ε = "
         f"{abs(math.sin(theta)) / 2:.3f}."
     )
-    return fig, alt
 
 
 def clock_frame(theta: float):

@@ -10,15 +10,7 @@ from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES
 
 # color and line of each model, and by how many points its label moves
-STYLES = (
-    ("blue", "-", 6),
-    ("orange", LINES["dashed"], 0),
-    ("green", LINES["dotted"], 0),
-    ("purple", LINES["dashdot"], -6),
-    ("sky", LINES["long"], 0),
-)
-
-
+STYLES = tuple(zip(COLORS, LINES.values(), (6, 0, 0, -6, 0), strict=False))
 SPAN_STYLES = {
     "attention": ("blue", "-"), "SSD": ("orange", LINES["dashed"]), "rotating SSM": ("sky", LINES["long"]),
     "Mamba-3": ("green", LINES["dotted"]), "DeltaProduct": ("purple", LINES["dashdot"]),

@@ -46,11 +46,10 @@ def strip_and_bucket(weights: Sequence[float], asked: int):
     sides = [m / 2 + x for x in (-1, -0.8, 0.8, 1)]
     bucket.plot(sides, [-0.9, -1.75, -1.75, -0.9], "-", color=COLORS["orange"])
     label_line(bucket, m / 2, -1.4, "64 numbers", color=COLORS["orange"], dx=0, ha="center", fontsize=9)
-    alt = (
+    return fig, (
         f"Two panels of {m} pairs and a question for pair {asked + 1}. The head's arc to that pair has "
         f"weight {weights[asked]:.3f}; a state pours all pairs into 64 numbers."
     )
-    return fig, alt
 
 
 def stack_path(kept: float, lost: float, distance: int):
@@ -95,9 +94,7 @@ def quadrants(places: Mapping[str, Sequence]):
     for column, across in enumerate(("one matrix", "more than one")):
         for row, upward in enumerate(("fades", "can be held")):
             inside = [
-                name
-                for name, (span, best, _) in places.items()
-                if (span > 1) == bool(column) and (best >= HOLDS) == bool(row)
+                name for name, (k, best, _) in places.items() if (k > 1, best >= HOLDS) == (column, row)
             ]
             for line, name in enumerate(inside):
                 height = row + 0.86 - 0.72 * line / max(5, len(inside) - 1)

@@ -7,6 +7,7 @@ import torch
 
 from headsandstates.chapters import _drawn
 from headsandstates.chapters._drawn import level, ticks
+from headsandstates.chapters.how_many_states import figures as how_many_states
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES
@@ -33,11 +34,10 @@ def heads_needed(results: Mapping[str, Mapping], variant: str, rest: str = "") -
 
 def by_head(states: Mapping[str, Mapping], results: Mapping[str, Mapping], key: str) -> torch.Tensor:
     """Means over the windows of four kinds of text of a number per head, (layers, heads)."""
-    kinds = [
-        torch.tensor(states[job][key]).double().mean(0)
-        for job in ("atlas", "source, atlas", "license, atlas")
-    ]
-    return torch.stack([*kinds, torch.tensor(results["atlas"][key]).double()]).mean(0).view(-1, 9)
+    windows = [states[job][key] for job in ("atlas", "source, atlas", "license, atlas")]
+    return torch.stack([how_many_states.by_head(each) for each in (*windows, [results["atlas"][key]])]).mean(
+        0
+    )
 
 
 def atlas(states: Mapping[str, Mapping], results: Mapping[str, Mapping]):

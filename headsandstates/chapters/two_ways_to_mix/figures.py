@@ -75,12 +75,11 @@ def average_twice(x, a):
     matrix.add_patch(Rectangle((-0.5, n - 1.5), n, 1, **_FRAME))
     matrix.set(xticks=range(n), xlabel="input j", ylabel="output i", title="one weight for each pair")
     first, second = (float(x[at] * alpha[-1, at]) for at in pulses)
-    alt = (
+    return fig, (
         f"Left, the state after each of {n} numbers: {x[pulses[0]]:g} comes in at {pulses[0]} and fades, "
         f"{x[pulses[1]]:g} comes in at {pulses[1]}; the last bar is {first:.3f} plus {second:.3f}. "
         f"Right, {n} by {n} weights, {alpha[0, 0]:g} on the diagonal, {a:g} of it a step back, zero above."
     )
-    return fig, alt
 
 
 def memory(a):
@@ -116,12 +115,11 @@ def two_matrices(matrices, letters):
     position, content = matrices.values()
     alike = [letter == letters[-1] for letter in letters]
     last, other = alike.index(True), alike.index(False)
-    alt = (
+    return fig, (
         f"Two {n} by {n} attention matrices. Left, the average: constant along diagonals, "
         f"{position[-1, -1]:.2f} on the main one. Right, softmax: the last row puts {content[-1, last]:.2f} "
         f"on each of the {sum(alike)} letters {letters[-1]}, {content[-1, other]:.3f} elsewhere."
     )
-    return fig, alt
 
 
 def rotating_state(theta):
@@ -277,12 +275,11 @@ def operator_as_heads(alpha, V, names=("", "")):
     n, (p, d) = alpha.shape[-1], V.shape[1:]
     part_blocks(axes[0], n, p, d, 0.5)
     article = "an" if str(n).startswith("8") else "a"
-    alt = (
+    return fig, (
         f"A block matrix W of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. It equals the "
         f"sum of two terms, each {article} {n} by {n} matrix of numbers times one {p} by {d} matrix. The "
         f"best single term misses {number(FactorizedOperator(alpha, V).floor(1))} of its energy."
     )
-    return fig, alt
 
 
 def costs(lengths, explicit, implicit, crossing):
