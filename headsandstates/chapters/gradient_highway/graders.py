@@ -7,16 +7,9 @@ import torch
 
 from headsandstates.chapters._graded import seeded_cases
 from headsandstates.exercises import grader
-from ssmbook.gradients import softmax_jacobian_row, softmax_row_weights
 
 
-def _ratios(x, W_Q, W_K, V):
-    alpha = softmax_row_weights(x, W_Q, W_K)
-    norms = torch.linalg.matrix_norm(softmax_jacobian_row(x, W_Q, W_K, V), ord=2)
-    return (norms / (alpha * torch.linalg.svdvals(V)[1]))[:-1]
-
-
-def _by_hand(x, W_Q, W_K, V, *, scale=None):
+def _ratios(x, W_Q, W_K, V, *, scale=None):
     """Norms of V + (v_j - y_i) g^T for j < i over sigma_2(V), or with another scale."""
     g = W_K.mT @ W_Q @ x[-1] / math.sqrt(scale or len(W_Q))
     values = x @ V.mT
@@ -30,8 +23,8 @@ def _by_hand(x, W_Q, W_K, V, *, scale=None):
     hint="a ratio of gradient to weight times second singular value is wrong",
     look="which vector multiplies v_j - y_i, and what becomes of the weight in the ratio",
     mistakes={
-        "the logits are divided by sqrt(d_k)": partial(_by_hand, scale=1),
-        "a token that moves also moves the weights": lambda x, W_Q, *rest: _by_hand(x, 0 * W_Q, *rest),
+        "the logits are divided by sqrt(d_k)": partial(_ratios, scale=1),
+        "a token that moves also moves the weights": lambda x, W_Q, *rest: _ratios(x, 0 * W_Q, *rest),
     },
     formula="the weight cancels: the ratio is the norm of V + (v_j - y_i) g_i^T over sigma_2(V), with "
     "g_i = W_K^T W_Q x_i / sqrt(d_k) and i the last token; leave out j = i",

@@ -1,6 +1,7 @@
 """Figures of *head-count*; each returns the figure, or the figure and its alternative text."""
 
 import math
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -92,26 +93,24 @@ def two_ranks(W, cut):
 def error_curve(floor, heads, error, steps, history, least):
     """Draw floor (K,) and errors (S,) against H, and history (R, S) over steps (R,), at least ``least``."""
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
-    clear = floor > least
-    left.semilogy(range(clear.sum()), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
+    above, counts, last = floor[floor > least], heads.unique().tolist(), float(steps[-1])
+    left.semilogy(range(len(above)), above, color=COLORS["gray"], linestyle="-", lw=2.5)
     label_line(left, 2.5, float(floor[2:4].prod()) ** 0.5, "floor", dx=8, dy=8)
-    same = (heads[:, None] == heads).tril(-1).sum(1)  # how many students with as many heads came before
-    beside = heads + 0.16 * (same - (heads[:, None] == heads).sum(1).sub(1) / 2)
+    alike = heads[:, None] == heads  # students with as many heads stand side by side
+    beside = heads + 0.16 * (alike.tril(-1).sum(1) - (alike.sum(1) - 1) / 2)
     left.semilogy(beside, error.clamp(min=least), "o", color=COLORS[HEAD], mfc="none", ms=5)
     left.set(xlabel="heads H", ylabel="error, share of the energy", ylim=(least / 10, 6))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    hues = list(COLORS.values())
+    hues = dict(zip(counts, cycle(COLORS.values()), strict=False))
     for H, errors in zip(heads.tolist(), history.clamp(min=least).T, strict=True):
-        right.semilogy(steps, errors, color=hues[H % len(hues)], lw=1, ls="-")
-    found = [H for H in sorted(set(heads.tolist())) if H >= len(floor) or not clear[H]]
-    apart, levels = sorted(set(heads.tolist()) - set(found)), floor.log10()
-    for H in apart:  # names of levels less than a decade apart step aside
+        right.semilogy(steps, errors, color=hues[H], lw=1, ls="-")
+    apart, levels = [H for H in counts if H < len(above)], floor.log10()
+    for H in apart:  # names of levels less than half a decade apart step aside
         up = sum(math.copysign(3, H_ - H) for H_ in apart if 0 < abs(levels[H_] - levels[H]) < 0.55)
-        color = hues[H % len(hues)]
-        label_line(right, float(steps[-1]), float(floor[H]), f"H = {H}", color=color, dy=up)
-    if found:
-        label_line(right, float(steps[-1]), least, "H = " + ", ".join(map(str, found)), color=COLORS["gray"])
-    right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, float(steps[-1]) * 1.3))
+        label_line(right, last, float(floor[H]), f"H = {H}", color=hues[H], dy=up)
+    exact = ", ".join(str(H) for H in counts if H not in apart)
+    label_line(right, last, least, f"H = {exact}", color=COLORS["gray"])
+    right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, 1.3 * last))
     right.set_yticklabels([])
     return fig
 

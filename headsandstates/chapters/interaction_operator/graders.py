@@ -59,9 +59,9 @@ def _nearest(W, H, sizes=True):
 
 
 def _folded_columns(W, H):
-    """The singular vectors folded without transposing them first."""
-    U, S, Vh = torch.linalg.svd(block_rows(W), full_matrices=False)
-    return (U[:, :H] * S[:H]).reshape(H, *W.shape[:2]), Vh[:H].unflatten(1, W.shape[2:])
+    """The coefficients folded without transposing them first."""
+    alpha, V = _nearest(W, H)
+    return alpha.flatten(1).T.reshape(alpha.shape), V
 
 
 def _projected(W, H, choose):

@@ -17,7 +17,6 @@ SPAN_STYLES = {
 }  # fmt: skip
 
 BLANK, ASK = 8, 9
-_GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every third box
 
 
 def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
@@ -25,8 +24,9 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
     fig, axes = figure(nrows=4, size=(3.6, 3.6))
     words, signs = [], {BLANK: "", ASK: "?"}
     for ax, (task, (tokens, answers)) in zip(axes.flat, examples.items(), strict=True):
+        group = 3 if task == "recall" else len(tokens)  # a key of two symbols and its value stand together
         for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
-            place = i + 0.4 * (i // _GROUPS.get(task, len(tokens)))
+            place = i + 0.4 * (i // group)
             edge = COLORS["orange" if token == ASK else "gray"]
             face = "#E4E4E4" if token == BLANK else "white"
             ax.add_patch(Rectangle((place - 0.42, -0.5), 0.84, 1, fc=face, ec=edge))
