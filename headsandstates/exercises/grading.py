@@ -151,8 +151,10 @@ def first_problem(
         What is compared, view(result, *case); by default the result itself.
     parts : tuple of str
         The names of the tensors to compare where there are several.
-    rtol, atol : float
-        What is forgiven, relative and absolute.
+    rtol : float, default 1e-6
+        What is forgiven, as a share of the right number.
+    atol : float, default 1e-9
+        What is forgiven besides.
 
     Returns
     -------

@@ -25,8 +25,7 @@ def _last_learned(job):
 def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     """Draw the error after training against distance (median, range of seeds), predictions below."""
     fig, ax = figure(size="panel")
-    styles = zip(COLORS.values(), LINES.values(), strict=False)
-    for (name, job), (color, line) in zip(jobs.items(), styles, strict=False):
+    for (name, job), color, line in zip(jobs.items(), COLORS.values(), LINES.values(), strict=False):
         middle = [median(errors) for errors in job["error"]]
         ends = [[min(errors) for errors in job["error"]], [max(errors) for errors in job["error"]]]
         ax.plot(job["T"], middle, "o", color=color, linestyle=line, ms=4)

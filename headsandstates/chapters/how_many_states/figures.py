@@ -23,9 +23,9 @@ WAYS = {
 }
 
 
-def by_head(windows: Sequence[Sequence[float]], heads: int = 9) -> torch.Tensor:
-    """Means over windows of a number per head, (layers, heads)."""
-    return torch.tensor(windows, dtype=torch.float64).mean(0).view(-1, heads)
+def by_head(windows: Sequence[Sequence[float]]) -> torch.Tensor:
+    """Means over windows of a number per head, (layers, 9)."""
+    return torch.tensor(windows, dtype=torch.float64).mean(0).view(-1, 9)
 
 
 def rise(results: Mapping[str, Mapping], job: str, base: str = "as it is") -> list[float]:
