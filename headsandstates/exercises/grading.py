@@ -63,23 +63,40 @@ def check(name: str, answer: object) -> Verdict:
 
 
 def grader(
-    name: str, *, hint: str | tuple[str, ...] = "", formula: str = "", **options: object
+    name: str, *, hint: str = "", look: str = "", formula: str = "", **options: object
 ) -> Callable[[Callable], Callable]:
-    """Register the decorated function as the grader of the exercise ``name`` ("chapter-name/exercise-id").
+    """Register the decorated function as the grader of an exercise.
 
     With ``options`` the function takes nothing and returns the cases, tuples of arguments, on which
     ``first_problem`` examines an answer with these options. Without them it takes the answer itself and
-    returns None if it is correct, else a hint. ``hint`` is what is wrong; a tuple goes on with where to look.
-    ``formula`` is how it is done, in words. Graders live in ``chapters/<chapter_name>/graders.py``.
+    returns None if it is correct, else a hint. Graders live in ``chapters/<chapter_name>/graders.py``.
+
+    Parameters
+    ----------
+    name : str
+        "chapter-name/exercise-id".
+    hint : str
+        What is wrong, told at the first wrong answer.
+    look : str
+        Where to look, told at the second one.
+    formula : str
+        How it is done, in words, told last.
+    **options
+        Those of ``first_problem``: right, mistakes, judge, view, parts, rtol and atol.
+
+    Returns
+    -------
+    Callable
+        The decorator, which returns the function as it is.
     """
-    wrong, *steps = (hint,) if isinstance(hint, str) else hint
-    steps = (*steps, formula) if formula else tuple(steps)
+    steps = tuple(step for step in (look and f"Where to look: {look}", formula) if step)
 
     def register(function: Callable) -> Callable:
-        grade = (
-            (lambda answer: first_problem(answer, function(), hint=wrong, **options)) if options else function
-        )
-        _EXERCISES[name] = Exercise(grade, steps, options.get("right"), options.get("mistakes", {}))
+        def grade(answer):
+            return first_problem(answer, function(), hint=hint, **options)
+
+        right, mistakes = options.get("right"), options.get("mistakes", {})
+        _EXERCISES[name] = Exercise(grade if options else function, steps, right, mistakes)
         return function
 
     return register
@@ -112,10 +129,37 @@ def first_problem(
 ) -> str | None:
     """Run a learner's function on the cases and return the first mistake as a hint, or None.
 
-    On every case ``judge(result, *case)`` is called first: a hint or None, for forms and for exercises with
-    many right answers. Then ``view(result, *case)`` must equal that of ``right``; ``parts`` names the tensors
-    to compare where there are several. An answer that agrees on all cases with one of the ``mistakes`` gets
-    its sentence, another one the ``hint`` and its first wrong entry. Tensors are cloned for the learner.
+    An answer that agrees on all cases with one of the mistakes gets its sentence, another one the hint and
+    its first wrong entry. Tensors are cloned for the learner.
+
+    Parameters
+    ----------
+    answer : object
+        What the learner handed in.
+    cases : iterable of tuple
+        The arguments of one call each.
+    right : Callable, optional
+        A right answer; without it only ``judge`` decides.
+    hint : str
+        What is wrong with an answer that makes none of the mistakes.
+    mistakes : Mapping[str, Callable], optional
+        A sentence for each wrong function that learners are known to write.
+    judge : Callable, optional
+        Called first, as judge(result, *case): a hint or None, for forms and for exercises with many right
+        answers.
+    view : Callable
+        What is compared, view(result, *case); by default the result itself.
+    parts : tuple of str
+        The names of the tensors to compare where there are several.
+    rtol : float, default 1e-6
+        What is forgiven, as a share of the right number.
+    atol : float, default 1e-9
+        What is forgiven besides.
+
+    Returns
+    -------
+    str or None
+        The hint; None for an answer that is right on all cases.
     """
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, gen, randn
 
 from headsandstates.chapters.scans.counted_scans import ALGORITHMS
 from headsandstates.chapters.scans.counting import count, kept_for_backward, written_backward
@@ -12,7 +12,7 @@ from ssmbook.scans import diagonal_scan_naive
 
 
 def problem(T, D, decay=None):
-    generator = torch.Generator().manual_seed(T)
+    generator = gen(T)
     a = torch.rand(T, generator=generator, dtype=F64) if decay is None else torch.full((T,), decay, dtype=F64)
     return a, torch.randn(T, D, generator=generator, dtype=F64)
 
@@ -94,7 +94,7 @@ def test_fourier_counts(T, D):
 
 
 def test_the_backward_pass_writes_and_keeps_what_the_chain_rule_asks_for():
-    a, b = (torch.rand(7, generator=torch.Generator().manual_seed(s), dtype=F64) for s in (0, 1))
+    a, b = (randn(7, seed=s) for s in (0, 1))
     # The gradient of the sum is one number; a product writes two gradients and keeps both factors.
     assert written_backward(torch.mul, a, b) == 1 + 2 * 7 and kept_for_backward(torch.mul, a, b) == 2 * 7
     assert written_backward(torch.exp, a) == 1 + 7 and kept_for_backward(torch.exp, a) == 7

@@ -1,16 +1,10 @@
 """Numbers in print that come from random draws hold on seeds that no page has seen."""
 
 import torch
-from helpers import gen
+from helpers import F64, like
 
 from ssmbook import systems
 from ssmbook.systems import System
-
-F64 = torch.float64
-
-
-def draws(seed):
-    return {"generator": gen(seed), "dtype": F64}
 
 
 def heads_for_99_percent(lags):
@@ -28,7 +22,7 @@ def lags_from_modes(system, n):
 
 
 def test_a_random_system_with_64_states_takes_about_15_heads_for_99_percent():
-    drawn = (systems.random_stable(64, 8, 8, rho=0.99, **draws(seed)) for seed in range(1000, 1300))
+    drawn = (systems.random_stable(64, 8, 8, rho=0.99, **like(seed)) for seed in range(1000, 1300))
     counts = sorted(heads_for_99_percent(lags_from_modes(system, 512)) for system in drawn)
     assert [counts[at] for at in (75, 150, 225)] == [13, 15, 16]
     assert 7 <= counts[0] and counts[-1] <= 22
@@ -39,7 +33,7 @@ def test_with_the_poles_of_s4d_or_legs_the_draw_hardly_matters():
     for A, middle, spread in ((modes, 45, 2), (systems.hippo_legs(64, dtype=F64)[0], 32, 3)):
         counts = []
         for seed in range(1000, 1015):
-            new = draws(seed)
+            new = like(seed)
             B, C = torch.randn(64, 8, **new), torch.randn(8, 64, **new)
             counts.append(heads_for_99_percent(System(A, B, C).discretize(0.01).lags(512)))
         assert abs(sorted(counts)[7] - middle) <= 1

@@ -46,7 +46,7 @@ def test_the_formula_follows_the_second_wrong_answer_of_a_learner():
     assert ask("toy/trace", right) and ask("toy/trace", wrong) == first  # a right answer starts anew
 
 
-@grader("toy/half", right=lambda x: x / 2, hint=("not a half", "see x", "divide x by 2"))
+@grader("toy/half", right=lambda x: x / 2, hint="not a half", look="at x", formula="divide x by 2")
 def half_cases():
     return [(3.0,)]
 
@@ -54,8 +54,8 @@ def half_cases():
 def test_each_further_wrong_answer_gets_one_hint_more():
     ask, wrong = learner(), lambda x: x
     told = [ask("toy/half", wrong).hint for _ in range(4)]
-    assert told[0].startswith("not a half: ") and "see x" not in told[0]
-    assert told[1] == f"{told[0]}. see x"
+    assert told[0].startswith("not a half: ") and "look" not in told[0]
+    assert told[1] == f"{told[0]}. Where to look: at x"
     assert told[2] == told[3] == f"{told[1]}. divide x by 2"
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64, randn
+from helpers import F64, clock, gen, randn, rotation
 
 from headsandstates.chapters.how_many_heads_really.border import (
     jordan_approximation,
@@ -23,19 +23,11 @@ from ssmbook.heads import head_count, sinkless_plateau
 from ssmbook.operators import DenseOperator
 
 
-def rotation_lags(theta, n, rho=1.0):
-    turn = theta * torch.arange(n, dtype=F64)
-    rows = torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()], dim=1)
-    return (rho ** torch.arange(n, dtype=F64))[:, None, None] * rows.reshape(n, 2, 2)
-
-
 @pytest.mark.parametrize("sink", [True, False])
 def test_another_optimizer_ends_at_the_same_error(sink):
     M = randn(6, 2, 2)
     fit = fit_softmax_heads(M, 2, sink=sink, starts=4)
-    other = fit_class(
-        M, 2, "sink" if sink else "softmax", seeds=8, generator=torch.Generator().manual_seed(1)
-    )
+    other = fit_class(M, 2, "sink" if sink else "softmax", seeds=8, generator=gen(1))
     assert fit.curve[-1] == pytest.approx(float(other.min()), rel=0.02)  # both stop in local minima
     assert (fit.curve.diff() <= 0).all() and len(fit.curve) == len(fit.largest)
 
@@ -43,15 +35,15 @@ def test_another_optimizer_ends_at_the_same_error(sink):
 @pytest.mark.guards("prop-plateau")
 @pytest.mark.parametrize("seed", range(3))
 def test_sinkless_fits_reach_the_plateau_and_never_cross_it(seed):
-    M = rotation_lags(0.7, 12)
+    M = clock(n=12)
     floor = sinkless_plateau(M).relative
-    curve = fit_softmax_heads(M, 5, sink=False, generator=torch.Generator().manual_seed(seed)).curve
+    curve = fit_softmax_heads(M, 5, sink=False, generator=gen(seed)).curve
     assert floor * (1 - 1e-9) <= curve[-1] < 1.05 * floor
 
 
 @pytest.mark.guards("thm-sink-count")
 def test_two_sink_heads_stay_above_the_half_plane_floor_and_three_do_not():
-    M = rotation_lags(0.7, 20)
+    M = clock(n=20)
     floor = half_plane_floor(M)
     assert fit_softmax_heads(M, 2, sink=True, steps=400).curve[-1] > floor
     assert fit_softmax_heads(M, 3, sink=True, starts=3).curve[-1] < 1e-4
@@ -59,29 +51,27 @@ def test_two_sink_heads_stay_above_the_half_plane_floor_and_three_do_not():
 
 @pytest.mark.parametrize("rho", [1.0, 0.9, 1.1])
 def test_half_plane_floor_against_cones_of_two(rho):
-    M = rotation_lags(0.7, 11, rho)
+    M = clock(rho=rho, n=11)
     floor = half_plane_floor(M)
     assert min(cone_error(M, randn(2, 2, 2, seed=s)) for s in range(200)) >= floor
-    angles = torch.arange(0, 2 * math.pi, 0.02)
-    nearly = []
-    for phi in angles.tolist():  # two generators that are almost opposite
-        V = torch.stack([rotation_lags(phi, 2)[1], rotation_lags(phi + math.pi - 1e-3, 2)[1]])
-        nearly.append(cone_error(M, V))
+    angles = torch.arange(0, 2 * math.pi, 0.02).tolist()
+    opposite = math.pi - 1e-3  # almost
+    nearly = [cone_error(M, torch.stack([rotation(phi), rotation(phi + opposite)])) for phi in angles]
     assert floor <= min(nearly) < 1.01 * floor
 
 
 @pytest.mark.guards("prop-rank-limited", "prop-border-rank")
 def test_rank_one_fits():
-    rotation, jordan = rotation_lags(0.7, 10), jordan_lags(0.5, 8)
-    assert fit_rank_one_heads(rotation, 3).curve[-1] < 1e-20
-    assert fit_rank_one_heads(rotation, 2).curve[-1] > 0.05
+    turning, jordan = clock(n=10), jordan_lags(0.5, 8)
+    assert fit_rank_one_heads(turning, 3).curve[-1] < 1e-20
+    assert fit_rank_one_heads(turning, 2).curve[-1] > 0.05
     assert fit_rank_one_heads(jordan, 3).curve[-1] < 1e-20
     two = fit_rank_one_heads(jordan, 2)
     assert two.curve[-1] < 1e-6 and two.largest[-1] > 3 * two.largest[0]
 
 
 def test_cone_error_by_hand():
-    M = rotation_lags(math.pi / 2, 3)  # I, J, -I on the axes of a plane
+    M = clock(math.pi / 2, n=3)  # I, J, -I on the axes of a plane
     quadrant = torch.stack([M[0], M[1]])
     assert cone_error(M, quadrant) == pytest.approx(1 / 6)  # -I is missed, one block in six
     assert cone_error(M, torch.stack([M[0] + M[1], M[1] - M[0]])) == pytest.approx((3 + 1) / 2 / 6)
@@ -95,15 +85,14 @@ def test_the_pair_of_poles_is_one_order_better_than_the_one_sided_family():
         assert torch.linalg.matrix_rank(fine.V).tolist() == [1, 1]
         assert torch.allclose(fine.V.flatten(1).norm(dim=1), torch.ones(2, dtype=F64))
         assert coarse.relative_error / fine.relative_error == pytest.approx(10**order, rel=0.1)
-        assert float(fine.coefficients.abs().max() / coarse.coefficients.abs().max()) == pytest.approx(
-            10, rel=0.1
-        )
+        largest, smaller = (each.coefficients.abs().max() for each in (fine, coarse))
+        assert float(largest / smaller) == pytest.approx(10, rel=0.1)
 
 
 @pytest.mark.guards("thm-exact-reach")
 @pytest.mark.parametrize(("k", "signed"), [(1, False), (3, False), (1, True), (4, True)])
 def test_equal_row_operators_are_in_reach(k, signed):
-    W = equal_row_operator(k, 7, signed=signed)
+    W = equal_row_operator(k, 7, signed=signed, generator=gen())
     assert DenseOperator(W).interaction_rank() == k
     assert torch.allclose(W.sum(1), W.sum(1)[:1].expand(7, 2, 3))
     assert head_count(W, coefficients="sinkless") == k + signed

@@ -43,12 +43,11 @@ def test_population_error_is_the_mean_over_inputs(correlated):
     n, d, p = 5, 3, 2
     M = torch.randn(n, p, d, **like(1))
     alpha, V = torch.randn(2, n, n, **like(2)), torch.randn(2, p, d, **like(3))
-    roots = [
-        torch.randn(size, size + 2, **like(size)) if correlated else torch.eye(size, dtype=F64)
-        for size in (n, d)
-    ]
-    time, channel = (root @ root.mT for root in roots)
-    given = {"time_covariance": time, "channel_covariance": channel} if correlated else {}
+    time, channel = torch.eye(n, dtype=F64), torch.eye(d, dtype=F64)
+    given = {}
+    if correlated:
+        time, channel = (root @ root.mT for root in (torch.randn(m, m + 2, **like(m)) for m in (n, d)))
+        given = {"time_covariance": time, "channel_covariance": channel}
     basis = torch.eye(n * d, dtype=F64).reshape(n * d, n, d)
     L_t, L_x = torch.linalg.cholesky(time), torch.linalg.cholesky(channel)
     x = torch.einsum("ij,bjc,dc->bid", L_t, basis, L_x)
@@ -74,13 +73,11 @@ def test_students_land_on_the_floor():
         assert len(errors) == 3 and (H < k or errors.max() < 1e-12)
         if H < k:
             torch.testing.assert_close(errors, floor[H].expand(3), rtol=1e-6, atol=0.0)
-    torch.testing.assert_close(
-        population_error(trained.alpha, trained.V, M), trained.error, rtol=1e-6, atol=1e-20
-    )
+    error = population_error(trained.alpha, trained.V, M)
+    torch.testing.assert_close(error, trained.error, rtol=1e-6, atol=1e-20)
     best = System(A, B, C).operator(n).best_heads(k - 1)
-    torch.testing.assert_close(
-        trained.operator(3 * (k - 1)).to_dense(), best.to_dense(), rtol=1e-4, atol=1e-4
-    )
+    found = trained.operator(3 * (k - 1)).to_dense()
+    torch.testing.assert_close(found, best.to_dense(), rtol=1e-4, atol=1e-4)
     shaken = population_error(best.alpha + 0.01 * torch.randn(k - 1, n, n, **like(1)), best.V, M)
     assert shaken > population_error(best.alpha, best.V, M)
     assert (trained.history[0, 3:] > 0.5).all() and trained.steps[[0, -1]].tolist() == [0, 2000]

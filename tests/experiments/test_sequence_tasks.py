@@ -102,10 +102,8 @@ def test_bits_of_a_model_that_knows_nothing_and_of_one_that_learned():
 
 @pytest.mark.parametrize("layer", distance.LAYERS)
 def test_the_closed_form_is_the_recurrence(layer):
-    g = gen(1)
-    parameters = {
-        name: torch.randn(value.shape, generator=g) for name, value in distance.start(layer, 2).items()
-    }
+    g, start = gen(1), distance.start(layer, 2)
+    parameters = {name: torch.randn(value.shape, generator=g) for name, value in start.items()}
     x, target = distance.flagged_tokens(2, 3, 5, generator=g)
     assert torch.equal(x[..., 0, 0], target) and not x[..., 1:, 0].any() and x[..., 2].sum() == 6
     h, total = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4)
@@ -114,12 +112,10 @@ def test_the_closed_form_is_the_recurrence(layer):
         if layer == "attention":
             h, total = h + read("u").exp() * read("B"), total + read("u").exp()
         else:
-            decay = parameters["nu"].exp()[:, None] if layer == "LTI" else None
-            step = (
-                decay
-                if layer == "LTI"
-                else torch.nn.functional.softplus(read("w") + parameters["b"][:, None])
-            )
+            if layer == "LTI":
+                step = parameters["nu"].exp()[:, None]
+            else:
+                step = torch.nn.functional.softplus(read("w") + parameters["b"][:, None])
             h = (-step).exp() * h + read("B")
     h = h / total if layer == "attention" else h
     wanted = (h * parameters["C"][:, None]).sum(-1)
@@ -133,8 +129,6 @@ def test_a_short_distance_is_learned_a_long_one_is_not_and_noise_stops_adam():
     assert math.isclose(float(far["weight"][0]), 0.8**60, rel_tol=1e-3)
     assert float(distance.train("attention", 6, steps=0, seeds=1)["weight"]) == pytest.approx(1 / 7)
     # at this distance every start keeps 4e-5 of the number: too little beside loud distractions only
-    loud, quiet = (
-        distance.train("LTI", 45, rho=0.8, optimizer="Adam", steps=600, seeds=3, loud=each)["error"]
-        for each in (1.0, 0.0)
-    )
+    given = {"rho": 0.8, "optimizer": "Adam", "steps": 600, "seeds": 3}
+    loud, quiet = (distance.train("LTI", 45, loud=each, **given)["error"] for each in (1.0, 0.0))
     assert loud.median() > 0.9 and quiet.max() < 0.1

@@ -2,22 +2,14 @@
 
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, clock, gen, randn
 from scipy.optimize import minimize as foreign
 
 from headsandstates.chapters.how_many_heads_really.five_counts import half_plane_floor
 from headsandstates.experiments.students import fit_class, minimize
-from ssmbook import systems
 from ssmbook.heads import sinkless_plateau
 
-
-def powers(A, n):
-    return torch.stack([torch.linalg.matrix_power(A, tau) for tau in range(n)])
-
-
-@pytest.fixture(scope="module")
-def rotation():
-    return powers(systems.rotation(torch.tensor(0.7, dtype=F64)), 8)
+ROTATION = clock(n=8)
 
 
 def banana(z):
@@ -25,7 +17,7 @@ def banana(z):
 
 
 def test_each_problem_has_its_own_optimizer():
-    start = torch.randn(5, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
+    start = randn(5, 2)
     together, _ = minimize(banana, start, steps=80)
     for row, point in zip(start, together, strict=True):
         alone = minimize(banana, row[None], steps=80)[0][0]
@@ -34,9 +26,8 @@ def test_each_problem_has_its_own_optimizer():
 
 
 def test_against_another_implementation():
-    g = torch.Generator().manual_seed(1)
-    root = torch.randn(3, 7, 7, dtype=F64, generator=g)
-    Q, b = root @ root.mT + torch.eye(7, dtype=F64), torch.randn(3, 7, dtype=F64, generator=g)
+    root, b = randn(3, 7, 7, seed=1), randn(3, 7, seed=2)
+    Q = root @ root.mT + torch.eye(7, dtype=F64)
 
     def objective(z):
         return torch.einsum("sa,sab,sb->s", z, Q, z) / 2 - (b * z).sum(1) + z.pow(4).sum(1)
@@ -52,24 +43,22 @@ def test_against_another_implementation():
 
 
 @pytest.mark.guards("thm-no-sink", "prop-plateau")
-def test_without_a_sink_the_plateau_is_reached_and_never_passed(rotation):
-    plateau = sinkless_plateau(rotation).relative
+def test_without_a_sink_the_plateau_is_reached_and_never_passed():
+    plateau = sinkless_plateau(ROTATION).relative
     for H in (3, 4):
-        errors = fit_class(rotation, H, "softmax", steps=150, generator=torch.Generator().manual_seed(H))
+        errors = fit_class(ROTATION, H, "softmax", steps=150, generator=gen(H))
         assert errors.min() >= plateau * (1 - 1e-9) and errors.min() < plateau * 1.01
 
 
 @pytest.mark.guards("thm-sink-count")
-def test_with_a_sink_the_third_head_makes_the_rotation(rotation):
-    errors = [
-        fit_class(rotation, H, "sink", steps=150, generator=torch.Generator().manual_seed(0)) for H in (2, 3)
-    ]
-    assert errors[0].min() >= half_plane_floor(rotation) and errors[1].min() < 1e-3 * errors[0].min()
+def test_with_a_sink_the_third_head_makes_the_rotation():
+    errors = [fit_class(ROTATION, H, "sink", steps=150, generator=gen()) for H in (2, 3)]
+    assert errors[0].min() >= half_plane_floor(ROTATION) and errors[1].min() < 1e-3 * errors[0].min()
 
 
 @pytest.mark.guards("prop-rank-limited")
-def test_rank_one_value_maps_need_three_heads_for_a_rotation(rotation):
+def test_rank_one_value_maps_need_three_heads_for_a_rotation():
     few = torch.stack([torch.eye(2, dtype=F64), torch.zeros(2, 2, dtype=F64)])  # fewer blocks than entries
     assert [round(float(fit_class(few, H, "rank one", seeds=2).min()), 6) for H in (1, 2)] == [0.5, 0.0]
-    errors = [fit_class(rotation, H, "rank one", generator=torch.Generator().manual_seed(0)) for H in (2, 3)]
+    errors = [fit_class(ROTATION, H, "rank one", generator=gen()) for H in (2, 3)]
     assert errors[0].min() > 0.1 and errors[1].max() < 1e-20

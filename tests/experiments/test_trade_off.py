@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import F64, like, tokens
+from helpers import F64, gen, like, tokens
 
 from headsandstates.chapters.trade_off import reach as bench
 from ssmbook.gradients import jacobian_blocks
@@ -15,18 +15,16 @@ from ssmbook.systems import System
 
 def reach(layer, d, distance, seed=0):
     """The typical share and the best of two rounds."""
-    typical = bench.typical_reach(layer, d, distance, generator=torch.Generator().manual_seed(seed))
-    best = bench.best_reach(layer, d, distance, rounds=2, generator=torch.Generator().manual_seed(seed))
-    return typical, best
+    typical = bench.typical_reach(layer, d, distance, generator=gen(seed))
+    return typical, bench.best_reach(layer, d, distance, rounds=2, generator=gen(seed))
 
 
 def test_an_lti_system_keeps_the_ratio_of_its_lags_whatever_the_tokens():
     ssm = LTISSM.random(3, 2, N=4, rho=0.9, **like())
     norms = torch.linalg.matrix_norm(ssm.system.lags(8).detach(), 2)
     for seed in range(3):
-        kept = bench.retained_fraction(
-            ssm, tokens(5, 3, seed=seed), tokens(5, 3, seed=9), tokens(5, 6, 3, seed=8)
-        )
+        source, target, gap = tokens(5, 3, seed=seed), tokens(5, 3, seed=9), tokens(5, 6, 3, seed=8)
+        kept = bench.retained_fraction(ssm, source, target, gap)
         share = norms[7] / norms[[1, 2, 4, 7]].max()
         assert kept.shape == (5,) and torch.allclose(kept, share.expand(5), rtol=1e-9)
     typical, best = reach(ssm, 3, 7)
@@ -95,10 +93,8 @@ def test_the_share_missed_is_that_of_a_sample(m):
     sampled = float((answers - values).pow(2).mean())
     assert bench.recall_missed(layer, keys, r) == pytest.approx(sampled, rel=0.03)
     pick = torch.cat([torch.zeros(r, 2 * c, dtype=F64), torch.eye(r, dtype=F64)], dim=1)
-    eye = torch.eye(r, dtype=F64)
-    assert bench.recall_missed(LTISSM(System(eye, pick, eye / m)), keys, r) == pytest.approx(
-        1 - 1 / m, abs=1e-12
-    )
+    mean = LTISSM(System(torch.eye(r, dtype=F64), pick, torch.eye(r, dtype=F64) / m))
+    assert bench.recall_missed(mean, keys, r) == pytest.approx(1 - 1 / m, abs=1e-12)
 
 
 def test_a_residual_layer_can_be_undone():

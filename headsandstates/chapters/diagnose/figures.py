@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from headsandstates.chapters._drawn import level, ticks
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import LINES
 
@@ -11,7 +12,7 @@ HUES = {"as it is": "orange", "no penalty": "blue"}
 def right(distances: Sequence[int], shares: Mapping[str, Sequence[Sequence[float]]]):
     """Draw the share of right answers against distance; shares: change -> one line per seed."""
     fig, ax = figure(size="panel")
-    ax.axhline(1 / 8, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1)
+    level(ax, 1 / 8, 1)
     label_line(ax, distances[0], 1 / 8, "chance", color=COLORS["gray"], dx=0, dy=-8)
     words = []
     for name, rows in shares.items():
@@ -31,7 +32,7 @@ def horizons(layers: Mapping[str, Sequence[float]], marks: Sequence[int]):
         hue = COLORS["orange" if "state" in name else "blue"]
         ax.plot([place] * len(heads), heads, "o", color=hue, alpha=0.6, ms=6)
     for mark in marks:
-        ax.axhline(mark, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1)
+        level(ax, mark, 1)
         label_line(ax, len(layers) - 0.5, mark, f"{mark:,}", color=COLORS["gray"], dx=2)
     ax.set(yscale="log", ylabel="characters until half is lost", xlim=(-0.5, len(layers) - 0.5))
     ax.set_xticks(range(len(layers)), layers)
@@ -55,7 +56,6 @@ def foretold(distances: Sequence[int], lines: Mapping[str, tuple[Sequence[float]
 
 def _axes(ax, distances, label):
     ax.set_xscale("log", base=2)
-    ax.set_xticks(distances, [str(each) for each in distances])
-    ax.minorticks_off()
+    ticks(ax, distances)
     ax.set(xlabel="characters since the note", ylabel=label, ylim=(-0.03, 1.06))
     ax.set_xlim(distances[0] * 0.85, distances[-1] * 3.2)

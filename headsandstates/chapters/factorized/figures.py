@@ -8,8 +8,6 @@ from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation
 from ssmbook.display.style import LINES
 
-f64 = torch.float64
-
 
 def narrow_heads(W_O, W_V):
     """Draw V_h = W_O^h W_V^h head by head, from W_O (H, p, r) and W_V (H, r, d), on one scale."""
@@ -54,7 +52,7 @@ def head_prices(heads, span, rank, split, free):
 
 def turning_angles(phi, samples=400):
     """Midpoints of ``samples`` equal parts of (-φ, φ)."""
-    return phi * (2 * torch.arange(samples, dtype=f64) + 1 - samples) / samples
+    return phi * (2 * torch.arange(samples, dtype=torch.float64) + 1 - samples) / samples
 
 
 def missed_by_one(phi):
@@ -104,7 +102,7 @@ def common_heads(shares):
     fig, axes = figure(ncols=len(shares))
     words = []
     for ax, (name, found) in zip(axes, shares.items(), strict=True):
-        found = torch.tensor(found, dtype=f64)  # (draws, 2, H)
+        found = torch.tensor(found, dtype=torch.float64)  # (draws, 2, H)
         middle = found.median(0).values
         kinds = ("own", "blue", "solid", (-26, -12)), ("common", "orange", "dashed", (8, 6))
         for kind, (label, hue, line, (dx, dy)) in enumerate(kinds):

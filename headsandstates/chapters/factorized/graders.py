@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, seeded, summed
+from headsandstates.chapters._graded import block_rows, f64, fewest, misshaped, seeded, seeded_cases, summed
 from headsandstates.exercises import grader
 from ssmbook.operators import FactorizedOperator
 
@@ -40,10 +40,7 @@ def _not_fewest(heads, alpha, V):
 @grader(
     "factorized/fewest-heads",
     judge=_not_fewest,
-    hint=(
-        "",
-        "Where to look: count the independent rows of alpha^T V, one row per pair (i, j), not of one factor",
-    ),
+    look="count the independent rows of alpha^T V, one row per pair (i, j), not of one factor",
     formula="The rows vec W_ij are the product of the n² x H matrix of coefficients and the H x pd matrix of "
     "value maps: take the singular value decomposition of their product, keep values above a small tolerance",
 )
@@ -57,18 +54,14 @@ def fewest_heads_cases():
 
 
 def _common_count(blocks, eps, power=2):
-    """The fewest leading sizes whose remainder is at most eps of the sum."""
-    sizes = torch.linalg.svdvals(blocks.flatten(0, 2).flatten(1)) ** power
-    return int((sizes.flip(0).cumsum(0) > eps * sizes.sum()).sum())
+    return fewest(torch.linalg.svdvals(block_rows(blocks.flatten(0, 1))) ** power, eps)
 
 
 @grader(
     "factorized/common-count",
     right=_common_count,
-    hint=(
-        "not the count",
-        "Where to look: which rows are stacked, and which powers of their singular values add up",
-    ),
+    hint="not the count",
+    look="which rows are stacked, and which powers of their singular values add up",
     mistakes={
         "the energy is the sum of the squares of the singular values": partial(_common_count, power=1),
         "you count each input alone: one set of maps has to serve all": (
@@ -80,9 +73,8 @@ def _common_count(blocks, eps, power=2):
 )
 def common_count_cases():
     """For a function (blocks (s, n, n, p, d), eps) -> the fewest common heads that miss at most eps."""
-    for seed, eps in enumerate((0.3, 0.03, 0.003, 0.7)):
+    for like, (eps,) in seeded_cases((0.3,), (0.03,), (0.003,), (0.7,)):
         # five inputs that share three strong directions and lean on them differently
-        like = seeded(seed)
         V = torch.linalg.qr(torch.randn(9, 9, **like)).Q * torch.logspace(0, -2, 9, dtype=f64)[:, None]
         weights = torch.randn(5, 16, 9, **like) * (1 + 3 * torch.rand(5, 1, 9, **like))
         yield (weights @ V).reshape(5, 4, 4, 3, 3), eps
@@ -111,17 +103,13 @@ def _not_narrow(layer, alpha, V, r):
 @grader(
     "factorized/narrow",
     judge=_not_narrow,
-    hint=(
-        "",
-        "Where to look: the columns of W_O that belong to one head, and the rank of their product with W_V",
-    ),
+    look="the columns of W_O that belong to one head, and the rank of their product with W_V",
     formula="Take the singular value decomposition of every V_h; each r of its directions are one head, "
     "which repeats the attention matrix A_h, and the last head of a V_h is filled up with zeros",
 )
 def narrow_cases():
     """For a function (alpha, V (H, p, d), r) -> alpha (K, n, n), W_O (p, K r), W_V (K, r, d)."""
-    for seed, (H, rank, r) in enumerate(((1, 1, 1), (2, 3, 2), (3, 4, 4), (2, 4, 1))):
-        like = seeded(seed)
+    for like, (H, rank, r) in seeded_cases((1, 1, 1), (2, 3, 2), (3, 4, 4), (2, 4, 1)):
         V = torch.randn(H, 5, rank, **like) @ torch.randn(H, rank, 6, **like)
         yield torch.randn(H, 6, 6, **like).tril(), V, r
 
@@ -129,10 +117,8 @@ def narrow_cases():
 @grader(
     "factorized/gauge",
     right=_gauge,
-    hint=(
-        "G does not make V_new from V",
-        "Where to look: row h of G has the coordinates of the new V_h in the old V",
-    ),
+    hint="G does not make V_new from V",
+    look="row h of G has the coordinates of the new V_h in the old V",
     mistakes={
         "yours is the transpose: row h of G makes the new V_h": lambda V, V_new: _gauge(V, V_new).T,
         "yours is the inverse: it makes the old maps from the new": lambda V, V_new: _gauge(V_new, V),
@@ -142,7 +128,6 @@ def narrow_cases():
 )
 def gauge_cases():
     """For a function (V (H, p, d), V_new (H, p, d)) -> G (H, H) with V_new_h = sum_g G_hg V_g."""
-    for seed, (H, p, d) in enumerate(((3, 3, 4), (4, 2, 3), (2, 1, 5), (1, 2, 2), (6, 2, 3))):
-        like = seeded(seed)
+    for like, (H, p, d) in seeded_cases((3, 3, 4), (4, 2, 3), (2, 1, 5), (1, 2, 2), (6, 2, 3)):
         V, G = torch.randn(H, p, d, **like), torch.randn(H, H, **like) + 2 * torch.eye(H, dtype=f64)
         yield V, torch.einsum("hg,gpd->hpd", G, V)

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
+from headsandstates.chapters._drawn import write
 from ssmbook.display import COLORS, block_heatmap, figure, label_line
 from ssmbook.display.style import LINES
 
@@ -16,17 +17,16 @@ _AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"],
 def three_ways(heads, layers):
     """Draw one map as a layer of several heads, as one head between two gates, as residual layers."""
     fig, axes = figure(ncols=3, size=(7.0, 2.9))
-    box = {"ha": "center", "va": "center", "fontsize": 10}
-    head = box | {"color": "white", "bbox": {"boxstyle": "round,pad=0.3", "fc": COLORS["blue"], "ec": "none"}}
-    gate = box | {"color": "white", "bbox": {"boxstyle": "round,pad=0.3", "fc": "#9C4388", "ec": "none"}}
+    box = {"boxstyle": "round,pad=0.3", "ec": "none"}
+    head, gate = ({"color": "white", "bbox": box | {"fc": face}} for face in (COLORS["blue"], "#9C4388"))
     titles = (f"one layer, {heads} heads", "one head, two gates", f"{layers} layers, one head each")
     line = {"color": COLORS["gray"], "lw": 1.6, "ls": "-", "zorder": 0}
     for ax, title in zip(axes, titles, strict=True):
         ax.set(xlim=(-2.4, 2.4), ylim=(-0.6, 5.2), xticks=[], yticks=[])
         ax.set_title(title, fontsize=10.5)
         ax.set_axis_off()
-        ax.text(0, -0.3, "tokens", color=COLORS["gray"], **box)
-        ax.text(0, 5.0, "outputs", color=COLORS["gray"], **box)
+        write(ax, 0, -0.3, "tokens", color=COLORS["gray"])
+        write(ax, 0, 5.0, "outputs", color=COLORS["gray"])
     side, between, deep = axes
     for h in range(heads):
         x = 4.2 * (h + 0.5) / heads - 2.1
@@ -34,13 +34,13 @@ def three_ways(heads, layers):
         side.add_patch(Rectangle((x - 0.2, 1.75), 0.4, 1.2, fc=COLORS["blue"], ec="none"))
     between.plot((0, 0), (0.1, 4.6), **line)
     for y, name, look in ((1.0, "gate", gate), (2.35, "head", head), (3.7, "gate", gate)):
-        between.text(0, y, name, **look)
+        write(between, 0, y, name, **look)
     deep.plot((0, 0), (0.1, 4.6), **line)
     for step in range(layers):
         y = 0.45 + 4.0 * step / layers
         deep.plot((0, 0.95, 0.95, 0), (y, y + 0.2, y + 0.55, y + 0.8), **line)
-        deep.text(1.15, y + 0.38, "head", **head | {"fontsize": 9})
-    deep.text(-0.15, 2.35, "skip", color=COLORS["gray"], **box | {"ha": "right"})
+        write(deep, 1.15, y + 0.38, "head", 9, **head)
+    write(deep, -0.15, 2.35, "skip", color=COLORS["gray"], ha="right")
     return fig, (
         f"Three networks with the same outputs: a layer of {heads} heads side by side; one head between an "
         f"input and an output gate; {layers} layers of one head, each beside a skip."
@@ -51,10 +51,9 @@ def gate_strip(lam, n):
     """Draw one decaying channel as two gates around a running sum, in logarithms, extremes printed."""
     position = np.arange(n)
     gate_out, gate_in = np.diag(lam**position), np.diag(lam**-position)
-    ones = np.tri(n)
     matrices = {
         "output gate λⁱ": gate_out,
-        "× running sum": ones,
+        "× running sum": np.tri(n),
         "× input gate λ⁻ʲ": gate_in,
         "= the system": np.tri(n) * lam ** np.maximum(position[:, None] - position, 0),
     }
@@ -71,12 +70,11 @@ def gate_strip(lam, n):
         digits, power = f"{extreme:.1e}".split("e")
         words = f"${digits}\\times10^{{{int(power)}}}$" if int(power) else f"{extreme:g}"
         ax.text(n - 1, 0.4, words, ha="right", va="top", fontsize=11)
-    alt = (
+    return fig, (
         f"Three matrices and their product for a channel with decay {lam} on {n} tokens: an output gate down "
         f"to {gate_out[-1, -1]:.1e}, a running sum of ones, an input gate up to {gate_in.max():.1e}, and the "
         f"decaying matrix, from 1 down to {lam ** (n - 1):.1e}."
     )
-    return fig, alt
 
 
 def doubling_tree(L, lag):

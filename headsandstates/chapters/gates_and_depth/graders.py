@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, rank, seeded
+from headsandstates.chapters._graded import block_rows, f64, rank, seeded, seeded_cases
 from headsandstates.chapters.gates_and_depth.stacks import residual_stack_operator
 from headsandstates.exercises import grader
 from ssmbook.operators import LagOperator
@@ -61,7 +61,8 @@ def _by_logarithms(m):
 @grader(
     "gates-and-depth/one-head",
     right=_one_head,
-    hint=("not the answer", "Where to look: what the ratio of two channels does from one lag to the next"),
+    hint="not the answer",
+    look="what the ratio of two channels does from one lag to the next",
     mistakes={
         "compare channels: a common factor c(tau) is allowed": lambda m: _constant(m[1:] / m[:-1]),
         "the ratio may be negative: it has no logarithm then": _by_logarithms,
@@ -100,7 +101,8 @@ def _overflow(y, decays, x, L):
     "gates-and-depth/chunks",
     right=_by_steps,
     judge=_overflow,
-    hint=("not the outputs", "Where to look: by which power each token of a chunk sees the chunk before"),
+    hint="not the outputs",
+    look="by which power each token of a chunk sees the chunk before",
     mistakes={
         "your chunks start from zero: hand the last output on": partial(_by_steps, hand_on=False),
         "token i of a chunk sees the output before it decayed by lambda^(i+1)": partial(_by_steps, late=1),
@@ -122,22 +124,20 @@ def _blocks(layer, n, d):
 
 
 def _heads_inside(layer, n, d):
-    return rank(_blocks(layer, n, d).flatten(2).flatten(0, 1))
+    return rank(block_rows(_blocks(layer, n, d)))
 
 
 @grader(
     "gates-and-depth/inside",
     right=_heads_inside,
-    hint=(
-        "not the interaction rank",
-        "Where to look: which four axes the answers to unit vectors have, and which two of them make a row",
-    ),
+    hint="not the interaction rank",
+    look="which four axes the answers to unit vectors have, and which two of them make a row",
     mistakes={
         "the layer may change with the position: put unit vectors at every place": lambda layer, n, d: rank(
             _blocks(layer, n, d)[:, 0].flatten(1)
         ),
         "this is the rank of the whole matrix: list its blocks as rows first": lambda layer, n, d: rank(
-            _blocks(layer, n, d).transpose(1, 2).flatten(2).flatten(0, 1)
+            block_rows(_blocks(layer, n, d).transpose(1, 2))
         ),
     },
     formula="collect the blocks W[i, j] = d y_i / d x_j from unit vectors, and take the rank of the matrix "
@@ -145,8 +145,7 @@ def _heads_inside(layer, n, d):
 )
 def inside_cases():
     """For a function (layer, n, d) -> the interaction rank of a linear layer (n, d) -> (n, p)."""
-    for seed, (n, d, p) in enumerate(((5, 3, 3), (4, 2, 3), (6, 2, 2))):
-        like = seeded(seed)
+    for like, (n, d, p) in seeded_cases((5, 3, 3), (4, 2, 3), (6, 2, 2)):
         G, U, V = torch.randn(n, p, **like), torch.randn(n, d, **like), torch.randn(p, d, **like)
         G[0] = G[0, 0]  # so that the first column alone shows less
         yield lambda x, G=G, U=U, V=V: G * ((U * x).cumsum(0) @ V.mT), n, d

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from headsandstates.chapters._drawn import level, ticks
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import LINES
 
@@ -13,15 +14,18 @@ TICKS = (4, 8, 16, 32, 64, 128, 256)
 
 def _distances(ax):
     ax.set_xscale("log", base=2)
-    ax.set(xticks=TICKS, xticklabels=TICKS, xlabel="distance T")
-    ax.minorticks_off()
+    ax.set_xlabel("distance T")
+    ticks(ax, TICKS)
+
+
+def _last_learned(job):
+    return max(T for T, errors in zip(job["T"], job["error"], strict=True) if median(errors) < FAILED)
 
 
 def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     """Draw the error after training against distance (median, range of seeds), predictions below."""
     fig, ax = figure(size="panel")
-    styles = zip(COLORS.values(), LINES.values(), strict=False)
-    for (name, job), (color, line) in zip(jobs.items(), styles, strict=False):
+    for (name, job), color, line in zip(jobs.items(), COLORS.values(), LINES.values(), strict=False):
         middle = [median(errors) for errors in job["error"]]
         ends = [[min(errors) for errors in job["error"]], [max(errors) for errors in job["error"]]]
         ax.plot(job["T"], middle, "o", color=color, linestyle=line, ms=4)
@@ -77,7 +81,7 @@ def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     fig, ax = figure(size=(3.6, 2.9))
     words = []
     for row, (name, job) in enumerate(jobs.items()):
-        last = max(T for T, e in zip(job["T"], job["error"], strict=True) if median(e) < FAILED)
+        last = _last_learned(job)
         first = min(T for T in job["T"] if T > last)
         ax.plot((last, first), (row, row), color=COLORS["gray"], ls="-", lw=1.5)
         for T, face in ((last, COLORS["blue"]), (first, "white")):
@@ -95,12 +99,12 @@ def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, st
     for (name, pair), hue, at in zip(jobs.items(), ("orange", "blue"), (64, 91), strict=True):
         ax.semilogy(pair[0]["T"], pair[0]["weight"], color=COLORS[hue], ls="-")
         for job, face in zip(pair, (COLORS[hue], "white"), strict=True):
-            last = max(T for T, e in zip(job["T"], job["error"], strict=True) if median(e) < FAILED)
+            last = _last_learned(job)
             ax.plot(last, job["weight"][job["T"].index(last)], "o", color=COLORS[hue], mfc=face, ms=8)
         label_line(ax, at, pair[0]["weight"][pair[0]["T"].index(at)], name, color=COLORS[hue], dx=4, dy=9)
     for count, place, side in zip(steps, (0, 130), ("left", "right"), strict=True):
         weight = critical * steps[0] / count
-        ax.axhline(weight, color=COLORS["gray"], ls=LINES["dashed"], lw=1.2)
+        level(ax, weight, 1.2)
         words = {"dx": 3 if side == "left" else -2, "dy": -8 if side == "left" else 8, "ha": side}
         label_line(ax, place, weight, f"{count:,} steps", color=COLORS["gray"], **words)
     ax.set(xlabel="distance T", ylabel="kept before training", xlim=(0, 130), ylim=(1e-4, 1))
@@ -125,7 +129,7 @@ def kept_at_first(job: Mapping, critical: float, title: str):
 def two_laws(found: Mapping[float, Sequence[float]], laws: Mapping[str, Mapping[float, float]]):
     """Draw the measured distance (value, interval) over that of each law; found: rho -> value, ends."""
     fig, ax = figure(size="panel")
-    ax.axhline(1, color=COLORS["gray"], ls=LINES["dashed"], lw=1.3)
+    level(ax, 1)
     words = []
     for (name, law), hue, shift in zip(laws.items(), ("blue", "orange"), (-0.1, 0.1), strict=True):
         for row, (rho, (value, low, high)) in enumerate(found.items()):
@@ -139,6 +143,10 @@ def two_laws(found: Mapping[float, Sequence[float]], laws: Mapping[str, Mapping[
     return fig, f"Measured over predicted distance at ρ = {', '.join(map(str, found))}: {'; '.join(words)}."
 
 
+# color, mark and shift of each learning rate, side by side where products with the steps are equal
+_RATES = [(hue, "osD^"[i], 1.05 ** (i - 1.5)) for i, hue in enumerate(("sky", "blue", "orange", "purple"))]
+
+
 def collapse(found: Mapping[tuple[float, int], Sequence[float]], law):
     """Draw the distance that half of the runs learn (value, interval) against rate times steps.
 
@@ -146,29 +154,19 @@ def collapse(found: Mapping[tuple[float, int], Sequence[float]], law):
     """
     fig, ax = figure(size="panel")
     products = sorted({rate * steps for rate, steps in found})
-    ax.plot(
-        products, [law(product) for product in products], color=COLORS["gray"], ls=LINES["dashed"], lw=1.3
-    )
-    rates = sorted({rate for rate, _ in found})
+    expected = [law(product) for product in products]
+    ax.plot(products, expected, color=COLORS["gray"], ls=LINES["dashed"], lw=1.3)
+    looks = dict(zip(sorted({rate for rate, _ in found}), _RATES, strict=False))
     words = []
-    for index, rate in enumerate(rates):
-        hue = ("sky", "blue", "orange", "purple")[index]
-        for (each, steps), (value, low, high) in found.items():
-            if each == rate:
-                at = rate * steps * 1.05 ** (index - 1.5)  # side by side where the products are equal
-                ax.plot((at, at), (low, high), color=COLORS[hue], ls="-", lw=1.5)
-                ax.plot(
-                    at,
-                    value,
-                    "osD^"[index],
-                    color=COLORS[hue],
-                    ms=5,
-                    label=f"{rate:g}" if steps == 500 else None,
-                )
-                words.append(f"{rate:g} times {steps:,}: {value:.0f}")
+    for (rate, steps), (value, low, high) in sorted(found.items(), key=lambda job: job[0][0]):
+        hue, mark, aside = looks[rate]
+        at, name = rate * steps * aside, f"{rate:g}" if steps == 500 else None
+        ax.plot((at, at), (low, high), color=COLORS[hue], ls="-", lw=1.5)
+        ax.plot(at, value, mark, color=COLORS[hue], ms=5, label=name)
+        words.append(f"{rate:g} times {steps:,}: {value:.0f}")
     ax.set_xscale("log")
-    ax.minorticks_off()
     ax.set(xticks=products, xticklabels=[f"{product:g}" for product in products])
+    ax.minorticks_off()
     ax.set(xlabel="learning rate × steps", ylabel="distance that half learn")
     ax.legend(title="learning rate", loc="upper left", frameon=False)
     return fig, f"Learned distance by rate and steps: {'; '.join(words)}."

@@ -111,14 +111,13 @@ class DecayWindow(NamedTuple):
     rho: float
 
 
-def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
+def decay_window(system: System) -> DecayWindow:
     """How slowly the lags of a system may decay, as (nu, floor, rho), worked in float64.
 
     Among any nu consecutive lags at least one has norm >= floor * rho^s, s its lag: rho is the spectral
     radius and nu the degree of the minimal polynomial of the minimal realization (prop-lti-decay). One
-    `System`, real or complex, whose skip plays no part; rtol: when a power of A counts as a combination of
-    the lower ones. Raises ``TypeError`` for what is no System, ``ValueError`` for a batch and if all lags are
-    zero from some lag on.
+    `System`, real or complex, whose skip plays no part. Raises ``TypeError`` for what is no System,
+    ``ValueError`` for a batch and if all lags are zero from some lag on.
 
     >>> cycle = System(torch.eye(5).roll(1, 0), torch.eye(5)[:, :1], torch.eye(5)[:1])
     >>> window = decay_window(cycle)  # its lags are 1, 0, 0, 0, 0, 1, ...
@@ -130,7 +129,7 @@ def decay_window(system: System, *, rtol: float | None = None) -> DecayWindow:
         raise ValueError("system must have lags that do not end; got a spectral radius of 0")
     values = torch.linalg.eigvals(A)
     unit = float(values.abs().max())
-    mu, powers = _minimal_polynomial(A / unit, tolerance(rtol, system.dtype))
+    mu, powers = _minimal_polynomial(A / unit, tolerance(None, system.dtype))
     found = [_top_root(mu, values / unit, lam) for lam in values / unit]
     rho, floors = max(float(root.abs()) for root, _ in found), []
     for root, f in found:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
+from headsandstates.chapters._drawn import arrow, write
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import equation
 from ssmbook.display.style import FAMILIES, LINES
 
-_HUES = ("blue", "orange", "green", "purple")
 _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"
 
 # panel title -> curve name -> where its label stands: index of a point, side of it, points above it
@@ -56,29 +56,25 @@ def paths(distance: int = 1024, *, keep: float = 0.9, weight: float = 0.9):
         ax.set_title(title, fontsize=11.5)
         ax.set_axis_off()
         for x, name in zip(at, names, strict=True):
-            box = None if name == "…" else ends
-            ax.text(x, 0, name, ha="center", va="center", fontsize=11.5, color=COLORS["gray"], bbox=box)
+            write(ax, x, 0, name, 11.5, color=COLORS["gray"], bbox=None if name == "…" else ends)
     state, head = COLORS[FAMILIES["value side"]], COLORS[FAMILIES["key side"]]
-    arrow = {"arrowstyle": "-|>", "lw": 2.4, "mutation_scale": 15}
-    for (start, end), room in zip(pairwise(at), ((11, 11), (11, 9), (9, 24)), strict=True):
-        gap = dict(zip(("shrinkA", "shrinkB"), room, strict=True))  # half a box, and a little air
-        chain.annotate("", (end, 0), (start, 0), arrowprops=arrow | gap | {"color": state})
-        label_line(
-            chain, (start + end) / 2, 0.48, f"×{keep:g}", color=state, dx=0, ha="center", fontsize=11.5
-        )
-    bend = {"connectionstyle": "arc3,rad=-0.35", "color": head, "shrinkA": 8, "shrinkB": 8}
-    arc.annotate("", (4, 0.15), (0, 0.15), arrowprops=arrow | bend)
-    label_line(arc, 2, 1.12, f"× weight {weight:g}", color=head, dx=0, ha="center", fontsize=11.5)
+    look, middle = {"lw": 2.4, "mutation_scale": 15}, {"dx": 0, "ha": "center", "fontsize": 11.5}
+    for (start, end), (before, after) in zip(pairwise(at), ((11, 11), (11, 9), (9, 24)), strict=True):
+        # the gaps are half a box, and a little air
+        arrow(chain, (start, 0), (end, 0), state, shrinkA=before, shrinkB=after, **look)
+        label_line(chain, (start + end) / 2, 0.48, f"×{keep:g}", color=state, **middle)
+    bend = {"connectionstyle": "arc3,rad=-0.35", "shrinkA": 8, "shrinkB": 8}
+    arrow(arc, (0, 0.15), (4, 0.15), head, **bend, **look)
+    label_line(arc, 2, 1.12, f"× weight {weight:g}", color=head, **middle)
     left = keep**distance
     power = f"$10^{{{round(math.log10(left))}}}$" if left < 1e-3 else f"{left:.1g}"
     said = f"after {distance:,} steps: about {power}", f"the same weight, {weight:g}, at any distance"
     for ax, words, color in zip((chain, arc), said, (state, head), strict=True):
         label_line(ax, 2.1, -0.85, words, color=color, dx=0, ha="center", fontsize=11)
-    alt = (
+    return fig, (
         f"Two panels. A recurrence joins token 0 to token {distance:,} by a chain of factors {keep:g}, "
         f"together {left:.1e}. A head joins them by one arc of weight {weight:g}."
     )
-    return fig, alt
 
 
 def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
@@ -134,10 +130,9 @@ def prices(few: tuple, many: tuple):
     places = [*range(5), *range(6, 9)]  # the source, seven tokens of the gap, some left out in between
     for row, (title, family, name) in enumerate(rows):
         color, y = COLORS[FAMILIES[family]], -2.9 * row
-        pays = {0: {0}, 1: set(places[1:]), 2: set()}[row]
+        pays = ({0}, places[1:], ())[row]
         for x in places:
-            face = color if x in pays else "white"
-            edge = color if x in pays else COLORS["gray"]
+            face, edge = (color, color) if x in pays else ("white", COLORS["gray"])
             ax.add_patch(Rectangle((x + 0.1, y), 0.8, 0.8, fc=face, ec=edge, lw=1.4))
         label_line(ax, 5.5, y + 0.4, "…", color=COLORS["gray"], dx=0, ha="center", fontsize=11)
         if row == 2:
@@ -171,15 +166,15 @@ def two_lanes(t: float):
         ax.plot(*(np.diag([1.0, sigma_2]) @ circle), color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.4)
         ax.plot(*(J @ circle), color=COLORS["blue"], linestyle="-", lw=2.2)
         for end, hue in (((J[0, 0], 0), "orange"), ((0, J[1, 1]), "green")):
-            ax.plot(
-                (0, end[0]), (0, end[1]), color=COLORS[hue], ls="-", lw=2.6, marker="o", markevery=[1], ms=8
-            )
+            look = {"ls": "-", "lw": 2.6, "marker": "o", "markevery": [1], "ms": 8}
+            ax.plot((0, end[0]), (0, end[1]), color=COLORS[hue], **look)
         norm = max(abs(J[0, 0]), abs(J[1, 1]))
         ax.set_title(f"σ₂ = {sigma_2:g}: gradient {norm:.2f} × weight", fontsize=10.5)
         ax.set(xlim=(-1.15, 1.15), ylim=(-1.0, 1.0), xticks=[], yticks=[], aspect="equal")
         ax.spines[:].set_visible(False)
-        side, away = (0, "center") if abs(J[0, 0]) < 0.35 else (-4 * np.sign(J[0, 0]), "center")
-        label_line(ax, J[0, 0], 0, "along g", color=COLORS["orange"], dx=side, dy=-14, ha=away, fontsize=10.5)
+        side = 0 if abs(J[0, 0]) < 0.35 else -4 * np.sign(J[0, 0])
+        below = {"dx": side, "dy": -14, "ha": "center", "fontsize": 10.5}
+        label_line(ax, J[0, 0], 0, "along g", color=COLORS["orange"], **below)
         if sigma_2:
             label_line(ax, 0, J[1, 1], "across g: kept", color=COLORS["green"], dx=0, dy=12, ha="center")
         else:
@@ -204,7 +199,7 @@ def reach_lines(curves: Mapping[str, tuple], band: tuple):
     for ax in axes:
         ax.set(xscale="log", xlim=(0.9, 1200))
     tau = np.asarray(curves["random tokens"][0], dtype=float)
-    shade = {"color": COLORS[_HUES[3]], "alpha": 0.18, "lw": 0}
+    shade = {"color": COLORS["purple"], "alpha": 0.18, "lw": 0}
     axes[1].fill_between(tau, *(np.asarray(edge, dtype=float) for edge in band), **shade)
     return fig
 
@@ -221,7 +216,7 @@ def _panels(curves, panels, ylim):
     fig, axes = figure(ncols=2)
     for ax, (title, labels) in zip(axes, panels.items(), strict=True):
         ax.set(title=title, yscale="log", ylim=ylim, xlabel=r"distance $\tau$")
-        for (name, label), hue in zip(labels.items(), _HUES, strict=False):
+        for (name, label), hue in zip(labels.items(), COLORS, strict=False):
             _draw(ax, name, curves[name], label, COLORS[hue])
     axes[0].set_ylabel(_NORM)
     return fig, axes

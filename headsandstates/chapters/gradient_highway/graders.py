@@ -5,18 +5,11 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import seeded
+from headsandstates.chapters._graded import seeded_cases
 from headsandstates.exercises import grader
-from ssmbook.gradients import softmax_jacobian_row, softmax_row_weights
 
 
-def _ratios(x, W_Q, W_K, V):
-    alpha = softmax_row_weights(x, W_Q, W_K)
-    norms = torch.linalg.matrix_norm(softmax_jacobian_row(x, W_Q, W_K, V), ord=2)
-    return (norms / (alpha * torch.linalg.svdvals(V)[1]))[:-1]
-
-
-def _by_hand(x, W_Q, W_K, V, *, scale=None):
+def _ratios(x, W_Q, W_K, V, *, scale=None):
     """Norms of V + (v_j - y_i) g^T for j < i over sigma_2(V), or with another scale."""
     g = W_K.mT @ W_Q @ x[-1] / math.sqrt(scale or len(W_Q))
     values = x @ V.mT
@@ -27,13 +20,11 @@ def _by_hand(x, W_Q, W_K, V, *, scale=None):
 @grader(
     "gradient-highway/lanes",
     right=_ratios,
-    hint=(
-        "a ratio of gradient to weight times second singular value is wrong",
-        "Where to look: which vector multiplies v_j - y_i, and what becomes of the weight in the ratio",
-    ),
+    hint="a ratio of gradient to weight times second singular value is wrong",
+    look="which vector multiplies v_j - y_i, and what becomes of the weight in the ratio",
     mistakes={
-        "the logits are divided by sqrt(d_k)": partial(_by_hand, scale=1),
-        "a token that moves also moves the weights": lambda x, W_Q, *rest: _by_hand(x, 0 * W_Q, *rest),
+        "the logits are divided by sqrt(d_k)": partial(_ratios, scale=1),
+        "a token that moves also moves the weights": lambda x, W_Q, *rest: _ratios(x, 0 * W_Q, *rest),
     },
     formula="the weight cancels: the ratio is the norm of V + (v_j - y_i) g_i^T over sigma_2(V), with "
     "g_i = W_K^T W_Q x_i / sqrt(d_k) and i the last token; leave out j = i",
@@ -41,8 +32,7 @@ def _by_hand(x, W_Q, W_K, V, *, scale=None):
 def lanes_cases():
     """For a function (x, W_Q, W_K, V) -> (n - 1,) ratios ||dy_last/dx_j||_2 / (alpha_j sigma_2(V))."""
     sizes = ((2, 2, 2, 1, 1), (9, 4, 3, 2, 1), (17, 5, 6, 8, 1), (11, 3, 3, 4, 8))
-    for seed, (n, d, p, d_k, scale) in enumerate(sizes):
-        like = seeded(seed)
+    for like, (n, d, p, d_k, scale) in seeded_cases(*sizes):
         x, W_Q = torch.randn(n, d, **like), scale * torch.randn(d_k, d, **like)
         yield x, W_Q, torch.randn(d_k, d, **like), torch.randn(p, d, **like)
 
@@ -54,10 +44,8 @@ def _longest(a, B, *, sides=2, own=1):
 @grader(
     "gradient-highway/capped",
     right=_longest,
-    hint=(
-        "not the largest number of tokens",
-        "Where to look: how far apart two logits can be, and how many tokens compete with the answer",
-    ),
+    hint="not the largest number of tokens",
+    look="how far apart two logits can be, and how many tokens compete with the answer",
     mistakes={
         "the competitors may have logit -B, so the margin can be 2B": partial(_longest, sides=1),
         "you counted the competitors: the answer is a token, too": partial(_longest, own=0),
@@ -78,10 +66,8 @@ def _path_norms(layer, x, *, order=2):
 @grader(
     "gradient-highway/path",
     right=_path_norms,
-    hint=(
-        "these are not the norms of the derivatives of the last output",
-        "Where to look: which axes of the derivative belong to one matrix, and which norm it gets",
-    ),
+    hint="these are not the norms of the derivatives of the last output",
+    look="which axes of the derivative belong to one matrix, and which norm it gets",
     mistakes={
         "your norm adds up all entries: take the largest singular value of each matrix": partial(
             _path_norms, order="fro"
@@ -96,8 +82,7 @@ def _path_norms(layer, x, *, order=2):
 )
 def path_cases():
     """For a function (layer, x (n, d)) -> (n,) norms ||dy_last/dx_j||_2 of a layer (n, d) -> (n, p)."""
-    for seed, (n, d, p) in enumerate(((5, 3, 2), (8, 2, 4), (3, 1, 1))):
-        like = seeded(seed)
+    for like, (n, d, p) in seeded_cases((5, 3, 2), (8, 2, 4), (3, 1, 1)):
         M, x = torch.randn(p, d, **like), torch.randn(n, d, **like)
         yield lambda x, M=M: torch.tanh(x.cumsum(0) @ M.mT) * x.square().sum(-1, keepdim=True), x
 
@@ -109,7 +94,8 @@ def _held(z, A):
 @grader(
     "gradient-highway/held",
     right=_held,
-    hint=("the share kept is wrong", "Where to look: what multiplies the state at one token of the gap"),
+    hint="the share kept is wrong",
+    look="what multiplies the state at one token of the gap",
     atol=1e-12,
     mistakes={
         "the step is softplus(z), not z": lambda z, A: torch.exp(A * z.sum()),
@@ -120,7 +106,7 @@ def _held(z, A):
 def held_cases():
     """For a function (z (T,), A < 0) -> number: the share of a state that a gap of T tokens keeps."""
     sizes = ((1, 0.0, -1.0), (7, -2.0, -0.5), (40, -4.0, -1.0), (5, 3.0, -0.1))
-    return [(torch.randn(T, **seeded(seed)) + offset, A) for seed, (T, offset, A) in enumerate(sizes)]
+    return [(torch.randn(T, **like) + offset, A) for like, (T, offset, A) in seeded_cases(*sizes)]
 
 
 def _flat(n, c):
@@ -130,7 +116,8 @@ def _flat(n, c):
 @grader(
     "gradient-highway/margin",
     right=_flat,
-    hint=("the margin is wrong", "Where to look: the odds of the answer against all the others together"),
+    hint="the margin is wrong",
+    look="the odds of the answer against all the others together",
     mistakes={
         "the answer does not compete with itself: n - 1 others do": lambda n, c: _flat(n + 1, c),
         "a weight of c has odds c / (1 - c)": lambda n, c: math.log(n - 1) + math.log(c),

@@ -1,6 +1,7 @@
 """Figures of *head-count*; each returns the figure, or the figure and its alternative text."""
 
 import math
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -8,12 +9,12 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from headsandstates.chapters._drawn import HEAD, STATE, unmarked, weights, write
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, signed
-from ssmbook.display.style import DIVERGING, LINES, SEQUENTIAL, readable
+from ssmbook.display.style import DIVERGING, LINES, readable
 
-HEAD, STATE = "blue", "orange"
-"""The colors of attention heads and of states in every picture of this chapter."""
+_FRAME = {"fill": False, "edgecolor": COLORS[STATE], "lw": 2.5, "clip_on": False}  # of a past and its future
 
 
 def three_ranks(alpha, V, letters, cut):
@@ -21,20 +22,14 @@ def three_ranks(alpha, V, letters, cut):
     n, (p, d) = len(alpha), V.shape
     patterns, across, width = (int(torch.linalg.matrix_rank(M)) for M in (alpha, alpha[cut:, : cut + 1], V))
     fig, (left, right) = figure(ncols=2, size=(6.4, 3.4), width_ratios=[1.5, 1])
-    left.imshow(alpha.numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
-    frame = Rectangle((-0.5, cut - 0.5), cut + 1, n - cut, fill=False, edgecolor=COLORS[STATE], lw=2.5)
-    frame.set_clip_on(False)
-    left.add_patch(frame)
-    place = {"color": readable(COLORS[STATE]), "fontsize": 9.5, "ha": "right"}
-    left.text(
-        n - 0.6, 1.0, f"past to future: rank {across}\n× {width} = {across * width} state variables", **place
-    )
-    left.grid(False)
-    left.set(xticks=range(n), yticks=range(n), xticklabels=letters, yticklabels=letters)
+    weights(left, alpha, letters)
+    left.add_patch(Rectangle((-0.5, cut - 0.5), cut + 1, n - cut, **_FRAME))
+    words = f"past to future: rank {across}\n× {width} = {across * width} state variables"
+    left.text(n - 0.6, 1.0, words, color=readable(COLORS[STATE]), fontsize=9.5, ha="right")
     left.set(xlabel="input →", ylabel="← output", title=f"attention matrix: {patterns} patterns")
     signed(right, V)
     for (row, column), entry in np.ndenumerate(V.numpy()):
-        right.text(column, row, f"{entry:g}", ha="center", va="center", color="white" if entry else "black")
+        write(right, column, row, f"{entry:g}", color="white" if entry else "black")
     right.set(title="value map: 1 matrix", xticks=range(d), xticklabels=sorted({*letters}))
     right.set(yticks=range(p), yticklabels=("vowel", "consonant"))
     right.tick_params(length=0)
@@ -62,12 +57,11 @@ def heads_as_kernels(M, c, V):
         ax.set_ylim((p + 1) * count - 1, -1)  # half a gap above and below, so that rows stand side by side
     axes[2].set(xticks=range(k), xticklabels=range(1, k + 1))
     negative = int((c[:shown] < 0).sum())
-    alt = (
+    return fig, (
         f"A column of {shown} lag operators of {p} by {d} entries equals a matrix of {shown} by {k} "
         f"coefficients times a column of {k} value maps of the same size. {negative} of the {shown * k} "
         f"coefficients are negative, the largest is {number(float(c[:shown].abs().max()))}."
     )
-    return fig, alt
 
 
 def tiles(matrices):
@@ -86,40 +80,37 @@ def two_ranks(W, cut):
     signed(left, matrix)
     signed(right, rows, aspect="auto")
     corner, size = (-0.5, cut * p - 0.5), ((cut + 1) * d, (n - cut) * p)
-    left.add_patch(Rectangle(corner, *size, fill=False, edgecolor=COLORS[STATE], lw=2.5, clip_on=False))
+    left.add_patch(Rectangle(corner, *size, **_FRAME))
     left.set(title=f"future × past: rank {states}", xlabel="past: input tokens →", ylabel="← future: outputs")
     right.set(title=f"times × channels: rank {heads}", xlabel=f"the {p * d} entries", ylabel="pairs of times")
-    alt = (
+    return fig, (
         f"Left, a block matrix of {n} by {n} blocks of size {p} by {d}; the framed block, outputs from token "
         f"{cut} on and inputs up to it, has rank {states}. Right, the same {len(rows)} "
         f"blocks as rows of a matrix with {p * d} columns, of rank {heads}."
     )
-    return fig, alt
 
 
 def error_curve(floor, heads, error, steps, history, least):
     """Draw floor (K,) and errors (S,) against H, and history (R, S) over steps (R,), at least ``least``."""
     fig, (left, right) = figure(ncols=2, size="wide", width_ratios=[1.0, 1.15])
-    clear = floor > least
-    left.semilogy(range(clear.sum()), floor[clear], color=COLORS["gray"], linestyle="-", lw=2.5)
+    above, counts, last = floor[floor > least], heads.unique().tolist(), float(steps[-1])
+    left.semilogy(range(len(above)), above, color=COLORS["gray"], linestyle="-", lw=2.5)
     label_line(left, 2.5, float(floor[2:4].prod()) ** 0.5, "floor", dx=8, dy=8)
-    same = (heads[:, None] == heads).tril(-1).sum(1)  # how many students with as many heads came before
-    beside = heads + 0.16 * (same - (heads[:, None] == heads).sum(1).sub(1) / 2)
+    alike = heads[:, None] == heads  # students with as many heads stand side by side
+    beside = heads + 0.16 * (alike.tril(-1).sum(1) - (alike.sum(1) - 1) / 2)
     left.semilogy(beside, error.clamp(min=least), "o", color=COLORS[HEAD], mfc="none", ms=5)
     left.set(xlabel="heads H", ylabel="error, share of the energy", ylim=(least / 10, 6))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    hues = list(COLORS.values())
+    hues = dict(zip(counts, cycle(COLORS.values()), strict=False))
     for H, errors in zip(heads.tolist(), history.clamp(min=least).T, strict=True):
-        right.semilogy(steps, errors, color=hues[H % len(hues)], lw=1, ls="-")
-    found = [H for H in sorted(set(heads.tolist())) if H >= len(floor) or not clear[H]]
-    apart, levels = sorted(set(heads.tolist()) - set(found)), floor.log10()
-    for H in apart:  # names of levels less than a decade apart step aside
+        right.semilogy(steps, errors, color=hues[H], lw=1, ls="-")
+    apart, levels = [H for H in counts if H < len(above)], floor.log10()
+    for H in apart:  # names of levels less than half a decade apart step aside
         up = sum(math.copysign(3, H_ - H) for H_ in apart if 0 < abs(levels[H_] - levels[H]) < 0.55)
-        color = hues[H % len(hues)]
-        label_line(right, float(steps[-1]), float(floor[H]), f"H = {H}", color=color, dy=up)
-    if found:
-        label_line(right, float(steps[-1]), least, "H = " + ", ".join(map(str, found)), color=COLORS["gray"])
-    right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, float(steps[-1]) * 1.3))
+        label_line(right, last, float(floor[H]), f"H = {H}", color=hues[H], dy=up)
+    exact = ", ".join(str(H) for H in counts if H not in apart)
+    label_line(right, last, least, f"H = {exact}", color=COLORS["gray"])
+    right.set(xlabel="step of training", ylim=(least / 10, 6), xlim=(0, 1.3 * last))
     right.set_yticklabels([])
     return fig
 
@@ -128,14 +119,9 @@ def approximation(M, best, y, y_best, title, missing):
     """Draw lags M (n, p, d) beside those of ``best``, row by row, and one output (n,) with its own."""
     fig, (left, middle, right) = figure(ncols=3, size="slider", width_ratios=[0.6, 0.6, 1.5])
     top = float(M.abs().max())
+    scale = {"cmap": DIVERGING, "norm": Normalize(-top, top), "aspect": "auto", "interpolation": "nearest"}
     for ax, lags, name in ((left, M, "target"), (middle, best, title)):
-        ax.imshow(
-            lags.flatten(1).numpy(),
-            cmap=DIVERGING,
-            norm=Normalize(-top, top),
-            aspect="auto",
-            interpolation="nearest",
-        )
+        ax.imshow(lags.flatten(1).numpy(), **scale)
         ax.set(title=name, xticks=[], xlabel="entry of $M_τ$")
         ax.grid(False)
     left.set_ylabel("lag τ")
@@ -156,8 +142,7 @@ def epsilon_counts(N, counts, title):
     fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
-    hues = ("blue", "orange", "green", "purple")
-    for (name, draws), hue, line in zip(counts.items(), hues, LINES.values(), strict=False):
+    for (name, draws), hue, line in zip(counts.items(), COLORS, LINES.values(), strict=False):
         values = [found[len(found) // 2] for found in draws]
         least, most = ([found[at] for found in draws] for at in (0, -1))
         ax.fill_between(N, least, most, color=COLORS[hue], alpha=0.15, linewidth=0)
@@ -179,14 +164,11 @@ def state_rectangles(layers):
     for ax, (title, (values, keys, parts, heads)) in zip(axes, layers.items(), strict=True):
         for row in range(values):
             shade = 0.6 if row * parts // values % 2 == 0 else 0.3
+            look = {"facecolor": COLORS[STATE], "alpha": shade, "edgecolor": "white"}
             for column in range(keys):
-                square = Rectangle(
-                    (column, row), 1, 1, facecolor=COLORS[STATE], alpha=shade, edgecolor="white"
-                )
-                ax.add_patch(square)
+                ax.add_patch(Rectangle((column, row), 1, 1, **look))
         ax.set(xlim=(-0.3, widest + 0.3), ylim=(tallest + 1.2, -0.2), aspect="equal")
-        ax.set(xticks=[], yticks=[])
-        ax.spines[:].set_visible(False)
+        unmarked(ax)
         states, plural = values * keys, "" if heads == 1 else "s"
         ax.set_title(f"{title}\n{states} state variables\n{heads} head{plural}", fontsize=10)
         if keys > 1:

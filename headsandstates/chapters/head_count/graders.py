@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, rank, seeded
+from headsandstates.chapters._graded import block_rows, f64, misshaped, rank, seeded, seeded_cases
 from headsandstates.exercises import grader
 from ssmbook.operators import LagOperator
 from ssmbook.systems import random_stable
@@ -33,18 +33,20 @@ def _svd_heads(M, H, weight=True, out=True):
 )
 def best_heads_cases():
     """For a function (M (n, p, d), H) -> kernels c (H, n), value maps V (H, p, d)."""
-    for seed, (N, d, p, n) in enumerate(((5, 3, 2, 12), (9, 2, 3, 6), (3, 1, 4, 8))):
-        M = random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(n)
+    for like, (N, d, p, n) in seeded_cases((5, 3, 2, 12), (9, 2, 3, 6), (3, 1, 4, 8)):
+        M = random_stable(N, d, p, rho=0.9, **like).lags(n)
         yield from ((M, H) for H in (1, 2, p * d, 0))
 
 
-def _two_ranks(W, cuts=range, mixed=False):
-    """The largest rank of a past-future block, with rows (i, p) and columns (j, d) or mixed up; heads."""
-    blocks = W if mixed else W.transpose(1, 2)
-    n, p, d = len(W), *W.shape[2:]
-    past = (lambda m: blocks[m:, : m + 1]) if mixed else (lambda m: blocks[m:, :, : m + 1])
-    states = max(rank(past(m).reshape((n - m) * p, (m + 1) * d)) for m in cuts(n))
-    return states, rank(W.flatten(2).flatten(0, 1))
+def _states(W, cuts=range, own=1, mixed=False):
+    """The largest rank of outputs from m onward and inputs before m + own; mixed: rows are not (i, p)."""
+    parts = [W[m:, : m + own] for m in cuts(len(W))]
+    rows = [part if mixed else part.transpose(1, 2) for part in parts]
+    return max(rank(row.reshape(len(row) * W.shape[2], -1)) for row in rows)
+
+
+def _two_ranks(W, **how):
+    return _states(W, **how), rank(block_rows(W))
 
 
 @grader(
@@ -53,17 +55,14 @@ def _two_ranks(W, cuts=range, mixed=False):
     hint="the pair (states, heads) is not right",
     mistakes={
         "the number of state variables comes first, that of the heads second": lambda W: _two_ranks(W)[::-1],
-        "the state is the rank of a part of W: outputs from m onward, inputs up to m": lambda W: (
-            rank(W.transpose(1, 2).flatten(2).flatten(0, 1)),
-            _two_ranks(W)[1],
+        "the state is the rank of a part of W: outputs from m onward, inputs up to m": (
+            lambda W: _two_ranks(W, cuts=lambda n: [0], own=len(W))
         ),
-        "token m enters the state before output m: put it on both sides of the cut": lambda W: (
-            max(rank(W[m:, :m].transpose(1, 2).flatten(2).flatten(0, 1)) for m in range(1, len(W))),
-            _two_ranks(W)[1],
+        "token m enters the state before output m: put it on both sides of the cut": (
+            partial(_two_ranks, cuts=lambda n: range(1, n), own=0)
         ),
-        "W may change with time, so its first column need not contain all matrices": lambda W: (
-            _two_ranks(W)[0],
-            rank(W[:, 0].flatten(1)),
+        "W may change with time, so its first column need not contain all matrices": (
+            lambda W: (_states(W), rank(W[:, 0].flatten(1)))
         ),
         "bring (i, j, p, d) into the order (i, p, j, d) first": partial(_two_ranks, mixed=True),
         "the state must be wide enough for every cut": partial(_two_ranks, cuts=lambda n: [n // 2]),
@@ -79,9 +78,8 @@ def two_ranks_cases():
     early = torch.zeros(9, 9, 2, 2, dtype=f64)  # one head whose early cuts are the widest
     early[2:5, :3] = torch.randn(3, 3, 1, 1, **seeded(2)) * torch.randn(2, 2, **seeded(3))
     yield (early,)
-    yield (
-        torch.einsum("ij,ipd->ijpd", torch.eye(4, dtype=f64), torch.randn(4, 2, 2, **seeded(4))),
-    )  # no memory
+    silent = torch.einsum("ij,ipd->ijpd", torch.eye(4, dtype=f64), torch.randn(4, 2, 2, **seeded(4)))
+    yield (silent,)  # no memory
 
 
 def _from_modes(R):
@@ -108,12 +106,9 @@ def modes_cases():
 
 def _measured(layer, n, d, at=0):
     """The lag operators of a linear layer, from unit vectors at one position."""
-    columns = []
-    for channel in range(d):
-        x = torch.zeros(n, d, dtype=f64)
-        x[at, channel] = 1.0
-        columns.append(layer(x))
-    return torch.stack(columns, 2)
+    units = torch.zeros(d, n, d, dtype=f64)
+    units[:, at] = torch.eye(d)
+    return torch.stack([layer(x) for x in units], 2)
 
 
 @grader(
@@ -132,7 +127,7 @@ def _measured(layer, n, d, at=0):
 )
 def measure_cases():
     """For a function (layer, n, d) -> lag operators (n, p, d); layer maps (n, d) to (n, p)."""
-    for seed, (N, d, p, n) in enumerate(((3, 2, 2, 6), (4, 3, 2, 5), (2, 1, 3, 4))):
-        lags = random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(n)
-        lags[0] += torch.randn(p, d, **seeded(seed + 7))  # a skip
+    for like, (N, d, p, n) in seeded_cases((3, 2, 2, 6), (4, 3, 2, 5), (2, 1, 3, 4)):
+        lags = random_stable(N, d, p, rho=0.9, **like).lags(n)
+        lags[0] += torch.randn(p, d, **like)  # a skip
         yield LagOperator(lags).apply, n, d

@@ -23,12 +23,11 @@ def flip_heads(c, alpha):
     taken = _draw_rows(rows, alpha.numpy(), min(6, len(alpha)))
     largest = float(c[0].sub(c[1]).abs().max())
     words = ", ".join(f"{value:.3f}" for value in (up + down)[:4])
-    alt = (
+    return fig, (
         f"Positive coefficients of two heads; their difference at lags 0 to 3 is {words}, at most "
         f"{largest:.0f} in size. Rows of head 1: the sink takes {taken[0]:.2f} of the first row and "
         f"{taken[-1]:.2f} of the last one shown."
     )
-    return fig, alt
 
 
 def _draw_rows(ax, alpha, count):
@@ -93,30 +92,33 @@ def _draw_cone(plane, V):
 def row_sums(flip, turning):
     """Draw the partial sums of two systems of lags around the row sum T; a larger dot weighs more."""
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
-    area, gray, blue = 60 / np.arange(1, len(flip) + 1), COLORS["gray"], COLORS["blue"]
-    shown, plateaus = 9, [sinkless_plateau(M) for M in (flip, turning)]
-    sums, T, places = flip[:, 0].cumsum(0), plateaus[0].value_sum[0], range(shown)
-    line.vlines(places, T, sums[:shown, 0], color=gray, lw=1.2)
-    line.scatter(places, sums[:shown, 0], s=area[:shown], color=COLORS["orange"], zorder=3)
-    line.axhline(T[0], color=blue, ls="-")
-    label_line(line, shown - 1, T[0], "T", color=blue, dx=0, dy=9, ha="center")
+    shown, gray, blue = 9, COLORS["gray"], COLORS["blue"]
+    dots = {"s": 60 / np.arange(1, shown + 1), "color": COLORS["orange"], "zorder": 3}
+    plateaus = {"alternating signs": sinkless_plateau(flip), "rotation by 0.7": sinkless_plateau(turning)}
+    first, second = (plateau.value_sum for plateau in plateaus.values())
+
+    sums, T, places = flip[:shown, 0, 0].cumsum(0), float(first), range(shown)
+    line.vlines(places, T, sums, color=gray, lw=1.2)
+    line.scatter(places, sums, **dots)
+    line.axhline(T, color=blue, ls="-")
+    label_line(line, shown - 1, T, "T", color=blue, dx=0, dy=9, ha="center")
     line.set(xlabel="position i", ylabel="$S_i$", ylim=(0.4, 1.1), xlim=(-0.5, shown - 0.5))
-    words = [f"alternating signs T = {T[0]:.3f}"]
-    sums, (T,) = _plane(turning.cumsum(0)), _plane(plateaus[1].value_sum[None])
-    for dot in sums[:shown]:
-        plane.plot(*np.stack([T, dot]).T, color=gray, ls="-", lw=1.2)
-    plane.scatter(*sums[:shown].T, s=area[:shown], color=COLORS["orange"], zorder=3)
-    plane.plot(*T, "X", color=blue, ms=9, zorder=4)
-    label_line(plane, *T, "T", color=blue, dx=15, dy=16, ha="center")
-    for i, side in enumerate(("right", "left", "left")):
-        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["orange"], dx=-7 if i == 0 else 6, ha=side)
+
+    sums, (center,) = _plane(turning[:shown].cumsum(0)), _plane(second[None])
+    for dot in sums:
+        plane.plot(*np.stack([center, dot]).T, color=gray, ls="-", lw=1.2)
+    plane.scatter(*sums.T, **dots)
+    plane.plot(*center, "X", color=blue, ms=9, zorder=4)
+    label_line(plane, *center, "T", color=blue, dx=15, dy=16, ha="center")
+    for i, (dx, side) in enumerate(((-7, "right"), (6, "left"), (6, "left"))):
+        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["orange"], dx=dx, ha=side)
     plane.set(xlabel="part along I", ylabel="part along J", aspect="equal", xlim=(-1.6, 2.6))
-    words.append(f"rotation T = {T[0]:.3f} I + {T[1]:.3f} J")
-    missed = [plateau.relative for plateau in plateaus]
-    for ax, name, share in zip(fig.axes, ("alternating signs", "rotation by 0.7"), missed, strict=True):
-        ax.set_title(f"{name}: misses {share:.4f}", fontsize=10)
-    said = " and ".join(f"{share:.4f}" for share in missed)
-    return fig, f"Partial sums of two systems around one row sum: {'; '.join(words)}. Missed: {said}."
+
+    shares = [f"{plateau.relative:.4f}" for plateau in plateaus.values()]
+    for ax, name, share in zip((line, plane), plateaus, shares, strict=True):
+        ax.set_title(f"{name}: misses {share}", fontsize=10)
+    words = f"alternating signs T = {T:.3f}; rotation T = {center[0]:.3f} I + {center[1]:.3f} J"
+    return fig, f"Partial sums of two systems around one row sum: {words}. Missed: {' and '.join(shares)}."
 
 
 def pole_planes(pairs, n):

@@ -101,13 +101,12 @@ def counts_by_class(system, n) -> list[str]:
     return [count.short for count in counts]
 
 
-def equal_row_operator(k, n, *, signed, generator=None) -> torch.Tensor:
+def equal_row_operator(k, n, *, signed, generator) -> torch.Tensor:
     """Return a causal W (n, n, 2, 3) with equal row sums and a span of dimension k.
 
     Its coefficients have both signs if ``signed``, else k heads without a sink make it. Source:
     thm-exact-reach.
     """
-    generator = torch.Generator().manual_seed(0) if generator is None else generator
     c = _normal((k, n, n), generator)
     if signed:
         c = c.tril()

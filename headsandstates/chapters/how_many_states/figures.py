@@ -8,10 +8,12 @@ import torch
 from matplotlib.colors import LogNorm
 from scipy.stats import spearmanr
 
+from headsandstates.chapters import _drawn
+from headsandstates.chapters._drawn import ticks
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.style import LINES
 
-GRAY, STATE, HEAD, LAG = (COLORS[name] for name in ("gray", "orange", "blue", "green"))
+GRAY, STATE, HEAD = COLORS["gray"], COLORS[_drawn.STATE], COLORS[_drawn.HEAD]
 # way -> color, line, and the name beside it
 WAYS = {
     "merged for the output": (HEAD, "-", "merged for the output"),
@@ -21,9 +23,9 @@ WAYS = {
 }
 
 
-def by_head(windows: Sequence[Sequence[float]], heads: int = 9) -> torch.Tensor:
-    """Means over windows of a number per head, (layers, heads)."""
-    return torch.tensor(windows, dtype=torch.float64).mean(0).view(-1, heads)
+def by_head(windows: Sequence[Sequence[float]]) -> torch.Tensor:
+    """Means over windows of a number per head, (layers, 9)."""
+    return torch.tensor(windows, dtype=torch.float64).mean(0).view(-1, 9)
 
 
 def rise(results: Mapping[str, Mapping], job: str, base: str = "as it is") -> list[float]:
@@ -92,8 +94,7 @@ def carried(results: Mapping[str, Mapping], states: Sequence[int]):
     ax.axhline(base, color=HEAD, ls="-", lw=1.2)
     label_line(ax, states[-1], base, "as it is", color=HEAD, dx=0, dy=-9, ha="right")
     ax.set(xscale="log", xlabel="N", ylabel="loss, nats per token", xlim=(0.85, 40), ylim=(2.3, 8.4))
-    ax.set_xticks(states, [str(N) for N in states])
-    ax.minorticks_off()
+    ticks(ax, states)
     counts = ", ".join(map(str, states))
     return fig, f"Loss for N = {counts}. {'; '.join(words)}. As it is: {base:.2f}."
 
@@ -111,9 +112,7 @@ def layer_by_layer(results: Mapping[str, Mapping]):
     rho = rank_correlation(counts, moved)
     axes[1].set(xlabel="mean states of its heads", ylabel="divergence, nats")
     axes[1].set_title(f"rank correlation {rho:.2f}")
-    axes[1].set_xticks((2, 5, 10, 20), ("2", "5", "10", "20"))
-    axes[1].set_yticks((0.0002, 0.001, 0.005), ("0.0002", "0.001", "0.005"))
-    axes[1].minorticks_off()
+    ticks(axes[1], (2, 5, 10, 20), (0.0002, 0.001, 0.005))
     worst = sorted(range(len(moved)), key=lambda layer: -moved[layer])[:3]
     said = ", ".join(f"layer {layer} {moved[layer]:.4f}" for layer in worst)
     return fig, f"Largest divergences: {said}; median {float(np.median(moved)):.4f}. Correlation {rho:.2f}."
@@ -168,9 +167,8 @@ def predicted(results: Mapping[str, Mapping], kept: Sequence[int]):
 def added_alone(results: Mapping[str, Mapping]) -> dict[str, list[list[float]]]:
     """Nats added on repeated random tokens by each head alone, layers as rows, "cut" or "carried"."""
     found = results["prompt, head by head"]
-    return {
-        way: [[x - found["as it is"][0] for x in row] for row in found[way]] for way in ("cut", "carried")
-    }
+    (base,) = found["as it is"]
+    return {way: [[loss - base for loss in row] for row in found[way]] for way in ("cut", "carried")}
 
 
 def copying(results: Mapping[str, Mapping], states: Sequence[int]):
@@ -191,8 +189,7 @@ def copying(results: Mapping[str, Mapping], states: Sequence[int]):
             label_line(axes[0], *at, name, color=STATE, dx=7, dy=(0, 6, -6)[place % 3])
         words.append(f"{name} " + ", ".join(f"{round(each, 2) + 0.0:.2f}" for each in rise))
     axes[1].set(xlabel="states of this head", ylabel="nats added", title="copying needs a state per token")
-    axes[1].set_xticks(states, [str(N) for N in states])
-    axes[1].minorticks_off()
+    ticks(axes[1], states)
     most = ", ".join(f"{max(part):.2f}" for part in pairs)
     counts = ", ".join(map(str, states))
     return fig, f"Most nats added, cut and with 4 states: {most}. With {counts} states: {'; '.join(words)}."
@@ -248,8 +245,9 @@ def layer_errors(results: Mapping[str, Mapping], k: int) -> dict[str, dict[str, 
     return found
 
 
-def savings(k: int, N: int, n: int, d: int = 576, H: int = 9, groups: int = 3, r: int = 64) -> list[list]:
+def savings(k: int, N: int, n: int) -> list[list]:
     """Rows (change, parameters of a layer of SmolLM2, score matrices, numbers cached for n tokens)."""
+    d, H, groups, r = 576, 9, 3, 64
     queries, keys, token = d * H * r, d * groups * r, groups * r
     gates = H * N * 2 * (d + 1)
     whole = 2 * queries + 2 * keys

@@ -1,21 +1,18 @@
 """Grader of the chapter *how-many-states*: the states of a head."""
 
+from functools import partial
+
 import torch
 
-from headsandstates.chapters._graded import seeded
+from headsandstates.chapters._graded import fewest, seeded
 from headsandstates.exercises import grader
 from ssmbook.lens import states
-from ssmbook.operators.spectra import tail_energies
 
 
-def _blocks(alpha, own=0):
-    """The block of every cut; with ``own``, the token at the cut is on both sides."""
-    return [alpha[t:, : t + own] for t in range(1, len(alpha))]
-
-
-def _most(alpha, eps, own=0, power=1):
-    spectra = [torch.linalg.svdvals(block) ** power for block in _blocks(alpha, own)]
-    return max(int((tail_energies(sigma) > eps).sum()) for sigma in spectra)
+def _most(alpha, eps, own=0, power=2):
+    """The most states of a cut; with ``own``, the token at the cut is on both sides."""
+    blocks = [alpha[t:, : t + own] for t in range(1, len(alpha))]
+    return max(fewest(torch.linalg.svdvals(block) ** power, eps) for block in blocks)
 
 
 @grader(
@@ -23,13 +20,9 @@ def _most(alpha, eps, own=0, power=1):
     right=lambda alpha, eps: states(alpha, eps, cuts=len(alpha) - 1),
     hint="not the states of the head",
     mistakes={
-        "the energy is the sum of the squares of the singular values": (
-            lambda alpha, eps: _most(alpha, eps, power=0.5)
-        ),
+        "the energy is the sum of the squares of the singular values": (partial(_most, power=1)),
         "you looked at the middle cut alone": lambda alpha, eps: states(alpha, eps, cuts=1),
-        "the token at the cut belongs to the future; its own weight is not carried": (
-            lambda alpha, eps: _most(alpha, eps, own=1)
-        ),
+        "the token at the cut belongs to the future; its own weight is not carried": (partial(_most, own=1)),
     },
     formula="For every t take the singular values of alpha[t:, :t]; count those that are needed until the "
     "squares of the rest are at most eps of all squares; return the largest count",

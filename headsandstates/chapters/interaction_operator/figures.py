@@ -2,8 +2,9 @@
 
 import torch
 
+from headsandstates.chapters._drawn import blocks
 from ssmbook.display import COLORS, block_heatmap, figure, label_line, number
-from ssmbook.display.pictures import equation, part_blocks, signed
+from ssmbook.display.pictures import equation
 from ssmbook.display.style import LINES
 from ssmbook.numerics import numerical_rank
 
@@ -13,15 +14,14 @@ def block_matrices(named, *, alike=False):
     fig, axes = figure(ncols=len(named), size=(7.0, 0.5 + 7.0 / len(named)))
     words = []
     for ax, (title, W) in zip(axes, named.items(), strict=True):
-        W, (n, _, p, d) = W.detach(), W.shape
+        W = W.detach()
         k = numerical_rank(torch.linalg.svdvals(W.flatten(0, 1).flatten(1)), 1e-10)
         if alike:
             W = W / W.abs().amax(dim=(2, 3), keepdim=True).clamp(min=1e-300)
-        signed(ax, W.transpose(1, 2).reshape(n * p, n * d))
-        part_blocks(ax, n, p, d, 0.4)
+        blocks(ax, W, 0.4)
         ax.set(title=title, xlabel=f"{k} independent matri{'x' if k == 1 else 'ces'}")
         words.append(f"{title}, {k}")
-    n, _, p, d = next(iter(named.values())).shape
+    n, _, p, d = W.shape
     return fig, (
         f"{len(named)} block matrices of {n} by {n} blocks of size {p} by {d}, zero above the diagonal. "
         f"Number of independent blocks: {'; '.join(words)}."
@@ -40,12 +40,11 @@ def tall_matrix(W, H):
     titles = (f"{len(rows)} blocks,\n{p * d} numbers each", "", "coeffi-\ncients", "", f"{H} value\nmaps")
     equation(axes, parts, titles, sign_size=14, title_size=9)
     missed = float((rows - coefficients @ maps).norm() / rows.norm())
-    alt = (
+    return fig, (
         f"A matrix of {len(rows)} rows, one for each block with j up to i, and {p * d} columns equals a "
         f"matrix of {len(rows)} by {H} coefficients times {H} rows, the value maps; relative error "
         f"{'below 1e-12' if missed < 1e-12 else number(missed)}."
     )
-    return fig, alt
 
 
 def best_heads(W, H):

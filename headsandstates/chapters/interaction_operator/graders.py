@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, seeded, summed
+from headsandstates.chapters._graded import block_rows, f64, fewest, misshaped, seeded, seeded_cases, summed
 from headsandstates.exercises import grader
 from ssmbook.operators import path_operator
 
@@ -18,12 +18,8 @@ def _planted(k: int, weakest: float = 1.0) -> torch.Tensor:
     return ((coefficients * sizes) @ value_maps.T).reshape(5, 5, 3, 4)
 
 
-def _rows(W):
-    return W.flatten(0, 1).flatten(1)
-
-
 def _span(W, rtol):
-    sigma = torch.linalg.svdvals(_rows(W))
+    sigma = torch.linalg.svdvals(block_rows(W))
     return int((sigma > rtol * sigma.max()).sum())
 
 
@@ -39,7 +35,7 @@ def _span(W, rtol):
             lambda W, rtol: _span(W, rtol**0.5)
         ),
         "your threshold is a fixed number: compare with rtol times the largest singular value": (
-            lambda W, rtol: int((torch.linalg.svdvals(_rows(W)) > rtol).sum())
+            lambda W, rtol: int((torch.linalg.svdvals(block_rows(W)) > rtol).sum())
         ),
     },
     formula="Count the singular values of the matrix with rows vec W_ij above rtol times the largest, in "
@@ -57,20 +53,20 @@ def span_cases():
 
 
 def _nearest(W, H, sizes=True):
-    U, S, Vh = torch.linalg.svd(_rows(W), full_matrices=False)
+    U, S, Vh = torch.linalg.svd(block_rows(W), full_matrices=False)
     alpha = U[:, :H] * S[:H] if sizes else U[:, :H]
     return alpha.T.unflatten(1, W.shape[:2]), Vh[:H].unflatten(1, W.shape[2:])
 
 
 def _folded_columns(W, H):
-    """The singular vectors folded without transposing them first."""
-    U, S, Vh = torch.linalg.svd(_rows(W), full_matrices=False)
-    return (U[:, :H] * S[:H]).reshape(H, *W.shape[:2]), Vh[:H].unflatten(1, W.shape[2:])
+    """The coefficients folded without transposing them first."""
+    alpha, V = _nearest(W, H)
+    return alpha.flatten(1).T.reshape(alpha.shape), V
 
 
 def _projected(W, H, choose):
     """Heads by the eigenvectors of the Gram matrix, of which ``choose`` makes H rows."""
-    _, vectors = torch.linalg.eigh(_rows(W).T @ _rows(W))
+    _, vectors = torch.linalg.eigh(block_rows(W).T @ block_rows(W))
     V = choose(vectors, H).reshape(H, *W.shape[2:])
     return torch.einsum("ijpd,hpd->hij", W, V), V
 
@@ -97,18 +93,12 @@ def _projected(W, H, choose):
 def heads_cases():
     """For a function (W (n, n, p, d), H) -> (alpha (H, n, n), V (H, p, d)), the best H heads."""
     sizes = ((4, 2, 2, 1), (5, 3, 2, 2), (3, 2, 4, 3))
-    return [(torch.randn(n, n, p, d, **seeded(seed)), H) for seed, (n, p, d, H) in enumerate(sizes)]
+    return [(torch.randn(n, n, p, d, **like), H) for like, (n, p, d, H) in seeded_cases(*sizes)]
 
 
 def _heads_for(alpha, V, share, *, power=2):
     """The fewest heads that miss at most ``share``, of the energy if ``power`` is 2."""
-    sizes = torch.linalg.svdvals(_rows(torch.einsum("hij,hpd->ijpd", alpha, V))) ** power
-    return next(H for H in range(len(sizes) + 1) if sizes[H:].sum() <= share * sizes.sum())
-
-
-def _coefficients_alone(alpha, V, share):
-    energy = torch.linalg.svdvals(alpha.flatten(1)) ** 2
-    return next(H for H in range(len(energy) + 1) if energy[H:].sum() <= share * energy.sum())
+    return fewest(torch.linalg.svdvals(block_rows(summed((alpha, V)))) ** power, share)
 
 
 @grader(
@@ -117,7 +107,9 @@ def _coefficients_alone(alpha, V, share):
     hint="not the fewest heads",
     mistakes={
         "energy is the sum of the squares of the singular values": partial(_heads_for, power=1),
-        "you looked at the coefficients alone, and value maps may depend on each other": _coefficients_alone,
+        "you looked at the coefficients alone, and value maps may depend on each other": (
+            lambda alpha, V, share: fewest(torch.linalg.svdvals(alpha.flatten(1)) ** 2, share)
+        ),
     },
     formula="Of the matrix with rows vec W_ij, the sum over h of alpha_ij times V_h, square the singular "
     "values; H heads miss the sum of those after the first H over the sum of all",

@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from headsandstates.chapters.two_ways_to_mix.figures import HEAD, STATE, best_single_head, missed
+from headsandstates.chapters._drawn import HEAD, STATE, unit_circle, unmarked
+from headsandstates.chapters.two_ways_to_mix.figures import best_single_head, missed
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.style import LINES
 from ssmbook.systems import rotation
@@ -22,9 +23,8 @@ def two_tokens(theta):
         said = _reach(ax, first, second, target)
         ax.set_title(f"{title}\n{said}", fontsize=10)
         ax.set_aspect("equal", adjustable="datalim")
-        ax.set(xticks=[], yticks=[])
         ax.margins(0.16)
-        ax.spines[:].set_visible(False)
+        unmarked(ax)
         words.append(f"{title}, {said}")
     return fig, (
         f"Two tokens and the target, the first rotated by {theta:g} plus the second. {'; '.join(words)}."
@@ -62,8 +62,7 @@ def lonely_clock(theta, n, shown):
     fig, (circle, values) = figure(ncols=2, size=(7.0, 3.0))
     tau = torch.arange(n, dtype=torch.float64)
     dots, off = torch.stack([torch.cos(theta * tau), torch.sin(theta * tau)], 1), torch.sin(theta * tau).abs()
-    around = torch.linspace(0, 2 * math.pi, 121)
-    circle.plot(around.cos().numpy(), around.sin().numpy(), color="#D9D9D9", ls="-", lw=1)
+    unit_circle(circle)
     circle.plot([-1.3, 1.95], [0, 0], color=COLORS[HEAD], ls=LINES["dashed"], lw=1.3)
     label_line(circle, 1.95, 0, "line of Vx", color=COLORS[HEAD], dx=0, dy=8, ha="right")
     for ax, tops in ((circle, dots), (values, torch.stack([tau, off], 1))):
@@ -78,9 +77,8 @@ def lonely_clock(theta, n, shown):
         top = off[lag] >= off[max(lag - 1, 0) : lag + 2].max()
         beside = {"dx": 0, "dy": 9, "ha": "center"} if top else {"dx": -5, "ha": "right"}
         label_line(values, lag, float(off[lag]), number(float(off[lag])), color=COLORS["black"], **beside)
-    circle.set(xlim=(-1.35, 2.0), ylim=(-1.2, 1.3), aspect="equal", xticks=[], yticks=[])
-    circle.set_title("outputs of the rotating state")
-    circle.spines[:].set_visible(False)
+    circle.set(xlim=(-1.35, 2.0), ylim=(-1.2, 1.3), aspect="equal", title="outputs of the rotating state")
+    unmarked(circle)
     values.set(xlim=(-2.6, n - 0.5), ylim=(0, 1.15), xlabel="lag τ", title="distance from the line")
     words = ", ".join(f"{number(float(off[lag]))} at lag {lag}" for lag in shown)
     most = f"at most {off.max():.3f}"
@@ -118,10 +116,9 @@ def three_tests(first, second):
         for tip, label, color, up in ((x, "x", "gray", 9), (target, "Mx", STATE, -9)):
             ax.plot(*torch.stack([0 * tip, tip]).T, "o-", color=COLORS[color], lw=2, ms=4, markevery=[1])
             label_line(ax, *tip, label, color=COLORS[color], dy=up)
-        ax.set(title=f"x = {name}\n{said}", aspect="equal", xlim=(-0.45, 1.45), ylim=(-0.35, 1.35))
-        ax.set(xticks=[], yticks=[])
-        ax.title.set_fontsize(10)
-        ax.spines[:].set_visible(False)
+        ax.set(aspect="equal", xlim=(-0.45, 1.45), ylim=(-0.35, 1.35))
+        ax.set_title(f"x = {name}\n{said}", fontsize=10)
+        unmarked(ax)
         words.append(f"x = {name}: {said}")
     return fig, f"M = diag({first:g}, {second:g}) on three tokens. {'; '.join(words)}."
 
@@ -136,12 +133,11 @@ def price(sizes, needed, theta):
     ax.axhline(1, color=COLORS["black"], ls=LINES["dashed"], lw=1.2)
     label_line(ax, sizes[0], 1, "softmax: at most 1", color=COLORS["black"], dx=2, dy=8)
     ax.set(xlabel="size ε of the later tokens", ylabel="largest coefficient")
-    alt = (
+    return fig, (
         f"Largest coefficient against ε for {needed.shape[1]} inputs each: from {needed[0].min():.1e} at "
         f"ε = {sizes[0]:.0e}, none below the bound {bound[0]:.1e}, which is 1 at ε = "
         f"{abs(math.sin(theta)) / 2:.3f}."
     )
-    return fig, alt
 
 
 def clock_frame(theta: float):

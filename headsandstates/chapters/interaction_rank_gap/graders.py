@@ -4,18 +4,13 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, rank, seeded
+from headsandstates.chapters._graded import f64, missed, misshaped, rank, seeded
 from headsandstates.exercises import grader
 from ssmbook.systems import System, rotation
 
 
-def _missed(a: float, b: float, n: int, *, weigh=True, power=2):
-    """The smaller share of the energy, or of another power of the singular values."""
-    tau = torch.arange(n, dtype=f64)
-    rows = torch.tensor([a, b], dtype=f64) ** tau[:, None]
-    sigma = torch.linalg.svdvals((n - tau).sqrt()[:, None] * rows if weigh else rows)
-    share = float((sigma[1:] ** 2).sum() / (sigma**2).sum())
-    return share ** (power / 2)
+def _missed(a: float, b: float, n: int, **how) -> float:
+    return missed(torch.tensor([a, b], dtype=f64) ** torch.arange(n)[:, None], 1, **how)
 
 
 def _alone(a: float, b: float, n: int) -> float:
@@ -30,8 +25,8 @@ def _alone(a: float, b: float, n: int) -> float:
     right=_missed,
     hint="that is not the share missed",
     mistakes={
-        "the share is one of the energy, not of the norm": partial(_missed, power=1),
-        "count how often each lag occurs": partial(_missed, weigh=False),
+        "the share is one of the energy, not of the norm": lambda a, b, n: _missed(a, b, n) ** 0.5,
+        "count how often each lag occurs": partial(_missed, repeated=False),
         "that is what the head keeps, not what it misses": lambda a, b, n: 1 - _missed(a, b, n),
         "divide by the whole energy, not by what the head keeps": lambda a, b, n: (
             _missed(a, b, n) / (1 - _missed(a, b, n))

@@ -10,7 +10,6 @@ from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES, readable
 
 LEAST = 1e-12  # smaller errors are drawn on this line
-HUES = ("blue", "orange", "green", "purple")
 
 
 def students(teacher: Mapping, title: str):
@@ -69,9 +68,8 @@ def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Seq
     ax.plot(H, there, "^", color=COLORS["green"], ls="none", ms=7, clip_on=False)
     label_line(ax, exact, 0, "exact ones exist", color=COLORS["green"], dx=-6, dy=10, ha="right")
     ax.set(xlabel="heads H", ylabel="error over energy", xticks=H, ylim=(0, 1.15 * best[0]))
-    words = "; ".join(
-        f"{a:.3f} and {b:.3f} at H = {each}" for each, a, b in zip(H, middle, best, strict=True)
-    )
+    counts = zip(H, middle, best, strict=True)
+    words = "; ".join(f"{a:.3f} and {b:.3f} at H = {each}" for each, a, b in counts)
     alt = f"Errors of trained pairwise heads and of the best fixed ones: {words}."
     return fig, f"{alt} Exact pairwise heads exist from H = {exact} on."
 
@@ -80,7 +78,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
     """Draw the best error of every class against H, and its count; curves: system -> class -> job."""
     fig, axes = figure(ncols=len(curves), size=(7.0, 3.2))
     for ax, (system, found) in zip(axes, curves.items(), strict=True):
-        for (kind, job), hue, line in zip(found.items(), HUES, LINES.values(), strict=False):
+        for (kind, job), hue, line in zip(found.items(), COLORS, LINES.values(), strict=False):
             best = [max(min(errors), LEAST) for errors in job["trained"]]
             ax.semilogy(job["H"], best, "o", color=COLORS[hue], linestyle=line, ms=4.5, label=kind)
             count = counts[system][kind]
@@ -96,7 +94,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
 def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     """Draw the errors of jobs "data m" against H (median, least to largest), and the law (lines)."""
     fig, ax = figure(size="panel")
-    for job, wanted, hue in zip(jobs, law, HUES, strict=False):
+    for job, wanted, hue in zip(jobs, law, COLORS, strict=False):
         ax.semilogy(job["H"], wanted, color=COLORS[hue], linestyle="-", lw=1.3)
         middle = medians(ax, job["H"], job["trained"], COLORS[hue])
         label_line(ax, job["H"][-1], middle[-1], f"{job['m']} sequences", color=COLORS[hue])
@@ -118,20 +116,17 @@ def arrivals(steps, spectra, law, sigma):
         ax.semilogx(steps[::2], [row[r - 1] for row in law][::2], "o", color=hue, mfc="none", ms=4)
         label_line(ax, steps[-1], sigma[r - 1], f"{r}", color=hue)
     words = []
-    for (name, rows), hue in zip({**spectra, "law": law}.items(), HUES, strict=False):
+    for (name, rows), hue in zip({**spectra, "law": law}.items(), COLORS, strict=False):
         counts = [sum(now > s / 2 for now, s in zip(row, sigma, strict=True)) for row in rows]
         if name == "law":
             stairs.semilogx(steps[::2], counts[::2], "o", color=COLORS["gray"], mfc="none", ls="none", ms=4)
         else:
             line = LINES["dashed" if words else "solid"]
             stairs.step(steps, counts, where="post", color=COLORS[hue], ls=line)
-        half = [
-            next((step for step, count in zip(steps, counts, strict=True) if count >= r), "never")
-            for r in shown
-        ]
+        half = (next((steps[t] for t, count in enumerate(counts) if count >= r), "never") for r in shown)
         words.append(f"{name} {', '.join(map(str, half))}")
     keys = [f"{mark} {name}" for mark, name in zip("—–", spectra, strict=False)] + ["○ law"]
-    for at, (key, hue) in enumerate(zip(keys, (*HUES[: len(spectra)], "gray"), strict=True)):
+    for at, (key, hue) in enumerate(zip(keys, (*[*COLORS][: len(spectra)], "gray"), strict=True)):
         place = {"transform": stairs.transAxes, "color": readable(COLORS[hue]), "fontsize": 9.5}
         stairs.text(0.04, 0.93 - 0.1 * at, key, **place)
     for each, label in ((ax, "singular value of the student"), (stairs, "heads found")):

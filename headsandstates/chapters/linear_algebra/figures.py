@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
+from headsandstates.chapters._drawn import unmarked
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.style import LINES, readable
 
@@ -20,8 +21,8 @@ def weyl(P, changes, R, rank_one):
         plane.plot(*((P + Q) @ circle), color=COLORS["blue"], ls="-", lw=1.3)
     plane.plot(*(P @ circle), color=COLORS["gray"], ls="-", lw=3)
     plane.plot(*(second * circle), color=COLORS["orange"], ls=LINES["dashed"])
-    plane.set(aspect="equal", title="P gray, P + Q blue, radius σ₂(P) dashed")
-    plane.title.set_fontsize(10)
+    plane.set_aspect("equal")
+    plane.set_title("P gray, P + Q blue, radius σ₂(P) dashed", fontsize=10)
     sigma, after = torch.linalg.svdvals(R), torch.linalg.svdvals(R + rank_one)
     for r, value in enumerate(sigma):
         low = float(sigma[r + 1]) if r + 1 < len(sigma) else 0.0
@@ -30,15 +31,14 @@ def weyl(P, changes, R, rank_one):
         values.plot((r + 1, r + 1), (low, high), **bar)
         values.plot([r + 1] * len(after), after[:, r], ".", color=COLORS["blue"], ls="none")
         values.plot((r + 0.7, r + 1.3), (value, value), color=COLORS["black"], ls="-", lw=1.6)
-    values.set(xlabel="r", ylabel="singular value", title="lines σ of P, dots of P + Q")
-    values.title.set_fontsize(10)
+    values.set(xlabel="r", ylabel="singular value")
+    values.set_title("lines σ of P, dots of P + Q", fontsize=10)
     least = torch.linalg.matrix_norm(P + changes, 2).min()
-    alt = (
+    return fig, (
         f"{len(changes)} ellipses of P + Q, Q of rank one: none fits into the circle of radius "
         f"{number(second)}, the nearest has the half-axis {number(least)}. {len(after)} spectra of "
         f"{len(sigma)} values, each value between the neighbors of that of P."
     )
-    return fig, alt
 
 
 def powers(norms, rho, kappa):
@@ -83,7 +83,7 @@ def separate_or_surround(sets):
                 label_line(ax, *point, text, color=readable(COLORS["green"]), dx=0, dy=10, ha="center")
         ax.plot(*m.T, "o", color=COLORS["blue"], ls="none", ms=6)
         ax.plot(0, 0, "+", color=COLORS["black"], ms=10, mew=1.6)
-        ax.set(title=said, xlim=(-2, 2), ylim=(-1.6, 1.6), aspect="equal", xticks=[], yticks=[])
-        ax.spines[:].set_visible(False)
+        ax.set(title=said, xlim=(-2, 2), ylim=(-1.6, 1.6), aspect="equal")
+        unmarked(ax)
         words.append(said)
     return fig, f"{len(sets)} sets of vectors in the plane. {'; '.join(words)}."

@@ -21,10 +21,8 @@ def _gradients(P, early, last, *, at_starts=False):
 @grader(
     "past-one-machine/gradients",
     right=_gradients,
-    hint=(
-        "not the gradients at the ends of the slices",
-        "Where to look: the end of slice r is the start of slice r + 1",
-    ),
+    hint="not the gradients at the ends of the slices",
+    look="the end of slice r is the start of slice r + 1",
     mistakes={
         "those are the gradients at the starts, not the ends": partial(_gradients, at_starts=True),
         "the loss at the last state is left out": lambda P, early, last: _gradients(P, early, 0 * last),

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, seeded
+from headsandstates.chapters._graded import f64, seeded_cases
 from headsandstates.exercises import grader
 
 
@@ -28,4 +28,4 @@ def _bag_share(M, *, first=1, repeated=True):
 )
 def bag_share_cases():
     """For a function of the lags M (n, p, d)."""
-    return [(torch.randn(shape, **seeded(i)),) for i, shape in enumerate([(3, 1, 1), (7, 2, 3), (20, 3, 1)])]
+    return [(torch.randn(shape, **like),) for like, shape in seeded_cases((3, 1, 1), (7, 2, 3), (20, 3, 1))]

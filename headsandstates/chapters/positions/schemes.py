@@ -16,25 +16,24 @@ F64 = torch.float64
 SCHEMES = ("distance", "RoPE", "T5", "ALiBi")
 
 
-def t5_bucket(distance: int, buckets: int = 32, far: int = 128) -> int:
-    """Return the bucket of a distance in T5's causal scheme (`raffel2020exploring`).
+def t5_bucket(distance: int) -> int:
+    """Return the bucket of a distance in T5's causal scheme (`raffel2020exploring`), one of 32.
 
-    The first half of the buckets are single distances, the others grow geometrically up to ``far``, and the
-    last one takes everything beyond.
+    The first 16 buckets are single distances, the others grow geometrically up to 128, and the last one
+    takes everything beyond.
 
     >>> [t5_bucket(tau) for tau in (0, 15, 16, 18, 19, 1000)]
     [0, 15, 16, 16, 17, 31]
     """
-    exact = buckets // 2
-    if distance < exact:
+    if distance < 16:
         return distance
-    share = math.log(distance / exact) / math.log(far / exact)
-    return min(buckets - 1, exact + int(share * (buckets - exact)))
+    share = math.log(distance / 16) / math.log(128 / 16)
+    return min(31, 16 + int(16 * share))
 
 
-def rope_frequencies(head_width: int, base: float = 10000.0) -> Tensor:
+def rope_frequencies(head_width: int) -> Tensor:
     """Return the angles per token of a head's channel pairs, shape (head_width / 2,) (`su2021roformer`)."""
-    return base ** (-torch.arange(0, head_width, 2, dtype=F64) / head_width)
+    return 10000.0 ** (-torch.arange(0, head_width, 2, dtype=F64) / head_width)
 
 
 def basis(scheme: str, n: int, head_width: int = 64) -> Tensor:
@@ -83,12 +82,11 @@ def train(
     The logit of the sink is learned and starts at 4, or it stays 0. Returns the relative squared errors after
     two thirds of the steps and at the end, (S,) each, and the logits above that of the sink, (S, H, n).
     """
-    functions, starts = basis(scheme, len(M)), []
+    functions = basis(scheme, len(M))
     scale = len(functions) ** -0.5 if scheme == "RoPE" else 0.5
-    for seed in seeds:
-        generator = torch.Generator().manual_seed(seed)
-        starts.append(scale * torch.randn(H, len(functions), generator=generator, dtype=F64))
-    start = torch.stack(starts)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    draws = [torch.randn(H, len(functions), generator=each, dtype=F64) for each in generators]
+    start = scale * torch.stack(draws)
     if learned_sink:  # it lowers all logits of a head alike
         functions = torch.cat([functions, -torch.ones_like(functions[:1])])
         start = torch.cat([start, torch.full_like(start[..., :1], 4.0)], -1)
@@ -185,7 +183,7 @@ def _energy(M: Tensor) -> float:
     return float((occurrences * M.flatten(1).square().sum(1)).sum())
 
 
-def alibi_fit(M: Tensor, H: int, starts: int = 20) -> tuple[Tensor, Tensor, float, int]:
+def alibi_fit(M: Tensor, H: int) -> tuple[Tensor, Tensor, float, int]:
     """Return the scalar lags, the best sum of H real exponentials found, its error and its sign changes.
 
     With nodes z = e^-slope in [0, 1], the functions z_1^tau, z_1^tau * z_2^(tau-1), ... span the same sums
@@ -206,7 +204,7 @@ def alibi_fit(M: Tensor, H: int, starts: int = 20) -> tuple[Tensor, Tensor, floa
         return weight * (fitted(nodes) - m)
 
     generator = torch.Generator().manual_seed(0)
-    draws = [torch.rand(H, generator=generator, dtype=F64).numpy() for _ in range(starts)]
+    draws = [torch.rand(H, generator=generator, dtype=F64).numpy() for _ in range(20)]
     found = min((least_squares(residual, draw, bounds=(0, 1)) for draw in draws), key=lambda end: end.cost)
     best = torch.from_numpy(fitted(found.x))
     signs = best[best.abs() > 1e-6].sign()

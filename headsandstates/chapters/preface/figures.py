@@ -1,12 +1,10 @@
 """Figures of *preface* and *one-hour*; each returns the figure, or the figure and its alternative text."""
 
-import math
-
 import torch
 from matplotlib.colors import LinearSegmentedColormap
 
+from headsandstates.chapters._drawn import arrow, blocks, unit_circle, write
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.pictures import part_blocks, signed
 from ssmbook.display.style import FAMILIES, LINES
 from ssmbook.operators import DenseOperator, LagOperator
 from ssmbook.systems import System, rotation
@@ -42,28 +40,24 @@ def rotating_state(theta):
 
 def _clock(ax, matrices, hue, title):
     """What ``matrices`` (n, 2, 2) make of the token (0, 1): hands, paler for later outputs."""
-    around = torch.linspace(0, 2 * math.pi, 121)
-    ax.plot(around.cos().numpy(), around.sin().numpy(), color="#D9D9D9", ls="-", lw=1)
+    unit_circle(ax)
     shades = LinearSegmentedColormap.from_list("hands", [COLORS[hue], "#FFFFFF"])
     hands = matrices[:, :, 1]
     for lag in reversed(range(LENGTH)):
-        tip = hands[lag].numpy()
-        look = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "color": shades(0.8 * lag / LENGTH)}
-        ax.annotate("", tip, (0, 0), arrowprops=look | {"lw": 1.8, "mutation_scale": 8})
+        arrow(ax, (0, 0), hands[lag].numpy(), shades(0.8 * lag / LENGTH), lw=1.8, mutation_scale=8)
     if hue == "blue":  # the line of the head
         ends = 1.25 * hands[0] / hands[0].norm()
         ax.plot(*torch.stack([-ends, ends]).T, color=COLORS[hue], ls=LINES["dotted"], lw=1, zorder=1)
     beyond = hands * (1 + 0.22 / hands.norm(dim=1, keepdim=True).clamp(min=1e-9))
     for lag in (0, 1, 2) if hue == "orange" else ():
         if all((beyond[lag] - beyond[other]).norm() > 0.3 for other in range(lag)):
-            ax.text(*beyond[lag].tolist(), str(lag), ha="center", va="center", fontsize=9)
+            write(ax, *beyond[lag].tolist(), str(lag), 9)
     ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", title=title)
     ax.set_axis_off()
 
 
 def _mosaic(ax, W, title):
-    signed(ax, W.transpose(1, 2).reshape(2 * LENGTH, 2 * LENGTH), top=1.0)
-    part_blocks(ax, LENGTH, 2, 2, 0.5)
+    blocks(ax, W, 0.5, top=1.0)
     ax.set(title=title, xlabel="input →", ylabel="← output")
 
 

@@ -31,10 +31,8 @@ def _by_hand(a, state, h, d, *, own_gate=False, late=False, no_state=False):
 @grader(
     "scans/backward",
     right=_by_autograd,
-    hint=(
-        "these are not the gradients of the loop",
-        "Where to look: in which two ways a change of h_t reaches the loss, and what a_t multiplied",
-    ),
+    hint="these are not the gradients of the loop",
+    look="in which two ways a change of h_t reaches the loss, and what a_t multiplied",
     parts=("a", "b", "state"),
     mistakes={
         "backwards in time, h_t goes on through the gate of the next step": partial(_by_hand, own_gate=True),

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
+from headsandstates.chapters._drawn import arrow, level, write
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import equation
-from ssmbook.display.style import DIVERGING, LINES
+from ssmbook.display.style import DIVERGING
 from ssmbook.numerics import numerical_rank
 
 
@@ -22,7 +23,7 @@ def mass_and_spring():
     coil = 0.5 + 0.2 * torch.tensor([0] + [1, -1] * 5 + [1, 0])
     ax.plot(0.25 * turns, coil, "-", color=COLORS["gray"], lw=1.4)
     ax.add_patch(Rectangle((3, 0.03), 1, 0.95, facecolor=COLORS["blue"], edgecolor="none"))
-    ax.text(3.5, 0.5, "1 kg", ha="center", va="center", color="white")
+    write(ax, 3.5, 0.5, "1 kg", color="white")
     ax.text(1.5, 0.95, "spring, 4 N/m", ha="center", va="bottom")
     ax.text(1.5, -0.12, "friction, 0.4 kg/s", ha="center", va="top")
     for (x, y), length, words, color in (
@@ -30,8 +31,7 @@ def mass_and_spring():
         ((3.5, 1.2), 0.9, "velocity v", "blue"),
         ((3.5, -0.55), 0.9, "position q", "blue"),
     ):
-        arrow = {"arrowstyle": "-|>", "color": COLORS[color], "lw": 2, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", (x + length, y), (x, y), arrowprops=arrow)
+        arrow(ax, (x, y), (x + length, y), COLORS[color], lw=2)
         ax.text(x + length + 0.1, y, words, va="center", color=COLORS[color])
     ax.plot([3.5, 3.5], [-0.7, -0.4], "-", color=COLORS["gray"], lw=1.2)
     ax.text(3.4, -0.55, "at rest: 0", ha="right", va="center", color=COLORS["gray"])
@@ -142,7 +142,7 @@ def gaps_over_steps(steps: list[float], gaps: list[float]):
     fig, ax = figure(size=(3.6, 2.5))
     ax.plot(steps, gaps, "o", linestyle="none", color=COLORS["blue"])
     middle = np.median(gaps)
-    ax.axhline(middle, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.2)
+    level(ax, middle, 1.2)
     label_line(ax, 0, middle, f"median {middle:.2f}", dx=3, dy=9, color=COLORS["gray"])
     ax.set(xlabel="mean step of the tokens", ylabel="gap / size of the output")
     ax.set(xlim=(0, None), ylim=(0, None))
@@ -173,7 +173,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
 def way_through(j: int, i: int, last: int):
     """Draw the recurrence from token j - 1 to ``last`` as a graph, the way from j to i strong."""
     fig, ax = figure(size=(3.6, 2.0))
-    way, arrow = [], {"arrowstyle": "-|>", "shrinkA": 8, "shrinkB": 8}
+    way = []
     for t in range(j - 1, last + 1):
         for name, (start, end), beside, taken in (
             (f"A_{t}", ((t - 1, 0), (t, 0)), (t - 0.5, 0.22), j < t <= i),
@@ -182,12 +182,12 @@ def way_through(j: int, i: int, last: int):
         ):
             if name == f"A_{j - 1}":
                 continue  # its token is not drawn
-            color = COLORS["blue"] if taken else "#8A8A8A"
-            ax.annotate("", end, start, arrowprops=arrow | {"color": color, "lw": 2.4 if taken else 1})
-            ax.text(*beside, f"${name}$", color=color if taken else "#6E6E6E", ha="center", va="center")
+            color, ink = (COLORS["blue"], COLORS["blue"]) if taken else ("#8A8A8A", COLORS["gray"])
+            arrow(ax, start, end, color, lw=2.4 if taken else 1, shrinkA=8, shrinkB=8)
+            write(ax, *beside, f"${name}$", color=ink)
             way += [name] if taken else []
         for height, letter in ((-1, "x"), (0, "h"), (1, "y")):
-            ax.text(t, height, f"${letter}_{t}$", ha="center", va="center", fontsize=11)
+            write(ax, t, height, f"${letter}_{t}$", 11)
     ax.set(xlim=(j - 1.3, last + 0.4), ylim=(-1.25, 1.25))
     ax.set_axis_off()
     way.sort(key=lambda name: ("BAC".index(name[0]), name))
@@ -203,9 +203,8 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
     equation(axes, [H, "=", see, "·", reach], titles, sign_size=15, title_size=10.5)
     for row, values in enumerate(H.tolist()):
         for column, value in enumerate(values):
-            strong = abs(value) > 0.6 * float(H.max())
-            hue = "white" if strong else "black"
-            axes[0].text(column, row, f"{value:g}", ha="center", va="center", color=hue)
+            ink = "white" if abs(value) > 0.6 * float(H.max()) else "black"
+            write(axes[0], column, row, f"{value:g}", color=ink)
     off = float((see @ reach - H).abs().max())
     rows = "; ".join(", ".join(f"{v:g}" for v in row) for row in H.tolist())
     return fig, f"The matrix {rows} as {m} by {N} times {N} by {m}, off by {off:.3f} at most."

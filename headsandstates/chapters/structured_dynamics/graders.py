@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, seeded
+from headsandstates.chapters._graded import f64, seeded, seeded_cases
 from headsandstates.chapters.structured_dynamics.examples import mass_on_spring
 from headsandstates.exercises import grader
 from ssmbook.systems import System, hankel_matrix, random_stable, zoh
@@ -21,13 +21,16 @@ def _flows():
     )
 
 
+def _divided(A, B, delta):
+    A_bar = (delta * A).matrix_exp()
+    return A_bar, torch.linalg.pinv(A) @ (A_bar - torch.eye(len(A), dtype=f64)) @ B
+
+
 @grader(
     "structured-dynamics/hold",
     right=zoh,
-    hint=(
-        "not the step of zero-order hold",
-        "Where to look: one of the systems has no inverse of A, and another has two input channels",
-    ),
+    hint="not the step of zero-order hold",
+    look="one of the systems has no inverse of A, and another has two input channels",
     parts=("A_bar", "B_bar"),
     mistakes={
         "A_bar is the exponential entry by entry, not of the matrix": (
@@ -37,12 +40,7 @@ def _flows():
             lambda A, B, delta: (zoh(A, B, delta)[0], delta * B)
         ),
         "A_bar is right, and B_bar divides by A: a free mass has no inverse of A, and a pseudoinverse loses "
-        "what it drops": (
-            lambda A, B, delta: (
-                zoh(A, B, delta)[0],
-                torch.linalg.pinv(A) @ (zoh(A, B, delta)[0] - torch.eye(len(A), dtype=f64)) @ B,
-            )
-        ),
+        "what it drops": _divided,
     },
     formula="The upper rows of the exponential of delta times the block matrix (A B; 0 0) are the two",
 )
@@ -62,10 +60,8 @@ def _phi(Z):
     view=lambda C_new, A, B, C, delta: (
         System(A, B, torch.as_tensor(C_new).to(f64)).discretize(delta).lags(12)
     ),
-    hint=(
-        "the lag operators of zero-order hold with your C are not those of the mixed form",
-        "Where to look: the factor between the two forms of B_bar, and on which side of C it is undone",
-    ),
+    hint="the lag operators of zero-order hold with your C are not those of the mixed form",
+    look="the factor between the two forms of B_bar, and on which side of C it is undone",
     mistakes={
         "C is unchanged: it must undo the factor in B_bar": lambda A, B, C, delta: C,
         "this is the way back, to the mixed form": lambda A, B, C, delta: C @ _phi(delta * A),
@@ -85,7 +81,8 @@ def _halves(A, B, delta, *, early=0.5, power=1):
 @grader(
     "structured-dynamics/halves",
     right=_halves,
-    hint=("not half of the push early and half late", "Where to look: through which matrix each half passes"),
+    hint="not half of the push early and half late",
+    look="through which matrix each half passes",
     parts=("A_bar", "B_bar"),
     mistakes={
         "in B_bar the whole push is written at the end, as in the mixed form": partial(_halves, early=0.0),
@@ -120,10 +117,8 @@ def _longer_answer(found, M, N):
     "structured-dynamics/realize",
     right=_balanced,
     view=_longer_answer,
-    hint=(
-        "your system does not respond as the hidden one does",
-        "Where to look: the side on which each factor is undone, and the first lag of the shifted matrix",
-    ),
+    hint="your system does not respond as the hidden one does",
+    look="the side on which each factor is undone, and the first lag of the shifted matrix",
     mistakes={
         "the matrix that gives A must start one lag later": partial(_balanced, lag=0),
         "the singular values are in O and in R, and O R is the Hankel matrix": partial(_balanced, power=1.0),
@@ -134,5 +129,5 @@ def _longer_answer(found, M, N):
 )
 def realize_cases():
     """For a function (M (2N, p, d), N) -> A, B, C or a `System`, judged on later lags too."""
-    for seed, (N, d, p) in enumerate(((1, 1, 1), (2, 1, 3), (3, 2, 2), (5, 3, 1))):
-        yield random_stable(N, d, p, rho=0.9, **seeded(seed)).lags(2 * N), N
+    for like, (N, d, p) in seeded_cases((1, 1, 1), (2, 1, 3), (3, 2, 2), (5, 3, 1)):
+        yield random_stable(N, d, p, rho=0.9, **like).lags(2 * N), N

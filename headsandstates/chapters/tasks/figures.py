@@ -4,47 +4,39 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Rectangle
 
+from headsandstates.chapters._drawn import level, write
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES
 
 # color and line of each model, and by how many points its label moves
-STYLES = (
-    ("blue", "-", 6),
-    ("orange", LINES["dashed"], 0),
-    ("green", LINES["dotted"], 0),
-    ("purple", LINES["dashdot"], -6),
-    ("sky", LINES["long"], 0),
-)
-
-
+STYLES = tuple(zip(COLORS, LINES.values(), (6, 0, 0, -6, 0), strict=False))
 SPAN_STYLES = {
     "attention": ("blue", "-"), "SSD": ("orange", LINES["dashed"]), "rotating SSM": ("sky", LINES["long"]),
     "Mamba-3": ("green", LINES["dotted"]), "DeltaProduct": ("purple", LINES["dashdot"]),
 }  # fmt: skip
 
 BLANK, ASK = 8, 9
-_GROUPS = {"recall": 3}  # a key of two symbols and its value: a gap after every third box
 
 
 def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
     """Draw sequences as strips of boxes; examples: task -> tokens, answers (-1 where nothing is asked)."""
     fig, axes = figure(nrows=4, size=(3.6, 3.6))
-    words, middle = [], {"ha": "center", "va": "center", "fontsize": 9.5}
+    words, signs = [], {BLANK: "", ASK: "?"}
     for ax, (task, (tokens, answers)) in zip(axes.flat, examples.items(), strict=True):
+        group = 3 if task == "recall" else len(tokens)  # a key of two symbols and its value stand together
         for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
-            place = i + 0.4 * (i // _GROUPS.get(task, len(tokens)))
-            text = {BLANK: "", ASK: "?"}.get(token, str(token))
+            place = i + 0.4 * (i // group)
             edge = COLORS["orange" if token == ASK else "gray"]
             face = "#E4E4E4" if token == BLANK else "white"
             ax.add_patch(Rectangle((place - 0.42, -0.5), 0.84, 1, fc=face, ec=edge))
-            ax.text(place, 0, text, **middle)
+            write(ax, place, 0, signs.get(token, str(token)), 9.5)
             if answer >= 0:
-                ax.text(place, -1.1, str(answer), color=COLORS["blue"], **middle)
+                write(ax, place, -1.1, str(answer), 9.5, color=COLORS["blue"])
         ax.set(xlim=(-0.6, 19.8), ylim=(-1.7, 0.6))
         ax.set_title(task, fontsize=10, loc="left")
         ax.set_axis_off()
-        said = " ".join({BLANK: "blank", ASK: "?"}.get(token, str(token)) for token in tokens)
+        said = " ".join(signs.get(token, str(token)) or "blank" for token in tokens)
         words.append(f"{task} {said}, answers {' '.join(str(a) for a in answers if a >= 0)}")
     return fig, f"One sequence of each task. {'; '.join(words)}."
 
@@ -52,7 +44,7 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
 def by_pairs(found: Mapping[str, Mapping], guess: float):
     """Draw the share right against the pairs in the test (median, range); training is starred."""
     fig, ax = figure(size=(3.6, 2.8))
-    ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    level(ax, guess)
     for (model, job), (hue, line, height) in zip(found.items(), STYLES, strict=True):
         middle = medians(ax, job["tested"], job["right"], COLORS[hue], line)
         up = -height if middle[-1] > guess + 0.05 else -9  # clear of the dashed line
@@ -99,7 +91,7 @@ def by_test(found: Mapping[str, Mapping[str, Mapping]], guess: float):
     """Draw the share right against the length of the test, a panel for each task -> model -> job."""
     fig, axes = figure(ncols=len(found), size=(7.0, 3.0))
     for ax, (task, models) in zip(axes, found.items(), strict=True):
-        ax.axhline(guess, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+        level(ax, guess)
         for (model, job), (hue, line, _) in zip(models.items(), STYLES, strict=False):
             middle = medians(ax, job["tested"], job["right"], COLORS[hue], line)
             label_line(ax, job["tested"][1], middle[1], model, color=COLORS[hue], dx=8)
@@ -121,7 +113,7 @@ def by_span(
     fig, axes = figure(ncols=len(shares), size=(7.0, 3.4))
     words = []
     for ax, (task, models) in zip(axes, shares.items(), strict=True):
-        ax.axhline(guessing[task], color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+        level(ax, guessing[task])
         for model, seeds in models.items():
             hue, line = SPAN_STYLES[model]
             middle = medians(ax, range(len(spans)), list(zip(*seeds, strict=True)), COLORS[hue], line)
@@ -136,7 +128,7 @@ def by_span(
 def clock(right: Sequence[float], angle: float):
     """Draw the share of right positions (n,) after each token for a clock of ``angle`` degrees a third."""
     fig, ax = figure(size="panel")
-    ax.axhline(1 / 3, color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.3)
+    level(ax, 1 / 3)
     label_line(ax, len(right), 1 / 3, "chance", color=COLORS["gray"], dx=-40, dy=9)
     ax.plot(range(1, len(right) + 1), right, color=COLORS["blue"], linestyle="-")
     ax.set(xlabel="tokens so far", ylabel="share right", ylim=(0, 1.08), title=f"{angle:g} degrees a third")

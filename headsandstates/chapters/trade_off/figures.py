@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.patches import Rectangle
 
+from headsandstates.chapters._drawn import arrow, ticks, write
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import FAMILIES, LINES
 
@@ -22,17 +23,16 @@ def _color(name: str) -> str:
     return COLORS["green" if name in FIXED else "purple" if name in JOINED else "blue"]
 
 
-def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
+def strip_and_bucket(weights: Sequence[float], asked: int):
     """Draw recall as a strip of pairs with arcs of weights (m,) from a question, beside a state."""
     m, weights = len(weights), [float(weight) for weight in weights]
     fig, panels = figure(ncols=2, size=(7.0, 2.5))
     for ax, title in zip(panels, ("a head keeps the strip", "a state is a bucket"), strict=True):
         ax.set(xlim=(-0.6, m + 0.6), ylim=(-1.9, 1.7), title=title)
         ax.set_axis_off()
-        box = {"ha": "center", "va": "center", "fontsize": 9}
         for t in range(m):
-            ax.text(t, 0, f"κ{t + 1} v{t + 1}", bbox={"fc": "white", "ec": COLORS["gray"]}, **box)
-        ax.text(m, 0, f"? κ{asked + 1}", bbox={"fc": "white", "ec": COLORS["orange"]}, **box)
+            write(ax, t, 0, f"κ{t + 1} v{t + 1}", 9, bbox={"fc": "white", "ec": COLORS["gray"]})
+        write(ax, m, 0, f"? κ{asked + 1}", 9, bbox={"fc": "white", "ec": COLORS["orange"]})
     strip, bucket = panels
     for t, weight in enumerate(weights):
         if weight > 1e-3:
@@ -45,12 +45,11 @@ def strip_and_bucket(weights: Sequence[float], asked: int, *, state: int = 64):
         bucket.annotate("", (m / 2 + (t - m / 2) / 4, -0.95), (t, -0.3), arrowprops=down)
     sides = [m / 2 + x for x in (-1, -0.8, 0.8, 1)]
     bucket.plot(sides, [-0.9, -1.75, -1.75, -0.9], "-", color=COLORS["orange"])
-    label_line(bucket, m / 2, -1.4, f"{state} numbers", color=COLORS["orange"], dx=0, ha="center", fontsize=9)
-    alt = (
+    label_line(bucket, m / 2, -1.4, "64 numbers", color=COLORS["orange"], dx=0, ha="center", fontsize=9)
+    return fig, (
         f"Two panels of {m} pairs and a question for pair {asked + 1}. The head's arc to that pair has "
-        f"weight {weights[asked]:.3f}; a state pours all pairs into {state} numbers."
+        f"weight {weights[asked]:.3f}; a state pours all pairs into 64 numbers."
     )
-    return fig, alt
 
 
 def stack_path(kept: float, lost: float, distance: int):
@@ -64,18 +63,16 @@ def stack_path(kept: float, lost: float, distance: int):
         label_line(ax, 2.8, 1.2 * height + 0.3, name, color=gray, dx=0, ha="center", fontsize=9)
     way = np.array([(0, -0.55), (0, 1.15), (5.6, 1.15), (5.6, 3.0)])
     ax.plot(*way.T, "-", color=blue, lw=2.2, solid_joinstyle="round")
-    arrow = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
-    ax.annotate("", (5.6, 3.25), way[-1] - (0, 0.1), arrowprops=arrow | {"color": blue, "lw": 2.2})
-    for height in (0, 2.4):
-        away = arrow | {"color": COLORS["orange"], "lw": 1.3, "ls": LINES["dashed"]}
-        ax.annotate("", (4.4, height - 0.1), (0.25, height - 0.1), arrowprops=away)
+    arrow(ax, way[-1] - (0, 0.1), (5.6, 3.25), blue, lw=2.2)
+    for y in (-0.1, 2.3):
+        arrow(ax, (0.25, y), (4.4, y), COLORS["orange"], lw=1.3, ls=LINES["dashed"])
     label_line(ax, -0.5, 0.1, "$G_{1,0}$", color=blue, ha="right", dx=-4)
     label_line(ax, 5.6, 2.5, "$G_{2,0}$", color=blue, ha="right", dx=-6)
     label_line(ax, 2.8, 0.68, f"$V$: {kept:.2f} of the limit", color=blue, dx=0, ha="center", fontsize=9)
     low = f"without the head $10^{{{round(math.log10(lost))}}}$"
     label_line(ax, 2.8, -0.55, low, color=COLORS["orange"], dx=0, ha="center", fontsize=9)
     for x, y, name in ((0, -0.85, "$x_0$"), (5.6, -0.85, "$x_τ$"), (5.6, 3.5, "$y_τ$")):
-        ax.text(x, y, name, ha="center", va="center", fontsize=10)
+        write(ax, x, y, name)
     return fig, (
         f"A stack of a state space model, a head and a state space model. Up at token 0, along the head, up "
         f"at token {distance}: {kept:.2f} of the limit. Without the head about 10^{round(math.log10(lost))}."
@@ -97,9 +94,7 @@ def quadrants(places: Mapping[str, Sequence]):
     for column, across in enumerate(("one matrix", "more than one")):
         for row, upward in enumerate(("fades", "can be held")):
             inside = [
-                name
-                for name, (span, best, _) in places.items()
-                if (span > 1) == bool(column) and (best >= HOLDS) == bool(row)
+                name for name, (k, best, _) in places.items() if (k > 1, best >= HOLDS) == (column, row)
             ]
             for line, name in enumerate(inside):
                 height = row + 0.86 - 0.72 * line / max(5, len(inside) - 1)
@@ -130,8 +125,7 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
         label_line(ax, t, share, name, color=color, dx=6, fontsize=9)
     ax.set(xscale="log", yscale="log", xlim=(1, distances[-1] * 12), ylim=(FLOOR, 1.6))
     ax.set(xlabel="distance in tokens", ylabel="share of the gradient kept, typical")
-    ax.set_xticks(distances[::2], [str(t) for t in distances[::2]])
-    ax.minorticks_off()
+    ticks(ax, distances[::2])
     last = ", ".join(f"{name} {float(values[-1]):.1e}" for name, values in shares.items())
     return fig, f"Typical share kept at distance {distances[-1]}, lines from distance {distances[0]}: {last}."
 

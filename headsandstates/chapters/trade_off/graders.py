@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, seeded
+from headsandstates.chapters._graded import f64, seeded_cases
 from headsandstates.exercises import grader
 from ssmbook.maps import LTISSM
 
@@ -31,8 +31,7 @@ def _safe_from(M, V, a, *, value=1, first=False):
 )
 def safe_distance_cases():
     """For a function (M (n, p, d), V (p, d), a) -> int: the distance from which the sum's floor stays up."""
-    for seed, (n, weight) in enumerate(((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002))):
-        like = seeded(seed)
+    for like, (n, weight) in seeded_cases((40, 0.5), (64, 0.1), (25, 1.0), (30, 0.002)):
         M = LTISSM.random(4, 3, N=5, rho=0.8, **like).system.lags(n).detach()
         yield M, torch.randn(3, 4, **like), weight
     V = torch.eye(2, dtype=f64)
@@ -79,6 +78,5 @@ def share_cases():
 )
 def state_cases():
     """For a function (K (m, c), v (m, r)) -> the best answers (m, r) of a linear state."""
-    for seed, (m, c, r) in enumerate(((3, 5, 2), (8, 4, 3), (12, 5, 1))):
-        like = seeded(seed)
+    for like, (m, c, r) in seeded_cases((3, 5, 2), (8, 4, 3), (12, 5, 1)):
         yield torch.randn(m, c, **like), torch.randn(m, r, **like)

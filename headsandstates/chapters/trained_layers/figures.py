@@ -5,12 +5,15 @@ from statistics import median
 
 import torch
 
+from headsandstates.chapters import _drawn
+from headsandstates.chapters._drawn import level, ticks
+from headsandstates.chapters.how_many_states import figures as how_many_states
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES
 from ssmbook.lens import Report
 
-GRAY, STATE, HEAD, LAG = (COLORS[name] for name in ("gray", "orange", "blue", "green"))
+GRAY, STATE, HEAD, LAG = (COLORS[hue] for hue in ("gray", _drawn.STATE, _drawn.HEAD, _drawn.LAG))
 LEFT = 0.1  # the share of the energy that heads may leave: a key of `Measures.counts`
 KINDS = ("manual", "source", "license", "calendar")
 FIRST_KEY = ", without the first key"
@@ -31,11 +34,10 @@ def heads_needed(results: Mapping[str, Mapping], variant: str, rest: str = "") -
 
 def by_head(states: Mapping[str, Mapping], results: Mapping[str, Mapping], key: str) -> torch.Tensor:
     """Means over the windows of four kinds of text of a number per head, (layers, heads)."""
-    kinds = [
-        torch.tensor(states[job][key]).double().mean(0)
-        for job in ("atlas", "source, atlas", "license, atlas")
-    ]
-    return torch.stack([*kinds, torch.tensor(results["atlas"][key]).double()]).mean(0).view(-1, 9)
+    windows = [states[job][key] for job in ("atlas", "source, atlas", "license, atlas")]
+    return torch.stack([how_many_states.by_head(each) for each in (*windows, [results["atlas"][key]])]).mean(
+        0
+    )
 
 
 def atlas(states: Mapping[str, Mapping], results: Mapping[str, Mapping]):
@@ -56,15 +58,13 @@ def atlas(states: Mapping[str, Mapping], results: Mapping[str, Mapping]):
         "mean distance\nin tokens": ("distance", LAG, (2, 10, 50)),
         "90 % of weight\nwithin, tokens": ("reach", LAG, (3, 20, 150)),
     }
-    for ax, (name, (key, color, ticks)) in zip(axes[1:], kinds.items(), strict=True):
+    dots = {"ms": 2.6, "ls": "none", "alpha": 0.75, "mew": 0}
+    for ax, (name, (key, color, marks)) in zip(axes[1:], kinds.items(), strict=True):
         found = by_head(states, results, key)
         for layer in layers:
-            ax.plot(
-                found[layer].tolist(), [layer] * 9, "o", color=color, ms=2.6, ls="none", alpha=0.75, mew=0
-            )
+            ax.plot(found[layer].tolist(), [layer] * 9, "o", color=color, **dots)
         ax.set(title=name, xscale="log")
-        ax.set_xticks(ticks, [str(tick) for tick in ticks])
-        ax.minorticks_off()
+        ticks(ax, marks)
         low, high = number(float(found.min()), 2), number(float(found.max()), 2)
         said = name.replace("\n", " ")
         words.append(f"{said}: median {number(float(found.median()), 2)}, {low} to {high}")
@@ -77,7 +77,7 @@ def atlas(states: Mapping[str, Mapping], results: Mapping[str, Mapping]):
 def left_over(curves: Mapping[str, Sequence[float]]):
     """Draw the energy that the best H heads leave in two layers, what 1, 2, … heads leave for each name."""
     fig, ax = figure(size=(3.6, 2.7))
-    ax.axhline(LEFT, color=GRAY, linestyle=LINES["dashed"], lw=1.3)
+    level(ax, LEFT)
     words = []
     looks = ((HEAD, "-", -1, "right"), ("white", LINES["dashed"], 1, "left"))  # names below or above
     for (name, left), (face, line, up, side) in zip(curves.items(), looks, strict=True):
@@ -119,7 +119,7 @@ def controls(results: Mapping[str, Mapping]):
 def curves(results: Mapping[str, Mapping], place: int, layer: int):
     """Draw what 1, 2, … heads leave of one of the drawn layers, as trained and in three controls."""
     fig, ax = figure(size="panel")
-    ax.axhline(LEFT, color=GRAY, linestyle=LINES["dashed"], lw=1)
+    level(ax, LEFT, 1)
     words, ends = [], {}
     for name, (color, line, face, label) in VARIANTS.items():
         rows = [results[kind][f"{name}, left"][place] for kind in KINDS]
@@ -129,15 +129,9 @@ def curves(results: Mapping[str, Mapping], place: int, layer: int):
         words.append(f"{label} {left[0]:.2f} and {left[2]:.3f}")
         ends[label] = left[-1], color
     for label, (end, color) in ends.items():
-        crowd = {"matched": "permuted", "permuted": "matched"}.get(label, label)
-        label_line(
-            ax,
-            8,
-            max(end, 1e-4),
-            label,
-            color=color,
-            dy=7 * ((end > ends[crowd][0]) - (end < ends[crowd][0])),
-        )
+        other, _ = ends[{"matched": "permuted", "permuted": "matched"}.get(label, label)]
+        aside = (end > other) - (end < other)  # where the two would cover each other
+        label_line(ax, 8, max(end, 1e-4), label, color=color, dy=7 * aside)
     ax.set(xlabel="heads of the best sum", ylabel="share of the energy left", title=f"layer {layer}")
     ax.set(xlim=(0.6, 12.2), ylim=(6e-5, 1.3), xticks=range(1, 9))
     return fig, f"Layer {layer}, left by one head and by three: {', '.join(words)}."
@@ -149,10 +143,8 @@ def needed(report: Report):
     places = range(len(report.layers))
     ax.plot(places, [layer.H for layer in report.layers], color=GRAY, ls="-", lw=3)
     label_line(ax, places[-1], report.layers[-1].H, "has", color=GRAY)
-    for part, color, face, line in (
-        ("permuted", GRAY, "white", LINES["dotted"]),
-        ("trained", HEAD, HEAD, "-"),
-    ):
+    for part in ("permuted", "trained"):
+        color, line, face, _ = VARIANTS[part]
         counts = [median(getattr(layer, part).counts[f"{LEFT:g}"]) for layer in report.layers]
         ax.plot(places, counts, "o", color=color, mfc=face, linestyle=line, ms=7)
         label_line(ax, places[-1], counts[-1], part, color=color)
@@ -184,13 +176,11 @@ def reach(found: Mapping[str, Sequence], layers: Sequence[int]):
     for ax, layer in zip(axes, layers, strict=True):
         ratio = torch.tensor(found["ratio"][f"layer {layer}"])
         low, middle = ratio.min(0).values.tolist(), ratio.median(0).values.tolist()
-        ax.axhline(1, color=GRAY, linestyle=LINES["dashed"], lw=1.3)
+        level(ax, 1)
         ax.fill_between(found["distance"], low, ratio.max(0).values.tolist(), color=LAG, alpha=0.18, lw=0)
         ax.loglog(found["distance"], middle, "o-", color=LAG, ms=4)
         ax.set(title=f"layer {layer}", xlabel="distance in tokens")
-        ax.set_xticks((1, 10, 100), ("1", "10", "100"))
-        ax.set_yticks((1, 2, 5, 10), ("1", "2", "5", "10"))
-        ax.minorticks_off()
+        ticks(ax, (1, 10, 100), (1, 2, 5, 10))
         words.append(f"layer {layer} median {min(middle):.2f} to {max(middle):.2f}, least {min(low):.2f}")
     axes[0].set(ylabel="gradient / bound")
     for ax in axes[1:]:  # where the page is narrow they are below each other

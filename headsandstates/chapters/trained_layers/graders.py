@@ -4,30 +4,22 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, seeded
+from headsandstates.chapters._graded import f64, fewest, misshaped, seeded, seeded_cases
 from headsandstates.exercises import grader
 from ssmbook.operators import FactorizedOperator
-
-
-def _tails(energies, eps):
-    """How many of the energies, the largest first, until what is left is at most eps of all."""
-    left = energies.sort()[0].cumsum(0)
-    return int((left > eps * left[-1]).sum())
 
 
 @grader(
     "trained-layers/heads-used",
     right=lambda alpha, V, eps: FactorizedOperator(alpha, V).epsilon_heads(eps),
-    hint=(
-        "not the count of sum_h alpha^h ⊗ V_h",
-        "Where to look: two heads with one attention matrix, or with one value map, count as one head",
-    ),
+    hint="not the count of sum_h alpha^h ⊗ V_h",
+    look="two heads with one attention matrix, or with one value map, count as one head",
     mistakes={
         "an energy is a sum of squares of singular values": (
-            lambda alpha, V, eps: _tails(FactorizedOperator(alpha, V).spectrum(), eps)
+            lambda alpha, V, eps: fewest(FactorizedOperator(alpha, V).spectrum(), eps)
         ),
         "you add the energies of the heads one by one, and heads that resemble one another share a "
-        "direction": (lambda alpha, V, eps: _tails(alpha.square().sum((1, 2)) * V.square().sum((1, 2)), eps)),
+        "direction": (lambda alpha, V, eps: fewest(alpha.square().sum((1, 2)) * V.square().sum((1, 2)), eps)),
     },
     formula="The eigenvalues of the product of the two Gram matrices are the energies; count the tails above "
     "eps of the whole",
@@ -62,10 +54,8 @@ def _without_value_bias(layer, x):
 @grader(
     "trained-layers/read",
     right=_read,
-    hint=(
-        "not the reading of the layer",
-        "Where to look: take one head and one token, and follow its value and its bias through both matrices",
-    ),
+    hint="not the reading of the layer",
+    look="take one head and one token, and follow its value and its bias through both matrices",
     parts=("alpha", "V", "offset"),
     mistakes={
         "your scores are not divided by the root of a head's width": _unscaled,
@@ -78,8 +68,8 @@ def _without_value_bias(layer, x):
 def read_cases():
     """For a function (layer, x (n, d)) -> alpha (H, n, n), V (H, d, d), offset (d,) of its attention."""
     new = seeded(9)
-    for seed, (d, H, n) in enumerate(((4, 1, 3), (6, 2, 5), (12, 3, 7))):
-        layer, like = torch.nn.MultiheadAttention(d, H, batch_first=True, dtype=f64), seeded(seed)
+    for like, (d, H, n) in seeded_cases((4, 1, 3), (6, 2, 5), (12, 3, 7)):
+        layer = torch.nn.MultiheadAttention(d, H, batch_first=True, dtype=f64)
         for part in layer.requires_grad_(False).parameters():  # biases too
             part.copy_(torch.randn(part.shape, **like) / part.shape[-1] ** 0.5)
         yield layer, torch.randn(n, d, **new)
@@ -110,10 +100,8 @@ def _outputs(heads, alpha, V, x, k):
     right=_merged,
     judge=lambda heads, alpha, V, x, k: misshaped(heads, alpha=(k, len(x), len(x)), V=(k, *V.shape[1:])),
     view=_outputs,
-    hint=(
-        "not the nearest k heads; of what block (i, j) makes of the tokens",
-        "Where to look: the distance compares V_h x^T and not V_h; find its best rank-k part first",
-    ),
+    hint="not the nearest k heads; of what block (i, j) makes of the tokens",
+    look="the distance compares V_h x^T and not V_h; find its best rank-k part first",
     mistakes={
         "the best heads are mixtures of all, not the largest ones": _largest,
         "the best heads depend on the tokens x": partial(_merged, blind=True),

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headsandstates.chapters._graded import f64, misshaped, seeded, summed
+from headsandstates.chapters._graded import f64, missed, misshaped, seeded_cases, summed
 from headsandstates.exercises import grader
 
 
@@ -30,22 +30,13 @@ def window_cases():
     return [(5, 3), (4, 9), (17, 6), (5, 1), (1, 1)]
 
 
-def _missed(M, H, *, repeated=True, power=2):
-    """Missed share of the energy of lags (n, p, d) with H heads."""
-    rows = M.flatten(1)
-    if repeated:
-        rows = rows * torch.arange(len(M), 0, -1, dtype=f64).sqrt()[:, None]
-    sigma = torch.linalg.svdvals(rows) ** power
-    return float(sigma[H:].sum() / sigma.sum())
-
-
 @grader(
     "two-ways-to-mix/missed",
-    right=_missed,
+    right=missed,
     hint="not the missed share",
     mistakes={
-        "lag τ occurs n - τ times, so its row must be repeated n - τ times": partial(_missed, repeated=False),
-        "energy is the sum of the squares of the singular values": partial(_missed, power=1),
+        "lag τ occurs n - τ times, so its row must be repeated n - τ times": partial(missed, repeated=False),
+        "energy is the sum of the squares of the singular values": partial(missed, power=1),
     },
     formula="Repeat the row of M_τ n - τ times, or multiply it by the root of n - τ; of the squared singular "
     "values of all rows add those after the first H, and divide by the sum of all",
@@ -53,7 +44,7 @@ def _missed(M, H, *, repeated=True, power=2):
 def missed_cases():
     """For a function (lags (n, p, d), H) -> share of the energy that the best H heads miss."""
     sizes = ((7, 2, 2, 1), (9, 3, 2, 2), (5, 2, 3, 0), (3, 2, 2, 3))
-    return [(torch.randn(n, p, d, **seeded(seed)), H) for seed, (n, p, d, H) in enumerate(sizes)]
+    return [(torch.randn(n, p, d, **like), H) for like, (n, p, d, H) in seeded_cases(*sizes)]
 
 
 def _fading_heads(theta, rho, n):

@@ -5,8 +5,9 @@ import math
 import torch
 from matplotlib.colors import Normalize
 
+from headsandstates.chapters._drawn import blocks
 from ssmbook.display import COLORS, block_heatmap, figure
-from ssmbook.display.pictures import part_blocks, signed
+from ssmbook.display.pictures import signed
 from ssmbook.display.style import DIVERGING, FAMILIES, readable
 from ssmbook.numerics import toeplitz
 
@@ -103,20 +104,15 @@ def block_patterns(operators):
     fig, axes = figure(ncols=len(operators), size=(7.0, 3.0))
     words = []
     for ax, (name, W) in zip(axes, operators.items(), strict=True):
-        n, _, p, d = W.shape
         rows = W.flatten(2)
         largest = rows.gather(2, rows.abs().argmax(2, keepdim=True))
-        patterns = torch.where(largest == 0, 0.0, rows / largest).reshape(W.shape)
-        signed(ax, patterns.transpose(1, 2).reshape(n * p, n * d), 1.0)
-        part_blocks(ax, n, p, d, 0.8)
+        blocks(ax, torch.where(largest == 0, 0.0, rows / largest).reshape(W.shape), 0.8, top=1.0)
         k = int(torch.linalg.matrix_rank(rows.flatten(0, 1), rtol=1e-10))
         one = int(torch.linalg.matrix_rank(rows, rtol=1e-10).max())
         ax.set(title=f"{name}: k = {k}, in a row {one}", xlabel="input →", ylabel="← output")
         words.append(f"{name}, {k} and {one}")
-    return (
-        fig,
-        f"Blocks of {n} tokens; independent ones in the whole matrix and in a row: {'; '.join(words)}.",
-    )
+    alt = f"Blocks of {len(W)} tokens; independent ones in the whole matrix and in a row: {'; '.join(words)}."
+    return fig, alt
 
 
 def ruler(counts, ceiling):

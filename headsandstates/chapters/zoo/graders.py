@@ -4,7 +4,7 @@ from functools import partial, reduce
 
 import torch
 
-from headsandstates.chapters._graded import f64, rank, seeded
+from headsandstates.chapters._graded import block_rows, f64, rank, seeded, seeded_cases
 from headsandstates.exercises import grader
 from ssmbook.testing import MapContract
 
@@ -47,8 +47,7 @@ def _with_gradients(alpha, *case):
 )
 def selective_coefficients_cases():
     """For a function (delta (n,), A (N,), B (n, N), C (n, N)) -> (n, n) coefficients, with gradient."""
-    for seed, (n, N, scale) in enumerate(((1, 3, 1.0), (7, 1, 1.0), (9, 4, 1.0), (8, 2, 400.0))):
-        like = seeded(seed)
+    for like, (n, N, scale) in seeded_cases((1, 3, 1.0), (7, 1, 1.0), (9, 4, 1.0), (8, 2, 400.0)):
         delta, A = scale * torch.rand(n, **like), -torch.rand(N, **like)
         case = delta, A, torch.randn(n, N, **like), torch.randn(n, N, **like)
         yield tuple(part.requires_grad_() for part in case)
@@ -78,8 +77,7 @@ def _delta_coefficients(q, k, beta, *, writes=True, own=False):
 )
 def delta_coefficients_cases():
     """For a function (q (n, r), k (n, r), beta (n,)) -> (n, n) coefficients of one DeltaNet head."""
-    for seed, (n, r) in enumerate(((1, 2), (5, 2), (8, 3))):
-        like = seeded(seed)
+    for like, (n, r) in seeded_cases((1, 2), (5, 2), (8, 3)):
         k = torch.nn.functional.normalize(torch.randn(n, r, **like))
         yield torch.randn(n, r, **like), k, torch.rand(n, **like)
 
@@ -93,9 +91,7 @@ def _row_rank(W):
     right=_row_rank,
     hint="not the largest row rank",
     mistakes={
-        "that is k, of the whole matrix: count within each output": lambda W: rank(
-            W.flatten(0, 1).flatten(1)
-        ),
+        "that is k, of the whole matrix: count within each output": (lambda W: rank(block_rows(W))),
         "you look down the columns: an output is a row, W[i]": lambda W: _row_rank(W.transpose(0, 1)),
     },
     formula="For each i take the rank of the n x pd matrix with rows vec W_ij, and of these the largest",
