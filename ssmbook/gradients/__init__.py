@@ -7,17 +7,14 @@ tensors.
 from ssmbook.gradients.attention import (
     required_margin,
     softmax_jacobian_row,
-    softmax_row_weights,
     weight_from_margin,
 )
-from ssmbook.gradients.profiles import fit_log_slope, gradient_profile, jacobian_blocks
+from ssmbook.gradients.profiles import fit_log_slope, gradient_profile
 
 __all__ = [
     "fit_log_slope",
     "gradient_profile",
-    "jacobian_blocks",
     "required_margin",
     "softmax_jacobian_row",
-    "softmax_row_weights",
     "weight_from_margin",
 ]

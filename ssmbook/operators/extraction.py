@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_finite, check_integer, check_number, check_tensors
-from ssmbook.operators.kinds import DenseOperator
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.structured import DenseOperator
 
 # Inputs that go through the callable in one call.
 _NODES_AT_ONCE = 32
@@ -22,17 +24,37 @@ def path_operator(
 ) -> DenseOperator:
     """Return the path operator W_ij(X) = ∫₀¹ (∂F_i/∂x_j)(tX) dt, for which F(X) = W(X) X.
 
-    ``F``: any callable (..., n, d) -> (..., n, p) that autograd can differentiate and that treats batch
-    elements independently, with F(0) = 0 (wrap a module that wants exactly three dimensions: ``lambda x:
-    m(x.reshape(-1, n, d)).reshape(x.shape)``); ``x`` (..., n, d). Returns detached dense blocks (..., n, n,
-    p, d), for which ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖). ``rtol`` is 1e-6 by default, 3e-4 for
-    float32; give 1e-3 when x is in float64 and a part of F works in float32.
-
     The integral is Gauss–Legendre with ``points`` nodes, exact when F is a polynomial of degree ≤ 2·points
     along the ray; where that is not enough, the ray is bisected. Needs n·p backward passes for each 32 nodes.
-    Raises ``ValueError`` when F(0) ≠ 0, when F mixes its batch, when F(X) is not finite or of another shape,
-    and when ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from autograd.
 
+    Parameters
+    ----------
+    F : callable (..., n, d) -> (..., n, p)
+        What autograd can differentiate and treats batch elements independently, with F(0) = 0. Wrap a module
+        that wants exactly three dimensions: ``lambda x: m(x.reshape(-1, n, d)).reshape(x.shape)``.
+    x : Tensor (..., n, d)
+        Where W is taken; finite.
+    points : int, default 16
+        Nodes of a panel, at least 1.
+    rtol : float, optional
+        ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖). By default 1e-6, and 3e-4 for float32; give 1e-3 when x
+        is in float64 and a part of F works in float32.
+    max_points : int, default 1024
+        Nodes of all panels together, at least ``points``.
+
+    Returns
+    -------
+    DenseOperator
+        Blocks (..., n, n, p, d) in the dtype and on the device of x, detached.
+
+    Raises
+    ------
+    ValueError
+        If F(0) ≠ 0, F mixes its batch, F(X) is not finite or of another shape, or ``max_points`` nodes miss
+        ``rtol``, as they do where F jumps or hides a branch from autograd.
+
+    Examples
+    --------
     >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
     >>> W = path_operator(torch.square, x)  # half the Jacobian, so that W x = x²
     >>> [[round(size, 6) for size in row] for row in W.block_norms().tolist()]
@@ -65,24 +87,46 @@ def path_operator(
     )
 
 
-def jacobian_operator(F: Callable, x: Tensor) -> DenseOperator:
-    """Return the Jacobian blocks ∂F_i/∂x_j at X as an operator.
+def jacobian_operator(F: Callable, x: Tensor) -> JacobianOperator:
+    """Return the Jacobian blocks ∂F_i/∂x_j at X as an operator, computed as far as they are asked for.
 
     Beware: dy/dx is not W. In general F(X) ≠ J X; the two agree for linear F, and J/r is an interaction
     operator when F is positively homogeneous of degree r > 0. ``F`` and ``x`` as in ``path_operator`` (F(0)
-    is free); returns dense blocks (..., n, n, p, d), dtype and device of ``x``, detached. Raises
-    ``ValueError`` for a wrong shape of F's result or a result without a gradient.
+    is free); blocks (..., n, n, p, d) in the dtype and on the device of ``x``, detached. A row ``J[i]``, the
+    blocks of one output token, or a block ``J[i, j]``, takes p backward passes, and all else n·p. Raises
+    ``ValueError`` for a wrong shape of F's result or a result without a gradient, and, where it is used, for
+    a gradient that is not finite.
 
     >>> x = torch.tensor([[1.0], [2.0]])
     >>> jacobian_operator(torch.square, x).block_norms().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
+    >>> jacobian_operator(lambda x: x.cumsum(0), torch.ones(3, 2))[-1, 0]  # of the last token by the first
+    tensor([[1., 0.],
+            [0., 1.]])
     """
-    pull = checked_pullback(F, x)
-    rows = [pull.row(i) for i in range(x.shape[-2])]
-    empty = x.new_zeros(*x.shape[:-1], x.shape[-2], pull.y.shape[-1], x.shape[-1])
-    W = torch.stack(rows, dim=-4) if rows else empty
-    check_finite("the gradient of F", W)
-    return DenseOperator(W)
+    return JacobianOperator(checked_pullback(F, x))
+
+
+class JacobianOperator(DenseOperator):
+    """Dense blocks of gradients: all of them are computed where more than a row is asked for."""
+
+    def __init__(self, pull: Pullback) -> None:
+        x, y = pull.x.detach(), pull.y
+        InteractionOperator.__init__(self, x, x.shape[:-2], x.shape[-2], y.shape[-1], x.shape[-1])
+        self.pull = pull
+
+    @functools.cached_property
+    def W(self) -> Tensor:
+        rows = [self._row(i) for i in range(self.n)]
+        return torch.stack(rows, dim=-4) if rows else self._zeros(self.n, self.n, self.p, self.d)
+
+    def _row(self, i):
+        row = self.pull.row(i)
+        check_finite("the gradient of F", row)
+        return row
+
+    def _in_float32(self) -> JacobianOperator:
+        return self  # F worked in its own precision
 
 
 def secant_operator(y: Tensor, x: Tensor) -> DenseOperator:

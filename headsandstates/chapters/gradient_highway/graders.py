@@ -7,11 +7,12 @@ import torch
 
 from headsandstates.chapters._graded import seeded
 from headsandstates.exercises import grader
-from ssmbook.gradients import softmax_jacobian_row, softmax_row_weights
+from ssmbook.gradients import softmax_jacobian_row
+from ssmbook.maps import softmax_coefficients
 
 
 def _ratios(x, W_Q, W_K, V):
-    alpha = softmax_row_weights(x, W_Q, W_K)
+    alpha = softmax_coefficients((x @ W_Q.mT)[None], (x @ W_K.mT)[None])[0, -1]
     norms = torch.linalg.matrix_norm(softmax_jacobian_row(x, W_Q, W_K, V), ord=2)
     return (norms / (alpha * torch.linalg.svdvals(V)[1]))[:-1]
 

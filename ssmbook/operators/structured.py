@@ -214,7 +214,7 @@ class DiagonalOperator(InteractionOperator):
         if (channels.p, channels.d) != (1, 1) or not channels.batch_shape:
             raise ValueError(f"channels must have p = d = 1 and batch shape (..., d); got {channels}")
         *batch, d = channels.batch_shape
-        super().__init__(channels._standard, batch, channels.n, d, d)
+        super().__init__(channels._like, batch, channels.n, d, d)
         self.channels, self._width = channels, d
 
     def _apply(self, x):
@@ -252,7 +252,7 @@ class DiagonalOperator(InteractionOperator):
         return torch.diag_embed(rows)
 
     def _span_blocks(self):
-        if self.channels._rows_line_up:
+        if self.channels._shared_rows:
             for block in self.channels._span_blocks():
                 yield block.expand(*self.channels.batch_shape, *block.shape[-2:])[..., 0].mT
         else:
