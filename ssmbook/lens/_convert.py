@@ -15,7 +15,7 @@ from ssmbook.lens._change import Change, Heads, coefficients_of, observe
 from ssmbook.lens._errors import factors
 from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.maps.attention import Attention, per_head
-from ssmbook.maps.key_side import LinearAttention, outer, safe_reciprocal
+from ssmbook.maps.linear_attention import LinearAttention, outer, safe_reciprocal
 from ssmbook.scans import diagonal_scan
 
 

@@ -5,14 +5,39 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_same_dtype_device, check_shape, check_tensor
+from ssmbook._checks import check_integer, check_same_dtype_device, check_shape, check_tensor
 from ssmbook.numerics import autocasts, without_autocast
 from ssmbook.operators import InteractionOperator
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of typing itself from Python 3.11 on
+else:
+    Unpack = dict
+
+Family = Literal["token by token", "by position", "key side", "value side", "gated or mixed"]
+
+
+class New(TypedDict, total=False):
+    """How random parameters are made, as by ``torch.randn``."""
+
+    generator: torch.Generator | None
+    dtype: torch.dtype | None
+    device: torch.device | str | int | None
+
+
+class Sizes(NamedTuple):
+    """The sizes of the maps of the zoo, of which each takes what it needs; ``head`` has those of heads."""
+
+    d: int
+    p: int
+    n: int
+    N: int
+    head: dict[str, int]
 
 
 class SequenceMap(nn.Module, ABC):
@@ -20,7 +45,8 @@ class SequenceMap(nn.Module, ABC):
 
     Subclasses write ``_forward`` and ``_interaction``; x is checked here, before either is called. Maps with
     random parameters take ``generator``, ``dtype`` and ``device`` for them, as ``torch.randn`` does.
-    Attributes: ``d``, ``p`` (int), ``causal`` (bool: output i depends on tokens j <= i only).
+    Attributes: ``d``, ``p`` (int), ``causal`` (bool: output i depends on tokens j <= i only), and of maps of
+    the zoo ``family``, where tokens mix.
 
     >>> from ssmbook.operators import PointwiseOperator
     >>> class Double(SequenceMap):
@@ -32,9 +58,12 @@ class SequenceMap(nn.Module, ABC):
     1
     """
 
+    family: ClassVar[Family]
+
     def __init__(self, d: int, p: int, *, causal: bool = True):
         super().__init__()
-        self.d, self.p, self.causal = d, p, causal
+        self.d, self.p = check_integer("d", d, low=1), check_integer("p", p, low=1)
+        self.causal = causal
 
     @abstractmethod
     def _forward(self, x: Tensor) -> Tensor: ...
@@ -90,6 +119,8 @@ class RecurrentMap(SequenceMap):
     True
     """
 
+    family = "value side"
+
     @abstractmethod
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         """The zero state of a batch, (*batch_shape, ...), on the device and in the dtype of the parameters.
@@ -143,12 +174,19 @@ class RecurrentMap(SequenceMap):
         return state
 
 
-def random_parameter(*shape: int, fan_in: int, **new: Any) -> nn.Parameter:
+def random_parameter(
+    *shape: int,
+    fan_in: int,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+) -> nn.Parameter:
     """A parameter of independent normal entries with variance 1 / fan_in, drawn as ``torch.randn`` does."""
-    return nn.Parameter(torch.randn(*shape, **new) / fan_in**0.5)
+    entries = torch.randn(*shape, generator=generator, dtype=dtype, device=device)
+    return nn.Parameter(entries / fan_in**0.5)
 
 
-def random_steps(count: int, **new: Any) -> Tensor:
+def random_steps(count: int, **new: Unpack[New]) -> Tensor:
     """Step sizes Delta (count,), log-uniform between 0.001 and 0.1 (`gu2024mamba`)."""
     return torch.exp(math.log(1e-3) + torch.rand(count, **new) * math.log(1e-1 / 1e-3))
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_choice
+from ssmbook.maps.attention import Attention
 from ssmbook.maps.base import SequenceMap, random_parameter
+from ssmbook.maps.recurrent import LTISSM
+from ssmbook.maps.ssd import SSD
 from ssmbook.operators import InteractionOperator, PointwiseOperator
+
+Gate = Literal["output", "input", "both"]
 
 
 class Gated(SequenceMap):
@@ -24,7 +30,9 @@ class Gated(SequenceMap):
     4
     """
 
-    def __init__(self, map: SequenceMap, *, gate: str = "output", generator: torch.Generator | None = None):
+    family = "gated or mixed"
+
+    def __init__(self, map: SequenceMap, *, gate: Gate = "output", generator: torch.Generator | None = None):
         super().__init__(map.d, map.p, causal=map.causal)
         self.map, self.gate = map, check_choice("gate", gate, ("output", "input", "both"))
         inner = next(map.parameters(), torch.empty(0))
@@ -57,6 +65,8 @@ class Residual(SequenceMap):
     3
     """
 
+    family = "gated or mixed"
+
     def __init__(self, map: SequenceMap):
         if map.p != map.d:
             raise ValueError(f"map must have p = d for a residual connection; got d = {map.d}, p = {map.p}")
@@ -83,7 +93,9 @@ class Hybrid(SequenceMap):
     2
     """
 
-    def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):
+    family = "gated or mixed"
+
+    def __init__(self, maps: Sequence[SequenceMap], *, mode: Literal["sum", "stack"] = "sum"):
         check_choice("mode", mode, ("sum", "stack"))
         if not maps:
             raise ValueError("maps must hold at least one map; got none")
@@ -110,3 +122,18 @@ class Hybrid(SequenceMap):
                 x = before(x)
                 W = m.interaction(x) @ W
         return W
+
+
+ZOO = {
+    "residual attention": lambda of, new: Residual(Attention(**of.head | {"p": of.d}, **new)),
+    "gated SSD": lambda of, new: Gated(SSD(N=of.N, **of.head, **new), generator=new["generator"]),
+    "hybrid, sum": lambda of, new: Hybrid(
+        [Attention(**of.head, **new), LTISSM.random(of.d, of.p, N=of.N, **new)], mode="sum"
+    ),
+    "hybrid, stack": lambda of, new: Hybrid(
+        [LTISSM.random(of.d, of.d, N=of.N, **new), Attention(**of.head, **new)], mode="stack"
+    ),
+    "gated SSD, both sides": lambda of, new: Gated(
+        SSD(N=of.N, **of.head, **new), gate="both", generator=new["generator"]
+    ),
+}

@@ -16,7 +16,7 @@ from ssmbook.operators import jacobian_operator, path_operator
         maps.Convolution(3, 2, width=3, **like()),
         maps.LTISSM.random(3, 2, N=4, skip=True, **like()),
         maps.DiagonalSSM(3, N=4, **like()),
-        maps.DiagonalSSM(3, N=3, pairs=False, **like()),
+        maps.DiagonalSSM(3, N=3, conjugate=False, **like()),
         maps.RNN(3, 2, N=4, activation="identity", **like()),
     ],
     ids=lambda m: type(m).__name__,
@@ -120,10 +120,10 @@ def test_normalized_linear_coefficients_sum_to_one_or_are_zero():
 
 
 def test_maps_start_from_the_published_values():
-    for pairs, poles in ((True, systems.s4d_lin(4, dtype=F64)), (False, -torch.arange(1, 5, dtype=F64))):
-        m = maps.DiagonalSSM(3, N=4, pairs=pairs, **like())
+    for conjugate, poles in ((True, systems.s4d_lin(4, dtype=F64)), (False, -torch.arange(1, 5, dtype=F64))):
+        m = maps.DiagonalSSM(3, N=4, conjugate=conjugate, **like())
         found = -m.log_decay.exp()
-        close(torch.complex(found, m.frequency) if pairs else found, poles.expand(3, -1))
+        close(torch.complex(found, m.frequency) if conjugate else found, poles.expand(3, -1))
     rates = torch.arange(1, 4, dtype=F64)  # of heads in Mamba-2, of the states of each channel in Mamba
     close(maps.SSD(3, 2, H=3, head_width=2, N=4, **like()).log_A.exp(), rates)
     close(maps.SelectiveSSM(2, N=3, **like()).log_A.exp(), rates.expand(2, 3))

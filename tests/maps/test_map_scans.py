@@ -19,7 +19,7 @@ def heads():
 MAPS = {
     "LTI with skip": lambda: maps.LTISSM.random(D, 2, N=5, rho=0.95, skip=True, **like()),
     "S4D": lambda: maps.DiagonalSSM(D, N=6, **like()),
-    "S4D, real": lambda: maps.DiagonalSSM(D, N=5, pairs=False, **like()),
+    "S4D, real": lambda: maps.DiagonalSSM(D, N=5, conjugate=False, **like()),
     "selective, zoh": lambda: maps.SelectiveSSM(D, N=5, discretization="zoh", **like()),
     "selective, Euler": lambda: maps.SelectiveSSM(D, N=5, discretization="euler", **like()),
     "SSD, groups": lambda: maps.SSD(D, 2, N=5, groups=3, **heads()),

@@ -9,7 +9,7 @@ import torch
 
 from ssmbook import gradients
 from ssmbook.maps import RNN, Attention, SelectiveSSM, softmax_coefficients
-from ssmbook.maps.layers import secant_slope
+from ssmbook.maps.elementary import secant_slope
 from ssmbook.operators import jacobian_operator
 from ssmbook.scans import lti_scan
 from ssmbook.systems import System

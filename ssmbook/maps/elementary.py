@@ -1,19 +1,20 @@
-"""Plain layers: feed-forward, KAN, convolution and RNN; their secant slopes make W exact."""
+"""Plain layers: feed-forward, KAN and convolution; their secant slopes make W exact."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook._checks import check_choice
-from ssmbook.maps.base import RecurrentMap, SequenceMap, random_parameter
-from ssmbook.numerics import half_to_float32, without_autocast
-from ssmbook.operators import LagOperator, PointwiseOperator, RecurrentOperator
+from ssmbook._checks import check_choice, check_integer
+from ssmbook.maps.base import New, RecurrentMap, SequenceMap, Unpack, random_parameter
+from ssmbook.operators import LagOperator, PointwiseOperator
+
+Activation = Literal["tanh", "relu", "silu", "gelu", "identity"]
 
 
 def _tanh_slope(z: Tensor) -> Tensor:
@@ -39,12 +40,12 @@ ACTIVATIONS = {
 }
 
 
-def activate(name: str, z: Tensor) -> Tensor:
+def activate(name: Activation, z: Tensor) -> Tensor:
     """sigma(z), entry by entry, for a sigma of ``ACTIVATIONS``."""
     return ACTIVATIONS[name][0](z)
 
 
-def secant_slope(name: str, z: Tensor) -> Tensor:
+def secant_slope(name: Activation, z: Tensor) -> Tensor:
     """The slope sigma(z) / z of the chord from the origin to (z, sigma(z)), sigma'(0) at z = 0.
 
     Entry by entry; as smooth as sigma, so derivatives at and near 0 are right too. Raises ``ValueError`` for
@@ -56,18 +57,33 @@ def secant_slope(name: str, z: Tensor) -> Tensor:
 class FeedForward(SequenceMap):
     """Two-layer perceptron on each token: y_i = W_2 sigma(W_1 x_i), W_ii = W_2 diag(sigma(z_i)/z_i) W_1.
 
-    d, p: widths in and out; width: hidden units; activation: "tanh", "relu", "silu", "gelu" or "identity".
-    Parameters ``W_1`` (width, d), ``W_2`` (p, width).
-    This is the core of the layer, without the biases, which would make F(0) differ from 0.
+    Parameters ``W_1`` (width, d), ``W_2`` (p, width). This is the core of the layer, without the biases,
+    which would make F(0) differ from 0.
 
+    Parameters
+    ----------
+    d, p : int
+        Widths in and out.
+    width : int
+        Hidden units.
+    activation : {"tanh", "relu", "silu", "gelu", "identity"}, default "silu"
+        sigma, with sigma(0) = 0.
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
+
+    Examples
+    --------
     >>> W = FeedForward(4, 4, width=8).interaction(torch.randn(5, 4))
     >>> W.past_future_rank()  # no token reads another
     0
     """
 
-    def __init__(self, d: int, p: int, *, width: int, activation: str = "silu", **new: Any):
+    family = "token by token"
+
+    def __init__(self, d: int, p: int, *, width: int, activation: Activation = "silu", **new: Unpack[New]):
         super().__init__(d, p)
-        self.width, self.activation = width, check_choice("activation", activation, ACTIVATIONS)
+        self.width = check_integer("width", width, low=1)
+        self.activation = check_choice("activation", activation, ACTIVATIONS)
         self.W_1 = random_parameter(width, d, fan_in=d, **new)
         self.W_2 = random_parameter(p, width, fan_in=width, **new)
 
@@ -82,18 +98,35 @@ class FeedForward(SequenceMap):
 class KAN(SequenceMap):
     """Kolmogorov-Arnold layer, y_i[a] = sum_b phi_ab(x_i[b]), with piecewise-linear edges and phi_ab(0) = 0.
 
-    d, p: widths in and out; grid: number of linear pieces, odd, so that 0 lies inside the middle one; they
-    split [-2, 2] evenly and the outer two extend to infinity. Parameter ``slopes`` (p, d, grid).
-    W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece.
-    This is the core of the layer, without the SiLU branch beside each spline and splines of higher order
-    (`liu2024kan`).
+    W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece. Parameter ``slopes`` (p, d,
+    grid). This is the core of the layer, without the SiLU branch beside each spline and splines of higher
+    order (`liu2024kan`).
 
+    Parameters
+    ----------
+    d, p : int
+        Widths in and out.
+    grid : int, default 5
+        Linear pieces, an odd number, so that 0 lies inside the middle one; they split [-2, 2] evenly and the
+        outer two extend to infinity.
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
+
+    Raises
+    ------
+    ValueError
+        If grid is even.
+
+    Examples
+    --------
     >>> layer, x = KAN(3, 2), torch.randn(5, 3)
     >>> torch.allclose(layer(x), layer.interaction(x) @ x, atol=1e-5)
     True
     """
 
-    def __init__(self, d: int, p: int, *, grid: int = 5, **new: Any):
+    family = "token by token"
+
+    def __init__(self, d: int, p: int, *, grid: int = 5, **new: Unpack[New]):
         super().__init__(d, p)
         if grid % 2 == 0:
             raise ValueError(f"grid must be odd (0 inside the middle piece); got {grid}")
@@ -122,18 +155,30 @@ class KAN(SequenceMap):
 class Convolution(RecurrentMap):
     """Causal convolution y_i = sum over 0 <= tau < width of K_tau x_{i - tau}; W_ij = K_{i - j}.
 
-    d, p: widths in and out; width: number of taps. Parameter ``K`` (width, p, d), K[0] the tap at lag 0
-    (``torch.nn.functional.conv1d`` correlates: its kernel is K flipped). The state is the last width - 1
-    tokens.
+    Parameter ``K`` (width, p, d), K[0] the tap at lag 0 (``torch.nn.functional.conv1d`` correlates: its
+    kernel is K flipped). The state is the last width - 1 tokens.
 
+    Parameters
+    ----------
+    d, p : int
+        Widths in and out.
+    width : int
+        Taps.
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
+
+    Examples
+    --------
     >>> layer = Convolution(4, 4, width=3)
     >>> layer.interaction(torch.randn(8, 4)).interaction_rank()  # a matrix for each lag
     3
     """
 
-    def __init__(self, d: int, p: int, *, width: int, **new: Any):
+    family = "by position"
+
+    def __init__(self, d: int, p: int, *, width: int, **new: Unpack[New]):
         super().__init__(d, p)
-        self.width = width
+        self.width = check_integer("width", width, low=1)
         self.K = random_parameter(width, p, d, fan_in=width * d, **new)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
@@ -155,48 +200,8 @@ class Convolution(RecurrentMap):
         return torch.einsum("kpd,...kd->...p", self.K.flip(0), window), window[..., 1:, :]
 
 
-class RNN(RecurrentMap):
-    """Recurrent network h_i = sigma(A h_{i-1} + B x_i), y_i = C h_i.
-
-    With z_i the pre-activation and D_i = diag(sigma(z_i)/z_i), W_ij = C D_i A D_{i-1} A ... A D_j B exactly:
-    a secant, not the derivative. d, p: widths in and out; N: states; activation as in `FeedForward`.
-    Parameters ``A`` (N, N), ``B`` (N, d), ``C`` (p, N).
-    This is the core of the layer, without the biases, which would make F(0) differ from 0.
-
-    >>> layer, x = RNN(3, 2, N=4), torch.randn(6, 3)
-    >>> W = layer.interaction(x)
-    >>> torch.allclose(layer(x), W @ x, atol=1e-5), W.past_future_rank() <= 4
-    (True, True)
-    """
-
-    def __init__(self, d: int, p: int, *, N: int, activation: str = "tanh", **new: Any):
-        super().__init__(d, p)
-        self.N, self.activation = N, check_choice("activation", activation, ACTIVATIONS)
-        self.A = random_parameter(N, N, fan_in=N, **new)
-        self.B = random_parameter(N, d, fan_in=d, **new)
-        self.C = random_parameter(p, N, fan_in=N, **new)
-
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return half_to_float32(self.A.new_zeros(*batch_shape, self.N))
-
-    def _pre_activations(self, x: Tensor) -> Tensor:
-        """z of every token, (..., n, N)."""
-        h, A = self.initial_state(x.shape[:-2]), half_to_float32(self.A)
-        z = []
-        with without_autocast(x.device.type):
-            for u_t in half_to_float32(x @ self.B.mT).unbind(-2):
-                z.append(h @ A.mT + u_t)
-                h = activate(self.activation, z[-1])
-        return torch.stack(z, -2).to(x.dtype) if z else x.new_empty(*x.shape[:-1], self.N)
-
-    def _forward(self, x: Tensor) -> Tensor:
-        return activate(self.activation, self._pre_activations(x)) @ self.C.mT
-
-    def _interaction(self, x: Tensor) -> RecurrentOperator:
-        slope = secant_slope(self.activation, self._pre_activations(x))[..., None]
-        A, B = slope * self.A, slope * self.B
-        return RecurrentOperator(A, B, self.C.expand(*x.shape[:-1], self.p, self.N))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        h = activate(self.activation, state @ half_to_float32(self.A).mT + half_to_float32(x_t @ self.B.mT))
-        return h.to(x_t.dtype) @ self.C.mT, h
+ZOO = {
+    "feed-forward": lambda of, new: FeedForward(of.d, of.p, width=of.d + of.p, **new),
+    "KAN": lambda of, new: KAN(of.d, of.p, grid=5, **new),
+    "convolution": lambda of, new: Convolution(of.d, of.p, width=3, **new),
+}
