@@ -1,7 +1,7 @@
 """What distance does to a gradient: exact profiles of any callable, and formulas for a softmax head.
 
-No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the formulas plain
-tensors.
+No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the
+formulas plain tensors.
 """
 
 from ssmbook.gradients.attention import (

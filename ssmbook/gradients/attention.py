@@ -22,9 +22,9 @@ def softmax_jacobian_row(
 ) -> torch.Tensor:
     """Every block dy_i/dx_j, j <= i = ``target``, of one causal softmax head, in closed form.
 
-    Its weights are alpha_ij = softmax_j(k_j . q_i / sqrt(d_k)). For j < i the block is alpha_ij (V +
-    (v_j - y_i) g_i^T) with v_j = V x_j and g_i = W_K^T W_Q x_i / sqrt(d_k); j = i adds the path
-    through the query (prop-softmax-jacobian).
+    Its weights are alpha_ij = softmax_j(k_j . q_i / sqrt(d_k)). For j < i the block is
+    alpha_ij (V + (v_j - y_i) g_i^T) with v_j = V x_j and g_i = W_K^T W_Q x_i / sqrt(d_k); j
+    = i adds the path through the query (prop-softmax-jacobian).
 
     Parameters
     ----------
@@ -81,8 +81,9 @@ def softmax_jacobian_row(
 def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The margin that gives weight alpha among n tokens: log(n - 1) + logit(alpha), necessary and sufficient.
 
-    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in [0, 1], a number or tensor; n
-    >= 2. Returns float64, or the dtype of a tensor alpha. Raises ``ValueError`` for an alpha outside [0, 1].
+    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in [0, 1], a
+    number or tensor; n >= 2. Returns float64, or the dtype of a tensor alpha. Raises
+    ``ValueError`` for an alpha outside [0, 1].
 
     >>> required_margin(0.5, n=torch.tensor([2, 1001]))  # log 1000
     tensor([0.0000, 6.9078], dtype=torch.float64)
@@ -94,7 +95,8 @@ def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch
 def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The weight that a margin over n - 1 competitors earns: the inverse of :func:`required_margin`.
 
-    margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor margin, in [0, 1].
+    margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor
+    margin, in [0, 1].
 
     >>> weight_from_margin(required_margin(0.7, n=100), n=100)
     tensor(0.7000, dtype=torch.float64)

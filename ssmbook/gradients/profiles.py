@@ -14,10 +14,10 @@ from ssmbook.operators import jacobian_operator
 def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
     """The spectral norm of dy_i/dx_{i - tau} at each distance tau from the output position i = ``target``.
 
-    F, x and errors as in :func:`ssmbook.operators.jacobian_operator`, of which this is a row; target: the
-    place of one token. Returns the distances 0, 1, ..., i, int64 (i + 1,), and the norms (..., i + 1) in the
-    dtype of x. Use float64 at long distances, because norms that decay exponentially soon leave the range of
-    float32.
+    F, x and errors as in :func:`ssmbook.operators.jacobian_operator`, of which this is a
+    row; target: the place of one token. Returns the distances 0, 1, ..., i, int64 (i + 1,),
+    and the norms (..., i + 1) in the dtype of x. Use float64 at long distances, because
+    norms that decay exponentially soon leave the range of float32.
 
     >>> distance, width = gradient_profile(lambda x: 0.5 * x + x.roll(1, 0), torch.ones(4, 2))
     >>> distance.tolist(), width.tolist()  # half of the token itself, all of the one before
@@ -37,9 +37,10 @@ def fit_log_slope(
 ) -> float:
     """The exponential rate of a gradient profile: the slope of log norm on distance, by least squares.
 
-    distances (m,) integers; norms (m,), worked in float64; window (low, high): use only the distances from
-    low to high. An exact decay rho^tau has slope log rho. Raises ``ValueError`` for other shapes, fewer than
-    3 different distances, and norms that are not positive in the window.
+    distances (m,) integers; norms (m,), worked in float64; window (low, high): use only the
+    distances from low to high. An exact decay rho^tau has slope log rho. Raises
+    ``ValueError`` for other shapes, fewer than 3 different distances, and norms that are
+    not positive in the window.
 
     >>> tau = torch.arange(20)
     >>> round(torch.tensor(fit_log_slope(tau, 3 * 0.9**tau)).exp().item(), 4)

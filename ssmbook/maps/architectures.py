@@ -24,8 +24,9 @@ def zoo(
 ) -> dict[str, SequenceMap]:
     """One instance of every architecture of the book, by name, family by family.
 
-    Every map has its own generator, seeded by one number from ``generator`` and by the map's name, so adding
-    a map changes no other. What stands here is what the files of ``ssmbook.maps`` call their ``ZOO``.
+    Every map has its own generator, seeded by one number from ``generator`` and by the
+    map's name, so adding a map changes no other. What stands here is what the files of
+    ``ssmbook.maps`` call their ``ZOO``.
 
     Parameters
     ----------

@@ -18,8 +18,8 @@ PER_HEAD = "... H n width"
 class HeadMap(SequenceMap):
     """A sum of heads, W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h] of rank <= head_width.
 
-    Subclasses write ``_coefficients``. Parameters ``W_V``, ``W_Q``, ``W_K`` (H, head_width, d), the last two
-    where ``_queries``, and ``W_O`` (H, p, head_width).
+    Subclasses write ``_coefficients``. Parameters ``W_V``, ``W_Q``, ``W_K`` (H, head_width,
+    d), the last two where ``_queries``, and ``W_O`` (H, p, head_width).
 
     Parameters
     ----------
@@ -82,16 +82,18 @@ def rotate(a: Tensor, angle: Tensor) -> Tensor:
 
 def per_head(weight: Tensor, x: Tensor) -> Tensor:
     """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
-    # Under autocast the product is in half precision. In memory it has no gaps, because torch.compile
-    # mistakes the strides of the gradients of softplus and elu (pytorch issue 120035).
+    # Under autocast the product is in half precision. In memory it has no gaps, because
+    # torch.compile mistakes the strides of the gradients of softplus and elu (pytorch issue
+    # 120035).
     return torch.einsum("hcd,...nd->...hnc", weight, x).to(x.dtype).contiguous()
 
 
 class Attention(HeadMap):
     """Multi-head softmax attention: W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h].
 
-    Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given, ``bias``. This is the core
-    of the layer, without projection biases, dropout, rotary embedding, norms (`vaswani2017attention`).
+    Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given,
+    ``bias``. This is the core of the layer, without projection biases, dropout, rotary
+    embedding, norms (`vaswani2017attention`).
 
     Parameters
     ----------
@@ -104,9 +106,11 @@ class Attention(HeadMap):
     causal : bool, default True
         Token i sees j <= i only.
     bias : Tensor (H, L), optional
-        Initial value of a learned logit for each distance |i - j| < L, for at most L tokens.
+        Initial value of a learned logit for each distance |i - j| < L, for at most L
+        tokens.
     alibi : bool, default False
-        A fixed linear penalty -2^(-8 h / H) |i - j| on the logits of head h = 1 ... H (`press2022train`).
+        A fixed linear penalty -2^(-8 h / H) |i - j| on the logits of head h = 1 ... H
+        (`press2022train`).
     sink : bool, default False
         One more key with logit 0 and value 0.
     generator, dtype, device : optional
@@ -149,11 +153,12 @@ class Attention(HeadMap):
     def from_transformers(cls, mixer: nn.Module) -> Attention:
         """The heads of a BERT or GPT-2 attention of transformers, with its weights, for tokens (x, 1).
 
-        mixer: a ``BertAttention``, a ``GPT2Attention``, or any module with their parts. The last channel of a
-        token, always 1, carries the biases of queries, keys and values, so d is one more than the model's.
-        The output bias and dropout are left out. Returns a new map in the dtype and on the device of the
-        mixer. Raises ``TypeError`` for other modules, ``ValueError`` unless logits are divided by
-        sqrt(head_width) and by nothing else.
+        mixer: a ``BertAttention``, a ``GPT2Attention``, or any module with their parts. The
+        last channel of a token, always 1, carries the biases of queries, keys and values,
+        so d is one more than the model's. The output bias and dropout are left out. Returns
+        a new map in the dtype and on the device of the mixer. Raises ``TypeError`` for
+        other modules, ``ValueError`` unless logits are divided by sqrt(head_width) and by
+        nothing else.
         """
         if hasattr(mixer, "c_attn") and hasattr(mixer, "c_proj"):  # GPT-2
             if not mixer.scale_attn_weights or mixer.scale_attn_by_inverse_layer_idx:
@@ -203,11 +208,12 @@ class Attention(HeadMap):
 class LatentAttention(HeadMap):
     """Multi-head latent attention: softmax attention whose keys and values are made from one short latent.
 
-    Token j leaves c_j = W_D x_j and one key R_j W_R x_j for all heads, turned by its position. Head h scores
-    them by <q_i, (W_K[h] c_j, R_j W_R x_j)> / sqrt(head_width + rope), with q_i = W_Q[h] x_i, of which R_i
-    turns the last ``rope`` entries; V_h = W_O[h] W_V[h] W_D. Parameters ``W_D`` (latent, d), ``W_R`` (rope,
-    d), ``W_Q`` (H, head_width + rope, d), ``W_K``, ``W_V`` (H, head_width, latent), ``W_O``. This is the core
-    of the layer, without norms and the low rank of its queries (`deepseek2024v2`).
+    Token j leaves c_j = W_D x_j and one key R_j W_R x_j for all heads, turned by its
+    position. Head h scores them by <q_i, (W_K[h] c_j, R_j W_R x_j)> / sqrt(head_width +
+    rope), with q_i = W_Q[h] x_i, of which R_i turns the last ``rope`` entries; V_h = W_O[h]
+    W_V[h] W_D. Parameters ``W_D`` (latent, d), ``W_R`` (rope, d), ``W_Q`` (H, head_width +
+    rope, d), ``W_K``, ``W_V`` (H, head_width, latent), ``W_O``. This is the core of the
+    layer, without norms and the low rank of its queries (`deepseek2024v2`).
 
     Parameters
     ----------
@@ -283,7 +289,8 @@ def softmax_coefficients(
     bias : Tensor (H, n, n) or (..., H, n, n), optional
         Added to the logits.
     sink : bool, default False
-        One more key with logit 0 and value 0, so that rows sum to less than 1 (`miller2023attention`).
+        One more key with logit 0 and value 0, so that rows sum to less than 1
+        (`miller2023attention`).
 
     Returns
     -------

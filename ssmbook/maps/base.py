@@ -43,10 +43,10 @@ class Sizes(NamedTuple):
 class SequenceMap(nn.Module, ABC):
     """A map from n tokens of width d to n tokens of width p that knows its own interaction operator.
 
-    Subclasses write ``_forward`` and ``_interaction``; x is checked here, before either is called. Maps with
-    random parameters take ``generator``, ``dtype`` and ``device`` for them, as ``torch.randn`` does.
-    Attributes: ``d``, ``p`` (int), ``causal`` (bool: output i depends on tokens j <= i only), and of maps of
-    the zoo ``family``, where tokens mix.
+    Subclasses write ``_forward`` and ``_interaction``; x is checked here, before either is
+    called. Maps with random parameters take ``generator``, ``dtype`` and ``device`` for
+    them, as ``torch.randn`` does. Attributes: ``d``, ``p`` (int), ``causal`` (bool: output
+    i depends on tokens j <= i only), and of maps of the zoo ``family``, where tokens mix.
 
     >>> from ssmbook.operators import PointwiseOperator
     >>> class Double(SequenceMap):
@@ -74,17 +74,17 @@ class SequenceMap(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """The output tokens (..., n, p) for x (..., n, d), in the dtype and on the device of the parameters.
 
-        Under ``torch.autocast`` tokens of any dtype, and products of matrices in half precision; states stay
-        in the precision of the parameters. Raises ``TypeError`` for another dtype, ``ValueError`` for another
-        shape or device.
+        Under ``torch.autocast`` tokens of any dtype, and products of matrices in half
+        precision; states stay in the precision of the parameters. Raises ``TypeError`` for
+        another dtype, ``ValueError`` for another shape or device.
         """
         return self._forward(self._check("x", x, "... n d"))
 
     def interaction(self, x: Tensor) -> InteractionOperator:
         """The interaction operator W(X) in closed form, coefficients frozen at X: forward(x) == W(X) x.
 
-        x as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the dtype of the
-        parameters, under autocast too.
+        x as in ``forward``. Returns an operator with blocks W_ij(X) of shape (p, d), in the
+        dtype of the parameters, under autocast too.
 
         >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
         >>> layer.interaction(x)
@@ -110,7 +110,8 @@ class SequenceMap(nn.Module, ABC):
 class RecurrentMap(SequenceMap):
     """A causal map that can be run token by token from a state of fixed size.
 
-    Subclasses write ``initial_state`` and ``_step`` as well as ``_forward`` and ``_interaction``.
+    Subclasses write ``initial_state`` and ``_step`` as well as ``_forward`` and
+    ``_interaction``.
 
     >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
     >>> first, state = layer.run(x[:5])  # a sequence in two pieces
@@ -125,7 +126,8 @@ class RecurrentMap(SequenceMap):
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
         """The zero state of a batch, (*batch_shape, ...), on the device and in the dtype of the parameters.
 
-        For half precision it is float32, because a sum in bfloat16 loses increments below 1/256 of it.
+        For half precision it is float32, because a sum in bfloat16 loses increments below
+        1/256 of it.
         """
 
     @abstractmethod
@@ -134,9 +136,10 @@ class RecurrentMap(SequenceMap):
     def step(self, x_t: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One token in, one token out: the same outputs as ``forward``, from a state.
 
-        x_t: (..., d); state: from ``initial_state`` or the last ``step``, same batch shape (None: the zero
-        state). Returns y_t (..., p) and the next state; neither argument is changed. Raises ``ValueError`` or
-        ``TypeError`` for a token or a state of the wrong shape or dtype.
+        x_t: (..., d); state: from ``initial_state`` or the last ``step``, same batch shape
+        (None: the zero state). Returns y_t (..., p) and the next state; neither argument is
+        changed. Raises ``ValueError`` or ``TypeError`` for a token or a state of the wrong
+        shape or dtype.
 
         >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
         >>> y, state = layer.step(x[0])
@@ -150,7 +153,8 @@ class RecurrentMap(SequenceMap):
     def run(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All tokens by ``step``, from a given state, so that a long sequence may come in pieces.
 
-        x: (..., n, d); state as in ``step``. Returns y (..., n, p) and the final state. Raises as ``step``.
+        x: (..., n, d); state as in ``step``. Returns y (..., n, p) and the final state.
+        Raises as ``step``.
         """
         x = self._check("x", x, "... n d")
         state = self._start(state, x.shape[:-2])

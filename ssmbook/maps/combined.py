@@ -21,9 +21,9 @@ Gate = Literal["output", "input", "both"]
 class Gated(SequenceMap):
     """A map between gates that each token sets for itself: y_i = g_i * F(u * X)_i, entry by entry.
 
-    W_ij = diag(g_i) W^F_ij(u * X) diag(u_j) with g_i = sigmoid(W_g x_i), u_j = sigmoid(W_u x_j). map: the
-    inner F; gate: "output" (g only), "input" (u only) or "both". Parameters ``W_g`` (p, d), ``W_u`` (d, d),
-    in the dtype and on the device of the inner map.
+    W_ij = diag(g_i) W^F_ij(u * X) diag(u_j) with g_i = sigmoid(W_g x_i), u_j = sigmoid(W_u
+    x_j). map: the inner F; gate: "output" (g only), "input" (u only) or "both". Parameters
+    ``W_g`` (p, d), ``W_u`` (d, d), in the dtype and on the device of the inner map.
 
     >>> layer = Gated(SSD(4, 4, H=1, head_width=4, N=8))
     >>> layer.interaction(torch.randn(16, 4)).interaction_rank()  # one head gated by four channels
@@ -84,9 +84,10 @@ class Residual(SequenceMap):
 class Hybrid(SequenceMap):
     """Several maps at once (mode "sum": their outputs add) or in turn (mode "stack": each feeds the next).
 
-    Sum: W is the sum of the operators at X. Stack: W is their product, each frozen at its own input.
-    maps: at least one; for "sum" all of the same d and p, for "stack" each d equal to the p before. Raises
-    ``ValueError`` for widths that do not fit or an unknown mode.
+    Sum: W is the sum of the operators at X. Stack: W is their product, each frozen at its
+    own input. maps: at least one; for "sum" all of the same d and p, for "stack" each d
+    equal to the p before. Raises ``ValueError`` for widths that do not fit or an unknown
+    mode.
 
     >>> parts = [Attention(4, 4, H=1, head_width=4), RetNet(4, 4, H=1, head_width=4)]
     >>> Hybrid(parts).interaction(torch.randn(8, 4)).interaction_rank()  # side by side, heads add up

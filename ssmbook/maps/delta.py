@@ -31,13 +31,15 @@ DELTA_RULES = {  # how many decays a head has per token: none, one, or one per k
 class DeltaNet(KeySideMap):
     """The delta rule and its kin: S_i = (diag(w_i) - r_i u_i^T) S_{i-1} + b_i v_i^T, read by q_i.
 
-    What u reads in the memory is erased along r. A rule is a line, with unit keys k and beta = sigmoid(W_beta
-    x + b_beta). "DeltaNet" (`yang2024parallelizing`): w = 1, u = k, r = b = beta k. "Gated DeltaNet"
-    (`yang2025gated`): u = w k, one decay w per head. "KDA" (`kimi2025linear`): the same, one per key channel.
-    "RWKV-7" (`peng2025rwkv`): u = k made from xi W_K x, r = beta u, b = (1 + eta (beta - 1)) W_K x, beta and
-    w per channel. Parameters ``W_Q`` (H, head_width, d), ``W_K``, ``W_V`` (H, n_h head_width, d), ``W_beta``,
-    ``b_beta``, ``W_O``; with a decay ``W_w``, ``b_w``; for RWKV-7 ``xi``, ``eta``. These are cores, without
-    short convolution or token shift, low rank, SiLU, query normalization, output norm and gate.
+    What u reads in the memory is erased along r. A rule is a line, with unit keys k and
+    beta = sigmoid(W_beta x + b_beta). "DeltaNet" (`yang2024parallelizing`): w = 1, u = k, r
+    = b = beta k. "Gated DeltaNet" (`yang2025gated`): u = w k, one decay w per head. "KDA"
+    (`kimi2025linear`): the same, one per key channel. "RWKV-7" (`peng2025rwkv`): u = k made
+    from xi W_K x, r = beta u, b = (1 + eta (beta - 1)) W_K x, beta and w per channel.
+    Parameters ``W_Q`` (H, head_width, d), ``W_K``, ``W_V`` (H, n_h head_width, d),
+    ``W_beta``, ``b_beta``, ``W_O``; with a decay ``W_w``, ``b_w``; for RWKV-7 ``xi``,
+    ``eta``. These are cores, without short convolution or token shift, low rank, SiLU,
+    query normalization, output norm and gate.
 
     Parameters
     ----------
@@ -50,8 +52,9 @@ class DeltaNet(KeySideMap):
     rule : {"DeltaNet", "Gated DeltaNet", "KDA", "RWKV-7"}, default "DeltaNet"
         The line above.
     pairs : int, default 1
-        n_h. Above 1 this is DeltaProduct (`siems2025deltaproduct`): a token makes n_h updates, each with its
-        own key, value and beta in (0, 2), the decay in the first; so a head has n_h value maps.
+        n_h. Above 1 this is DeltaProduct (`siems2025deltaproduct`): a token makes n_h
+        updates, each with its own key, value and beta in (0, 2), the decay in the first; so
+        a head has n_h value maps.
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
@@ -145,10 +148,11 @@ class DeltaNet(KeySideMap):
 def delta_products(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """What q_t reads of the writes b and r up to t, then what u_t reads of those before t: four (..., T, T).
 
-    So e_t = S_{t-1}^T u_t, what is recalled, solves e = recalled v - erased e, and outputs are written v -
-    removed e.
+    So e_t = S_{t-1}^T u_t, what is recalled, solves e = recalled v - erased e, and outputs
+    are written v - removed e.
     """
-    # u_t reads S_{t-1}, which has not decayed by w_t yet: query one update earlier, then shift back.
+    # u_t reads S_{t-1}, which has not decayed by w_t yet: query one update earlier, then
+    # shift back.
     reads, writes = torch.stack((q, u.roll(-1, -2)), -3), torch.stack((b, r), -3)
     products = decayed_products(reads.unsqueeze(-3), writes.unsqueeze(-4), log_w[..., None, None, :, :])
     now, earlier = products.unbind(-4)
@@ -159,8 +163,9 @@ def delta_products(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor) ->
 def delta_scan(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """S_t^T q_t and the last S_t = (diag(w_t) - r_t u_t^T) S_{t-1} + b_t v_t^T, all (..., T, width), from 0.
 
-    Chunks of updates are products of matrices, as in `yang2024parallelizing`: from the memory S before a
-    chunk, the values recalled in it are e + E S, and what it leaves is M S + N.
+    Chunks of updates are products of matrices, as in `yang2024parallelizing`: from the
+    memory S before a chunk, the values recalled in it are e + E S, and what it leaves is M
+    S + N.
 
     Parameters
     ----------

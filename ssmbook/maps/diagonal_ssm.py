@@ -18,12 +18,13 @@ from ssmbook.scans import diagonal_scan
 class DiagonalSSM(RecurrentMap):
     """d scalar SSMs side by side (S4D): W_ij = diag(kappa_1(i - j), ..., kappa_d(i - j)).
 
-    A mode has a = -exp(log_decay) + i frequency, lam = exp(Delta_c a) and, by exact zero-order hold of
-    an input of weight 1, B = Delta_c phi1(Delta_c a). The skip D_c is added at lag 0. Initially a =
-    -1/2 + i pi m (S4D-Lin) or a = -(m + 1). Parameters ``log_decay``, ``frequency`` (d, modes), ``C``
-    (d, modes, 2: real and imaginary part; for real modes no frequencies, and (d, modes)),
-    ``log_delta``, ``D`` (d,). ``interaction(x)`` is unbatched. This is the core of the layer, without
-    activation and mixing of channels after it (`gu2022parameterization`).
+    A mode has a = -exp(log_decay) + i frequency, lam = exp(Delta_c a) and, by exact
+    zero-order hold of an input of weight 1, B = Delta_c phi1(Delta_c a). The skip D_c is
+    added at lag 0. Initially a = -1/2 + i pi m (S4D-Lin) or a = -(m + 1). Parameters
+    ``log_decay``, ``frequency`` (d, modes), ``C`` (d, modes, 2: real and imaginary part;
+    for real modes no frequencies, and (d, modes)), ``log_delta``, ``D`` (d,).
+    ``interaction(x)`` is unbatched. This is the core of the layer, without activation and
+    mixing of channels after it (`gu2022parameterization`).
 
     Parameters
     ----------
@@ -32,8 +33,8 @@ class DiagonalSSM(RecurrentMap):
     N : int
         Real states per channel; even for conjugate modes.
     conjugate : bool, default True
-        N/2 complex modes, each for a conjugate pair, kappa_c(tau) = 2 Re sum_m C_cm lam_cm^tau B_cm;
-        otherwise N real modes.
+        N/2 complex modes, each for a conjugate pair, kappa_c(tau) = 2 Re sum_m C_cm
+        lam_cm^tau B_cm; otherwise N real modes.
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 

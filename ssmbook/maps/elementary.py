@@ -18,9 +18,9 @@ Activation = Literal["tanh", "relu", "silu", "gelu", "identity"]
 
 
 def _tanh_slope(z: Tensor) -> Tensor:
-    # For |z| < 1 Lambert's tanh(z)/z = 1/(1 + z^2/(3 + z^2/(5 + ...))), cut where the next level adds 1e-20.
-    # All terms are positive, so nothing cancels, and derivatives near 0 come from z^2 and not from a
-    # difference of nearly equal numbers.
+    # For |z| < 1 Lambert's tanh(z)/z = 1/(1 + z^2/(3 + z^2/(5 + ...))), cut where the next
+    # level adds 1e-20. All terms are positive, so nothing cancels, and derivatives near 0
+    # come from z^2 and not from a difference of nearly equal numbers.
     near = z.abs() < 1.0
     square, large = torch.where(near, z, 0.0).square(), torch.where(near, 1.0, z)
     level = torch.full_like(z, 23)
@@ -29,8 +29,9 @@ def _tanh_slope(z: Tensor) -> Tensor:
     return torch.where(near, 1 / level, torch.tanh(large) / large)
 
 
-# name -> (sigma, sigma(z)/z). The quotient is simplified, so no value and no derivative needs a case z = 0.
-# The term 0 z keeps NaN. ReLU has no derivative at 0; torch's convention is 0.
+# name -> (sigma, sigma(z)/z). The quotient is simplified, so no value and no derivative
+# needs a case z = 0. The term 0 z keeps NaN. ReLU has no derivative at 0; torch's
+# convention is 0.
 ACTIVATIONS = {
     "tanh": (torch.tanh, _tanh_slope),
     "relu": (torch.relu, lambda z: (z > 0) + 0 * z),
@@ -48,8 +49,8 @@ def activate(name: Activation, z: Tensor) -> Tensor:
 def secant_slope(name: Activation, z: Tensor) -> Tensor:
     """The slope sigma(z) / z of the chord from the origin to (z, sigma(z)), sigma'(0) at z = 0.
 
-    Entry by entry; as smooth as sigma, so derivatives at and near 0 are right too. Raises ``ValueError`` for
-    a sigma that is not in ``ACTIVATIONS``.
+    Entry by entry; as smooth as sigma, so derivatives at and near 0 are right too. Raises
+    ``ValueError`` for a sigma that is not in ``ACTIVATIONS``.
     """
     return ACTIVATIONS[check_choice("activation", name, ACTIVATIONS)][1](z)
 
@@ -57,8 +58,8 @@ def secant_slope(name: Activation, z: Tensor) -> Tensor:
 class FeedForward(SequenceMap):
     """Two-layer perceptron on each token: y_i = W_2 sigma(W_1 x_i), W_ii = W_2 diag(sigma(z_i)/z_i) W_1.
 
-    Parameters ``W_1`` (width, d), ``W_2`` (p, width). This is the core of the layer, without the biases,
-    which would make F(0) differ from 0.
+    Parameters ``W_1`` (width, d), ``W_2`` (p, width). This is the core of the layer,
+    without the biases, which would make F(0) differ from 0.
 
     Parameters
     ----------
@@ -98,17 +99,17 @@ class FeedForward(SequenceMap):
 class KAN(SequenceMap):
     """Kolmogorov-Arnold layer, y_i[a] = sum_b phi_ab(x_i[b]), with piecewise-linear edges and phi_ab(0) = 0.
 
-    W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece. Parameter ``slopes`` (p, d,
-    grid). This is the core of the layer, without the SiLU branch beside each spline and splines of higher
-    order (`liu2024kan`).
+    W_ii[a, b] = phi_ab(x_i[b]) / x_i[b], at 0 the slope of the middle piece. Parameter
+    ``slopes`` (p, d, grid). This is the core of the layer, without the SiLU branch beside
+    each spline and splines of higher order (`liu2024kan`).
 
     Parameters
     ----------
     d, p : int
         Widths in and out.
     grid : int, default 5
-        Linear pieces, an odd number, so that 0 lies inside the middle one; they split [-2, 2] evenly and the
-        outer two extend to infinity.
+        Linear pieces, an odd number, so that 0 lies inside the middle one; they split [-2,
+        2] evenly and the outer two extend to infinity.
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
@@ -155,8 +156,8 @@ class KAN(SequenceMap):
 class Convolution(RecurrentMap):
     """Causal convolution y_i = sum over 0 <= tau < width of K_tau x_{i - tau}; W_ij = K_{i - j}.
 
-    Parameter ``K`` (width, p, d), K[0] the tap at lag 0 (``torch.nn.functional.conv1d`` correlates: its
-    kernel is K flipped). The state is the last width - 1 tokens.
+    Parameter ``K`` (width, p, d), K[0] the tap at lag 0 (``torch.nn.functional.conv1d``
+    correlates: its kernel is K flipped). The state is the last width - 1 tokens.
 
     Parameters
     ----------

@@ -20,9 +20,10 @@ from ssmbook.scans import ssd_scan
 class KeySideMap(HeadMap, RecurrentMap):
     """Heads with a memory S of shape (key_width, head_width): written at a key, read by a query.
 
-    The recurrence acts on the key side only, so each head's W_ij is a scalar times V_h. Here it is a scalar
-    decay, S_i = a_i S_{i-1} + k_i v_i^T; subclasses write ``_read_write``. For another recurrence they
-    override ``_update``, ``_coefficients`` and ``_mix`` as well.
+    The recurrence acts on the key side only, so each head's W_ij is a scalar times V_h.
+    Here it is a scalar decay, S_i = a_i S_{i-1} + k_i v_i^T; subclasses write
+    ``_read_write``. For another recurrence they override ``_update``, ``_coefficients`` and
+    ``_mix`` as well.
     """
 
     @abstractmethod
@@ -61,8 +62,8 @@ FEATURE_MAPS = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 
 class LinearAttention(KeySideMap):
     """Causal linear attention: alpha_ij = <phi(q_i), phi(k_j)>, divided by its row sum if normalized.
 
-    A row whose sum is 0 gets coefficients 0. Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``,
-    ``W_O``. This is the core of the layer, without projection biases, norms
+    A row whose sum is 0 gets coefficients 0. Parameters ``W_Q``, ``W_K`` (H, head_width,
+    d), ``W_V``, ``W_O``. This is the core of the layer, without projection biases, norms
     (`katharopoulos2020transformers`).
 
     Parameters
@@ -135,8 +136,9 @@ class LinearAttention(KeySideMap):
 def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Tensor:
     """Causal linear attention: alpha_ij = <q_i, k_j> for j <= i, divided by its row sum if normalized.
 
-    q, k: (..., H, n, width), features already applied. A row whose sum is exactly 0 gets coefficients 0.
-    Returns (..., H, n, n) (`katharopoulos2020transformers`). Raises as ``softmax_coefficients``.
+    q, k: (..., H, n, width), features already applied. A row whose sum is exactly 0 gets
+    coefficients 0. Returns (..., H, n, n) (`katharopoulos2020transformers`). Raises as
+    ``softmax_coefficients``.
 
     >>> q = k = torch.ones(1, 3, 1)
     >>> linear_coefficients(q, k)[0].tolist()
@@ -152,8 +154,9 @@ def linear_coefficients(q: Tensor, k: Tensor, *, normalized: bool = False) -> Te
 def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
     """Scalar decay on the key side (RetNet, SSD): alpha_ij = <q_i, k_j> a_{j+1} ... a_i for j <= i.
 
-    q, k: (..., H, n, width); log_a: (..., H, n) log-decays, one per head and token. Returns (..., H, n, n)
-    (`sun2023retentive`, `dao2024transformers`). Raises as ``softmax_coefficients``.
+    q, k: (..., H, n, width); log_a: (..., H, n) log-decays, one per head and token. Returns
+    (..., H, n, n) (`sun2023retentive`, `dao2024transformers`). Raises as
+    ``softmax_coefficients``.
 
     >>> q = k = torch.ones(1, 3, 1)
     >>> scalar_decay_coefficients(q, k, torch.full((1, 3), 0.5).log())[0]
@@ -179,8 +182,8 @@ def safe_reciprocal(a: Tensor) -> Tensor:
 def decay_matrix(log_a: Tensor) -> Tensor:
     """Products of scalar decays between two tokens: L_ij = a_{j+1} ... a_i for j <= i, exactly 0 above.
 
-    log_a: (..., n), the logarithms of a_1 ... a_n. Returns (..., n, n). Each product sums its own logarithms;
-    differences of running sums would cancel.
+    log_a: (..., n), the logarithms of a_1 ... a_n. Returns (..., n, n). Each product sums
+    its own logarithms; differences of running sums would cancel.
     """
     n = log_a.shape[-1]
     later = torch.ones(n, n, dtype=torch.bool, device=log_a.device).triu(1)

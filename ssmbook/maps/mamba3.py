@@ -19,14 +19,16 @@ from ssmbook.scans import ssd_scan
 class Mamba3(KeySideMap):
     """Mamba-3: a decay that also rotates the state, and steps that use both ends; MIMO for a rank R > 1.
 
-    With U_i = sum_r B_i^r (x^r v_i)^T a head runs S_i = a_i Rot_i (S_{i-1} + (1 - lambda_i) Delta_i U_{i-1})
-    + lambda_i Delta_i U_i and returns sum_s o^s (S_i^T C_i^s). Here a_i = exp(A Delta_i), Rot_i turns the N
-    states in pairs by Delta_i W_theta x_i, B^r = W_B[r] x + b_B[r], C^s likewise, and x^r, o^s scale entries.
-    So V_hrs = W_O diag(o^s x^r) W_V: per head at most min(R^2, head_width) matrices, and one if R = 1
-    (`prop-value-maps`). Parameters ``W_B``, ``W_C`` (R, N, d) for all heads, ``b_B``, ``b_C`` (H, R, N),
-    ``x_R``, ``o_R`` (H, R, head_width), ``W_delta``, ``W_lam`` (H, 1, d), ``b_delta``, ``log_A`` (H,),
-    ``W_theta`` (N / 2, d), ``W_V``, ``W_O``. The core of the layer, without norms of B and C, the tanh that
-    bounds its angles, D skip and gate, and with a rate A that does not depend on x (`lahoti2026mamba`).
+    With U_i = sum_r B_i^r (x^r v_i)^T a head runs S_i = a_i Rot_i (S_{i-1} + (1 - lambda_i)
+    Delta_i U_{i-1}) + lambda_i Delta_i U_i and returns sum_s o^s (S_i^T C_i^s). Here a_i =
+    exp(A Delta_i), Rot_i turns the N states in pairs by Delta_i W_theta x_i, B^r = W_B[r] x
+    + b_B[r], C^s likewise, and x^r, o^s scale entries. So V_hrs = W_O diag(o^s x^r) W_V:
+    per head at most min(R^2, head_width) matrices, and one if R = 1 (`prop-value-maps`).
+    Parameters ``W_B``, ``W_C`` (R, N, d) for all heads, ``b_B``, ``b_C`` (H, R, N),
+    ``x_R``, ``o_R`` (H, R, head_width), ``W_delta``, ``W_lam`` (H, 1, d), ``b_delta``,
+    ``log_A`` (H,), ``W_theta`` (N / 2, d), ``W_V``, ``W_O``. The core of the layer, without
+    norms of B and C, the tanh that bounds its angles, D skip and gate, and with a rate A
+    that does not depend on x (`lahoti2026mamba`).
 
     Parameters
     ----------
@@ -100,7 +102,8 @@ class Mamba3(KeySideMap):
 
     def _coefficients(self, x: Tensor) -> Tensor:
         C, B, log_a, now, later = self._turned(x)
-        # What token j writes a step later decays like what it writes at once, from token j + 1.
+        # What token j writes a step later decays like what it writes at once, from token j
+        # + 1.
         decays = decay_matrix(log_a.squeeze(-1))
         return (C @ B.mT) * (decays * now.mT + decays.tril(-1) * later.roll(-1, -2).mT)
 

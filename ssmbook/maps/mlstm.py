@@ -14,11 +14,11 @@ from ssmbook.maps.linear_attention import KeySideMap, LinearAttention
 class MLSTM(LinearAttention):
     """mLSTM: linear attention that forgets, with exponential input gates and a normalizer of its own.
 
-    alpha_ij = s_ij / max(|sum_j s_ij|, 1) with s_ij = f_{j+1} ... f_i exp(w_I x_j + b_I) <q_i, k_j> /
-    sqrt(head_width) for j <= i and f_i = sigmoid(w_F x_i + b_F). Parameters ``W_Q``, ``W_K`` (H, head_width,
-    d), ``W_I``, ``W_F`` (H, 1, d), ``b_I``, ``b_F`` (H,), ``W_V``, ``W_O``. The core of the layer, without
-    head norm, output gate and the running maximum that keeps the exponentials in range and changes no output
-    (`beck2024xlstm`).
+    alpha_ij = s_ij / max(|sum_j s_ij|, 1) with s_ij = f_{j+1} ... f_i exp(w_I x_j + b_I)
+    <q_i, k_j> / sqrt(head_width) for j <= i and f_i = sigmoid(w_F x_i + b_F). Parameters
+    ``W_Q``, ``W_K`` (H, head_width, d), ``W_I``, ``W_F`` (H, 1, d), ``b_I``, ``b_F`` (H,),
+    ``W_V``, ``W_O``. The core of the layer, without head norm, output gate and the running
+    maximum that keeps the exponentials in range and changes no output (`beck2024xlstm`).
 
     Parameters
     ----------

@@ -19,10 +19,10 @@ from ssmbook.systems.system import System, check_system
 class LTISSM(RecurrentMap):
     """Linear time-invariant SSM: W_ij = C A^(i-j) B for j <= i, plus D at i = j.
 
-    h_i = A h_{i-1} + B x_i, y_i = C h_i + D x_i. ``system``: one real `System`, whose matrices are copied
-    into parameters of the same names; ``layer.system`` is the `System` of the current parameters. W does not
-    depend on X, so ``interaction(x)`` is unbatched. Raises ``TypeError`` for anything but a real System,
-    ``ValueError`` for a batch.
+    h_i = A h_{i-1} + B x_i, y_i = C h_i + D x_i. ``system``: one real `System`, whose
+    matrices are copied into parameters of the same names; ``layer.system`` is the `System`
+    of the current parameters. W does not depend on X, so ``interaction(x)`` is unbatched.
+    Raises ``TypeError`` for anything but a real System, ``ValueError`` for a batch.
 
     >>> turn = torch.tensor([[0.0, -0.9], [0.9, 0.0]])
     >>> layer = LTISSM(System(turn, torch.eye(2), torch.eye(2)))
@@ -91,9 +91,10 @@ class LTISSM(RecurrentMap):
 class RNN(RecurrentMap):
     """Recurrent network h_i = sigma(A h_{i-1} + B x_i), y_i = C h_i.
 
-    With z_i the pre-activation and D_i = diag(sigma(z_i)/z_i), W_ij = C D_i A D_{i-1} A ... A D_j B exactly:
-    a secant, not the derivative. Parameters ``A`` (N, N), ``B`` (N, d), ``C`` (p, N). This is the core of the
-    layer, without the biases, which would make F(0) differ from 0.
+    With z_i the pre-activation and D_i = diag(sigma(z_i)/z_i), W_ij = C D_i A D_{i-1} A ...
+    A D_j B exactly: a secant, not the derivative. Parameters ``A`` (N, N), ``B`` (N, d),
+    ``C`` (p, N). This is the core of the layer, without the biases, which would make F(0)
+    differ from 0.
 
     Parameters
     ----------

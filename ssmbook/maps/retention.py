@@ -15,9 +15,9 @@ from ssmbook.scans import diagonal_scan
 class RetNet(KeySideMap):
     """Retention: alpha_ij = gamma_h^(i - j) <q_i, k_j> / sqrt(head_width) for j <= i.
 
-    Buffer ``decay`` (H,), gamma_h = 1 - 2^(-5 - h) for h = 0, 1, ...; parameters ``W_Q``, ``W_K`` (H,
-    head_width, d), ``W_V``, ``W_O``. This is the core of the layer, without rotation of queries and keys,
-    group norm, output gate (`sun2023retentive`).
+    Buffer ``decay`` (H,), gamma_h = 1 - 2^(-5 - h) for h = 0, 1, ...; parameters ``W_Q``,
+    ``W_K`` (H, head_width, d), ``W_V``, ``W_O``. This is the core of the layer, without
+    rotation of queries and keys, group norm, output gate (`sun2023retentive`).
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ class RetNet(KeySideMap):
 class GLA(KeySideMap):
     """Gated linear attention: S_i = diag(a_i) S_{i-1} + k_i v_i^T, each key channel with its own decay.
 
-    a_i = sigmoid(W_a x_i + b_a)^(1/temperature). Parameters ``W_Q``, ``W_K``, ``W_a`` (H, head_width, d),
-    ``b_a`` (H, head_width), ``W_V``, ``W_O``. This is the core of the layer, without low-rank gate
-    projection, head norm, output gate (`yang2024gated`).
+    a_i = sigmoid(W_a x_i + b_a)^(1/temperature). Parameters ``W_Q``, ``W_K``, ``W_a`` (H,
+    head_width, d), ``b_a`` (H, head_width), ``W_V``, ``W_O``. This is the core of the
+    layer, without low-rank gate projection, head norm, output gate (`yang2024gated`).
 
     Parameters
     ----------

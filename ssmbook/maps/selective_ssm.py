@@ -20,11 +20,12 @@ from ssmbook.scans import diagonal_scan, selective_scan
 class SelectiveSSM(RecurrentMap):
     """Selective SSM: a diagonal recurrence in every channel whose step, input and output the token selects.
 
-    h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel. W_ij = diag over
-    channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i = j. Delta_i = softplus(W_delta
-    x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta`` (d, d), ``b_delta``
-    (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,). This is the core of the layer, without in and
-    out projections, short convolution, SiLU, gate, low rank of W_delta (`gu2024mamba`).
+    h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel. W_ij
+    = diag over channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i =
+    j. Delta_i = softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A =
+    -exp(log_A). Parameters ``W_delta`` (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d),
+    ``log_A`` (d, N), ``D`` (d,). This is the core of the layer, without in and out
+    projections, short convolution, SiLU, gate, low rank of W_delta (`gu2024mamba`).
 
     Parameters
     ----------
@@ -33,7 +34,8 @@ class SelectiveSSM(RecurrentMap):
     N : int
         States per channel.
     discretization : {"zoh", "euler"}, default "zoh"
-        B_bar = Delta phi1(Delta A) B (exact zero-order hold), or Delta B (what Mamba's code computes).
+        B_bar = Delta phi1(Delta A) B (exact zero-order hold), or Delta B (what Mamba's code
+        computes).
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
@@ -62,10 +64,11 @@ class SelectiveSSM(RecurrentMap):
     def from_transformers(cls, mixer: nn.Module) -> SelectiveSSM:
         """The core of a Mamba mixer of transformers with its weights, between short convolution and gate.
 
-        mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and ``D`` of its
-        shapes. The low rank of its steps is multiplied out; the discretization is "euler". Returns a new map
-        in the dtype and on the device of the mixer. Raises ``TypeError`` for other modules, ``ValueError``
-        for norms on the selection (Jamba, Falcon-Mamba), because these make it nonlinear.
+        mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and
+        ``D`` of its shapes. The low rank of its steps is multiplied out; the discretization
+        is "euler". Returns a new map in the dtype and on the device of the mixer. Raises
+        ``TypeError`` for other modules, ``ValueError`` for norms on the selection (Jamba,
+        Falcon-Mamba), because these make it nonlinear.
         """
         if not all(hasattr(mixer, name) for name in ("x_proj", "dt_proj", "A_log", "D")):
             raise TypeError(f"mixer must have x_proj, dt_proj, A_log and D; got {type(mixer).__name__}")
@@ -103,7 +106,8 @@ class SelectiveSSM(RecurrentMap):
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         delta, A, B_bar, C = self.selection(x)
-        # One scalar recurrence per channel, (..., d, n, N); all of them are read out by the same C.
+        # One scalar recurrence per channel, (..., d, n, N); all of them are read out by the
+        # same C.
         log_decay, entered = (values.transpose(-3, -2) for values in (delta[..., None] * A, B_bar))
         read = C[..., None, :, None, :].expand(*entered.shape[:-1], 1, self.N)
         skip = self.D[:, None, None, None].expand(*x.shape[:-2], self.d, x.shape[-2], 1, 1)
@@ -118,11 +122,12 @@ class SelectiveSSM(RecurrentMap):
 class RGLRU(RecurrentMap):
     """RG-LRU, the recurrence of Griffin: each channel is a running average at its own rate.
 
-    h_i = a_i h_{i-1} + sqrt(1 - a_i^2) g_i x_i, entry by entry, and y_i = h_i. The token gates the rate, log
-    a_i = -8 sigmoid(W_a x_i + b_a) softplus(rate), and the input, g_i = sigmoid(W_g x_i + b_g). W_ij =
-    diag(a_{j+1} ... a_i sqrt(1 - a_j^2) g_j). d: width in and out. Parameters ``W_a``, ``W_g`` (d, d; in
-    Griffin block-diagonal), ``b_a``, ``b_g``, ``rate`` (d,); at the start an open gate has a between 0.9 and
-    0.999 (`de2024griffin`).
+    h_i = a_i h_{i-1} + sqrt(1 - a_i^2) g_i x_i, entry by entry, and y_i = h_i. The token
+    gates the rate, log a_i = -8 sigmoid(W_a x_i + b_a) softplus(rate), and the input, g_i =
+    sigmoid(W_g x_i + b_g). W_ij = diag(a_{j+1} ... a_i sqrt(1 - a_j^2) g_j). d: width in
+    and out. Parameters ``W_a``, ``W_g`` (d, d; in Griffin block-diagonal), ``b_a``,
+    ``b_g``, ``rate`` (d,); at the start an open gate has a between 0.9 and 0.999
+    (`de2024griffin`).
 
     >>> layer = RGLRU(3)
     >>> layer.interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel

@@ -17,9 +17,10 @@ from ssmbook.maps.linear_attention import KeySideMap
 class SSD(KeySideMap):
     """Mamba-2 head: alpha_ij = <C_i, B_j> Delta_j exp(A_h (Delta_{j+1} + ... + Delta_i)) for j <= i.
 
-    Delta_i = softplus(W_delta x_i + b_delta), one per head; A_h = -exp(log_A[h]). Parameters ``W_B``, ``W_C``
-    (groups, N, d), ``W_delta`` (H, 1, d), ``b_delta``, ``log_A`` (H,), ``W_V``, ``W_O``. This is the core of
-    the layer, without short convolution, SiLU, D skip, output gate and norm (`dao2024transformers`).
+    Delta_i = softplus(W_delta x_i + b_delta), one per head; A_h = -exp(log_A[h]).
+    Parameters ``W_B``, ``W_C`` (groups, N, d), ``W_delta`` (H, 1, d), ``b_delta``,
+    ``log_A`` (H,), ``W_V``, ``W_O``. This is the core of the layer, without short
+    convolution, SiLU, D skip, output gate and norm (`dao2024transformers`).
 
     Parameters
     ----------
@@ -69,11 +70,12 @@ class SSD(KeySideMap):
     def from_transformers(cls, mixer: nn.Module) -> SSD:
         """The core of a Mamba-2 or Bamba mixer of transformers, for tokens (u, B, C, step).
 
-        mixer: a ``Mamba2Mixer``, a ``BambaMixer``, or any module with their parts. A token holds what enters
-        the core after the short convolution: the values u (H head_width), B and C (groups N each) and the
-        raw steps (H); so all of the map's matrices but ``log_A`` and ``b_delta`` only pick channels. The skip
-        D is left out. Returns a new map in the dtype and on the device of the mixer. Raises ``TypeError`` for
-        other modules, ``ValueError`` for a mixer that clamps its steps.
+        mixer: a ``Mamba2Mixer``, a ``BambaMixer``, or any module with their parts. A token
+        holds what enters the core after the short convolution: the values u (H head_width),
+        B and C (groups N each) and the raw steps (H); so all of the map's matrices but
+        ``log_A`` and ``b_delta`` only pick channels. The skip D is left out. Returns a new
+        map in the dtype and on the device of the mixer. Raises ``TypeError`` for other
+        modules, ``ValueError`` for a mixer that clamps its steps.
         """
         names = ("A_log", "dt_bias", "num_heads", "head_dim", "n_groups", "ssm_state_size")
         if not all(hasattr(mixer, name) for name in names):

@@ -1,17 +1,19 @@
 """What every interaction operator is: its action on x, its blocks, what they span, and the algebra.
 
-A kind of operator is a subclass. The public methods check their arguments and convert half precision to
-float32; then they call methods with an underscore, which a kind provides:
+A kind of operator is a subclass. The public methods check their arguments and convert half
+precision to float32; then they call methods with an underscore, which a kind provides:
 
-- It must define ``_apply``, ``_scaled`` and ``_mapped``. All else follows: columns from ``_apply``, rows from
-  the transpose, ranks, floors and best heads from the rows.
-- For its blocks it may override ``_row``, ``_rows``, ``_column``, ``to_dense``, ``block_norms`` and
-  ``_coefficients``, where its structure makes them cheaper.
-- For their span it may override ``_span_blocks``, and ``_past_future_blocks`` for cuts in time. If all blocks
-  lie in a known subspace, ``_width`` is its dimension, ``_as_blocks`` leads from coordinates to blocks, and
-  ``_row_vectors`` and ``_column_vectors`` are coordinates, too.
-- In the algebra it may override ``_plus``, ``_after`` and ``_transposed``, where the result is of the same
-  kind. Otherwise the result is a `SumOperator`, a `ComposedOperator` or a `TransposedOperator`.
+- It must define ``_apply``, ``_scaled`` and ``_mapped``. All else follows: columns from
+  ``_apply``, rows from the transpose, ranks, floors and best heads from the rows.
+- For its blocks it may override ``_row``, ``_rows``, ``_column``, ``to_dense``,
+  ``block_norms`` and ``_coefficients``, where its structure makes them cheaper.
+- For their span it may override ``_span_blocks``, and ``_past_future_blocks`` for cuts in
+  time. If all blocks lie in a known subspace, ``_width`` is its dimension, ``_as_blocks``
+  leads from coordinates to blocks, and ``_row_vectors`` and ``_column_vectors`` are
+  coordinates, too.
+- In the algebra it may override ``_plus``, ``_after`` and ``_transposed``, where the result
+  is of the same kind. Otherwise the result is a `SumOperator`, a `ComposedOperator` or a
+  `TransposedOperator`.
 """
 
 from __future__ import annotations
@@ -53,11 +55,25 @@ if TYPE_CHECKING:
 class InteractionOperator(ABC):
     """The interaction operator W(X) of a sequence map: y_i = sum_j W_ij x_j.
 
-    ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 + W2``, ``W - V``,
-    ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``; ``W[i, j]`` is the
-    block W_ij (p, d), ``W[i]`` a row of them. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
-    gradients; ranks, spectra and best heads are detached and computed in float64.
+    ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 +
+    W2``, ``W - V``, ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional
+    tensor; ``W.T``; ``W[i, j]`` is the block W_ij (p, d), ``W[i]`` a row of them.
+    ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry gradients; ranks, spectra and
+    best heads are detached and computed in float64.
 
+    Parameters
+    ----------
+    like : Tensor
+        Any tensor of the dtype and on the device of W.
+    batch_shape : sequence of int
+        The shape (...) of independent operators.
+    n : int
+        Tokens.
+    p, d : int
+        Widths out and in.
+
+    Examples
+    --------
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
     >>> (W @ torch.ones(4, 1)).flatten().tolist()
     [1.0, 1.5, 1.75, 1.875]
@@ -65,7 +81,8 @@ class InteractionOperator(ABC):
     ([0.125, 0.25, 0.5, 1.0], 0.25, 0.25)
     """
 
-    # False if a row means something different in each batch element, because each was compressed on its own.
+    # False if a row means something different in each batch element, because each was
+    # compressed on its own.
     _shared_rows = True
 
     def __init__(self, like: Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
@@ -107,8 +124,8 @@ class InteractionOperator(ABC):
     def apply(self, x: Tensor) -> Tensor:
         """Return y_i = sum_j W_ij x_j, from ``x`` (..., n, d) to (..., n, p), in the dtype of the operator.
 
-        The batch shapes of operator and ``x`` are equal, or one of the two is unbatched. Raises ``TypeError``
-        for another dtype, ``ValueError`` for another shape or device.
+        The batch shapes of operator and ``x`` are equal, or one of the two is unbatched.
+        Raises ``TypeError`` for another dtype, ``ValueError`` for another shape or device.
         """
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
         check_same_dtype_device(W=self._like, x=x)
@@ -187,8 +204,9 @@ class InteractionOperator(ABC):
     def coefficients(self, V: Tensor) -> Tensor:
         """Return the inner products ⟨W_ij, V_h⟩ with given value maps.
 
-        ``V`` (H, p, d) or (..., H, p, d) to (..., H, n, n). For orthonormal V_h these are the mixing
-        coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as ``apply``.
+        ``V`` (H, p, d) or (..., H, p, d) to (..., H, n, n). For orthonormal V_h these are
+        the mixing coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as
+        ``apply``.
         """
         check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
         check_same_dtype_device(W=self._like, V=V)
@@ -215,9 +233,9 @@ class InteractionOperator(ABC):
     def span_rows(self, joint: bool = False) -> Tensor:
         """Return a few rows with the singular values and row space of all vec W_ij: float64, (..., m, width).
 
-        m ≤ width, which is p·d, or d where W is diagonal in the channels: the rows then are the diagonals of
-        blocks. ``joint=True``: one matrix (m, width) for the whole batch. Raises ``ValueError`` when a block
-        is not finite.
+        m ≤ width, which is p·d, or d where W is diagonal in the channels: the rows then are
+        the diagonals of blocks. ``joint=True``: one matrix (m, width) for the whole batch.
+        Raises ``ValueError`` when a block is not finite.
 
         >>> W = LagOperator(torch.ones(4, 1, 2))  # the same block ten times: one row, √10 times as long
         >>> W.span_rows().square().sum(0)
@@ -237,8 +255,8 @@ class InteractionOperator(ABC):
     def spectrum(self, joint: bool = False) -> Tensor:
         """Return the singular values of the rows vec W_ij: float64, descending, (..., m) with m ≤ p·d.
 
-        ``joint=True``: one spectrum for the whole batch, shape (m,). Raises ``ValueError`` when a block
-        is not finite.
+        ``joint=True``: one spectrum for the whole batch, shape (m,). Raises ``ValueError``
+        when a block is not finite.
 
         >>> heads = FactorizedOperator(torch.ones(1, 4, 4), torch.eye(2)[None])
         >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
@@ -254,11 +272,12 @@ class InteractionOperator(ABC):
     def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | Tensor:
         """Return k, the dimension of the operator span of all W_ij.
 
-        ``rtol``: singular values at most ``rtol`` times the largest count as zero; by default 1e-10 in
-        float64, 16 machine epsilons in shorter dtypes. The difference of two nearly equal operators therefore
-        has a meaningless rank, that of its rounding errors. Returns an ``int``, or int64 (...) when batched;
-        ``joint=True`` takes one span over the whole batch and returns an ``int``. Raises as ``spectrum``,
-        and ``ValueError`` for ``rtol`` outside [0, 1).
+        ``rtol``: singular values at most ``rtol`` times the largest count as zero; by
+        default 1e-10 in float64, 16 machine epsilons in shorter dtypes. The difference of
+        two nearly equal operators therefore has a meaningless rank, that of its rounding
+        errors. Returns an ``int``, or int64 (...) when batched; ``joint=True`` takes one
+        span over the whole batch and returns an ``int``. Raises as ``spectrum``, and
+        ``ValueError`` for ``rtol`` outside [0, 1).
 
         >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
         >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
@@ -286,11 +305,12 @@ class InteractionOperator(ABC):
     def past_future_rank(self, rtol: float | None = None) -> int | Tensor:
         """Return the past–future rank of a causal operator: the widest memory that some cut in time needs.
 
-        It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
-        the outputs from t onward; a recurrence with N states has at most N. ``rtol`` is relative to the
-        largest singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds
-        other than recurrences need n − 1 dense decompositions: for a wide layer use ``W.mixing`` or
-        ``W.channels``. Raises ``ValueError`` when a block W_ij with j > i is not zero, and as
+        It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the
+        tokens before t to the outputs from t onward; a recurrence with N states has at most
+        N. ``rtol`` is relative to the largest singular value of all these blocks. Returns
+        an ``int``, or int64 (...) when batched. Kinds other than recurrences need n − 1
+        dense decompositions: for a wide layer use ``W.mixing`` or ``W.channels``. Raises
+        ``ValueError`` when a block W_ij with j > i is not zero, and as
         ``interaction_rank``.
 
         >>> W = LagOperator(0.5 ** torch.arange(8.0).reshape(8, 1, 1))  # one state carries the past
@@ -324,18 +344,18 @@ class InteractionOperator(ABC):
     ) -> float | Tensor:
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
-        It is the expected error of the output over its expected energy, for inputs with the second
-        moments E x_i x_jᵀ = time_covariance[i, j] · channel_covariance. A zero operator has error 0.
-        Source: thm-head-floor, after `eckart1936approximation`.
+        It is the expected error of the output over its expected energy, for inputs with the
+        second moments E x_i x_jᵀ = time_covariance[i, j] · channel_covariance. A zero
+        operator has error 0. Source: thm-head-floor, after `eckart1936approximation`.
 
         Parameters
         ----------
         H : int, optional
-            A number of heads; ``None``: the whole curve H = 0 … m, m the length of ``spectrum()``, from
-            1 down to 0. With m or more heads the error is 0.
+            A number of heads; ``None``: the whole curve H = 0 … m, m the length of
+            ``spectrum()``, from 1 down to 0. With m or more heads the error is 0.
         time_covariance : Tensor (n, n), optional
-            Symmetric positive semidefinite, of any dtype; ``None``: the identity, tokens that do not
-            correlate.
+            Symmetric positive semidefinite, of any dtype; ``None``: the identity, tokens
+            that do not correlate.
         channel_covariance : Tensor (d, d), optional
             Likewise for channels.
 
@@ -346,7 +366,8 @@ class InteractionOperator(ABC):
         Raises
         ------
         ValueError
-            If H is negative, a covariance is none or has another shape, and as ``spectrum``.
+            If H is negative, a covariance is none or has another shape, and as
+            ``spectrum``.
 
         Examples
         --------
@@ -410,15 +431,16 @@ class InteractionOperator(ABC):
         """Return the H-head operator nearest to W, as a ``FactorizedOperator``; it misses ``floor(H)``.
 
         Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young,
-        `eckart1936approximation`): V is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩. For colored inputs the
-        maps V_h R, R the root of the channel covariance, are orthonormal instead, and alpha^h_ij =
-        ⟨W_ij R, V_h R⟩.
+        `eckart1936approximation`): V is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩. For
+        colored inputs the maps V_h R, R the root of the channel covariance, are orthonormal
+        instead, and alpha^h_ij = ⟨W_ij R, V_h R⟩.
 
         Parameters
         ----------
         H : int, optional
-            0 to min(n², p·d), or min(n², d) where W is diagonal in the channels; ``None``: as many as its
-            interaction rank (the largest of a batch), so that the heads are W.
+            0 to min(n², p·d), or min(n², d) where W is diagonal in the channels; ``None``:
+            as many as its interaction rank (the largest of a batch), so that the heads are
+            W.
         time_covariance, channel_covariance : Tensor, optional
             The second moments of the inputs whose output is missed least, as in ``floor``.
 

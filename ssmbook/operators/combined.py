@@ -59,7 +59,8 @@ class ComposedOperator(InteractionOperator):
     def _rows(self) -> Iterator[Tensor]:
         back = self.inner.T
         for row in self.outer._rows():
-            # The p entries of an output token are a batch of rows, each pulled back by itself.
+            # The p entries of an output token are a batch of rows, each pulled back by
+            # itself.
             pulled = [back._apply(entry) for entry in row.unbind(-2)]
             yield torch.stack(pulled, dim=-2) if pulled else self._zeros(self.n, 0, self.d)
 

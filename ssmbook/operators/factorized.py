@@ -14,8 +14,9 @@ from ssmbook.operators.spectra import stacked_r_factor
 class FactorizedOperator(InteractionOperator):
     """H heads, W_ij = sum_h alpha^h_ij V_h: as one matrix, the sum of the Kronecker products A_h ⊗ V_h.
 
-    ``alpha`` (..., H, n, n), ``V`` (..., H, p, d), of one dtype and device; batch shapes equal, or one of the
-    two unbatched. H = 0 is the zero operator. The rank is found from the factors.
+    ``alpha`` (..., H, n, n), ``V`` (..., H, p, d), of one dtype and device; batch shapes
+    equal, or one of the two unbatched. H = 0 is the zero operator. The rank is found from
+    the factors.
 
     >>> total = FactorizedOperator(torch.ones(1, 4, 4).tril(), torch.eye(2)[None])  # the sum so far
     >>> total.apply(torch.ones(4, 2))[:, 0].tolist(), total.interaction_rank()
@@ -51,7 +52,8 @@ class FactorizedOperator(InteractionOperator):
     def _span_blocks(self):
         check_finite("V", self.V)
         empty = torch.zeros(*self.alpha.shape[:-3], 0, self.H, dtype=torch.float64, device=self.device)
-        # alpha = Q R with orthonormal columns in Q: R V has the singular values of all rows vec W_ij.
+        # alpha = Q R with orthonormal columns in Q: R V has the singular values of all rows
+        # vec W_ij.
         triangle = stacked_r_factor((self.alpha[..., i, :].mT for i in range(self.n)), empty, "alpha")
         V = self.V.to(torch.float64).flatten(-2)
         rows = triangle @ V
@@ -68,7 +70,8 @@ class FactorizedOperator(InteractionOperator):
     def block_norms(self) -> Tensor:
         if torch.is_grad_enabled() and (self.alpha.requires_grad or self.V.requires_grad):
             return super().block_norms()
-        # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
+        # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing
+        # is squared.
         alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
         coordinates = torch.einsum("...gh,...hij->...gij", torch.linalg.qr(V.mT, mode="r").R, alpha)
         return norms(coordinates.movedim(-3, -1)).to(self.dtype)

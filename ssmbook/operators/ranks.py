@@ -18,8 +18,9 @@ from ssmbook.operators.spectra import covariance_root, leading_row_directions
 def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
     """Return an orthonormal basis (k, p, d) of the operator span, one span over the whole batch.
 
-    The first H maps are the best H that the whole batch can share. In the dtype and on the device of ``W``,
-    detached, found in float64; ``rtol`` and errors as in ``interaction_rank``.
+    The first H maps are the best H that the whole batch can share. In the dtype and on the
+    device of ``W``, detached, found in float64; ``rtol`` and errors as in
+    ``interaction_rank``.
 
     >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
     >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
@@ -36,8 +37,8 @@ def driven_rows(
 ) -> tuple[Tensor, Tensor | None]:
     """Return rows with the singular values and row space of W (T ⊗ R), and R: roots of two covariances.
 
-    x = (T ⊗ R) e with white e has these second moments, so E ‖W x‖² = ‖W (T ⊗ R)‖². For white inputs the
-    rows are ``W.span_rows()``, and R is None.
+    x = (T ⊗ R) e with white e has these second moments, so E ‖W x‖² = ‖W (T ⊗ R)‖². For
+    white inputs the rows are ``W.span_rows()``, and R is None.
     """
     if time is None and channel is None:
         return W.span_rows(), None
@@ -54,8 +55,8 @@ def nearest_heads(
 ) -> FactorizedOperator:
     """Return the H heads whose operator misses least of W's output, as ``W.best_heads``.
 
-    Eckart–Young: the rows of W (T ⊗ R) are projected on their first H singular directions V'_h. As
-    V'_h = V_h R, that is sum_h ⟨W_ij R, V'_h⟩ V_h, whatever T.
+    Eckart–Young: the rows of W (T ⊗ R) are projected on their first H singular directions
+    V'_h. As V'_h = V_h R, that is sum_h ⟨W_ij R, V'_h⟩ V_h, whatever T.
     """
     rows, R = driven_rows(W, time, channel)
     directions = leading_row_directions(rows, H)

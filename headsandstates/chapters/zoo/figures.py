@@ -117,9 +117,9 @@ def ruler(counts, ceiling):
     beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "fontsize": 9.5}
     beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     others = [family for family in REASONS if family != "key side"]
-    for ax, families in zip(axes, (["key side"], others), strict=True):
+    for ax, column in zip(axes, (["key side"], others), strict=True):
         place, ticks, labels = 0, [], []
-        for family in families:
+        for family in column:
             color = COLORS[FAMILIES[family]]
             words = f"{family}: {REASONS[family]}"
             heading = ax.annotate(words, (0.94, place), color=readable(color), **beside)
