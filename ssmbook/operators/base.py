@@ -238,7 +238,7 @@ class InteractionOperator(ABC):
         Raises ``ValueError`` when a block is not finite.
 
         >>> W = LagOperator(torch.ones(4, 1, 2))  # the same block ten times: one row, √10 times as long
-        >>> W.span_rows().square().sum(0)
+        >>> W.span_rows().square().sum(0).round(decimals=4)
         tensor([10., 10.], dtype=torch.float64)
         """
         empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
