@@ -41,43 +41,6 @@ def test_relu_recurrence_secant_is_its_jacobian():
     close(jacobian_operator(m, x).to_dense(), m.interaction(x).to_dense())
 
 
-def constant_gate_delta_net():
-    m = maps.DeltaNet(3, 2, H=2, head_width=3, **like())
-    torch.nn.init.zeros_(m.W_beta)
-    return m
-
-
-HEADS = {"H": 2, "head_width": 3}
-HOMOGENEOUS = {
-    "linear attention": (maps.LinearAttention(3, 2, feature_map="identity", **HEADS, **like()), 3),
-    "RetNet": (maps.RetNet(3, 2, **HEADS, **like()), 3),
-    "normalized linear attention": (
-        maps.LinearAttention(3, 2, H=1, head_width=3, feature_map="identity", normalized=True, **like()),
-        1,
-    ),
-    "DeltaNet": (constant_gate_delta_net(), 2),
-    "ReLU RNN": (maps.RNN(3, 2, N=4, activation="relu", **like()), 1),
-}
-
-
-@pytest.mark.parametrize("name", HOMOGENEOUS)
-def test_homogeneous_map_has_path_operator_jacobian_over_degree(name):
-    (m, degree), x = HOMOGENEOUS[name], tokens(5, 3)
-    close(m(2 * x), 2**degree * m(x))
-    J = jacobian_operator(m, x).to_dense()
-    close(path_operator(m, x).to_dense(), J / degree, tol=1e-10)
-    close(torch.einsum("ijpd,jd->ip", J, x) / degree, m(x), tol=1e-10)
-
-
-def test_frozen_and_path_operator_of_softmax_differ_and_both_give_y():
-    m = maps.Attention(4, 3, H=1, head_width=3, **like())
-    x = tokens(7, 4)
-    frozen, path = m.interaction(x), path_operator(m, x, rtol=1e-12)
-    close(path.apply(x), m(x), tol=1e-10)
-    assert frozen.interaction_rank() == 1
-    assert path.interaction_rank() > 1
-
-
 @pytest.mark.parametrize(
     "m",
     [
