@@ -1,13 +1,15 @@
 """Argument checks: an error names the argument, what came, and what was wanted.
 
-Unless a docstring says otherwise, public functions take dense tensors in float16, bfloat16, float32 or
-float64 (where complex is allowed, also complex64 and complex128). The tensors of one call share dtype and
-device, and results come back in them. Nothing is cast or moved silently. Scans, maps and operators compute
-half precision in float32 or wider; ranks and counts are decided in float64. Functions that carry numbers
-(scans, maps, operators) pass NaN and infinity on; functions that decide something from numbers refuse them.
+Unless a docstring says otherwise, public functions take dense tensors in float16, bfloat16,
+float32 or float64 (where complex is allowed, also complex64 and complex128). The tensors of
+one call share dtype and device, and results come back in them. Nothing is cast or moved
+silently. Scans, maps and operators compute half precision in float32 or wider; ranks and
+counts are decided in float64. Functions that carry numbers (scans, maps, operators) pass
+NaN and infinity on; functions that decide something from numbers refuse them.
 
-The wrong kind of thing (type, dtype, layout) is a ``TypeError``, a wrong value of the right kind a
-``ValueError``. Each public function checks its arguments once, and what it calls trusts them.
+The wrong kind of thing (type, dtype, layout) is a ``TypeError``, a wrong value of the right
+kind a ``ValueError``. Each public function checks its arguments once, and what it calls
+trusts them.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ def check_shape(
 ) -> dict[str, int]:
     """Compare a tensor with a shape written in the book's letters and return the sizes of the letters.
 
-    ``pattern`` lists dimensions separated by spaces: a letter (any size, the same wherever it recurs), a
-    number (exactly that size), or a leading ``...`` (any batch shape). ``sizes`` binds letters beforehand.
+    ``pattern`` lists dimensions separated by spaces: a letter (any size, the same wherever
+    it recurs), a number (exactly that size), or a leading ``...`` (any batch shape).
+    ``sizes`` binds letters beforehand.
 
     >>> check_shape("x", torch.zeros(2, 5, 3), "... n d", {"d": 3})
     {'d': 3, 'n': 5}
@@ -77,8 +80,8 @@ def check_tensors(
 ) -> dict[str, int]:
     """Check several tensors, each with its pattern: shared letters, one dtype, one device.
 
-    ``finite``: their entries, too; ``one_batch``: those of a pattern with ``...`` have the same batch shape.
-    Returns the sizes of the letters; ``sizes`` binds some beforehand.
+    ``finite``: their entries, too; ``one_batch``: those of a pattern with ``...`` have the
+    same batch shape. Returns the sizes of the letters; ``sizes`` binds some beforehand.
 
     >>> check_tensors(A=(torch.eye(2), "N N"), B=(torch.ones(2, 3), "N d"))
     {'N': 2, 'd': 3}

@@ -9,7 +9,8 @@ import torch
 
 from ssmbook._checks import check_finite, check_number, check_tensor
 
-# Below this modulus phi1 is summed as a series: expm1(z)/z is accurate there, but its derivatives cancel.
+# Below this modulus phi1 is summed as a series: expm1(z)/z is accurate there, but its
+# derivatives cancel.
 _SERIES_RADIUS = 1.0
 _SERIES_TERMS = 20
 HALF = (torch.float16, torch.bfloat16)
@@ -18,8 +19,9 @@ HALF = (torch.float16, torch.bfloat16)
 def default_rtol(dtype: torch.dtype) -> float:
     """Return the share of the largest singular value at which others count as zero, for this real ``dtype``.
 
-    1e-10 for float64 and 16 machine epsilons for shorter types (1.9e-6 for float32): entries that were
-    rounded once put the noise near one epsilon of the largest singular value.
+    1e-10 for float64 and 16 machine epsilons for shorter types (1.9e-6 for float32):
+    entries that were rounded once put the noise near one epsilon of the largest singular
+    value.
 
     >>> default_rtol(torch.float64), f"{default_rtol(torch.float32):.2g}"
     (1e-10, '1.9e-06')
@@ -37,8 +39,8 @@ def numerical_rank(
 ) -> int | torch.Tensor:
     """Count the singular values (..., m) above ``rtol`` times the largest, or times ``scale``.
 
-    Returns an ``int`` when unbatched, else int64 of shape (...). A zero matrix has rank 0. Raises
-    ``ValueError`` for values that are not finite.
+    Returns an ``int`` when unbatched, else int64 of shape (...). A zero matrix has rank 0.
+    Raises ``ValueError`` for values that are not finite.
 
     >>> numerical_rank(torch.tensor([5.0, 1e-3, 1e-9]), rtol=1e-6)
     2
@@ -59,10 +61,10 @@ def item_if_scalar(value: torch.Tensor):
 class RankReport:
     """A rank with the singular values it was read from, so that a close call can be seen.
 
-    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values, descending; ``rtol``: the
-    share of the largest that a singular value had to exceed; ``gap``: the last singular value kept over the
-    first one dropped (infinite when nothing, or an exact zero, was dropped, or nothing was kept).
-    ``int(report)`` is the rank.
+    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values,
+    descending; ``rtol``: the share of the largest that a singular value had to exceed;
+    ``gap``: the last singular value kept over the first one dropped (infinite when nothing,
+    or an exact zero, was dropped, or nothing was kept). ``int(report)`` is the rank.
 
     >>> report = DenseOperator(torch.tensor([[[[3.0, 0.0], [0.0, 2.0]]]])).rank_report()
     >>> int(report), round(report.rtol, 8), report.gap  # nothing was dropped
@@ -109,7 +111,8 @@ def norms(rows: torch.Tensor) -> torch.Tensor:
 def toeplitz(values: torch.Tensor, n: int | None = None, dim: int = -1) -> torch.Tensor:
     """Replace dimension ``dim`` (negative, of size L) by two, (n, n), with entry i - j of its L at (i, j).
 
-    Zero where i - j is negative or at least L; n >= L (default: L). ``values`` of any dtype.
+    Zero where i - j is negative or at least L; n >= L (default: L). ``values`` of any
+    dtype.
     """
     L = values.shape[dim]
     n = L if n is None else n
@@ -146,7 +149,8 @@ def without_autocast(device: str) -> AbstractContextManager:
 def sink_softmax(logits: torch.Tensor, sink: float | None = 0.0) -> torch.Tensor:
     """Return the softmax of logits (..., m) beside a sink, a further key with this logit and the value 0.
 
-    The weights of a row sum to less than 1, because the sink takes the rest. None: without a sink.
+    The weights of a row sum to less than 1, because the sink takes the rest. None: without
+    a sink.
 
     >>> sink_softmax(torch.zeros(3))
     tensor([0.2500, 0.2500, 0.2500])
@@ -159,15 +163,17 @@ def sink_softmax(logits: torch.Tensor, sink: float | None = 0.0) -> torch.Tensor
 def phi1(z: torch.Tensor) -> torch.Tensor:
     """Return φ₁(z) = (e^z − 1)/z entry by entry, with φ₁(0) = 1: the mean of e^{sz} over 0 ≤ s ≤ 1.
 
-    This is the factor between the inputs of the Euler step and of the zero-order hold. z (...), real or
-    complex; the result and its derivatives are accurate near 0, too. Source: `gu2022efficiently`.
+    This is the factor between the inputs of the Euler step and of the zero-order hold. z
+    (...), real or complex; the result and its derivatives are accurate near 0, too. Source:
+    `gu2022efficiently`.
 
     >>> phi1(torch.tensor([0.0, 1.0]))
     tensor([1.0000, 1.7183])
     """
     check_tensor("z", z, complex_ok=True)
     near = z.abs() < _SERIES_RADIUS
-    # Each branch gets a safe argument where the other one is used, so that no gradient is NaN.
+    # Each branch gets a safe argument where the other one is used, so that no gradient is
+    # NaN.
     small, large = torch.where(near, z, 0.0), torch.where(near, 1.0, z)
     series = torch.ones_like(z)
     for k in range(_SERIES_TERMS, 1, -1):

@@ -1,23 +1,20 @@
 """What distance does to a gradient: exact profiles of any callable, and formulas for a softmax head.
 
-No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the formulas plain
-tensors.
+No map and no operator is needed: :func:`gradient_profile` takes any torch callable, the
+formulas plain tensors.
 """
 
 from ssmbook.gradients.attention import (
     required_margin,
     softmax_jacobian_row,
-    softmax_row_weights,
     weight_from_margin,
 )
-from ssmbook.gradients.profiles import fit_log_slope, gradient_profile, jacobian_blocks
+from ssmbook.gradients.profiles import fit_log_slope, gradient_profile
 
 __all__ = [
     "fit_log_slope",
     "gradient_profile",
-    "jacobian_blocks",
     "required_margin",
     "softmax_jacobian_row",
-    "softmax_row_weights",
     "weight_from_margin",
 ]

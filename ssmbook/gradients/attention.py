@@ -10,36 +10,6 @@ from ssmbook._checks import as_real, check_integer, check_tensors
 from ssmbook.numerics import sink_softmax
 
 
-def softmax_row_weights(
-    x: torch.Tensor,
-    W_Q: torch.Tensor,
-    W_K: torch.Tensor,
-    target: int = -1,
-    *,
-    bias: torch.Tensor | None = None,
-    sink: float | None = None,
-) -> torch.Tensor:
-    """The weights alpha_ij, j <= i = ``target``, of one causal softmax head: logits k_j . q_i / sqrt(d_k).
-
-    x (..., n, d), W_Q and W_K (d_k, d); bias (n,) or None: added to this row's logits; sink: the logit of an
-    extra token of value zero, or None. Returns (..., i + 1), same dtype; rows sum to 1, with a sink to less.
-    Raises ``TypeError`` or ``ValueError`` for malformed or non-finite arguments.
-
-    >>> x, zero = torch.randn(4, 2), torch.zeros(1, 2)
-    >>> softmax_row_weights(x, zero, zero).tolist()
-    [0.25, 0.25, 0.25, 0.25]
-    """
-    given = {"x": (x, "... n d"), "W_Q": (W_Q, "d_k d"), "W_K": (W_K, "d_k d")}
-    sizes = check_tensors(**given | ({} if bias is None else {"bias": (bias, "n")}), finite=True)
-    n = sizes["n"]
-    i = range(n)[check_integer("target", target, low=-n, high=n - 1)]
-    keys, query = x[..., : i + 1, :] @ W_K.mT, x[..., i, :] @ W_Q.mT
-    logits = torch.einsum("...jk,...k->...j", keys, query) / math.sqrt(sizes["d_k"])
-    if bias is not None:
-        logits = logits + bias[: i + 1]
-    return sink_softmax(logits, sink)
-
-
 def softmax_jacobian_row(
     x: torch.Tensor,
     W_Q: torch.Tensor,
@@ -52,19 +22,51 @@ def softmax_jacobian_row(
 ) -> torch.Tensor:
     """Every block dy_i/dx_j, j <= i = ``target``, of one causal softmax head, in closed form.
 
-    x, W_Q, W_K, bias, sink and errors as in :func:`softmax_row_weights`; V (p, d). Returns (..., i + 1, p,
-    d), same dtype. For j < i the block is alpha_ij (V + (v_j - y_i) g_i^T) with v_j = V x_j and
-    g_i = W_K^T W_Q x_i / sqrt(d_k); j = i adds the path through the query (prop-softmax-jacobian).
+    Its weights are alpha_ij = softmax_j(k_j . q_i / sqrt(d_k)). For j < i the block is
+    alpha_ij (V + (v_j - y_i) g_i^T) with v_j = V x_j and g_i = W_K^T W_Q x_i / sqrt(d_k); j
+    = i adds the path through the query (prop-softmax-jacobian).
 
+    Parameters
+    ----------
+    x : Tensor (..., n, d)
+        The tokens.
+    W_Q, W_K : Tensor (d_k, d)
+        The maps of queries and keys.
+    V : Tensor (p, d)
+        The value map.
+    target : int, default -1
+        The output position i.
+    bias : Tensor (n,), optional
+        Added to this row's logits.
+    sink : float, optional
+        The logit of an extra token of value zero.
+
+    Returns
+    -------
+    Tensor (..., i + 1, p, d)
+        In the dtype of the arguments.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For malformed or non-finite arguments.
+
+    Examples
+    --------
     >>> x, zero = torch.randn(4, 2), torch.zeros(1, 2)  # all logits 0: a mean of four tokens
     >>> softmax_jacobian_row(x, zero, zero, torch.eye(2))[0]
     tensor([[0.2500, 0.0000],
             [0.0000, 0.2500]])
     """
-    alpha = softmax_row_weights(x, W_Q, W_K, target, bias=bias, sink=sink)
-    check_tensors(x=(x, "... n d"), V=(V, "p d"), finite=True)
-    i, scale = alpha.shape[-1] - 1, math.sqrt(len(W_Q))
+    given = {"x": (x, "... n d"), "W_Q": (W_Q, "d_k d"), "W_K": (W_K, "d_k d"), "V": (V, "p d")}
+    sizes = check_tensors(**given | ({} if bias is None else {"bias": (bias, "n")}), finite=True)
+    n, scale = sizes["n"], math.sqrt(sizes["d_k"])
+    i = range(n)[check_integer("target", target, low=-n, high=n - 1)]
     seen = x[..., : i + 1, :]
+    logits = torch.einsum("...jk,...k->...j", seen @ W_K.mT, x[..., i, :] @ W_Q.mT) / scale
+    if bias is not None:
+        logits = logits + bias[: i + 1]
+    alpha = sink_softmax(logits, sink)
     values = seen @ V.mT
     y = torch.einsum("...j,...jp->...p", alpha, values)
     g = (seen[..., i, :] @ W_Q.mT) @ W_K / scale
@@ -79,8 +81,9 @@ def softmax_jacobian_row(
 def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The margin that gives weight alpha among n tokens: log(n - 1) + logit(alpha), necessary and sufficient.
 
-    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in [0, 1], a number or tensor; n
-    >= 2. Returns float64, or the dtype of a tensor alpha. Raises ``ValueError`` for an alpha outside [0, 1].
+    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in [0, 1], a
+    number or tensor; n >= 2. Returns float64, or the dtype of a tensor alpha. Raises
+    ``ValueError`` for an alpha outside [0, 1].
 
     >>> required_margin(0.5, n=torch.tensor([2, 1001]))  # log 1000
     tensor([0.0000, 6.9078], dtype=torch.float64)
@@ -92,7 +95,8 @@ def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch
 def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The weight that a margin over n - 1 competitors earns: the inverse of :func:`required_margin`.
 
-    margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor margin, in [0, 1].
+    margin: a number or tensor; n >= 2 as there. Returns float64, or the dtype of a tensor
+    margin, in [0, 1].
 
     >>> weight_from_margin(required_margin(0.7, n=100), n=100)
     tensor(0.7000, dtype=torch.float64)

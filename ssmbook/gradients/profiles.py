@@ -6,43 +6,26 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook._checks import check_finite, check_integer, check_tensors
+from ssmbook._checks import check_integer, check_tensors
 from ssmbook.numerics import half_to_float32
-from ssmbook.operators.extraction import checked_pullback
-
-
-def jacobian_blocks(F: Callable, x: torch.Tensor, target: int = -1) -> torch.Tensor:
-    """The blocks dy_i/dx_j of one output position i = ``target`` for every input position j.
-
-    F: any torch callable (..., n, d) -> (..., n, p) that treats batch entries independently; x (..., n, d).
-    Returns (..., n, p, d) in the dtype and on the device of x, by one backward pass for each of the p output
-    coordinates. Raises ``TypeError`` or ``ValueError`` for a malformed x, a target outside the sequence or an
-    F that mixes batch entries or is not differentiable.
-
-    >>> jacobian_blocks(lambda x: x.cumsum(0), torch.ones(3, 2)).shape  # a matrix for each input token
-    torch.Size([3, 2, 2])
-    """
-    n = check_tensors(x=(x, "... n d"), finite=True)["n"]
-    target = check_integer("target", target, low=-n, high=n - 1)
-    blocks = checked_pullback(F, x).row(range(n)[target])
-    check_finite("the gradient of F", blocks)
-    return blocks
+from ssmbook.operators import jacobian_operator
 
 
 def gradient_profile(F: Callable, x: torch.Tensor, target: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
     """The spectral norm of dy_i/dx_{i - tau} at each distance tau from the output position i = ``target``.
 
-    F, x, target and errors as in :func:`jacobian_blocks`. Returns the distances 0, 1, ..., i, int64 (i + 1,),
-    and the norms (..., i + 1) in the dtype of x. Use float64 at long distances, because norms that decay
-    exponentially soon leave the range of float32.
+    F, x and errors as in :func:`ssmbook.operators.jacobian_operator`, of which this is a
+    row; target: the place of one token. Returns the distances 0, 1, ..., i, int64 (i + 1,),
+    and the norms (..., i + 1) in the dtype of x. Use float64 at long distances, because
+    norms that decay exponentially soon leave the range of float32.
 
     >>> distance, width = gradient_profile(lambda x: 0.5 * x + x.roll(1, 0), torch.ones(4, 2))
     >>> distance.tolist(), width.tolist()  # half of the token itself, all of the one before
     ([0, 1, 2, 3], [0.5, 1.0, 0.0, 0.0])
     """
-    blocks = jacobian_blocks(F, x, target)
-    i = range(x.shape[-2])[target]
-    past = blocks[..., : i + 1, :, :].flip(-3)
+    n = check_tensors(x=(x, "... n d"))["n"]
+    i = range(n)[check_integer("target", target, low=-n, high=n - 1)]
+    past = jacobian_operator(F, x)[i, : i + 1].flip(-3)
     distances = torch.arange(i + 1, device=x.device)
     if past.numel() == 0:
         return distances, past.new_zeros(past.shape[:-2])
@@ -54,9 +37,10 @@ def fit_log_slope(
 ) -> float:
     """The exponential rate of a gradient profile: the slope of log norm on distance, by least squares.
 
-    distances (m,) integers; norms (m,), worked in float64; window (low, high): use only the distances from
-    low to high. An exact decay rho^tau has slope log rho. Raises ``ValueError`` for other shapes, fewer than
-    3 different distances, and norms that are not positive in the window.
+    distances (m,) integers; norms (m,), worked in float64; window (low, high): use only the
+    distances from low to high. An exact decay rho^tau has slope log rho. Raises
+    ``ValueError`` for other shapes, fewer than 3 different distances, and norms that are
+    not positive in the window.
 
     >>> tau = torch.arange(20)
     >>> round(torch.tensor(fit_log_slope(tau, 3 * 0.9**tau)).exp().item(), 4)

@@ -15,7 +15,7 @@ from ssmbook.lens._change import Change, Heads, coefficients_of, observe
 from ssmbook.lens._errors import factors
 from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.maps.attention import Attention, per_head
-from ssmbook.maps.key_side import LinearAttention, outer, safe_reciprocal
+from ssmbook.maps.linear_attention import LinearAttention, outer, safe_reciprocal
 from ssmbook.scans import diagonal_scan
 
 
@@ -51,8 +51,10 @@ class Recurrence(LinearAttention):
     ``W_V``, ``W_O``. Initially no gate looks at the content, and the rates are from 1/2 down to 1/64.
     """
 
+    _queries = False
+
     def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, **new: Any):
-        super().__init__(d, p, H=H, head_width=head_width, normalized=True, queries=False, **new)
+        super().__init__(d, p, H=H, head_width=head_width, normalized=True, **new)
         self.key_width = check_integer("N", N, low=1)
         like = self.W_V.detach()
         self.W_Q, self.W_K = (nn.Parameter(like.new_zeros(H, N, d)) for _ in "QK")

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from ssmbook.lens._calls import Call, watch
 from ssmbook.lens._frozen import Frozen, Reading, convolve, heads_of_channels
-from ssmbook.maps.key_side import decayed_products, scalar_decay_coefficients
-from ssmbook.maps.layers import secant_slope
+from ssmbook.maps.elementary import secant_slope
+from ssmbook.maps.linear_attention import decayed_products, scalar_decay_coefficients
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.operators.recurrent import ModalOperator
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_same_dtype_device, check_shape, check_tensors
-from ssmbook.maps.base import SequenceMap, random_parameter
+from ssmbook._checks import check_integer, check_same_dtype_device, check_shape, check_tensors
+from ssmbook.maps.base import New, SequenceMap, Unpack, random_parameter
 from ssmbook.numerics import half_to_float32, sink_softmax, without_autocast
 from ssmbook.operators import FactorizedOperator
 
@@ -19,18 +18,34 @@ PER_HEAD = "... H n width"
 class HeadMap(SequenceMap):
     """A sum of heads, W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h] of rank <= head_width.
 
-    Subclasses write ``_coefficients``. Parameters ``W_V``, ``W_Q``, ``W_K`` (H, head_width, d), the last two
-    if ``queries``, and ``W_O`` (H, p, head_width); ``pairs``: that many keys and values, one below another.
+    Subclasses write ``_coefficients``. Parameters ``W_V``, ``W_Q``, ``W_K`` (H, head_width,
+    d), the last two where ``_queries``, and ``W_O`` (H, p, head_width).
+
+    Parameters
+    ----------
+    d, p : int
+        Widths in and out.
+    H : int
+        Heads.
+    head_width : int
+        Width of queries, keys and values.
+    pairs : int, default 1
+        That many keys and values, one below another.
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
     """
 
-    def __init__(
-        self, d: int, p: int, *, H: int, head_width: int, queries: bool = True, pairs: int = 1, **new: Any
-    ):
+    family = "key side"
+    # Whether queries and keys are made from the tokens by a matrix for each head.
+    _queries = True
+
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, pairs: int = 1, **new: Unpack[New]):
         super().__init__(d, p)
-        self.H, self.head_width, self.key_width = H, head_width, head_width
+        self.H = check_integer("H", H, low=1)
+        self.head_width = self.key_width = check_integer("head_width", head_width, low=1)
         self.W_V = random_parameter(H, pairs * head_width, d, fan_in=d, **new)
         self.W_O = random_parameter(H, p, head_width, fan_in=H * head_width, **new)
-        if queries:
+        if self._queries:
             self.W_Q = random_parameter(H, head_width, d, fan_in=d, **new)
             self.W_K = random_parameter(H, pairs * head_width, d, fan_in=d, **new)
 
@@ -67,22 +82,47 @@ def rotate(a: Tensor, angle: Tensor) -> Tensor:
 
 def per_head(weight: Tensor, x: Tensor) -> Tensor:
     """Apply one matrix per head to every token: weight (H, c, d), x (..., n, d) -> (..., H, n, c)."""
-    # Under autocast the product is in half precision. In memory it has no gaps, because torch.compile
-    # mistakes the strides of the gradients of softplus and elu (pytorch issue 120035).
+    # Under autocast the product is in half precision. In memory it has no gaps, because
+    # torch.compile mistakes the strides of the gradients of softplus and elu (pytorch issue
+    # 120035).
     return torch.einsum("hcd,...nd->...hnc", weight, x).to(x.dtype).contiguous()
 
 
 class Attention(HeadMap):
     """Multi-head softmax attention: W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h].
 
-    d, p: widths in and out; H heads; head_width: width of queries, keys and values; causal: token i sees
-    j <= i only; bias: optional initial value (H, L) of a learned logit for each distance |i - j| < L, for at
-    most L tokens; alibi: fixed linear penalty -2^(-8 h / H) |i - j| on the logits of head h = 1 ... H
-    (`press2022train`); sink: one more key with logit 0 and value 0.
-    Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given, ``bias``.
-    This is the core of the layer, without projection biases, dropout, rotary embedding, norms
-    (`vaswani2017attention`).
+    Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given,
+    ``bias``. This is the core of the layer, without projection biases, dropout, rotary
+    embedding, norms (`vaswani2017attention`).
 
+    Parameters
+    ----------
+    d, p : int
+        Widths in and out.
+    H : int
+        Heads.
+    head_width : int
+        Width of queries, keys and values.
+    causal : bool, default True
+        Token i sees j <= i only.
+    bias : Tensor (H, L), optional
+        Initial value of a learned logit for each distance |i - j| < L, for at most L
+        tokens.
+    alibi : bool, default False
+        A fixed linear penalty -2^(-8 h / H) |i - j| on the logits of head h = 1 ... H
+        (`press2022train`).
+    sink : bool, default False
+        One more key with logit 0 and value 0.
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
+
+    Raises
+    ------
+    ValueError
+        For a bias of other heads.
+
+    Examples
+    --------
     >>> layer, x = Attention(4, 4, H=2, head_width=3), torch.randn(8, 4)
     >>> W = layer.interaction(x)
     >>> torch.allclose(layer(x), W @ x, atol=1e-5), W.interaction_rank()
@@ -100,7 +140,7 @@ class Attention(HeadMap):
         bias: torch.Tensor | None = None,
         alibi: bool = False,
         sink: bool = False,
-        **new: Any,
+        **new: Unpack[New],
     ):
         super().__init__(d, p, H=H, head_width=head_width, **new)
         self.causal, self.alibi, self.sink = causal, alibi, sink
@@ -113,11 +153,12 @@ class Attention(HeadMap):
     def from_transformers(cls, mixer: nn.Module) -> Attention:
         """The heads of a BERT or GPT-2 attention of transformers, with its weights, for tokens (x, 1).
 
-        mixer: a ``BertAttention``, a ``GPT2Attention``, or any module with their parts. The last channel of a
-        token, always 1, carries the biases of queries, keys and values, so d is one more than the model's.
-        The output bias and dropout are left out. Returns a new map in the dtype and on the device of the
-        mixer. Raises ``TypeError`` for other modules, ``ValueError`` unless logits are divided by
-        sqrt(head_width) and by nothing else.
+        mixer: a ``BertAttention``, a ``GPT2Attention``, or any module with their parts. The
+        last channel of a token, always 1, carries the biases of queries, keys and values,
+        so d is one more than the model's. The output bias and dropout are left out. Returns
+        a new map in the dtype and on the device of the mixer. Raises ``TypeError`` for
+        other modules, ``ValueError`` unless logits are divided by sqrt(head_width) and by
+        nothing else.
         """
         if hasattr(mixer, "c_attn") and hasattr(mixer, "c_proj"):  # GPT-2
             if not mixer.scale_attn_weights or mixer.scale_attn_by_inverse_layer_idx:
@@ -167,22 +208,48 @@ class Attention(HeadMap):
 class LatentAttention(HeadMap):
     """Multi-head latent attention: softmax attention whose keys and values are made from one short latent.
 
-    Token j leaves c_j = W_D x_j and one key R_j W_R x_j for all heads, turned by its position. Head h scores
-    them by <q_i, (W_K[h] c_j, R_j W_R x_j)> / sqrt(head_width + rope), with q_i = W_Q[h] x_i, of which R_i
-    turns the last ``rope`` entries; V_h = W_O[h] W_V[h] W_D. d, p: widths in and out; H heads; latent: width
-    of c; rope: even, with the frequencies 10000^(-2 m / rope). Parameters ``W_D`` (latent, d), ``W_R`` (rope,
-    d), ``W_Q`` (H, head_width + rope, d), ``W_K``, ``W_V`` (H, head_width, latent), ``W_O``. This is the core
-    of the layer, without norms and the low rank of its queries (`deepseek2024v2`).
+    Token j leaves c_j = W_D x_j and one key R_j W_R x_j for all heads, turned by its
+    position. Head h scores them by <q_i, (W_K[h] c_j, R_j W_R x_j)> / sqrt(head_width +
+    rope), with q_i = W_Q[h] x_i, of which R_i turns the last ``rope`` entries; V_h = W_O[h]
+    W_V[h] W_D. Parameters ``W_D`` (latent, d), ``W_R`` (rope, d), ``W_Q`` (H, head_width +
+    rope, d), ``W_K``, ``W_V`` (H, head_width, latent), ``W_O``. This is the core of the
+    layer, without norms and the low rank of its queries (`deepseek2024v2`).
 
+    Parameters
+    ----------
+    d, p : int
+        Widths in and out.
+    H : int
+        Heads.
+    head_width : int
+        Width of queries, keys and values.
+    latent : int
+        Width of c.
+    rope : int, default 2
+        An even number of turned entries, with the frequencies 10000^(-2 m / rope).
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
+
+    Raises
+    ------
+    ValueError
+        If rope is odd.
+
+    Examples
+    --------
     >>> layer = LatentAttention(8, 8, H=4, head_width=3, latent=5)
     >>> layer.interaction(torch.randn(9, 8)).interaction_rank()  # a smaller cache, as many matrices
     4
     """
 
-    def __init__(self, d: int, p: int, *, H: int, head_width: int, latent: int, rope: int = 2, **new: Any):
+    _queries = False
+
+    def __init__(
+        self, d: int, p: int, *, H: int, head_width: int, latent: int, rope: int = 2, **new: Unpack[New]
+    ):
         if rope % 2:
             raise ValueError(f"rope must be even, because channels rotate in pairs; got {rope}")
-        super().__init__(d, p, H=H, head_width=head_width, queries=False, **new)
+        super().__init__(d, p, H=H, head_width=head_width, **new)
         self.latent, self.rope = latent, rope
         self.W_D = random_parameter(latent, d, fan_in=d, **new)
         self.W_R = random_parameter(rope, d, fan_in=d, **new)
@@ -213,11 +280,30 @@ def softmax_coefficients(
 ) -> Tensor:
     """Softmax attention: alpha_ij = exp(s_ij) / sum_l exp(s_il), s_ij = <q_i, k_j> / sqrt(width) + bias.
 
-    q, k: (..., H, n, width); bias: (H, n, n) or (..., H, n, n); causal: token i sees j <= i only; sink: one
-    more key with logit 0 and value 0, so that rows sum to less than 1 (`miller2023attention`).
-    Returns (..., H, n, n), exactly 0 at hidden pairs, also where a bias of minus infinity hides a whole row.
-    Raises ``ValueError`` or ``TypeError`` for different shapes, dtypes or devices.
+    Parameters
+    ----------
+    q, k : Tensor (..., H, n, width)
+        Queries and keys.
+    causal : bool, default True
+        Token i sees j <= i only.
+    bias : Tensor (H, n, n) or (..., H, n, n), optional
+        Added to the logits.
+    sink : bool, default False
+        One more key with logit 0 and value 0, so that rows sum to less than 1
+        (`miller2023attention`).
 
+    Returns
+    -------
+    Tensor (..., H, n, n)
+        Exactly 0 at hidden pairs, also where a bias of minus infinity hides a whole row.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For different shapes, dtypes or devices.
+
+    Examples
+    --------
     >>> q = k = torch.zeros(1, 2, 1)
     >>> softmax_coefficients(q, k).tolist()
     [[[1.0, 0.0], [0.5, 0.5]]]
@@ -237,3 +323,15 @@ def softmax_coefficients(
     if sink or bias is None:
         return sink_softmax(logits, 0.0 if sink else None)
     return sink_softmax(logits, torch.finfo(logits.dtype).min)  # takes weight only where bias hides every key
+
+
+ZOO = {
+    "attention": lambda of, new: Attention(**of.head, **new),
+    "attention, not causal": lambda of, new: Attention(causal=False, **of.head, **new),
+    "attention, relative bias": lambda of, new: Attention(
+        bias=torch.randn(of.head["H"], of.n, **new), **of.head, **new
+    ),
+    "attention, ALiBi": lambda of, new: Attention(alibi=True, **of.head, **new),
+    "attention, sink": lambda of, new: Attention(sink=True, **of.head, **new),
+    "latent attention": lambda of, new: LatentAttention(latent=of.d - 1, **of.head, **new),
+}

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_choice
+from ssmbook.maps.attention import Attention
 from ssmbook.maps.base import SequenceMap, random_parameter
+from ssmbook.maps.recurrent import LTISSM
+from ssmbook.maps.ssd import SSD
 from ssmbook.operators import InteractionOperator, PointwiseOperator
+
+Gate = Literal["output", "input", "both"]
 
 
 class Gated(SequenceMap):
     """A map between gates that each token sets for itself: y_i = g_i * F(u * X)_i, entry by entry.
 
-    W_ij = diag(g_i) W^F_ij(u * X) diag(u_j) with g_i = sigmoid(W_g x_i), u_j = sigmoid(W_u x_j). map: the
-    inner F; gate: "output" (g only), "input" (u only) or "both". Parameters ``W_g`` (p, d), ``W_u`` (d, d),
-    in the dtype and on the device of the inner map.
+    W_ij = diag(g_i) W^F_ij(u * X) diag(u_j) with g_i = sigmoid(W_g x_i), u_j = sigmoid(W_u
+    x_j). map: the inner F; gate: "output" (g only), "input" (u only) or "both". Parameters
+    ``W_g`` (p, d), ``W_u`` (d, d), in the dtype and on the device of the inner map.
 
     >>> layer = Gated(SSD(4, 4, H=1, head_width=4, N=8))
     >>> layer.interaction(torch.randn(16, 4)).interaction_rank()  # one head gated by four channels
     4
     """
 
-    def __init__(self, map: SequenceMap, *, gate: str = "output", generator: torch.Generator | None = None):
+    family = "gated or mixed"
+
+    def __init__(self, map: SequenceMap, *, gate: Gate = "output", generator: torch.Generator | None = None):
         super().__init__(map.d, map.p, causal=map.causal)
         self.map, self.gate = map, check_choice("gate", gate, ("output", "input", "both"))
         inner = next(map.parameters(), torch.empty(0))
@@ -57,6 +65,8 @@ class Residual(SequenceMap):
     3
     """
 
+    family = "gated or mixed"
+
     def __init__(self, map: SequenceMap):
         if map.p != map.d:
             raise ValueError(f"map must have p = d for a residual connection; got d = {map.d}, p = {map.p}")
@@ -74,16 +84,19 @@ class Residual(SequenceMap):
 class Hybrid(SequenceMap):
     """Several maps at once (mode "sum": their outputs add) or in turn (mode "stack": each feeds the next).
 
-    Sum: W is the sum of the operators at X. Stack: W is their product, each frozen at its own input.
-    maps: at least one; for "sum" all of the same d and p, for "stack" each d equal to the p before. Raises
-    ``ValueError`` for widths that do not fit or an unknown mode.
+    Sum: W is the sum of the operators at X. Stack: W is their product, each frozen at its
+    own input. maps: at least one; for "sum" all of the same d and p, for "stack" each d
+    equal to the p before. Raises ``ValueError`` for widths that do not fit or an unknown
+    mode.
 
     >>> parts = [Attention(4, 4, H=1, head_width=4), RetNet(4, 4, H=1, head_width=4)]
     >>> Hybrid(parts).interaction(torch.randn(8, 4)).interaction_rank()  # side by side, heads add up
     2
     """
 
-    def __init__(self, maps: Sequence[SequenceMap], *, mode: str = "sum"):
+    family = "gated or mixed"
+
+    def __init__(self, maps: Sequence[SequenceMap], *, mode: Literal["sum", "stack"] = "sum"):
         check_choice("mode", mode, ("sum", "stack"))
         if not maps:
             raise ValueError("maps must hold at least one map; got none")
@@ -110,3 +123,18 @@ class Hybrid(SequenceMap):
                 x = before(x)
                 W = m.interaction(x) @ W
         return W
+
+
+ZOO = {
+    "residual attention": lambda of, new: Residual(Attention(**of.head | {"p": of.d}, **new)),
+    "gated SSD": lambda of, new: Gated(SSD(N=of.N, **of.head, **new), generator=new["generator"]),
+    "hybrid, sum": lambda of, new: Hybrid(
+        [Attention(**of.head, **new), LTISSM.random(of.d, of.p, N=of.N, **new)], mode="sum"
+    ),
+    "hybrid, stack": lambda of, new: Hybrid(
+        [LTISSM.random(of.d, of.d, N=of.N, **new), Attention(**of.head, **new)], mode="stack"
+    ),
+    "gated SSD, both sides": lambda of, new: Gated(
+        SSD(N=of.N, **of.head, **new), gate="both", generator=new["generator"]
+    ),
+}

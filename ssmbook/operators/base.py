@@ -1,17 +1,19 @@
 """What every interaction operator is: its action on x, its blocks, what they span, and the algebra.
 
-A kind of operator is a subclass. The public methods check their arguments and convert half precision to
-float32; then they call methods with an underscore, which a kind provides:
+A kind of operator is a subclass. The public methods check their arguments and convert half
+precision to float32; then they call methods with an underscore, which a kind provides:
 
-- It must define ``_apply``, ``_scaled`` and ``_mapped``. All else follows: columns from ``_apply``, rows from
-  the transpose, ranks, floors and best heads from the rows.
-- For its blocks it may override ``_row``, ``_rows``, ``_column``, ``to_dense``, ``block_norms`` and
-  ``_coefficients``, where its structure makes them cheaper.
-- For their span it may override ``_span_blocks``, and ``_past_future_blocks`` for cuts in time. If all blocks
-  lie in a known subspace, ``_width`` is its dimension, ``_as_blocks`` leads from coordinates to blocks, and
-  ``_row_vectors`` and ``_column_vectors`` are coordinates, too.
-- In the algebra it may override ``_plus``, ``_after`` and ``_transposed``, where the result is of the same
-  kind. Otherwise the result is a `SumOperator`, a `ComposedOperator` or a `TransposedOperator`.
+- It must define ``_apply``, ``_scaled`` and ``_mapped``. All else follows: columns from
+  ``_apply``, rows from the transpose, ranks, floors and best heads from the rows.
+- For its blocks it may override ``_row``, ``_rows``, ``_column``, ``to_dense``,
+  ``block_norms`` and ``_coefficients``, where its structure makes them cheaper.
+- For their span it may override ``_span_blocks``, and ``_past_future_blocks`` for cuts in
+  time. If all blocks lie in a known subspace, ``_width`` is its dimension, ``_as_blocks``
+  leads from coordinates to blocks, and ``_row_vectors`` and ``_column_vectors`` are
+  coordinates, too.
+- In the algebra it may override ``_plus``, ``_after`` and ``_transposed``, where the result
+  is of the same kind. Otherwise the result is a `SumOperator`, a `ComposedOperator` or a
+  `TransposedOperator`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
@@ -30,7 +32,6 @@ from ssmbook._checks import (
     check_number,
     check_same_dtype_device,
     check_shape,
-    check_tensors,
     shared_batch,
 )
 from ssmbook.numerics import (
@@ -43,23 +44,36 @@ from ssmbook.numerics import (
     rank_report,
     tolerance,
 )
-from ssmbook.operators.spectra import (
-    covariance_root,
-    leading_row_directions,
-    r_factor,
-    stacked_r_factor,
-    tail_energies,
-)
+from ssmbook.operators.spectra import r_factor, stacked_r_factor, tail_energies
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ssmbook.operators.factorized import FactorizedOperator
 
 
 class InteractionOperator(ABC):
     """The interaction operator W(X) of a sequence map: y_i = sum_j W_ij x_j.
 
-    ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 + W2``, ``W - V``,
-    ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional tensor; ``W.T``; ``W[i, j]`` is the
-    block W_ij (p, d), ``W[i]`` a row of them. ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry
-    gradients; ranks, spectra and best heads are detached and computed in float64.
+    ``W @ x`` (or ``W(x)``, ``W.apply(x)``) acts on tokens, ``W1 @ W2`` composes; ``W1 +
+    W2``, ``W - V``, ``sum([…])``, ``c * W``, ``W / c`` with a number or a 0-dimensional
+    tensor; ``W.T``; ``W[i, j]`` is the block W_ij (p, d), ``W[i]`` a row of them.
+    ``apply``, ``row``, ``to_dense`` and ``block_norms`` carry gradients; ranks, spectra and
+    best heads are detached and computed in float64.
 
+    Parameters
+    ----------
+    like : Tensor
+        Any tensor of the dtype and on the device of W.
+    batch_shape : sequence of int
+        The shape (...) of independent operators.
+    n : int
+        Tokens.
+    p, d : int
+        Widths out and in.
+
+    Examples
+    --------
     >>> W = LagOperator(0.5 ** torch.arange(4.0).reshape(4, 1, 1))  # y_i = x_i + x_(i-1) / 2 + …
     >>> (W @ torch.ones(4, 1)).flatten().tolist()
     [1.0, 1.5, 1.75, 1.875]
@@ -67,21 +81,22 @@ class InteractionOperator(ABC):
     ([0.125, 0.25, 0.5, 1.0], 0.25, 0.25)
     """
 
-    # False if a row means something different in each batch element, because each was compressed on its own.
-    _rows_line_up = True
+    # False if a row means something different in each batch element, because each was
+    # compressed on its own.
+    _shared_rows = True
 
-    def __init__(self, standard: Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
-        self._standard = standard  # a tensor of the dtype and on the device of W
+    def __init__(self, like: Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
+        self._like = like  # a tensor of the dtype and on the device of W
         self.batch_shape = torch.Size(batch_shape)
         self.n, self.p, self.d, self._width = n, p, d, p * d
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._standard.dtype
+        return self._like.dtype
 
     @property
     def device(self) -> torch.device:
-        return self._standard.device
+        return self._like.device
 
     @property
     def shape(self) -> torch.Size:
@@ -98,36 +113,36 @@ class InteractionOperator(ABC):
         """Return W x for a checked x (..., n, d)."""
 
     @abstractmethod
-    def _scaled(self, factor: float | Tensor) -> InteractionOperator:
+    def _scaled(self, factor: float | Tensor) -> Self:
         """Return the operator of the same kind with every W_ij multiplied by ``factor``."""
 
     @abstractmethod
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> InteractionOperator:
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return the operator of the same kind with each of its tensors changed."""
 
     # How it acts
     def apply(self, x: Tensor) -> Tensor:
         """Return y_i = sum_j W_ij x_j, from ``x`` (..., n, d) to (..., n, p), in the dtype of the operator.
 
-        The batch shapes of operator and ``x`` are equal, or one of the two is unbatched. Raises ``TypeError``
-        for another dtype, ``ValueError`` for another shape or device.
+        The batch shapes of operator and ``x`` are equal, or one of the two is unbatched.
+        Raises ``TypeError`` for another dtype, ``ValueError`` for another shape or device.
         """
         check_shape("x", x, "... n d", {"n": self.n, "d": self.d})
-        check_same_dtype_device(W=self._standard, x=x)
+        check_same_dtype_device(W=self._like, x=x)
         shared_batch(W=self.batch_shape, x=x.shape[:-2])
         return self._in_float32()._apply(half_to_float32(x)).to(self.dtype)
 
     __call__ = apply
 
-    def _in_float32(self) -> InteractionOperator:
+    def _in_float32(self) -> Self:
         """W in the precision in which it is computed: long sums in half precision forget small terms."""
         return self.to(torch.float32) if self.dtype in HALF else self
 
-    def to(self, *args: Any, **kwargs: Any) -> InteractionOperator:
+    def to(self, *args: torch.dtype | torch.device | str | Tensor | bool, **kwargs: object) -> Self:
         """Return the same operator in another dtype or on another device; arguments as ``Tensor.to``."""
         return self._mapped(lambda tensor: tensor.to(*args, **kwargs))
 
-    def detach(self) -> InteractionOperator:
+    def detach(self) -> Self:
         """Return the same operator outside the graph of gradients."""
         return self._mapped(Tensor.detach)
 
@@ -162,7 +177,7 @@ class InteractionOperator(ABC):
             parts.append(self._apply(x))
         return torch.stack(parts, dim=-1) if parts else self._zeros(self.n, self.p, 0)
 
-    def __getitem__(self, place) -> Tensor:
+    def __getitem__(self, place: int | tuple[int, int | slice]) -> Tensor:
         """Return the block W_ij (..., p, d) at ``[i, j]``; ``W[i]`` is the row of an output token."""
         i, j = place if isinstance(place, tuple) else (place, slice(None))
         return self.row(range(self.n)[i])[..., j, :, :]
@@ -189,11 +204,12 @@ class InteractionOperator(ABC):
     def coefficients(self, V: Tensor) -> Tensor:
         """Return the inner products ⟨W_ij, V_h⟩ with given value maps.
 
-        ``V`` (H, p, d) or (..., H, p, d) to (..., H, n, n). For orthonormal V_h these are the mixing
-        coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as ``apply``.
+        ``V`` (H, p, d) or (..., H, p, d) to (..., H, n, n). For orthonormal V_h these are
+        the mixing coefficients that bring sum_h alpha^h_ij V_h closest to W. Raises as
+        ``apply``.
         """
         check_shape("V", V, "... H p d", {"p": self.p, "d": self.d})
-        check_same_dtype_device(W=self._standard, V=V)
+        check_same_dtype_device(W=self._like, V=V)
         shared_batch(W=self.batch_shape, V=V.shape[:-3])
         return self._coefficients(V)
 
@@ -217,12 +233,12 @@ class InteractionOperator(ABC):
     def span_rows(self, joint: bool = False) -> Tensor:
         """Return a few rows with the singular values and row space of all vec W_ij: float64, (..., m, width).
 
-        m ≤ width, which is p·d, or d where W is diagonal in the channels: the rows then are the diagonals of
-        blocks. ``joint=True``: one matrix (m, width) for the whole batch. Raises ``ValueError`` when a block
-        is not finite.
+        m ≤ width, which is p·d, or d where W is diagonal in the channels: the rows then are
+        the diagonals of blocks. ``joint=True``: one matrix (m, width) for the whole batch.
+        Raises ``ValueError`` when a block is not finite.
 
         >>> W = LagOperator(torch.ones(4, 1, 2))  # the same block ten times: one row, √10 times as long
-        >>> W.span_rows().square().sum(0)
+        >>> W.span_rows().square().sum(0).round(decimals=4)
         tensor([10., 10.], dtype=torch.float64)
         """
         empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
@@ -239,8 +255,8 @@ class InteractionOperator(ABC):
     def spectrum(self, joint: bool = False) -> Tensor:
         """Return the singular values of the rows vec W_ij: float64, descending, (..., m) with m ≤ p·d.
 
-        ``joint=True``: one spectrum for the whole batch, shape (m,). Raises ``ValueError`` when a block
-        is not finite.
+        ``joint=True``: one spectrum for the whole batch, shape (m,). Raises ``ValueError``
+        when a block is not finite.
 
         >>> heads = FactorizedOperator(torch.ones(1, 4, 4), torch.eye(2)[None])
         >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
@@ -256,11 +272,12 @@ class InteractionOperator(ABC):
     def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | Tensor:
         """Return k, the dimension of the operator span of all W_ij.
 
-        ``rtol``: singular values at most ``rtol`` times the largest count as zero; by default 1e-10 in
-        float64, 16 machine epsilons in shorter dtypes. The difference of two nearly equal operators therefore
-        has a meaningless rank, that of its rounding errors. Returns an ``int``, or int64 (...) when batched;
-        ``joint=True`` takes one span over the whole batch and returns an ``int``. Raises as ``spectrum``,
-        and ``ValueError`` for ``rtol`` outside [0, 1).
+        ``rtol``: singular values at most ``rtol`` times the largest count as zero; by
+        default 1e-10 in float64, 16 machine epsilons in shorter dtypes. The difference of
+        two nearly equal operators therefore has a meaningless rank, that of its rounding
+        errors. Returns an ``int``, or int64 (...) when batched; ``joint=True`` takes one
+        span over the whole batch and returns an ``int``. Raises as ``spectrum``, and
+        ``ValueError`` for ``rtol`` outside [0, 1).
 
         >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
         >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
@@ -279,7 +296,7 @@ class InteractionOperator(ABC):
         """Return the dimension of span_i W_ij for one input token; otherwise as ``interaction_rank``."""
         return self._blocks_rank(self._column_vectors(j), rtol)
 
-    def _blocks_rank(self, rows: Tensor, rtol: float | None):
+    def _blocks_rank(self, rows: Tensor, rtol: float | None) -> int | Tensor:
         rows = rows.to(torch.float64)
         check_finite("W", rows)
         return numerical_rank(torch.linalg.svdvals(rows), tolerance(rtol, self.dtype))
@@ -288,11 +305,12 @@ class InteractionOperator(ABC):
     def past_future_rank(self, rtol: float | None = None) -> int | Tensor:
         """Return the past–future rank of a causal operator: the widest memory that some cut in time needs.
 
-        It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the tokens before t to
-        the outputs from t onward; a recurrence with N states has at most N. ``rtol`` is relative to the
-        largest singular value of all these blocks. Returns an ``int``, or int64 (...) when batched. Kinds
-        other than recurrences need n − 1 dense decompositions: for a wide layer use ``W.mixing`` or
-        ``W.channels``. Raises ``ValueError`` when a block W_ij with j > i is not zero, and as
+        It is the largest rank, over the cuts 0 < t < n, of the block of W that takes the
+        tokens before t to the outputs from t onward; a recurrence with N states has at most
+        N. ``rtol`` is relative to the largest singular value of all these blocks. Returns
+        an ``int``, or int64 (...) when batched. Kinds other than recurrences need n − 1
+        dense decompositions: for a wide layer use ``W.mixing`` or ``W.channels``. Raises
+        ``ValueError`` when a block W_ij with j > i is not zero, and as
         ``interaction_rank``.
 
         >>> W = LagOperator(0.5 ** torch.arange(8.0).reshape(8, 1, 1))  # one state carries the past
@@ -313,17 +331,7 @@ class InteractionOperator(ABC):
 
         Their sum is the rank of the part of W from tokens before t to tokens from t onward.
         """
-        blocks = self.to_dense().to(torch.float64)
-        check_finite("W", blocks)
-        future = torch.ones(self.n, self.n, dtype=torch.bool, device=self.device).triu(1)
-        if bool((blocks[..., future, :, :] != 0).any()):
-            raise ValueError(
-                "W must be causal, W_ij = 0 for j > i, for a cut in time; got a block that is not 0"
-            )
-        matrix = blocks.transpose(-3, -2)
-        for t in range(1, self.n):
-            block = matrix[..., t:, :, :t, :]
-            yield block.reshape(*self.batch_shape, 1, (self.n - t) * self.p, t * self.d)
+        return ranks.cuts_in_time(self)
 
     # What fewer heads miss
     @torch.no_grad()
@@ -336,18 +344,18 @@ class InteractionOperator(ABC):
     ) -> float | Tensor:
         """Return the relative squared error of the best H heads, ‖W − best_heads(H)‖² / ‖W‖².
 
-        It is the expected error of the output over its expected energy, for inputs with the second
-        moments E x_i x_jᵀ = time_covariance[i, j] · channel_covariance. A zero operator has error 0.
-        Source: thm-head-floor, after `eckart1936approximation`.
+        It is the expected error of the output over its expected energy, for inputs with the
+        second moments E x_i x_jᵀ = time_covariance[i, j] · channel_covariance. A zero
+        operator has error 0. Source: thm-head-floor, after `eckart1936approximation`.
 
         Parameters
         ----------
         H : int, optional
-            A number of heads; ``None``: the whole curve H = 0 … m, m the length of ``spectrum()``, from
-            1 down to 0. With m or more heads the error is 0.
+            A number of heads; ``None``: the whole curve H = 0 … m, m the length of
+            ``spectrum()``, from 1 down to 0. With m or more heads the error is 0.
         time_covariance : Tensor (n, n), optional
-            Symmetric positive semidefinite, of any dtype; ``None``: the identity, tokens that do not
-            correlate.
+            Symmetric positive semidefinite, of any dtype; ``None``: the identity, tokens
+            that do not correlate.
         channel_covariance : Tensor (d, d), optional
             Likewise for channels.
 
@@ -358,7 +366,8 @@ class InteractionOperator(ABC):
         Raises
         ------
         ValueError
-            If H is negative, a covariance is none or has another shape, and as ``spectrum``.
+            If H is negative, a covariance is none or has another shape, and as
+            ``spectrum``.
 
         Examples
         --------
@@ -368,7 +377,7 @@ class InteractionOperator(ABC):
         >>> W.floor(1, channel_covariance=torch.diag(torch.tensor([0.0, 1.0])))  # only the second is driven
         0.0
         """
-        rows, _ = self._driven(time_covariance, channel_covariance)
+        rows, _ = ranks.driven_rows(self, time_covariance, channel_covariance)
         curve = tail_energies(torch.linalg.svdvals(rows))[..., : self._rank_limit + 1]
         if H is None:
             return curve
@@ -422,15 +431,16 @@ class InteractionOperator(ABC):
         """Return the H-head operator nearest to W, as a ``FactorizedOperator``; it misses ``floor(H)``.
 
         Truncated Kronecker SVD (Van Loan–Pitsianis; the optimum is Eckart–Young,
-        `eckart1936approximation`): V is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩. For colored inputs the
-        maps V_h R, R the root of the channel covariance, are orthonormal instead, and alpha^h_ij =
-        ⟨W_ij R, V_h R⟩.
+        `eckart1936approximation`): V is orthonormal and alpha^h_ij = ⟨W_ij, V_h⟩. For
+        colored inputs the maps V_h R, R the root of the channel covariance, are orthonormal
+        instead, and alpha^h_ij = ⟨W_ij R, V_h R⟩.
 
         Parameters
         ----------
         H : int, optional
-            0 to min(n², p·d), or min(n², d) where W is diagonal in the channels; ``None``: as many as its
-            interaction rank (the largest of a batch), so that the heads are W.
+            0 to min(n², p·d), or min(n², d) where W is diagonal in the channels; ``None``:
+            as many as its interaction rank (the largest of a batch), so that the heads are
+            W.
         time_covariance, channel_covariance : Tensor, optional
             The second moments of the inputs whose output is missed least, as in ``floor``.
 
@@ -455,94 +465,76 @@ class InteractionOperator(ABC):
         if H is None:
             H = int(torch.as_tensor(self.interaction_rank()).max())
         H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
-        rows, root = self._driven(time_covariance, channel_covariance)
-        directions = leading_row_directions(rows, H)
-        if root is None:
-            V = self._as_blocks(directions).to(self.dtype)
-            return FactorizedOperator(self.coefficients(V), V)
-        # With V R = V' orthonormal, ⟨W_ij R, V'_h⟩ = ⟨W_ij, V'_h R⟩, whatever the time covariance.
-        driven = directions.unflatten(-1, (self.p, self.d))
-        V = (driven @ torch.linalg.pinv(root, hermitian=True)).to(self.dtype)
-        return FactorizedOperator(self.coefficients((driven @ root).to(self.dtype)), V)
+        return ranks.nearest_heads(self, H, time_covariance, channel_covariance)
 
     @property
     def _rank_limit(self) -> int:
         """A bound on the rank by sizes alone."""
         return min(self.n**2, self._width)
 
-    def _driven(self, time: Tensor | None, channel: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Rows with the singular values and row space of W (T ⊗ R), and R: the roots of two covariances.
-
-        For white inputs the rows are ``span_rows()``, and R is None.
-        """
-        if time is None and channel is None:
-            return self.span_rows(), None
-        R = covariance_root("channel_covariance", channel, self.d, self.device)
-        if time is None:
-            # T = 1: the rows that stand for all W_ij stand for all W_ij R as well.
-            return (self._as_blocks(self.span_rows()) @ R).flatten(-2), R
-        T = covariance_root("time_covariance", time, self.n, self.device)
-        return (self.to(torch.float64) @ FactorizedOperator(T[None], R[None])).span_rows(), R
-
     # Algebra
-    def _plus(self, other):
+    def _plus(self, other: Self) -> InteractionOperator | None:
         """Return self + other as one operator, for another of the same kind; None where the kind is lost."""
         return None
 
-    def _after(self, other):
+    def _after(self, other: Self) -> InteractionOperator | None:
         """Return self @ other as one operator, for another of the same kind; None where the kind is lost."""
         return None
 
     def _transposed(self) -> InteractionOperator:
-        return TransposedOperator(self)
+        return combined.TransposedOperator(self)
 
     @property
     def T(self) -> InteractionOperator:
         """The transpose, (Wᵀ)_ij = W_jiᵀ: it takes y (..., n, p) back to (..., n, d)."""
         return self._transposed()
 
-    def __add__(self, other):
+    def __add__(self, other: InteractionOperator) -> InteractionOperator:
         if not isinstance(other, InteractionOperator):
             return NotImplemented
         self._check_partner(other, "sizes (n, p, d)", self.shape[-3:], other.shape[-3:])
         joined = self._plus(other) if type(self) is type(other) else None
         if joined is None:
             terms = [getattr(part, "terms", (part,)) for part in (self, other)]
-            joined = SumOperator(*terms[0], *terms[1])
+            joined = combined.SumOperator(*terms[0], *terms[1])
         return joined
 
-    def __radd__(self, other):
+    def __radd__(self, other: int) -> Self:
         # sum([W, …]) starts from 0.
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
-    def __sub__(self, other):
+    def __sub__(self, other: InteractionOperator) -> InteractionOperator:
         return self + (-other) if isinstance(other, InteractionOperator) else NotImplemented
 
+    @overload
+    def __matmul__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __matmul__(self, other: InteractionOperator) -> InteractionOperator: ...
     def __matmul__(self, other):
         if not isinstance(other, InteractionOperator):
             return self.apply(other)
         self._check_partner(other, "tokens and output width (n, p)", (self.n, self.d), (other.n, other.p))
         joined = self._after(other) if type(self) is type(other) else None
-        return ComposedOperator(self, other) if joined is None else joined
+        return combined.ComposedOperator(self, other) if joined is None else joined
 
     def _check_partner(self, right: InteractionOperator, what: str, wanted: tuple, got: tuple) -> None:
         if tuple(wanted) != tuple(got):
             raise ValueError(f"right must have the {what} = {tuple(wanted)}; got {tuple(got)}")
-        check_same_dtype_device(left=self._standard, right=right._standard)
+        check_same_dtype_device(left=self._like, right=right._like)
         shared_batch(left=self.batch_shape, right=right.batch_shape)
 
-    def __mul__(self, factor):
+    def __mul__(self, factor: float | Tensor) -> Self:
         if isinstance(factor, Tensor) and factor.dim() == 0 and not factor.is_complex():
             return self._scaled(factor.to(self.dtype))
         return self._scaled(float(factor)) if isinstance(factor, Real) else NotImplemented
 
     __rmul__ = __mul__
 
-    def __truediv__(self, divisor):
-        one = self._standard.new_ones(()) if isinstance(divisor, Tensor) else 1
+    def __truediv__(self, divisor: float | Tensor) -> Self:
+        one = self._like.new_ones(()) if isinstance(divisor, Tensor) else 1
         return self * (one / divisor)
 
-    def __neg__(self):
+    def __neg__(self) -> Self:
         return self._scaled(-1.0)
 
     # A NumPy number or array on the left leaves the product to the operator.
@@ -552,202 +544,5 @@ class InteractionOperator(ABC):
         return torch.zeros(*self.batch_shape, *shape, dtype=self.dtype, device=self.device)
 
 
-class FactorizedOperator(InteractionOperator):
-    """H heads, W_ij = sum_h alpha^h_ij V_h: as one matrix, the sum of the Kronecker products A_h ⊗ V_h.
-
-    ``alpha`` (..., H, n, n), ``V`` (..., H, p, d), of one dtype and device; batch shapes equal, or one of the
-    two unbatched. H = 0 is the zero operator. The rank is found from the factors.
-
-    >>> total = FactorizedOperator(torch.ones(1, 4, 4).tril(), torch.eye(2)[None])  # the sum so far
-    >>> total.apply(torch.ones(4, 2))[:, 0].tolist(), total.interaction_rank()
-    ([1.0, 2.0, 3.0, 4.0], 1)
-    """
-
-    # Each alpha is compressed by itself.
-    _rows_line_up = False
-
-    def __init__(self, alpha: Tensor, V: Tensor) -> None:
-        sizes = check_tensors(alpha=(alpha, "... H n n"), V=(V, "... H p d"))
-        batch = shared_batch(alpha=alpha.shape[:-3], V=V.shape[:-3])
-        super().__init__(alpha, batch, sizes["n"], sizes["p"], sizes["d"])
-        self.alpha, self.V, self.H = alpha, V, sizes["H"]
-
-    def _apply(self, x):
-        values = torch.einsum("...hpd,...jd->...hjp", self.V, x)
-        return torch.einsum("...hij,...hjp->...ip", self.alpha, values)
-
-    def _row(self, i):
-        return torch.einsum("...hj,...hpd->...jpd", self.alpha[..., i, :], self.V)
-
-    def _column(self, j):
-        return torch.einsum("...hi,...hpd->...ipd", self.alpha[..., :, j], self.V)
-
-    def to_dense(self) -> Tensor:
-        return torch.einsum("...hij,...hpd->...ijpd", self.alpha, self.V)
-
-    def _coefficients(self, V):
-        overlap = torch.einsum("...hpd,...gpd->...hg", self.V, V)
-        return torch.einsum("...hij,...hg->...gij", self.alpha, overlap)
-
-    def _span_blocks(self):
-        check_finite("V", self.V)
-        empty = torch.zeros(*self.alpha.shape[:-3], 0, self.H, dtype=torch.float64, device=self.device)
-        # alpha = Q R with orthonormal columns in Q: R V has the singular values of all rows vec W_ij.
-        triangle = stacked_r_factor((self.alpha[..., i, :].mT for i in range(self.n)), empty, "alpha")
-        V = self.V.to(torch.float64).flatten(-2)
-        rows = triangle @ V
-        # Heads that cancel leave rounding of the size of one head, which is no span at all.
-        heads = (torch.linalg.vector_norm(triangle, dim=-2) * torch.linalg.vector_norm(V, dim=-1)).sum(-1)
-        noise = 16 * torch.finfo(torch.float64).eps * heads[..., None, None]
-        yield torch.where(torch.linalg.matrix_norm(rows, keepdim=True) <= noise, 0.0, rows)
-
-    @property
-    def mixing(self) -> FactorizedOperator:
-        """The coefficients of each head as a scalar operator: batch (..., H), p = d = 1."""
-        return FactorizedOperator(self.alpha[..., None, :, :], self.alpha.new_ones(1, 1, 1))
-
-    def block_norms(self) -> Tensor:
-        if torch.is_grad_enabled() and (self.alpha.requires_grad or self.V.requires_grad):
-            return super().block_norms()
-        # With VᵀV = RᵀR by QR, ‖sum_h alpha_h V_h‖ = ‖R alpha‖: no block is built, nothing is squared.
-        alpha, V = self.alpha.to(torch.float64), self.V.to(torch.float64).flatten(-2)
-        coordinates = torch.einsum("...gh,...hij->...gij", torch.linalg.qr(V.mT, mode="r").R, alpha)
-        return norms(coordinates.movedim(-3, -1)).to(self.dtype)
-
-    def _scaled(self, factor):
-        return FactorizedOperator(self.alpha, factor * self.V)
-
-    def _mapped(self, change):
-        return FactorizedOperator(change(self.alpha), change(self.V))
-
-    def _transposed(self):
-        return FactorizedOperator(self.alpha.mT, self.V.mT)
-
-    def _plus(self, other):
-        return FactorizedOperator(_side_by_side(self.alpha, other.alpha), _side_by_side(self.V, other.V))
-
-    def _after(self, other):
-        alpha = torch.einsum("...gik,...hkj->...ghij", self.alpha, other.alpha).flatten(-4, -3)
-        return FactorizedOperator(
-            alpha, torch.einsum("...gpq,...hqd->...ghpd", self.V, other.V).flatten(-4, -3)
-        )
-
-
-def _side_by_side(first: Tensor, second: Tensor) -> Tensor:
-    batch = torch.broadcast_shapes(first.shape[:-3], second.shape[:-3])
-    return torch.cat([part.expand(*batch, *part.shape[-3:]) for part in (first, second)], dim=-3)
-
-
-class SumOperator(InteractionOperator):
-    """The sum of operators of different kinds, made by ``+`` and kept as ``terms``: parallel branches.
-
-    The span of a sum is not made of the spans of its terms, so ranks read it row by row.
-    """
-
-    def __init__(self, *terms: InteractionOperator) -> None:
-        first = terms[0]
-        batch = torch.broadcast_shapes(*(term.batch_shape for term in terms))
-        super().__init__(first._standard, batch, first.n, first.p, first.d)
-        self.terms = terms
-
-    def _apply(self, x):
-        return sum(term._apply(x) for term in self.terms)
-
-    def _row(self, i):
-        return sum(term._row(i) for term in self.terms)
-
-    def _rows(self) -> Iterator[Tensor]:
-        for parts in zip(*(term._rows() for term in self.terms), strict=True):
-            yield sum(parts)
-
-    def _scaled(self, factor):
-        return SumOperator(*(term._scaled(factor) for term in self.terms))
-
-    def _mapped(self, change):
-        return SumOperator(*(term._mapped(change) for term in self.terms))
-
-    def _transposed(self):
-        return SumOperator(*(term.T for term in self.terms))
-
-
-class ComposedOperator(InteractionOperator):
-    """One operator after another, W_ij = sum_k S_ik T_kj with S ``outer`` and T ``inner``; made by ``@``.
-
-    Rows are pulled back through ``inner`` without building it.
-    """
-
-    def __init__(self, outer: InteractionOperator, inner: InteractionOperator) -> None:
-        batch = torch.broadcast_shapes(outer.batch_shape, inner.batch_shape)
-        super().__init__(outer._standard, batch, outer.n, outer.p, inner.d)
-        self.outer, self.inner = outer, inner
-
-    def _apply(self, x):
-        return self.outer._apply(self.inner._apply(x))
-
-    def _rows(self) -> Iterator[Tensor]:
-        back = self.inner.T
-        for row in self.outer._rows():
-            # The p entries of an output token are a batch of rows, each pulled back by itself.
-            pulled = [back._apply(entry) for entry in row.unbind(-2)]
-            yield torch.stack(pulled, dim=-2) if pulled else self._zeros(self.n, 0, self.d)
-
-    def to_dense(self) -> Tensor:
-        return torch.einsum("...ikpq,...kjqd->...ijpd", self.outer.to_dense(), self.inner.to_dense())
-
-    def _scaled(self, factor):
-        return ComposedOperator(self.outer._scaled(factor), self.inner)
-
-    def _mapped(self, change):
-        return ComposedOperator(self.outer._mapped(change), self.inner._mapped(change))
-
-    def _transposed(self):
-        return ComposedOperator(self.inner.T, self.outer.T)
-
-
-class TransposedOperator(InteractionOperator):
-    """The transpose of an operator whose kind has no transpose of its own, (Wᵀ)_ij = W_jiᵀ; made by ``W.T``.
-
-    It is applied by pulling back through its ``operand``, so it costs what that costs.
-    """
-
-    def __init__(self, operand: InteractionOperator) -> None:
-        super().__init__(operand._standard, operand.batch_shape, operand.n, operand.d, operand.p)
-        self.operand, self._rows_line_up = operand, operand._rows_line_up
-
-    def _apply(self, x):
-        batch = torch.broadcast_shapes(self.batch_shape, x.shape[:-2])
-        _, pull = torch.func.vjp(self.operand._apply, x.new_zeros(*batch, self.n, self.p))
-        return pull(x.expand(*batch, *x.shape[-2:]))[0]
-
-    def to_dense(self) -> Tensor:
-        return self.operand.to_dense().transpose(-4, -3).mT
-
-    def _span_blocks(self):
-        for block in self.operand._span_blocks():
-            yield self.operand._as_blocks(block).mT.flatten(-2)
-
-    def _scaled(self, factor):
-        return TransposedOperator(self.operand._scaled(factor))
-
-    def _mapped(self, change):
-        return TransposedOperator(self.operand._mapped(change))
-
-    def _transposed(self):
-        return self.operand
-
-
-@torch.no_grad()
-def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
-    """Return an orthonormal basis (k, p, d) of the operator span, one span over the whole batch.
-
-    The first H maps are the best H that the whole batch can share. In the dtype and on the device of ``W``,
-    detached, found in float64; ``rtol`` and errors as in ``interaction_rank``.
-
-    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
-    >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
-    >>> operator_span(LagOperator(M)).shape  # two orthonormal matrices span all lags
-    torch.Size([2, 2, 2])
-    """
-    matrix = W.span_rows(joint=True)
-    k = numerical_rank(torch.linalg.svdvals(matrix), tolerance(rtol, W.dtype))
-    return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
+# The kinds that the algebra and the best heads make are built on the class above.
+from ssmbook.operators import combined, ranks  # noqa: E402

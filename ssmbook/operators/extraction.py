@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -9,11 +10,13 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_finite, check_integer, check_number, check_tensors
-from ssmbook.operators.kinds import DenseOperator
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.structured import DenseOperator
 
 # Inputs that go through the callable in one call.
 _NODES_AT_ONCE = 32
-# Random directions in which the misses of the panels are measured, before any block is computed.
+# Random directions in which the misses of the panels are measured, before any block is
+# computed.
 _PROBES = 16
 
 
@@ -22,17 +25,40 @@ def path_operator(
 ) -> DenseOperator:
     """Return the path operator W_ij(X) = ∫₀¹ (∂F_i/∂x_j)(tX) dt, for which F(X) = W(X) X.
 
-    ``F``: any callable (..., n, d) -> (..., n, p) that autograd can differentiate and that treats batch
-    elements independently, with F(0) = 0 (wrap a module that wants exactly three dimensions: ``lambda x:
-    m(x.reshape(-1, n, d)).reshape(x.shape)``); ``x`` (..., n, d). Returns detached dense blocks (..., n, n,
-    p, d), for which ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖). ``rtol`` is 1e-6 by default, 3e-4 for
-    float32; give 1e-3 when x is in float64 and a part of F works in float32.
+    The integral is Gauss–Legendre with ``points`` nodes, exact when F is a polynomial of
+    degree ≤ 2·points along the ray; where that is not enough, the ray is bisected. Needs
+    n·p backward passes for each 32 nodes.
 
-    The integral is Gauss–Legendre with ``points`` nodes, exact when F is a polynomial of degree ≤ 2·points
-    along the ray; where that is not enough, the ray is bisected. Needs n·p backward passes for each 32 nodes.
-    Raises ``ValueError`` when F(0) ≠ 0, when F mixes its batch, when F(X) is not finite or of another shape,
-    and when ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from autograd.
+    Parameters
+    ----------
+    F : callable (..., n, d) -> (..., n, p)
+        What autograd can differentiate and treats batch elements independently, with F(0) =
+        0. Wrap a module that wants exactly three dimensions: ``lambda x: m(x.reshape(-1, n,
+        d)).reshape(x.shape)``.
+    x : Tensor (..., n, d)
+        Where W is taken; finite.
+    points : int, default 16
+        Nodes of a panel, at least 1.
+    rtol : float, optional
+        ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖). By default 1e-6, and 3e-4 for float32;
+        give 1e-3 when x is in float64 and a part of F works in float32.
+    max_points : int, default 1024
+        Nodes of all panels together, at least ``points``.
 
+    Returns
+    -------
+    DenseOperator
+        Blocks (..., n, n, p, d) in the dtype and on the device of x, detached.
+
+    Raises
+    ------
+    ValueError
+        If F(0) ≠ 0, F mixes its batch, F(X) is not finite or of another shape, or
+        ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from
+        autograd.
+
+    Examples
+    --------
     >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
     >>> W = path_operator(torch.square, x)  # half the Jacobian, so that W x = x²
     >>> [[round(size, 6) for size in row] for row in W.block_norms().tolist()]
@@ -47,13 +73,15 @@ def path_operator(
     _check_no_offset(_value(F, torch.zeros_like(x)), y)
     together = _value(F, torch.stack([0.5 * x, x]))
     _require_same(together[1], y, "inputs are stacked")
-    # A map may vanish at X by accident; its value half way keeps the tolerance meaningful there.
+    # A map may vanish at X by accident; its value half way keeps the tolerance meaningful
+    # there.
     norm = torch.linalg.matrix_norm
     tolerance = rtol * torch.maximum(norm(y), norm(together[0]))
     # Panels of two nodes follow kinks more cheaply than the panels that suit a smooth map.
     for nodes in (points, 2) if points > 2 else (points,):
         integral = _RayIntegral(F, x.detach(), y, nodes)
-        # The panels are judged in a few directions; what is returned has passed in all of them.
+        # The panels are judged in a few directions; what is returned has passed in all of
+        # them.
         if integral.refine(0.3 * tolerance, max_points):
             W = DenseOperator(integral.blocks())
             if bool((norm(y - W.apply(integral.x)) <= tolerance).all()):
@@ -65,32 +93,56 @@ def path_operator(
     )
 
 
-def jacobian_operator(F: Callable, x: Tensor) -> DenseOperator:
-    """Return the Jacobian blocks ∂F_i/∂x_j at X as an operator.
+def jacobian_operator(F: Callable, x: Tensor) -> JacobianOperator:
+    """Return the Jacobian blocks ∂F_i/∂x_j at X as an operator, computed as far as they are asked for.
 
-    Beware: dy/dx is not W. In general F(X) ≠ J X; the two agree for linear F, and J/r is an interaction
-    operator when F is positively homogeneous of degree r > 0. ``F`` and ``x`` as in ``path_operator`` (F(0)
-    is free); returns dense blocks (..., n, n, p, d), dtype and device of ``x``, detached. Raises
-    ``ValueError`` for a wrong shape of F's result or a result without a gradient.
+    Beware: dy/dx is not W. In general F(X) ≠ J X; the two agree for linear F, and J/r is an
+    interaction operator when F is positively homogeneous of degree r > 0. ``F`` and ``x``
+    as in ``path_operator`` (F(0) is free); blocks (..., n, n, p, d) in the dtype and on the
+    device of ``x``, detached. A row ``J[i]``, the blocks of one output token, or a block
+    ``J[i, j]``, takes p backward passes, and all else n·p. Raises ``ValueError`` for a
+    wrong shape of F's result or a result without a gradient, and, where it is used, for a
+    gradient that is not finite.
 
     >>> x = torch.tensor([[1.0], [2.0]])
     >>> jacobian_operator(torch.square, x).block_norms().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
+    >>> jacobian_operator(lambda x: x.cumsum(0), torch.ones(3, 2))[-1, 0]  # of the last token by the first
+    tensor([[1., 0.],
+            [0., 1.]])
     """
-    pull = checked_pullback(F, x)
-    rows = [pull.row(i) for i in range(x.shape[-2])]
-    empty = x.new_zeros(*x.shape[:-1], x.shape[-2], pull.y.shape[-1], x.shape[-1])
-    W = torch.stack(rows, dim=-4) if rows else empty
-    check_finite("the gradient of F", W)
-    return DenseOperator(W)
+    return JacobianOperator(checked_pullback(F, x))
+
+
+class JacobianOperator(DenseOperator):
+    """Dense blocks of gradients: all of them are computed where more than a row is asked for."""
+
+    def __init__(self, pull: Pullback) -> None:
+        x, y = pull.x.detach(), pull.y
+        InteractionOperator.__init__(self, x, x.shape[:-2], x.shape[-2], y.shape[-1], x.shape[-1])
+        self.pull = pull
+
+    @functools.cached_property
+    def W(self) -> Tensor:
+        rows = [self._row(i) for i in range(self.n)]
+        return torch.stack(rows, dim=-4) if rows else self._zeros(self.n, self.n, self.p, self.d)
+
+    def _row(self, i):
+        row = self.pull.row(i)
+        check_finite("the gradient of F", row)
+        return row
+
+    def _in_float32(self) -> JacobianOperator:
+        return self  # F worked in its own precision
 
 
 def secant_operator(y: Tensor, x: Tensor) -> DenseOperator:
     """Return W_ij = y_i x_jᵀ / ‖X‖², which takes X to Y whatever the map: W at one X is never unique.
 
-    ``y`` (..., n, p), ``x`` (..., n, d), of one dtype, device and batch shape; returns dense blocks (..., n,
-    n, p, d) with gradients. Where X = 0, Y must be 0 and so is W. Raises ``ValueError`` for other shapes,
-    entries that are not finite or Y ≠ 0 at X = 0, ``TypeError`` for mixed dtypes.
+    ``y`` (..., n, p), ``x`` (..., n, d), of one dtype, device and batch shape; returns
+    dense blocks (..., n, n, p, d) with gradients. Where X = 0, Y must be 0 and so is W.
+    Raises ``ValueError`` for other shapes, entries that are not finite or Y ≠ 0 at X = 0,
+    ``TypeError`` for mixed dtypes.
 
     >>> x = torch.randn(5, 3)
     >>> y = x.flip(0).sin()  # any outputs whatever
@@ -110,8 +162,9 @@ def secant_operator(y: Tensor, x: Tensor) -> DenseOperator:
 class Pullback:
     """F at x with its graph: ``y`` (..., n, p), and the gradients in x of what seeds pick from y.
 
-    One ordinary backward pass for each seed, so that custom autograd functions without batching rules work;
-    it serves the whole batch, since batch elements do not depend on each other.
+    One ordinary backward pass for each seed, so that custom autograd functions without
+    batching rules work; it serves the whole batch, since batch elements do not depend on
+    each other.
     """
 
     def __init__(self, F: Callable, x: Tensor) -> None:
@@ -146,7 +199,8 @@ def checked_pullback(F: Callable, x: Tensor) -> Pullback:
     _require_same(pull.y, y, "F is called again")
     if not pull.graph.requires_grad and bool((y != 0).any()):
         raise ValueError("F(x) must be differentiable in x by autograd; got a result without a gradient")
-    # Every second element of the batch gets another input, which the results of the rest must not show.
+    # Every second element of the batch gets another input, which the results of the rest
+    # must not show.
     moved = (torch.arange(x.shape[:-2].numel(), device=x.device) % 2 == 0).reshape(*x.shape[:-2], 1, 1)
     beside = torch.where(moved, y, _value(F, torch.where(moved, 1 - x, x)))
     _require_same(beside, y, "other elements of the batch change")
@@ -184,8 +238,9 @@ def _check_no_offset(offset: Tensor, y: Tensor) -> None:
 class _RayIntegral:
     """∫₀¹ (∂F/∂x)(tx) dt by Gauss–Legendre panels of ``points`` nodes.
 
-    On a panel [a, b] the integral of (d/dt) F(tx) is known: F(bx) − F(ax). So each panel can be judged by
-    values and a few backward passes, before the n·p passes that the blocks cost are spent on good panels.
+    On a panel [a, b] the integral of (d/dt) F(tx) is known: F(bx) − F(ax). So each panel
+    can be judged by values and a few backward passes, before the n·p passes that the blocks
+    cost are spent on good panels.
     """
 
     def __init__(self, F: Callable, x: Tensor, y: Tensor, points: int) -> None:

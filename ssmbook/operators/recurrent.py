@@ -11,22 +11,39 @@ from ssmbook._checks import check_finite, check_tensors, shared_batch
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.spectra import r_factor
 
-# For ModalOperator: _BAND tokens share one matrix product, and at most _ENTRIES_AT_ONCE numbers are yielded
-# at a time, so that memory is reused.
+# For ModalOperator: _BAND tokens share one matrix product, and at most _ENTRIES_AT_ONCE
+# numbers are yielded at a time, so that memory is reused.
 _BAND = 32
 _ENTRIES_AT_ONCE = 2**22
-# What has decayed to this fraction of the largest input is set to zero: subnormal numbers are slow.
+# What has decayed to this fraction of the largest input is set to zero: subnormal numbers
+# are slow.
 _GONE = 1e-140
 
 
 class RecurrentOperator(InteractionOperator):
     """The operator of h_i = A_i h_{i−1} + B_i x_i, y_i = C_i h_i + D_i x_i.
 
-    W_ij = C_i A_i A_{i−1} … A_{j+1} B_j for j ≤ i (plus D_i at i = j), zero above. ``A`` (..., n, N, N),
-    ``B`` (..., n, N, d), ``C`` (..., n, p, N), ``D`` (..., n, p, d) or ``None``, of one dtype and device;
-    each batch shape is the same or absent. Rows are produced by the recurrence one at a time: n² blocks exist
-    only in ``to_dense``.
+    W_ij = C_i A_i A_{i−1} … A_{j+1} B_j for j ≤ i (plus D_i at i = j), zero above. Rows are
+    produced by the recurrence one at a time: n² blocks exist only in ``to_dense``.
 
+    Parameters
+    ----------
+    A : Tensor (..., n, N, N)
+        What takes the states from one token to the next.
+    B : Tensor (..., n, N, d)
+        How inputs enter.
+    C : Tensor (..., n, p, N)
+        How states are read.
+    D : Tensor (..., n, p, d), optional
+        The skip.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Unless all are of one dtype and device, and each batch shape is the same or absent.
+
+    Examples
+    --------
     >>> A, B, C = (torch.randn(8, *shape) for shape in ((3, 3), (3, 2), (4, 3)))
     >>> W = RecurrentOperator(0.5 * A, B, C)  # three states, drawn anew for each token
     >>> W.past_future_rank(), W.interaction_rank()
@@ -88,13 +105,14 @@ class RecurrentOperator(InteractionOperator):
         return torch.nn.functional.pad(blocks, (0, 0, 0, 0, 0, self.n - 1 - i))
 
     def _span_blocks(self):
-        # The parameters are the operator: products taken in float64 add no rounding of their own to its span.
+        # The parameters are the operator: products taken in float64 add no rounding of
+        # their own to its span.
         for row in self.to(torch.float64)._rows():
             yield row.flatten(-2)
 
     def _past_future_blocks(self):
-        # The past leaves K in the states and the future reads O from them: the block of a cut is O Kᵀ, and
-        # QR of both leaves N × N matrices with its singular values.
+        # The past leaves K in the states and the future reads O from them: the block of a
+        # cut is O Kᵀ, and QR of both leaves N × N matrices with its singular values.
         W = self.to(torch.float64)
         for part in (W.B, W.C) if W.D is None else (W.B, W.C, W.D):
             check_finite("W", part)
@@ -122,9 +140,9 @@ class ModalOperator(RecurrentOperator):
     """The operator of a recurrence in modes, h_i = exp(a_i) ∘ h_{i−1} + B_i x_i, y_i = C_i h_i + D_i x_i.
 
     W_ij = C_i diag(exp(a_{j+1} + … + a_i)) B_j for j ≤ i (plus D_i at i = j), zero above: a
-    ``RecurrentOperator`` with diagonal state matrices, which keeps N numbers per token instead of N².
-    The first argument a (..., n, N), finite, holds the logarithms of the decays; ``B``, ``C``, ``D`` and
-    batch shapes as there.
+    ``RecurrentOperator`` with diagonal state matrices, which keeps N numbers per token
+    instead of N². The first argument a (..., n, N), finite, holds the logarithms of the
+    decays; ``B``, ``C``, ``D`` and batch shapes as there.
     """
 
     _states = ("log_decay", "... n N")
@@ -157,7 +175,8 @@ class ModalOperator(RecurrentOperator):
             step = max(1, _ENTRIES_AT_ONCE // row) * self.p
             for some, own in zip(carried.split(step, -2), near.split(step, -2), strict=True):
                 rows = torch.cat([some @ past, own], dim=-1)
-                # Rows (..., i·p, j·d) of the block matrix become the vectors (..., i·j, p·d) of its blocks.
+                # Rows (..., i·p, j·d) of the block matrix become the vectors (..., i·j,
+                # p·d) of its blocks.
                 blocks = rows.unflatten(-2, (-1, self.p)).unflatten(-1, (-1, self.d)).transpose(-3, -2)
                 yield blocks.flatten(-2).flatten(-3, -2)
             past *= reach[..., -1, :, None]

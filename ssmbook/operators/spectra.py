@@ -9,15 +9,17 @@ from torch import Tensor
 
 from ssmbook._checks import check_finite, check_shape
 
-# Entries gathered before a QR step: enough to make one worth its call, few enough to stay in cache.
+# Entries gathered before a QR step: enough to make one worth its call, few enough to stay
+# in cache.
 _PART_ENTRIES = 2**17
 
 
 def stacked_r_factor(blocks: Iterable[Tensor], like: Tensor, name: str = "W") -> Tensor:
     """Return at most ``width`` rows in float64 with the singular values and row space of stacked blocks.
 
-    ``blocks``: matrices (..., r, width), read one after the other and never stacked as a whole; ``like``: an
-    empty float64 matrix (..., 0, width). Raises ``ValueError`` when a block is not finite.
+    ``blocks``: matrices (..., r, width), read one after the other and never stacked as a
+    whole; ``like``: an empty float64 matrix (..., 0, width). Raises ``ValueError`` when a
+    block is not finite.
     """
     width = like.shape[-1]
     part_rows = max(8 * width, _PART_ENTRIES // max(1, width))
@@ -25,7 +27,8 @@ def stacked_r_factor(blocks: Iterable[Tensor], like: Tensor, name: str = "W") ->
     for block in blocks:
         block = block.to(torch.float64)
         check_finite(name, block)
-        # A tall block is taken in parts, which stay in cache and need no second copy of the whole.
+        # A tall block is taken in parts, which stay in cache and need no second copy of the
+        # whole.
         for part in block.expand(*like.shape[:-2], *block.shape[-2:]).split(max(1, part_rows), dim=-2):
             kept.append(part)
             rows += part.shape[-2]
@@ -56,14 +59,15 @@ def tail_energies(spectrum: Tensor) -> Tensor:
 def leading_row_directions(matrix: Tensor, count: int) -> Tensor:
     """Return the first ``count`` right singular vectors (..., count, width) of matrices (..., m, width).
 
-    There are ``count`` of them even if the rank is smaller. The first entry of at least half the largest size
-    is made positive, so that the signs do not depend on the machine.
+    There are ``count`` of them even if the rank is smaller. The first entry of at least
+    half the largest size is made positive, so that the signs do not depend on the machine.
     """
     width = matrix.shape[-1]
     basis = torch.linalg.svd(matrix, full_matrices=False).Vh[..., :count, :]
     missing = min(count, width) - basis.shape[-2]
     if missing > 0:
-        # Columns of zeros become orthonormal ones by QR: no basis of all width² numbers is built.
+        # Columns of zeros become orthonormal ones by QR: no basis of all width² numbers is
+        # built.
         filled = torch.linalg.qr(torch.nn.functional.pad(basis.mT, (0, missing))).Q[..., basis.shape[-2] :]
         basis = torch.cat([basis, filled.mT], dim=-2)
     if basis.numel() == 0:
@@ -86,7 +90,8 @@ def covariance_root(name: str, covariance: Tensor | None, size: int, device: tor
     check_shape(name, covariance, f"{size} {size}")
     check_finite(name, covariance)
     root = psd_root(covariance.to(device=device, dtype=torch.float64))
-    # Second moments of fewer tokens than channels are singular, and rounded in the dtype they come in.
+    # Second moments of fewer tokens than channels are singular, and rounded in the dtype
+    # they come in.
     slack = max(1e-12, 4 * torch.finfo(covariance.dtype).eps) * size * float(covariance.abs().max())
     if not torch.allclose(root @ root, covariance.to(root), rtol=1e-6, atol=slack):
         raise ValueError(f"{name} must be symmetric and positive semidefinite")

@@ -18,7 +18,7 @@ from ssmbook.display import Lab
 from ssmbook.gradients import gradient_profile
 from ssmbook.heads import head_count
 from ssmbook.maps import linear_coefficients, scalar_decay_coefficients, softmax_coefficients
-from ssmbook.maps.key_side import decayed_products
+from ssmbook.maps.linear_attention import decayed_products
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.systems import jordan_block, rotation
 

@@ -68,7 +68,7 @@ def primer_layers():
 
 
 def zoo():
-    families = import_module("headsandstates.chapters.zoo.figures").FAMILY.values()
+    families = import_module("headsandstates.chapters.zoo.figures").families().values()
     names = [name for family in families for name in family]
     return {name: (1 + i % 16, 1 + (3 * i) % (1 + i % 16)) for i, name in enumerate(names)}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import F64, clock, crossed, gen, like, points, randn, rotation
+from helpers import F64, clock, crossed, like, points, randn, rotation
 from scipy.optimize import nnls
 
 from headsandstates.chapters.gates_and_depth import figures as gates
@@ -17,8 +17,6 @@ from headsandstates.chapters.how_many_heads_really import figures as really
 from headsandstates.chapters.interaction_rank_gap import figures as gap
 from headsandstates.chapters.linear_algebra import figures as linear
 from headsandstates.chapters.two_ways_to_mix import figures as mixing
-from headsandstates.chapters.zoo import figures as zoo
-from ssmbook import maps
 from ssmbook.display import COLORS
 from ssmbook.heads import head_count
 from ssmbook.operators import LagOperator
@@ -173,12 +171,6 @@ def test_dots_lie_where_the_lag_operators_are_and_gray_is_what_the_best_head_mis
     curve, mark = right.get_lines()
     assert points(mark)[0] == pytest.approx([theta, share], abs=1e-12)
     assert np.interp(theta, *points(curve).T) == pytest.approx(share, abs=2e-3)
-
-
-def test_every_map_of_the_zoo_has_a_family():
-    layers = maps.zoo(4, 4, 9, H=2, head_width=4, N=6, generator=gen(0))
-    families = [name for names in zoo.FAMILY.values() for name in names]
-    assert sorted(families) == sorted([*layers, zoo.ONE_CHANNEL])
 
 
 def test_names_lie_on_no_line():

@@ -10,6 +10,7 @@ from helpers import F64, gen, randn
 from headsandstates.chapters.gradient_highway import layers as flow
 from ssmbook import gradients
 from ssmbook.maps import RNN
+from ssmbook.operators import jacobian_operator
 from ssmbook.systems import System
 
 
@@ -63,7 +64,7 @@ def test_slopes_and_transport_of_a_tanh_network():
 
 def test_linear_recurrence_has_the_lag_operators_for_gradient():
     A, B, C = randn(4, 4) / 3, randn(4, 2, seed=1), randn(3, 4, seed=2)
-    blocks = gradients.jacobian_blocks(flow.linear_recurrence(System(A, B, C)), randn(11, 2, seed=3))
+    blocks = jacobian_operator(flow.linear_recurrence(System(A, B, C)), randn(11, 2, seed=3))[-1]
     for tau in range(11):
         assert torch.allclose(blocks[10 - tau], C @ torch.linalg.matrix_power(A, tau) @ B, rtol=1e-10)
 
@@ -77,13 +78,18 @@ def test_lanes_hold_under_attack_and_agree_with_autograd(seed):
     assert float(found.lower.min()) >= 1 - 1e-9 and float(found.upper.max()) <= 1 + 1e-9
     assert float(found.bend.max()) < 1e-9 and found.lower[0] < flow.lanes(start, *weights).lower[0]
     W_Q, W_K, V = weights
-    blocks = gradients.jacobian_blocks(partial(_head, W_Q=W_Q, W_K=W_K, V=V), x, 5)[:-1]
-    norms, alpha = torch.linalg.matrix_norm(blocks, ord=2), gradients.softmax_row_weights(x, W_Q, W_K)
+    blocks = jacobian_operator(partial(_head, W_Q=W_Q, W_K=W_K, V=V), x)[5][:-1]
+    norms, alpha = torch.linalg.matrix_norm(blocks, ord=2), _weights(x, W_Q, W_K)
     assert torch.allclose(found.lower * alpha[:-1] * torch.linalg.svdvals(V)[1], norms, rtol=1e-9)
     slope = (x[-1] @ W_Q.mT @ W_K).norm() / 3**0.5  # of the logits, three numbers wide
     v = x @ V.mT
     upper = torch.linalg.matrix_norm(V, ord=2) + (v[:-1] - alpha @ v).norm(dim=-1) * slope
     assert torch.allclose(found.upper * alpha[:-1] * upper, norms)
+
+
+def _weights(x, W_Q, W_K):
+    """The weights of the last token of a softmax head."""
+    return torch.softmax(x @ W_K.T @ W_Q @ x[-1] / len(W_Q) ** 0.5, 0)
 
 
 def _head(x, W_Q, W_K, V):
@@ -101,7 +107,7 @@ def test_highway_input_keeps_its_share_of_every_singular_value(n, c, rank):
         W_Q, W_K = randn(2, 5, seed=1 + 7 * seed), randn(2, 5, seed=2 + 7 * seed)
         V = randn(4, rank, seed=3 + 7 * seed) @ randn(rank, 5, seed=4 + 7 * seed)
         x = flow.highway_input(W_K.T @ W_Q / 2**0.5, n, c, generator=gen(seed))
-        assert float(gradients.softmax_row_weights(x, W_Q, W_K)[0]) == pytest.approx(max(c, 1 / n), rel=1e-9)
+        assert float(_weights(x, W_Q, W_K)[0]) == pytest.approx(max(c, 1 / n), rel=1e-9)
         whole = lambda first, x=x, parts=(W_Q, W_K, V): _head(torch.cat([first[None], x[1:]]), *parts)  # noqa: E731
         sigma, J = torch.linalg.svdvals(V), torch.func.jacfwd(whole)(x[0])[1:]
         assert bool((torch.linalg.svdvals(J) >= c * sigma - 1e-12 * sigma[0]).all())

@@ -8,8 +8,8 @@ import torch
 from helpers import F64, gen, like, tokens
 
 from headsandstates.chapters.trade_off import reach as bench
-from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, Convolution, FeedForward
+from ssmbook.operators import jacobian_operator
 from ssmbook.systems import System
 
 
@@ -67,7 +67,7 @@ def test_highway_tokens_give_the_weight_they_promise(distance):
         assert x.shape == (distance + 1, 4) and bool((x[1:-1] == 0).all())
         assert float(head.coefficients(x)[0, -1, 0].detach()) >= 1 - 2 / (distance + 2)
     V = head.value_maps()[0].detach()
-    gap = torch.linalg.matrix_norm(jacobian_blocks(head, x)[0] - V, 2)
+    gap = torch.linalg.matrix_norm(jacobian_operator(head, x)[-1, 0] - V, 2)
     assert distance < 200 or float(gap) < 0.3 * float(torch.linalg.matrix_norm(V, 2))
 
 

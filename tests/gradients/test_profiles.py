@@ -8,6 +8,7 @@ import torch
 from helpers import randn
 
 from ssmbook import gradients
+from ssmbook.operators import jacobian_operator
 
 
 def lti(A, B, C):
@@ -30,7 +31,7 @@ def mixing(x):
 @pytest.mark.parametrize("target", [-1, 0, 3, -5])
 def test_blocks_are_the_full_jacobian_row_of_every_batch_entry(target):
     x = randn(2, 3, 7, 3)
-    blocks = gradients.jacobian_blocks(mixing, x, target)
+    blocks = jacobian_operator(mixing, x)[target]
     assert blocks.shape == (2, 3, 7, 2, 3)
     for a in range(2):
         for b in range(3):
@@ -41,7 +42,7 @@ def test_blocks_are_the_full_jacobian_row_of_every_batch_entry(target):
 def test_profile_counts_distance_backwards_from_the_target():
     x = randn(6, 3)
     distances, norms = gradients.gradient_profile(mixing, x, 4)
-    blocks = gradients.jacobian_blocks(mixing, x, 4)
+    blocks = jacobian_operator(mixing, x)[4]
     assert distances.tolist() == [0, 1, 2, 3, 4] and distances.dtype == torch.int64 and norms.shape == (5,)
     for tau in range(5):
         assert float(norms[tau]) == pytest.approx(float(torch.linalg.svdvals(blocks[4 - tau])[0]), rel=1e-12)

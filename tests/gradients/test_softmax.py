@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmbook import gradients
+from ssmbook.operators import jacobian_operator
 
 
 def head(W_Q, W_K, V, bias=None, sink=None):
@@ -28,6 +29,14 @@ def head(W_Q, W_K, V, bias=None, sink=None):
         return (e / total) @ (x @ V.mT)
 
     return F
+
+
+def weights(x, W_Q, W_K, sink=None):
+    """The weights of the last token."""
+    logits = x @ W_K.mT @ W_Q @ x[-1] / len(W_Q) ** 0.5
+    if sink is None:
+        return torch.softmax(logits, -1)
+    return torch.softmax(torch.cat([logits, logits.new_tensor([sink])]), -1)[:-1]
 
 
 def draw(n, d, p, k, seed, scale=1.0, batch=()):
@@ -52,7 +61,7 @@ def test_closed_form_is_autograd(n, d, p, k, sink, scale):
     bias = -0.5 * (position[:, None] - position)
     for target in {-1, 0, n // 2}:
         i = range(n)[target]
-        want = gradients.jacobian_blocks(head(W_Q, W_K, V, bias=bias, sink=sink), x, target)
+        want = jacobian_operator(head(W_Q, W_K, V, bias=bias, sink=sink), x)[target]
         got = gradients.softmax_jacobian_row(x, W_Q, W_K, V, target, bias=bias[i], sink=sink)
         assert got.shape == (2, i + 1, p, d)
         assert torch.allclose(got, want[:, : i + 1], atol=1e-11, rtol=1e-11)
@@ -77,8 +86,8 @@ def highway(alpha, V):
 def test_gradient_is_never_narrower_than_alpha_sigma2(n, d, p, scale, sink, seed):
     x, W_Q, W_K, V = draw(n, d, p, 3, seed, scale)
     x = x * torch.logspace(-2, 2, n, dtype=F64)[:, None]
-    blocks = gradients.jacobian_blocks(head(W_Q, W_K, V, sink=sink), x)[:-1]
-    alpha = gradients.softmax_row_weights(x, W_Q, W_K, sink=sink)[:-1]
+    blocks = jacobian_operator(head(W_Q, W_K, V, sink=sink), x)[-1][:-1]
+    alpha = weights(x, W_Q, W_K, sink=sink)[:-1]
     norms = torch.linalg.matrix_norm(blocks, ord=2)
     assert bool((norms >= highway(alpha, V) * (1 - 1e-9) - 1e-300).all())
 
@@ -100,8 +109,8 @@ def touching(V):
 def test_the_highway_bound_is_attained_and_sigma1_is_no_bound(singular):
     V = torch.diag(torch.tensor(singular, dtype=F64))
     x, W_Q, W_K = touching(V)
-    norm = float(torch.linalg.matrix_norm(gradients.jacobian_blocks(head(W_Q, W_K, V), x)[0], ord=2))
-    alpha = gradients.softmax_row_weights(x, W_Q, W_K)[0]
+    norm = float(torch.linalg.matrix_norm(jacobian_operator(head(W_Q, W_K, V), x)[-1, 0], ord=2))
+    alpha = weights(x, W_Q, W_K)[0]
     assert norm == pytest.approx(float(highway(alpha, V)), abs=1e-12)
     assert float(alpha) > 0.2 and (norm < float(alpha) * singular[0] * 0.999 or singular[0] == singular[1])
 
@@ -113,7 +122,7 @@ def test_the_token_itself_is_not_covered():
     for seed in range(200):
         x, _, W_K, _ = draw(6, 2, 2, 2, seed)
         W_Q, V = -2.0 * W_K, torch.eye(2, dtype=F64)
-        own = gradients.jacobian_blocks(head(W_Q, W_K, V), x)[-1]
-        floor = highway(gradients.softmax_row_weights(x, W_Q, W_K)[-1], V)
+        own = jacobian_operator(head(W_Q, W_K, V), x)[-1, -1]
+        floor = highway(weights(x, W_Q, W_K)[-1], V)
         least = min(least, float(torch.linalg.matrix_norm(own, ord=2) / floor))
     assert least < 1

@@ -8,7 +8,7 @@ from helpers import F64
 from torch.nn.functional import silu
 
 from ssmbook import lens
-from ssmbook.gradients import jacobian_blocks
+from ssmbook.operators import jacobian_operator
 
 FAMILIES = [
     "bert", "gpt2", "gpt_neox", "bloom", "falcon", "phi", "phi3", "llama", "mistral", "gpt_oss",
@@ -153,7 +153,7 @@ def as_function(layer, calls):
 
 def mean_norms(F, x, edges):
     """Gradient norms of F at the tokens 6, 9 and 11, and their means at each distance."""
-    pairs = [(i, torch.linalg.matrix_norm(jacobian_blocks(F, x, i), ord=2)) for i in (6, 9, 11)]
+    pairs = [(i, torch.linalg.matrix_norm(jacobian_operator(F, x)[i], ord=2)) for i in (6, 9, 11)]
     bins = list(zip(edges, [*edges[1:], len(x)], strict=True))
     lags = [(torch.arange(len(x)) - i).abs() for i, _ in pairs]
     rows = [

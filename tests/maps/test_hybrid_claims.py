@@ -13,8 +13,9 @@ from headsandstates.chapters.trade_off.reach import (
     recall_tokens,
     undo_residual,
 )
-from ssmbook.gradients import fit_log_slope, jacobian_blocks
+from ssmbook.gradients import fit_log_slope
 from ssmbook.maps import GLA, LTISSM, Attention, Convolution, Hybrid, Residual
+from ssmbook.operators import jacobian_operator
 from ssmbook.systems import System
 
 
@@ -54,7 +55,7 @@ def test_the_gradient_of_a_sum_stays_over_its_floor(scale):
     V = head.value_maps()[0].detach()
     for seed in range(8):
         x = scale * tokens(21, 4, seed=seed)
-        J = norm(jacobian_blocks(Hybrid([head, ssm], mode="sum"), x))[:-1]
+        J = norm(jacobian_operator(Hybrid([head, ssm], mode="sum"), x)[-1])[:-1]
         M, alpha = ssm.system.lags(21).detach().flip(0)[:-1], head.coefficients(x)[0, -1, :-1].detach()
         floor = torch.linalg.svdvals(alpha[:, None, None] * V + M)[:, 1]
         assert (J >= floor * (1 - 1e-9)).all()
@@ -70,7 +71,7 @@ def test_a_sum_is_safe_beyond_the_promised_distance_and_may_have_a_hole_before()
     hole, c = 30, float(sigma[1]) / n
     rho, eye = 0.8, torch.eye(4, dtype=F64)
     ssm = LTISSM(System(rho * eye, eye, -V / (n * rho**hole)))
-    J = norm(jacobian_blocks(Hybrid([head, ssm], mode="sum"), x)).flip(0)
+    J = norm(jacobian_operator(Hybrid([head, ssm], mode="sum"), x)[-1]).flip(0)
     promised = math.log(2 * float(sigma[0]) / (n * rho**hole) / c) / math.log(1 / rho)
     assert J[hole] < 1e-10 < c / 2
     assert hole < promised < n - 5 and (J[math.ceil(promised) :] >= c / 2).all()
@@ -97,7 +98,7 @@ def test_the_span_of_a_stack_is_at_most_the_product():
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_stack_without_attention_decays_at_the_slowest_rate(layers):
     parts = [Residual(LTISSM.random(2, 2, N=2, rho=0.8, **like(seed))) for seed in range(layers)]
-    J = norm(jacobian_blocks(Hybrid(parts, mode="stack"), torch.zeros(301, 2, dtype=F64))).flip(0)
+    J = norm(jacobian_operator(Hybrid(parts, mode="stack"), torch.zeros(301, 2, dtype=F64))[-1]).flip(0)
     slope = fit_log_slope(torch.arange(301), J, window=(200, 300))
     assert math.log(0.8) - 0.02 <= slope <= math.log(0.85)
 
@@ -114,7 +115,7 @@ def test_one_attention_layer_gives_a_stack_a_highway(head_width):
     errors = []
     for tau in (32, 128, 512):
         x = undo_residual(low, highway_tokens(head, tau))
-        errors.append(float(norm(jacobian_blocks(stack, x)[0] - limit) / norm(limit)))
+        errors.append(float(norm(jacobian_operator(stack, x)[-1, 0] - limit) / norm(limit)))
     assert errors[1] < errors[0] / 2 and errors[2] < errors[1] / 2 and errors[2] < 0.05
 
 

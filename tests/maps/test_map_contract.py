@@ -1,6 +1,7 @@
 """Every map of the zoo keeps the contract of the library, and refuses what would be silently wrong."""
 
 import inspect
+from functools import partial
 
 import pytest
 import torch
@@ -108,6 +109,10 @@ WRONG = {
     "an unknown gate": lambda: maps.Gated(maps.KAN(4, 3), gate="forget"),
     "a residual of another width": lambda: maps.Residual(maps.KAN(4, 3)),
     "a sum of other widths": lambda: maps.Hybrid([maps.KAN(4, 3), maps.KAN(4, 4)]),
+    "no heads": lambda: maps.RetNet(4, 3, H=0, head_width=3),
+    "no states": lambda: maps.DiagonalSSM(4, N=0),
+    "no taps": lambda: maps.Convolution(4, 3, width=0),
+    "a gate that never closes": lambda: maps.GLA(4, 3, temperature=0, **HEAD),
     "keys of another width": lambda: maps.softmax_coefficients(OTHER, OTHER[..., :2]),
     "a bias of another length": lambda: maps.softmax_coefficients(OTHER, OTHER, bias=OTHER[..., :2]),
     "queries of another batch": lambda: maps.linear_coefficients(OTHER[None], OTHER),
@@ -121,11 +126,8 @@ def test_what_would_be_silently_wrong_is_refused(what):
         WRONG[what]()
 
 
-def test_tensors_of_different_dtypes_are_refused():
-    for call in (
-        lambda: maps.LTISSM(System(*(OTHER[0].to(torch.complex64) for _ in "ABC"))),
-        lambda: maps.softmax_coefficients(OTHER, OTHER.double()),
-        lambda: maps.scalar_decay_coefficients(OTHER, OTHER, OTHER[..., 0].double()),
-    ):
-        with pytest.raises(TypeError):
-            call()
+def test_an_option_that_no_map_has_is_named():
+    ssd, lti = partial(maps.SSD, 4, 3, N=2, **HEAD), partial(maps.LTISSM.random, 4, 3, N=2)
+    for make in (ssd, lti, partial(maps.RNN, 4, 3, N=2), partial(maps.RGLRU, 4)):
+        with pytest.raises(TypeError, match="bais"):
+            make(bais=True)

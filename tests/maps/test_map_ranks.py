@@ -7,40 +7,25 @@ from helpers import F64, gen, like, tokens
 from ssmbook import maps
 from ssmbook.systems import System
 
-HEADS = {
-    "attention": maps.Attention,
-    "attention, not causal": lambda d, p, **o: maps.Attention(d, p, causal=False, **o),
-    "attention, sink": lambda d, p, **o: maps.Attention(d, p, sink=True, **o),
-    "linear attention": lambda d, p, **o: maps.LinearAttention(d, p, feature_map="identity", **o),
-    "linear attention, normalized": lambda d, p, **o: maps.LinearAttention(d, p, normalized=True, **o),
-    "RetNet": maps.RetNet,
-    "GLA": maps.GLA,
-    "DeltaNet": maps.DeltaNet,
-    "KDA": lambda d, p, **o: maps.DeltaNet(d, p, rule="KDA", **o),
-    "RWKV-7": lambda d, p, **o: maps.DeltaNet(d, p, rule="RWKV-7", **o),
-    "mLSTM": maps.MLSTM,
-    "Mamba-3": lambda d, p, **o: maps.Mamba3(d, p, N=6, **o),
-    "latent attention": lambda d, p, **o: maps.LatentAttention(d, p, latent=2, **o),
-    "SSD": lambda d, p, **o: maps.SSD(d, p, N=5, **o),
-}
+
+def heads(d, p, name=None, H=1, **sizes):
+    """The layers of the zoo with one value map a head, or one of them."""
+    found = maps.zoo(d, p, 12, H=H, generator=gen(), **sizes)
+    found = {key: m for key, m in found.items() if m.family == "key side" and len(m.value_maps()) == H}
+    return found[name] if name else list(found)
+
+
+HEADS = heads(4, 3)
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_attention_side_has_one_dimension_a_head(name):
-    for heads in (1, 2, 5):
-        m = HEADS[name](4, 3, H=heads, head_width=3, **like())
-        assert m.interaction(tokens(12, 4)).interaction_rank() == heads
+    for H in (1, 2, 5):
+        m = heads(4, 3, name, H)
+        assert m.interaction(tokens(12, 4)).interaction_rank() == H
     x = torch.stack([tokens(7, 4, seed=s) for s in range(6)])
     assert m.interaction(x).interaction_rank(joint=True) == 5  # over many inputs no more
     assert m.interaction(tokens(3, 4)).interaction_rank() <= 5
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_output_gate_widens_the_span_but_not_the_rows(name):
-    m = maps.Gated(HEADS[name](5, 4, H=1, head_width=4, **like()), gate="output", generator=gen(2))
-    W = m.interaction(tokens(11, 5))
-    assert W.interaction_rank() == W.column_rank(0) == 4
-    assert all(W.row_rank(i) == 1 for i in range(11))
 
 
 def test_input_gate_widens_the_span_but_not_the_columns():

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-import torch
 
 from ssmbook.operators import (
     DenseOperator,
@@ -107,9 +106,3 @@ KINDS = {
 @pytest.fixture(params=KINDS)
 def kind(request):
     return KINDS[request.param]
-
-
-@pytest.fixture(scope="session")
-def dense_spectrum():
-    """σ_1 ≥ σ_2 ≥ … of the rearranged W, from all of its n² p d numbers."""
-    return lambda W: torch.linalg.svdvals(W.to_dense().to(torch.float64).flatten(-4, -3).flatten(-2))

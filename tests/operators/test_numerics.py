@@ -37,11 +37,3 @@ def test_batched_spectra_are_cut_each_at_its_own_scale():
     assert rank_report(uneven, 0.25, scale=torch.tensor([0.25, 16.0, 1.0])).rank.tolist() == [3, 1, 0]
     with pytest.raises(ValueError, match="singular_values"):
         numerical_rank(torch.tensor([float("nan")]), 0.1)
-
-
-def test_a_report_against_a_scale_of_its_own_counts_from_there():
-    spectrum = torch.tensor([1e-3, 1e-5, 0.0], dtype=torch.float64)
-    own, fixed = rank_report(spectrum, 1e-4), rank_report(spectrum, 1e-4, scale=1.0)
-    assert (own.rank, fixed.rank) == (2, 1) and own.gap == float("inf")
-    assert fixed.gap == pytest.approx(100) and int(own) == 2
-    assert rank_report(spectrum, 0.5, scale=0).rank == 2  # against nothing, all that is not zero counts

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import F64, mlp, randn
 
-from ssmbook.operators import RecurrentOperator, jacobian_operator, path_operator, secant_operator
+from ssmbook.operators import jacobian_operator, path_operator, secant_operator
 
 
 def rms_norm(x):
@@ -16,16 +16,6 @@ def rms_norm(x):
 def softmax_attention(x):
     hidden = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool, device=x.device).triu(1)
     return (x @ x.mT).masked_fill(hidden, -math.inf).softmax(-1) @ x
-
-
-@pytest.mark.parametrize("batch", [(), (2, 3), (0,)])
-def test_a_linear_map_has_its_matrix_as_path_operator_and_jacobian(batch):
-    n, N = 5, 4
-    W = RecurrentOperator(0.5 * randn(n, N, N), randn(n, N, 3), randn(n, 2, N), randn(n, 2, 3, seed=1))
-    x = randn(*batch, n, 3)
-    for found in (path_operator(W.apply, x, 1), path_operator(W.apply, x), jacobian_operator(W.apply, x)):
-        assert found.batch_shape == batch and not found.W.requires_grad
-        assert torch.allclose(found.to_dense(), W.to_dense().expand(*batch, n, n, 2, 3), atol=1e-12)
 
 
 def test_maps_without_a_value_at_zero_leave_only_the_jacobian():
@@ -75,7 +65,8 @@ def refused():
     yield both, lambda x: x + x.roll(1, 0), batch
     yield (path_operator,), lambda x: x - x.mean(0), x  # its tokens, and the batch once there is one
     yield (path_operator,), lambda x: x if x.ndim == 2 else x.flatten(1), x
-    yield (jacobian_operator,), lambda x: x.abs().sqrt(), torch.zeros(2, 2, dtype=F64)
+    whole = (lambda F, x: jacobian_operator(F, x).to_dense(),)
+    yield whole, lambda x: x.abs().sqrt(), torch.zeros(2, 2, dtype=F64)
 
 
 def test_what_is_not_a_sequence_map_is_refused():
@@ -94,6 +85,24 @@ def test_empty_sequences_and_maps_without_a_graph():
         assert extract(lambda x: x[..., :0], x).shape == (2, 2, 0, 3)
     for F in (lambda x: 0 * x.detach() + bias, lambda x: 0 * x.detach()):  # a graph, but not of x, or none
         assert not jacobian_operator(F, x).to_dense().any()
+
+
+def test_a_row_of_the_jacobian_takes_a_pass_for_each_of_its_entries():
+    passes, x = [], randn(9, 3)
+
+    class Counted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x[..., :2].cumsum(-2)
+
+        @staticmethod
+        def backward(ctx, g):
+            passes.append(1)
+            return torch.nn.functional.pad(2 * g.flip(-2).cumsum(-2).flip(-2), (0, 1))
+
+    J = jacobian_operator(Counted.apply, x)
+    assert torch.equal(J[-1, 0], 2 * torch.eye(2, 3, dtype=F64)) and len(passes) == 2
+    assert torch.equal(J.to_dense()[:, 0], J.column(0)) and len(passes) == 2 + 9 * 2
 
 
 def test_parameters_and_inputs_of_the_callable_are_left_alone():

@@ -31,11 +31,11 @@ def assert_same_curve(curve, wanted, tol=1e-12):
 
 
 @pytest.mark.guards("thm-head-floor")
-def test_the_floor_is_the_tail_of_the_spectrum(dense_spectrum, kind):
+def test_the_floor_is_the_tail_of_the_spectrum(kind):
     W, _ = kind.operator((3, 2))
     curve = W.floor()
     assert curve.dtype == F64 and curve.shape == (3, 2, W.spectrum().shape[-1] + 1)
-    assert_same_curve(curve, tails(dense_spectrum(W)))
+    assert_same_curve(curve, tails(torch.linalg.svdvals(W.to_dense().flatten(-4, -3).flatten(-2))))
     assert bool((curve[..., 1:] <= curve[..., :-1]).all()) and bool((curve[..., -1] == 0).all())
 
 
@@ -51,6 +51,33 @@ def test_the_best_heads_miss_the_floor(kind):
     for eps in (-1e-3, math.nan):
         with pytest.raises(ValueError, match="eps"):
             W.epsilon_heads(eps)
+
+
+@pytest.mark.guards("thm-head-floor")
+@pytest.mark.parametrize("white", ["", "time", "channel"])
+def test_colored_inputs_weigh_what_the_best_heads_miss(kind, white):
+    """E of the squared error, over E of the squared output, for x = L e with white e."""
+    W, _ = kind.operator((2,))
+    roots = {"time": randn(5, 5, seed=1), "channel": randn(W.d, W.d, seed=2)}
+    roots["channel"][:, 0] = 0  # singular
+    covariances = {f"{name}_covariance": L @ L.mT for name, L in roots.items() if name != white}
+    roots |= {white: torch.eye(len(roots[white]), dtype=F64)} if white else {}
+    best = W.best_heads(2, **covariances)
+    missed, whole = (
+        torch.einsum("bilpc,lj,cd->bijpd", each.to_dense(), roots["time"], roots["channel"]).flatten(1)
+        for each in (W - best, W)
+    )
+    error = missed.square().sum(-1) / whole.square().sum(-1)
+    assert torch.allclose(error, W.floor(2, **covariances), rtol=0, atol=1e-9)
+    assert_same_curve(W.floor(**covariances), tails(torch.linalg.svdvals(whole.reshape(2, 25, -1))), 1e-9)
+    assert torch.equal(W.epsilon_heads(0.2, **covariances), (W.floor(**covariances) > 0.2).sum(-1))
+
+
+def test_without_a_number_the_best_heads_are_all_of_them(kind):
+    W, _ = kind.operator((2,))
+    heads = W.best_heads()
+    assert heads.H == int(W.interaction_rank().max())
+    assert torch.allclose(heads.to_dense(), W.to_dense(), atol=1e-9)
 
 
 @pytest.mark.parametrize("N", [1, 5])

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 
 from ssmbook import gradients
-from ssmbook.maps import RNN, Attention, SelectiveSSM
-from ssmbook.maps.layers import secant_slope
+from ssmbook.maps import RNN, Attention, SelectiveSSM, softmax_coefficients
+from ssmbook.maps.elementary import secant_slope
+from ssmbook.operators import jacobian_operator
 from ssmbook.scans import lti_scan
 from ssmbook.systems import System
 
@@ -39,7 +40,7 @@ class Lanes(NamedTuple):
 
 def lanes(x: torch.Tensor, W_Q: torch.Tensor, W_K: torch.Tensor, V: torch.Tensor) -> Lanes:
     """Compare the gradients of the last token of a causal head with the bounds: x (n, d), V of rank >= 2."""
-    alpha = gradients.softmax_row_weights(x, W_Q, W_K)
+    alpha = softmax_coefficients((x @ W_Q.mT)[None], (x @ W_K.mT)[None])[0, -1]
     blocks = gradients.softmax_jacobian_row(x, W_Q, W_K, V)[:-1] / alpha[:-1, None, None]
     g = W_K.mT @ (W_Q @ x[-1]) / len(W_Q) ** 0.5
     plane = torch.eye(len(g), dtype=g.dtype) - torch.outer(g, g) / (g @ g)
@@ -120,7 +121,7 @@ def place_source(filler: torch.Tensor, distance: int) -> torch.Tensor:
 
 def placed_profile(F: Callable, place: Callable, distances: Sequence[int]) -> torch.Tensor:
     """Return ||dy_last/dx_source||_2 (len(distances),), each on the tokens place(distance) of its own."""
-    blocks = [gradients.jacobian_blocks(F, place(distance))[-1 - distance] for distance in distances]
+    blocks = [jacobian_operator(F, place(distance))[-1, -1 - distance] for distance in distances]
     return torch.linalg.matrix_norm(torch.stack(blocks), ord=2)
 
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from ssmbook.gradients import jacobian_blocks
 from ssmbook.maps import LTISSM, Attention, SequenceMap
-from ssmbook.operators import LagOperator
+from ssmbook.operators import LagOperator, jacobian_operator
 
 # Random inputs of which the typical reach is the median; for the best one the largest tokens tried at first,
 # and how many tries are moved in a round, how often each.
@@ -29,7 +28,7 @@ def retained_fraction(F: Callable, source: torch.Tensor, target: torch.Tensor, g
 
 def _width(F, source, gap, target):
     x = torch.cat([source[..., None, :], gap, target[..., None, :]], dim=-2)
-    return torch.linalg.matrix_norm(jacobian_blocks(F, x)[..., 0, :, :], ord=2)
+    return torch.linalg.matrix_norm(jacobian_operator(F, x)[-1, 0], ord=2)
 
 
 def typical_reach(F: Callable, d: int, distance: int, *, generator: torch.Generator | None = None) -> float:

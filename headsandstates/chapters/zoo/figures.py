@@ -1,6 +1,7 @@
 """Figures of *zoo*; each returns the figure, or the figure and its alternative text."""
 
 import math
+from functools import cache
 
 import torch
 from matplotlib.colors import Normalize
@@ -9,6 +10,7 @@ from headsandstates.chapters._drawn import blocks
 from ssmbook.display import COLORS, block_heatmap, figure
 from ssmbook.display.pictures import signed
 from ssmbook.display.style import DIVERGING, FAMILIES, readable
+from ssmbook.maps import zoo
 from ssmbook.numerics import toeplitz
 
 REASONS = {
@@ -22,29 +24,19 @@ REASONS = {
 
 ONE_CHANNEL = "SSM, one channel"
 
-FAMILY = {
-    "token by token": ["feed-forward", "KAN"],
-    "by position": ["convolution"],
-    "key side": [
-        *("attention", "attention, not causal", "attention, relative bias", "attention, ALiBi"),
-        *("attention, sink", "latent attention", "linear attention", "linear attention, normalized"),
-        *("RetNet", "GLA", "DeltaNet", "Gated DeltaNet", "KDA", "RWKV-7", "DeltaProduct", "mLSTM", "SSD"),
-        *("Mamba-3", "Mamba-3, MIMO"),
-    ],
-    "value side": [
-        *(ONE_CHANNEL, "S4D", "S4D, real", "selective SSM, zoh", "selective SSM, Euler", "RG-LRU"),
-        *("LTI SSM", "LTI SSM with skip", "RNN"),
-    ],
-    "gated or mixed": [
-        *("residual attention", "gated SSD", "hybrid, sum", "hybrid, stack", "gated SSD, both sides"),
-    ],
-}
-"""The layers of the ruler, family by family."""
+
+@cache
+def families() -> dict[str, list[str]]:
+    """The layers of the ruler, family by family: those of the zoo, and one channel of an SSM."""
+    names = {family: [ONE_CHANNEL] if family == "value side" else [] for family in REASONS}
+    for name, layer in zoo(4, 4, 1, generator=torch.Generator().manual_seed(0)).items():
+        names[layer.family].append(name)
+    return names
 
 
 def family_of(name) -> str:
     """The family of a layer of the ruler."""
-    return next(family for family, names in FAMILY.items() if name in names)
+    return next(family for family, names in families().items() if name in names)
 
 
 def sides(v, b, G, A):
@@ -120,15 +112,15 @@ def ruler(counts, ceiling):
     fig, axes = figure(ncols=2, size=(7.0, 5.2))  # legible on one slide
     beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "fontsize": 9.5}
     beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    others = [family for family in FAMILY if family != "key side"]
-    for ax, families in zip(axes, (["key side"], others), strict=True):
+    others = [family for family in REASONS if family != "key side"]
+    for ax, column in zip(axes, (["key side"], others), strict=True):
         place, ticks, labels = 0, [], []
-        for family in families:
+        for family in column:
             color = COLORS[FAMILIES[family]]
             words = f"{family}: {REASONS[family]}"
             heading = ax.annotate(words, (0.94, place), color=readable(color), **beside)
             heading.set_in_layout(False)  # it reaches over the names, where its line has none
-            for name in FAMILY[family]:
+            for name in families()[family]:
                 place += 1
                 whole, row = counts[name]
                 ax.plot([row, whole], [place, place], "-", color=color, lw=1.2)
@@ -142,7 +134,7 @@ def ruler(counts, ceiling):
         ax.set(xlabel="independent matrices", xticks=range(0, ceiling + 1, 4))
         ax.grid(axis="y", visible=False)
     words = []
-    for family, names in FAMILY.items():
+    for family, names in families().items():
         whole = sorted({counts[name][0] for name in names})
         words.append(f"{family} {whole[0]}" + (f" to {whole[-1]}" if len(whole) > 1 else ""))
     apart = [name for name in counts if counts[name][0] != counts[name][1]]

@@ -15,7 +15,8 @@ from ssmbook.operators.base import InteractionOperator
 _DIRECT_PAIRS = 2**16
 # The direct sum copies its windows of x in parts of at most this many entries.
 _WINDOW_ENTRIES = 2**22
-# Channels from which rows are reduced by their Gram matrix, this many of its columns at a time.
+# Wide: channels from which rows are reduced by their Gram matrix. Panel: that many of its
+# columns at a time.
 _WIDE, _PANEL = 512, 384
 
 
@@ -68,10 +69,11 @@ class DenseOperator(InteractionOperator):
 class LagOperator(InteractionOperator):
     """A causal convolution, W_ij = M_{i−j} for 0 ≤ i−j < L and zero elsewhere.
 
-    ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``n``: the number of tokens,
-    n ≥ L (by default L). Nothing of size n² is built unless asked for: the rank comes from the L rows
-    √(n−tau) vec M_tau, since M_tau occurs n−tau times; ``apply`` sums directly where that is cheap and uses
-    the FFT beyond. The FFT spreads rounding errors to every token, even to earlier ones.
+    ``M`` (..., L, p, d): lag operators, ``M[..., tau, :, :]`` being M_tau; ``n``: the
+    number of tokens, n ≥ L (by default L). Nothing of size n² is built unless asked for:
+    the rank comes from the L rows √(n−tau) vec M_tau, since M_tau occurs n−tau times;
+    ``apply`` sums directly where that is cheap and uses the FFT beyond. The FFT spreads
+    rounding errors to every token, even to earlier ones.
 
     >>> change = LagOperator(torch.tensor([1.0, -1.0]).reshape(2, 1, 1), n=5)  # y_i = x_i - x_(i-1)
     >>> change.apply(torch.arange(5.0)[:, None]).flatten().tolist()
@@ -200,9 +202,10 @@ class PointwiseOperator(InteractionOperator):
 class DiagonalOperator(InteractionOperator):
     """A scalar operator for each channel, W_ij = diag(w¹_ij, …, w^d_ij): what S4D and Mamba's core do.
 
-    ``channels``: an operator of any kind with p = d = 1 and batch shape (..., d), its last batch dimension
-    being the channels; for given coefficients alpha (..., d, n, n) that is
-    ``DenseOperator(alpha[..., None, None])``. Ranks and spectra come from d numbers for each pair of tokens.
+    ``channels``: an operator of any kind with p = d = 1 and batch shape (..., d), its last
+    batch dimension being the channels; for given coefficients alpha (..., d, n, n) that is
+    ``DenseOperator(alpha[..., None, None])``. Ranks and spectra come from d numbers for
+    each pair of tokens.
 
     >>> decay, lag = torch.tensor([0.9, 0.5]), torch.arange(6)
     >>> W = DiagonalOperator(LagOperator((decay[:, None] ** lag)[..., None, None]))
@@ -214,7 +217,7 @@ class DiagonalOperator(InteractionOperator):
         if (channels.p, channels.d) != (1, 1) or not channels.batch_shape:
             raise ValueError(f"channels must have p = d = 1 and batch shape (..., d); got {channels}")
         *batch, d = channels.batch_shape
-        super().__init__(channels._standard, batch, channels.n, d, d)
+        super().__init__(channels._like, batch, channels.n, d, d)
         self.channels, self._width = channels, d
 
     def _apply(self, x):
@@ -252,7 +255,7 @@ class DiagonalOperator(InteractionOperator):
         return torch.diag_embed(rows)
 
     def _span_blocks(self):
-        if self.channels._rows_line_up:
+        if self.channels._shared_rows:
             for block in self.channels._span_blocks():
                 yield block.expand(*self.channels.batch_shape, *block.shape[-2:])[..., 0].mT
         else:
@@ -262,8 +265,8 @@ class DiagonalOperator(InteractionOperator):
     @torch.no_grad()
     def span_rows(self, joint: bool = False) -> Tensor:
         if self.d >= _WIDE and not self.batch_shape:
-            # The Cholesky factor of their Gram matrix, at half the cost of QR, unless that is nearly
-            # singular: then its rounding would hide singular values.
+            # The Cholesky factor of their Gram matrix, at half the cost of QR, unless that
+            # is nearly singular: then its rounding would hide singular values.
             gram = torch.zeros(self.d, self.d, dtype=torch.float64, device=self.device)
             for block in self._span_blocks():
                 check_finite("W", block)

@@ -1,0 +1,82 @@
+"""What the blocks W_ij span, what a cut in time carries, and the heads that come nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_finite
+from ssmbook.numerics import numerical_rank, tolerance
+from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.factorized import FactorizedOperator
+from ssmbook.operators.spectra import covariance_root, leading_row_directions
+
+
+@torch.no_grad()
+def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
+    """Return an orthonormal basis (k, p, d) of the operator span, one span over the whole batch.
+
+    The first H maps are the best H that the whole batch can share. In the dtype and on the
+    device of ``W``, detached, found in float64; ``rtol`` and errors as in
+    ``interaction_rank``.
+
+    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
+    >>> operator_span(LagOperator(M)).shape  # two orthonormal matrices span all lags
+    torch.Size([2, 2, 2])
+    """
+    matrix = W.span_rows(joint=True)
+    k = numerical_rank(torch.linalg.svdvals(matrix), tolerance(rtol, W.dtype))
+    return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
+
+
+def driven_rows(
+    W: InteractionOperator, time: Tensor | None, channel: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return rows with the singular values and row space of W (T ⊗ R), and R: roots of two covariances.
+
+    x = (T ⊗ R) e with white e has these second moments, so E ‖W x‖² = ‖W (T ⊗ R)‖². For
+    white inputs the rows are ``W.span_rows()``, and R is None.
+    """
+    if time is None and channel is None:
+        return W.span_rows(), None
+    R = covariance_root("channel_covariance", channel, W.d, W.device)
+    if time is None:
+        # T = 1: the rows that stand for all W_ij stand for all W_ij R as well.
+        return (W._as_blocks(W.span_rows()) @ R).flatten(-2), R
+    T = covariance_root("time_covariance", time, W.n, W.device)
+    return (W.to(torch.float64) @ FactorizedOperator(T[None], R[None])).span_rows(), R
+
+
+def nearest_heads(
+    W: InteractionOperator, H: int, time: Tensor | None, channel: Tensor | None
+) -> FactorizedOperator:
+    """Return the H heads whose operator misses least of W's output, as ``W.best_heads``.
+
+    Eckart–Young: the rows of W (T ⊗ R) are projected on their first H singular directions
+    V'_h. As V'_h = V_h R, that is sum_h ⟨W_ij R, V'_h⟩ V_h, whatever T.
+    """
+    rows, R = driven_rows(W, time, channel)
+    directions = leading_row_directions(rows, H)
+    if R is None:
+        V = W._as_blocks(directions).to(W.dtype)
+        return FactorizedOperator(W.coefficients(V), V)
+    directions = directions.unflatten(-1, (W.p, W.d))
+    V = directions @ torch.linalg.pinv(R, hermitian=True)
+    # ⟨W_ij R, V'_h⟩ = ⟨W_ij, V'_h R⟩, since R is symmetric.
+    return FactorizedOperator(W.coefficients((directions @ R).to(W.dtype)), V.to(W.dtype))
+
+
+def cuts_in_time(W: InteractionOperator) -> Iterator[Tensor]:
+    """Yield, for t = 1 … n−1, the dense block (..., 1, r, c) from tokens before t to tokens from t on."""
+    blocks = W.to_dense().to(torch.float64)
+    check_finite("W", blocks)
+    future = torch.ones(W.n, W.n, dtype=torch.bool, device=W.device).triu(1)
+    if bool((blocks[..., future, :, :] != 0).any()):
+        raise ValueError("W must be causal, W_ij = 0 for j > i, for a cut in time; got a block that is not 0")
+    matrix = blocks.transpose(-3, -2)
+    for t in range(1, W.n):
+        block = matrix[..., t:, :, :t, :]
+        yield block.reshape(*W.batch_shape, 1, (W.n - t) * W.p, t * W.d)
