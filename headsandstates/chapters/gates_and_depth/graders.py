@@ -66,7 +66,7 @@ def _by_logarithms(m, *, size=False):
     mistakes={
         "compare channels: a common factor c(tau) is allowed": lambda m: _constant(m[1:] / m[:-1]),
         "the ratio may be negative: it has no logarithm then": _by_logarithms,
-        "the sign of the ratio counts, too, and its absolute value loses it": partial(_by_logarithms, size=True),
+        "the sign of the ratio counts, too: absolute values lose it": partial(_by_logarithms, size=True),
     },
     formula="Divide all channels by the first; the ratio of each to itself one lag earlier must be constant",
 )

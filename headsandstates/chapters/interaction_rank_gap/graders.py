@@ -63,7 +63,7 @@ def _not_lonely(x, V, M):
     if x is None:
         told = "with M = diag(1, 2, 2) and V = I each basis vector agrees, and their sum does not"
         if rank(V) < V.shape[1]:
-            told = "V has a kernel, so take a basis that contains one of the kernel, and sum its other vectors"
+            told = "V has a kernel: take a basis that contains one of the kernel, and sum its other vectors"
         return f"you found no token where there is one: {told}"
     x = torch.as_tensor(x).detach().double()
     if tuple(x.shape) != (V.shape[1],):
