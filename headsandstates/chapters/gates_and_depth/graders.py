@@ -53,8 +53,9 @@ def _one_head(m):
     return _constant(ratio[1:] / ratio[:-1])
 
 
-def _by_logarithms(m):
-    logs = (m / m[:, :1]).log()
+def _by_logarithms(m, *, size=False):
+    ratio = m / m[:, :1]
+    logs = (ratio.abs() if size else ratio).log()
     return bool(logs.isfinite().all()) and bool(logs.diff(n=2, dim=0).abs().max() < 1e-9)
 
 
@@ -66,6 +67,7 @@ def _by_logarithms(m):
     mistakes={
         "compare channels: a common factor c(tau) is allowed": lambda m: _constant(m[1:] / m[:-1]),
         "the ratio may be negative: it has no logarithm then": _by_logarithms,
+        "the sign of the ratio counts, too: absolute values lose it": partial(_by_logarithms, size=True),
     },
     formula="Divide all channels by the first; the ratio of each to itself one lag earlier must be constant",
 )
@@ -76,8 +78,11 @@ def one_head_cases():
     lam = torch.tensor([0.9, 0.7, 0.4], dtype=f64)
     two_poles = torch.cat([0.8**tau, 0.8**tau, 0.9**tau + 0.5**tau], 1)
     signed = torch.tensor([0.9, -0.7], dtype=f64)
+    signs = torch.tensor([1, 1, -1, 1, 1, -1, -1, -1, 1], dtype=f64)[:, None]
+    scrambled = torch.cat([0.9**tau, signs * 0.7**tau], 1)  # only its absolute values fit
     sizes = torch.tensor([1.0, 2.0, -3.0], dtype=f64)
-    systems = (c * lam**tau, two_poles, c * sizes, lam**tau, c * signed**tau, c * lam.flip(0) ** tau.sqrt())
+    slowing = c * lam.flip(0) ** tau.sqrt()
+    systems = (c * lam**tau, two_poles, c * sizes, lam**tau, c * signed**tau, slowing, scrambled)
     return [(m,) for m in systems]
 
 

@@ -57,6 +57,8 @@ def _not_lonely(x, V, M):
         return None if x is None else said
     if x is None:
         told = "with M = diag(1, 2, 2) and V = I each basis vector agrees, and their sum does not"
+        if rank(V) < V.shape[1]:
+            told = "V has a kernel: take a basis that contains one of the kernel, and sum its other vectors"
         return f"you found no token where there is one: {told}"
     x = torch.as_tensor(x).detach().double()
     if tuple(x.shape) != (V.shape[1],):
@@ -76,12 +78,14 @@ def _not_lonely(x, V, M):
 )
 def lonely_token_cases():
     """For a function (V, M), both (p, d) -> a token (d,) with Mx not on the line of Vx, or None if M = cV."""
-    # Every basis vector agrees, only the kernel tells, generic, and a multiple.
+    # Every basis vector agrees, only the kernel tells (the second time the standard basis and its sum agree),
+    # generic, and a multiple.
     eye = torch.eye(3, dtype=f64)
     v, w, m = torch.randn(3, 4, **seeded(1))
     V = torch.randn(2, 3, **seeded(2))
     yield eye, torch.diag(torch.tensor([1.0, 2.0, 2.0], dtype=f64))
     yield torch.outer(v[:3], w), torch.outer(v[:3], m)
+    yield torch.tensor([[[1, 1], [0, 0]], [[1, 2], [0, 0]]], dtype=f64).unbind()
     yield V, torch.randn(2, 3, **seeded(3))
     yield V, -3 * V
 
