@@ -87,7 +87,7 @@ def _constructors(d: int, p: int, n: int, H: int, head_width: int, N: int) -> di
         "S4D": lambda new: DiagonalSSM(d, N=N, **new),
         "S4D, real": lambda new: DiagonalSSM(d, N=N, pairs=False, **new),
         "selective SSM, zoh": lambda new: SelectiveSSM(d, N=N, discretization="zoh", **new),
-        "selective SSM, Euler": lambda new: SelectiveSSM(d, N=N, discretization="euler", **new),
+        "selective SSM, Euler": lambda new: SelectiveSSM(d, N=N, discretization="mixed", **new),
         "RG-LRU": lambda new: RGLRU(d, **new),
         "gated SSD": lambda new: gated(new, "output"),
         "gated SSD, both sides": lambda new: gated(new, "both"),

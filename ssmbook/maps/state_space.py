@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from ssmbook.numerics import half_to_float32, phi1
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.operators.recurrent import ModalOperator
 from ssmbook.scans import diagonal_scan, lti_scan, selective_scan
+from ssmbook.scans.selective import ExactDecay
 from ssmbook.systems.system import System, check_system
 
 
@@ -142,7 +143,7 @@ class SelectiveSSM(RecurrentMap):
     h_i = exp(Delta_i A) h_{i-1} + B_bar_i x_i, y_i = C_i h_i + D x_i for each channel.
     W_ij = diag over channels of C_i exp(A (Delta_{j+1} + ... + Delta_i)) B_bar_j, plus D at i = j. d: width
     in and out (Mamba's inner width); N: states per channel; discretization: "zoh", B_bar = Delta phi1(Delta
-    A) B (exact zero-order hold), or "euler", B_bar = Delta B (what Mamba's code computes). Delta_i =
+    A) B (exact zero-order hold), or "mixed", B_bar = Delta B (what Mamba's code computes). Delta_i =
     softplus(W_delta x_i + b_delta), B_i = W_B x_i, C_i = W_C x_i, A = -exp(log_A). Parameters ``W_delta``
     (d, d), ``b_delta`` (d,), ``W_B``, ``W_C`` (N, d), ``log_A`` (d, N), ``D`` (d,). This is the core of the
     layer, without in and out projections, short convolution, SiLU, gate, low rank of W_delta (`gu2024mamba`).
@@ -152,9 +153,10 @@ class SelectiveSSM(RecurrentMap):
     3
     """
 
-    def __init__(self, d: int, *, N: int, discretization: str = "zoh", **new: Any):
+    def __init__(self, d: int, *, N: int, discretization: ExactDecay = "zoh", **new: Any):
         super().__init__(d, d)
-        self.N, self.discretization = N, check_choice("discretization", discretization, ("zoh", "euler"))
+        check_choice("discretization", discretization, get_args(ExactDecay))
+        self.N, self.discretization = N, discretization
         self.W_delta = random_parameter(d, d, fan_in=d, **new)
         self.b_delta = nn.Parameter(inverse_softplus(random_steps(d, **new)))
         self.W_B = random_parameter(N, d, fan_in=d, **new)
@@ -168,7 +170,7 @@ class SelectiveSSM(RecurrentMap):
         """The core of a Mamba mixer of transformers with its weights, between short convolution and gate.
 
         mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and ``D`` of its
-        shapes. The low rank of its steps is multiplied out; the discretization is "euler". Returns a new map
+        shapes. The low rank of its steps is multiplied out; the discretization is "mixed". Returns a new map
         in the dtype and on the device of the mixer. Raises ``TypeError`` for other modules, ``ValueError``
         for norms on the selection (Jamba, Falcon-Mamba), because these make it nonlinear.
         """
@@ -179,7 +181,7 @@ class SelectiveSSM(RecurrentMap):
         log_A, steps = mixer.A_log, mixer.dt_proj
         d, N = log_A.shape
         low, W_B, W_C = mixer.x_proj.weight.split([steps.in_features, N, N])
-        core = cls(d, N=N, discretization="euler", dtype=log_A.dtype, device=log_A.device)
+        core = cls(d, N=N, discretization="mixed", dtype=log_A.dtype, device=log_A.device)
         found = {"W_delta": steps.weight @ low, "b_delta": steps.bias, "W_B": W_B, "W_C": W_C}
         core.load_state_dict(found | {"log_A": log_A, "D": mixer.D})
         return core
@@ -204,7 +206,7 @@ class SelectiveSSM(RecurrentMap):
         return half_to_float32(self.D.new_zeros(*batch_shape, self.d, self.N))
 
     def _forward(self, x: Tensor) -> Tensor:
-        return selective_scan(x, *self._select(x), self.D, hold=self.discretization)[0]
+        return selective_scan(x, *self._select(x), self.D, discretization=self.discretization)[0]
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         delta, A, B_bar, C = self.selection(x)

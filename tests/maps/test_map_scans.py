@@ -21,7 +21,7 @@ MAPS = {
     "S4D": lambda: maps.DiagonalSSM(D, N=6, **like()),
     "S4D, real": lambda: maps.DiagonalSSM(D, N=5, pairs=False, **like()),
     "selective, zoh": lambda: maps.SelectiveSSM(D, N=5, discretization="zoh", **like()),
-    "selective, Euler": lambda: maps.SelectiveSSM(D, N=5, discretization="euler", **like()),
+    "selective, Euler": lambda: maps.SelectiveSSM(D, N=5, discretization="mixed", **like()),
     "SSD, groups": lambda: maps.SSD(D, 2, N=5, groups=3, **heads()),
     "RetNet": lambda: maps.RetNet(D, 2, **heads()),
     "GLA": lambda: maps.GLA(D, 2, **heads()),

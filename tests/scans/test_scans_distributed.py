@@ -22,7 +22,7 @@ def compare(name, rank, cut, T=97):
     from ssmbook.scans import distributed
 
     _, naive, arguments, time = examples(T)[name]
-    options = {"zero-order hold": {"hold": "zoh"}, "logarithms": {"log": True}}.get(name, {})
+    options = {"selective": {"discretization": "mixed"}, "logarithms": {"log": True}}.get(name, {})
     scan = {"selective": "selective", "zero-order hold": "selective", "ssd": "ssd"}.get(name, "diagonal")
     low, high = ((0, cut), (cut, T))[rank]
 

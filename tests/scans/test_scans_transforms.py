@@ -156,6 +156,6 @@ def test_what_is_kept_for_the_backward_pass():
     d, N = 8, 64
     A, B, C = leaves([-draw(d, N).abs(), draw(4096, N), draw(4096, N, seed=1)])
     inputs = sum(t.numel() for t in (a, b, A, B, C))
-    for hold in ("euler", "zoh"):
-        kept = saved_numbers(lambda hold=hold: selective_scan(b, a, A, B, C, hold=hold))
+    for form in ("zoh", "mixed"):
+        kept = saved_numbers(lambda form=form: selective_scan(b, a, A, B, C, discretization=form))
         assert kept <= inputs + (4096 // 32 + 3) * d * N
