@@ -16,7 +16,7 @@ from ssmbook.maps.attention import PER_HEAD, HeadMap, per_head, rotate
 from ssmbook.maps.base import RecurrentMap, inverse_softplus, random_parameter, random_steps
 from ssmbook.numerics import half_to_float32
 from ssmbook.scans import diagonal_scan, ssd_scan
-from ssmbook.scans._arguments import half_in_float32, wide
+from ssmbook.scans._shared import half_in_float32, wide
 
 
 class KeySideMap(HeadMap, RecurrentMap):

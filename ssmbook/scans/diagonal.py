@@ -8,7 +8,7 @@ one step of the same form, with the decay a_2 a_1 and the input a_2 b_1 + b_2
 import torch
 from torch import Tensor
 
-from ssmbook.scans._arguments import check_scan, half_in_float32
+from ssmbook.scans._shared import check_scan, half_in_float32
 from ssmbook.scans.fast.diagonal import diagonal
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ssmbook import scans
-from ssmbook.scans._arguments import wide
+from ssmbook.scans._shared import wide
 from ssmbook.scans.selective import ExactDecay
 
 __all__ = ["diagonal_scan", "selective_scan", "ssd_scan"]

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_choice, check_integer, check_tensors
-from ssmbook.scans._arguments import check_scan, half_in_float32
-from ssmbook.scans.fast.dense import dense
+from ssmbook.scans._shared import check_scan, half_in_float32
 from ssmbook.scans.fast.engines import loops_for
-from ssmbook.scans.fast.lti import by_chunks, by_steps, lags_by_powers, squarings
+from ssmbook.scans.fast.lti import by_chunks, by_steps, dense, lags_by_powers, squarings
 from ssmbook.scans.fast.operation import active_transform
 
 Method = Literal["auto", "recurrence", "chunked"]
@@ -202,8 +201,7 @@ def _check_kernel(A, B, C, n) -> int:
 def lags(A: Tensor, B: Tensor, C: Tensor, n: int) -> Tensor:
     """:func:`lti_kernel`, unchecked."""
     if n > 2 and active_transform(A, B, C) is None and A.numel():
-        powers = squarings(A, n, n)
-        if powers:
+        if powers := squarings(A, n, n):
             return lags_by_powers(powers, B, C, n)
     if n < 2 or A.dim() > 2:
         return lti_kernel_naive(A, B, C, n)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_choice
 from ssmbook.numerics import phi1
-from ssmbook.scans._arguments import check_scan, half_in_float32
+from ssmbook.scans._shared import check_scan, half_in_float32
 from ssmbook.scans.fast.selective import selective
 
 ExactDecay = Literal["zoh", "mixed"]  # the values of `discretization` with A_bar = exp(Delta A)

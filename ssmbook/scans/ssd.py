@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ssmbook.scans._arguments import check_scan, half_in_float32, wide
+from ssmbook.scans._shared import check_scan, half_in_float32, is_finite, value_before, wide
 from ssmbook.scans.fast import engines
 from ssmbook.scans.fast.diagonal import diagonal
 from ssmbook.scans.fast.operation import active_transform
 from ssmbook.scans.fast.selective import selective
-from ssmbook.scans.fast.steps import is_finite, value_before
 
 CHUNK = 64
 
@@ -140,8 +139,7 @@ def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     before the chunk does.
     """
     given = x, log_a, B, C, state
-    T = x.shape[-3]
-    Q = min(CHUNK, T)
+    T, Q = x.shape[-3], min(CHUNK, x.shape[-3])
 
     def chunks(t: Tensor) -> Tensor:
         filled = functional.pad(t.transpose(-3, -2), (0, 0, 0, -T % Q))
@@ -162,10 +160,8 @@ def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     start = state.flatten(-2)
     h, end = diagonal(total.to(x.dtype).expand(left.shape), left, start, log=True)
     before = value_before(h, start).unflatten(-1, state.shape[-2:])
-    from_start = sums.to(x.dtype).exp().unsqueeze(-1)
-    y = within + from_start * (C @ before.mT)
-    y = y.flatten(-3, -2)[..., :T, :].transpose(-3, -2)
-    end = end.unflatten(-1, state.shape[-2:])
+    y = within + sums.to(x.dtype).exp().unsqueeze(-1) * (C @ before.mT)
+    y, end = y.flatten(-3, -2)[..., :T, :].transpose(-3, -2), end.unflatten(-1, state.shape[-2:])
     # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence decides.
     spoiled = active_transform(y) is None and not (is_finite(y) and is_finite(end))
     return ssd_scan_naive(*given) if spoiled else (y, end)

@@ -4,11 +4,11 @@ Every scan is one of three recurrences, and each of them has a file here:
 
     diagonal    h_t = a_t h_{t-1} + b_t, a number for each channel
     selective   h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t, without keeping any h_t
-    dense       h_t = A h_{t-1} + u_t, one matrix for all steps; `lti` does without most of them
+    lti         h_t = A h_{t-1} + u_t, one matrix for all steps; its powers do without most of them
 
 and up to four forms. `loops` has them as loops that Numba compiles (their exponential is in
-`exponential`), `kernels` as programs for a GPU, `blocks` in PyTorch with time cut into blocks, and the
-files themselves step by step in PyTorch.
+`exponential`), `kernels` as programs for a GPU. Their own files have them in PyTorch, step by step and
+with time cut into blocks, pieces or chunks.
 
 The life of one call, of ``diagonal_scan(a, b)`` for example:
 

@@ -5,7 +5,6 @@ a GPU. Either may be missing; then a recurrence is computed by PyTorch.
 """
 
 import functools
-import importlib
 import importlib.util
 import itertools
 import math
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmbook.scans._arguments import wide
+from ssmbook.scans._shared import wide
 
 NUMBA = os.environ.get("SSMBOOK_NUMBA") != "0" and importlib.util.find_spec("numba") is not None
 TRITON = importlib.util.find_spec("triton") is not None
@@ -52,8 +51,7 @@ def _module(name: str):
     try:
         return importlib.import_module(f"ssmbook.scans.fast.{name}")
     except ImportError as error:
-        text = f"the {name} cannot be used, so scans are computed by PyTorch: {error}"
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(f"no {name}, so scans are computed by PyTorch: {error}", stacklevel=3)
         return None
 
 
@@ -80,12 +78,12 @@ def run(loop, *arguments) -> None:
     The rows are shared among as many threads as PyTorch may use, where there is work for them.
     """
     arrays = [_rows(*a) if isinstance(a, tuple) else a for a in arguments]
-    if torch.get_num_threads() == 1:
-        return loop(*arrays)
     has_rows = [isinstance(a, tuple) for a in arguments]
     split = [a for a, rows in zip(arrays, has_rows, strict=True) if rows]
     count = len(split[0])
-    n = max(1, min(torch.get_num_threads(), count, max(a.size for a in split) // PARALLEL))
+    n = min(torch.get_num_threads(), count, max(a.size for a in split) // PARALLEL)
+    if n <= 1:
+        return loop(*arrays)
     parts = [
         [a[low:high] if rows else a for a, rows in zip(arrays, has_rows, strict=True)]
         for low, high in itertools.pairwise(count * k // n for k in range(n + 1))

@@ -21,7 +21,6 @@ import math
 
 import numba
 import numpy as np
-import torch
 from numba.extending import overload
 
 from ssmbook.scans.fast.phi import RADIUS, SERIES
@@ -103,10 +102,10 @@ def phi(z, power, rest):
 @overload(phi, jit_options={"fastmath": {"contract"}})
 def _phi(z, power, rest):
     """Near zero ``power`` is one and ``rest`` is exp(z) - 1 to all its digits; the derivative is a series."""
-    real, kind = (np.float32, torch.float32) if z == numba.float32 else (np.float64, torch.float64)
+    real = np.float32 if z == numba.float32 else np.float64
     first, *others = map(real, SERIES)
     others = tuple(others)
-    radius, one = real(RADIUS[kind]), real(1)
+    radius, one = real(RADIUS[z.bitwidth // 8]), real(1)
 
     def implementation(z, power, rest):
         value = ((power - one) + rest) / z if z != 0 else one

@@ -6,7 +6,7 @@ by step. Of the selective scan a program holds all states of its channels.
 In the diagonal recurrence batch and channels alone may give too few programs to keep a GPU busy. Then
 time is cut into parts as well: each part is run from zero and leaves its product of decays and its last
 value, the recurrence of these gives the value before every part, and all parts are run again from there
-(the passes of `blocks`). Its gradients are the same kernel, run the other way.
+(as `diagonal` does in PyTorch). Its gradients are the same kernel, run the other way.
 """
 
 import torch
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ssmbook.scans.fast.blocks import GROWTH
+from ssmbook.scans.fast.diagonal import GROWTH
 from ssmbook.scans.fast.engines import BLOCK
 
 CHANNELS = 32  # that a program runs side by side
@@ -200,8 +200,8 @@ def selective_backward(x, delta, A, B, C, discretization, kept, d_y, d_end) -> t
     scratch = x.new_empty((*batch, BLOCK, N, D), dtype=torch.float64)
     given = kept.contiguous(), d_y.contiguous(), d_end.to(torch.float64).contiguous()
     found = d_x, d_delta, d_A, d_B, d_C, d_state
-    others = *given, *found, scratch
-    _launch_tiles(_selective_backward, (x, delta, A, B, C), discretization, others, kept.shape[-3])
+    inputs, others = (x, delta, A, B, C), (*given, *found, scratch)
+    _launch_tiles(_selective_backward, inputs, discretization, others, kept.shape[-3])
     sums = d_A.sum_to_size(A.shape), d_B.sum(0), d_C.sum(0), d_state
     return d_x, d_delta, *(t.to(x.dtype) for t in sums)
 

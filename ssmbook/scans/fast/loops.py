@@ -30,19 +30,18 @@ def diagonal(log, reverse, channels_backward):
     @compiled
     def loop(a, b, state, h):
         R, T, D = b.shape
-        power = np.empty(D, a.dtype)
-        rest = np.empty(D, a.dtype)
+        decay = np.empty((2, D), a.dtype)
         for i in range(R):
             for step in range(T):
                 t = T - 1 - step if reverse else step
                 if log:
                     for k in range(D):
                         c = np.uintp(D - 1 - k if channels_backward else k)
-                        power[k], rest[k] = exponential(a[i, t, c])
+                        decay[0, k], decay[1, k] = exponential(a[i, t, c])
                 for k in range(D):
                     c = np.uintp(D - 1 - k if channels_backward else k)
                     old = state[i, c]
-                    kept = times_exp(power[k], rest[k], old) if log else a[i, t, c] * old
+                    kept = times_exp(decay[0, k], decay[1, k], old) if log else a[i, t, c] * old
                     state[i, c] = kept + b[i, t, c]
                     h[i, t, c] = state[i, c]
 
@@ -60,8 +59,7 @@ def diagonal_backward(log, reverse, channels_backward):
     @compiled
     def loop(a, h, state, d_h, g, d_a, d_b):
         R, T, D = h.shape
-        power = np.empty(D, a.dtype)
-        rest = np.empty(D, a.dtype)
+        decay = np.empty((2, D), a.dtype)
         for i in range(R):
             for step in range(T):
                 t = step if reverse else T - 1 - step
@@ -69,13 +67,13 @@ def diagonal_backward(log, reverse, channels_backward):
                 if log:
                     for k in range(D):
                         c = np.uintp(D - 1 - k if channels_backward else k)
-                        power[k], rest[k] = exponential(a[i, t, c])
+                        decay[0, k], decay[1, k] = exponential(a[i, t, c])
                 for k in range(D):
                     c = np.uintp(D - 1 - k if channels_backward else k)
                     total = g[i, c] + d_h[i, t, c]
                     d_b[i, t, c] = total
                     if log:  # the gradient of a logarithm is that of the decay, times the decay
-                        g[i, c] = times_exp(power[k], rest[k], total)
+                        g[i, c] = times_exp(decay[0, k], decay[1, k], total)
                         d_a[i, t, c] = g[i, c] * np.conj(before[c])
                     else:
                         g[i, c] = total * np.conj(a[i, t, c])
@@ -102,8 +100,7 @@ def selective(x, delta, A, B, C, weighted, exact, state, y, kept):
     u = np.empty(d)
     held = np.empty(d)
     out = np.empty(d)
-    power = np.empty(d, x.dtype)
-    rest = np.empty(d, x.dtype)
+    decay = np.empty((2, d), x.dtype)
     entered = u if exact is None else held
     for i in range(R):
         for t in range(T):
@@ -115,14 +112,16 @@ def selective(x, delta, A, B, C, weighted, exact, state, y, kept):
             for n in range(B.shape[2]):
                 if n < len(A):  # else the rates are those of the state before
                     for c in range(d):
-                        power[c], rest[c] = exponential(delta[i, t, c] * A[n, c])
+                        decay[0, c], decay[1, c] = exponential(delta[i, t, c] * A[n, c])
                     if exact is not None:
                         for c in range(d):
-                            held[c] = u[c] * phi(delta[i, t, c] * A[n, c], power[c], rest[c])[0]
+                            z = delta[i, t, c] * A[n, c]
+                            held[c] = u[c] * phi(z, decay[0, c], decay[1, c])[0]
                 B_n = np.float64(B[i, t, n])
                 C_n = np.float64(C[i, t, n])
                 for c in range(d):
-                    state[i, n, c] = times_exp(power[c], rest[c], state[i, n, c]) + entered[c] * B_n
+                    stays = times_exp(decay[0, c], decay[1, c], state[i, n, c])
+                    state[i, n, c] = stays + entered[c] * B_n
                     out[c] += state[i, n, c] * C_n
             for c in range(d):
                 y[i, t, c] = out[c]
@@ -193,14 +192,12 @@ def selective_backward(x, delta, A, B, C, weighted, exact, kept, d_y, g, d_x, d_
             for c in range(d):
                 step[c] = delta[i, t, c]
                 out[c] = d_y[i, t, c]
-                d_u[c] = 0.0
-                clock[c] = 0.0
+                d_u[c] = clock[c] = 0.0
             for n in range(B.shape[2]):
                 m = n if n < len(A) else 0
                 B_n = np.float64(B[i, t, n])
                 C_n = np.float64(C[i, t, n])
-                sum_B = 0.0
-                sum_C = 0.0
+                sum_B = sum_C = 0.0
                 for c in range(d):  # y_t = C_t h_t
                     g[i, n, c] += out[c] * C_n
                     sum_C += out[c] * h[s + 1, n, c]

@@ -1,11 +1,13 @@
-"""A linear time-invariant system by powers of A, where these stay bounded, else step by step.
+"""A linear time-invariant system: its recurrence as an operation, and what powers of A do faster.
+
+h_t = A h_{t-1} + u_t is the recurrence, with one matrix for all steps. Its gradients obey
+g_t = d_t + A^H g_{t+1}, where d_t is the gradient with respect to the output h_t: the same operation with
+A^H, run from the last step to the first. Then dL/du_t = g_t, and dL/dA is the sum of all g_t h_{t-1}^H.
 
 Squaring gives A, A^2, A^4, ... and from these all else follows by few large products: B, AB, A^2 B, ... by
-doubling, the lags C A^tau B from two such lists, and chunks of the scan.
-
-A power by squaring is rounded relative to the powers that are multiplied, a step of the recurrence
-relative to A. Where powers grow before they decay the first is far larger, so powers are only used where
-they stay bounded.
+doubling, the lags C A^tau B from two such lists, and chunks of the scan. A power by squaring is rounded
+relative to the powers that are multiplied, a step of the recurrence relative to A. Where powers grow
+before they decay the first is far larger, so powers are only used where they stay bounded.
 """
 
 import math
@@ -14,11 +16,66 @@ import torch
 from torch import Tensor
 
 from ssmbook.numerics import toeplitz
-from ssmbook.scans._arguments import wide
-from ssmbook.scans.fast.dense import dense
-from ssmbook.scans.fast.steps import is_finite, value_before
+from ssmbook.scans._shared import is_finite, run_steps, value_before, wide
+from ssmbook.scans.fast import engines
+from ssmbook.scans.fast.operation import Operation, active_transform
 
 LIMIT = 4.0  # norm of a power of A, in units of that of an orthogonal matrix, up to which it is bounded
+
+# --- h_t = A h_{t-1} + u_t as an operation --------------------------------------------------------------
+
+
+def dense(A: Tensor, u: Tensor, state: Tensor | None, reverse: bool = False) -> tuple[Tensor, Tensor]:
+    """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
+    form = _dense_by_steps if active_transform() == "derivative" else _dense
+    return form(A, u, state, reverse)
+
+
+def _dense_by_steps(A, u, state, reverse):
+    """Step by step and out of place."""
+    start = torch.zeros_like(u[..., 0, :]) if state is None else state
+    h, end = run_steps(lambda h, u_t: u_t + h @ A.mT, start, u, reverse=reverse)
+    return h, end.clone()
+
+
+def _like_states(A, u, state, reverse):
+    return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
+
+
+def _states(A, u, state, reverse):
+    if not (loops := engines.loops_for(u)):
+        return _dense_by_steps(A, u, state, reverse)
+    h, end = map(engines.on_large_pages, _like_states(A, u, state, reverse))
+    carry = engines.wide_copy(state, end)
+    matrix = A.to(wide(A.dtype)).contiguous().numpy(force=True)
+    engines.run(loops.dense, matrix, (u, 2), reverse, (carry, 1), (h, 2))
+    return h, end.copy_(carry)
+
+
+def _keep(ctx, inputs, output):
+    A, _, state, ctx.reverse = inputs
+    ctx.save_for_backward(A, output[0], state)
+
+
+def _pull(ctx, d_h, d_end):
+    A, h, state = ctx.saved_tensors
+    if ctx.reverse:
+        h, d_h = h.flip(-2), d_h.flip(-2)
+    d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
+    g, _ = dense(A.mH, d_h, None, reverse=True)
+    d_state = None if state is None else g[..., 0, :] @ A.conj()
+    d_A = g.transpose(-2, -1) @ value_before(h, state).conj()
+    d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
+    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
+
+
+_dense = Operation(
+    "dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)",
+    *(_states, _like_states, _keep, _pull, (0,)),
+)
+
+
+# --- Powers of A --------------------------------------------------------------------------------------
 
 
 def squarings(A: Tensor, L: int, T: int) -> list[Tensor] | None:
@@ -27,8 +84,7 @@ def squarings(A: Tensor, L: int, T: int) -> list[Tensor] | None:
     None if they do not stay bounded up to A^T, in every system of a batch.
     """
     limit = LIMIT * math.sqrt(A.shape[-1])
-    power, exponent = A.to(wide(A.dtype)), 1
-    powers = []
+    power, exponent, powers = A.to(wide(A.dtype)), 1, []
     while True:
         size = torch.linalg.matrix_norm(power.detach()).max().item()
         if not size <= limit:  # so that NaN is refused, too
@@ -63,6 +119,9 @@ def lags_by_powers(powers: list[Tensor], B: Tensor, C: Tensor, n: int) -> Tensor
     columns = krylov(powers, B, L)
     blocks = (rows @ columns).unflatten(-1, (L, d)).unflatten(-3, (count, p))
     return blocks.transpose(-3, -2).flatten(-4, -3)[..., :n, :, :]
+
+
+# --- The ways to run the scan -------------------------------------------------------------------------
 
 
 def by_steps(A, B, C, x, state) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,6 @@ PyTorch's transforms ask for: its gradients, the shapes of its results (``torch.
 ``torch.export``, tensors on ``meta``), and what one more batch dimension means (``vmap``).
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType
@@ -15,7 +13,7 @@ from torch.autograd import forward_ad
 _library = torch.library.Library("ssmbook", "FRAGMENT")
 
 
-def active_transform(*tensors: Tensor) -> Literal["derivative", "tracer"] | None:
+def active_transform(*tensors: Tensor) -> str | None:
     """Report which kind of transform of PyTorch is at work, if any, so that we take a form it understands.
 
     "derivative": forward mode or ``torch.func``, for which an operation has no rule; "tracer":

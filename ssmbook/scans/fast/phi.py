@@ -11,7 +11,7 @@ from ssmbook.numerics import phi1
 from ssmbook.scans.fast.operation import differentiated_again
 
 SERIES = tuple(1 / (math.factorial(k) * (k + 2)) for k in range(7, -1, -1))  # the highest power first
-RADIUS = {torch.float32: 0.25, torch.float64: 0.03}  # where the series has all digits of a dtype
+RADIUS = {4: 0.25, 8: 0.03}  # where the series has all digits, by the bytes of a number
 
 
 class Phi1(torch.autograd.Function):
@@ -32,4 +32,4 @@ class Phi1(torch.autograd.Function):
         near = torch.full_like(z, SERIES[0])
         for coefficient in SERIES[1:]:
             near.mul_(z).add_(coefficient)
-        return torch.where(z.abs() < RADIUS[z.dtype], near, slope).mul_(change)
+        return torch.where(z.abs() < RADIUS[z.itemsize], near, slope).mul_(change)

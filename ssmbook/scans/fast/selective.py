@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 from ssmbook.numerics import phi1
 from ssmbook.scans.fast import engines
 from ssmbook.scans.fast.diagonal import diagonal
-from ssmbook.scans.fast.engines import BLOCK
 from ssmbook.scans.fast.operation import Operation, active_transform, differentiated_again
 from ssmbook.scans.fast.phi import Phi1
 
@@ -43,21 +42,20 @@ def selective(x, delta, A, B, C, state, discretization: str) -> tuple[Tensor, Te
 
 def _like_y(x, delta, A, B, C, state, discretization):
     # one more block than there can be: a dimension of one would be taken for a constant by torch.export
-    kept = x.new_empty((*x.shape[:-2], x.shape[-2] // BLOCK + 2, *state.shape[-2:]))
+    kept = x.new_empty((*x.shape[:-2], x.shape[-2] // engines.BLOCK + 2, *state.shape[-2:]))
     return x.new_empty(x.shape), state.new_empty(state.shape), kept
 
 
 def _y(x, delta, A, B, C, state, discretization):
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps."""
-    kernels = engines.kernels_for(x)
-    if kernels:
+    if kernels := engines.kernels_for(x):
         return kernels.selective(x, delta, A, B, C, state, discretization)
     results = _like_y(x, delta, A, B, C, state, discretization)
     y, end, kept = map(engines.on_large_pages, results)
     carry = engines.wide_copy(state, end)
     given = _for_loop(x, delta, A, B, C, discretization)
     engines.run(engines.loops_for(x).selective, *given, (carry, 2), (y, 2), (kept, 3))
-    kept[..., -(-x.shape[-2] // BLOCK) :, :, :] = 0  # the blocks that there are not
+    kept[..., -(-x.shape[-2] // engines.BLOCK) :, :, :] = 0  # the blocks that there are not
     return y, end.copy_(carry), kept
 
 
@@ -97,8 +95,7 @@ def _like_inputs(x, delta, A, B, C, discretization, kept, d_y, d_end):
 def _gradients(x, delta, A, B, C, discretization, kept, d_y, d_end):
     """The gradients of x, delta, A, B, C and the initial state."""
     given = x, delta, A, B, C, discretization
-    kernels = engines.kernels_for(x)
-    if kernels:
+    if kernels := engines.kernels_for(x):
         return kernels.selective_backward(*given, kept, d_y, d_end)
     results = map(engines.on_large_pages, _like_inputs(*given, kept, d_y, d_end))
     d_x, d_delta, d_A, d_B, d_C, d_state = results

@@ -1,4 +1,4 @@
-"""What every scan does with its arguments first: check them, and leave half precision for a wider one."""
+"""What all scans share: the check of their arguments, precision, and the steps of a sequence."""
 
 import functools
 from collections.abc import Callable
@@ -11,7 +11,9 @@ from ssmbook._checks import check_tensors
 from ssmbook.numerics import HALF, autocasts, half_to_float32, without_autocast
 
 Given = ParamSpec("Given")
-WIDE = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
+Scan = Callable[Given, tuple[Tensor, Tensor]]
+
+# --- Arguments and dtypes -----------------------------------------------------------------------------
 
 
 def check_scan(*, complex_ok: bool = False, **given: tuple[Tensor | None, str]) -> None:
@@ -20,9 +22,7 @@ def check_scan(*, complex_ok: bool = False, **given: tuple[Tensor | None, str]) 
     check_tensors(one_batch=True, complex_ok=complex_ok, **tensors)
 
 
-def half_in_float32(
-    scan: Callable[Given, tuple[Tensor, Tensor]],
-) -> Callable[Given, tuple[Tensor, Tensor]]:
+def half_in_float32(scan: Scan[Given]) -> Scan[Given]:
     """Compute half precision in float32: y comes back in the dtype of the first argument, the state does not.
 
     The same where autocast is on, with results in float32.
@@ -46,4 +46,33 @@ def half_in_float32(
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The dtype that states are carried in: double precision, real or complex."""
-    return WIDE.get(dtype, dtype)
+    return torch.promote_types(dtype, torch.float64)
+
+
+# --- Steps, along dimension -2 ------------------------------------------------------------------------
+
+
+def run_steps(step, state: Tensor, *inputs: Tensor, reverse: bool = False) -> tuple[Tensor, Tensor]:
+    """All states (..., T, D) of state = step(state, *inputs of this step), and the last one."""
+    states = []
+    for given in zip(*(steps_of(t, reverse) for t in inputs), strict=True):
+        state = step(state, *given)
+        states.append(state)
+    return torch.stack(states[::-1] if reverse else states, -2), state
+
+
+def steps_of(t: Tensor, reverse: bool = False) -> tuple[Tensor, ...]:
+    """The steps of t (..., T, D), the last one first if ``reverse``."""
+    steps = t.unbind(-2)
+    return steps[::-1] if reverse else steps
+
+
+def value_before(h: Tensor, state: Tensor | None) -> Tensor:
+    """The value that each step starts from: the initial state (zero if None), then ``h``."""
+    first = torch.zeros_like(h[..., :1, :]) if state is None else state.unsqueeze(-2)
+    return torch.cat((first, h[..., :-1, :]), -2)
+
+
+def is_finite(t: Tensor) -> bool:
+    """Whether every entry is finite, in one read; also False if the sum overflows."""
+    return (0 * t.detach().sum()).item() == 0
