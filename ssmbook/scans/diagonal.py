@@ -1,7 +1,7 @@
 """The diagonal recurrence h_t = a_t h_{t-1} + b_t, to which every other scan here can be reduced.
 
-Every channel has a decay a_t and an input b_t of its own, so channels never mix. Two steps in a row are
-one step of the same form, with the decay a_2 a_1 and the input a_2 b_1 + b_2
+Every channel has a decay a_t and an input b_t of its own, so channels never mix. Two steps
+in a row are one step of the same form, with the decay a_2 a_1 and the input a_2 b_1 + b_2
 (`prop-scan-associative`). So steps may be grouped in any way: that is what makes it a scan.
 """
 

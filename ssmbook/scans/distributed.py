@@ -1,17 +1,18 @@
 """The scans for a sequence longer than one machine: every process holds a slice of time.
 
-The processes are those of ``torch.distributed`` (gloo on CPUs, nccl on GPUs), in the order of time;
-slices may be of any lengths, also empty. To the state before it a slice does one thing: c becomes P c + H,
-with the product P of its decays and its last state H from zero. So each runs its slice, all of them
-exchange *one* pair (P, H) each, and each runs its slice again from the state that it then knows. What
-crosses the wire does not depend on the length, forward or backward.
+The processes are those of ``torch.distributed`` (gloo on CPUs, nccl on GPUs), in the order
+of time; slices may be of any lengths, also empty. To the state before it a slice does one
+thing: c becomes P c + H, with the product P of its decays and its last state H from zero.
+So each runs its slice, all of them exchange *one* pair (P, H) each, and each runs its slice
+again from the state that it then knows. What crosses the wire does not depend on the
+length, forward or backward.
 
-Every process makes every call, and every backward pass: both wait for all. Gradients are those of the
-*sum* of all losses. A process finds the gradients of its own slice whole, and its own part of those of
-parameters that all share (A and D, and whatever made the inputs): add them up by
-``torch.distributed.all_reduce``. The backward pass runs the slice once more instead of keeping its
-states, and cannot itself be differentiated. A process whose arguments are wrong, or do not fit those of
-the others, makes all raise.
+Every process makes every call, and every backward pass: both wait for all. Gradients are
+those of the *sum* of all losses. A process finds the gradients of its own slice whole, and
+its own part of those of parameters that all share (A and D, and whatever made the inputs):
+add them up by ``torch.distributed.all_reduce``. The backward pass runs the slice once more
+instead of keeping its states, and cannot itself be differentiated. A process whose
+arguments are wrong, or do not fit those of the others, makes all raise.
 """
 
 import functools
@@ -38,7 +39,8 @@ def diagonal_scan(
     a, b : Tensor (..., T, D)
         Decays and inputs of this process's slice, T its own.
     state : Tensor (..., D), optional
-        The state before the first slice, read in the first process alone, where its gradient arrives.
+        The state before the first slice, read in the first process alone, where its
+        gradient arrives.
     log : bool, default False
         Whether ``a`` holds logarithms of decays.
 
@@ -85,7 +87,8 @@ def selective_scan(
     D : Tensor (d,), optional
         The skip, with A's rule.
     state : Tensor (..., d, N), optional
-        The state before the first slice, read in the first process alone, where its gradient arrives.
+        The state before the first slice, read in the first process alone, where its
+        gradient arrives.
     discretization : {"zoh", "mixed"}, default "zoh"
         How the input enters.
 
@@ -123,7 +126,8 @@ def ssd_scan(
     B, C : Tensor (..., T, H, N)
         Keys and queries of this slice.
     state : Tensor (..., H, P, N), optional
-        The state before the first slice, read in the first process alone, where its gradient arrives.
+        The state before the first slice, read in the first process alone, where its
+        gradient arrives.
 
     Returns
     -------

@@ -2,8 +2,8 @@
 
     h_t = A h_{t-1} + B x_t,  y_t = C h_t    or, without states,    y_i = sum over j <= i of K_{i-j} x_j
 
-with the lags K_tau = C A^tau B. The recurrence is the scan, the list of all K_tau is the kernel of the
-same map as a convolution.
+with the lags K_tau = C A^tau B. The recurrence is the scan, the list of all K_tau is the
+kernel of the same map as a convolution.
 """
 
 from typing import Literal, get_args
@@ -69,14 +69,14 @@ def lti_scan(
     """Run h_t = A h_{t-1} + B x_t, y_t = C h_t along dim -2 of x.
 
     Chunks take powers of A: where these grow, where numbers are not finite, and inside
-    ``torch.compile``, ``torch.func`` and ``vmap`` it is the recurrence, whatever ``method``. After
-    `dao2024transformers` (chunked).
+    ``torch.compile``, ``torch.func`` and ``vmap`` it is the recurrence, whatever
+    ``method``. After `dao2024transformers` (chunked).
 
     Parameters
     ----------
     A, B, C : Tensor (N, N), (N, d), (p, N)
-        The system. All arguments have one dtype, real or complex; float16 and bfloat16 are computed,
-        and their states kept, in float32.
+        The system. All arguments have one dtype, real or complex; float16 and bfloat16 are
+        computed, and their states kept, in float32.
     x : Tensor (..., T, d)
         Inputs.
     state : Tensor (..., N), optional

@@ -1,13 +1,13 @@
 """The selective scan of Mamba: a diagonal recurrence whose coefficients the tokens select.
 
-Each of d channels keeps N numbers. A is fixed; the token chooses the step Delta_t, one for each channel,
-and B_t and C_t, which all channels share:
+Each of d channels keeps N numbers. A is fixed; the token chooses the step Delta_t, one for
+each channel, and B_t and C_t, which all channels share:
 
     h_t = exp(Delta_t A) h_{t-1} + B_bar_t x_t,    y_t = C_t h_t + D x_t.
 
-The decay is the exact one of dh/dt = A h + B x over a time Delta_t. With what goes in there are two ways:
-"zoh" takes the input as held over the step, B_bar = Delta phi_1(Delta A) B; "mixed" takes Euler's
-B_bar = Delta B, as Mamba's code does.
+The decay is the exact one of dh/dt = A h + B x over a time Delta_t. With what goes in there
+are two ways: "zoh" takes the input as held over the step, B_bar = Delta phi_1(Delta A) B;
+"mixed" takes Euler's B_bar = Delta B, as Mamba's code does.
 """
 
 from typing import Literal, get_args

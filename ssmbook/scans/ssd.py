@@ -1,14 +1,15 @@
 """State space duality (Mamba-2): one scalar decay a head, so a chunk of the recurrence is a matrix product.
 
-A head keeps a matrix h (P, N). The token writes the product of its value x_t and its key B_t, and its query
-C_t reads:
+A head keeps a matrix h (P, N). The token writes the product of its value x_t and its key
+B_t, and its query C_t reads:
 
     h_t = a_t h_{t-1} + x_t B_t^T,    y_t = h_t C_t.
 
-Since the decay is one number, everything that one token contributes to another one is a number, too:
-y_i = sum over j <= i of (a_{j+1} ... a_i) (C_i . B_j) x_j. This is attention without softmax, with
-products of decays in place of its mask. The recurrence and this sum are two forms of one map (the
-duality), and between them there are all the forms in chunks (`prop-ssd-block`).
+Since the decay is one number, everything that one token contributes to another one is a
+number, too: y_i = sum over j <= i of (a_{j+1} ... a_i) (C_i . B_j) x_j. This is attention
+without softmax, with products of decays in place of its mask. The recurrence and this sum
+are two forms of one map (the duality), and between them there are all the forms in chunks
+(`prop-ssd-block`).
 """
 
 import torch
@@ -146,14 +147,16 @@ def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
         return filled.unflatten(-2, (-1, Q))  # (..., H, chunks, Q, size)
 
     x, B, C = map(chunks, (x, B, C))
-    # Differences of sums lose the digits of the sum: take them wide, and nothing below exp(-1000) = 0.
+    # Differences of sums lose the digits of the sum: take them wide, and nothing below
+    # exp(-1000) = 0.
     rates = log_a.transpose(-2, -1).to(wide(x.dtype)).clamp(min=-1000.0)
     sums = functional.pad(rates, (0, -T % Q)).unflatten(-1, (-1, Q)).cumsum(-1)
     spread = sums.unsqueeze(-1) - sums.unsqueeze(-2)
     causal = torch.ones(Q, Q, dtype=torch.bool, device=x.device).tril()
     decay = spread.to(x.dtype).masked_fill(~causal, -torch.inf).exp()
     within = (C @ B.mT * decay) @ x
-    # the state that each chunk leaves, from zero: a token decays from its own step to the chunk's end
+    # the state that each chunk leaves, from zero: a token decays from its own step to the
+    # chunk's end
     total = sums[..., -1:]
     to_end = (total - sums).to(x.dtype).exp().unsqueeze(-1)
     left = ((x * to_end).mT @ B).flatten(-2)
@@ -162,6 +165,7 @@ def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     before = value_before(h, start).unflatten(-1, state.shape[-2:])
     y = within + sums.to(x.dtype).exp().unsqueeze(-1) * (C @ before.mT)
     y, end = y.flatten(-3, -2)[..., :T, :].transpose(-3, -2), end.unflatten(-1, state.shape[-2:])
-    # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence decides.
+    # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence
+    # decides.
     spoiled = active_transform(y) is None and not (is_finite(y) and is_finite(end))
     return ssd_scan_naive(*given) if spoiled else (y, end)

@@ -7,8 +7,8 @@ Each rule is a pair of functions of Z = Delta A:
     euler      A_bar = I + Z                       B_bar = Delta B
     bilinear   A_bar = (I - Z/2)^-1 (I + Z/2)      B_bar = (I - Z/2)^-1 Delta B
 
-with phi_1(Z) = (exp(Z) - I) Z^-1, a series that needs no inverse. For an input that is held over the step
-the first is exact (`prop-zoh`).
+with phi_1(Z) = (exp(Z) - I) Z^-1, a series that needs no inverse. For an input that is held
+over the step the first is exact (`prop-zoh`).
 """
 
 import math
@@ -20,7 +20,8 @@ from torch import Tensor
 from ssmbook._checks import as_real, check_matrices, check_same_dtype_device, shared_batch
 from ssmbook.numerics import phi1
 
-# The one list of values of `discretization`; each function that takes one takes all of these or a part.
+# The one list of values of `discretization`; each function that takes one takes all of
+# these or a part.
 Discretization = Literal["zoh", "bilinear", "euler", "mixed"]
 _TERMS = 20  # of the series of phi1, for matrices of norm below 1
 

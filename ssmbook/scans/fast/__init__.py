@@ -7,8 +7,8 @@ Every scan is one of three recurrences, and each of them has a file here:
     lti         h_t = A h_{t-1} + u_t, one matrix for all steps; its powers do without most of them
 
 and up to four forms. `loops` has them as loops that Numba compiles (their exponential is in
-`exponential`), `kernels` as programs for a GPU. Their own files have them in PyTorch, step by step and
-with time cut into blocks, pieces or chunks.
+`exponential`), `kernels` as programs for a GPU. Their own files have them in PyTorch, step
+by step and with time cut into blocks, pieces or chunks.
 
 The life of one call, of ``diagonal_scan(a, b)`` for example:
 

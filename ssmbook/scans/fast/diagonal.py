@@ -1,7 +1,8 @@
 """The recurrence h_t = a_t h_{t-1} + b_t as an operation, and its gradients.
 
-Its gradients obey a recurrence of the same kind. Let d_t be the gradient of the loss with respect to
-the output h_t, and g_t that with respect to the state h_t, which also acts through all later steps:
+Its gradients obey a recurrence of the same kind. Let d_t be the gradient of the loss with
+respect to the output h_t, and g_t that with respect to the state h_t, which also acts
+through all later steps:
 
     g_t = d_t + conj(a_{t+1}) g_{t+1},   dL/db_t = g_t,   dL/da_t = g_t conj(h_{t-1}).
 
@@ -39,7 +40,8 @@ def _by_steps(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
 def _channels_backward(h: Tensor, backward: bool) -> bool:
     """Whether the loop should run through the channels backward, as it does through time.
 
-    Where many numbers lie between one step and the next, memory is up to four times as fast that way.
+    Where many numbers lie between one step and the next, memory is up to four times as fast
+    that way.
     """
     return backward and h.shape[-1] > 64
 
@@ -185,9 +187,9 @@ def _blocks_into(a, decay, b, h, carry, log: bool, reverse: bool) -> Tensor | No
     ends = torch.empty_like(last)
     scan_into(product, last, ends, carry, False, reverse)
     if product.dtype == b.dtype:
-        # Products of equal decays are rounded alike in every block, which adds up. With no wider dtype
-        # for them, one more pass measures what the ends miss of the recurrence, and the same products
-        # spread it.
+        # Products of equal decays are rounded alike in every block, which adds up. With no
+        # wider dtype for them, one more pass measures what the ends miss of the recurrence,
+        # and the same products spread it.
         miss = _last_values(au, bu, _before(ends, carry, reverse)).sub_(ends)
         scan_into(product, miss, last, None, False, reverse)
         ends += last

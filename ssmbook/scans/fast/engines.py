@@ -1,7 +1,7 @@
 """Which engine computes a recurrence, and in what form it receives the numbers.
 
-An engine is a module of this folder that computes the same recurrences: `loops` on a CPU, `kernels` on
-a GPU. Either may be missing; then a recurrence is computed by PyTorch.
+An engine is a module of this folder that computes the same recurrences: `loops` on a CPU,
+`kernels` on a GPU. Either may be missing; then a recurrence is computed by PyTorch.
 """
 
 import functools
@@ -75,7 +75,8 @@ def on_large_pages(fresh: Tensor) -> Tensor:
 def run(loop, *arguments) -> None:
     """Call a compiled loop; a pair (tensor, number of trailing dimensions) becomes an array of rows.
 
-    The rows are shared among as many threads as PyTorch may use, where there is work for them.
+    The rows are shared among as many threads as PyTorch may use, where there is work for
+    them.
     """
     arrays = [_rows(*a) if isinstance(a, tuple) else a for a in arguments]
     has_rows = [isinstance(a, tuple) for a in arguments]

@@ -1,12 +1,13 @@
 """The diagonal recurrence and the selective scan on a GPU, by Triton.
 
-They are the loops of `loops`, one program for a block of channels; every program goes through time step
-by step. Of the selective scan a program holds all states of its channels.
+They are the loops of `loops`, one program for a block of channels; every program goes
+through time step by step. Of the selective scan a program holds all states of its channels.
 
-In the diagonal recurrence batch and channels alone may give too few programs to keep a GPU busy. Then
-time is cut into parts as well: each part is run from zero and leaves its product of decays and its last
-value, the recurrence of these gives the value before every part, and all parts are run again from there
-(as `diagonal` does in PyTorch). Its gradients are the same kernel, run the other way.
+In the diagonal recurrence batch and channels alone may give too few programs to keep a GPU
+busy. Then time is cut into parts as well: each part is run from zero and leaves its product
+of decays and its last value, the recurrence of these gives the value before every part, and
+all parts are run again from there (as `diagonal` does in PyTorch). Its gradients are the
+same kernel, run the other way.
 """
 
 import torch
@@ -171,7 +172,8 @@ def _launch(a: Tensor, b: Tensor, h: Tensor, first: Tensor, log: bool, reverse: 
         return last, product
 
     parts = min(PROGRAMS // (R * blocks), T // SHORTEST)
-    # Double has no wider dtype for the products: there one pass is as exact as the recurrence, parts are not.
+    # Double has no wider dtype for the products: there one pass is as exact as the
+    # recurrence, parts are not.
     if parts > 1 and b.dtype == torch.float32:
         L = triton.cdiv(T, parts)
         last, product = run(first.new_zeros(R, triton.cdiv(T, L), D), L, True)

@@ -1,12 +1,13 @@
 """The recurrences as the plain loops that a textbook writes down, compiled by Numba.
 
-Arrays are contiguous, with all batch dimensions flattened into a first one, R; then come T steps. A loop
-runs over rows, within a row over time, and within a step over channels: neighbors in memory, of which a
-processor takes several at once. So a product over channels is written as a loop of its own.
+Arrays are contiguous, with all batch dimensions flattened into a first one, R; then come T
+steps. A loop runs over rows, within a row over time, and within a step over channels:
+neighbors in memory, of which a processor takes several at once. So a product over channels
+is written as a loop of its own.
 
-States, sums and everything else that is carried from step to step is kept in double precision, whatever
-the data. A loop gives the interpreter's lock back and touches only its own rows, so several may run at
-once.
+States, sums and everything else that is carried from step to step is kept in double
+precision, whatever the data. A loop gives the interpreter's lock back and touches only its
+own rows, so several may run at once.
 """
 
 import functools
@@ -23,8 +24,8 @@ from ssmbook.scans.fast.exponential import compiled, exponential, phi, times_exp
 def diagonal(log, reverse, channels_backward):
     """The loop of h_t = a_t h_{t-1} + b_t on (R, T, D), with exp(a_t) for a_t if ``log``.
 
-    ``state`` (R, D), in double precision, comes in as h_0 and goes out as h_T. ``channels_backward``
-    runs through channels from the last to the first.
+    ``state`` (R, D), in double precision, comes in as h_0 and goes out as h_T.
+    ``channels_backward`` runs through channels from the last to the first.
     """
 
     @compiled
@@ -52,8 +53,8 @@ def diagonal(log, reverse, channels_backward):
 def diagonal_backward(log, reverse, channels_backward):
     """The loop of g_t = d_t + conj(a_{t+1}) g_{t+1}: the gradients of :func:`diagonal`, the other way.
 
-    ``g`` (R, D), in double precision, comes in as the gradient of h_T and goes out as that of h_0.
-    Between two steps it is conj(a_{t+1}) g_{t+1}, what all later steps contribute.
+    ``g`` (R, D), in double precision, comes in as the gradient of h_T and goes out as that
+    of h_0. Between two steps it is conj(a_{t+1}) g_{t+1}, what all later steps contribute.
     """
 
     @compiled
@@ -84,17 +85,18 @@ def diagonal_backward(log, reverse, channels_backward):
 
 # --- The selective scan -------------------------------------------------------------------------------
 #
-# u_t = Delta_t x_t if `weighted`, else x_t, is what enters, times phi_1(Delta_t A) if `exact`. `exact` is
-# True or None rather than False: Numba knows None when it compiles, so what `exact` asks for is not even
-# compiled then. A is (N, d), or (1, d) for rates that all states share.
+# u_t = Delta_t x_t if `weighted`, else x_t, is what enters, times phi_1(Delta_t A) if
+# `exact`. `exact` is True or None rather than False: Numba knows None when it compiles, so
+# what `exact` asks for is not even compiled then. A is (N, d), or (1, d) for rates that all
+# states share.
 
 
 @compiled
 def selective(x, delta, A, B, C, weighted, exact, state, y, kept):
     """h_t = exp(Delta_t A) h_{t-1} + B_t u_t, y_t = C_t h_t on (R, T, d), states (R, N, d).
 
-    ``state``, in double precision, comes in as h_0 and goes out as h_T; ``kept`` (R, blocks, N, d)
-    takes the state before every block of steps.
+    ``state``, in double precision, comes in as h_0 and goes out as h_T; ``kept`` (R,
+    blocks, N, d) takes the state before every block of steps.
     """
     R, T, d = x.shape
     u = np.empty(d)
@@ -167,8 +169,8 @@ def _advance(x, delta, A, B, weighted, exact, before, after, u, decay, hold):
 def selective_backward(x, delta, A, B, C, weighted, exact, kept, d_y, g, d_x, d_delta, d_A, d_B, d_C):
     """The gradients of :func:`selective`, block by block from the last, whose states are made again.
 
-    ``g`` (R, N, d) comes in as the gradient of h_T and goes out as that of h_0; that of A is added to
-    ``d_A`` (R, N or 1, d); both in double precision.
+    ``g`` (R, N, d) comes in as the gradient of h_T and goes out as that of h_0; that of A
+    is added to ``d_A`` (R, N or 1, d); both in double precision.
     """
     R, T, d = x.shape
     h = np.empty((BLOCK + 1, B.shape[2], d))

@@ -1,13 +1,15 @@
 """A linear time-invariant system: its recurrence as an operation, and what powers of A do faster.
 
 h_t = A h_{t-1} + u_t is the recurrence, with one matrix for all steps. Its gradients obey
-g_t = d_t + A^H g_{t+1}, where d_t is the gradient with respect to the output h_t: the same operation with
-A^H, run from the last step to the first. Then dL/du_t = g_t, and dL/dA is the sum of all g_t h_{t-1}^H.
+g_t = d_t + A^H g_{t+1}, where d_t is the gradient with respect to the output h_t: the same
+operation with A^H, run from the last step to the first. Then dL/du_t = g_t, and dL/dA is
+the sum of all g_t h_{t-1}^H.
 
-Squaring gives A, A^2, A^4, ... and from these all else follows by few large products: B, AB, A^2 B, ... by
-doubling, the lags C A^tau B from two such lists, and chunks of the scan. A power by squaring is rounded
-relative to the powers that are multiplied, a step of the recurrence relative to A. Where powers grow
-before they decay the first is far larger, so powers are only used where they stay bounded.
+Squaring gives A, A^2, A^4, ... and from these all else follows by few large products: B,
+AB, A^2 B, ... by doubling, the lags C A^tau B from two such lists, and chunks of the scan.
+A power by squaring is rounded relative to the powers that are multiplied, a step of the
+recurrence relative to A. Where powers grow before they decay the first is far larger, so
+powers are only used where they stay bounded.
 """
 
 import math

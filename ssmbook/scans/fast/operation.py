@@ -1,8 +1,9 @@
 """How PyTorch learns about a recurrence: as an operation with rules for shapes, gradients and ``vmap``.
 
-A compiled loop and a kernel are black boxes to PyTorch. An `Operation` is such a box with the rules that
-PyTorch's transforms ask for: its gradients, the shapes of its results (``torch.compile``,
-``torch.export``, tensors on ``meta``), and what one more batch dimension means (``vmap``).
+A compiled loop and a kernel are black boxes to PyTorch. An `Operation` is such a box with
+the rules that PyTorch's transforms ask for: its gradients, the shapes of its results
+(``torch.compile``, ``torch.export``, tensors on ``meta``), and what one more batch
+dimension means (``vmap``).
 """
 
 import torch
@@ -16,9 +17,10 @@ _library = torch.library.Library("ssmbook", "FRAGMENT")
 def active_transform(*tensors: Tensor) -> str | None:
     """Report which kind of transform of PyTorch is at work, if any, so that we take a form it understands.
 
-    "derivative": forward mode or ``torch.func``, for which an operation has no rule; "tracer":
-    anything else that has to see registered operations, such as ``torch.compile``, ``vmap``,
-    tensors on ``meta``. All private names of PyTorch are used here.
+    "derivative": forward mode or ``torch.func``, for which an operation has no rule;
+    "tracer": anything else that has to see registered operations, such as
+    ``torch.compile``, ``vmap``, tensors on ``meta``. All private names of PyTorch are used
+    here.
     """
     if torch.compiler.is_compiling():
         return "tracer"

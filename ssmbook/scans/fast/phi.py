@@ -1,6 +1,7 @@
 """phi_1(z) = (exp(z) - 1) / z with its derivative, (exp(z) - phi_1(z)) / z, in closed form.
 
-Near zero the derivative's numerator cancels. There we sum its series, of z^k / (k! (k + 2)).
+Near zero the derivative's numerator cancels. There we sum its series, of z^k / (k! (k +
+2)).
 """
 
 import math

@@ -1,8 +1,9 @@
 """The selective scan as an operation, and its gradients, without ever keeping all states.
 
-The states of all steps are N times as many numbers as inputs and outputs. A loop or a kernel makes them
-one after the other and keeps only every 32nd. The backward pass starts from these, the last one first,
-makes the 32 states after it again, and runs the recurrence of the gradients back through them.
+The states of all steps are N times as many numbers as inputs and outputs. A loop or a
+kernel makes them one after the other and keeps only every 32nd. The backward pass starts
+from these, the last one first, makes the 32 states after it again, and runs the recurrence
+of the gradients back through them.
 
 Here a state is (N, d), channels last, so that a loop runs through neighbors in memory.
 """
@@ -41,7 +42,8 @@ def selective(x, delta, A, B, C, state, discretization: str) -> tuple[Tensor, Te
 
 
 def _like_y(x, delta, A, B, C, state, discretization):
-    # one more block than there can be: a dimension of one would be taken for a constant by torch.export
+    # one more block than there can be: a dimension of one would be taken for a constant by
+    # torch.export
     kept = x.new_empty((*x.shape[:-2], x.shape[-2] // engines.BLOCK + 2, *state.shape[-2:]))
     return x.new_empty(x.shape), state.new_empty(state.shape), kept
 
