@@ -14,7 +14,8 @@ START = (
 )
 CALLS = {
     "diagonal": "scans.diagonal_scan(x(2, 9, 3), x(2, 9, 3))",
-    "selective": "scans.selective_scan(x(2, 9, 3), x(2, 9, 3), x(3, 2), x(2, 9, 2), x(2, 9, 2))",
+    "selective": "scans.selective_scan(x(2, 9, 3), x(2, 9, 3), x(3, 2), x(2, 9, 2), x(2, 9, 2),"
+    " discretization='mixed')",
     "ssd": "scans.ssd_scan(x(2, 9, 1, 3), x(2, 9, 1), x(2, 9, 1, 2), x(2, 9, 1, 2))",
     "lti": "scans.lti_scan(x(2, 2), x(2, 3), x(3, 2), x(2, 99, 3))",
 }

@@ -23,15 +23,16 @@ def examples(T=70, dtype=torch.float64, batch=(2,)):
     start = draw(*batch, 2, 3, 4, dtype=dtype)
     system = 0.97 * torch.linalg.qr(draw(4, 4))[0].to(dtype), A.mT.contiguous(), A[:2]
     selective = [x, a.abs(), A, B, C, D, state], [-2, -2, None, -2, -2, None, None]
-    zoh = [functools.partial(f, hold="zoh") for f in (scans.selective_scan, scans.selective_scan_naive)]
+    selective_scans = scans.selective_scan, scans.selective_scan_naive
+    mixed = [functools.partial(f, discretization="mixed") for f in selective_scans]
     log = [functools.partial(f, log=True) for f in (scans.diagonal_scan, scans.diagonal_scan_naive)]
     diagonal, lti = (scans.diagonal_scan, scans.diagonal_scan_naive), scans.lti_scan_naive
     return {
         "diagonal": (*diagonal, [2 * a.sigmoid() - 1, x, state[..., 0]], [-2, -2, None]),
         "complex": (*diagonal, [0.97 * z.sgn(), w, c], [-2, -2, None]),
         "logarithms": (*log, [0.05 - 0.3 * a.abs(), x, state[..., 0]], [-2, -2, None]),
-        "selective": (scans.selective_scan, scans.selective_scan_naive, *selective),
-        "zero-order hold": (*zoh, *selective),
+        "selective": (*mixed, *selective),
+        "zero-order hold": (*selective_scans, *selective),
         "ssd": (
             *(scans.ssd_scan, scans.ssd_scan_naive),
             [heads, 0.05 - a[..., :2].abs(), keys, keys.flip(-1), start],

@@ -92,7 +92,7 @@ def test_the_diagonal_scan():
 
 
 def test_a_selective_layer():
-    layer, x = maps.SelectiveSSM(3, N=4, discretization="euler", **like()), tokens(17, 3)
+    layer, x = maps.SelectiveSSM(3, N=4, discretization="mixed", **like()), tokens(17, 3)
     plain = tour.SelectiveLayer(
         layer.W_delta, layer.b_delta, layer.W_B, layer.W_C, -layer.log_A.exp(), layer.D
     )

@@ -66,7 +66,7 @@ def build(model: str, *, d: int = 32, layers: int = 4, parameters: int = 40_000,
 
 def _mixer(kind, d, generator):
     if kind == "selective SSM":
-        return SelectiveSSM(d, N=8, discretization="euler", generator=generator)
+        return SelectiveSSM(d, N=8, discretization="mixed", generator=generator)
     heads = {"H": 8, "head_width": d // 8, "generator": generator}
     if kind == "attention":
         return Attention(d, d, alibi=True, **heads)

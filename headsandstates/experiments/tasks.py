@@ -139,7 +139,7 @@ def _mixer(kind, d, longest, generator):
     if kind == "SSD":
         return SSD(d, d, H=4, head_width=16, N=16, generator=generator)
     if kind == "selective SSM":
-        return SelectiveSSM(d, N=16, discretization="euler", generator=generator)
+        return SelectiveSSM(d, N=16, discretization="mixed", generator=generator)
     return RotatingSSM(d, N=16, generator=generator)
 
 

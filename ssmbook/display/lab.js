@@ -199,12 +199,12 @@
     return spectralNorm([...upper, ...im.map((row, i) => [...row, ...re[i]])]);
   }
 
-  /** The discrete {A, B, C} of a continuous system for steps of length delta: exact, Euler, bilinear or mixed. */
-  function discretize({ A, B, C }, delta, rule) {
+  /** The discrete {A, B, C} of a continuous system for steps of length delta: "zoh", "euler", "bilinear" or "mixed". */
+  function discretize({ A, B, C }, delta, discretization) {
     const Z = scaled(A, delta), b = scaled(B, delta), N = A.length;
     const plus = (X, Y, factor) => X.map((row, i) => row.map((value, j) => value + factor * Y[i][j]));
-    if (rule === "Euler") return { A: plus(eye(N), Z, 1), B: b, C };
-    if (rule === "bilinear") {
+    if (discretization === "euler") return { A: plus(eye(N), Z, 1), B: b, C };
+    if (discretization === "bilinear") {
       const right = plus(eye(N), Z, 0.5).map((row, i) => [...row, ...b[i]]), X = solve(plus(eye(N), Z, -0.5), right);
       return { A: X.map((row) => row.slice(0, N)), B: X.map((row) => row.slice(N)), C };
     }
@@ -216,7 +216,8 @@
     for (let k = 16; k > 0; k--) E = plus(eye(whole.length), multiply(part, E), 1 / k);
     for (let k = 0; k < doublings; k++) E = multiply(E, E);
     const held = E.slice(0, N);
-    return { A: held.map((row) => row.slice(0, N)), B: rule === "mixed" ? b : held.map((row) => row.slice(N)), C };
+    const B_bar = discretization === "mixed" ? b : held.map((row) => row.slice(N));
+    return { A: held.map((row) => row.slice(0, N)), B: B_bar, C };
   }
 
   /** The two eigenvalues of a 2 x 2 matrix as [real, imaginary]; of real ones the smaller comes first. */
@@ -2087,7 +2088,7 @@
       poles: scale([-8.5, 0.5], [-2.5, 2.5]),
       show(c) {
         const spring = { ...SPRING, A: [[0, 1], [-4, -c]] }, plot = scale([0, 10], [-0.6, 0.6]);
-        const path = lags(discretize(spring, 0.05, "exact"), 200).map(([q], i) => [0.05 * (i + 1), q / 0.05]);
+        const path = lags(discretize(spring, 0.05, "zoh"), 200).map(([q], i) => [0.05 * (i + 1), q / 0.05]);
         const found = eigenvalues(spring.A), rate = Math.abs(found[1][0]).toFixed(2), { at } = this.poles;
         const motion = c === 0 ? "it swings without end" : c < 4 ? "it swings and fades" : "it returns without a swing";
         const left = [
@@ -2116,7 +2117,8 @@
       plot: scale([0, 10], [-0.8, 0.8], [34, 210], [30, 150]),
       show(delta) {
         const rules = ["exact", "Euler", "bilinear", "mixed"], count = Math.trunc(10 / delta), { at } = this.plot;
-        const steps = rules.map((rule) => discretize({ ...SPRING, A: [[0, 1], [-4, -0.4]] }, delta, rule));
+        const spring = { ...SPRING, A: [[0, 1], [-4, -0.4]] };
+        const steps = ["zoh", "euler", "bilinear", "mixed"].map((name) => discretize(spring, delta, name));
         const radii = steps.map(({ A }) => Math.max(...eigenvalues(A).map(norm)).toFixed(3));
         const paths = steps.map((step) => lags(step, count).map(([q], i) => at([delta * (i + 1), q / delta])));
         const pictures = ["lab-lag", "lab-head", "lab-state"].map((color, i) => {

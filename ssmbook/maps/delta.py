@@ -14,7 +14,7 @@ from ssmbook.maps.attention import per_head
 from ssmbook.maps.base import New, Unpack, inverse_softplus, random_parameter, random_steps
 from ssmbook.maps.linear_attention import KeySideMap, decayed_products, outer
 from ssmbook.numerics import half_to_float32
-from ssmbook.scans._engine import half_in_float32, wide
+from ssmbook.scans._shared import half_in_float32, wide
 
 Rule = Literal["DeltaNet", "Gated DeltaNet", "KDA", "RWKV-7"]
 

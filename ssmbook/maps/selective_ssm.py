@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from ssmbook.numerics import half_to_float32, phi1
 from ssmbook.operators import DiagonalOperator
 from ssmbook.operators.recurrent import ModalOperator
 from ssmbook.scans import diagonal_scan, selective_scan
+from ssmbook.scans.selective import ExactDecay
 
 
 class SelectiveSSM(RecurrentMap):
@@ -33,7 +34,7 @@ class SelectiveSSM(RecurrentMap):
         Width in and out (Mamba's inner width).
     N : int
         States per channel.
-    discretization : {"zoh", "euler"}, default "zoh"
+    discretization : {"zoh", "mixed"}, default "zoh"
         B_bar = Delta phi1(Delta A) B (exact zero-order hold), or Delta B (what Mamba's code
         computes).
     generator, dtype, device : optional
@@ -46,12 +47,10 @@ class SelectiveSSM(RecurrentMap):
     3
     """
 
-    def __init__(
-        self, d: int, *, N: int, discretization: Literal["zoh", "euler"] = "zoh", **new: Unpack[New]
-    ):
+    def __init__(self, d: int, *, N: int, discretization: ExactDecay = "zoh", **new: Unpack[New]):
         super().__init__(d, d)
         self.N = check_integer("N", N, low=1)
-        self.discretization = check_choice("discretization", discretization, ("zoh", "euler"))
+        self.discretization = check_choice("discretization", discretization, get_args(ExactDecay))
         self.W_delta = random_parameter(d, d, fan_in=d, **new)
         self.b_delta = nn.Parameter(inverse_softplus(random_steps(d, **new)))
         self.W_B = random_parameter(N, d, fan_in=d, **new)
@@ -66,7 +65,7 @@ class SelectiveSSM(RecurrentMap):
 
         mixer: a ``MambaMixer``, or any module with ``x_proj``, ``dt_proj``, ``A_log`` and
         ``D`` of its shapes. The low rank of its steps is multiplied out; the discretization
-        is "euler". Returns a new map in the dtype and on the device of the mixer. Raises
+        is "mixed". Returns a new map in the dtype and on the device of the mixer. Raises
         ``TypeError`` for other modules, ``ValueError`` for norms on the selection (Jamba,
         Falcon-Mamba), because these make it nonlinear.
         """
@@ -77,7 +76,7 @@ class SelectiveSSM(RecurrentMap):
         log_A, steps = mixer.A_log, mixer.dt_proj
         d, N = log_A.shape
         low, W_B, W_C = mixer.x_proj.weight.split([steps.in_features, N, N])
-        core = cls(d, N=N, discretization="euler", dtype=log_A.dtype, device=log_A.device)
+        core = cls(d, N=N, discretization="mixed", dtype=log_A.dtype, device=log_A.device)
         found = {"W_delta": steps.weight @ low, "b_delta": steps.bias, "W_B": W_B, "W_C": W_C}
         core.load_state_dict(found | {"log_A": log_A, "D": mixer.D})
         return core
@@ -102,7 +101,7 @@ class SelectiveSSM(RecurrentMap):
         return half_to_float32(self.D.new_zeros(*batch_shape, self.d, self.N))
 
     def _forward(self, x: Tensor) -> Tensor:
-        return selective_scan(x, *self._select(x), self.D, hold=self.discretization)[0]
+        return selective_scan(x, *self._select(x), self.D, discretization=self.discretization)[0]
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         delta, A, B_bar, C = self.selection(x)
@@ -167,6 +166,6 @@ class RGLRU(RecurrentMap):
 
 ZOO = {
     "selective SSM, zoh": lambda of, new: SelectiveSSM(of.d, N=of.N, discretization="zoh", **new),
-    "selective SSM, Euler": lambda of, new: SelectiveSSM(of.d, N=of.N, discretization="euler", **new),
+    "selective SSM, Euler": lambda of, new: SelectiveSSM(of.d, N=of.N, discretization="mixed", **new),
     "RG-LRU": lambda of, new: RGLRU(of.d, **new),
 }

@@ -1,11 +1,15 @@
 """Recurrences along time: four scans, each a formula, a naive twin that is the formula, and a fast form.
 
-On a CPU with Numba (``pip install "ssmbook[fast]"``) a scan is a compiled version of the naive
-loop, with its state in double precision; the first call compiles it, and later processes reuse it.
-On a GPU with Triton the diagonal and the selective scan are the same loops as kernels (tested in Triton's
-interpreter, not yet timed on a GPU). Everywhere else, and with ``SSMBOOK_NUMBA=0`` in the environment, a scan
-is computed by PyTorch in blocks of time: the same numbers, to 1e-6 of the largest in float32 and 1e-13 in
-float64, several times slower than the loop. One step of any of them is the scan of one token.
+Each file has one scan: what it computes, where it comes from, and the loop in PyTorch that
+does it as it is written. How the same numbers are computed fast is in `ssmbook.scans.fast`.
+
+On a CPU with Numba (``pip install "ssmbook[fast]"``) a scan is a compiled version of the
+naive loop, with its state in double precision; the first call compiles it, and later
+processes reuse it. On a GPU with Triton the diagonal and the selective scan are the same
+loops as kernels (tested in Triton's interpreter, not yet timed on a GPU). Everywhere else,
+and with ``SSMBOOK_NUMBA=0`` in the environment, a scan is computed by PyTorch in blocks of
+time: the same numbers, to 1e-6 of the largest in float32 and 1e-13 in float64, several
+times slower than the loop. One step of any of them is the scan of one token.
 """
 
 from ssmbook.scans.diagonal import diagonal_scan, diagonal_scan_naive

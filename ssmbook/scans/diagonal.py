@@ -1,63 +1,92 @@
-"""The diagonal recurrence h_t = a_t h_{t-1} + b_t, to which every other scan here can be reduced."""
+"""The diagonal recurrence h_t = a_t h_{t-1} + b_t, to which every other scan here can be reduced.
 
-from __future__ import annotations
-
-import math
+Every channel has a decay a_t and an input b_t of its own, so channels never mix. Two steps
+in a row are one step of the same form, with the decay a_2 a_1 and the input a_2 b_1 + b_2
+(`prop-scan-associative`). So steps may be grouped in any way: that is what makes it a scan.
+"""
 
 import torch
 from torch import Tensor
 
-from ssmbook.scans._engine import (
-    Operation,
-    check_scan,
-    differentiated_again,
-    half_in_float32,
-    kernels_for,
-    loops_for,
-    observer,
-    on_large_pages,
-    run,
-    steps_of,
-    value_before,
-    wide,
-    wide_copy,
-)
+from ssmbook.scans._shared import check_scan, half_in_float32
+from ssmbook.scans.fast.diagonal import diagonal
 
 
 @half_in_float32
 def diagonal_scan_naive(
     a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The recurrence of :func:`diagonal_scan` as it is written, one step at a time."""
+    """The recurrence of :func:`diagonal_scan` as it is written, one step at a time.
+
+    Parameters
+    ----------
+    a, b : Tensor (..., T, D)
+        Decays and inputs.
+    state : Tensor (..., D), optional
+        The initial state, zero if None.
+    log : bool, default False
+        Whether ``a`` holds logarithms of decays.
+
+    Returns
+    -------
+    h : Tensor (..., T, D)
+        The states.
+    end : Tensor (..., D)
+        The last of them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For shapes that differ, and for mixed dtypes.
+    """
     check_scan(complex_ok=True, a=(a, "... T D"), b=(b, "... T D"), state=(state, "... D"))
     h = b.new_zeros((*b.shape[:-2], b.shape[-1])) if state is None else state
-    out = []
-    for a_t, b_t in zip((a.exp() if log else a).unbind(-2), b.unbind(-2), strict=True):
+    decay = a.exp() if log else a
+    states = []
+    for a_t, b_t in zip(decay.unbind(-2), b.unbind(-2), strict=True):
         h = a_t * h + b_t
-        out.append(h)
-    return torch.stack(out, -2) if out else b, h
+        states.append(h)
+    return torch.stack(states, -2) if states else b, h
 
 
 @half_in_float32
 def diagonal_scan(
-    a: Tensor,
-    b: Tensor,
-    state: Tensor | None = None,
-    *,
-    log: bool = False,
+    a: Tensor, b: Tensor, state: Tensor | None = None, *, log: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Run the diagonal recurrence h_t = a_t h_{t-1} + b_t along dim -2, for every channel at once.
 
-    a: (..., T, D) decays, or their logarithms if ``log`` (more accurate near one; positive ones are
-    allowed); b: (..., T, D) inputs; state: (..., D) initial state h_0, zero if None. Returns h (..., T, D)
-    and the final state (..., D), differentiable any number of times. A decay of zero (log-decay of minus
-    infinity) forgets what came before, unless it is not finite: at the first step of each it separates
-    sequences that are packed one after the other.
+    A decay of zero (log-decay of minus infinity) forgets what came before, unless it is not finite: at
+    the first step of each it separates sequences that are packed one after the other. After
+    `blelloch1990prefix` and `martin2018parallelizing`.
 
-    Real or complex, one dtype; float16 and bfloat16 are computed, and their states kept, in float32. Raises
-    ``ValueError`` for shapes that differ and complex ``a`` with ``log``, ``TypeError`` for mixed dtypes.
-    After `blelloch1990prefix` and `martin2018parallelizing`.
+    Parameters
+    ----------
+    a : Tensor (..., T, D)
+        Decays, or their logarithms if ``log``.
+    b : Tensor (..., T, D)
+        Inputs, real or complex. All arguments have one dtype; float16 and bfloat16 are computed, and
+        their states kept, in float32.
+    state : Tensor (..., D), optional
+        The initial state h_0, zero if None.
+    log : bool, default False
+        Whether ``a`` holds logarithms: more accurate near one; positive ones are allowed.
 
+    Returns
+    -------
+    h : Tensor (..., T, D)
+        The states, differentiable any number of times.
+    end : Tensor (..., D)
+        The last of them.
+
+    Raises
+    ------
+    ValueError
+        For shapes that differ, and for complex ``a`` with ``log``.
+    TypeError
+        For mixed dtypes.
+
+    Examples
+    --------
     >>> h, end = diagonal_scan(torch.full((3, 1), 0.5), torch.ones(3, 1))
     >>> h.flatten().tolist(), end.item()
     ([1.0, 1.5, 1.75], 1.75)
@@ -67,189 +96,4 @@ def diagonal_scan(
         raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
     if b.shape[-2] == 0:
         return a * b, b.sum(-2) if state is None else state.clone()
-    return diagonal(a, b, state, log, False)
-
-
-def diagonal(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
-    """h (..., T, D), T > 0, and the final state (..., D); ``reverse``: from the last step to the first."""
-    return (_by_steps if observer() == "derivative" else _diagonal)(a, b, state, log, reverse)
-
-
-def _by_steps(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
-    """Step by step and out of place, for forward mode and ``torch.func``, which differentiate every step."""
-    h, out = b.new_zeros(()) if state is None else state, []
-    for a_t, b_t in zip(steps_of(a.exp() if log else a, reverse), steps_of(b, reverse), strict=True):
-        h = a_t * h + b_t
-        out.append(h)
-    return torch.stack(out[::-1] if reverse else out, -2), h
-
-
-# --- The operation and its gradients ------------------------------------------------------------------------
-
-
-def _turn(h, backwards: bool) -> bool:
-    """Whether the loop should run through the channels backwards, as it does through time.
-
-    Where many numbers lie between one step and the next, memory is up to four times as fast that way.
-    """
-    return backwards and h.shape[-1] > 64
-
-
-def _like_h(a, b, state, log, reverse):
-    return b.new_empty(b.shape), b.new_empty((*b.shape[:-2], b.shape[-1]))
-
-
-def _h(a, b, state, log, reverse):
-    kernels, loops = kernels_for(b), loops_for(b)
-    if kernels:
-        return kernels.diagonal(a, b, state, log, reverse)
-    h, end = _like_h(a, b, state, log, reverse)
-    if loops:
-        h, carry = on_large_pages(h), wide_copy(state, end)
-        run(loops.diagonal(log, reverse, _turn(b, reverse)), (a, 2), (b, 2), (carry, 1), (h, 2))
-        return h, carry.to(b.dtype)
-    if b.numel():
-        scan_into(a, b, h, state, log, reverse)
-        end.copy_(h.select(-2, 0 if reverse else -1))
-    return h, end
-
-
-def _like_gradients(a, h, state, d_h, d_end, log, reverse):
-    return h.new_empty(h.shape), h.new_empty(h.shape), d_end.new_empty(d_end.shape)
-
-
-def _gradients(a, h, state, d_h, d_end, log, reverse):
-    """The gradients of a, b and the initial state."""
-    loops = loops_for(h)
-    if not loops:
-        return _adjoint(a, h, state, d_h, d_end, log, reverse)
-    g, state = wide_copy(d_end, d_end), torch.zeros_like(d_end) if state is None else state
-    d_a, d_b = on_large_pages(h.new_empty(h.shape)), on_large_pages(h.new_empty(h.shape))
-    loop = loops.diagonal_backward(log, reverse, _turn(h, not reverse))
-    run(loop, (a, 2), (h, 2), (state, 1), (d_h, 2), (g, 1), (d_a, 2), (d_b, 2))
-    return d_a, d_b, g.to(d_end.dtype)
-
-
-def _adjoint(a, h, state, d_h, d_end, log, reverse):
-    """The same by the operation itself, run the other way: g_t = d_t + a_{t+1} g_{t+1}."""
-    if reverse:
-        a, h, d_h = a.flip(-2), h.flip(-2), d_h.flip(-2)
-    keep = torch.full_like(a[..., :1, :], 0 if log else 1)
-    g, _ = diagonal(torch.cat((a[..., 1:, :], keep), -2).conj(), d_h, d_end, log, True)
-    decay = (a.exp() if log else a).conj()
-    d_a = g * value_before(h, state).conj()
-    d_a = d_a * decay if log else d_a
-    d_state = decay[..., 0, :] * g[..., 0, :]
-    return (d_a.flip(-2), g.flip(-2), d_state) if reverse else (d_a, g, d_state)
-
-
-def _keep(ctx, inputs, output):
-    a, _, state, ctx.log, ctx.reverse = inputs
-    ctx.save_for_backward(a, output[0], state)
-
-
-def _pull(ctx, d_h, d_end):
-    a, h, state = ctx.saved_tensors
-    formula = _adjoint if differentiated_again() else _diagonal_backward
-    d_a, d_b, d_state = formula(a, h, state, d_h, d_end, ctx.log, ctx.reverse)
-    return d_a, d_b, None if state is None else d_state, None, None
-
-
-_diagonal = Operation(
-    "diagonal(Tensor a, Tensor b, Tensor? state, bool log, bool reverse) -> (Tensor, Tensor)",
-    *(_h, _like_h, _keep, _pull),
-)
-_diagonal_backward = Operation(
-    "diagonal_backward(Tensor a, Tensor h, Tensor? state, Tensor d_h, Tensor d_end, bool log, bool reverse)"
-    " -> (Tensor, Tensor, Tensor)",
-    *(_gradients, _like_gradients),
-)
-
-
-# --- The form in torch, without Numba and Triton ------------------------------------------------------------
-#
-# Time is cut into blocks of 16 steps. A first pass runs all blocks at once from zero and keeps of each only
-# the product P of its decays and its last value H. The recurrence of these, c_i = P_i c_{i-1} + H_i, has the
-# same form and gives the true value at the end of every block. A last pass runs all blocks at once from
-# there. Nothing is divided, and no long cumulative product is formed.
-
-STEPS = 16
-LOG2_E = 1 / math.log(2)  # exp as a power of two: PyTorch's own is several times slower on some processors
-WIDTH = 4096  # from this many channels on, one step is work enough for one call
-GROWTH = 64.0  # a block that can amplify its carry by more than this is left to the plain loop
-
-
-def scan_into(a: Tensor, b: Tensor, h: Tensor, carry: Tensor | None, log: bool, reverse: bool) -> None:
-    """Write the recurrence with decays ``a`` (``exp(a)`` if ``log``), all (..., T, D), into ``h``.
-
-    ``carry`` (..., D) is the value before the first step (after the last one if ``reverse``). Where a block
-    amplifies or overflows the plain loop decides, so that infinity and NaN come out as in the recurrence.
-    """
-    decay = (a * LOG2_E).exp2_() if log else a
-    L = STEPS // 2 if log else STEPS  # equal logarithms share one rounding error, which grows with L
-    n, rest = divmod(b.shape[-2], L)
-    if n <= 2 or b.numel() >= WIDTH * b.shape[-2]:
-        return _loop_into(decay, b, h, carry, reverse)
-    body, tail = ((rest, n * L), (0, rest)) if reverse else ((0, n * L), (n * L, rest))
-    whole = [t.narrow(-2, *body).unflatten(-2, (n, L)) for t in (a, decay, b, h)]
-    end = _blocks_into(*whole, carry, log, reverse)
-    if end is None:
-        _loop_into(decay, b, h, carry, reverse)
-    elif rest:
-        _loop_into(*(t.narrow(-2, *tail) for t in (decay, b, h)), end, reverse)
-
-
-def _loop_into(a: Tensor, b: Tensor, h: Tensor, carry: Tensor | None, reverse: bool) -> None:
-    au, bu, hu = (steps_of(t, reverse) for t in (a, b, h))
-    if carry is None:
-        hu[0].copy_(bu[0])
-    else:
-        torch.addcmul(bu[0], au[0], carry.to(b.dtype), out=hu[0])
-    for t in range(1, len(hu)):
-        torch.addcmul(bu[t], au[t], hu[t - 1], out=hu[t])
-
-
-def _blocks_into(a, decay, b, h, carry, log: bool, reverse: bool) -> Tensor | None:
-    """The passes over (..., n, L, D): the last value, or None where the plain loop has to decide."""
-    au, bu, hu = (steps_of(t, reverse) for t in (decay, b, h))
-    if log:
-        product = a.sum(-2, dtype=wide(a.dtype)).exp_()
-    else:
-        product = au[0].to(wide(a.dtype), copy=True)
-        for a_t in au[1:]:
-            product.mul_(a_t)
-    if not product.abs().max().item() <= GROWTH:
-        return None
-    last = _last_values(au, bu, None).to(product.dtype)
-    ends = torch.empty_like(last)
-    scan_into(product, last, ends, carry, False, reverse)
-    if product.dtype == b.dtype:
-        # Products of equal decays are rounded alike in every block, which adds up. With no wider dtype for
-        # them, one more pass measures what the ends miss of the recurrence, and the same products spread it.
-        miss = _last_values(au, bu, _before(ends, carry, reverse)).sub_(ends)
-        scan_into(product, miss, last, None, False, reverse)
-        ends += last
-    end = ends.select(-2, 0 if reverse else -1)
-    if not bool(end.isfinite().all()):  # every value that is not finite reaches the end
-        return None
-    before = _before(ends, carry, reverse).to(b.dtype)
-    for a_t, b_t, h_t in zip(au, bu, hu, strict=True):
-        before = torch.addcmul(b_t, a_t, before, out=h_t)
-    return end
-
-
-def _last_values(au, bu, before: Tensor | None) -> Tensor:
-    """The last value of every block, (..., n, D), from the value before it (zero if None)."""
-    last = bu[0].clone() if before is None else torch.addcmul(bu[0], au[0], before)
-    for a_t, b_t in zip(au[1:], bu[1:], strict=True):
-        torch.addcmul(b_t, a_t, last, out=last)
-    return last
-
-
-def _before(ends: Tensor, carry: Tensor | None, reverse: bool) -> Tensor:
-    """The value before every block: the end of its neighbor, and ``carry`` (or zero) before the first."""
-    n, before = ends.shape[-2], torch.empty_like(ends)
-    first = before.select(-2, n - 1 if reverse else 0)
-    first.zero_() if carry is None else first.copy_(carry)
-    before.narrow(-2, 0 if reverse else 1, n - 1).copy_(ends.narrow(-2, 1 if reverse else 0, n - 1))
-    return before
+    return diagonal(a, b, state, log)

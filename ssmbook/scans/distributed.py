@@ -1,21 +1,21 @@
 """The scans for a sequence longer than one machine: every process holds a slice of time.
 
-The processes are those of ``torch.distributed`` (gloo on CPUs, nccl on GPUs), in the order of time;
-slices may be of any lengths, also empty. Each runs its slice, all of them exchange *one* summary each (the
-product of the slice's decays and its last state), and each runs its slice again from the state that it then
-knows. What crosses the wire does not depend on the length, forward or backward.
+The processes are those of ``torch.distributed`` (gloo on CPUs, nccl on GPUs), in the order
+of time; slices may be of any lengths, also empty. To the state before it a slice does one
+thing: c becomes P c + H, with the product P of its decays and its last state H from zero.
+So each runs its slice, all of them exchange *one* pair (P, H) each, and each runs its slice
+again from the state that it then knows. What crosses the wire does not depend on the
+length, forward or backward.
 
-Every process makes every call, and every backward pass: both wait for all. Gradients are those of the *sum*
-of all losses. A process finds the gradients of its own slice whole, and its own part of those of parameters
-that all share (A and D, and whatever made the inputs): add them up by ``torch.distributed.all_reduce``. The
-backward pass runs the slice once more instead of keeping its states, and cannot itself be differentiated. A
-process whose arguments are wrong, or do not fit those of the others, makes all raise.
+Every process makes every call, and every backward pass: both wait for all. Gradients are
+those of the *sum* of all losses. A process finds the gradients of its own slice whole, and
+its own part of those of parameters that all share (A and D, and whatever made the inputs):
+add them up by ``torch.distributed.all_reduce``. The backward pass runs the slice once more
+instead of keeping its states, and cannot itself be differentiated. A process whose
+arguments are wrong, or do not fit those of the others, makes all raise.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ssmbook import scans
-from ssmbook.scans._engine import wide
+from ssmbook.scans._shared import wide
+from ssmbook.scans.selective import ExactDecay
 
 __all__ = ["diagonal_scan", "selective_scan", "ssd_scan"]
 
@@ -33,10 +34,30 @@ def diagonal_scan(
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.diagonal_scan` over the slices of all processes, one after the other.
 
-    a, b: (..., T, D) this process's slice, T its own; state: (..., D) the state before the first slice, read
-    in the first process alone, where its gradient arrives. Returns h (..., T, D) of this slice and the state
-    after the last slice, the same in every process. Errors as there; in all processes, ``ValueError`` if
-    dtypes or shapes differ between them and ``RuntimeError`` if one fails.
+    Parameters
+    ----------
+    a, b : Tensor (..., T, D)
+        Decays and inputs of this process's slice, T its own.
+    state : Tensor (..., D), optional
+        The state before the first slice, read in the first process alone, where its
+        gradient arrives.
+    log : bool, default False
+        Whether ``a`` holds logarithms of decays.
+
+    Returns
+    -------
+    h : Tensor (..., T, D)
+        The states of this slice.
+    end : Tensor (..., D)
+        The state after the last slice, the same in every process.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`ssmbook.scans.diagonal_scan`; in all processes, ``ValueError`` if dtypes or shapes
+        differ between them.
+    RuntimeError
+        In all other processes, if one fails.
     """
     run = functools.partial(scans.diagonal_scan, log=log)
     return _scan_slices("diagonal_scan", run, lambda a, b: _product(a, log), (a, b), state)
@@ -51,31 +72,74 @@ def selective_scan(
     D: Tensor | None = None,
     state: Tensor | None = None,
     *,
-    hold: str = "euler",
+    discretization: ExactDecay = "zoh",
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.selective_scan` over the slices of all processes, one after the other.
 
-    x, delta, B, C: this process's slice; A and D the same in every process, which finds its part of their
-    gradients. Everything else as for :func:`diagonal_scan`.
+    Parameters
+    ----------
+    x, delta : Tensor (..., T, d)
+        Inputs and step sizes of this process's slice, T its own.
+    A : Tensor (d, N)
+        Rates, the same in every process, which finds its part of their gradients.
+    B, C : Tensor (..., T, N)
+        What writes into the states and what reads them, in this slice.
+    D : Tensor (d,), optional
+        The skip, with A's rule.
+    state : Tensor (..., d, N), optional
+        The state before the first slice, read in the first process alone, where its
+        gradient arrives.
+    discretization : {"zoh", "mixed"}, default "zoh"
+        How the input enters.
+
+    Returns
+    -------
+    y : Tensor (..., T, d)
+        The outputs of this slice.
+    end : Tensor (..., d, N)
+        The state after the last slice, the same in every process.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As :func:`diagonal_scan`.
     """
 
     def factor(x, delta, A, *_):
         return torch.ones(()), delta.sum(-2, dtype=wide(delta.dtype)).unsqueeze(-1) * A
 
-    run = functools.partial(scans.selective_scan, hold=hold)
+    run = functools.partial(scans.selective_scan, discretization=discretization)
     return _scan_slices("selective_scan", run, factor, (x, delta, A, B, C, D), state)
 
 
 def ssd_scan(
-    x: Tensor,
-    log_a: Tensor,
-    B: Tensor,
-    C: Tensor,
-    state: Tensor | None = None,
+    x: Tensor, log_a: Tensor, B: Tensor, C: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Run :func:`ssmbook.scans.ssd_scan` over the slices of all processes, one after the other.
 
-    x, log_a, B, C: this process's slice. Everything else as for :func:`diagonal_scan`.
+    Parameters
+    ----------
+    x : Tensor (..., T, H, P)
+        Values of this process's slice, T its own.
+    log_a : Tensor (..., T, H)
+        Log-decays of this slice.
+    B, C : Tensor (..., T, H, N)
+        Keys and queries of this slice.
+    state : Tensor (..., H, P, N), optional
+        The state before the first slice, read in the first process alone, where its
+        gradient arrives.
+
+    Returns
+    -------
+    y : Tensor (..., T, H, P)
+        The outputs of this slice.
+    end : Tensor (..., H, P, N)
+        The state after the last slice, the same in every process.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As :func:`diagonal_scan`.
     """
 
     def factor(x, log_a, *_):
@@ -95,38 +159,36 @@ def _product(a: Tensor, log: bool) -> tuple[Tensor, Tensor]:
 
 
 def _times(phase: Tensor, logarithm: Tensor, state: Tensor) -> Tensor:
+    """The product of such a factor and a state."""
     return phase * state.sgn() * (logarithm + state.abs().log()).exp()
 
 
-class _Call(NamedTuple):
-    """What a backward pass has to know: the scan, where this slice lies, and the factors of all slices."""
-
-    run: object
-    rank: int
-    factors: list[tuple[Tensor, Tensor]]
-    autocast: bool
+def _gather(message) -> list:
+    """The messages of all processes, in their order."""
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, message)
+    return found
 
 
-def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None):
+def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """The outputs of this slice, and the state after the last one.
 
-    ``run(*inputs, state)`` is the scan of one process, ``factor(*inputs)`` what a slice multiplies a state
-    with. The first slice starts from ``state``, so what it ends with is true; the others start from zero,
-    learn where those before them end, and start again from there.
+    ``run(*inputs, state=...)`` is the scan of one process, ``factor(*inputs)`` the P of a slice. The
+    first slice starts from ``state``, so what it ends with is true; the others start from zero, learn
+    where those before them end, and start again from there.
     """
     rank = dist.get_rank()
-    run = functools.partial(_run, run, len(inputs))
     asks = any(isinstance(t, Tensor) and t.requires_grad for t in (*inputs, state))
-    kind = problem = end = None
+    recording = torch.is_grad_enabled()
+    kind = problem = None
     with torch.no_grad():
         try:
-            y, end = run(*inputs, state if rank == 0 else None)
+            y, end = run(*inputs, state=state if rank == 0 else None)
             kind = f"{name} of {y.dtype} with states {end.dtype} {tuple(end.shape)}"
-            kind += ", recording gradients" if torch.is_grad_enabled() else ""
+            kind += ", recording gradients" if recording else ""
             summary = [t.cpu() for t in factor(*inputs)], end.to(wide(end.dtype)).cpu()
         except Exception as error:  # whatever it is, the others must not wait for this process
             problem, summary = error, str(error)
-    with torch.no_grad():
         found = _gather((kind, asks, summary))
         if problem is not None:
             raise problem
@@ -139,66 +201,56 @@ def _scan_slices(name: str, run, factor, inputs: tuple, state: Tensor | None):
                     f"process {other} has {what}"
                 )
         factors, ends = zip(*(pair for *_, pair in found), strict=True)
-        states = [ends[0]]
+        states = [ends[0]]  # after each slice
         for product, last in zip(factors[1:], ends[1:], strict=True):
             states.append(_times(*product, states[-1]) + last)
-        carry, final = state, states[-1].to(end)
+        final = states[-1].to(end)
         if rank > 0:
-            carry = states[rank - 1].to(end)
+            state = states[rank - 1].to(end)
             del y  # before there is another of its size
-            y, _ = run(*inputs, carry)
-    if not (torch.is_grad_enabled() and any(asked for _, asked, _ in found)):
+            y, _ = run(*inputs, state=state)
+    if not (recording and any(asked for _, asked, _ in found)):
         return y, final
-    call = _Call(run, rank, factors, torch.is_autocast_enabled(end.device.type))
     anchor = torch.zeros((), device=end.device, requires_grad=True)  # this process may have nothing that asks
-    return _Recorded.apply(call, (y, final), anchor, carry, *inputs)
-
-
-def _run(scan, n: int, *given):
-    return scan(*given[:n], state=given[n])
-
-
-def _gather(message) -> list:
-    """The messages of all processes, in their order."""
-    found = [None] * dist.get_world_size()
-    dist.all_gather_object(found, message)
-    return found
+    return _Recorded.apply(run, rank, factors, (y, final), anchor, state, *inputs)
 
 
 class _Recorded(torch.autograd.Function):
     """Outputs that are known already, with the gradients of all slices.
 
     With c the state that a slice starts from and g the gradient at its end, the gradient at c is
-    e + conj(P) g: e from the slice's own outputs, P its factor. So the backward pass is the same scan over
-    summaries, the other way; P itself is never differentiated, as g enters where the slice ends.
+    e + conj(P) g: e from the slice's own outputs, P its factor. So the backward pass is the same scan
+    over summaries, the other way; P itself is never differentiated, as g enters where the slice ends.
     """
 
     @staticmethod
-    def forward(ctx, call, results, anchor, carry, *inputs):
-        ctx.call = call
-        ctx.save_for_backward(carry, *inputs)
+    def forward(ctx, run, rank, factors, results, anchor, state, *inputs):
+        ctx.run, ctx.rank, ctx.factors = run, rank, factors
+        ctx.autocast = torch.is_autocast_enabled(anchor.device.type)
+        ctx.save_for_backward(state, *inputs)
         return results
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_y, d_final):
-        call, first = ctx.call, ctx.call.rank == 0
-        needs = [need or (i == 0 and not first) for i, need in enumerate(ctx.needs_input_grad[3:])]
-        carry, *inputs = (
+        first = ctx.rank == 0
+        needs = list(ctx.needs_input_grad[5:])
+        needs[0] = needs[0] or not first  # the state, of which the slices before want to know
+        state, *inputs = (
             None if t is None else t.detach().requires_grad_(need)
             for t, need in zip(ctx.saved_tensors, needs, strict=True)
         )
-        with torch.enable_grad(), torch.autocast(d_y.device.type, enabled=call.autocast):
-            y, end = call.run(*inputs, carry)
-        early = torch.zeros_like(end) if first else _pull([y], [carry], [d_y], again=True)[0]
+        with torch.enable_grad(), torch.autocast(d_y.device.type, enabled=ctx.autocast):
+            y, end = ctx.run(*inputs, state=state)
+        early = torch.zeros_like(end) if first else _pull([y], [state], [d_y], again=True)[0]
         found = _gather([t.to(wide(t.dtype)).cpu() for t in (early, d_final)])
         later = sum(d_final for _, d_final in found)
-        after = slice(None, call.rank, -1)
-        for (phase, logarithm), (early, _) in zip(call.factors[after], found[after], strict=True):
+        after = slice(None, ctx.rank, -1)  # the slices after this one, from the last
+        for (phase, logarithm), (early, _) in zip(ctx.factors[after], found[after], strict=True):
             later = early + _times(phase.conj(), logarithm, later)
-        asked = [leaf for leaf, need in zip((carry, *inputs), needs, strict=True) if need]
+        asked = [leaf for leaf, need in zip((state, *inputs), needs, strict=True) if need]
         gradients = iter(_pull([y, end], asked, [d_y, later.to(end)]))
-        return None, None, None, *(next(gradients) if need else None for need in needs)
+        return *[None] * 5, *(next(gradients) if need else None for need in needs)
 
 
 def _pull(outputs, leaves, gradients, again=False) -> list[Tensor]:

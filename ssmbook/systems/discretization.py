@@ -1,8 +1,18 @@
-"""From dh/dt = A h + B x to h_t = A_bar h_{t-1} + B_bar x_t: zero-order hold, Euler, mixed, bilinear."""
+"""From dh/dt = A h + B x to h_t = A_bar h_{t-1} + B_bar x_t: zero-order hold, Euler, mixed, bilinear.
 
-from __future__ import annotations
+Each rule is a pair of functions of Z = Delta A:
+
+    zoh        A_bar = exp(Z)                      B_bar = phi_1(Z) Delta B
+    mixed      A_bar = exp(Z)                      B_bar = Delta B
+    euler      A_bar = I + Z                       B_bar = Delta B
+    bilinear   A_bar = (I - Z/2)^-1 (I + Z/2)      B_bar = (I - Z/2)^-1 Delta B
+
+with phi_1(Z) = (exp(Z) - I) Z^-1, a series that needs no inverse. For an input that is held
+over the step the first is exact (`prop-zoh`).
+"""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,6 +20,9 @@ from torch import Tensor
 from ssmbook._checks import as_real, check_matrices, check_same_dtype_device, shared_batch
 from ssmbook.numerics import phi1
 
+# The one list of values of `discretization`; each function that takes one takes all of
+# these or a part.
+Discretization = Literal["zoh", "bilinear", "euler", "mixed"]
 _TERMS = 20  # of the series of phi1, for matrices of norm below 1
 
 
@@ -25,20 +38,22 @@ def zoh(A: Tensor, B: Tensor, delta: float | Tensor) -> tuple[Tensor, Tensor]:
     >>> f"{A_bar.item():.4f} {B_bar.item():.4f}"  # e^(-1) and (1 - e^(-1)) / 2
     '0.3679 0.3161'
     """
-    return step(A, B, delta, "zoh")
+    return sampled(A, B, delta, "zoh")
 
 
-def step(A: Tensor, B: Tensor, delta: float | Tensor, method: str) -> tuple[Tensor, Tensor]:
-    """A_bar and B_bar of one step by any method of `System.discretize`, with the arguments of `zoh`."""
+def sampled(
+    A: Tensor, B: Tensor, step: float | Tensor, discretization: Discretization
+) -> tuple[Tensor, Tensor]:
+    """A_bar and B_bar of one step by any rule of `System.discretize`, with the arguments of `zoh`."""
     check_matrices(A=A, B=B)
-    delta = as_real("step", delta, low=0.0, like=A.real)
+    delta = as_real("step", step, low=0.0, like=A.real)
     check_same_dtype_device(**{"the real part of the system": A.real, "step": delta})
     shared_batch(**{"the system": A.shape[:-2], "step": delta.shape})
     delta = delta[..., None, None]
-    stepped = METHODS[method](delta * A, delta * B)
-    if not all(bool(torch.isfinite(part).all()) for part in stepped):
+    A_bar, B_bar = RULES[discretization](delta * A, delta * B)
+    if not bool(A_bar.isfinite().all() and B_bar.isfinite().all()):
         raise ValueError(f"step must not overflow in {A.dtype}; got a longer step")
-    return stepped
+    return A_bar, B_bar
 
 
 def _held(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,4 +96,4 @@ def _bilinear(Z: Tensor, step_B: Tensor) -> tuple[Tensor, Tensor]:
     return solved[..., :N], solved[..., N:]
 
 
-METHODS = {"zoh": _held, "bilinear": _bilinear, "euler": _euler, "mixed": _mixed}
+RULES = {"zoh": _held, "bilinear": _bilinear, "euler": _euler, "mixed": _mixed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ssmbook.numerics import item_if_scalar, tolerance
 from ssmbook.operators import LagOperator
 from ssmbook.scans import lti_kernel_naive
 from ssmbook.scans.lti import lags
-from ssmbook.systems import discretization
+from ssmbook.systems.discretization import Discretization, sampled
 from ssmbook.systems.reachability import balance, minimal_states
 
 if TYPE_CHECKING:
@@ -189,22 +189,21 @@ class System:
         """
         return LagOperator(self.lags(n))
 
-    def discretize(self, step: float | torch.Tensor, method: str = "zoh") -> System:
+    def discretize(self, step: float | torch.Tensor, discretization: Discretization = "zoh") -> System:
         """Read A and B as dh/dt = A h + B x and take steps dt = ``step``; C and D stay as they are.
 
-        method: "zoh" exact for an input held constant over the step; "bilinear"; "euler", I
-        + step A and step B; "mixed", the exact A with the Euler B. Mamba's code has the
-        last, and `selective_scan` and `SelectiveSSM`, in which A is always exact, call it
-        "euler". ``step`` a number or a tensor of the batch shape, at least 0. (scipy's
-        bilinear form changes C and D too, because its output reads the state before the
-        token.) Raises ``ValueError`` for an unknown method and for steps that overflow.
+        discretization: "zoh" exact for an input held constant over the step; "bilinear"; "euler",
+        I + step A and step B; "mixed", the exact A with Euler's B, as in Mamba's code. ``step`` a number
+        or a tensor of the batch shape, at least 0. (scipy's bilinear form changes C and D too, because
+        its output reads the state before the token.)
+        Raises ``ValueError`` for an unknown discretization and for steps that overflow.
 
         >>> decay = System(-torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1), dt=0)  # h' = -h + x
         >>> decay.discretize(1.0).lags(3).flatten()  # held inputs: e^(-tau) (1 - 1/e)
         tensor([0.6321, 0.2325, 0.0855])
         """
-        check_choice("method", method, discretization.METHODS)
-        A, B = discretization.step(self.A, self.B, step, method)
+        check_choice("discretization", discretization, get_args(Discretization))
+        A, B = sampled(self.A, self.B, step, discretization)
         batch = A.shape[:-2]
         C, D = (None if part is None else part.expand(*batch, *part.shape[-2:]) for part in (self.C, self.D))
         one = not isinstance(step, Tensor) or step.dim() == 0

@@ -4,13 +4,14 @@ Run as a program this file is one of the processes, and ends well if all it comp
 """
 
 import os
-import subprocess
 import sys
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+
+from headsandstates.chapters.past_one_machine.processes import run_together
 
 SIZE, SHARED = 2, {"selective": (2, 5), "zero-order hold": (2, 5)}  # parameters, the same in every process
 
@@ -22,7 +23,7 @@ def compare(name, rank, cut, T=97):
     from ssmbook.scans import distributed
 
     _, naive, arguments, time = examples(T)[name]
-    options = {"zero-order hold": {"hold": "zoh"}, "logarithms": {"log": True}}.get(name, {})
+    options = {"selective": {"discretization": "mixed"}, "logarithms": {"log": True}}.get(name, {})
     scan = {"selective": "selective", "zero-order hold": "selective", "ssd": "ssd"}.get(name, "diagonal")
     low, high = ((0, cut), (cut, T))[rank]
 
@@ -96,28 +97,13 @@ def process(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
-def finish(processes) -> None:
-    try:
-        written = [p.communicate(timeout=240) for p in processes]
-    finally:
-        for p in processes:
-            p.kill()
-    assert all(p.returncode == 0 for p in processes), written
-
-
-def start(*arguments):
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, stdout=pipe, stderr=pipe)
-
-
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch has no gloo"
 )
 
 
 def test_two_processes_are_one(tmp_path):
-    finish([start(__file__, rank, tmp_path / "store") for rank in range(SIZE)])
+    run_together([[__file__, rank, tmp_path / "store"] for rank in range(SIZE)])
 
 
 if __name__ == "__main__":

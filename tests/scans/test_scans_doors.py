@@ -26,8 +26,8 @@ def test_wrong_shapes_and_dtypes_are_refused_by_name(name):
 
 def test_wrong_options_are_refused():
     a, _, (x, delta, A, B, C, *_), _ = examples(9)["selective"]
-    with pytest.raises(ValueError, match="hold must"):
-        selective_scan(x, delta, A, B, C, hold="first")
+    with pytest.raises(ValueError, match="discretization must"):
+        selective_scan(x, delta, A, B, C, discretization="euler")
     with pytest.raises(ValueError, match="real log-decays"):
         diagonal_scan(x + 0j, x + 0j, log=True)
     eye = torch.eye(3, dtype=x.dtype)

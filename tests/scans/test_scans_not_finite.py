@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scan_examples import draw
 
 from ssmbook.scans import (
     diagonal_scan,
@@ -15,10 +16,6 @@ from ssmbook.scans import (
 )
 
 T = 3000
-
-
-def draw(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def agree(a, b, state=None):
@@ -92,18 +89,10 @@ def test_exact_zeros_forget_everything_exactly():
     assert not gradient[:1001].any() and gradient[1001:].all()
 
 
-def test_logarithms_may_be_positive_and_minus_infinity():
-    log_a = 0.01 * draw(T, 2)
-    log_a[500] = -torch.inf
-    got, wanted = (
-        diagonal_scan(log_a, draw(T, 2, seed=1), log=True),
-        diagonal_scan_naive(log_a, draw(T, 2, seed=1), log=True),
-    )
-    torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
-    huge = diagonal_scan(
-        torch.full((T, 1), 5.0, dtype=torch.float64), torch.ones(T, 1, dtype=torch.float64), log=True
-    )
-    assert huge[1].isposinf().all() and not huge[0].isnan().any()
+def test_large_logarithms_overflow_to_infinity_and_not_to_nan():
+    five, one = (torch.full((T, 1), v, dtype=torch.float64) for v in (5.0, 1.0))
+    h, _ = diagonal_scan(five, one, log=True)
+    assert h[-1].isposinf().all() and not h.isnan().any()
 
 
 def selective_arguments():
@@ -151,11 +140,3 @@ def test_growth_in_the_other_scans_overflows_to_infinity():
     assert not y.isnan().any() and state.isposinf().all()
     y, state = selective_scan(x, x, one, x, x)
     assert not y.isnan().any() and state.isposinf().all()
-
-
-def test_minus_infinity_forgets_in_ssd():
-    x, log_a, B, C = draw(200, 2, 3), -draw(200, 2).abs(), draw(200, 2, 4), draw(200, 2, 4, seed=1)
-    log_a[100] = -torch.inf
-    torch.testing.assert_close(
-        ssd_scan(x, log_a, B, C), ssd_scan_naive(x, log_a, B, C), rtol=1e-11, atol=1e-11
-    )

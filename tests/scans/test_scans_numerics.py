@@ -15,49 +15,31 @@ from ssmbook.scans import diagonal_scan
 D = 4
 
 
-def uniform(*shape, generator):
-    return torch.rand(*shape, generator=generator, dtype=torch.float64)
+DECAYS = {
+    "near one": lambda u, v: 0.9 + 0.1 * u,
+    "uniform": lambda u, v: u,
+    "tiny": lambda u, v: 1e-6 * u,
+    "softplus": lambda u, v: torch.exp(-torch.nn.functional.softplus(6 * u - 6)),
+    "very near one": lambda u, v: 1 - 1e-4 * u,
+    "constant": lambda u, v: torch.full_like(u, 0.99999),
+    "one": lambda u, v: torch.ones_like(u),
+    "with zeros": lambda u, v: (1 - 1e-4 * u) * (v > 0.003),
+    "with resets": lambda u, v: torch.where(v > 0.01, 1 - 1e-4 * u, 1e-3 * u),
+    "signed": lambda u, v: 2 * u - 1,
+    "near minus one": lambda u, v: 1e-4 * u - 1,
+    "minus constant": lambda u, v: torch.full_like(u, -0.99999),
+    "growing in turn": lambda u, v: (0.5 + u) * 1e3 ** torch.tensor([1, -1]).repeat(len(u) // 2)[:, None],
+    "rotations": lambda u, v: torch.polar(1 - 1e-4 * u, 6.0 * v),
+    "one rotation": lambda u, v: torch.polar(torch.full_like(u, 0.99999), torch.full_like(u, 0.7)),
+}
 
 
 def decays(name, T, generator):
-    u = uniform(T, D, generator=generator)
-    return {
-        "near one": lambda: 0.9 + 0.1 * u,
-        "uniform": lambda: u,
-        "tiny": lambda: 1e-6 * u,
-        "softplus": lambda: torch.exp(-torch.nn.functional.softplus(6 * u - 6)),
-        "very near one": lambda: 1 - 1e-4 * u,
-        "constant": lambda: torch.full_like(u, 0.99999),
-        "one": lambda: torch.ones_like(u),
-        "signed": lambda: 2 * u - 1,
-        "near minus one": lambda: 1e-4 * u - 1,
-        "minus constant": lambda: torch.full_like(u, -0.99999),
-        "growing in turn": lambda: (0.5 + u) * 1e3 ** torch.tensor([1.0, -1.0]).repeat(T // 2).unsqueeze(-1),
-        "rotations": lambda: torch.polar(1 - 1e-4 * u, 6.0 * uniform(T, D, generator=generator)),
-        "one rotation": lambda: torch.polar(torch.full_like(u, 0.99999), torch.full_like(u, 0.7)),
-        "with zeros": lambda: (1 - 1e-4 * u) * (uniform(T, D, generator=generator) > 0.003),
-        "with resets": lambda: torch.where(uniform(T, D, generator=generator) > 0.01, 1 - 1e-4 * u, 1e-3 * u),
-    }[name]()
+    return DECAYS[name](*torch.rand(2, T, D, generator=generator, dtype=torch.float64))
 
 
-NAMES = (
-    "near one",
-    "uniform",
-    "tiny",
-    "softplus",
-    "very near one",
-    "constant",
-    "one",
-    "signed",
-    "with zeros",
-    "with resets",
-    "near minus one",
-    "minus constant",
-    "growing in turn",
-    "rotations",
-    "one rotation",
-)
-LOGARITHMS = NAMES[: NAMES.index("signed")] + ("with zeros", "with resets")  # the others have no real ones
+NAMES = tuple(DECAYS)
+LOGARITHMS = NAMES[: NAMES.index("signed")]  # the others have no real ones
 GOAL = {torch.float32: 1e-6, torch.float64: 1e-13}
 
 

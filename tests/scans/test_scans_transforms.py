@@ -1,10 +1,13 @@
 """The scans under torch.func, forward mode, torch.compile, torch.export, autocast and checkpoints."""
 
+import functools
+
 import pytest
 import torch
 from scan_examples import NAMES, assert_same, draw, examples, with_gradients
 from torch.utils.checkpoint import checkpoint
 
+from headsandstates.chapters.scans.counting import kept_for_backward
 from ssmbook.scans import diagonal_scan, lti_kernel, selective_scan
 
 by_name = pytest.mark.parametrize("name", NAMES)
@@ -136,26 +139,14 @@ def test_autocast_and_checkpoints(name):
     assert_same(again, with_gradients(scan, arguments), 0)
 
 
-def saved_numbers(run):
-    """How many numbers autograd keeps for the backward pass of a run."""
-    kept = {}
-
-    def pack(t):
-        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        run()
-    return sum(kept.values())
-
-
 def test_what_is_kept_for_the_backward_pass():
     """Two tensors of the diagonal scan; of the selective scan its inputs and a state every 32 steps."""
-    a, b = leaves([draw(4096, 8).sigmoid(), draw(4096, 8)])
-    assert saved_numbers(lambda: diagonal_scan(a, b)) == 2 * a.numel()
+    a, b = draw(4096, 8).sigmoid(), draw(4096, 8)
+    assert kept_for_backward(diagonal_scan, a, b) == 2 * a.numel()
     d, N = 8, 64
-    A, B, C = leaves([-draw(d, N).abs(), draw(4096, N), draw(4096, N, seed=1)])
+    A, B, C = -draw(d, N).abs(), draw(4096, N), draw(4096, N, seed=1)
     inputs = sum(t.numel() for t in (a, b, A, B, C))
-    for hold in ("euler", "zoh"):
-        kept = saved_numbers(lambda hold=hold: selective_scan(b, a, A, B, C, hold=hold))
+    for form in ("zoh", "mixed"):
+        scan = functools.partial(selective_scan, discretization=form)
+        kept = kept_for_backward(scan, b, a, A, B, C)
         assert kept <= inputs + (4096 // 32 + 3) * d * N

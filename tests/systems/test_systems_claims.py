@@ -109,7 +109,7 @@ def test_phi_lies_between_backward_euler_and_bilinear(u, re, im):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_two_selective_layers_differ_by_less_than_the_bound(seed):
     held, mixed = (
-        SelectiveSSM(3, N=5, discretization=form, generator=gen(seed), dtype=F64) for form in ("zoh", "euler")
+        SelectiveSSM(3, N=5, discretization=form, generator=gen(seed), dtype=F64) for form in ("zoh", "mixed")
     )
     x = 3 * randn(12, 3, seed=seed)
     delta, A, B_bar, C = (t.detach() for t in mixed.selection(x))

@@ -1,10 +1,13 @@
 """The diagonal recurrence and the selective scan on a GPU, by Triton.
 
-They are the loops of :mod:`ssmbook.scans._loops`, one program for a block of channels. Of the selective scan
-a program holds all states of its channels. In the diagonal recurrence, where batch and channels alone give
-too few programs, time is cut into parts as well: each part is run from zero and leaves its product of decays
-and its last value, the recurrence of these gives the value before every part, and all parts are run again
-from there. Its gradients are the same kernel, run the other way.
+They are the loops of `loops`, one program for a block of channels; every program goes
+through time step by step. Of the selective scan a program holds all states of its channels.
+
+In the diagonal recurrence batch and channels alone may give too few programs to keep a GPU
+busy. Then time is cut into parts as well: each part is run from zero and leaves its product
+of decays and its last value, the recurrence of these gives the value before every part, and
+all parts are run again from there (as `diagonal` does in PyTorch). Its gradients are the
+same kernel, run the other way.
 """
 
 import torch
@@ -12,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ssmbook.scans._engine import BLOCK
-from ssmbook.scans.diagonal import GROWTH
+from ssmbook.scans.fast.diagonal import GROWTH
+from ssmbook.scans.fast.engines import BLOCK
 
 CHANNELS = 32  # that a program runs side by side
 PROGRAMS = 1024  # enough to keep a GPU busy
@@ -169,7 +172,8 @@ def _launch(a: Tensor, b: Tensor, h: Tensor, first: Tensor, log: bool, reverse: 
         return last, product
 
     parts = min(PROGRAMS // (R * blocks), T // SHORTEST)
-    # Double has no wider dtype for the products: there one pass is as exact as the recurrence, parts are not.
+    # Double has no wider dtype for the products: there one pass is as exact as the
+    # recurrence, parts are not.
     if parts > 1 and b.dtype == torch.float32:
         L = triton.cdiv(T, parts)
         last, product = run(first.new_zeros(R, triton.cdiv(T, L), D), L, True)
@@ -179,16 +183,16 @@ def _launch(a: Tensor, b: Tensor, h: Tensor, first: Tensor, log: bool, reverse: 
     return run(first.unsqueeze(1), T, False)[0][:, 0]
 
 
-def selective(x, delta, A, B, C, state, hold) -> tuple[Tensor, Tensor, Tensor]:
+def selective(x, delta, A, B, C, state, discretization) -> tuple[Tensor, Tensor, Tensor]:
     """y (..., T, d), the final state (..., N, d), and the states before every block of steps; not empty."""
     y, (N, D), K = x.new_empty(x.shape), A.shape, x.shape[-2] // BLOCK + 2
     kept, start = x.new_zeros((*x.shape[:-2], K, N, D)), state.to(torch.float64).contiguous()
     end = torch.empty_like(start)
-    _launch_tiles(_selective, (x, delta, A, B, C), hold, (start, y, end, kept), K)
+    _launch_tiles(_selective, (x, delta, A, B, C), discretization, (start, y, end, kept), K)
     return y, end.to(state.dtype), kept
 
 
-def selective_backward(x, delta, A, B, C, hold, kept, d_y, d_end) -> tuple[Tensor, ...]:
+def selective_backward(x, delta, A, B, C, discretization, kept, d_y, d_end) -> tuple[Tensor, ...]:
     """The gradients of x, delta, A, B, C and the initial state."""
     (N, D), (T, batch) = A.shape, (x.shape[-2], x.shape[:-2])
     d_x, d_delta = (x.new_empty(x.shape) for _ in range(2))
@@ -198,8 +202,8 @@ def selective_backward(x, delta, A, B, C, hold, kept, d_y, d_end) -> tuple[Tenso
     scratch = x.new_empty((*batch, BLOCK, N, D), dtype=torch.float64)
     given = kept.contiguous(), d_y.contiguous(), d_end.to(torch.float64).contiguous()
     found = d_x, d_delta, d_A, d_B, d_C, d_state
-    others = *given, *found, scratch
-    _launch_tiles(_selective_backward, (x, delta, A, B, C), hold, others, kept.shape[-3])
+    inputs, others = (x, delta, A, B, C), (*given, *found, scratch)
+    _launch_tiles(_selective_backward, inputs, discretization, others, kept.shape[-3])
     sums = d_A.sum_to_size(A.shape), d_B.sum(0), d_C.sum(0), d_state
     return d_x, d_delta, *(t.to(x.dtype) for t in sums)
 
@@ -210,12 +214,12 @@ def _tile(N: int) -> tuple[int, int]:
     return states, max(1, min(CHANNELS, TILE // states))
 
 
-def _launch_tiles(kernel, inputs, hold: str, others, K: int) -> None:
+def _launch_tiles(kernel, inputs, discretization: str, others, K: int) -> None:
     inputs = [t.contiguous() for t in inputs]
     x, N = inputs[0], inputs[2].shape[0]
     (states, width), (T, D) = _tile(N), x.shape[-2:]
     with torch.cuda.device_of(x):
         kernel[x.numel() // (T * D), triton.cdiv(D, width)](
             *inputs, *others, T, D, N, K,
-            EXACT=hold == "zoh", STATES=states, WIDTH=width, BLOCK=BLOCK,
+            EXACT=discretization == "zoh", STATES=states, WIDTH=width, BLOCK=BLOCK,
         )  # fmt: skip
