@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook.lens._calls import Call, watch
-from ssmbook.lens._frozen import Frozen, Reading, Softmax, linear
+from ssmbook.lens._reading import LayerOperator, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
 _QUERY = ("q_proj", "query", "query_proj", "q_lin", "q")
@@ -196,7 +196,7 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
         W_O = heads.W_O
         y = call.one(result[0] if heads.out is None else seen[heads.out][1])
         offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + heads.b_O
-    core = Frozen(FactorizedOperator(alpha, W_O @ heads.W_V), x, y, offset)
+    core = LayerOperator(FactorizedOperator(alpha, W_O @ heads.W_V), x, y, offset)
     if heads.latent is not None:  # the weights are no function of the latent alone: no closed form
 
         def F(x):

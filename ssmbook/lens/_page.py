@@ -13,10 +13,9 @@ from torch import Tensor
 
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
-from ssmbook.lens._change import coefficients_of
 from ssmbook.lens._errors import gram
-from ssmbook.lens._frozen import Reading
 from ssmbook.lens._measure import LayerReport
+from ssmbook.lens._reading import Reading
 
 if TYPE_CHECKING:
     from ssmbook.lens._report import Report
@@ -42,9 +41,9 @@ def drawn(readings: Sequence[Reading]) -> tuple[list | None, list | None]:
     Weights in percent, (H, 32, 32) at most; of heads with entries above one, percent of the largest. Alike:
     cosines of the attention matrices over all texts, in percent, (H, H). ``None`` without heads or for many.
     """
-    if readings[0].mixing is None or readings[0].heads > HEADS:
+    if readings[0].mixing is None or readings[0].H > HEADS:
         return None, None
-    alphas = [coefficients_of(reading) for reading in readings]
+    alphas = [reading.alpha for reading in readings]
     G = sum(gram(alpha) for alpha in alphas)
     size = G.diagonal().clamp_min(1e-300).sqrt()
     first = alphas[0][:, :TOKENS, :TOKENS]
@@ -89,7 +88,7 @@ def wide(given: Table) -> str:
 
 def _layer(report: Report, place: int, tokens: list[str]) -> str:
     layer = report.layers[place]
-    parts = [f"<summary>Layer {place}: {escape(layer.name or layer.kind)}, {layer.H} heads</summary>"]
+    parts = [f"<summary>Layer {place}: {escape(layer.title)}, {layer.H} heads</summary>"]
     if layer.weights:
         heads = "".join(
             f"<figure>{matrix(rows, tokens)}<figcaption>head {h}</figcaption></figure>"

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ssmbook.lens._calls import Call, watch
-from ssmbook.lens._frozen import Frozen, Reading, convolve, heads_of_channels
+from ssmbook.lens._reading import LayerOperator, Reading, convolve, heads_of_channels
 from ssmbook.maps.key_side import decayed_products, scalar_decay_coefficients
 from ssmbook.maps.layers import secant_slope
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.operators.recurrent import ModalOperator
 
 
-def _reading(module: nn.Module, call: Call, core: Frozen, site: nn.Module, **where) -> Reading:
+def _reading(module: nn.Module, call: Call, core: LayerOperator, site: nn.Module, **where) -> Reading:
     """A core, where it enters the rest of the layer, and the whole layer as a function of its tokens."""
 
     def F(x):
@@ -31,7 +31,7 @@ def _gated(module, call, W, u: Tensor, entered: Tensor, gate: Tensor, offset=Non
     """
     free = W.apply(u) if offset is None else W.apply(u) + offset
     y = torch.where(gate == 0, free, entered / torch.where(gate == 0, 1.0, gate))
-    core = Frozen(W, u, y, offset, casts=casts)
+    core = LayerOperator(W, u, y, offset, casts=casts)
     return _reading(module, call, core, module.out_proj, enters=True, put=lambda y: y * gate)
 
 
@@ -84,7 +84,7 @@ def read_ssd(module: nn.Module, call: Call) -> Reading:
     W = heads_of_channels(_ssd_coefficients(module, B, C, step), inner // H)
     if plain:
         return _gated(module, call, W, u, y.to(u.dtype), functional.silu(gate))
-    return _reading(module, call, Frozen(W, u, y.to(u.dtype), casts=True), module.norm, enters=True)
+    return _reading(module, call, LayerOperator(W, u, y.to(u.dtype), casts=True), module.norm, enters=True)
 
 
 def _ssd_coefficients(module, B: Tensor, C: Tensor, step: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def read_rg_lru(module: nn.Module, call: Call) -> Reading:
     given, y = seen[module.rg_lru]
     u = call.one(given[0])
     W = DiagonalOperator(_rg_lru_channels(module.rg_lru, u))
-    return _reading(module, call, Frozen(W, u, call.one(y), casts=True), module.rg_lru)
+    return _reading(module, call, LayerOperator(W, u, call.one(y), casts=True), module.rg_lru)
 
 
 def _rg_lru_channels(unit: nn.Module, u: Tensor) -> ModalOperator:
@@ -175,7 +175,7 @@ def read_gated_delta(module: nn.Module, call: Call) -> Reading:
     W = heads_of_channels(_delta_coefficients(q, k, beta, log_a), width)
     norm = module.norm if hasattr(module, "norm") else module.o_norm
     y = seen[norm][0][0].reshape(*u.shape)
-    return _reading(module, call, Frozen(W, u, y, casts=True), norm, enters=True)
+    return _reading(module, call, LayerOperator(W, u, y, casts=True), norm, enters=True)
 
 
 def _delta_coefficients(q: Tensor, k: Tensor, beta: Tensor, log_a: Tensor) -> Tensor:

@@ -18,10 +18,10 @@ from ssmbook._json import read_json, versions, write_json
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
 from ssmbook.lens._calls import UNFORESEEN, Call, collect, split_texts
-from ssmbook.lens._frozen import check_frozen
 from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
 from ssmbook.lens._page import TOKENS, document, drawn, page, wide
+from ssmbook.lens._reading import check_read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ class Report:
         outputs = [f"{share}, {which}" for which in ("uncorrelated", "output") for share in shares[:2]]
         numbers = ["rank k", *shares, *outputs, "on the first token", "mean distance", "states"]
         rows = [
-            [layer.name or layer.kind, layer.family, str(layer.H), *each]
+            [layer.title, layer.family, str(layer.H), *each]
             for layer, each in zip(layers, cells, strict=True)
         ]
         header = ["layer", "family", "heads", *numbers]
@@ -218,20 +218,20 @@ def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Repo
 def _refusal(layer: MixingLayer, error: Exception) -> str:
     adapter = any("lora_" in name for name, _ in layer.module.named_parameters())
     merge = "; merge the adapter into the weights first (merge_and_unload)" * adapter
-    return f"not read: {layer.name or layer.kind} ({layer.kind}): {error}{merge}"
+    return f"not read: {layer.title} ({layer.kind}): {error}{merge}"
 
 
 def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:
     """Read and measure one layer, as written and permuted."""
     measures, misses, pictures = [], [], None
-    for change in [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]:
-        readings = [read(layer, call, change) for call in calls]
-        misses += [check_frozen(layer.name or layer.kind, reading.core) for reading in readings]
+    for alter in [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]:
+        readings = [read(layer, call, alter=alter) for call in calls]
+        misses += [check_read(layer.title, reading.core) for reading in readings]
         measures.append(measure(readings, settings["seed"], settings["gradient"]))
         pictures = pictures or drawn(readings)
     W, miss = readings[0].core.W, float(f"{max(misses):.2g}")
     named = (layer.name, layer.kind, layer.family)
-    sizes = W.n, W.p, W.d, readings[0].heads
+    sizes = W.n, W.p, W.d, readings[0].H
     trained, permuted = [*measures, None][:2]
     return LayerReport(*named, *sizes, miss, trained, permuted, *pictures)
 

@@ -91,7 +91,7 @@ def test_the_core_and_what_follows_it_are_the_layer(family, size, build, ids):
         assert relative(finished(layer, core, seen), wanted) < tolerance
         assert frozen.miss() < (1e-10 if layer.family in ("attention", "short convolution") else 1e-5)
         # coefficients off by one in a thousand are far outside the tolerance
-        wrong = lens.Frozen(1.001 * frozen.W, frozen.x, frozen.y, frozen.offset, frozen.casts)
+        wrong = lens.LayerOperator(1.001 * frozen.W, frozen.x, frozen.y, frozen.offset, frozen.casts)
         assert wrong.miss() > 10 * frozen.tolerance
         if family not in ("bert", "modernbert", "albert"):
             assert not bool(frozen.W.block_norms().triu(1).any())
