@@ -13,5 +13,6 @@ def extra(name: Literal["book", "lens"]) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        hint = f'{error.name} must be installed for this: pip install "ssmbook[{name}]"'
-        raise ModuleNotFoundError(hint, name=error.name) from error
+        package = (error.name or "a package").partition(".")[0]
+        hint = f'{package} must be installed for this: pip install "ssmbook[{name}]"'
+        raise ModuleNotFoundError(hint, name=package) from error

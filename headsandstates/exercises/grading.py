@@ -16,7 +16,19 @@ _EXERCISES: dict[str, Exercise] = {}
 
 @dataclass(frozen=True)
 class Exercise:
-    """How an exercise is graded: ``grade(answer)`` a hint or None; further hints, right answer, mistakes."""
+    """How an exercise is graded: ``grade(answer)`` a hint or None; further hints, right answer, mistakes.
+
+    Parameters
+    ----------
+    grade : callable
+        An answer to a hint, or to None if it is correct.
+    steps : tuple of str
+        Further hints, one by one.
+    right : callable or None
+        The right answer.
+    mistakes : mapping
+        A sentence about each wrong answer that is known, and that answer.
+    """
 
     grade: Callable
     steps: tuple[str, ...]
@@ -42,9 +54,9 @@ class Verdict:
 def check(name: str, answer: object) -> Verdict:
     """Grade ``answer`` to the exercise ``name`` ("chapter-name/exercise-id") and return the ``Verdict``.
 
-    A wrong ``answer`` of any type gives a hint, never an exception. Each further one is told one hint more:
-    where to look, then how it is done. Wrong answers are counted in the namespace of the caller until a
-    right one. Raises ``ValueError`` for an unknown name.
+    A wrong ``answer`` of any type gives a hint, never an exception. Each further one is
+    told one hint more: where to look, then how it is done. Wrong answers are counted in the
+    namespace of the caller until a right one. Raises ``ValueError`` for an unknown name.
 
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
     ✗ two-ways-to-mix/window: the matrix is not the moving average: for 5, 3, entry (0, 0) is 1, wanted 0.3333
@@ -67,10 +79,25 @@ def grader(
 ) -> Callable[[Callable], Callable]:
     """Register the decorated function as the grader of the exercise ``name`` ("chapter-name/exercise-id").
 
-    With ``options`` the function takes nothing and returns the cases, tuples of arguments, on which
-    ``first_problem`` examines an answer with these options. Without them it takes the answer itself and
-    returns None if it is correct, else a hint. ``hint`` is what is wrong; a tuple goes on with where to look.
-    ``formula`` is how it is done, in words. Graders live in ``chapters/<chapter_name>/graders.py``.
+    Graders live in ``chapters/<chapter_name>/graders.py``.
+
+    Parameters
+    ----------
+    name : str
+        Of the exercise.
+    hint : str or tuple of str
+        What is wrong; a tuple goes on with where to look.
+    formula : str
+        How it is done, in words.
+    options
+        With options the decorated function takes nothing and returns the cases, tuples of
+        arguments, on which ``first_problem`` examines an answer with these options. Without
+        them it takes the answer itself and returns None if it is correct, else a hint.
+
+    Returns
+    -------
+    callable
+        The decorator, which returns the function as it is.
     """
     wrong, *steps = (hint,) if isinstance(hint, str) else hint
     steps = (*steps, formula) if formula else tuple(steps)
@@ -112,10 +139,33 @@ def first_problem(
 ) -> str | None:
     """Run a learner's function on the cases and return the first mistake as a hint, or None.
 
-    On every case ``judge(result, *case)`` is called first: a hint or None, for forms and for exercises with
-    many right answers. Then ``view(result, *case)`` must equal that of ``right``; ``parts`` names the tensors
-    to compare where there are several. An answer that agrees on all cases with one of the ``mistakes`` gets
-    its sentence, another one the ``hint`` and its first wrong entry. Tensors are cloned for the learner.
+    Parameters
+    ----------
+    answer : object
+        The learner's function; anything else is a mistake.
+    cases : iterable of tuple
+        Arguments; tensors are cloned for the learner.
+    right : callable, optional
+        The right function.
+    hint : str
+        What is wrong with an answer whose mistake is not known; its first wrong entry is
+        added.
+    mistakes : mapping, optional
+        The sentence for an answer that agrees on all cases with this wrong function.
+    judge : callable, optional
+        Called first, ``judge(result, *case)``: a hint or None, for forms and for exercises
+        with many right answers.
+    view : callable
+        ``view(result, *case)`` must equal that of ``right``.
+    parts : tuple of str
+        Names of the tensors to compare where there are several.
+    rtol, atol : float
+        How close is equal.
+
+    Returns
+    -------
+    str or None
+        The first mistake.
     """
     if not callable(answer):
         return f"expected a function; got {type(answer).__name__}"

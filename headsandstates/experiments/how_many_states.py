@@ -37,7 +37,17 @@ DRAWS = ("cut at random 0", "cut at random 1")
 
 
 class Start(NamedTuple):
-    """A trained model, and windows of text: of Python's manual to fit to and held out, and of two others."""
+    """A trained model, and windows of text: of Python's manual to fit to and held out, and of two others.
+
+    Parameters
+    ----------
+    model : Module
+        With its output head.
+    fitted, held_out : Tensor (texts, tokens)
+        Windows of Python's manual.
+    source, license : Tensor (read, tokens)
+        Windows of the other texts.
+    """
 
     model: nn.Module
     fitted: Tensor
@@ -266,7 +276,8 @@ def _counts(start: Start, read: int, eps: float) -> Tensor:
 def _alone(begin, given, size, way):
     """One layer changed at a time, layers as rows and held-out windows as columns: the loss and "divergence".
 
-    "divergence": mean over tokens of KL(as it is, changed), in nats, which no lucky guess hides.
+    "divergence": mean over tokens of KL(as it is, changed), in nats, which no lucky guess
+    hides.
     """
     start = begin()
     texts, losses, divergences = start.held_out[:2], [], []
@@ -287,9 +298,9 @@ def _alone(begin, given, size, way):
 def atlas(start: Start, texts: Tensor, eps: float) -> dict:
     """For every layer and head, windows as rows: states, weights of the first key, and how far a head looks.
 
-    States at the middle cut and at the widest of seven, with and without the first key; "sink": the mean
-    weight of the first key; "distance" and "reach": of the weight on all other keys, the mean distance and
-    the one within which 90 % of it lies.
+    States at the middle cut and at the widest of seven, with and without the first key;
+    "sink": the mean weight of the first key; "distance" and "reach": of the weight on all
+    other keys, the mean distance and the one within which 90 % of it lies.
     """
     seen = {}
 

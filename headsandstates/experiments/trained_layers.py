@@ -59,8 +59,8 @@ def texts(start: Start, kind: str, model: str, tokens: int, read: int) -> Tensor
 def _needed(begin, given, kind):
     """Heads on every window (rows) in every layer (columns) that leave each share of the energy.
 
-    As trained and in three controls. "left": what 1, 2, … heads leave of the layers that are drawn, mean over
-    windows. "miss": how exactly these layers were read.
+    As trained and in three controls. "left": what 1, 2, … heads leave of the layers that
+    are drawn, mean over windows. "miss": how exactly these layers were read.
     """
     text = texts(begin(), kind, *(given[key] for key in ("model", "tokens", "read")))
     layers = lens.layers(begin().model)
@@ -93,8 +93,8 @@ def _needed(begin, given, kind):
 def left(W: FactorizedOperator, first: bool = True) -> Tensor:
     """What 0, 1, …, H heads leave of the operator's energy, text by text, with or without the first key.
 
-    As ``W.floor()``, from the inner products of attention matrices and of value maps: their digits are
-    enough for shares of 1 %, and they take a fraction of the time.
+    As ``W.floor()``, from the inner products of attention matrices and of value maps: their
+    digits are enough for shares of 1 %, and they take a fraction of the time.
     """
     alpha = W.alpha
     if not first:

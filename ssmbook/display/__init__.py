@@ -1,6 +1,7 @@
 """Figures, operator pictures, sliders and tables, all with words and numbers that a test can compare.
 
-What draws is imported when a name that draws is first used; `number` and `table` need nothing.
+What draws is imported when a name that draws is first used; `number` and `table` need
+nothing.
 """
 
 from importlib import import_module

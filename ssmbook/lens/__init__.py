@@ -1,8 +1,9 @@
 """The lens: the mixing layers of trained models as interaction operators, and how many heads they need.
 
-Layers are recognized by the parts they are made of; transformers is needed only to load its models. Here
-a model is read, and stays as it is: ``layers`` finds what mixes tokens, ``operator`` freezes one of them,
-``report`` measures all. What puts something in the place of a layer is in the folder ``changes``.
+Layers are recognized by the parts they are made of; transformers is needed only to load its
+models. Here a model is read, and stays as it is: ``layers`` finds what mixes tokens,
+``operator`` freezes one of them, ``report`` measures all. What puts something in the place
+of a layer is in the folder ``changes``.
 """
 
 from ssmbook.lens._calls import Call
@@ -13,13 +14,10 @@ from ssmbook.lens._measure import permute_weights
 from ssmbook.lens._reading import LayerOperator, Reading
 from ssmbook.lens._report import Report, measurement, report
 from ssmbook.lens._states import states
-from ssmbook.lens.changes._change import Change, change_errors
-from ssmbook.lens.changes._coefficients import drop_heads, drop_sink, freeze, truncate
-from ssmbook.lens.changes._convert import convert, share_heads, train
-from ssmbook.lens.changes._observe import Observed, observe
-from ssmbook.lens.changes._recurrence import Recurrence
+from ssmbook.lens.changes._change import Change, change_errors, drop_heads, drop_sink, freeze, truncate
+from ssmbook.lens.changes._convert import Recurrence, convert, train
+from ssmbook.lens.changes._heads import Observed, SharedHeads, observe, share_heads
 from ssmbook.lens.changes._replace import replace
-from ssmbook.lens.changes._shared import SharedHeads
 
 __all__ = [
     "Call", "Change", "LayerOperator", "MixingLayer", "Observed", "Reading", "Recurrence",

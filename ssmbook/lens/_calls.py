@@ -100,7 +100,8 @@ class Pass(NamedTuple):
 def collect(model: nn.Module, modules: Mapping[str, nn.Module], inputs: Tensor | Mapping[str, Any]) -> Pass:
     """Run the model once and keep the calls of every module.
 
-    Raises ``TypeError``/``ValueError`` for inputs that ``model_arguments`` refuses or the model cannot take.
+    Raises ``TypeError``/``ValueError`` for inputs that ``model_arguments`` refuses or the
+    model cannot take.
     """
     kwargs, single = model_arguments(model, inputs)
     calls, failed = {name: [] for name in modules}, {}
@@ -115,21 +116,16 @@ def collect(model: nn.Module, modules: Mapping[str, nn.Module], inputs: Tensor |
         for name, module in modules.items():
             hook = partial(remember, name)
             until.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
-        run(model, kwargs)
+        positional = kwargs.pop("", ())
+        try:
+            model(*positional, **kwargs)
+        except (*UNFORESEEN, TypeError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise ValueError(f"{type(model).__name__} must run on these inputs; got {reason}") from error
     for name in modules:
         if not calls[name] and name not in failed:
             failed[name] = ValueError(f"the model must call {name}; its forward pass did not reach it")
     return Pass(calls, failed, notes)
-
-
-def run(model: nn.Module, kwargs: dict[str, Any]) -> Any:
-    """Call a model with what ``model_arguments`` returned; ``ValueError`` where it cannot take that."""
-    kwargs = dict(kwargs)
-    try:
-        return model(*kwargs.pop("", ()), **kwargs)
-    except (*UNFORESEEN, TypeError) as error:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ValueError(f"{type(model).__name__} must run on these inputs; got {reason}") from error
 
 
 @contextmanager
@@ -155,9 +151,9 @@ def eager_attention(model: nn.Module) -> Iterator[list[str]]:
 def model_arguments(model: nn.Module, inputs: object) -> tuple[dict[str, Any], bool]:
     """Return the model's keyword arguments ('' holds positional ones) and whether a batch was added here.
 
-    ``inputs``: token ids (n,) or (batch, n), hidden states (n, d) or (batch, n, d), or the model's
-    keyword arguments. Raises ``TypeError`` for anything else, ``ValueError`` for other shapes and for a
-    model in training mode.
+    ``inputs``: token ids (n,) or (batch, n), hidden states (n, d) or (batch, n, d), or the
+    model's keyword arguments. Raises ``TypeError`` for anything else, ``ValueError`` for
+    other shapes and for a model in training mode.
     """
     if model.training:
         raise ValueError("model must be in evaluation mode; got training mode, with dropout (model.eval())")
@@ -195,6 +191,11 @@ def split_texts(model: nn.Module, inputs: object) -> list[Tensor]:
     if len(texts[0]) < 8:
         raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
     return texts
+
+
+def main_result(result: Any) -> Any:
+    """What a module returns, or the first of several things."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 @contextmanager

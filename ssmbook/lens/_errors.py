@@ -14,10 +14,10 @@ from ssmbook.operators.spectra import psd_root
 class ReplacementErrors(NamedTuple):
     """Three shares of what is lost when W' takes the place of W; none bounds another.
 
-    ``operator``: sum ‖W_ij - W'_ij‖² over sum ‖W_ij‖², which looks at no token. ``uncorrelated``: of
-    the output, for tokens with the second moments of x but no correlation between positions.
-    ``output``: of the output on x itself, ‖(W - W') x‖² over ‖W x‖²: a layer's terms add up or cancel
-    there.
+    ``operator``: sum ‖W_ij - W'_ij‖² over sum ‖W_ij‖², which looks at no token.
+    ``uncorrelated``: of the output, for tokens with the second moments of x but no
+    correlation between positions. ``output``: of the output on x itself, ‖(W - W') x‖² over
+    ‖W x‖²: a layer's terms add up or cancel there.
     """
 
     operator: float
@@ -28,7 +28,8 @@ class ReplacementErrors(NamedTuple):
 def errors(W: InteractionOperator, other: InteractionOperator, x: Tensor) -> ReplacementErrors:
     """Return the three errors of ``other`` in place of ``W`` on tokens x (..., n, d), over the whole batch.
 
-    Computed in float64. Raises ``ValueError`` where the shapes of operators and tokens differ.
+    Computed in float64. Raises ``ValueError`` where the shapes of operators and tokens
+    differ.
 
     >>> from ssmbook.operators import FactorizedOperator
     >>> W = FactorizedOperator(torch.ones(2, 4, 4), torch.eye(2)[:, None] * torch.eye(2))  # heads a and b
@@ -81,10 +82,10 @@ class Mixture(NamedTuple):
 def mixture(alphas: Tensor, maps: Tensor, H: int) -> Mixture:
     """Return the P of rank H with the least ‖sum_g (alpha_g - alpha'_g) ⊗ V_g‖, from two Gram matrices.
 
-    ``alphas``: of the attention matrices, added up over texts; ``maps``: of the value maps V_g, which
-    all texts share, as they are or weighted by second moments. With their square roots R_α and R_V that
-    norm is ‖R_V (I - P) R_α‖, so that P = R_α U Uᵀ R_α⁻¹ with the first H left singular vectors U of
-    R_α R_V (Eckart–Young).
+    ``alphas``: of the attention matrices, added up over texts; ``maps``: of the value maps
+    V_g, which all texts share, as they are or weighted by second moments. With their square
+    roots R_α and R_V that norm is ‖R_V (I - P) R_α‖, so that P = R_α U Uᵀ R_α⁻¹ with the
+    first H left singular vectors U of R_α R_V (Eckart–Young).
     """
     root = psd_root(alphas)
     U = torch.linalg.svd(root @ psd_root(maps)).U[:, :H]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ssmbook.lens._reading import Reading, Softmax
 
-# Floors below this share of the largest are left out of the smallest ratio: rounding decides there.
+# Floors below this share of the largest are left out of the smallest ratio: rounding
+# decides there.
 _NO_FLOOR = 1e-9
 # Weights below this are zeros of float32: no gradient passes them.
 _NO_WEIGHT = 1e-30
@@ -31,9 +32,10 @@ class Gradient(TypedDict):
 def gradient_against(reading: Reading, seed: int) -> Gradient | None:
     """Return gradient norms against distance, means over three targets, and the floor where one holds.
 
-    Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the layer), "floor"
-    (alpha_ij sigma_2(V_h), or ``None``), "ratio" (the smallest norm over floor, 1 or more), "exact"
-    (False: a lower bound of the norm, from random output directions).
+    Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the
+    layer), "floor" (alpha_ij sigma_2(V_h), or ``None``), "ratio" (the smallest norm over
+    floor, 1 or more), "exact" (False: a lower bound of the norm, from random output
+    directions).
     """
     x = reading.core.x if reading.x is None else reading.x
     at = targets(x.shape[-2])
@@ -72,9 +74,10 @@ def targets(n: int) -> list[int]:
 def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
     """Return ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for i = ``target``.
 
-    dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij = ds_ij/dx_j is read off the
-    weights themselves, so that rotary positions, norms of queries and keys, caps and sinks are in it. Column
-    i is not a number (nan): there the query moves too.
+    dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij =
+    ds_ij/dx_j is read off the weights themselves, so that rotary positions, norms of
+    queries and keys, caps and sinks are in it. Column i is not a number (nan): there the
+    query moves too.
     """
     with torch.enable_grad():
         moved = x.detach().clone().requires_grad_()
@@ -85,8 +88,8 @@ def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Te
     gap = values - torch.einsum("hn,hnr->hr", alpha, values)[:, None]
     sizes, floors = [], []
     for h in range(len(alpha)):
-        # ‖W_O M‖ = ‖R M‖ for W_O = Q R. Of g, two things count: what lies in the row space of W_V (Z), and
-        # the length of the rest, which is orthogonal to it
+        # ‖W_O M‖ = ‖R M‖ for W_O = Q R. Of g, two things count: what lies in the row space
+        # of W_V (Z), and the length of the rest, which is orthogonal to it
         R = torch.linalg.qr(softmax.W_O[h], mode="r").R
         Z, T = torch.linalg.qr(softmax.W_V[h].mT)
         inside = slopes[h] @ Z
@@ -106,8 +109,9 @@ def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Te
 def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
     """g_ij = ds_ij/dx_j for one row of softmax weights (n,), at every j other than i; (n, d).
 
-    sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il: with f summing to
-    zero, f_l itself. So f is 1, but for the heaviest token, which balances the others.
+    sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il:
+    with f summing to zero, f_l itself. So f is 1, but for the heaviest token, which
+    balances the others.
     """
     seen = row.detach() > _NO_WEIGHT
     f = seen.to(row.dtype)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.lens._attention import is_attention, read_attention
-from ssmbook.lens._calls import UNFORESEEN, Call, as_call, collect, model_arguments, run, split_texts
+from ssmbook.lens._calls import UNFORESEEN, Call, collect, main_result, split_texts
 from ssmbook.lens._reading import LayerOperator, Reading, check_read
 from ssmbook.lens._recurrent import (
     is_gated_delta,
@@ -28,7 +26,8 @@ from ssmbook.lens._recurrent import (
 )
 from ssmbook.maps import SequenceMap
 
-# Modules that mix tokens are called so; layers of these names without a reader are reported.
+# Modules that mix tokens are called so; layers of these names without a reader are
+# reported.
 _MIXER = re.compile(
     r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|ShortConv|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
 )
@@ -103,8 +102,8 @@ Reader = Callable[[nn.Module, Call], Reading]
 def register(kind: str) -> Callable[[Reader], Reader]:
     """Teach the lens another mixer: a decorator for the reader of modules whose class is named ``kind``.
 
-    The reader receives a float64 copy of the module and the `Call` that it got inside the model, with
-    the hidden states ``call.x`` (batch, n, d), and returns a `Reading`.
+    The reader receives a float64 copy of the module and the `Call` that it got inside the
+    model, with the hidden states ``call.x`` (batch, n, d), and returns a `Reading`.
     """
 
     def add(read: Reader) -> Reader:
@@ -122,11 +121,11 @@ def family_of(module: nn.Module) -> Family | None:
 def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> list[MixingLayer]:
     """Return the layers of a model that mix the tokens of one sequence, in the order of its modules.
 
-    ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers; attention
-    between two sequences (an encoder's and a decoder's) is left out. ``unknown``: "refuse" a mixer that
-    no reader knows (``ValueError``, with the lines that register one) or "skip" it. Each `MixingLayer`
-    has a ``name``, a ``kind`` (the class of its ``module``) and a ``family``. Raises ``ValueError``
-    where nothing mixes.
+    ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers;
+    attention between two sequences (an encoder's and a decoder's) is left out. ``unknown``:
+    "refuse" a mixer that no reader knows (``ValueError``, with the lines that register one)
+    or "skip" it. Each `MixingLayer` has a ``name``, a ``kind`` (the class of its
+    ``module``) and a ``family``. Raises ``ValueError`` where nothing mixes.
 
     >>> from ssmbook.maps import SSD
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), SSD(4, 4, H=2, head_width=3, N=8))
@@ -144,7 +143,8 @@ def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> l
 def survey(model: nn.Module, inputs: Tensor) -> tuple[list[MixingLayer], dict[str, str]]:
     """Return ``layers(model)``, and name -> class of every other module that mixes the tokens of a text.
 
-    To be judged by its class, or because another token at one place changes what it makes of the others.
+    To be judged by its class, or because another token at one place changes what it makes
+    of the others.
     """
     found = _readable(model)
     strange = unknown_mixers(model, found)
@@ -174,39 +174,28 @@ def _some(model: nn.Module, found: list[MixingLayer], strange: dict[str, str]) -
 def _mixing(model: nn.Module, known: list[str], text: Tensor) -> dict[str, str]:
     """Return name -> class of the innermost modules, outside the known ones, that mix tokens.
 
-    Each module that turns hidden states (1, n, ·) into others is run again, with another token in the middle.
+    Each module that turns hidden states (1, n, ·) into others is run again, with another
+    token in the middle: a module that mixes no tokens makes the same of all others.
     """
-    n, mixes, busy = len(text), {}, False
-
-    def again(name, module, args, kwargs, result):
-        nonlocal busy
-        y = result[0] if isinstance(result, tuple) else result
-        if busy or not isinstance(y, Tensor) or y.ndim != 3 or y.shape[1] != n:
-            return
-        try:
-            call = as_call(name, args, kwargs, single=False)
-            if call.x.shape[1] == n:
-                busy, x = True, call.x.clone()
-                x[:, n // 2] = 1 - x[:, n // 2].flip(-1)
-                other = call.run(module, x)
-                gap = ((other[0] if isinstance(other, tuple) else other) - y).abs().amax((0, 2))
+    n, mixes = len(text), {}
+    modules = {name: module for name, module in model.named_modules() if _apart(name, known)}
+    for name, given in collect(model, modules, text).calls.items():
+        for call in given:
+            other = call.x.clone()
+            other[:, n // 2] = 1 - other[:, n // 2].flip(-1)
+            try:
+                y, moved = (main_result(call.run(modules[name], x)) for x in (call.x, other))
+            except ValueError:
+                continue
+            except UNFORESEEN:  # it cannot be tried, so it is not silently passed over
+                mixes[name] = type(modules[name]).__name__
+                continue
+            if isinstance(y, Tensor) and y.ndim == 3 and y.shape[1] == call.x.shape[1] == n:
+                gap = (moved - y).abs().amax((0, 2))
                 gap[n // 2] = 0
                 rounding = 1e-5 if y.dtype.itemsize > 2 else 1e-2
                 if not float(gap.max()) <= rounding * float(y.abs().max()):
-                    mixes[name] = type(module).__name__
-        except ValueError:
-            pass  # it receives no hidden states
-        except UNFORESEEN:
-            mixes[name] = type(module).__name__  # it cannot be tried, so it is not silently passed over
-        busy = False
-
-    kwargs, _ = model_arguments(model, text)
-    with ExitStack() as until:
-        for name, module in model.named_modules():
-            if _apart(name, known):
-                hook = partial(again, name)
-                until.enter_context(module.register_forward_hook(hook, with_kwargs=True))
-        run(model, kwargs)
+                    mixes[name] = type(modules[name]).__name__
     return {name: kind for name, kind in mixes.items() if not any(_inside(other, name) for other in mixes)}
 
 
@@ -268,8 +257,8 @@ def not_read(strange: dict[str, str]) -> list[str]:
 def calls(found: Sequence[MixingLayer], inputs: Tensor | Mapping[str, Any]) -> dict[str, Call]:
     """Return what each of these layers of one model received in one forward pass, by its name.
 
-    Each is good for ``operator`` in place of inputs, so that the model runs once for many layers.
-    Raises as ``operator``.
+    Each is good for ``operator`` in place of inputs, so that the model runs once for many
+    layers. Raises as ``operator``.
     """
     seen = collect(found[0].model, {layer.name: layer.module for layer in found}, inputs)
     for error in seen.failed.values():
@@ -284,18 +273,15 @@ def calls(found: Sequence[MixingLayer], inputs: Tensor | Mapping[str, Any]) -> d
 
 
 def operator(
-    layer: MixingLayer | nn.Module,
-    inputs: Tensor | Mapping[str, Any] | Call,
-    *,
-    call: int | None = None,
-    alter: Callable[[nn.Module], None] | None = None,
-) -> LayerOperator:
+    layer: MixingLayer | nn.Module, inputs: Tensor | Mapping[str, Any] | Call, *,
+    call: int | None = None, alter: Callable[[nn.Module], None] | None = None,
+) -> LayerOperator:  # fmt: skip
     """Return the frozen interaction operator of a layer on these inputs: y == W x + offset, checked.
 
-    The layer is copied to float64 and run on what it received inside the model; the model itself is
-    left as it was. W is the part that mixes tokens, without gates, norms and short convolution; it is
-    batched as the inputs were. Exact to 1e-10 relative to the largest output, or to 1e-5 where the
-    layer casts to float32 inside.
+    The layer is copied to float64 and run on what it received inside the model; the model
+    itself is left as it was. W is the part that mixes tokens, without gates, norms and
+    short convolution; it is batched as the inputs were. Exact to 1e-10 relative to the
+    largest output, or to 1e-5 where the layer casts to float32 inside.
 
     Parameters
     ----------
@@ -335,7 +321,10 @@ def operator(
             kind = type(layer).__name__
             raise ValueError(f"layer must be one of lens.layers(model), or a mixer with a reader; got {kind}")
         layer = MixingLayer("", layer, family.name, layer)
-    core = read(layer, inputs, call=call, alter=alter).core
+    if call is not None:
+        several = collect(layer.model, {layer.name: layer.module}, inputs).calls[layer.name]
+        inputs = several[check_integer("call", call, low=0, high=len(several) - 1)]
+    core = read(layer, inputs, alter).core
     check_read(layer.title, core)
     return core
 
@@ -344,18 +333,10 @@ def operator(
 def read(
     layer: MixingLayer,
     inputs: Tensor | Mapping[str, Any] | Call,
-    *,
-    call: int | None = None,
     alter: Callable[[nn.Module], None] | None = None,
 ) -> Reading:
     """Read a layer from a float64 copy of it; arguments as for ``operator``."""
-    if isinstance(inputs, Call):
-        given = inputs
-    elif call is None:
-        given = calls([layer], inputs)[layer.name]
-    else:
-        several = collect(layer.model, {layer.name: layer.module}, inputs).calls[layer.name]
-        given = several[check_integer("call", call, low=0, high=len(several) - 1)]
+    given = inputs if isinstance(inputs, Call) else calls([layer], inputs)[layer.name]
     module = copy.deepcopy(layer.module).to(torch.float64).eval().requires_grad_(False)
     for part in module.modules():
         config = getattr(part, "config", None)

@@ -1,15 +1,16 @@
 """What the lens measures of one layer on several texts.
 
-The operator of a layer with heads is W_ij = sum_h alpha^h_ij V_h. Write every block as one row vec W_ij
-of p d numbers; then a head is a matrix of rank one, so that the rank of all these rows is the number of
-heads that the layer uses. Their singular values sigma_1 >= sigma_2 >= ... say how well fewer heads do:
-the best H heads leave the share
+The operator of a layer with heads is W_ij = sum_h alpha^h_ij V_h. Write every block as one
+row vec W_ij of p d numbers; then a head is a matrix of rank one, so that the rank of all
+these rows is the number of heads that the layer uses. Their singular values sigma_1 >=
+sigma_2 >= ... say how well fewer heads do: the best H heads leave the share
 
     sum over r > H of sigma_r²  /  sum over all r of sigma_r²
 
-of the energy of the operator (Eckart–Young). A count of heads here is the least H that leaves at most a
-share eps. It is taken of the operator itself (``counts``); of the output, for tokens with the second
-moments of the text (``weighted``); and of the output on that very text (``output``).
+of the energy of the operator (Eckart–Young). A count of heads here is the least H that
+leaves at most a share eps. It is taken of the operator itself (``counts``); of the output,
+for tokens with the second moments of the text (``weighted``); and of the output on that
+very text (``output``).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ EPSILONS = (0.1, 0.01, 0.001)
 MOST_HEADS = 64
 _QUANTILES = torch.linspace(0, 1, 11, dtype=torch.float64)
 _SPECTRUM = 64
-# Channels from which the rows are reduced by their Gram matrix, this many of its columns at a time.
+# Channels from which the rows are reduced by their Gram matrix, this many of its columns at
+# a time.
 _WIDE, _PANEL = 512, 384
 # What the rows of a float32 softmax miss to one is no sink.
 _NO_SINK = 1e-6
@@ -149,8 +151,8 @@ def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
 def span_rows(W: InteractionOperator) -> Tensor:
     """Return a small matrix with the singular values and row space of all vec W_ij, or of their diagonals.
 
-    Of wide layers it is the Cholesky factor of the Gram matrix, at half the cost of QR, unless that is
-    nearly singular: then its rounding would hide singular values.
+    Of wide layers it is the Cholesky factor of the Gram matrix, at half the cost of QR,
+    unless that is nearly singular: then its rounding would hide singular values.
     """
     if isinstance(W, DiagonalOperator) and W.d >= _WIDE:
         gram = torch.zeros(W.d, W.d, dtype=torch.float64, device=W.device)
@@ -167,9 +169,9 @@ def span_rows(W: InteractionOperator) -> Tensor:
 def weigh(reading: Reading, rows: Tensor) -> Tensor:
     """Return rows vec (W_ij L), where L Lᵀ are the second moments of the tokens x of a text.
 
-    White inputs that L turns into tokens have these moments and no correlation between positions. Of
-    channels that do not mix only the lengths of L's rows matter: the rows vec diag(w) L have the inner
-    products of the rows w, weighted by them.
+    White inputs that L turns into tokens have these moments and no correlation between
+    positions. Of channels that do not mix only the lengths of L's rows matter: the rows vec
+    diag(w) L have the inner products of the rows w, weighted by them.
     """
     W, x = reading.core.W, reading.core.x
     L = x.mT / x.shape[-2] ** 0.5
@@ -181,8 +183,8 @@ def weigh(reading: Reading, rows: Tensor) -> Tensor:
 def by_share(tails: Sequence[Tensor], falling: bool = True) -> dict[str, list[int]]:
     """Return for each eps the fewest heads of each text that leave at most that share.
 
-    ``tails``: what 0, 1, 2, … heads leave. Where more heads may leave more (not ``falling``), the first
-    number that is small enough is taken.
+    ``tails``: what 0, 1, 2, … heads leave. Where more heads may leave more (not
+    ``falling``), the first number that is small enough is taken.
     """
     if falling:
         return {f"{eps:g}": [int((each > eps).sum()) for each in tails] for eps in EPSILONS}
@@ -198,9 +200,9 @@ def leading(sigma: Tensor) -> list[float]:
 def output_tails(reading: Reading) -> Tensor | None:
     """Return what 0, 1, …, H merged heads lose of the output on these very tokens, (H + 1,).
 
-    The heads are the best for these tokens if positions were uncorrelated: alpha'_k = sum_h B_hk alpha_h
-    with value maps V'_k = sum_h A_hk V_h, from ``mixture``. ``None`` for more than 64 heads, and for an
-    operator without heads.
+    The heads are the best for these tokens if positions were uncorrelated: alpha'_k = sum_h
+    B_hk alpha_h with value maps V'_k = sum_h A_hk V_h, from ``mixture``. ``None`` for more
+    than 64 heads, and for an operator without heads.
     """
     W, x = reading.core.W, reading.core.x
     if isinstance(W, DiagonalOperator) and W.d <= MOST_HEADS:

@@ -33,6 +33,8 @@ class LayerOperator:
     casts : bool, default False
         The layer computes partly in float32, whatever the dtype of its weights.
 
+    Examples
+    --------
     >>> from ssmbook.maps import SSD
     >>> found = operator(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
     >>> found.W, torch.allclose(found.y, found.W @ found.x, atol=1e-5)

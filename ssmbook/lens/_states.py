@@ -13,9 +13,9 @@ from ssmbook.operators.spectra import tail_energies
 def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 7) -> int | Tensor:
     """Return how many states a recurrence needs to carry a causal head: its rank between past and future.
 
-    The block of a cut t, alpha[t:, :t], takes the tokens before t to the outputs from t onward. Counted
-    are the fewest singular values that leave at most the fraction ``eps`` of the block's squared
-    entries, at the cut that needs most.
+    The block of a cut t, alpha[t:, :t], takes the tokens before t to the outputs from t
+    onward. Counted are the fewest singular values that leave at most the fraction ``eps``
+    of the block's squared entries, at the cut that needs most.
 
     Parameters
     ----------

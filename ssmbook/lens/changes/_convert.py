@@ -1,4 +1,4 @@
-"""Layers in another form that can be trained: attention as a recurrence, any heads as fewer shared ones."""
+"""Layers in another form, to be trained: attention as a recurrence, a recurrence as its heads."""
 
 from __future__ import annotations
 
@@ -8,70 +8,102 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from ssmbook._checks import check_integer
 from ssmbook.lens._calls import split_texts
 from ssmbook.lens._layers import MixingLayer, read
-from ssmbook.lens.changes._observe import Fit, observe
-from ssmbook.lens.changes._recurrence import Recurrence
-from ssmbook.lens.changes._shared import SharedHeads
-from ssmbook.maps.attention import Attention
+from ssmbook.lens.changes._change import Change
+from ssmbook.lens.changes._heads import SharedHeads, share_heads
+from ssmbook.maps.attention import Attention, per_head
+from ssmbook.maps.key_side import LinearAttention, outer, safe_reciprocal
+from ssmbook.scans import diagonal_scan
 
 
-def share_heads(
-    layer: MixingLayer,
-    texts: Tensor,
-    H: int | None = None,
-    *,
-    fit: Fit = "uncorrelated",
-    width: int | None = None,
-) -> SharedHeads:
-    """Return H shared heads of a layer, fitted to texts, as a module to put in by ``replace`` and to train.
+class Recurrence(LinearAttention):
+    """Causal heads with N states each, which fade, and content gates: a map of the book, with ``step``.
+
+    alpha_ij = sum_s exp(<q_s, x_i>) a_s^(i - j) exp(<k_s, x_j> + b_s), s = 1 ... N, divided
+    by its row sum, so it also keeps that sum of each state. The weights ``W_Q``, ``W_K``
+    (H, N, d), ``b_K`` and ``log_rate`` (H, N), a = exp(-exp(log_rate)), are trained beside
+    ``W_V`` and ``W_O``. Initially no gate looks at the content, and the rates are from 1/2
+    down to 1/64.
 
     Parameters
     ----------
-    layer : MixingLayer
-        One of ``layers(model)``, with heads that have value maps.
-    texts : Tensor
-        Token ids (texts, n) or hidden states (texts, n, d).
-    H : int, optional
-        The number of heads, by default all of the layer's, which is exact.
-    fit : {"uncorrelated", "operator", "output"}
-        Which of the three `ReplacementErrors` to make least, as for ``Observed.merge``.
-    width : int, optional
-        The rank that each value map may have, full by default.
-
-    Returns
-    -------
-    SharedHeads
-        In the dtype of the model.
+    d, p : int
+        Widths of the tokens that come in and go out.
+    H : int
+        The number of heads.
+    head_width : int
+        The width of the values of each head.
+    N : int
+        The states of each head.
+    generator : torch.Generator, optional
+        Draws the initial value maps.
+    dtype : torch.dtype, optional
+        Of the parameters.
+    device : torch.device or str, optional
+        Where they are.
 
     Raises
     ------
     ValueError
-        If the layer has no heads with value maps; if H or the width is 0 or larger than the layer's;
-        and as ``operator``.
-
-    Examples
-    --------
-    >>> from ssmbook import lens
-    >>> from ssmbook.maps import SSD
-    >>> model, x = torch.nn.Sequential(SSD(6, 6, H=4, head_width=3, N=5)).eval(), torch.randn(2, 10, 6)
-    >>> shared = lens.share_heads(lens.layers(model)[0], x)
-    >>> with lens.replace(model, {0: shared}):
-    ...     changed = model(x)
-    >>> sorted(shared.state_dict()), torch.allclose(changed, model(x), atol=1e-4)
-    (['W_O', 'W_V', 'mix'], True)
+        If a size is not positive.
     """
-    found = observe(layer.model, texts, [layer.name])[layer.name].share(H, fit, width)
-    return found.to(next(layer.model.parameters()).dtype)
+
+    def __init__(
+        self, d: int, p: int, *, H: int, head_width: int, N: int,
+        generator: torch.Generator | None = None, dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:  # fmt: skip
+        new = {"generator": generator, "dtype": dtype, "device": device}
+        super().__init__(d, p, H=H, head_width=head_width, normalized=True, queries=False, **new)
+        self.key_width = check_integer("N", N, low=1)
+        like = self.W_V.detach()
+        self.W_Q, self.W_K = (nn.Parameter(like.new_zeros(H, N, d)) for _ in "QK")
+        self.b_K = nn.Parameter(like.new_zeros(H, N))
+        rates = torch.logspace(-1, -6, N, base=2.0).log().to(like)
+        self.log_rate = nn.Parameter(rates.expand(H, N).clone())
+
+    def _read_write(self, x: Tensor):
+        q = per_head(self.W_Q, x).exp()
+        k = (per_head(self.W_K, x) + self.b_K[:, None]).exp()
+        return q, k, -self.log_rate.exp()[:, None].expand(q.shape)
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        q, k, _ = self._read_write(x)
+        place = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)
+        lag = place[:, None] - place
+        alpha = 0
+        for s in range(self.key_width):  # the decays are the same at all tokens
+            decay = (-self.log_rate[:, s, None, None].exp() * lag.clamp(min=0)).exp().tril()
+            alpha = alpha + decay * q[..., s, None] * k[..., None, :, s]
+        return alpha * safe_reciprocal(alpha.sum(-1, keepdim=True))
+
+    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k, log_a = self._read_write(x)
+        written = outer(k, self._with_ones(v))
+        rates = log_a[..., None].expand(written.shape)
+        memory, _ = diagonal_scan(rates.flatten(-2), written.flatten(-2), log=True)
+        return self._read(q, memory.view(written.shape))
+
+    @property
+    def change(self) -> Change:
+        """What ``replace`` puts in: coefficients made from the tokens alone, and these value maps."""
+        name, cost = f"recurrences with {self.key_width} states", {"states": self.key_width}
+
+        def coefficients(x: Tensor) -> Tensor:
+            return self.coefficients(x.to(self.W_K.dtype)).to(x)
+
+        return Change(name, coefficients, self.W_O, None, cost, self.W_V, of_tokens=True)
 
 
 def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) -> Recurrence | SharedHeads:
     """Return a layer in the other form: causal softmax attention as recurrences, a recurrence as its heads.
 
-    Attention becomes a `Recurrence`, whose decays and gates are fitted to its attention matrices on the
-    texts by their cross entropy: an approximation, to be trained on with ``train``. A recurrence that has
-    heads, such as SSD, becomes its ``share_heads``, exactly. Both are put in by ``replace``; a `Recurrence`
-    also is a layer by itself.
+    Attention becomes a `Recurrence`, whose decays and gates are fitted to its attention
+    matrices on the texts by their cross entropy: an approximation, to be trained on with
+    ``train``. A recurrence that has heads, such as SSD, becomes its ``share_heads``,
+    exactly. Both are put in by ``replace``; a `Recurrence` also is a layer by itself.
 
     Parameters
     ----------
@@ -133,8 +165,8 @@ def train(
 ) -> list[float]:
     """Train modules alone, in place, by Adam with warm-up and cosine decay; return the losses.
 
-    What else the loss depends on is left as it is, gradients included. Ten lines of progress go to
-    stderr.
+    What else the loss depends on is left as it is, gradients included. Ten lines of
+    progress go to stderr.
 
     Parameters
     ----------

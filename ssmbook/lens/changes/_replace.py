@@ -22,13 +22,14 @@ def replace(
 ) -> Iterator[nn.Module]:
     """Run the model with the heads of some layers changed, inside a ``with`` block.
 
-    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a `Change`, or a module of
-    ``share_heads`` or ``convert``, whose parameters then receive gradients. In every forward pass each
-    of these layers is read on the tokens that it receives, in the model's own dtype, and
-    y' = W' x + offset takes the place of what its heads made. Gates, norms and output projections after
-    the core stay. There is no cache of earlier tokens inside. After the block, and after an exception,
-    the model is as it was, bit for bit. Raises ``ValueError`` for a model in training mode, for a layer
-    that it does not have and for one that is named twice, ``TypeError`` for what is no `Change`.
+    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a `Change`,
+    or a module of ``share_heads`` or ``convert``, whose parameters then receive gradients.
+    In every forward pass each of these layers is read on the tokens that it receives, in
+    the model's own dtype, and y' = W' x + offset takes the place of what its heads made.
+    Gates, norms and output projections after the core stay. There is no cache of earlier
+    tokens inside. After the block, and after an exception, the model is as it was, bit for
+    bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not
+    have and for one that is named twice, ``TypeError`` for what is no `Change`.
 
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
@@ -65,9 +66,7 @@ def replace(
 
 def _find(found: list[MixingLayer], key: object, unknown: Mapping[str, str]) -> MixingLayer:
     for place, layer in enumerate(found):
-        if key == layer.name or (isinstance(key, int) and key == place):
-            return layer
-        if isinstance(key, MixingLayer) and key.module is layer.module:
+        if key in (layer.name, place) or getattr(key, "module", None) is layer.module:
             return layer
     strange = f", which no reader knows ({unknown[key]})" if isinstance(key, str) and key in unknown else ""
     raise ValueError(
@@ -117,7 +116,8 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
         finally:
             inside = False
 
-    # a hook that does nothing, so that torch's encoder does not run its layers past their modules
+    # a hook that does nothing, so that torch's encoder does not run its layers past their
+    # modules
     until = module.register_forward_hook(lambda *_: None)
     module.forward = forward
     try:

@@ -1,7 +1,8 @@
 """What the heads of a layer did on some texts, and fewer heads that are fitted to it: merged, or cut.
 
-All is decided by Gram matrices, which add up over texts. With attention matrices alpha_h and value maps
-V_h, the operator sum_h alpha_h ⊗ V_h loses, under other coefficients alpha'_g = sum_h P_gh alpha_h,
+All is decided by Gram matrices, which add up over texts. With attention matrices alpha_h
+and value maps V_h, the operator sum_h alpha_h ⊗ V_h loses, under other coefficients
+alpha'_g = sum_h P_gh alpha_h,
 
     ‖sum_g (alpha_g - alpha'_g) ⊗ V_g‖² = sum of all entries of ((I - P) Gram(alpha) (I - P)ᵀ) * Gram(V).
 """
@@ -18,10 +19,9 @@ from torch import Tensor, nn
 from ssmbook._checks import check_choice, check_integer, check_number
 from ssmbook.lens._calls import split_texts
 from ssmbook.lens._errors import Mixture, ReplacementErrors, gram, mixture
-from ssmbook.lens._layers import calls, layers, read, select
+from ssmbook.lens._layers import MixingLayer, calls, layers, read, select
 from ssmbook.lens._reading import Reading, check_read
 from ssmbook.lens.changes._change import Change
-from ssmbook.lens.changes._shared import SharedHeads, mixed
 from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.spectra import psd_root
 
@@ -31,12 +31,52 @@ FITS = ("operator", "uncorrelated", "output")
 _ALTERNATIONS = 20
 
 
+class SharedHeads(nn.Module):
+    """Shared heads of a layer as a module: alpha'_k = sum_h mix_kh alpha_h, with value maps W_O[k] W_V[k].
+
+    The three tensors become parameters; ``replace`` puts the module in. Its score matrices
+    are those of the layer, and not trained.
+
+    Parameters
+    ----------
+    mix : Tensor (H', H)
+        How much of each of the layer's attention matrices every shared head takes.
+    W_O : Tensor (H', p, width)
+        Output weights.
+    W_V : Tensor (H', width, d)
+        Value weights.
+    lost : ReplacementErrors or None
+        The errors on the texts that the heads were fitted to.
+    """
+
+    def __init__(self, mix: Tensor, W_O: Tensor, W_V: Tensor, lost: ReplacementErrors | None = None) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(mix)
+        self.W_O = nn.Parameter(W_O)
+        self.W_V = nn.Parameter(W_V)
+        self.lost = lost
+
+    @property
+    def change(self) -> Change:
+        """What ``replace`` puts in."""
+        k, H = self.mix.shape
+        cost = {"score matrices": H, "value maps": k, "width": self.W_V.shape[1]}
+        name = f"{H} heads merged to {k}"
+        return Change(name, lambda alpha: mixed(alpha, self.mix), self.W_O, self.lost, cost, self.W_V)
+
+
+def mixed(alpha: Tensor, P: Tensor) -> Tensor:
+    """Return coefficients alpha'_g = sum_h P_gh alpha_h of every text."""
+    return torch.einsum("gh,...hij->...gij", P.to(alpha), alpha)
+
+
 class Observed:
     """What the heads of one layer did on some texts, in Gram matrices; it makes changes fitted to them.
 
-    ``H``: how many heads; ``alphas`` (H, H): of attention matrices, added up over the texts;
-    ``moments`` (d, d): x xᵀ added up over the ``tokens``; ``outputs`` (H, H, H, H):
-    ⟨alpha_h V_g x, alpha_h' V_g' x⟩ at [g, h, g', h']; ``values`` (H r, H r): of all alpha_h W_V[h] x.
+    ``H``: how many heads; ``alphas`` (H, H): of attention matrices, added up over the
+    texts; ``moments`` (d, d): x xᵀ added up over the ``tokens``; ``outputs`` (H, H, H, H):
+    ⟨alpha_h V_g x, alpha_h' V_g' x⟩ at [g, h, g', h']; ``values`` (H r, H r): of all
+    alpha_h W_V[h] x.
     """
 
     def __init__(self, name: str, reading: Reading) -> None:
@@ -73,9 +113,10 @@ class Observed:
     def merge(self, H: int, fit: Fit = "uncorrelated") -> Change:
         """Return the change to H merged heads: one fixed matrix of rank H mixes the attention matrices.
 
-        ``fit``: which of the three `ReplacementErrors` to make least on these texts; "output" goes on
-        from "uncorrelated" and ends in a local minimum, never above it. All the scores are still
-        computed. Raises ``ValueError`` for H = 0 or above the layer's.
+        ``fit``: which of the three `ReplacementErrors` to make least on these texts;
+        "output" goes on from "uncorrelated" and ends in a local minimum, never above it.
+        All the scores are still computed. Raises ``ValueError`` for H = 0 or above the
+        layer's.
         """
         P = self._mixture(H, fit).P
         cost = {"score matrices": self.H, "value maps": H}
@@ -109,17 +150,19 @@ class Observed:
         V = torch.einsum("gk,gpr,grd->kpd", A, self.W_O, self.W_V)
         full = min(V.shape[1:])
         width = full if width is None else check_integer("width", width, low=1, high=full)
-        # V = U Uᵀ V on tokens with these moments, but for the singular values that are left out
+        # V = U Uᵀ V on tokens with these moments, but for the singular values that are left
+        # out
         W_O = torch.linalg.svd(V @ psd_root(self.moments)).U[..., :width]
         return SharedHeads(B.mT, W_O, W_O.mT @ V, self.lost(A @ B.mT) if width == full else None)
 
     def cut(self, H: int, ridge: float | None = None) -> Change:
         """Return the change that keeps the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens.
 
-        ``ridge``: refit the output weights by least squares, so that the kept heads come closest to what
-        all heads made on these tokens; a larger one holds them nearer to the layer's own weights, in
-        units of the mean energy of a value. Few tokens leave many directions open: choose it on texts
-        that are not fitted, with ``missed``. Raises ``ValueError`` as ``merge``.
+        ``ridge``: refit the output weights by least squares, so that the kept heads come
+        closest to what all heads made on these tokens; a larger one holds them nearer to
+        the layer's own weights, in units of the mean energy of a value. Few tokens leave
+        many directions open: choose it on texts that are not fitted, with ``missed``.
+        Raises ``ValueError`` as ``merge``.
         """
         H = check_integer("H", H, low=1, high=self.H)
         sizes = self.alphas.diagonal() * self._map_grams(True).diagonal()
@@ -201,8 +244,9 @@ def output_grams(alpha: Tensor, x: Tensor, W_O: Tensor, W_V: Tensor) -> Tensor:
 def output_mixture(start: Mixture, outputs: Tensor) -> Mixture:
     """Lower the error of the output on these tokens, starting from a mixture, by alternating least squares.
 
-    ``outputs`` (H, H, H, H): ⟨alpha_h v_g, alpha_h' v_g'⟩ at [g, h, g', h']. Each half of a step is a
-    linear least-squares problem, so the error never rises; a local minimum is all that is promised.
+    ``outputs`` (H, H, H, H): ⟨alpha_h v_g, alpha_h' v_g'⟩ at [g, h, g', h']. Each half of a
+    step is a linear least-squares problem, so the error never rises; a local minimum is all
+    that is promised.
     """
     A, B = start
     H, k = A.shape
@@ -225,8 +269,9 @@ def _least(normal: Tensor, right: Tensor, H: int, k: int) -> Tensor:
 def observe(model: nn.Module, inputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Observed]:
     """Watch the heads of a model's layers on a batch of texts; return name -> `Observed`.
 
-    ``inputs``: token ids (texts, n) or hidden states (texts, n, d); ``names``: of some layers (all that
-    have heads with value maps). One layer at a time is held in float64. Raises as ``operator``.
+    ``inputs``: token ids (texts, n) or hidden states (texts, n, d); ``names``: of some
+    layers (all that have heads with value maps). One layer at a time is held in float64.
+    Raises as ``operator``.
 
     >>> from ssmbook.maps import Attention
     >>> model = torch.nn.Sequential(Attention(6, 6, H=4, head_width=3)).eval()
@@ -247,3 +292,48 @@ def observe(model: nn.Module, inputs: Tensor, names: Sequence[str] | None = None
                 seen[layer.name] = Observed(layer.title, reading)
             seen[layer.name].add(reading)
     return seen
+
+
+def share_heads(
+    layer: MixingLayer, texts: Tensor, H: int | None = None, *, fit: Fit = "uncorrelated",
+    width: int | None = None,
+) -> SharedHeads:  # fmt: skip
+    """Return H shared heads of a layer, fitted to texts, as a module to put in by ``replace`` and to train.
+
+    Parameters
+    ----------
+    layer : MixingLayer
+        One of ``layers(model)``, with heads that have value maps.
+    texts : Tensor
+        Token ids (texts, n) or hidden states (texts, n, d).
+    H : int, optional
+        The number of heads, by default all of the layer's, which is exact.
+    fit : {"uncorrelated", "operator", "output"}
+        Which of the three `ReplacementErrors` to make least, as for ``Observed.merge``.
+    width : int, optional
+        The rank that each value map may have, full by default.
+
+    Returns
+    -------
+    SharedHeads
+        In the dtype of the model.
+
+    Raises
+    ------
+    ValueError
+        If the layer has no heads with value maps; if H or the width is 0 or larger than the layer's;
+        and as ``operator``.
+
+    Examples
+    --------
+    >>> from ssmbook import lens
+    >>> from ssmbook.maps import SSD
+    >>> model, x = torch.nn.Sequential(SSD(6, 6, H=4, head_width=3, N=5)).eval(), torch.randn(2, 10, 6)
+    >>> shared = lens.share_heads(lens.layers(model)[0], x)
+    >>> with lens.replace(model, {0: shared}):
+    ...     changed = model(x)
+    >>> sorted(shared.state_dict()), torch.allclose(changed, model(x), atol=1e-4)
+    (['W_O', 'W_V', 'mix'], True)
+    """
+    found = observe(layer.model, texts, [layer.name])[layer.name].share(H, fit, width)
+    return found.to(next(layer.model.parameters()).dtype)
