@@ -23,7 +23,7 @@ class Small(NamedTuple):
     @classmethod
     def load(cls, given: dict) -> Small:
         text, n = language.manual(), given["n"]
-        held_out = text.held_out[: len(text.held_out) // (n + 1) * (n + 1)].view(-1, n + 1)
+        held_out = language.windows(text.held_out, n)
         held_out = held_out[:: len(held_out) // given["windows"]]
         fitted = text.train[: given["fitted"] * n].view(-1, n)
         return cls(language.load_trained("attention"), fitted, held_out)
@@ -114,8 +114,8 @@ def shared(given: dict, how: dict, k: int, width: int) -> dict:
 
 def as_heads(given: dict) -> dict:
     """The book's small SSD model with every recurrence as its heads: bits, and the largest gap of logits."""
-    net, n = language.load_trained("SSD"), given["n"]
-    text = language.manual().held_out[: given["fitted"] * (n + 1)].view(-1, n + 1)
+    net = language.load_trained("SSD")
+    text = language.windows(language.manual().held_out, given["n"])[: given["fitted"]]
     changes = {layer: lens.convert(layer, text[:, :-1]) for layer in lens.layers(net)}
     with torch.no_grad():
         before, found = net(text[:, :-1]), {"as it is": language.bits(net, text)}

@@ -171,7 +171,7 @@ def window(N: int) -> lens.Change:
 def jobs(given: dict) -> dict:
     """The atlas of all heads; losses with all layers changed at once, and with one layer changed."""
     begin = partial(start, *(given[key] for key in ("model", "tokens", "fitted", "held_out", "read")))
-    found = {"as it is": lambda: _loss(begin(), given, {})}
+    found = {"as it is": lambda: _loss(begin(), begin().held_out[: given["tested"]], {})}
     found["atlas"] = lambda: atlas(begin(), begin().fitted[: given["read"]], given["eps"])
     for other in OTHERS:
         found[f"{other}, as it is"] = partial(_elsewhere, begin, given, other, None, None)
@@ -209,16 +209,16 @@ def jobs(given: dict) -> dict:
     return found
 
 
-def _loss(start: Start, given: dict, changes: dict) -> dict:
-    """Nats per token on each of the tested held-out windows."""
+def _loss(start: Start, texts: Tensor, changes: dict) -> dict:
+    """Nats per token on each of some windows."""
     with lens.replace(start.model, changes):
-        return {"loss": lens.loss(start.model, start.held_out[: given["tested"]])}
+        return {"loss": lens.loss(start.model, texts)}
 
 
 def _heads(begin, given, way, k):
     start = begin()
     changes = fit(start, given, way, k)
-    found = {**_loss(start, given, changes), **_lost(changes)}
+    found = {**_loss(start, start.held_out[: given["tested"]], changes), **_lost(changes)}
     if way == "cut and refitted":
         found["ridge errors"] = ridge_errors(start, k, tuple(given["ridges"]))
     return found
@@ -236,15 +236,14 @@ def _lost(changes: dict[str, lens.Change]) -> dict:
 def _elsewhere(begin, given, other, way, k):
     """The loss on another kind of text, with changes that were fitted to the manual."""
     start = begin()
-    with lens.replace(start.model, {} if way is None else fit(start, given, way, k)):
-        return {"loss": lens.loss(start.model, getattr(start, other))}
+    return _loss(start, getattr(start, other), {} if way is None else fit(start, given, way, k))
 
 
 def _carried(begin, given, change):
     """The loss of the first held-out windows with one change in all layers."""
     start = begin()
-    with lens.replace(start.model, {layer: change for layer in lens.layers(start.model)}):
-        return {"loss": lens.loss(start.model, start.held_out[: given["read"]])}
+    changes = dict.fromkeys(lens.layers(start.model), change)
+    return _loss(start, start.held_out[: given["read"]], changes)
 
 
 def _half(begin, given, N, which):
@@ -260,10 +259,8 @@ def _half(begin, given, N, which):
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(int(which.split()[1])))
     chosen = torch.zeros(len(counts), dtype=torch.bool)
     chosen[order[: len(counts) // 2]] = True
-    changes = _some_carried(names, chosen, N)
-    with lens.replace(start.model, changes):
-        loss = lens.loss(start.model, start.held_out[: given["read"]])
-    return {"loss": loss, "heads": chosen.view(len(names), -1).sum(-1)}
+    found = _loss(start, start.held_out[: given["read"]], _some_carried(names, chosen, N))
+    return {**found, "heads": chosen.view(len(names), -1).sum(-1)}
 
 
 @lru_cache(1)

@@ -30,6 +30,9 @@ else:
                     return getattr(import_module(f"{__name__}.{home}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__():
+        return __all__
+
 
 __all__ = [
     "COLORS", "Lab", "Slider", "block_heatmap", "figure", "label_line", "number", "show", "span_spectrum",

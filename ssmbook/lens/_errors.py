@@ -74,10 +74,6 @@ class Mixture(NamedTuple):
     A: Tensor
     B: Tensor
 
-    @property
-    def P(self) -> Tensor:
-        return self.A @ self.B.mT
-
 
 def mixture(alphas: Tensor, maps: Tensor, H: int) -> Mixture:
     """Return the P of rank H with the least ‖sum_g (alpha_g - alpha'_g) ⊗ V_g‖, from two Gram matrices.

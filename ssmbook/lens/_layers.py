@@ -180,7 +180,7 @@ def _mixing(model: nn.Module, known: list[str], text: Tensor) -> dict[str, str]:
     n, mixes = len(text), {}
     modules = {name: module for name, module in model.named_modules() if _apart(name, known)}
     for name, given in collect(model, modules, text).calls.items():
-        for call in given:
+        for call in (each for each in given if each.x.shape[1] == n):
             other = call.x.clone()
             other[:, n // 2] = 1 - other[:, n // 2].flip(-1)
             try:
@@ -190,7 +190,7 @@ def _mixing(model: nn.Module, known: list[str], text: Tensor) -> dict[str, str]:
             except UNFORESEEN:  # it cannot be tried, so it is not silently passed over
                 mixes[name] = type(modules[name]).__name__
                 continue
-            if isinstance(y, Tensor) and y.ndim == 3 and y.shape[1] == call.x.shape[1] == n:
+            if isinstance(y, Tensor) and y.ndim == 3 and y.shape[1] == n:
                 gap = (moved - y).abs().amax((0, 2))
                 gap[n // 2] = 0
                 rounding = 1e-5 if y.dtype.itemsize > 2 else 1e-2

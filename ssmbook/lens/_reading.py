@@ -144,15 +144,20 @@ class Reading:
         return own.expand(*V.shape[:-2], -1, -1), V
 
 
-def check_read(name: str, found: LayerOperator) -> float:
-    """Return the miss of y == W x + offset, or refuse the layer with it (``ValueError``)."""
+@torch.no_grad()
+def check_read(name: str, found: LayerOperator, tolerance: float | None = None) -> float:
+    """Return the miss of y == W x + offset, or refuse the layer with it (``ValueError``).
+
+    ``tolerance``: the relative miss allowed, by default what the operator says.
+    """
+    tolerance = found.tolerance if tolerance is None else tolerance
     sizes = {"n": found.W.n, "p": found.W.p, "d": found.W.d}
     check_tensors(sizes, x=(found.x, "... n d"), y=(found.y, "... n p"))
     check_finite(f"the output of {name}", found.y)
     miss = found.miss()
-    if not miss <= found.tolerance:
+    if not miss <= tolerance:
         raise ValueError(
-            f"{name} must be read exactly, y == W x + offset to {found.tolerance:g}; got a relative miss of "
+            f"{name} must be read exactly, y == W x + offset to {tolerance:g}; got a relative miss of "
             f"{miss:.3g}: it does something its reader does not know"
         )
     return miss

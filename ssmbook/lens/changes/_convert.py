@@ -55,8 +55,10 @@ class Recurrence(LinearAttention):
         generator: torch.Generator | None = None, dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:  # fmt: skip
-        new = {"generator": generator, "dtype": dtype, "device": device}
-        super().__init__(d, p, H=H, head_width=head_width, normalized=True, queries=False, **new)
+        super().__init__(
+            d, p, H=H, head_width=head_width, normalized=True, queries=False,
+            generator=generator, dtype=dtype, device=device,
+        )  # fmt: skip
         self.key_width = check_integer("N", N, low=1)
         like = self.W_V.detach()
         self.W_Q, self.W_K = (nn.Parameter(like.new_zeros(H, N, d)) for _ in "QK")

@@ -118,7 +118,8 @@ class Observed:
         All the scores are still computed. Raises ``ValueError`` for H = 0 or above the
         layer's.
         """
-        P = self._mixture(H, fit).P
+        A, B = self._mixture(H, fit)
+        P = A @ B.mT
         cost = {"score matrices": self.H, "value maps": H}
         name = f"{self.H} heads merged to {H}"
         return Change(name, lambda alpha: mixed(alpha, P), lost=self.lost(P), cost=cost)
@@ -194,7 +195,7 @@ class Observed:
         gone = torch.einsum("gh,ghab,ab->", E, self.outputs, E)
         return ReplacementErrors(*shares, float(gone / torch.einsum("ggaa->", self.outputs)))
 
-    def _mixture(self, H: int, fit: str) -> Mixture:
+    def _mixture(self, H: int, fit: Fit) -> Mixture:
         H = check_integer("H", H, low=1, high=self.H)
         check_choice("fit", fit, FITS)
         if H == self.H:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
 from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
-from ssmbook.lens._reading import Reading
+from ssmbook.lens._reading import Reading, check_read
 from ssmbook.lens.changes._change import Change, outcome
 
 
@@ -111,7 +111,8 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
             call = as_call(layer.name, args, kwargs, single=False)
             reading = read_call(layer, module, call)
             if not known:  # once, in the model's own dtype
-                known = _check_read(layer, reading)
+                check_read(layer.title, reading.core, 1e-3 if call.x.dtype.itemsize > 2 else 0.1)
+                known = True
             return _run_with(module, call, reading, outcome(reading, change))
         finally:
             inside = False
@@ -128,17 +129,6 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
         else:
             del module.forward
         until.remove()
-
-
-@torch.no_grad()
-def _check_read(layer: MixingLayer, reading: Reading) -> bool:
-    miss, own = reading.core.miss(), reading.core.y.dtype
-    if not miss <= (1e-3 if own.itemsize > 2 else 0.1):
-        raise ValueError(
-            f"{layer.title} must be read exactly to be changed; got a relative miss of "
-            f"{miss:.3g}: it does something its reader does not know"
-        )
-    return True
 
 
 def _run_with(module: nn.Module, call: Call, reading: Reading, y: Tensor) -> Any:
