@@ -16,7 +16,19 @@ _EXERCISES: dict[str, Exercise] = {}
 
 @dataclass(frozen=True)
 class Exercise:
-    """How an exercise is graded: ``grade(answer)`` a hint or None; further hints, right answer, mistakes."""
+    """How an exercise is graded: ``grade(answer)`` a hint or None; further hints, right answer, mistakes.
+
+    Parameters
+    ----------
+    grade : callable
+        An answer to a hint, or to None if it is correct.
+    steps : tuple of str
+        Further hints, one by one.
+    right : callable or None
+        The right answer.
+    mistakes : mapping
+        A sentence about each wrong answer that is known, and that answer.
+    """
 
     grade: Callable
     steps: tuple[str, ...]
@@ -42,9 +54,9 @@ class Verdict:
 def check(name: str, answer: object) -> Verdict:
     """Grade ``answer`` to the exercise ``name`` ("chapter-name/exercise-id") and return the ``Verdict``.
 
-    A wrong ``answer`` of any type gives a hint, never an exception. Each further one is told one hint more:
-    where to look, then how it is done. Wrong answers are counted in the namespace of the caller until a
-    right one. Raises ``ValueError`` for an unknown name.
+    A wrong ``answer`` of any type gives a hint, never an exception. Each further one is
+    told one hint more: where to look, then how it is done. Wrong answers are counted in the
+    namespace of the caller until a right one. Raises ``ValueError`` for an unknown name.
 
     >>> check("two-ways-to-mix/window", lambda n, w: torch.eye(n))
     ✗ two-ways-to-mix/window: the matrix is not the moving average: for 5, 3, entry (0, 0) is 1, wanted 0.3333

@@ -2,6 +2,7 @@
 
 # so that headsandstates.experiments.tasks is there on first use
 from headsandstates.experiments import (  # noqa: F401
+    conversions,
     diagnose,
     gradient_flow,
     how_many_states,

@@ -25,7 +25,23 @@ SMALL = {"seeds": 1, "steps": 100, "distances": [48, 128]}
 def note(text: Tensor, gap: int, batch: int, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw texts with a note: codes (batch, gap + 3) and the letters (batch,) that answer them.
 
-    Each is the mark, one of eight letters, ``gap`` characters of ``text`` cut at random, and the mark.
+    Each is the mark, one of eight letters, ``gap`` characters cut at random, and the mark.
+
+    Parameters
+    ----------
+    text : Tensor (m,)
+        The codes to cut from.
+    gap : int
+        The characters between the letter and the question.
+    batch : int
+        How many texts.
+    generator : torch.Generator
+        Draws places and letters.
+
+    Returns
+    -------
+    tuple of Tensor
+        Codes (batch, gap + 3), and the letters (batch,).
     """
     start = torch.randint(len(text) - gap, (batch, 1), generator=generator)
     between = text[start + torch.arange(gap)]
@@ -45,7 +61,25 @@ def tune(
 ) -> list[float]:
     """Train the last block alone to answer notes ``gap[0]`` to ``gap[1]`` characters back, in place.
 
-    Returns the mean losses, in bits, of ten equal parts of the training.
+    Parameters
+    ----------
+    net : Module
+        The small model of "language".
+    text : Tensor (m,)
+        The codes to cut from.
+    steps, batch : int
+        How many batches, and of how many texts.
+    gap : list of int
+        The least and the largest distance of a note.
+    rate : float
+        The largest learning rate.
+    seed : int
+        Of the texts.
+
+    Returns
+    -------
+    list of float
+        The mean losses, in bits, of ten equal parts of the training.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -63,8 +97,23 @@ def tune(
 def ask(net: nn.Module, text: Tensor, gap: int, texts: int) -> tuple[float, list[float]]:
     """The share of right answers about notes ``gap`` characters back, and each head's weight on the note.
 
-    The weight is what the question puts on the first four tokens in the last mixing layer, mean over all
-    texts: a short convolution spreads the two characters of the note over four.
+    Parameters
+    ----------
+    net : Module
+        The model that is asked.
+    text : Tensor (m,)
+        The codes to cut from.
+    gap : int
+        The characters between the letter and the question.
+    texts : int
+        How many texts.
+
+    Returns
+    -------
+    tuple of float and list of float
+        The share of right answers; and for each head the weight that the question puts on
+        the first four tokens in the last mixing layer, mean over all texts: a short
+        convolution spreads the two characters of the note over four.
     """
     right, weights = [], []
     codes, letters = note(text, gap, texts, generator=torch.Generator().manual_seed(10_001))

@@ -1,8 +1,9 @@
 """The experiment "gradient-flow": how far a dependency can lie and still be learned.
 
-A token is (f v, (1 - f) v, f): a number v that is either the flagged one, f = 1, or a distraction. The
-flagged token comes first, T distractions after it, and the last token answers with the flagged number. Each
-layer can do this exactly; they differ in the gradient with which they start.
+A token is (f v, (1 - f) v, f): a number v that is either the flagged one, f = 1, or a
+distraction. The flagged token comes first, T distractions after it, and the last token
+answers with the flagged number. Each layer can do this exactly; they differ in the gradient
+with which they start.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ FULL = {
     "around": [-10, -5, 0, 5, 10],
     "spread": {"rho": [0.8, 0.9, 0.95, 0.98], "T": [100, 120, 140, 160, 180, 200, 220]},
 }  # fmt: skip
-# Written before the runs. If the weight that is needed is inversely proportional to rate times steps, then
-# all pairs of one product learn the same distance: that of the fitted constant, moved by the logarithm of the
-# product. Of four poles the slowest decides, with a quarter of CB.
+# Written before the runs. If the weight that is needed is inversely proportional to rate
+# times steps, then all pairs of one product learn the same distance: that of the fitted
+# constant, moved by the logarithm of the product. Of four poles the slowest decides, with a
+# quarter of CB.
 NEEDED, AT = 0.0057, 0.05 * 1000  # the constant of the fine grids, and their rate times steps
 
 
@@ -65,7 +67,21 @@ def flagged_tokens(
 ) -> tuple[Tensor, Tensor]:
     """Draw tokens (S, batch, T + 1, 3), the flagged one first, and what is asked for, (S, batch).
 
-    ``loud``: the standard deviation of the distractions; the flagged number has 1.
+    Parameters
+    ----------
+    S, batch : int
+        How many layers, and sequences for each.
+    T : int
+        The distractions after the flagged token.
+    loud : float, default 1.0
+        Their standard deviation; the flagged number has 1.
+    generator : torch.Generator, optional
+        Draws the numbers.
+
+    Returns
+    -------
+    tuple of Tensor
+        Tokens and flagged numbers.
     """
     v = torch.randn(S, batch, T + 1, generator=generator)
     v[..., 1:] *= loud
@@ -79,10 +95,26 @@ def start(
 ) -> dict[str, Tensor]:
     """Draw the parameters of S layers before training; ``rho``: what a step keeps of the state or of each.
 
-    "LTI": h = exp(-exp(nu)) h + B x with four poles of radius rho at first. "selective": the same decay,
-    but exp(-Delta_i) with Delta_i = softplus(w x_i + b), w = 0 and the b that gives rho at first.
-    "attention": the last token's logit is u x_j. In each the answer is C h, or C times the mean of B x_j.
-    Returns name -> (S, …) leaves. 0 < rho < 1.
+    "LTI": h = exp(-exp(nu)) h + B x with four poles of radius rho at first. "selective":
+    the same decay, but exp(-Delta_i) with Delta_i = softplus(w x_i + b), w = 0 and the b
+    that gives rho at first. "attention": the last token's logit is u x_j. In each the
+    answer is C h, or C times the mean of B x_j.
+
+    Parameters
+    ----------
+    layer : str
+        One of ``LAYERS``.
+    S : int
+        How many layers.
+    rho : float or list of float, default 0.9
+        Between 0 and 1.
+    generator : torch.Generator, optional
+        Draws the weights.
+
+    Returns
+    -------
+    dict
+        The leaves (S, …) by name.
     """
     check_choice("layer", layer, LAYERS)
     N, decay = 4, -torch.as_tensor(rho, dtype=F64).log()
@@ -125,10 +157,35 @@ def train(
 ) -> dict[str, Tensor]:  # fmt: skip
     """Train ``seeds`` layers at once on the dependency at distance T, each on sequences of its own.
 
-    ``rate``: by default 0.05 for SGD, 0.01 for Adam. ``loud``: how large the distractions are, as in
-    `flagged_tokens`. Gradients above norm 1 are cut to it, layer by layer. Returns "error" (seeds,),
-    the mean squared error on 1,024 new sequences over that of answering 0, NaN where training diverged, and
-    "weight" (seeds,), what the layer keeps of the flagged token before training.
+    Gradients above norm 1 are cut to it, layer by layer.
+
+    Parameters
+    ----------
+    layer : str
+        One of ``LAYERS``.
+    T : int
+        The distance of the flagged token.
+    rho : float or list of float, default 0.9
+        As for `start`.
+    optimizer : {"SGD", "Adam"}
+        Of torch.
+    rate : float, optional
+        By default 0.05 for SGD, 0.01 for Adam.
+    steps, batch : int
+        How many batches, and of how many sequences.
+    loud : float, default 1.0
+        How large the distractions are, as in `flagged_tokens`.
+    seeds : int, default 8
+        How many layers.
+    seed : int, default 0
+        Of all draws.
+
+    Returns
+    -------
+    dict
+        "error" (seeds,): the mean squared error on 1,024 new sequences over that of
+        answering 0, NaN where training diverged. "weight" (seeds,): what the layer keeps of
+        the flagged token before training.
     """
     generator = torch.Generator().manual_seed(seed)
     parameters = start(layer, seeds, rho=rho, generator=generator)

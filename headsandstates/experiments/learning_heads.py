@@ -23,9 +23,17 @@ from ssmbook.systems import System, random_stable
 class TrainedHeads:
     """What a batched training run leaves behind.
 
-    heads (S,) int64: head count of each student. alpha (S, H, n, n), V (S, H, p, d): their parameters, zero
-    for the heads a student does not have, H the largest head count. error (S,): relative population error at
-    the end. steps (R,) int64, history (R, S): the same error on the way, step 0 first.
+    Parameters
+    ----------
+    heads : int64 Tensor (S,)
+        The head count of each student.
+    alpha, V : Tensor (S, H, n, n) and (S, H, p, d)
+        Their parameters, zero for the heads a student does not have, H the largest head
+        count.
+    error : Tensor (S,)
+        The relative population error at the end.
+    steps, history : int64 Tensor (R,) and Tensor (R, S)
+        The same error on the way, step 0 first.
     """
 
     heads: Tensor
@@ -51,8 +59,31 @@ def draw_teacher(
 ) -> System:  # fmt: skip
     """Draw a random stable system with k states whose last head has 1e-4 of the energy or more.
 
-    1 <= k <= min(n, p d), radius 0.9, ``dtype`` (default: torch's). A weaker last head would train slowly.
-    Source: thm-head-floor.
+    Its spectral radius is 0.9. A weaker last head would train slowly. Source:
+    thm-head-floor.
+
+    Parameters
+    ----------
+    k : int
+        States, 1 <= k <= min(n, p d).
+    d, p : int
+        Widths of inputs and outputs.
+    n : int
+        The tokens on which the energy is measured.
+    generator : torch.Generator, optional
+        Draws the system.
+    dtype : torch.dtype, optional
+        Of the system; by default torch's.
+
+    Returns
+    -------
+    System
+        Discrete and stable.
+
+    Raises
+    ------
+    ValueError
+        If k is out of its range.
     """
     check_integer("k", k, low=1, high=min(n, p * d))
     system = _draw_until(k, n, 1e-4, lambda: random_stable(k, d, p, rho=0.9, generator=generator, dtype=F64))
@@ -74,10 +105,30 @@ def population_error(
 ) -> Tensor:  # fmt: skip
     """Return E sum_i ||y'_i - y_i||^2 / E sum_i ||y_i||^2 of heads against a system, without drawing inputs.
 
-    alpha (..., H, n, n), V (..., H, p, d), H = 0 allowed; M (n, p, d), not zero; the inputs have second
-    moments E x_i x_j^T = time_covariance[i, j] * channel_covariance, (n, n) and (d, d), symmetric positive
-    semidefinite (``None``: the identity). Then the error is ||(W' - W)(L_t ⊗ L_x)||_F^2 over that of W,
-    Sigma = L L^T. Result (...), differentiable in alpha and V. Source: thm-head-floor.
+    The error is ||(W' - W)(L_t ⊗ L_x)||_F^2 over that of W, with covariances Sigma = L L^T;
+    the inputs have second moments E x_i x_j^T = time_covariance[i, j] * channel_covariance.
+    Source: thm-head-floor.
+
+    Parameters
+    ----------
+    alpha : Tensor (..., H, n, n)
+        The coefficients of the heads, H = 0 allowed.
+    V : Tensor (..., H, p, d)
+        Their value maps.
+    M : Tensor (n, p, d)
+        The lags of the system, not zero.
+    time_covariance, channel_covariance : Tensor (n, n) and (d, d), optional
+        Symmetric positive semidefinite; the identity by default.
+
+    Returns
+    -------
+    Tensor (...)
+        Differentiable in alpha and V.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or M is zero.
     """
     sizes = target_sizes(M)
     heads = {"alpha": (alpha, "... H n n"), "V": (V, "... H p d")}
@@ -96,16 +147,34 @@ def train_heads(
 ) -> TrainedHeads:  # fmt: skip
     """Train students of every head count in ``heads`` and every seed at once, on the white-input error.
 
-    M (n, p, d), not zero: the teacher's lags. A student is W'_ij = sum_h alpha^h_ij V_h with a free table
-    alpha^h and a free V_h: a two-layer linear network, told neither causality nor lags nor time invariance.
-    Both start normal with standard deviation 0.3. ``steps`` of Adam with cosine decay from 0.1 to 0, in the
-    dtype of M (float64 to reach the floor to four digits). The error is recorded at 40 steps, first and last
-    among them. Source: thm-head-floor.
+    A student is W'_ij = sum_h alpha^h_ij V_h with a free table alpha^h and a free V_h: a
+    two-layer linear network, told neither causality nor lags nor time invariance. Both
+    start normal with standard deviation 0.3 and are trained by Adam with cosine decay from
+    0.1 to 0. Source: thm-head-floor.
+
+    Parameters
+    ----------
+    M : Tensor (n, p, d)
+        The teacher's lags, not zero; float64 to reach the floor to four digits.
+    heads : iterable of int
+        The head counts.
+    seeds : int, default 4
+        Students of each head count.
+    steps : int, default 2000
+        Of Adam; the error is recorded at 40 of them, first and last included.
+    generator : torch.Generator, optional
+        Draws the students.
+
+    Returns
+    -------
+    TrainedHeads
+        In the dtype of M.
     """
     sizes = target_sizes(M)
     H = torch.tensor([*heads]).repeat_interleave(seeds)
     S, n, width = len(H), sizes["n"], sizes["p"] * sizes["d"]
-    # Rows vec W_ij in units of the root mean square row: one learning rate then serves every teacher.
+    # Rows vec W_ij in units of the root mean square row: one learning rate then serves
+    # every teacher.
     rows = LagOperator(M.detach()).to_dense().reshape(n * n, width)
     unit = rows.square().sum(1).mean().sqrt()
     rows, energy = rows / unit, (rows / unit).square().sum()
@@ -162,7 +231,27 @@ def conditioned_system(
 ) -> System:  # fmt: skip
     """Draw k states with poles of radius rho at most and eigenvectors of a given condition number.
 
-    On n tokens its last head has ``least_share`` of the energy or more.
+    Parameters
+    ----------
+    k : int
+        States.
+    d, p : int
+        Widths of inputs and outputs.
+    n : int
+        The tokens on which the energy is measured.
+    rho : float
+        The largest radius of a pole; the least is 0.6 of it.
+    condition : float
+        Of the eigenvectors.
+    least_share : float, default 1e-4
+        The share of the energy that the last head has at least.
+    generator : torch.Generator, optional
+        Draws the system.
+
+    Returns
+    -------
+    System
+        Discrete, float64.
     """
 
     def draw():

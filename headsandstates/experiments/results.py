@@ -28,7 +28,23 @@ SIZES = ("small", "full")
 
 @dataclass
 class Results:
-    """The numbers of an experiment with what made them; ``results``: job -> numbers."""
+    """The numbers of an experiment with what made them; ``results``: job -> numbers.
+
+    Parameters
+    ----------
+    experiment, size : str
+        Its name, and "small" or "full".
+    settings : dict
+        What it was run with.
+    command : str
+        How to make the numbers again.
+    versions : dict
+        Of Python, torch and others.
+    machine : str
+        Where it ran.
+    results : dict
+        The numbers of each job by its name.
+    """
 
     experiment: str
     size: str
@@ -47,8 +63,9 @@ class Results:
 def measurement(name: str) -> Results:
     """Return the results of an experiment as they come with the book: settings, versions, numbers.
 
-    ``name``: one of ``NAMES``, such as "learning-heads". The attribute ``results`` has the numbers by
-    job, ``command`` how to make them again. Raises ``ValueError`` for another name.
+    ``name``: one of ``NAMES``, such as "learning-heads". The attribute ``results`` has the
+    numbers by job, ``command`` how to make them again. Raises ``ValueError`` for another
+    name.
     """
     return Results.load(FOLDER / f"{check_choice('name', name, NAMES)}.json")
 
@@ -56,10 +73,11 @@ def measurement(name: str) -> Results:
 def run(name: str, size: str, path: str | Path) -> Results:
     """Run the jobs of an experiment that ``path`` does not have yet, and write it after each.
 
-    The module of the experiment has ``FULL``, the settings of the book's run; ``SMALL``, what the small run
-    takes less of; and ``jobs(settings)``, name -> function that returns the numbers of that job, and perhaps
-    under "weights" tensors by name, which are written to a file of their own. Raises ``ValueError`` where
-    ``path`` has results of other settings or versions.
+    The module of the experiment has ``FULL``, the settings of the book's run; ``SMALL``,
+    what the small run takes less of; and ``jobs(settings)``, name -> function that returns
+    the numbers of that job, and perhaps under "weights" tensors by name, which are written
+    to a file of their own. Raises ``ValueError`` where ``path`` has results of other
+    settings or versions.
     """
     module = import_module(
         f"headsandstates.experiments.{check_choice('name', name, NAMES).replace('-', '_')}"

@@ -20,7 +20,8 @@ MEMORY = 12  # steps that L-BFGS remembers
 def class_systems() -> dict[str, System]:
     """Three systems on which the classes of coefficients count differently: name -> `System`, float64.
 
-    A rotation by 0.7, three positive poles, the rotation beside one positive pole; two outputs each.
+    A rotation by 0.7, three positive poles, the rotation beside one positive pole; two
+    outputs each.
     """
     new = {"dtype": F64}
     turn, eye = rotation(torch.tensor(0.7, **new)), torch.eye(2, **new)
@@ -36,9 +37,10 @@ def class_systems() -> dict[str, System]:
 def minimize(objective: Callable, start: Tensor, *, steps: int = 400) -> tuple[Tensor, Tensor]:
     """L-BFGS for many problems at once: each has its own history, direction and step length.
 
-    objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched; at most ``steps``
-    iterations. Backtracks to Armijo's condition; a problem whose line search fails restarts from its
-    gradient, then stays. Returns the points (S, P) and the values (S,).
+    objective: (S, P) -> (S,), row by row and differentiable; start (S, P), left untouched;
+    at most ``steps`` iterations. Backtracks to Armijo's condition; a problem whose line
+    search fails restarts from its gradient, then stays. Returns the points (S, P) and the
+    values (S,).
     """
     x = start.detach().clone()
     value, slope = _with_gradient(objective, x)
@@ -108,11 +110,35 @@ def fit_class(
 ) -> Tensor:  # fmt: skip
     """Fit H heads of one class of coefficients to a system, ``seeds`` starts in one batch.
 
-    M (n, p, d), not zero: the lags. ``kind``: "softmax" (causal rows that sum to 1), "sink" (with a sink of
-    logit 0 and value 0), "rank one" (real coefficients, value maps a b^T). Whatever enters linearly, value
-    maps or coefficients, is eliminated by least squares; the rest by ``minimize`` in float64. Returns the
-    errors relative to the energy, (seeds,). Raises ``ValueError`` for a zero system or an unknown kind.
-    Source: thm-no-sink, thm-sink-count, prop-rank-limited.
+    Whatever enters linearly, value maps or coefficients, is eliminated by least squares;
+    the rest is found by ``minimize`` in float64. Source: thm-no-sink, thm-sink-count,
+    prop-rank-limited.
+
+    Parameters
+    ----------
+    M : Tensor (n, p, d)
+        The lags of the system, not zero.
+    H : int
+        How many heads.
+    kind : {"softmax", "sink", "rank one"}
+        Causal rows that sum to 1; with a sink of logit 0 and value 0; or real coefficients
+        with value maps a b^T.
+    seeds : int, default 4
+        How many starts.
+    steps : int, default 400
+        Of the minimization.
+    generator : torch.Generator, optional
+        Draws the starts.
+
+    Returns
+    -------
+    Tensor (seeds,)
+        The errors relative to the energy.
+
+    Raises
+    ------
+    ValueError
+        If the system is zero or the kind unknown.
     """
     visible, rows, _ = visible_rows(M)
     p, d = M.shape[1:]
@@ -158,8 +184,27 @@ def train_on_data(
 ) -> dict:
     """Causal students with fixed coefficients on m noisy sequences; population error at the end.
 
-    M (n, p, d); H: head counts; ``noise``: variance of the noise over that of an output. Each seed has data
-    of its own. Returns the errors (len(H), seeds), those of the training data, and the free parameters.
+    Each seed has data of its own.
+
+    Parameters
+    ----------
+    M : Tensor (n, p, d)
+        The lags of the system.
+    H : list of int
+        The head counts.
+    m : int
+        The sequences of each seed.
+    noise : float
+        The variance of the noise over that of an output.
+    seeds, steps : int
+        Students of each head count, and their steps of training.
+    seed : int
+        Of all draws.
+
+    Returns
+    -------
+    dict
+        The errors (len(H), seeds), those of the training data, and the free parameters.
     """
     generator = torch.Generator().manual_seed(seed)
     new = {"generator": generator, "dtype": F64}
@@ -196,8 +241,24 @@ def train_on_data(
 def train_pairwise(M: Tensor, H: list[int], *, seeds: int, steps: int, seed: int, hidden: int = 64) -> dict:
     """Students whose coefficients are a network's, f_h(x_i, x_j, i - j), on fresh normal sequences.
 
-    M (n, p, d). Returns the relative error on 4,096 new sequences (len(H), seeds), and its median over
-    sequences.
+    Parameters
+    ----------
+    M : Tensor (n, p, d)
+        The lags of the system.
+    H : list of int
+        The head counts.
+    seeds, steps : int
+        Students of each head count, and their steps of training.
+    seed : int
+        Of all draws.
+    hidden : int, default 64
+        The width of the networks.
+
+    Returns
+    -------
+    dict
+        The relative error on 4,096 new sequences (len(H), seeds), and its median over
+        sequences.
     """
     generator = torch.Generator().manual_seed(seed)
     new = {"generator": generator}
@@ -238,9 +299,25 @@ def train_pairwise(M: Tensor, H: list[int], *, seeds: int, steps: int, seed: int
 def train_plain(M: Tensor, H: int, *, seeds: int, steps: int, seed: int, records: int = 60) -> dict:
     """Plain gradient descent from small weights, on the population and on fresh sequences (SGD).
 
-    M (n, p, d); one learning rate, 0.05 in units where the largest singular value of the target is 1. Returns
-    the target's singular values, the marked steps, and at each the student's singular values, median over the
-    seeds, (records, H), for both ways.
+    Parameters
+    ----------
+    M : Tensor (n, p, d)
+        The lags of the system.
+    H : int
+        How many heads.
+    seeds, steps : int
+        How many students, and their steps; the learning rate is 0.05 in units where the
+        largest singular value of the target is 1.
+    seed : int
+        Of all draws.
+    records : int, default 60
+        How many steps are marked, at most.
+
+    Returns
+    -------
+    dict
+        The target's singular values, the marked steps, and at each the student's singular
+        values, median over the seeds, (records, H), for both ways.
     """
     scale, new = 1e-3, {"generator": torch.Generator().manual_seed(seed), "dtype": F64}
     n, p, d = M.shape

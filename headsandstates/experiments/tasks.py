@@ -35,11 +35,33 @@ SMALL = {
 def draw(task: str, L: int, batch: int, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
     """Draw a batch of a task: tokens (batch, n) and answers (batch, n), -1 where nothing is asked.
 
-    "copying": L symbols, then L times the answer token. "selective copying": the same with L blanks strewn
-    among the symbols. "recall": L pairs of a key (4 symbols at random, told apart by 2 tokens) and a value,
-    then the keys again in random order, each to be answered by its value. "rotation": L turns by 0, 1 or 2
-    thirds; at each token the position so far. "permutations": L reorderings of three things; at each token
-    the order so far (six of them). Raises ``ValueError`` for an unknown task.
+    "copying": L symbols, then L times the answer token. "selective copying": the same with
+    L blanks strewn among the symbols. "recall": L pairs of a key (4 symbols at random, told
+    apart by 2 tokens) and a value, then the keys again in random order, each to be answered
+    by its value. "rotation": L turns by 0, 1 or 2 thirds; at each token the position so
+    far. "permutations": L reorderings of three things; at each token the order so far (six
+    of them).
+
+    Parameters
+    ----------
+    task : str
+        One of ``TASKS``.
+    L : int
+        Its length.
+    batch : int
+        How many sequences.
+    generator : torch.Generator, optional
+        Draws them.
+
+    Returns
+    -------
+    tuple of int64 Tensor
+        Tokens and answers.
+
+    Raises
+    ------
+    ValueError
+        If the task is unknown.
     """
     check_choice("task", task, TASKS)
     if task == "permutations":
@@ -82,8 +104,8 @@ def _recall(L, batch, generator):
 class RotatingSSM(nn.Module):
     """The control: a diagonal selective recurrence whose complex state the token may turn.
 
-    h_i = exp(-Delta_i + i theta_i) h_{i-1} + B x_i, y_i = Re(C h_i), N states, Delta_i >= 0 and theta_i
-    linear in x_i. x (..., n, d) -> (..., n, d).
+    h_i = exp(-Delta_i + i theta_i) h_{i-1} + B x_i, y_i = Re(C h_i), N states, Delta_i >= 0
+    and theta_i linear in x_i. x (..., n, d) -> (..., n, d).
     """
 
     def __init__(self, d: int, *, N: int, generator: torch.Generator | None = None):
@@ -122,9 +144,29 @@ def build(
 ) -> nn.Module:
     """Build a two-layer model on tokens: embedding, two blocks, logits of every symbol at every token.
 
-    The width of the feed-forward layers is chosen so that the model has at most ``parameters`` parameters,
-    and as many as fit. Attention has a learned bias for each distance up to ``longest`` beside its content,
-    not counted. Raises ``ValueError`` for an unknown model.
+    Parameters
+    ----------
+    model : str
+        One of ``MODELS``.
+    d : int, default 32
+        The width.
+    parameters : int, default 20,000
+        As many as fit into this number, by the width of the feed-forward layers.
+    longest : int, default 256
+        Attention has a learned bias for each distance up to this beside its content, not
+        counted.
+    seed : int, default 0
+        Of the weights.
+
+    Returns
+    -------
+    Module
+        The model, not trained.
+
+    Raises
+    ------
+    ValueError
+        If the model is unknown.
     """
     check_choice("model", model, MODELS)
     generator = torch.Generator().manual_seed(seed)
@@ -146,8 +188,28 @@ def _mixer(kind, d, longest, generator):
 def assemble(mixers: Sequence[nn.Module], d: int, vocabulary: int, parameters: int, seed: int) -> nn.Module:
     """Build embedding, a ``Block`` of width d around each mixer, and logits (..., n, vocabulary).
 
-    The width of the feed-forward layers is the largest with at most ``parameters`` parameters in all; raises
-    ``ValueError`` where not even a width of 1 fits.
+    Parameters
+    ----------
+    mixers : sequence of Module
+        (batch, n, d) to (batch, n, d).
+    d : int
+        The width.
+    vocabulary : int
+        How many symbols there are.
+    parameters : int
+        The feed-forward layers have the largest width with at most this number in all.
+    seed : int
+        Of the weights around the mixers.
+
+    Returns
+    -------
+    Module
+        The model, not trained.
+
+    Raises
+    ------
+    ValueError
+        If not even a width of 1 fits.
     """
 
     def with_width(hidden):
@@ -192,8 +254,27 @@ def train(
 ) -> float:
     """Train by AdamW with warm-up and cosine decay on fresh sequences, in place; returns the final loss.
 
-    The mean of the last tenth, NaN where it diverged. ``shuffled``: each sequence is given the answers of
-    another, a control that nothing can learn.
+    Parameters
+    ----------
+    model : Module
+        Tokens (batch, n) to logits, trained in place.
+    task, L : str and int
+        As for `draw`.
+    steps : int
+        How many batches.
+    batch : int, default 32
+        Of how many sequences.
+    rate : float, default 3e-3
+        The largest learning rate.
+    seed : int, default 0
+        Of the sequences.
+    shuffled : bool, default False
+        Each sequence is given the answers of another: a control that nothing can learn.
+
+    Returns
+    -------
+    float
+        The mean of the last tenth of the losses, NaN where training diverged.
     """
     generator = torch.Generator().manual_seed(seed)
 

@@ -12,10 +12,11 @@ from headsandstates.experiments import tasks
 from headsandstates.experiments.tasks import accuracy, assemble, build, train
 from ssmbook.maps import DeltaNet, Mamba3
 
-# Models whose median in "tasks" is below 0.95, and a harder task, the composition of permutations. Two
-# published layers join them, one whose states rotate and one whose state transition has negative eigenvalues;
-# they are trained for fewer steps, because a step takes three times as long. Each cell is a task, a model and
-# its learning rate, the one of four with the least loss after 600 steps with seed 0. Five other seeds follow.
+# Models whose median in "tasks" is below 0.95, and a harder task, the composition of
+# permutations. Two published layers join them, one whose states rotate and one whose state
+# transition has negative eigenvalues; they are trained for fewer steps, because a step
+# takes three times as long. Each cell is a task, a model and its learning rate, the one of
+# four with the least loss after 600 steps with seed 0. Five other seeds follow.
 FULL = {
     "cells": [
         ["rotation", "attention", 0.01],
@@ -45,14 +46,16 @@ SMALL = {
     "seeds": 1, "short": 10, "steps": 20, "published": 20,
 }  # fmt: skip
 
-# Written before the run: the least and the largest share right at the length of training. No state is short
-# of room at these lengths (12 to 36 bits), so theory forbids none of them to learn. Only the rotating SSM
-# cannot ask for a key, since its read is the same for every token. Twelve tokens of the rotation can be
-# followed without rotation, by counting and taking the rest in the feed-forward layer; but a rule for sums up
-# to 24 says nothing of larger sums. A state that rotates, and two reflections in a row, can follow the rule
-# at any length. Permutations do not commute, and factors of one number do, so one layer of them cannot
-# compose permutations; two layers can (first the sign, then a rotation that it reverses), but have to find
-# that. Two reflections in a row are what permutations of three things are made of.
+# Written before the run: the least and the largest share right at the length of training.
+# No state is short of room at these lengths (12 to 36 bits), so theory forbids none of them
+# to learn. Only the rotating SSM cannot ask for a key, since its read is the same for every
+# token. Twelve tokens of the rotation can be followed without rotation, by counting and
+# taking the rest in the feed-forward layer; but a rule for sums up to 24 says nothing of
+# larger sums. A state that rotates, and two reflections in a row, can follow the rule at
+# any length. Permutations do not commute, and factors of one number do, so one layer of
+# them cannot compose permutations; two layers can (first the sign, then a rotation that it
+# reverses), but have to find that. Two reflections in a row are what permutations of three
+# things are made of.
 LEARNED, NOT_LEARNED = (0.95, 1.0), (0.0, 0.9)
 PREDICTED = {
     "copying": {"rotating SSM": LEARNED, "selective SSM": LEARNED, "SSD": LEARNED},
@@ -79,8 +82,19 @@ PREDICTED_BEYOND = {  # the share of tokens 13 to 24 of rotation and permutation
 def model(name: str, *, d: int = 32, parameters: int = 20_000, seed: int = 0) -> nn.Module:
     """Build a model of ``tasks`` or, of the same size, one with two layers "Mamba-3" or "DeltaProduct".
 
-    Mamba-3 has 4 heads of width 16 and 16 states, as SSD has; DeltaProduct has 4 heads of width 8 with two
-    updates per token, whose factors between 0 and 2 make eigenvalues between -1 and 1.
+    Parameters
+    ----------
+    name : str
+        Mamba-3 has 4 heads of width 16 and 16 states, as SSD has; DeltaProduct has 4 heads
+        of width 8 with two updates per token, whose factors between 0 and 2 make
+        eigenvalues between -1 and 1.
+    d, parameters, seed : int
+        As for ``tasks.build``.
+
+    Returns
+    -------
+    Module
+        The model, not trained.
     """
     generator = torch.Generator().manual_seed(seed)
     if name == "Mamba-3":

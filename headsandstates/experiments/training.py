@@ -18,7 +18,23 @@ def adam(
 ) -> Tensor | None:  # fmt: skip
     """Adam with cosine decay on a sum of losses (S,), entry by entry: no student sees another.
 
-    In place; returns the losses (R, S) at the marked steps.
+    Parameters
+    ----------
+    loss : callable
+        Returns the losses (S,).
+    parameters : iterable of Tensor
+        Changed in place.
+    steps : int
+        How many.
+    lr : float
+        The first learning rate.
+    marks : collection of int, optional
+        Steps whose losses are kept.
+
+    Returns
+    -------
+    Tensor (R, S) or None
+        The losses at the marked steps.
     """
     optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters], lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
@@ -36,7 +52,24 @@ def adam(
 
 
 def descend(model: nn.Module, loss: Callable[[], Tensor], *, steps: int, rate: float) -> list[Tensor]:
-    """AdamW with warm-up and cosine decay, gradients cut to norm 1, in place; returns every loss."""
+    """AdamW with warm-up and cosine decay, gradients cut to norm 1, in place; returns every loss.
+
+    Parameters
+    ----------
+    model : Module
+        Trained in place.
+    loss : callable
+        Draws a batch and returns its loss.
+    steps : int
+        How many batches.
+    rate : float
+        The largest learning rate.
+
+    Returns
+    -------
+    list of Tensor
+        Every loss.
+    """
     descent = torch.optim.AdamW(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(descent, rate, total_steps=steps + 1, pct_start=0.1)
     losses = []

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import ipywidgets
 import matplotlib.pyplot as plt
@@ -26,7 +27,8 @@ FRAME_BYTES = 60_000
 MARGIN = 12 * PIXELS  # rows that stay above and below what is drawn in a panel of a stack
 UNSEEN = 4.0  # the largest mean squared error (0 to 255) of a palette that nobody sees: 42 dB
 CUTS = "ssmbook-cuts"  # the PNG's text chunk with the columns between panels that a narrow page may stack
-# Notebook viewers drop the attribute `hidden` of outputs that they do not trust, and would show every frame.
+# Notebook viewers drop the attribute `hidden` of outputs that they do not trust, and would
+# show every frame.
 _HIDDEN = ' style="display:none"'
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -34,8 +36,8 @@ _VIEW = "application/vnd.jupyter.widget-view+json"
 def show(fig: Figure, *, alt: str) -> None:
     """Put a figure into the notebook once, as a PNG whose text form is its alternative text, and close it.
 
-    ``alt`` describes in one line what the figure shows, with its numbers, computed: the notebook test
-    compares it, so a number that moves is found.
+    ``alt`` describes in one line what the figure shows, with its numbers, computed: the
+    notebook test compares it, so a number that moves is found.
     """
     png = render(fig, dpi=FIGURE_DPI, limit=FIGURE_BYTES)
     metadata = {"alt": alt, "image/png": page_size(png)}  # else Jupyter shows every pixel, twice too large
@@ -45,8 +47,8 @@ def show(fig: Figure, *, alt: str) -> None:
 def render(fig: Figure, *, dpi: int, limit: int) -> bytes:
     """Return a figure as a palette PNG, in as few colors as look the same, and close it.
 
-    More than 32 colors only if they fit into ``limit`` bytes. The same figure gives the same bytes each time
-    on one machine.
+    More than 32 colors only if they fit into ``limit`` bytes. The same figure gives the
+    same bytes each time on one machine.
     """
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=dpi, facecolor="white", pil_kwargs={"compress_level": 1})
@@ -71,8 +73,9 @@ def render(fig: Figure, *, dpi: int, limit: int) -> bytes:
 def panel_cuts(fig: Figure, picture: Image.Image) -> list[int]:
     """Return where a figure may be cut: columns of white pixels between the panels of its only row.
 
-    A color bar belongs to its panel. Nothing is cut where something crosses a gap, such as a common title.
-    An attribute ``stacks`` of the figure names the panels before which it may be cut; without it, all.
+    A color bar belongs to its panel. Nothing is cut where something crosses a gap, such as
+    a common title. An attribute ``stacks`` of the figure names the panels before which it
+    may be cut; without it, all.
     """
     columns: dict[int, list] = {}
     for ax in fig.axes:
@@ -146,17 +149,38 @@ def pixel_size(png: bytes) -> tuple[int, int]:
 class Slider:
     """A figure with one parameter to move, drawn beforehand for every value of it.
 
-    ``label`` is the parameter's name (Unicode such as ρ, no LaTeX) and ``values`` its values, numbers or
-    text, or a dict of texts with their numbers. ``draw(value)`` returns a figure, all of one size
-    (``figure(size="slider")``); ``alt(value)`` its alternative text, one line with numbers. ``name`` becomes
-    the HTML id and ``start`` is the index of the value shown first. ``live`` names a view of
-    ``ssmbook/display/lab.js``, which on the book's page draws the same for every number between the first
-    value and the last, from ``given`` where it needs more; its words at a value are those of ``alt``.
+    As the last expression of a cell it is a live slider where a kernel runs, and a figure
+    with an ``<input type="range">`` in the built page. Its text form lists every value with
+    its alternative text, so that the notebook test checks all numbers.
 
-    As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
-    type="range">`` in the built page. Its text form lists every value with its alternative text, so the
-    notebook test checks all numbers. Raises ``ValueError`` if figures differ in size.
+    Parameters
+    ----------
+    label : str
+        The parameter's name (Unicode such as ρ, no LaTeX).
+    values : sequence or dict
+        Its values, numbers or text, or texts with their numbers.
+    draw : callable
+        A value to a figure, all of one size (``figure(size="slider")``).
+    alt : callable
+        A value to the alternative text of its figure, one line with numbers.
+    name : str
+        Becomes the HTML id.
+    start : int, default 0
+        The index of the value that is shown first.
+    live : str, optional
+        A view of ``ssmbook/display/lab.js``, which on the book's page draws the same for
+        every number between the first value and the last; its words at a value are those of
+        ``alt``.
+    given : dict or list, optional
+        What that view needs beside the number.
 
+    Raises
+    ------
+    ValueError
+        If figures differ in size.
+
+    Examples
+    --------
     >>> def draw(rho):
     ...     fig, ax = figure(size="slider")
     ...     ax.plot(rho ** torch.arange(20))
@@ -172,15 +196,15 @@ class Slider:
     def __init__(
         self,
         label: str,
-        values: Sequence | dict,
-        draw: Callable,
-        alt: Callable[..., str],
+        values: Sequence[Any] | dict[str, float],
+        draw: Callable[[Any], Figure],
+        alt: Callable[[Any], str],
         *,
         name: str,
         start: int = 0,
         live: str | None = None,
-        given: dict | list | None = None,
-    ):
+        given: dict[str, Any] | list[Any] | None = None,
+    ) -> None:
         self.label, self.values, self.name, self.start, self.live = label, list(values), name, start, live
         self.numbers, self.given = list(values.values() if isinstance(values, dict) else values), given
         self.value_texts = [_value_text(value) for value in self.values]
@@ -211,7 +235,8 @@ class Slider:
     def _live_frame(self, index: int) -> str:
         """The frame of the live slider above its words; on loading it names the handle for screen readers.
 
-        ipywidgets gives the handle of a slider no name and no value but its index, and no way to set them.
+        ipywidgets gives the handle of a slider no name and no value but its index, and no
+        way to set them.
         """
         said = {
             "role": "slider",
@@ -265,7 +290,8 @@ class Slider:
     def _repr_mimebundle_(self, include=None, exclude=None):
         view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         data = {"text/plain": repr(self), _VIEW: view}
-        # Colab chooses among the forms by rules of its own, without our script: it gets the widget alone.
+        # Colab chooses among the forms by rules of its own, without our script: it gets the
+        # widget alone.
         if "google.colab" not in sys.modules:
             data |= {"text/html": self._html(), "image/png": encode(self.frames[self.start])}
         return data, {"alt": self.alts[self.start]}

@@ -23,12 +23,13 @@ WORST = 1e6  # condition number of the eigenvectors from which four digits are n
 class Lab(anywidget.AnyWidget):
     """The laboratory: drag the poles of a system, see its operator, and read the system back in Python.
 
-    ``system`` (default: a rotation by 0.7) has distinct eigenvalues of size 1 at most, up to 8 states, 4
-    inputs and 4 outputs; ``n`` is the number of tokens, 1 to 64. What a reader makes of it by hand
-    stands in the attributes ``system`` (float64; its lag operators are those of the given system to about
-    four digits, its states have another basis) and ``n``. ``address`` is the experiment as the address of
-    the book's page has it, attention heads included; set it, and the laboratory follows. Raises
-    ``ValueError`` for a system that the laboratory cannot hold, and where ``system`` is asked of a head.
+    ``system`` (default: a rotation by 0.7) has distinct eigenvalues of size 1 at most, up
+    to 8 states, 4 inputs and 4 outputs; ``n`` is the number of tokens, 1 to 64. What a
+    reader makes of it by hand stands in the attributes ``system`` (float64; its lag
+    operators are those of the given system to about four digits, its states have another
+    basis) and ``n``. ``address`` is the experiment as the address of the book's page has
+    it, attention heads included; set it, and the laboratory follows. Raises ``ValueError``
+    for a system that the laboratory cannot hold, and where ``system`` is asked of a head.
 
     >>> lab = Lab(n=12)
     >>> lab

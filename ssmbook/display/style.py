@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -44,6 +44,7 @@ LINES = {
 }
 """Line styles, in the order in which the default cycle pairs them with the colors."""
 
+Size = Literal["panel", "wide", "slider"]
 SIZES = {
     "panel": (3.6, 3.0),
     "wide": (7.0, 3.3),
@@ -90,8 +91,8 @@ _STYLE = {
 def use_style() -> None:
     """Make the book's figure style the default of matplotlib for this process.
 
-    White background, the bundled DejaVu fonts at 9 points and more, a color cycle safe for color-blind eyes
-    in which every line also has its own style.
+    White background, the bundled DejaVu fonts at 9 points and more, a color cycle safe for
+    color-blind eyes in which every line also has its own style.
     """
     for cmap in (SEQUENTIAL, DIVERGING):
         if cmap.name not in matplotlib.colormaps:
@@ -100,13 +101,26 @@ def use_style() -> None:
 
 
 def figure(
-    ncols: int = 1, nrows: int = 1, size: str | tuple[float, float] = "wide", **options: Any
+    ncols: int = 1, nrows: int = 1, size: Size | tuple[float, float] = "wide", **options: Any
 ) -> tuple[Figure, Any]:
     """Return ``fig, axes`` of a new figure in the book's style that no notebook shows by itself.
 
-    ``size`` is "panel", "wide", "slider" or (width, height) in inches; ``axes`` is one Axes, or an array of
-    them of shape (ncols,), (nrows,) or (nrows, ncols). ``options`` go to ``Figure.subplots``.
+    Parameters
+    ----------
+    ncols, nrows : int, default 1
+        The panels.
+    size : {"wide", "panel", "slider"} or tuple of float
+        One of ``SIZES``, or (width, height) in inches.
+    options
+        For ``Figure.subplots``.
 
+    Returns
+    -------
+    Figure, and Axes or an array of them
+        Of shape (ncols,), (nrows,) or (nrows, ncols) where there are several.
+
+    Examples
+    --------
     >>> fig, axes = figure(ncols=2)
     >>> len(axes)
     2
@@ -131,9 +145,29 @@ def label_line(
 ) -> Annotation:
     """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
-    ``color``, by default that of the line drawn last, is darkened until its contrast on white is 4.5:1;
-    ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``.
+    Parameters
+    ----------
+    ax : Axes
+        Where to write.
+    x, y : float
+        The point.
+    text : str
+        What to write.
+    color : str, optional
+        By default that of the line drawn last; darkened until its contrast on white is
+        4.5:1.
+    dx, dy : float
+        The shift of the text in points.
+    text_options
+        For ``Axes.annotate``.
 
+    Returns
+    -------
+    Annotation
+        The artist.
+
+    Examples
+    --------
     >>> fig, ax = figure()
     >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
     'rotation'

@@ -6,17 +6,17 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 BAR = r"\|"  # inside a cell of a Markdown table
 _ALIGN = {"l": "left", "r": "right"}
 
 
-def number(value: Any, digits: int = 3) -> str:
+def number(value: object, digits: int = 3) -> str:
     """Return a value as short text: integers in full, reals to ``digits`` digits, the rest as ``str``.
 
-    Takes Python, numpy and one-element torch scalars; None becomes a dash, a bool yes or no. Reals from
-    0.001 to 99,999 are written out with trailing zeros (0.500), others with an exponent.
+    Takes Python, numpy and one-element torch scalars; None becomes a dash, a bool yes or
+    no. Reals from 0.001 to 99,999 are written out with trailing zeros (0.500), others with
+    an exponent.
 
     >>> number(16384), number(0.123456), number("k")
     ('16,384', '0.123', 'k')
@@ -49,10 +49,31 @@ def table(
 ) -> Table:
     """Return a table that a notebook shows: as HTML in a page, as aligned text elsewhere.
 
-    The cells are text, numbers, scalar tensors or None; the first cell of a row is its title. ``align`` holds
-    a letter l or r for each column (default: numeric columns to the right), ``digits`` the significant
-    digits of reals, ``caption`` a sentence above. Raises ``ValueError`` for a row of another length.
+    Parameters
+    ----------
+    rows : sequence of sequences
+        Text, numbers, scalar tensors or None; the first cell of a row is its title.
+    header : sequence of str
+        The titles of the columns.
+    align : str, optional
+        A letter l or r for each column; by default numeric columns to the right.
+    digits : int, default 3
+        The significant digits of reals.
+    caption : str, optional
+        A sentence above.
 
+    Returns
+    -------
+    Table
+        Its cells are text.
+
+    Raises
+    ------
+    ValueError
+        If a row has another length than the header.
+
+    Examples
+    --------
     >>> print(table([["rotation", 2], ["decay", 1]], ["system", "heads"]))
     system    heads
     --------  -----
@@ -67,7 +88,19 @@ def table(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """Cells as text, in the forms plain text, HTML and Markdown."""
+    """Cells as text, in the forms plain text, HTML and Markdown.
+
+    Parameters
+    ----------
+    header : list of str
+        The titles of the columns.
+    cells : list of lists of str
+        The rows.
+    align : str
+        A letter l or r for each column.
+    caption : str or None
+        A sentence above.
+    """
 
     header: list[str]
     cells: list[list[str]]

@@ -1,29 +1,27 @@
 """The lens: the mixing layers of trained models as interaction operators, and how many heads they need.
 
-Layers are recognized by the parts they are made of; transformers is needed only to load its models.
+Layers are recognized by the parts they are made of; transformers is needed only to load its
+models. Here a model is read, and stays as it is: ``layers`` finds what mixes tokens,
+``operator`` freezes one of them, ``report`` measures all. What puts something in the place
+of a layer is in the folder ``changes``.
 """
 
-from ssmbook.lens._change import (
-    Change,
-    Heads,
-    Observed,
-    change_errors,
-    drop_heads,
-    drop_sink,
-    freeze,
-    observe,
-    truncate,
-)
-from ssmbook.lens._convert import Recurrence, convert, heads, tune
-from ssmbook.lens._errors import Errors, errors, states
-from ssmbook.lens._frozen import Frozen, Reading
-from ssmbook.lens._layers import layers, operator, register
+from ssmbook.lens._calls import Call
+from ssmbook.lens._errors import ReplacementErrors, errors
+from ssmbook.lens._layers import MixingLayer, calls, layers, operator, register
 from ssmbook.lens._load import load, loss
-from ssmbook.lens._replace import replace
+from ssmbook.lens._measure import permute_weights
+from ssmbook.lens._reading import LayerOperator, Reading
 from ssmbook.lens._report import Report, measurement, report
+from ssmbook.lens._states import states
+from ssmbook.lens.changes._change import Change, change_errors, drop_heads, drop_sink, freeze, truncate
+from ssmbook.lens.changes._convert import Recurrence, convert, train
+from ssmbook.lens.changes._heads import Observed, SharedHeads, observe, share_heads
+from ssmbook.lens.changes._replace import replace
 
 __all__ = [
-    "Change", "Errors", "Frozen", "Heads", "Observed", "Reading", "Recurrence", "Report", "change_errors",
-    "convert", "drop_heads", "drop_sink", "errors", "freeze", "heads", "layers", "load", "loss",
-    "measurement", "observe", "operator", "register", "replace", "report", "states", "truncate", "tune",
+    "Call", "Change", "LayerOperator", "MixingLayer", "Observed", "Reading", "Recurrence",
+    "ReplacementErrors", "Report", "SharedHeads", "calls", "change_errors", "convert", "drop_heads",
+    "drop_sink", "errors", "freeze", "layers", "load", "loss", "measurement", "observe", "operator",
+    "permute_weights", "register", "replace", "report", "share_heads", "states", "train", "truncate",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ssmbook.lens._layers import how_to_register, not_read, select, survey
 from ssmbook.lens._load import find_model, load_model, load_tokenizer, tokenize, windows
+from ssmbook.lens._page import drawing
 from ssmbook.lens._report import Report, begin, measure_layers
 
 
@@ -68,6 +69,8 @@ def run(given: argparse.Namespace) -> None:
         raise ValueError("give a model and either --text or --ids (or --compare with two reports)")
     if given.out is not None and (given.out / "report.json").exists():
         raise ValueError(f"{given.out} holds a report; choose another folder")
+    if given.out is not None:
+        drawing()  # what is missing for the page is said now, not after minutes of measuring
     place = find_model(given.model)
     model = load_model(place)
     try:

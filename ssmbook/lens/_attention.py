@@ -1,8 +1,9 @@
 """Softmax attention of transformers and of torch itself, by where each layer keeps its values.
 
-As GPT-2, Phi-3 and ModernBERT (queries, keys and values stacked in one matrix); as GPT-NeoX, Bloom and
-Falcon (stacked group by group of heads); as ``nn.MultiheadAttention``; as DeepSeek (values made from a
-latent); as the many with projections of their own: Llama and its relatives, BERT, ALBERT, T5.
+As GPT-2, Phi-3 and ModernBERT (queries, keys and values stacked in one matrix); as
+GPT-NeoX, Bloom and Falcon (stacked group by group of heads); as ``nn.MultiheadAttention``;
+as DeepSeek (values made from a latent); as the many with projections of their own: Llama
+and its relatives, BERT, ALBERT, T5.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._calls import Call, watch
-from ssmbook.lens._frozen import Frozen, Reading, Softmax, linear
+from ssmbook.lens._calls import Call, main_result, watch
+from ssmbook.lens._reading import LayerOperator, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
 _QUERY = ("q_proj", "query", "query_proj", "q_lin", "q")
@@ -26,11 +27,21 @@ _STACKED = (("c_attn", "c_proj"), ("qkv_proj", "o_proj"), ("Wqkv", "Wo"), ("Wqkv
 
 
 @dataclass(frozen=True)
-class Heads:
-    """Value and output weights head by head, W_V (H, r, d), b_V (H, r), W_O (H, p, r), and where y leaves.
+class Projections:
+    """The weights of values and outputs, head by head, and the modules that compute them.
 
-    ``out`` is ``None`` for attention that calls no module for it; y is what the layer returns then.
-    ``latent``: the module whose result the values are made from, where not from the hidden states.
+    Parameters
+    ----------
+    W_V, b_V : Tensor (H, r, d) and (H, r)
+        Weights and biases of the values.
+    W_O, b_O : Tensor (H, p, r) and (p,)
+        Weights and bias of the output.
+    out : Module or None
+        Where y leaves; ``None`` for attention that calls no module for it, and returns y.
+    query : Module or None
+        What makes the queries.
+    latent : Module or None
+        Whose result the values are made from, where not from the hidden states.
     """
 
     W_V: Tensor
@@ -86,7 +97,7 @@ def is_projected(module: nn.Module) -> bool:
     return own and _part(outer, _OUT) is not None and any(hasattr(inner, name) for name in _WIDTH)
 
 
-def _stacked(module) -> Heads:
+def _stacked(module) -> Projections:
     """All queries, then all keys, then all values."""
     fused, out = next(pair for pair in _STACKED if all(hasattr(module, name) for name in pair))
     (W, b), out_module = linear(fused, getattr(module, fused)), getattr(module, out)
@@ -95,7 +106,7 @@ def _stacked(module) -> Heads:
     return _split(W[first:], b[first:], project, module.head_dim, out_module)
 
 
-def _grouped(module) -> Heads:
+def _grouped(module) -> Projections:
     """Behind the queries of each group of heads stand its one key and its one value."""
     fused, project = linear("query_key_value", module.query_key_value), linear("dense", module.dense)
     r = module.head_dim if hasattr(module, "head_dim") else module.head_size
@@ -104,7 +115,7 @@ def _grouped(module) -> Heads:
     return _split(*values, project, r, module.dense)
 
 
-def _torch(module) -> Heads:
+def _torch(module) -> Projections:
     W, b = module.in_proj_weight, module.in_proj_bias
     plain = not module.add_zero_attn and module.bias_k is None
     if W is None or not module.batch_first or not plain:
@@ -117,7 +128,7 @@ def _torch(module) -> Heads:
     return _split(W[2 * d :], b_V, linear("out_proj", module.out_proj), module.head_dim, None)
 
 
-def _latent(module) -> Heads:
+def _latent(module) -> Projections:
     """For each head the rows of its key, then those of its value, both from the normalized latent."""
     r, project = module.v_head_dim, linear("o_proj", module.o_proj)
     H = project.W.shape[1] // r
@@ -126,18 +137,18 @@ def _latent(module) -> Heads:
     return replace(_split(W, b, project, r, module.o_proj), latent=module.kv_a_layernorm)
 
 
-def _projected(module) -> Heads:
+def _projected(module) -> Projections:
     inner, outer = _inside(module)
     (W, b), out = linear("the values", _part(inner, _VALUE)), _part(outer, _OUT)
     norm = None if inner is module else getattr(module, "LayerNorm", None)  # ESM normalizes inside
     if isinstance(getattr(module, "v_norm", None), nn.Module):  # Gemma 4 normalizes its values
         norm, W, b = module.v_norm, torch.eye(len(W)).to(W), torch.zeros_like(b)
     r = next(getattr(inner, name) for name in _WIDTH if hasattr(inner, name))
-    heads = _split(W, b, linear("the output", out), r, out, _part(inner, _QUERY))
-    return replace(heads, latent=norm)
+    found = _split(W, b, linear("the output", out), r, out, _part(inner, _QUERY))
+    return replace(found, latent=norm)
 
 
-def _split(W_V, b_V, project, r: int, out, query=None) -> Heads:
+def _split(W_V, b_V, project, r: int, out, query=None) -> Projections:
     """Cut the rows of the values and the columns of the output projection into heads of width r."""
     H, own = project.W.shape[1] // r, W_V.shape[0] // r
     if not own or H % own or H * r != project.W.shape[1]:
@@ -147,7 +158,7 @@ def _split(W_V, b_V, project, r: int, out, query=None) -> Heads:
         )
     # grouped keys: neighboring query heads share one value head
     share = [part.unflatten(0, (own, r)).repeat_interleave(H // own, dim=0) for part in (W_V, b_V)]
-    return Heads(*share, project.W.unflatten(1, (H, r)).movedim(1, 0), project.b, out, query)
+    return Projections(*share, project.W.unflatten(1, (H, r)).movedim(1, 0), project.b, out, query)
 
 
 def weights_of(results: Iterable, n: int) -> Tensor:
@@ -164,13 +175,13 @@ def weights_of(results: Iterable, n: int) -> Tensor:
 
 def read_attention(module: nn.Module, call: Call) -> Reading:
     """Read the weights of each head from what the layer returns, and its value maps from its parameters."""
-    heads = heads_of(module)
+    found = projections_of(module)
     attend = module
-    if heads.out is None:
+    if found.out is None:
         attend, call = _self_attention(module, call)
     elif "output_attentions" in signature(module.forward).parameters:
         call = replace(call, kwargs={**call.kwargs, "output_attentions": True})
-    parts = [_inside(module)[0], heads.out, heads.latent, heads.query if heads.gated else None]
+    parts = [_inside(module)[0], found.out, found.latent, found.query if found.gated else None]
 
     def run(x):
         with watch(*(part for part in parts if part not in (None, module))) as seen:
@@ -180,31 +191,30 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
 
     seen, result, alpha = run(call.x)
     alpha = call.one(alpha)
-    x = call.one(call.x if heads.latent is None else seen[heads.latent][1].flatten(2))
+    x = call.one(call.x if found.latent is None else seen[found.latent][1].flatten(2))
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
-    bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), heads.b_V)
+    bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), found.b_V)
 
-    if heads.gated:  # the core ends before the gate: each head writes channels of its own
-        H, _, r = heads.W_O.shape
+    if found.gated:  # the core ends before the gate: each head writes channels of its own
+        H, _, r = found.W_O.shape
         W_O = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
-        gate = call.one(seen[heads.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2)
+        gate = call.one(seen[found.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2)
         gate = torch.sigmoid(gate)
-        y, offset = call.one(seen[heads.out][0][0]) / gate, bias.flatten(-2)
-        site = {"site": heads.out, "enters": True, "put": lambda y: y * gate}
+        y, offset = call.one(seen[found.out][0][0]) / gate, bias.flatten(-2)
+        site = {"site": found.out, "enters": True, "put": lambda y: y * gate}
     else:
-        site = {"site": heads.out}
-        W_O = heads.W_O
-        y = call.one(result[0] if heads.out is None else seen[heads.out][1])
-        offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + heads.b_O
-    core = Frozen(FactorizedOperator(alpha, W_O @ heads.W_V), x, y, offset)
-    if heads.latent is not None:  # the weights are no function of the latent alone: no closed form
+        site = {"site": found.out}
+        W_O = found.W_O
+        y = call.one(result[0] if found.out is None else seen[found.out][1])
+        offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + found.b_O
+    core = LayerOperator(FactorizedOperator(alpha, W_O @ found.W_V), x, y, offset)
+    if found.latent is not None:  # the weights are no function of the latent alone: no closed form
 
         def F(x):
-            result = run(x[None])[1]
-            return (result[0] if isinstance(result, tuple) else result)[0]
+            return main_result(run(x[None])[1])[0]
 
         return Reading(core, F=F, x=call.one(call.x), **site)
-    softmax = Softmax(heads.W_V, W_O, heads.b_V, lambda x: run(x[None])[2][0])
+    softmax = Softmax(found.W_V, W_O, found.b_V, lambda x: run(x[None])[2][0])
     return Reading(core, softmax=softmax, **site)
 
 
@@ -217,8 +227,8 @@ _LAYOUTS = {
 }
 
 
-def heads_of(module) -> Heads | None:
-    """The heads of an attention module, or ``None`` for any other."""
+def projections_of(module) -> Projections | None:
+    """The weights of an attention module by heads, or ``None`` for any other."""
     return next((find(module) for matches, find in _LAYOUTS.items() if matches(module)), None)
 
 

@@ -24,8 +24,16 @@ _STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")
 class Call:
     """One call of a layer inside a model: ``layer(*args, **kwargs)``.
 
-    ``place``: which of the arguments are the hidden states ``x`` (batch, n, d); ``single``: the text came
-    without a batch dimension, which ``one`` removes again.
+    Parameters
+    ----------
+    args : tuple
+        The positional arguments.
+    kwargs : dict
+        The keyword arguments.
+    place : int or str
+        Which of them are the hidden states ``x`` (batch, n, d).
+    single : bool, default False
+        Whether the text came without a batch dimension, which ``one`` removes again.
     """
 
     args: tuple
@@ -35,6 +43,7 @@ class Call:
 
     @property
     def x(self) -> Tensor:
+        """The hidden states that the layer received, (batch, n, d)."""
         return self.args[self.place] if isinstance(self.place, int) else self.kwargs[self.place]
 
     def run(self, module: nn.Module, x: Tensor | None = None) -> Any:
@@ -88,10 +97,11 @@ class Pass(NamedTuple):
 
 
 @torch.no_grad()
-def collect(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> Pass:
+def collect(model: nn.Module, modules: Mapping[str, nn.Module], inputs: Tensor | Mapping[str, Any]) -> Pass:
     """Run the model once and keep the calls of every module.
 
-    Raises ``TypeError``/``ValueError`` for inputs that ``model_arguments`` refuses or the model cannot take.
+    Raises ``TypeError``/``ValueError`` for inputs that ``model_arguments`` refuses or the
+    model cannot take.
     """
     kwargs, single = model_arguments(model, inputs)
     calls, failed = {name: [] for name in modules}, {}
@@ -106,35 +116,16 @@ def collect(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> Pass:
         for name, module in modules.items():
             hook = partial(remember, name)
             until.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
-        run(model, kwargs)
+        positional = kwargs.pop("", ())
+        try:
+            model(*positional, **kwargs)
+        except (*UNFORESEEN, TypeError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise ValueError(f"{type(model).__name__} must run on these inputs; got {reason}") from error
     for name in modules:
         if not calls[name] and name not in failed:
             failed[name] = ValueError(f"the model must call {name}; its forward pass did not reach it")
     return Pass(calls, failed, notes)
-
-
-def run(model: nn.Module, kwargs: dict[str, Any]) -> Any:
-    """Call a model with what ``model_arguments`` returned; ``ValueError`` where it cannot take that."""
-    kwargs = dict(kwargs)
-    try:
-        return model(*kwargs.pop("", ()), **kwargs)
-    except (*UNFORESEEN, TypeError) as error:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ValueError(f"{type(model).__name__} must run on these inputs; got {reason}") from error
-
-
-def capture(model: nn.Module, modules: Mapping[str, nn.Module], inputs) -> tuple[dict[str, Call], list[str]]:
-    """As ``collect``, for modules that are called once: a module that is not is a ``ValueError``."""
-    found = collect(model, modules, inputs)
-    for error in found.failed.values():
-        raise error
-    for name, calls in found.calls.items():
-        if len(calls) > 1:
-            raise ValueError(
-                f"{name} must be called once in a forward pass; got {len(calls)} calls: lens.report reads "
-                "each, and lens.operator the one with call=0, 1, …"
-            )
-    return {name: calls[0] for name, calls in found.calls.items()}, found.notes
 
 
 @contextmanager
@@ -157,12 +148,12 @@ def eager_attention(model: nn.Module) -> Iterator[list[str]]:
         model.set_attn_implementation(before)
 
 
-def model_arguments(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
+def model_arguments(model: nn.Module, inputs: object) -> tuple[dict[str, Any], bool]:
     """Return the model's keyword arguments ('' holds positional ones) and whether a batch was added here.
 
-    ``inputs``: token ids (n,) or (batch, n), hidden states (n, d) or (batch, n, d), or the model's keyword
-    arguments. Raises ``TypeError`` for anything else, ``ValueError`` for other shapes and for a model in
-    training mode.
+    ``inputs``: token ids (n,) or (batch, n), hidden states (n, d) or (batch, n, d), or the
+    model's keyword arguments. Raises ``TypeError`` for anything else, ``ValueError`` for
+    other shapes and for a model in training mode.
     """
     if model.training:
         raise ValueError("model must be in evaluation mode; got training mode, with dropout (model.eval())")
@@ -191,7 +182,7 @@ def model_arguments(model: nn.Module, inputs) -> tuple[dict[str, Any], bool]:
     return kwargs, single
 
 
-def split_texts(model: nn.Module, inputs) -> list[Tensor]:
+def split_texts(model: nn.Module, inputs: object) -> list[Tensor]:
     """Return the texts of a batch one by one; ``ValueError`` for fewer than 8 tokens."""
     _, single = model_arguments(model, inputs)
     if isinstance(inputs, Mapping):
@@ -200,6 +191,11 @@ def split_texts(model: nn.Module, inputs) -> list[Tensor]:
     if len(texts[0]) < 8:
         raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
     return texts
+
+
+def main_result(result: Any) -> Any:
+    """What a module returns, or the first of several things."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 @contextmanager

@@ -18,8 +18,8 @@ def layer_figure(layer: LayerReport):
     """Return ``fig, alt`` with three panels for one layer; dashed is the layer with permuted weights."""
     fig, axes = figure(3, size=(9.6, 3.1))
     words = [draw(ax, layer) for draw, ax in zip((_energy, _heads, _gradient), axes, strict=True)]
-    fig.suptitle(f"{layer.name or layer.kind}: {layer.family}, {layer.H} heads")
-    return fig, f"{layer.name or layer.kind}: " + "; ".join(words)
+    fig.suptitle(f"{layer.title}: {layer.family}, {layer.H} heads")
+    return fig, f"{layer.title}: " + "; ".join(words)
 
 
 def _energy(ax, layer: LayerReport) -> str:

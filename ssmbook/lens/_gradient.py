@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from ssmbook.lens._frozen import Softmax
+from ssmbook.lens._reading import Reading, Softmax
 
+# Floors below this share of the largest are left out of the smallest ratio: rounding
+# decides there.
+_NO_FLOOR = 1e-9
 # Weights below this are zeros of float32: no gradient passes them.
 _NO_WEIGHT = 1e-30
 # Output directions in which the gradient of a layer without closed form is measured.
 PROBES = 6
+
+
+class Gradient(TypedDict):
+    """Gradient norms against distance, means over three target tokens; see ``gradient_against``."""
+
+    distance: list[int]
+    floor: list[list[float]] | None
+    ratio: float | None
+    norm: list[list[float]]
+    exact: bool
+
+
+def gradient_against(reading: Reading, seed: int) -> Gradient | None:
+    """Return gradient norms against distance, means over three targets, and the floor where one holds.
+
+    Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the
+    layer), "floor" (alpha_ij sigma_2(V_h), or ``None``), "ratio" (the smallest norm over
+    floor, 1 or more), "exact" (False: a lower bound of the norm, from random output
+    directions).
+    """
+    x = reading.core.x if reading.x is None else reading.x
+    at = targets(x.shape[-2])
+    floor = ratio = None
+    if reading.softmax is not None:
+        norms, floors = zip(*(head_gradients(reading.softmax, x, i) for i in at), strict=True)
+        pairs = zip(norms, floors, strict=True)
+        ratios = torch.cat([(a / b)[b > _NO_FLOOR * b.nan_to_num().max()] for a, b in pairs])
+        if len(ratios):  # else no value map has a second singular value
+            floor = _mean_by_distance(floors, at)
+            (ratio,) = six_digits(ratios.min()[None])
+    elif reading.F is not None:
+        generator = torch.Generator().manual_seed(seed)
+        norms = [probe_gradients(reading.F, x, i, generator)[None] for i in at]
+    else:
+        return None
+    return {
+        "distance": distance_bins(x.shape[-2]),
+        "floor": floor,
+        "ratio": ratio,
+        "norm": _mean_by_distance(norms, at),
+        "exact": reading.softmax is not None,
+    }
+
+
+def six_digits(values: Tensor) -> list[float]:
+    """Return numbers to the six digits that a report shows and keeps."""
+    return [float(f"{v:.6g}") for v in values.tolist()]
 
 
 def targets(n: int) -> list[int]:
@@ -23,9 +74,10 @@ def targets(n: int) -> list[int]:
 def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
     """Return ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for i = ``target``.
 
-    dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij = ds_ij/dx_j is read off the
-    weights themselves, so that rotary positions, norms of queries and keys, caps and sinks are in it. Column
-    i is not a number (nan): there the query moves too.
+    dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij =
+    ds_ij/dx_j is read off the weights themselves, so that rotary positions, norms of
+    queries and keys, caps and sinks are in it. Column i is not a number (nan): there the
+    query moves too.
     """
     with torch.enable_grad():
         moved = x.detach().clone().requires_grad_()
@@ -36,7 +88,8 @@ def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Te
     gap = values - torch.einsum("hn,hnr->hr", alpha, values)[:, None]
     sizes, floors = [], []
     for h in range(len(alpha)):
-        # ‖W_O M‖ = ‖R M‖ for W_O = Q R; of g, what is in W_V's row space and the rest's length count
+        # ‖W_O M‖ = ‖R M‖ for W_O = Q R. Of g, two things count: what lies in the row space
+        # of W_V (Z), and the length of the rest, which is orthogonal to it
         R = torch.linalg.qr(softmax.W_O[h], mode="r").R
         Z, T = torch.linalg.qr(softmax.W_V[h].mT)
         inside = slopes[h] @ Z
@@ -56,8 +109,9 @@ def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Te
 def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
     """g_ij = ds_ij/dx_j for one row of softmax weights (n,), at every j other than i; (n, d).
 
-    sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il: with f summing to
-    zero, f_l itself. So f is 1, but for the heaviest token, which balances the others.
+    sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il:
+    with f summing to zero, f_l itself. So f is 1, but for the heaviest token, which
+    balances the others.
     """
     seen = row.detach() > _NO_WEIGHT
     f = seen.to(row.dtype)
@@ -70,7 +124,9 @@ def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
     return torch.where(seen[:, None], slopes / torch.where(seen, f, 1.0)[:, None], 0.0)
 
 
-def probe_gradients(F: Callable[[Tensor], Tensor], x: Tensor, target: int, generator) -> Tensor:
+def probe_gradients(
+    F: Callable[[Tensor], Tensor], x: Tensor, target: int, generator: torch.Generator
+) -> Tensor:
     """Return a lower bound (n,) of ‖dF_i/dx_j‖₂, i = ``target``: the norm within random output directions.
 
     F: (n, d) to (n, p), differentiable. With p directions or more than p the norm itself.
@@ -91,10 +147,16 @@ def distance_bins(n: int) -> list[int]:
     return sorted({edge for step in steps for edge in (step, 3 * step // 2) if edge < n})
 
 
-def mean_by_distance(values: Tensor, target: int) -> Tensor:
-    """Average over the tokens at each distance from ``target``: (..., n) to (..., bins), nan without any."""
-    n = values.shape[-1]
-    lag = (torch.arange(n, device=values.device) - target).abs()
-    edges = [*distance_bins(n), n]
-    parts = [(lag >= low) & (lag < high) for low, high in zip(edges, edges[1:], strict=False)]
-    return torch.stack([values[..., part].mean(-1) for part in parts], dim=-1)
+def _mean_by_distance(values: Sequence[Tensor], at: list[int]) -> list[list[float]]:
+    """Average the rows (H, n) of each target over the tokens at each distance, and over the targets.
+
+    Distances without any token are nan.
+    """
+    means = []
+    for each, target in zip(values, at, strict=True):
+        n = each.shape[-1]
+        lag = (torch.arange(n, device=each.device) - target).abs()
+        edges = [*distance_bins(n), n]
+        parts = [(lag >= low) & (lag < high) for low, high in zip(edges, edges[1:], strict=False)]
+        means.append(torch.stack([each[..., part].mean(-1) for part in parts], dim=-1))
+    return [six_digits(row) for row in torch.stack(means).nanmean(0)]

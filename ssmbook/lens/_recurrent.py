@@ -6,20 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ssmbook.lens._calls import Call, watch
-from ssmbook.lens._frozen import Frozen, Reading, convolve, heads_of_channels
+from ssmbook.lens._calls import Call, main_result, watch
+from ssmbook.lens._reading import LayerOperator, Reading, convolve, heads_of_channels
 from ssmbook.maps.elementary import secant_slope
 from ssmbook.maps.linear_attention import decayed_products, scalar_decay_coefficients
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.operators.recurrent import ModalOperator
 
 
-def _reading(module: nn.Module, call: Call, core: Frozen, site: nn.Module, **where) -> Reading:
+def _reading(module: nn.Module, call: Call, core: LayerOperator, site: nn.Module, **where) -> Reading:
     """A core, where it enters the rest of the layer, and the whole layer as a function of its tokens."""
 
     def F(x):
-        result = call.run(module, x[None])
-        return (result[0] if isinstance(result, tuple) else result)[0]
+        return main_result(call.run(module, x[None]))[0]
 
     return Reading(core, F=F, x=call.one(call.x), site=site, **where)
 
@@ -27,11 +26,12 @@ def _reading(module: nn.Module, call: Call, core: Frozen, site: nn.Module, **whe
 def _gated(module, call, W, u: Tensor, entered: Tensor, gate: Tensor, offset=None, casts=True) -> Reading:
     """The reading of a core whose result, times a gate, entered the output projection.
 
-    Where the gate is exactly zero the output does not depend on the core: nothing is compared there.
+    Where the gate is exactly zero the output does not depend on the core: nothing is
+    compared there.
     """
     free = W.apply(u) if offset is None else W.apply(u) + offset
     y = torch.where(gate == 0, free, entered / torch.where(gate == 0, 1.0, gate))
-    core = Frozen(W, u, y, offset, casts=casts)
+    core = LayerOperator(W, u, y, offset, casts=casts)
     return _reading(module, call, core, module.out_proj, enters=True, put=lambda y: y * gate)
 
 
@@ -66,7 +66,8 @@ def _selective_channels(module, delta: Tensor, B: Tensor, C: Tensor) -> ModalOpe
     return ModalOperator(log_decay, entered, read, skip)
 
 
-# Mamba-2, Bamba and Falcon-H1: one scalar decay per head (state space duality), followed by a gated norm.
+# Mamba-2, Bamba and Falcon-H1: one scalar decay per head (state space duality), followed by
+# a gated norm.
 
 
 def read_ssd(module: nn.Module, call: Call) -> Reading:
@@ -84,7 +85,7 @@ def read_ssd(module: nn.Module, call: Call) -> Reading:
     W = heads_of_channels(_ssd_coefficients(module, B, C, step), inner // H)
     if plain:
         return _gated(module, call, W, u, y.to(u.dtype), functional.silu(gate))
-    return _reading(module, call, Frozen(W, u, y.to(u.dtype), casts=True), module.norm, enters=True)
+    return _reading(module, call, LayerOperator(W, u, y.to(u.dtype), casts=True), module.norm, enters=True)
 
 
 def _ssd_coefficients(module, B: Tensor, C: Tensor, step: Tensor) -> Tensor:
@@ -109,7 +110,7 @@ def read_rg_lru(module: nn.Module, call: Call) -> Reading:
     given, y = seen[module.rg_lru]
     u = call.one(given[0])
     W = DiagonalOperator(_rg_lru_channels(module.rg_lru, u))
-    return _reading(module, call, Frozen(W, u, call.one(y), casts=True), module.rg_lru)
+    return _reading(module, call, LayerOperator(W, u, call.one(y), casts=True), module.rg_lru)
 
 
 def _rg_lru_channels(unit: nn.Module, u: Tensor) -> ModalOperator:
@@ -129,8 +130,9 @@ def _block_gate(weight: Tensor, bias: Tensor, u: Tensor) -> Tensor:
     return torch.sigmoid(torch.einsum("...bi,bij->...bj", blocks, weight) + bias).flatten(-2)
 
 
-# Gated DeltaNets: linear attention that erases what a key held before it writes. Qwen3-Next, Qwen3.5 and
-# OLMo-Hybrid have one decay per head, Kimi Linear one per key channel.
+# Gated DeltaNets: linear attention that erases what a key held before it writes.
+# Qwen3-Next, Qwen3.5 and OLMo-Hybrid have one decay per head, Kimi Linear one per key
+# channel.
 
 _DELTA_NAMES = (
     "in_proj_qkvz in_proj_ba A_log dt_bias norm out_proj",  # Qwen3-Next
@@ -175,16 +177,16 @@ def read_gated_delta(module: nn.Module, call: Call) -> Reading:
     W = heads_of_channels(_delta_coefficients(q, k, beta, log_a), width)
     norm = module.norm if hasattr(module, "norm") else module.o_norm
     y = seen[norm][0][0].reshape(*u.shape)
-    return _reading(module, call, Frozen(W, u, y, casts=True), norm, enters=True)
+    return _reading(module, call, LayerOperator(W, u, y, casts=True), norm, enters=True)
 
 
 def _delta_coefficients(q: Tensor, k: Tensor, beta: Tensor, log_a: Tensor) -> Tensor:
     """alpha = read (I + diag(beta) erase)^{-1} diag(beta) of decayed products of queries and keys.
 
-    The state is S_i = (I - beta_i k_i k_i^T) A_i S_{i-1} + beta_i k_i v_i^T and y_i = S_i^T q_i, with A_i
-    diagonal. Writing S_i = sum_j A_i ... A_{j+1} k_j w_j^T leaves w_i = beta_i (v_i - sum_{j<i} <k_i, A_i ...
-    A_{j+1} k_j> w_j). q, k (..., H, n, r), or fewer, shared by neighboring heads; beta (..., H, n); log_a
-    (..., H, n, r or 1).
+    The state is S_i = (I - beta_i k_i k_i^T) A_i S_{i-1} + beta_i k_i v_i^T and y_i = S_i^T
+    q_i, with A_i diagonal. Writing S_i = sum_j A_i ... A_{j+1} k_j w_j^T leaves w_i =
+    beta_i (v_i - sum_{j<i} <k_i, A_i ... A_{j+1} k_j> w_j). q, k (..., H, n, r), or fewer,
+    shared by neighboring heads; beta (..., H, n); log_a (..., H, n, r or 1).
     """
     share = beta.shape[-2] // q.shape[-3]
     # the layers add 1e-6 to a squared length

@@ -9,7 +9,7 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 from statistics import median, median_high
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -18,10 +18,10 @@ from ssmbook._json import read_json, versions, write_json
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
 from ssmbook.lens._calls import UNFORESEEN, Call, collect, split_texts
-from ssmbook.lens._frozen import check_frozen
 from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
-from ssmbook.lens._page import TOKENS, document, drawn, page, wide
+from ssmbook.lens._page import TOKENS, document, drawing, drawn, page, wide
+from ssmbook.lens._reading import check_read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,19 +43,34 @@ def _versions() -> dict[str, str]:
 
 @dataclass
 class Report:
-    """What the lens found: ``layers``, with the ``model``, ``settings``, ``versions`` and ``notes``.
+    """What the lens found in a model.
 
-    ``tokens``: the first ones of the first text. A layer has a ``name``, ``kind`` and ``family``, its sizes
-    ``n``, ``p``, ``d`` and ``H``, the ``miss`` of its reading, and the numbers ``trained`` and ``permuted``
-    (with permuted weights, or ``None``).
+    Parameters
+    ----------
+    model : str
+        What the model is called.
+    settings : dict
+        How it was measured.
+    layers : list
+        A layer has a ``name``, ``kind`` and ``family``, its sizes ``n``, ``p``, ``d`` and ``H``, the
+        ``miss`` of its reading, and the numbers ``trained`` and ``permuted`` (with permuted weights, or
+        ``None``).
+    notes : list of str
+        What was not read, and why; what was changed to read.
+    versions : dict
+        Of Python, torch and others.
+    tokens : list of str or None
+        The first ones of the first text.
 
+    Examples
+    --------
     >>> found = measurement("minilm")
     >>> len(found.layers), found.layers[0].H, found.layers[0].trained.rank[0]
     (6, 12, 12)
     """
 
     model: str
-    settings: dict
+    settings: dict[str, Any]
     layers: list[LayerReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=_versions)
@@ -70,7 +85,8 @@ class Report:
     def compare(self, after: Report) -> Table:
         """Return the layers that two reports share, before → after: before and after tuning, say.
 
-        Raises ``ValueError`` when no layer has the same name or the numbers of tokens differ.
+        Raises ``ValueError`` when no layer has the same name or the numbers of tokens
+        differ.
 
         >>> found = measurement("minilm")
         >>> "12 → 12" in str(found.compare(found))  # the rank of its first layer, before and after
@@ -92,7 +108,7 @@ class Report:
         outputs = [f"{share}, {which}" for which in ("uncorrelated", "output") for share in shares[:2]]
         numbers = ["rank k", *shares, *outputs, "on the first token", "mean distance", "states"]
         rows = [
-            [layer.name or layer.kind, layer.family, str(layer.H), *each]
+            [layer.title, layer.family, str(layer.H), *each]
             for layer, each in zip(layers, cells, strict=True)
         ]
         header = ["layer", "family", "heads", *numbers]
@@ -100,9 +116,7 @@ class Report:
 
     def figure(self, place: int) -> tuple[Figure, str]:
         """Return ``fig, alt`` of a layer: what heads leave, where they look, how far its gradient reaches."""
-        from ssmbook.lens._figure import layer_figure
-
-        return layer_figure(self.layers[place])
+        return drawing().layer_figure(self.layers[place])
 
     def to_json(self, path: str | Path) -> None:
         """Write the report as JSON."""
@@ -116,7 +130,9 @@ class Report:
 
     def to_html(self, path: str | Path) -> None:
         """Write one page that needs no other file and no network: text, heads, and the numbers of each."""
-        Path(path).write_text(page(self), "utf-8")
+        facts = "; ".join(f"{key}: {value}" for key, value in {**self.settings, **self.versions}.items())
+        given = self.model, self.table(), self.layers, self.tokens or (), [facts, *self.notes]
+        Path(path).write_text(page(*given), "utf-8")
 
     def compare_html(self, after: Report, path: str | Path) -> None:
         """Write the table of ``compare`` as a page, with what differs between the two settings."""
@@ -149,22 +165,42 @@ def _beside(layer: LayerReport) -> list[str]:
 
 
 def report(
-    model: nn.Module,
-    inputs: Tensor,
-    *,
-    layers: Sequence[str] | None = None,
-    name: str | None = None,
-    seed: int = 0,
-    permuted: bool = True,
-    gradient: bool = True,
-) -> Report:
+    model: nn.Module, inputs: Tensor, *, layers: Sequence[str] | None = None, name: str | None = None,
+    seed: int = 0, permuted: bool = True, gradient: bool = True,
+) -> Report:  # fmt: skip
     """Measure the mixing layers of a model on a batch of texts.
 
-    ``inputs``: token ids (n,) or (texts, n), hidden states (n, d) or (texts, n, d), n >= 8; ``layers``: names
-    of some layers (all); ``name``: what to call the model; ``permuted``: measure each layer also with the
-    entries of its weight matrices permuted, drawn from ``seed``; ``gradient``: also on the first text the
-    gradient against distance. Only one layer is held in float64 at a time. Raises as ``operator``.
+    Only one layer is held in float64 at a time; the model is left as it was.
 
+    Parameters
+    ----------
+    model : Module
+        In evaluation mode.
+    inputs : Tensor
+        Token ids (n,) or (texts, n), or hidden states (n, d) or (texts, n, d), n >= 8.
+    layers : sequence of str, optional
+        The names of some layers; all by default.
+    name : str, optional
+        What to call the model; its class by default.
+    seed : int, default 0
+        Of the permuted weights, and of the directions in which gradients are measured.
+    permuted : bool, default True
+        Whether each layer is also measured with the entries of its weight matrices permuted.
+    gradient : bool, default True
+        Whether the gradient against distance is measured too, on the first text.
+
+    Returns
+    -------
+    Report
+        The numbers of each layer, and a note on each that cannot be read.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``operator``, where no layer can be read.
+
+    Examples
+    --------
     >>> from ssmbook.maps import SSD
     >>> found = report(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
     >>> found.layers[0].trained.rank
@@ -178,7 +214,7 @@ def report(
     return result
 
 
-def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings) -> Report:
+def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings: int | bool | str) -> Report:
     """Return an empty report with its settings."""
     texts = split_texts(model, inputs)
     size = {"texts": len(texts), "tokens": len(texts[0]), "epsilons": list(EPSILONS)}
@@ -187,10 +223,26 @@ def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings) -> Rep
     return Report(name or type(model).__name__, {**size, **settings, **dtype}, tokens=ids)
 
 
-def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Report) -> Iterator[LayerReport]:
-    """Yield the reports of ``found`` one by one, in the settings of ``result``; notes go to the result.
+def measure_layers(
+    model: nn.Module, inputs: Tensor, found: list[MixingLayer], result: Report
+) -> Iterator[LayerReport]:
+    """Yield the reports of layers one by one; one that cannot be read exactly becomes a note.
 
-    A layer that cannot be read exactly becomes a note with the reason; ``ValueError`` if none can.
+    Parameters
+    ----------
+    model : Module
+        In evaluation mode.
+    inputs : Tensor
+        As for ``report``.
+    found : list of MixingLayer
+        What to measure.
+    result : Report
+        Its settings say how; it receives the notes.
+
+    Raises
+    ------
+    ValueError
+        If no layer can be read.
     """
     modules = {layer.name: layer.module for layer in found}
     passes = [collect(model, modules, text) for text in split_texts(model, inputs)]
@@ -218,20 +270,20 @@ def measure_layers(model, inputs: Tensor, found: list[MixingLayer], result: Repo
 def _refusal(layer: MixingLayer, error: Exception) -> str:
     adapter = any("lora_" in name for name, _ in layer.module.named_parameters())
     merge = "; merge the adapter into the weights first (merge_and_unload)" * adapter
-    return f"not read: {layer.name or layer.kind} ({layer.kind}): {error}{merge}"
+    return f"not read: {layer.title} ({layer.kind}): {error}{merge}"
 
 
-def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> LayerReport:
+def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict[str, Any]) -> LayerReport:
     """Read and measure one layer, as written and permuted."""
     measures, misses, pictures = [], [], None
-    for change in [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]:
-        readings = [read(layer, call, change) for call in calls]
-        misses += [check_frozen(layer.name or layer.kind, reading.core) for reading in readings]
+    for alter in [None, permute_weights(settings["seed"])] if settings["permuted"] else [None]:
+        readings = [read(layer, call, alter) for call in calls]
+        misses += [check_read(layer.title, reading.core) for reading in readings]
         measures.append(measure(readings, settings["seed"], settings["gradient"]))
         pictures = pictures or drawn(readings)
     W, miss = readings[0].core.W, float(f"{max(misses):.2g}")
     named = (layer.name, layer.kind, layer.family)
-    sizes = W.n, W.p, W.d, readings[0].heads
+    sizes = W.n, W.p, W.d, readings[0].H
     trained, permuted = [*measures, None][:2]
     return LayerReport(*named, *sizes, miss, trained, permuted, *pictures)
 
@@ -239,8 +291,8 @@ def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict) -> Laye
 def measurement(name: str) -> Report:
     """Return a report that comes with the library: "minilm", a trained MiniLM on four texts of 256 tokens.
 
-    The file records the command, model, versions and text that made it. Raises ``ValueError`` for another
-    name.
+    The file records the command, model, versions and text that made it. Raises
+    ``ValueError`` for another name.
 
     >>> [layer.H for layer in measurement("minilm").layers]
     [12, 12, 12, 12, 12, 12]

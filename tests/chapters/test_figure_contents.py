@@ -26,7 +26,6 @@ from matplotlib import rc_context
 from headsandstates.experiments.results import measurement
 from ssmbook import lens
 from ssmbook.display import block_heatmap, figure, span_spectrum, use_style
-from ssmbook.lens._figure import layer_figure
 from ssmbook.operators import DenseOperator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -271,7 +270,7 @@ def calls():
         "library": {
             "block_heatmap": [given(causal(2, 3))],
             "span_spectrum": [given(DenseOperator(causal(2, 3)))],
-            "layer_figure": [given(lens.measurement("minilm").layers[0])],
+            "layer_figure": [given(lens.measurement("minilm"), 0)],
         },
         "linear_algebra": {
             "weyl": [given(EYE + 1, randn(2, 2, 2), randn(3, 3, seed=1), randn(4, 3, 3, seed=2))],
@@ -405,7 +404,7 @@ def figures_of(chapter):
     """The public functions of a chapter that return a figure; those of the library that chapters share."""
     if chapter == "library":
         return {each.__name__: on_axes(each) for each in (block_heatmap, span_spectrum)} | {
-            "layer_figure": layer_figure
+            "layer_figure": lens.Report.figure
         }
     module = import_module(f"headsandstates.chapters.{chapter}.figures")
     own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]

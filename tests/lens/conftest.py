@@ -13,7 +13,6 @@ def _config(T, family: str, size: int):
     small = {"hidden_size": d, "vocab_size": VOCABULARY, "num_hidden_layers": 2}
     plain = {**small, "intermediate_size": 16, "num_attention_heads": (3, 5)[size]}
     grouped = {**small, "intermediate_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2}
-    rotary = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 2 / 3}  # 4 of 6, 6 of 10
     ssd = {"mamba_n_heads": (6, 8)[size], "mamba_d_head": (8, 10)[size], "mamba_n_groups": 2}
     latent = {
         **plain, "num_attention_heads": 4, "num_key_value_heads": 4, "qk_nope_head_dim": 4, "v_head_dim": 5,
@@ -29,10 +28,6 @@ def _config(T, family: str, size: int):
         "bert": (T.BertModel, T.BertConfig(**plain)),
         "gpt2": (T.GPT2Model, T.GPT2Config(n_embd=d, n_head=(3, 5)[size], n_layer=2, vocab_size=VOCABULARY)),
         "gpt_neox": (T.GPTNeoXModel, T.GPTNeoXConfig(**plain, attention_bias=odd)),
-        "bloom": (
-            T.BloomModel,
-            T.BloomConfig(hidden_size=d, n_head=(3, 5)[size], n_layer=2, vocab_size=VOCABULARY),
-        ),
         # one value for all heads; one for each two, and no ALiBi
         "falcon": (
             T.FalconModel,
@@ -41,7 +36,6 @@ def _config(T, family: str, size: int):
                 multi_query=True, alibi=not odd, ffn_hidden_size=16, attn_implementation="eager",
             ),
         ),
-        "phi": (T.PhiModel, T.PhiConfig(**grouped, qk_layernorm=odd, rope_parameters=rotary)),
         "phi3": (T.Phi3Model, T.Phi3Config(**grouped, pad_token_id=0)),
         "llama": (T.LlamaModel, T.LlamaConfig(**grouped, attention_bias=odd)),
         "mistral": (T.MistralModel, T.MistralConfig(**grouped, sliding_window=5)),
@@ -52,7 +46,6 @@ def _config(T, family: str, size: int):
             ),
         ),
         "mamba": (T.MambaModel, T.MambaConfig(**small, **scan, use_bias=odd)),
-        "falcon_mamba": (T.FalconMambaModel, T.FalconMambaConfig(**small, **scan, use_bias=odd)),
         "mamba2": (
             T.Mamba2Model,
             T.Mamba2Config(

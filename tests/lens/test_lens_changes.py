@@ -130,12 +130,8 @@ def test_changes_are_made_where_the_observed_tensors_are(seen):
     _, _, observed = seen
     with torch.device("meta"):
         found = observed.merge(2, "output"), observed.cut(2), observed.cut(2, 0.1)
-        alpha = lens.truncate(2).coefficients(causal_coefficients_at("cpu"))
+        alpha = lens.truncate(2).coefficients(torch.full((3, 8, 8), 0.1, device="cpu").tril())
     assert all(0 < change.lost.output < 1 for change in found) and alpha.device.type == "cpu"
-
-
-def causal_coefficients_at(device):
-    return torch.full((3, 8, 8), 0.1, device=device).tril()
 
 
 FAMILIES = [
@@ -151,7 +147,7 @@ def test_nothing_changes_where_nothing_is_changed(family, build, ids):
     wanted, found = logits(model, texts), lens.layers(model)
     carried = {layer: lens.truncate(N) for layer in found}
     merged = {
-        place: lens.observe(model, texts, [layer.name])[layer.name].merge(layer_heads(layer, texts))
+        place: lens.observe(model, texts, [layer.name])[layer.name].merge(lens.operator(layer, texts).W.H)
         for place, layer in enumerate(found)
         if layer.family in ("attention", "SSD")
     }
@@ -182,10 +178,6 @@ def test_a_replaced_layer_passes_gradients_on(family, build, ids):
             assert float((found[name] - each).norm()) <= 1e-4 * float(each.norm()) + 1e-7, name
 
 
-def layer_heads(layer, texts):
-    return lens.operator(layer, texts).W.H
-
-
 def test_the_model_is_left_bit_for_bit_after_an_exception(build, ids):
     model, texts = causal(build, "jamba"), ids(2, N)
     model.set_attn_implementation("sdpa")
@@ -211,22 +203,17 @@ def test_the_model_is_left_bit_for_bit_after_an_exception(build, ids):
 
 
 def test_a_cut_head_is_one_whose_output_weights_are_zero(build, ids):
-    texts = ids(2, N)
-    for family, rows in (("llama", "self_attn.o_proj"), ("gpt2", "attn.c_proj")):
-        model = causal(build, family)
-        layer = lens.layers(model)[1]
-        r, out = layer.module.head_dim, model.get_submodule(layer.name.rpartition(".")[0] + "." + rows)
-        with lens.replace(model, {layer.name: lens.drop_heads([1])}):
-            found = logits(model, texts)
-        with torch.no_grad():
-            if family == "llama":
-                out.weight[:, r : 2 * r] = 0
-                assert relative(found, logits(model, texts)) < 1e-5
-            else:  # what the bias of the head's values adds is no part of its operator and stays
-                b = layer.module.c_attn.bias[2 * 24 + r : 2 * 24 + 2 * r]
-                out.bias += b @ out.weight[r : 2 * r]
-                out.weight[r : 2 * r] = 0
-                assert relative(found, logits(model, texts)) < 1e-5
+    """What the bias of the head's values adds is no part of its operator, and stays."""
+    texts, model = ids(2, N), causal(build, "gpt2")
+    layer = lens.layers(model)[1]
+    r, out = layer.module.head_dim, layer.module.c_proj
+    with lens.replace(model, {layer.name: lens.drop_heads([1])}):
+        found = logits(model, texts)
+    with torch.no_grad():
+        b = layer.module.c_attn.bias[2 * 24 + r : 2 * 24 + 2 * r]
+        out.bias += b @ out.weight[r : 2 * r]
+        out.weight[r : 2 * r] = 0
+    assert relative(found, logits(model, texts)) < 1e-5
 
 
 def test_frozen_coefficients_are_those_of_their_text(build, ids):
@@ -371,7 +358,7 @@ def test_changes_that_are_refused(build, ids):
         pass
     hook = model.model.layers[0].self_attn.v_proj.register_forward_hook(lambda *_: 1.1 * _[2])
     with (
-        pytest.raises(ValueError, match="must be read exactly to be changed; got a relative miss of 0"),
+        pytest.raises(ValueError, match="must be read exactly(.|\n)*got a relative miss of 0"),
         lens.replace(model, {0: lens.truncate(2)}),
     ):
         model(texts)

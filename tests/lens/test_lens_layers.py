@@ -246,18 +246,10 @@ def test_layers_that_cannot_be_read_are_listed_with_the_next_step(build, ids):
     model.layers[1].self_attn.v_proj = Adapted(model.layers[1].self_attn.v_proj)
     model.unused = build("llama").layers[0].self_attn  # a part that the forward pass does not reach
     found = lens.report(model, texts, permuted=False, gradient=False)
-    assert [layer.name for layer in found.layers] == ["layers.0.mamba"]
+    assert [layer.name for layer in found.layers] == ["layers.0.mamba"]  # the others are still read
     listed = [note for note in found.notes if note.startswith("not read")]
     assert "layers.1.self_attn" in listed[0] and "merge the adapter into the weights first" in listed[0]
     assert "unused" in listed[1] and "did not reach it" in listed[1] and len(listed) == 2
     model.layers[1].self_attn.v_proj = Packed(24, 12)
     found = lens.report(model, texts, permuted=False, gradient=False)
     assert any("load the model without quantization" in note for note in found.notes)
-
-
-def test_a_layer_that_cannot_be_read_does_not_end_the_report(build, ids):
-    model = build("llama")
-    model.layers[0].self_attn.v_proj.register_forward_hook(lambda m, args, y: y * (1 + 1e-3 * y.abs()))
-    found = lens.report(model, ids(12), permuted=False, gradient=False)
-    assert [layer.name for layer in found.layers] == ["layers.1.self_attn"]
-    assert any("not read: layers.0.self_attn" in note for note in found.notes)

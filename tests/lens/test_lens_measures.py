@@ -34,7 +34,7 @@ class PlantedMixer(nn.Module):
 def read(mixer, call):
     mixer.seen.append((mixer.weight.clone(), mixer.bias.clone()))
     x = call.one(call.x)
-    return lens.Reading(lens.Frozen(mixer.planted[0], x=x, y=mixer(x)))
+    return lens.Reading(lens.LayerOperator(mixer.planted[0], x=x, y=mixer(x)))
 
 
 def measured(W, x, **options):

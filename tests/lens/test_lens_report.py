@@ -4,13 +4,12 @@ import os
 import re
 import shutil
 import socket
+import sys
 
 import pytest
 import torch
 
 from ssmbook import lens, maps
-from ssmbook.display.tables import Table
-from ssmbook.lens import _page
 from ssmbook.lens.__main__ import main
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -128,6 +127,26 @@ def test_a_saved_hybrid(folder, numbers, ids, build, tmp_path, capsys):
     assert "layers.0.mamba" in capsys.readouterr().out
 
 
+def test_what_is_missing_is_said_with_the_extra_that_brings_it(
+    folder, numbers, tmp_path, monkeypatch, capsys
+):
+    """Before anything is measured; what needs nothing more still works."""
+    with monkeypatch.context() as bare:
+        bare.delitem(sys.modules, "ssmbook.lens._figure", raising=False)
+        for name in ("matplotlib", "matplotlib.ticker"):
+            bare.setitem(sys.modules, name, None)
+        assert run(folder, "--ids", numbers, "--tokens", 16, "--out", tmp_path / "out") == 2
+        assert 'matplotlib must be installed for this: pip install "ssmbook[book]"' in capsys.readouterr().err
+        assert lens.measurement("minilm").table().header and not (tmp_path / "out").exists()
+    (tmp_path / "letters.gguf").write_bytes(b"GGUF")
+    for name in ("transformers", "gguf"):
+        with monkeypatch.context() as bare:
+            bare.setitem(sys.modules, name, None)
+            wanted = rf"{name} must .*: pip install \"ssmbook\[lens\]\""
+            with pytest.raises(ModuleNotFoundError, match=wanted):
+                lens.load(tmp_path / "letters.gguf")
+
+
 def test_text_is_cut_by_the_models_own_tokenizer(build, tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
     model, folder, text = build("bert"), tmp_path / "bert", tmp_path / "text.txt"
@@ -214,19 +233,18 @@ def test_a_model_keeps_to_itself_what_it_cannot_or_must_not_do(build, tmp_path, 
 
 
 def test_a_package_with_a_gguf_file_is_its_model(tmp_path, monkeypatch):
-    from ssmbook.lens._load import find_model
-
+    """It is found without importing the package; this one is torn, and without gguf not even opened."""
     inside = tmp_path / "llm_of_letters"
     inside.mkdir()
     (inside / "__init__.py").write_text("import what_is_not_installed", "utf-8")
     (inside / "letters.gguf").write_bytes(b"GGUF")
     monkeypatch.syspath_prepend(tmp_path)
     for given in ("llm-of-letters", inside / "letters.gguf"):
-        place = find_model(given)
-        assert place.folder == inside and place.given == {"gguf_file": "letters.gguf"}
+        with pytest.raises((ModuleNotFoundError, ValueError), match="gguf must be installed|must load; got"):
+            lens.load(given)
     (inside / "more.gguf").write_bytes(b"GGUF")
     with pytest.raises(ValueError, match="must carry one model; got (.|\n)*pass the path of one"):
-        find_model("llm-of-letters")
+        lens.load("llm-of-letters")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +292,7 @@ def test_the_committed_measurement_again(tmp_path):
     assert layer.trained.counts == {eps: counts[:1] for eps, counts in old.trained.counts.items()}
 
 
-def test_the_page_draws_the_weights_and_says_which_heads_are_alike():
+def test_the_page_draws_the_weights_and_says_which_heads_are_alike(build, ids, tmp_path):
     """Two heads of equal queries and keys, one of others; columns that nothing fills are left out."""
     generator = torch.Generator().manual_seed(0)
     layer = maps.Attention(6, 6, H=3, head_width=2, generator=generator).eval()
@@ -282,16 +300,21 @@ def test_the_page_draws_the_weights_and_says_which_heads_are_alike():
         layer.W_Q[1], layer.W_K[1] = layer.W_Q[0], layer.W_K[0]
         layer.W_Q[2] *= 20
     x = torch.randn(1, 16, 6, generator=generator)
-    (found,) = lens.report(layer, x, permuted=False, gradient=False).layers
-    alpha = layer.coefficients(x)[0].detach()
-    assert torch.equal(torch.tensor(found.weights), (100 * alpha.double()).round().long())
-    flat = alpha.double().flatten(1)
-    flat = flat / flat.norm(dim=1, keepdim=True)
-    assert torch.equal(torch.tensor(found.alike), (100 * flat @ flat.mT).round().long())
-    assert found.alike[0][1] == 100 and _page.merges(found).endswith(": 0, 1.")
-    drawn = _page.matrix(found.weights[2], [])
+    found = lens.report(layer, x, permuted=False, gradient=False)
+    alpha = layer.coefficients(x)[0].detach().double()
+    assert torch.equal(torch.tensor(found.layers[0].weights), (100 * alpha).round().long())
+    flat = torch.nn.functional.normalize(alpha.flatten(1), dim=1)
+    alike = found.layers[0].alike
+    assert torch.equal(torch.tensor(alike), (100 * flat @ flat.mT).round().long()) and alike[0][1] == 100
+
+    def page(report):
+        report.to_html(tmp_path / "page.html")
+        return (tmp_path / "page.html").read_text("utf-8")
+
+    assert "at least 0.9): 0, 1.</p>" in page(found)
+    drawn = re.findall("<svg .*?</svg>", page(found))[2]
     assert drawn.count("<rect") == int((100 * alpha[2]).round().ge(2).sum())
     assert "<title>0  ← 0 : 1.00</title>" in drawn
-    header = ["layer", "family", "empty"]
-    shown = _page.wide(Table(header, [["a", "b", "–"], ["c", "–", "–"]], "lll"))
-    assert "family" in shown and "empty" not in shown
+    wide = lens.report(build("mamba", 1), ids(16), permuted=False, gradient=False)
+    empty = "10\N{NO-BREAK SPACE}% left, output"
+    assert empty in wide.table().header and empty not in page(wide)

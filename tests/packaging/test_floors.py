@@ -7,7 +7,7 @@ import headsandstates
 import ssmbook
 
 FLOORS = (
-    ("ssmbook._checks", "ssmbook._json", "ssmbook.tour"),
+    ("ssmbook._checks", "ssmbook._extras", "ssmbook._json", "ssmbook.tour"),
     ("ssmbook.numerics",),
     ("ssmbook.operators", "ssmbook.scans"),
     ("ssmbook.systems",),

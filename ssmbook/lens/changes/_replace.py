@@ -11,22 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
-from ssmbook.lens._change import Change, outcome
-from ssmbook.lens._frozen import Reading
 from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
+from ssmbook.lens._reading import Reading, check_read
+from ssmbook.lens.changes._change import Change, outcome
 
 
 @contextmanager
-def replace(model: nn.Module, changes: Mapping[Any, Change | nn.Module]) -> Iterator[nn.Module]:
+def replace(
+    model: nn.Module, changes: Mapping[MixingLayer | str | int, Change | nn.Module]
+) -> Iterator[nn.Module]:
     """Run the model with the heads of some layers changed, inside a ``with`` block.
 
-    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a ``Change``, or a module
-    of ``heads`` or ``convert``, whose parameters then receive gradients. In every forward pass each of
-    these layers is read on the tokens that it receives, in the model's own dtype, and y' = W' x + offset
-    takes the place of what its heads made. Gates, norms and output projections after the core stay. There
-    is no cache of earlier tokens inside. After the block, and after an exception, the model is as it was,
-    bit for bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not have and
-    for one that is named twice, ``TypeError`` for what is no ``Change``.
+    ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a `Change`,
+    or a module of ``share_heads`` or ``convert``, whose parameters then receive gradients.
+    In every forward pass each of these layers is read on the tokens that it receives, in
+    the model's own dtype, and y' = W' x + offset takes the place of what its heads made.
+    Gates, norms and output projections after the core stay. There is no cache of earlier
+    tokens inside. After the block, and after an exception, the model is as it was, bit for
+    bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not
+    have and for one that is named twice, ``TypeError`` for what is no `Change`.
 
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
@@ -51,7 +54,7 @@ def replace(model: nn.Module, changes: Mapping[Any, Change | nn.Module]) -> Iter
             raise TypeError(f"a change must be a lens.Change; got {type(change).__name__}")
         layer = _find(found, key, unknown_mixers(model, found))
         if any(layer is other for other, _ in chosen):
-            raise ValueError(f"changes must name each layer once; got {layer.name or layer.kind} twice")
+            raise ValueError(f"changes must name each layer once; got {layer.title} twice")
         chosen.append((layer, change))
     with ExitStack() as until:
         until.enter_context(eager_attention(model))
@@ -61,11 +64,9 @@ def replace(model: nn.Module, changes: Mapping[Any, Change | nn.Module]) -> Iter
         yield model
 
 
-def _find(found: list[MixingLayer], key, unknown: Mapping[str, str]) -> MixingLayer:
+def _find(found: list[MixingLayer], key: object, unknown: Mapping[str, str]) -> MixingLayer:
     for place, layer in enumerate(found):
-        if key == layer.name or (isinstance(key, int) and key == place):
-            return layer
-        if isinstance(key, MixingLayer) and key.module is layer.module:
+        if key in (layer.name, place) or getattr(key, "module", None) is layer.module:
             return layer
     strange = f", which no reader knows ({unknown[key]})" if isinstance(key, str) and key in unknown else ""
     raise ValueError(
@@ -110,12 +111,14 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
             call = as_call(layer.name, args, kwargs, single=False)
             reading = read_call(layer, module, call)
             if not known:  # once, in the model's own dtype
-                known = _check_read(layer, reading)
+                check_read(layer.title, reading.core, 1e-3 if call.x.dtype.itemsize > 2 else 0.1)
+                known = True
             return _run_with(module, call, reading, outcome(reading, change))
         finally:
             inside = False
 
-    # a hook that does nothing, so that torch's encoder does not run its layers past their modules
+    # a hook that does nothing, so that torch's encoder does not run its layers past their
+    # modules
     until = module.register_forward_hook(lambda *_: None)
     module.forward = forward
     try:
@@ -128,41 +131,30 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
         until.remove()
 
 
-@torch.no_grad()
-def _check_read(layer: MixingLayer, reading: Reading) -> bool:
-    miss, own = reading.core.miss(), reading.core.y.dtype
-    if not miss <= (1e-3 if own.itemsize > 2 else 0.1):
-        raise ValueError(
-            f"{layer.name or layer.kind} must be read exactly to be changed; got a relative miss of "
-            f"{miss:.3g}: it does something its reader does not know"
-        )
-    return True
-
-
-def _run_with(module: nn.Module, call: Call, reading: Reading, y: Tensor):
+def _run_with(module: nn.Module, call: Call, reading: Reading, y: Tensor) -> Any:
     """Run a module again with y in the place of what its core made."""
-    if reading.site is None:
-        result = call.run(module)
-        first, *rest = result if isinstance(result, tuple) else (result,)
-        if first.shape != y.shape or not torch.allclose(first, reading.core.y, rtol=1e-4, atol=1e-4):
-            raise ValueError(
-                f"{type(module).__name__} must return what its reader calls y, or the reader must name the "
-                "module where y enters (site)"
-            )
-        return (y.to(first), *rest) if isinstance(result, tuple) else y.to(first)
     put = y if reading.put is None else reading.put(y)
 
     def enter(_, args):
         return (put.reshape(args[0].shape).to(args[0]), *args[1:])
 
     def leave(_, args, result):
-        if isinstance(result, tuple):
-            return (put.reshape(result[0].shape).to(result[0]), *result[1:])
-        return put.reshape(result.shape).to(result)
+        first, *rest = result if isinstance(result, tuple) else (result,)
+        if reading.site is None and not _same(first, reading.core.y):
+            raise ValueError(
+                f"{type(module).__name__} must return what its reader calls y, or the reader must name the "
+                "module where y enters (site)"
+            )
+        first = put.reshape(first.shape).to(first)
+        return (first, *rest) if isinstance(result, tuple) else first
 
-    site = reading.site
+    site = module if reading.site is None else reading.site
     hook = site.register_forward_pre_hook(enter) if reading.enters else site.register_forward_hook(leave)
     try:
         return call.run(module)
     finally:
         hook.remove()
+
+
+def _same(got: Tensor, wanted: Tensor) -> bool:
+    return got.shape == wanted.shape and torch.allclose(got, wanted, rtol=1e-4, atol=1e-4)

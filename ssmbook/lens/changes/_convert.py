@@ -1,60 +1,66 @@
-"""Layers in another form that can be trained: attention as a recurrence, any heads as fewer shared ones."""
+"""Layers in another form, to be trained: attention as a recurrence, a recurrence as its heads."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_integer
-from ssmbook.lens._calls import capture, split_texts
-from ssmbook.lens._change import Change, Heads, coefficients_of, observe
-from ssmbook.lens._errors import factors
+from ssmbook.lens._calls import split_texts
 from ssmbook.lens._layers import MixingLayer, read
+from ssmbook.lens.changes._change import Change
+from ssmbook.lens.changes._heads import SharedHeads, share_heads
 from ssmbook.maps.attention import Attention, per_head
 from ssmbook.maps.linear_attention import LinearAttention, outer, safe_reciprocal
 from ssmbook.scans import diagonal_scan
 
 
-def heads(
-    layer: MixingLayer, texts: Tensor, H: int | None = None, *, fit: str = "uncorrelated",
-    width: int | None = None,
-) -> Heads:  # fmt: skip
-    """Return H shared heads of a layer, fitted to texts, as a module to put in by ``replace`` and to train.
-
-    H: all of the layer's if ``None``, which is exact; ``fit``: as ``Observed.merge``; ``width``: the rank
-    that each value map may have, full if ``None``. In the dtype of the model. Raises as ``observe`` and
-    ``merge``.
-
-    >>> from ssmbook import lens
-    >>> from ssmbook.maps import SSD
-    >>> model, x = torch.nn.Sequential(SSD(6, 6, H=4, head_width=3, N=5)).eval(), torch.randn(2, 10, 6)
-    >>> shared = lens.heads(lens.layers(model)[0], x)
-    >>> with lens.replace(model, {0: shared}):
-    ...     changed = model(x)
-    >>> sorted(shared.state_dict()), torch.allclose(changed, model(x), atol=1e-4)
-    (['W_O', 'W_V', 'mix'], True)
-    """
-    found = observe(layer.model, texts, [layer.name])[layer.name].heads(H, fit, width)
-    return found.to(next(layer.model.parameters()).dtype)
-
-
 class Recurrence(LinearAttention):
     """Causal heads with N states each, which fade, and content gates: a map of the book, with ``step``.
 
-    alpha_ij = sum_s exp(<q_s, x_i>) a_s^(i - j) exp(<k_s, x_j> + b_s), s = 1 ... N, divided by its row sum,
-    so it also keeps that sum of each state. d, p: widths in and out; H heads; head_width: width of the
-    values. Parameters ``W_Q``, ``W_K`` (H, N, d), ``b_K``, ``log_rate`` (H, N), a = exp(-exp(log_rate)),
-    ``W_V``, ``W_O``. Initially no gate looks at the content, and the rates are from 1/2 down to 1/64.
+    alpha_ij = sum_s exp(<q_s, x_i>) a_s^(i - j) exp(<k_s, x_j> + b_s), s = 1 ... N, divided
+    by its row sum, so it also keeps that sum of each state. The weights ``W_Q``, ``W_K``
+    (H, N, d), ``b_K`` and ``log_rate`` (H, N), a = exp(-exp(log_rate)), are trained beside
+    ``W_V`` and ``W_O``. Initially no gate looks at the content, and the rates are from 1/2
+    down to 1/64.
+
+    Parameters
+    ----------
+    d, p : int
+        Widths of the tokens that come in and go out.
+    H : int
+        The number of heads.
+    head_width : int
+        The width of the values of each head.
+    N : int
+        The states of each head.
+    generator : torch.Generator, optional
+        Draws the initial value maps.
+    dtype : torch.dtype, optional
+        Of the parameters.
+    device : torch.device or str, optional
+        Where they are.
+
+    Raises
+    ------
+    ValueError
+        If a size is not positive.
     """
 
     _queries = False
 
-    def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, **new: Any):
-        super().__init__(d, p, H=H, head_width=head_width, normalized=True, **new)
+    def __init__(
+        self, d: int, p: int, *, H: int, head_width: int, N: int,
+        generator: torch.Generator | None = None, dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            d, p, H=H, head_width=head_width, normalized=True,
+            generator=generator, dtype=dtype, device=device,
+        )  # fmt: skip
         self.key_width = check_integer("N", N, low=1)
         like = self.W_V.detach()
         self.W_Q, self.W_K = (nn.Parameter(like.new_zeros(H, N, d)) for _ in "QK")
@@ -63,7 +69,8 @@ class Recurrence(LinearAttention):
         self.log_rate = nn.Parameter(rates.expand(H, N).clone())
 
     def _read_write(self, x: Tensor):
-        q, k = per_head(self.W_Q, x).exp(), (per_head(self.W_K, x) + self.b_K[:, None]).exp()
+        q = per_head(self.W_Q, x).exp()
+        k = (per_head(self.W_K, x) + self.b_K[:, None]).exp()
         return q, k, -self.log_rate.exp()[:, None].expand(q.shape)
 
     def _coefficients(self, x: Tensor) -> Tensor:
@@ -88,21 +95,43 @@ class Recurrence(LinearAttention):
         """What ``replace`` puts in: coefficients made from the tokens alone, and these value maps."""
         name, cost = f"recurrences with {self.key_width} states", {"states": self.key_width}
 
-        def coefficients(x):
+        def coefficients(x: Tensor) -> Tensor:
             return self.coefficients(x.to(self.W_K.dtype)).to(x)
 
         return Change(name, coefficients, self.W_O, None, cost, self.W_V, of_tokens=True)
 
 
-def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) -> Recurrence | Heads:
+def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) -> Recurrence | SharedHeads:
     """Return a layer in the other form: causal softmax attention as recurrences, a recurrence as its heads.
 
-    Attention becomes a ``Recurrence`` with N states per head and the layer's own value maps; decays and gates
-    are fitted to its attention matrices on the texts, by ``steps`` steps of Adam on their cross entropy. It
-    is an approximation, to be trained on with ``tune``. A recurrence that has heads, such as SSD, becomes its
-    ``heads``, exactly. Both are put in by ``replace``; a ``Recurrence`` also is a layer by itself. Raises as
-    ``operator``, and ``ValueError`` for attention that is not causal.
+    Attention becomes a `Recurrence`, whose decays and gates are fitted to its attention
+    matrices on the texts by their cross entropy: an approximation, to be trained on with
+    ``train``. A recurrence that has heads, such as SSD, becomes its ``share_heads``,
+    exactly. Both are put in by ``replace``; a `Recurrence` also is a layer by itself.
 
+    Parameters
+    ----------
+    layer : MixingLayer
+        One of ``layers(model)``.
+    texts : Tensor
+        Token ids (texts, n) or hidden states (texts, n, d).
+    N : int, default 2
+        The states of each head of a `Recurrence`.
+    steps : int, default 100
+        Steps of Adam on the cross entropy.
+
+    Returns
+    -------
+    Recurrence or SharedHeads
+        In the dtype of the model, with the value maps of the layer.
+
+    Raises
+    ------
+    ValueError
+        If attention is not causal; if a recurrence has no heads with value maps; and as ``operator``.
+
+    Examples
+    --------
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
     >>> model = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval()
@@ -112,17 +141,12 @@ def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) 
     """
     own = isinstance(layer.module, Attention)
     if layer.family != "attention" and not own:
-        return heads(layer, texts)
-    readings = []
-    for text in split_texts(layer.model, texts):
-        calls, _ = capture(layer.model, {layer.name: layer.module}, text)
-        readings.append(read(layer, calls[layer.name]))
-    W_O, W_V = (layer.module.W_O, layer.module.W_V) if own else factors(readings[0])
+        return share_heads(layer, texts)
+    readings = [read(layer, text) for text in split_texts(layer.model, texts)]
+    W_O, W_V = (layer.module.W_O, layer.module.W_V) if own else readings[0].factors
     dtype = next(layer.model.parameters()).dtype
-    alpha, x = (
-        torch.stack(part).to(dtype)
-        for part in zip(*((coefficients_of(each), each.core.x) for each in readings), strict=True)
-    )
+    alpha = torch.stack([reading.alpha for reading in readings]).to(dtype)
+    x = torch.stack([reading.core.x for reading in readings]).to(dtype)
     if bool((alpha.triu(1) != 0).any()):
         raise ValueError("attention must be causal to become a recurrence; got weights on later tokens")
     (H, r, d), p = W_V.shape, W_O.shape[1]
@@ -134,20 +158,35 @@ def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) 
     optimizer = torch.optim.Adam(fitted, lr=0.05)
     for _ in range(steps):
         gap = -(alpha * (found.coefficients(x) + 1e-6).log()).sum(-1).mean()
-        for parameter, gradient in zip(fitted, torch.autograd.grad(gap, fitted), strict=True):
-            parameter.grad = gradient
+        _set_gradients(fitted, gap)
         optimizer.step()
     found.zero_grad()
     return found.eval()
 
 
-def tune(
+def train(
     modules: Iterable[nn.Module], loss: Callable[[], Tensor], *, steps: int = 150, rate: float = 0.005
 ) -> list[float]:
     """Train modules alone, in place, by Adam with warm-up and cosine decay; return the losses.
 
-    ``loss``: draws a batch and returns its loss, inside ``replace`` where the modules are put in so. What
-    else the loss depends on is left as it is, gradients included. Ten lines of progress go to stderr.
+    What else the loss depends on is left as it is, gradients included. Ten lines of
+    progress go to stderr.
+
+    Parameters
+    ----------
+    modules : iterable of Module
+        What to train.
+    loss : callable
+        Draws a batch and returns its loss, inside ``replace`` where the modules are put in so.
+    steps : int, default 150
+        How many batches.
+    rate : float, default 0.005
+        The largest learning rate.
+
+    Returns
+    -------
+    list of float
+        The loss of each batch.
     """
     trained = [parameter for module in modules for parameter in module.parameters()]
     optimizer = torch.optim.Adam(trained, lr=rate)
@@ -155,8 +194,7 @@ def tune(
     losses = []
     for step in range(1, steps + 1):
         missed = loss()
-        for parameter, gradient in zip(trained, torch.autograd.grad(missed, trained), strict=True):
-            parameter.grad = gradient
+        _set_gradients(trained, missed)
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
@@ -165,3 +203,9 @@ def tune(
             print(f"step {step} of {steps}: loss {losses[-1]:.3f}", file=sys.stderr)
     optimizer.zero_grad()
     return losses
+
+
+def _set_gradients(parameters: list[nn.Parameter], loss: Tensor) -> None:
+    """Set the gradients of these parameters alone, as ``backward`` would those of all."""
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient

@@ -17,16 +17,27 @@ EXACT, ROUNDED = 1e-10, 1e-5
 
 
 @dataclass(frozen=True)
-class Frozen:
+class LayerOperator:
     """The interaction operator of a layer with its coefficients frozen: y == W x + offset.
 
-    ``W``: InteractionOperator; ``x`` (..., n, d) and ``y`` (..., n, p): what entered the layer's token mixing
-    and what it returned; ``offset`` (..., n, p) or ``None``: what biases add; ``casts``: the layer computes
-    partly in float32, whatever the dtype of its weights.
+    Parameters
+    ----------
+    W : InteractionOperator
+        The part of the layer that mixes tokens.
+    x : Tensor (..., n, d)
+        What entered that part.
+    y : Tensor (..., n, p)
+        What it returned.
+    offset : Tensor (..., n, p) or None
+        What biases add.
+    casts : bool, default False
+        The layer computes partly in float32, whatever the dtype of its weights.
 
+    Examples
+    --------
     >>> from ssmbook.maps import SSD
-    >>> frozen = operator(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
-    >>> frozen.W, torch.allclose(frozen.y, frozen.W @ frozen.x, atol=1e-5)
+    >>> found = operator(SSD(4, 4, H=2, head_width=3, N=8).eval(), torch.randn(1, 16, 4))
+    >>> found.W, torch.allclose(found.y, found.W @ found.x, atol=1e-5)
     (FactorizedOperator(batch_shape=(1,), n=16, p=4, d=4, dtype=torch.float64), True)
     """
 
@@ -53,7 +64,16 @@ class Frozen:
 class Softmax:
     """What the gradient of softmax heads needs: V_h = W_O[h] W_V[h] and the coefficients at other inputs.
 
-    ``W_V`` (H, r, d), ``W_O`` (H, p, r), ``b_V`` (H, r); ``weights(x)`` (n, d) to (H, n, n), differentiable.
+    Parameters
+    ----------
+    W_V : Tensor (H, r, d)
+        Weights of the values.
+    W_O : Tensor (H, p, r)
+        Weights of the output.
+    b_V : Tensor (H, r)
+        Biases of the values.
+    weights : callable
+        x (n, d) to coefficients (H, n, n), differentiable.
     """
 
     W_V: Tensor
@@ -64,15 +84,28 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader found in a layer: its ``core``, the part that mixes tokens.
+    """What a reader found in a layer.
 
-    ``softmax``: given for softmax heads, whose gradients have a closed form. ``F``: the whole layer as a
-    function of its hidden states (n, d) to (n, p), and ``x`` these states, for the gradients of other layers.
-    ``site``: the part of the layer that returns y, or receives it (``enters``) as ``put(y)``; without it the
-    layer itself returns y. ``replace`` needs it.
+    Parameters
+    ----------
+    core : LayerOperator
+        The part of the layer that mixes tokens.
+    softmax : Softmax or None
+        Given for softmax heads, whose gradients have a closed form.
+    F : callable or None
+        The whole layer as a function of its hidden states, (n, d) to (n, p), for the gradients of
+        other layers.
+    x : Tensor (n, d) or None
+        These hidden states, where they are not those of the core.
+    site : Module or None
+        The part of the layer that returns y; without it the layer itself does. ``replace`` needs it.
+    enters : bool, default False
+        Whether y enters that part instead of leaving it.
+    put : callable or None
+        What becomes of y on its way there, such as a gate.
     """
 
-    core: Frozen
+    core: LayerOperator
     softmax: Softmax | None = None
     F: Callable[[Tensor], Tensor] | None = None
     x: Tensor | None = None
@@ -87,19 +120,44 @@ class Reading:
         return W.channels if isinstance(W, DiagonalOperator) else getattr(W, "mixing", None)
 
     @property
-    def heads(self) -> int:
+    def H(self) -> int:
+        """How many heads the layer has; 1 for an operator without heads."""
         return 1 if self.mixing is None else self.mixing.batch_shape[-1]
 
+    @property
+    def alpha(self) -> Tensor:
+        """The coefficients of the heads, or of the channels, (..., H, n, n)."""
+        W = self.core.W
+        if isinstance(W, FactorizedOperator):
+            return W.alpha
+        if isinstance(W, DiagonalOperator):
+            return W.channels.to_dense()[..., 0, 0]
+        raise ValueError(f"the layer must have heads or channels to be changed; got a {type(W).__name__}")
 
-def check_frozen(name: str, frozen: Frozen) -> float:
-    """Return the miss of y == W x + offset, or refuse the layer with it (``ValueError``)."""
-    sizes = {"n": frozen.W.n, "p": frozen.W.p, "d": frozen.W.d}
-    check_tensors(sizes, x=(frozen.x, "... n d"), y=(frozen.y, "... n p"))
-    check_finite(f"the output of {name}", frozen.y)
-    miss = frozen.miss()
-    if not miss <= frozen.tolerance:
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """The value maps of the heads as products V_h = W_O[h] W_V[h]: (H, p, r) and (H, r, d)."""
+        if self.softmax is not None:
+            return self.softmax.W_O, self.softmax.W_V
+        V = self.core.W.V
+        own = torch.eye(V.shape[-2], dtype=V.dtype, device=V.device)
+        return own.expand(*V.shape[:-2], -1, -1), V
+
+
+@torch.no_grad()
+def check_read(name: str, found: LayerOperator, tolerance: float | None = None) -> float:
+    """Return the miss of y == W x + offset, or refuse the layer with it (``ValueError``).
+
+    ``tolerance``: the relative miss allowed, by default what the operator says.
+    """
+    tolerance = found.tolerance if tolerance is None else tolerance
+    sizes = {"n": found.W.n, "p": found.W.p, "d": found.W.d}
+    check_tensors(sizes, x=(found.x, "... n d"), y=(found.y, "... n p"))
+    check_finite(f"the output of {name}", found.y)
+    miss = found.miss()
+    if not miss <= tolerance:
         raise ValueError(
-            f"{name} must be read exactly, y == W x + offset to {frozen.tolerance:g}; got a relative miss of "
+            f"{name} must be read exactly, y == W x + offset to {tolerance:g}; got a relative miss of "
             f"{miss:.3g}: it does something its reader does not know"
         )
     return miss

@@ -1,0 +1,57 @@
+"""How many states carry a causal head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ssmbook._checks import check_integer, check_number, check_shape
+from ssmbook.numerics import item_if_scalar
+from ssmbook.operators.spectra import tail_energies
+
+
+def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 7) -> int | Tensor:
+    """Return how many states a recurrence needs to carry a causal head: its rank between past and future.
+
+    The block of a cut t, alpha[t:, :t], takes the tokens before t to the outputs from t
+    onward. Counted are the fewest singular values that leave at most the fraction ``eps``
+    of the block's squared entries, at the cut that needs most.
+
+    Parameters
+    ----------
+    alpha : Tensor (..., n, n)
+        The coefficients of heads, causal.
+    eps : float, default 0.01
+        The fraction that may be left, from 0 to 1.
+    first : bool, default True
+        Whether the first key counts; many trained heads put weight there that they do not need.
+    cuts : int, default 7
+        How many evenly spaced cuts are tried; n - 1 are all.
+
+    Returns
+    -------
+    int, or int64 Tensor (...) when batched
+        The states that each head needs.
+
+    Raises
+    ------
+    ValueError
+        If alpha is not causal, or a number is out of its range.
+
+    Examples
+    --------
+    >>> fades = 0.5 ** (torch.arange(16.0)[:, None] - torch.arange(16)).tril() * torch.ones(16, 16).tril()
+    >>> states(fades), states(torch.eye(16)), states(torch.full((16, 16), 0.1).tril() + fades)
+    (1, 0, 2)
+    """
+    n = check_shape("alpha", alpha, "... n n")["n"]
+    check_number("eps", eps, 0.0, 1.0)
+    cuts = check_integer("cuts", cuts, low=1)
+    if bool((alpha.triu(1) != 0).any()):
+        raise ValueError("alpha must be causal, alpha_ij = 0 for j > i: a recurrence carries the past alone")
+    places = sorted({round(n * c / (cuts + 1)) for c in range(1, cuts + 1)} & set(range(1, n)))
+    found = [torch.zeros(alpha.shape[:-2], dtype=torch.int64, device=alpha.device)]
+    for t in places:
+        block = alpha[..., t:, 0 if first else 1 : t].to(torch.float64)
+        found.append((tail_energies(torch.linalg.svdvals(block)) > eps).sum(-1))
+    return item_if_scalar(torch.stack(found).amax(0))

@@ -1,0 +1,1 @@
+"""What changes layers of a model: other heads in the place of their own, and modules to train there."""

@@ -1,0 +1,187 @@
+"""What takes the place of the heads of a layer: other coefficients, what they compute and what that loses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ssmbook._checks import check_integer
+from ssmbook.lens._errors import ReplacementErrors, errors
+from ssmbook.lens._layers import MixingLayer, read
+from ssmbook.lens._reading import Reading, check_read
+from ssmbook.operators import DiagonalOperator, FactorizedOperator, InteractionOperator
+
+
+@dataclass(frozen=True)
+class Change:
+    """What takes the place of the heads of a layer, for ``replace``.
+
+    Parameters
+    ----------
+    name : str
+        What is done.
+    coefficients : callable
+        The layer's coefficients (..., H, n, n) to those in their place, (..., H', n, n).
+    W_O : Tensor (H', p, r) or None
+        Output weights in place of the layer's own.
+    lost : ReplacementErrors or None
+        The errors on the texts that the change was fitted to.
+    cost : dict
+        "score matrices" that are still computed; "value maps", "width" or "states" where they are
+        fewer.
+    W_V : Tensor (H', r, d) or None
+        Value weights in place of the layer's own.
+    of_tokens : bool, default False
+        Whether ``coefficients`` takes the layer's tokens (..., n, d) instead.
+    """
+
+    name: str
+    coefficients: Callable[[Tensor], Tensor] = field(repr=False)
+    W_O: Tensor | None = field(default=None, repr=False)
+    lost: ReplacementErrors | None = None
+    cost: dict[str, int] = field(default_factory=dict)
+    W_V: Tensor | None = field(default=None, repr=False)
+    of_tokens: bool = False
+
+
+def drop_heads(heads: Sequence[int]) -> Change:
+    """Return the change that leaves out these heads, numbered from 0; the others stay as they are.
+
+    Raises ``ValueError`` for a head that the layer does not have.
+    """
+    gone = [check_integer("heads", h, low=0) for h in heads]
+
+    def coefficients(alpha: Tensor) -> Tensor:
+        for h in gone:
+            check_integer("heads", h, low=0, high=alpha.shape[-3] - 1)
+        kept = alpha.clone()
+        kept[..., gone, :, :] = 0
+        return kept
+
+    return Change(f"without heads {gone}", coefficients)
+
+
+def drop_sink() -> Change:
+    """Return the change that takes the first key away: no later token reads it, other weights stay."""
+
+    def coefficients(alpha: Tensor) -> Tensor:
+        kept = alpha.clone()
+        kept[..., 1:, 0] = 0
+        return kept
+
+    return Change("without the first key", coefficients)
+
+
+def freeze(layer: MixingLayer, inputs: Tensor) -> Change:
+    """Return the change that keeps the coefficients of one text, (n,) or (n, d), for all of n tokens."""
+    kept = read(layer, inputs).alpha
+    kept = kept[0] if kept.ndim == 4 and len(kept) == 1 else kept
+    if kept.ndim != 3:
+        raise ValueError(f"inputs must be one text to freeze coefficients at; got a batch of {len(kept)}")
+
+    def coefficients(alpha: Tensor) -> Tensor:
+        if alpha.shape[-2:] != kept.shape[-2:]:
+            n = kept.shape[-1]
+            raise ValueError(f"a frozen layer must see texts of {n} tokens; got {alpha.shape[-1]}")
+        return kept.to(alpha).expand_as(alpha)
+
+    return Change("frozen coefficients", coefficients)
+
+
+def truncate(N: int) -> Change:
+    """Return the change that carries each causal head by a recurrence with N states.
+
+    The recurrence changes from token to token, h_{i+1} = A_i h_i + B_i x_i with [A_i B_i]
+    of orthonormal rows, so it is stable: a time-varying truncation, made for each text, not
+    one linear system for all texts. Each step keeps the N directions of [states, new token]
+    that later tokens read most.
+    """
+    N = check_integer("N", N, low=1)
+    return Change(f"{N} states", lambda alpha: truncated(alpha, N), cost={"states": N})
+
+
+def truncated(alpha: Tensor, N: int) -> Tensor:
+    """Return coefficients (..., n, n) of N states near causal ones; all cuts have rank N at most.
+
+    Going through the text, the part of the future rows that the past can still influence is
+    written as K Vᵀ, with orthonormal columns in V for the tokens so far. K, joined by the
+    new token's column, is cut back to its N leading right singular vectors. What the steps
+    leave out of one row is orthogonal, so the squared errors add up: to the dropped
+    singular values, squared. Computed in float64, returned in alpha's dtype.
+    """
+    n, given = alpha.shape[-1], alpha.to(torch.float64)
+    if bool((given.triu(1) != 0).any()):
+        raise ValueError("coefficients must be causal to be carried by states; got weights on later tokens")
+    found = torch.zeros_like(given)
+    K = given[..., :, :0]  # what all rows read of each state, (..., n, N)
+    V = given.new_zeros(*alpha.shape[:-2], 0, n)  # states from tokens, (..., N, n)
+    for t in range(n):
+        # row t reads the past through the states, and its own token directly
+        found[..., t, :] = (K[..., t : t + 1, :] @ V)[..., 0, :]
+        found[..., t, t] = given[..., t, t]
+        # token t becomes one more state
+        new = V.new_zeros(*V.shape[:-2], 1, n)
+        new[..., t] = 1
+        K = torch.cat([K, given[..., :, t : t + 1]], -1)
+        V = torch.cat([V, new], -2)
+        # of these states only what the later rows read most is kept
+        if K.shape[-1] > N:
+            later = K[..., t + 1 :, :]
+            kept = torch.linalg.eigh(later.mT @ later).eigenvectors[..., -N:]
+            K, V = K @ kept, kept.mT @ V
+    return found.to(alpha.dtype)
+
+
+def new_coefficients(reading: Reading, change: Change) -> Tensor:
+    """The coefficients that a change makes."""
+    return change.coefficients(reading.core.x if change.of_tokens else reading.alpha)
+
+
+def new_factors(reading: Reading, change: Change) -> list[Tensor]:
+    """The factors W_O and W_V of the value maps, those of the change in place of the layer's own."""
+    pairs = zip((change.W_O, change.W_V), reading.factors, strict=True)
+    return [own if other is None else other.to(own) for other, own in pairs]
+
+
+def outcome(reading: Reading, change: Change) -> Tensor:
+    """What the core of a layer makes of its tokens with other heads: y' = W' x + offset."""
+    core, alpha = reading.core, new_coefficients(reading, change)
+    if isinstance(core.W, DiagonalOperator):
+        y = torch.einsum("...hij,...jh->...ih", alpha, core.x)
+    else:
+        W_O, W_V = new_factors(reading, change)
+        y = torch.einsum("...hnr,hpr->...np", alpha @ (core.x[..., None, :, :] @ W_V.mT), W_O)
+    return y if core.offset is None else y + core.offset
+
+
+def changed(reading: Reading, change: Change) -> InteractionOperator:
+    """The operator W' of a layer with other heads."""
+    alpha = new_coefficients(reading, change)
+    if isinstance(reading.core.W, DiagonalOperator):
+        one = alpha.new_ones(1, 1, 1)
+        return DiagonalOperator(FactorizedOperator(alpha[..., None, :, :], one))
+    W_O, W_V = new_factors(reading, change)
+    return FactorizedOperator(alpha, W_O @ W_V)
+
+
+@torch.no_grad()
+def change_errors(
+    layer: MixingLayer, inputs: Tensor | Mapping[str, Any], change: Change | nn.Module
+) -> ReplacementErrors:
+    """Return the errors of a change on other texts: ``inputs`` as for ``operator``, read in float64.
+
+    >>> from ssmbook import lens
+    >>> from ssmbook.maps import Attention
+    >>> model = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval()
+    >>> found = lens.change_errors(lens.layers(model)[0], torch.randn(3, 10, 6), lens.drop_heads([0, 1]))
+    >>> round(found.output, 6)  # both of its heads were dropped, so all of its output is missing
+    1.0
+    """
+    reading = read(layer, inputs)
+    check_read(layer.title, reading.core)
+    change = getattr(change, "change", change)
+    return errors(reading.core.W, changed(reading, change), reading.core.x)
