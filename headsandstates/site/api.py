@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from textwrap import indent
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -26,6 +27,11 @@ _KEPT = re.compile(
     r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
 _CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
+# The sections of a docstring, as NumPy writes them: a title, then entries with an indented description.
+ENTRY = re.compile(r"^(?!>>> )(\S.*)\n((?: +\S.*\n+)+)", re.MULTILINE)
+SECTION = re.compile(
+    rf"^(Parameters|Attributes|Returns|Yields|Raises)\n-{{3,}}\n((?:{ENTRY.pattern})+)", re.MULTILINE
+)
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
@@ -87,6 +93,15 @@ def rest(text):
     return "".join(parts)
 
 
+def typeset(section):
+    """One section as a field of reST, whose entries are a definition list."""
+    title, entries = section[1], section[2]
+    bold = ENTRY.sub(
+        lambda entry: re.sub(r"^[^:]+?(?= : |$)", r"**\g<0>**", entry[1]) + f"\n{entry[2]}", entries
+    )
+    return f":{title}:\n\n{indent(bold, '    ')}\n"
+
+
 def constant_docstring(name, value):
     """The string under an assignment, wherever in its package the value is defined."""
     package, _, attribute = name.rpartition(".")
@@ -125,7 +140,7 @@ def introducing_page(full_name, codes):
 def process_docstring(app, what, name, value, options, lines):
     if what == "data":
         lines[:] = constant_docstring(name, value)
-    lines[:] = rest("\n".join(lines)).split("\n")
+    lines[:] = SECTION.sub(typeset, rest("\n".join(lines)) + "\n").split("\n")
     page = introducing_page(name, app.api_page_codes) if what in ("class", "function") else None
     if page:
         lines += ["", f"Used in :doc:`{page.rpartition('/')[2]} </{page}>`.", ""]

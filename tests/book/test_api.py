@@ -12,7 +12,7 @@ import ssmbook
 from headsandstates.site.api import _LABEL, rest
 from headsandstates.site.built import HTML, soup
 from headsandstates.site.claims import collect
-from headsandstates.site.public import everything, public_names
+from headsandstates.site.public import SUBPACKAGES, everything, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
 APPENDIX = ROOT / HTML / "chapters/appendix"
@@ -83,7 +83,7 @@ def at_hand():
     system = ssmbook.System(0.9 * torch.tensor(turn).double(), *torch.eye(2).double().expand(2, 2, 2))
     layer = ssmbook.maps.SSD(2, 2, H=2, head_width=2, N=3, generator=generator, dtype=torch.float64).eval()
     x = torch.randn(8, 2, generator=generator, dtype=torch.float64)
-    names = {name: getattr(ssmbook, name) for name in ssmbook._SUBPACKAGES} | {"TestMine": TestMine}
+    names = {name: getattr(ssmbook, name) for name in SUBPACKAGES} | {"TestMine": TestMine}
     names |= {"system": system, "n": 8, "H": 1, "M": system.lags(8), "A": turn, "B": turn, "C": turn}
     names |= {"layer": layer, "F": layer, "model": layer, "x": x, "inputs": x[None]}
     return names | {"W": layer.interaction(x), "a": x.sigmoid(), "b": x}

@@ -1,5 +1,7 @@
 """What a reader meets in ``help()``: a docstring, an example that runs, and types."""
 
+import ast
+import builtins
 import doctest
 import inspect
 import re
@@ -7,11 +9,13 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
 
 import ssmbook
+from headsandstates.site.api import ENTRY, SECTION
 from headsandstates.site.claims import page_names, sources
 from headsandstates.site.public import everything, kind, public_names
 
@@ -70,16 +74,6 @@ def test_help_opens_with_an_example_that_runs():
     assert test.examples and not doctest.DocTestRunner().run(test, out=said.append).failed, "".join(said)
 
 
-def test_the_readme_prints_what_it_promises(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(code, {})
-    printed = capsys.readouterr().out.splitlines()
-    promised = re.findall(r"^print\(.*\)  # ([^:\n]+)", code, re.MULTILINE)
-    assert len(promised) == len(printed) > 0
-    for said, wanted in zip(printed, promised, strict=True):
-        assert said.startswith(wanted), (said, wanted)
-
-
 def functions(value):
     """The public functions of a class and its ``__init__``, or the function itself."""
     if not inspect.isclass(value):
@@ -100,3 +94,63 @@ def test_every_parameter_and_every_result_has_a_type(name):
         untyped = [each.name for each in signature.parameters.values() if each.annotation is each.empty]
         assert not set(untyped) - {"self", "cls"}, member
         assert member == "__init__" or signature.return_annotation is not signature.empty, member
+
+
+def with_sections(value):
+    """(name, callable) of what has four parameters or more: a function, a method, or a class with its own."""
+    for member, function in functions(value).items():
+        if inspect.isfunction(function) and not member.startswith(("test_", "pytest_", "__init__")):
+            yield member, function
+    if inspect.isclass(value) and vars(value).keys() & {"__init__", "__new__"}:
+        yield "", value
+
+
+def parameters(function):
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+
+def raised(function):
+    """The errors that the body of a function raises itself, and whether it checks its arguments."""
+    body = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)
+    if not hasattr(body, "__code__") or body.__code__.co_filename == "<string>":  # made by a dataclass
+        return set(), False
+    nodes = list(ast.walk(ast.parse(dedent(inspect.getsource(body)))))
+    errors = [ast.unparse(node.exc) for node in nodes if isinstance(node, ast.Raise) and node.exc]
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    names = {error.partition("(")[0].rpartition(".")[2] for error in errors}
+    return names - {"NotImplementedError", "error"}, any(call.startswith("check_") for call in calls)
+
+
+def gaps(function):
+    """What the sections of a docstring leave out, or say without cause."""
+    text = inspect.cleandoc(function.__doc__) + "\n"
+    sections = {title: ENTRY.findall(body) for title, body in SECTION.findall(text)}
+    described = sections.get("Parameters", sections.get("Attributes", []))
+    found = [name.strip(" *") for term, _ in described for name in term.partition(" : ")[0].split(",")]
+    if found != parameters(function):
+        yield f"Parameters: {found}, but the signature has {parameters(function)}"
+    yield from (f"{term}: a type" for term, _ in described if " : " not in term)
+    entries = [entry for section in sections.values() for entry in section]
+    yield from (f"{term}: a description" for term, words in entries if len(words.split()) < 2)
+    if not inspect.isclass(function):
+        returns = inspect.signature(function).return_annotation not in (None, "None")
+        if returns != bool(sections.keys() & {"Returns", "Yields"}):
+            yield f"Returns: {'missing' if returns else 'of a function that returns nothing'}"
+    errors = {term.rpartition(".")[2] for term, _ in sections.get("Raises", [])}
+    known = {**vars(builtins), **vars(sys.modules[function.__module__])}
+    kinds = [known.get(error) for error in errors]
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        yield f"Raises: {errors} are not all exceptions"
+    own, checks = raised(function)
+    if own - errors:
+        yield f"Raises: {own - errors} missing"
+    if checks and not errors & {"ValueError", "TypeError"}:
+        yield "Raises: what its checks refuse"
+    if said := re.search(r"\b[Rr]aises? `+\w+", SECTION.sub("", text)):
+        yield f"Raises: {said[0]} in the prose, in place of its section"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_four_parameters_or_more_have_their_sections(name):
+    long = [(member, each) for member, each in with_sections(NAMES[name]) if len(parameters(each)) >= 4]
+    assert not [f"{member}: {gap}".lstrip(": ") for member, each in long for gap in gaps(each)]
