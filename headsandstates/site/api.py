@@ -94,12 +94,9 @@ def rest(text):
 
 
 def typeset(section):
-    """One section as a field of reST, whose entries are a definition list."""
-    title, entries = section[1], section[2]
-    bold = ENTRY.sub(
-        lambda entry: re.sub(r"^[^:]+?(?= : |$)", r"**\g<0>**", entry[1]) + f"\n{entry[2]}", entries
-    )
-    return f":{title}:\n\n{indent(bold, '    ')}\n"
+    """One section as a field of reST: a list of definitions, names in bold."""
+    named = re.sub(r"^(\S.*?) : ", r"**\1** : ", section[2], flags=re.MULTILINE)
+    return f":{section[1]}:\n\n{indent(named, '    ')}\n"
 
 
 def constant_docstring(name, value):

@@ -86,8 +86,18 @@ def test_the_weekly_workflow_runs_every_version_and_once_without_compiled_loops(
     oldest = project()["requires-python"].removeprefix(">=")
     assert set(matrix["python"]) == classified and oldest in classified
     runs = {(run["os"], run["python"], run["versions"]) for run in matrix["include"]}
-    assert ("ubuntu-latest", oldest, "lowest") in runs and "" in {run["extra"] for run in matrix["include"]}
+    assert ("ubuntu-latest", oldest, "lowest") in runs
+    assert {"[book]", "[book,fast,lens]"} <= {run["extra"] for run in matrix["include"]}
     assert f"--constraint {LOWEST}" in str(job["steps"]) and "pytest tests" in str(job["steps"])
+
+
+def test_a_tag_is_tried_with_and_without_extras_before_a_release_that_the_owner_turns_on():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
+    tried = jobs["try"]["strategy"]["matrix"]["include"]
+    extras = {extra for run in tried for extra in run["extras"].strip("[]").split(",")}
+    assert extras == {"", *project()["optional-dependencies"]} - {"cuda"}
+    assert {run["file"] for run in tried} == {"whl", "tar.gz"}
+    assert jobs["release"]["needs"] == "try" and "vars.RELEASE == 'yes'" in jobs["release"]["if"]
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def raised(function):
 def gaps(function):
     """What the sections of a docstring leave out, or say without cause."""
     text = inspect.cleandoc(function.__doc__) + "\n"
-    sections = {title: ENTRY.findall(body) for title, body in SECTION.findall(text)}
+    sections = {found[1]: ENTRY.findall(found[2]) for found in SECTION.finditer(text)}
     described = sections.get("Parameters", sections.get("Attributes", []))
     found = [name.strip(" *") for term, _ in described for name in term.partition(" : ")[0].split(",")]
     if found != parameters(function):
