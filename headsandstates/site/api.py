@@ -32,6 +32,7 @@ ENTRY = re.compile(r"^(?!>>> )(\S.*)\n((?: +\S.*\n+)+)", re.MULTILINE)
 SECTION = re.compile(
     rf"^(Parameters|Attributes|Returns|Yields|Raises)\n-{{3,}}\n((?:{ENTRY.pattern})+)", re.MULTILINE
 )
+_TITLE = re.compile(r"^([A-Z][A-Za-z ]*)\n-{3,}$", re.MULTILINE)
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
@@ -93,10 +94,14 @@ def rest(text):
     return "".join(parts)
 
 
-def typeset(section):
-    """One section as a field of reST: a list of definitions, names in bold."""
-    named = re.sub(r"^(\S.*?) : ", r"**\1** : ", section[2], flags=re.MULTILINE)
-    return f":{section[1]}:\n\n{indent(named, '    ')}\n"
+def typeset(text):
+    """Sections as fields of reST, each a list of definitions with names in bold; other titles as rubrics."""
+
+    def field(section):
+        named = re.sub(r"^(\S.*?) : ", r"**\1** : ", section[2], flags=re.MULTILINE)
+        return f":{section[1]}:\n\n{indent(named, '    ')}\n"
+
+    return _TITLE.sub(r".. rubric:: \1\n", SECTION.sub(field, text))
 
 
 def constant_docstring(name, value):
@@ -137,7 +142,7 @@ def introducing_page(full_name, codes):
 def process_docstring(app, what, name, value, options, lines):
     if what == "data":
         lines[:] = constant_docstring(name, value)
-    lines[:] = SECTION.sub(typeset, rest("\n".join(lines)) + "\n").split("\n")
+    lines[:] = typeset(rest("\n".join(lines)) + "\n").split("\n")
     page = introducing_page(name, app.api_page_codes) if what in ("class", "function") else None
     if page:
         lines += ["", f"Used in :doc:`{page.rpartition('/')[2]} </{page}>`.", ""]

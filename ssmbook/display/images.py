@@ -146,34 +146,16 @@ def pixel_size(png: bytes) -> tuple[int, int]:
 class Slider:
     """A figure with one parameter to move, drawn beforehand for every value of it.
 
-    As the last expression of a cell it is a live slider where a kernel runs, and a figure with an
-    ``<input type="range">`` in the built page. Its text form lists every value with its alternative
-    text, so the notebook test checks all numbers.
+    ``label`` is the parameter's name (Unicode such as ρ, no LaTeX) and ``values`` its values, numbers or
+    text, or a dict of texts with their numbers. ``draw(value)`` returns a figure, all of one size
+    (``figure(size="slider")``); ``alt(value)`` its alternative text, one line with numbers. ``name`` becomes
+    the HTML id and ``start`` is the index of the value shown first. ``live`` names a view of
+    ``ssmbook/display/lab.js``, which on the book's page draws the same for every number between the first
+    value and the last, from ``given`` where it needs more; its words at a value are those of ``alt``.
 
-    Parameters
-    ----------
-    label : str
-        The name of the parameter, in Unicode such as ρ, not in LaTeX.
-    values : sequence or dict
-        Its values, numbers or text; a dict has texts with their numbers.
-    draw : callable
-        ``draw(value)`` returns a figure; all have one size, that of ``figure(size="slider")``.
-    alt : callable
-        ``alt(value)`` returns the alternative text of that figure, one line with numbers.
-    name : str
-        The id of the slider in HTML.
-    start : int, default 0
-        The index of the value that is shown first.
-    live : str or None
-        A view of ``ssmbook/display/lab.js``, which on the book's page draws the same for every number
-        between the first value and the last; its words at a value are those of ``alt``.
-    given : dict, list or None
-        What this view needs to know beside the number.
-
-    Raises
-    ------
-    ValueError
-        If the figures differ in size.
+    As the last expression of a cell it is a live slider where a kernel runs, and a figure with an ``<input
+    type="range">`` in the built page. Its text form lists every value with its alternative text, so the
+    notebook test checks all numbers. Raises ``ValueError`` if figures differ in size.
 
     >>> def draw(rho):
     ...     fig, ax = figure(size="slider")

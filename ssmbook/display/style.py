@@ -104,21 +104,8 @@ def figure(
 ) -> tuple[Figure, Any]:
     """Return ``fig, axes`` of a new figure in the book's style that no notebook shows by itself.
 
-    Parameters
-    ----------
-    ncols : int, default 1
-        The number of panels side by side.
-    nrows : int, default 1
-        The number of panels one above the other.
-    size : str or (float, float), default "wide"
-        "panel", "wide", "slider", or width and height in inches.
-    **options : Any
-        Go to ``Figure.subplots``.
-
-    Returns
-    -------
-    (Figure, Axes or array of Axes)
-        The axes of several panels have the shape (ncols,), (nrows,) or (nrows, ncols).
+    ``size`` is "panel", "wide", "slider" or (width, height) in inches; ``axes`` is one Axes, or an array of
+    them of shape (ncols,), (nrows,) or (nrows, ncols). ``options`` go to ``Figure.subplots``.
 
     >>> fig, axes = figure(ncols=2)
     >>> len(axes)
@@ -142,27 +129,10 @@ def label_line(
     dy: float = 0,
     **text_options: Any,
 ) -> Annotation:
-    """Write ``text`` beside the point (x, y) in the color of its line, in place of a legend.
+    """Write ``text`` beside the point (x, y) in the color of its line, as its legend; returns the artist.
 
-    Parameters
-    ----------
-    ax : Axes
-        Where the line is.
-    x, y : float
-        The point, in data coordinates.
-    text : str
-        The name of the line.
-    color : str or None
-        Darkened until its contrast on white is 4.5:1; None takes that of the line drawn last.
-    dx, dy : float, default 5 and 0
-        The distance from the point, in points of print.
-    **text_options : Any
-        Go to ``Axes.annotate``.
-
-    Returns
-    -------
-    Annotation
-        The artist that was added.
+    ``color``, by default that of the line drawn last, is darkened until its contrast on white is 4.5:1;
+    ``dx`` and ``dy`` shift the text in points, ``text_options`` go to ``Axes.annotate``.
 
     >>> fig, ax = figure()
     >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()

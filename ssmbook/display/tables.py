@@ -49,28 +49,9 @@ def table(
 ) -> Table:
     """Return a table that a notebook shows: as HTML in a page, as aligned text elsewhere.
 
-    Parameters
-    ----------
-    rows : sequence of sequences
-        The cells: text, numbers, scalar tensors or None. The first cell of a row is its title.
-    header : sequence of str
-        A word for each column.
-    align : str or None
-        A letter l or r for each column; None moves columns of numbers to the right.
-    digits : int, default 3
-        The significant digits of reals.
-    caption : str or None
-        A sentence above the table.
-
-    Returns
-    -------
-    Table
-        With a form in HTML, one in Markdown, and one in plain text.
-
-    Raises
-    ------
-    ValueError
-        If a row has not as many cells as the header has words.
+    The cells are text, numbers, scalar tensors or None; the first cell of a row is its title. ``align`` holds
+    a letter l or r for each column (default: numeric columns to the right), ``digits`` the significant
+    digits of reals, ``caption`` a sentence above. Raises ``ValueError`` for a row of another length.
 
     >>> print(table([["rotation", 2], ["decay", 1]], ["system", "heads"]))
     system    heads

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ssmbook
-from headsandstates.site.api import _LABEL, rest
+from headsandstates.site.api import _LABEL, rest, typeset
 from headsandstates.site.built import HTML, soup
 from headsandstates.site.claims import collect
 from headsandstates.site.public import SUBPACKAGES, everything, public_names
@@ -37,6 +37,15 @@ PAGE = APPENDIX / "api.html"
 )
 def test_a_plain_docstring_becomes_rest(plain, wanted):
     assert rest(plain) == wanted
+
+
+def test_sections_become_definitions_and_an_example_ends_them():
+    assert (
+        typeset("Raises\n------\nE\n    If.\n\n>>> f\n    1")
+        == ":Raises:\n\n    E\n        If.\n\n\n>>> f\n    1"
+    )
+    assert typeset("Returns\n-------\nx : E\n    It.\n") == ":Returns:\n\n    **x** : E\n        It.\n\n"
+    assert typeset("Examples\n--------\n>>> f") == ".. rubric:: Examples\n\n>>> f"
 
 
 def docstrings(root):
