@@ -86,7 +86,7 @@ def rest(text):
     parts = _KEPT.split(text)
     for index, part in enumerate(parts):
         if index % 2 == 0:
-            parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\])", r"\\\1", part))
+            parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\]|_(?!\w))", r"\\\1", part))
         elif _CITED.fullmatch(part):
             parts[index] = f":cite:{part}"
         elif part[0] == "`" and part[1] != "`":

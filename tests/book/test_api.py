@@ -22,7 +22,7 @@ PAGE = APPENDIX / "api.html"
 @pytest.mark.parametrize(
     ("plain", "wanted"),
     [
-        ("of *words*, |a| and *batch", r"of *words*, \|a\| and \*batch"),
+        ("of *words*, |a|, W_ij, W_ and *batch", r"of *words*, \|a\|, W_ij, W\_ and \*batch"),
         ("``a * b | c`` a * b", r"``a * b | c`` a \* b"),
         (
             "After `gu2024mamba` (`miller2023attention`).",
