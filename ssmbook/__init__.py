@@ -26,30 +26,36 @@ The page's names in the library: ``InteractionMatrix`` is an `InteractionOperato
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-_SUBPACKAGES = (
+__all__ = [
+    "System",
+    "__version__",
+    "display",
+    "gradients",
+    "heads",
+    "lens",
+    "maps",
     "operators",
     "scans",
     "systems",
-    "maps",
-    "heads",
-    "gradients",
-    "lens",
-    "display",
     "testing",
-)
+]
 
-__all__ = [*_SUBPACKAGES, "System", "__version__"]
+if TYPE_CHECKING:  # what an editor and a type checker see
+    from ssmbook import display, gradients, heads, lens, maps, operators, scans, systems, testing
+    from ssmbook import tour as tour
+    from ssmbook.systems import System
+else:
 
-
-def __getattr__(name: str):
-    if name == "System":
-        return import_module(f"{__name__}.systems").System
-    if name in (*_SUBPACKAGES, "tour"):
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name):
+        if name == "System":
+            return import_module(f"{__name__}.systems").System
+        if name in (*__all__, "tour"):
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

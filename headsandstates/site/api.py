@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from textwrap import indent
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -26,6 +27,12 @@ _KEPT = re.compile(
     r"|(?<![\w*`])\*[A-Za-z][\w -]*\*(?![\w*`]))"
 )
 _CITED = re.compile(r"`[a-z]+[0-9]{4}[a-z]+`")
+# The sections of a docstring, as NumPy writes them: a title, then entries with an indented description.
+ENTRY = re.compile(r"^(?!>>> )(\S.*)\n((?: +\S.*\n+)+)", re.MULTILINE)
+SECTION = re.compile(
+    rf"^(Parameters|Attributes|Returns|Yields|Raises)\n-{{3,}}\n((?:{ENTRY.pattern})+)", re.MULTILINE
+)
+_TITLE = re.compile(r"^([A-Z][A-Za-z ]*)\n-{3,}$", re.MULTILINE)
 _LABEL = re.compile(r"\b((?:thm|prop|lem|cor|def)-[a-z0-9-]*[a-z0-9])")
 
 
@@ -79,12 +86,22 @@ def rest(text):
     parts = _KEPT.split(text)
     for index, part in enumerate(parts):
         if index % 2 == 0:
-            parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\])", r"\\\1", part))
+            parts[index] = _LABEL.sub(r":prf:ref:`\1`", re.sub(r"([*|\\]|_(?!\w))", r"\\\1", part))
         elif _CITED.fullmatch(part):
             parts[index] = f":cite:{part}"
         elif part[0] == "`" and part[1] != "`":
             parts[index] = f"`{part}`"
     return "".join(parts)
+
+
+def typeset(text):
+    """Sections as fields of reST, each a list of definitions with names in bold; other titles as rubrics."""
+
+    def field(section):
+        named = re.sub(r"^(\S.*?) : ", r"**\1** : ", section[2], flags=re.MULTILINE)
+        return f":{section[1]}:\n\n{indent(named, '    ')}\n"
+
+    return _TITLE.sub(r".. rubric:: \1\n", SECTION.sub(field, text))
 
 
 def constant_docstring(name, value):
@@ -125,7 +142,7 @@ def introducing_page(full_name, codes):
 def process_docstring(app, what, name, value, options, lines):
     if what == "data":
         lines[:] = constant_docstring(name, value)
-    lines[:] = rest("\n".join(lines)).split("\n")
+    lines[:] = typeset(rest("\n".join(lines)) + "\n").split("\n")
     page = introducing_page(name, app.api_page_codes) if what in ("class", "function") else None
     if page:
         lines += ["", f"Used in :doc:`{page.rpartition('/')[2]} </{page}>`.", ""]

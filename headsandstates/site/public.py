@@ -7,7 +7,8 @@ from importlib import import_module
 import ssmbook
 
 BOOK = ("headsandstates.exercises", "headsandstates.experiments")
-FOLDERS = (*(f"ssmbook.{name}" for name in ssmbook._SUBPACKAGES), "ssmbook.scans.distributed", *BOOK)
+SUBPACKAGES = [name for name in ssmbook.__all__ if name not in ("System", "__version__")]
+FOLDERS = (*(f"ssmbook.{name}" for name in SUBPACKAGES), "ssmbook.scans.distributed", *BOOK)
 
 
 def public_names(module):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import ssmbook
-from headsandstates.site.api import _LABEL, rest
+from headsandstates.site.api import _LABEL, rest, typeset
 from headsandstates.site.built import HTML, soup
 from headsandstates.site.claims import collect
-from headsandstates.site.public import everything, public_names
+from headsandstates.site.public import SUBPACKAGES, everything, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
 APPENDIX = ROOT / HTML / "chapters/appendix"
@@ -22,7 +22,7 @@ PAGE = APPENDIX / "api.html"
 @pytest.mark.parametrize(
     ("plain", "wanted"),
     [
-        ("of *words*, |a| and *batch", r"of *words*, \|a\| and \*batch"),
+        ("of *words*, |a|, W_ij, W_ and *batch", r"of *words*, \|a\|, W_ij, W\_ and \*batch"),
         ("``a * b | c`` a * b", r"``a * b | c`` a \* b"),
         (
             "After `gu2024mamba` (`miller2023attention`).",
@@ -37,6 +37,15 @@ PAGE = APPENDIX / "api.html"
 )
 def test_a_plain_docstring_becomes_rest(plain, wanted):
     assert rest(plain) == wanted
+
+
+def test_sections_become_definitions_and_an_example_ends_them():
+    assert (
+        typeset("Raises\n------\nE\n    If.\n\n>>> f\n    1")
+        == ":Raises:\n\n    E\n        If.\n\n\n>>> f\n    1"
+    )
+    assert typeset("Returns\n-------\nx : E\n    It.\n") == ":Returns:\n\n    **x** : E\n        It.\n\n"
+    assert typeset("Examples\n--------\n>>> f") == ".. rubric:: Examples\n\n>>> f"
 
 
 def docstrings(root):
@@ -83,7 +92,7 @@ def at_hand():
     system = ssmbook.System(0.9 * torch.tensor(turn).double(), *torch.eye(2).double().expand(2, 2, 2))
     layer = ssmbook.maps.SSD(2, 2, H=2, head_width=2, N=3, generator=generator, dtype=torch.float64).eval()
     x = torch.randn(8, 2, generator=generator, dtype=torch.float64)
-    names = {name: getattr(ssmbook, name) for name in ssmbook._SUBPACKAGES} | {"TestMine": TestMine}
+    names = {name: getattr(ssmbook, name) for name in SUBPACKAGES} | {"TestMine": TestMine}
     names |= {"system": system, "n": 8, "H": 1, "M": system.lags(8), "A": turn, "B": turn, "C": turn}
     names |= {"layer": layer, "F": layer, "model": layer, "x": x, "inputs": x[None]}
     return names | {"W": layer.interaction(x), "a": x.sigmoid(), "b": x}

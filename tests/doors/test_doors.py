@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import ssmbook
-from headsandstates.site.public import everything, kind, public_names
+from headsandstates.site.public import SUBPACKAGES, everything, kind, public_names
 from ssmbook.operators import InteractionOperator
 
 REFUSED = (TypeError, ValueError)
-FOLDERS = [f"ssmbook.{name}" for name in ("operators", "scans", "systems", "maps", "heads", "gradients")]
+FOLDERS = [f"ssmbook.{name}" for name in SUBPACKAGES if name not in ("display", "lens", "testing")]
 CALLED = {name: value for name, value in everything(FOLDERS).items() if kind(value) in ("class", "function")}
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.parametrize("name", CALLED)]
@@ -39,8 +39,9 @@ class Recorder:
 
 @functools.cache
 def right_call(name):
-    """The arguments of the first call in the example of a function; {} where it is not called."""
-    module, _, last = name.rpartition(".")
+    """The arguments of the first call in the example of a function or its twin; {} where it is not called."""
+    module, _, last = name.removesuffix("_naive").rpartition(".")
+    name = f"{module}.{last}"
     offered = import_module(module)
     recorder = Recorder(CALLED[name])
     known = {"torch": torch, "System": ssmbook.System}
@@ -61,8 +62,7 @@ def call(name, changed):
 
 
 def tensors(name):
-    given = right_call(name).items()
-    return {key: value for key, value in given if isinstance(value, torch.Tensor) and not is_integer(value)}
+    return {key: value for key, value in right_call(name).items() if has_precision(value)}
 
 
 def changed_precision(tensor):
@@ -71,8 +71,8 @@ def changed_precision(tensor):
     return tensor.to(other.to_complex() if tensor.is_complex() else other)
 
 
-def is_integer(tensor):
-    return not (tensor.is_floating_point() or tensor.is_complex())
+def has_precision(value):
+    return torch.is_tensor(value) and (value.is_floating_point() or value.is_complex())
 
 
 def found_in(answer):
@@ -128,6 +128,6 @@ def test_double_precision_is_kept(name):
     except ValueError:  # what is exact in single precision only, such as equal row sums
         return
     for one, two in zip(found_in(call(name, {})) if given else [], double, strict=True):
-        if torch.is_tensor(two) and not is_integer(two):
+        if has_precision(two):
             assert two.dtype in (torch.float64, torch.complex128)
             torch.testing.assert_close(one.to(two.dtype), two, rtol=1e-3, atol=1e-3, equal_nan=True)

@@ -1,5 +1,6 @@
 """What a reader meets in ``help()``: a docstring, an example that runs, and types."""
 
+import builtins
 import doctest
 import inspect
 import re
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import ssmbook
+from headsandstates.site.api import ENTRY, SECTION
 from headsandstates.site.claims import page_names, sources
 from headsandstates.site.public import everything, kind, public_names
 
@@ -70,16 +72,6 @@ def test_help_opens_with_an_example_that_runs():
     assert test.examples and not doctest.DocTestRunner().run(test, out=said.append).failed, "".join(said)
 
 
-def test_the_readme_prints_what_it_promises(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(code, {})
-    printed = capsys.readouterr().out.splitlines()
-    promised = re.findall(r"^print\(.*\)  # ([^:\n]+)", code, re.MULTILINE)
-    assert len(promised) == len(printed) > 0
-    for said, wanted in zip(printed, promised, strict=True):
-        assert said.startswith(wanted), (said, wanted)
-
-
 def functions(value):
     """The public functions of a class and its ``__init__``, or the function itself."""
     if not inspect.isclass(value):
@@ -100,3 +92,53 @@ def test_every_parameter_and_every_result_has_a_type(name):
         untyped = [each.name for each in signature.parameters.values() if each.annotation is each.empty]
         assert not set(untyped) - {"self", "cls"}, member
         assert member == "__init__" or signature.return_annotation is not signature.empty, member
+
+
+def parameters(function):
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+
+def long_signatures(value):
+    """What has four parameters or more: a function, a public method, a class with a signature of its own."""
+    own = [each for name, each in functions(value).items() if not name.startswith(("test_", "__init__"))]
+    own += [value] if inspect.isclass(value) and vars(value).keys() & {"__init__", "__new__"} else []
+    return [each for each in own if callable(each) and len(parameters(each)) >= 4]
+
+
+def raised(function):
+    """The errors that a body raises itself, and ``{"check"}`` where it checks its arguments."""
+    body = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)
+    try:
+        source = inspect.getsource(body)
+    except (OSError, TypeError):  # made by a dataclass or a named tuple
+        return set()
+    return {*re.findall(r"\braise (?:\w+\.)*([A-Z]\w+)", source), *re.findall(r"\b(check)_\w+\(", source)}
+
+
+def gaps(function):
+    """What the sections of a docstring leave out, or say without cause."""
+    text = inspect.cleandoc(function.__doc__) + "\n"
+    sections = {found[1]: ENTRY.findall(found[2]) for found in SECTION.finditer(text)}
+    terms = [term for term, _ in sections.get("Parameters", sections.get("Attributes", []))]
+    found = [name.strip(" *") for term in terms for name in term.partition(" : ")[0].split(",")]
+    if found != parameters(function):
+        yield f"Parameters: {found}, but the signature has {parameters(function)}"
+    entries = sum(sections.values(), [])
+    yield from (f"{term}: a description" for term, words in entries if len(words.split()) < 2)
+    returns = inspect.isroutine(function) and inspect.signature(function).return_annotation
+    if (returns not in (False, None, "None")) != bool(sections.keys() & {"Returns", "Yields"}):
+        yield f"Returns: the signature has {returns}"
+    said = set(re.findall(r"\w+(?=,|$)", "\n".join(term for term, _ in sections.get("Raises", [])), re.M))
+    known = {**vars(builtins), **vars(sys.modules[function.__module__])}
+    if not all(issubclass(known.get(error, object), BaseException) for error in said):
+        yield f"Raises: {said} must be exceptions"
+    checked = {"check"} if said & {"TypeError", "ValueError"} else set()
+    if missing := raised(function) - said - checked - {"NotImplementedError"}:
+        yield f"Raises: {missing} missing"
+    if prose := re.search(r"\b[Rr]aises? `+\w+", SECTION.sub("", text)):
+        yield f"Raises: {prose[0]} in the prose, in place of its section"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_four_parameters_or_more_have_their_sections(name):
+    assert not [f"{each.__name__}: {gap}" for each in long_signatures(NAMES[name]) for gap in gaps(each)]
