@@ -19,9 +19,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from sphinx_external_toc.parsing import parse_toc_yaml
 
 from headsandstates.site.built import HTML, soup
-from headsandstates.site.claims import page_file
 from headsandstates.site.install_cell import TAG, install_source, repository
 from headsandstates.site.notebooks import read
+from headsandstates.site.page import page_file
 from headsandstates.site.plain_markdown import markdown, title
 from headsandstates.site.root import book_root
 from headsandstates.site.site import EDITION_BRANCH, pages_address

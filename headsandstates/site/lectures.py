@@ -20,11 +20,6 @@ from urllib.parse import urljoin, urlsplit
 
 import yaml
 from bs4 import BeautifulSoup
-from markdown_it import MarkdownIt
-from mdit_py_plugins.colon_fence import colon_fence_plugin
-from mdit_py_plugins.dollarmath import dollarmath_plugin
-from mdit_py_plugins.front_matter import front_matter_plugin
-from mdit_py_plugins.myst_blocks import myst_block_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -32,7 +27,7 @@ from sphinx.errors import SphinxError
 
 from headsandstates.site import lists
 from headsandstates.site.built import HTML, soup
-from headsandstates.site.claims import page_names
+from headsandstates.site.page import myst, page_names
 from headsandstates.site.root import book_root
 from headsandstates.site.solutions import SOLUTION
 from ssmbook.display.images import FIGURE_DPI, FRAME_DPI, PIXELS
@@ -136,10 +131,7 @@ class Reader:
 
     def __init__(self, book=None):
         self.book = book
-        self.parser = MarkdownIt("commonmark").enable("table")
-        for plugin in (front_matter_plugin, colon_fence_plugin, myst_block_plugin):
-            plugin(self.parser)
-        dollarmath_plugin(self.parser, renderer=_formula)
+        self.parser = myst(_formula)
         self.parser.add_render_rule(
             "colon_fence", lambda _, tokens, i, options, env: self.directive(tokens[i], env)
         )

@@ -10,7 +10,7 @@ from functools import partial
 from docutils import nodes
 
 from headsandstates.site import lists
-from headsandstates.site.claims import directives, page_file, page_names, sources
+from headsandstates.site.page import page_file, read_pages
 from headsandstates.site.verification import escape
 
 SOLUTION = "solution-"
@@ -37,29 +37,31 @@ class Exercise:
 def collect(root, docnames=None):
     """(exercises, problems): every exercise in the order of the book; one sentence for each thing wrong."""
     exercises, problems = [], []
-    for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
+    for page in read_pages(root, docnames):
         solving = None  # the exercise that is being solved
-        for kind, text, _ in cells:
-            if kind == "code" and solving and _CHECK.search(text):
-                solving.graded = _CHECK.search(text)["name"]
-            for name, title, options, inside in directives(text) if kind == "markdown" else ():
-                if name == "exercise":
-                    exercises.append(_exercise(title, options.get("label", ""), docname, inside))
-                elif name == "solution-start":
+        for cell in page.cells:
+            if cell.kind == "code" and solving and _CHECK.search(cell.text):
+                solving.graded = _CHECK.search(cell.text)["name"]
+            for directive in cell.directives:
+                title = directive.title
+                if directive.name == "exercise":
+                    exercises.append(_exercise(directive, page.docname))
+                elif directive.name == "solution-start":
                     solving = next((each for each in exercises if each.label == title), None)
                     if solving:
                         solving.solutions += 1
                     else:
-                        problems.append(f"{docname}: a solution of {title!r}, which is no exercise.")
-                elif name == "solution-end":
+                        problems.append(f"{page.docname}: a solution of {title!r}, which is no exercise.")
+                elif directive.name == "solution-end":
                     solving = None
     return exercises, problems + list(_problems(exercises, graders(root)))
 
 
-def _exercise(title, label, docname, text):
-    stars, check = _STARS.fullmatch(title), _CHECK.search(text)
-    words, count = (stars["title"], len(stars["stars"])) if stars else (title, 0)
-    return Exercise(words, label, docname, count, grader=check["name"] if check else "")
+def _exercise(directive, docname):
+    stars, check = _STARS.fullmatch(directive.title), _CHECK.search(directive.text)
+    words, count = (stars["title"], len(stars["stars"])) if stars else (directive.title, 0)
+    label, grader = directive.options.get("label", ""), check["name"] if check else ""
+    return Exercise(words, label, docname, count, grader=grader)
 
 
 def graders(root):

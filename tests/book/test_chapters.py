@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from headsandstates.chapters.preface.figures import LENGTH, RHO, rotating_blocks
-from headsandstates.site.claims import page_names
 from headsandstates.site.install_cell import TAG, install_source
 from headsandstates.site.notebooks import all_notebooks
+from headsandstates.site.page import page_names
 from headsandstates.site.stable_form import PNG, is_stable
 
 ROOT = Path(__file__).resolve().parents[2]

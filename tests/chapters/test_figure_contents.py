@@ -357,7 +357,6 @@ def calls():
             "cut_rank_curves": [given({"a": [1, 2, 3, 2, 1], "b": [0, 1, 1]})],
             "past_and_future": [given(toeplitz(spring), 2)],
         },
-        "theorem_map": {"theorem_map": [given()]},
         "trade_off": {
             "strip_and_bucket": [given([0.02, 0.9, 0.0005, 0.0795], 1)],
             "quadrants": [given({name: (at[1], at[3], "0.5") for name, at in PLACES.items()})],
