@@ -14,6 +14,8 @@ from mdit_py_plugins.myst_blocks import myst_block_plugin
 from mdit_py_plugins.myst_role import myst_role_plugin
 
 _DIRECTIVE = re.compile(r"\{(?P<name>[a-z:-]+)\}\s*(?P<title>.*)")
+_WRITTEN = {"text": "{}", "text_special": "{}", "math_inline": "${}$", "softbreak": " "}
+_WRITTEN |= {f"{mark}_{end}": "" for mark in ("link", "em", "strong") for end in ("open", "close")}
 _OPTION = re.compile(r":(?P<key>[a-z]+):[ \t]*(?P<value>.*)")
 
 
@@ -53,6 +55,18 @@ def directives(text):
     return found
 
 
+def said(text):
+    """The running text of a MyST text, piece by piece: formulas between dollars, code and roles left out."""
+    for token in PARSER.parse(text):
+        if token.type == "inline":
+            yield "".join(_WRITTEN.get(part.type, " … ").format(part.content) for part in token.children)
+        elif token.type.startswith("math_block"):
+            yield f"${token.content}$"
+        elif token.type in ("fence", "colon_fence") and _DIRECTIVE.fullmatch(token.info.strip()):
+            yield _DIRECTIVE.fullmatch(token.info.strip())["title"]
+            yield from said("\n".join(_options(token.content.splitlines())[1]))
+
+
 def _options(lines):
     """(options, the lines after them): in a block between two lines ``---``, or each as ``:key: value``."""
     if lines and lines[0].strip() == "---":
@@ -75,6 +89,11 @@ class Cell:
     metadata: dict = field(default_factory=dict)
     outputs: list = field(default_factory=list)
 
+    @property
+    def figure(self):
+        """Name and caption of the figure that the cell draws."""
+        return self.metadata.get("mystnb", {}).get("figure", {})
+
     @cached_property
     def directives(self):
         return directives(self.text) if self.kind == "markdown" else []
@@ -96,6 +115,23 @@ class Page:
     @property
     def directives(self):
         return [directive for cell in self.cells for directive in cell.directives]
+
+    @property
+    def said(self):
+        """The running text of the page, captions included, piece by piece."""
+        captions = (cell.figure.get("caption", "") for cell in self.code)
+        texts = [*(cell.text for cell in self.cells if cell.kind == "markdown"), *captions]
+        return [piece for text in texts for piece in said(text)]
+
+    @property
+    def printed(self):
+        """What the cells print, and the alternative texts of what they draw."""
+        texts = [cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "") for cell in self.code]
+        for output in (output for cell in self.code for output in cell.outputs):
+            data = output.get("data", {})
+            texts += ["".join(output.get("text", "")), output.get("metadata", {}).get("alt", "")]
+            texts += ["".join(data.get(kind, "")) for kind in ("text/plain", "text/html")]
+        return re.sub(r'(?<=src=")data:[^"]*', "", "\n".join(texts))
 
 
 def page_names(root):

@@ -24,8 +24,7 @@ def test_every_page_holds_what_its_source_holds(built):
     for exercise in solutions.collect(ROOT)[0]:
         labels |= {(exercise.docname, exercise.label), (exercise.docname, f"solution-{exercise.label}")}
     for page in read_pages(ROOT):
-        names = (cell.metadata.get("mystnb", {}).get("figure", {}).get("name") for cell in page.code)
-        labels |= {(page.docname, name) for name in names if name}
+        labels |= {(page.docname, cell.figure["name"]) for cell in page.code if "name" in cell.figure}
     assert len(labels) > 300
     missing = {(name, label) for name, label in labels if label not in anchors(built / f"{name}.html")}
     assert not missing
