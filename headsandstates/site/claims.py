@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 import yaml
@@ -51,6 +52,11 @@ class Claim:
         if self.docname.startswith("chapters/appendix/"):
             return "refresher"
         return "deeper" if self.docname.endswith("-deeper") else "core"
+
+    @property
+    def guarding(self):
+        """{file: number of its tests that guard the statement}."""
+        return Counter(test.partition("::")[0].removeprefix("tests/") for test in self.guards)
 
     @property
     def origin(self):

@@ -5,16 +5,13 @@ Exercises, solutions and the names of graders are read from the sources, as the 
 
 import re
 from dataclasses import dataclass
-from functools import partial
 
 from docutils import nodes
 
 from headsandstates.site import lists
 from headsandstates.site.page import page_file, read_pages
-from headsandstates.site.verification import escape
 
 SOLUTION = "solution-"
-HEADER = ("Stars", "Exercise and its grader", "Solution")
 
 _STARS = re.compile(r"(?P<stars>★{1,3}) (?P<title>.+)")
 _CHECK = re.compile(r"""\bcheck\(\s*["'](?P<name>[a-z0-9/-]+)["']""")
@@ -96,15 +93,6 @@ def _problems(exercises, registered):
         yield f"the grader {name!r} belongs to no exercise."
 
 
-def row(exercise, page):
-    """The exercise's line of the table, in MyST."""
-    up = "../" * page.count("/")
-    link = f'<a class="reference internal" href="{up}{exercise.docname}.html#{SOLUTION}{exercise.label}">'
-    grader = f"<br>``{exercise.grader}``" if exercise.grader else ""
-    title = f"{{numref}}`{exercise.label}` {escape(exercise.title)}{grader}"
-    return lists.row(("★" * exercise.stars, title, f"{link}solution</a>"))
-
-
 class SolutionsIndex(lists.Index):
     """Every exercise of the book: its stars, its place, its solution and its grader."""
 
@@ -112,10 +100,7 @@ class SolutionsIndex(lists.Index):
         self.made_of([page_file(self.root, page) for page in self.chapters] + grader_files(self.root))
         exercises, problems = collect(self.root, self.chapters)
         self.warn(problems, "solutions")
-        counts = [sum(exercise.stars == stars for exercise in exercises) for stars in (1, 2, 3)]
-        text = "{} exercises: {} with one star, {} with two, {} with three.".format(len(exercises), *counts)
-        lines = [text, *lists.by_chapter(exercises, HEADER, partial(row, page=self.env.docname))]
-        return self.shown(lines, "solutions-index")
+        return self.shown("solutions", exercises=exercises)
 
 
 def anchor_solutions(app, doctree):

@@ -55,19 +55,7 @@ class TheoremMap(lists.Index):
         caption = nodes.caption("", "", *self.parse_inline(" ".join(self.content))[0])
         figure = nodes.figure("", map_of, caption, classes=["theorem-map"])
         self.add_name(figure)
-        return [figure, *self.shown(self.words(found, looks), "theorem-map-words")]
-
-    def words(self, claims, looks):
-        yield from ("::::{admonition} The same arrows in words", ":class: dropdown", "")
-        for label in claims:
-            named = {
-                look: [f"{{prf:ref}}`{s}`" for s in claims if looks.get((s, label)) == look]
-                for look in ("uses", "recalls")
-            }
-            verbs = [f"{look} {', '.join(sources)}" for look, sources in named.items() if sources]
-            if verbs:
-                yield f"- The proof of {{prf:ref}}`{label}` {' and '.join(verbs)}."
-        yield "::::"
+        return [figure, *self.shown("theorem_map", claims=found, looks=looks)]
 
 
 def draw(app, doctree, docname):

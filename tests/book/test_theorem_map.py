@@ -66,5 +66,5 @@ def test_the_page_draws_every_arrow_and_each_box_leads_to_its_statement(built, l
         assert words.startswith(re.sub(r"[$\\ ]", "", claims[label].title)), label
     drawn = [len(figure.select(f"svg path.{look}")) for look in ("uses", "recalls")]
     assert drawn == [list(looks.values()).count(look) for look in ("uses", "recalls")]
-    said = figure.find_next(class_="theorem-map-words").get_text()
+    said = figure.find_next(class_="theorem_map-index").get_text()
     assert said.count("The proof of") == len({target for _, target in looks})
