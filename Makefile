@@ -126,7 +126,8 @@ $(PY):
 	echo "No Python 3.10 or newer found: install one, or name it with PYTHON_CANDIDATES=/path/to/python3."; exit 1
 
 # Sphinx notices changed pages, not changed extensions, styles and scripts.
-$(FRESH): $(wildcard headsandstates/site/*.py ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
+$(FRESH): $(wildcard headsandstates/site/*.py headsandstates/site/templates/* headsandstates/chapters/theorem_map/*.py \
+  ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
 	@rm -rf _build && mkdir _build && touch $@
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)

@@ -30,7 +30,7 @@
 
   // What the index calls the place to which a link, or this page, leads.
   function addressOf({ href }) {
-    const url = new URL(href);
+    const url = new URL(href.baseVal ?? href, location.href); // a link in a drawing has its address as it is written
     url.search = "";
     return url.href.startsWith(base) ? decodeURIComponent(url.href.slice(base.length)) : "";
   }

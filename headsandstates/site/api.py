@@ -17,7 +17,7 @@ from docutils.statemachine import StringList
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
-from headsandstates.site.claims import sources
+from headsandstates.site.page import read_pages
 from headsandstates.site.public import everything, kind, public_modules, public_names
 
 # What is left alone: examples, code, roles, citations, and *words* in emphasis.
@@ -118,11 +118,10 @@ def constant_docstring(name, value):
 def page_codes(root, pages):
     """(page, visible code, all code) of every page with code: numbered chapters first, then the others."""
     folded = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
-    for page, cells in sources(root, sorted(pages, key=lambda page: not re.match(r"chapters/[0-9]", page))):
-        code = [(text, tags) for kind, text, tags in cells if kind == "code"]
-        if code:
-            visible = [text for text, tags in code if not folded.intersection(tags)]
-            yield page, "\n".join(visible), "\n".join(text for text, _ in code)
+    for page in read_pages(root, sorted(pages, key=lambda name: not re.match(r"chapters/[0-9]", name))):
+        if page.code:
+            visible = [cell.text for cell in page.code if not folded.intersection(cell.tags)]
+            yield page.docname, "\n".join(visible), "\n".join(cell.text for cell in page.code)
 
 
 def introducing_page(full_name, codes):

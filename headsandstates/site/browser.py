@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -45,6 +46,18 @@ def install():
         by_hand = f"{sys.executable} -m playwright install --with-deps chromium"
         raise SystemExit(f"The pages are tested in Chromium, which is not here. Get it with:\n  {by_hand}")
     return find()
+
+
+@contextmanager
+def chromium():
+    """A running Chromium, installed if there is none."""
+    from playwright.sync_api import sync_playwright
+
+    path = install()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        yield browser
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
-"""The built pages, parsed."""
+"""The built pages: parsed, copied in part, rewritten; and the templates of what is built from them."""
 
-from functools import cache
+from copy import copy
+from functools import cache, wraps
 from pathlib import Path
 
 from bs4 import BeautifulSoup
+from jinja2 import Environment, PackageLoader, select_autoescape
 
 HTML = Path("_build/html")
 BREAK = "<wbr>"
+TEMPLATES = Environment(loader=PackageLoader("headsandstates.site"), autoescape=select_autoescape(["html"]))
+# Text that stays inside one cell of a table in Markdown.
+TEMPLATES.filters["cell"] = lambda text: text.replace("|", r"\|")
 
 
 def pages(html):
@@ -23,3 +28,33 @@ def chapters(html):
 def soup(path):
     """A built page; where a phone may break a name is nothing to a reader of its text."""
     return BeautifulSoup(Path(path).read_text(encoding="utf-8").replace(BREAK, ""), "html.parser")
+
+
+def excerpt(elements, dropped=""):
+    """Copies of a page's elements in a document of their own, without scripts, signs of links and more."""
+    document = BeautifulSoup("", "html.parser")
+    for element in elements:
+        document.append(copy(element))
+    for node in document.select(f"a.headerlink, script{dropped}"):
+        node.decompose()
+    return document
+
+
+def rewrite(paths, change):
+    """Write every page anew that ``change(text)`` makes another."""
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        changed = change(text)
+        if changed != text:
+            path.write_text(changed, encoding="utf-8")
+
+
+def after_html(write):
+    """A handler of Sphinx's "build-finished" that runs ``write(app)`` if pages were built."""
+
+    @wraps(write)
+    def finished(app, exception):
+        if exception is None and app.builder.format == "html":
+            write(app)
+
+    return finished

@@ -1,11 +1,13 @@
 """Every statement of the book, the cells that check it and the tests that guard it, read from the sources."""
 
 import ast
-import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 import yaml
+
+from headsandstates.site.page import page_file, read_pages
 
 PROVED_KINDS = ("theorem", "lemma", "proposition", "corollary")
 KINDS = ("definition", *PROVED_KINDS)
@@ -15,8 +17,8 @@ PROOF_OF = "proof-of-"
 GUARDS = "guards"
 SENTENCES = "chapters/statements.yml"
 
-_FENCE = re.compile(r"^[ >]*(?P<fence>`{3,}|:{3,})\{(?P<name>[a-z:-]+)\}[ \t]*(?P<title>.*)$")
-_OPTION = re.compile(r"^[ >]*:?(?P<key>[a-z]+):[ \t]*(?P<value>.*)$")
+_REFERENCE = re.compile(r"\{(prf:ref|eq)\}`(?:[^<`]*<)?([^`>]+)>?`")
+_EQUATION = re.compile(r"\$\$ \((eq-[a-z0-9-]+)\)")
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Claim:
     checks: list = field(default_factory=list)
     guards: list = field(default_factory=list)
     plain: str = ""  # its content in one sentence
+    equations: list = field(default_factory=list)  # their labels
+    named: set = field(default_factory=set)  # the labels of statements and equations that its proof names
 
     @property
     def depth(self):
@@ -50,57 +54,15 @@ class Claim:
         return "deeper" if self.docname.endswith("-deeper") else "core"
 
     @property
+    def guarding(self):
+        """{file: number of its tests that guard the statement}."""
+        return Counter(test.partition("::")[0].removeprefix("tests/") for test in self.guards)
+
+    @property
     def origin(self):
         """ "paper", "ours" or "known", or None if the statement names none of them or two."""
         named = [name for name in ORIGINS if name in self.classes]
         return named[0] if len(named) == 1 else None
-
-
-def directives(text):
-    """(name, title, options, text) of every directive in a MyST text, in order."""
-    lines = text.splitlines()
-    for index, line in enumerate(lines):
-        match = _FENCE.match(line)
-        if match:
-            rest = [line.strip(" >") for line in lines[index + 1 :]] + [match["fence"]]
-            inside = lines[index + 1 :][: rest.index(match["fence"])]
-            yield match["name"], match["title"].strip(), _options(inside), "\n".join(inside)
-
-
-def _options(lines):
-    options, block = {}, bool(lines) and lines[0].strip() == "---"
-    for line in lines[1:] if block else lines:
-        match = _OPTION.match(line)
-        if (block and line.strip() == "---") or not match:
-            break
-        options[match["key"]] = match["value"].strip()
-    return options
-
-
-def page_names(root):
-    """Every page under ``chapters/`` but lectures, by the name Sphinx gives it, in order of their paths."""
-    files = [
-        path.relative_to(root) for path in (root / "chapters").rglob("*") if path.parent.name != "lectures"
-    ]
-    pages = [path for path in files if path.suffix in (".md", ".ipynb") and path.parent.name[0] != "."]
-    return sorted(page.with_suffix("").as_posix() for page in pages)
-
-
-def page_file(root, docname):
-    notebook = root / f"{docname}.ipynb"
-    return notebook if notebook.is_file() else root / f"{docname}.md"
-
-
-def sources(root, docnames):
-    """(docname, [(cell type, text, tags), …]) of each page."""
-    for docname in docnames:
-        path = page_file(root, docname)
-        text = path.read_text(encoding="utf-8")
-        cells = [("markdown", text, [])]
-        if path.suffix == ".ipynb":
-            found = json.loads(text)["cells"]
-            cells = [(c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", [])) for c in found]
-        yield docname, cells
 
 
 def collect(root, docnames=None):
@@ -109,17 +71,14 @@ def collect(root, docnames=None):
     ``docnames`` are the pages to read, in the order of the book; None means all under ``chapters/``.
     """
     claims, checks, problems = [], {}, []
-    for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
-        number = 0
-        for kind, text, tags in cells:
-            if kind == "markdown":
-                _read_markdown(text, docname, claims)
-            elif kind == "code":
-                number += 1
-                for tag in tags:
-                    if tag.startswith(CHECKS):
-                        check = Check(docname, number, telling_line(text))
-                        checks.setdefault(tag.removeprefix(CHECKS), []).append(check)
+    for page in read_pages(root, docnames):
+        for directive in page.directives:
+            _read(directive, page.docname, claims)
+        for number, cell in enumerate(page.code, start=1):
+            for tag in cell.tags:
+                if tag.startswith(CHECKS):
+                    check = Check(page.docname, number, telling_line(cell.text))
+                    checks.setdefault(tag.removeprefix(CHECKS), []).append(check)
     by_label = {}
     for claim in claims:
         if claim.label and claim.label in by_label:
@@ -149,19 +108,30 @@ def sentences(root):
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def _read_markdown(text, docname, claims):
-    for name, title, options, _ in directives(text):
-        kind = name.removeprefix("prf:")
-        if kind in KINDS:
-            label, classes = options.get("label", ""), options.get("class", "").split()
-            claims.append(Claim(kind, title, label, classes, docname))
-        elif kind == "proof":
-            # A proof is of the statement it names (:class: proof-of-<label>), else of the last before it.
-            names = {name.removeprefix(PROOF_OF) for name in options.get("class", "").split()}
-            owners = [claim for claim in claims if claim.label in names]
-            owners = owners or [claim for claim in claims if claim.docname == docname][-1:]
-            for claim in owners:
-                claim.proved = True
+def _read(directive, docname, claims):
+    kind, classes = directive.name.removeprefix("prf:"), directive.options.get("class", "").split()
+    if kind in KINDS:
+        label, equations = directive.options.get("label", ""), _EQUATION.findall(directive.text)
+        claims.append(Claim(kind, directive.title, label, classes, docname, equations=equations))
+    elif kind == "proof":
+        # A proof is of the statement it names (:class: proof-of-<label>), else of the last before it.
+        names = {name.removeprefix(PROOF_OF) for name in classes}
+        owners = [claim for claim in claims if claim.label in names]
+        for claim in owners or [claim for claim in claims if claim.docname == docname][-1:]:
+            claim.proved = True
+            claim.named |= {label for _, label in _REFERENCE.findall(directive.text)}
+
+
+def arrows(claims):
+    """{(source, target)}: the proof of the target names the source or its equation; no definition is one."""
+    sources = {claim.label: claim.label for claim in claims if claim.kind in PROVED_KINDS}
+    sources |= {label: claim.label for claim in claims for label in claim.equations if claim.label in sources}
+    return {
+        (sources[name], claim.label)
+        for claim in claims
+        for name in claim.named
+        if sources.get(name, claim.label) != claim.label
+    }
 
 
 def _problems(claim):

@@ -18,10 +18,10 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from sphinx_external_toc.parsing import parse_toc_yaml
 
-from headsandstates.site.built import HTML, soup
-from headsandstates.site.claims import page_file
+from headsandstates.site.built import HTML, TEMPLATES, soup
 from headsandstates.site.install_cell import TAG, install_source, repository
 from headsandstates.site.notebooks import read
+from headsandstates.site.page import page_file
 from headsandstates.site.plain_markdown import markdown, title
 from headsandstates.site.root import book_root
 from headsandstates.site.site import EDITION_BRANCH, pages_address
@@ -175,19 +175,12 @@ def overview(root, docnames):
     """The README of the branch that holds the edition: every chapter with its page and its Colab button."""
     url, _ = repository(root)
     site, path = pages_address(url), urlsplit(url).path
-    lines = [
-        "# Heads and States: the notebooks",
-        "",
-        f"Written by `make edition` from [the book]({site}); changes belong [there]({url}).",
-        "",
-        "| chapter | |",
-        "| --- | --- |",
+    colab = f"https://colab.research.google.com/github{path}/blob/{EDITION_BRANCH}/"
+    titles = {name: soup(root / HTML / f"{name}.html").select_one("article h1") for name in docnames}
+    chapters = [
+        (name, markdown([title], site).lstrip("# "), f"{colab}{name}.ipynb") for name, title in titles.items()
     ]
-    for docname in docnames:
-        name = markdown([soup(root / HTML / f"{docname}.html").select_one("article h1")], site).lstrip("# ")
-        colab = f"https://colab.research.google.com/github{path}/blob/{EDITION_BRANCH}/{docname}.ipynb"
-        lines.append(f"| [{name}]({site}{docname}.html) | [Colab]({colab}) |")
-    return "\n".join(lines) + "\n"
+    return TEMPLATES.get_template("edition.md").render(site=site, url=url, chapters=chapters)
 
 
 def with_notebook(root):

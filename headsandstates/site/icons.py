@@ -4,16 +4,17 @@ import re
 from functools import cache
 from pathlib import Path
 
+from headsandstates.site.built import after_html, rewrite
+
 ICON = re.compile(r'<i class="([^"]*\bfa-[^"]*)"([^>]*)></i>')
 LOADED = re.compile(r"[ \t]*<script[^>]*fontawesome[^>]*></script>\n?")
 LOOKS = {"solid", "regular", "brands", "lg"}
 SCRIPTS = ("scripts/fontawesome.js", "vendor/fontawesome/*/js/all.min.js")  # as the theme's versions name it
 
 
-def replace_icons(app, exception):
+@after_html
+def replace_icons(app):
     """Draw every icon in its place, in the shape that the script would give it, and leave the script out."""
-    if exception is not None or app.builder.format != "html":
-        return
     static = Path(app.outdir) / "_static"
     scripts = [path for name in SCRIPTS for path in static.glob(name)]
     if not scripts:  # no page was out of date, so Sphinx wrote none and copied nothing
@@ -35,11 +36,7 @@ def replace_icons(app, exception):
         box = f'viewBox="0 0 {width} {height}"'
         return f'<svg class="icon {classes}"{rest}{hidden} {box}><path d="{path}"/></svg>'
 
-    for page in Path(app.outdir).rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        drawn = ICON.sub(drawing, LOADED.sub("", text))
-        if drawn != text:
-            page.write_text(drawn, encoding="utf-8")
+    rewrite(Path(app.outdir).rglob("*.html"), lambda text: ICON.sub(drawing, LOADED.sub("", text)))
     for leftover in (script, script.with_name(f"{script.name}.map")):
         leftover.unlink(missing_ok=True)
 

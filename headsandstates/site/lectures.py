@@ -8,31 +8,26 @@ sliders and statements come from the chapters by label; a label that the book la
 CONTRIBUTING describes the form.
 """
 
-import copy
 import html
 import re
 import shutil
 import sys
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import accumulate, pairwise
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import yaml
-from bs4 import BeautifulSoup
-from markdown_it import MarkdownIt
-from mdit_py_plugins.colon_fence import colon_fence_plugin
-from mdit_py_plugins.dollarmath import dollarmath_plugin
-from mdit_py_plugins.front_matter import front_matter_plugin
-from mdit_py_plugins.myst_blocks import myst_block_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.errors import SphinxError
 
 from headsandstates.site import lists
-from headsandstates.site.built import HTML, soup
-from headsandstates.site.claims import page_names
+from headsandstates.site.browser import chromium
+from headsandstates.site.built import HTML, TEMPLATES, after_html, excerpt, soup
+from headsandstates.site.page import myst, page_names
 from headsandstates.site.root import book_root
 from headsandstates.site.solutions import SOLUTION
 from ssmbook.display.images import FIGURE_DPI, FRAME_DPI, PIXELS
@@ -40,41 +35,6 @@ from ssmbook.display.style import SMALLEST_PT
 
 SOURCES, FOLDER = "chapters/lectures", "slides"
 REVEAL = ("dist/reveal.js", "dist/reveal.css", "dist/reset.css", "plugin/notes/notes.js")
-HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<link rel="icon" href="../_static/favicon.svg">
-<link rel="stylesheet" href="../_static/pygments.css">
-<link rel="stylesheet" href="../_static/slider.css">
-<script defer src="../_static/mathjax/tex-chtml.js"></script>
-"""
-DECK = """<link rel="stylesheet" href="../_static/reveal/reset.css">
-<link rel="stylesheet" href="../_static/reveal/reveal.css">
-<link rel="stylesheet" href="../_static/lectures.css">
-<script defer src="../_static/slider.js"></script>
-<script defer src="../_static/reveal/reveal.js"></script>
-<script defer src="../_static/reveal/notes.js"></script>
-<script defer src="../_static/lectures.js"></script>
-{more}</head>
-<body>
-<div class="reveal"><div class="slides">
-{slides}
-</div></div>
-</body>
-</html>
-"""
-PAPER = """<link rel="stylesheet" href="../_static/handout.css">
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-# What the live views need, where a slide shows one.
-LIVE = '<link rel="stylesheet" href="../_static/lab.css">\n<script defer src="../_static/lab.js"></script>\n'
 
 
 class LectureError(SphinxError):
@@ -86,6 +46,7 @@ class LectureError(SphinxError):
 @dataclass
 class Slide:
     title: str  # Markdown
+    heading: str = ""  # the same in HTML
     body: str = ""  # HTML
     notes: str = ""  # HTML
     minutes: int = 0
@@ -105,6 +66,13 @@ class Lecture:
     order: int = 0
     presupposed: dict = field(default_factory=dict)  # symbol: meaning
     handout: dict = field(default_factory=dict)
+
+    @property
+    def parts(self):
+        """(minute of its beginning, of its end, slides) of each part."""
+        starts = [i for i, slide in enumerate(self.slides) if slide.part] + [len(self.slides)]
+        clock = [0, *accumulate(slide.minutes for slide in self.slides)]
+        return [(clock[start], clock[end], self.slides[start:end]) for start, end in pairwise(starts)]
 
 
 class Book:
@@ -136,10 +104,7 @@ class Reader:
 
     def __init__(self, book=None):
         self.book = book
-        self.parser = MarkdownIt("commonmark").enable("table")
-        for plugin in (front_matter_plugin, colon_fence_plugin, myst_block_plugin):
-            plugin(self.parser)
-        dollarmath_plugin(self.parser, renderer=_formula)
+        self.parser = myst(_formula)
         self.parser.add_render_rule(
             "colon_fence", lambda _, tokens, i, options, env: self.directive(tokens[i], env)
         )
@@ -160,7 +125,7 @@ class Reader:
         return Lecture(path.stem, slides=slides, **said)
 
     def slide(self, tokens):
-        slide = Slide(tokens[1].content)
+        slide = Slide(tokens[1].content, self.parser.renderInline(tokens[1].content))
         comments = "\n".join(token.content for token in tokens if token.type == "myst_line_comment")
         for name, rest in re.findall(r"^\s*(part|new):(.*)$", comments, re.M):
             if name == "part":
@@ -204,25 +169,22 @@ def shown(book, label):
     docname, element = book.find(label)
     slider, image = element.select_one("figure.ssm-slider"), element.select_one("figure img")
     if slider is not None:
-        figure, dpi = prepared(slider, docname, keep_ids=True), FRAME_DPI
+        figure, dpi = prepared(docname, slider, keep_ids=True), FRAME_DPI
         for caption in figure.select("figcaption, .ssm-slider-note"):
             caption.decompose()
     elif image is not None:
-        figure, dpi = prepared(image, docname), FIGURE_DPI
+        figure, dpi = prepared(docname, image), FIGURE_DPI
     else:
-        return str(prepared(element, docname))
+        return str(prepared(docname, element))
     for each in [figure, *figure.find_all("img")]:
         if each.name == "img":  # its smallest text, in pixels of the page
             each["data-text"] = f"{SMALLEST_PT / 72 * dpi / PIXELS:.2f}"
     return f'<div class="shown" data-label="{label}">{figure}</div>\n'
 
 
-def prepared(element, docname, keep_ids=False):
+def prepared(docname, element, keep_ids=False):
     """A copy of a page's element that stands in a deck: addresses from there, no ids, no signs of links."""
-    page = BeautifulSoup("", "html.parser")
-    page.append(copy.copy(element))
-    for node in page.select("a.headerlink, script"):
-        node.decompose()
+    page = excerpt([element])
     for node in page.find_all("section"):
         node.name = "div"  # to reveal.js a section is a slide
     for node in page.find_all(True):
@@ -253,51 +215,33 @@ def lectures(root, book=None):
     return found
 
 
+def rendered(lecture, title, **values):
+    return TEMPLATES.get_template("lecture.html").render(lecture=lecture, title=title, **values)
+
+
 def deck(lecture):
     """The whole page of a deck."""
-    inline, clock = Reader().parser.renderInline, 0
-    opening = f"<h1>{html.escape(lecture.title)}</h1>\n<p>{html.escape(lecture.audience)}</p>"
-    keys = f"{lecture.minutes} minutes. Press S for these notes in a window of their own, ? for the keys."
-    sections = [f'<section class="opening">\n{opening}\n{_notes(keys)}\n</section>']
-    for slide in lecture.slides:
-        clock += slide.minutes
-        notes = f"<p>{slide.minutes} min, until minute {clock}.</p>\n{slide.notes}"
-        title = f"<h2>{inline(slide.title)}</h2>"
-        sections.append(
-            f'<section>\n{title}\n<div class="body">\n{slide.body}</div>\n{_notes(notes)}\n</section>'
-        )
-    slides = "\n".join(sections)
-    more = LIVE if "data-lab=" in slides else ""
-    return HEAD.format(title=html.escape(lecture.title)) + DECK.format(slides=slides, more=more)
-
-
-def _notes(text):
-    return f'<aside class="notes">\n{text}\n</aside>'
+    return rendered(lecture, lecture.title, slides=lecture.slides)
 
 
 def handout(book, lecture):
     """Two pages to print: the statements in full, a picture, what to read, the problems."""
     said = lecture.handout
-    boxes, problems = (
-        "\n".join(str(prepared(*reversed(book.find(label)))) for label in said[kind])
-        for kind in ("statements", "problems")
+    return rendered(
+        lecture,
+        f"Handout: {lecture.title}",
+        summary=Reader().parser.renderInline(said["summary"]),
+        picture=shown(book, said["picture"]),
+        statements=[prepared(*book.find(label)) for label in said["statements"]],
+        read=[(name, book.title(name)) for name in said["read"]],
+        problems=[prepared(*book.find(label)) for label in said["problems"]],
     )
-    read = ", ".join(f'<a href="../{name}.html">{html.escape(book.title(name))}</a>' for name in said["read"])
-    body = (
-        f"<header><h1>{html.escape(lecture.title)}</h1><p>{html.escape(lecture.audience)}</p></header>\n"
-        f"<p>{Reader().parser.renderInline(said['summary'])}</p>\n{shown(book, said['picture'])}\n"
-        f"<h2>Statements</h2>\n{boxes}\n<h2>To read</h2>\n<p>{read}.</p>\n<h2>Problems</h2>\n"
-        f'<div class="columns">\n{problems}\n</div>'
-    )
-    return HEAD.format(title=f"Handout: {html.escape(lecture.title)}") + PAPER.format(body=body)
 
 
 def solutions(book, lecture):
     """The solutions of the handout's problems, on a page of their own."""
-    found = [book.find(SOLUTION + label) for label in lecture.handout["problems"]]
-    body = "\n".join(str(prepared(element, docname)) for docname, element in found)
-    title = f"Solutions: {html.escape(lecture.title)}"
-    return HEAD.format(title=title) + PAPER.format(body=f"<header><h1>{title}</h1></header>\n{body}")
+    found = [prepared(*book.find(SOLUTION + label)) for label in lecture.handout["problems"]]
+    return rendered(lecture, f"Solutions: {lecture.title}", solutions=found)
 
 
 def write(root, html):
@@ -316,9 +260,9 @@ def write(root, html):
         (folder / f"{lecture.name}-solutions.html").write_text(solutions(book, lecture), encoding="utf-8")
 
 
-def build_finished(app, exception):
-    if exception is None and app.builder.name == "html":
-        write(Path(app.srcdir), Path(app.outdir))
+@after_html
+def build_finished(app):
+    write(Path(app.srcdir), Path(app.outdir))
 
 
 class LecturesIndex(lists.Index):
@@ -326,43 +270,15 @@ class LecturesIndex(lists.Index):
 
     def run(self):
         self.made_of((self.root / SOURCES).glob("*.md"))
-        up, lines = "../" * self.env.docname.count("/") + FOLDER, []
-        for lecture in lectures(self.root):
-            links = " · ".join(
-                f'<a class="reference internal" href="{up}/{lecture.name}{end}.html">{words}</a>'
-                for end, words in (("", "slides"), ("-handout", "handout"), ("-solutions", "solutions"))
-            )
-            lines += [
-                "",
-                f"**{lecture.title}** · {links}",
-                "",
-                f"{lecture.audience} {lecture.minutes} minutes.",
-            ]
-            lines += ["", *lists.table(("minutes", "part", "slides"), list(self.parts(lecture)))]
-        return self.shown(lines, "lectures-index")
-
-    def parts(self, lecture):
-        starts = [i for i, slide in enumerate(lecture.slides) if slide.part] + [len(lecture.slides)]
-        clock = 0
-        for start, end in zip(starts, starts[1:], strict=False):
-            slides = lecture.slides[start:end]
-            until = clock + sum(slide.minutes for slide in slides)
-            titles = " · ".join(slide.title.replace("|", r"\|") for slide in slides)
-            yield lists.row((f"{clock}–{until}", slides[0].part, titles))
-            clock = until
+        return self.shown("lectures", lectures=lectures(self.root))
 
 
 def print_all(root):
     """Print each deck and handout as a PDF beside it."""
-    from playwright.sync_api import sync_playwright
-
-    from headsandstates.site.browser import QUIET, install
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=install(), args=list(QUIET))
+    with chromium() as browser:
         for path in sorted((root / HTML / FOLDER).glob("*.html")):
             paper = path.stem.endswith(("-handout", "-solutions"))
-            page = chromium.new_page(viewport={"width": 1280, "height": 720})
+            page = browser.new_page(viewport={"width": 1280, "height": 720})
             page.goto(path.resolve().as_uri() + ("" if paper else "?print-pdf"))
             page.wait_for_selector("mjx-container, html[data-ready=true]", state="attached")
             page.evaluate("async () => { await MathJax.startup.promise; await document.fonts.ready; }")
@@ -370,7 +286,6 @@ def print_all(root):
                 page.wait_for_selector("html[data-ready=true]", state="attached")
             page.pdf(path=path.with_suffix(".pdf"), prefer_css_page_size=True, print_background=True)
             page.close()
-        chromium.close()
 
 
 def setup(app):

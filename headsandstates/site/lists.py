@@ -1,4 +1,4 @@
-"""What the generated lists of the book share: tables in MyST, parsed in place of their directive."""
+"""What the generated lists of the book share: a template in MyST, parsed in place of their directive."""
 
 from itertools import groupby
 from pathlib import Path
@@ -8,21 +8,19 @@ from docutils.statemachine import StringList
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from headsandstates.site.built import TEMPLATES
+
 logger = logging.getLogger(__name__)
 
 
-def row(cells):
-    return "| " + " | ".join(cells) + " |"
+def chapters(entries):
+    """[(chapter, its entries)] in reading order."""
+    return [(name, list(members)) for name, members in groupby(entries, key=lambda entry: entry.docname)]
 
 
-def table(header, rows):
-    return [row(header), "|" + " --- |" * len(header), *rows]
-
-
-def by_chapter(entries, header, line):
-    """One table for each chapter under the chapter's name, in reading order; ``line(entry)`` is a row."""
-    for chapter, members in groupby(entries, key=lambda entry: entry.docname):
-        yield from ("", f"**{{doc}}`/{chapter}`**", "", *table(header, map(line, members)))
+def written(template, page, **values):
+    """The lines of a list in MyST, for the page on which it stands."""
+    return TEMPLATES.get_template(template).render(values, page=page, chapters=chapters).splitlines()
 
 
 class Index(SphinxDirective):
@@ -45,8 +43,9 @@ class Index(SphinxDirective):
         for problem in problems:
             logger.warning("%s", problem, location=self.env.docname, type=kind)
 
-    def shown(self, lines, *classes):
-        holder = nodes.container(classes=list(classes))
-        text = StringList(list(lines), source=self.env.docname)
+    def shown(self, kind, **values):
+        """The list that the template of this kind makes of the values."""
+        docname, holder = self.env.docname, nodes.container(classes=[f"{kind}-index"])
+        text = StringList(written(f"{kind}.md", docname, **values), source=docname)
         self.state.nested_parse(text, self.content_offset, holder)
         return [holder]

@@ -6,7 +6,6 @@ Numbers and links are those of the pages. Folded code is left out, a slider beco
 all solutions are at the end. It is printed twice, first to find the page on which each section begins.
 """
 
-import copy
 import html
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
@@ -15,8 +14,8 @@ import yaml
 from bs4 import BeautifulSoup
 from sphinx_external_toc.parsing import parse_toc_yaml
 
-from headsandstates.site.browser import QUIET, install
-from headsandstates.site.built import HTML, soup
+from headsandstates.site.browser import chromium
+from headsandstates.site.built import HTML, TEMPLATES, excerpt, soup
 from headsandstates.site.install_cell import repository
 from headsandstates.site.root import book_root
 from headsandstates.site.site import pages_address
@@ -28,7 +27,6 @@ LEFT_OUT = ("chapters/appendix/api", "chapters/appendix/solutions", "chapters/ap
 FRAMES = 4
 MINUTES = 10
 ASSETS = "../html/_static"
-STYLES = ("pygments.css", "book.css", "slider.css", "print.css", "paper.css")
 # The MathML beside each formula would make the tags of the PDF four times as many.
 TYPESET = """async () => {
   await MathJax.startup.promise;
@@ -37,29 +35,6 @@ TYPESET = """async () => {
 }"""
 WRITE_NUMBERS = """(pages) => document.querySelectorAll("[data-of]").forEach(
   (node) => (node.textContent = pages[node.dataset.of] || "?"))"""
-PAGE = """<!doctype html>
-<html lang="en" data-theme="light">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-{styles}
-<script>
-window.MathJax = {{options: {{ignoreHtmlClass: "mathjax_ignore", processHtmlClass: "math"}}}};
-</script>
-<script defer src="{assets}/mathjax/tex-chtml.js"></script>
-</head>
-<body>
-<header><h1>{title}</h1><p>{subtitle}</p><p>{author}, {year}</p><p><a href="{site}">{site}</a></p></header>
-<nav><h2>Contents</h2>
-{contents}
-</nav>
-{articles}
-<article class="bd-article" id="solutions"><h1>Solutions</h1>
-{solutions}
-</article>
-</body>
-</html>
-"""
 
 
 @dataclass
@@ -89,24 +64,9 @@ def assemble(root, docnames):
             paper.contents.append(("part", opens[docname], anchor(docname)))
         articles.append(str(article(paper, docname)))
     paper.contents.append(("h1", "Solutions", "solutions"))
-    return PAGE.format(
-        title=settings["title"],
-        subtitle="Attention and state space models through one operator",
-        author=settings["author"],
-        year=settings["copyright"],
-        site=paper.site,
-        assets=ASSETS,
-        styles="\n".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in STYLES),
-        contents="\n".join(map(contents_line, paper.contents)),
-        articles="\n".join(articles),
-        solutions="\n".join(paper.solutions),
+    return TEMPLATES.get_template("paper.html").render(
+        settings, paper=paper, assets=ASSETS, articles=articles
     )
-
-
-def contents_line(entry):
-    level, text, place = entry
-    number = "" if level == "part" else f'<span class="number" data-of="{place}"></span>'
-    return f'<p class="{level}"><a href="#{place}">{html.escape(text)}</a> {number}</p>'
 
 
 def anchor(docname, fragment=""):
@@ -116,9 +76,8 @@ def anchor(docname, fragment=""):
 
 def article(paper, docname):
     """One page as a part of the document: its links lead inside, its solutions go to the end."""
-    page = copy.copy(soup(paper.root / HTML / f"{docname}.html").select_one("article"))
-    for node in page.select("a.headerlink, details.hide, script, style, picture > source, .toctree-wrapper"):
-        node.decompose()
+    source = soup(paper.root / HTML / f"{docname}.html").select_one("article")
+    page = excerpt([source], ", details.hide, style, picture > source, .toctree-wrapper").article
     for figure in page.select("figure.ssm-slider"):
         small_multiples(figure)
     for node in page.find_all(True):
@@ -164,13 +123,13 @@ def small_multiples(figure):
         figure.append(caption)
 
 
-def print_book(root, target, docnames, chromium):
+def print_book(root, target, docnames, browser):
     """Write these pages of the built book as one PDF; ``target`` lies in a folder of ``_build``."""
     source = target.with_suffix(".html")
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text(assemble(root, docnames), encoding="utf-8")
     paper = {"path": target, "prefer_css_page_size": True, "print_background": True}
-    page = chromium.new_page()
+    page = browser.new_page()
     page.set_default_timeout(MINUTES * 60_000)
     page.goto(source.as_uri())
     page.evaluate(TYPESET)
@@ -190,13 +149,9 @@ def first_pages(target):
 
 
 def main():
-    from playwright.sync_api import sync_playwright
-
     root = book_root()
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=install(), args=list(QUIET))
-        print_book(root, root / TARGET, book_pages(root), chromium)
-        chromium.close()
+    with chromium() as browser:
+        print_book(root, root / TARGET, book_pages(root), browser)
     print(f"The book is printed: {root / TARGET}")
 
 

@@ -4,13 +4,12 @@ The built page knows every number and every link, so nothing is left to resolve:
 bold title, formulas TeX between dollars, links addresses of the published page.
 """
 
-import copy
 import re
 from urllib.parse import urljoin
 
-from bs4 import BeautifulSoup
 from markdownify import ATX, MarkdownConverter
 
+from headsandstates.site.built import excerpt
 from headsandstates.site.claims import ORIGINS
 
 KNOWN = set(
@@ -25,11 +24,7 @@ def markdown(elements, address):
 
     Raises ValueError for an element that is not known here: it would lose its meaning unseen.
     """
-    soup = BeautifulSoup("", "html.parser")
-    for element in elements:
-        soup.append(copy.copy(element))
-    for node in soup.select("a.headerlink, script"):
-        node.decompose()
+    soup = excerpt(elements)
     for link in soup.find_all("a", href=True):
         link["href"] = urljoin(address, link["href"])
         link.attrs.pop("title", None)

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import yaml
 from bs4 import BeautifulSoup
 
-from headsandstates.site.built import BREAK, chapters
+from headsandstates.site.built import BREAK, after_html, chapters
 from headsandstates.site.claims import sentences
 
 SYNONYMS = "chapters/synonyms.yml"
@@ -116,9 +116,8 @@ def load_index(app, pagename, templatename, context, doctree):
         app.add_js_file("search-index.js")
 
 
-def write_indices(app, exception):
-    if exception is not None or app.builder.format != "html":
-        return
+@after_html
+def write_indices(app):
     html, root = Path(app.outdir), Path(app.srcdir)
     articles, linked, found = {}, set(), []
     for path in chapters(html):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from docutils import nodes
 
-from headsandstates.site.built import BREAK
+from headsandstates.site.built import BREAK, after_html, rewrite
 from ssmbook.display.images import page_size, pixel_size, stacked
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
@@ -33,9 +33,8 @@ NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
 SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
 
 
-def copy_mathjax(app, exception):
-    if exception is not None or app.builder.format != "html":
-        return
+@after_html
+def copy_mathjax(app):
     (program,) = (entry for entry in files(MATHJAX_PACKAGE) if entry.name == "tex-chtml.js")
     source, target = Path(program.locate()).parent, Path(app.outdir) / "_static" / "mathjax"
     for part in MATHJAX_PARTS:
@@ -104,21 +103,19 @@ def put_attributions_beside(app, doctree, docname):
             paragraph["classes"] += ["attribution", "margin"]  # the theme hides its contents beside a margin
 
 
-def finish_pages(app, exception):
+@after_html
+def finish_pages(app):
     """Let long names in code break between their words, and give what unfolds companion pages a name.
 
     A page is light until a script says otherwise ("auto" means neither), and the book has its own search.
     """
-    if exception is not None or app.builder.format != "html":
-        return
-    for page in Path(app.outdir).rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        finished = NAME.sub(lambda name: SYLLABLE.sub(rf"\1{BREAK}", name[0]), text)
-        finished = finished.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
-        finished = finished.replace(' data-theme="auto"', ' data-theme="light"', 1)
-        finished = SPHINX_SEARCH.sub("", finished)
-        if finished != text:
-            page.write_text(finished, encoding="utf-8")
+
+    def finished(text):
+        text = NAME.sub(lambda name: SYLLABLE.sub(rf"\1{BREAK}", name[0]), text)
+        text = text.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
+        return SPHINX_SEARCH.sub("", text.replace(' data-theme="auto"', ' data-theme="light"', 1))
+
+    rewrite(Path(app.outdir).rglob("*.html"), finished)
 
 
 def pages_address(repository_url):

@@ -5,16 +5,13 @@ Exercises, solutions and the names of graders are read from the sources, as the 
 
 import re
 from dataclasses import dataclass
-from functools import partial
 
 from docutils import nodes
 
 from headsandstates.site import lists
-from headsandstates.site.claims import directives, page_file, page_names, sources
-from headsandstates.site.verification import escape
+from headsandstates.site.page import page_file, read_pages
 
 SOLUTION = "solution-"
-HEADER = ("Stars", "Exercise and its grader", "Solution")
 
 _STARS = re.compile(r"(?P<stars>★{1,3}) (?P<title>.+)")
 _CHECK = re.compile(r"""\bcheck\(\s*["'](?P<name>[a-z0-9/-]+)["']""")
@@ -37,29 +34,31 @@ class Exercise:
 def collect(root, docnames=None):
     """(exercises, problems): every exercise in the order of the book; one sentence for each thing wrong."""
     exercises, problems = [], []
-    for docname, cells in sources(root, page_names(root) if docnames is None else docnames):
+    for page in read_pages(root, docnames):
         solving = None  # the exercise that is being solved
-        for kind, text, _ in cells:
-            if kind == "code" and solving and _CHECK.search(text):
-                solving.graded = _CHECK.search(text)["name"]
-            for name, title, options, inside in directives(text) if kind == "markdown" else ():
-                if name == "exercise":
-                    exercises.append(_exercise(title, options.get("label", ""), docname, inside))
-                elif name == "solution-start":
+        for cell in page.cells:
+            if cell.kind == "code" and solving and _CHECK.search(cell.text):
+                solving.graded = _CHECK.search(cell.text)["name"]
+            for directive in cell.directives:
+                title = directive.title
+                if directive.name == "exercise":
+                    exercises.append(_exercise(directive, page.docname))
+                elif directive.name == "solution-start":
                     solving = next((each for each in exercises if each.label == title), None)
                     if solving:
                         solving.solutions += 1
                     else:
-                        problems.append(f"{docname}: a solution of {title!r}, which is no exercise.")
-                elif name == "solution-end":
+                        problems.append(f"{page.docname}: a solution of {title!r}, which is no exercise.")
+                elif directive.name == "solution-end":
                     solving = None
     return exercises, problems + list(_problems(exercises, graders(root)))
 
 
-def _exercise(title, label, docname, text):
-    stars, check = _STARS.fullmatch(title), _CHECK.search(text)
-    words, count = (stars["title"], len(stars["stars"])) if stars else (title, 0)
-    return Exercise(words, label, docname, count, grader=check["name"] if check else "")
+def _exercise(directive, docname):
+    stars, check = _STARS.fullmatch(directive.title), _CHECK.search(directive.text)
+    words, count = (stars["title"], len(stars["stars"])) if stars else (directive.title, 0)
+    label, grader = directive.options.get("label", ""), check["name"] if check else ""
+    return Exercise(words, label, docname, count, grader=grader)
 
 
 def graders(root):
@@ -94,15 +93,6 @@ def _problems(exercises, registered):
         yield f"the grader {name!r} belongs to no exercise."
 
 
-def row(exercise, page):
-    """The exercise's line of the table, in MyST."""
-    up = "../" * page.count("/")
-    link = f'<a class="reference internal" href="{up}{exercise.docname}.html#{SOLUTION}{exercise.label}">'
-    grader = f"<br>``{exercise.grader}``" if exercise.grader else ""
-    title = f"{{numref}}`{exercise.label}` {escape(exercise.title)}{grader}"
-    return lists.row(("★" * exercise.stars, title, f"{link}solution</a>"))
-
-
 class SolutionsIndex(lists.Index):
     """Every exercise of the book: its stars, its place, its solution and its grader."""
 
@@ -110,10 +100,7 @@ class SolutionsIndex(lists.Index):
         self.made_of([page_file(self.root, page) for page in self.chapters] + grader_files(self.root))
         exercises, problems = collect(self.root, self.chapters)
         self.warn(problems, "solutions")
-        counts = [sum(exercise.stars == stars for exercise in exercises) for stars in (1, 2, 3)]
-        text = "{} exercises: {} with one star, {} with two, {} with three.".format(len(exercises), *counts)
-        lines = [text, *lists.by_chapter(exercises, HEADER, partial(row, page=self.env.docname))]
-        return self.shown(lines, "solutions-index")
+        return self.shown("solutions", exercises=exercises)
 
 
 def anchor_solutions(app, doctree):

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from headsandstates.chapters.preface.figures import LENGTH, RHO, rotating_blocks
-from headsandstates.site.claims import page_names
 from headsandstates.site.install_cell import TAG, install_source
 from headsandstates.site.notebooks import all_notebooks
+from headsandstates.site.page import page_file, page_names
 from headsandstates.site.stable_form import PNG, is_stable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,6 @@ def test_the_bibliography_holds_what_is_cited_and_nothing_else():
     works = (ROOT / "chapters/references.bib").read_text(encoding="utf-8")
     cited = set()
     for page in page_names(ROOT):
-        path = next(path for path in (ROOT / f"{page}.ipynb", ROOT / f"{page}.md") if path.is_file())
-        for keys in CITATION.findall(path.read_text(encoding="utf-8")):
+        for keys in CITATION.findall(page_file(ROOT, page).read_text(encoding="utf-8")):
             cited |= {key.split("<")[-1].strip("> ") for key in keys.split(",")}
     assert cited == set(re.findall(r"^@\w+\{([^,\s]+)", works, re.M))

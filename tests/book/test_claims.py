@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headsandstates.site.claims import PROVED_KINDS, SENTENCES, collect, guards
-from headsandstates.site.verification import row
+from headsandstates.site.lists import written
 
 THEOREM = ":::{prf:theorem} Gap, $|A| = 1$\n:label: thm-gap\n:class: paper\n\nText.\n:::\n"
 PROOF = ":::{prf:proof}\nDone.\n:::\n"
@@ -43,7 +43,7 @@ def test_a_checked_and_guarded_theorem(write):
     assert found == ("theorem", "thm-gap", "Gap, $|A| = 1$", "paper")
     assert claim.proved and claim.guards == ["tests/test_a.py::test_gap"]
     assert [(c.number, c.line) for c in claim.checks] == [(2, "assert rank(A) == 2")]
-    line = row(claim, "chapters/appendix/verification")
+    line = written("verification.md", "chapters/appendix/verification", claims=[claim])[-1]
     for part in (r"$\|A\| = 1$", "../../chapters/1-part/a.html#checks-thm-gap", "| yes |"):
         assert part in line
 
@@ -71,7 +71,7 @@ def test_a_statement_says_where_it_stands_and_what_it_means(write):
     [claim], problems = collect(root)
     assert problems == [f"{SENTENCES}: thm-none names no statement."]
     assert (claim.plain, claim.depth) == ("Two | three.", "core")
-    line = row(claim, "chapters/appendix/verification")
+    line = written("verification.md", "chapters/appendix/verification", claims=[claim])[-1]
     assert r"<br>Two \| three." in line and "| paper<br>core |" in line
 
 

@@ -3,20 +3,21 @@
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "chapters/appendix/confusion-log.ipynb"
+from headsandstates.site.page import read_page
+
+PAGE = read_page(Path(__file__).resolve().parents[2], "chapters/appendix/confusion-log")
 LINK = re.compile(r"\]\(\.\./[^)]+\.ipynb#[^)]+\)|\{doc\}`|\{prf:ref\}`")
 
 
 def entries():
     """[question, prose, code cells] of every third-level heading."""
     found, current = [], None
-    for cell in nbformat.read(PAGE, as_version=4).cells:
-        if cell.cell_type == "code" and current:
-            current[2].append(cell.source)
-        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
+    for cell in PAGE.cells:
+        if cell.kind == "code" and current:
+            current[2].append(cell.text)
+        for line in cell.text.splitlines() if cell.kind == "markdown" else ():
             if line.startswith("### "):
                 current = [line[4:], "", []]
                 found.append(current)

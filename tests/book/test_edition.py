@@ -13,10 +13,10 @@ import pytest
 
 from headsandstates.site.built import HTML, soup
 from headsandstates.site.claims import KINDS as STATEMENTS
-from headsandstates.site.claims import page_file
 from headsandstates.site.edition import FOLDED, FOLDED_WHOLE, notebook, with_notebook
 from headsandstates.site.install_cell import TAG, install_source, repository
 from headsandstates.site.notebooks import all_notebooks, read
+from headsandstates.site.page import page_file
 from headsandstates.site.plain_markdown import title
 from headsandstates.site.site import pages_address
 

@@ -10,6 +10,7 @@ import yaml
 
 from headsandstates.site import claims, solutions
 from headsandstates.site.built import chapters, soup
+from headsandstates.site.page import page_names
 from headsandstates.site.public import everything
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +74,7 @@ def test_the_search_knows_every_statement_exercise_name_and_page(search):
         assert f"{exercise.docname}.html#{exercise.label}" in known
     names = {address.partition("#")[2] for address, (kind, _) in known.items() if kind == "Python"}
     assert set(everything()) <= names
-    assert {f"{page}.html" for page in claims.page_names(ROOT)} <= set(known)
+    assert {f"{page}.html" for page in page_names(ROOT)} <= set(known)
     assert search["synonyms"] == yaml.safe_load((ROOT / "chapters/synonyms.yml").read_text(encoding="utf-8"))
     assert not [words for _, words in known.values() if re.search(r"data:image|Show code|Hide code", words)]
 

@@ -1,6 +1,5 @@
 """The built pages: complete, readable without a network, and without a link that leads nowhere."""
 
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from addresses import fetched, leaves_the_site
 
 from headsandstates.site import claims, icons, solutions
 from headsandstates.site.built import chapters, pages, soup
+from headsandstates.site.page import read_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 URL_IN_CSS = re.compile(r"(?:@import\s+(?!url)|url\(\s*)[\"']?([^\"')\s;]+)")
@@ -23,13 +23,10 @@ def test_every_page_holds_what_its_source_holds(built):
     labels = {(claim.docname, claim.label) for claim in claims.collect(ROOT)[0]}
     for exercise in solutions.collect(ROOT)[0]:
         labels |= {(exercise.docname, exercise.label), (exercise.docname, f"solution-{exercise.label}")}
-    for page in claims.page_names(ROOT):
-        path = ROOT / f"{page}.ipynb"
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if path.is_file() else ():
-            name = cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
-            labels |= {(page, name)} if name else set()
+    for page in read_pages(ROOT):
+        labels |= {(page.docname, cell.figure["name"]) for cell in page.code if "name" in cell.figure}
     assert len(labels) > 300
-    missing = {(page, label) for page, label in labels if label not in anchors(built / f"{page}.html")}
+    missing = {(name, label) for name, label in labels if label not in anchors(built / f"{name}.html")}
     assert not missing
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headsandstates.site.built import HTML, soup
-from headsandstates.site.solutions import SOLUTION, collect, graders, row
+from headsandstates.site.lists import written
+from headsandstates.site.solutions import SOLUTION, collect, graders
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / HTML / "chapters/appendix/solutions.html"
@@ -44,7 +45,7 @@ def test_an_exercise_with_its_solution_and_grader(write):
     assert not problems and graders(root) == {"a/sum"}
     assert (exercise.stars, exercise.title, exercise.label) == (2, "Sum | it", "ex-sum")
     assert (exercise.solutions, exercise.grader, exercise.graded) == (1, "a/sum", "a/sum")
-    line = row(exercise, "chapters/appendix/solutions")
+    line = written("solutions.md", "chapters/appendix/solutions", exercises=[exercise])[-1]
     assert line.startswith("| ★★ | {numref}`ex-sum` Sum \\| it<br>``a/sum`` | ")
     assert f'href="../../chapters/a.html#{SOLUTION}ex-sum"' in line
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from browser.visit import FOLD, SLIDER, VIEWS, steps, turn, visited
 
-from headsandstates.site.claims import page_names
+from headsandstates.site.page import page_names
 from ssmbook.display.images import FIGURE_DPI, FRAME_DPI
 from ssmbook.display.style import SMALLEST_PT
 

@@ -1,9 +1,6 @@
 """What figures draw, held to the mathematics by another route; the labels are in figure_contents."""
 
-import json
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +18,6 @@ from ssmbook.display import COLORS
 from ssmbook.heads import head_count
 from ssmbook.operators import LagOperator
 from ssmbook.systems import System
-
-CHAPTERS = Path(__file__).parents[2] / "chapters"
 
 
 def unlogged(ax):
@@ -180,27 +175,3 @@ def test_names_lie_on_no_line():
     figures += [mixing.plane_of_lags(theta) for theta in (0.1, 2.2)]
     for fig in figures:
         assert not crossed(fig.axes[0])
-
-
-PROMISES = [
-    ("About 26 heads hold 99 % of the model", "one-hour", r"heads for 99 %: 17 to 33, median 26"),
-    ("takes 64 attention heads, not 256", "one-hour", r"heads, exactly: 64\n"),
-    (
-        "on 20 tokens, fixed weights without a sink miss 0.41 %",
-        "3-three-theorems/how-many-heads-really",
-        r"n =   20: 0\.4101 %",
-    ),
-    ("counts 36 layers", "1-one-operator/zoo", r"36 layers by interaction rank"),
-    ("a chain of 8,190 operations", "2-two-constructions/scans-deeper", r"\bchain 8,190\b"),
-    ("cut down to 24", "2-two-constructions/scans-deeper", r"doubling, 4,096 +[\d,]+ +[\d,]+ +24\b"),
-]
-
-
-@pytest.mark.parametrize(("words", "page", "number"), PROMISES)
-def test_what_the_preface_promises_is_printed_in_its_chapter(words, page, number):
-    preface = json.loads((CHAPTERS / "preface.ipynb").read_text(encoding="utf-8"))
-    assert any(words in "".join(cell["source"]) for cell in preface["cells"])
-    cells = json.loads((CHAPTERS / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    texts = (out.get("text", out.get("data", {}).get("text/plain", "")) for out in outputs)
-    assert re.search(number, "\n".join(map("".join, texts)))

@@ -14,7 +14,7 @@ import torch
 
 import ssmbook
 from headsandstates.site.api import ENTRY, SECTION
-from headsandstates.site.claims import page_names, sources
+from headsandstates.site.page import read_pages
 from headsandstates.site.public import everything, kind, public_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_an_example_runs(name):
 
 def test_every_name_is_shown_in_use():
     """In its own example, in the docstring of another name, in a cell, or in a chapter's own code."""
-    cells = [text for _, page in sources(ROOT, page_names(ROOT)) for kind, text, _ in page if kind == "code"]
+    cells = [cell.text for page in read_pages(ROOT) for cell in page.code]
     cells += [path.read_text(encoding="utf-8") for path in (ROOT / "headsandstates/chapters").rglob("*.py")]
     for name in SHOWN:
         others = [value.__doc__ for other, value in NAMES.items() if other != name]
