@@ -4,7 +4,6 @@ import builtins
 import doctest
 import inspect
 import re
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -59,11 +58,6 @@ def test_every_name_is_shown_in_use():
         others = [value.__doc__ for other, value in NAMES.items() if other != name]
         last = name.rpartition(".")[2].removesuffix("_naive")
         assert examples(name) or re.search(rf"\b{last}\b", "\n".join(others + cells)), name
-
-
-def test_a_module_of_a_subpackage_is_there_before_an_import():
-    code = "import ssmbook; ssmbook.lens.load, ssmbook.heads.head_count"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_help_opens_with_an_example_that_runs():
