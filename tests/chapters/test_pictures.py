@@ -1,4 +1,4 @@
-"""What figures draw, held to the mathematics by another route; the labels are in figure_contents."""
+"""What figures draw, held to the mathematics by another route; each figures.txt has the labels."""
 
 import math
 
