@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LOWEST = "tests/packaging/lowest.txt"
-UNWANTED = set("IPython ipywidgets matplotlib PIL pytest scipy.optimize sympy transformers".split())
+UNWANTED = set("IPython anywidget ipywidgets matplotlib PIL pytest scipy.optimize sympy transformers".split())
 
 
 def project():
@@ -54,9 +54,12 @@ def library():
 
 
 def test_every_import_is_declared_and_every_declared_package_imported():
-    """But control, which whoever asks for its systems has, and what transformers imports for .gguf files."""
+    """But control, which whoever asks for its systems has, what torch brings for types, and what transformers
+    imports for .gguf files."""
     names = {name for path in library() for name in imported(path.read_text(encoding="utf-8"))}
-    foreign = names - set(sys.stdlib_module_names) - {"ssmbook", "headsandstates", "control"}
+    foreign = (
+        names - set(sys.stdlib_module_names) - {"ssmbook", "headsandstates", "control", "typing_extensions"}
+    )
     packages = packages_distributions()
     found = {canonicalize_name(packages.get(name, [name])[0]) for name in foreign}
     assert found | {"gguf", "accelerate"} == set(declared()) | set(declared(extras=True))
