@@ -20,7 +20,7 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
 }).observe({ type: "layout-shift", buffered: true });
 """
-UNCOVER = "document.querySelectorAll('.predict-show').forEach((one) => one.click())"
+UNCOVER = "document.querySelectorAll('.predict-show[aria-expanded=false]').forEach((one) => one.click())"
 SETTLED = """async () => {
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
   await document.fonts.ready;
