@@ -368,6 +368,54 @@ def test_keys_move_a_pole_and_walk_through_the_blocks(board):
     page.wait_for_function("document.querySelector('.lab-heard').textContent.includes('2 heads')")
 
 
+def test_a_gesture_is_one_step_back_by_button_keys_and_the_browser(board):
+    page, seen = board()
+    undo, entries = page.get_by_role("button", name="Undo"), page.evaluate("history.length")
+    start = seen()["panels"]
+    assert undo.is_disabled()
+    drag(page, (math.cos(0.7), math.sin(0.7)), (0.1, 0.6), steps=30)
+    first = address_once_kept(page, "lab=")
+    drag(page, (0.1, 0.6), (-0.5, 0.5), steps=30)
+    page.wait_for_function("(first) => location.hash !== first", arg=first)
+    assert page.evaluate("history.length") == entries + 2 and undo.is_enabled()
+    page.keyboard.press("Control+z")
+    page.wait_for_function("(first) => location.hash === first", arg=first)
+    page.go_forward()
+    page.wait_for_function("(first) => location.hash !== first", arg=first)
+    page.go_back()
+    page.wait_for_function("(first) => location.hash === first", arg=first)
+    undo.click()
+    page.wait_for_function("location.hash === ''")
+    assert seen()["panels"] == start and undo.is_disabled()
+    assert "laboratory" in page.url
+
+
+def test_shift_makes_a_small_step(board):
+    page, _ = board()
+    pole = page.locator(".lab-handle").first
+    pole.press("Shift+ArrowRight")
+    pole.press("Shift+ArrowDown")
+    assert pole.get_attribute("aria-valuetext") == "radius 0.996, angle 0.71"
+
+
+def test_a_field_takes_products_of_pi_and_says_of_others_where_they_are(board):
+    page, seen = board()
+    angle = page.get_by_label("Pair of poles 1, angle")
+    for text, written in (("pi/3", "pi/3"), ("2*pi/3", "2.0944"), ("2π / 3", "2.0944"), ("-0.5", "0.5")):
+        angle.fill(text)
+        angle.press("Enter")
+        assert angle.input_value() == written and not seen()["problem"], text
+    for text in ("pi/0", "2**pi", "pie", "1 2", "*2"):
+        angle.fill(text)
+        angle.press("Enter")
+        assert angle.get_attribute("aria-invalid") == "true" and "is no number" in seen()["problem"], text
+        told, field = (page.locator(one).bounding_box() for one in (".lab-problem", ".lab-pole"))
+        assert 0 <= told["y"] - field["y"] - field["height"] <= 20
+    angle.fill("1")
+    angle.press("Enter")
+    assert not page.locator(".lab-board [aria-invalid]").count() and not seen()["problem"]
+
+
 # Where the finger goes down on the disc, and what it drags there.
 HELD = {
     "pole": ("", (math.cos(0.7), math.sin(0.7))),
@@ -394,7 +442,7 @@ def test_a_finger_drags_a_handle_and_the_page_stays(board, what, by):
     assert page.evaluate("told.at(-1)") == "pointerup" and "pointercancel" not in page.evaluate("told")
     assert seen()["panels"] != before and page.evaluate("scrollY") == top
     x, y = start[0] + by[0] / (125 * scale), start[1] - by[1] / (125 * scale)
-    kept = address_once_kept(page, "lab=")
+    kept = address_once_kept(page, "points=" if what == "token" else "poles=")
     if what == "token":
         points = re.search("points=([^&]*)", kept)[1].split(";")
         found = [[float(number) for number in one.split(",")] for one in points]
