@@ -131,6 +131,12 @@ def test_the_browsers_search_finds_what_is_covered_and_uncovers_it(browser, web)
     context.close()
 
 
+def test_a_hit_of_the_books_search_uncovers_its_words(page, disk):
+    page.goto(disk + PAGE + "?find=dots+surround+the+origin")
+    page.wait_for_selector(".highlighted")
+    assert page.evaluate(COVERED) == [True, False] and page.locator(".highlighted").first.is_visible()
+
+
 def test_a_browser_that_cannot_search_what_is_hidden_gets_words_it_can(browser, disk):
     context = browser.new_context()
     context.add_init_script(
