@@ -236,6 +236,7 @@
     if (!wanted) return;
     const marks = nodes.flatMap((node) => mark(node, wanted));
     const first = marks.find((span) => span.offsetParent);
+    first?.closest("[hidden]")?.dispatchEvent(new Event("beforematch", { bubbles: true })); // a covered answer
     if (first && !location.hash) first.scrollIntoView({ block: "center" });
   }
 

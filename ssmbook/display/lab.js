@@ -573,14 +573,15 @@
     return whole ? rows.map((row) => row.map((value) => rounded(value))) : null;
   }
 
+  /** A number or a product of numbers and pi, as 0.5, -pi/3 or 2*pi; null for anything else. */
   function readNumber(text) {
-    const value = String(text).trim() === "" ? NaN : Number(text);
+    const [, minus, size] = /^([-−]?)(.*)$/s.exec(String(text).trim().toLowerCase().replace(/π/g, "pi"));
+    const factor = (word) => (word.trim() === "pi" ? Math.PI : word.trim() === "" ? NaN : Number(word));
+    const value = size.replace(/([\d.])\s*pi/g, "$1*pi").split("*").reduce((product, part) => {
+      const [top, ...below] = part.split("/").map(factor);
+      return below.reduce((quotient, one) => quotient / one, product * top);
+    }, minus ? -1 : 1);
     return isFinite(value) && Math.abs(value) < 1e6 ? value : null;
-  }
-
-  function readAngle(text) {
-    const turn = /^pi(?:\/(\d+))?$/.exec(text.trim());
-    return turn ? Math.PI / Number(turn[1] || 1) : readNumber(text);
   }
 
   const writeAngle = (angle) => {
@@ -589,7 +590,7 @@
   };
 
   /** An angle as an address holds it: a simple part of pi, or four digits. */
-  const keptAngle = (angle) => readAngle(writeAngle(angle));
+  const keptAngle = (angle) => readNumber(writeAngle(angle));
 
   const writePole = ({ radius, angle, pair, size }) => {
     const value = pair ? `${rounded(radius)}@${writeAngle(angle)}` : String(rounded(angle ? -radius : radius));
@@ -611,7 +612,7 @@
   function readPole(text) {
     const parts = /^([^@x]+)(?:@([^@x]+))?(?:x(\d+))?$/.exec(text.trim());
     if (!parts) return null;
-    const pair = parts[2] !== undefined, angle = pair ? readAngle(parts[2]) : 0;
+    const pair = parts[2] !== undefined, angle = pair ? readNumber(parts[2]) : 0;
     return keptPole({ radius: readNumber(parts[1]), angle, pair, size: Number(parts[3] || 1) });
   }
 
@@ -1324,6 +1325,7 @@
   const TOUCH = 24; // pixels around a handle that take a finger
   const SNAP = { circle: 0.02, axis: 0.03 }; // no hand could hit these exactly
   const KEY = { angle: 0.05, radius: 0.02, point: 0.05 }; // one press of an arrow key
+  const FINE = 0.2; // of that with Shift
   const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const FULL = `The laboratory holds at most ${LIMITS.states} state variables.`;
   const INSIDE = "Tokens stay within the circle, so that no logit grows without end.";
@@ -1381,20 +1383,28 @@
     }
   }
 
-  // Where an experiment is kept: on a page in its address.
+  // Where an experiment is kept: on a page in its address, an entry of the history for every gesture of a hand.
   const PAGE = {
     first: addressed,
-    keep: (address) => history.replaceState(null, "", PREFIX + address),
-    listen: (act) => addEventListener("hashchange", () => act(addressed())),
+    past: () => history.state?.lab || 0, // how many gestures can be undone
+    keep(address, found, opened) {
+      if (opened) history.replaceState(history.state, "", PREFIX + address);
+      else history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
+    },
+    undo: () => history.back(),
+    listen: (act) => addEventListener("hashchange", () => act(location.hash ? addressed() : write(settled(DEFAULTS)))),
     link: (address) => location.href.split("#")[0] + PREFIX + address,
   };
 
   /** In a notebook the widget keeps it, and the matrices with it. */
   function render(model, element) {
-    const root = element.appendChild(html("div"));
+    const root = element.appendChild(html("div")), past = [];
     laboratory(root, {
       first: () => model.get("address"),
-      keep(address, { system, n }) {
+      past: () => past.length,
+      undo: (act) => act(past.pop()),
+      keep(address, { system, n }, opened) {
+        if (!opened) past.push(model.get("address"));
         model.set({ address, matrices: system ? { ...system, n } : {} });
         model.save_changes();
       },
@@ -1405,13 +1415,14 @@
   /** Fill an element with the laboratory. */
   function laboratory(root, home = PAGE) {
     let experiment = settled(DEFAULTS), problems = [], found = null, lit = null;
+    let kept = "", opened = false, held = false, wrong = null; // the last address, whether the state is from there; a field
     const summary = html("div", { className: "lab-summary" });
     const problem = html("p", { className: "lab-problem", role: "status" });
     const heard = html("p", { className: "lab-heard", role: "status" });
     const readout = html("p", { className: "lab-readout" });
     // Below what is dragged, so that a longer sentence does not move it away from the hand.
     const told = html("div", { className: "lab-told" }, summary, problem, readout);
-    const keep = afterRest(() => home.keep(write(experiment), found), KEPT);
+    const keep = afterRest(store, KEPT);
     const speak = afterRest(() => { heard.textContent = findings(found).join(" "); }, SPOKEN);
 
     // What the parts of the board are given: the present state, and the ways to change it.
@@ -1422,6 +1433,7 @@
       change(changes, ...sentences) {
         experiment = settled({ ...experiment, ...changes });
         problems = sentences.filter(Boolean);
+        wrong = null;
         show();
         keep();
         speak();
@@ -1429,8 +1441,9 @@
       changePole(i, { pole, outside }) {
         desk.change({ poles: experiment.poles.map((old, j) => (i === j ? pole : old)) }, outside && OUTSIDE);
       },
-      complain(sentence) {
+      complain(sentence, field = null) {
         problems = [sentence];
+        wrong = field;
         show();
       },
       open(address) {
@@ -1445,7 +1458,8 @@
     };
 
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk));
-    const top = [modeSwitch(desk), examples(desk)];
+    const undo = button("Undo", stepBack, { title: "Undo (Ctrl+Z)" });
+    const top = [modeSwitch(desk), { element: undo, sync: () => { undo.disabled = !home.past(); } }, examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
     const link = home.link && (() => home.link(write(experiment)));
     const foot = actions(desk, () => [stage, ...finish(views)], link);
@@ -1488,6 +1502,29 @@
       summary.replaceChildren(...findings(found).map(sentence));
       problem.textContent = problems.join(" ");
       problem.hidden = !problems.length;
+      for (const one of board.querySelectorAll("[aria-invalid]")) one.removeAttribute("aria-invalid");
+      wrong?.setAttribute("aria-invalid", "true");
+      (wrong?.parentElement || summary).after(problem); // where it was typed
+    }
+
+    /** Keep the experiment unless a hand still holds something: one gesture is one step to undo. */
+    function store() {
+      const address = write(experiment);
+      if (held) return;
+      if (opened || address !== kept) home.keep(address, found, opened);
+      [kept, opened] = [address, false];
+      undo.disabled = !home.past();
+    }
+
+    /** Open what an address says, which is no gesture. */
+    function reopen(address) {
+      opened = true;
+      desk.open(address);
+    }
+
+    function stepBack() {
+      store();
+      if (home.past()) home.undo(reopen);
     }
 
     function relight() {
@@ -1506,10 +1543,23 @@
       const one = target.closest("[data-heads]");
       if (one) desk.change({ H: Number(one.dataset.heads) });
     });
+    board.addEventListener("pointerdown", ({ target }) => { held = target.matches("svg *, input[type=range]"); });
+    for (const name of ["pointerup", "pointercancel"]) {
+      addEventListener(name, () => {
+        if (held) keep();
+        held = false;
+      }, true);
+    }
+    (home === PAGE ? document : board).addEventListener("keydown", (event) => { // fields of text undo their own letters
+      if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.target.matches("textarea, [type=text]")) return;
+      event.preventDefault();
+      stepBack();
+    });
     home.listen((address) => {
-      if (address !== null && address !== write(experiment)) desk.open(address);
+      if (address !== null && address !== write(experiment)) reopen(address);
     });
     if (home.first() !== null) ({ experiment, problems } = read(home.first()));
+    kept = write(experiment);
     show();
     root.replaceChildren(board);
     for (const { svg } of views) seen.observe(svg);
@@ -1571,7 +1621,7 @@
     });
     for (const name of ["pointerup", "pointercancel"]) svg.addEventListener(name, () => { held = null; });
     handles.addEventListener("keydown", (event) => {
-      const index = Array.from(handles.children).indexOf(event.target), by = ARROWS[event.key];
+      const index = Array.from(handles.children).indexOf(event.target), by = ARROWS[event.key]?.map((value) => (event.shiftKey ? FINE * value : value));
       if (index < 0 || !by) return;
       event.preventDefault();
       const { mode, poles, points } = desk.now();
@@ -1756,7 +1806,8 @@
     const field = typed(`${name}, with semicolons between its rows`, (text) => {
       const value = readMatrix(text), [rows, columns] = shape(now());
       if (!value) {
-        return complain(`${name} needs numbers, commas between them and semicolons between rows; it stays as it was.`);
+        const refused = `${name} needs numbers, commas between them and semicolons between rows; it stays as it was.`;
+        return complain(refused, field.input);
       }
       const fits = value.length === rows && value[0].length === columns;
       const sentence = `${name} has ${rows} rows of ${columns} here: missing entries are 0, others are left out.`;
@@ -1781,11 +1832,10 @@
 
     function commit(i, part, text) {
       const pole = now().poles[i], what = part === "angle" ? "angle" : pole.pair ? "radius" : "value";
-      const value = part === "angle" ? readAngle(text) : readNumber(text);
-      const kept = keptPole({ ...pole, angle: pole.pair ? pole.angle : 0, [part]: value });
+      const kept = keptPole({ ...pole, angle: pole.pair ? pole.angle : 0, [part]: readNumber(text) });
       const refused = text.trim() ? `“${text}” is no number` : "The field is empty";
       if (kept) changePole(i, kept);
-      else complain(`${refused}, so the ${what} of ${poleName(pole, i)} stays as it was.`);
+      else complain(`${refused}, so the ${what} of ${poleName(pole, i)} stays as it was.`, rows[i][part].input);
     }
 
     function resize(i, size) {

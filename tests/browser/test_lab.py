@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from browser.visit import finger
 from playwright.sync_api import expect
 from torch.nn.functional import logsigmoid, softplus
 
@@ -307,13 +308,18 @@ def board(open_page, disk):
     return opened
 
 
-def drag(page, start, end, steps=5):
-    """Press at a point of the disc (x, y within the unit circle), move to another and let go."""
+def on_disc(page, place):
+    """A point (x, y) of the disc as a point of the window, and the pixels of a unit of the drawing."""
     svg = page.locator(".lab-board figure svg").first
-    svg.scroll_into_view_if_needed()
+    svg.evaluate("(svg) => svg.scrollIntoView({ block: 'center', behavior: 'instant' })")
     box = svg.bounding_box()
     scale = box["width"] / 340
-    at = [(box["x"] + scale * (170 + 125 * x), box["y"] + scale * (160 - 125 * y)) for x, y in (start, end)]
+    return (box["x"] + scale * (170 + 125 * place[0]), box["y"] + scale * (160 - 125 * place[1])), scale
+
+
+def drag(page, start, end, steps=5):
+    """Press at a point of the disc (x, y within the unit circle), move to another and let go."""
+    at = [on_disc(page, place)[0] for place in (start, end)]
     page.mouse.move(*at[0])
     page.mouse.down()
     page.mouse.move(*at[1], steps=steps)
@@ -362,24 +368,97 @@ def test_keys_move_a_pole_and_walk_through_the_blocks(board):
     page.wait_for_function("document.querySelector('.lab-heard').textContent.includes('2 heads')")
 
 
-def test_a_finger_drags_a_token(board):
-    page, seen = board("attention&n=5", "phone")
-    before = seen()["panels"]
-    svg = page.locator(".lab-board figure svg").first
-    svg.scroll_into_view_if_needed()
-    page.evaluate(
-        """() => {
-          const svg = document.querySelector(".lab-board figure svg"), box = svg.getBoundingClientRect();
-          const at = (x, y) => ({ clientX: box.left + box.width * (170 + 125 * x) / 340, pointerId: 1,
-            clientY: box.top + box.width * (160 - 125 * y) / 340, pointerType: "touch", bubbles: true });
-          svg.setPointerCapture = () => {};
-          svg.dispatchEvent(new PointerEvent("pointerdown", at(-0.3, -0.6)));
-          svg.dispatchEvent(new PointerEvent("pointermove", at(0.8, 0.5)));
-          svg.dispatchEvent(new PointerEvent("pointerup", at(0.8, 0.5)));
-        }"""
-    )
-    assert seen()["panels"] != before
-    address_once_kept(page, "0.8,0.5")
+def test_a_gesture_is_one_step_back_by_button_keys_and_the_browser(board):
+    page, seen = board()
+    undo, entries = page.get_by_role("button", name="Undo"), page.evaluate("history.length")
+    start = seen()["panels"]
+    assert undo.is_disabled()
+    drag(page, (math.cos(0.7), math.sin(0.7)), (0.1, 0.6), steps=30)
+    first = address_once_kept(page, "lab=")
+    drag(page, (0.1, 0.6), (-0.5, 0.5), steps=30)
+    page.wait_for_function("(first) => location.hash !== first", arg=first)
+    assert page.evaluate("history.length") == entries + 2 and undo.is_enabled()
+    page.keyboard.press("Control+z")
+    page.wait_for_function("(first) => location.hash === first", arg=first)
+    page.go_forward()
+    page.wait_for_function("(first) => location.hash !== first", arg=first)
+    page.go_back()
+    page.wait_for_function("(first) => location.hash === first", arg=first)
+    undo.click()
+    page.wait_for_function("location.hash === ''")
+    assert seen()["panels"] == start and undo.is_disabled()
+    assert "laboratory" in page.url
+
+
+def test_shift_makes_a_small_step(board):
+    page, _ = board()
+    pole = page.locator(".lab-handle").first
+    pole.press("Shift+ArrowRight")
+    pole.press("Shift+ArrowDown")
+    assert pole.get_attribute("aria-valuetext") == "radius 0.996, angle 0.71"
+
+
+def test_a_field_takes_products_of_pi_and_says_of_others_where_they_are(board):
+    page, seen = board()
+    angle = page.get_by_label("Pair of poles 1, angle")
+    for text, written in (("pi/3", "pi/3"), ("2*pi/3", "2.0944"), ("2π / 3", "2.0944"), ("-0.5", "0.5")):
+        angle.fill(text)
+        angle.press("Enter")
+        assert angle.input_value() == written and not seen()["problem"], text
+    for text in ("pi/0", "2**pi", "pie", "1 2", "*2"):
+        angle.fill(text)
+        angle.press("Enter")
+        assert angle.get_attribute("aria-invalid") == "true" and "is no number" in seen()["problem"], text
+        told, field = (page.locator(one).bounding_box() for one in (".lab-problem", ".lab-pole"))
+        assert 0 <= told["y"] - field["y"] - field["height"] <= 20
+    angle.fill("1")
+    angle.press("Enter")
+    assert not page.locator(".lab-board [aria-invalid]").count() and not seen()["problem"]
+
+
+# Where the finger goes down on the disc, and what it drags there.
+HELD = {
+    "pole": ("", (math.cos(0.7), math.sin(0.7))),
+    "mirror image": ("", (math.cos(0.7), -math.sin(0.7))),
+    "token": ("attention&n=5", (0.1, -0.7)),
+}
+COUNT = """() => {
+  window.told = [];
+  for (const name of ["pointermove", "pointerup", "pointercancel"])
+    document.addEventListener(name, () => window.told.push(name), true);
+}"""
+
+
+@pytest.mark.parametrize("by", [(-60, 0), (-10, 60)], ids=["sideways", "along the page"])
+@pytest.mark.parametrize("what", HELD)
+def test_a_finger_drags_a_handle_and_the_page_stays(board, what, by):
+    address, start = HELD[what]
+    by = by[0], math.copysign(by[1], start[1])  # into the circle
+    page, seen = board(address, "phone", is_mobile=True)
+    at, scale = on_disc(page, start)
+    before, top = seen()["panels"], page.evaluate("scrollY")
+    page.evaluate(COUNT)
+    finger(page, at, by)
+    assert page.evaluate("told.at(-1)") == "pointerup" and "pointercancel" not in page.evaluate("told")
+    assert seen()["panels"] != before and page.evaluate("scrollY") == top
+    x, y = start[0] + by[0] / (125 * scale), start[1] - by[1] / (125 * scale)
+    kept = address_once_kept(page, "points=" if what == "token" else "poles=")
+    if what == "token":
+        points = re.search("points=([^&]*)", kept)[1].split(";")
+        found = [[float(number) for number in one.split(",")] for one in points]
+        assert min(math.hypot(a - x, b - y) for a, b in found) < 0.03
+    else:
+        radius, angle = map(float, re.search("poles=([^@]*)@([^&]*)", kept).groups())
+        assert math.hypot(radius * math.cos(angle) - x, radius * math.sin(angle) - abs(y)) < 0.03
+
+
+def test_a_finger_beside_the_handles_scrolls_the_page(board):
+    page, seen = board("", "phone", is_mobile=True)
+    at, _ = on_disc(page, (-0.6, -0.3))
+    before, top = seen()["panels"], page.evaluate("scrollY")
+    finger(page, at, (0, -150))
+    page.wait_for_function("(top) => scrollY > top + 50", arg=top)
+    assert seen()["panels"] == before
 
 
 def test_targets_are_large_enough_for_a_finger(board):
@@ -614,12 +693,16 @@ def test_a_dot_of_a_live_picture_is_pulled(open_page, disk, name, slider, by, ex
     assert live.locator("figcaption").inner_text() != before
 
 
-def test_a_finger_moves_a_live_slider(open_page, disk):
+def test_a_finger_moves_a_live_slider_and_pulls_its_dot(open_page, disk):
     page = open_page(f"{disk}chapters/1-one-operator/two-ways-to-mix.html", "phone", is_mobile=True).page
     live = page.locator("#ssm-slider-plane")
-    control = live.locator("input")
+    control, dot, caption = (live.locator(one) for one in ("input", ".lab-pull", "figcaption"))
     control.scroll_into_view_if_needed()
-    box, before = control.bounding_box(), live.locator("figcaption").inner_text()
-    assert min(box["height"], live.locator(".lab-pull").bounding_box()["height"]) >= 44
+    box, before = control.bounding_box(), caption.inner_text()
+    assert min(box["height"], dot.bounding_box()["height"]) >= 44
     page.touchscreen.tap(box["x"] + 0.8 * box["width"], box["y"] + box["height"] / 2)
-    assert live.locator("figcaption").inner_text() != before and live.locator("svg").count() == 2
+    assert (tapped := caption.inner_text()) != before and live.locator("svg").count() == 2
+    dot.evaluate("(dot) => dot.scrollIntoView({ block: 'center', behavior: 'instant' })")
+    box, top = dot.bounding_box(), page.evaluate("scrollY")
+    finger(page, (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), (30, 60))
+    assert caption.inner_text() != tapped and page.evaluate("scrollY") == top

@@ -67,6 +67,26 @@ def asked(open_page, disk):
     return visit
 
 
+# Where the text of a field begins, less where its magnifier ends.
+ROOM = """(form) => {
+  const input = form.querySelector("input"), style = getComputedStyle(input);
+  const before = parseFloat(style.borderLeftWidth) + parseFloat(style.paddingLeft);
+  const { right } = form.querySelector("svg").getBoundingClientRect();
+  return input.getBoundingClientRect().left + before - right;
+}"""
+
+
+@pytest.mark.parametrize("view", ["light", "phone"])
+def test_a_query_begins_right_of_the_magnifier(open_page, disk, view):
+    page = open_page(f"{disk}chapters/preface.html", view).page
+    page.keyboard.press("Control+k")
+    assert 3 <= page.locator("dialog[open] form.bd-search").evaluate(ROOM) <= 16
+    page.keyboard.type("sink")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results .search-summary:has-text('found')")
+    assert 3 <= page.locator(".bd-search-container form.bd-search").evaluate(ROOM) <= 16
+
+
 def hits(page, query):
     """The hits of a query that is typed into the page of hits."""
     page.locator(".bd-search-container input").fill(query)

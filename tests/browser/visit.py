@@ -20,7 +20,7 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
 }).observe({ type: "layout-shift", buffered: true });
 """
-UNCOVER = "document.querySelectorAll('.predict-show').forEach((one) => one.click())"
+UNCOVER = "document.querySelectorAll('.predict-show[aria-expanded=false]').forEach((one) => one.click())"
 SETTLED = """async () => {
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
   await document.fonts.ready;
@@ -80,6 +80,25 @@ SLIDER = """(figure) => {
     seen: seen.map((image) => [image.src, image.alt]),
   };
 }"""
+
+
+def finger(page, start, by, moves=12):
+    """Put a finger on a point of the window, move it and lift it, by the browser's own touch.
+
+    What comes of it is the browser's choice, as on a phone: it drags, or it scrolls and cancels the pointer.
+    """
+    touch = page.context.new_cdp_session(page)
+
+    def send(kind, *points):
+        places = [{"x": x, "y": y} for x, y in points]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+    send("touchStart", start)
+    for i in range(1, moves + 1):
+        send("touchMove", (start[0] + by[0] * i / moves, start[1] + by[1] * i / moves))
+        page.wait_for_timeout(16)
+    send("touchEnd")
+    touch.detach()
 
 
 @dataclass
