@@ -71,7 +71,10 @@
     const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
     const count = Math.min(FRAMES, frames.length);
     const kept = Array.from({ length: count }, (_, i) => frames[Math.round((i * (frames.length - 1)) / Math.max(1, count - 1))]);
-    frames.forEach((frame) => (frame.hidden = !kept.includes(frame)));
+    for (const frame of frames) {
+      frame.hidden = !kept.includes(frame);
+      frame.style.display = ""; // the slider on the page has written "none" into all but one
+    }
     figure.classList.add("printed");
     figure.querySelectorAll("img").forEach((image) => {
       image.style.width = parseFloat(image.style.width) / 2 + "px";
@@ -79,22 +82,25 @@
     });
   }
 
-  // With the slider in focus the arrows move it; keys of clickers and the space bar go on.
-  function keys(input) {
-    input.addEventListener("keydown", function (event) {
-      if (event.key === "PageDown" || event.key === " ") Reveal.next();
-      else if (event.key === "PageUp") Reveal.prev();
-      else if (event.key === "Escape") input.blur();
-      else return;
-      event.preventDefault();
-      event.stopPropagation(); // reveal.js would go on once more
-    });
+  // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
+  function keys(event) {
+    const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
+    if (!event.isTrusted) return;
+    if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector("input[type=range]"), event.key, way[1]);
+    else if (focused.matches("input[type=range]") && event.key !== "Tab") {
+      focused.blur(); // reveal.js leaves keys to a field that has the focus
+      if (!way && !/^(Page(Up|Down)|Home|End)$/.test(event.key)) return;
+      Reveal.triggerKey(event.keyCode); // the slider would take these before reveal.js hears of them
+    } else return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
   }
 
-  function arrived(event) {
-    const input = event.currentSlide.querySelector("input[type=range]");
-    if (input) input.focus({ preventScroll: true });
-    else if (document.activeElement) document.activeElement.blur();
+  function move(input, key, forward) {
+    if (!input || !input.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }))) return; // a live view moves
+    if (forward) input.stepUp();
+    else input.stepDown();
+    input.dispatchEvent(new Event("input"));
   }
 
   async function start() {
@@ -106,13 +112,12 @@
     slides.classList.remove("measuring");
     if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
     if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
-    document.querySelectorAll("input[type=range]").forEach(keys);
-    Reveal.on("slidechanged", arrived);
-    Reveal.on("ready", arrived);
+    document.addEventListener("keydown", keys, true);
     await Reveal.initialize({
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,
       slideNumber: "c/t", transition: "none", plugins: [RevealNotes],
     });
+    Reveal.registerKeyboardShortcut("Shift + &#8592;/&#8593/&#8594;/&#8595;", "Move the slider"); // as ? lists them
     document.documentElement.dataset.ready = "true";
   }
 
