@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const WIDTH = 1280, HEIGHT = 720, MARGIN = 36, GAP = 20, SIZES = [32, 30, 28, 26, 24];
-  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4;
+  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4, APART = 48;
 
   const box = (node) => node.getBoundingClientRect();
   const bottom = (section) => box(section).top + HEIGHT - MARGIN - (section.querySelector(".source") ? 34 : 0);
@@ -66,7 +66,7 @@
     if (!words) text.remove();
   }
 
-  // On paper a slider is a few of its frames, side by side.
+  // On paper a slider is a few of its frames, two by two.
   function multiply(figure) {
     const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
     const count = Math.min(FRAMES, frames.length);
@@ -76,10 +76,13 @@
       frame.style.display = ""; // the slider on the page has written "none" into all but one
     }
     figure.classList.add("printed");
-    figure.querySelectorAll("img").forEach((image) => {
-      image.style.width = parseFloat(image.style.width) / 2 + "px";
-      image.style.height = parseFloat(image.style.height) / 2 + "px";
-    });
+    const { images, width, height } = measure(figure.parentElement), section = figure.closest("section");
+    const across = WIDTH - MARGIN - 4 - (box(figure).left - box(section).left) - APART, down = bottom(section) - box(figure).top - GAP;
+    const scale = Math.min(across / width, down / height) / 2;
+    for (const image of images) {
+      image.style.width = Math.floor(Number(image.getAttribute("width")) * scale) + "px";
+      image.style.height = Math.floor(Number(image.getAttribute("height")) * scale) + "px";
+    }
   }
 
   // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
@@ -109,9 +112,9 @@
     await MathJax.startup.promise;
     await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));
     slides.querySelectorAll("section").forEach(arrange);
+    if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     slides.classList.remove("measuring");
     if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
-    if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     document.addEventListener("keydown", keys, true);
     await Reveal.initialize({
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,
