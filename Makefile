@@ -7,7 +7,8 @@
 # make test-lab               the notebook edition in a real JupyterLab
 # make text ONLY=chapters/1-one-operator/zoo.ipynb   that notebook as a text to edit, .text/1-one-operator/zoo.md
 # make from-text              every text in .text/ run and written back, or ONLY=… one of them
-# make edition SOLUTIONS=no   the plain notebooks without solutions; those with solutions come with the book
+# make edition SOLUTIONS=no   the plain notebooks without solutions; those with folded solutions come with the book
+# make edition SOLUTIONS=run  those whose solutions run, for the weekly tests
 # make slides                 decks and handouts as PDF; they come with the book as pages
 # make pdf                    the whole book on paper, printed by Chromium
 # make version                dates the present version, whose notebooks then install its tag
@@ -17,7 +18,7 @@
 PYTHON_CANDIDATES ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 PIP_FLAGS ?=
 ONLY ?=
-SOLUTIONS ?= yes
+SOLUTIONS ?= text
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/installed.stamp
@@ -77,7 +78,8 @@ from-text: $(STAMP)
 	@$(PY) -m headsandstates.site.notebooks from-text $(or $(ONLY),$(TEXTS))
 
 edition: book
-	@[ "$(SOLUTIONS)" != no ] || { $(PY) -m headsandstates.site.edition --no-solutions; rm -f _build/html/slides/*-solutions.html; }
+	@[ "$(SOLUTIONS)" = text ] || $(PY) -m headsandstates.site.edition --solutions $(SOLUTIONS)
+	@[ "$(SOLUTIONS)" != no ] || rm -f _build/html/slides/*-solutions.html
 
 slides: book
 	@$(PY) -m headsandstates.site.lectures --pdf

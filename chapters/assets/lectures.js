@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const WIDTH = 1280, HEIGHT = 720, MARGIN = 36, GAP = 20, SIZES = [32, 30, 28, 26, 24];
-  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4;
+  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4, APART = 48;
 
   const box = (node) => node.getBoundingClientRect();
   const bottom = (section) => box(section).top + HEIGHT - MARGIN - (section.querySelector(".source") ? 34 : 0);
@@ -66,35 +66,44 @@
     if (!words) text.remove();
   }
 
-  // On paper a slider is a few of its frames, side by side.
+  // On paper a slider is a few of its frames, two by two.
   function multiply(figure) {
     const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
     const count = Math.min(FRAMES, frames.length);
     const kept = Array.from({ length: count }, (_, i) => frames[Math.round((i * (frames.length - 1)) / Math.max(1, count - 1))]);
-    frames.forEach((frame) => (frame.hidden = !kept.includes(frame)));
+    for (const frame of frames) {
+      frame.hidden = !kept.includes(frame);
+      frame.style.display = ""; // the slider on the page has written "none" into all but one
+    }
     figure.classList.add("printed");
-    figure.querySelectorAll("img").forEach((image) => {
-      image.style.width = parseFloat(image.style.width) / 2 + "px";
-      image.style.height = parseFloat(image.style.height) / 2 + "px";
-    });
+    const { images, width, height } = measure(figure.parentElement), section = figure.closest("section");
+    const across = WIDTH - MARGIN - 4 - (box(figure).left - box(section).left) - APART, down = bottom(section) - box(figure).top - GAP;
+    const scale = Math.min(across / width, down / height) / 2;
+    for (const image of images) {
+      image.style.width = Math.floor(Number(image.getAttribute("width")) * scale) + "px";
+      image.style.height = Math.floor(Number(image.getAttribute("height")) * scale) + "px";
+    }
   }
 
-  // With the slider in focus the arrows move it; keys of clickers and the space bar go on.
-  function keys(input) {
-    input.addEventListener("keydown", function (event) {
-      if (event.key === "PageDown" || event.key === " ") Reveal.next();
-      else if (event.key === "PageUp") Reveal.prev();
-      else if (event.key === "Escape") input.blur();
-      else return;
-      event.preventDefault();
-      event.stopPropagation(); // reveal.js would go on once more
-    });
+  // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
+  function keys(event) {
+    const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
+    if (!event.isTrusted) return;
+    if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector("input[type=range]"), event.key, way[1]);
+    else if (focused.matches("input[type=range]") && event.key !== "Tab") {
+      focused.blur(); // reveal.js leaves keys to a field that has the focus
+      if (!way && !/^(Page(Up|Down)|Home|End)$/.test(event.key)) return;
+      Reveal.triggerKey(event.keyCode); // the slider would take these before reveal.js hears of them
+    } else return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
   }
 
-  function arrived(event) {
-    const input = event.currentSlide.querySelector("input[type=range]");
-    if (input) input.focus({ preventScroll: true });
-    else if (document.activeElement) document.activeElement.blur();
+  function move(input, key, forward) {
+    if (!input || !input.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }))) return; // a live view moves
+    if (forward) input.stepUp();
+    else input.stepDown();
+    input.dispatchEvent(new Event("input"));
   }
 
   async function start() {
@@ -103,16 +112,15 @@
     await MathJax.startup.promise;
     await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));
     slides.querySelectorAll("section").forEach(arrange);
+    if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     slides.classList.remove("measuring");
     if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
-    if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
-    document.querySelectorAll("input[type=range]").forEach(keys);
-    Reveal.on("slidechanged", arrived);
-    Reveal.on("ready", arrived);
+    document.addEventListener("keydown", keys, true);
     await Reveal.initialize({
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,
       slideNumber: "c/t", transition: "none", plugins: [RevealNotes],
     });
+    Reveal.registerKeyboardShortcut("Shift + &#8592;/&#8593/&#8594;/&#8595;", "Move the slider"); // as ? lists them
     document.documentElement.dataset.ready = "true";
   }
 

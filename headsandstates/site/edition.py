@@ -1,7 +1,10 @@
 """The notebook edition: the built book as plain notebooks, which read well where MyST is not known.
 
-    python -m headsandstates.site.edition                   # of the built book, into _build/edition
-    python -m headsandstates.site.edition --no-solutions    # into _build/edition-without-solutions
+    python -m headsandstates.site.edition                    # of the built book, into _build/edition
+    python -m headsandstates.site.edition --solutions no     # into _build/edition-without-solutions
+    python -m headsandstates.site.edition --solutions run    # into _build/edition-that-solves
+
+A reader's notebook holds the solutions as folded text: whoever runs all of it sees only own answers graded.
 
 Text comes from the built page, so numbers, references and citations are those of the book; code and outputs
 come from the committed notebook. The pages' download buttons then hand out the plain notebooks too.
@@ -29,7 +32,8 @@ from headsandstates.site.stable_form import KERNEL, LANGUAGE
 from ssmbook.display.images import page_size
 
 TARGET = "_build/edition"
-WITHOUT_SOLUTIONS = "_build/edition-without-solutions"
+TARGETS = {"text": TARGET, "no": "_build/edition-without-solutions", "run": "_build/edition-that-solves"}
+"""Where the notebooks go whose solutions are text, are left out, or are cells that run (to test them)."""
 # What a tag of the book means to a viewer or a test; the others are for the book's build alone.
 KEPT_TAGS = ("raises-exception", "nbval-ignore-output", "nbval-skip")
 INSTALL_TITLE = "#@title Install the book's library (once)\n"
@@ -46,7 +50,7 @@ class Chapter:
     address: str  # of the published page
     install: str  # source of the install cell
     code: list  # the notebook's code cells that are still to come
-    solutions: bool = True
+    solutions: str = "text"  # a key of TARGETS
     cells: list = field(default_factory=list)
     waiting: list = field(default_factory=list)  # elements that will make the next Markdown cell
 
@@ -60,8 +64,8 @@ class Chapter:
         self.cells.append(new_markdown_cell(text))
 
 
-def notebook(root, docname, solutions=True):
-    """The plain notebook of one page of the book at ``root``; ``solutions=False`` leaves every solution out.
+def notebook(root, docname, solutions="text"):
+    """The plain notebook of one page of the book at ``root``, with its solutions as TARGETS has it.
 
     Raises ValueError where page and notebook do not belong together: the book must be built anew then.
     """
@@ -156,19 +160,35 @@ def answer_cell(chapter, exercise):
 
 
 def solution(chapter, element):
-    """The solution's texts and cells, all folded; left out where the edition has none."""
+    """The solution's texts and cells, all folded."""
     chapter.flush()
     name = " ".join(element.find("p", class_="admonition-title").get_text().split()).partition(" (")[0]
     parts = element.find("section", recursive=False).find_all(recursive=False)
+    words = []
     for is_code, members in groupby(parts, key=lambda part: "cell" in part.get("class", [])):
-        if not is_code and chapter.solutions:
-            words = markdown(members, chapter.address)
-            chapter.say(f"<details>\n<summary>{name}</summary>\n\n{words}\n\n</details>")
+        if not is_code:
+            words.append(markdown(members, chapter.address))
         for part in members if is_code else ():
-            if chapter.solutions:
+            if chapter.solutions == "run":
+                tell(chapter, name, words)
+                words = []
                 code_cell(chapter, part, FOLDED_WHOLE, name)
             else:
-                next_code(chapter, part)
+                words.append(quoted(next_code(chapter, part)))
+    if chapter.solutions != "no":
+        tell(chapter, name, words)
+
+
+def tell(chapter, name, words):
+    if words:
+        inside = "\n\n".join(words)
+        chapter.say(f"<details>\n<summary>{name}</summary>\n\n{inside}\n\n</details>")
+
+
+def quoted(cell):
+    """The code and what it prints, as text; the grader's verdict is left to the reader's own answer."""
+    printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+    return f"```python\n{cell.source}\n```" + (f"\n\n```text\n{printed.rstrip()}\n```" if printed else "")
 
 
 def overview(root, docnames):
@@ -191,18 +211,18 @@ def with_notebook(root):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m headsandstates.site.edition", description=__doc__)
-    parser.add_argument("--no-solutions", action="store_true", help="leave every solution out")
+    parser.add_argument("--solutions", choices=TARGETS, default="text", help="text, no or run")
     options = parser.parse_args(arguments)
     root = book_root()
-    target = root / (WITHOUT_SOLUTIONS if options.no_solutions else TARGET)
+    target = root / TARGETS[options.solutions]
     shutil.rmtree(target, ignore_errors=True)
     docnames = with_notebook(root)
     for docname in docnames:
         path = target / f"{docname}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain = notebook(root, docname, solutions=not options.no_solutions)
+        plain = notebook(root, docname, options.solutions)
         path.write_text(nbformat.writes(plain) + "\n", encoding="utf-8")
-        if not options.no_solutions:
+        if options.solutions == "text":
             shutil.copyfile(path, root / HTML / "_sources" / f"{docname}.ipynb")
     (target / "README.md").write_text(overview(root, docnames), encoding="utf-8")
     print(f"{len(docnames)} plain notebooks in {target.relative_to(root)}")

@@ -1,6 +1,7 @@
 """The notebook edition: the book's text, numbers, code and outputs; nothing that a plain viewer shows raw.
 
-Two of its notebooks are run by `make test`, all of them by the weekly workflow as Colab would.
+Two of its notebooks are run by `make test`, all of them by the weekly workflow as Colab would, once more with
+the solutions as cells.
 """
 
 import copy
@@ -10,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from nbclient import NotebookClient
 
 from headsandstates.site.built import HTML, soup
 from headsandstates.site.claims import KINDS as STATEMENTS
@@ -32,7 +34,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 @cache
-def edition(docname, solutions=True):
+def edition(docname, solutions="text"):
     return notebook(ROOT, docname, solutions)
 
 
@@ -49,7 +51,7 @@ def texts(docname):
     return [cell.source for cell in edition(docname).cells if cell.cell_type == "markdown"]
 
 
-def code(docname, solutions=True):
+def code(docname, solutions="text"):
     return [cell for cell in edition(docname, solutions).cells if cell.cell_type == "code"]
 
 
@@ -115,7 +117,7 @@ def test_links_lead_to_the_published_pages(page):
 
 
 def test_code_and_outputs_are_the_books(page):
-    cells = code(page)
+    cells = code(page, "run")
     install = install_source(ROOT, read(page_file(ROOT, page)))
     assert plain(cells[0].source) == install != cells[0].source
     assert cells[0].metadata == FOLDED
@@ -140,16 +142,39 @@ def test_every_exercise_has_a_place_for_the_answer_and_its_solution_is_folded(pa
         assert sources.count(f"# Your answer to {name}\n") == 1 - by_hand
     for box in article(page).select("div.solution"):
         name = re.search(r"Solution to\s+Exercise [\d.]+", box.get_text())[0]
-        folded = [cell for cell in code(page) if cell.source.startswith(f"#@title {name}\n")]
-        assert len(folded) == len(box.select("div.cell"))
-        assert all(cell.metadata.items() >= FOLDED_WHOLE.items() for cell in folded)
-        inside = re.findall(rf"<details>\n<summary>{name}</summary>.*?</details>", written, re.S)
-        assert folded or inside
+        (inside,) = re.findall(rf"<details>\n<summary>{name}</summary>.*?</details>", written, re.S)
+        assert inside.count("```python\n") == len(box.select("div.cell"))
+        run = [cell for cell in code(page, "run") if cell.source.startswith(f"#@title {name}\n")]
+        assert all(cell.metadata.items() >= FOLDED_WHOLE.items() for cell in run)
+        assert all(f"```python\n{plain(cell.source)}\n```" in inside for cell in run)
+        assert len(run) == len(box.select("div.cell")) and "✓" not in inside
 
 
-def test_an_edition_without_solutions_holds_everything_else(page):
-    kept = [cell.source for cell in edition(page, solutions=False).cells]
-    solutions = [text for text in texts(page) if text.startswith("<details>\n<summary>Solution")]
-    solutions += [cell.source for cell in code(page) if cell.source.startswith("#@title Solution")]
-    assert kept == [cell.source for cell in edition(page).cells if cell.source not in solutions]
-    assert not any("Solution to Exercise" in source for source in kept)
+def test_the_editions_differ_in_their_solutions_alone(page):
+    def kept(solutions):
+        cells = [cell.source for cell in edition(page, solutions).cells]
+        return [text for text in cells if not re.match(r"(<details>\n<summary>|#@title )Solution", text)]
+
+    assert kept("text") == kept("run") == kept("no") == [cell.source for cell in edition(page, "no").cells]
+    assert not any("Solution to Exercise" in text for text in kept("no"))
+    assert not any("check(" in cell.source for cell in code(page, "no") + code(page))
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_running_all_praises_no_answer_that_nobody_gave(built, answered):
+    """Untouched, and with a wrong answer in each place; the grader then gives its hints."""
+    wrong = copy.deepcopy(edition("chapters/3-three-theorems/head-count"))
+    names, verdicts = [], []
+    for cell in wrong.cells:
+        names += re.findall(r'check\("([^"]+)"', cell.source) if "> **Exercise" in cell.source else []
+        if answered and answer(cell) and names:
+            cell.source += (
+                f'from headsandstates.exercises import check\ncheck("{names[-1]}", lambda *given: 0)'
+            )
+    NotebookClient(wrong, timeout=600).execute()
+    for cell in wrong.cells:
+        for output in cell.get("outputs", []):
+            text = "".join(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
+            assert "✓" not in text
+            verdicts += re.findall(r"^✗ ([\w/-]+)", text, re.M)
+    assert verdicts == (names if answered else []) and len(names) == 3

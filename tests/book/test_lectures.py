@@ -1,14 +1,28 @@
-"""The lectures: no symbol before its introduction, decks that stand alone, handouts with all they promise."""
+"""The lectures: no symbol before its introduction, notes that describe their pictures, a right exam."""
 
+import io
+import math
 import re
+from base64 import b64decode
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from addresses import fetched, leaves_the_site
+from color_words import color_words, names
+from PIL import Image
 
 from headsandstates.site.built import soup
 from headsandstates.site.claims import collect
 from headsandstates.site.lectures import SOURCES, LectureError, lectures
+from headsandstates.site.notebooks import all_notebooks, read
+from ssmbook.gradients import weight_from_margin
+from ssmbook.heads import eigenvalue_test, head_count, sinkless_plateau
+from ssmbook.maps import Mamba3
+from ssmbook.operators import LagOperator
+from ssmbook.systems import System, mcmillan_degree
 
 ROOT = Path(__file__).resolve().parents[2]
 LECTURES = {lecture.name: lecture for lecture in lectures(ROOT)}
@@ -30,6 +44,41 @@ def symbols(text):
         for match in SYMBOL.finditer(WORDS.sub(" ", formula)):
             found.add(match["letter"] or (match["command"] if match["command"] in GREEK else None))
     return found - {None}
+
+
+def spoken(slide):
+    """The lines of the notes that describe what is seen: not the board, not what they will ask."""
+    notes = re.search(r"^(:{3,})\{notes\} \d+\n(.*?)^\1$", slide.text, re.S | re.M)[2]
+    return [
+        line for line in notes.splitlines() if not re.match(r"Draw:|Board:|Color:|They will ask:|Take ", line)
+    ]
+
+
+@cache
+def drawings():
+    """label -> all that is written where its picture is drawn: caption, alternative text and source."""
+    found = {}
+    for path in all_notebooks(ROOT):
+        for cell in read(path).cells:
+            said = cell.metadata.get("mystnb", {})
+            if "figure" in said:
+                chapter = (
+                    ROOT / "headsandstates/chapters" / path.stem.removesuffix("-deeper").replace("-", "_")
+                )
+                source = "".join(file.read_text(encoding="utf-8") for file in chapter.glob("figures.py"))
+                found[said["figure"]["name"]] = f"{said} {cell.source} {source}"
+    return found
+
+
+def colors_in(folder, node):
+    """What the colors of the pictures in ``node`` are called, the few pixels of blurred edges left out."""
+    pixels = Counter()
+    for image in node.select("img"):
+        head, _, data = image["src"].partition("base64,")
+        file = io.BytesIO(b64decode(data)) if data else folder / head
+        for count, color in Image.open(file).convert("RGB").getcolors(1 << 24):
+            pixels.update(dict.fromkeys(names(*color), count))
+    return {name for name, count in pixels.items() if count > 40}
 
 
 def on_slide(slide):
@@ -80,6 +129,74 @@ def test_a_handout_states_in_full_what_the_deck_shows_in_words(built, name):
     assert said["statements"] and set(said["statements"]) <= labels
     assert len(page.select(".exercise")) == len(said["problems"]) >= 8
     assert len(soup(built / f"slides/{name}-solutions.html").select(".solution")) == len(said["problems"])
+
+
+@in_each
+def test_notes_name_the_colors_and_the_labels_of_their_picture(built, name):
+    deck = soup(built / f"slides/{name}.html")
+    for slide in LECTURES[name].slides:
+        for label in slide.shown:
+            said, node = "\n".join(spoken(slide)), deck.select_one(f'[data-label="{label}"]')
+            assert color_words(said) <= colors_in(built / "slides", node), slide.title
+            assert not re.search(r'named (?!")', said), f"{slide.title}: quote the name as the picture has it"
+            for words in re.findall(r'"([^"]+)"', said):
+                assert words in drawings()[label], f"{slide.title}: {words!r} is not in {label}"
+
+
+def test_notes_claim_no_experience(built):
+    plan = (ROOT / "chapters/appendix/lectures.md").read_text(encoding="utf-8")
+    for text in [plan, *(path.read_text(encoding="utf-8") for path in (ROOT / SOURCES).glob("*.md"))]:
+        assert not re.search(
+            r"\bmost (rooms|will|say)\b|\b(students|rooms|people) (often|usually)\b", text, re.I
+        )
+
+
+def test_the_rubric_of_the_exam_says_what_the_library_finds():
+    text = (ROOT / "chapters/appendix/lectures.md").read_text(encoding="utf-8")
+    questions, rubric = text.partition("## A short exam")[2].split(":::{admonition} Rubric")
+    questions, rubric = (dict(re.findall(r"^(\d)\. (.*)$", part, re.M)) for part in (questions, rubric))
+    assert [sum(map(int, re.findall(r"\((\d)\)", line))) for line in rubric.values()] == 5 * [6]
+    numbers = ("no", "one", "two", "three")
+
+    # 1: three channels, then one input and one output
+    A, eye, ones = (
+        torch.diag(torch.tensor([0.9, 0.9, -0.5]).double()),
+        torch.eye(3).double(),
+        torch.ones(3, 1).double(),
+    )
+    channels, single = System(A, eye, eye), System(A, ones, ones.mT)
+    assert r"\operatorname{diag}(0.9,\,0.9,\,-0.5)" in questions["1"]
+    assert r"$B=(1,1,1)^{\mathsf T}$ and $C=(1,1,1)$" in questions["1"]
+    for system, part in zip((channels, single), rubric["1"].split("With one input"), strict=True):
+        heads = numbers[int(head_count(system, 50))]
+        assert re.search(rf"\b{heads} heads?\b", part)
+        assert f"{numbers[mcmillan_degree(system.lags(20)).rank]} state variables" in part.lower()
+
+    # 2: no number of heads without a sink, two with one at every length
+    assert head_count(channels, 50, "sinkless").low == math.inf
+    assert sinkless_plateau(channels, 50).relative > 0
+    assert all(head_count(channels, n, "softmax") == 2 for n in (2, 10, 100, 1000))
+    assert eigenvalue_test(channels).verdict == "k" and "two heads are enough" in rubric["2"]
+
+    # 3: rotated keys, a state of 256 numbers
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = Mamba3(16, 4, H=1, head_width=4, N=64)
+    assert head.interaction(torch.randn(32, 16)).interaction_rank() == 1 and rubric["3"].startswith(
+        "One head"
+    )
+
+    # 4: a system with these singular values, one for each lag
+    sigma, tau = torch.tensor([4.0, 2.0, 1.0, 1.0]).double(), torch.arange(4)
+    blocks = torch.diag(sigma / (4 - tau).sqrt()).reshape(4, 2, 2)
+    shares = [LagOperator(blocks).floor(H) for H in (1, 2, 4)]
+    assert shares == pytest.approx([6 / 22, 2 / 22, 0])
+    assert "One head misses $6/22$, two miss $2/22$, four miss nothing" in rubric["4"]
+
+    # 5: a fixed share per step; a margin above log 60, and none
+    assert r"0.95^{60}\approx 0.05" in rubric["5"] and 0.95**60 == pytest.approx(0.05, abs=0.005)
+    matched, alike = (weight_from_margin(margin, 60) for margin in (math.log(60) + 3, 0.0))
+    assert matched > 0.95 and alike == pytest.approx(1 / 60)
 
 
 def test_the_slider_of_a_slide_is_alive(built):

@@ -1,10 +1,13 @@
-"""The decks on two screens: whole, legible from the last row, answers that wait, sliders that move."""
+"""The decks on two screens and on paper: whole, legible, answers that wait, sliders that move, live keys."""
 
+import re
 from pathlib import Path
 
 import pytest
+from color_words import color_words, names
 from pypdf import PdfReader
 
+from headsandstates.site.built import soup
 from headsandstates.site.lectures import lectures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,12 +37,22 @@ FACTS = """() => {
   });
 }"""
 
+# The notes and all colors of each slide with a live view.
+LIVE = """() => Reveal.getSlides().filter((slide) => slide.querySelector(".lab-live")).map((slide) => [
+  slide.querySelector("aside.notes").textContent,
+  [...slide.querySelectorAll(".lab-live svg *")].flatMap((node) => {
+    const { fill, stroke } = getComputedStyle(node);
+    return [fill, stroke];
+  }),
+])"""
+
 
 @pytest.fixture
 def deck(open_page, disk):
-    def opened(name, **screen):
-        visit = open_page(f"{disk}slides/{name}.html", viewport=screen or {"width": 1280, "height": 720})
-        visit.page.wait_for_selector("html[data-ready=true]")
+    def opened(name, query="", **screen):
+        screen = screen or {"width": 1280, "height": 720}
+        visit = open_page(f"{disk}slides/{name}.html{query}", viewport=screen)
+        visit.page.wait_for_selector("html[data-ready=true]", state="attached")
         return visit
 
     return opened
@@ -62,6 +75,7 @@ def test_every_slide_is_whole_and_legible(deck, name):
 
 @pytest.mark.parametrize("name", DECKS)
 def test_keys_walk_through_a_deck_uncover_answers_and_move_sliders(deck, name):
+    """Arrows present, also where there is a slider; with Shift they move it and stay."""
     page = deck(name).page
     total, seen, moved = page.evaluate("Reveal.getTotalSlides()"), set(), 0
     for _ in range(6 * total):
@@ -70,19 +84,102 @@ def test_keys_walk_through_a_deck_uncover_answers_and_move_sliders(deck, name):
         if control.count() and not page.locator("section.present .fragment:not(.visible)").count():
             before = control.get_attribute("aria-valuetext")
             last = control.input_value() == control.get_attribute("max")
-            control.press("ArrowLeft" if last else "ArrowRight")
+            page.keyboard.press("Shift+ArrowLeft" if last else "Shift+ArrowRight")
             moved += before != control.get_attribute("aria-valuetext")
+            assert page.evaluate("Reveal.getIndices().h") in seen
         if (
             page.evaluate("Reveal.isLastSlide()")
             and not page.locator("section.present .fragment:not(.visible)").count()
         ):
             break
         waiting = page.locator("section.present .fragment:not(.visible)").count()
-        page.keyboard.press("PageDown")
+        page.keyboard.press("ArrowRight")
         if waiting:
             assert page.locator("section.present .fragment:not(.visible)").count() == waiting - 1
     assert seen == set(range(total))
     assert moved == page.locator("section input[type=range]").count() > 0
+
+
+@pytest.mark.parametrize("name", DECKS)
+def test_a_slider_that_was_dragged_takes_no_key_from_the_deck(deck, name):
+    page = deck(name).page
+    slides = page.evaluate(
+        "Reveal.getSlides().map((slide) => Boolean(slide.querySelector('input[type=range]')))"
+    )
+    at, last = slides.index(True), len(slides) - 1
+    control = page.locator("section.present input[type=range]")
+
+    def drag():
+        page.evaluate("(at) => Reveal.slide(at)", at)
+        box, before = control.bounding_box(), control.get_attribute("aria-valuetext")
+        middle = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + 0.2 * box["width"], middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.8 * box["width"], middle, steps=4)
+        page.mouse.up()
+        assert control.get_attribute("aria-valuetext") != before
+        page.mouse.click(box["x"] + 0.3 * box["width"], middle)
+        assert page.evaluate("document.activeElement.type") == "range"
+
+    for key, there in (
+        ("Home", 0),
+        ("End", last),
+        ("PageUp", at - 1),
+        ("ArrowRight", at + 1),
+        ("ArrowLeft", at - 1),
+    ):
+        drag()
+        page.keyboard.press(key)
+        while page.locator("section.present .fragment:not(.visible)").count() and there > at:
+            page.keyboard.press(key)
+        assert page.evaluate("Reveal.getIndices().h") == there, key
+    for key, state in (
+        ("b", "Reveal.isPaused()"),
+        ("o", "Reveal.isOverview()"),
+        ("f", "Boolean(document.fullscreenElement)"),
+    ):
+        drag()
+        page.keyboard.press(key)
+        page.wait_for_function(state)
+        page.evaluate(
+            "document.fullscreenElement && document.exitFullscreen()"
+        ) if key == "f" else page.keyboard.press(key)
+    drag()
+    page.keyboard.press("Shift+Slash")
+    shown = page.locator(".r-overlay-help")
+    assert "Move the slider" in shown.inner_text() and "Jump to first/last slide" not in shown.inner_text()
+    page.keyboard.press("Escape")
+    drag()
+    with page.context.expect_page():
+        page.keyboard.press("s")
+
+
+@pytest.mark.parametrize("name", DECKS)
+def test_live_views_have_the_colors_that_the_notes_name(deck, name):
+    slides = deck(name).page.evaluate(LIVE)
+    for said, colors in slides:
+        seen = [
+            names(*map(float, re.findall(r"[\d.]+", color)[:3]))
+            for color in colors
+            if color.startswith("rgb")
+        ]
+        assert color_words(said) <= set().union(*seen), said
+
+
+@pytest.mark.parametrize("name", DECKS)
+def test_a_printed_deck_shows_the_picture_of_every_slide(deck, built, tmp_path, name):
+    page = deck(name, query="?print-pdf").page
+    page.pdf(path=tmp_path / "deck.pdf", prefer_css_page_size=True, print_background=True)
+    slides, sheets = (
+        soup(built / f"slides/{name}.html").select(".slides > section"),
+        PdfReader(tmp_path / "deck.pdf").pages,
+    )
+    assert len(sheets) == len(slides)
+    for slide, sheet in zip(slides, sheets, strict=True):
+        frames = slide.select(".ssm-slider-frames > div")
+        pictures = {image["src"] for image in slide.select("img")}
+        least = min(4, len(frames)) if frames else len(pictures)
+        assert len(sheet.images) >= least, slide.h2.get_text()
 
 
 @pytest.mark.parametrize("name", DECKS)

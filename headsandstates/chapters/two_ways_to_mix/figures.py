@@ -7,7 +7,7 @@ import torch
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Circle, Rectangle
 
-from headsandstates.chapters._drawn import HEAD, STATE, arrow, level, unit_circle, weights, write
+from headsandstates.chapters._drawn import HEAD, LAG, STATE, arrow, level, unit_circle, weights, write
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, part_blocks
 from ssmbook.display.style import DIVERGING, LINES, readable
@@ -16,7 +16,8 @@ from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.spectra import leading_row_directions
 from ssmbook.systems import rotation
 
-_FADING = LinearSegmentedColormap.from_list("lags", [COLORS["brown"], COLORS["orange"], "#F3BE8E"])
+_FADING = LinearSegmentedColormap.from_list("steps", [COLORS["brown"], COLORS["orange"], "#F3BE8E"])
+_LAGS = LinearSegmentedColormap.from_list("lags", [COLORS[LAG], "#B7D6CD"])
 _FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
 LAGS = 120  # that the picture of a memory shows
 
@@ -202,7 +203,7 @@ def best_single_head(ax, theta, n):
     ax.plot(*lag_dots(theta, n, n * 12).T, color="#C9C9C9", linestyle="-", lw=1, zorder=1)
     for dot, foot in zip(dots, feet, strict=True):
         ax.plot(*torch.stack([dot, foot]).T, color=COLORS["gray"], linestyle=LINES["dotted"], linewidth=1.1)
-    ax.scatter(*dots.T.numpy(), s=26, c=_FADING(np.linspace(0, 1, n)), zorder=3)
+    ax.scatter(*dots.T.numpy(), s=26, c=_LAGS(np.linspace(0, 1, n)), zorder=3)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     for side in ("left", "bottom"):
         ax.spines[side].set_position("zero")
@@ -259,7 +260,7 @@ def missed(theta, n=20) -> float:
 
 
 def operator_as_heads(alpha, V, names=("", "")):
-    """Draw the operator of heads alpha (2, n, n), V (2, p, d) as A_1 ⊗ V_1 + A_2 ⊗ V_2, on one scale.
+    """Draw the operator of heads alpha (2, n, n), V (2, p, d) as α_1 ⊗ V_1 + α_2 ⊗ V_2, on one scale.
 
     ``names`` are written above the matrices of coefficients.
     """
@@ -269,7 +270,7 @@ def operator_as_heads(alpha, V, names=("", "")):
     fig, axes = figure(ncols=9, size=(7.0, 2.75), width_ratios=ratios)
     fig.stacks = (1, 5)
     parts = [W, "=", alpha[0], "⊗", V[0], "+", alpha[1], "⊗", V[1]]
-    first, second = (f"$A_{h}${name and f': {name}'}" for h, name in enumerate(names, start=1))
+    first, second = (f"$\\alpha_{h}${name and f': {name}'}" for h, name in enumerate(names, start=1))
     titles = ["$W$", "", first, "", "$V_1$", "", second, "", "$V_2$"]
     equation(axes, parts, titles, top=top, sign_size=15, title_size=12)
     n, (p, d) = alpha.shape[-1], V.shape[1:]
