@@ -115,6 +115,11 @@ def start(
     -------
     dict
         The leaves (S, …) by name.
+
+    Raises
+    ------
+    ValueError
+        If the layer is unknown.
     """
     check_choice("layer", layer, LAYERS)
     N, decay = 4, -torch.as_tensor(rho, dtype=F64).log()

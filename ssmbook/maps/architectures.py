@@ -48,6 +48,7 @@ def zoo(
     Returns
     -------
     dict of str to SequenceMap
+        Each map under its name, in the order of the pages.
 
     Examples
     --------

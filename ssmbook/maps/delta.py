@@ -58,6 +58,11 @@ class DeltaNet(KeySideMap):
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If ``pairs`` is no whole number of at least 1, or the rule is unknown.
+
     Examples
     --------
     >>> layer = DeltaNet(4, 4, H=1, head_width=4, rule="Gated DeltaNet", pairs=2)

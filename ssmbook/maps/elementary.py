@@ -72,6 +72,11 @@ class FeedForward(SequenceMap):
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If ``width`` is no whole number of at least 1, or the activation is unknown.
+
     Examples
     --------
     >>> W = FeedForward(4, 4, width=8).interaction(torch.randn(5, 4))
@@ -167,6 +172,11 @@ class Convolution(RecurrentMap):
         Taps.
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``width`` is no whole number of at least 1.
 
     Examples
     --------

@@ -81,6 +81,11 @@ class LinearAttention(KeySideMap):
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
+    Raises
+    ------
+    ValueError
+        If the feature map is unknown.
+
     Examples
     --------
     >>> layer, x = LinearAttention(4, 4, H=2, head_width=3), torch.randn(8, 4)

@@ -61,6 +61,11 @@ class LTISSM(RecurrentMap):
             Whether there is a D.
         generator, dtype, device : optional
             Of the random parameters, as in ``torch.randn``.
+
+        Returns
+        -------
+        LTISSM
+            The map of that system.
         """
 
         def entries(*shape: int, fan_in: int) -> Tensor:
@@ -106,6 +111,11 @@ class RNN(RecurrentMap):
         sigma, with sigma(0) = 0.
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``N`` is no whole number of at least 1, or the activation is unknown.
 
     Examples
     --------

@@ -67,6 +67,11 @@ class GLA(KeySideMap):
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If ``temperature`` is not above 0.
+
     Examples
     --------
     >>> layer = GLA(4, 4, H=2, head_width=3)

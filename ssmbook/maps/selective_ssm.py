@@ -40,6 +40,11 @@ class SelectiveSSM(RecurrentMap):
     generator, dtype, device : optional
         Of the random parameters, as in ``torch.randn``.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If ``N`` is no whole number of at least 1, or the discretization is unknown.
+
     Examples
     --------
     >>> layer = SelectiveSSM(3, N=8)
@@ -123,11 +128,19 @@ class RGLRU(RecurrentMap):
 
     h_i = a_i h_{i-1} + sqrt(1 - a_i^2) g_i x_i, entry by entry, and y_i = h_i. The token
     gates the rate, log a_i = -8 sigmoid(W_a x_i + b_a) softplus(rate), and the input, g_i =
-    sigmoid(W_g x_i + b_g). W_ij = diag(a_{j+1} ... a_i sqrt(1 - a_j^2) g_j). d: width in
-    and out. Parameters ``W_a``, ``W_g`` (d, d; in Griffin block-diagonal), ``b_a``,
-    ``b_g``, ``rate`` (d,); at the start an open gate has a between 0.9 and 0.999
-    (`de2024griffin`).
+    sigmoid(W_g x_i + b_g). W_ij = diag(a_{j+1} ... a_i sqrt(1 - a_j^2) g_j). Parameters
+    ``W_a``, ``W_g`` (d, d; in Griffin block-diagonal), ``b_a``, ``b_g``, ``rate`` (d,); at
+    the start an open gate has a between 0.9 and 0.999 (`de2024griffin`).
 
+    Parameters
+    ----------
+    d : int
+        Width in and out.
+    generator, dtype, device : optional
+        Of the random parameters, as in ``torch.randn``.
+
+    Examples
+    --------
     >>> layer = RGLRU(3)
     >>> layer.interaction(torch.randn(16, 3)).interaction_rank()  # a head for each channel
     3
