@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
+import torch
 
 from ssmbook.operators import (
     DenseOperator,
