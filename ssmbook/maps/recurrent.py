@@ -63,6 +63,8 @@ class LTISSM(RecurrentMap):
             Of the random parameters, as in ``torch.randn``.
         """
 
+        N = check_integer("N", N, low=1)
+
         def entries(*shape: int, fan_in: int) -> Tensor:
             return random_parameter(*shape, fan_in=fan_in, **new).detach()
 
