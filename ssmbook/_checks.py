@@ -172,6 +172,13 @@ def check_number(name: str, value, low: float, high: float = math.inf) -> float:
     return float(value)
 
 
+def check_flag(name: str, value) -> bool:
+    """Refuse anything but True and False, such as a number that was meant for another argument."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False; got {_kind(value)}")
+    return value
+
+
 def check_choice(name: str, value, options: Iterable[str]) -> str:
     """Refuse a word that is none of the options, and list them."""
     options = tuple(options)

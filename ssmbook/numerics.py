@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -64,7 +64,8 @@ class RankReport:
     ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values,
     descending; ``rtol``: the share of the largest that a singular value had to exceed;
     ``gap``: the last singular value kept over the first one dropped (infinite when nothing,
-    or an exact zero, was dropped, or nothing was kept). ``int(report)`` is the rank.
+    or an exact zero, was dropped, or nothing was kept); ``high``: what the rank may be at
+    most, where rounding leaves it open, else None. ``int(report)`` is the rank.
 
     >>> report = DenseOperator(torch.tensor([[[[3.0, 0.0], [0.0, 2.0]]]])).rank_report()
     >>> int(report), round(report.rtol, 8), report.gap  # nothing was dropped
@@ -74,6 +75,7 @@ class RankReport:
     rank: int | torch.Tensor
     spectrum: torch.Tensor
     rtol: float
+    high: int | torch.Tensor | None = field(default=None, kw_only=True)
 
     def __int__(self) -> int:
         return int(self.rank)

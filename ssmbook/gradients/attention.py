@@ -81,15 +81,18 @@ def softmax_jacobian_row(
 def required_margin(alpha: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
     """The margin that gives weight alpha among n tokens: log(n - 1) + logit(alpha), necessary and sufficient.
 
-    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha in [0, 1], a
-    number or tensor; n >= 2. Returns float64, or the dtype of a tensor alpha. Raises
-    ``ValueError`` for an alpha outside [0, 1].
+    The margin is a logit minus the *log-mean-exp* of the n - 1 others. alpha strictly
+    between 0 and 1, a number or tensor; n >= 2. Returns float64, or the dtype of a tensor
+    alpha. Raises ``ValueError`` for other alpha or n.
 
     >>> required_margin(0.5, n=torch.tensor([2, 1001]))  # log 1000
     tensor([0.0000, 6.9078], dtype=torch.float64)
     """
     alpha = as_real("alpha", alpha, low=0.0, high=1.0)
-    return torch.logit(alpha) + torch.log(torch.as_tensor(n).to(alpha) - 1)
+    if bool(((alpha == 0) | (alpha == 1)).any()):
+        ends = float(alpha[(alpha == 0) | (alpha == 1)][0])
+        raise ValueError(f"alpha must lie between 0 and 1, since no margin gives them; got {ends}")
+    return torch.logit(alpha) + _log_competitors(n, alpha)
 
 
 def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> torch.Tensor:
@@ -102,4 +105,11 @@ def weight_from_margin(margin: float | torch.Tensor, n: int | torch.Tensor) -> t
     tensor(0.7000, dtype=torch.float64)
     """
     margin = as_real("margin", margin)
-    return torch.sigmoid(margin - torch.log(torch.as_tensor(n).to(margin) - 1))
+    return torch.sigmoid(margin - _log_competitors(n, margin))
+
+
+def _log_competitors(n: int | torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    n = torch.as_tensor(n)
+    if not bool((n >= 2).all()):
+        raise ValueError(f"n must be at least 2, a token and its competitors; got {n.min().item()}")
+    return torch.log(n.to(like) - 1)

@@ -83,6 +83,19 @@ def spanning_rows(system: System, n: int, rtol: float) -> Rows:
     return found._replace(rows=torch.cat([first[:n], found.rows]))
 
 
+def minimal_rows(system: System, n: int, rtol: float) -> Rows:
+    """The same from the minimal states, which have better units than the given ones where these are bad.
+
+    Which states are minimal was decided, too.
+    """
+    A, B, C, D = system.detach().double()
+    A, B, C, _, columns, rows = balance(A, B, C)
+    A, B, C, decided = minimal_states(A, B, C, rtol)
+    D = None if D is None else D / rows / columns
+    found = spanning_rows(System(A, B, C, D), n, rtol)
+    return found._replace(decided=(*found.decided, decided.cpu().numpy()))
+
+
 def rows_without_skip(A: Tensor, B: Tensor, C: Tensor, n: int, rtol: float, dtype: torch.dtype) -> Rows:
     """Rows that span C A^tau B for tau < n, of a balanced system whose data had the precision ``dtype``."""
     if n == 0 or not A.numel() or not B.any():
@@ -112,7 +125,8 @@ def _modal_rows(
 
     # Eigenvalues that n tokens cannot tell apart are one pole: their mean, with the sum of
     # their terms.
-    label = torch.from_numpy(pole_of).to(poles.device)
+    # scipy labels in int32, and older versions of torch index by int64 alone.
+    label = torch.from_numpy(pole_of).to(poles.device, torch.int64)
     count = int(label.max()) + 1
     weight = weight.new_zeros(count).scatter_reduce(0, label, weight, "amax")
     residues = terms.new_zeros(count, terms.shape[1]).index_add(0, label, terms) / weight[:, None]

@@ -66,8 +66,10 @@ def head_count(
     """Return the fewest heads that equal a system, for one class of coefficients.
 
     Each class has its own evidence, which proves the count. Lags alone do not show modes
-    that decay below rtol within n tokens; a System does. ``HeadCountTieWarning`` warns
-    about a close call of "fixed" for a System. Source: thm-head-count, prop-rank-limited,
+    that decay below rtol within n tokens; a System does. A close call of "fixed" for a
+    System is made again in its minimal states. If it stays close, ``HeadCountTieWarning``
+    warns and the count is open, as for lags that were rounded to half precision; a System
+    in half precision is the numbers that it stores. Source: thm-head-count, prop-rank-limited,
     prop-rank-one-count, thm-sink-count, thm-exact-reach, thm-pairwise-count,
     thm-strong-form.
 
@@ -94,12 +96,12 @@ def head_count(
         binary fractions that they are (0.1 is not 1/10).
     rtol : float, optional
         Singular values below it, relative to the largest, count as zero. Default: 1e-10 in
-        float64, 16 machine epsilons in shorter types.
+        float64 and for a System in half precision, 16 machine epsilons otherwise.
 
     Returns
     -------
     Count
-        A number, or an interval where the number is not known.
+        A number, or an interval where the number is not known, such as after a near-tie.
 
     Raises
     ------

@@ -22,8 +22,15 @@ from torch import Tensor
 from ssmbook._checks import check_integer
 from ssmbook.heads._count import Count
 from ssmbook.heads._lags import check_real_system, lags_of
-from ssmbook.heads._spanning_rows import ROUNDING, Rows, driven, rows_without_skip, spanning_rows
-from ssmbook.numerics import RankReport, tolerance
+from ssmbook.heads._spanning_rows import (
+    ROUNDING,
+    Rows,
+    driven,
+    minimal_rows,
+    rows_without_skip,
+    spanning_rows,
+)
+from ssmbook.numerics import HALF, RankReport, tolerance
 from ssmbook.systems.system import System
 
 # A number within this factor of the tolerance is a close call.
@@ -92,7 +99,8 @@ def fixed_head_count(
     """Return the count for "fixed": k = dim span{M_0 … M_(n-1)}, computed in float64.
 
     A System is read from its modes or from polynomials in A, never from n lags. Given only
-    lags, it is the numerical rank of the rows vec M_tau.
+    lags, it is the numerical rank of the rows vec M_tau. Where a call stays close, the
+    count is open: from the count with all close calls taken for zero to the one with none.
     """
     if isinstance(system, Tensor):
         M = lags_of(system, n).detach()
@@ -101,18 +109,46 @@ def fixed_head_count(
             rows = rows / rows.abs().amax()  # first, so that no square leaves the range
             rows = rows / torch.linalg.matrix_norm(rows, 2)
         report = _report(Rows(rows), tolerance(rtol, M.dtype), M.dtype)
+        low = high = report.rank
+        if rtol is None and M.dtype in HALF:
+            high = max(low, _report(Rows(rows), tolerance(None, torch.float64), M.dtype).rank)
+            what = f"lags rounded to {M.dtype}"
     else:
         report = spectrum_report(system, n, rtol)
-        if report.near_tie:
-            warnings.warn(f"{report}; exact=True is certain", HeadCountTieWarning, stacklevel=3)
-    return Count(report.rank, report.rank, f"spectrum, {report.method}", report)
+        low, high = _either_way(system, n, report) if report.near_tie else (report.rank, report.rank)
+        what = f"{report}; exact=True is certain"
+    method = f"spectrum, {report.method}"
+    if low == high:
+        return Count(low, high, method, report)
+    warnings.warn(f"{low} to {high} heads: {what}", HeadCountTieWarning, stacklevel=3)
+    return Count(low, high, f"{method}, a near-tie", report)
 
 
 def spectrum_report(system: System, n: int | None, rtol: float | None = None) -> SpectrumReport:
-    """The evidence of `fixed_head_count`, without its warning."""
-    check_real_system(system)
+    """The evidence of `fixed_head_count`, without its warning; from the minimal states after a close call."""
+    system = as_stored(system)
     n, rtol = check_integer("n", n, low=0), tolerance(rtol, system.dtype)
-    return _report(spanning_rows(system, n, rtol), rtol, system.dtype)
+    report = _report(spanning_rows(system, n, rtol), rtol, system.dtype)
+    return _report(minimal_rows(system, n, rtol), rtol, system.dtype) if report.near_tie else report
+
+
+def as_stored(system: System) -> System:
+    """One real `System`, in half precision as float64: it is the numbers that it stores."""
+    check_real_system(system)
+    return system.double() if system.dtype in HALF else system
+
+
+def _either_way(system: System, n: int, report: SpectrumReport) -> tuple[int, int]:
+    """The least and the largest count for tolerances around a close call, in given and minimal states.
+
+    If they agree, the largest is the bound by sizes.
+    """
+    system, counts = as_stored(system), []
+    for rtol in (report.rtol / CLOSE, report.rtol, report.rtol**0.5):
+        for rows in (spanning_rows, minimal_rows):
+            counts.append(_report(rows(system, n, rtol), rtol, system.dtype).rank)
+    by_sizes = min(n, system.p * system.d, system.N + (system.D is not None))
+    return min(counts), max(counts) if max(counts) > min(counts) else max(by_sizes, *counts)
 
 
 def _report(found: Rows, rtol: float, dtype: torch.dtype) -> SpectrumReport:
@@ -143,7 +179,7 @@ def head_count_at_most(system: System, n: int) -> int:
     >>> head_count_at_most(system, 100)  # one input reached by one mode
     1
     """
-    check_real_system(system)
+    system = as_stored(system)
     n, rtol = check_integer("n", n, low=0), tolerance(None, system.dtype)
     A, B, C, first = driven(system, rtol)
     written, read = (int(torch.linalg.matrix_rank(part, rtol=rtol)) for part in (B, C))

@@ -14,7 +14,7 @@ from scipy.linalg import eig, schur
 from ssmbook.heads._cone import certify
 from ssmbook.heads._evidence import PoleEvidence
 from ssmbook.heads._lags import check_real_system
-from ssmbook.heads.fixed import fixed_head_count, spectrum_report
+from ssmbook.heads.fixed import as_stored, fixed_head_count, spectrum_report
 from ssmbook.systems.system import System
 
 # Poles this close, relative to the spectral radius, are taken for one, and moduli below it
@@ -89,7 +89,7 @@ def poles_decide(test: PoleEvidence, system: System, n: int) -> bool:
     """Whether the poles decide the count for n tokens; the first lags must not show more heads than they."""
     if test.verdict == "inconclusive" or n < test.nu or (test.verdict == "k+1" and n < test.n0_high):
         return False
-    return fixed_head_count(system.lags(min(n, system.N + 1))) <= test.k
+    return fixed_head_count(as_stored(system).lags(min(n, system.N + 1))) <= test.k
 
 
 def _narrow(test: PoleEvidence) -> tuple[int, int]:

@@ -247,10 +247,10 @@ class LatentAttention(HeadMap):
     def __init__(
         self, d: int, p: int, *, H: int, head_width: int, latent: int, rope: int = 2, **new: Unpack[New]
     ):
-        if rope % 2:
+        if check_integer("rope", rope, low=0) % 2:
             raise ValueError(f"rope must be even, because channels rotate in pairs; got {rope}")
         super().__init__(d, p, H=H, head_width=head_width, **new)
-        self.latent, self.rope = latent, rope
+        self.latent, self.rope = check_integer("latent", latent, low=1), rope
         self.W_D = random_parameter(latent, d, fan_in=d, **new)
         self.W_R = random_parameter(rope, d, fan_in=d, **new)
         self.W_Q = random_parameter(H, head_width + rope, d, fan_in=d, **new)

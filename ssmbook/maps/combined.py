@@ -13,7 +13,13 @@ from ssmbook.maps.attention import Attention
 from ssmbook.maps.base import SequenceMap, random_parameter
 from ssmbook.maps.recurrent import LTISSM
 from ssmbook.maps.ssd import SSD
-from ssmbook.operators import InteractionOperator, PointwiseOperator
+from ssmbook.operators import (
+    DiagonalOperator,
+    FactorizedOperator,
+    InteractionOperator,
+    LagOperator,
+    PointwiseOperator,
+)
 
 Gate = Literal["output", "input", "both"]
 
@@ -49,10 +55,15 @@ class Gated(SequenceMap):
             W = self.map.interaction(x)
         else:
             u = torch.sigmoid(x @ self.W_u.mT)
-            W = self.map.interaction(u * x) @ PointwiseOperator(torch.diag_embed(u))
+            W = self.map.interaction(u * x) @ gate_operator(u)
         if self.W_g is None:
             return W
-        return PointwiseOperator(torch.diag_embed(torch.sigmoid(x @ self.W_g.mT))) @ W
+        return gate_operator(torch.sigmoid(x @ self.W_g.mT)) @ W
+
+
+def gate_operator(g: Tensor) -> DiagonalOperator:
+    """The operator of tokens multiplied by gates g (..., n, d) entry by entry."""
+    return DiagonalOperator(PointwiseOperator(g.mT[..., None, None]))
 
 
 class Residual(SequenceMap):
@@ -77,8 +88,20 @@ class Residual(SequenceMap):
         return x + self.map(x)
 
     def _interaction(self, x: Tensor) -> InteractionOperator:
-        identity = torch.eye(self.d, dtype=x.dtype, device=x.device)
-        return PointwiseOperator(identity.expand(x.shape[-2], self.d, self.d)) + self.map.interaction(x)
+        W = self.map.interaction(x)
+        return identity_like(W) + W
+
+
+def identity_like(W: InteractionOperator) -> InteractionOperator:
+    """The identity operator, of the kind of W where there is one, so that W plus it is as cheap as W."""
+    one, n = torch.eye(W.d, dtype=W.dtype, device=W.device), W.n
+    if isinstance(W, FactorizedOperator):
+        return FactorizedOperator(torch.eye(n, dtype=W.dtype, device=W.device)[None], one[None])
+    if isinstance(W, PointwiseOperator):
+        return PointwiseOperator(one.expand(n, W.d, W.d))
+    if isinstance(W, DiagonalOperator):
+        return DiagonalOperator(LagOperator(one.new_ones(*W.channels.batch_shape, 1, 1, 1), n))
+    return LagOperator(one[None], n)
 
 
 class Hybrid(SequenceMap):

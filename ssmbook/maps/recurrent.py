@@ -68,6 +68,8 @@ class LTISSM(RecurrentMap):
             The map of that system.
         """
 
+        N = check_integer("N", N, low=1)
+
         def entries(*shape: int, fan_in: int) -> Tensor:
             return random_parameter(*shape, fan_in=fan_in, **new).detach()
 

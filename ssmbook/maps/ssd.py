@@ -55,7 +55,7 @@ class SSD(KeySideMap):
         self, d: int, p: int, *, H: int, head_width: int, N: int, groups: int = 1, **new: Unpack[New]
     ):
         super().__init__(d, p, H=H, head_width=head_width, **new)
-        if groups < 1 or H % groups:
+        if H % check_integer("groups", groups, low=1):
             raise ValueError(f"groups must divide H = {H}; got {groups}")
         self.N = self.key_width = check_integer("N", N, low=1)
         self.groups = groups

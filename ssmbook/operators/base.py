@@ -8,9 +8,9 @@ precision to float32; then they call methods with an underscore, which a kind pr
 - For its blocks it may override ``_row``, ``_rows``, ``_column``, ``to_dense``,
   ``block_norms`` and ``_coefficients``, where its structure makes them cheaper.
 - For their span it may override ``_span_blocks``, and ``_past_future_blocks`` for cuts in
-  time. If all blocks lie in a known subspace, ``_width`` is its dimension, ``_as_blocks``
-  leads from coordinates to blocks, and ``_row_vectors`` and ``_column_vectors`` are
-  coordinates, too.
+  time; ``_as_heads`` where few heads are W. If all blocks lie in a known subspace,
+  ``_width`` is its dimension, ``_as_blocks`` leads from coordinates to blocks, and
+  ``_row_vectors`` and ``_column_vectors`` are coordinates, too.
 - In the algebra it may override ``_plus``, ``_after`` and ``_transposed``, where the result
   is of the same kind. Otherwise the result is a `SumOperator`, a `ComposedOperator` or a
   `TransposedOperator`.
@@ -18,8 +18,10 @@ precision to float32; then they call methods with an underscore, which a kind pr
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, overload
 
@@ -44,12 +46,26 @@ from ssmbook.numerics import (
     rank_report,
     tolerance,
 )
-from ssmbook.operators.spectra import r_factor, stacked_r_factor, tail_energies
+from ssmbook.operators.spectra import (
+    leading_row_directions,
+    r_factor,
+    singular_values,
+    stacked_r_factor,
+    tail_energies,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ssmbook.operators.factorized import FactorizedOperator
+
+
+# Directions of a span that are this small beside the largest are rounding.
+_ROUNDING = torch.finfo(torch.float64).eps
+
+
+class HalfPrecisionWarning(UserWarning):
+    """A rank of blocks that were rounded to half precision is a lower bound."""
 
 
 class InteractionOperator(ABC):
@@ -84,6 +100,9 @@ class InteractionOperator(ABC):
     # False if a row means something different in each batch element, because each was
     # compressed on its own.
     _shared_rows = True
+    # Whether W is the very numbers that it stores, and not blocks that were rounded when
+    # they were computed.
+    _stored = False
 
     def __init__(self, like: Tensor, batch_shape: Sequence[int], n: int, p: int, d: int) -> None:
         self._like = like  # a tensor of the dtype and on the device of W
@@ -225,6 +244,24 @@ class InteractionOperator(ABC):
         for row in self.rows():
             yield row.flatten(-2)
 
+    def _reduced(self) -> InteractionOperator:
+        """Return W in the form in which its ranks and best heads cost least."""
+        return self
+
+    def _as_heads(self, most: int) -> FactorizedOperator | None:
+        """Return W as at most ``most`` heads in float64, by the spans of its parts; None if it cannot."""
+        return None
+
+    def _heads_of_span(self, most: int) -> FactorizedOperator | None:
+        """``_as_heads`` of a kind whose span is cheap: a basis, and the coefficients of all blocks in it."""
+        W = self.to(torch.float64)
+        rows = W._span_rows()
+        rank = torch.as_tensor(numerical_rank(singular_values(rows), _ROUNDING))
+        if rank.numel() == 0 or int(rank.max()) > most:
+            return None
+        V = W._as_blocks(leading_row_directions(rows, int(rank.max())))
+        return factorized.FactorizedOperator(W._coefficients(V), V)
+
     def _as_blocks(self, rows: Tensor) -> Tensor:
         """Return the blocks (..., p, d) of coordinates (..., width); orthonormal rows stay orthonormal."""
         return rows.unflatten(-1, (self.p, self.d))
@@ -241,9 +278,30 @@ class InteractionOperator(ABC):
         >>> W.span_rows().square().sum(0).round(decimals=4)
         tensor([10., 10.], dtype=torch.float64)
         """
-        empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
-        matrix = stacked_r_factor(self._span_blocks(), empty)
+        matrix = self._exact()._span_rows()
         return r_factor(matrix.flatten(0, -2)) if joint else matrix
+
+    def _span_rows(self) -> Tensor:
+        empty = torch.zeros(*self.batch_shape, 0, self._width, dtype=torch.float64, device=self.device)
+        return stacked_r_factor(self._span_blocks(), empty)
+
+    def _exact(self) -> Self:
+        """W in the precision in which its span is decided."""
+        return self.to(torch.float64) if self._stored and self.dtype in HALF else self
+
+    def _tolerance(self, rtol: float | None) -> float:
+        """The caller's tolerance or that of W, with a warning where rounding may hide a part of its span."""
+        if rtol is None and self._stored and self.dtype in HALF:
+            return tolerance(None, torch.float64)
+        if rtol is None and self.dtype in HALF:
+            wide = tolerance(None, self.dtype)
+            warnings.warn(
+                f"the blocks of W were rounded to {self.dtype}: singular values up to {wide:.2g} of the "
+                f"largest count as zero, so that ranks are lower bounds; compute W in float32 or float64",
+                HalfPrecisionWarning,
+                stacklevel=3,
+            )
+        return tolerance(rtol, self.dtype)
 
     def _row_vectors(self, i: int) -> Tensor:
         return self.row(i).flatten(-2)
@@ -262,12 +320,20 @@ class InteractionOperator(ABC):
         >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
         [5.657]
         """
-        return torch.linalg.svdvals(self.span_rows(joint))
+        return singular_values(self.span_rows(joint))
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
-        """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``."""
-        rtol = tolerance(rtol, self.dtype)
-        return rank_report(self.spectrum(joint), rtol)
+        """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``.
+
+        Of blocks that were rounded to half precision, ``rank`` to ``high`` is an interval.
+        """
+        return self._rank_report(self._tolerance(rtol), joint, rounded=rtol is None)
+
+    def _rank_report(self, rtol: float, joint: bool, rounded: bool) -> RankReport:
+        report = rank_report(self.spectrum(joint), rtol)
+        if rounded and self.dtype in HALF and not self._stored:
+            report = replace(report, high=numerical_rank(report.spectrum, tolerance(None, torch.float64)))
+        return report
 
     def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | Tensor:
         """Return k, the dimension of the operator span of all W_ij.
@@ -275,31 +341,33 @@ class InteractionOperator(ABC):
         ``rtol``: singular values at most ``rtol`` times the largest count as zero; by
         default 1e-10 in float64, 16 machine epsilons in shorter dtypes. The difference of
         two nearly equal operators therefore has a meaningless rank, that of its rounding
-        errors. Returns an ``int``, or int64 (...) when batched; ``joint=True`` takes one
-        span over the whole batch and returns an ``int``. Raises as ``spectrum``, and
-        ``ValueError`` for ``rtol`` outside [0, 1).
+        errors. Heads and recurrences in half precision are the numbers that they store, so
+        1e-10 holds for them; of other blocks in half precision the rank is a lower bound,
+        with a ``HalfPrecisionWarning``. Returns an ``int``, or int64 (...) when batched;
+        ``joint=True`` takes one span over the whole batch and returns an ``int``. Raises as
+        ``spectrum``, and ``ValueError`` for ``rtol`` outside [0, 1).
 
         >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
         >>> M = torch.stack([torch.linalg.matrix_power(turn, lag) for lag in range(8)])
         >>> LagOperator(M).interaction_rank()  # I and the quarter turn span all eight lags
         2
         """
-        return self.rank_report(rtol, joint).rank
+        return self._rank_report(self._tolerance(rtol), joint, rounded=False).rank
 
     @torch.no_grad()
     def row_rank(self, i: int, rtol: float | None = None) -> int | Tensor:
         """Return the dimension of span_j W_ij for one output token; otherwise as ``interaction_rank``."""
-        return self._blocks_rank(self._row_vectors(i), rtol)
+        return self._blocks_rank(self._exact()._row_vectors(i), self._tolerance(rtol))
 
     @torch.no_grad()
     def column_rank(self, j: int, rtol: float | None = None) -> int | Tensor:
         """Return the dimension of span_i W_ij for one input token; otherwise as ``interaction_rank``."""
-        return self._blocks_rank(self._column_vectors(j), rtol)
+        return self._blocks_rank(self._exact()._column_vectors(j), self._tolerance(rtol))
 
-    def _blocks_rank(self, rows: Tensor, rtol: float | None) -> int | Tensor:
+    def _blocks_rank(self, rows: Tensor, rtol: float) -> int | Tensor:
         rows = rows.to(torch.float64)
         check_finite("W", rows)
-        return numerical_rank(torch.linalg.svdvals(rows), tolerance(rtol, self.dtype))
+        return numerical_rank(torch.linalg.svdvals(rows), rtol)
 
     @torch.no_grad()
     def past_future_rank(self, rtol: float | None = None) -> int | Tensor:
@@ -317,8 +385,8 @@ class InteractionOperator(ABC):
         >>> W.past_future_rank()
         1
         """
-        rtol = tolerance(rtol, self.dtype)
-        spectra = [torch.linalg.svdvals(block) for block in self._past_future_blocks()]
+        rtol = self._tolerance(rtol)
+        spectra = [torch.linalg.svdvals(block) for block in self._exact()._past_future_blocks()]
         largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
         if not largest:
             return item_if_scalar(torch.zeros(self.batch_shape, dtype=torch.int64, device=self.device))
@@ -378,7 +446,7 @@ class InteractionOperator(ABC):
         0.0
         """
         rows, _ = ranks.driven_rows(self, time_covariance, channel_covariance)
-        curve = tail_energies(torch.linalg.svdvals(rows))[..., : self._rank_limit + 1]
+        curve = tail_energies(singular_values(rows))[..., : self._rank_limit + 1]
         if H is None:
             return curve
         return item_if_scalar(curve[..., min(check_integer("H", H, low=0), curve.shape[-1] - 1)])
@@ -463,7 +531,8 @@ class InteractionOperator(ABC):
         (2, True)
         """
         if H is None:
-            H = int(torch.as_tensor(self.interaction_rank()).max())
+            rank = self._rank_report(self._tolerance(None), joint=False, rounded=False).rank
+            H = int(torch.as_tensor(rank).max())
         H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
         return ranks.nearest_heads(self, H, time_covariance, channel_covariance)
 
@@ -545,4 +614,4 @@ class InteractionOperator(ABC):
 
 
 # The kinds that the algebra and the best heads make are built on the class above.
-from ssmbook.operators import combined, ranks  # noqa: E402
+from ssmbook.operators import combined, factorized, ranks  # noqa: E402

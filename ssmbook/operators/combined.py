@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.structured import PointwiseOperator
+
+if TYPE_CHECKING:
+    from ssmbook.operators.factorized import FactorizedOperator
 
 
-class SumOperator(InteractionOperator):
+class _Joined(InteractionOperator):
+    """An operator made of others, its ``parts``: few heads where all of them are few heads."""
+
+    # Heads are compressed in each batch element by itself.
+    _shared_rows = False
+    parts: tuple[InteractionOperator, ...]
+
+    @property
+    def _stored(self) -> bool:
+        return all(part._stored for part in self.parts)
+
+    def _reduced(self):
+        # With more heads than half of the rows or of the columns it is faster block by block.
+        heads = self._as_heads(min(self.n**2, self._width) // 2)
+        return self if heads is None else heads
+
+    def _span_blocks(self):
+        W = self._reduced()
+        yield from super()._span_blocks() if W is self else W._span_blocks()
+
+
+class SumOperator(_Joined):
     """The sum of operators of different kinds, made by ``+`` and kept as ``terms``: parallel branches.
 
-    The span of a sum is not made of the spans of its terms, so ranks read it row by row.
+    The blocks of a sum lie in what the blocks of its terms span together: ranks are read in
+    a basis of that, or row by row where it is wide.
     """
 
     def __init__(self, *terms: InteractionOperator) -> None:
         first = terms[0]
         batch = torch.broadcast_shapes(*(term.batch_shape for term in terms))
         super().__init__(first._like, batch, first.n, first.p, first.d)
-        self.terms = terms
+        self.terms = self.parts = terms
+
+    def _as_heads(self, most):
+        heads = _few(self.terms, most)
+        return sum(heads) if heads and sum(part.H for part in heads) <= most else None
 
     def _apply(self, x):
         return sum(term._apply(x) for term in self.terms)
@@ -42,21 +73,35 @@ class SumOperator(InteractionOperator):
         return SumOperator(*(term.T for term in self.terms))
 
 
-class ComposedOperator(InteractionOperator):
+class ComposedOperator(_Joined):
     """One operator after another, W_ij = sum_k S_ik T_kj with S ``outer`` and T ``inner``; made by ``@``.
 
-    Rows are pulled back through ``inner`` without building it.
+    Its blocks lie in what the products of a block of S and a block of T span, for its
+    ranks. Rows are pulled back through ``inner`` without building it.
     """
 
     def __init__(self, outer: InteractionOperator, inner: InteractionOperator) -> None:
         batch = torch.broadcast_shapes(outer.batch_shape, inner.batch_shape)
         super().__init__(outer._like, batch, outer.n, outer.p, inner.d)
-        self.outer, self.inner = outer, inner
+        self.outer, self.inner = self.parts = outer, inner
+
+    def _as_heads(self, most):
+        heads = _few(self.parts, most)
+        return heads[0]._product(heads[1]) if heads and heads[0].H * heads[1].H <= most else None
 
     def _apply(self, x):
         return self.outer._apply(self.inner._apply(x))
 
     def _rows(self) -> Iterator[Tensor]:
+        # What acts token by token multiplies blocks, and pulls back nothing.
+        if isinstance(self.outer, PointwiseOperator):
+            for left, row in zip(self.outer.W.unbind(-3), self.inner._rows(), strict=True):
+                yield left[..., None, :, :] @ row
+            return
+        if isinstance(self.inner, PointwiseOperator):
+            for row in self.outer._rows():
+                yield row @ self.inner.W
+            return
         back = self.inner.T
         for row in self.outer._rows():
             # The p entries of an output token are a batch of rows, each pulled back by
@@ -77,6 +122,16 @@ class ComposedOperator(InteractionOperator):
         return ComposedOperator(self.inner.T, self.outer.T)
 
 
+def _few(parts: Iterable[InteractionOperator], most: int) -> list[FactorizedOperator] | None:
+    """Every part as heads, or None as soon as one takes more than ``most``."""
+    found = []
+    for part in parts:
+        found.append(part._as_heads(most))
+        if found[-1] is None:
+            return None
+    return found
+
+
 class TransposedOperator(InteractionOperator):
     """The transpose of an operator whose kind has no transpose of its own, (Wᵀ)_ij = W_jiᵀ; made by ``W.T``.
 
@@ -85,7 +140,11 @@ class TransposedOperator(InteractionOperator):
 
     def __init__(self, operand: InteractionOperator) -> None:
         super().__init__(operand._like, operand.batch_shape, operand.n, operand.d, operand.p)
-        self.operand, self._shared_rows = operand, operand._shared_rows
+        self.operand, self._shared_rows, self._stored = operand, operand._shared_rows, operand._stored
+
+    def _as_heads(self, most):
+        heads = self.operand._as_heads(most)
+        return None if heads is None else heads.T
 
     def _apply(self, x):
         batch = torch.broadcast_shapes(self.batch_shape, x.shape[:-2])

@@ -22,8 +22,11 @@ _PROBES = 16
 
 def path_operator(
     F: Callable, x: Tensor, points: int = 16, *, rtol: float | None = None, max_points: int = 1024
-) -> DenseOperator:
-    """Return the path operator W_ij(X) = ∫₀¹ (∂F_i/∂x_j)(tX) dt, for which F(X) = W(X) X.
+) -> PathOperator:
+    """Return the path operator W_ij(X) = ∫₀¹ (∂F_i/∂x_j)(tX) dt, for which F(X) = W(X) X + F(0).
+
+    No operator makes F(0), what biases leave where no token speaks. It is kept beside W, as
+    ``W.offset``; where it is 0, F(X) = W(X) X.
 
     The integral is Gauss–Legendre with ``points`` nodes, exact when F is a polynomial of
     degree ≤ 2·points along the ray; where that is not enough, the ray is bisected. Needs
@@ -32,28 +35,30 @@ def path_operator(
     Parameters
     ----------
     F : callable (..., n, d) -> (..., n, p)
-        What autograd can differentiate and treats batch elements independently, with F(0) =
-        0. Wrap a module that wants exactly three dimensions: ``lambda x: m(x.reshape(-1, n,
+        What autograd can differentiate and treats batch elements independently. Wrap a
+        module that wants exactly three dimensions: ``lambda x: m(x.reshape(-1, n,
         d)).reshape(x.shape)``.
     x : Tensor (..., n, d)
         Where W is taken; finite.
     points : int, default 16
         Nodes of a panel, at least 1.
     rtol : float, optional
-        ‖F(X) − W X‖ ≤ rtol · max(‖F(X)‖, ‖F(X/2)‖). By default 1e-6, and 3e-4 for float32;
-        give 1e-3 when x is in float64 and a part of F works in float32.
+        With G = F − F(0), ‖G(X) − W X‖ ≤ rtol · max(‖G(X)‖, ‖G(X/2)‖), or rounding of
+        ‖F(0)‖ where that is more. By default 1e-6, and 3e-4 for float32; give 1e-3 when x
+        is in float64 and a part of F works in float32.
     max_points : int, default 1024
         Nodes of all panels together, at least ``points``.
 
     Returns
     -------
-    DenseOperator
-        Blocks (..., n, n, p, d) in the dtype and on the device of x, detached.
+    PathOperator
+        Blocks (..., n, n, p, d) in the dtype and on the device of x, detached; a
+        ``DenseOperator`` with ``offset`` (..., n, p), exactly 0 where it is rounding.
 
     Raises
     ------
     ValueError
-        If F(0) ≠ 0, F mixes its batch, F(X) is not finite or of another shape, or
+        If F mixes its batch, F(X) or F(0) is not finite or of another shape, or
         ``max_points`` nodes miss ``rtol``, as they do where F jumps or hides a branch from
         autograd.
 
@@ -63,34 +68,51 @@ def path_operator(
     >>> W = path_operator(torch.square, x)  # half the Jacobian, so that W x = x²
     >>> [[round(size, 6) for size in row] for row in W.block_norms().tolist()]
     [[1.0, 0.0], [0.0, 2.0]]
+    >>> W = path_operator(torch.cos, x)  # cos 0 = 1
+    >>> W.offset.flatten().tolist(), torch.allclose(W @ x + W.offset, x.cos())
+    ([1.0, 1.0], True)
     """
     points = check_integer("points", points, low=1)
     max_points = check_integer("max_points", max_points, low=points)
     y = checked_pullback(F, x).y
     rtol = max(1e-6, torch.finfo(x.dtype).eps ** 0.5) if rtol is None else check_number("rtol", rtol, 0, 1)
     if y.numel() == 0 or x.numel() == 0:
-        return DenseOperator(x.new_zeros(*y.shape[:-1], x.shape[-2], y.shape[-1], x.shape[-1]))
-    _check_no_offset(_value(F, torch.zeros_like(x)), y)
+        blocks = x.new_zeros(*y.shape[:-1], x.shape[-2], y.shape[-1], x.shape[-1])
+        return PathOperator(blocks, torch.zeros_like(y))
+    offset = _offset(F, x, y)
     together = _value(F, torch.stack([0.5 * x, x]))
     _require_same(together[1], y, "inputs are stacked")
+    y, half_way = y - offset, together[0] - offset
     # A map may vanish at X by accident; its value half way keeps the tolerance meaningful
     # there.
     norm = torch.linalg.matrix_norm
-    tolerance = rtol * torch.maximum(norm(y), norm(together[0]))
+    tolerance = rtol * torch.maximum(norm(y), norm(half_way))
+    tolerance = torch.maximum(tolerance, 1e3 * torch.finfo(x.dtype).eps * norm(offset))
     # Panels of two nodes follow kinks more cheaply than the panels that suit a smooth map.
     for nodes in (points, 2) if points > 2 else (points,):
         integral = _RayIntegral(F, x.detach(), y, nodes)
         # The panels are judged in a few directions; what is returned has passed in all of
         # them.
         if integral.refine(0.3 * tolerance, max_points):
-            W = DenseOperator(integral.blocks())
+            W = PathOperator(integral.blocks(), offset)
             if bool((norm(y - W.apply(integral.x)) <= tolerance).all()):
                 return W
     raise ValueError(
-        f"rtol = {rtol:.3g} must be reachable with max_points = {max_points}; got ‖F(x) − W x‖ ≈ "
+        f"rtol = {rtol:.3g} must be reachable with max_points = {max_points}; got ‖F(x) − F(0) − W x‖ ≈ "
         f"{float(integral.miss().max()):.3g}. F may jump between 0 and x, hide a branch from autograd "
         f"(detach), work in float32 inside, or have more kinks than the nodes can follow"
     )
+
+
+class PathOperator(DenseOperator):
+    """Dense blocks W with F(X) = W X + ``offset``; sums and products of it are those of W alone."""
+
+    def __init__(self, W: Tensor, offset: Tensor) -> None:
+        super().__init__(W)
+        self.offset = offset
+
+    def _mapped(self, change):
+        return PathOperator(change(self.W), change(self.offset))
 
 
 def jacobian_operator(F: Callable, x: Tensor) -> JacobianOperator:
@@ -98,7 +120,7 @@ def jacobian_operator(F: Callable, x: Tensor) -> JacobianOperator:
 
     Beware: dy/dx is not W. In general F(X) ≠ J X; the two agree for linear F, and J/r is an
     interaction operator when F is positively homogeneous of degree r > 0. ``F`` and ``x``
-    as in ``path_operator`` (F(0) is free); blocks (..., n, n, p, d) in the dtype and on the
+    as in ``path_operator``; blocks (..., n, n, p, d) in the dtype and on the
     device of ``x``, detached. A row ``J[i]``, the blocks of one output token, or a block
     ``J[i, j]``, takes p backward passes, and all else n·p. Raises ``ValueError`` for a
     wrong shape of F's result or a result without a gradient, and, where it is used, for a
@@ -223,16 +245,12 @@ def _require_same(found: Tensor, y: Tensor, when: str) -> None:
         )
 
 
-def _check_no_offset(offset: Tensor, y: Tensor) -> None:
+def _offset(F: Callable, x: Tensor, y: Tensor) -> Tensor:
+    """Return F(0) (..., n, p), 0 where it is what rounding leaves of F(x)."""
+    offset = _value(F, torch.zeros_like(x))
     check_finite("F(0)", offset)
-    if float(offset.abs().max()) > 1e3 * torch.finfo(y.dtype).eps * float(y.abs().max()):
-        where = torch.unravel_index(offset.abs().argmax(), offset.shape)
-        at = f"(token, channel) = ({where[-2]}, {where[-1]})"
-        raise ValueError(
-            f"F(0) must be 0 for y = W x to be possible; got an offset of norm "
-            f"{float(torch.linalg.vector_norm(offset)):.6g}, largest entry {float(offset[where]):.6g} "
-            f"at {at}. Subtract it, or carry a constant channel in x"
-        )
+    rounding = 1e3 * torch.finfo(y.dtype).eps * float(y.abs().max())
+    return offset if float(offset.abs().max()) > rounding else torch.zeros_like(offset)
 
 
 class _RayIntegral:

@@ -10,6 +10,9 @@ from ssmbook.numerics import norms
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.spectra import stacked_r_factor
 
+# Heads of two layers are multiplied out at once up to so many numbers.
+_FUSED = 2**22
+
 
 class FactorizedOperator(InteractionOperator):
     """H heads, W_ij = sum_h alpha^h_ij V_h: as one matrix, the sum of the Kronecker products A_h ⊗ V_h.
@@ -25,6 +28,7 @@ class FactorizedOperator(InteractionOperator):
 
     # Each alpha is compressed by itself.
     _shared_rows = False
+    _stored = True
 
     def __init__(self, alpha: Tensor, V: Tensor) -> None:
         sizes = check_tensors(alpha=(alpha, "... H n n"), V=(V, "... H p d"))
@@ -62,6 +66,9 @@ class FactorizedOperator(InteractionOperator):
         noise = 16 * torch.finfo(torch.float64).eps * heads[..., None, None]
         yield torch.where(torch.linalg.matrix_norm(rows, keepdim=True) <= noise, 0.0, rows)
 
+    def _as_heads(self, most):
+        return self.to(torch.float64) if self.H <= most else None
+
     @property
     def mixing(self) -> FactorizedOperator:
         """The coefficients of each head as a scalar operator: batch (..., H), p = d = 1."""
@@ -89,6 +96,11 @@ class FactorizedOperator(InteractionOperator):
         return FactorizedOperator(_side_by_side(self.alpha, other.alpha), _side_by_side(self.V, other.V))
 
     def _after(self, other):
+        # More heads than that are better kept as two factors until a rank asks for them.
+        numbers = self.n**2 + self.p * other.d
+        return self._product(other) if self.H * other.H * numbers <= _FUSED else None
+
+    def _product(self, other: FactorizedOperator) -> FactorizedOperator:
         alpha = torch.einsum("...gik,...hkj->...ghij", self.alpha, other.alpha).flatten(-4, -3)
         return FactorizedOperator(
             alpha, torch.einsum("...gpq,...hqd->...ghpd", self.V, other.V).flatten(-4, -3)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_finite
-from ssmbook.numerics import numerical_rank, tolerance
+from ssmbook.numerics import numerical_rank
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.factorized import FactorizedOperator
-from ssmbook.operators.spectra import covariance_root, leading_row_directions
+from ssmbook.operators.spectra import covariance_root, leading_row_directions, singular_values
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
     torch.Size([2, 2, 2])
     """
     matrix = W.span_rows(joint=True)
-    k = numerical_rank(torch.linalg.svdvals(matrix), tolerance(rtol, W.dtype))
+    k = numerical_rank(singular_values(matrix), W._tolerance(rtol))
     return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
 
 
@@ -58,15 +58,17 @@ def nearest_heads(
     Eckart–Young: the rows of W (T ⊗ R) are projected on their first H singular directions
     V'_h. As V'_h = V_h R, that is sum_h ⟨W_ij R, V'_h⟩ V_h, whatever T.
     """
+    wanted, W = W.dtype, W._reduced()
     rows, R = driven_rows(W, time, channel)
     directions = leading_row_directions(rows, H)
     if R is None:
         V = W._as_blocks(directions).to(W.dtype)
-        return FactorizedOperator(W.coefficients(V), V)
+        return FactorizedOperator(W.coefficients(V), V).to(wanted)
     directions = directions.unflatten(-1, (W.p, W.d))
     V = directions @ torch.linalg.pinv(R, hermitian=True)
     # ⟨W_ij R, V'_h⟩ = ⟨W_ij, V'_h R⟩, since R is symmetric.
-    return FactorizedOperator(W.coefficients((directions @ R).to(W.dtype)), V.to(W.dtype))
+    alpha = W.coefficients((directions @ R).to(W.dtype))
+    return FactorizedOperator(alpha, V.to(W.dtype)).to(wanted)
 
 
 def cuts_in_time(W: InteractionOperator) -> Iterator[Tensor]:

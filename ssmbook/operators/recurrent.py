@@ -50,6 +50,7 @@ class RecurrentOperator(InteractionOperator):
     (3, 8)
     """
 
+    _stored = True
     # How the state matrices are called, and their shape.
     _states = ("A", "... n N N")
 

@@ -12,6 +12,8 @@ from ssmbook._checks import check_finite, check_shape
 # Entries gathered before a QR step: enough to make one worth its call, few enough to stay
 # in cache.
 _PART_ENTRIES = 2**17
+# Columns from which a matrix is made a triangle before its SVD.
+_WIDE = 1024
 
 
 def stacked_r_factor(blocks: Iterable[Tensor], like: Tensor, name: str = "W") -> Tensor:
@@ -44,6 +46,12 @@ def r_factor(matrix: Tensor) -> Tensor:
     return matrix if rows <= width else torch.linalg.qr(matrix, mode="r").R
 
 
+def singular_values(matrix: Tensor) -> Tensor:
+    """Return the singular values (..., min(m, width)) of matrices (..., m, width), descending."""
+    # LAPACK's SVD of a wide matrix takes eight times as long as that of its triangle.
+    return torch.linalg.svdvals(r_factor(matrix.mT) if matrix.shape[-1] >= _WIDE else matrix)
+
+
 def tail_energies(spectrum: Tensor) -> Tensor:
     """Return sum_{r > H} σ_r² / sum σ_r² for H = 0 … m of a descending spectrum (..., m): (..., m + 1).
 
@@ -63,7 +71,11 @@ def leading_row_directions(matrix: Tensor, count: int) -> Tensor:
     half the largest size is made positive, so that the signs do not depend on the machine.
     """
     width = matrix.shape[-1]
-    basis = torch.linalg.svd(matrix, full_matrices=False).Vh[..., :count, :]
+    if width >= _WIDE:
+        Q, R = torch.linalg.qr(matrix.mT)
+        basis = torch.linalg.svd(R.mT, full_matrices=False).Vh[..., :count, :] @ Q.mT
+    else:
+        basis = torch.linalg.svd(matrix, full_matrices=False).Vh[..., :count, :]
     missing = min(count, width) - basis.shape[-2]
     if missing > 0:
         # Columns of zeros become orthonormal ones by QR: no basis of all width² numbers is

@@ -131,6 +131,9 @@ class LagOperator(InteractionOperator):
         rows = self.M.to(torch.float64).reshape(*self.batch_shape, self.L, self.p * self.d)
         yield (self.n - tau).sqrt()[:, None] * rows
 
+    def _as_heads(self, most):
+        return self._heads_of_span(most)
+
     @property
     def _rank_limit(self) -> int:
         return min(self.L, self._width)
@@ -183,6 +186,16 @@ class PointwiseOperator(InteractionOperator):
     def _span_blocks(self):
         yield self.W.reshape(*self.batch_shape, self.n, self.p * self.d)
 
+    def _as_heads(self, most):
+        return self._heads_of_span(most)
+
+    def _coefficients(self, V):
+        return torch.diag_embed(torch.einsum("...ipd,...hpd->...hi", self.W, V))
+
+    @property
+    def _stored(self) -> bool:
+        return self.p == self.d == 1  # a gate is stored; wider blocks are products
+
     def _scaled(self, factor):
         return PointwiseOperator(factor * self.W)
 
@@ -219,6 +232,10 @@ class DiagonalOperator(InteractionOperator):
         *batch, d = channels.batch_shape
         super().__init__(channels._like, batch, channels.n, d, d)
         self.channels, self._width = channels, d
+
+    @property
+    def _stored(self) -> bool:
+        return self.channels._stored
 
     def _apply(self, x):
         return self.channels._apply(x.mT[..., None])[..., 0].mT
@@ -262,8 +279,10 @@ class DiagonalOperator(InteractionOperator):
             for row in self.channels.rows():
                 yield self._values(row)
 
-    @torch.no_grad()
-    def span_rows(self, joint: bool = False) -> Tensor:
+    def _as_heads(self, most):
+        return self._heads_of_span(most)
+
+    def _span_rows(self) -> Tensor:
         if self.d >= _WIDE and not self.batch_shape:
             # The Cholesky factor of their Gram matrix, at half the cost of QR, unless that
             # is nearly singular: then its rounding would hide singular values.
@@ -276,7 +295,7 @@ class DiagonalOperator(InteractionOperator):
             values = torch.linalg.eigvalsh(gram)
             if values[0] > 1e-10 * values[-1]:
                 return torch.linalg.cholesky(gram).mT
-        return super().span_rows(joint)
+        return super()._span_rows()
 
     def _row_vectors(self, i):
         return self._values(self.channels.row(i))
@@ -297,3 +316,11 @@ class DiagonalOperator(InteractionOperator):
 
     def _transposed(self):
         return DiagonalOperator(self.channels.T)
+
+    def _plus(self, other):
+        alike = self.batch_shape == other.batch_shape
+        return DiagonalOperator(self.channels + other.channels) if alike else None
+
+    def _after(self, other):
+        alike = self.batch_shape == other.batch_shape
+        return DiagonalOperator(self.channels @ other.channels) if alike else None

@@ -8,6 +8,7 @@ in a row are one step of the same form, with the decay a_2 a_1 and the input a_2
 import torch
 from torch import Tensor
 
+from ssmbook._checks import check_flag
 from ssmbook.scans._shared import check_scan, half_in_float32
 from ssmbook.scans.fast.diagonal import diagonal
 
@@ -92,7 +93,7 @@ def diagonal_scan(
     ([1.0, 1.5, 1.75], 1.75)
     """
     check_scan(complex_ok=True, a=(a, "... T D"), b=(b, "... T D"), state=(state, "... D"))
-    if log and a.is_complex():
+    if check_flag("log", log) and a.is_complex():
         raise ValueError(f"log=True needs real log-decays a; got dtype {a.dtype}")
     if b.shape[-2] == 0:
         return a * b, b.sum(-2) if state is None else state.clone()

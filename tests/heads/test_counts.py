@@ -11,6 +11,7 @@ import torch
 from helpers import EYE, F64, diagonal, floats, gen, randn, random_system, rotation, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 
 from ssmbook.heads import (
     HeadCountTieWarning,
@@ -247,7 +248,9 @@ def narrow(e):
 def test_poles_that_n_tokens_tell_apart_are_two(e, n):
     """The lags of the two poles drift apart by n e, so the distance that counts depends on n."""
     system = narrow(e)
-    assert head_count(system, n) == exact_head_count(system, n) == head_count_at_most(system, n) == 2
+    count = head_count(system, n)
+    assert count.evidence.rank == exact_head_count(system, n) == head_count_at_most(system, n) == 2
+    assert (count.low, count.high) == (1 if count.evidence.near_tie else 2, 2)
 
 
 def test_a_gap_too_narrow_for_n_tokens_is_warned_about():
@@ -261,6 +264,57 @@ def test_a_gap_too_narrow_for_n_tokens_is_warned_about():
         warnings.simplefilter("error")
         assert head_count(narrow(1e-15), 100) == head_count(narrow(0.0), 10**9) == 1
         assert head_count(narrow(1e-3), 10**9) == 2
+
+
+@pytest.mark.filterwarnings("ignore::ssmbook.heads.HeadCountTieWarning")
+@pytest.mark.parametrize("condition", [1e3, 1e6, 1e8])
+def test_a_count_in_bad_coordinates_is_right_or_open(condition):
+    settled = 0
+    for seed in range(60):
+        system = random_stable(4, 4, 4, rho=0.95, generator=gen(seed), dtype=F64)
+        U, V = torch.linalg.qr(randn(2, 4, 4, seed=seed)).Q
+        T = U @ torch.diag(torch.logspace(0, math.log10(condition), 4, dtype=F64)) @ V
+        back = torch.linalg.inv(T)
+        count = head_count(System(T @ system.A @ back, T @ system.B, system.C @ back), 50)
+        assert count.low <= 4 <= count.high and count.settled != count.evidence.near_tie
+        settled += count.settled
+    assert settled > 58 or condition > 1e7
+
+
+class IndexDtypes(TorchFunctionMode):
+    """The dtypes of the indices that functions of torch are given."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if any(word in getattr(func, "__name__", "") for word in ("scatter", "gather", "index_")):
+            given = [part for part in (*args, *(kwargs or {}).values()) if isinstance(part, torch.Tensor)]
+            self.seen |= {part.dtype for part in given if not (part.is_floating_point() or part.is_complex())}
+        return func(*args, **kwargs or {})
+
+
+def test_indices_are_int64_as_older_versions_of_torch_want_them():
+    systems = [seen(diagonal(0.9, 0.9, 0.5)), System(rotation(0.7), EYE, EYE)]
+    systems.append(random_stable(4, 2, 2, rho=0.9, generator=gen(), dtype=F64))
+    with IndexDtypes() as indices:
+        for system in systems:
+            for n in (3, 50):
+                head_count(system, n)
+                head_count(system, n, "softmax")
+                head_count(system, n, "pairwise")
+                system.operator(n).best_heads(1).rank_report().gap  # noqa: B018
+    assert indices.seen == {torch.int64}
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_a_system_in_half_precision_is_the_numbers_it_stores(half):
+    for seed in range(8):
+        system = random_stable(6, 4, 4, rho=0.95, generator=gen(seed), dtype=F64).to(half)
+        assert head_count(system, 50) == head_count(system.double(), 50) == 6
+    with pytest.warns(HeadCountTieWarning, match="rounded"):
+        count = head_count(system.lags(50))
+    assert count.low <= 6 <= count.high and not count.settled
 
 
 @pytest.mark.filterwarnings("error::ssmbook.heads.HeadCountTieWarning")

@@ -37,17 +37,24 @@ def test_the_path_operator_reproduces_the_map(F):
         assert torch.allclose(together.to_dense()[b], alone, rtol=0, atol=1e-8)
 
 
-def test_an_offset_is_refused_with_its_size_and_place():
+def test_an_offset_is_kept_beside_the_operator():
     offset = torch.zeros(5, 3, dtype=F64)
     offset[3, 1] = -0.25
     for x in (randn(5, 3), randn(2, 4, 5, 3)):
-        with pytest.raises(ValueError, match=r"-0\.25 at .* \(3, 1\)"):
-            path_operator(lambda x: x + offset, x)
+        W = path_operator(lambda x: x + offset, x)
+        assert torch.equal(W.offset, offset.expand_as(x)) and torch.allclose(W @ x, x)
     F, x = mlp(torch.tanh), randn(5, 3)
+    for size in (1e3, 1e9):  # a bias far above what the map itself makes leaves only its rounding
+        W = path_operator(lambda x, size=size: F(x) + size, x, rtol=1e-9)
+        assert torch.allclose(W @ x + W.offset, F(x) + size, rtol=0, atol=1e-8 + 1e-12 * size)
+        assert torch.allclose(W.to_dense(), path_operator(F, x).to_dense(), atol=1e-3)
+    assert torch.equal(W.to(torch.float32).offset, W.offset.float())
     rounding = torch.finfo(F64).eps * float(F(x).abs().max())
-    assert path_operator(lambda x: F(x) + 100 * rounding, x).n == 5
-    with pytest.raises(ValueError, match=r"F\(0\)"):
-        path_operator(lambda x: F(x) + 1e4 * rounding, x)
+    assert not path_operator(lambda x: F(x) + 100 * rounding, x).offset.any()
+    assert path_operator(lambda x: F(x) + 1e4 * rounding, x).offset.all()
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 7), torch.nn.Tanh(), torch.nn.Linear(7, 2)).double()
+    W = path_operator(layer.requires_grad_(False), x, rtol=1e-9)
+    assert W.offset.any() and torch.allclose(W @ x + W.offset, layer(x), atol=1e-8)
     assert jacobian_operator(lambda x: x + offset, randn(5, 3)).interaction_rank() == 1
 
 

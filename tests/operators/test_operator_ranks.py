@@ -2,15 +2,21 @@
 
 import pytest
 import torch
-from helpers import F64, gen, randn
+from helpers import F64, gen, like, randn, tokens
 
+from ssmbook import maps
 from ssmbook.operators import (
     DenseOperator,
     DiagonalOperator,
     FactorizedOperator,
+    HalfPrecisionWarning,
     LagOperator,
+    PointwiseOperator,
+    RecurrentOperator,
     operator_span,
+    sketch,
 )
+from ssmbook.operators.combined import ComposedOperator, SumOperator
 from ssmbook.operators.recurrent import ModalOperator
 
 
@@ -144,6 +150,114 @@ def test_a_wide_diagonal_layer_is_counted_without_its_zeros():
     assert torch.allclose(W.block_norms()[:, 0], torch.linalg.vector_norm(kernels, dim=0), rtol=1e-5)
     small = DiagonalOperator(LagOperator(kernels[:200, :, None, None]))
     assert small.interaction_rank() == small.T.interaction_rank() == (small + small).interaction_rank() == 5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("H", [8, 16])
+def test_heads_in_half_precision_are_the_numbers_they_store(H, half):
+    for seed in range(8):
+        layer = maps.SSD(32, 32, H=H, head_width=4, N=16, **like(seed) | {"dtype": torch.float32}).to(half)
+        W = layer.interaction(tokens(40, 32, seed=seed).to(half))
+        same = DenseOperator(FactorizedOperator(W.alpha.double(), W.V.double()).to_dense())
+        assert W.interaction_rank() == same.interaction_rank() == H
+        assert W.row_rank(39) == same.row_rank(39) and W.column_rank(0) == same.column_rank(0)
+        assert W.T.interaction_rank() == len(operator_span(W)) == W.best_heads().H == H
+        wide = layer.double().interaction(tokens(40, 32, seed=seed).to(half).double())
+        assert wide.interaction_rank() == H
+
+
+@pytest.mark.filterwarnings("error")
+def test_recurrences_gates_and_sums_of_them_are_stored_in_half_precision_too():
+    A, B, C = 0.4 * randn(9, 5, 5), randn(9, 5, 3, seed=1), randn(9, 3, 5, seed=2)
+    modal = ModalOperator(-randn(9, 5).abs(), B, C)
+    heads = FactorizedOperator(randn(2, 9, 9), randn(2, 3, 3))
+    channels = DiagonalOperator(ModalOperator(-randn(3, 9, 2).abs(), randn(3, 9, 2, 1), randn(3, 9, 1, 2)))
+    gate = DiagonalOperator(PointwiseOperator(randn(3, 9, 1, 1)))
+    for W in (RecurrentOperator(A, B, C), modal, channels, heads + channels, gate @ heads, (gate @ modal).T):
+        half = W.to(torch.bfloat16)
+        exact = DenseOperator(half.to(F64).to_dense())
+        assert half.interaction_rank() == exact.interaction_rank()
+        assert half.row_rank(8) == exact.row_rank(8)
+        report = half.rank_report()
+        assert report.high is None and report.rtol == 1e-10
+
+
+def test_the_rank_of_blocks_rounded_to_half_precision_is_a_lower_bound_and_says_so():
+    alpha, V, _ = planted_factors(4, 9, 4, 5, gen(0))
+    W = DenseOperator(FactorizedOperator(alpha, V).to_dense().to(torch.bfloat16))
+    with pytest.warns(HalfPrecisionWarning, match="lower bounds"):
+        report = W.rank_report()
+    assert report.rank <= 4 <= report.high
+    for rank in (W.interaction_rank, lambda: W.row_rank(0), W.best_heads, lambda: operator_span(W)):
+        with pytest.warns(HalfPrecisionWarning):
+            rank()
+    assert W.rank_report(0.2).high is None  # a tolerance of one's own is no open question
+
+
+GATE = DiagonalOperator(PointwiseOperator(randn(6, 12, 1, 1)))
+HEADS = FactorizedOperator(randn(2, 12, 12), randn(2, 6, 6))
+JOINED = {
+    "heads and channels": HEADS + DiagonalOperator(LagOperator(randn(6, 4, 1, 1), 12)),
+    "heads and lags of two states": HEADS + LagOperator((randn(12, 2) @ randn(2, 36)).reshape(12, 6, 6)),
+    "heads and tokens": HEADS + PointwiseOperator(randn(12, 1, 1, seed=4) * randn(6, 6, seed=5)),
+    "gate before and after": GATE @ HEADS @ GATE,
+    "sum of compositions": LagOperator(randn(2, 6, 6), 12) @ HEADS + HEADS.T,
+    "heads that cancel": HEADS + LagOperator(randn(1, 6, 6), 12) - HEADS,
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_what_is_made_of_few_heads_has_the_spectrum_and_best_heads_of_its_blocks(name):
+    W = JOINED[name]
+    wanted = DenseOperator(W.to_dense())
+    assert W.interaction_rank() == wanted.interaction_rank()
+    found = W.spectrum()
+    assert torch.allclose(found, wanted.spectrum()[: len(found)], rtol=1e-9, atol=1e-12)
+    assert torch.allclose(W.best_heads(2).to_dense(), wanted.best_heads(2).to_dense(), atol=1e-10)
+    assert W.T.interaction_rank() == wanted.interaction_rank()
+
+
+def test_layers_with_a_residual_or_another_kind_beside_them_build_no_blocks(monkeypatch):
+    for kind in (FactorizedOperator, DiagonalOperator, PointwiseOperator, SumOperator, ComposedOperator):
+        monkeypatch.setattr(kind, "_row", None)  # blocks of a row would take 2 GB here, all 32 GB
+    d, x = 256, tokens(256, 256)
+    ssd = maps.SSD(d, d, H=4, head_width=8, N=4, **like())
+    assert maps.Residual(ssd).interaction(x).interaction_rank() == 5
+    W = maps.Hybrid([ssd, maps.Convolution(d, d, width=3, **like(1))]).interaction(x)
+    assert W.interaction_rank() == 7 and W.floor(7) < 1e-20 < W.floor(6)
+    assert (W @ maps.Residual(ssd).interaction(x)).interaction_rank() == 31  # 5 * 7 less one for each head
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("decay", [0.0, 0.5, 3.0])
+def test_the_bounds_of_a_sketch_hold_against_full_decompositions(decay, seed):
+    sigma = torch.exp(-decay * torch.arange(42, dtype=F64))
+    rows = orthonormal(100, 42, gen(seed)) * sigma @ orthonormal(42, 42, gen(seed + 50)).mT
+    W = DenseOperator(rows.reshape(10, 10, 6, 7))
+    found = sketch(W, 3, seed=seed)
+    curve, m = W.floor(), len(found.spectrum)
+    assert found.rank_low <= W.interaction_rank() <= found.rank_high
+    assert bool((found.spectrum <= W.spectrum()[:m] + 1e-14).all())
+    assert bool((W.spectrum()[:m].square() <= found.spectrum.square() + found.missed + 1e-14).all())
+    heads = FactorizedOperator(W.coefficients(found.V), found.V)
+    missed = sum((a - b).square().sum() for a, b in zip(W.rows(), heads.rows(), strict=True))
+    assert found.missed == pytest.approx(float(missed), rel=1e-6, abs=1e-20) and m == 13
+    for H in (0, 1, 3, 13, 42):
+        low, high = found.floor(H)
+        assert low <= float(curve[H]) + 1e-14 and float(curve[H]) <= high + 1e-14
+    if decay == 3.0:  # what is left lies below the tolerance: the rank is proved
+        assert found.rank_low == found.rank_high == W.interaction_rank() and found.floor(2)[1] < 0.01
+
+
+def test_a_sketch_of_few_heads_is_exact_and_knows_it():
+    layer = maps.Gated(maps.SSD(9, 9, H=1, head_width=3, N=4, **like()), generator=gen(1))
+    W = layer.interaction(tokens(2, 14, 9))
+    found = sketch(W, 8)
+    assert found.rank_low == found.rank_high == W.interaction_rank(joint=True) == 9
+    assert torch.allclose(found.spectrum[:9], W.spectrum(joint=True)[:9])
+    zero = sketch(0 * W, 3)
+    assert (zero.rank_low, zero.rank_high, zero.floor(1)) == (0, 0, (0.0, 0.0))
 
 
 def test_a_long_recurrence_in_modes_is_that_of_its_blocks():
