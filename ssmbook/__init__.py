@@ -28,7 +28,7 @@ The page's names in the library: ``InteractionMatrix`` is an `InteractionOperato
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "System",
