@@ -61,12 +61,22 @@ def item_if_scalar(value: torch.Tensor):
 class RankReport:
     """A rank with the singular values it was read from, so that a close call can be seen.
 
-    ``rank``: int or int64 (...); ``spectrum`` (..., m): float64 singular values,
-    descending; ``rtol``: the share of the largest that a singular value had to exceed;
-    ``gap``: the last singular value kept over the first one dropped (infinite when nothing,
-    or an exact zero, was dropped, or nothing was kept); ``high``: what the rank may be at
-    most, where rounding leaves it open, else None. ``int(report)`` is the rank.
+    ``gap`` is the last singular value kept over the first one dropped: infinite when
+    nothing, or an exact zero, was dropped, or nothing was kept. ``int(report)`` is the rank.
 
+    Parameters
+    ----------
+    rank : int or Tensor (...)
+        int64 for a batch.
+    spectrum : Tensor (..., m)
+        The singular values in float64, descending.
+    rtol : float
+        The share of the largest that a singular value had to exceed.
+    high : int or Tensor (...), optional
+        What the rank may be at most, where rounding leaves it open.
+
+    Examples
+    --------
     >>> report = DenseOperator(torch.tensor([[[[3.0, 0.0], [0.0, 2.0]]]])).rank_report()
     >>> int(report), round(report.rtol, 8), report.gap  # nothing was dropped
     (1, 1.91e-06, inf)

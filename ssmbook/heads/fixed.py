@@ -66,6 +66,8 @@ class SpectrumReport(RankReport):
         decision before them: poles taken for one, residues and directions taken for zero.
     near_tie : bool
         Whether one of these is within a factor of 100 of rtol.
+    high : int, optional
+        Of a `RankReport`; a count that stays open has its own ends.
 
     Examples
     --------

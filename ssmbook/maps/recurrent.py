@@ -66,6 +66,11 @@ class LTISSM(RecurrentMap):
         -------
         LTISSM
             The map of that system.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``N`` is no whole number of at least 1.
         """
 
         N = check_integer("N", N, low=1)

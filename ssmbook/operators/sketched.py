@@ -60,7 +60,7 @@ class Sketch:
     def floor(self, H: int) -> tuple[float, float]:
         """Return bounds of ``W.floor(H)``; the upper one is what the first H of these maps miss.
 
-        >>> W = FactorizedOperator(torch.randn(9, 8, 8), torch.randn(9, 20, 20))
+        >>> W = FactorizedOperator(torch.randn(30, 8, 8), torch.randn(30, 20, 20))
         >>> low, high = sketch(W, 4).floor(4)
         >>> low <= W.floor(4) <= high
         True
