@@ -103,12 +103,17 @@ def run(name: str, size: str, path: str | Path) -> Results:
     return found
 
 
+# Names of the format safetensors, and NumPy's.
+_KINDS = {"F16": "<f2", "F32": "<f4", "I8": "i1"}
+
+
 def save_weights(weights: dict[str, Tensor], path: Path, notes: dict[str, str]) -> None:
-    """Write float16 tensors and notes in the format safetensors: a header of JSON, then the numbers."""
+    """Write tensors and notes in the format safetensors: a header of JSON, then the numbers."""
     header, parts, end = {"__metadata__": notes}, [], 0
     for name, tensor in weights.items():
-        data = tensor.detach().numpy().astype("<f2").tobytes()
-        header[name] = {"dtype": "F16", "shape": [*tensor.shape], "data_offsets": [end, end + len(data)]}
+        kind = {torch.float16: "F16", torch.float32: "F32", torch.int8: "I8"}[tensor.dtype]
+        data = tensor.detach().numpy().astype(_KINDS[kind]).tobytes()
+        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [end, end + len(data)]}
         end += len(data)
         parts.append(data)
     head = json.dumps(header).encode()
@@ -125,6 +130,6 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     found = {}
     for name, at in header.items():
         first, last = at["data_offsets"]
-        numbers = np.frombuffer(whole[8 + length :][first:last], "<f2").astype("float32")
+        numbers = np.frombuffer(whole[8 + length :][first:last], _KINDS[at["dtype"]]).astype("float32")
         found[name] = torch.from_numpy(numbers).reshape(at["shape"])
     return found
