@@ -221,7 +221,22 @@ def repeated(segments: Tensor, periods: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def batch(plain: Tensor, named: Tensor, done: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return the rows of one step (16, 129) and the predictions that count (16, 128)."""
+    """Draw the rows of one step.
+
+    Parameters
+    ----------
+    plain, named : Tensor (m,)
+        The tokens of the text, and of the text with invented names.
+    done : float
+        The share of the training that is over: at first segments are short and many.
+    generator : torch.Generator
+        On the device of the tokens.
+
+    Returns
+    -------
+    tuple of Tensor
+        The rows (16, 129), and which of their predictions count (16, 128).
+    """
     repeats = 6 if done < 0.5 else 4
     longest = 16 if done < 0.1 else 56
     new = {"generator": generator, "device": plain.device}
@@ -370,6 +385,7 @@ def keep(folder: Path, trained_on: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Train one seed, or write what was trained beside the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("texts", type=Path)
     parser.add_argument("folder", type=Path)
