@@ -96,8 +96,10 @@ version: $(STAMP)
 ifeq ($(firstword $(MAKECMDGOALS)),publish-as)
 $(word 2,$(MAKECMDGOALS)): ; @:
 endif
+# By the environment, so that the shell runs nothing of a name.
+publish-as: export PUBLISHED_AUTHOR := $(value AUTHOR)
 publish-as: $(STAMP)
-	@$(PY) -m headsandstates.site.publish "$(word 2,$(MAKECMDGOALS))" "$(AUTHOR)"
+	@$(PY) -m headsandstates.site.publish "$(word 2,$(MAKECMDGOALS))" "$$PUBLISHED_AUTHOR"
 
 lab: $(STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(LAB)
