@@ -160,12 +160,17 @@ def test_one_command_publishes_under_another_address_and_author(tmp_path):
     assert (root / "README.md").read_bytes() == before
 
 
-def test_make_passes_the_address_and_the_author():
-    def commands(*arguments):
-        ran = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-        return [line for line in ran.stdout.splitlines() if "publish" in line]
+def test_make_passes_the_address_and_the_author_and_runs_nothing_of_them():
+    """Under -n only a recipe with + runs: it says what the environment of the command holds."""
+    shows = ["--eval", "publish-as: shown", "--eval", "shown: ; +@printenv PUBLISHED_AUTHOR || echo nobody"]
 
-    (line,) = commands("publish-as", "some-one/a.book", "AUTHOR=Ada O'Neil")
-    assert line.endswith('publish "some-one/a.book" "Ada O\'Neil"')
-    (line,) = commands("publish-as")
-    assert line.endswith('publish "" ""')
+    def lines(*arguments):
+        ran = subprocess.run(["make", "-n", *shows, *arguments], cwd=ROOT, capture_output=True, text=True)
+        said = ran.stdout.splitlines()
+        return [line for line in said if "site.publish" in line] + said
+
+    name = "Ada `echo ran` O'Neil"
+    said = lines("publish-as", "some-one/a.book", f"AUTHOR={name}")
+    assert said[0].endswith('publish "some-one/a.book" "$PUBLISHED_AUTHOR"') and name in said
+    said = lines("publish-as")
+    assert said[0].endswith('publish "" "$PUBLISHED_AUTHOR"') and "" in said
