@@ -347,7 +347,9 @@ def quantized(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     The bias stays in float16: it is small, and its rounding would cost most.
     """
     kept = {"b": weights["b"].detach().cpu().half()}
-    for name, tensor in ((name, weights[name]) for name in weights if name != "b"):
+    for name, tensor in weights.items():
+        if name == "b":
+            continue
         scale = tensor.detach().cpu().abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
         kept[name] = (tensor.detach().cpu() / scale).round().to(torch.int8)
         kept[f"{name} scale"] = scale
