@@ -18,10 +18,8 @@ precision to float32; then they call methods with an underscore, which a kind pr
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, overload
 
@@ -29,7 +27,6 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import (
-    check_finite,
     check_integer,
     check_number,
     check_same_dtype_device,
@@ -42,12 +39,8 @@ from ssmbook.numerics import (
     half_to_float32,
     item_if_scalar,
     norms,
-    numerical_rank,
-    rank_report,
-    tolerance,
 )
 from ssmbook.operators.spectra import (
-    leading_row_directions,
     r_factor,
     singular_values,
     stacked_r_factor,
@@ -58,14 +51,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ssmbook.operators.factorized import FactorizedOperator
-
-
-# Directions of a span that are this small beside the largest are rounding.
-_ROUNDING = torch.finfo(torch.float64).eps
-
-
-class HalfPrecisionWarning(UserWarning):
-    """A rank of blocks that were rounded to half precision is a lower bound."""
 
 
 class InteractionOperator(ABC):
@@ -252,16 +237,6 @@ class InteractionOperator(ABC):
         """Return W as at most ``most`` heads in float64, by the spans of its parts; None if it cannot."""
         return None
 
-    def _heads_of_span(self, most: int) -> FactorizedOperator | None:
-        """``_as_heads`` of a kind whose span is cheap: a basis, and the coefficients of all blocks in it."""
-        W = self.to(torch.float64)
-        rows = W._span_rows()
-        rank = torch.as_tensor(numerical_rank(singular_values(rows), _ROUNDING))
-        if rank.numel() == 0 or int(rank.max()) > most:
-            return None
-        V = W._as_blocks(leading_row_directions(rows, int(rank.max())))
-        return factorized.FactorizedOperator(W._coefficients(V), V)
-
     def _as_blocks(self, rows: Tensor) -> Tensor:
         """Return the blocks (..., p, d) of coordinates (..., width); orthonormal rows stay orthonormal."""
         return rows.unflatten(-1, (self.p, self.d))
@@ -289,20 +264,6 @@ class InteractionOperator(ABC):
         """W in the precision in which its span is decided."""
         return self.to(torch.float64) if self._stored and self.dtype in HALF else self
 
-    def _tolerance(self, rtol: float | None) -> float:
-        """The caller's tolerance or that of W, with a warning where rounding may hide a part of its span."""
-        if rtol is None and self._stored and self.dtype in HALF:
-            return tolerance(None, torch.float64)
-        if rtol is None and self.dtype in HALF:
-            wide = tolerance(None, self.dtype)
-            warnings.warn(
-                f"the blocks of W were rounded to {self.dtype}: singular values up to {wide:.2g} of the "
-                f"largest count as zero, so that ranks are lower bounds; compute W in float32 or float64",
-                HalfPrecisionWarning,
-                stacklevel=3,
-            )
-        return tolerance(rtol, self.dtype)
-
     def _row_vectors(self, i: int) -> Tensor:
         return self.row(i).flatten(-2)
 
@@ -327,13 +288,7 @@ class InteractionOperator(ABC):
 
         Of blocks that were rounded to half precision, ``rank`` to ``high`` is an interval.
         """
-        return self._rank_report(self._tolerance(rtol), joint, rounded=rtol is None)
-
-    def _rank_report(self, rtol: float, joint: bool, rounded: bool) -> RankReport:
-        report = rank_report(self.spectrum(joint), rtol)
-        if rounded and self.dtype in HALF and not self._stored:
-            report = replace(report, high=numerical_rank(report.spectrum, tolerance(None, torch.float64)))
-        return report
+        return ranks.report(self, rtol, joint)
 
     def interaction_rank(self, rtol: float | None = None, joint: bool = False) -> int | Tensor:
         """Return k, the dimension of the operator span of all W_ij.
@@ -352,22 +307,17 @@ class InteractionOperator(ABC):
         >>> LagOperator(M).interaction_rank()  # I and the quarter turn span all eight lags
         2
         """
-        return self._rank_report(self._tolerance(rtol), joint, rounded=False).rank
+        return ranks.report(self, rtol, joint).rank
 
     @torch.no_grad()
     def row_rank(self, i: int, rtol: float | None = None) -> int | Tensor:
         """Return the dimension of span_j W_ij for one output token; otherwise as ``interaction_rank``."""
-        return self._blocks_rank(self._exact()._row_vectors(i), self._tolerance(rtol))
+        return ranks.rank_of_vectors(self, self._exact()._row_vectors(i), rtol)
 
     @torch.no_grad()
     def column_rank(self, j: int, rtol: float | None = None) -> int | Tensor:
         """Return the dimension of span_i W_ij for one input token; otherwise as ``interaction_rank``."""
-        return self._blocks_rank(self._exact()._column_vectors(j), self._tolerance(rtol))
-
-    def _blocks_rank(self, rows: Tensor, rtol: float) -> int | Tensor:
-        rows = rows.to(torch.float64)
-        check_finite("W", rows)
-        return numerical_rank(torch.linalg.svdvals(rows), rtol)
+        return ranks.rank_of_vectors(self, self._exact()._column_vectors(j), rtol)
 
     @torch.no_grad()
     def past_future_rank(self, rtol: float | None = None) -> int | Tensor:
@@ -385,14 +335,7 @@ class InteractionOperator(ABC):
         >>> W.past_future_rank()
         1
         """
-        rtol = self._tolerance(rtol)
-        spectra = [torch.linalg.svdvals(block) for block in self._exact()._past_future_blocks()]
-        largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
-        if not largest:
-            return item_if_scalar(torch.zeros(self.batch_shape, dtype=torch.int64, device=self.device))
-        scale = torch.stack(largest).amax(0)[..., None]
-        ranks = [torch.as_tensor(numerical_rank(sigma, rtol, scale)).sum(-1) for sigma in spectra]
-        return item_if_scalar(torch.stack(ranks).amax(0))
+        return ranks.widest_cut(self, rtol)
 
     def _past_future_blocks(self) -> Iterator[Tensor]:
         """Yield, for t = 1 … n−1, matrices (..., k, r, c) with ranks that add up.
@@ -531,8 +474,7 @@ class InteractionOperator(ABC):
         (2, True)
         """
         if H is None:
-            rank = self._rank_report(self._tolerance(None), joint=False, rounded=False).rank
-            H = int(torch.as_tensor(rank).max())
+            H = int(torch.as_tensor(ranks.report(self, None, joint=False).rank).max())
         H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
         return ranks.nearest_heads(self, H, time_covariance, channel_covariance)
 
@@ -614,4 +556,4 @@ class InteractionOperator(ABC):
 
 
 # The kinds that the algebra and the best heads make are built on the class above.
-from ssmbook.operators import combined, factorized, ranks  # noqa: E402
+from ssmbook.operators import combined, ranks  # noqa: E402

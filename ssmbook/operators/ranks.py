@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ssmbook._checks import check_finite
-from ssmbook.numerics import numerical_rank
+from ssmbook.numerics import HALF, RankReport, item_if_scalar, numerical_rank, rank_report, tolerance
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.factorized import FactorizedOperator
 from ssmbook.operators.spectra import covariance_root, leading_row_directions, singular_values
+
+# Directions of a span that are this small beside the largest are rounding.
+_ROUNDING = torch.finfo(torch.float64).eps
+
+
+class HalfPrecisionWarning(UserWarning):
+    """A rank of blocks that were rounded to half precision is a lower bound."""
+
+
+def _tolerance(W: InteractionOperator, rtol: float | None) -> float:
+    """The caller's tolerance, or that of W: float64's where W is the numbers that it stores."""
+    return tolerance(rtol, torch.float64 if W._stored and W.dtype in HALF else W.dtype)
+
+
+def decided_tolerance(W: InteractionOperator, rtol: float | None) -> float:
+    """``_tolerance``, with a warning where rounding may hide a part of the span of W."""
+    found = _tolerance(W, rtol)
+    if rtol is None and W.dtype in HALF and not W._stored:
+        warnings.warn(
+            f"the blocks of W were rounded to {W.dtype}: singular values up to {found:.2g} of the "
+            f"largest count as zero, so that ranks are lower bounds; compute W in float32 or float64",
+            HalfPrecisionWarning,
+            stacklevel=4,
+        )
+    return found
+
+
+def report(W: InteractionOperator, rtol: float | None, joint: bool) -> RankReport:
+    """Rank, spectrum, tolerance and gap; an interval for blocks that were rounded to half precision."""
+    found = rank_report(W.spectrum(joint), decided_tolerance(W, rtol))
+    if rtol is None and W.dtype in HALF and not W._stored:
+        found = replace(found, high=numerical_rank(found.spectrum, tolerance(None, torch.float64)))
+    return found
+
+
+def rank_of_vectors(W: InteractionOperator, vectors: Tensor, rtol: float | None) -> int | Tensor:
+    """The dimension of the span of blocks of W as rows (..., m, width)."""
+    vectors = vectors.to(torch.float64)
+    check_finite("W", vectors)
+    return numerical_rank(torch.linalg.svdvals(vectors), decided_tolerance(W, rtol))
+
+
+def widest_cut(W: InteractionOperator, rtol: float | None) -> int | Tensor:
+    """The largest rank over the cuts in time, relative to the largest singular value of all of them."""
+    rtol = decided_tolerance(W, rtol)
+    spectra = [torch.linalg.svdvals(block) for block in W._exact()._past_future_blocks()]
+    largest = [torch.nn.functional.pad(sigma, (0, 1)).amax((-2, -1)) for sigma in spectra]
+    if not largest:
+        return item_if_scalar(torch.zeros(W.batch_shape, dtype=torch.int64, device=W.device))
+    scale = torch.stack(largest).amax(0)[..., None]
+    found = [torch.as_tensor(numerical_rank(sigma, rtol, scale)).sum(-1) for sigma in spectra]
+    return item_if_scalar(torch.stack(found).amax(0))
+
+
+def heads_of_span(W: InteractionOperator, most: int) -> FactorizedOperator | None:
+    """``_as_heads`` of a kind whose span is cheap: a basis, and the coefficients of all blocks in it."""
+    W = W.to(torch.float64)
+    rows = W._span_rows()
+    rank = torch.as_tensor(numerical_rank(singular_values(rows), _ROUNDING))
+    if rank.numel() == 0 or int(rank.max()) > most:
+        return None
+    V = W._as_blocks(leading_row_directions(rows, int(rank.max())))
+    return FactorizedOperator(W._coefficients(V), V)
 
 
 @torch.no_grad()
@@ -28,7 +93,7 @@ def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
     torch.Size([2, 2, 2])
     """
     matrix = W.span_rows(joint=True)
-    k = numerical_rank(singular_values(matrix), W._tolerance(rtol))
+    k = numerical_rank(singular_values(matrix), decided_tolerance(W, rtol))
     return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ssmbook._checks import check_finite, check_integer
 from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.ranks import decided_tolerance
 from ssmbook.operators.spectra import r_factor
 
 # Random combinations beyond the heads that are asked for.
@@ -101,7 +102,7 @@ def sketch(W: InteractionOperator, heads: int, *, seed: int = 0) -> Sketch:
     _, spectrum, rotation = torch.linalg.svd(B)
     V = exact._as_blocks(rotation @ Q)[: len(spectrum)].to(W.dtype)
 
-    rtol, limit = W._tolerance(None), min(W.n**2 * W.batch_shape.numel(), W._width)
+    rtol, limit = decided_tolerance(W, None), min(W.n**2 * W.batch_shape.numel(), W._width)
     high = (spectrum.square() + missed).sqrt()
     low_rank = int((spectrum > rtol * high[:1]).sum())
     settled = missed**0.5 <= rtol * float(spectrum[:1].sum())  # then nothing outside of Q counts

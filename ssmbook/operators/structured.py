@@ -10,6 +10,7 @@ from torch import Tensor
 from ssmbook._checks import check_finite, check_integer, check_shape
 from ssmbook.numerics import norms, toeplitz
 from ssmbook.operators.base import InteractionOperator
+from ssmbook.operators.ranks import heads_of_span
 
 # Above this many (token, lag) pairs the FFT takes over from the direct sum.
 _DIRECT_PAIRS = 2**16
@@ -132,7 +133,7 @@ class LagOperator(InteractionOperator):
         yield (self.n - tau).sqrt()[:, None] * rows
 
     def _as_heads(self, most):
-        return self._heads_of_span(most)
+        return heads_of_span(self, most)
 
     @property
     def _rank_limit(self) -> int:
@@ -187,7 +188,7 @@ class PointwiseOperator(InteractionOperator):
         yield self.W.reshape(*self.batch_shape, self.n, self.p * self.d)
 
     def _as_heads(self, most):
-        return self._heads_of_span(most)
+        return heads_of_span(self, most)
 
     def _coefficients(self, V):
         return torch.diag_embed(torch.einsum("...ipd,...hpd->...hi", self.W, V))
@@ -280,7 +281,7 @@ class DiagonalOperator(InteractionOperator):
                 yield self._values(row)
 
     def _as_heads(self, most):
-        return self._heads_of_span(most)
+        return heads_of_span(self, most)
 
     def _span_rows(self) -> Tensor:
         if self.d >= _WIDE and not self.batch_shape:
