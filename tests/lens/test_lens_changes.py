@@ -1,5 +1,7 @@
 """Heads merged, cut, carried by states, without their sink, frozen; and the model afterwards as before."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from helpers import F64, randn
@@ -328,6 +330,24 @@ def test_generation_and_loss(build, ids):
         lens.loss(model, texts[:, :1])
     with pytest.raises(ValueError, match="training mode"):
         lens.loss(model.train(), texts)
+
+
+class Wordy(torch.nn.Module):
+    """A model of as many words as trained ones have: the logits of each token are a row of a table."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.table = torch.nn.Embedding.from_pretrained(3 * randn(9, words).float())
+
+    def forward(self, ids):
+        return SimpleNamespace(logits=self.table(ids % 9))
+
+
+def test_the_loss_is_right_to_single_precision():
+    model, texts = Wordy(50_000).eval(), torch.arange(60).view(2, 30)
+    log_p = model.table.weight.double().log_softmax(-1)
+    wanted = -log_p[texts[:, :-1] % 9].gather(-1, texts[:, 1:, None]).mean((1, 2))
+    torch.testing.assert_close(lens.loss(model, texts).double(), wanted, rtol=1e-6, atol=0)
 
 
 def test_changes_that_are_refused(build, ids):
