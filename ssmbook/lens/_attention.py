@@ -15,7 +15,7 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._calls import Call, main_result, watch
+from ssmbook.lens._calls import Call, main_result, padding, watch
 from ssmbook.lens._reading import LayerOperator, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
@@ -193,20 +193,25 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
     alpha = call.one(alpha)
     x = call.one(call.x if found.latent is None else seen[found.latent][1].flatten(2))
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
-    bias = torch.einsum("...hi,hr->...ihr", alpha.sum(-1), found.b_V)
+    sums = alpha.sum(-1)
 
     if found.gated:  # the core ends before the gate: each head writes channels of its own
         H, _, r = found.W_O.shape
         W_O = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
         gate = call.one(seen[found.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2)
         gate = torch.sigmoid(gate)
-        y, offset = call.one(seen[found.out][0][0]) / gate, bias.flatten(-2)
+        y = call.one(seen[found.out][0][0]) / gate
+        offset = torch.einsum("...hi,hr->...ihr", sums, found.b_V).flatten(-2)
         site = {"site": found.out, "enters": True, "put": lambda y: y * gate}
     else:
         site = {"site": found.out}
         W_O = found.W_O
         y = call.one(result[0] if found.out is None else seen[found.out][1])
-        offset = torch.einsum("...ihr,hpr->...ip", bias, W_O) + found.b_O
+        offset = sums.mT @ (W_O @ found.b_V[..., None])[..., 0] + found.b_O
+    gone = padding(call)
+    if gone is not None:  # what a padded token computes is nobody's: uniform weights, on later tokens too
+        alpha = alpha.masked_fill(gone[:, None, :, None], 0)
+        x, y, offset = (part.masked_fill(gone[..., None], 0) for part in (x, y, offset))
     core = LayerOperator(FactorizedOperator(alpha, W_O @ found.W_V), x, y, offset)
     if found.latent is not None:  # the weights are no function of the latent alone: no closed form
 

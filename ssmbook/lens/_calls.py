@@ -11,11 +11,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ssmbook._checks import check_finite
 
 # What code that meets a layer or an input it was not made for may raise.
 UNFORESEEN = (AttributeError, KeyError, IndexError, RuntimeError)
+# Texts of one length, or with what their mask says is padding.
+Texts = Tensor | Mapping[str, Tensor]
+# A score this low is masked, in every dtype.
+_MASKED = -1e4
 # States of earlier calls: a layer is read on the whole text at once.
 _STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")
 
@@ -64,6 +69,29 @@ class Call:
     def one(self, tensor: Tensor) -> Tensor:
         """Drop the batch dimension where the text came without one."""
         return tensor[0] if self.single else tensor
+
+
+def padding(call: Call) -> Tensor | None:
+    """Which tokens (batch, n) of a call are padding, from the mask that the layer received; ``None``: none.
+
+    A mask of pairs (batch, 1, n, n) keeps a padded token from itself; a recurrence gets one
+    of tokens, (batch, n), as ``attention_mask``.
+    """
+    size, gone = call.x.shape[:2], None
+    for name, value in (*enumerate(call.args), *call.kwargs.items()):
+        shape = value.shape if isinstance(value, Tensor) else ()
+        if shape[1:] == (1, size[1], size[1]):
+            own = value[:, 0].diagonal(dim1=-2, dim2=-1)
+            gone = ~own if own.dtype == torch.bool else own < _MASKED
+        elif name == "attention_mask" and shape == size:
+            gone = value == 0
+    return gone.expand(size) if gone is not None and bool(gone.any()) else None
+
+
+def without_padding(call: Call, part: Tensor) -> Tensor:
+    """Return what stands at the tokens (..., n, c) of a call, with zeros at its padding."""
+    gone = padding(call)
+    return part if gone is None else part.masked_fill(gone[..., None], 0)
 
 
 def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -182,14 +210,35 @@ def model_arguments(model: nn.Module, inputs: object) -> tuple[dict[str, Any], b
     return kwargs, single
 
 
-def split_texts(model: nn.Module, inputs: object) -> list[Tensor]:
-    """Return the texts of a batch one by one; ``ValueError`` for fewer than 8 tokens."""
-    _, single = model_arguments(model, inputs)
+def split_texts(model: nn.Module, inputs: Texts) -> list[Tensor]:
+    """Return the texts of a batch one by one, without padding; ``ValueError`` for fewer than 8 tokens.
+
+    ``inputs``: a tensor of texts, or what a tokenizer returns: ``input_ids`` (or
+    ``inputs_embeds``) and the ``attention_mask`` (texts, n) that says what is padding.
+    """
+    mask = None
     if isinstance(inputs, Mapping):
-        raise TypeError("inputs must be a tensor of texts; got keyword arguments, which lens.operator takes")
+        others = dict(inputs)
+        mask = others.pop("attention_mask", None)
+        inputs = others.pop("input_ids", others.pop("inputs_embeds", None))
+        if mask is None or inputs is None or others:
+            raise TypeError(
+                "inputs must be a tensor of texts, or input_ids or inputs_embeds and their attention_mask; "
+                f"got {', '.join(others) or 'one of the two'}"
+            )
+    _, single = model_arguments(model, inputs)
     texts = [inputs] if single else list(inputs)
-    if len(texts[0]) < 8:
-        raise ValueError(f"inputs must have at least 8 tokens to be measured; got {len(texts[0])}")
+    if mask is not None:
+        edges = functional.pad(mask.bool().int(), (1, 1)).diff(dim=-1).abs().sum(-1)
+        if mask.shape != inputs.shape[:2] or not bool((edges == 2).all()):
+            raise ValueError(
+                "attention_mask must be 1 on one run of tokens in each text (texts, n) and 0 before and "
+                f"after it; got shape {tuple(mask.shape)} with {edges.tolist()} edges"
+            )
+        texts = [text[kept.bool()] for text, kept in zip(texts, mask, strict=True)]
+    short = min(map(len, texts))
+    if short < 8:
+        raise ValueError(f"inputs must have at least 8 tokens to be measured; got {short}")
     return texts
 
 

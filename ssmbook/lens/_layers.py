@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.lens._attention import is_attention, read_attention
-from ssmbook.lens._calls import UNFORESEEN, Call, collect, main_result, split_texts
+from ssmbook.lens._calls import UNFORESEEN, Call, Texts, collect, main_result, padding, split_texts
 from ssmbook.lens._reading import LayerOperator, Reading, check_read
 from ssmbook.lens._recurrent import (
     is_gated_delta,
@@ -140,7 +141,7 @@ def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> l
     return _some(model, found, strange)
 
 
-def survey(model: nn.Module, inputs: Tensor) -> tuple[list[MixingLayer], dict[str, str]]:
+def survey(model: nn.Module, inputs: Texts) -> tuple[list[MixingLayer], dict[str, str]]:
     """Return ``layers(model)``, and name -> class of every other module that mixes the tokens of a text.
 
     To be judged by its class, or because another token at one place changes what it makes
@@ -351,7 +352,7 @@ def read_call(layer: MixingLayer, module: nn.Module, call: Call) -> Reading:
     """Read a call of a layer from this copy of its module, or of itself; ``ValueError`` where that fails."""
     family = family_of(layer.module)
     try:
-        return family.read(module, call)
+        return dataclasses.replace(family.read(module, call), padding=padding(call))
     except UNFORESEEN as error:
         why = f"{layer.name or 'the layer'} must be a layer that the reader of {family.name} knows; got"
         next_step = f'register one for it: @ssmbook.lens.register("{layer.kind}")'

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import site
+import sys
 from contextlib import redirect_stderr
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
@@ -43,14 +46,16 @@ def find_model(path_or_name: str | Path) -> Place:
     """Return where a model is: the path itself, or a place inside an installed package.
 
     A package is searched for one folder with ``config.json`` or one ``.gguf`` file, without
-    importing it; if it has neither, its ``get_model_path()`` is called. Raises
+    importing it; if it has neither, its ``get_model_path()`` is called. It is taken only
+    from where the environment installs packages: no code of another folder runs. Raises
     ``ValueError`` for anything that would need a download.
     """
     path = Path(path_or_name).expanduser()
     if found := _place(path):
         return found
     name = str(path_or_name).replace("-", "_")
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    spec = PathFinder.find_spec(name, site.getsitepackages() + user) if name.isidentifier() else None
     for root in (spec.submodule_search_locations or ()) if spec else ():
         inside = [each.parent for each in Path(root).rglob("config.json")] or [*Path(root).rglob("*.gguf")]
         # parts of a model, such as the pooling of sentences, lie in folders of its folder
@@ -61,13 +66,24 @@ def find_model(path_or_name: str | Path) -> Place:
         if inside:
             return _place(inside[0])
     if spec is not None:
-        get = getattr(importlib.import_module(name), "get_model_path", None)
+        get = getattr(_import(spec), "get_model_path", None)
         if get is not None and (found := _place(Path(get()))):
             return found
     raise ValueError(
         "the model must be a folder with config.json, a .gguf file or an installed package that carries one; "
         f"got {path_or_name}: the lens downloads nothing, so fetch the model first and pass its folder"
     )
+
+
+def _import(spec: ModuleSpec) -> ModuleType:
+    """Import the package of exactly this place, whatever lies before it on the path."""
+    known = sys.modules.get(spec.name)
+    if known is not None and getattr(known.__spec__, "origin", None) == spec.origin:
+        return known
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    if spec.loader is not None:
+        spec.loader.exec_module(module)
+    return module
 
 
 def _place(path: Path) -> Place | None:
@@ -213,6 +229,8 @@ def loss(model: nn.Module, inputs: Tensor) -> Tensor:
                 f"model must return logits of every token to have a loss; got {type(model).__name__}: load "
                 "it with its output head"
             )
-        each = nn.functional.cross_entropy(logits[:, :-1].float().mT, texts[:, 1:], reduction="none")
-        found.append(each.mean(-1))
+        # over the last axis: over another one torch adds up thousands of words in float32 one by one
+        logits, wanted = logits[:, :-1].flatten(0, 1).float(), texts[:, 1:].flatten()
+        each = nn.functional.cross_entropy(logits, wanted, reduction="none")
+        found.append(each.view(len(texts), -1).mean(-1))
     return torch.cat(found)

@@ -103,6 +103,8 @@ class Reading:
         Whether y enters that part instead of leaving it.
     put : callable or None
         What becomes of y on its way there, such as a gate.
+    padding : Tensor (..., n) or None
+        Which tokens are padding, which no coefficient reads or writes.
     """
 
     core: LayerOperator
@@ -112,6 +114,7 @@ class Reading:
     site: nn.Module | None = None
     enters: bool = False
     put: Callable[[Tensor], Tensor] | None = None
+    padding: Tensor | None = None
 
     @property
     def mixing(self) -> InteractionOperator | None:
@@ -127,12 +130,14 @@ class Reading:
     @property
     def alpha(self) -> Tensor:
         """The coefficients of the heads, or of the channels, (..., H, n, n)."""
-        W = self.core.W
+        W, gone = self.core.W, self.padding
         if isinstance(W, FactorizedOperator):
-            return W.alpha
-        if isinstance(W, DiagonalOperator):
-            return W.channels.to_dense()[..., 0, 0]
-        raise ValueError(f"the layer must have heads or channels to be changed; got a {type(W).__name__}")
+            alpha = W.alpha
+        elif isinstance(W, DiagonalOperator):
+            alpha = W.channels.to_dense()[..., 0, 0]
+        else:
+            raise ValueError(f"the layer must have heads or channels to be changed; got a {type(W).__name__}")
+        return alpha if gone is None else alpha.masked_fill((gone[:, None] | gone[..., None])[:, None], 0)
 
     @property
     def factors(self) -> tuple[Tensor, Tensor]:

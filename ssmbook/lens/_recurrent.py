@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ssmbook.lens._calls import Call, main_result, watch
+from ssmbook.lens._calls import Call, main_result, watch, without_padding
 from ssmbook.lens._reading import LayerOperator, Reading, convolve, heads_of_channels
 from ssmbook.maps.elementary import secant_slope
 from ssmbook.maps.linear_attention import decayed_products, scalar_decay_coefficients
@@ -80,7 +80,7 @@ def read_ssd(module: nn.Module, call: Call) -> Reading:
     gate, convolved, step = projected.split([inner, projected.shape[-1] - inner - H, H], dim=-1)
     taps, bias = module.conv1d.weight.squeeze(1), module.conv1d.bias
     drive = convolve(convolved, taps) + (0 if bias is None else bias)
-    drive = drive * secant_slope(module.activation, drive)
+    drive = without_padding(call, drive * secant_slope(module.activation, drive))
     u, B, C = drive.split([inner, *[(len(taps) - inner) // 2] * 2], dim=-1)
     W = heads_of_channels(_ssd_coefficients(module, B, C, step), inner // H)
     if plain:
@@ -168,7 +168,7 @@ def read_gated_delta(module: nn.Module, call: Call) -> Reading:
     else:
         log_a = (-module.A_log.exp() * functional.softplus(a + module.dt_bias)).mT[..., None]
     beta = torch.sigmoid(b).mT * (2.0 if getattr(module, "allow_neg_eigval", False) else 1.0)
-    drive = convolve(drive, module.conv1d.weight.squeeze(1))
+    drive = convolve(without_padding(call, drive), module.conv1d.weight.squeeze(1))
     drive = drive * secant_slope(module.activation, drive)
     H, width = beta.shape[-2], module.head_v_dim if hasattr(module, "head_v_dim") else module.head_dim
     q, k, u = drive.tensor_split([(drive.shape[-1] - H * width) // 2, drive.shape[-1] - H * width], dim=-1)

@@ -11,13 +11,13 @@ from pathlib import Path
 from statistics import median, median_high
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ssmbook._checks import check_choice
 from ssmbook._json import read_json, versions, write_json
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
-from ssmbook.lens._calls import UNFORESEEN, Call, collect, split_texts
+from ssmbook.lens._calls import UNFORESEEN, Call, Texts, collect, split_texts
 from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
 from ssmbook.lens._page import TOKENS, document, drawing, drawn, page, wide
@@ -165,7 +165,7 @@ def _beside(layer: LayerReport) -> list[str]:
 
 
 def report(
-    model: nn.Module, inputs: Tensor, *, layers: Sequence[str] | None = None, name: str | None = None,
+    model: nn.Module, inputs: Texts, *, layers: Sequence[str] | None = None, name: str | None = None,
     seed: int = 0, permuted: bool = True, gradient: bool = True,
 ) -> Report:  # fmt: skip
     """Measure the mixing layers of a model on a batch of texts.
@@ -176,8 +176,10 @@ def report(
     ----------
     model : Module
         In evaluation mode.
-    inputs : Tensor
-        Token ids (n,) or (texts, n), or hidden states (n, d) or (texts, n, d), n >= 8.
+    inputs : Tensor or mapping
+        Token ids (n,) or (texts, n), or hidden states (n, d) or (texts, n, d), n >= 8; of padded texts
+        with their mask, ``input_ids`` or ``inputs_embeds`` and ``attention_mask`` (texts, n): each text
+        is then read without its padding.
     layers : sequence of str, optional
         The names of some layers; all by default.
     name : str, optional
@@ -214,17 +216,17 @@ def report(
     return result
 
 
-def begin(model: nn.Module, inputs: Tensor, name: str | None, **settings: int | bool | str) -> Report:
+def begin(model: nn.Module, inputs: Texts, name: str | None, **settings: int | bool | str) -> Report:
     """Return an empty report with its settings."""
     texts = split_texts(model, inputs)
-    size = {"texts": len(texts), "tokens": len(texts[0]), "epsilons": list(EPSILONS)}
+    size = {"texts": len(texts), "tokens": max(map(len, texts)), "epsilons": list(EPSILONS)}
     dtype = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
     ids = None if texts[0].is_floating_point() else [str(token) for token in texts[0][:TOKENS].tolist()]
     return Report(name or type(model).__name__, {**size, **settings, **dtype}, tokens=ids)
 
 
 def measure_layers(
-    model: nn.Module, inputs: Tensor, found: list[MixingLayer], result: Report
+    model: nn.Module, inputs: Texts, found: list[MixingLayer], result: Report
 ) -> Iterator[LayerReport]:
     """Yield the reports of layers one by one; one that cannot be read exactly becomes a note.
 

@@ -15,7 +15,8 @@ def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 
 
     The block of a cut t, alpha[t:, :t], takes the tokens before t to the outputs from t
     onward. Counted are the fewest singular values that leave at most the fraction ``eps``
-    of the block's squared entries, at the cut that needs most.
+    of the block's squared entries, at the cut that needs most. Padding, tokens without
+    weights before or after the others, is no part of the text.
 
     Parameters
     ----------
@@ -24,7 +25,7 @@ def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 
     eps : float, default 0.01
         The fraction that may be left, from 0 to 1.
     first : bool, default True
-        Whether the first key counts; many trained heads put weight there that they do not need.
+        Whether the first key that is read counts; many trained heads put weight there that they do not need.
     cuts : int, default 7
         How many evenly spaced cuts are tried; n - 1 are all.
 
@@ -49,6 +50,13 @@ def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 
     cuts = check_integer("cuts", cuts, low=1)
     if bool((alpha.triu(1) != 0).any()):
         raise ValueError("alpha must be causal, alpha_ij = 0 for j > i: a recurrence carries the past alone")
+    used = ((alpha != 0).any(-1) | (alpha != 0).any(-2)).view(-1, n)
+    if not bool((used == used[0]).all()):  # texts that are padded unlike one another
+        found = [states(each, eps, first=first, cuts=cuts) for each in alpha]
+        return torch.stack([torch.as_tensor(each, device=alpha.device) for each in found])
+    if bool(used.any()):  # without the padding before and after the text
+        start, end = (int(place) for place in used[0].nonzero()[[0, -1], 0])
+        alpha, n = alpha[..., start : end + 1, start : end + 1], end + 1 - start
     places = sorted({round(n * c / (cuts + 1)) for c in range(1, cuts + 1)} & set(range(1, n)))
     found = [torch.zeros(alpha.shape[:-2], dtype=torch.int64, device=alpha.device)]
     for t in places:

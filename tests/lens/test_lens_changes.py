@@ -1,5 +1,7 @@
 """Heads merged, cut, carried by states, without their sink, frozen; and the model afterwards as before."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from helpers import F64, randn
@@ -216,6 +218,79 @@ def test_a_cut_head_is_one_whose_output_weights_are_zero(build, ids):
     assert relative(found, logits(model, texts)) < 1e-5
 
 
+def test_a_change_inside_another_changes_what_that_one_made(build, ids):
+    """The inner one was passed over without a word."""
+    model, texts = causal(build, "llama"), ids(2, N)
+    with lens.replace(model, {0: lens.drop_heads([0, 1])}):
+        wanted = logits(model, texts)
+    with lens.replace(model, {0: lens.drop_heads([0])}):
+        outer = logits(model, texts)
+        with lens.replace(model, {0: lens.drop_heads([1])}):
+            assert relative(logits(model, texts), wanted) < 1e-6
+        with lens.replace(model, {1: lens.drop_heads([1])}):
+            assert relative(logits(model, texts), outer) > 1e-3
+        assert torch.equal(logits(model, texts), outer)
+    layer, few = lens.layers(model)[0], lens.drop_heads([0, 1])
+    shared = lens.share_heads(layer, texts)
+    for pair in ((shared, few), (few, shared)):
+        with lens.replace(model, {0: pair[0]}), lens.replace(model, {0: pair[1]}):
+            assert relative(logits(model, texts), wanted) < 1e-4
+    for inner in (shared, lens.convert(layer, texts, steps=1)):
+        with (
+            lens.replace(model, {0: shared}),
+            pytest.raises(ValueError, match="must use the heads that the other made"),
+            lens.replace(model, {0: inner}),
+        ):
+            pass
+
+
+def padded(texts, left, right):
+    """The same texts between padding, as keyword arguments of a model."""
+    wide = torch.nn.functional.pad(texts, (left, right), value=3)
+    mask = torch.nn.functional.pad(torch.ones_like(texts), (left, right))
+    return {"input_ids": wide, "attention_mask": mask}
+
+
+PADDED = ["gpt2", "llama", "mistral", "gpt_oss", "bert", "mamba", "mamba2", "qwen3_next", "lfm2"]
+
+
+@pytest.mark.parametrize("left", [0, 3])
+@pytest.mark.parametrize("family", PADDED)
+def test_a_padded_text_is_changed_as_the_text_alone(family, left, build, ids):
+    """Padding was taken for the first key, and its own rows for weights on later tokens."""
+    model = build(family) if family == "bert" else causal(build, family)
+    texts, inputs = ids(2, N), padded(ids(2, N), left, 4)
+    if "mamba" not in family:
+        inputs["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp_min(0)
+    changes = [lens.drop_heads([]), lens.drop_heads([0]), lens.drop_sink()]
+    changes += [lens.truncate(3)] * (family != "bert")
+    with torch.no_grad():
+        plain = model(texts)[0]
+        for change in changes:
+            with lens.replace(model, {0: change, 1: change}):
+                wanted, found = model(texts)[0], model(**inputs)[0][:, left : left + N]
+            assert relative(found, wanted) < 2e-5, change.name
+            assert (relative(found, plain) < 2e-5) == (change is changes[0]), change.name
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_oss", "mamba2"])
+def test_states_and_reports_of_padded_texts_are_those_of_the_texts(family, build, ids):
+    model, texts = build(family), ids(2, N)
+    inputs = padded(texts, 3, 2)
+    inputs = {key: torch.stack([each[0], each[1].roll(2)]) for key, each in inputs.items()}  # 3 and 5 before
+    few = {"permuted": False, "gradient": False}
+    assert lens.report(model, inputs, **few) == lens.report(model, texts, **few)
+    if family != "mamba2":
+        whole = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp_min(0)}
+        alpha, alone = (lens.operator(lens.layers(model)[0], each).W.alpha for each in (whole, texts))
+        for first in (True, False):
+            assert torch.equal(lens.states(alpha, first=first), lens.states(alone, first=first))
+        assert lens.states(alone).tolist() != lens.states(alone, first=False).tolist()
+    for wrong, error in (({"token_type_ids": texts}, TypeError), ({"attention_mask": texts % 2}, ValueError)):
+        with pytest.raises(error, match="token_type_ids|one run of tokens"):
+            lens.report(model, {**inputs, **wrong}, **few)
+
+
 def test_frozen_coefficients_are_those_of_their_text(build, ids):
     model, text, other = causal(build, "llama"), ids(1, N), ids(1, N, seed=1)
     layer = lens.layers(model)[0]
@@ -328,6 +403,24 @@ def test_generation_and_loss(build, ids):
         lens.loss(model, texts[:, :1])
     with pytest.raises(ValueError, match="training mode"):
         lens.loss(model.train(), texts)
+
+
+class Wordy(torch.nn.Module):
+    """A model of as many words as trained ones have: the logits of each token are a row of a table."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.table = torch.nn.Embedding.from_pretrained(3 * randn(9, words).float())
+
+    def forward(self, ids):
+        return SimpleNamespace(logits=self.table(ids % 9))
+
+
+def test_the_loss_is_right_to_single_precision():
+    model, texts = Wordy(50_000).eval(), torch.arange(60).view(2, 30)
+    log_p = model.table.weight.double().log_softmax(-1)
+    wanted = -log_p[texts[:, :-1] % 9].gather(-1, texts[:, 1:, None]).mean((1, 2))
+    torch.testing.assert_close(lens.loss(model, texts).double(), wanted, rtol=1e-6, atol=0)
 
 
 def test_changes_that_are_refused(build, ids):

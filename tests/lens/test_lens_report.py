@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import site
 import socket
 import sys
 
@@ -170,7 +171,7 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     (tmp_path / "carries_a_hybrid").mkdir()
     code = f"def get_model_path():\n    return {str(folder)!r}\n"
     (tmp_path / "carries_a_hybrid" / "__init__.py").write_text(code, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     assert run("carries-a-hybrid", "--ids", numbers, "--tokens", 16, "--no-permuted", "--no-gradient") == 0
     assert "layers.0.mamba" in capsys.readouterr().out
 
@@ -183,6 +184,25 @@ def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, mo
     monkeypatch.setattr("importlib.metadata.version", lambda name: "5.2.4")
     assert run("holds-a-hybrid", "--ids", numbers, *few) == 2
     assert "needs transformers 5.3 or newer" in capsys.readouterr().err
+
+
+def test_no_code_that_lies_beside_the_user_runs(numbers, tmp_path, monkeypatch):
+    """A folder without config.json was taken for an installed package, and its code ran."""
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "__init__.py").write_text("raise SystemExit", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for given in ("beside", tmp_path / "beside"):
+        with pytest.raises(ValueError, match="must be a folder with config.json"):
+            lens.load(given)
+        assert run(given, "--ids", numbers) == 2
+    # one of the same name is installed: that one is taken
+    (tmp_path / "installed" / "beside").mkdir(parents=True)
+    code = "def get_model_path():\n    return 'nowhere'\n"
+    (tmp_path / "installed" / "beside" / "__init__.py").write_text(code, "utf-8")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "installed")])
+    with pytest.raises(ValueError, match="must be a folder with config.json"):
+        lens.load("beside")
 
 
 def test_an_interrupted_command_keeps_what_it_read(folder, numbers, tmp_path, monkeypatch, capsys):
@@ -238,7 +258,7 @@ def test_a_package_with_a_gguf_file_is_its_model(tmp_path, monkeypatch):
     inside.mkdir()
     (inside / "__init__.py").write_text("import what_is_not_installed", "utf-8")
     (inside / "letters.gguf").write_bytes(b"GGUF")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     for given in ("llm-of-letters", inside / "letters.gguf"):
         with pytest.raises((ModuleNotFoundError, ValueError), match="gguf must be installed|must load; got"):
             lens.load(given)

@@ -66,14 +66,39 @@ def drop_heads(heads: Sequence[int]) -> Change:
 
 
 def drop_sink() -> Change:
-    """Return the change that takes the first key away: no later token reads it, other weights stay."""
+    """Return the change that takes the first key away: no later token reads it, other weights stay.
+
+    In a padded text that is the first key that is read at all.
+    """
 
     def coefficients(alpha: Tensor) -> Tensor:
-        kept = alpha.clone()
-        kept[..., 1:, 0] = 0
-        return kept
+        place = torch.arange(alpha.shape[-1], device=alpha.device)
+        first = (alpha != 0).any(-2).int().argmax(-1)[..., None, None]
+        return alpha.masked_fill((place == first) & (place[:, None] > first), 0)
 
     return Change("without the first key", coefficients)
+
+
+def then(first: Change, second: Change) -> Change:
+    """Return the change that makes of the heads what the second makes of those of the first.
+
+    Raises ``ValueError`` where the second would leave out what the first made: it makes its
+    coefficients from the tokens, or both bring value maps.
+    """
+    weights = [(change.W_O, change.W_V) for change in (first, second)]
+    brings = [any(part is not None for part in pair) for pair in weights]
+    if second.of_tokens or all(brings):
+        raise ValueError(
+            "a change inside another must use the heads that the other made; got "
+            f"“{second.name}” inside “{first.name}”, which brings its own"
+        )
+
+    def coefficients(given: Tensor) -> Tensor:
+        return second.coefficients(first.coefficients(given))
+
+    W_O, W_V = weights[brings[1]]
+    name, cost = f"{first.name}, then {second.name}", {**first.cost, **second.cost}
+    return Change(name, coefficients, W_O, None, cost, W_V, first.of_tokens)
 
 
 def freeze(layer: MixingLayer, inputs: Tensor) -> Change:

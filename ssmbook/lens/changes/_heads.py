@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_integer, check_number
-from ssmbook.lens._calls import split_texts
+from ssmbook.lens._calls import Texts, split_texts
 from ssmbook.lens._errors import Mixture, ReplacementErrors, gram, mixture
 from ssmbook.lens._layers import MixingLayer, calls, layers, read, select
 from ssmbook.lens._reading import Reading, check_read
@@ -267,10 +267,10 @@ def _least(normal: Tensor, right: Tensor, H: int, k: int) -> Tensor:
 
 
 @torch.no_grad()
-def observe(model: nn.Module, inputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Observed]:
+def observe(model: nn.Module, inputs: Texts, names: Sequence[str] | None = None) -> dict[str, Observed]:
     """Watch the heads of a model's layers on a batch of texts; return name -> `Observed`.
 
-    ``inputs``: token ids (texts, n) or hidden states (texts, n, d); ``names``: of some
+    ``inputs``: as for ``report``, also with a mask of padding; ``names``: of some
     layers (all that have heads with value maps). One layer at a time is held in float64.
     Raises as ``operator``.
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
 from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
 from ssmbook.lens._reading import Reading, check_read
-from ssmbook.lens.changes._change import Change, outcome
+from ssmbook.lens.changes._change import Change, outcome, then
 
 
 @contextmanager
@@ -26,10 +26,12 @@ def replace(
     or a module of ``share_heads`` or ``convert``, whose parameters then receive gradients.
     In every forward pass each of these layers is read on the tokens that it receives, in
     the model's own dtype, and y' = W' x + offset takes the place of what its heads made.
-    Gates, norms and output projections after the core stay. There is no cache of earlier
+    Gates, norms and output projections after the core stay. A block inside another changes
+    what the outer one made of the same layer. There is no cache of earlier
     tokens inside. After the block, and after an exception, the model is as it was, bit for
     bit. Raises ``ValueError`` for a model in training mode, for a layer that it does not
-    have and for one that is named twice, ``TypeError`` for what is no `Change`.
+    have, for one that is named twice and for an inner change that would leave out the outer
+    one, ``TypeError`` for what is no `Change`.
 
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
@@ -94,6 +96,14 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
 def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
     """Put a function in the place of a layer's forward: one run to read it, one with other heads."""
     module, original = layer.module, layer.module.forward
+    outer = getattr(original, "changes", None)
+    if outer is not None:  # inside another block: a change of what that one made
+        outer.append(then(outer[-1], change))
+        try:
+            yield
+        finally:
+            outer.pop()
+        return
     inside, known, shadowed = False, False, "forward" in vars(layer.module)
 
     @wraps(original)  # readers look at its signature
@@ -113,10 +123,11 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
             if not known:  # once, in the model's own dtype
                 check_read(layer.title, reading.core, 1e-3 if call.x.dtype.itemsize > 2 else 0.1)
                 known = True
-            return _run_with(module, call, reading, outcome(reading, change))
+            return _run_with(module, call, reading, outcome(reading, forward.changes[-1]))
         finally:
             inside = False
 
+    forward.changes = [change]
     # a hook that does nothing, so that torch's encoder does not run its layers past their
     # modules
     until = module.register_forward_hook(lambda *_: None)
