@@ -6,11 +6,13 @@ from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ssmbook._checks import check_integer, check_same_dtype_device, check_shape, check_tensors
 from ssmbook.maps.base import New, SequenceMap, Unpack, random_parameter
 from ssmbook.numerics import half_to_float32, sink_softmax, without_autocast
 from ssmbook.operators import FactorizedOperator
+from ssmbook.scans.fast.operation import active_transform
 
 PER_HEAD = "... H n width"
 
@@ -62,12 +64,9 @@ class HeadMap(SequenceMap):
         """The value maps V_h = W_O[h] W_V[h], (H, p, d)."""
         return self.W_O @ self.W_V
 
-    def _forward(self, x: Tensor) -> Tensor:
-        return torch.einsum("hpr,...hnr->...np", self.W_O, self._mix(x, per_head(self.W_V, x)))
-
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        """sum_j alpha_ij v_j for the values v (..., H, n, head_width)."""
-        return self._coefficients(x) @ v
+    def _project(self, mixed: Tensor) -> Tensor:
+        """sum_h W_O[h] y^h for what each head mixed, y^h (..., H, n, head_width)."""
+        return torch.einsum("hpr,...hnr->...np", self.W_O, mixed)
 
     def _interaction(self, x: Tensor) -> FactorizedOperator:
         return FactorizedOperator(self._coefficients(x), self.value_maps())
@@ -88,7 +87,23 @@ def per_head(weight: Tensor, x: Tensor) -> Tensor:
     return torch.einsum("hcd,...nd->...hnc", weight, x).to(x.dtype).contiguous()
 
 
-class Attention(HeadMap):
+class SoftmaxMap(HeadMap):
+    """Heads whose coefficients are a softmax; subclasses write ``_scores``, the arguments of the softmax."""
+
+    @abstractmethod
+    def _scores(self, x: Tensor) -> dict: ...
+
+    def _values(self, x: Tensor) -> Tensor:
+        return per_head(self.W_V, x)
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        return softmax_coefficients(**self._scores(x)).to(x.dtype)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self._project(softmax_mix(self._values(x), **self._scores(x)))
+
+
+class Attention(SoftmaxMap):
     """Multi-head softmax attention: W_ij(X) = sum_h alpha^h_ij(X) V_h with V_h = W_O[h] W_V[h].
 
     Parameters ``W_Q``, ``W_K`` (H, head_width, d), ``W_V``, ``W_O`` and, if given,
@@ -187,6 +202,8 @@ class Attention(HeadMap):
         >>> bias[0].tolist()  # what the first head adds to its logits: its slope is 1/2
         [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
         """
+        if self.bias is None and not self.alibi:
+            return None
         position = torch.arange(n, device=self.W_Q.device)
         distance = (position[:, None] - position).abs()
         parts = []
@@ -197,15 +214,14 @@ class Attention(HeadMap):
         if self.alibi:
             h = torch.arange(1, self.H + 1, dtype=self.W_Q.dtype, device=self.W_Q.device)
             parts.append(-torch.exp2(-8 * h / self.H)[:, None, None] * distance)
-        return sum(parts) if parts else None
+        return sum(parts)
 
-    def _coefficients(self, x: Tensor) -> Tensor:
-        q, k = per_head(self.W_Q, x), per_head(self.W_K, x)
-        bias = self.relative_bias(x.shape[-2])
-        return softmax_coefficients(q, k, causal=self.causal, bias=bias, sink=self.sink)
+    def _scores(self, x: Tensor) -> dict:
+        made = {"q": per_head(self.W_Q, x), "k": per_head(self.W_K, x)}
+        return made | {"causal": self.causal, "bias": self.relative_bias(x.shape[-2]), "sink": self.sink}
 
 
-class LatentAttention(HeadMap):
+class LatentAttention(SoftmaxMap):
     """Multi-head latent attention: softmax attention whose keys and values are made from one short latent.
 
     Token j leaves c_j = W_D x_j and one key R_j W_R x_j for all heads, turned by its
@@ -260,19 +276,17 @@ class LatentAttention(HeadMap):
         """The value maps V_h = W_O[h] W_V[h] W_D, (H, p, d): their rows lie in the ``latent`` rows of W_D."""
         return self.W_O @ self.W_V @ self.W_D
 
-    def _forward(self, x: Tensor) -> Tensor:
-        mixed = self._mix(x, per_head(self.W_V, x @ self.W_D.mT))
-        return torch.einsum("hpr,...hnr->...np", self.W_O, mixed)
+    def _values(self, x: Tensor) -> Tensor:
+        return per_head(self.W_V, x @ self.W_D.mT)
 
-    def _coefficients(self, x: Tensor) -> Tensor:
+    def _scores(self, x: Tensor) -> dict:
         like = {"dtype": half_to_float32(x[:0]).dtype, "device": x.device}  # bfloat16 counts to 256
         position, m = torch.arange(x.shape[-2], **like)[:, None], torch.arange(self.rope // 2, **like)
         angle = position * 10000 ** (-2 * m / max(1, self.rope))
         q, turned = per_head(self.W_Q, x).split([self.head_width, self.rope], -1)
         k = per_head(self.W_K, x @ self.W_D.mT)
         shared = rotate(x @ self.W_R.mT, angle)[..., None, :, :].expand(*k.shape[:-1], -1)
-        q, k = torch.cat([q, rotate(turned, angle)], -1), torch.cat([k, shared], -1)
-        return softmax_coefficients(q, k, causal=True).to(x.dtype)
+        return {"q": torch.cat([q, rotate(turned, angle)], -1), "k": torch.cat([k, shared], -1)}
 
 
 def softmax_coefficients(
@@ -323,6 +337,61 @@ def softmax_coefficients(
     if sink or bias is None:
         return sink_softmax(logits, 0.0 if sink else None)
     return sink_softmax(logits, torch.finfo(logits.dtype).min)  # takes weight only where bias hides every key
+
+
+LONG = 256  # tokens from which the n^2 coefficients of a head are not kept where only their sums are wanted
+
+
+def softmax_mix(
+    v: Tensor, *, q: Tensor, k: Tensor, causal: bool = True, bias: Tensor | None = None, sink: bool = False
+) -> Tensor:
+    """sum_j alpha_ij v_j for values v (..., H, n, width) and the coefficients of ``softmax_coefficients``.
+
+    For long sequences by PyTorch's ``scaled_dot_product_attention``, whose memory grows like n.
+    A bias has n^2 entries anyway, and has its gradient from the coefficients alone.
+    """
+    whole = v.shape[-2] < LONG or v.dtype != q.dtype or bias is not None
+    if whole or active_transform(v, q, k):
+        return softmax_coefficients(q, k, causal=causal, bias=bias, sink=sink).to(v.dtype) @ v
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (v, q, k)):
+        return _Mixed.apply(v, q, k, causal, sink)
+    return _attend(v, q, k, causal, sink)
+
+
+def _attend(v: Tensor, q: Tensor, k: Tensor, causal: bool, sink: bool) -> Tensor:
+    n, width = v.shape[-2:]
+    # The kernels want one width, and one batch dimension. A sink is a first token of zeros,
+    # whose own output is dropped.
+    v = functional.pad(v, (0, q.shape[-1] - width))
+    given = (
+        functional.pad(a, (0, 0, int(sink), 0)).reshape(-1, *a.shape[-3:-2], n + sink, a.shape[-1])
+        for a in (q, k, v)
+    )
+    y = functional.scaled_dot_product_attention(*given, is_causal=causal)
+    return y[..., -n:, :width].reshape(*v.shape[:-1], width)
+
+
+class _Mixed(torch.autograd.Function):
+    """`_attend`, whose kernels cannot be differentiated twice: then the coefficients are."""
+
+    @staticmethod
+    def forward(ctx, *given):
+        *tensors, ctx.causal, ctx.sink = given
+        ctx.save_for_backward(*tensors)
+        with torch.enable_grad():
+            ctx.leaves = [t.detach().requires_grad_() for t in tensors]
+            ctx.y = _attend(*ctx.leaves, ctx.causal, ctx.sink)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, d_y):
+        if not torch.is_grad_enabled():
+            return *torch.autograd.grad(ctx.y, ctx.leaves, d_y, retain_graph=True), None, None
+
+        def mix(v, q, k):
+            return (softmax_coefficients(q, k, causal=ctx.causal, sink=ctx.sink) @ v).to(d_y.dtype)
+
+        return *torch.func.vjp(mix, *ctx.saved_tensors)[1](d_y), None, None
 
 
 ZOO = {

@@ -1,7 +1,8 @@
-"""What every sequence map of the book shares: forward, interaction operator and, for recurrent maps, step."""
+"""What every sequence map of the book shares: forward, interaction operator and, if recurrent, a state."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook._checks import check_integer, check_same_dtype_device, check_shape, check_tensor
-from ssmbook.numerics import autocasts, without_autocast
+from ssmbook.numerics import autocasts, half_to_float32, without_autocast
 from ssmbook.operators import InteractionOperator
 
 if TYPE_CHECKING:
@@ -108,38 +109,77 @@ class SequenceMap(nn.Module, ABC):
 
 
 class RecurrentMap(SequenceMap):
-    """A causal map that can be run token by token from a state of fixed size.
+    """A causal map that can go on from a state of fixed size.
 
-    Subclasses write ``initial_state`` and ``_step`` as well as ``_forward`` and
-    ``_interaction``.
+    Subclasses write ``_run``, which takes checked tokens (at least one) and a state and returns
+    outputs and the next state, ``_interaction``, and ``state_shape``, the shape of one
+    sequence's state, which is zero at first.
 
     >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
-    >>> first, state = layer.run(x[:5])  # a sequence in two pieces
-    >>> then, state = layer.run(x[5:], state)
+    >>> first, state = layer(x[:5], layer.initial_state())  # a sequence in two pieces
+    >>> then, state = layer(x[5:], state)
     >>> torch.allclose(torch.cat([first, then]), layer(x), atol=1e-5)
     True
     """
 
     family = "value side"
+    state_shape: tuple[int, ...]
 
     @abstractmethod
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]: ...
+
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        """The zero state of a batch, (*batch_shape, ...), on the device and in the dtype of the parameters.
+        """The zero state of a batch, (*batch_shape, *state_shape), of the parameters' device and dtype.
 
         For half precision it is float32, because a sum in bfloat16 loses increments below
         1/256 of it.
         """
+        return half_to_float32(next(self.parameters()).detach()).new_zeros(*batch_shape, *self.state_shape)
 
-    @abstractmethod
-    def _step(self, x_t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]: ...
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, resets: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The output tokens y for x; with a state, which goes on from there, y and the next state.
+
+        Only a call that is given a state returns one, so that a layer without one is like any
+        other module; from the beginning that is ``initial_state(batch_shape)``, or ``run``.
+        Autocast is as in every map; states stay in the precision of the parameters.
+
+        Parameters
+        ----------
+        x : Tensor (..., n, d)
+            Tokens, in the dtype and on the device of the parameters.
+        state : Tensor (..., *state_shape), optional
+            From ``initial_state`` or an earlier call, in that dtype, with the batch shape of
+            x; it is not changed. None: zero.
+        resets : Tensor (n,) or (..., n), optional
+            Bool: True at the first token of each sequence of several that are packed one
+            after the other; it sees nothing of what was before. There is one call of a scan
+            between one such token of the batch and the next.
+
+        Returns
+        -------
+        Tensor (..., n, p), or a pair of it and the state after the last token
+
+        Raises
+        ------
+        TypeError, ValueError
+            For tokens, a state or resets of another shape, dtype or device.
+
+        Examples
+        --------
+        >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
+        >>> y = layer(x, resets=torch.arange(8) == 5)  # five tokens, then three of something else
+        >>> torch.allclose(y[5:], layer(x[5:]), atol=1e-5)
+        True
+        """
+        y, end = self.run(x, state, resets)
+        return y if state is None else (y, end)
+
+    _forward = forward  # which is whole
 
     def step(self, x_t: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One token in, one token out: the same outputs as ``forward``, from a state.
-
-        x_t: (..., d); state: from ``initial_state`` or the last ``step``, same batch shape
-        (None: the zero state). Returns y_t (..., p) and the next state; neither argument is
-        changed. Raises ``ValueError`` or ``TypeError`` for a token or a state of the wrong
-        shape or dtype.
+        """One token in, one token out, and the next state: ``run`` for x_t (..., d) and y_t (..., p).
 
         >>> layer, x = RetNet(4, 4, H=2, head_width=3), torch.randn(8, 4)
         >>> y, state = layer.step(x[0])
@@ -147,24 +187,35 @@ class RecurrentMap(SequenceMap):
         True
         """
         x_t = self._check("x_t", x_t, "... d")
-        with without_autocast(x_t.device.type):
-            return self._step(x_t, self._start(state, x_t.shape[:-1]))
+        y, state = self._run(x_t[..., None, :], self._start(state, x_t.shape[:-1]))
+        return y.squeeze(-2), state
 
-    def run(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All tokens by ``step``, from a given state, so that a long sequence may come in pieces.
-
-        x: (..., n, d); state as in ``step``. Returns y (..., n, p) and the final state.
-        Raises as ``step``.
-        """
+    def run(
+        self, x: Tensor, state: Tensor | None = None, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The output tokens and the final state: ``forward`` with a state, zero if none is given."""
         x = self._check("x", x, "... n d")
         state = self._start(state, x.shape[:-2])
-        outputs = []
-        with without_autocast(x.device.type):
-            for x_t in x.unbind(-2):
-                y_t, state = self._step(x_t, state)
-                outputs.append(y_t)
-        y = torch.stack(outputs, -2) if outputs else x.new_empty(*x.shape[:-1], self.p)
-        return y, state
+        if resets is not None:
+            return self._run_packed(x, state, resets)
+        return self._run(x, state) if x.shape[-2] else (x.new_empty(*x.shape[:-1], self.p), state)
+
+    def _run_packed(self, x: Tensor, state: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
+        """From one reset to the next, wherever a sequence of the batch has one."""
+        if not isinstance(resets, Tensor) or resets.dtype != torch.bool:
+            raise TypeError(f"resets must be a bool torch.Tensor; got {getattr(resets, 'dtype', resets)}")
+        if resets.shape not in (x.shape[:-1], x.shape[-2:-1]):
+            wanted = f"({x.shape[-2]},) or {tuple(x.shape[:-1])}"
+            raise ValueError(f"resets must have shape {wanted}, one per token; got {tuple(resets.shape)}")
+        resets = resets.to(x.device).expand(x.shape[:-1])
+        starts = resets.reshape(-1, x.shape[-2]).any(0).nonzero().flatten().tolist()
+        zero, outputs = torch.zeros_like(state), []
+        for first, last in itertools.pairwise([*sorted({0, *starts}), x.shape[-2]]):
+            fresh = resets[..., first : first + 1].any(-1)
+            state = torch.where(fresh.view(*fresh.shape, *(1 for _ in self.state_shape)), zero, state)
+            y, state = self.run(x[..., first:last, :], state)
+            outputs.append(y)
+        return torch.cat(outputs, -2), state
 
     def _start(self, state: Tensor | None, batch_shape: Sequence[int]) -> Tensor:
         """The given state, checked, or else the zero state."""

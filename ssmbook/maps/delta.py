@@ -12,7 +12,7 @@ from torch.nn import functional
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.maps.attention import per_head
 from ssmbook.maps.base import New, Unpack, inverse_softplus, random_parameter, random_steps
-from ssmbook.maps.linear_attention import KeySideMap, decayed_products, outer
+from ssmbook.maps.linear_attention import KeySideMap, decayed_products
 from ssmbook.numerics import half_to_float32
 from ssmbook.scans._shared import half_in_float32, wide
 
@@ -20,6 +20,7 @@ Rule = Literal["DeltaNet", "Gated DeltaNet", "KDA", "RWKV-7"]
 
 
 CHUNK = 16  # updates of the delta rule that become products of matrices at once
+FEW = 4  # below this many there is nothing to gain by that
 DELTA_RULES = {  # how many decays a head has per token: none, one, or one per key channel
     "DeltaNet": 0,
     "Gated DeltaNet": 1,
@@ -134,20 +135,11 @@ class DeltaNet(KeySideMap):
         alpha = self._pair_coefficients(x)
         return alpha.unflatten(-1, (-1, self.pairs)).movedim(-1, -3).flatten(-4, -3)
 
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+    def _scan(self, x: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         q, *updates = self._read_write(x)
         q, v = q.repeat_interleave(self.pairs, -2), self._split(v).flatten(-3, -2)
-        return delta_scan(q, *updates, v)[0][..., self.pairs - 1 :: self.pairs, :]
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        x = x_t[..., None, :]
-        q, *updates = map(half_to_float32, self._read_write(x))
-        updates.append(half_to_float32(self._split(per_head(self.W_V, x)).flatten(-3, -2)))
-        for log_w, u, r, b, v in zip(*(a.unbind(-2) for a in updates), strict=True):
-            recalled = (u[..., None, :] @ state).squeeze(-2)
-            state = log_w.exp()[..., None] * state + outer(b, v) - outer(r, recalled)
-        y = self._read(q.squeeze(-2), state).to(x_t.dtype)
-        return torch.einsum("hpr,...hr->...p", self.W_O, y), state
+        y, end = delta_scan(q, *updates, v, state)
+        return y[..., self.pairs - 1 :: self.pairs, :], end
 
 
 def delta_products(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -165,8 +157,10 @@ def delta_products(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor) ->
 
 
 @half_in_float32
-def delta_scan(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """S_t^T q_t and the last S_t = (diag(w_t) - r_t u_t^T) S_{t-1} + b_t v_t^T, all (..., T, width), from 0.
+def delta_scan(
+    q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor, v: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S_t^T q_t and the last S_t = (diag(w_t) - r_t u_t^T) S_{t-1} + b_t v_t^T, from S_0 = state.
 
     Chunks of updates are products of matrices, as in `yang2024parallelizing`: from the
     memory S before a chunk, the values recalled in it are e + E S, and what it leaves is M
@@ -180,16 +174,20 @@ def delta_scan(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor, v: Ten
         Logarithms of the decays.
     u, r, b, v : Tensor (..., T, width)
         What recalls, where it erases, where and what is written.
+    state : Tensor (..., width, width)
+        The memory before the first update.
 
     Returns
     -------
     tuple of Tensor (..., T, width) and Tensor (..., width, width)
     """
     T, width = v.shape[-2:]
-    chunks = max(1, -(-T // CHUNK))  # the last one is filled up with updates that change nothing
+    if T < FEW:
+        return _delta_steps(q, log_w, u, r, b, v, state)
+    Q = min(CHUNK, T)
+    chunks = -(-T // Q)  # the last one is filled up with updates that change nothing
     q, log_w, u, r, b, v = (
-        functional.pad(a, (0, 0, 0, chunks * CHUNK - T)).unflatten(-2, (chunks, CHUNK))
-        for a in (q, log_w, u, r, b, v)
+        functional.pad(a, (0, 0, 0, -T % Q)).unflatten(-2, (chunks, Q)) for a in (q, log_w, u, r, b, v)
     )
     written, removed, recalled, erased = delta_products(q, log_w, u, r, b)
     sums = log_w.to(wide(v.dtype)).cumsum(-2)  # their differences lose digits
@@ -199,11 +197,23 @@ def delta_scan(q: Tensor, log_w: Tensor, u: Tensor, r: Tensor, b: Tensor, v: Ten
     e, E = solved.split((width, u.shape[-1]), -1)
     M = torch.diag_embed(now[..., -1, :].expand(E[..., 0, :].shape)) - (after * r).mT @ E
     N = (after * b).mT @ v - (after * r).mT @ e
-    memory = [torch.zeros_like(N[..., 0, :, :])]
+    memory = [state]
     for M_c, N_c in zip(M.unbind(-3), N.unbind(-3), strict=True):
         memory.append(M_c @ memory[-1] + N_c)
     y = written @ v - removed @ e + (now * q - removed @ E) @ torch.stack(memory[:-1], -3)
     return y.flatten(-3, -2)[..., :T, :], memory[-1]
+
+
+def _delta_steps(q, log_w, u, r, b, v, memory) -> tuple[Tensor, Tensor]:
+    """The recurrence of `delta_scan` as it is written, one update at a time."""
+    y = []
+    for q_t, w_t, u_t, r_t, b_t, v_t in zip(
+        *(a.unbind(-2) for a in (q, log_w.exp(), u, r, b, v)), strict=True
+    ):
+        recalled = u_t[..., None, :] @ memory
+        memory = w_t[..., None] * memory + b_t[..., None] * v_t[..., None, :] - r_t[..., None] * recalled
+        y.append(q_t[..., None, :] @ memory)
+    return torch.cat(y, -2), memory
 
 
 def unit(k: Tensor) -> Tensor:

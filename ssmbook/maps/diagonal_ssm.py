@@ -55,6 +55,7 @@ class DiagonalSSM(RecurrentMap):
             raise ValueError(f"N must be even for conjugate modes, which come in pairs; got {N}")
         self.N, self.conjugate = check_integer("N", N, low=1), conjugate
         self.modes = N // 2 if conjugate else N
+        self.state_shape = d, self.modes
         self.log_delta = nn.Parameter(random_steps(d, **new).log())
         self.D = random_parameter(d, fan_in=1, **new)
         shape = (d, self.modes, 2) if conjugate else (d, self.modes)
@@ -73,14 +74,15 @@ class DiagonalSSM(RecurrentMap):
         return delta * a, delta * phi1(delta * a), C
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        state = half_to_float32(self.D.new_zeros(*batch_shape, self.d, self.modes))
+        state = super().initial_state(batch_shape)
         return state.to(state.dtype.to_complex()) if self.conjugate else state
 
-    def _forward(self, x: Tensor) -> Tensor:
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         log_lam, B, C = self._modes()
         entered = (B * x[..., None]).flatten(-2)
-        h, _ = diagonal_scan(log_lam.exp().flatten().expand(entered.shape), entered)
-        return (C * h.unflatten(-1, C.shape)).sum(-1).real.to(x.dtype) + self.D * x
+        h, end = diagonal_scan(log_lam.exp().flatten().expand(entered.shape), entered, state.flatten(-2))
+        y = (C * h.unflatten(-1, C.shape)).sum(-1).real.to(x.dtype) + self.D * x
+        return y, end.view(state.shape)
 
     def kernel(self, n: int) -> Tensor:
         """The kernels kappa_c(tau) of all channels, skip included at lag 0: (n, d)."""
@@ -92,11 +94,6 @@ class DiagonalSSM(RecurrentMap):
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         return DiagonalOperator(LagOperator(self.kernel(x.shape[-2]).mT[..., None, None]))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        log_lam, B, C = self._modes()
-        h = log_lam.exp() * state + B * x_t[..., None]
-        return (C * h).sum(-1).real.to(x_t.dtype) + self.D * x_t, h
 
 
 ZOO = {

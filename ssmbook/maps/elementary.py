@@ -190,25 +190,21 @@ class Convolution(RecurrentMap):
     def __init__(self, d: int, p: int, *, width: int, **new: Unpack[New]):
         super().__init__(d, p)
         self.width = check_integer("width", width, low=1)
+        self.state_shape = width - 1, d
         self.K = random_parameter(width, p, d, fan_in=width * d, **new)
 
     def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return self.K.new_zeros(*batch_shape, self.width - 1, self.d)  # tokens are no sums: in half too
+        return super().initial_state(batch_shape).to(self.K.dtype)  # tokens are no sums: in half too
 
-    def _forward(self, x: Tensor) -> Tensor:
-        n = x.shape[-2]
-        padded = functional.pad(x, (0, 0, self.width - 1, 0))
-        return sum(
-            padded.narrow(-2, self.width - 1 - tau, n) @ tap.mT for tau, tap in enumerate(self.K.unbind(0))
-        )
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        n, before = x.shape[-2], self.width - 1
+        padded = torch.cat((state, x), -2)
+        y = sum(padded.narrow(-2, before - tau, n) @ tap.mT for tau, tap in enumerate(self.K.unbind(0)))
+        return y, padded[..., n:, :]
 
     def _interaction(self, x: Tensor) -> LagOperator:
         n = x.shape[-2]
         return LagOperator(self.K[:n], n)
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        window = torch.cat([state, x_t[..., None, :]], dim=-2)
-        return torch.einsum("kpd,...kd->...p", self.K.flip(0), window), window[..., 1:, :]
 
 
 ZOO = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,47 +12,51 @@ from torch.nn import functional
 from ssmbook._checks import check_choice, check_tensors
 from ssmbook.maps.attention import PER_HEAD, HeadMap, per_head
 from ssmbook.maps.base import New, RecurrentMap, Unpack
-from ssmbook.numerics import half_to_float32
-from ssmbook.scans import ssd_scan
+from ssmbook.scans import diagonal_scan, ssd_scan
 
 
-class KeySideMap(HeadMap, RecurrentMap):
+class KeySideMap(RecurrentMap, HeadMap):
     """Heads with a memory S of shape (key_width, head_width): written at a key, read by a query.
 
     The recurrence acts on the key side only, so each head's W_ij is a scalar times V_h.
-    Here it is a scalar decay, S_i = a_i S_{i-1} + k_i v_i^T; subclasses write
-    ``_read_write``. For another recurrence they override ``_update``, ``_coefficients`` and
-    ``_mix`` as well.
+    Here it decays, S_i = diag(a_i) S_{i-1} + k_i v_i^T; subclasses write ``_read_write``.
+    For another recurrence they override ``_coefficients`` and ``_scan`` as well.
     """
 
+    family = "key side"
+
     @abstractmethod
-    def _read_write(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys (..., H, n, key_width), log a (..., H, n, 1) or whatever ``_update`` takes."""
+    def _read_write(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries and keys (..., H, n, key_width), and log a, as wide or of width 1 (one decay for all)."""
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.H, self.key_width, self.head_width
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        q, k, log_a = self._read_write(x)
-        return scalar_decay_coefficients(q, k, log_a.squeeze(-1))
+        return decayed_products(*self._read_write(x))
 
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         # By a scan, in time and memory linear in n, instead of by the coefficients.
+        mixed, state = self._scan(x, per_head(self.W_V, x), state)
+        return self._project(mixed), state
+
+    def _scan(self, x: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """sum_j alpha_ij v_j for values v (..., H, n, width) from a memory (..., H, key_width, width)."""
         q, k, log_a = self._read_write(x)
-        v, k, q = (a.transpose(-3, -2) for a in (v, k, q))
-        return ssd_scan(v, log_a.squeeze(-1).mT, k, q)[0].transpose(-3, -2)
+        if log_a.shape[-1] == 1:
+            return scan_heads(v, log_a, k, q, state)
+        written = k[..., :, None] * v[..., None, :]
+        rates = log_a[..., None].expand(written.shape)
+        memory, end = diagonal_scan(rates.flatten(-2), written.flatten(-2), state.flatten(-2), log=True)
+        return (q[..., None, :] @ memory.view(written.shape)).squeeze(-2), end.view(state.shape)
 
-    def _update(self, memory: Tensor, v: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
-        return log_a.exp()[..., None] * memory + outer(k, v)
 
-    def _read(self, q: Tensor, memory: Tensor) -> Tensor:
-        return (q[..., None, :] @ memory).squeeze(-2)
-
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return half_to_float32(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, self.head_width))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        q, *written = (half_to_float32(a.squeeze(-2)) for a in self._read_write(x_t[..., None, :]))
-        v = half_to_float32(torch.einsum("hrd,...d->...hr", self.W_V, x_t))
-        state = self._update(state, v, *written)
-        return torch.einsum("hpr,...hr->...p", self.W_O, self._read(q, state).to(x_t.dtype)), state
+def scan_heads(v: Tensor, log_a: Tensor, k: Tensor, q: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """`ssd_scan` for heads before tokens, (..., H, n, width), and a memory (..., H, key_width, width)."""
+    v, k, q = (a.transpose(-3, -2) for a in (v, k, q))
+    y, end = ssd_scan(v, log_a.squeeze(-1).mT, k, q, state.mT)
+    return y.transpose(-3, -2), end.mT
 
 
 FEATURE_MAPS = {"identity": lambda z: z, "elu+1": lambda z: functional.elu(z) + 1}
@@ -118,21 +121,15 @@ class LinearAttention(KeySideMap):
         return linear_coefficients(q, k, normalized=self.normalized)
 
     # With one more value, always 1, the memory also holds the row sums.
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        columns = self.head_width + int(self.normalized)
-        return half_to_float32(self.W_V.new_zeros(*batch_shape, self.H, self.key_width, columns))
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.H, self.key_width, self.head_width + int(self.normalized)
 
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        return self._normalize(super()._mix(x, self._with_ones(v)))
-
-    def _update(self, memory: Tensor, v: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
-        return super()._update(memory, self._with_ones(v), k, log_a)
-
-    def _read(self, q: Tensor, memory: Tensor) -> Tensor:
-        return self._normalize(super()._read(q, memory))
-
-    def _with_ones(self, v: Tensor) -> Tensor:
-        return torch.cat([v, torch.ones_like(v[..., :1])], dim=-1) if self.normalized else v
+    def _scan(self, x: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if self.normalized:
+            v = functional.pad(v, (0, 1), value=1.0)
+        read, state = super()._scan(x, v, state)
+        return self._normalize(read), state
 
     def _normalize(self, read: Tensor) -> Tensor:
         return read[..., :-1] * safe_reciprocal(read[..., -1:]) if self.normalized else read
@@ -171,11 +168,6 @@ def scalar_decay_coefficients(q: Tensor, k: Tensor, log_a: Tensor) -> Tensor:
     """
     check_tensors(q=(q, PER_HEAD), k=(k, PER_HEAD), log_a=(log_a, "... H n"), one_batch=True)
     return (q @ k.mT) * decay_matrix(log_a)
-
-
-def outer(k: Tensor, v: Tensor) -> Tensor:
-    """k v^T per head: (..., H, c), (..., H, r) -> (..., H, c, r)."""
-    return k[..., :, None] * v[..., None, :]
 
 
 def safe_reciprocal(a: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,9 +9,8 @@ from torch.nn import functional
 from ssmbook._checks import check_integer
 from ssmbook.maps.attention import per_head, rotate
 from ssmbook.maps.base import New, Unpack, inverse_softplus, random_parameter, random_steps
-from ssmbook.maps.linear_attention import KeySideMap, decay_matrix
+from ssmbook.maps.linear_attention import KeySideMap, decay_matrix, scan_heads
 from ssmbook.numerics import half_to_float32
-from ssmbook.scans import ssd_scan
 
 
 class Mamba3(KeySideMap):
@@ -91,49 +88,48 @@ class Mamba3(KeySideMap):
         return C, B, -self.log_A.exp()[:, None, None] * delta, angle, lam * delta, (1 - lam) * delta
 
     def _turned(self, x: Tensor):
-        """Per head and (r, s): C_i and B_j turned back to the start, so that their products see j+1 ... i."""
+        """Per head and (r, s): C_i and B_j turned back to the start, so that their products see j+1 ... i.
+
+        Last the turns until then, (..., H, n, N / 2).
+        """
         C, B, log_a, angle, now, later = self._read_write(x)
-        back = -half_to_float32(angle).cumsum(-2)[..., None, :, :]
-        C, B = (rotate(half_to_float32(a), back).to(x.dtype) for a in (C, B))
+        turn = half_to_float32(angle).cumsum(-2)
+        C, B = (rotate(half_to_float32(a), -turn[..., None, :, :]).to(x.dtype) for a in (C, B))
         R, shape = self.R, (*C.shape[:-3], self.R, self.R, *C.shape[-2:])
         C, B = C[..., None, :, :, :].expand(shape), B[..., None, :, :].expand(shape)
         each = (a.repeat_interleave(R * R, -3) for a in (log_a, now, later))
-        return C.flatten(-5, -3), B.flatten(-5, -3), *each
+        return C.flatten(-5, -3), B.flatten(-5, -3), *each, turn
 
     def _coefficients(self, x: Tensor) -> Tensor:
-        C, B, log_a, now, later = self._turned(x)
+        C, B, log_a, now, later, _ = self._turned(x)
         # What token j writes a step later decays like what it writes at once, from token j
         # + 1.
         decays = decay_matrix(log_a.squeeze(-1))
         return (C @ B.mT) * (decays * now.mT + decays.tril(-1) * later.roll(-1, -2).mT)
 
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        C, B, log_a, now, later = self._turned(x)
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return 2, self.H, self.N, self.head_width  # the memory S and the last write U
+
+    def _scan(self, x: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        C, B, log_a, now, later, turn = self._turned(x)
         R = self.R
         v = (v[..., None, :, :] * self.x_R[:, :, None]).repeat_interleave(R, -3).flatten(-4, -3)
         before = functional.pad(torch.cat((B, v), -1), (0, 0, 1, 0))[..., :-1, :]
         B_before, v_before = before.split([self.N, self.head_width], -1)
-        y = 0
-        for k, value in ((now * B, v), (later * log_a.exp() * B_before, v_before)):
-            value, k, q = (a.transpose(-3, -2) for a in (value, k, C))
-            y = y + ssd_scan(value, log_a.squeeze(-1).mT, k, q)[0].transpose(-3, -2)
-        return (y.unflatten(-3, (-1, R, R)).sum(-4) * self.o_R[:, :, None]).sum(-3)
-
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        # The memory S and the last write U.
-        return half_to_float32(self.W_V.new_zeros(*batch_shape, 2, self.H, self.N, self.head_width))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        C, B, log_a, angle, now, later = (
-            half_to_float32(a.squeeze(-2)) for a in self._read_write(x_t[..., None, :])
-        )
+        # The write before the first token enters with the memory, of which each r has an equal
+        # part.
         memory, last = state.unbind(-4)
-        v = half_to_float32(torch.einsum("hrd,...d->...hr", self.W_V, x_t))[..., None, :] * self.x_R
-        write = B.mT @ v
-        kept = rotate((memory + later[..., None] * last).mT, angle[..., None, :]).mT
-        memory = log_a.exp()[..., None] * kept + now[..., None] * write
-        y = ((C @ memory) * self.o_R).sum(-2).to(x_t.dtype)
-        return torch.einsum("hpr,...hr->...p", self.W_O, y), torch.stack((memory, write), -4)
+        start = (memory + half_to_float32(later[..., :: R * R, :1, :]) * last) / R
+        start = start.repeat_interleave(R * R, -3)
+        y, end = scan_heads(v, log_a, now * B, C, start)
+        y_later, end_later = scan_heads(
+            v_before, log_a, later * log_a.exp() * B_before, C, torch.zeros_like(start)
+        )
+        y = ((y + y_later).unflatten(-3, (-1, R, R)).sum(-4) * self.o_R[:, :, None]).sum(-3)
+        write = half_to_float32(B[..., -1, :, None]) * half_to_float32(v[..., -1, None, :])
+        ends = torch.stack((end + end_later, write), -4)[..., ::R, :, :].unflatten(-3, (-1, R)).sum(-3)
+        return y, rotate(ends.mT, turn[..., None, :, -1:, :]).mT
 
 
 ZOO = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +32,7 @@ class LTISSM(RecurrentMap):
         check_system(system, batched=False, complex_ok=False)
         super().__init__(system.d, system.p)
         self.N = system.N
+        self.state_shape = (system.N,)
         for name, matrix in zip("ABCD", system, strict=True):
             copied = None if matrix is None else nn.Parameter(matrix.clone())
             self.register_parameter(name, copied)
@@ -83,21 +82,12 @@ class LTISSM(RecurrentMap):
         B, C = entries(N, d, fan_in=d), entries(p, N, fan_in=N)
         return cls(System(A, B, C, entries(p, d, fan_in=d) if skip else None))
 
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return half_to_float32(self.A.new_zeros(*batch_shape, self.N))
-
-    def _forward(self, x: Tensor) -> Tensor:
-        y, _ = lti_scan(self.A, self.B, self.C, x)
-        return y if self.D is None else y + x @ self.D.mT
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, end = lti_scan(self.A, self.B, self.C, x, state)
+        return y if self.D is None else y + x @ self.D.mT, end
 
     def _interaction(self, x: Tensor) -> LagOperator:
         return LagOperator(self.system.lags(x.shape[-2]), x.shape[-2])
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        A, B, C = map(half_to_float32, (self.A, self.B, self.C))
-        h = state @ A.mT + half_to_float32(x_t) @ B.mT
-        y_t = (h @ C.mT).to(x_t.dtype)
-        return (y_t if self.D is None else y_t + x_t @ self.D.mT), h
 
 
 class RNN(RecurrentMap):
@@ -135,35 +125,30 @@ class RNN(RecurrentMap):
     def __init__(self, d: int, p: int, *, N: int, activation: Activation = "tanh", **new: Unpack[New]):
         super().__init__(d, p)
         self.N = check_integer("N", N, low=1)
+        self.state_shape = (self.N,)
         self.activation = check_choice("activation", activation, ACTIVATIONS)
         self.A = random_parameter(N, N, fan_in=N, **new)
         self.B = random_parameter(N, d, fan_in=d, **new)
         self.C = random_parameter(p, N, fan_in=N, **new)
 
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return half_to_float32(self.A.new_zeros(*batch_shape, self.N))
-
-    def _pre_activations(self, x: Tensor) -> Tensor:
-        """z of every token, (..., n, N)."""
-        h, A = self.initial_state(x.shape[:-2]), half_to_float32(self.A)
-        z = []
+    def _pre_activations(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """z of every token, (..., n, N), and the last state, from the state h."""
+        A, z = half_to_float32(self.A), []
         with without_autocast(x.device.type):
             for u_t in half_to_float32(x @ self.B.mT).unbind(-2):
                 z.append(h @ A.mT + u_t)
                 h = activate(self.activation, z[-1])
-        return torch.stack(z, -2).to(x.dtype) if z else x.new_empty(*x.shape[:-1], self.N)
+        return (torch.stack(z, -2).to(x.dtype) if z else x.new_empty(*x.shape[:-1], self.N)), h
 
-    def _forward(self, x: Tensor) -> Tensor:
-        return activate(self.activation, self._pre_activations(x)) @ self.C.mT
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        z, end = self._pre_activations(x, state)
+        return activate(self.activation, z) @ self.C.mT, end
 
     def _interaction(self, x: Tensor) -> RecurrentOperator:
-        slope = secant_slope(self.activation, self._pre_activations(x))[..., None]
+        z, _ = self._pre_activations(x, self.initial_state(x.shape[:-2]))
+        slope = secant_slope(self.activation, z)[..., None]
         A, B = slope * self.A, slope * self.B
         return RecurrentOperator(A, B, self.C.expand(*x.shape[:-1], self.p, self.N))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        h = activate(self.activation, state @ half_to_float32(self.A).mT + half_to_float32(x_t @ self.B.mT))
-        return h.to(x_t.dtype) @ self.C.mT, h
 
 
 ZOO = {

@@ -8,8 +8,7 @@ from torch.nn import functional
 from ssmbook._checks import check_number
 from ssmbook.maps.attention import per_head
 from ssmbook.maps.base import New, Unpack, random_parameter
-from ssmbook.maps.linear_attention import KeySideMap, decayed_products, outer
-from ssmbook.scans import diagonal_scan
+from ssmbook.maps.linear_attention import KeySideMap
 
 
 class RetNet(KeySideMap):
@@ -91,16 +90,6 @@ class GLA(KeySideMap):
         gate = per_head(self.W_a, x) + self.b_a[:, None, :]
         log_a = functional.logsigmoid(gate) / self.temperature
         return per_head(self.W_Q, x) / self.head_width**0.5, per_head(self.W_K, x), log_a
-
-    def _coefficients(self, x: Tensor) -> Tensor:
-        return decayed_products(*self._read_write(x))
-
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        q, k, log_a = self._read_write(x)
-        written = outer(k, v)
-        rates = log_a[..., None].expand(written.shape)
-        memory, _ = diagonal_scan(rates.flatten(-2), written.flatten(-2), log=True)
-        return self._read(q, memory.view(written.shape))
 
 
 ZOO = {

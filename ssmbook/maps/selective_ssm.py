@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import get_args
 
 import torch
@@ -55,6 +54,7 @@ class SelectiveSSM(RecurrentMap):
     def __init__(self, d: int, *, N: int, discretization: ExactDecay = "zoh", **new: Unpack[New]):
         super().__init__(d, d)
         self.N = check_integer("N", N, low=1)
+        self.state_shape = d, self.N
         self.discretization = check_choice("discretization", discretization, get_args(ExactDecay))
         self.W_delta = random_parameter(d, d, fan_in=d, **new)
         self.b_delta = nn.Parameter(inverse_softplus(random_steps(d, **new)))
@@ -102,11 +102,8 @@ class SelectiveSSM(RecurrentMap):
         delta = functional.softplus(x @ self.W_delta.mT + self.b_delta)
         return delta, -self.log_A.exp(), x @ self.W_B.mT, x @ self.W_C.mT
 
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return half_to_float32(self.D.new_zeros(*batch_shape, self.d, self.N))
-
-    def _forward(self, x: Tensor) -> Tensor:
-        return selective_scan(x, *self._select(x), self.D, discretization=self.discretization)[0]
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return selective_scan(x, *self._select(x), self.D, state, discretization=self.discretization)
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         delta, A, B_bar, C = self.selection(x)
@@ -116,11 +113,6 @@ class SelectiveSSM(RecurrentMap):
         read = C[..., None, :, None, :].expand(*entered.shape[:-1], 1, self.N)
         skip = self.D[:, None, None, None].expand(*x.shape[:-2], self.d, x.shape[-2], 1, 1)
         return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        delta, A, B_bar, C = map(half_to_float32, self.selection(x_t))
-        h = torch.exp(delta[..., None] * A) * state + B_bar * x_t[..., None]
-        return (h @ C[..., None]).squeeze(-1).to(x_t.dtype) + self.D * x_t, h
 
 
 class RGLRU(RecurrentMap):
@@ -148,6 +140,7 @@ class RGLRU(RecurrentMap):
 
     def __init__(self, d: int, **new: Unpack[New]):
         super().__init__(d, d)
+        self.state_shape = (d,)
         self.W_a, self.W_g = (random_parameter(d, d, fan_in=d, **new) for _ in "ag")
         self.b_a, self.b_g = (nn.Parameter(self.W_a.new_zeros(d)) for _ in "ag")
         a = 0.9 + 0.099 * torch.rand(d, **new)
@@ -159,22 +152,15 @@ class RGLRU(RecurrentMap):
         log_a = -8 * torch.sigmoid(half_to_float32(a)) * functional.softplus(half_to_float32(self.rate))
         return log_a, (-torch.expm1(2 * log_a)).sqrt() * torch.sigmoid(half_to_float32(g))
 
-    def initial_state(self, batch_shape: Sequence[int] = ()) -> Tensor:
-        return half_to_float32(self.rate.new_zeros(*batch_shape, self.d))
-
-    def _forward(self, x: Tensor) -> Tensor:
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         log_a, entered = self._gates(x)
-        return diagonal_scan(log_a, entered * x, log=True)[0].to(x.dtype)
+        h, end = diagonal_scan(log_a, entered * x, state, log=True)
+        return h.to(x.dtype), end
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
         log_a, entered = (a.to(x.dtype).mT[..., None] for a in self._gates(x))  # (..., d, n, 1)
         one = torch.ones_like(entered)[..., None]
         return DiagonalOperator(ModalOperator(log_a, entered[..., None], one))
-
-    def _step(self, x_t: Tensor, state: Tensor):
-        log_a, entered = self._gates(x_t)
-        h = log_a.exp() * state + entered * x_t
-        return h.to(x_t.dtype), h
 
 
 ZOO = {

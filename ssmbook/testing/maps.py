@@ -145,23 +145,50 @@ class RecurrentMapContract(MapContract):
 
     def test_pieces_make_the_whole_and_leave_the_state(self) -> None:
         m = self.map()
-        x = self.tokens(m, 2, LENGTH)
+        x, zero = self.tokens(m, 2, LENGTH), m.initial_state((2,))
+        whole, end = m(x, zero)
+        same("the output from the zero state", whole, m(x))
         for cut in (0, 4, LENGTH):
-            first, state = m.run(x[:, :cut])
+            first, state = m(x[:, :cut], zero)
             before = state.clone()
-            second, after = m.run(x[:, cut:], state)
-            same("the outputs of two runs", torch.cat([first, second], -2), m(x))
-            same("the state after two runs", after, m.run(x)[1])
-            assert torch.equal(state, before), "run changed the state it was given"
+            second, after = m(x[:, cut:], state)
+            pieces = torch.cat([first, second], -2)
+            same("the outputs of two pieces", pieces, whole)
+            same("the state after two pieces", after, end)
+            assert torch.equal(state, before), "a call changed the state it was given"
+            for name, parameter in m.named_parameters():
+                (got,), (wanted,) = (
+                    torch.autograd.grad(y.square().sum(), [parameter], retain_graph=True)
+                    for y in (pieces, whole)
+                )
+                same(f"the gradient of {name} through two pieces", got, wanted, 1e-10)
+
+    def test_resets_part_packed_sequences(self) -> None:
+        m = self.map()
+        x = self.tokens(m, 2, LENGTH)
+        state = m.run(self.tokens(m, 2, 4, seed=3))[1]
+        for cuts in ((3, 5), (4, 4), (0, LENGTH - 1)):
+            resets = torch.arange(LENGTH) == torch.tensor(cuts)[:, None]
+            shared = resets[0] if cuts[0] == cuts[1] else resets
+            y, end = m(x, state, shared)
+            for i, cut in enumerate(cuts):
+                first, _ = m(x[i, :cut], state[i])
+                second, after = m(x[i, cut:], m.initial_state())
+                same("the outputs of packed sequences", y[i], torch.cat([first, second]))
+                same("the state after packed sequences", end[i], after)
 
     def test_gradients_reach_the_initial_state(self) -> None:
         m = self.map()
         x = self.tokens(m, 3)
         state = m.run(self.tokens(m, 4, seed=3))[1].detach().requires_grad_()
-        torch.autograd.gradcheck(lambda state: m.run(x, state), (state,))
+        torch.autograd.gradcheck(lambda state: m(x, state), (state,))
 
     def test_a_wrong_state_is_refused(self) -> None:
         m = self.map()
-        x_t, state = self.tokens(m, 2), m.initial_state((2,))
+        x, state = self.tokens(m, 2, LENGTH), m.initial_state((2,))
         for wrong in (m.initial_state(), state[..., :-1], state.to(torch.complex64)):
-            refuses(m.step, x_t, wrong)
+            refuses(m.step, x[:, 0], wrong)
+            refuses(m, x, wrong)
+        resets = torch.zeros(2, LENGTH, dtype=torch.bool)
+        for wrong in (resets[:, 1:], resets[:1], resets.long()):
+            refuses(m, x, state, wrong)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import F64, close, future, like, randn, rank
+from helpers import F64, close, future, gen, like, randn, rank
 from torch.nn import functional
 
 from ssmbook import maps
@@ -235,3 +235,25 @@ def test_past_to_future_maps_have_the_rank_of_the_cut_times_the_value_rank(r):
             assert rank(block) == r * rank(alpha[m:, :m])
             widest = max(widest, rank(block))
         assert widest == r * cut
+
+
+@pytest.mark.parametrize(
+    "name", ["attention", "attention, not causal", "attention, sink", "latent attention"]
+)
+def test_long_attention_is_the_sum_over_its_coefficients(name):
+    """Without them in memory; with its gradients, and with theirs."""
+    m, x = maps.zoo(4, 3, 300, generator=gen())[name], randn(2, 300, 4).requires_grad_()
+
+    def found(y):
+        first = torch.autograd.grad(y.square().sum(), [x, *m.parameters()], create_graph=True)
+        (second,) = torch.autograd.grad(first[0].square().sum(), x, retain_graph=True)
+        once = torch.autograd.grad(y.sin().sum(), [x, *m.parameters()], retain_graph=True)
+        return y, *first, second, *once
+
+    wanted = torch.einsum("bhij,hpd,bjd->bip", m.coefficients(x), m.value_maps(), x)
+    for got, want in zip(found(m(x)), found(wanted), strict=True):
+        close(got, want)
+    with torch.no_grad():
+        close(m(x), wanted)
+    close(torch.func.vmap(m)(x), wanted)
+    close(m.float()(x.float()).double(), wanted, tol=1e-5)

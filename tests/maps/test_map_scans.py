@@ -33,6 +33,15 @@ def assert_near(got, wanted, rtol=1e-12):
         assert float((got - wanted).abs().max()) <= rtol * float(wanted.abs().max())
 
 
+def by_steps(m, x):
+    """The outputs and the last state, one token at a time."""
+    state, outputs = None, []
+    for x_t in x.unbind(-2):
+        y_t, state = m.step(x_t, state)
+        outputs.append(y_t)
+    return torch.stack(outputs, -2), state
+
+
 def gradients(m, y, x):
     """Of a fixed, uneven weighting of y, for x and every parameter."""
     weight = tokens(*y.shape, seed=5)
@@ -44,8 +53,9 @@ def gradients(m, y, x):
 def test_forward_and_its_gradients_equal_the_recurrence(name, n):
     m = recurrent()[name]
     x = tokens(2, n, D).requires_grad_()
-    fast, slow = m(x), m.run(x)[0]
+    fast, (slow, last) = m(x), by_steps(m, x)
     assert_near(fast.detach(), slow.detach())
+    assert_near(m.run(x)[1].detach(), last.detach())
     assert_near((m.interaction(x) @ x).detach(), fast.detach())
     got, wanted = (torch.cat([g.flatten() for g in gradients(m, y, x)]) for y in (fast, slow))
     assert_near(got, wanted, rtol=1e-11)
@@ -57,7 +67,7 @@ def test_a_long_run_in_half_precision_keeps_its_sums_in_single(name, dtype):
     """A state in bfloat16 loses what is below 1/256 of it: after 600 tokens it was off by up to a tenth."""
     m = recurrent()[name].requires_grad_(False).to(dtype)
     x = tokens(600, D).to(dtype)
-    y, state = m.run(x)
+    y, state = by_steps(m, x)
     assert state.dtype in (torch.float32, torch.complex64)
     half = m(x)
     assert y.dtype == half.dtype == dtype
@@ -99,7 +109,7 @@ def test_a_strong_decay_costs_the_weak_ones_after_it_no_digits():
     m, x = maps.DeltaNet(D, 2, H=1, head_width=8, rule="KDA", **like()), tokens(40, D)
     m.W_w.zero_(), m.W_V[..., 0].zero_(), m.W_Q[..., 0].zero_()
     m.W_w[..., 0], x[:, 0], x[3, 0] = 1, 0, 1e5  # the first channel makes the decays
-    assert_near(m.float()(x.float()).double(), m.double().run(x)[0], rtol=1e-6)
+    assert_near(m.float()(x.float()).double(), by_steps(m.double(), x)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,6 +118,9 @@ def test_every_way_to_a_jacobian_agrees(name):
     x = tokens(35, D)
     by_rows = torch.func.jacrev(m)(x)
     assert_near(torch.func.jacfwd(m)(x), by_rows)
-    assert_near(torch.func.vmap(m)(torch.stack((x, 2 * x)))[1], m(2 * x))
+    both, states = torch.stack((x, 2 * x)), m.run(tokens(2, 4, D))[1]
+    assert_near(torch.func.vmap(m)(both)[1], m(2 * x))
+    for got, wanted in zip(torch.func.vmap(m)(both, states), m(both, states), strict=True):
+        assert_near(got, wanted)
     x = tokens(5, D).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda x: (m(x) ** 2).sum(), x, fast_mode=True)

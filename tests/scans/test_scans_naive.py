@@ -78,6 +78,15 @@ def test_every_number_of_blocks_and_left_over_steps():
             assert_same(found, with_gradients(diagonal_scan_naive, (a, b, b[0])), 1e-12)
 
 
+def test_ssd_with_wide_heads():
+    """Where gradients are wanted in float32, this is another form."""
+    x, log_a, state = draw(2, 130, 2, 64), -draw(2, 130, 2).abs(), draw(2, 2, 64, 64)
+    given = [x, log_a, draw(2, 130, 2, 64, seed=1), draw(2, 130, 2, 64, seed=2), state]
+    found = with_gradients(scans.ssd_scan, [t.float() for t in given])
+    wanted = with_gradients(scans.ssd_scan_naive, given)
+    assert_same(found, [t.float() for t in wanted], 2e-5)
+
+
 def test_any_strides_and_large_results():
     """Transposed, expanded and sliced inputs; results of some megabytes."""
     a, b = draw(5, 700).sigmoid(), draw(700, 10)

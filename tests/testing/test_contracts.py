@@ -111,19 +111,13 @@ def test_a_broken_map_is_caught_by_its_law(law):
     assert law in broken_laws(MapContract, lambda self, **new: kind(4, 3, **new))
 
 
-def overwrites(self, x_t, state):
-    y, after = SelectiveSSM._step(self, x_t, state)
-    return y, state.copy_(after)
-
-
 STEPS = {
-    "steps_make_the_whole": {
-        "_step": lambda self, x_t, state: (SelectiveSSM._step(self, x_t, state)[0], state)
-    },
-    "pieces_make_the_whole": {"run": lambda self, x, state=None: SelectiveSSM.run(self, x)},
+    "steps_make_the_whole": {"_run": lambda self, x, state: (SelectiveSSM._run(self, x, state)[0], state)},
+    "pieces_make_the_whole": {"run": lambda self, x, state=None, resets=None: SelectiveSSM.run(self, x)},
+    "resets_part": {"run": lambda self, x, state=None, resets=None: SelectiveSSM.run(self, x, state)},
     "gradients_reach": {
-        "run": lambda self, x, state=None: SelectiveSSM.run(
-            self, x, None if state is None else state.detach()
+        "run": lambda self, x, state=None, resets=None: SelectiveSSM.run(
+            self, x, None if state is None else state.detach(), resets
         )
     },
     "wrong_state": {

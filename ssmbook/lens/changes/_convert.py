@@ -14,8 +14,7 @@ from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.lens.changes._change import Change
 from ssmbook.lens.changes._heads import SharedHeads, share_heads
 from ssmbook.maps.attention import Attention, per_head
-from ssmbook.maps.linear_attention import LinearAttention, outer, safe_reciprocal
-from ssmbook.scans import diagonal_scan
+from ssmbook.maps.linear_attention import LinearAttention, safe_reciprocal
 
 
 class Recurrence(LinearAttention):
@@ -82,13 +81,6 @@ class Recurrence(LinearAttention):
             decay = (-self.log_rate[:, s, None, None].exp() * lag.clamp(min=0)).exp().tril()
             alpha = alpha + decay * q[..., s, None] * k[..., None, :, s]
         return alpha * safe_reciprocal(alpha.sum(-1, keepdim=True))
-
-    def _mix(self, x: Tensor, v: Tensor) -> Tensor:
-        q, k, log_a = self._read_write(x)
-        written = outer(k, self._with_ones(v))
-        rates = log_a[..., None].expand(written.shape)
-        memory, _ = diagonal_scan(rates.flatten(-2), written.flatten(-2), log=True)
-        return self._read(q, memory.view(written.shape))
 
     @property
     def change(self) -> Change:

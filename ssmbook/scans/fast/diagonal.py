@@ -23,12 +23,13 @@ def diagonal(
     a: Tensor, b: Tensor, state: Tensor | None, log: bool, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
     """h (..., T, D), T > 0, and the final state (..., D); ``reverse``: from the last step to the first."""
-    form = _by_steps if active_transform() == "derivative" else _diagonal
+    one = b.shape[-2] == 1
+    form = _by_steps if one or active_transform() == "derivative" else _diagonal
     return form(a, b, state, log, reverse)
 
 
 def _by_steps(a, b, state, log: bool, reverse: bool) -> tuple[Tensor, Tensor]:
-    """Step by step and out of place, for forward mode and ``torch.func``, which differentiate every step."""
+    """Step by step, out of place: one step, forward mode, ``torch.func``, which differentiates each one."""
     start = b.new_zeros(()) if state is None else state
     decay = a.exp() if log else a
     return run_steps(lambda h, a_t, b_t: a_t * h + b_t, start, decay, b, reverse=reverse)

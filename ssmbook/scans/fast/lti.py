@@ -29,7 +29,8 @@ LIMIT = 4.0  # norm of a power of A, in units of that of an orthogonal matrix, u
 
 def dense(A: Tensor, u: Tensor, state: Tensor | None, reverse: bool = False) -> tuple[Tensor, Tensor]:
     """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
-    form = _dense_by_steps if active_transform() == "derivative" else _dense
+    one = u.shape[-2] == 1
+    form = _dense_by_steps if one or active_transform() == "derivative" else _dense
     return form(A, u, state, reverse)
 
 
