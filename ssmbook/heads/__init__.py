@@ -1,4 +1,4 @@
-"""How many heads a state space model takes, for five classes of coefficients, and which heads they are."""
+"""How many heads a state space model takes, by what their weights read and how wide they are."""
 
 from ssmbook.heads._count import Count
 from ssmbook.heads._evidence import (
@@ -7,7 +7,7 @@ from ssmbook.heads._evidence import (
     RankLimitedEvidence,
     TokenEvidence,
 )
-from ssmbook.heads.bounded import bilinear_head_count, bounded_heads
+from ssmbook.heads.bounded import SinkHeads, bilinear_head_count, bounded_heads
 from ssmbook.heads.count import head_count
 from ssmbook.heads.exact import ExactCertificate, exact_minimal_degree
 from ssmbook.heads.fixed import HeadCountTieWarning, SpectrumReport, head_count_at_most
@@ -24,6 +24,7 @@ __all__ = [
     "PairwiseHeads",
     "PoleEvidence",
     "RankLimitedEvidence",
+    "SinkHeads",
     "SoftmaxHeads",
     "SpectrumReport",
     "TokenEvidence",

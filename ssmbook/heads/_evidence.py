@@ -6,7 +6,7 @@ Counts with fixed coefficients have two more, each beside its algorithm: `Spectr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
@@ -126,16 +126,30 @@ class RankLimitedEvidence:
 
 @dataclass(frozen=True, eq=False)
 class TokenEvidence:
-    """The two numbers behind a count with coefficients that read the tokens.
+    """What proves a count with coefficients that read the tokens, and what would change it.
 
-    ``k`` = dim span{M_tau}, the count with fixed coefficients, and ``almost``, the largest
-    dimension of span{M_tau x}, which is the count for almost every input.
+    Parameters
+    ----------
+    k : int
+        The dimension of span{M_tau}, the count with fixed coefficients.
+    almost : int
+        The largest dimension of span{M_tau x}: the count for two tokens at almost every
+        input. With unbounded functions of all tokens it can be 1 (prop-almost-every).
+    bounds : dict of str to int
+        The lower bounds for every input by name; the largest is the lower end of the count.
+    attained : str
+        What makes the heads of the upper end: an algebra (`bounded_heads`), or "fixed
+        coefficients".
 
+    Examples
+    --------
     >>> M = torch.randn(9, 2, 3)
     >>> proof = head_count(M, coefficients="any").evidence
-    >>> proof.k, proof.almost
-    (6, 2)
+    >>> proof.k, proof.almost, proof.bounds["no zero product"], proof.attained
+    (6, 2, 4, 'complex numbers')
     """
 
     k: int
     almost: int
+    bounds: dict[str, int] = field(default_factory=dict)
+    attained: str = ""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ssmbook import numerics
-from ssmbook._checks import check_finite, check_tensors
+from ssmbook._checks import check_finite, check_integer, check_tensors
 from ssmbook.numerics import tolerance
 from ssmbook.systems.system import System, check_system
 
@@ -30,6 +30,11 @@ def check_real_system(system: System) -> System:
     check_system(system, batched=False, complex_ok=False)
     check_finite("system", system.A)
     return system
+
+
+def check_width(value_rank: int | None, p: int, d: int) -> int:
+    """The largest rank of a value map (p, d): ``value_rank``, or min(p, d) where None is given."""
+    return min(p, d) if value_rank is None else check_integer("value_rank", value_rank, low=1, high=min(p, d))
 
 
 def system_arrays(system: System) -> tuple[np.ndarray | None, ...]:

@@ -10,19 +10,33 @@ import torch
 from ssmbook._checks import check_tensors
 from ssmbook.heads._count import Count
 from ssmbook.heads._evidence import TokenEvidence
-from ssmbook.heads._lags import lag_span, lags_of
-from ssmbook.numerics import numerical_rank
+from ssmbook.heads._lags import check_width, column_and_row_bases, lag_span, lags_of
+from ssmbook.numerics import numerical_rank, tolerance
 from ssmbook.systems.system import System
 
 _DRAWS = 5
 
 
 def pairwise_head_count(
-    system: System | torch.Tensor, n: int | None = None, *, rtol: float | None = None
+    system: System | torch.Tensor,
+    n: int | None = None,
+    *,
+    rtol: float | None = None,
+    value_rank: int | None = None,
 ) -> Count[TokenEvidence]:
-    """Return l = max_x dim span{M_tau x}. Almost every x attains the maximum, so random x show it."""
-    count, basis = _rank_at_tokens(lags_of(system, n), rtol, torch.Generator().manual_seed(0))
-    return Count(count, count, "rank at random tokens", TokenEvidence(len(basis), count))
+    """Return l = max_x dim span{M_tau x}. Almost every x attains the maximum, so random x show it.
+
+    Narrow value maps must write all outputs that the lags use, and one of rank one for each
+    of these is enough.
+    """
+    M = lags_of(system, n)
+    r = check_width(value_rank, *M.shape[1:])
+    count, basis = _rank_at_tokens(M, rtol, torch.Generator().manual_seed(0))
+    low = high = count
+    if count and r < min(M.shape[1:]):
+        outputs, inputs = (side.shape[1] for side in column_and_row_bases(basis, tolerance(rtol, M.dtype)))
+        low, high = max(count, -(-outputs // r)), outputs if r < min(outputs, inputs) else count
+    return Count(low, high, "rank at random tokens", TokenEvidence(len(basis), count))
 
 
 def _rank_at_tokens(

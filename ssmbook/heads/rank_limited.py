@@ -26,9 +26,16 @@ import numpy as np
 import torch
 
 from ssmbook.heads._count import Count
-from ssmbook.heads._evidence import RankLimitedEvidence
+from ssmbook.heads._evidence import ConeEvidence, RankLimitedEvidence
 from ssmbook.heads._jordan import exact_rank_one_heads
-from ssmbook.heads._lags import column_and_row_svd, lag_span, lags_of, system_arrays
+from ssmbook.heads._lags import (
+    check_width,
+    column_and_row_bases,
+    column_and_row_svd,
+    lag_span,
+    lags_of,
+    system_arrays,
+)
 from ssmbook.heads._low_rank_maps import low_rank_maps, pencil_of
 from ssmbook.systems.system import System
 
@@ -44,9 +51,8 @@ def rank_limited_head_count(
     heads were constructed, with an error of 10 rtol at most. A System may show modes that
     its lags hide.
     """
-    if r < 1:
-        raise ValueError(f"value maps must have rank at least 1; got {r}")
     M = lags_of(system, n)
+    r = check_width(r, *M.shape[1:])
     behind = system_arrays(system) if isinstance(system, System) else None
     lags, basis, rtol = lag_span(M, rtol)
     close = max(10 * rtol, 1e-12)  # rtol may be 0
@@ -67,6 +73,27 @@ def rank_limited_head_count(
     V, coefficients = (torch.from_numpy(part).to(M) for part in (best.V, best.coefficients))
     evidence = RankLimitedEvidence(len(basis), bounds, V, coefficients, best.error)
     return Count(low, len(V), f"value maps of rank at most {r}", evidence)
+
+
+def narrow_head_count(
+    wide: Count[ConeEvidence], M: torch.Tensor, value_rank: int, rtol: float | None = None
+) -> Count[ConeEvidence]:
+    """Return the count of softmax heads of rank at most r, often an interval, from that at full width.
+
+    ``M`` (n, p, d): the lags, or without a sink the blocks. From below: ``wide``, and as
+    many heads as real coefficients take. From above: the value maps V_h of these, and parts
+    of -sum V_h, ceil(min(p, d)/r) at most; then all coefficients can be positive. If M spans
+    all matrices, one part is enough: the products of two bases sum to a product.
+    """
+    r, (_, basis, tol) = check_width(value_rank, *M.shape[1:]), lag_span(M, rtol)
+    p, d = (side.shape[1] for side in column_and_row_bases(basis, tol))
+    if r >= min(p, d) or not wide.possible:
+        return wide
+    limited = rank_limited_head_count(M, r=r, rtol=rtol)
+    more = 1 if len(basis) == p * d else -(-min(p, d) // r)
+    low = max(wide.low, limited.low)
+    method = f"{wide.method}, rank at most {r}"
+    return Count(low, max(low, limited.high + more), method, wide.evidence)
 
 
 class Fitted(NamedTuple):

@@ -26,14 +26,14 @@ def sinkless_head_count(
     Row sums that agree to 1e-10 (float32: to rounding), relative to the largest block, are
     taken for equal.
     """
-    W = _blocks(system, n)
+    W = blocks_of(system, n)
     largest = float(W.flatten(-2).norm(dim=-1).max())
     sums = W.sum(1)
     spread = float((sums - sums[0]).flatten(1).norm(dim=1).max()) / largest if largest else 0.0
     if spread > max(1e-10, 8 * len(W) * torch.finfo(W.dtype).eps):
         evidence = ConeEvidence("row sums", f"row sums differ by {spread:.1e}", spread=spread)
         return Count(math.inf, math.inf, "row sums differ", evidence)
-    rows = W[_visible(len(W), W.device)].double().cpu().flatten(1).numpy()
+    rows = visible_blocks(W).double().cpu().flatten(1).numpy()
     evidence = certify(rows, tolerance(rtol, W.dtype), accuracy_of(W.dtype))
     return count_of(replace(evidence, spread=spread))
 
@@ -50,7 +50,7 @@ def sinkless_heads(system: System | torch.Tensor, n: int | None = None) -> Softm
     >>> len(heads.V), heads.sink, heads.relative_error < 1e-6
     (1, False, True)
     """
-    W = _blocks(system, n)
+    W = blocks_of(system, n)
     count = sinkless_head_count(W)
     evidence = count.evidence
     if not count.possible:
@@ -139,7 +139,7 @@ def sinkless_plateau(system: System | torch.Tensor, n: int | None = None) -> Sin
     return SinklessPlateau(M, error, error / energy if energy else 0.0, mean.to(M), corrections.to(M))
 
 
-def _blocks(system: System | torch.Tensor, n: int | None) -> torch.Tensor:
+def blocks_of(system: System | torch.Tensor, n: int | None) -> torch.Tensor:
     """A system, its lags or blocks as causal blocks (n, n, p, d)."""
     if not isinstance(system, torch.Tensor) or system.ndim != 4:
         W = toeplitz(lags_of(system, n).detach(), dim=-3)
@@ -151,6 +151,11 @@ def _blocks(system: System | torch.Tensor, n: int | None) -> torch.Tensor:
     if len(W) == 0:
         raise ValueError("W must have n >= 1; got n = 0")
     return W
+
+
+def visible_blocks(W: torch.Tensor) -> torch.Tensor:
+    """The blocks (m, p, d) that causal rows see."""
+    return W[_visible(len(W), W.device)]
 
 
 def _visible(n: int, device: torch.device) -> torch.Tensor:

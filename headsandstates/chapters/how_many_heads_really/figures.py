@@ -207,3 +207,19 @@ def tails(survivals, bound):
 def _plane(M):
     """Coordinates along I and J of 2 x 2 matrices."""
     return np.stack([(M[:, 0, 0] + M[:, 1, 1]) / 2, (M[:, 1, 0] - M[:, 0, 1]) / 2], axis=1)
+
+
+def classes(counts, chosen, proof):
+    """Draw the heads of a system for each class, {name: (full width, width one)}, None where impossible."""
+    fig, ax = figure(size="slider")
+    for place, (name, pair) in enumerate(reversed(counts.items())):
+        color, shade = COLORS["blue"] if name == chosen else COLORS["gray"], 1.0 if name == chosen else 0.4
+        for count, shift, faint in zip(pair, (0.19, -0.19), (1.0, 0.5), strict=True):
+            ax.barh(place + shift, count or 0, height=0.36, color=color, alpha=shade * faint)
+            if count is not None:
+                ax.text(count + 1, place + shift, count, va="center", fontsize=8.5)
+        if None in pair:
+            ax.text(1, place, "no number is enough", va="center", fontsize=8.5)
+    ax.set_yticks(range(len(counts)), list(counts)[::-1])
+    ax.set(xlim=(0, 75), xlabel="heads (upper bar: full width, lower: width one)", title=proof)
+    return fig
