@@ -16,6 +16,8 @@ from torch import Tensor
 # No feature may leave the range of float32: exponents of queries, relative to the largest
 # near score, and of keys end here.
 _READ, _WRITE = 30.0, 15.0
+# Steps of Adam, each on two texts, and their rate.
+_STEPS, _RATE = 70, 0.02
 
 
 def read_features(p: Mapping[str, Tensor], q: Tensor, top: Tensor) -> Tensor:
@@ -54,30 +56,26 @@ def states_output(p: Mapping[str, Tensor], q: Tensor, k: Tensor, v: Tensor, near
     return weight / total @ v.repeat_interleave(share, 1)
 
 
-def group_errors(got: Tensor, wanted: Tensor, G: int) -> Tensor:
-    """The share of each group's output energy that is missed, (G,), of outputs (B, H, n, r)."""
-    gap, own = ((got - wanted).square(), wanted.square())
-    gap, own = (part.unflatten(1, (G, -1)).sum((0, 2, 3, 4)) for part in (gap, own))
+def head_errors(got: Tensor, wanted: Tensor) -> Tensor:
+    """The share of each head's output energy that is missed where there is a far past, (H,)."""
+    late = slice(got.shape[2] // 4, None)
+    gap, own = ((part[:, :, late].square().sum((0, 2, 3))) for part in (got - wanted, wanted))
     return gap / own.clamp_min(torch.finfo(own.dtype).tiny)
 
 
 def fit_features(
-    q: Tensor, k: Tensor, v: Tensor, wanted: Tensor, near: Tensor, far: Tensor, N: int, steps: int, seed: int
+    given: Mapping[str, Tensor], near: Tensor, far: Tensor, N: int, seed: int
 ) -> dict[str, Tensor]:
     """Fit features so that all heads of a layer put out what they do with their whole cache.
 
     Parameters
     ----------
-    q, k, v : Tensor
-        As for ``states_output``, texts as the batch.
-    wanted : Tensor (B, H, n, r)
-        What the layer's own attention puts out.
+    given : mapping
+        "q", "k", "v", "y" of texts, as ``record`` returns them.
     near, far : Tensor (1, 1, n, n)
         As for ``states_output``.
     N : int
         Features of each group.
-    steps : int
-        Of Adam, each on two texts.
     seed : int
         Of the places that start the features, and of the order of texts.
 
@@ -86,6 +84,7 @@ def fit_features(
     dict
         "a", "b", "c", "d", as for ``states_output``.
     """
+    q, k, v, y = (given[name] for name in "qkvy")
     (H, n, _), G = q.shape[1:], k.shape[1]
     g = torch.Generator().manual_seed(seed)
     places = torch.randint(n // 8, n - n // 8, (N,), generator=g).to(q.device)
@@ -94,13 +93,12 @@ def fit_features(
         "c": 0.3 * q[0, :: H // G][:, places].mT, "d": q.new_full((G, N), -2.0),
     }  # fmt: skip
     p = {name: value.clone().requires_grad_() for name, value in start.items()}
-    optimizer = torch.optim.Adam(p.values(), lr=0.02)
-    late = slice(n // 4, None)  # where there is a far past
-    for _ in range(steps):
+    optimizer = torch.optim.Adam(p.values(), lr=_RATE)
+    for _ in range(_STEPS):
         rows = torch.randint(len(q), (2,), generator=g).to(q.device)
         with torch.enable_grad():
             got = states_output(p, q[rows], k[rows], v[rows], near, far)
-            loss = group_errors(got[:, :, late], wanted[rows][:, :, late], H).sum()
+            loss = head_errors(got, y[rows]).sum()
             optimizer.zero_grad()
             loss.backward()
         optimizer.step()

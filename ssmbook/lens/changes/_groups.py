@@ -23,12 +23,13 @@ NAME = "ssmbook_groups"
 
 
 class GroupLayer(NamedTuple):
-    """One layer of attention: its name, the module that attends, its groups and the query heads of each."""
+    """One layer of attention: its name, what attends, its groups, the query heads of each and their width."""
 
     name: str
     module: nn.Module
     G: int
     share: int
+    width: int
 
 
 class Heads(NamedTuple):
@@ -66,13 +67,6 @@ class Heads(NamedTuple):
         """Whether the weights are softmax of q · k alone."""
         return all(self.rest.get(name) is None for name in ("softcap", "s_aux", "position_bias"))
 
-    @property
-    def scores(self) -> Tensor:
-        """The scores (B, H, q, n) before softmax, masked, in float32 or wider."""
-        q, k = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (self.q, self.k))
-        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-        return (q * self.rest["scaling"]) @ k.mT + self.mask
-
 
 def group_layers(model: nn.Module) -> list[GroupLayer]:
     """Return the layers of attention with their key–value groups; ``ValueError`` for a model without."""
@@ -80,9 +74,9 @@ def group_layers(model: nn.Module) -> list[GroupLayer]:
     for layer in layers(model, unknown="skip") if hasattr(model, "set_attn_implementation") else ():
         inner = _inside(layer.module)[0]
         if layer.family == "attention" and getattr(inner, "is_causal", True) and hasattr(inner, "layer_idx"):
-            H = projections_of(layer.module).W_O.shape[0]
+            H, _, r = projections_of(layer.module).W_O.shape
             share = getattr(inner, "num_key_value_groups", 1)
-            found.append(GroupLayer(layer.name, inner, H // share, share))
+            found.append(GroupLayer(layer.name, inner, H // share, share, r))
     if not found:
         raise ValueError(
             "model must be a causal language model of transformers, with keys and values in a cache; got "

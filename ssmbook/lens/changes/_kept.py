@@ -1,6 +1,8 @@
-"""What each key–value group of a layer keeps of a text, as attention on whole texts and as a smaller cache."""
+"""What each key–value group keeps of a text: as attention on whole texts, and as a smaller cache."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +80,7 @@ class Kept(nn.Module):
 
 
 class KeptLayer:
-    """What one layer keeps while it generates: for each form keys, values and places, and sums of features."""
+    """What one layer keeps while it generates: keys and values for each form, and sums of features."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -153,3 +155,44 @@ class KeptLayer:
         top = scores.amax(-1, keepdim=True)
         close, phi = (scores - top).exp(), read_features(form.features, q, top)
         return ((close @ v + phi @ S) / (close.sum(-1, keepdim=True) + phi @ z[..., None])).transpose(1, 2)
+
+
+def small_cache(config: Any, places: list[int], given: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of a forward pass with a cache of `KeptLayer` in the place of an empty one."""
+    from transformers.cache_utils import CacheLayerMixin, DynamicCache
+
+    class Layer(KeptLayer, CacheLayerMixin):
+        def __init__(self):
+            CacheLayerMixin.__init__(self)
+            KeptLayer.__init__(self)
+
+        def lazy_initialization(self, key_states, value_states): ...
+
+        def update(self, key_states, value_states, *args, **kwargs):
+            key_states.kept = self
+            return key_states, value_states
+
+        def get_mask_sizes(self, query_length):
+            return self.n + query_length, 0
+
+        def get_seq_length(self):
+            return self.n
+
+        def get_max_length(self):
+            return -1
+
+        get_max_cache_shape = get_max_length  # its name before transformers 5.20
+
+    class Small(DynamicCache):
+        @property
+        def nbytes(self) -> int:
+            """Bytes that the layers keep."""
+            return sum(layer.nbytes for layer in self.layers if isinstance(layer, KeptLayer))
+
+    before = given.get("past_key_values")
+    if given.get("use_cache") is False or (before is not None and before.get_seq_length() > 0):
+        return given
+    cache = Small(config=config)
+    for place in places:
+        cache.layers[place] = Layer()
+    return {**given, "past_key_values": cache}
