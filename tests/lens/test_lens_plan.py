@@ -148,9 +148,9 @@ def test_damages_add_up_to_the_loss_of_narrowing_all(language):
         for place in range(points):
             t, weight = place / (points - 1), (1 if place in (0, points - 1) else 4 if place % 2 else 2)
             up, down = ([t] * 6 for _ in range(2))
-            up[b], down[b] = t + 1e-4, t - 1e-4
-            total -= weight * (loss(up) - loss(down)) / 2e-4 / (3 * (points - 1))
-        assert float(got["damage"][b]) == pytest.approx(total, rel=1e-4, abs=1e-7)
+            up[b], down[b] = t + 5e-3, t - 5e-3
+            total -= weight * (loss(up) - loss(down)) / 1e-2 / (3 * (points - 1))
+        assert float(got["damage"][b]) == pytest.approx(total, rel=1e-3, abs=1e-5)  # norms are in float32
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2", "gpt_oss"])
@@ -343,7 +343,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(language, build, tmp_path
     before = logits(model, texts)
     for given, message in (
         ({"budget": 0.3}, "budget must be 0.333 or more"),
-        ({"budget": 1.2}, "budget must be"),
+        ({"budget": 1.2}, "budget must lie"),
         ({"window": N}, "longer than a window"),
         ({"sink": 16}, "sink must be"),
         ({"window": 8}, "window must leave tokens"),
