@@ -47,6 +47,12 @@ class Change:
     W_V: Tensor | None = field(default=None, repr=False)
     of_tokens: bool = False
 
+    def __and__(self, other: Change) -> Change:
+        """This change, and then one of coefficients alone."""
+        from ssmbook.lens.changes._combine import both
+
+        return both(self, other)
+
 
 def drop_heads(heads: Sequence[int]) -> Change:
     """Return the change that leaves out these heads, numbered from 0; the others stay as they are.

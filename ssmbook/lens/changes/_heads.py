@@ -178,6 +178,34 @@ class Observed:
         cost = {"score matrices": H, "value maps": H}
         return Change(name, lambda alpha: mixed(alpha, P), W_O, lost, cost)
 
+    def remix(self, keep: int | Sequence[int]) -> Change:
+        """Return the change that keeps the attention matrices of some heads, and remixes all value maps.
+
+        Every head reads a mixture of the kept matrices in place of its own, the one whose
+        output errs least on these texts; so fewer score matrices are computed. ``keep``: the
+        heads, or how many, which are then chosen one by one. Raises ``ValueError`` for a head
+        that the layer does not have.
+        """
+        if isinstance(keep, int):
+            kept: list[int] = []
+            for _ in range(check_integer("keep", keep, low=1, high=self.H)):
+                rest = [h for h in range(self.H) if h not in kept]
+                kept.append(min(rest, key=lambda h: self.lost(self._onto([*kept, h])).output))
+        else:
+            kept = [check_integer("keep", h, low=0, high=self.H - 1) for h in keep]
+        P = self._onto(kept)
+        name = f"{self.H} heads on the attention matrices of {sorted(kept)}"
+        cost = {"score matrices": len(kept)}
+        return Change(name, lambda alpha: mixed(alpha, P), lost=self.lost(P), cost=cost)
+
+    def _onto(self, kept: list[int]) -> Tensor:
+        """P (H, H), nonzero in the kept columns alone, whose outputs err least: linear least squares."""
+        P, k = self.alphas.new_zeros(self.H, self.H), len(kept)
+        normal = self.outputs[:, kept][:, :, :, kept].reshape(self.H * k, self.H * k)
+        right = torch.einsum("ghaa->gh", self.outputs)[:, kept].reshape(-1)
+        P[:, kept] = (torch.linalg.pinv(normal, rtol=1e-12, hermitian=True) @ right).view(self.H, k)
+        return P
+
     def missed(self, W_O: Tensor) -> float:
         """The share of the output on these texts that other output weights (H, p, r) miss."""
         gap, own = ((part.mT.flatten(0, 1)) for part in (W_O - self.W_O, self.W_O))
