@@ -10,18 +10,26 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 HTML = Path("_build/html")
 BREAK = "<wbr>"
 TEMPLATES = Environment(loader=PackageLoader("headsandstates.site"), autoescape=select_autoescape(["html"]))
+# Pages that moved, each with where it went: its old address opens the new one, at the same place.
+_SCANS = "chapters/2-two-constructions/scans-deeper"
+MOVED = {"chapters/2-two-constructions/past-one-machine": f"{_SCANS}#past-one-machine"}
 # Text that stays inside one cell of a table in Markdown.
 TEMPLATES.filters["cell"] = lambda text: text.replace("|", r"\|")
 
 
 def pages(html):
-    """Every built page, sorted."""
-    return sorted(path for path in Path(html).rglob("*.html") if "_static" not in path.parts)
+    """Every built page, sorted; what an old address opens is none."""
+    return sorted(path for path in written(html) if "_static" not in path.parts)
 
 
 def chapters(html):
     """The pages that hold the book's own text."""
-    return sorted((Path(html) / "chapters").rglob("*.html"))
+    return sorted(path for path in written(html) if path.is_relative_to(Path(html) / "chapters"))
+
+
+def written(html):
+    moved = {Path(html, f"{old}.html") for old in MOVED}
+    return (path for path in Path(html).rglob("*.html") if path not in moved)
 
 
 @cache

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from docutils import nodes
 
-from headsandstates.site.built import BREAK, after_html, rewrite
+from headsandstates.site.built import BREAK, MOVED, after_html, rewrite
 from ssmbook.display.images import page_size, pixel_size, stacked
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
@@ -29,6 +29,12 @@ OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what i
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 SPHINX_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
 TOGGLE = '<summary><span class="toctree-toggle"'
+REDIRECT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>This page moved</title>
+<script>location.replace("{page}" + (location.hash || "#{place}"))</script>
+<noscript><meta http-equiv="refresh" content="0; url={page}#{place}"></noscript>
+</head><body><p>This page moved <a href="{page}#{place}">here</a>.</p></body></html>
+"""
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
 SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
 
@@ -50,6 +56,15 @@ def drop_stale_pages(app, exception):
     for page in (Path(app.outdir) / "chapters").rglob("*.html"):
         if page.relative_to(app.outdir).with_suffix("").as_posix() not in app.env.found_docs:
             page.unlink()
+
+
+@after_html
+def open_moved_pages(app):
+    """Let the old address of a page that moved open the new one, at the place that it names."""
+    for old, new in MOVED.items():
+        page, _, place = new.partition("#")
+        text = REDIRECT.format(page=app.builder.get_relative_uri(old, page), place=place)
+        Path(app.outdir, f"{old}.html").write_text(text, encoding="utf-8")
 
 
 def visit_image(self, node):
@@ -199,5 +214,6 @@ def setup(app):
     app.connect("html-page-context", add_laboratory)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_stale_pages)
+    app.connect("build-finished", open_moved_pages)
     app.connect("build-finished", finish_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,5 +1,6 @@
 """The built pages: complete, readable without a network, and without a link that leads nowhere."""
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -9,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from addresses import fetched, leaves_the_site
 
-from headsandstates.site import claims, icons, solutions
-from headsandstates.site.built import chapters, pages, soup
-from headsandstates.site.page import read_pages
+from headsandstates.site import claims, icons, site, solutions
+from headsandstates.site.built import MOVED, chapters, pages, soup
+from headsandstates.site.page import page_names, read_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 URL_IN_CSS = re.compile(r"(?:@import\s+(?!url)|url\(\s*)[\"']?([^\"')\s;]+)")
@@ -99,6 +100,30 @@ def test_every_page_has_what_a_reader_looks_for(built):
         if (ROOT / path.relative_to(built)).with_suffix(".ipynb").is_file():
             plain = f"/blob/notebooks/{path.relative_to(built).with_suffix('.ipynb').as_posix()}"
             assert any(href.startswith("https://colab.") and href.endswith(plain) for href in hrefs), path
+
+
+def test_the_old_address_of_a_page_opens_the_new_one_at_the_same_place(tmp_path):
+    def relative(old, new):
+        return os.path.relpath(f"{new}.html", Path(old).parent)
+
+    builder = SimpleNamespace(format="html", get_relative_uri=relative)
+    for old in MOVED:
+        (tmp_path / old).parent.mkdir(parents=True, exist_ok=True)
+    site.open_moved_pages(SimpleNamespace(builder=builder, outdir=tmp_path), None)
+    for old, new in MOVED.items():
+        page, _, place = new.partition("#")
+        assert old not in page_names(ROOT) and page in page_names(ROOT)
+        written = soup(tmp_path / f"{old}.html")
+        target, _, anchor = written.a["href"].partition("#")
+        assert ((tmp_path / old).parent / target).resolve() == tmp_path / f"{page}.html" and anchor == place
+        assert f'location.replace("{target}" + (location.hash || "#{place}"))' in str(written.script)
+    assert not pages(tmp_path) and not chapters(tmp_path)
+
+
+def test_an_old_address_names_a_place_of_the_new_page(built):
+    for old, new in MOVED.items():
+        page, _, place = new.partition("#")
+        assert (built / f"{old}.html").is_file() and place in anchors(built / f"{page}.html")
 
 
 def test_previous_and_next_follow_the_main_path(built):

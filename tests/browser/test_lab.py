@@ -593,7 +593,7 @@ LIVE = [
     ("2-two-constructions/factorized", "turning-head", (-130, 0), (1.4, 2.9)),
     ("2-two-constructions/structured-dynamics", "friction", (-100, 60), (2, 7.9)),
     ("2-two-constructions/structured-dynamics", "step-rules", (60, 0), (0.2, 0.6)),
-    ("2-two-constructions/past-one-machine", "received", (60, 0), (40, 250)),
+    ("2-two-constructions/scans-deeper", "received", (60, 0), (40, 250)),
     ("3-three-theorems/interaction-rank-gap", "clock-angle", (-200, -60), (1.6, 3.1)),
     ("3-three-theorems/gradient-highway", "lanes", (-100, 0), (1, 1.5)),
     ("3-three-theorems/trade-off", "mix", (0, 100), (0.9, 1)),

@@ -26,7 +26,7 @@ ASKED = {
     "vanishing gradients": "gradient-highway",
     # in other words than the book's
     "how many heads": "head-count",
-    "many GPUs": "past-one-machine",
+    "many GPUs": "scans-deeper",
     "positional encoding": "positions",
     "induction heads": "trade-off",
     "KV cache": "how-many-states",

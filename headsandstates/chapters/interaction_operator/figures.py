@@ -1,5 +1,7 @@
 """Figures of *interaction-operator*; each returns the figure, or the figure and its alternative text."""
 
+from statistics import median
+
 import torch
 
 from headsandstates.chapters._drawn import blocks
@@ -7,6 +9,26 @@ from ssmbook.display import COLORS, block_heatmap, figure, label_line, number
 from ssmbook.display.pictures import equation
 from ssmbook.display.style import LINES
 from ssmbook.numerics import numerical_rank
+
+
+def heads_of_a_model(rows, layer):
+    """Draw how many heads hold 90 % of each layer of a trained model, from a row of texts for each layer."""
+    fig, ax = figure(size=(5.2, 2.4))
+    middle, layers, color = [median(row) for row in rows], range(len(rows)), COLORS["blue"]
+    ax.vlines(layers, [min(row) for row in rows], [max(row) for row in rows], color=color, lw=1.5)
+    ax.plot(layers, middle, "o", color=color, ms=4)
+    ax.plot(layer, middle[layer], "o", color=color, mfc="none", ms=10, mew=1.6)
+    label_line(
+        ax, layer, middle[layer], f"layer {layer}: {middle[layer]:g}", color=color, dx=0, dy=22, ha="right"
+    )
+    ax.set(
+        xlabel="layer", ylabel="heads for 90 %", ylim=(0, 9.3), yticks=(0, 3, 6, 9), xticks=(0, 10, 20, 28)
+    )
+    few = f"layer {layer} {middle[layer]:g}, all {min(middle):g} to {max(middle):g}"
+    return (
+        fig,
+        f"Heads that hold 90 % of {len(rows)} layers of nine heads, medians of {len(rows[0])} texts: {few}.",
+    )
 
 
 def block_matrices(named, *, alike=False):

@@ -1,4 +1,4 @@
-"""Figures of *past-one-machine*; each returns the figure, or the figure and its alternative text."""
+"""Figures of *Past one machine* in *scans, deeper*; each returns it, or it with its alternative text."""
 
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import LINES

@@ -1,4 +1,4 @@
-"""Grader of the page *past-one-machine*."""
+"""Grader of *Past one machine* in *scans, deeper*."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Processes that stand for the devices of *past-one-machine*: they exchange numbers by PyTorch's gloo."""
+"""Processes that stand for the devices of *scans, deeper*: they exchange numbers by PyTorch's gloo."""
 
 import inspect
 import os

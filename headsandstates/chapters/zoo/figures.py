@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from matplotlib.colors import Normalize
 
-from headsandstates.chapters._drawn import blocks
+from headsandstates.chapters._drawn import LAG, arrow, blocks, unit_circle, unmarked
 from ssmbook.display import COLORS, block_heatmap, figure
 from ssmbook.display.pictures import signed
 from ssmbook.display.style import DIVERGING, FAMILIES, readable
@@ -64,6 +64,32 @@ def _angle(v, part) -> float:
     column = part[:, part.norm(dim=0).argmax()]
     cosine = float((v @ column).abs() / v.norm() / column.norm())
     return math.degrees(math.acos(min(1.0, cosine)))
+
+
+def fate(layer, x):
+    """Return what the first token of x (n, 2) adds to each later output of a layer, (n - 1, 2)."""
+    return (layer.interaction(x).to_dense()[1:, 0] @ x[0]).detach()
+
+
+def fates(named):
+    """Draw what becomes of one token in layers, {name: (n, 2)}: arrows from one point, paler with time."""
+    fig, axes = figure(ncols=len(named), size=(7.0, 2.1))
+    fig.stacks = (2,)
+    words = []
+    for ax, (name, arrows) in zip(axes, named.items(), strict=True):
+        unit_circle(ax)
+        ends = arrows / arrows.norm(dim=1).max()
+        for step, end in reversed(list(enumerate(ends.tolist()))):
+            arrow(ax, (0, 0), end, COLORS[LAG], alpha=1 - 0.8 * step / len(ends), lw=1.8)
+        ax.set(title=name, aspect="equal", xlim=(-1.1, 1.1), ylim=(-1.1, 1.1))
+        unmarked(ax)
+        ax.grid(False)
+        off = max(_angle(ends[0], end[:, None]) for end in ends if end.norm() > 1e-9)
+        words.append(f"{name} {off:.0f}")
+    return fig, (
+        f"{len(named)} times {len(ends)} arrows, what one token adds to later outputs. Largest angle, in "
+        f"degrees, between the line of the first arrow and another: {', '.join(words)}."
+    )
 
 
 def coefficients(alphas):
