@@ -33,7 +33,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headsandstates.experiments.results import FOLDER, FORMAT, load_weights, save_weights
+from ssmbook import lens
 from ssmbook._json import versions, write_json
+from ssmbook.lens._reading import Softmax
+from ssmbook.operators import FactorizedOperator
 
 COMMAND = "python -m headsandstates.experiments.page_model TEXTS FOLDER --seed 0 --tokens 32.5e6"
 LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY, HIDDEN = 4, 8, 128, 128, 512, 256
@@ -70,25 +73,56 @@ class PageModel(nn.Module):
         slopes = 2.0 ** -torch.arange(HEADS)  # ALiBi's, and two heads of eight without a slope
         slopes[-2:] = 0
         self.b = nn.Parameter((-slopes[:, None] * torch.arange(CONTEXT)).repeat(LAYERS, 1, 1))
+        self.mixers = nn.ModuleList(PageAttention() for _ in range(LAYERS))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits (batch, n, 512) of tokens (batch, n), n at most 128."""
-        place = torch.arange(tokens.shape[-1], device=tokens.device)
-        distance = place[:, None] - place
         x = norm(self.E[tokens])
-        for layer in range(LAYERS):
-            h = norm(x)
-            q, k, v = (
-                functional.linear(h, M[layer]).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-                for M in (self.Q, self.K, self.V)
-            )
-            bias = self.b[layer][:, distance.clamp(min=0)].masked_fill(distance < 0, -math.inf)
-            weights = (SCALE * norm(q) @ norm(k).mT + bias).softmax(-1)
-            x = x + functional.linear((weights @ v).transpose(1, 2).flatten(2), self.O[layer])
+        for layer, mixer in enumerate(self.mixers):
+            x = x + mixer(norm(x), *(M[layer] for M in (self.Q, self.K, self.V, self.O, self.b)))
             x = x + functional.linear(
                 functional.linear(norm(x), self.up[layer]).relu().square(), self.down[layer]
             )
         return norm(x) @ self.E.T
+
+
+class PageAttention(nn.Module):
+    """The heads of one layer, given their matrices, so that training has each kind in one tensor."""
+
+    def forward(self, h: Tensor, Q: Tensor, K: Tensor, V: Tensor, W_O: Tensor, b: Tensor) -> Tensor:
+        """Return what the heads add to the tokens h (batch, n, 128)."""
+        v = per_head(h, V)
+        return functional.linear((self.weights(h, Q, K, b) @ v).transpose(1, 2).flatten(2), W_O)
+
+    @staticmethod
+    def weights(h: Tensor, Q: Tensor, K: Tensor, b: Tensor, content=1.0, window: int = CONTEXT) -> Tensor:
+        """Return the attention weights (batch, H, n, n), of what is left of content and window.
+
+        ``content``: what the scores are multiplied by, a number or a tensor (H, 1, 1); ``window``:
+        a token sees itself, the first one, and as many as make ``window`` tokens before it.
+        """
+        place = torch.arange(h.shape[-2], device=h.device)
+        distance = place[:, None] - place
+        hidden = (distance < 0) | ((distance >= window) & (place > 0))
+        bias = b[:, distance.clamp(min=0)].masked_fill(hidden, -math.inf)
+        scores = SCALE * norm(per_head(h, Q)) @ norm(per_head(h, K)).mT
+        return (content * scores + bias).softmax(-1)
+
+
+def per_head(h: Tensor, M: Tensor) -> Tensor:
+    """Return M h for each head, (batch, H, n, r)."""
+    return functional.linear(h, M).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+@lens.register("PageAttention")
+def read_heads(mixer: PageAttention, call: lens.Call) -> lens.Reading:
+    """Read the heads for the lens."""
+    h, Q, K, V, W_O, b = call.args
+    W_V, W_O = V.unflatten(0, (HEADS, -1)), W_O.unflatten(1, (HEADS, -1)).transpose(0, 1)
+    x, y = call.one(h), call.one(mixer(*call.args))
+    W = FactorizedOperator(call.one(mixer.weights(h, Q, K, b)), W_O @ W_V)
+    softmax = Softmax(W_V, W_O, W_V.new_zeros(W_V.shape[:2]), lambda x: mixer.weights(x[None], Q, K, b)[0])
+    return lens.Reading(lens.LayerOperator(W, x, y), softmax)
 
 
 def norm(x: Tensor) -> Tensor:
