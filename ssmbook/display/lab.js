@@ -922,31 +922,31 @@
 
   const WIDTH = 340;
   const NAMESPACE = "http://www.w3.org/2000/svg";
-  const VARIABLES = ["ink", "faint", "paper", "positive", "negative", "token", "state", "head", "lag"];
+  const VARIABLES = ["black", "faint", "paper", "plus", "minus", "gray", "state", "head"];
   const STYLE = `
     .lab-svg { font: 13px system-ui, sans-serif; }
-    .lab-svg text { fill: var(--lab-ink); stroke: var(--lab-paper); stroke-width: 3px; paint-order: stroke; }
-    .lab-axis { stroke: var(--lab-faint); fill: none; }
-    .lab-grid-line { stroke: var(--lab-faint); stroke-opacity: 0.6; fill: none; }
-    .lab-dotted { stroke: var(--lab-ink); stroke-dasharray: 1.5 3; fill: none; opacity: 0.75; }
-    .lab-dashed { stroke: var(--lab-ink); stroke-dasharray: 6 4; fill: none; opacity: 0.75; }
-    .lab-head { stroke: var(--lab-head); fill: none; stroke-width: 2.5px; }
-    .lab-arc { stroke: var(--lab-state); fill: none; stroke-width: 2.5px; }
-    .lab-curve { stroke: var(--lab-lag); fill: none; stroke-width: 2px; stroke-linejoin: round; }
+    .lab-svg text { fill: var(--ssm-black); stroke: var(--ssm-paper); stroke-width: 3px; paint-order: stroke; }
+    .lab-axis { stroke: var(--ssm-faint); fill: none; }
+    .lab-grid-line { stroke: var(--ssm-faint); stroke-opacity: 0.6; fill: none; }
+    .lab-dotted { stroke: var(--ssm-black); stroke-dasharray: 1.5 3; fill: none; opacity: 0.75; }
+    .lab-dashed { stroke: var(--ssm-black); stroke-dasharray: 6 4; fill: none; opacity: 0.75; }
+    .lab-head { stroke: var(--ssm-head); fill: none; stroke-width: 2.5px; }
+    .lab-arc { stroke: var(--ssm-state); fill: none; stroke-width: 2.5px; }
+    .lab-curve { stroke: var(--ssm-black); fill: none; stroke-width: 2px; stroke-linejoin: round; }
     .lab-points { stroke-dasharray: 2 3.5; }
-    .lab-head-fill { fill: var(--lab-head); }
-    .lab-state-fill { fill: var(--lab-state); }
-    .lab-token-fill { fill: var(--lab-token); }
-    .lab-lag-fill { fill: var(--lab-lag); }
-    .lab-faint-fill { fill: var(--lab-faint); }
-    .lab-positive { fill: var(--lab-positive); }
-    .lab-negative { fill: var(--lab-negative); }
+    .lab-head-fill { fill: var(--ssm-head); }
+    .lab-state-fill { fill: var(--ssm-state); }
+    .lab-token-fill { fill: var(--ssm-gray); }
+    .lab-lag-fill { fill: var(--ssm-black); }
+    .lab-faint-fill { fill: var(--ssm-faint); }
+    .lab-positive { fill: var(--ssm-plus); }
+    .lab-negative { fill: var(--ssm-minus); }
     .lab-crisp { shape-rendering: crispEdges; }
     .lab-touch { fill: transparent; }
-    .lab-grip { fill: none; stroke: var(--lab-ink); stroke-opacity: 0.6; }
-    .lab-mark { stroke: var(--lab-ink); fill: none; visibility: hidden; pointer-events: none; }
+    .lab-grip { fill: none; stroke: var(--ssm-black); stroke-opacity: 0.6; }
+    .lab-mark { stroke: var(--ssm-black); fill: none; visibility: hidden; pointer-events: none; }
     .lab-lit .lab-mark { visibility: visible; stroke-width: 1.5px; }
-    .lab-dot.lab-lit { stroke: var(--lab-ink); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
+    .lab-dot.lab-lit { stroke: var(--ssm-black); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
     .lab-start { text-anchor: start; } .lab-middle { text-anchor: middle; } .lab-end { text-anchor: end; }`;
 
   const px = (value) => Math.round(value * 100) / 100;
@@ -1944,7 +1944,7 @@
   /** The panels that are shown, as one SVG file with the present colors. */
   function picture(views) {
     const shown = views.filter(({ element }) => !element.hidden), colors = getComputedStyle(shown[0].svg);
-    const values = VARIABLES.map((name) => `--lab-${name}: ${colors.getPropertyValue(`--lab-${name}`).trim()};`);
+    const values = VARIABLES.map((name) => `--ssm-${name}: ${colors.getPropertyValue(`--ssm-${name}`).trim()};`);
     const heights = [0, 0], wide = WIDTH + 20; // of the two columns
     const groups = shown.map(({ svg, panel }) => {
       const column = heights[0] <= heights[1] ? 0 : 1;
@@ -1957,7 +1957,7 @@
     const [width, height] = [2 * wide, Math.max(...heights)];
     const whole = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "lab-svg" },
       draw("style", {}, `:root { ${values.join(" ")} } ${STYLE}`),
-      bar(0, 0, width, height, "", { fill: "var(--lab-paper)" }), groups);
+      bar(0, 0, width, height, "", { fill: "var(--ssm-paper)" }), groups);
     for (const one of whole.querySelectorAll(".lab-lit")) one.classList.remove("lab-lit");
     return new XMLSerializer().serializeToString(whole);
   }
@@ -2173,7 +2173,7 @@
         const paths = steps.map((step) => lags(step, count).map(([q], i) => at([delta * (i + 1), q / delta])));
         const pictures = ["lab-lag", "lab-head", "lab-state"].map((color, i) => {
           const path = paths[i + 1], stroke = { style: `stroke: var(--${color}); fill: none; stroke-width: 2px` };
-          const exact = { style: "stroke: var(--lab-faint); fill: none; stroke-width: 5px" };
+          const exact = { style: "stroke: var(--ssm-faint); fill: none; stroke-width: 5px" };
           const marks = delta > 0.15 ? path.map((place) => circle(place, 3, `${color}-fill`)) : [];
           return [
             ...frameOf(this.plot, `${rules[i + 1]}, spectral radius ${radii[i + 1]}`, [0, 5, 10], [-0.5, 0, 0.5]),
@@ -2228,7 +2228,7 @@
         const round = along(0, 2 * Math.PI, 121);
         const pictures = [0.7, 0].map((lane) => {
           const ring = (a) => round.map((angle) => at([a * Math.cos(angle), lane * Math.sin(angle)]));
-          const kept = { style: "stroke: var(--lab-lag)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
+          const kept = { style: "stroke: var(--ssm-black)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
           return [
             label(WIDTH / 2, 16, `σ₂ = ${lane}: gradient ${size} × weight`),
             curve(ring(1), "lab-dashed"), curve(ring(reach), "lab-head"),
@@ -2378,8 +2378,8 @@
     const nodes = [label(80, 16, title), circle(hand([0, 0]), 58, "lab-axis")];
     if (kind === "head") nodes.push(curve([hand(reach.map((value) => -value)), hand(reach)], "lab-dotted"));
     [...tips].reverse().forEach((tip, i) => {
-      const shade = { opacity: px(0.25 + (0.75 * (i + 1)) / tips.length), fill: `var(--lab-${kind})` };
-      const stroke = { ...shade, fill: "none", stroke: `var(--lab-${kind})`, "stroke-width": 2 };
+      const shade = { opacity: px(0.25 + (0.75 * (i + 1)) / tips.length), fill: `var(--ssm-${kind})` };
+      const stroke = { ...shade, fill: "none", stroke: `var(--ssm-${kind})`, "stroke-width": 2 };
       nodes.push(curve([hand([0, 0]), hand(tip)], "", stroke), circle(hand(tip), 3.5, "", shade));
     });
     if (kind === "head") return nodes;

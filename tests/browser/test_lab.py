@@ -516,8 +516,8 @@ def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
     picture = page.locator(".lab-board textarea").input_value()
     drawing = ElementTree.fromstring(picture)
     assert drawing.tag.endswith("svg") and len(picture) > 5000
-    assert set(re.findall(r"var\\((--lab-[a-z]+)\\)", picture)) <= set(
-        re.findall(r"(--lab-[a-z]+):", picture)
+    assert set(re.findall(r"var\\((--ssm-[a-z]+)\\)", picture)) <= set(
+        re.findall(r"(--ssm-[a-z]+):", picture)
     )
 
 
