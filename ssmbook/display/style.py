@@ -66,9 +66,7 @@ SEQUENTIAL = LinearSegmentedColormap.from_list(
 )
 """Colormap for quantities that start at zero: white to dark blue."""
 DIVERGING = LinearSegmentedColormap.from_list(
-    "ssmbook-diverging",
-    ["#6A1E00", LIGHT["minus"], "#F6CFA6", "#FFFFFF", "#A9C3EE", "#3A68BE", "#00246B"],
-    N=257,
+    "ssmbook-diverging", [LIGHT["minus"], "#FFFFFF", LIGHT["plus"]], N=257
 )
 """Colormap for signed quantities: orange where negative, white at zero, navy where positive."""
 

@@ -203,7 +203,7 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
     equation(axes, [H, "=", see, "·", reach], titles, sign_size=15, title_size=10.5)
     for row, values in enumerate(H.tolist()):
         for column, value in enumerate(values):
-            ink = "white" if abs(value) > 0.6 * float(H.max()) else "black"
+            ink = "white" if value > 0.6 * float(H.max()) else "black"
             write(axes[0], column, row, f"{value:g}", color=ink)
     off = float((see @ reach - H).abs().max())
     rows = "; ".join(", ".join(f"{v:g}" for v in row) for row in H.tolist())

@@ -27,12 +27,12 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
         group = 3 if task == "recall" else len(tokens)  # a key of two symbols and its value stand together
         for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
             place = i + 0.4 * (i // group)
-            edge = COLORS["state" if token == ASK else "gray"]
+            edge = COLORS["black" if token == ASK else "gray"]
             face = "#E4E4E4" if token == BLANK else "white"
             ax.add_patch(Rectangle((place - 0.42, -0.5), 0.84, 1, fc=face, ec=edge))
             write(ax, place, 0, signs.get(token, str(token)), 9.5)
             if answer >= 0:
-                write(ax, place, -1.1, str(answer), 9.5, color=COLORS["head"])
+                write(ax, place, -1.1, str(answer), 9.5, color=COLORS["black"])
         ax.set(xlim=(-0.6, 19.8), ylim=(-1.7, 0.6))
         ax.set_title(task, fontsize=10, loc="left")
         ax.set_axis_off()
@@ -78,9 +78,9 @@ def accuracies(
         for row, (model, job) in enumerate(models.items()):
             height = len(models) - 1 - row
             shares = [share for share in job["right"][1] if share is not None]
-            ax.plot(shares, [height + 0.14] * len(shares), "o", color=COLORS["head"], ms=6)
+            ax.plot(shares, [height + 0.14] * len(shares), "o", color=COLORS["black"], ms=6)
             longer = long.get(task, {}).get(model, [])
-            ax.plot(longer, [height - 0.14] * len(longer), "o", color=COLORS["state"], mfc="none", ms=6)
+            ax.plot(longer, [height - 0.14] * len(longer), "o", color=COLORS["purple"], mfc="none", ms=6)
         ax.set(title=task, xlabel="share right", xlim=(0, 1.07), xticks=(0, 0.5, 1))
         ax.set(yticks=range(len(models)), yticklabels=list(models)[::-1], ylim=(-0.5, len(models) - 0.5))
     axes[2].tick_params(labelleft=True)  # where the page is narrow a new row begins here

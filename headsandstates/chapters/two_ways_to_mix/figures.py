@@ -136,7 +136,7 @@ def rotating_state(theta):
             x, y = left + column, -down - row
             look = {"facecolor": DIVERGING((value + 1) / 2), "edgecolor": COLORS["gray"], "lw": 0.6}
             matrices.add_patch(Rectangle((x, y), 1, 1, **look))
-            ink = "white" if abs(value) > 0.6 else "black"
+            ink = "white" if value > 0.6 else "black"
             write(matrices, x + 0.5, y + 0.5, f"{value:.2f}".replace("-", "−"), 9, color=ink)
         write(matrices, left + 1, 1.3 - down, f"$M_{tau}$", 10.5)
     circle.set(xlim=(-1.75, 1.75), ylim=(-1.1, 1.35), aspect="equal", title="one token in the state")
