@@ -1479,7 +1479,7 @@
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk)), near = decaySettings(desk);
     const undo = button("Undo", stepBack, { title: "Undo (Ctrl+Z)" });
     const drawer = button("Settings", () => drawn(!board.classList.contains("lab-open")), { className: "lab-drawer" });
-    const top = [modeSwitch(desk), examples(desk), { element: undo, sync: () => { undo.disabled = !home.past(); } }];
+    const top = [modeSwitch(desk), { element: undo, sync: () => { undo.disabled = !home.past(); } }, examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
     const guide = tour(desk), shelf = tabs(views);
     const link = home.link && (() => home.link(write(experiment)));
