@@ -3,15 +3,16 @@
 import colorsys
 import re
 
-WORDS = re.compile(r"\b(?:dark |light )?(?:blue|orange|green|purple|pink|red|gray)\b", re.I)
+WORDS = re.compile(r"\b(?:dark |light )?(?:blue|teal|orange|green|purple|pink|red|gray)\b", re.I)
 HUES = {
-    "red": (0, 14),
+    "red": (-29, 14),
     "orange": (15, 45),
-    "green": (90, 175),
+    "green": (90, 150),
+    "teal": (160, 194),
     "light blue": (195, 213),
     "dark blue": (214, 245),
 }
-HUES |= {"blue": (195, 245), "purple": (290, 330)}
+HUES |= {"blue": (195, 245), "purple": (255, 325)}
 
 
 def color_words(text):
@@ -23,4 +24,5 @@ def names(red, green, blue):
     hue, light, _ = colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)
     if max(red, green, blue) - min(red, green, blue) < 24:
         return {"gray"} if 0.25 < light < 0.95 else set()
-    return {name for name, (low, high) in HUES.items() if low <= 360 * hue <= high}
+    turned = 360 * hue - 360 * (hue > 0.92)  # a red with a little blue in it is red, too
+    return {name for name, (low, high) in HUES.items() if low <= turned <= high}

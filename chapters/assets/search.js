@@ -4,7 +4,7 @@
   // What a reader is most likely to look for, and how much more than its words each part of a place counts.
   const KIND = { Theorem: 2, Page: 1.8, Proposition: 1.4, Lemma: 1.4, Corollary: 1.4, Definition: 1.5, Section: 1.2, Symbol: 1.1, Figure: 0.8, Exercise: 0.7, Python: 0.5, Source: 0.6, Equation: 0.5 };
   const TITLE = 6, PAGE = 1.5, TEXT = 2, PREFIX = 0.4, SYNONYM = 0.85, COMPANION = 0.85, ENDINGS = 8;
-  const MOST = 30, FAINT = 12, OF_ONE_PAGE = 4, EXCERPT = 34, LONGEST_FORMULA = 70;
+  const MOST = 30, IN_DIALOG = 8, FAINT = 12, OF_ONE_PAGE = 4, EXCERPT = 34, LONGEST_FORMULA = 70;
   const EMPTY = new Set("a an and are as at be by can do does for from have how i in is it its many much my of on or so than that the there this to was what when where which why with you".split(" "));
   const NOT_SAID = /\\(?:operatorname|math[a-z]+|begin|end|split|gathered|aligned|left|right|[bB]igg?[lr]?|text|d?frac|var(?=[a-z]))/g;
   const FORMULA = /^\\[([]/;
@@ -164,22 +164,22 @@
     return end > LONGEST_FORMULA ? "…" : element("span", "math", `\\(${part.slice(2, end)}\\)${part.slice(end + 2)}`);
   }
 
-  function hit({ place, reading }) {
+  function hit({ place, reading }, root) {
     const item = document.createElement("li"), link = element("a", "", place.name || place.text.slice(0, 70) + " …");
     const [page, anchor] = place.address.split("#");
-    link.href = `${page}?find=${encodeURIComponent(reading.join(" "))}${anchor ? "#" + anchor : ""}`;
+    link.href = `${root}${page}?find=${encodeURIComponent(reading.join(" "))}${anchor ? "#" + anchor : ""}`;
     const where = element("p", "hit-place", place.kind === "Page" ? "" : place.pageName);
     where.prepend(element("span", "hit-kind", place.kind === "Python" ? "Library" : place.kind));
     item.append(where, link, excerpt(place.text, reading));
     return item;
   }
 
-  function answer(query, index, box) {
+  function answer(query, index, box, root = "", most = MOST) {
     const list = document.createElement("ol"), { said, hits, corrected } = search(query, index);
     const count = hits.length === 1 ? "One place found" : `${hits.length || "No"} places found`;
     const line = element("p", "search-summary", corrected.length ? `${count} for “${said.join(" ")}”.` : `${count}.`);
     line.setAttribute("role", "status");
-    list.append(...hits.map(hit));
+    list.append(...hits.slice(0, most).map((one) => hit(one, root)));
     box.replaceChildren(...(query.trim() ? [line, list] : []));
     bookScripts.typeset(list);
   }
@@ -197,6 +197,37 @@
         history.replaceState(null, "", "?q=" + encodeURIComponent(field.value));
         answer(field.value, index, box);
       }, 150);
+    });
+  }
+
+  // In the dialog of every page: the index comes with the first letter, and hits stand below as one types.
+  function typing() {
+    const form = document.querySelector("#pst-search-dialog form"), box = element("div", "search-typed", "");
+    if (!form) return;
+    const root = document.documentElement.dataset.content_root ?? "", input = form.querySelector("input");
+    let index, timer = 0, asked = false;
+    form.after(box);
+    function show() {
+      if (!window.bookSearch) return;
+      index ??= prepared(window.bookSearch);
+      answer(input.value, index, box, root, IN_DIALOG);
+    }
+    input.addEventListener("input", () => {
+      if (!asked && !window.bookSearch) {
+        const script = document.createElement("script");
+        Object.assign(script, { src: `${root}_static/search-index.js`, onload: show });
+        document.head.append(script);
+        asked = true;
+      }
+      clearTimeout(timer);
+      timer = setTimeout(show, 150);
+    });
+    form.parentElement.addEventListener("keydown", (event) => { // arrows walk through the hits
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], stops = [input, ...box.querySelectorAll("li > a")];
+      const next = stops[stops.indexOf(document.activeElement) + step];
+      if (!next) return;
+      event.preventDefault();
+      next.focus();
     });
   }
 
@@ -241,6 +272,7 @@
   }
 
   document.addEventListener("DOMContentLoaded", begin);
+  document.addEventListener("DOMContentLoaded", typing);
 
   window.addEventListener("load", async function () {
     const article = document.querySelector("article.bd-article");

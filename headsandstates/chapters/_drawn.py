@@ -8,8 +8,8 @@ from ssmbook.display import COLORS
 from ssmbook.display.pictures import part_blocks, signed
 from ssmbook.display.style import LINES, SEQUENTIAL
 
-HEAD, STATE, LAG = "blue", "orange", "green"
-"""The colors of attention heads, of states, and of what belongs to a lag."""
+HEAD, STATE, LAG = "head", "state", "black"
+"""The colors of attention heads, of states, and of what is given: lags, and the layer that they belong to."""
 
 
 def write(ax, x: float, y: float, words: str, size: float = 10, **look) -> None:

@@ -535,6 +535,19 @@
     ["attention", "Linear attention with a gate", "n=12&kind=gated&sharp=1&decay=0.9&gate=3"],
   ].map(([mode, name, fields]) => ({ name, mode, address: `${mode}&${fields}` }));
 
+  // Three things to try: what each sets, and what to watch.
+  const TOUR = [
+    ["Half a turn, half the heads", "system&n=20&poles=1@0.7",
+      "Drag the pole along the circle to the left, slowly. The points close up on a line, and the best head misses less "
+      + "and less. At a half turn one head is enough."],
+    ["Six states, one head", EXAMPLES[6].address,
+      "One number in and out: every block is one number, so one head is exact. In the settings choose 2 inputs, 2 outputs "
+      + "and random B and C. Then it takes four."],
+    ["Attention becomes decay", "attention&n=10&sharp=3&sink=1&decay=0.8&morph=0",
+      "Press Play. The weights turn from content into a decay, exactly that of a state. It was one head before and it is "
+      + "one head now, but the gradient of the first token falls."],
+  ].map(([name, address, words]) => ({ name, address, words }));
+
   const rounded = (value, digits = DIGITS) => Number(value.toFixed(digits)) + 0; // no -0
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const sizeOf = ({ poles }) => sum(poles.map(statesOf));
@@ -922,31 +935,33 @@
 
   const WIDTH = 340;
   const NAMESPACE = "http://www.w3.org/2000/svg";
-  const VARIABLES = ["ink", "faint", "paper", "positive", "negative", "token", "state", "head", "lag"];
+  const VARIABLES = ["black", "faint", "paper", "plus", "minus", "gray", "state", "head"];
   const STYLE = `
     .lab-svg { font: 13px system-ui, sans-serif; }
-    .lab-svg text { fill: var(--lab-ink); stroke: var(--lab-paper); stroke-width: 3px; paint-order: stroke; }
-    .lab-axis { stroke: var(--lab-faint); fill: none; }
-    .lab-grid-line { stroke: var(--lab-faint); stroke-opacity: 0.6; fill: none; }
-    .lab-dotted { stroke: var(--lab-ink); stroke-dasharray: 1.5 3; fill: none; opacity: 0.75; }
-    .lab-dashed { stroke: var(--lab-ink); stroke-dasharray: 6 4; fill: none; opacity: 0.75; }
-    .lab-head { stroke: var(--lab-head); fill: none; stroke-width: 2.5px; }
-    .lab-arc { stroke: var(--lab-state); fill: none; stroke-width: 2.5px; }
-    .lab-curve { stroke: var(--lab-lag); fill: none; stroke-width: 2px; stroke-linejoin: round; }
+    .lab-svg text { fill: var(--ssm-black); stroke: var(--ssm-paper); stroke-width: 3px; paint-order: stroke; }
+    .lab-axis { stroke: var(--ssm-faint); fill: none; }
+    .lab-grid-line { stroke: var(--ssm-faint); stroke-opacity: 0.6; fill: none; }
+    .lab-dotted { stroke: var(--ssm-black); stroke-dasharray: 1.5 3; fill: none; opacity: 0.75; }
+    .lab-dashed { stroke: var(--ssm-black); stroke-dasharray: 6 4; fill: none; opacity: 0.75; }
+    .lab-head { stroke: var(--ssm-head); fill: none; stroke-width: 2.5px; }
+    .lab-arc { stroke: var(--ssm-state); fill: none; stroke-width: 2.5px; }
+    .lab-curve { stroke: var(--ssm-black); fill: none; stroke-width: 2px; stroke-linejoin: round; }
     .lab-points { stroke-dasharray: 2 3.5; }
-    .lab-head-fill { fill: var(--lab-head); }
-    .lab-state-fill { fill: var(--lab-state); }
-    .lab-token-fill { fill: var(--lab-token); }
-    .lab-lag-fill { fill: var(--lab-lag); }
-    .lab-faint-fill { fill: var(--lab-faint); }
-    .lab-positive { fill: var(--lab-positive); }
-    .lab-negative { fill: var(--lab-negative); }
+    .lab-head-fill { fill: var(--ssm-head); }
+    .lab-state-fill { fill: var(--ssm-state); }
+    .lab-token-fill { fill: var(--ssm-gray); }
+    .lab-lag-fill { fill: var(--ssm-black); }
+    .lab-faint-fill { fill: var(--ssm-faint); }
+    .lab-positive { fill: var(--ssm-plus); }
+    .lab-negative { fill: var(--ssm-minus); }
     .lab-crisp { shape-rendering: crispEdges; }
     .lab-touch { fill: transparent; }
-    .lab-grip { fill: none; stroke: var(--lab-ink); stroke-opacity: 0.6; }
-    .lab-mark { stroke: var(--lab-ink); fill: none; visibility: hidden; pointer-events: none; }
+    .lab-grip { fill: none; stroke: var(--ssm-black); stroke-opacity: 0.6; }
+    .lab-mark { stroke: var(--ssm-black); fill: none; visibility: hidden; pointer-events: none; }
     .lab-lit .lab-mark { visibility: visible; stroke-width: 1.5px; }
-    .lab-dot.lab-lit { stroke: var(--lab-ink); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
+    .lab-dot.lab-lit { stroke: var(--ssm-black); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
+    .lab-svg .lab-at { visibility: hidden; font-weight: 600; pointer-events: none; }
+    .lab-handle:is(:focus, :hover, :only-child) .lab-at { visibility: visible; }
     .lab-start { text-anchor: start; } .lab-middle { text-anchor: middle; } .lab-end { text-anchor: end; }`;
 
   const px = (value) => Math.round(value * 100) / 100;
@@ -1026,7 +1041,7 @@
 
   // 7. Panels ------------------------------------------------------------------------------------------------
   //
-  // A panel has a title, a caption that says how to read it, and `picture(found)`, which returns {nodes, words}: what
+  // A panel has a title, a caption that says how to read it, perhaps a tab that it shares a place with, and `picture(found)`, which returns {nodes, words}: what
   // is drawn, and the same in words. Elements with the attribute data-item belong to one block and light up with it;
   // elements with data-heads choose how many heads are shown.
 
@@ -1054,19 +1069,19 @@
       caption: "On the left is the value map of each head, on the right its coefficients.",
     },
     {
-      name: "impulse", title: "Impulse response", mode: "system", height: 220, picture: impulsePicture,
+      name: "impulse", tab: "Impulse", title: "Impulse response", mode: "system", height: 220, picture: impulsePicture,
       caption: "The entries of the lag operators: what one token adds to each output as it moves into the past.",
     },
     {
-      name: "weights", title: "Where the last token looks", mode: "attention", height: 220, picture: weightsPicture,
+      name: "weights", tab: "Where it looks", title: "Where the last token looks", mode: "attention", height: 220, picture: weightsPicture,
       caption: "The weights of the last row by distance. The dotted curve shows a state with the same decay.",
     },
     {
-      name: "reach", title: "Gradient by distance", height: 220, picture: reachPicture,
+      name: "reach", tab: "Gradient", title: "Gradient by distance", height: 220, picture: reachPicture,
       caption: "How strongly the last output reacts to a small change of an earlier token. The axis is logarithmic.",
     },
     {
-      name: "response", title: "Frequency response", mode: "system", height: 220, picture: responsePicture,
+      name: "response", tab: "Frequency", title: "Frequency response", mode: "system", height: 220, picture: responsePicture,
       caption: "How strongly an input that oscillates comes out, by its angle per token. Dotted lines mark the poles.",
     },
   ];
@@ -1363,6 +1378,10 @@
     return keptPole({ ...pole, angle: angle > 3.14 ? Math.PI : rounded(angle, 3), radius: rounded(radius, 3) });
   }
 
+  /** Where in a drawing a hand is, whatever room the page left around it. */
+  const inDrawing = (svg, { clientX, clientY }) =>
+    new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+
   /** A function that runs `act` once its calls have stopped for a while. */
   function afterRest(act, wait) {
     let timer = 0;
@@ -1457,18 +1476,30 @@
       },
     };
 
-    const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk));
+    const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk)), near = decaySettings(desk);
     const undo = button("Undo", stepBack, { title: "Undo (Ctrl+Z)" });
+    const drawer = button("Settings", () => drawn(!board.classList.contains("lab-open")), { className: "lab-drawer" });
     const top = [modeSwitch(desk), { element: undo, sync: () => { undo.disabled = !home.past(); } }, examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
+    const guide = tour(desk), shelf = tabs(views);
     const link = home.link && (() => home.link(write(experiment)));
     const foot = actions(desk, () => [stage, ...finish(views)], link);
     const elements = (parts) => parts.map(({ element }) => element);
     const board = html("div", { className: "lab-board" },
-      html("div", { className: "lab-row" }, elements(top)),
+      html("div", { className: "lab-row lab-bar" }, elements(top), drawer), guide.element,
       html("div", { className: "lab-grid" }, stage.element, views[0].element, told),
       html("div", { className: "lab-settings" }, elements(settings)),
-      html("div", { className: "lab-grid" }, elements(views.slice(1))), foot, heard);
+      html("div", { className: "lab-grid" }, elements(views.slice(1)), shelf.element), foot, heard);
+    stage.element.append(html("div", { className: "lab-row lab-near" }, elements(near)));
+    told.append(guide.words);
+    root.classList.add("lab-home"); // whose width decides how the board is laid out
+    drawn(false);
+
+    /** Open or shut the settings where they are a drawer. */
+    function drawn(open) {
+      board.classList.toggle("lab-open", open);
+      drawer.setAttribute("aria-expanded", String(open));
+    }
 
     // Panels out of sight wait until the hand rests, so that what is seen follows it at once.
     const seen = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
@@ -1490,11 +1521,12 @@
 
     function show() {
       found = compute(experiment);
-      for (const part of [...top, ...settings, stage]) part.sync(found);
+      for (const part of [...top, ...settings, ...near, stage]) part.sync(found);
       for (const one of views) {
         one.element.hidden = Boolean(one.panel.mode) && one.panel.mode !== experiment.mode;
         one.stale = !one.element.hidden;
       }
+      shelf.sync();
       // As many panels in sight as there is time for while a hand moves; the others follow when it rests.
       finish(views.filter((one) => one.seen), performance.now() + BUDGET);
       finishAll();
@@ -1551,6 +1583,7 @@
       }, true);
     }
     (home === PAGE ? document : board).addEventListener("keydown", (event) => { // fields of text undo their own letters
+      if (event.key === "Escape") drawn(false);
       if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.target.matches("textarea, [type=text]")) return;
       event.preventDefault();
       stepBack();
@@ -1569,7 +1602,8 @@
   function view(panel, desk) {
     const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${panel.height}`, class: "lab-svg", role: "img" });
     const title = html("p", { className: "lab-title" }, panel.title);
-    const element = html("figure", { className: "lab-panel" }, title, svg, html("figcaption", {}, panel.caption));
+    const caption = html("figcaption", {}, panel.caption);
+    const element = html("figure", { className: `lab-panel lab-${panel.name}` }, title, why(caption), svg, caption);
     if (panel.name === "matrix") {
       svg.setAttribute("tabindex", "0");
       svg.addEventListener("keydown", (event) => {
@@ -1588,24 +1622,66 @@
     return { element, svg, panel, sync, seen: true, stale: false };
   }
 
+  /** A sign that shows a caption where there is no room for it below. */
+  function why(caption) {
+    const sign = button("?", () => {
+      const open = caption.classList.toggle("lab-shown");
+      sign.setAttribute("aria-expanded", String(open));
+    }, { className: "lab-why", "aria-label": "How to read this", "aria-expanded": "false" });
+    return sign;
+  }
+
+  /** Where there is room for one of them only, the panels with a tab share a place. */
+  function tabs(views) {
+    const sharing = views.filter(({ panel }) => panel.tab);
+    let chosen = sharing[0];
+    const pick = (one) => {
+      chosen = one;
+      sync();
+    };
+    const buttons = sharing.map((one) => button(one.panel.tab, () => pick(one)));
+    function sync() {
+      if (chosen.element.hidden) chosen = sharing.find(({ element }) => !element.hidden);
+      sharing.forEach((one, i) => {
+        one.element.classList.toggle("lab-behind", one !== chosen);
+        buttons[i].hidden = one.element.hidden;
+        buttons[i].setAttribute("aria-pressed", String(one === chosen));
+      });
+    }
+    return { element: html("div", { className: "lab-tabs", role: "group", "aria-label": "Curves" }, buttons), sync };
+  }
+
+  /** Numbered things to try: each sets the board and says what to watch. */
+  function tour({ now, open }) {
+    const START = "Three things to try. Each sets the board and says what to watch.";
+    const words = html("p", { className: "lab-step", role: "status" }, START);
+    const chips = TOUR.map(({ name, address, words: said }, i) => button([html("b", {}, String(i + 1)), name], () => {
+      open(address);
+      words.textContent = said;
+      chips.forEach((chip, j) => chip.setAttribute("aria-pressed", String(i === j)));
+    }, { "aria-pressed": "false" }));
+    const element = html("div", { className: "lab-tour", role: "group", "aria-label": START }, chips);
+    return { element, words };
+  }
+
   /** The disc with its handles: the poles of a system or the tokens of a head. */
   function disc(desk) {
     const ground = draw("g"), handles = draw("g");
     const svg = draw("svg", { viewBox: `0 0 ${WIDTH} 320`, class: "lab-svg", role: "group" }, ground, handles);
     const title = html("p", { className: "lab-title" }), caption = html("figcaption");
-    const element = html("figure", { className: "lab-panel" }, title, svg, caption);
+    const element = html("figure", { className: "lab-panel lab-disc" }, title, why(caption), svg, caption);
     let places = [], held = null; // {place, index} of every handle and mirror image; the index that is dragged
 
-    const inPlane = ({ clientX, clientY }) => {
-      const { left, top, width } = svg.getBoundingClientRect(), scale = WIDTH / width;
-      return [((clientX - left) * scale - CENTER[0]) / RADIUS, (CENTER[1] - (clientY - top) * scale) / RADIUS];
+    const inPlane = (event) => {
+      const { x, y } = inDrawing(svg, event);
+      return [(x - CENTER[0]) / RADIUS, (CENTER[1] - y) / RADIUS];
     };
     const movePoint = (index, place) => desk.change(
       { points: desk.now().points.map((old, i) => (i === index ? keptPoint(place) : old)) },
       Math.hypot(...place) > 1 && INSIDE);
 
     svg.addEventListener("pointerdown", (event) => {
-      const at = inPlane(event), scale = svg.getBoundingClientRect().width / WIDTH;
+      const at = inPlane(event), scale = svg.getScreenCTM().a;
       const distance = ({ place: [x, y] }) => scale * RADIUS * Math.hypot(x - at[0], y - at[1]);
       const [nearest] = [...places].sort((a, b) => distance(a) - distance(b));
       if (distance(nearest) > TOUCH) return;
@@ -1632,7 +1708,7 @@
     function handle(kind) {
       return draw("g", { class: "lab-handle", tabindex: 0, role: "slider" },
         circle([0, 0], TOUCH, "lab-touch"), circle([0, 0], 13, "lab-ring"), circle([0, 0], 9, `${kind}-fill`),
-        draw("text", { class: "lab-middle", y: -13 }));
+        draw("text", { class: "lab-middle", y: -13 }), draw("text", { class: "lab-at" }));
     }
 
     function sync(found) {
@@ -1656,10 +1732,14 @@
         handles.replaceChildren(...one.map(() => handle(kind)));
         handles.dataset.kind = kind;
       }
-      one.forEach(({ place, words, ...said }, i) => {
+      one.forEach(({ place, words, numbers, ...said }, i) => {
         const [x, y] = onDisc(place), element = handles.children[i];
         element.setAttribute("transform", `translate(${px(x)} ${px(y)})`);
-        element.lastChild.textContent = words;
+        const [name, at] = [...element.querySelectorAll("text")], left = place[0] > 0.35;
+        name.textContent = words;
+        at.textContent = numbers;
+        at.setAttribute("transform", `translate(${left ? -15 : 15} ${place[1] < 0 ? 22 : -14})`);
+        at.setAttribute("text-anchor", left ? "end" : "start");
         for (const [name, value] of Object.entries(said)) element.setAttribute(`aria-${name}`, value);
       });
     }
@@ -1672,12 +1752,13 @@
     return {
       place, words: pole.size > 1 ? `×${pole.size}` : "", label: capital(poleName(pole, i)), valuemin, valuemax,
       valuenow: rounded(pole.pair ? pole.angle : place[0]), valuetext: poleWords(pole),
+      numbers: pole.pair ? `${rounded(pole.radius)} @ ${writeAngle(pole.angle).replace("pi", "π")}` : String(rounded(place[0])),
     };
   }
 
   const handleOfToken = (place, i) => ({
     place, words: String(i), label: `Token ${i}`, valuemin: -1, valuemax: 1, valuenow: place[0],
-    valuetext: `at ${place.join(", ")}`,
+    valuetext: `at ${place.join(", ")}`, numbers: place.map((value) => rounded(value, 2)).join(", "),
   });
 
   /** A pole's radius, and for a pair its angle and its mirror image. */
@@ -1881,14 +1962,28 @@
     return { element: html("fieldset", { className: "lab-poles" }, legend, list, more), sync };
   }
 
-  function attentionSettings({ now, change }) {
+  const isSoftmax = ({ mode, kind }) => mode === "attention" && kind === "softmax";
+
+  function attentionSettings({ change }) {
     const get = (name) => ({ experiment }) => experiment[name];
-    const softmax = ({ mode, kind }) => mode === "attention" && kind === "softmax";
     const gated = ({ mode, kind }) => mode === "attention" && kind === "gated";
     const either = ({ mode }) => mode === "attention";
     const sink = html("input", { type: "checkbox", onchange: () => change({ sink: sink.checked }) });
     const kinds = [["softmax", "softmax"], ["gated", "linear, with a decay"]], counts = [[1, "one"], [2, "two"]];
     const sharp = [0, LIMITS.sharpness, 0.1];
+    return [
+      when(either, ranged("tokens n", [1, LIMITS.points, 1], (n) => change({ n }), get("n"))),
+      when(either, chosen("weights", kinds, (kind) => change({ kind }), get("kind"))),
+      when(either, chosen("heads", counts, (heads) => change({ heads: Number(heads) }), get("heads"))),
+      when(either, ranged("sharpness", sharp, (sharpness) => change({ sharpness }), get("sharpness"))),
+      when(either, ranged("decay", [0.1, 0.99, 0.01], (memory) => change({ memory }), get("memory"))),
+      when(isSoftmax, { element: named("a sink", sink), sync: ({ experiment }) => { sink.checked = experiment.sink; } }),
+      when(gated, ranged("gate", [-8, 8, 0.5], (gate) => change({ gate }), get("gate"))),
+    ];
+  }
+
+  /** What stands beside the disc: the way from content to decay. */
+  function decaySettings({ now, change }) {
     let frame = 0;
 
     /** Move the weights from content to decay in four seconds, or at once for readers who want no motion. */
@@ -1899,22 +1994,15 @@
       const step = (time) => {
         const morph = rounded(clamp(from + (time - began) / 4000, from, 1), 3);
         change({ morph });
-        if (morph < 1 && softmax(now())) frame = requestAnimationFrame(step);
+        if (morph < 1 && isSoftmax(now())) frame = requestAnimationFrame(step);
       };
       frame = requestAnimationFrame(step);
       return frame;
     }
 
     return [
-      when(either, ranged("tokens n", [1, LIMITS.points, 1], (n) => change({ n }), get("n"))),
-      when(either, chosen("weights", kinds, (kind) => change({ kind }), get("kind"))),
-      when(either, chosen("heads", counts, (heads) => change({ heads: Number(heads) }), get("heads"))),
-      when(either, ranged("sharpness", sharp, (sharpness) => change({ sharpness }), get("sharpness"))),
-      when(either, ranged("decay", [0.1, 0.99, 0.01], (memory) => change({ memory }), get("memory"))),
-      when(softmax, { element: named("a sink", sink), sync: ({ experiment }) => { sink.checked = experiment.sink; } }),
-      when(softmax, ranged("toward decay", [0, 1, 0.001], (morph) => change({ morph }), get("morph"))),
-      when(softmax, { element: html("div", {}, button("Play: content becomes decay", play)), sync: () => {} }),
-      when(gated, ranged("gate", [-8, 8, 0.5], (gate) => change({ gate }), get("gate"))),
+      when(isSoftmax, { element: button("▶ Play", play, { title: "Content becomes decay" }), sync: () => {} }),
+      when(isSoftmax, ranged("toward decay", [0, 1, 0.001], (morph) => change({ morph }), ({ experiment }) => experiment.morph)),
     ];
   }
 
@@ -1944,7 +2032,7 @@
   /** The panels that are shown, as one SVG file with the present colors. */
   function picture(views) {
     const shown = views.filter(({ element }) => !element.hidden), colors = getComputedStyle(shown[0].svg);
-    const values = VARIABLES.map((name) => `--lab-${name}: ${colors.getPropertyValue(`--lab-${name}`).trim()};`);
+    const values = VARIABLES.map((name) => `--ssm-${name}: ${colors.getPropertyValue(`--ssm-${name}`).trim()};`);
     const heights = [0, 0], wide = WIDTH + 20; // of the two columns
     const groups = shown.map(({ svg, panel }) => {
       const column = heights[0] <= heights[1] ? 0 : 1;
@@ -1957,7 +2045,7 @@
     const [width, height] = [2 * wide, Math.max(...heights)];
     const whole = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "lab-svg" },
       draw("style", {}, `:root { ${values.join(" ")} } ${STYLE}`),
-      bar(0, 0, width, height, "", { fill: "var(--lab-paper)" }), groups);
+      bar(0, 0, width, height, "", { fill: "var(--ssm-paper)" }), groups);
     for (const one of whole.querySelectorAll(".lab-lit")) one.classList.remove("lab-lit");
     return new XMLSerializer().serializeToString(whole);
   }
@@ -2173,7 +2261,7 @@
         const paths = steps.map((step) => lags(step, count).map(([q], i) => at([delta * (i + 1), q / delta])));
         const pictures = ["lab-lag", "lab-head", "lab-state"].map((color, i) => {
           const path = paths[i + 1], stroke = { style: `stroke: var(--${color}); fill: none; stroke-width: 2px` };
-          const exact = { style: "stroke: var(--lab-faint); fill: none; stroke-width: 5px" };
+          const exact = { style: "stroke: var(--ssm-faint); fill: none; stroke-width: 5px" };
           const marks = delta > 0.15 ? path.map((place) => circle(place, 3, `${color}-fill`)) : [];
           return [
             ...frameOf(this.plot, `${rules[i + 1]}, spectral radius ${radii[i + 1]}`, [0, 5, 10], [-0.5, 0, 0.5]),
@@ -2228,7 +2316,7 @@
         const round = along(0, 2 * Math.PI, 121);
         const pictures = [0.7, 0].map((lane) => {
           const ring = (a) => round.map((angle) => at([a * Math.cos(angle), lane * Math.sin(angle)]));
-          const kept = { style: "stroke: var(--lab-lag)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
+          const kept = { style: "stroke: var(--ssm-black)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
           return [
             label(WIDTH / 2, 16, `σ₂ = ${lane}: gradient ${size} × weight`),
             curve(ring(1), "lab-dashed"), curve(ring(reach), "lab-head"),
@@ -2378,8 +2466,8 @@
     const nodes = [label(80, 16, title), circle(hand([0, 0]), 58, "lab-axis")];
     if (kind === "head") nodes.push(curve([hand(reach.map((value) => -value)), hand(reach)], "lab-dotted"));
     [...tips].reverse().forEach((tip, i) => {
-      const shade = { opacity: px(0.25 + (0.75 * (i + 1)) / tips.length), fill: `var(--lab-${kind})` };
-      const stroke = { ...shade, fill: "none", stroke: `var(--lab-${kind})`, "stroke-width": 2 };
+      const shade = { opacity: px(0.25 + (0.75 * (i + 1)) / tips.length), fill: `var(--ssm-${kind})` };
+      const stroke = { ...shade, fill: "none", stroke: `var(--ssm-${kind})`, "stroke-width": 2 };
       nodes.push(curve([hand([0, 0]), hand(tip)], "", stroke), circle(hand(tip), 3.5, "", shade));
     });
     if (kind === "head") return nodes;
@@ -2480,9 +2568,9 @@
       speak();
     });
     if (view.handle) {
-      const place = ({ clientX, clientY }) => {
-        const { left, top, width: shown } = gripped.getBoundingClientRect();
-        return [((clientX - left) * width) / shown, ((clientY - top) * width) / shown];
+      const place = (event) => {
+        const { x, y } = inDrawing(gripped, event);
+        return [x, y];
       };
       gripped.addEventListener("pointerdown", (event) => {
         held = event.target.matches(".lab-pull");
@@ -2521,6 +2609,7 @@
     const root = document.querySelector('.bd-article [data-lab="laboratory"]');
     document.head.append(html("style", {}, STYLE));
     if (root) {
+      document.querySelector(".bd-sidebar-primary")?.classList.add("pst-sidebar-hidden"); // the board takes the window
       laboratory(root);
       const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
       if (drawn) drawn.closest("div.cell").hidden = true;

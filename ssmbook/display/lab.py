@@ -41,7 +41,7 @@ class Lab(anywidget.AnyWidget):
     """
 
     _esm = (FOLDER / "lab.js").read_text("utf-8") + EXPORT
-    _css = (FOLDER / "lab.css").read_text("utf-8")
+    _css = "".join((FOLDER / name).read_text("utf-8") for name in ("palette.css", "lab.css"))
     address = traitlets.Unicode().tag(sync=True)
     matrices = traitlets.Dict().tag(sync=True)
 

@@ -56,8 +56,8 @@ def span_spectrum(W: InteractionOperator, ax: Axes) -> str:
     rank, share = numerical_rank(sigma, rtol), f"{rtol:.2g}".replace("e-0", "e-")
     top = float(sigma.max()) or 1.0
     shown, r = sigma.clamp(min=top * 1e-14), torch.arange(1, len(sigma) + 1)
-    ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["blue"])
-    ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["blue"])
+    ax.semilogy(r[:rank], shown[:rank], "o", linestyle="-", color=COLORS["head"])
+    ax.semilogy(r[rank:], shown[rank:], "o", linestyle="none", markerfacecolor="white", color=COLORS["head"])
     ax.axhline(rtol * top, color=COLORS["gray"], linestyle=LINES["dashed"], linewidth=1.2)
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     words = f"rank {rank} above {share} $\\sigma_1$"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
@@ -13,26 +15,30 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-COLORS = {
-    "blue": "#00308F",
-    "orange": "#DE6F0E",
-    "green": "#0E7656",
-    "purple": "#C26AAC",
-    "sky": "#1A96F0",
-    "brown": "#6A1E00",
-    "black": "#000000",
-    "gray": "#6E6E6E",
-}
-"""Line colors: contrast at least 3:1 on white, told apart under protanopia, deuteranopia and tritanopia."""
+LIGHT, DARK = (
+    dict(re.findall(r"--ssm-(\w+): (#\w{6})", block))
+    for block in (Path(__file__).parent / "palette.css").read_text("utf-8").split("}")[:2]
+)
+"""The palette of pages in light and in dark mode, as ``palette.css`` has it."""
+
+COLORS = {name: color for name, color in LIGHT.items() if name not in ("faint", "paper")}
+"""Colors of figures by what they mean: the signs "plus" and "minus", the roles "head" and "state", "gray" for
+what is given, "black"; and "purple", "brown" and "sand" for lines without a role.
+
+Contrast at least 3:1 on white, told apart under protanopia, deuteranopia and tritanopia.
+"""
+
+SERIES = ("black", "purple", "brown", "sand", "head", "state")
+"""The order in which lines that are neither heads nor states take their colors."""
 
 FAMILIES = {
     "token by token": "gray",
-    "by position": "green",
-    "key side": "blue",
-    "value side": "orange",
+    "by position": "brown",
+    "key side": "head",
+    "value side": "state",
     "gated or mixed": "purple",
 }
-"""The families of layers and their colors, in every chapter: what acts on the side of the keys is blue."""
+"""The families of layers and their colors, in every chapter: the side of the keys has that of heads."""
 
 LINES = {
     "solid": "-",
@@ -56,15 +62,14 @@ PAGE_WIDTH = 7.0
 SMALLEST_PT = 9.0
 
 SEQUENTIAL = LinearSegmentedColormap.from_list(
-    "ssmbook-sequential", ["#FFFFFF", "#BBD9F2", "#1A96F0", "#00308F", "#001438"]
+    "ssmbook-sequential", ["#FFFFFF", "#C3D6F3", "#5B90DE", LIGHT["plus"], "#001438"]
 )
 """Colormap for quantities that start at zero: white to dark blue."""
 DIVERGING = LinearSegmentedColormap.from_list(
-    "ssmbook-diverging", ["#6A1E00", "#DE6F0E", "#F6CFA6", "#FFFFFF", "#A9CDF0", "#2A6FC9", "#00246B"], N=257
+    "ssmbook-diverging", [LIGHT["minus"], "#FFFFFF", LIGHT["plus"]], N=257
 )
-"""Colormap for signed quantities: brown, white at zero, blue."""
+"""Colormap for signed quantities: orange where negative, white at zero, navy where positive."""
 
-_CYCLE = ("blue", "orange", "green", "purple", "sky", "brown")
 _STYLE = {
     "axes.edgecolor": "#444444",
     "axes.grid": True,
@@ -72,7 +77,7 @@ _STYLE = {
     "axes.titlesize": 10.5,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.prop_cycle": cycler(color=[COLORS[c] for c in _CYCLE], linestyle=list(LINES.values())),
+    "axes.prop_cycle": cycler(color=[COLORS[c] for c in SERIES], linestyle=list(LINES.values())),
     "figure.constrained_layout.use": True,
     "figure.figsize": SIZES["wide"],
     "figure.titlesize": 11,
@@ -169,7 +174,7 @@ def label_line(
     Examples
     --------
     >>> fig, ax = figure()
-    >>> label_line(ax, 1.0, 0.5, "rotation", color="blue").get_text()
+    >>> label_line(ax, 1.0, 0.5, "rotation", color="black").get_text()
     'rotation'
     """
     if color is None:

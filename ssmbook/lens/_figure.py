@@ -66,7 +66,7 @@ def _gradient(ax, layer: LayerReport) -> str:
     words = f"gradient norm {number(norms[0])} at distance {near} and {number(norms[-1])} from {far} on"
     if given["floor"] is not None:
         floor = np.nanmedian(np.array(given["floor"], dtype=float), 0)
-        ax.loglog(given["distance"], floor, color=COLORS["orange"], linestyle=LINES["dotted"])
+        ax.loglog(given["distance"], floor, color=COLORS["state"], linestyle=LINES["dotted"])
         words += f", never below {number(given['ratio'])} times its floor"
     ax.set(xlabel="distance in tokens", ylabel="gradient norm")
     ax.set_ylim(bottom=max(ax.get_ylim()[0], 1e-6 * np.nanmax(norms)))
@@ -77,5 +77,5 @@ def _gradient(ax, layer: LayerReport) -> str:
 
 
 def _kinds(layer: LayerReport):
-    kinds = [(layer.trained, "-", COLORS["blue"])]
+    kinds = [(layer.trained, "-", COLORS["head"])]
     return kinds + [(layer.permuted, LINES["dashed"], COLORS["gray"])] * (layer.permuted is not None)

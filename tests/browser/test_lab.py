@@ -310,11 +310,19 @@ def board(open_page, disk):
 
 def on_disc(page, place):
     """A point (x, y) of the disc as a point of the window, and the pixels of a unit of the drawing."""
-    svg = page.locator(".lab-board figure svg").first
+    svg = page.locator(".lab-disc svg")
     svg.evaluate("(svg) => svg.scrollIntoView({ block: 'center', behavior: 'instant' })")
     box = svg.bounding_box()
-    scale = box["width"] / 340
-    return (box["x"] + scale * (170 + 125 * place[0]), box["y"] + scale * (160 - 125 * place[1])), scale
+    scale = min(box["width"] / 340, box["height"] / 320)
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2  # of the drawing, too
+    return (middle[0] + 125 * scale * place[0], middle[1] - 125 * scale * place[1]), scale
+
+
+def open_settings(page):
+    """Where the settings are a drawer, open it."""
+    drawer = page.get_by_role("button", name="Settings")
+    if drawer.is_visible() and drawer.get_attribute("aria-expanded") == "false":
+        drawer.click()
 
 
 def drag(page, start, end, steps=5):
@@ -400,6 +408,7 @@ def test_shift_makes_a_small_step(board):
 
 def test_a_field_takes_products_of_pi_and_says_of_others_where_they_are(board):
     page, seen = board()
+    open_settings(page)
     angle = page.get_by_label("Pair of poles 1, angle")
     for text, written in (("pi/3", "pi/3"), ("2*pi/3", "2.0944"), ("2π / 3", "2.0944"), ("-0.5", "0.5")):
         angle.fill(text)
@@ -414,6 +423,61 @@ def test_a_field_takes_products_of_pi_and_says_of_others_where_they_are(board):
     angle.fill("1")
     angle.press("Enter")
     assert not page.locator(".lab-board [aria-invalid]").count() and not seen()["problem"]
+
+
+IN_SIGHT = """() => [".lab-disc svg", ".lab-matrix svg", ".lab-plane svg", ".lab-first", ".lab-spectrum svg"]
+.map((one) => {
+  const { left, top, right, bottom, width } = document.querySelector(one).getBoundingClientRect();
+  return width > 100 && left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+})"""
+
+
+@pytest.mark.parametrize("width, height", [(1366, 768), (1440, 900)])
+def test_hand_matrix_points_and_verdict_are_on_one_screen(board, width, height):
+    page, seen = board(viewport={"width": width, "height": height})
+    assert all(page.evaluate(IN_SIGHT)) and page.evaluate("scrollY") == 0
+    before = page.locator(".lab-plane svg").bounding_box()
+    drag(page, (math.cos(0.7), math.sin(0.7)), (-0.6, 0.62))
+    radius, angle = map(float, re.search("poles=([^@]*)@([^&]*)", address_once_kept(page, "@2")).groups())
+    scale = on_disc(page, (0, 0))[1]  # the pole is where the hand is, to a pixel
+    off = math.hypot(radius * math.cos(angle) + 0.6, radius * math.sin(angle) - 0.62)
+    assert 125 * scale * off < 1 and page.locator(".lab-plane svg").bounding_box() == before
+    open_settings(page)
+    assert all(page.evaluate(IN_SIGHT)) and page.get_by_label("tokens n").first.is_visible()
+    page.keyboard.press("Escape")
+    assert not page.get_by_label("tokens n").first.is_visible()
+
+
+def test_a_chip_sets_the_board_and_says_what_to_watch(board):
+    page, seen = board(viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
+    assert not page.get_by_role("button", name="Play").is_visible()
+    page.get_by_role("button", name="Attention becomes decay").click()
+    assert "Press Play" in page.locator(".lab-step").inner_text()
+    page.get_by_role("button", name="Play").click()
+    assert "is a state space model" in seen()["summary"] and all(page.evaluate(IN_SIGHT))
+    tabs = page.locator(".lab-tabs button:visible")
+    assert tabs.all_inner_texts() == ["Where it looks", "Gradient"]
+    tabs.nth(1).click()
+    assert page.locator(".lab-reach svg").is_visible() and not page.locator(".lab-weights svg").is_visible()
+    page.get_by_role("button", name="Six states, one head").click()
+    assert "1 head to equal it" in seen()["summary"]
+    page.get_by_role("button", name="How to read this").nth(2).click()
+    assert page.locator(".lab-plane figcaption").is_visible()
+
+
+def test_on_a_phone_the_disc_stays_while_the_panels_pass(board):
+    page, _ = board("", "phone", is_mobile=True)
+    page.locator(".lab-plane").evaluate("(one) => one.scrollIntoView({ block: 'end', behavior: 'instant' })")
+    disc, plane = (page.locator(one).bounding_box() for one in (".lab-disc svg", ".lab-plane svg"))
+    assert disc["y"] >= 0 and disc["y"] + disc["height"] <= plane["y"] + 1
+    assert plane["y"] + plane["height"] <= 844
+
+
+def test_numbers_stand_beside_what_is_held(board):
+    page, _ = board()
+    assert page.locator(".lab-handle .lab-at").first.text_content() == "1 @ 0.7"
+    page.locator(".lab-handle").first.press("ArrowDown")
+    assert page.locator(".lab-handle .lab-at").first.text_content() == "0.98 @ 0.7"
 
 
 # Where the finger goes down on the disc, and what it drags there.
@@ -516,8 +580,8 @@ def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
     picture = page.locator(".lab-board textarea").input_value()
     drawing = ElementTree.fromstring(picture)
     assert drawing.tag.endswith("svg") and len(picture) > 5000
-    assert set(re.findall(r"var\\((--lab-[a-z]+)\\)", picture)) <= set(
-        re.findall(r"(--lab-[a-z]+):", picture)
+    assert set(re.findall(r"var\\((--ssm-[a-z]+)\\)", picture)) <= set(
+        re.findall(r"(--ssm-[a-z]+):", picture)
     )
 
 
@@ -539,6 +603,7 @@ def test_a_mangled_address_is_answered_in_a_sentence(board, address, said):
 
 def test_empty_and_wrong_fields_are_answered_in_a_sentence(board):
     page, seen = board()
+    open_settings(page)
     radius = page.get_by_label("Pair of poles 1, radius")
     for text, said in (
         ("", "The field is empty"),
@@ -563,6 +628,7 @@ def test_empty_and_wrong_fields_are_answered_in_a_sentence(board):
 
 def test_a_skip_adds_a_head_and_is_kept_in_the_address(board):
     page, seen = board()
+    open_settings(page)
     assert "2 state variables, and it takes 2 heads" in seen()["summary"]
     D = page.get_by_label("D, with semicolons between its rows")
     assert D.input_value() == "0,0; 0,0"

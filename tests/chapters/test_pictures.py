@@ -62,8 +62,10 @@ def test_the_ways_through_a_stack_end_in_as_many_matrices_as_its_rank(L):
         drawn = {(line.get_xdata()[1], line.get_ydata()[1]) for line in ax.get_lines()}
         assert {end for end in drawn if end[0] == L} == set(ends) and len(set(ends.values())) == rank
         assert f"{rank} matrices" in ax.get_title() and f" {rank}" in alt
-        blue = [line for line in ax.get_lines() if line.get_color() == gates.COLORS["blue"]]
-        assert all(np.diff(line.get_ydata()) > 0 for line in blue) and 2 * len(blue) == len(ax.get_lines())
+        rising = [line for line in ax.get_lines() if line.get_color() == gates.COLORS["head"]]
+        assert all(np.diff(line.get_ydata()) > 0 for line in rising) and 2 * len(rising) == len(
+            ax.get_lines()
+        )
     assert {text.get_text() for text in fig.axes[0].texts} >= {"I", f"V{'₁₂₃'[L - 1]}"}
 
 
@@ -76,15 +78,15 @@ def test_every_token_has_one_way_to_the_last_output_and_each_head_its_step(L, la
         (start, layer), (end, above) = points(line)
         assert above == layer + 1 and end - start in (0, 2**layer)
         edges.setdefault((end, above), set()).add((start, layer))
-        if line.get_color() != gates.COLORS["orange"]:
-            assert (line.get_color() == gates.COLORS["blue"]) == (end > start)
+        if line.get_color() != gates.COLORS["purple"]:
+            assert (line.get_color() == gates.COLORS["head"]) == (end > start)
     below = [(n - 1, L)]
     for _ in range(L):
         below = [place for each in below for place in edges[each]]
     assert sorted(token for token, _ in below) == list(range(n))
-    orange = [points(line) for line in fig.axes[0].get_lines() if line.get_color() == gates.COLORS["orange"]]
-    assert orange[0][0, 0] == n - 1 - lag and orange[-1][1, 0] == n - 1
-    steps = [int(way[1, 0] - way[0, 0]) for way in orange if way[1, 0] > way[0, 0]]
+    marked = [points(line) for line in fig.axes[0].get_lines() if line.get_color() == gates.COLORS["purple"]]
+    assert marked[0][0, 0] == n - 1 - lag and marked[-1][1, 0] == n - 1
+    steps = [int(way[1, 0] - way[0, 0]) for way in marked if way[1, 0] > way[0, 0]]
     assert sum(steps) == lag and fig.axes[0].get_title() == f"{lag} places back = " + " + ".join(
         map(str, steps)
     )

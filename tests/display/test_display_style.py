@@ -1,6 +1,8 @@
 """The palette, measured: contrast on white, distance under three kinds of color blindness, text sizes."""
 
 import itertools
+import re
+from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -9,7 +11,9 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from ssmbook import display
-from ssmbook.display.style import DIVERGING, SEQUENTIAL, SMALLEST_PT
+from ssmbook.display.style import DARK, DIVERGING, LIGHT, SEQUENTIAL, SMALLEST_PT
+
+ASSETS = Path(__file__).resolve().parents[2] / "chapters/assets"
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 BLINDNESS = {
@@ -48,6 +52,20 @@ def lab(rgb):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
+def oklab(rgb):
+    to_lms = [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+    to_lab = [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+    return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ np.clip(rgb, 0, 1))
+
+
 def contrast(color):
     return 1.05 / (float(linear(color) @ [0.2126, 0.7152, 0.0722]) + 0.05)
 
@@ -75,6 +93,20 @@ def test_line_colors_differ_under_color_blindness(kind):
     seen = [lab(np.array(BLINDNESS[kind]) @ linear(c)) for c in colors]
     nearest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
     assert nearest > 20
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_signs_and_roles_are_never_taken_for_each_other(palette, kind):
+    seen = [oklab(BLINDNESS[kind] @ linear(palette[name])) for name in ("plus", "minus", "head", "state")]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) >= 0.14
+
+
+@pytest.mark.parametrize("name", ["logo.svg", "logo-dark.svg", "favicon.svg"])
+def test_the_mark_has_the_signs_and_the_roles_of_the_palette(name):
+    palette = DARK if "dark" in name else LIGHT
+    used = set(re.findall(r"#\w{6}", (ASSETS / name).read_text("utf-8")))
+    assert {palette["plus"], palette["minus"]} <= used <= set(palette.values())
 
 
 def test_each_line_of_the_cycle_has_its_own_color_and_style():

@@ -6,7 +6,7 @@ from headsandstates.chapters._drawn import level, ticks
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import LINES
 
-HUES = {"as it is": "orange", "no penalty": "blue"}
+HUES = {"as it is": "black", "no penalty": "head"}
 
 
 def right(distances: Sequence[int], shares: Mapping[str, Sequence[Sequence[float]]]):
@@ -29,7 +29,7 @@ def horizons(layers: Mapping[str, Sequence[float]], marks: Sequence[int]):
     """Draw the distance at which each head has lost half; layers: name -> distances, one per head."""
     fig, ax = figure(size="panel")
     for place, (name, heads) in enumerate(layers.items()):
-        hue = COLORS["orange" if "state" in name else "blue"]
+        hue = COLORS["state" if "state" in name else "head"]
         ax.plot([place] * len(heads), heads, "o", color=hue, alpha=0.6, ms=6)
     for mark in marks:
         level(ax, mark, 1)

@@ -30,10 +30,10 @@ def head_prices(heads, span, rank, split, free):
     """Draw span and rank of the value maps against the heads, and the parameters when split in H or free."""
     fig, (counts, costs) = figure(ncols=2, size=(7.0, 2.6))
     panels = (
-        (counts, span, "span of the maps", "blue", (-8, 0, "right"), -1),
-        (counts, rank, "rank of each", "orange", (8, 0, "left"), 0),
-        (costs, free, "any matrices", "blue", (-8, 0, "right"), -1),
-        (costs, split, "split in H", "orange", (0, -10, "right"), -1),
+        (counts, span, "span of the maps", "black", (-8, 0, "right"), -1),
+        (counts, rank, "rank of each", "purple", (8, 0, "left"), 0),
+        (costs, free, "any matrices", "black", (-8, 0, "right"), -1),
+        (costs, split, "split in H", "purple", (0, -10, "right"), -1),
     )
     for ax, values, words, color, (dx, dy, ha), at in panels:
         ax.loglog(heads, values, "o", base=2, linestyle="-", color=COLORS[color])
@@ -73,13 +73,13 @@ def turning(phi):
     share, (a, b) = missed_by_one(phi)
     theta = turning_angles(phi, 60)
     fig, (left, right) = figure(ncols=2, size="slider")
-    left.plot(theta.cos(), theta.sin(), ".", color=COLORS["blue"])
-    left.plot([-1.15 * a, 1.15 * a], [-1.15 * b, 1.15 * b], color=COLORS["orange"], linestyle=LINES["solid"])
+    left.plot(theta.cos(), theta.sin(), ".", color=COLORS["black"])
+    left.plot([-1.15 * a, 1.15 * a], [-1.15 * b, 1.15 * b], color=COLORS["head"], linestyle=LINES["solid"])
     left.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), title="dots R(θ), line: best V")
     left.set(xlabel="part along I", ylabel="part along J")
     grid = torch.linspace(0.02, math.pi, 200).tolist()
     right.plot(grid, [theory(v) for v in grid], color=COLORS["gray"], linestyle=LINES["solid"])
-    right.plot(phi, share, "o", color=COLORS["orange"], ms=8)
+    right.plot(phi, share, "o", color=COLORS["head"], ms=8)
     right.set(xlabel="spread φ", ylabel="share missed", ylim=(0, 0.65), title=f"one common head: {share:.3f}")
     return fig
 
@@ -104,7 +104,7 @@ def common_heads(shares):
     for ax, (name, found) in zip(axes, shares.items(), strict=True):
         found = torch.tensor(found, dtype=torch.float64)  # (draws, 2, H)
         middle = found.median(0).values
-        kinds = ("own", "blue", "solid", (-26, -12)), ("common", "orange", "dashed", (8, 6))
+        kinds = ("own", "black", "solid", (-26, -12)), ("common", "head", "dashed", (8, 6))
         for kind, (label, hue, line, (dx, dy)) in enumerate(kinds):
             ax.plot(found[:, kind].T, linestyle=LINES[line], color=COLORS[hue], lw=0.7, alpha=0.5)
             ax.plot(middle[kind], linestyle=LINES[line], color=COLORS[hue], lw=2.2)
@@ -119,11 +119,11 @@ def feature_row(exact, near, states, misplaced, chosen, needed):
     """Draw a row of a softmax matrix over that of its ``chosen`` features, and the share misplaced by all."""
     fig, (left, right) = figure(ncols=2, size="slider")
     left.bar(range(len(exact)), exact.tolist(), width=1.0, color=COLORS["gray"], alpha=0.45)
-    left.step(range(len(near)), near, where="mid", color=COLORS["orange"], linestyle=LINES["solid"], lw=1.5)
+    left.step(range(len(near)), near, where="mid", color=COLORS["state"], linestyle=LINES["solid"], lw=1.5)
     left.set(xlabel="input token j", title=f"one row, {states[chosen]} features")
     left.set_ylim(0, 1.25 * float(exact.max()))
-    right.semilogy(states, misplaced, color=COLORS["orange"], linestyle=LINES["solid"], marker="o", ms=3)
-    right.plot(states[chosen], misplaced[chosen], "o", color=COLORS["orange"], ms=9)
+    right.semilogy(states, misplaced, color=COLORS["state"], linestyle=LINES["solid"], marker="o", ms=3)
+    right.plot(states[chosen], misplaced[chosen], "o", color=COLORS["state"], ms=9)
     right.axvline(needed, color=COLORS["gray"], linestyle=LINES["dashed"])
     right.text(needed + 2, max(misplaced), f"exact: {needed}", color=COLORS["black"], va="top")
     right.set(xlabel="states per value channel", title=f"misplaced: {misplaced[chosen]:.3f}")

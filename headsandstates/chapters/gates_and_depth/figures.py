@@ -11,14 +11,14 @@ from headsandstates.chapters._drawn import write
 from ssmbook.display import COLORS, block_heatmap, figure, label_line
 from ssmbook.display.style import LINES
 
-_AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["orange"], "#D9D9D9", COLORS["blue"]])
+_AROUND_ONE = LinearSegmentedColormap.from_list("around one", [COLORS["minus"], "#D9D9D9", COLORS["plus"]])
 
 
 def three_ways(heads, layers):
     """Draw one map as a layer of several heads, as one head between two gates, as residual layers."""
     fig, axes = figure(ncols=3, size=(7.0, 2.9))
     box = {"boxstyle": "round,pad=0.3", "ec": "none"}
-    head, gate = ({"color": "white", "bbox": box | {"fc": face}} for face in (COLORS["blue"], "#9C4388"))
+    head, gate = ({"color": "white", "bbox": box | {"fc": face}} for face in (COLORS["head"], "#8347C9"))
     titles = (f"one layer, {heads} heads", "one head, two gates", f"{layers} layers, one head each")
     line = {"color": COLORS["gray"], "lw": 1.6, "ls": "-", "zorder": 0}
     for ax, title in zip(axes, titles, strict=True):
@@ -31,7 +31,7 @@ def three_ways(heads, layers):
     for h in range(heads):
         x = 4.2 * (h + 0.5) / heads - 2.1
         side.plot((0, x, x, 0), (0.1, 1.6, 3.1, 4.6), **line)
-        side.add_patch(Rectangle((x - 0.2, 1.75), 0.4, 1.2, fc=COLORS["blue"], ec="none"))
+        side.add_patch(Rectangle((x - 0.2, 1.75), 0.4, 1.2, fc=COLORS["head"], ec="none"))
     between.plot((0, 0), (0.1, 4.6), **line)
     for y, name, look in ((1.0, "gate", gate), (2.35, "head", head), (3.7, "gate", gate)):
         write(between, 0, y, name, **look)
@@ -83,9 +83,9 @@ def doubling_tree(L, lag):
     n = 2**L
     for token in range(n):
         ends = [token + (n - 1 - token) % 2**layer for layer in range(L + 1)]
-        way = {"color": COLORS["orange"], "lw": 2.6, "zorder": 4} if token == n - 1 - lag else {}
+        way = {"color": COLORS["purple"], "lw": 2.6, "zorder": 4} if token == n - 1 - lag else {}
         for layer, (start, end) in enumerate(pairwise(ends)):
-            color, width = (COLORS["blue"], 1.6) if end > start else (COLORS["gray"], 1.0)
+            color, width = (COLORS["head"], 1.6) if end > start else (COLORS["gray"], 1.0)
             options = {"color": color, "lw": width, "zorder": 2 + (end > start)} | way
             ax.plot((start, end), (layer, layer + 1), ls="-", **options)
     ax.plot(range(n), [0] * n, "o", color=COLORS["black"], ls="none", ms=3, zorder=5)
@@ -107,8 +107,8 @@ def log_ratios(pairs):
     for ax, (title, (first, second)) in zip(axes, pairs.items(), strict=True):
         logs = (first / second).log()
         line = [float(logs[0] + tau * (logs[1] - logs[0])) for tau in range(len(logs))]
-        ax.plot(line, color=COLORS["orange"], linestyle=LINES["dashed"])
-        ax.plot(logs, "o", color=COLORS["blue"], linestyle="none", ms=4)
+        ax.plot(line, color=COLORS["state"], linestyle=LINES["dashed"])
+        ax.plot(logs, "o", color=COLORS["head"], linestyle="none", ms=4)
         off = abs(float(logs[-1]) - line[-1])
         ax.set(title=title, xlabel="lag τ", ylabel="log of the ratio")
         words.append(f"{title}: {off:.2f} off the line of the first two lags at lag {len(logs) - 1}")
@@ -140,9 +140,9 @@ def stack_paths(L):
 
 
 def _way(ax, word, heights):
-    """Draw one way through the layers, blue where it goes through a head."""
+    """Draw one way through the layers, in the color of heads where it goes through one."""
     for layer, head in enumerate(word):
-        color, width = (COLORS["blue"], 2.2) if head else (COLORS["gray"], 1.2)
+        color, width = (COLORS["head"], 2.2) if head else (COLORS["gray"], 1.2)
         ends = heights[layer : layer + 2]
         ax.plot((layer, layer + 1), ends, color=color, linestyle="-", lw=width, zorder=2 + head)
 
@@ -156,9 +156,9 @@ def depth_frame(W, ranks, goal):
     """Draw W after some layers, and the rank after each of 0, 1, ... layers; goal: that of the system."""
     fig, (picture, bars) = figure(ncols=2, size="slider")
     block_heatmap(W, picture)
-    bars.bar(range(len(ranks)), ranks, color=[*["#A9CDF0"] * (len(ranks) - 1), COLORS["blue"]])
-    bars.axhline(goal, color=COLORS["orange"], linestyle=LINES["dashed"])
-    label_line(bars, -0.6, goal, f"the system: {goal}", color=COLORS["orange"], dx=2, dy=8)
+    bars.bar(range(len(ranks)), ranks, color=[*["#A5CFDA"] * (len(ranks) - 1), COLORS["head"]])
+    bars.axhline(goal, color=COLORS["state"], linestyle=LINES["dashed"])
+    label_line(bars, -0.6, goal, f"the system: {goal}", color=COLORS["state"], dx=2, dy=8)
     bars.set(xlabel="layers", ylabel="interaction rank")
     bars.set(xlim=(-0.7, 4.7), ylim=(0, 1.25 * goal), xticks=range(5))
     return fig

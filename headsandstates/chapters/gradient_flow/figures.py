@@ -6,7 +6,7 @@ from statistics import median
 
 from headsandstates.chapters._drawn import level, ticks
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.style import LINES
+from ssmbook.display.style import LINES, SERIES
 
 FAILED = 0.5
 TICKS = (4, 8, 16, 32, 64, 128, 256)
@@ -25,7 +25,7 @@ def _last_learned(job):
 def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
     """Draw the error after training against distance (median, range of seeds), predictions below."""
     fig, ax = figure(size="panel")
-    for (name, job), color, line in zip(jobs.items(), COLORS.values(), LINES.values(), strict=False):
+    for (name, job), color, line in zip(jobs.items(), map(COLORS.get, SERIES), LINES.values(), strict=False):
         middle = [median(errors) for errors in job["error"]]
         ends = [[min(errors) for errors in job["error"]], [max(errors) for errors in job["error"]]]
         ax.plot(job["T"], middle, "o", color=color, linestyle=line, ms=4)
@@ -43,12 +43,12 @@ def learned(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
 # and above, turned by so many degrees
 _SLOPES = {
     "LTI, ρ = 1": ("ρ = 1, held gate, attention", "gray", (80, 0, 9, 0)),
-    "attention, ALiBi": ("ALiBi", "green", (186, 0, -10, 0)),
-    "LTI, ρ = 0.99": ("ρ = 0.99", "blue", (150, -20, -10, 0)),
-    "LTI, poles 0.95 and 0.7": ("0.95 and 0.7", "sky", (98, 38, 4, 0)),
-    "LTI, ρ = 0.9": ("ρ = 0.9", "orange", (48, 24, 4, 0)),
+    "attention, ALiBi": ("ALiBi", "head", (186, 0, -10, 0)),
+    "LTI, ρ = 0.99": ("ρ = 0.99", "state", (150, -20, -10, 0)),
+    "LTI, poles 0.95 and 0.7": ("0.95 and 0.7", "sand", (98, 38, 4, 0)),
+    "LTI, ρ = 0.9": ("ρ = 0.9", "state", (48, 24, 4, 0)),
     "selective, open": ("fading gate", "purple", (40, -8, 0, -71)),
-    "LTI, ρ = 0.5": ("ρ = 0.5", "brown", (4, 9, 0, -86)),
+    "LTI, ρ = 0.5": ("ρ = 0.5", "state", (4, 9, 0, -86)),
 }
 _FLAT = "selective, held", "attention, no logits"  # drawn where ρ = 1 is
 
@@ -84,9 +84,9 @@ def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
         last = _last_learned(job)
         first = min(T for T in job["T"] if T > last)
         ax.plot((last, first), (row, row), color=COLORS["gray"], ls="-", lw=1.5)
-        for T, face in ((last, COLORS["blue"]), (first, "white")):
-            ax.plot(T, row, "o", color=COLORS["blue"], mfc=face, ms=7)
-        ax.plot(predicted[name], row + 0.42, "^", color=COLORS["orange"], ms=5)
+        for T, face in ((last, COLORS["black"]), (first, "white")):
+            ax.plot(T, row, "o", color=COLORS["black"], mfc=face, ms=7)
+        ax.plot(predicted[name], row + 0.42, "^", color=COLORS["purple"], ms=5)
         words.append(f"{name} {last}, {first} and {predicted[name]:.0f}")
     _distances(ax)
     ax.set(yticks=range(len(jobs)), yticklabels=list(jobs), ylim=(len(jobs) - 0.3, -0.7), xlim=(14, 300))
@@ -96,7 +96,7 @@ def ends(jobs: Mapping[str, Mapping], predicted: Mapping[str, float]):
 def fewer_steps(jobs: Mapping[str, tuple[Mapping, Mapping]], critical: float, steps: tuple[int, int]):
     """Draw what two layers keep before training, and the last distance learned in each of two steps."""
     fig, ax = figure(size="panel")
-    for (name, pair), hue, at in zip(jobs.items(), ("orange", "blue"), (64, 91), strict=True):
+    for (name, pair), hue, at in zip(jobs.items(), ("state", "head"), (64, 91), strict=True):
         ax.semilogy(pair[0]["T"], pair[0]["weight"], color=COLORS[hue], ls="-")
         for job, face in zip(pair, (COLORS[hue], "white"), strict=True):
             last = _last_learned(job)
@@ -117,10 +117,10 @@ def kept_at_first(job: Mapping, critical: float, title: str):
     ax.loglog(job["T"], job["weight"], color=COLORS["gray"], ls="-", lw=1.5)
     for T, weight, errors in zip(job["T"], job["weight"], job["error"], strict=True):
         share = sum(error < FAILED for error in errors) / len(errors)
-        color = COLORS["blue"] if share > 0.5 else "white"
-        ax.plot(T, weight, "o", color=COLORS["blue"], mfc=color, ms=8)
-    ax.axhline(critical, color=COLORS["orange"], linestyle=LINES["dashed"])
-    label_line(ax, 4, critical, f"{critical:.2g}", color=COLORS["orange"], dy=-9)
+        color = COLORS["black"] if share > 0.5 else "white"
+        ax.plot(T, weight, "o", color=COLORS["black"], mfc=color, ms=8)
+    ax.axhline(critical, color=COLORS["purple"], linestyle=LINES["dashed"])
+    label_line(ax, 4, critical, f"{critical:.2g}", color=COLORS["purple"], dy=-9)
     _distances(ax)
     ax.set(ylabel="kept before training", ylim=(1e-6, 2), xlim=(3.7, 300), title=title)
     return fig
@@ -131,7 +131,7 @@ def two_laws(found: Mapping[float, Sequence[float]], laws: Mapping[str, Mapping[
     fig, ax = figure(size="panel")
     level(ax, 1)
     words = []
-    for (name, law), hue, shift in zip(laws.items(), ("blue", "orange"), (-0.1, 0.1), strict=True):
+    for (name, law), hue, shift in zip(laws.items(), ("black", "purple"), (-0.1, 0.1), strict=True):
         for row, (rho, (value, low, high)) in enumerate(found.items()):
             ax.plot((row + shift,) * 2, (low / law[rho], high / law[rho]), color=COLORS[hue], ls="-", lw=1.5)
             ax.plot(row + shift, value / law[rho], "o", color=COLORS[hue], ms=6)
@@ -144,7 +144,7 @@ def two_laws(found: Mapping[float, Sequence[float]], laws: Mapping[str, Mapping[
 
 
 # color, mark and shift of each learning rate, side by side where products with the steps are equal
-_RATES = [(hue, "osD^"[i], 1.05 ** (i - 1.5)) for i, hue in enumerate(("sky", "blue", "orange", "purple"))]
+_RATES = [(hue, "osD^"[i], 1.05 ** (i - 1.5)) for i, hue in enumerate(("brown", "sand", "purple", "black"))]
 
 
 def collapse(found: Mapping[tuple[float, int], Sequence[float]], law):

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from headsandstates.chapters._drawn import arrow, write
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import equation
-from ssmbook.display.style import FAMILIES, LINES
+from ssmbook.display.style import FAMILIES, LINES, SERIES
 
 _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"
 
@@ -87,7 +87,7 @@ def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
     tallest = ax.get_ylim()[1]
     ax.axvspan(low, high, color=COLORS["purple"], alpha=0.15, lw=0)
     label_line(ax, low, 0.9 * tallest, "random tokens", color=COLORS["purple"], dx=2, fontsize=9)
-    for (name, size), hue in zip(marks.items(), ("orange", "blue"), strict=True):
+    for (name, size), hue in zip(marks.items(), ("state", "head"), strict=True):
         place = math.log10(size)
         ax.plot((place, place), (0, 0.8 * tallest), color=COLORS[hue], ls="-", lw=2.5)
         label_line(ax, place, 0.6 * tallest, name.replace(" ", "\n"), color=COLORS[hue])
@@ -103,7 +103,7 @@ def spread(sizes: torch.Tensor, marks: Mapping[str, float]):
 
 
 def derivative_parts(J: torch.Tensor, V: torch.Tensor, column: torch.Tensor, row: torch.Tensor):
-    """Draw J (p, d) = V + column rowᵀ entry by entry, on one scale, blue positive."""
+    """Draw J (p, d) = V + column rowᵀ entry by entry, on one scale, signs in color."""
     (p, d), bend = V.shape, torch.outer(column, row)
     matrices = torch.stack([J, V, bend])
     top, norms = float(matrices.abs().max()), torch.linalg.matrix_norm(matrices, ord=2).tolist()
@@ -164,8 +164,8 @@ def two_lanes(t: float):
     for ax, sigma_2 in zip(axes, (0.7, 0.0), strict=True):
         J = bracket(t, sigma_2).numpy()
         ax.plot(*(np.diag([1.0, sigma_2]) @ circle), color=COLORS["gray"], linestyle=LINES["dashed"], lw=1.4)
-        ax.plot(*(J @ circle), color=COLORS["blue"], linestyle="-", lw=2.2)
-        for end, hue in (((J[0, 0], 0), "orange"), ((0, J[1, 1]), "green")):
+        ax.plot(*(J @ circle), color=COLORS["head"], linestyle="-", lw=2.2)
+        for end, hue in (((J[0, 0], 0), "purple"), ((0, J[1, 1]), "brown")):
             look = {"ls": "-", "lw": 2.6, "marker": "o", "markevery": [1], "ms": 8}
             ax.plot((0, end[0]), (0, end[1]), color=COLORS[hue], **look)
         norm = max(abs(J[0, 0]), abs(J[1, 1]))
@@ -174,12 +174,12 @@ def two_lanes(t: float):
         ax.spines[:].set_visible(False)
         side = 0 if abs(J[0, 0]) < 0.35 else -4 * np.sign(J[0, 0])
         below = {"dx": side, "dy": -14, "ha": "center", "fontsize": 10.5}
-        label_line(ax, J[0, 0], 0, "along g", color=COLORS["orange"], **below)
+        label_line(ax, J[0, 0], 0, "along g", color=COLORS["purple"], **below)
         if sigma_2:
-            label_line(ax, 0, J[1, 1], "across g: kept", color=COLORS["green"], dx=0, dy=12, ha="center")
+            label_line(ax, 0, J[1, 1], "across g: kept", color=COLORS["brown"], dx=0, dy=12, ha="center")
         else:
             words = "V sends nothing across g"
-            label_line(ax, 0, 0.3, words, color=COLORS["green"], dx=0, ha="center", fontsize=10.5)
+            label_line(ax, 0, 0.3, words, color=COLORS["brown"], dx=0, ha="center", fontsize=10.5)
     return fig
 
 
@@ -216,7 +216,7 @@ def _panels(curves, panels, ylim):
     fig, axes = figure(ncols=2)
     for ax, (title, labels) in zip(axes, panels.items(), strict=True):
         ax.set(title=title, yscale="log", ylim=ylim, xlabel=r"distance $\tau$")
-        for (name, label), hue in zip(labels.items(), COLORS, strict=False):
+        for (name, label), hue in zip(labels.items(), SERIES, strict=False):
             _draw(ax, name, curves[name], label, COLORS[hue])
     axes[0].set_ylabel(_NORM)
     return fig, axes

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from headsandstates.chapters._drawn import HEAD, STATE, unmarked, weights, write
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, signed
-from ssmbook.display.style import DIVERGING, LINES, readable
+from ssmbook.display.style import DIVERGING, LINES, SERIES, readable
 
 _FRAME = {"fill": False, "edgecolor": COLORS[STATE], "lw": 2.5, "clip_on": False}  # of a past and its future
 
@@ -101,7 +101,7 @@ def error_curve(floor, heads, error, steps, history, least):
     left.semilogy(beside, error.clamp(min=least), "o", color=COLORS[HEAD], mfc="none", ms=5)
     left.set(xlabel="heads H", ylabel="error, share of the energy", ylim=(least / 10, 6))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    hues = dict(zip(counts, cycle(COLORS.values()), strict=False))
+    hues = dict(zip(counts, cycle(map(COLORS.get, SERIES)), strict=False))
     for H, errors in zip(heads.tolist(), history.clamp(min=least).T, strict=True):
         right.semilogy(steps, errors, color=hues[H], lw=1, ls="-")
     apart, levels = [H for H in counts if H < len(above)], floor.log10()
@@ -142,7 +142,7 @@ def epsilon_counts(N, counts, title):
     fig, ax = figure(size="panel")
     ax.loglog(N, N, color=COLORS["gray"], linestyle=LINES["dotted"], base=2)
     label_line(ax, N[-1], N[-1], "N")
-    for (name, draws), hue, line in zip(counts.items(), COLORS, LINES.values(), strict=False):
+    for (name, draws), hue, line in zip(counts.items(), SERIES, LINES.values(), strict=False):
         values = [found[len(found) // 2] for found in draws]
         least, most = ([found[at] for found in draws] for at in (0, -1))
         ax.fill_between(N, least, most, color=COLORS[hue], alpha=0.15, linewidth=0)

@@ -13,11 +13,11 @@ def flip_heads(c, alpha):
     """Draw kernels c (2, n) of values +1 and −1, their sum, and rows (n, n) of a head with a sink."""
     fig, (bars, rows) = figure(ncols=2, size="wide")
     up, down, lags = c[0].numpy(), -c[1].numpy(), np.arange(min(8, c.shape[1]))
-    bars.bar(lags, up[lags], color=COLORS["blue"], alpha=0.6)
-    bars.bar(lags, down[lags], color=COLORS["sky"], alpha=0.6)
+    bars.bar(lags, up[lags], color=COLORS["head"], alpha=0.6)
+    bars.bar(lags, down[lags], color=COLORS["brown"], alpha=0.6)
     bars.plot(lags, (up + down)[lags], "o", color=COLORS["black"], ms=5)
-    label_line(bars, 0.5, up[0], "head 1, value +1", color=COLORS["blue"])
-    label_line(bars, 1.5, down[1], "head 2, value −1", color=COLORS["sky"])
+    label_line(bars, 0.5, up[0], "head 1, value +1", color=COLORS["head"])
+    label_line(bars, 1.5, down[1], "head 2, value −1", color=COLORS["brown"])
     label_line(bars, 2.5, (up + down)[2] + 0.12, "dots: their sum", color=COLORS["black"])
     bars.set(xlabel="lag τ", ylabel="coefficient")
     taken = _draw_rows(rows, alpha.numpy(), min(6, len(alpha)))
@@ -37,11 +37,11 @@ def _draw_rows(ax, alpha, count):
         left = 0.0
         for j in range(i + 1):
             shade = 0.75 if (i - j) % 2 == 0 else 0.3
-            ax.barh(i, alpha[i, j], left=left, color=COLORS["blue"], alpha=shade)
+            ax.barh(i, alpha[i, j], left=left, color=COLORS["head"], alpha=shade)
             left += alpha[i, j]
         ax.barh(i, sink[i], left=left, color=COLORS["gray"], alpha=0.35)
     label_line(ax, 0.97, -0.85, "sink", color=COLORS["gray"], dx=0, ha="right")
-    label_line(ax, 0.0, -0.85, "tokens", color=COLORS["blue"], dx=0)
+    label_line(ax, 0.0, -0.85, "tokens", color=COLORS["head"], dx=0)
     ax.set(xlabel="weight in a row of head 1", ylabel="position i", xlim=(0, 1), ylim=(count - 0.5, -1.4))
     ax.set_yticks(range(count))
     return sink
@@ -59,10 +59,10 @@ def certificate_frame(M, certificate):
     else:
         values = certificate.weights.numpy()
         bars.set(ylabel="weight λ", title=f"Σ λ M = 0: {certificate.k + 1} heads")
-    plane.plot(*points.T, "o", color=COLORS["green"])
+    plane.plot(*points.T, "o", color=COLORS["black"])
     plane.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     plane.set(xlabel="part along I", ylabel="part along J")
-    bars.bar(range(len(values)), values, color=COLORS["green"])
+    bars.bar(range(len(values)), values, color=COLORS["black"])
     bars.set(xlabel="lag τ", xlim=(-0.7, 10.7), ylim=(0, 1.05), xticks=range(0, 11, 2))
     return fig
 
@@ -78,7 +78,7 @@ def sink_value_maps(points):
 
 def _draw_cone(plane, V):
     """Shade the open cone of two unit vectors, or the plane, and draw the two or three vectors as arrows."""
-    color = COLORS["blue"]
+    color = COLORS["head"]
     first, last = np.unwrap(np.arctan2(V[:, 1], V[:, 0]))[[0, 1]]
     turn = np.linspace(first, last if len(V) == 2 else first + 2 * np.pi, 100)
     fan = np.stack([np.cos(turn), np.sin(turn)], axis=1)
@@ -92,8 +92,8 @@ def _draw_cone(plane, V):
 def row_sums(flip, turning):
     """Draw the partial sums of two systems of lags around the row sum T; a larger dot weighs more."""
     fig, (line, plane) = figure(ncols=2, size=(7.0, 2.9))
-    shown, gray, blue = 9, COLORS["gray"], COLORS["blue"]
-    dots = {"s": 60 / np.arange(1, shown + 1), "color": COLORS["orange"], "zorder": 3}
+    shown, gray, blue = 9, COLORS["gray"], COLORS["head"]
+    dots = {"s": 60 / np.arange(1, shown + 1), "color": COLORS["state"], "zorder": 3}
     plateaus = {"alternating signs": sinkless_plateau(flip), "rotation by 0.7": sinkless_plateau(turning)}
     first, second = (plateau.value_sum for plateau in plateaus.values())
 
@@ -111,7 +111,7 @@ def row_sums(flip, turning):
     plane.plot(*center, "X", color=blue, ms=9, zorder=4)
     label_line(plane, *center, "T", color=blue, dx=15, dy=16, ha="center")
     for i, (dx, side) in enumerate(((-7, "right"), (6, "left"), (6, "left"))):
-        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["orange"], dx=dx, ha=side)
+        label_line(plane, *sums[i], f"$S_{i}$", color=COLORS["state"], dx=dx, ha=side)
     plane.set(xlabel="part along I", ylabel="part along J", aspect="equal", xlim=(-1.6, 2.6))
 
     shares = [f"{plateau.relative:.4f}" for plateau in plateaus.values()]
@@ -135,7 +135,7 @@ def pole_planes(pairs, n):
         else:
             inside = points[ConvexHull(points).vertices]
         ax.fill(*inside.T, color=COLORS["gray"], alpha=0.2, lw=0)
-        ax.plot(*points.T, "o", color=COLORS["green"], ms=5)
+        ax.plot(*points.T, "o", color=COLORS["black"], ms=5)
         ax.plot(0, 0, "+", color=COLORS["black"], ms=10, mew=1.5)
         said = "poles " + " and ".join(f"{pole:g}" for pole in poles).replace("-", "−")
         ax.set_title(f"{said}:\n{count.value} heads", fontsize=10)
@@ -150,7 +150,7 @@ def fit_curves(panels):
     """Draw fitting errors with their floors; panels: title -> (label -> (steps,), label -> number)."""
     fig, axes = figure(ncols=len(panels), size="wide", sharey=True)
     ends = []
-    sides = {"blue": {"dx": 0, "dy": 8, "ha": "right"}, "green": {"dx": 7, "dy": 0}}  # of the names
+    sides = {"head": {"dx": 0, "dy": 8, "ha": "right"}, "black": {"dx": 7, "dy": 0}}  # of the names
     sides["purple"] = {"dx": -6, "dy": 0, "ha": "right"}
     for ax, (title, (curves, floors)) in zip(axes, panels.items(), strict=True):
         for (color, side), (name, curve) in zip(sides.items(), curves.items(), strict=False):
@@ -158,7 +158,7 @@ def fit_curves(panels):
             steps = np.arange(1, len(curve) + 1)
             ax.loglog(steps, curve, color=COLORS[color], linestyle=LINES["solid"])
             low = curve <= np.cbrt(curve[0] * curve[-1] ** 2)
-            place = len(curve) - 1 if color == "blue" else np.argmax(low)
+            place = len(curve) - 1 if color == "head" else np.argmax(low)
             label_line(ax, steps[place], curve[place], name, **side)
         for name, height in floors.items():
             ax.axhline(height, color=COLORS["gray"], linestyle=LINES["dashed"])
@@ -174,10 +174,10 @@ def divergence(path, families):
     """Draw (largest coefficient, error) along an optimizer's path beside explicit families."""
     fig, ax = figure(size="panel")
     for (name, pair), style in zip(families.items(), ("dashed", "dotted"), strict=False):
-        ax.loglog(*pair, color=COLORS["orange"], linestyle=LINES[style])
+        ax.loglog(*pair, color=COLORS["state"], linestyle=LINES[style])
         middle = len(pair[0]) // 2
         label_line(ax, pair[0][middle], pair[1][middle], name, dx=8, dy=8)
-    ax.loglog(*path, "o", color=COLORS["blue"], ms=4)
+    ax.loglog(*path, "o", color=COLORS["head"], ms=4)
     label_line(ax, path[0][-1], path[1][-1], "two heads, fitted", dx=-6, dy=-12, ha="right")
     ax.set(xlabel="largest coefficient", ylabel="relative error (amplitude)")
     return fig
@@ -186,7 +186,7 @@ def divergence(path, families):
 def tails(survivals, bound):
     """Draw P(|coefficient| > t) of samples (name -> samples), a slope of -1 and a proved bound."""
     fig, ax = figure(size="panel")
-    looks = ("blue", 1e-3), ("green", 3e-2)  # and the share that stands beside the name
+    looks = ("head", 1e-3), ("black", 3e-2)  # and the share that stands beside the name
     for (color, share), (name, samples) in zip(looks, survivals.items(), strict=True):
         ordered = np.sort(np.asarray(samples))
         grid = np.geomspace(1e-2, ordered[-1], 300)
@@ -198,7 +198,7 @@ def tails(survivals, bound):
     t = np.geomspace(10, 1e4, 50)
     ax.loglog(t, 6 / t, color=COLORS["gray"], linestyle=LINES["dotted"])
     label_line(ax, 2000, 6 / 2000, "slope −1", dx=4, dy=8)
-    ax.axvline(bound, color=COLORS["orange"], linestyle=LINES["dashed"])
+    ax.axvline(bound, color=COLORS["state"], linestyle=LINES["dashed"])
     label_line(ax, bound, 2e-5, "proved bound", dx=4)
     ax.set(xlabel="t", ylabel="share above t", ylim=(8e-6, 1.5))
     return fig

@@ -87,14 +87,14 @@ def way_from_zero(t, values, slope):
     """Draw one output at tX, t (m,) from 0 to 1, with its chord and the tangent at X of this ``slope``."""
     fig, ax = figure(size=(3.6, 2.6))
     end = float(values[-1])
-    ax.plot([0, 1], [end - slope, end], linestyle=LINES["dashed"], color=COLORS["orange"])
+    ax.plot([0, 1], [end - slope, end], linestyle=LINES["dashed"], color=COLORS["purple"])
     ax.plot([0, 1], [0, end], linestyle=LINES["solid"], color=COLORS["gray"])
-    ax.plot(t, values, linestyle=LINES["solid"], color=COLORS["blue"], lw=2.6)
+    ax.plot(t, values, linestyle=LINES["solid"], color=COLORS["black"], lw=2.6)
     ax.plot([0, 1], [0, end], "o", linestyle="none", color=COLORS["black"])
     middle = values[len(values) // 2]
-    label_line(ax, 0.4, end - 0.6 * slope, "slope at X", color=COLORS["orange"], dx=6, dy=-6)
+    label_line(ax, 0.4, end - 0.6 * slope, "slope at X", color=COLORS["purple"], dx=6, dy=-6)
     label_line(ax, 0.5, end / 2, "mean slope", color=COLORS["gray"], dx=-16, dy=8, ha="right")
-    label_line(ax, 0.5, middle, "the output at tX", color=COLORS["blue"], dx=-14, dy=-21, ha="right")
+    label_line(ax, 0.5, middle, "the output at tX", color=COLORS["black"], dx=-14, dy=-21, ha="right")
     ax.set(xlabel="t, from 0 to X", ylabel="one entry of the output")
     return fig, (
         f"An output that goes from 0 to {end:.3f}, its mean slope. Its slope at X is {slope:.3f}, and the "

@@ -93,7 +93,7 @@ def tail(prices, theta):
     label_line(ax, float(t[80]), 0.02, "falls like 1/t", color=COLORS["gray"], dx=8, dy=14)
     ordered = prices.sort(descending=True).values
     share = torch.arange(1, len(ordered) + 1, dtype=torch.float64) / len(ordered)
-    ax.loglog(ordered.numpy(), share.numpy(), ".", color=COLORS["blue"], ms=4, ls="none")
+    ax.loglog(ordered.numpy(), share.numpy(), ".", color=COLORS["black"], ms=4, ls="none")
     ax.set(xlabel="t", ylabel="share with |α₁₁ − 1| ≥ t", xlim=(0.01, 1e4), ylim=(0.5 / len(ordered), 1.5))
     above = {s: float((prices >= s).double().mean()) for s in (1, 10, 100)}
     words = ", ".join(f"at least {s} on {part:.3f}" for s, part in above.items())
@@ -126,7 +126,7 @@ def three_tests(first, second):
 def price(sizes, needed, theta):
     """Draw the largest coefficients needed (m, draws) against the size ε of later tokens, and their bound."""
     fig, ax = figure(size="panel")
-    ax.loglog(sizes, needed, ".", color=COLORS["blue"], ms=3, alpha=0.25, ls="none")
+    ax.loglog(sizes, needed, ".", color=COLORS["black"], ms=3, alpha=0.25, ls="none")
     bound = abs(math.sin(theta)) / sizes - 1
     ax.loglog(sizes[bound > 0], bound[bound > 0], color=COLORS["gray"], ls="-")
     label_line(ax, sizes[0], bound[0], "|sin θ|/ε − 1", color=COLORS["gray"], dx=2, dy=-38)
@@ -146,7 +146,7 @@ def clock_frame(theta: float):
     best_single_head(plane, theta, 20)
     plane.set_title(f"20 tokens: misses {missed(theta, 20):.3f}")
     grid = torch.linspace(0, math.pi, 181, dtype=torch.float64)
-    for length, color, line in zip((5, 20, 200), ("sky", "purple", "brown"), LINES.values(), strict=False):
+    for length, color, line in zip((5, 20, 200), ("sand", "purple", "brown"), LINES.values(), strict=False):
         curve = [missed(t, length) for t in grid.tolist()]
         values.plot(grid, curve, color=COLORS[color], ls=line)
         values.plot(theta, missed(theta, length), "o", color=COLORS[color], ms=6)

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import medians
-from ssmbook.display.style import LINES, readable
+from ssmbook.display.style import LINES, SERIES, readable
 
 LEAST = 1e-12  # smaller errors are drawn on this line
 
@@ -18,11 +18,11 @@ def students(teacher: Mapping, title: str):
     k = teacher["k"]
     ax.semilogy(teacher["H"][:k], teacher["floor"][:k], color=COLORS["gray"], ls="-", lw=3)
     for H, before, after in zip(teacher["H"], teacher["untrained"], teacher["trained"], strict=True):
-        ax.semilogy([H] * len(before), before, "x", color=COLORS["sky"], ms=5)
+        ax.semilogy([H] * len(before), before, "x", color=COLORS["brown"], ms=5)
         after = [max(error, LEAST) for error in after]
-        ax.semilogy([H] * len(after), after, "o", color=COLORS["orange"], mfc="none", ms=7)
-    label_line(ax, 8.4, 0.1, "before training", color=COLORS["sky"], dx=0, ha="right")
-    label_line(ax, -0.2, 1e-8, "after training", color=COLORS["orange"], dx=0)
+        ax.semilogy([H] * len(after), after, "o", color=COLORS["head"], mfc="none", ms=7)
+    label_line(ax, 8.4, 0.1, "before training", color=COLORS["brown"], dx=0, ha="right")
+    label_line(ax, -0.2, 1e-8, "after training", color=COLORS["head"], dx=0)
     label_line(ax, -0.2, 1e-9 / 5, "— floor", color=COLORS["gray"], dx=0)
     ax.set(xlabel="heads H", ylabel="error over energy", ylim=(LEAST / 10, 10), title=title)
     ax.set_xlim(-0.5, 8.5)
@@ -36,11 +36,11 @@ def predicted(teachers: Sequence[Mapping], own: Mapping, shuffled: Mapping):
     runs = [(job["floor"][H], e) for job in teachers for H in range(1, job["k"]) for e in job["trained"][H]]
     ends = min(runs)[0], max(runs)[0]
     each.loglog(ends, ends, color=COLORS["gray"], ls="-", lw=1.2)
-    each.loglog(*zip(*runs, strict=True), "o", color=COLORS["orange"], mfc="none", ls="none", ms=6)
+    each.loglog(*zip(*runs, strict=True), "o", color=COLORS["head"], mfc="none", ls="none", ms=6)
     each.set(xlabel="floor, computed before", ylabel="error, after training")
     each.set_title(f"{len(runs)} runs, H < k")
     words = []
-    for name, job, hue, at in (("its own lags", own, "blue", 1e-6), ("shuffled", shuffled, "purple", 1e-3)):
+    for name, job, hue, at in (("its own lags", own, "head", 1e-6), ("shuffled", shuffled, "purple", 1e-3)):
         errors, k = [max(median(row), LEAST) for row in job["trained"]], job["k"]
         control.semilogy(job["H"], errors, "o", color=COLORS[hue], ls="-", ms=4.5)
         side = {"dx": -14, "ha": "right"} if k > 6 else {"dx": 8}
@@ -62,11 +62,11 @@ def found_pairs(H: Sequence[int], trained: Sequence[Sequence[float]], floor: Seq
     best = [floor[each] for each in H]
     ax.plot(H, best, "s", color=COLORS["gray"], ls=LINES["dashed"], ms=4)
     label_line(ax, H[1], best[1], "fixed, at best", color=COLORS["gray"], dx=4, dy=9)
-    middle = medians(ax, H, trained, COLORS["orange"], "-")
-    label_line(ax, H[1], middle[1], "pairwise, trained", color=COLORS["orange"], dx=4, dy=12)
+    middle = medians(ax, H, trained, COLORS["head"], "-")
+    label_line(ax, H[1], middle[1], "pairwise, trained", color=COLORS["head"], dx=4, dy=12)
     there = [0 if each >= exact else float("nan") for each in H]
-    ax.plot(H, there, "^", color=COLORS["green"], ls="none", ms=7, clip_on=False)
-    label_line(ax, exact, 0, "exact ones exist", color=COLORS["green"], dx=-6, dy=10, ha="right")
+    ax.plot(H, there, "^", color=COLORS["black"], ls="none", ms=7, clip_on=False)
+    label_line(ax, exact, 0, "exact ones exist", color=COLORS["black"], dx=-6, dy=10, ha="right")
     ax.set(xlabel="heads H", ylabel="error over energy", xticks=H, ylim=(0, 1.15 * best[0]))
     counts = zip(H, middle, best, strict=True)
     words = "; ".join(f"{a:.3f} and {b:.3f} at H = {each}" for each, a, b in counts)
@@ -78,7 +78,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
     """Draw the best error of every class against H, and its count; curves: system -> class -> job."""
     fig, axes = figure(ncols=len(curves), size=(7.0, 3.2))
     for ax, (system, found) in zip(axes, curves.items(), strict=True):
-        for (kind, job), hue, line in zip(found.items(), COLORS, LINES.values(), strict=False):
+        for (kind, job), hue, line in zip(found.items(), SERIES, LINES.values(), strict=False):
             best = [max(min(errors), LEAST) for errors in job["trained"]]
             ax.semilogy(job["H"], best, "o", color=COLORS[hue], linestyle=line, ms=4.5, label=kind)
             count = counts[system][kind]
@@ -94,7 +94,7 @@ def classes(curves: Mapping[str, Mapping[str, Mapping]], counts: Mapping[str, Ma
 def data(jobs: Sequence[Mapping], law: Sequence[Sequence[float]]):
     """Draw the errors of jobs "data m" against H (median, least to largest), and the law (lines)."""
     fig, ax = figure(size="panel")
-    for job, wanted, hue in zip(jobs, law, COLORS, strict=False):
+    for job, wanted, hue in zip(jobs, law, SERIES, strict=False):
         ax.semilogy(job["H"], wanted, color=COLORS[hue], linestyle="-", lw=1.3)
         middle = medians(ax, job["H"], job["trained"], COLORS[hue])
         label_line(ax, job["H"][-1], middle[-1], f"{job['m']} sequences", color=COLORS[hue])
@@ -111,12 +111,12 @@ def arrivals(steps, spectra, law, sigma):
     """Draw singular values (R, H) of students step by step over their law, and how many are found."""
     fig, (ax, stairs) = figure(ncols=2, size=(7.0, 3.0))
     found, shown = list(spectra.values())[-1], (1, 2, 4, 8, 15)
-    for r, hue in zip(shown, COLORS.values(), strict=False):
+    for r, hue in zip(shown, map(COLORS.get, SERIES), strict=False):
         ax.semilogx(steps, [row[r - 1] for row in found], color=hue, ls="-")
         ax.semilogx(steps[::2], [row[r - 1] for row in law][::2], "o", color=hue, mfc="none", ms=4)
         label_line(ax, steps[-1], sigma[r - 1], f"{r}", color=hue)
     words = []
-    for (name, rows), hue in zip({**spectra, "law": law}.items(), COLORS, strict=False):
+    for (name, rows), hue in zip({**spectra, "law": law}.items(), SERIES, strict=False):
         counts = [sum(now > s / 2 for now, s in zip(row, sigma, strict=True)) for row in rows]
         if name == "law":
             stairs.semilogx(steps[::2], counts[::2], "o", color=COLORS["gray"], mfc="none", ls="none", ms=4)
@@ -126,7 +126,7 @@ def arrivals(steps, spectra, law, sigma):
         half = (next((steps[t] for t, count in enumerate(counts) if count >= r), "never") for r in shown)
         words.append(f"{name} {', '.join(map(str, half))}")
     keys = [f"{mark} {name}" for mark, name in zip("—–", spectra, strict=False)] + ["○ law"]
-    for at, (key, hue) in enumerate(zip(keys, (*[*COLORS][: len(spectra)], "gray"), strict=True)):
+    for at, (key, hue) in enumerate(zip(keys, (*SERIES[: len(spectra)], "gray"), strict=True)):
         place = {"transform": stairs.transAxes, "color": readable(COLORS[hue]), "fontsize": 9.5}
         stairs.text(0.04, 0.93 - 0.1 * at, key, **place)
     for each, label in ((ax, "singular value of the student"), (stairs, "heads found")):

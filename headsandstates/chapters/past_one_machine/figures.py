@@ -3,7 +3,7 @@
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.style import LINES
 
-NARROW = ("blue", "orange", "green", "purple")
+NARROW = ("brown", "purple", "sand", "black")
 
 
 def wire(lengths: list[int], numbers: list[int]):
@@ -36,7 +36,7 @@ def wire(lengths: list[int], numbers: list[int]):
 def received(tokens: list[int], curves: dict[str, list[int]], equal: float):
     """Draw numbers received over the tokens on a device, {way: curve}; the first two meet at ``equal``."""
     fig, ax = figure(size="panel")
-    looks = ("blue", "solid"), ("orange", "solid"), ("orange", "dashed")
+    looks = ("brown", "solid"), ("purple", "solid"), ("purple", "dashed")
     for (name, numbers), (color, line) in zip(curves.items(), looks, strict=True):
         ax.loglog(tokens, numbers, color=COLORS[color], linestyle=LINES[line])
         rises = numbers[-1] > numbers[0]

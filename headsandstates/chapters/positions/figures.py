@@ -9,7 +9,7 @@ from headsandstates.chapters.positions import schemes
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import signed
 
-SCHEME_COLORS = {"distance": "black", "RoPE": "blue", "T5": "green", "ALiBi": "orange"}
+SCHEME_COLORS = {"distance": "black", "RoPE": "head", "T5": "brown", "ALiBi": "purple"}
 
 
 def told_apart(theta: float, n: int):
@@ -34,7 +34,7 @@ def alibi_frame(m, best, share, crossings):
     """Return a figure of scalar lags as dots and the best sum of fading exponentials as rings."""
     fig, ax = figure(size="panel")
     ax.axhline(0, color=COLORS["gray"], lw=0.8)
-    ax.plot(range(len(m)), best.numpy(), "o-", color=COLORS["orange"], mfc="none", ms=10, lw=1)
+    ax.plot(range(len(m)), best.numpy(), "o-", color=COLORS["purple"], mfc="none", ms=10, lw=1)
     ax.plot(range(len(m)), m.numpy(), "o", color=COLORS["black"])
     ax.set(xlabel="distance τ", ylabel="lag", ylim=(-0.65, 1.1), xlim=(-0.4, len(m) - 0.6))
     ax.set(title=f"changes of sign: {crossings} of {len(m) - 1}; missed: {share:.2%}")
@@ -63,7 +63,7 @@ def students(found, floors, first):
         ax.tick_params(labelleft=True)  # on a phone the panels stand apart
         ax.set(title=name, yscale="log", ylim=(1e-11, 5), xlim=(-0.6, len(by_scheme) - 0.4))
     axes[0].set_ylabel("relative squared error")
-    label_line(axes[0], 2.35, floors[next(iter(found))]["T5"], "floor", color=COLORS["green"])
+    label_line(axes[0], 2.35, floors[next(iter(found))]["T5"], "floor", color=COLORS["brown"])
     return fig, "Median errors of five trained layers. " + ". ".join(words) + "."
 
 

@@ -31,9 +31,9 @@ def rotating_state(theta):
     W = rotating_blocks(theta)
     head, missed = best_head(W)
     fig, axes = figure(ncols=4, size=(6.0, 1.95))
-    _clock(axes[0], W[:, 0], "orange", "a rotating state")
+    _clock(axes[0], W[:, 0], "state", "a rotating state")
     _mosaic(axes[1], W, "its matrices")
-    _clock(axes[2], head[:, 0], "blue", "the best head")
+    _clock(axes[2], head[:, 0], "head", "the best head")
     _mosaic(axes[3], head, f"misses {missed:.3f}")
     return fig
 
@@ -45,11 +45,11 @@ def _clock(ax, matrices, hue, title):
     hands = matrices[:, :, 1]
     for lag in reversed(range(LENGTH)):
         arrow(ax, (0, 0), hands[lag].numpy(), shades(0.8 * lag / LENGTH), lw=1.8, mutation_scale=8)
-    if hue == "blue":  # the line of the head
+    if hue == "head":  # the line of the head
         ends = 1.25 * hands[0] / hands[0].norm()
         ax.plot(*torch.stack([-ends, ends]).T, color=COLORS[hue], ls=LINES["dotted"], lw=1, zorder=1)
     beyond = hands * (1 + 0.22 / hands.norm(dim=1, keepdim=True).clamp(min=1e-9))
-    for lag in (0, 1, 2) if hue == "orange" else ():
+    for lag in (0, 1, 2) if hue == "state" else ():
         if all((beyond[lag] - beyond[other]).norm() > 0.3 for other in range(lag)):
             write(ax, *beyond[lag].tolist(), str(lag), 9)
     ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", title=title)

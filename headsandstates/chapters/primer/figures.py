@@ -9,7 +9,7 @@ from headsandstates.chapters.primer import signs as draw
 from headsandstates.chapters.primer.signs import LOW, TOKEN
 from ssmbook.display import COLORS, figure, label_line
 
-WEIGHTS = LinearSegmentedColormap.from_list("primer-weights", ["#FFFFFF", COLORS["sky"]])
+WEIGHTS = LinearSegmentedColormap.from_list("primer-weights", ["#FFFFFF", "#5FB3C9"])
 
 
 def mixes(models):
@@ -40,7 +40,7 @@ def signs():
     names = {"token": TOKEN, "state": STATE, "head": HEAD, "lag": LAG}
     for x, (name, hue) in zip((1.2, 3.7, 6.2, 8.7), names.items(), strict=True):
         draw.write(ax, x, 0.45, name, hue)
-    alt = "A token is a gray square, a state an orange circle, a head a blue box, a lag a green distance."
+    alt = "A token is a gray square, a state a red circle, a head a teal box, a lag a black distance."
     return fig, alt
 
 

@@ -1,6 +1,6 @@
 """The signs of *primer*: tokens, states, heads, operations and vectors, on panels that are ten units wide.
 
-A token is a gray square, a state an orange circle, a head a blue box, and what belongs to a lag is green. A
+A token is a gray square, a state a red circle, a head a teal box, and what belongs to a lag is black. A
 panel is as wide as a phone, and a unit is 0.35 inches.
 """
 

@@ -13,7 +13,7 @@ def scan_rungs(T: int, rung: int):
     for t in range(T):
         first = max(0, t - reach + 1)
         done = first == 0
-        ax.plot([first - 0.3, t + 0.3], [t, t], "-", lw=5, color=COLORS["green" if done else "sky"])
+        ax.plot([first - 0.3, t + 0.3], [t, t], "-", lw=5, color=COLORS["state" if done else "sand"])
     if rung:
         for t in range(reach // 2, T):
             middle = t - reach // 2 + 0.5
@@ -33,16 +33,16 @@ def blocks_from_zero(kinds: dict[str, tuple[torch.Tensor, torch.Tensor]]):
         for k, block in enumerate(blocks):
             time = range(k * L, (k + 1) * L)
             ax.fill_between(time, block, states[k * L : (k + 1) * L], color=COLORS["gray"], alpha=0.2, lw=0)
-            ax.plot(time, block, "-", color=COLORS["orange"])
-            ax.plot(time[-1], block[-1], "o", color=COLORS["orange"], ms=6)
-        ax.plot(states, "-", color=COLORS["blue"])
+            ax.plot(time, block, "-", color=COLORS["purple"])
+            ax.plot(time[-1], block[-1], "o", color=COLORS["purple"], ms=6)
+        ax.plot(states, "-", color=COLORS["state"])
         ax.set(title=title, xlabel="time t", xticks=range(0, len(states) + 1, L), ylim=(0, None))
         left = (states[-1] - blocks[-1, -1]) / states[-L - 1]
         told.append(f"{title}, {float(left):.3f}")
     states, blocks = next(iter(kinds.values()))
     middle, end = len(states) // 2, len(states) - 1
-    label_line(axes[0], middle, states[middle], "the state", color=COLORS["blue"], dx=-8, dy=8, ha="right")
-    label_line(axes[0], end, blocks[-1, -1], "from zero", color=COLORS["orange"], dx=4, dy=14, ha="right")
+    label_line(axes[0], middle, states[middle], "the state", color=COLORS["state"], dx=-8, dy=8, ha="right")
+    label_line(axes[0], end, blocks[-1, -1], "from zero", color=COLORS["purple"], dx=4, dy=14, ha="right")
     return fig, (
         f"What the last block, run from zero, lacks at its end, over the state before it: {'; '.join(told)}."
     )
@@ -52,7 +52,7 @@ def held_and_wiped(gates: torch.Tensor, writes: torch.Tensor, states: torch.Tens
     """Draw a state over the strip of its gates, all (T,), and what is written between them."""
     fig, (top, strip) = figure(nrows=2, size=(3.6, 2.2), sharex=True, height_ratios=(4, 1))
     time = range(len(states))
-    top.bar(time, states.tolist(), width=0.86, color=COLORS["sky"])
+    top.bar(time, states.tolist(), width=0.86, color=COLORS["state"], alpha=0.6)
     for t in time:
         place = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
         top.annotate(f"{float(states[t]):g}", (t, float(states[t])), **place)
@@ -75,7 +75,7 @@ def kept_numbers(counts: dict[str, int]):
     """Draw how many numbers each form keeps, a dot on a logarithmic axis with the count beside it."""
     fig, ax = figure(size=(3.6, 2.4))
     counts = dict(sorted(counts.items(), key=lambda item: item[1]))
-    told = _dots(ax, counts, ",", "blue")
+    told = _dots(ax, counts, ",", "black")
     ax.set(xlim=(1, 40 * max(counts.values())), xlabel="numbers kept beside the input")
     return fig, f"Dots on a logarithmic axis, the numbers that each form keeps: {told}."
 
@@ -97,14 +97,14 @@ def silent_gradient(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]]):
     told = []
     for ax, (title, (found, true)) in zip(axes, pairs.items(), strict=True):
         ax.plot(true, "-", color=COLORS["gray"], lw=6, alpha=0.5)
-        ax.plot(found, "o", linestyle=LINES["dashed"], color=COLORS["orange"])
+        ax.plot(found, "o", linestyle=LINES["dashed"], color=COLORS["purple"])
         ax.set(title=title, xlabel="time t", ylim=(-0.28 * float(true.max()), 1.15 * float(true.max())))
         off = float((found - true).abs().max())
         told.append(f"{title}: off by at most {off:.2f} of {float(true.abs().max()):.2f}")
         high = int(true.argmax())
         label_line(ax, high, float(true[high]), "true", color=COLORS["gray"], dx=8, dy=4)
         middle = len(true) // 2
-        label_line(ax, middle, float(found[middle]), "returned", color=COLORS["orange"], dx=0, dy=-11)
+        label_line(ax, middle, float(found[middle]), "returned", color=COLORS["purple"], dx=0, dy=-11)
     return fig, f"Gradients, returned against true: {'; '.join(told)}."
 
 
@@ -145,7 +145,7 @@ def cost_curves(lengths: list[int], costs: dict[str, dict[str, list[int]]]):
 def block_length_trade(lengths: list[int], words: list[float], depth: list[int]):
     """Draw words moved for each number and the longest chain against the block length."""
     fig, axes = figure(ncols=2, size=(3.6, 2.4))
-    panels = (("words moved a number", words, "blue", (0, 7)), ("longest chain", depth, "orange", (6, -8)))
+    panels = (("words moved a number", words, "black", (0, 7)), ("longest chain", depth, "purple", (6, -8)))
     for ax, (title, values, color, first) in zip(axes, panels, strict=True):
         ax.loglog(lengths, values, "o-", base=2, color=COLORS[color], ms=4)
         for at, off, ha in ((0, first, "left"), (-1, (0, 7), "right")):
@@ -159,7 +159,7 @@ def block_length_trade(lengths: list[int], words: list[float], depth: list[int])
 def clock_dots(names: list[str], ratios: list[float]):
     """Draw how many times as long as the last of them each form takes, slowest on top, on a log scale."""
     fig, ax = figure(size=(3.7, 1.9))
-    told = _dots(ax, dict(zip(names, ratios, strict=True)), ".3g", "blue")
+    told = _dots(ax, dict(zip(names, ratios, strict=True)), ".3g", "black")
     ax.set(xlim=(0.6, 3 * max(ratios)), xlabel="time, compiled loop = 1")
     ax.set_xticks([1, 10, 100], ["1", "10", "100"])
     return fig, f"Dots on a logarithmic axis, times over that of the compiled loop: {told}."

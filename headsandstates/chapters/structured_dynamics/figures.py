@@ -22,14 +22,14 @@ def mass_and_spring():
     turns = torch.arange(13)
     coil = 0.5 + 0.2 * torch.tensor([0] + [1, -1] * 5 + [1, 0])
     ax.plot(0.25 * turns, coil, "-", color=COLORS["gray"], lw=1.4)
-    ax.add_patch(Rectangle((3, 0.03), 1, 0.95, facecolor=COLORS["blue"], edgecolor="none"))
+    ax.add_patch(Rectangle((3, 0.03), 1, 0.95, facecolor=COLORS["state"], edgecolor="none"))
     write(ax, 3.5, 0.5, "1 kg", color="white")
     ax.text(1.5, 0.95, "spring, 4 N/m", ha="center", va="bottom")
     ax.text(1.5, -0.12, "friction, 0.4 kg/s", ha="center", va="top")
     for (x, y), length, words, color in (
-        ((4.05, 0.5), 1.1, "push x", "orange"),
-        ((3.5, 1.2), 0.9, "velocity v", "blue"),
-        ((3.5, -0.55), 0.9, "position q", "blue"),
+        ((4.05, 0.5), 1.1, "push x", "black"),
+        ((3.5, 1.2), 0.9, "velocity v", "state"),
+        ((3.5, -0.55), 0.9, "position q", "state"),
     ):
         arrow(ax, (x, y), (x + length, y), COLORS[color], lw=2)
         ax.text(x + length + 0.1, y, words, va="center", color=COLORS[color])
@@ -47,11 +47,11 @@ def spring_path(time: torch.Tensor, position: torch.Tensor, marks: dict[str, tup
     """Draw position over time, both (T,), with the first second shaded and marks {name: (time, position)}."""
     fig, ax = figure(size="panel")
     ax.axvspan(0, 1, color=COLORS["gray"], alpha=0.2, lw=0)
-    ax.plot(time, position)
+    ax.plot(time, position, color=COLORS["state"])
     spots = {"dx": 2, "dy": 66}, {"dx": 4, "dy": -56}  # beside the swing, not across it
     for spot, (words, (t, q)) in zip(spots, marks.items(), strict=True):
-        ax.plot(t, q, "o", color=COLORS["orange"], ms=8)
-        label_line(ax, t, q, words.replace("-", "−"), color=COLORS["orange"], **spot)
+        ax.plot(t, q, "o", color=COLORS["black"], ms=8)
+        label_line(ax, t, q, words.replace("-", "−"), color=COLORS["black"], **spot)
     ax.set(xlabel="time in seconds", ylabel="position in meters")
     return fig
 
@@ -70,9 +70,9 @@ def hankel_spectra(spectra: dict[str, torch.Tensor]):
 def kicked_mass(M: torch.Tensor, delta: float, poles: torch.Tensor):
     """Draw the answer to a kick, lags M (n, 1, 1) at steps of ``delta`` seconds, beside the complex poles."""
     fig, (left, right) = figure(ncols=2, size="slider")
-    left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta)
+    left.plot(delta * torch.arange(1, len(M) + 1), M.flatten() / delta, color=COLORS["state"])
     left.set(xlabel="seconds after a kick", ylabel="position", ylim=(-0.55, 0.55))
-    right.plot(poles.real, poles.imag, "o", ms=8)
+    right.plot(poles.real, poles.imag, "o", ms=8, color=COLORS["state"])
     right.axvline(0, color=COLORS["gray"], lw=1)
     right.set(xlim=(-8, 0.5), ylim=(-2.5, 2.5), xlabel="real part of λ", ylabel="imaginary part")
     return fig
@@ -82,7 +82,7 @@ def compared_rules(lags: dict[str, torch.Tensor], delta: float):
     """Draw the responses of step rules to a kick, {name: lags (n, 1, 1)}, each over the first of them."""
     (_, exact), *others = lags.items()
     fig, axes = figure(nrows=len(others), size=(3.7, 3.4), sharex=True)
-    for ax, (name, M), color in zip(axes, others, ("green", "blue", "orange"), strict=False):
+    for ax, (name, M), color in zip(axes, others, ("brown", "black", "purple"), strict=False):
         time = delta * torch.arange(1, len(M) + 1)
         ax.plot(time, exact.flatten() / delta, "-", color="#C4C4C4", lw=5)
         look = {"color": COLORS[color], "linestyle": "-", "marker": "o" if delta > 0.15 else None, "ms": 3}
@@ -117,17 +117,17 @@ def mixed_ratio(top: float):
     u = torch.linspace(1e-3, 4, 100, dtype=torch.float64)
     exact = -torch.expm1(-u)
     left.axvspan(0, top, color=COLORS["gray"], alpha=0.13, lw=0)
-    left.fill_between(u, 1 + u / 2, 1 + u, color=COLORS["orange"], alpha=0.18, lw=0)
-    left.plot(u, u / exact, "-", color=COLORS["orange"])
+    left.fill_between(u, 1 + u / 2, 1 + u, color=COLORS["purple"], alpha=0.18, lw=0)
+    left.plot(u, u / exact, "-", color=COLORS["purple"])
     there = top / (1 - math.exp(-top))
-    left.plot(top, there, "o", color=COLORS["orange"], ms=8)
-    label_line(left, top, there, f"{there:.2f}", dx=-6, dy=9, ha="right", color=COLORS["orange"])
+    left.plot(top, there, "o", color=COLORS["purple"], ms=8)
+    label_line(left, top, there, f"{there:.2f}", dx=-6, dy=9, ha="right", color=COLORS["purple"])
     label_line(left, 0.05, 4.3, "Mamba starts here", dx=0, color=COLORS["gray"])
     left.set(xlabel="u = Δ|λ|", ylabel="written: code / formula", xlim=(0, 4), ylim=(0, 5))
     left.set_title("the code writes too much")
-    right.plot(u, exact, "-", color=COLORS["blue"])
-    right.plot(u, u, "--", color=COLORS["orange"])
-    for height, name, color in ((0.96, "formula", "blue"), (3.2, "code", "orange")):
+    right.plot(u, exact, "-", color=COLORS["black"])
+    right.plot(u, u, "--", color=COLORS["purple"])
+    for height, name, color in ((0.96, "formula", "black"), (3.2, "code", "purple")):
         label_line(right, 3.2, height, name, color=COLORS[color], dy=-12)
     right.set(xlabel="u = Δ|λ|", ylabel="written × |λ|", title="the formula saturates at 1")
     return fig, (
@@ -140,7 +140,7 @@ def mixed_ratio(top: float):
 def gaps_over_steps(steps: list[float], gaps: list[float]):
     """Draw the gap between two forms of a layer against its mean step, dot by dot, and the median."""
     fig, ax = figure(size=(3.6, 2.5))
-    ax.plot(steps, gaps, "o", linestyle="none", color=COLORS["blue"])
+    ax.plot(steps, gaps, "o", linestyle="none", color=COLORS["black"])
     middle = np.median(gaps)
     level(ax, middle, 1.2)
     label_line(ax, 0, middle, f"median {middle:.2f}", dx=3, dy=9, color=COLORS["gray"])
@@ -157,7 +157,7 @@ def starting_modes(modes: dict[str, torch.Tensor], ring: torch.Tensor, delta: fl
     fig, (left, right) = figure(ncols=2, size=(6.7, 3.1), width_ratios=(1, 1.35))
     arc = torch.linspace(0, math.pi, 90)
     right.plot(torch.cos(arc), torch.sin(arc), "-", color=COLORS["gray"], lw=1)
-    colors = (COLORS["blue"], COLORS["orange"], COLORS["green"])
+    colors = (COLORS["black"], COLORS["purple"], COLORS["brown"])
     for (name, lam), mark, color in zip(modes.items(), ".x+", colors, strict=True):
         left.plot(lam.imag.sort().values, mark, linestyle="", color=color, label=name)
         stepped = (delta * lam).exp()
@@ -182,7 +182,7 @@ def way_through(j: int, i: int, last: int):
         ):
             if name == f"A_{j - 1}":
                 continue  # its token is not drawn
-            color, ink = (COLORS["blue"], COLORS["blue"]) if taken else ("#8A8A8A", COLORS["gray"])
+            color, ink = (COLORS["state"], COLORS["state"]) if taken else ("#8A8A8A", COLORS["gray"])
             arrow(ax, start, end, color, lw=2.4 if taken else 1, shrinkA=8, shrinkB=8)
             write(ax, *beside, f"${name}$", color=ink)
             way += [name] if taken else []
@@ -203,7 +203,7 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
     equation(axes, [H, "=", see, "·", reach], titles, sign_size=15, title_size=10.5)
     for row, values in enumerate(H.tolist()):
         for column, value in enumerate(values):
-            ink = "white" if abs(value) > 0.6 * float(H.max()) else "black"
+            ink = "white" if value > 0.6 * float(H.max()) else "black"
             write(axes[0], column, row, f"{value:g}", color=ink)
     off = float((see @ reach - H).abs().max())
     rows = "; ".join(", ".join(f"{v:g}" for v in row) for row in H.tolist())
@@ -213,8 +213,8 @@ def hankel_split(H: torch.Tensor, see: torch.Tensor, reach: torch.Tensor):
 def cut_rank_curves(ranks: dict[str, list[int]]):
     """Draw the rank of the cut at every token, {operator: ranks}, each operator named beside its curve."""
     fig, ax = figure(size="panel")
-    for name, values in ranks.items():
-        ax.plot(range(len(values)), values)
+    for (name, values), color in zip(ranks.items(), ("purple", "brown", "sand", "black"), strict=False):
+        ax.plot(range(len(values)), values, color=COLORS["head" if name == "softmax" else color])
         top = max(values)
         end = len(values) - 1 - values[::-1].index(top)
         if values.count(top) > len(values) // 2:
@@ -229,7 +229,7 @@ def cut_rank_curves(ranks: dict[str, list[int]]):
 def _fan(ax, near: float, far: float, heights: torch.Tensor, y: float, weights: torch.Tensor):
     """Draw a line from (near, each height) to (far, y), as thick as its weight and colored by its sign."""
     for height, weight in zip(heights.tolist(), weights.tolist(), strict=True):
-        color = COLORS["blue" if weight > 0 else "orange"]
+        color = COLORS["plus" if weight > 0 else "minus"]
         ax.plot([near, far], [height, y], "-", color=color, lw=3 * abs(weight), solid_capstyle="round")
 
 

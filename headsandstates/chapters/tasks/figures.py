@@ -7,13 +7,13 @@ from matplotlib.patches import Rectangle
 from headsandstates.chapters._drawn import level, write
 from ssmbook.display import COLORS, figure, label_line
 from ssmbook.display.pictures import medians
-from ssmbook.display.style import LINES
+from ssmbook.display.style import LINES, SERIES
 
 # color and line of each model, and by how many points its label moves
-STYLES = tuple(zip(COLORS, LINES.values(), (6, 0, 0, -6, 0), strict=False))
+STYLES = tuple(zip(SERIES, LINES.values(), (6, 0, 0, -6, 0), strict=False))
 SPAN_STYLES = {
-    "attention": ("blue", "-"), "SSD": ("orange", LINES["dashed"]), "rotating SSM": ("sky", LINES["long"]),
-    "Mamba-3": ("green", LINES["dotted"]), "DeltaProduct": ("purple", LINES["dashdot"]),
+    "attention": ("head", "-"), "SSD": ("state", LINES["dashed"]), "rotating SSM": ("purple", LINES["long"]),
+    "Mamba-3": ("brown", LINES["dotted"]), "DeltaProduct": ("black", LINES["dashdot"]),
 }  # fmt: skip
 
 BLANK, ASK = 8, 9
@@ -27,12 +27,12 @@ def strips(examples: Mapping[str, tuple[Sequence[int], Sequence[int]]]):
         group = 3 if task == "recall" else len(tokens)  # a key of two symbols and its value stand together
         for i, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
             place = i + 0.4 * (i // group)
-            edge = COLORS["orange" if token == ASK else "gray"]
+            edge = COLORS["black" if token == ASK else "gray"]
             face = "#E4E4E4" if token == BLANK else "white"
             ax.add_patch(Rectangle((place - 0.42, -0.5), 0.84, 1, fc=face, ec=edge))
             write(ax, place, 0, signs.get(token, str(token)), 9.5)
             if answer >= 0:
-                write(ax, place, -1.1, str(answer), 9.5, color=COLORS["blue"])
+                write(ax, place, -1.1, str(answer), 9.5, color=COLORS["black"])
         ax.set(xlim=(-0.6, 19.8), ylim=(-1.7, 0.6))
         ax.set_title(task, fontsize=10, loc="left")
         ax.set_axis_off()
@@ -78,9 +78,9 @@ def accuracies(
         for row, (model, job) in enumerate(models.items()):
             height = len(models) - 1 - row
             shares = [share for share in job["right"][1] if share is not None]
-            ax.plot(shares, [height + 0.14] * len(shares), "o", color=COLORS["blue"], ms=6)
+            ax.plot(shares, [height + 0.14] * len(shares), "o", color=COLORS["black"], ms=6)
             longer = long.get(task, {}).get(model, [])
-            ax.plot(longer, [height - 0.14] * len(longer), "o", color=COLORS["orange"], mfc="none", ms=6)
+            ax.plot(longer, [height - 0.14] * len(longer), "o", color=COLORS["purple"], mfc="none", ms=6)
         ax.set(title=task, xlabel="share right", xlim=(0, 1.07), xticks=(0, 0.5, 1))
         ax.set(yticks=range(len(models)), yticklabels=list(models)[::-1], ylim=(-0.5, len(models) - 0.5))
     axes[2].tick_params(labelleft=True)  # where the page is narrow a new row begins here
@@ -130,6 +130,6 @@ def clock(right: Sequence[float], angle: float):
     fig, ax = figure(size="panel")
     level(ax, 1 / 3)
     label_line(ax, len(right), 1 / 3, "chance", color=COLORS["gray"], dx=-40, dy=9)
-    ax.plot(range(1, len(right) + 1), right, color=COLORS["blue"], linestyle="-")
+    ax.plot(range(1, len(right) + 1), right, color=COLORS["head"], linestyle="-")
     ax.set(xlabel="tokens so far", ylabel="share right", ylim=(0, 1.08), title=f"{angle:g} degrees a third")
     return fig

@@ -18,9 +18,10 @@ JOINED = ("hybrid, sum", "hybrid, stack", "residual attention")
 
 
 def _color(name: str) -> str:
-    if name == "RNN":  # its decay depends on the tokens, and still it fades
-        return COLORS["orange"]
-    return COLORS["green" if name in FIXED else "purple" if name in JOINED else "blue"]
+    """That of heads, of states whose decay depends on the tokens, of fixed decay, or of several joined."""
+    if name in FIXED:
+        return COLORS["brown"]
+    return COLORS["purple" if name in JOINED else "head" if "attention" in name else "state"]
 
 
 def strip_and_bucket(weights: Sequence[float], asked: int):
@@ -32,20 +33,20 @@ def strip_and_bucket(weights: Sequence[float], asked: int):
         ax.set_axis_off()
         for t in range(m):
             write(ax, t, 0, f"κ{t + 1} v{t + 1}", 9, bbox={"fc": "white", "ec": COLORS["gray"]})
-        write(ax, m, 0, f"? κ{asked + 1}", 9, bbox={"fc": "white", "ec": COLORS["orange"]})
+        write(ax, m, 0, f"? κ{asked + 1}", 9, bbox={"fc": "white", "ec": COLORS["black"]})
     strip, bucket = panels
     for t, weight in enumerate(weights):
         if weight > 1e-3:
-            bow = {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.45", "color": COLORS["blue"]}
+            bow = {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.45", "color": COLORS["head"]}
             strip.annotate("", (t, 0.3), (m, 0.3), arrowprops=bow | {"lw": 4 * weight})
     answer = f"weight {weights[asked]:.3f}: answers v{asked + 1}"
-    label_line(strip, m / 2, -1.1, answer, color=COLORS["blue"], dx=0, ha="center", fontsize=9)
+    label_line(strip, m / 2, -1.1, answer, color=COLORS["head"], dx=0, ha="center", fontsize=9)
     down = {"arrowstyle": "-|>", "color": COLORS["gray"], "lw": 1}
     for t in range(m):
         bucket.annotate("", (m / 2 + (t - m / 2) / 4, -0.95), (t, -0.3), arrowprops=down)
     sides = [m / 2 + x for x in (-1, -0.8, 0.8, 1)]
-    bucket.plot(sides, [-0.9, -1.75, -1.75, -0.9], "-", color=COLORS["orange"])
-    label_line(bucket, m / 2, -1.4, "64 numbers", color=COLORS["orange"], dx=0, ha="center", fontsize=9)
+    bucket.plot(sides, [-0.9, -1.75, -1.75, -0.9], "-", color=COLORS["state"])
+    label_line(bucket, m / 2, -1.4, "64 numbers", color=COLORS["state"], dx=0, ha="center", fontsize=9)
     return fig, (
         f"Two panels of {m} pairs and a question for pair {asked + 1}. The head's arc to that pair has "
         f"weight {weights[asked]:.3f}; a state pours all pairs into 64 numbers."
@@ -65,12 +66,12 @@ def stack_path(kept: float, lost: float, distance: int):
     ax.plot(*way.T, "-", color=blue, lw=2.2, solid_joinstyle="round")
     arrow(ax, way[-1] - (0, 0.1), (5.6, 3.25), blue, lw=2.2)
     for y in (-0.1, 2.3):
-        arrow(ax, (0.25, y), (4.4, y), COLORS["orange"], lw=1.3, ls=LINES["dashed"])
+        arrow(ax, (0.25, y), (4.4, y), COLORS["state"], lw=1.3, ls=LINES["dashed"])
     label_line(ax, -0.5, 0.1, "$G_{1,0}$", color=blue, ha="right", dx=-4)
     label_line(ax, 5.6, 2.5, "$G_{2,0}$", color=blue, ha="right", dx=-6)
     label_line(ax, 2.8, 0.68, f"$V$: {kept:.2f} of the limit", color=blue, dx=0, ha="center", fontsize=9)
     low = f"without the head $10^{{{round(math.log10(lost))}}}$"
-    label_line(ax, 2.8, -0.55, low, color=COLORS["orange"], dx=0, ha="center", fontsize=9)
+    label_line(ax, 2.8, -0.55, low, color=COLORS["state"], dx=0, ha="center", fontsize=9)
     for x, y, name in ((0, -0.85, "$x_0$"), (5.6, -0.85, "$x_τ$"), (5.6, 3.5, "$y_τ$")):
         write(ax, x, y, name)
     return fig, (
@@ -98,7 +99,7 @@ def quadrants(places: Mapping[str, Sequence]):
             ]
             for line, name in enumerate(inside):
                 height = row + 0.86 - 0.72 * line / max(5, len(inside) - 1)
-                color = COLORS["green" if name in FIXED else "blue"]
+                color = _color(name)
                 label_line(ax, column + 0.06, height, name, color=color, dx=0, fontsize=9)
                 if not row:
                     kept = re.sub(r"([\d.]+)e-0*(\d+)", r"$\1\\cdot10^{-\2}$", places[name][2])
@@ -133,9 +134,9 @@ def reach_lines(distances: Sequence[int], shares: Mapping[str, Sequence[float]])
 def mix_frame(weight: float, distances: Sequence[int], hybrid, floor, alone):
     """Draw the gradient of a sum hybrid against distance, over its floor and beside its SSM."""
     fig, ax = figure(size="panel")
-    curves = (("SSM alone", alone, "green", "dotted"), ("floor", floor, "gray", "dashed"))
+    curves = (("SSM alone", alone, "state", "dotted"), ("floor", floor, "gray", "dashed"))
     shifts = {"floor": -10, "hybrid": 10} if weight == 1 else {"floor": -7, "hybrid": 7}
-    for name, values, color, line in (*curves, ("hybrid", hybrid, "blue", "solid")):
+    for name, values, color, line in (*curves, ("hybrid", hybrid, "purple", "solid")):
         seen = [(t, float(v)) for t, v in zip(distances, values, strict=True) if 1e-7 < float(v)]
         if not seen:
             continue
@@ -150,7 +151,8 @@ def recall(counts: Sequence[int], lines: Mapping[str, Sequence[float]]):
     """Draw the share missed against the number of pairs, a labeled line per entry."""
     fig, ax = figure(size="panel")
     placed = []
-    for (name, shares), color, line in zip(lines.items(), COLORS, LINES.values(), strict=False):
+    colors = ("black", "state", "purple", "brown", "head")
+    for (name, shares), color, line in zip(lines.items(), colors, LINES.values(), strict=False):
         ax.plot(counts, shares, marker="o", color=COLORS[color], linestyle=line)
         placed.append((float(shares[-1]), name, COLORS[color]))
     top = max(max(shares) for shares in lines.values())

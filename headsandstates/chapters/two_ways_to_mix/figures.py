@@ -7,7 +7,7 @@ import torch
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Circle, Rectangle
 
-from headsandstates.chapters._drawn import HEAD, LAG, STATE, arrow, level, unit_circle, weights, write
+from headsandstates.chapters._drawn import HEAD, STATE, arrow, level, unit_circle, weights, write
 from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.pictures import equation, part_blocks
 from ssmbook.display.style import DIVERGING, LINES, readable
@@ -16,9 +16,9 @@ from ssmbook.operators import FactorizedOperator
 from ssmbook.operators.spectra import leading_row_directions
 from ssmbook.systems import rotation
 
-_FADING = LinearSegmentedColormap.from_list("steps", [COLORS["brown"], COLORS["orange"], "#F3BE8E"])
-_LAGS = LinearSegmentedColormap.from_list("lags", [COLORS[LAG], "#B7D6CD"])
-_FRAME = {"fill": False, "edgecolor": COLORS["orange"], "linewidth": 2, "clip_on": False}
+_FADING = LinearSegmentedColormap.from_list("steps", ["#3D0719", COLORS["state"], "#DDA9B7"])
+_LAGS = LinearSegmentedColormap.from_list("lags", ["#333333", "#C4C4C4"])
+_FRAME = {"fill": False, "edgecolor": COLORS["black"], "linewidth": 2, "clip_on": False}
 LAGS = 120  # that the picture of a memory shows
 
 
@@ -63,7 +63,7 @@ def average_twice(x, a):
     n = len(x)
     alpha = toeplitz((1 - a) * a ** torch.arange(n))
     below, pulses = torch.zeros(n), x.nonzero()[:, 0].tolist()
-    for at, color in zip(pulses, ("blue", "orange"), strict=True):
+    for at, color in zip(pulses, ("brown", "purple"), strict=True):
         left = x[at] * alpha[:, at]
         bars.bar(range(n), left.numpy(), 0.7, bottom=below.numpy(), color=COLORS[color])
         below = below + left
@@ -88,12 +88,12 @@ def memory(a):
     fig, (left, right) = figure(ncols=2, size="slider")
     weights(left, toeplitz(a ** torch.arange(24)))
     left.set(xlabel="input →", ylabel="← output", xticks=[], yticks=[], title=f"the weights, a = {a}")
-    right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["green"])
+    right.semilogy(range(LAGS + 1), [a**tau for tau in range(LAGS + 1)], color=COLORS["black"])
     level(right, 0.01, 1.2)
     label_line(right, LAGS, 0.01, "1 %", dx=-2, dy=7, ha="right")
     reach = hundredth(a)
     if reach <= LAGS:
-        right.plot(reach, a**reach, "o", color=COLORS["green"])
+        right.plot(reach, a**reach, "o", color=COLORS["black"])
         label_line(right, reach, 0.01, f"lag {reach}", dx=6, dy=-9 if reach > 80 else 9, ha="left")
     right.set(xlim=(0, LAGS), ylim=(1e-3, 1.3), title="one row of it")
     right.set(xlabel="lag", ylabel="weight over the newest")
@@ -136,7 +136,7 @@ def rotating_state(theta):
             x, y = left + column, -down - row
             look = {"facecolor": DIVERGING((value + 1) / 2), "edgecolor": COLORS["gray"], "lw": 0.6}
             matrices.add_patch(Rectangle((x, y), 1, 1, **look))
-            ink = "white" if abs(value) > 0.6 else "black"
+            ink = "white" if value > 0.6 else "black"
             write(matrices, x + 0.5, y + 0.5, f"{value:.2f}".replace("-", "−"), 9, color=ink)
         write(matrices, left + 1, 1.3 - down, f"$M_{tau}$", 10.5)
     circle.set(xlim=(-1.75, 1.75), ylim=(-1.1, 1.35), aspect="equal", title="one token in the state")
