@@ -1,13 +1,14 @@
 """What all scans share: the check of their arguments, precision, and the steps of a sequence."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import ParamSpec
 
 import torch
 from torch import Tensor
 
-from ssmbook._checks import check_tensors
+from ssmbook._checks import check_same_dtype_device, check_tensors
 from ssmbook.numerics import HALF, autocasts, half_to_float32, without_autocast
 
 Given = ParamSpec("Given")
@@ -25,8 +26,10 @@ def check_scan(*, complex_ok: bool = False, **given: tuple[Tensor | None, str]) 
 def half_in_float32(scan: Scan[Given]) -> Scan[Given]:
     """Compute half precision in float32: y comes back in the dtype of the first argument, the state does not.
 
-    The same where autocast is on, with results in float32.
+    The same where autocast is on, with results in float32; otherwise half precision is mixed with nothing
+    but a state.
     """
+    signature = inspect.signature(scan)
 
     @functools.wraps(scan)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> tuple[Tensor, Tensor]:
@@ -35,6 +38,9 @@ def half_in_float32(scan: Scan[Given]) -> Scan[Given]:
         autocast = autocasts(device)
         if not autocast and all(t.dtype not in HALF for t in tensors):
             return scan(*args, **kwargs)
+        if not autocast:
+            named = signature.bind(*args, **kwargs).arguments.items()
+            check_same_dtype_device(**{n: t for n, t in named if isinstance(t, Tensor) and n != "state"})
         args = tuple(map(half_to_float32, args))
         kwargs = {name: half_to_float32(value) for name, value in kwargs.items()}
         with without_autocast(device):

@@ -60,8 +60,9 @@ def test_every_name_is_shown_in_use():
         assert examples(name) or re.search(rf"\b{last}\b", "\n".join(others + cells)), name
 
 
-def test_help_opens_with_an_example_that_runs():
-    (test,) = doctest.DocTestFinder(recurse=False).find(ssmbook, globs={})
+@pytest.mark.parametrize("package", [ssmbook, ssmbook.maps], ids=lambda package: package.__name__)
+def test_help_opens_with_an_example_that_runs(package):
+    (test,) = doctest.DocTestFinder(recurse=False).find(package, globs={})
     said = []
     assert test.examples and not doctest.DocTestRunner().run(test, out=said.append).failed, "".join(said)
 

@@ -24,6 +24,16 @@ def test_wrong_shapes_and_dtypes_are_refused_by_name(name):
                     scan(*arguments[:i], t[:1], *arguments[i + 1 :])
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "complex"])
+def test_half_and_single_precision_do_not_mix(name, half):
+    scan, naive, arguments, _ = examples(9, torch.float32)[name]
+    for i, t in enumerate(arguments[:-1]):  # the last one is the state
+        for each in (scan, naive):
+            with pytest.raises(TypeError, match="must have the dtype of"):
+                each(*arguments[:i], t.to(half), *arguments[i + 1 :])
+
+
 def test_wrong_options_are_refused():
     a, _, (x, delta, A, B, C, *_), _ = examples(9)["selective"]
     with pytest.raises(ValueError, match="discretization must"):

@@ -142,5 +142,5 @@ def transport_norms(slopes: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
 def rnn_slopes(net: RNN, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a tanh network's derivatives tanh'(z) and chords tanh(z)/z, (n, N) each, on x (n, d)."""
     with torch.no_grad():
-        z = net._pre_activations(x)
+        z, _ = net._pre_activations(x, net.initial_state())
         return 1 - torch.tanh(z) ** 2, secant_slope("tanh", z)
