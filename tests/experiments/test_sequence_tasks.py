@@ -137,7 +137,7 @@ def test_a_short_distance_is_learned_a_long_one_is_not_and_noise_stops_adam():
 
 @pytest.mark.parametrize("name", ["tasks", "tasks-longer"])
 def test_within_a_task_every_model_has_the_same_budget(name):
-    """As many steps, seeds and rates for each model of a task, in the results and not only in the settings."""
+    """As many steps, seeds and rates for each model of a task, in the results, not only in the settings."""
     run, budgets = measurement(name), {}
     for job, numbers in run.results.items():
         if job != "controls" and not numbers.get("shuffled"):

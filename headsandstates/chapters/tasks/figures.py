@@ -14,6 +14,7 @@ STYLES = tuple(zip(COLORS, LINES.values(), (6, 0, 0, -6, 0), strict=False))
 SPAN_STYLES = {
     "attention": ("blue", "-"), "SSD": ("orange", LINES["dashed"]), "rotating SSM": ("sky", LINES["long"]),
     "Mamba-3": ("green", LINES["dotted"]), "DeltaProduct": ("purple", LINES["dashdot"]),
+    "selective SSM": ("black", LINES["dotted"]),
 }  # fmt: skip
 
 BLANK, ASK = 8, 9
