@@ -196,7 +196,8 @@ def _hopf_stiefel(p: int, d: int) -> int:
 
 def _most(p: int, d: int, r: int, sink: bool) -> tuple[int, int]:
     """The fewest heads of `bounded_heads`, and the dimension of their algebra."""
-    return min((_size(p, d, a, r == min(p, d), sink)[0], a) for a in _fitting(p, d, r))
+    (heads, _), algebra = min((_size(p, d, a, r == min(p, d), sink), a) for a in _fitting(p, d, r))
+    return heads, algebra
 
 
 def every_input_head_count(

@@ -25,7 +25,7 @@ QUICK = {
     },
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
     "tasks-longer": {
-        "steps": 2, "published": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000,
+        "steps": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000,
     },
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "language-larger": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},

@@ -10,6 +10,7 @@ from helpers import gen
 
 from headsandstates.experiments import gradient_flow as distance
 from headsandstates.experiments import language, tasks, tasks_longer
+from headsandstates.experiments.results import measurement
 from ssmbook import lens
 
 
@@ -132,3 +133,18 @@ def test_a_short_distance_is_learned_a_long_one_is_not_and_noise_stops_adam():
     given = {"rho": 0.8, "optimizer": "Adam", "steps": 600, "seeds": 3}
     loud, quiet = (distance.train("LTI", 45, loud=each, **given)["error"] for each in (1.0, 0.0))
     assert loud.median() > 0.9 and quiet.max() < 0.1
+
+
+@pytest.mark.parametrize("name", ["tasks", "tasks-longer"])
+def test_within_a_task_every_model_has_the_same_budget(name):
+    """As many steps, seeds and rates for each model of a task, in the results, not only in the settings."""
+    run, budgets = measurement(name), {}
+    for job, numbers in run.results.items():
+        if job != "controls" and not numbers.get("shuffled"):
+            kind = (job.split()[0] if name == "tasks-longer" else "", numbers["task"], numbers["L"])
+            losses = numbers["loss"] if isinstance(numbers["loss"], list) else [numbers["loss"]]
+            steps = numbers.get("steps", run.settings["steps"])
+            budgets.setdefault(kind, {}).setdefault(numbers["model"], []).extend([steps] * len(losses))
+    assert budgets
+    for models in budgets.values():
+        assert len({tuple(steps) for steps in models.values()}) == 1

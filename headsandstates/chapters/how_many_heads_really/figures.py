@@ -217,9 +217,9 @@ def classes(counts, chosen, proof):
         for count, shift, faint in zip(pair, (0.19, -0.19), (1.0, 0.5), strict=True):
             ax.barh(place + shift, count or 0, height=0.36, color=color, alpha=shade * faint)
             if count is not None:
-                ax.text(count + 1, place + shift, count, va="center", fontsize=8.5)
+                ax.text(count + 1, place + shift, count, va="center")
         if None in pair:
-            ax.text(1, place, "no number is enough", va="center", fontsize=8.5)
+            ax.text(1, place, "no number is enough", va="center")
     ax.set_yticks(range(len(counts)), list(counts)[::-1])
     ax.set(xlim=(0, 75), xlabel="heads (upper bar: full width, lower: width one)", title=proof)
     return fig

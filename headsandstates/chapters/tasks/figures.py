@@ -14,6 +14,7 @@ STYLES = tuple(zip(SERIES, LINES.values(), (6, 0, 0, -6, 0), strict=False))
 SPAN_STYLES = {
     "attention": ("head", "-"), "SSD": ("state", LINES["dashed"]), "rotating SSM": ("purple", LINES["long"]),
     "Mamba-3": ("brown", LINES["dotted"]), "DeltaProduct": ("black", LINES["dashdot"]),
+    "selective SSM": ("gray", LINES["dotted"]),
 }  # fmt: skip
 
 BLANK, ASK = 8, 9
