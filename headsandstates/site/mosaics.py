@@ -53,7 +53,7 @@ def random(*shape, seed=0):
 def attending(sharpness, seed=0, bias=0.0):
     """Attention weights (n, n) of random tokens."""
     x = random(1, SIDE, 2, seed=seed)
-    return softmax_coefficients(sharpness * x, x, bias=bias + torch.zeros(SIDE, SIDE, dtype=x.dtype))[0]
+    return softmax_coefficients(sharpness * x, x, bias=bias + torch.zeros(1, SIDE, SIDE, dtype=x.dtype))[0]
 
 
 def sink(strength, copies=0):
