@@ -53,7 +53,7 @@ def random(*shape, seed=0):
 def attending(sharpness, seed=0, bias=0.0):
     """Attention weights (n, n) of random tokens."""
     x = random(1, SIDE, 2, seed=seed)
-    return softmax_coefficients(sharpness * x, x, bias=bias + torch.zeros(SIDE, SIDE, dtype=x.dtype))[0]
+    return softmax_coefficients(sharpness * x, x, bias=bias + torch.zeros(1, SIDE, SIDE, dtype=x.dtype))[0]
 
 
 def sink(strength, copies=0):
@@ -154,8 +154,9 @@ def sign_sidebars(app):
     for path in Path(app.outdir).rglob("*.html"):
 
         def signed(link, here=path.name):
-            name = chapter(link[2] if link[2] != "#" else here)
-            return link[0] + (mosaic(name, SMALL) if name and "deeper" not in link[2] else "")
+            address = here if link[2] == "#" else link[2]
+            name = chapter(address)
+            return link[0] + (mosaic(name, SMALL) if name and "-deeper" not in address else "")
 
         rewrite([path], lambda text: NAV.sub(lambda nav: LINK.sub(signed, nav[0]), text, count=1))
 

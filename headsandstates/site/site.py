@@ -37,6 +37,7 @@ REDIRECT = """<!doctype html>
 """
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{12,}(?=</span>)')
 SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
+SENTENCE = re.compile(r"(?<=[^\W\d_]{2})\. ")  # a name may have initials
 
 
 @after_html
@@ -116,6 +117,24 @@ def put_attributions_beside(app, doctree, docname):
         first = paragraph.children[0] if paragraph.children else None
         if isinstance(first, nodes.emphasis) and first.astext() == "Attribution.":
             paragraph["classes"] += ["attribution", "margin"]  # the theme hides its contents beside a margin
+
+
+def put_works_beside(app, doctree, docname):
+    """Name a work in the margin, beside the paragraph that cites it first on its page."""
+    seen = set()
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        if not isinstance(paragraph.parent, nodes.section):
+            continue
+        notes = ""
+        for link in paragraph.findall(nodes.reference):
+            key = link.get("refuri", link.get("refid", "")).partition("cite-")[2]
+            parts = SENTENCE.split(link.get("reftitle", ""))
+            if key and key not in seen and len(parts) > 1:
+                seen.add(key)
+                notes += f"<span><b>{escape(link.astext())}</b> <i>{escape(parts[1].rstrip('.'))}.</i></span>"
+        if notes:
+            note = nodes.raw("", f'<aside class="margin-note">{notes}</aside>', format="html")
+            paragraph.parent.insert(paragraph.parent.index(paragraph), note)
 
 
 @after_html
@@ -207,6 +226,7 @@ def setup(app):
     app.connect("doctree-resolved", drop_repeated_ids, priority=900)
     app.connect("doctree-resolved", keep_formulas_whole, priority=900)
     app.connect("doctree-resolved", put_attributions_beside)
+    app.connect("doctree-resolved", put_works_beside, priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", open_plain_notebooks, priority=900)
     app.connect("html-page-context", ask_for_errors, priority=900)
