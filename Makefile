@@ -7,9 +7,10 @@
 # make test-lab               the notebook edition in a real JupyterLab
 # make text ONLY=chapters/1-one-operator/zoo.ipynb   that notebook as a text to edit, .text/1-one-operator/zoo.md
 # make from-text              every text in .text/ run and written back, or ONLY=… one of them
-# make edition SOLUTIONS=no   the plain notebooks without solutions; those with folded solutions come with the book
-# make edition SOLUTIONS=run  those whose solutions run, for the weekly tests
+# make course                 what students get, without solutions, and what instructors keep, in _build/course
+# make edition SOLUTIONS=run  the plain notebooks whose solutions run, for the weekly tests
 # make slides                 decks and handouts as PDF; they come with the book as pages
+# make slides LENGTH=50       the decks as they are in 50 minutes; 75, 90, 1of2, 2of2
 # make pdf                    the whole book on paper, printed by Chromium
 # make version                dates the present version, whose notebooks then install its tag
 # make version VERSION=0.2.0  the next version, wherever it is named
@@ -35,7 +36,7 @@ TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-t
 
 TEXTS = $(wildcard .text/*.md .text/*/*.md)
 
-.PHONY: book test test-browser test-lens test-gpu test-lab notebooks text from-text edition slides pdf version publish-as lab serve bench lint clean
+.PHONY: book test test-browser test-lens test-gpu test-lab notebooks text from-text edition course slides pdf version publish-as lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -79,10 +80,12 @@ from-text: $(STAMP)
 
 edition: book
 	@[ "$(SOLUTIONS)" = text ] || $(PY) -m headsandstates.site.edition --solutions $(SOLUTIONS)
-	@[ "$(SOLUTIONS)" != no ] || rm -f _build/html/slides/*-solutions.html
+
+course: book
+	@$(PY) -m headsandstates.site.course
 
 slides: book
-	@$(PY) -m headsandstates.site.lectures --pdf
+	@$(PY) -m headsandstates.site.lectures --pdf $(LENGTH)
 	@echo "The lectures are in $(CURDIR)/_build/html/slides"
 
 pdf: book

@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const WIDTH = 1280, HEIGHT = 720, MARGIN = 36, GAP = 20, SIZES = [32, 30, 28, 26, 24];
-  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4, APART = 48;
+  const PRINTED = /print-pdf/.test(location.search), FRAMES = 4, APART = 48, LEGIBLE = 18;
 
   const box = (node) => node.getBoundingClientRect();
   const bottom = (section) => box(section).top + HEIGHT - MARGIN - (section.querySelector(".source") ? 34 : 0);
@@ -37,11 +37,17 @@
     text.append(...rest);
     body.prepend(text);
     const across = WIDTH - 2 * MARGIN - 8, limit = bottom(section);
-    if (!shown || !shown.querySelector("img")) return void set(text, across, limit);
-    const { images, width, height, control } = measure(shown), top = box(body).top;
-    const words = Boolean(text.textContent.trim());
-    const choices = [];
-    if (!words) choices.push({ beside: false, scale: Math.min(across / width, (limit - top - control) / height) });
+    if (!shown || !shown.querySelector("img")) {
+      if (!set(text, across, limit) && swap(text)) set(text, across, limit);
+      return;
+    }
+    const asks = swap(text), ask = text.querySelector(".ask"), answer = text.querySelector(".answer");
+    const waits = asks && shown.matches(".fragment");
+    if (waits) ask.hidden = true; // it goes when the picture comes, so it may lie where the picture will be
+    const { images, width, height, control } = measure(shown);
+    let top = box(body).top, words = Boolean(text.textContent.trim());
+    const choices = [], alone = () => Math.min(across / width, (limit - top - control) / height);
+    if (!words) choices.push({ beside: false, scale: alone() });
     else {
       for (const size of [28, 26, 24]) {
         text.style.width = across + "px";
@@ -55,7 +61,15 @@
         if (size) choices.push({ beside: true, size, column, scale: Math.min((across - column - GAP) / width, room / height) });
       }
     }
-    const best = choices.reduce((a, b) => (b.scale > a.scale * 1.08 ? b : a));
+    let best = choices.reduce((a, b) => (b.scale > a.scale * 1.08 ? b : a));
+    const tiny = Math.min(...images.map((one) => Number(one.dataset.text))) * best.scale < LEGIBLE;
+    if (asks && tiny && !PRINTED) { // question, answer, and then the picture, each with the room to itself
+      best = { beside: false, scale: alone() };
+      text.classList.add("before");
+      shown.classList.add("fragment");
+      shown.dataset.fragmentIndex = 1;
+      answer.classList.add("fade-in-then-out");
+    }
     body.classList.toggle("beside", best.beside);
     text.style.width = (best.column || across) + "px";
     if (best.size) text.style.fontSize = best.size + "px";
@@ -64,6 +78,24 @@
       image.style.height = Math.ceil(Number(image.getAttribute("height")) * best.scale) + "px";
     }
     if (!words) text.remove();
+    if (!waits) return;
+    ask.hidden = false;
+    if (text.matches(".before")) return;
+    ask.style.top = text.querySelector(".answer").offsetTop + "px";
+    body.append(ask);
+  }
+
+  // The answer takes the place of its question.
+  function swap(text) {
+    const ask = text.querySelector(".ask"), answer = text.querySelector(".answer"), place = document.createElement("div");
+    if (!ask || !answer) return false;
+    place.className = "swap";
+    ask.replaceWith(place);
+    place.append(ask, answer);
+    if (PRINTED) return true;
+    ask.classList.add("fragment", "fade-out");
+    for (const part of [ask, answer, ...text.parentElement.querySelectorAll(".shown.fragment")]) part.dataset.fragmentIndex = 0;
+    return true;
   }
 
   // On paper a slider is a few of its frames, two by two.
@@ -87,6 +119,7 @@
 
   // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
   function keys(event) {
+    if (document.activeElement.matches("input[type=number], select")) return;
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
     if (!event.isTrusted) return;
     if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector("input[type=range]"), event.key, way[1]);
@@ -106,8 +139,51 @@
     input.dispatchEvent(new Event("input"));
   }
 
+  // The slides of a shorter lecture: ?length=50, or one half of the lecture of 75 minutes, ?length=1of2.
+  function cut(slides) {
+    const chosen = new URLSearchParams(location.search).get("length") || "", half = /^([12])of2$/.exec(chosen);
+    const select = slides.querySelector(".length select"), all = Array.from(slides.querySelectorAll("section[data-minutes]"));
+    const length = half ? 75 : Number(chosen) || Infinity;
+    const second = all.findIndex((one) => "second" in one.dataset);
+    let minute = 0;
+    all.forEach((section, i) => {
+      if (Number(section.dataset.length) > length || (half && (i >= second) !== (half[1] === "2"))) return section.remove();
+      minute += Number(section.dataset.minutes);
+      section.querySelector(".clock").textContent = section.dataset.minutes + " min, until minute " + minute + ".";
+    });
+    if (Array.from(select.options).some((option) => option.value === chosen)) select.value = chosen;
+    if (PRINTED) return select.closest(".length").remove();
+    select.addEventListener("change", () => { location.search = select.value ? "?length=" + select.value : ""; });
+  }
+
+  // A show of hands: the choices of a question, one on a line; a number typed beside a choice becomes a bar.
+  function choices(ask) {
+    const line = Array.from(ask.querySelectorAll("p")).pop(), words = line.innerHTML.split(" · ");
+    if (words.length < 2) return;
+    const list = document.createElement("ul");
+    list.className = "choices";
+    for (const word of words) {
+      const item = document.createElement("li"), hands = document.createElement("input");
+      item.innerHTML = "<span>" + word + "</span>";
+      Object.assign(hands, { type: "number", min: 0, placeholder: "hands" });
+      hands.setAttribute("aria-label", "hands for " + item.textContent);
+      hands.addEventListener("input", () => count(list));
+      hands.addEventListener("keydown", (event) => { if (event.key === "Enter") hands.blur(); });
+      if (!PRINTED) item.append(hands);
+      list.append(item);
+    }
+    line.replaceWith(list);
+  }
+
+  function count(list) {
+    const fields = Array.from(list.querySelectorAll("input")), most = Math.max(1, ...fields.map((one) => Number(one.value)));
+    for (const one of fields) one.parentElement.style.setProperty("--share", Number(one.value) / most);
+  }
+
   async function start() {
     const slides = document.querySelector(".slides");
+    cut(slides);
+    slides.querySelectorAll(".ask").forEach(choices);
     slides.classList.add("measuring");
     await MathJax.startup.promise;
     await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));

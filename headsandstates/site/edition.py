@@ -1,8 +1,10 @@
 """The notebook edition: the built book as plain notebooks, which read well where MyST is not known.
 
     python -m headsandstates.site.edition                    # of the built book, into _build/edition
-    python -m headsandstates.site.edition --solutions no     # into _build/edition-without-solutions
     python -m headsandstates.site.edition --solutions run    # into _build/edition-that-solves
+
+``course`` makes two more kinds: without solutions, and masters for ``otter assign``, in which each exercise
+with a grader is a question and its stars are the points.
 
 A reader's notebook holds the solutions as folded text: whoever runs all of it sees only own answers graded.
 
@@ -11,6 +13,7 @@ come from the committed notebook. The pages' download buttons then hand out the 
 """
 
 import argparse
+import ast
 import shutil
 from base64 import b64decode
 from dataclasses import dataclass, field
@@ -18,7 +21,8 @@ from itertools import groupby
 from urllib.parse import urlsplit
 
 import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 from sphinx_external_toc.parsing import parse_toc_yaml
 
 from headsandstates.site.built import HTML, TEMPLATES, soup
@@ -26,14 +30,15 @@ from headsandstates.site.install_cell import TAG, install_source, repository
 from headsandstates.site.notebooks import read
 from headsandstates.site.page import page_file
 from headsandstates.site.plain_markdown import markdown, title
+from headsandstates.site.release import tag
 from headsandstates.site.root import book_root
 from headsandstates.site.site import EDITION_BRANCH, pages_address
 from headsandstates.site.stable_form import KERNEL, LANGUAGE
 from ssmbook.display.images import page_size
 
-TARGET = "_build/edition"
-TARGETS = {"text": TARGET, "no": "_build/edition-without-solutions", "run": "_build/edition-that-solves"}
-"""Where the notebooks go whose solutions are text, are left out, or are cells that run (to test them)."""
+TARGET, GRADED = "_build/edition", "check("
+TARGETS = {"text": TARGET, "run": "_build/edition-that-solves"}
+"""Where the notebooks go whose solutions are text, or cells that run (to test them)."""
 # What a tag of the book means to a viewer or a test; the others are for the book's build alone.
 KEPT_TAGS = ("raises-exception", "nbval-ignore-output", "nbval-skip")
 INSTALL_TITLE = "#@title Install the book's library (once)\n"
@@ -50,7 +55,7 @@ class Chapter:
     address: str  # of the published page
     install: str  # source of the install cell
     code: list  # the notebook's code cells that are still to come
-    solutions: str = "text"  # a key of TARGETS
+    solutions: str = "text"  # folded text; "run", cells; "no", left out; "graded", for Otter
     cells: list = field(default_factory=list)
     waiting: list = field(default_factory=list)  # elements that will make the next Markdown cell
 
@@ -65,7 +70,7 @@ class Chapter:
 
 
 def notebook(root, docname, solutions="text"):
-    """The plain notebook of one page of the book at ``root``, with its solutions as TARGETS has it.
+    """The plain notebook of one page of the book at ``root``, with its solutions as ``Chapter`` has it.
 
     Raises ValueError where page and notebook do not belong together: the book must be built anew then.
     """
@@ -76,6 +81,8 @@ def notebook(root, docname, solutions="text"):
     article = soup(root / HTML / f"{docname}.html").select_one("article")
     write(chapter, article)
     chapter.flush()
+    if solutions == "graded":
+        chapter.cells.insert(0, new_raw_cell(assignment(root, docname)))
     if chapter.code:
         raise ValueError(f"{docname}: the page lacks a cell of the notebook: {chapter.code[0].source[:80]!r}")
     for number, cell in enumerate(chapter.cells):
@@ -84,6 +91,18 @@ def notebook(root, docname, solutions="text"):
     plain = nbformat.v4.new_notebook(cells=chapter.cells, metadata=metadata)
     nbformat.validate(plain)
     return plain
+
+
+def assignment(root, docname):
+    """What ``otter assign`` is told about a notebook: what its grading installs, and nothing else unusual."""
+    config = {
+        "name": docname.rpartition("/")[2],
+        "init_cell": True,
+        "export_cell": False,
+        "tests": {"ok_format": False},
+        "requirements": [f"ssmbook[book] @ git+{repository(root)[0]}@{tag()}"],
+    }
+    return "# ASSIGNMENT CONFIG\n" + yaml.safe_dump(config, sort_keys=False)
 
 
 def write(chapter, element):
@@ -97,6 +116,8 @@ def write(chapter, element):
         elif "solution" in classes:
             solution(chapter, child)
         elif "exercise" in classes:
+            if chapter.solutions == "graded" and GRADED in child.get_text():
+                begin_question(chapter, child)
             chapter.waiting.append(child)
             answer_cell(chapter, child)
         elif child.name == "section" or child.select("div.cell, div.exercise"):
@@ -153,6 +174,8 @@ def answer_cell(chapter, exercise):
     """An empty cell below the exercise: text for what is solved by hand (one star), code for the others."""
     name, words = title(exercise)
     chapter.flush()
+    if chapter.solutions == "graded" and GRADED in exercise.get_text():
+        return  # comes with the solution
     if words.startswith("★ "):
         chapter.say(f"*Your answer to {name}:*")
     else:
@@ -165,6 +188,11 @@ def solution(chapter, element):
     name = " ".join(element.find("p", class_="admonition-title").get_text().split()).partition(" (")[0]
     parts = element.find("section", recursive=False).find_all(recursive=False)
     words = []
+    if chapter.solutions == "graded":
+        code = "\n\n".join(
+            next_code(chapter, part).source for part in parts if "cell" in part.get("class", [])
+        )
+        return end_question(chapter, code) if GRADED in code else None
     for is_code, members in groupby(parts, key=lambda part: "cell" in part.get("class", [])):
         if not is_code:
             words.append(markdown(members, chapter.address))
@@ -177,6 +205,52 @@ def solution(chapter, element):
                 words.append(quoted(next_code(chapter, part)))
     if chapter.solutions != "no":
         tell(chapter, name, words)
+
+
+def begin_question(chapter, exercise):
+    """What Otter wants in front of a question: a name of letters and digits, and the points."""
+    chapter.flush()
+    stars = title(exercise)[1].count("★")
+    name = exercise["id"].removeprefix("ex-").replace("-", "_")
+    chapter.cells.append(new_raw_cell(f"# BEGIN QUESTION\nname: {name}\npoints: {stars}"))
+
+
+def end_question(chapter, code):
+    """The solution, of which students see ``answer_… = ...``, and the book's grader as its test."""
+    tree = ast.parse(code)
+    for node in tree.body:
+        call = getattr(node, "value", None)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "check":
+            grader, value = call.args[0].value, ast.unparse(call.args[1])
+    lines = [
+        line
+        for node in tree.body
+        if "check(" not in ast.unparse(node)
+        for line in [ast.get_source_segment(code, node), ""]
+    ]
+    answer = "answer_" + grader.replace("/", "_").replace("-", "_")
+    hidden = ["# BEGIN SOLUTION NO PROMPT", *lines, "# END SOLUTION"]
+    told = f"# {answer} is what you would give to check({grader!r}, …)."
+    test = [
+        f"def test_answer({answer}):",
+        "    from headsandstates.exercises import check",
+        "",
+        f"    verdict = check({grader!r}, {answer})",
+        "    assert verdict, repr(verdict)",
+        "",
+        "",
+        f"test_answer({answer})  # IGNORE",
+    ]
+    for cell in (
+        new_raw_cell("# BEGIN SOLUTION"),
+        new_code_cell("\n".join([*hidden, told, f"{answer} = {value}  # SOLUTION"])),
+        new_raw_cell("# END SOLUTION"),
+        new_raw_cell("# BEGIN TESTS"),
+        new_code_cell("\n".join(test)),
+        new_raw_cell("# END TESTS"),
+        new_raw_cell("# END QUESTION"),
+    ):
+        chapter.cells.append(cell)
 
 
 def tell(chapter, name, words):
@@ -209,21 +283,26 @@ def with_notebook(root):
     return [page for page in pages if (root / f"{page}.ipynb").is_file()]
 
 
+def write_all(root, target, docnames, solutions):
+    """Write the plain notebooks of these pages into the folder ``target``."""
+    for docname in docnames:
+        path = target / f"{docname}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(nbformat.writes(notebook(root, docname, solutions)) + "\n", encoding="utf-8")
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m headsandstates.site.edition", description=__doc__)
-    parser.add_argument("--solutions", choices=TARGETS, default="text", help="text, no or run")
+    parser.add_argument("--solutions", choices=TARGETS, default="text", help="text or run")
     options = parser.parse_args(arguments)
     root = book_root()
     target = root / TARGETS[options.solutions]
     shutil.rmtree(target, ignore_errors=True)
     docnames = with_notebook(root)
-    for docname in docnames:
-        path = target / f"{docname}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        plain = notebook(root, docname, options.solutions)
-        path.write_text(nbformat.writes(plain) + "\n", encoding="utf-8")
-        if options.solutions == "text":
-            shutil.copyfile(path, root / HTML / "_sources" / f"{docname}.ipynb")
+    write_all(root, target, docnames, options.solutions)
+    if options.solutions == "text":
+        for docname in docnames:
+            shutil.copyfile(target / f"{docname}.ipynb", root / HTML / "_sources" / f"{docname}.ipynb")
     (target / "README.md").write_text(overview(root, docnames), encoding="utf-8")
     print(f"{len(docnames)} plain notebooks in {target.relative_to(root)}")
 

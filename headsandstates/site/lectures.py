@@ -2,6 +2,7 @@
 
     python -m headsandstates.site.lectures          # writes them again, from the built book
     python -m headsandstates.site.lectures --pdf    # and prints them
+    python -m headsandstates.site.lectures --pdf 50 # as they are in 50 minutes; 75, 90, 1of2, 2of2
 
 A lecture is one Markdown file: front matter, then one slide for each heading of the first level. Pictures,
 sliders and statements come from the chapters by label; a label that the book lacks fails the build.
@@ -34,6 +35,11 @@ from ssmbook.display.images import FIGURE_DPI, FRAME_DPI, PIXELS
 from ssmbook.display.style import SMALLEST_PT
 
 SOURCES, FOLDER = "chapters/lectures", "slides"
+EVERYTHING = 1000
+LENGTHS = {90: (76, 84), 75: (60, 69), 50: (40, 46)}
+"""Minutes of a lecture: the least and the most that its slides take, so that there is time for questions."""
+SPOKEN = re.compile(r"^(Say|Draw|Board|They will ask|Answer)(?=:)|(?<=[?.!]) (Answer)(?=:)", re.M)
+"""The words in the notes that begin a paragraph."""
 REVEAL = ("dist/reveal.js", "dist/reveal.css", "dist/reset.css", "plugin/notes/notes.js")
 
 
@@ -51,6 +57,8 @@ class Slide:
     notes: str = ""  # HTML
     minutes: int = 0
     part: str = ""  # of the lecture, if it begins here
+    length: int = 90  # of the shortest lecture that shows it
+    second: bool = False  # whether the second half begins here, where a lecture is held in two
     new: list = field(default_factory=list)  # symbols that this slide introduces
     shown: list = field(default_factory=list)  # labels
     text: str = ""  # its source
@@ -66,6 +74,10 @@ class Lecture:
     order: int = 0
     presupposed: dict = field(default_factory=dict)  # symbol: meaning
     handout: dict = field(default_factory=dict)
+
+    def cut(self, length):
+        """The slides of this lecture when it lasts ``length`` minutes."""
+        return [slide for slide in self.slides if slide.length <= length]
 
     @property
     def parts(self):
@@ -127,11 +139,15 @@ class Reader:
     def slide(self, tokens):
         slide = Slide(tokens[1].content, self.parser.renderInline(tokens[1].content))
         comments = "\n".join(token.content for token in tokens if token.type == "myst_line_comment")
-        for name, rest in re.findall(r"^\s*(part|new):(.*)$", comments, re.M):
+        for name, rest in re.findall(r"^\s*(part|new|in|second half|optional)\b:?(.*)$", comments, re.M):
             if name == "part":
                 slide.part = rest.strip()
-            else:
+            elif name == "new":
                 slide.new += [symbol.strip() for symbol in rest.split(",")]
+            elif name == "second half":
+                slide.second = True
+            else:
+                slide.length = int(rest) if name == "in" else EVERYTHING
         slide.body = self.parser.renderer.render(tokens[3:], self.parser.options, {"slide": slide})
         return slide
 
@@ -140,9 +156,11 @@ class Reader:
         name, argument = match.groups() if match else ("", "")
         slide = env["slide"]
         if name == "show":
-            slide.shown.append(argument)
-            return shown(self.book, argument) if self.book else ""
-        inside = self.parser.render(token.content, env)
+            label, _, later = argument.partition(" ")
+            slide.shown.append(label)
+            return shown(self.book, label, later) if self.book else ""
+        words = SPOKEN.sub(r"\n\n**\1\2**", token.content) if name == "notes" else token.content
+        inside = self.parser.render(words, env)
         if name == "notes":
             slide.minutes, slide.notes = int(argument), inside
             return ""
@@ -164,8 +182,8 @@ def _code(text):
     return highlight(text, PythonLexer(), HtmlFormatter(cssclass="highlight"))
 
 
-def shown(book, label):
-    """The picture, slider or statement with this label, as a slide shows it."""
+def shown(book, label, later=""):
+    """The picture, slider or statement with this label, as a slide shows it; ``later`` with the answer."""
     docname, element = book.find(label)
     slider, image = element.select_one("figure.ssm-slider"), element.select_one("figure img")
     if slider is not None:
@@ -179,7 +197,8 @@ def shown(book, label):
     for each in [figure, *figure.find_all("img")]:
         if each.name == "img":  # its smallest text, in pixels of the page
             each["data-text"] = f"{SMALLEST_PT / 72 * dpi / PIXELS:.2f}"
-    return f'<div class="shown" data-label="{label}">{figure}</div>\n'
+    classes = "shown fragment" if later else "shown"
+    return f'<div class="{classes}" data-label="{label}">{figure}</div>\n'
 
 
 def prepared(docname, element, keep_ids=False):
@@ -212,6 +231,13 @@ def lectures(root, book=None):
             raise LectureError(
                 f"{SOURCES}/{lecture.name}.md: the slides take {total} minutes, not {lecture.minutes}"
             )
+        for length, (least, most) in LENGTHS.items():
+            taken = sum(slide.minutes for slide in lecture.cut(length))
+            if not least <= taken <= most:
+                raise LectureError(
+                    f"{SOURCES}/{lecture.name}.md: in {length} minutes there is time for slides of {least} "
+                    f"to {most}, and these take {taken}"
+                )
     return found
 
 
@@ -221,7 +247,7 @@ def rendered(lecture, title, **values):
 
 def deck(lecture):
     """The whole page of a deck."""
-    return rendered(lecture, lecture.title, slides=lecture.slides)
+    return rendered(lecture, lecture.title, slides=lecture.slides, lengths=LENGTHS)
 
 
 def handout(book, lecture):
@@ -273,18 +299,19 @@ class LecturesIndex(lists.Index):
         return self.shown("lectures", lectures=lectures(self.root))
 
 
-def print_all(root):
-    """Print each deck and handout as a PDF beside it."""
+def print_all(root, length=""):
+    """Print each deck and handout as a PDF beside it; decks of another length are called after it."""
     with chromium() as browser:
         for path in sorted((root / HTML / FOLDER).glob("*.html")):
             paper = path.stem.endswith(("-handout", "-solutions"))
             page = browser.new_page(viewport={"width": 1280, "height": 720})
-            page.goto(path.resolve().as_uri() + ("" if paper else "?print-pdf"))
+            page.goto(path.resolve().as_uri() + ("" if paper else f"?print-pdf&length={length}"))
             page.wait_for_selector("mjx-container, html[data-ready=true]", state="attached")
             page.evaluate("async () => { await MathJax.startup.promise; await document.fonts.ready; }")
             if not paper:
                 page.wait_for_selector("html[data-ready=true]", state="attached")
-            page.pdf(path=path.with_suffix(".pdf"), prefer_css_page_size=True, print_background=True)
+            name = f"{path.stem}-{length}.pdf" if length and not paper else f"{path.stem}.pdf"
+            page.pdf(path=path.with_name(name), prefer_css_page_size=True, print_background=True)
             page.close()
 
 
@@ -297,4 +324,4 @@ def setup(app):
 if __name__ == "__main__":
     write(book_root(), book_root() / HTML)
     if "--pdf" in sys.argv[1:]:
-        print_all(book_root())
+        print_all(book_root(), *sys.argv[2:])

@@ -6,6 +6,7 @@ import re
 from base64 import b64decode
 from collections import Counter
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from PIL import Image
 
 from headsandstates.site.built import soup
 from headsandstates.site.claims import collect
-from headsandstates.site.lectures import SOURCES, LectureError, lectures
+from headsandstates.site.lectures import EVERYTHING, LENGTHS, SOURCES, LectureError, lectures
 from headsandstates.site.notebooks import all_notebooks, read
 from ssmbook.gradients import weight_from_margin
 from ssmbook.heads import eigenvalue_test, head_count, sinkless_plateau
@@ -87,11 +88,12 @@ def on_slide(slide):
 
 
 @in_each
-def test_no_symbol_comes_before_its_introduction(name):
+@pytest.mark.parametrize("length", [*LENGTHS, EVERYTHING])
+def test_no_symbol_comes_before_its_introduction(name, length):
     lecture = LECTURES[name]
     assert len(lecture.presupposed) <= SYMBOLS_TO_START_WITH
     known = {symbol.lstrip("\\") for symbol in lecture.presupposed}
-    for slide in lecture.slides:
+    for slide in lecture.cut(length):
         new = {symbol.lstrip("\\") for symbol in slide.new}
         used = symbols(on_slide(slide))
         assert used <= known | new, f"{slide.title}: {sorted(used - known - new)}"
@@ -108,6 +110,25 @@ def test_a_lecture_has_parts_questions_and_pictures(name):
     assert len({label for slide in lecture.slides for label in slide.shown}) >= PICTURES
     for slide in lecture.slides:
         assert ("{ask}" in slide.text) <= ("{answer}" in slide.text), slide.title
+
+
+@in_each
+def test_a_lecture_asks_early_and_every_ten_minutes(name):
+    asked, minute = [0], 0
+    for slide in LECTURES[name].slides:
+        if "{ask}" in slide.text:
+            asked.append(minute)
+        minute += slide.minutes
+    assert asked[1] <= 6 and max(b - a for a, b in pairwise(asked)) <= 10 and minute - asked[-1] <= 10
+
+
+@in_each
+def test_a_lecture_in_two_halves_leaves_time_in_both(name):
+    slides = LECTURES[name].cut(75)
+    begins = [slide.second for slide in slides]
+    assert begins.count(True) == 1
+    for half in (slides[: begins.index(True)], slides[begins.index(True) :]):
+        assert 25 <= sum(slide.minutes for slide in half) <= 39
 
 
 @in_each

@@ -1,0 +1,61 @@
+"""The course as two folders, made of the built book: one to give to students, one that instructors keep.
+
+    python -m headsandstates.site.course      # into _build/course
+
+``students`` has the site and its notebooks without solutions, and decks without answers and notes.
+``instructors`` has the site, the notebooks with folded solutions, and for each chapter a master
+notebook whose exercises grade themselves: ``otter assign`` makes a student's notebook and an autograder.
+"""
+
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bs4 import BeautifulSoup
+
+from headsandstates.site.built import HTML, pages
+from headsandstates.site.edition import with_notebook, write_all
+from headsandstates.site.root import book_root
+
+TARGET = Path("_build/course")
+LECTURES = "chapters/appendix/lectures"
+"""The page for those who teach: it has an exam with its rubric."""
+KEPT_BACK = ".solution, section .answer, aside.notes, .length"
+
+
+def for_students(html, target):
+    """Copy the site ``html`` to ``target`` without what gives solutions away, and without links to it."""
+    shutil.copytree(html, target)
+    gone = [*target.glob("slides/*-solutions.html"), target / f"{LECTURES}.html"]
+    for path in [*gone, *target.glob(f"_sources/{LECTURES}.*")]:
+        path.unlink()
+    for path in pages(target):
+        page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for node in page.select(KEPT_BACK):
+            node.decompose()
+        for link in page.select("a[href]"):
+            address = urlsplit(link["href"])
+            leads = (path.parent / address.path).resolve() if address.path and not address.scheme else None
+            if leads in gone or address.fragment.startswith("solution-"):
+                (link.find_parent("li", class_="toctree-l1") or link).decompose()
+        path.write_text(str(page), encoding="utf-8")
+
+
+def main():
+    root = book_root()
+    target = root / TARGET
+    shutil.rmtree(target, ignore_errors=True)
+    students, instructors = target / "students", target / "instructors"
+    for_students(root / HTML, students / "site")
+    shutil.copytree(root / HTML, instructors / "site")
+    names = with_notebook(root)
+    write_all(root, students / "notebooks", names, "no")
+    for name in names:
+        shutil.copyfile(students / f"notebooks/{name}.ipynb", students / f"site/_sources/{name}.ipynb")
+    write_all(root, instructors / "notebooks", names, "text")
+    write_all(root, instructors / "masters", names, "graded")
+    print(f"The course is in {target}: students, instructors")
+
+
+if __name__ == "__main__":
+    main()
