@@ -108,6 +108,7 @@ def run(given: argparse.Namespace) -> None:
             result.to_json(given.out / "report.json")
     print(result.table())
     if given.out is not None:
+        result.to_json(given.out / "report.json")  # with what could not be read
         result.to_html(given.out / "report.html")
         print(f"{given.out / 'report.html'} and report.json", file=sys.stderr)
 

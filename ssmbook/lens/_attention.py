@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook.lens._calls import Call, main_result, padding, watch
+from ssmbook.lens._caught import Core, own_channels, same
 from ssmbook.lens._reading import LayerOperator, Reading, Softmax, linear
 from ssmbook.operators import FactorizedOperator
 
@@ -38,8 +39,6 @@ class Projections:
         Weights and bias of the output.
     out : Module or None
         Where y leaves; ``None`` for attention that calls no module for it, and returns y.
-    query : Module or None
-        What makes the queries.
     latent : Module or None
         Whose result the values are made from, where not from the hidden states.
     """
@@ -49,14 +48,7 @@ class Projections:
     W_O: Tensor
     b_O: Tensor
     out: nn.Module | None
-    query: nn.Module | None = None
     latent: nn.Module | None = None
-
-    @property
-    def gated(self) -> bool:
-        """An output gate leaves with the queries (Qwen3-Next): twice as many rows as the heads ask for."""
-        H, _, r = self.W_O.shape
-        return self.query is not None and linear("q_proj", self.query).W.shape[0] == 2 * H * r
 
 
 def _part(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
@@ -144,11 +136,10 @@ def _projected(module) -> Projections:
     if isinstance(getattr(module, "v_norm", None), nn.Module):  # Gemma 4 normalizes its values
         norm, W, b = module.v_norm, torch.eye(len(W)).to(W), torch.zeros_like(b)
     r = next(getattr(inner, name) for name in _WIDTH if hasattr(inner, name))
-    found = _split(W, b, linear("the output", out), r, out, _part(inner, _QUERY))
-    return replace(found, latent=norm)
+    return replace(_split(W, b, linear("the output", out), r, out), latent=norm)
 
 
-def _split(W_V, b_V, project, r: int, out, query=None) -> Projections:
+def _split(W_V, b_V, project, r: int, out) -> Projections:
     """Cut the rows of the values and the columns of the output projection into heads of width r."""
     H, own = project.W.shape[1] // r, W_V.shape[0] // r
     if not own or H % own or H * r != project.W.shape[1]:
@@ -158,7 +149,7 @@ def _split(W_V, b_V, project, r: int, out, query=None) -> Projections:
         )
     # grouped keys: neighboring query heads share one value head
     share = [part.unflatten(0, (own, r)).repeat_interleave(H // own, dim=0) for part in (W_V, b_V)]
-    return Projections(*share, project.W.unflatten(1, (H, r)).movedim(1, 0), project.b, out, query)
+    return Projections(*share, project.W.unflatten(1, (H, r)).movedim(1, 0), project.b, out)
 
 
 def weights_of(results: Iterable, n: int) -> Tensor:
@@ -181,7 +172,7 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
         attend, call = _self_attention(module, call)
     elif "output_attentions" in signature(module.forward).parameters:
         call = replace(call, kwargs={**call.kwargs, "output_attentions": True})
-    parts = [_inside(module)[0], found.out, found.latent, found.query if found.gated else None]
+    parts = [_inside(module)[0], found.out, found.latent]
 
     def run(x):
         with watch(*(part for part in parts if part not in (None, module))) as seen:
@@ -193,21 +184,18 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
     alpha = call.one(alpha)
     x = call.one(call.x if found.latent is None else seen[found.latent][1].flatten(2))
     # rows of a head with a sink sum to less than one: a value bias arrives with that weight
-    sums = alpha.sum(-1)
-
-    if found.gated:  # the core ends before the gate: each head writes channels of its own
-        H, _, r = found.W_O.shape
-        W_O = torch.eye(H * r, dtype=x.dtype, device=x.device).unflatten(1, (H, r)).movedim(1, 0)
-        gate = call.one(seen[found.query][1]).unflatten(-1, (-1, 2 * r))[..., r:].flatten(-2)
-        gate = torch.sigmoid(gate)
-        y = call.one(seen[found.out][0][0]) / gate
-        offset = torch.einsum("...hi,hr->...ihr", sums, found.b_V).flatten(-2)
-        site = {"site": found.out, "enters": True, "put": lambda y: y * gate}
+    bias = alpha.sum(-1)[..., None] * found.b_V[:, None]
+    made = (alpha @ (x[..., None, :, :] @ found.W_V.mT) + bias).transpose(-3, -2).flatten(-2)
+    W_O, site = found.W_O, {"site": found.out}
+    if found.out is None:
+        y = call.one(result[0])
     else:
-        site = {"site": found.out}
-        W_O = found.W_O
-        y = call.one(result[0] if found.out is None else seen[found.out][1])
-        offset = sums.mT @ (W_O @ found.b_V[..., None])[..., 0] + found.b_O
+        y, entered = call.one(seen[found.out][1]), call.one(seen[found.out][0][0])
+    offset = alpha.sum(-1).mT @ (W_O @ found.b_V[..., None])[..., 0] + found.b_O
+    if found.out is not None and not same(made, entered):  # a gate or a norm stands between core and output
+        core = Core(attend, call)
+        W_O, site = own_channels(*found.b_V.shape, x), {"enter": core.enter}
+        y, offset = (call.one(core.channels(part)) for part in (core.o, bias.reshape(core.o.shape)))
     gone = padding(call)
     if gone is not None:  # what a padded token computes is nobody's: uniform weights, on later tokens too
         alpha = alpha.masked_fill(gone[:, None, :, None], 0)

@@ -74,15 +74,15 @@ class Call:
 def padding(call: Call) -> Tensor | None:
     """Which tokens (batch, n) of a call are padding, from the mask that the layer received; ``None``: none.
 
-    A mask of pairs (batch, 1, n, n) keeps a padded token from itself; a recurrence gets one
-    of tokens, (batch, n), as ``attention_mask``.
+    A mask that is added to scores (batch, 1, n, n) keeps a padded token from itself; a
+    recurrence gets one of tokens, (batch, n), as ``attention_mask``. One of truth values
+    says nothing: some mark with it what is seen, others what is not.
     """
     size, gone = call.x.shape[:2], None
     for name, value in (*enumerate(call.args), *call.kwargs.items()):
         shape = value.shape if isinstance(value, Tensor) else ()
-        if shape[1:] == (1, size[1], size[1]):
-            own = value[:, 0].diagonal(dim1=-2, dim2=-1)
-            gone = ~own if own.dtype == torch.bool else own < _MASKED
+        if shape[1:] == (1, size[1], size[1]) and value.is_floating_point():
+            gone = value[:, 0].diagonal(dim1=-2, dim2=-1) < _MASKED
         elif name == "attention_mask" and shape == size:
             gone = value == 0
     return gone.expand(size) if gone is not None and bool(gone.any()) else None
@@ -244,7 +244,7 @@ def split_texts(model: nn.Module, inputs: Texts) -> list[Tensor]:
 
 def main_result(result: Any) -> Any:
     """What a module returns, or the first of several things."""
-    return result[0] if isinstance(result, tuple) else result
+    return result[0] if isinstance(result, (tuple, list)) else result
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ssmbook._checks import check_choice, check_integer
 from ssmbook.lens._attention import is_attention, read_attention
 from ssmbook.lens._calls import UNFORESEEN, Call, Texts, collect, main_result, padding, split_texts
+from ssmbook.lens._caught import may_be_caught, read_caught
 from ssmbook.lens._reading import LayerOperator, Reading, check_read
 from ssmbook.lens._recurrent import (
     is_gated_delta,
@@ -65,6 +66,10 @@ FAMILIES = [
 ]
 
 
+# Tried where no reader knows a layer.
+CAUGHT = Family("attention, caught", may_be_caught, read_caught)
+
+
 @dataclass(frozen=True)
 class MixingLayer:
     """A layer that mixes tokens.
@@ -104,7 +109,29 @@ def register(kind: str) -> Callable[[Reader], Reader]:
     """Teach the lens another mixer: a decorator for the reader of modules whose class is named ``kind``.
 
     The reader receives a float64 copy of the module and the `Call` that it got inside the
-    model, with the hidden states ``call.x`` (batch, n, d), and returns a `Reading`.
+    model, with the hidden states ``call.x`` (batch, n, d), and returns a `Reading`. A
+    template, for one head that fades:
+
+    >>> from ssmbook import lens
+    >>> from ssmbook.operators import FactorizedOperator
+    >>> class Fading(torch.nn.Module):
+    ...     def __init__(self, d):
+    ...         super().__init__()
+    ...         self.out = torch.nn.Linear(d, d)
+    ...     def coefficients(self, x):
+    ...         i = torch.arange(x.shape[-2]).to(x)
+    ...         return (0.9 ** (i[:, None] - i)).tril()
+    ...     def forward(self, x):
+    ...         return self.out(self.coefficients(x) @ x)
+    >>> @lens.register("Fading")
+    ... def read(mixer, call):
+    ...     x, y = call.one(call.x), call.one(call.run(mixer))  # (..., n, d) in, (..., n, p) out
+    ...     alpha = mixer.coefficients(x).expand(*x.shape[:-2], 1, -1, -1)  # (..., H, n, n)
+    ...     W = FactorizedOperator(alpha, mixer.out.weight[None])  # value maps (H, p, d)
+    ...     offset = mixer.out.bias.expand_as(y)
+    ...     return lens.Reading(lens.LayerOperator(W, x, y, offset), F=mixer)
+    >>> lens.operator(Fading(4).eval(), torch.randn(2, 9, 4)).W
+    FactorizedOperator(batch_shape=(2,), n=9, p=4, d=4, dtype=torch.float64)
     """
 
     def add(read: Reader) -> Reader:
@@ -116,16 +143,18 @@ def register(kind: str) -> Callable[[Reader], Reader]:
 
 def family_of(module: nn.Module) -> Family | None:
     """Return the family that reads this module, or ``None``."""
-    return next((family for family in FAMILIES if family.matches(module)), None)
+    return next((family for family in (*FAMILIES, CAUGHT) if family.matches(module)), None)
 
 
 def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> list[MixingLayer]:
     """Return the layers of a model that mix the tokens of one sequence, in the order of its modules.
 
     ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers;
-    attention between two sequences (an encoder's and a decoder's) is left out. ``unknown``:
-    "refuse" a mixer that no reader knows (``ValueError``, with the lines that register one)
-    or "skip" it. Each `MixingLayer` has a ``name``, a ``kind`` (the class of its
+    attention between two sequences (an encoder's and a decoder's) is left out. Attention
+    that no reader knows is found by its class, or by its use of torch's attention function,
+    and read by catching its core; ``operator`` refuses it where that fails. ``unknown``:
+    "refuse" any other mixer that no reader knows (``ValueError``, with the lines that
+    register one) or "skip" it. Each `MixingLayer` has a ``name``, a ``kind`` (the class of its
     ``module``) and a ``family``. Raises ``ValueError`` where nothing mixes.
 
     >>> from ssmbook.maps import SSD
@@ -157,9 +186,21 @@ def _readable(model: nn.Module) -> list[MixingLayer]:
     found = [
         MixingLayer(name, module, family.name, model)
         for name, module in model.named_modules()
-        if not _BETWEEN.search(name) and (family := family_of(module))
+        if not _between(name, module) and (family := family_of(module)) not in (None, CAUGHT)
     ]
-    return [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
+    found = [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
+    strange = unknown_mixers(model, found)
+    places = {name: place for place, (name, _) in enumerate(model.named_modules())}
+    found += [
+        MixingLayer(name, model.get_submodule(name), CAUGHT.name, model)
+        for name in strange
+        if may_be_caught(model.get_submodule(name))
+    ]
+    return sorted(found, key=lambda layer: places[layer.name])
+
+
+def _between(name: str, module: nn.Module) -> bool:
+    return bool(_BETWEEN.search(name)) or "CrossAttention" in type(module).__name__
 
 
 def _some(model: nn.Module, found: list[MixingLayer], strange: dict[str, str]) -> list[MixingLayer]:
@@ -214,9 +255,9 @@ def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]
     strange = {
         name: type(module).__name__
         for name, module in model.named_modules()
-        if _MIXER.search(type(module).__name__)
+        if (_MIXER.search(type(module).__name__) or may_be_caught(module))
         and next(module.parameters(), None) is not None
-        and not _BETWEEN.search(name)
+        and not _between(name, module)
         and _apart(name, known)
     }
     return {
@@ -353,7 +394,16 @@ def read_call(layer: MixingLayer, module: nn.Module, call: Call) -> Reading:
     family = family_of(layer.module)
     try:
         return dataclasses.replace(family.read(module, call), padding=padding(call))
+    except ValueError as error:
+        if family is CAUGHT:
+            raise ValueError(f"{error}; {_next_step(layer)}") from error
+        raise
     except UNFORESEEN as error:
         why = f"{layer.name or 'the layer'} must be a layer that the reader of {family.name} knows; got"
-        next_step = f'register one for it: @ssmbook.lens.register("{layer.kind}")'
-        raise ValueError(f"{why} {layer.kind} ({type(error).__name__}: {error}); {next_step}") from error
+        raise ValueError(
+            f"{why} {layer.kind} ({type(error).__name__}: {error}); {_next_step(layer)}"
+        ) from error
+
+
+def _next_step(layer: MixingLayer) -> str:
+    return f'register one for it: @ssmbook.lens.register("{layer.kind}")'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -103,6 +104,8 @@ class Reading:
         Whether y enters that part instead of leaving it.
     put : callable or None
         What becomes of y on its way there, such as a gate.
+    enter : callable or None
+        y to a context in which y stands in the place of the layer's own core, where no part holds it.
     padding : Tensor (..., n) or None
         Which tokens are padding, which no coefficient reads or writes.
     """
@@ -114,6 +117,7 @@ class Reading:
     site: nn.Module | None = None
     enters: bool = False
     put: Callable[[Tensor], Tensor] | None = None
+    enter: Callable[[Tensor], AbstractContextManager] | None = None
     padding: Tensor | None = None
 
     @property
@@ -189,14 +193,28 @@ class Linear(NamedTuple):
     b: Tensor
 
 
+def _linear_map(module: nn.Module, like: Tensor) -> Linear:
+    """What a module of several linear parts computes, from its results on unit vectors."""
+    d = module.in_features
+    results = module(torch.cat([like.new_zeros(1, d), torch.eye(d, dtype=like.dtype, device=like.device)]))
+    return Linear((results[1:] - results[0]).mT, results[0])
+
+
 def linear(name: str, module) -> Linear:
-    """Read ``nn.Linear`` or GPT-2's transposed ``Conv1D``; anything else (quantized) is refused."""
+    """Read ``nn.Linear`` or GPT-2's transposed ``Conv1D``; a low-rank adapter (LoRA) is merged.
+
+    Anything else is refused, such as quantized weights.
+    """
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        kept = [*module.parameters(), *module.buffers()]
+        packed = any(not part.is_floating_point() for part in kept)
         raise ValueError(
-            f"{name} must be a linear layer with floating-point weights; got {type(module).__name__}: load "
-            "the model without quantization"
+            f"{name} must be a linear layer with floating-point weights; got {type(module).__name__}"
+            + ": load the model without quantization" * packed
         )
+    if any("lora_" in part for part, _ in module.named_parameters()):
+        return _linear_map(module, weight)
     check_shape(name, weight, "p d")
     W = weight.mT if type(module).__name__ == "Conv1D" else weight
     return Linear(W, W.new_zeros(len(W)) if bias is None else bias)

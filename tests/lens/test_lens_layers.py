@@ -157,6 +157,74 @@ def test_models_and_inputs_that_cannot_be_read(build, ids):
         lens.operator(layer, ids(9).to("meta"))
 
 
+class Mix(nn.Module):
+    """Attention as small language models write it: fused weights, torch's function, a projection."""
+
+    def __init__(self, d, H, gate=None, norm=None, groups=None):
+        super().__init__()
+        self.H, self.groups = H, groups or H
+        self.together = nn.Linear(d, d + 2 * d * self.groups // H)
+        self.back = nn.Linear(d, d)
+        self.gate, self.norm = gate, norm
+
+    def forward(self, x):
+        r = x.shape[-1] // self.H
+        heads = self.together(x).unflatten(-1, (-1, r)).transpose(1, 2)
+        q, k, v = heads.split([self.H, self.groups, self.groups], 1)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        y = y.transpose(1, 2).flatten(2)
+        y = y if self.gate is None else y * self.gate(x).sigmoid()
+        return self.back(y if self.norm is None else self.norm(y))
+
+
+@pytest.mark.parametrize("kind", ["plain", "grouped", "gated", "normed"])
+def test_attention_of_any_module_is_caught(kind):
+    """Its weights written out; behind a gate or a norm the core is what enters it."""
+    torch.manual_seed(0)
+    given = {
+        "gated": {"gate": nn.Linear(8, 8)},
+        "normed": {"norm": nn.LayerNorm(8)},
+        "grouped": {"groups": 2},
+    }
+    mix = Mix(8, 4, **given.get(kind, {}))
+    model, x = nn.Sequential(nn.Linear(8, 8), mix).double().eval(), torch.randn(2, 9, 8, dtype=F64)
+    (layer,) = lens.layers(model)
+    assert (layer.name, layer.family) == ("1", "attention, caught")
+    found, u = lens.operator(layer, x), model[0](x).detach()
+    K = 4 if kind != "grouped" else 2
+    q, k, v = mix.together(u).detach().unflatten(-1, (-1, 2)).transpose(1, 2).split([4, K, K], 1)
+    k, v = (part.repeat_interleave(4 // K, 1) for part in (k, v))
+    late = torch.ones(9, 9, dtype=torch.bool).triu(1)
+    alpha = (q @ k.mT / 2**0.5).masked_fill(late, -torch.inf).softmax(-1)
+    torch.testing.assert_close(found.W.alpha, alpha)
+    core = (alpha @ v).transpose(1, 2).flatten(2)
+    wanted = mix.back(core).detach() if kind in ("plain", "grouped") else core
+    torch.testing.assert_close(found.W @ found.x + found.offset, wanted)
+    kept = model(x).detach()
+    with torch.no_grad():
+        with lens.replace(model, {0: lens.drop_heads([])}):
+            torch.testing.assert_close(model(x), kept)
+        with lens.replace(model, {0: lens.drop_heads([1])}):
+            changed = model(x)
+        mix.together.weight[8 + 2 * K :].view(K, 2, 8)[1 * K // 4] = 0
+        if kind != "grouped":  # the bias of a dropped head stays
+            torch.testing.assert_close(changed, model(x))
+    gradient = lens.report(model, x, permuted=False).layers[0].trained.gradient
+    assert gradient["exact"] and gradient["ratio"] >= 1 - 1e-9
+
+
+def test_what_cannot_be_caught_is_refused_with_the_reason():
+    mix = Mix(8, 4).double().eval()
+    mix.together = nn.Sequential(mix.together, nn.Tanh())
+    with pytest.raises(ValueError, match="must make its values by a linear map of each token(.|\n)*register"):
+        lens.operator(mix, torch.randn(9, 8, dtype=F64))
+    twice = type(
+        "TwiceAttention", (Mix,), {"forward": lambda self, x: Mix.forward(self, Mix.forward(self, x))}
+    )
+    with pytest.raises(ValueError, match="one product of coefficients(.|\n)*got 2 such products"):
+        lens.operator(twice(8, 4).double().eval(), torch.randn(9, 8, dtype=F64))
+
+
 class Blend(nn.Module):
     """Mixes tokens by a convolution, under a name that says nothing."""
 
@@ -191,9 +259,10 @@ def test_the_command_lists_what_no_reader_knows(ids, tmp_path, capsys):
     (tmp_path / "ids.txt").write_text(" ".join(map(str, ids(12).tolist())), "utf-8")
     given = [tmp_path / "model", "--ids", tmp_path / "ids.txt", "--tokens", 12, "--out", tmp_path]
     assert main([*map(str, given), "--no-permuted", "--no-gradient"]) == 0
-    assert "def read(mixer, call)" in capsys.readouterr().err
     found = lens.Report.from_json(tmp_path / "report.json")
-    assert len(found.layers) == 1 and any("MiniMaxLightningAttention): no" in note for note in found.notes)
+    (note,) = (note for note in found.notes if note.startswith("not read"))
+    assert len(found.layers) == 1 and "MiniMaxLightningAttention must mix tokens by one product" in note
+    assert '@ssmbook.lens.register("MiniMaxLightningAttention")' in note
 
 
 def test_a_layer_that_is_called_again_and_again_is_read_each_time(build, ids):
@@ -220,8 +289,8 @@ class Adapted(nn.Linear):
 
     def __init__(self, plain):
         super().__init__(*plain.weight.shape[::-1], bias=False)
-        self.weight = plain.weight
-        self.lora_A, self.lora_B = nn.Linear(24, 2, bias=False), nn.Linear(2, len(plain.weight), bias=False)
+        self.weight, d = plain.weight, plain.in_features
+        self.lora_A, self.lora_B = nn.Linear(d, 2, bias=False), nn.Linear(2, len(plain.weight), bias=False)
 
     def forward(self, x):
         return super().forward(x) + self.lora_B(self.lora_A(x))
@@ -243,13 +312,27 @@ class Packed(nn.Module):
 
 def test_layers_that_cannot_be_read_are_listed_with_the_next_step(build, ids):
     model, texts = build("jamba"), ids(12)
-    model.layers[1].self_attn.v_proj = Adapted(model.layers[1].self_attn.v_proj)
+    model.layers[1].self_attn.v_proj = Packed(24, 12)
     model.unused = build("llama").layers[0].self_attn  # a part that the forward pass does not reach
     found = lens.report(model, texts, permuted=False, gradient=False)
     assert [layer.name for layer in found.layers] == ["layers.0.mamba"]  # the others are still read
     listed = [note for note in found.notes if note.startswith("not read")]
-    assert "layers.1.self_attn" in listed[0] and "merge the adapter into the weights first" in listed[0]
+    assert "layers.1.self_attn" in listed[0] and "load the model without quantization" in listed[0]
     assert "unused" in listed[1] and "did not reach it" in listed[1] and len(listed) == 2
-    model.layers[1].self_attn.v_proj = Packed(24, 12)
+    model.layers[1].self_attn.v_proj = nn.Sequential(nn.Linear(24, 12))
     found = lens.report(model, texts, permuted=False, gradient=False)
-    assert any("load the model without quantization" in note for note in found.notes)
+    assert any(": v_proj" not in note and note.endswith("got Sequential") for note in found.notes)
+
+
+@pytest.mark.parametrize("part", ["v_proj", "o_proj", "q_proj"])
+def test_a_low_rank_adapter_is_merged_for_reading(part, build, ids):
+    model = build("llama").double()
+    attention = model.layers[0].self_attn
+    adapted = Adapted(getattr(attention, part)).double()
+    setattr(attention, part, adapted)
+    found = lens.operator(lens.layers(model)[0], ids(12))
+    merged = nn.Linear(*adapted.weight.shape[::-1], bias=False, dtype=F64)
+    merged.weight.data = adapted.weight.data + adapted.lora_B.weight.data @ adapted.lora_A.weight.data
+    setattr(attention, part, merged)
+    wanted = lens.operator(lens.layers(model)[0], ids(12))
+    torch.testing.assert_close(found.W.to_dense(), wanted.W.to_dense())

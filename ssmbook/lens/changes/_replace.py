@@ -144,6 +144,9 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
 
 def _run_with(module: nn.Module, call: Call, reading: Reading, y: Tensor) -> Any:
     """Run a module again with y in the place of what its core made."""
+    if reading.enter is not None:
+        with reading.enter(y):
+            return call.run(module)
     put = y if reading.put is None else reading.put(y)
 
     def enter(_, args):
