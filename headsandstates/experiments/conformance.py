@@ -1,4 +1,4 @@
-"""The experiment "conformance": what `ssmbook.testing` finds in a scan and layers of mambapy and transformers."""
+"""The experiment "conformance": what `ssmbook.testing` finds in layers of mambapy and of transformers."""
 
 from __future__ import annotations
 
