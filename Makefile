@@ -3,6 +3,7 @@
 # make test-browser   build it and open every page in Chromium: silent, whole, accessible, sliders and search alive
 #
 # make test-lens              the lens on all of its tiny models of transformers; make test takes a few
+# make test-lowest            the library at the lowest versions it admits, in an environment of its own (Python 3.10)
 # make test-gpu               scans and maps on a GPU, against the CPU (elsewhere they are skipped)
 # make test-lab               the notebook edition in a real JupyterLab
 # make text ONLY=chapters/1-one-operator/zoo.ipynb   that notebook as a text to edit, .text/1-one-operator/zoo.md
@@ -34,9 +35,13 @@ LAB := jupyterlab==4.6.6 jupyterlab-myst==2.7.0
 EDITION := _build/edition/chapters
 TWO_OF_EDITION := $(EDITION)/1-one-operator/two-ways-to-mix.ipynb $(EDITION)/3-three-theorems/head-count.ipynb
 
+# What depends most on the versions of torch and scipy; the weekly workflow runs all unit tests at them.
+LOWEST_PYTHON ?= python3.10
+LOWEST_TESTS := tests/heads tests/test_tour.py tests/systems tests/scans tests/maps tests/lens/test_lens_measures.py
+
 TEXTS = $(wildcard .text/*.md .text/*/*.md)
 
-.PHONY: book test test-browser test-lens test-gpu test-lab notebooks text from-text edition course slides pdf version publish-as lab serve bench lint clean
+.PHONY: book test test-browser test-lens test-lowest test-gpu test-lab notebooks text from-text edition course slides pdf version publish-as lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -59,6 +64,12 @@ test-browser: book
 
 test-lens: $(STAMP)
 	LENS_FAMILIES=all $(PY) -m pytest tests/lens/test_lens_zoo.py -n 2 -q
+
+test-lowest:
+	@[ -x .venv-lowest/bin/python ] || $(LOWEST_PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
+	  --constraint tests/packaging/lowest.txt -e ".[fast,lens]" pytest hypothesis
+	.venv-lowest/bin/python -m pytest -q $(LOWEST_TESTS)
 
 test-gpu: $(STAMP)
 	$(PY) -m pytest tests/scans/test_scans_gpu.py tests/maps/test_map_contract.py -k "gpu or device_are_kept" -q

@@ -2,6 +2,7 @@
 
 Memory is what a user gets: fresh pages for each large result. ``--keep-memory`` asks malloc to keep what
 was freed, which hides the price of the pages; it runs the diagonal scan alone, and writes a file of its own.
+The kernels on a card: ``python -m benchmarks --device cuda --only diagonal selective``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import torch
 from benchmarks.timing import interleaved, table
 from ssmbook.scans import diagonal_scan, diagonal_scan_naive
 
-SHAPES = ((1, 4096, 64), (8, 1024, 256), (1, 65536, 16), (4, 2048, 1024))
+SHAPES = {"cpu": ((1, 4096, 64), (8, 1024, 256), (1, 65536, 16), (4, 2048, 1024))}
+SHAPES["cuda"] = *SHAPES["cpu"][:3], (8, 4096, 1024)
 DECAYS = "uniform", "near one"
 # How many floors a pass takes at least: backward, eight streams of memory against the three of one product.
 FLOORS = {"forward": 1, "forward+backward": 8 / 3}
@@ -94,7 +95,7 @@ def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
     for decay in DECAYS:
         for part in PARTS:
             rows = {name: [] for name in ("floor, us", *found)}
-            for shape in SHAPES:
+            for shape in SHAPES[device]:
                 ms = _one(found, shape, device, decay, part, rounds, quick)
                 floor = ms["floor"] * FLOORS[part]
                 results[label(shape, decay, part)] = ms | {"elements": math.prod(shape)}
@@ -102,7 +103,7 @@ def run(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
                 for name in found:
                     rows[name].append(ms[name] / floor if name in ms else None)
             title = f"Diagonal scan, {decay}, {part.replace('+', ' + ')}: time / floor"
-            header = ["", *(str(s) for s in SHAPES)]
+            header = ["", *(str(s) for s in SHAPES[device])]
             tables.append(table(title, header, [[name, *row] for name, row in rows.items()]))
     return results, tables
 

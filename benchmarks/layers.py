@@ -8,7 +8,7 @@ from benchmarks.diagonal import PARTS
 from benchmarks.timing import interleaved, table
 from ssmbook.scans import selective_scan, selective_scan_naive, ssd_scan, ssd_scan_naive
 
-SELECTIVE = ((1, 2048, 64, 16), (4, 1024, 256, 16))
+SELECTIVE = {"cpu": ((1, 2048, 64, 16), (4, 1024, 256, 16)), "cuda": ((1, 2048, 64, 16), (4, 2048, 1536, 16))}
 SSD = ((1, 2048, 8, 64, 64), (2, 4096, 4, 32, 16))
 
 
@@ -40,7 +40,7 @@ def selective(device: str, rounds: int, quick: bool) -> tuple[dict, list[str]]:
         "ours, zoh": lambda *args: selective_scan(*args)[0],
         "naive twin": lambda *args: selective_scan_naive(*args, discretization="mixed")[0],
     }
-    for B, T, d, N in SELECTIVE[:1] if quick else SELECTIVE:
+    for B, T, d, N in SELECTIVE[device][:1] if quick else SELECTIVE[device]:
         generator = torch.Generator().manual_seed(0)
         x, b, c = (torch.randn(B, T, m, generator=generator).to(device) for m in (d, N, N))
         delta = 0.1 * torch.rand(B, T, d, generator=generator).to(device)

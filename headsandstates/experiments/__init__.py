@@ -2,6 +2,7 @@
 
 # so that headsandstates.experiments.tasks is there on first use
 from headsandstates.experiments import (  # noqa: F401
+    conformance,
     conversions,
     diagnose,
     gradient_flow,

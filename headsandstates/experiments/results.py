@@ -20,6 +20,7 @@ from ssmbook._json import jsonable, read_json, versions, write_json
 FORMAT = "headsandstates.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = (
+    "conformance",
     "diagnose", "gradient-flow", "how-many-states", "language", "language-larger", "learning-heads", "tasks",
     "tasks-longer", "trained-layers",
 )  # fmt: skip

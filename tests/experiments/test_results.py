@@ -17,6 +17,7 @@ HEADS, FLOW, TASKS, LANGUAGE = (
     measurement(name) for name in ("learning-heads", "gradient-flow", "tasks", "language")
 )
 QUICK = {
+    "conformance": {"tokens": 70},
     "gradient-flow": {"grid": [4, 8], "steps": 2, "slope_seeds": 1, "fine": {"0.8": [4]}},
     "diagnose": {"changes": ["no penalty"], "steps": 10, "distances": [8], "texts": 4},
     "learning-heads": {
@@ -67,6 +68,8 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
     assert json.loads(json.dumps(module.FULL)) == kept.settings and kept.size == "full"
     assert list(module.jobs(module.FULL)) == list(kept.results)
     assert set(module.SMALL) <= set(module.FULL) and module.jobs({**module.FULL, **module.SMALL})
+    if name == "conformance":
+        pytest.importorskip("transformers")
     model = {"model": tiny_model(tmp_path)} if name in ("how-many-states", "trained-layers") else {}
     monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name], **model})
     assert main([name, "--out", str(path)]) == 0 and capsys.readouterr().out == f"{path}\n"

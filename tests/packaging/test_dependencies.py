@@ -84,6 +84,17 @@ def test_the_weekly_workflow_runs_every_version_and_once_without_compiled_loops(
     assert f"--constraint {LOWEST}" in str(job["steps"]) and "pytest tests" in str(job["steps"])
 
 
+def test_every_push_runs_the_core_at_the_lowest_versions():
+    (workflow,) = (ROOT / ".github/workflows").glob("book.y*ml")
+    job = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]["lowest"]
+    oldest = project()["requires-python"].removeprefix(">=")
+    assert oldest in str(job["steps"]) and {"run": "make test-lowest"} in job["steps"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"--constraint {LOWEST}" in makefile
+    (line,) = (line for line in makefile.splitlines() if line.startswith("LOWEST_TESTS :="))
+    assert all((ROOT / path).exists() for path in line.split()[2:])
+
+
 def test_a_tag_is_tried_with_and_without_extras_before_a_release_that_the_owner_turns_on():
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
     tried = jobs["try"]["strategy"]["matrix"]["include"]

@@ -159,6 +159,14 @@ def test_all_this_by_triton_kernels_in_their_interpreter():
     chosen += [f"test_less_precision[dtype0-{kind}]" for kind in kinds[:1]]  # long enough for parts of time
     chosen += [f"test_a_decay_of_zero_separates_packed_sequences[{kind}]" for kind in kinds[:2]]
     nodes = [f"{__file__}::{test}" for test in chosen]
+    nodes += [
+        str(HERE / f"test_scans_{file}.py::test_{test}")
+        for file, test in (
+            ("numerics", "a_selective_scan_keeps_what_a_slow_decay_lacks_of_one[zoh]"),
+            ("not_finite", "a_selective_scan_forgets_and_overflows_as_its_recurrence"),
+            ("not_finite", "a_growing_recurrence_is_not_cut_into_parts"),
+        )
+    ]
     run(*PYTEST, *nodes, SSMBOOK_NUMBA="0", TRITON_INTERPRET="1")
 
 

@@ -40,6 +40,14 @@ def test_growing_decays_overflow_to_the_infinities_of_the_recurrence(growth, dty
     )
 
 
+def test_a_growing_recurrence_is_not_cut_into_parts():
+    """In single precision: a growing product of decays would amplify the rounding of the value before it."""
+    a, b = torch.full((130, 2), 1.5), draw(130, 2, dtype=torch.float32)
+    h, end = diagonal_scan(a, b)
+    wanted = diagonal_scan_naive(a.double(), b.double())[0].float()
+    torch.testing.assert_close((h, end), (wanted, wanted[-1]), rtol=1e-6, atol=0)
+
+
 def test_a_growing_recurrence_at_rest_stays_at_rest():
     """Nothing goes in, so nothing comes out, though every product of decays overflows."""
     assert not agree(
@@ -140,3 +148,16 @@ def test_growth_in_the_other_scans_overflows_to_infinity():
     assert not y.isnan().any() and state.isposinf().all()
     y, state = selective_scan(x, x, one, x, x)
     assert not y.isnan().any() and state.isposinf().all()
+
+
+@pytest.mark.parametrize("discretization", ["zoh", "mixed"])
+def test_a_selective_scan_forgets_and_overflows_as_its_recurrence(discretization):
+    """In single precision: a large state is forgotten to the last bit, and growth ends at infinity."""
+    x, delta = torch.ones(90, 1), torch.full((90, 1), 0.5)
+    x[20], delta[40:43], rates = 1e20, 400.0, -torch.tensor([[1.0, 3.0]])
+    for A in (rates, -rates):
+        given = x, delta, A, x[:, [0, 0]] / x, x[:, [0, 0]] / x
+        y, end = selective_scan(*given, discretization=discretization)
+        wanted = selective_scan_naive(*given, discretization=discretization)
+        torch.testing.assert_close((y, end), wanted, rtol=2e-5, atol=0)
+    assert y.isfinite()[:40].all() and y[-1].isposinf()

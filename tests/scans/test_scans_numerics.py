@@ -9,8 +9,9 @@ wider).
 import numpy as np
 import pytest
 import torch
+from scan_examples import draw, with_gradients
 
-from ssmbook.scans import diagonal_scan
+from ssmbook.scans import diagonal_scan, selective_scan, selective_scan_naive
 
 D = 4
 
@@ -155,3 +156,16 @@ def test_states_of_half_precision_inputs_are_kept_in_float32():
     h, end = diagonal_scan(ones, ones)
     assert h.dtype == torch.bfloat16 and end.dtype == torch.float32 and end.item() == 4096
     assert diagonal_scan(ones, ones, end)[1].item() == 8192
+
+
+@pytest.mark.parametrize("discretization", ["zoh", "mixed"])
+def test_a_selective_scan_keeps_what_a_slow_decay_lacks_of_one(discretization):
+    """In single precision these decays lie half-way between two numbers: off alike at every step."""
+    x, one, b = 0.01 * draw(120, 1), torch.ones(120, 1), 1 + 0.1 * draw(120, 2)
+    rates = -torch.tensor([[2.5, 4.5]]) / 2**24
+    arguments = [t.float() for t in (x, one, rates, b, b.flip(-1), one[0], one[:2].mT)]
+    found = with_gradients(lambda *t: selective_scan(*t, discretization=discretization), arguments)
+    wide = [t.double() for t in arguments]
+    wanted = with_gradients(lambda *t: selective_scan_naive(*t, discretization=discretization), wide)
+    for i, (got, want) in enumerate(zip(found, wanted, strict=True)):
+        assert (got - want).abs().max() <= 5e-7 * want.abs().max(), i
