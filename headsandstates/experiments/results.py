@@ -21,7 +21,7 @@ FORMAT = "headsandstates.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = (
     "diagnose", "gradient-flow", "how-many-states", "language", "language-larger", "learning-heads", "tasks",
-    "tasks-longer", "trained-layers",
+    "tasks-longer", "trained-layers", "which-heads",
 )  # fmt: skip
 SIZES = ("small", "full")
 
