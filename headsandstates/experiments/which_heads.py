@@ -384,6 +384,31 @@ def _generation(study, n):
     return found
 
 
+KINDS = {
+    "text": DOMAINS, "headers": (UNSEEN,), "copying": ("copy, 1/2", "copy, 3/8", "copy, 5/16"),
+    "needles": ("needle",),
+}  # fmt: skip
+
+
+def added(results: dict[str, dict], n: int, row: str) -> dict[str, Tensor]:
+    """Nats that a row such as "0.37, uniform" adds, kind of text by kind of text, one for each tested text.
+
+    A row of several seeds or draws, such as "0.37, windows" or "0.37, random", has one column
+    for each.
+    """
+    parts = {}
+    for job in ("plan", "uniform and random", "other scores"):
+        parts |= results.get(f"{n}, {job}", {})
+    names = (
+        [row] if row in parts else [name for name in parts if name.startswith((f"{row}, seed", f"{row} "))]
+    )
+    base, found = results[f"{n}, as it is"], {}
+    for kind, texts in KINDS.items():
+        rows = [torch.tensor(sum((parts[name]["loss"][text] for text in texts), [])) for name in names]
+        found[kind] = torch.stack(rows, -1) - torch.tensor(sum((base[text] for text in texts), []))[:, None]
+    return found
+
+
 # Counts of states: on processors, one process for each layer.
 
 

@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     wanted = argparse.ArgumentParser(
         prog="python -m ssmbook.lens plan",
         description="Which key–value groups of a language model keep their whole cache within a budget, and "
-        "what that costs on your text and on copying. Finished steps stay in --out: the same command goes on.",
+        "what that costs on your text and on copying. Finished steps stay in --out for the same command.",
     )
     add = wanted.add_argument
     add("model", help="folder of a transformers model, .gguf file, or package that carries one")
