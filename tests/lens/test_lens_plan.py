@@ -121,6 +121,14 @@ def test_remixed_value_maps_are_least_squares(language):
         assert torch.allclose(logits(model, texts), logits(language().double(), texts), atol=1e-6)
 
 
+def test_the_late_loss_is_that_of_the_second_half(language):
+    model, texts = language(), ids(3, N)
+    log = logits(model, texts).log_softmax(-1)
+    wanted = [-sum(log[b, i, texts[b, i + 1]] for i in range(N // 2, N - 1)) / (N // 2 - 1) for b in range(3)]
+    with torch.no_grad():
+        assert torch.allclose(_damage.late_loss(model, texts), torch.stack(wanted), atol=1e-5)
+
+
 def test_damages_add_up_to_the_loss_of_narrowing_all(language):
     """Simpson's sum is the loss; each damage is the integral of slopes taken by differences of the loss."""
     model, texts = language().double(), ids(2, N)
