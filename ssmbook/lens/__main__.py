@@ -9,6 +9,7 @@ from pathlib import Path
 from ssmbook.lens._layers import how_to_register, not_read, select, survey
 from ssmbook.lens._load import find_model, load_model, load_tokenizer, tokenize, windows
 from ssmbook.lens._page import drawing
+from ssmbook.lens._plan_command import main as plan
 from ssmbook.lens._report import Report, begin, measure_layers
 
 
@@ -42,7 +43,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status, 2 for what it refuses."""
+    """Run the command; returns its exit status, 2 for what it refuses. ``plan`` has one of its own."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["plan"]:
+        return plan(arguments[1:])
     given = parser().parse_args(arguments)
     try:
         if given.compare is not None:

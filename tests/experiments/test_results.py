@@ -30,7 +30,7 @@ QUICK = {
     },
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "language-larger": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
-    "trained-layers": {"tokens": 12},
+    "trained-layers": {"tokens": 12}, "which-heads": {},
     "how-many-states": {
         "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],
         "trained": {"heads": [[1, 2]], "steps": 2},
@@ -70,7 +70,11 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
     assert set(module.SMALL) <= set(module.FULL) and module.jobs({**module.FULL, **module.SMALL})
     if name == "conformance":
         pytest.importorskip("transformers")
-    model = {"model": tiny_model(tmp_path)} if name in ("how-many-states", "trained-layers") else {}
+    model = (
+        {"model": tiny_model(tmp_path)}
+        if name in ("how-many-states", "trained-layers", "which-heads")
+        else {}
+    )
     monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name], **model})
     assert main([name, "--out", str(path)]) == 0 and capsys.readouterr().out == f"{path}\n"
     found = Results.load(path)

@@ -7,6 +7,7 @@ import torch
 from helpers import F64, randn
 
 from ssmbook import lens
+from ssmbook.lens.__main__ import main as run_lens
 from ssmbook.lens.changes import _damage, _features, _groups, _plan
 from ssmbook.lens.changes._kept import Kept
 
@@ -118,6 +119,14 @@ def test_remixed_value_maps_are_least_squares(language):
     assert seen.remix(2).lost.output <= min(seen.remix([0, 1]).lost.output, 1)
     with lens.replace(model, {layer: seen.remix(4)}):
         assert torch.allclose(logits(model, texts), logits(language().double(), texts), atol=1e-6)
+
+
+def test_the_late_loss_is_that_of_the_second_half(language):
+    model, texts = language(), ids(3, N)
+    log = logits(model, texts).log_softmax(-1)
+    wanted = [-sum(log[b, i, texts[b, i + 1]] for i in range(N // 2, N - 1)) / (N // 2 - 1) for b in range(3)]
+    with torch.no_grad():
+        assert torch.allclose(_damage.late_loss(model, texts), torch.stack(wanted), atol=1e-5)
 
 
 def test_damages_add_up_to_the_loss_of_narrowing_all(language):
@@ -275,7 +284,7 @@ def test_a_smaller_cache_gives_what_the_whole_text_gives(fitted, pieces):
 def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
     model, texts = language(), ids(6, N)
     before = logits(model, texts)
-    made = lens.plan(model, texts, 0.6, window=16)
+    made = lens.plan(model, texts, 0.6, window=16, states=True)
     assert made.cache <= 0.6 < made.cache + (1 - 16 / N) / 6
     assert torch.equal(logits(model, texts), before) and model.config._attn_implementation == "sdpa"
     with made.apply(model):
@@ -325,17 +334,44 @@ def test_steps_are_done_once(language, tmp_path, monkeypatch):
 
     monkeypatch.setattr(_plan, "fit_features", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        lens.plan(model, texts, 0.6, window=16, folder=tmp_path)
+        lens.plan(model, texts, 0.6, window=16, states=True, folder=tmp_path)
     assert model.config._attn_implementation == "sdpa"
     stop["after"] = 1  # one layer is left
-    made = lens.plan(model, texts, 0.6, window=16, folder=tmp_path)
+    made = lens.plan(model, texts, 0.6, window=16, states=True, folder=tmp_path)
     monkeypatch.setattr(_plan, "path_damages", None)
-    other = lens.plan(model, texts, 0.5, window=16, folder=tmp_path)
+    other = lens.plan(model, texts, 0.5, window=16, states=True, folder=tmp_path)
     assert stop["after"] == 0 and other.cache < made.cache
     monkeypatch.undo()
-    assert lens.plan(model, texts, 0.6, window=16).forms == made.forms
+    assert lens.plan(model, texts, 0.6, window=16, states=True).forms == made.forms
     with pytest.raises(ValueError, match="steps of these texts"):
-        lens.plan(model, ids(4, N, seed=1), 0.6, window=16, folder=tmp_path)
+        lens.plan(model, ids(4, N, seed=1), 0.6, window=16, states=True, folder=tmp_path)
+
+
+def test_the_command_plans_and_goes_on(language, tmp_path, capsys, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    language().save_pretrained(tmp_path / "model")
+    letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,("]
+    (tmp_path / "vocab.txt").write_text("\n".join(letters), "utf-8")
+    tokenizer = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "text").write_text(" ".join(letters[5 + int(each)] for each in ids(400) % 26), "utf-8")
+    command = [
+        "plan",
+        str(tmp_path / "model"),
+        "--budget",
+        "0.6",
+        "--text",
+        str(tmp_path / "text"),
+        "--tokens",
+    ]
+    command += ["48", "--texts", "4", "--window", "16", "--out", str(tmp_path / "out")]
+    assert run_lens(command) == 0
+    said = capsys.readouterr().out
+    assert "uniform window" in said and lens.load_plan(tmp_path / "out").cache <= 0.6
+    monkeypatch.setattr(_plan, "path_damages", None)  # both paths are kept
+    assert run_lens(command) == 0 and capsys.readouterr().out == said
+    assert run_lens([*command, "--tokens", "4000"]) == 2
+    assert "must fill 4000 tokens" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_sentence_and_changes_nothing(language, build, tmp_path):
@@ -354,7 +390,9 @@ def test_bad_input_is_one_sentence_and_changes_nothing(language, build, tmp_path
         ({"texts": ids(1, N)}, "one length"),
     ):
         with pytest.raises(ValueError, match=message):
-            lens.plan(**{"model": model, "texts": texts, "budget": 0.6, "window": 16, **given})
+            lens.plan(
+                **{"model": model, "texts": texts, "budget": 0.6, "window": 16, "states": True, **given}
+            )
     for other in (build("bert"), build("mamba")):
         with pytest.raises(ValueError, match="with keys and values in a cache"):
             lens.plan(other, texts, 0.6)
