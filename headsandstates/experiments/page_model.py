@@ -80,10 +80,13 @@ class PageModel(nn.Module):
         x = norm(self.E[tokens])
         for layer, mixer in enumerate(self.mixers):
             x = x + mixer(norm(x), *(M[layer] for M in (self.Q, self.K, self.V, self.O, self.b)))
-            x = x + functional.linear(
-                functional.linear(norm(x), self.up[layer]).relu().square(), self.down[layer]
-            )
+            x = self.widen(x, layer)
         return norm(x) @ self.E.T
+
+    def widen(self, x: Tensor, layer: int) -> Tensor:
+        """Return the tokens after the part of a layer that looks at each token alone."""
+        hidden = functional.linear(norm(x), self.up[layer]).relu().square()
+        return x + functional.linear(hidden, self.down[layer])
 
 
 class PageAttention(nn.Module):
@@ -95,11 +98,11 @@ class PageAttention(nn.Module):
         return functional.linear((self.weights(h, Q, K, b) @ v).transpose(1, 2).flatten(2), W_O)
 
     @staticmethod
-    def weights(h: Tensor, Q: Tensor, K: Tensor, b: Tensor, content=1.0, window: int = CONTEXT) -> Tensor:
+    def weights(h: Tensor, Q: Tensor, K: Tensor, b: Tensor, content=1.0, window=CONTEXT) -> Tensor:
         """Return the attention weights (batch, H, n, n), of what is left of content and window.
 
-        ``content``: what the scores are multiplied by, a number or a tensor (H, 1, 1); ``window``:
-        a token sees itself, the first one, and as many as make ``window`` tokens before it.
+        Both are numbers or tensors (H, 1, 1). ``content``: what the scores are multiplied by; ``window``: a
+        token sees itself, the first one, and as many as make ``window`` tokens before it.
         """
         place = torch.arange(h.shape[-2], device=h.device)
         distance = place[:, None] - place

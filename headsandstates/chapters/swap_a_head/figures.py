@@ -1,0 +1,36 @@
+"""The still picture of *swap-a-head*, and its numbers."""
+
+import torch
+from matplotlib.figure import Figure
+
+from headsandstates.experiments import page_heads, page_model
+from headsandstates.experiments.results import FOLDER, FORMAT
+from ssmbook import lens
+from ssmbook._json import read_json
+from ssmbook.display import figure
+from ssmbook.display.style import SEQUENTIAL
+
+GAP = 3  # tokens between two mosaics
+
+
+def mosaics(text: str) -> Figure:
+    """Draw the roots of the attention weights of all 32 heads on a text, a row for each layer."""
+    model, tokens = page_model.load_trained(), page_heads.read(text)
+    n = tokens.shape[1]
+    later = torch.ones(n, n).triu(1).bool()
+    tiles = torch.full((4, n + GAP, 8, n + GAP), torch.nan)
+    for layer, found in enumerate(lens.layers(model)):
+        alpha = lens.operator(found, tokens).W.alpha[0].float().sqrt()
+        tiles[layer, :n, :, :n] = alpha.masked_fill(later, torch.nan).movedim(0, 1)
+    fig, ax = figure(size="wide")
+    picture = tiles.flatten(2).flatten(0, 1).numpy()
+    ax.imshow(picture, cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
+    ax.set_axis_off()
+    for layer in range(4):
+        ax.text(-GAP, (layer + 0.5) * (n + GAP), f"layer {layer + 1}", ha="right", va="center", size=9)
+    return fig
+
+
+def measured() -> dict:
+    """Return what was measured of the heads on 60 held-out texts and 60 repeats; see ``page_heads``."""
+    return read_json(FOLDER / "page-heads.json", FORMAT)["results"]

@@ -1,0 +1,54 @@
+"""Sphinx extension: the page's model as a script, made of the committed weights, and its page."""
+
+import base64
+import json
+import struct
+from pathlib import Path
+
+from headsandstates.experiments import page_model
+from headsandstates.experiments.results import FOLDER
+from headsandstates.site.built import after_html
+
+KINDS = {"I8": "int8", "F16": "float16"}
+SCRIPTS = ("eigen.js", "heads.js", "swap.js")
+SENTENCE = (
+    " He was the very person to whom her father was most attached, and she was sure that he would come."
+)
+
+
+def model_script():
+    """The script that sets ``PageModel``: sizes, vocabulary, what the meters read, and the weights."""
+    whole = (FOLDER / "page-model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    header, tensors = json.loads(whole[8 : 8 + length]), {}
+    for name, found in header.items():
+        if found.get("dtype") in KINDS:
+            scales = header.get(f"{name} scale", {}).get("data_offsets", [None])[0]
+            tensors[name] = {"kind": KINDS[found["dtype"]], "shape": found["shape"], "scales": scales}
+            tensors[name]["at"] = found["data_offsets"][0]
+    sizes = ("layers", "heads", "width", "context", "hidden", "scale")
+    given = {name: getattr(page_model, name.upper()) for name in sizes}
+    given |= {"tensors": tensors, "data": base64.b64encode(whole[8 + length :]).decode()}
+    pieces = json.loads((FOLDER / "page-model.json").read_text("utf-8"))["results"]["seed 0"]["pieces"]
+    heads = json.loads((FOLDER / "page-heads.json").read_text("utf-8"))["results"]
+    given |= {"pieces": pieces, **heads["page"]}
+    return f"globalThis.PageModel = {json.dumps(given, separators=(',', ':'))};\n"
+
+
+@after_html
+def write_model(app):
+    (Path(app.outdir) / "_static" / "page-model.js").write_text(model_script(), encoding="utf-8")
+
+
+def add_page(app, pagename, templatename, context, doctree):
+    """Load the page's scripts where it is; the weights come later, once something is seen."""
+    if "data-swap=" in context.get("body", ""):
+        app.add_css_file("swap.css")
+        for name in SCRIPTS:
+            app.add_js_file(name)
+
+
+def setup(app):
+    app.connect("html-page-context", add_page)
+    app.connect("build-finished", write_model)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,145 @@
+"""Swap a head: a walk through its three steps, by mouse and by touch; what it does with bad input."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from browser.visit import finger
+
+PAGE = "chapters/swap-a-head.html"
+SEEN = """() => {
+  const board = document.querySelector("[data-swap]"), text = (one) => board.querySelector(one).textContent;
+  const numbers = text(".swap-meter strong").match(/\\d+/g).map(Number), { engine, step } = board.dataset;
+  return {
+    right: numbers.at(-2), of: numbers.at(-1), lost: board.querySelectorAll(".lost").length, engine, step,
+    copying: text(".swap-meter:nth-child(2) strong"), say: text(".swap-say"), heard: text("[role=status]"),
+    problem: text(".swap-problem"), bars: text(".swap-bars"), hash: location.hash,
+    tall: board.scrollHeight - innerHeight,
+    changed: board.querySelectorAll(".swap-heads button span:not(:empty)").length,
+  };
+}"""
+SETTLED = """(text) => {
+  const board = document.querySelector("[data-swap]");
+  return board.dataset.settled && board.dataset.settled !== text;
+}"""
+
+
+class Board:
+    """The page and what is done on it; every change is waited for until the meters have followed."""
+
+    def __init__(self, visit):
+        self.visit, self.page, self.last = visit, visit.page, ""
+        self.settle()
+
+    def settle(self):
+        self.page.wait_for_function(SETTLED, arg=self.last, timeout=60_000)
+        self.page.wait_for_timeout(300)
+        self.last = self.page.locator("[data-swap]").get_attribute("data-settled")
+        return self.page.evaluate(SEEN)
+
+    def press(self, locator):
+        (locator.tap if self.page.evaluate("'ontouchstart' in window") else locator.click)()
+        return self.settle()
+
+    def step(self, number):
+        return self.press(self.page.locator(".swap-steps button").nth(number - 1))
+
+    def write(self, text):
+        self.page.locator("[data-swap] textarea").fill(text)
+        return self.settle()
+
+
+@pytest.fixture
+def board(open_page, disk):
+    return lambda hash="#full", view="light", **given: Board(open_page(f"{disk}{PAGE}{hash}", view, **given))
+
+
+def test_the_three_steps_on_one_screen(board):
+    opened = board("#on-the-whole-screen")
+    trained = opened.page.evaluate(SEEN)
+    assert trained["engine"] == "worker" and trained["tall"] <= 0 and trained["right"] > 0.6 * trained["of"]
+    squeezed = opened.step(2)
+    assert squeezed["changed"] == 27 and squeezed["right"] >= trained["right"] - 3
+    slider, rights = opened.page.locator(".swap-squeeze input"), []
+    for states in (16, 4):
+        slider.fill(str(states))
+        rights.append(opened.settle())
+    assert trained["right"] > rights[0]["right"] > rights[1]["right"] and rights[1]["lost"] > 30
+    cut, merged = opened.step(3), opened.press(opened.page.get_by_role("button", name="merge", exact=True))
+    assert cut["right"] < 0.7 * trained["right"] < 0.9 * trained["right"] < merged["right"]
+    # the address has all of it, undo goes back, and what is copied is Python
+    again = board(merged["hash"]).page.evaluate(SEEN)
+    assert {**again, "heard": ""} == {**merged, "heard": ""}
+    assert opened.press(opened.page.get_by_role("button", name="Undo"))["right"] == cut["right"]
+    assert not opened.visit.messages
+
+
+def test_the_steps_by_touch_on_a_phone(board):
+    opened = board(view="phone")
+    trained, page = opened.page.evaluate(SEEN), opened.page
+    squeezed = opened.step(2)
+    assert squeezed["changed"] == 27 and page.evaluate("document.documentElement.scrollWidth") <= 390
+    box = page.locator(".swap-squeeze input").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    finger(page, (box["x"] + box["width"] - 12, middle), (-0.8 * box["width"], 0))
+    assert opened.settle()["right"] < trained["right"] - 10
+    # tokens, slider and the open head stay while one scrolls to the mosaics
+    page.locator(".swap-heads").evaluate("(one) => one.scrollIntoView({ block: 'end', behavior: 'instant' })")
+    for part in (".swap-tokens", ".swap-squeeze input", ".swap-small"):
+        place = page.locator(part).bounding_box()
+        assert 0 <= place["y"] + 8 and place["y"] + place["height"] < 500, part
+    assert opened.step(3)["right"] < trained["right"]
+
+
+def test_what_is_copied_prints_the_numbers_of_the_page(board):
+    opened = board(
+        "#full&text=" + "It was a truth, it was a".replace(" ", "%20") + "&edits=0.1:n3,2.7:c40n2,1.3:m"
+    )
+    page = opened.page
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate("window.prompt = (_, text) => { window.copied = text; }")
+    page.get_by_role("button", name="Copy as Python").click()
+    ran = subprocess.run(
+        [sys.executable, "-c", page.evaluate("window.copied")], capture_output=True, text=True
+    )
+    printed = [float(line.split()[0]) for line in ran.stdout.splitlines()]
+    shown = [float(number) for number in re.findall(r"([\d.]+) %", page.evaluate(SEEN)["bars"])]
+    assert printed[:3] == pytest.approx([one / 100 for one in sorted(shown)[::-1][:3]], abs=0.006), ran.stderr
+
+
+def test_bad_input_costs_a_line_and_nothing_else(board):
+    opened = board("#full&edits=9.9:n4")
+    assert "does not fit" in opened.page.evaluate(SEEN)["problem"]
+    before = opened.page.evaluate(SEEN)["right"]
+    assert "no text" in opened.write("")["say"]
+    assert "does not know é 猫" in opened.write("a café, a 猫, a café")["say"]
+    long = opened.write("It was a dark and stormy night. " * 100)
+    assert "are left out" in long["say"] and long["of"] == 127
+    assert opened.step(1)["right"] == before and not opened.visit.messages
+
+
+def test_without_a_worker_the_page_computes_in_slices(open_page, disk, browser):
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.add_init_script("window.Worker = function () { throw new Error('no worker'); }")
+    page = context.new_page()
+    page.goto(f"{disk}{PAGE}#full")
+    page.wait_for_function(SETTLED, arg="", timeout=60_000)
+    found = page.evaluate(SEEN)
+    assert found["engine"] == "slices" and found["right"] > 0.6 * found["of"]
+    context.close()
+
+
+def test_keys_walk_over_tokens_and_heads(board):
+    page = board().page
+    page.locator(".swap-tokens").focus()
+    before = page.locator(".swap-next h3").inner_text()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(200)
+    assert page.locator(".swap-next h3").inner_text() != before and "Next:" in page.evaluate(SEEN)["heard"]
+    page.locator(".swap-heads button").first.focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".swap-open h3").inner_text() == "Layer 2, head 1"
+    page.keyboard.press("Escape")
+    assert not page.locator(".swap-full").count()
+    assert page.evaluate("location.hash") == ""
