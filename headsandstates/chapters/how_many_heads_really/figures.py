@@ -213,7 +213,7 @@ def classes(counts, chosen, proof):
     """Draw the heads of a system for each class, {name: (full width, width one)}, None where impossible."""
     fig, ax = figure(size="slider")
     for place, (name, pair) in enumerate(reversed(counts.items())):
-        color, shade = COLORS["blue"] if name == chosen else COLORS["gray"], 1.0 if name == chosen else 0.4
+        color, shade = COLORS["head"] if name == chosen else COLORS["gray"], 1.0 if name == chosen else 0.4
         for count, shift, faint in zip(pair, (0.19, -0.19), (1.0, 0.5), strict=True):
             ax.barh(place + shift, count or 0, height=0.36, color=color, alpha=shade * faint)
             if count is not None:

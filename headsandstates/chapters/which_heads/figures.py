@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ssmbook.display import COLORS, figure, label_line
-
-HUES = ("blue", "orange", "green", "gray")
+from ssmbook.display.style import SERIES
 
 
 def frontier(budgets: Sequence[float], rows: Mapping[str, Mapping[str, Sequence[float]]]):
@@ -13,7 +12,7 @@ def frontier(budgets: Sequence[float], rows: Mapping[str, Mapping[str, Sequence[
     fig, axes = figure(len(kinds), size=(7.2, 3))
     words = []
     for ax, kind in zip(axes, kinds, strict=True):
-        for hue, (name, nats) in zip(HUES, rows.items(), strict=False):
+        for hue, (name, nats) in zip(SERIES, rows.items(), strict=False):
             ax.plot(budgets, nats[kind], "o-", color=COLORS[hue], ms=4)
             if kind == kinds[0]:
                 label_line(ax, max(budgets), nats[kind][0], name, color=COLORS[hue])
