@@ -409,6 +409,78 @@ def added(results: dict[str, dict], n: int, row: str) -> dict[str, Tensor]:
     return found
 
 
+def correlation(a: Tensor, b: Tensor) -> float:
+    """Rank correlation."""
+    return float(torch.corrcoef(torch.stack([each.argsort().argsort().double() for each in (a, b)]))[0, 1])
+
+
+def verdicts(results: dict[str, dict]) -> list[bool]:
+    """Whether each of ``PREDICTIONS`` came true in the results of a full run."""
+
+    def mean(row, kind, n=256):
+        return float(added(results, n, row)[kind].mean())
+
+    def copying(row):  # of the two periods that the predictions name
+        found = added(results, 256, row)["copying"]
+        return float(found[: 2 * len(found) // 3].mean())
+
+    scores = [name.removeprefix("0.37, ") for name in results["256, other scores"] if name.startswith("0.37")]
+    rivals, allowed = (
+        ["windows", "uniform", "random", *scores],
+        ("four states, head by head", "gates trained"),
+    )
+    strict = [name for name in rivals if not name.startswith(allowed)]
+    texts = {form: added(results, 256, f"0.37, {form}")["text"].mean(0) for form in ("states", "windows")}
+    longer = [
+        [mean(f"0.37, {row}", "copying", n) for row in ("states", "windows", "random", "uniform")]
+        for n in (1024, 2048)
+    ]
+
+    heads = {name: torch.tensor(rows) for name, rows in results["256, heads"].items()}
+    gain, hard = (heads["states"] / heads["window"]).log(), heads["window"] > 0.05
+    counts = results["counts to 2048"]
+    count = sum(torch.tensor(counts[f"{text}, 256"]["without"]).double() for text in ("manual", "source"))
+    over, within = {}, {}
+    for name, score in (("count", count), ("sink", heads["sink"])):
+        over[name] = correlation(score[hard], gain[hard])
+        layers = [correlation(s[h], g[h]) for s, g, h in zip(score, gain, hard, strict=True) if h.sum() > 3]
+        within[name] = sum(layers) / len(layers)
+
+    def without(text, n):
+        return torch.tensor(counts[f"{text}, {n}"]["without"]).double().clamp(min=1)
+
+    growth = [
+        correlation(
+            torch.tensor(counts[f"{text}, 128"]["bound"]).flatten(),
+            (without(text, 512) / without(text, 128)).flatten(),
+        )
+        for text in ("manual", "source")
+    ]
+    return [
+        mean("0.37, states", "text") <= 0.15
+        and copying("0.37, states") <= 0.3
+        and mean("0.25, states", "text") <= 0.22
+        and copying("0.25, states") <= 1,
+        all(
+            copying(f"{kept}, uniform") >= 5
+            and mean(f"{kept}, uniform", "text") - mean(f"{kept}, states", "text") <= 0.05
+            for kept in (0.37, 0.25)
+        ),
+        all(copying("0.37, states") < copying(f"0.37, {name}") for name in rivals)
+        and all(copying("0.25, states") < copying(f"0.25, {name}") for name in strict),
+        all(copying(f"0.37, {name}") >= 1 for name in ("slope, copies", "sink weight", "mass outside")),
+        sum(results["256, plan"][f"path, seed {seed}"]["copy"]["miss"] <= 0.1 for seed in range(5)) >= 4,
+        bool((texts["states"] < texts["windows"]).all()),
+        all(order == sorted(order) for order in longer),
+        0.3 <= over["count"] <= 0.65
+        and 0.15 <= within["count"] <= 0.45
+        and over["sink"] >= over["count"]
+        and within["sink"] < within["count"],
+        min(growth) >= 0.5 and without("manual", 1024).median() >= 3 * without("manual", 128).median(),
+        mean("0.37, states", "needles") <= 0.5 and mean("0.37, uniform", "needles") >= 5,
+    ]
+
+
 # Counts of states: on processors, one process for each layer.
 
 
