@@ -16,8 +16,8 @@ from ssmbook import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
-STYLES = "book handout lab lectures paper present previews print slider"
-SCRIPTS = "fold formulas lab lectures mode predict present previews print search slider"
+STYLES = "book face handout lab lectures palette paper present previews print slider swap"
+SCRIPTS = "eigen face fold formulas heads lab lectures mode predict present previews print search slider swap"
 OURS = {f"{name}.css" for name in STYLES.split()} | {f"{name}.js" for name in SCRIPTS.split()}
 
 
@@ -38,7 +38,8 @@ def test_no_file_is_large(files):
 def test_scripts_and_styles_are_our_own(files):
     found = {name for name in files if name.endswith((".js", ".css", ".woff", ".woff2", ".ttf"))}
     places = {
-        f"ssmbook/display/{name}" if name.startswith("lab.") else f"chapters/assets/{name}" for name in OURS
+        f"ssmbook/display/{name}" if name.startswith(("lab.", "palette.")) else f"chapters/assets/{name}"
+        for name in OURS
     }
     assert found <= places
 
