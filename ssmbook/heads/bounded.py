@@ -37,9 +37,10 @@ def bounded_heads(
     They multiply polynomials with D = ceil(d/a) and P = ceil(p/a) coefficients in an
     algebra of dimension a: the real or complex numbers, the quaternions or the octonions.
     Wide heads are the H = a (P + D - 1) coefficients of the product, with the best constant
-    for them, ``bound``^2 = binom(m, P - 1), m = P + D - 2, if a <= 2 or P or D is 1.
-    Narrow ones, of rank a, are as many values of the product, at angles pi t/H', H' = H/a,
-    with ``bound``^2 = 2^m binom(m, P - 1)/H'. Source: prop-bounded-heads, prop-token-heads.
+    for them: the square of ``bound`` is binom(m, P - 1), m = P + D - 2, if a <= 2 or P or D
+    is 1. Narrow ones, of rank a, are as many values of the product, at angles pi t/H',
+    H' = H/a, and the square of ``bound`` is 2^m binom(m, P - 1)/H'. Source:
+    prop-bounded-heads, prop-token-heads.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ def pages():
     for path in [ROOT / "README.md", *(ROOT / "chapters/lectures").glob("*.md")]:
         name, text = path.relative_to(ROOT).with_suffix("").as_posix(), path.read_text(encoding="utf-8")
         page = Page(name, [Cell("markdown", text)])
-        shown = {one.title for one in page.directives if one.name == "show"}
+        shown = {one.title.partition(" ")[0] for one in page.directives if one.name == "show"}
         found[page.docname] = page, [other for other in book.values() if shown & labels(other)]
     return found
 
