@@ -25,7 +25,7 @@ FULL = {
 SMALL = {"scans": [], "blocks": [], "tokens": 300}  # what transformers brings
 
 
-class OneLayer(nn.Module):
+class _OneLayer(nn.Module):
     """A model of transformers with one layer, from embeddings to states; its cache is the state."""
 
     def __init__(self, family: str, sizes: dict):
@@ -77,4 +77,4 @@ def _block(address: str, tokens: int) -> dict:
 
 
 def _model(family: str, sizes: dict, tokens: int) -> dict:
-    return _numbers("transformers", check_layer(OneLayer(family, sizes), 16, long=tokens))
+    return _numbers("transformers", check_layer(_OneLayer(family, sizes), 16, long=tokens))

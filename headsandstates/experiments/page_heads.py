@@ -52,10 +52,23 @@ def committed_grams() -> Tensor:
 def edit_heads(
     model: PageModel, layer: int, edits: dict[int, dict], grams: Tensor | None = None
 ) -> lens.Change:
-    """Return the change of a layer for ``lens.replace``: head, from 0 -> its edit, as the module has them.
+    """Return the change of a layer for ``lens.replace``.
 
-    ``grams`` (4, H, H, H), for merges: at [layer, h, a, b] how alike the outputs are that the value map of
-    head h makes with the attention of a and of b; by default those that come with the book.
+    Parameters
+    ----------
+    model : PageModel
+        The model whose heads are edited.
+    layer : int
+        From 0.
+    edits : dict of int to dict
+        Head, from 0, to its edit, as the module has them.
+    grams : Tensor (4, H, H, H), optional
+        For merges: at [layer, h, a, b] how alike the outputs are that the value map of head h makes with the
+        attention of a and of b; ``None``: those that come with the book.
+
+    Returns
+    -------
+    lens.Change
     """
     mixer = model.mixers[layer]
     gone = [h for h, edit in edits.items() if edit.keys() & {"cut", "merge"}]

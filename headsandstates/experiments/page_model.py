@@ -93,16 +93,47 @@ class PageAttention(nn.Module):
     """The heads of one layer, given their matrices, so that training has each kind in one tensor."""
 
     def forward(self, h: Tensor, Q: Tensor, K: Tensor, V: Tensor, W_O: Tensor, b: Tensor) -> Tensor:
-        """Return what the heads add to the tokens h (batch, n, 128)."""
+        """Return what the heads add to the tokens.
+
+        Parameters
+        ----------
+        h : Tensor (batch, n, 128)
+            The tokens.
+        Q, K, V, W_O : Tensor
+            The matrices of the layer.
+        b : Tensor (H, distances)
+            What each head adds to a score at each distance.
+
+        Returns
+        -------
+        Tensor (batch, n, 128)
+        """
         v = per_head(h, V)
         return functional.linear((self.weights(h, Q, K, b) @ v).transpose(1, 2).flatten(2), W_O)
 
     @staticmethod
-    def weights(h: Tensor, Q: Tensor, K: Tensor, b: Tensor, content=1.0, window=CONTEXT) -> Tensor:
-        """Return the attention weights (batch, H, n, n), of what is left of content and window.
+    def weights(
+        h: Tensor,
+        Q: Tensor,
+        K: Tensor,
+        b: Tensor,
+        content: float | Tensor = 1.0,
+        window: int | Tensor = CONTEXT,
+    ) -> Tensor:
+        """Return the attention weights, of what is left of content and window.
 
-        Both are numbers or tensors (H, 1, 1). ``content``: what the scores are multiplied by; ``window``: a
-        token sees itself, the first one, and as many as make ``window`` tokens before it.
+        Parameters
+        ----------
+        h, Q, K, b : Tensor
+            As for the module itself.
+        content : float or Tensor (H, 1, 1)
+            What the scores are multiplied by.
+        window : int or Tensor (H, 1, 1)
+            A token sees itself, the first one, and as many as make this number of tokens before it.
+
+        Returns
+        -------
+        Tensor (batch, H, n, n)
         """
         place = torch.arange(h.shape[-2], device=h.device)
         distance = place[:, None] - place

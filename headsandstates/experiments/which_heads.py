@@ -86,7 +86,7 @@ def sources() -> dict[str, str]:
     }
 
 
-def streams(tokenizer, count: int) -> dict[str, Tensor]:
+def streams(tokenizer: object, count: int) -> dict[str, Tensor]:
     """Token ids of every kind of text, (count,), int32."""
     found = {}
     for name, words in sources().items():
@@ -95,7 +95,7 @@ def streams(tokenizer, count: int) -> dict[str, Tensor]:
     return found
 
 
-class Study:
+class _Study:
     """A model, texts of one length and what is measured on them."""
 
     def __init__(self, model: nn.Module, texts: dict[str, Tensor], given: dict, n: int) -> None:
@@ -198,7 +198,7 @@ def start(name: str, count: int) -> tuple[nn.Module, dict[str, Tensor]]:
 def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     """All rows at the first length, four at the others; the heads that states serve; generation; counts."""
     begin = partial(start, given["model"], given["stream"])
-    study = lru_cache(1)(lambda n: Study(*begin(), given, n))
+    study = lru_cache(1)(lambda n: _Study(*begin(), given, n))
     found: dict[str, Callable[[], dict]] = {}
     for place, (n, seeds) in enumerate((int(n), seeds) for n, seeds in given["lengths"].items()):
         found[f"{n}, as it is"] = lambda n=n: study(n).losses(None)
@@ -209,7 +209,7 @@ def jobs(given: dict) -> dict[str, Callable[[], dict]]:
         found[f"{n}, heads"] = partial(_heads, study, n)
     n = max(map(int, given["lengths"]))
     found[f"{n}, generation"] = partial(_generation, study, n)
-    found[f"counts to {n}"] = lambda: counts(*begin(), given, RUN["workers"])
+    found[f"counts to {n}"] = lambda: _counts(*begin(), given, RUN["workers"])
     return found
 
 
@@ -262,7 +262,7 @@ def _others(study, n, given):
     return {**found, "seconds": seconds}
 
 
-def other_scores(at: Study, given: dict) -> dict[str, Callable[[], Tensor]]:
+def other_scores(at: _Study, given: dict) -> dict[str, Callable[[], Tensor]]:
     """Scores of groups, (groups,), that others use: the largest keep all."""
     fit, p = at.fit(0), at.n // 2
 
@@ -304,12 +304,12 @@ def other_scores(at: Study, given: dict) -> dict[str, Callable[[], Tensor]]:
     return {**scores, "four states, head by head": carried} if at.given["carried"] else scores
 
 
-def gates(at: Study, steps: int, price: float = 0.05, rate: float = 0.02) -> Tensor:
+def gates(at: _Study, steps: int, price: float = 0.05, rate: float = 0.02) -> Tensor:
     """Gates in the manner of DuoAttention: hidden states as they were on strings to copy, at a price.
 
     Parameters
     ----------
-    at : Study
+    at : _Study
         The model and its strings.
     steps : int
         Of Adam, with a new string of two periods each.
@@ -484,7 +484,7 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
 # Counts of states: on processors, one process for each layer.
 
 
-def counts(model: nn.Module, texts: dict[str, Tensor], given: dict, workers: int) -> dict[str, dict]:
+def _counts(model: nn.Module, texts: dict[str, Tensor], given: dict, workers: int) -> dict[str, dict]:
     """States of every head at four lengths, with and without the first key, and Proposition C's bound."""
     found, layers_ = {}, group_layers(model)
     sizes = [n for n in (128, 256, 512, 1024) if n <= max(128, *map(int, given["lengths"]))]
@@ -492,7 +492,7 @@ def counts(model: nn.Module, texts: dict[str, Tensor], given: dict, workers: int
     with pool:
         for name in ("manual", "source", "docstrings")[: given["counted"]]:
             for n in sizes:
-                at = Study(model, texts, {**given, "windows": 1, "strings": 1}, n)
+                at = _Study(model, texts, {**given, "windows": 1, "strings": 1}, n)
                 with torch.no_grad():
                     seen = damage.record(model, layers_, at.windows(name, 1, 11))
                 for every in (False, True)[: 1 + (n <= 256)]:

@@ -109,8 +109,8 @@ def write(chapter, element):
     """Add what ``element`` holds to the chapter, from top to bottom."""
     for child in element.find_all(recursive=False):
         classes = child.get("class", [])
-        if child.name == "h1":
-            opening(chapter, child)
+        if child.name == "h1" or "chapter-head" in classes:
+            opening(chapter, child if child.name == "h1" else child.find("h1"))
         elif "cell" in classes:
             code_cell(chapter, child)
         elif "solution" in classes:

@@ -32,9 +32,12 @@ class Finding:
 class Conformance:
     """What all checks found; ``str()`` is a table. An error is "refused": it is no wrong number.
 
+    >>> from ssmbook import scans
     >>> found = check_scan(scans.diagonal_scan, long=1000)
     >>> found.failed, len(found.findings)
     ((), 11)
+    >>> found.findings[0]  # a Finding
+    XX
     """
 
     subject: str

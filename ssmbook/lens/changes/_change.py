@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ssmbook._checks import check_integer
 from ssmbook.lens._errors import ReplacementErrors, errors
@@ -129,8 +128,8 @@ def truncate(N: int) -> Change:
 
     The recurrence changes from token to token, h_{i+1} = A_i h_i + B_i x_i with [A_i B_i]
     of orthonormal rows, so it is stable: a time-varying truncation, made for each text, not
-    one linear system for all texts. At each token it keeps the N directions of [states, new
-    token] that later tokens read most, to a few percent.
+    one linear system for all texts. Each step keeps the N directions of [states, new token]
+    that later tokens read most.
     """
     N = check_integer("N", N, low=1)
     return Change(f"{N} states", lambda alpha: truncated(alpha, N), cost={"states": N})
@@ -139,70 +138,33 @@ def truncate(N: int) -> Change:
 def truncated(alpha: Tensor, N: int) -> Tensor:
     """Return coefficients (..., n, n) of N states near causal ones; all cuts have rank N at most.
 
-    The text is halved again and again. The block at the middle, the tokens before it to
-    those from it onward, becomes K V of rank N, with orthonormal rows in V: the states. Then
-    V ends the first half, as its N outputs, and K begins the second, as its N inputs, so
-    that each half is again such a text between N states, and all halves of one length are
-    cut together. What the cuts leave out is orthogonal, so the squared errors add up: to
-    the dropped singular values, squared. The directions are found to a few percent of that
-    error, from products; they are constants to gradients.
-
-    Computed in the dtype of alpha, or float32 for half precision, which cannot tell apart
-    directions below 3e-4 of the largest.
+    Going through the text, the part of the future rows that the past can still influence is
+    written as K Vᵀ, with orthonormal columns in V for the tokens so far. K, joined by the
+    new token's column, is cut back to its N leading right singular vectors. What the steps
+    leave out of one row is orthogonal, so the squared errors add up: to the dropped
+    singular values, squared. Computed in float64, returned in alpha's dtype.
     """
-    n, given = alpha.shape[-1], alpha.to(torch.promote_types(alpha.dtype, torch.float32))
+    n, given = alpha.shape[-1], alpha.to(torch.float64)
     if bool((given.triu(1) != 0).any()):
         raise ValueError("coefficients must be causal to be carried by states; got weights on later tokens")
-    if n <= N:
-        return alpha
-    start = (given != 0).any(-2).int().argmax(-1)  # padding before a text goes behind it
-    given, h = shifted(given, start), 1 << (n - 1).bit_length()
-    size = h
-    # rows are outputs: h tokens, then N states; columns are inputs: N states, then h tokens
-    M = functional.pad(given.flatten(0, -3), (N, size - n, 0, size - n + N))
-    S = M.new_zeros(len(M), N, N)  # how much later rows read of the N states that end a part: a Gram matrix
-    while h > 1:
-        h //= 2
-        block = M[:, h:, : N + h]
-        G = block[:, :h].mT @ block[:, :h] + block[:, h:].mT @ (S @ block[:, h:])
-        V = leading_rows(G, N)
-        first = torch.cat([M[:, :h, : N + h], V], -2)
-        second = torch.cat([block @ V.mT, M[:, h:, N + h :]], -1)
-        M, S = (torch.stack(pair, 1).flatten(0, 1) for pair in ((first, second), (V @ G @ V.mT, S)))
-    while h < size:
-        first, second = M.unflatten(0, (-1, 2)).unbind(1)
-        block = torch.cat([second[..., :N] @ first[:, h:], second[..., N:]], -1)
-        M = torch.cat([functional.pad(first[:, :h], (0, h)), block], -2)
-        h *= 2
-    return shifted(M[:, :n, N : N + n].reshape(alpha.shape), -start).to(alpha.dtype)
-
-
-def shifted(alpha: Tensor, start: Tensor) -> Tensor:
-    """Return coefficients (..., n, n) with rows and columns turned: the token ``start`` (...) comes first."""
-    place = torch.arange(alpha.shape[-1], device=alpha.device)
-    place = ((place + start[..., None]) % alpha.shape[-1])[..., None].expand_as(alpha)
-    return alpha.gather(-2, place).gather(-1, place.mT) if bool(start.any()) else alpha
-
-
-@torch.no_grad()
-def leading_rows(G: Tensor, N: int) -> Tensor:
-    """Return orthonormal rows (k, N, m) near the N leading eigenvectors of Gram matrices G (k, m, m)."""
-    m = G.shape[-1]
-    few = m - N <= N
-    draw = torch.Generator().manual_seed(0)
-    X = torch.randn(m, m - N if few else min(m, N + 8), generator=draw, dtype=G.dtype, device="cpu")
-    X = X.to(G.device).expand(len(G), -1, -1)
-    if few:  # fewer to leave out than to keep: those are found, by inverse iteration
-        unit = torch.finfo(G.dtype)
-        trace = G.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None].clamp_min(unit.tiny)
-        one = torch.eye(m, dtype=G.dtype, device=G.device)
-        factor = torch.linalg.cholesky(G / trace + 8 * unit.eps * one)
-        for _ in range(2):
-            X = torch.linalg.qr(torch.cholesky_solve(X, factor)).Q
-        return torch.linalg.qr(torch.cholesky_solve(X, factor), mode="complete").Q[..., m - N :].mT
-    for _ in range(3):
-        X = torch.linalg.qr(G @ X).Q
-    return (X @ torch.linalg.eigh(X.mT @ G @ X).eigenvectors[..., -N:]).mT
+    found = torch.zeros_like(given)
+    K = given[..., :, :0]  # what all rows read of each state, (..., n, N)
+    V = given.new_zeros(*alpha.shape[:-2], 0, n)  # states from tokens, (..., N, n)
+    for t in range(n):
+        # row t reads the past through the states, and its own token directly
+        found[..., t, :] = (K[..., t : t + 1, :] @ V)[..., 0, :]
+        found[..., t, t] = given[..., t, t]
+        # token t becomes one more state
+        new = V.new_zeros(*V.shape[:-2], 1, n)
+        new[..., t] = 1
+        K = torch.cat([K, given[..., :, t : t + 1]], -1)
+        V = torch.cat([V, new], -2)
+        # of these states only what the later rows read most is kept
+        if K.shape[-1] > N:
+            later = K[..., t + 1 :, :]
+            kept = torch.linalg.eigh(later.mT @ later).eigenvectors[..., -N:]
+            K, V = K @ kept, kept.mT @ V
+    return found.to(alpha.dtype)
 
 
 def new_coefficients(reading: Reading, change: Change) -> Tensor:
