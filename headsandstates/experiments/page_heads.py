@@ -69,6 +69,7 @@ def edit_heads(
     Returns
     -------
     lens.Change
+        For this layer of this model.
     """
     mixer = model.mixers[layer]
     gone = [h for h, edit in edits.items() if edit.keys() & {"cut", "merge"}]

@@ -107,6 +107,7 @@ class PageAttention(nn.Module):
         Returns
         -------
         Tensor (batch, n, 128)
+            In the dtype of the tokens.
         """
         v = per_head(h, V)
         return functional.linear((self.weights(h, Q, K, b) @ v).transpose(1, 2).flatten(2), W_O)
@@ -134,6 +135,7 @@ class PageAttention(nn.Module):
         Returns
         -------
         Tensor (batch, H, n, n)
+            Each row is not negative and sums to one.
         """
         place = torch.arange(h.shape[-2], device=h.device)
         distance = place[:, None] - place
