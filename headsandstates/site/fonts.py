@@ -31,7 +31,7 @@ KEPT = (0, 2, 5, 13, 14)  # whose it is, style, version, license and its address
 def cut(source, family):
     """The variable font of the file ``source``, with weights 400 to 700, few letters and another name."""
     font, few = TTFont(source), BytesIO()
-    subsetter = subset.Subsetter(subset.Options(layout_features=FEATURES, hinting=False))
+    subsetter = subset.Subsetter(subset.Options(layout_features=FEATURES, hinting=False, name_IDs=["*"]))
     subsetter.populate(unicodes=LETTERS | SIGNS)
     subsetter.subset(font)
     font.save(few)  # and read again, since glyphs that were dropped are still known elsewhere

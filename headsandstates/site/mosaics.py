@@ -65,6 +65,19 @@ def sink(strength, copies=0):
     return bias
 
 
+def fading():
+    """A penalty that grows with the distance."""
+    place = torch.arange(SIDE, dtype=torch.float64)
+    return -0.4 * (place[:, None] - place)
+
+
+def window(width):
+    """What hides all but the first token and the last ones."""
+    hidden = torch.ones(SIDE, SIDE, dtype=torch.float64).tril(-width)
+    hidden[:, 0] = 0
+    return -50.0 * hidden
+
+
 def selective():
     """A state whose gates read the text."""
     gate = torch.nn.functional.logsigmoid(3 * random(1, SIDE, seed=5) + 1.5)
@@ -95,13 +108,13 @@ MOSAICS = {
     "primer": (lambda: lagged(*decay(0.86)), "one state that fades"),
     "laboratory": (lambda: turning(0.7), "a rotation by 0.7"),
     "one-hour": (lambda: turning(0.3, 0.97), "a slow rotation"),
+    "swap-a-head": (lambda: attending(0.0, bias=fading()), "a head whose weights know the distance alone"),
     "two-ways-to-mix": (lambda: lagged(*decay(0.8, 0.2)), "a running average that keeps 0.8"),
     "interaction-operator": (lambda: turning(0.55, 0.93), "a state that rotates by 0.55"),
     "zoo": (selective, "a selective state, whose gates read the text"),
     "factorized": (two_heads, "two heads, each a pattern times a value map"),
     "structured-dynamics": (spring, "a mass on a spring, pushed once"),
     "scans": (lambda: lagged(*decay(0.93)), "a state that keeps 0.93"),
-    "past-one-machine": (lambda: lagged(*decay(0.97)), "a state that keeps 0.97"),
     "head-count": (four_states, "four states, two channels"),
     "interaction-rank-gap": (lambda: turning(1.2), "a rotation by 1.2, and no fading"),
     "how-many-heads-really": (lambda: turning(2 * torch.pi / 5), "a fifth of a turn per token"),
@@ -112,9 +125,10 @@ MOSAICS = {
     "gradient-flow": (lambda: lagged(*decay(0.9)), "a state that keeps 0.9"),
     "learning-heads": (lambda: attending(2.0, 11), "a head before it is trained"),
     "tasks": (lambda: attending(0.5, 4, sink(1.0, 5)), "a head that copies"),
-    "diagnose": (lambda: attending(3.0, 9), "one head of a hybrid"),
+    "diagnose": (lambda: attending(3.0, 9), "attention weights of random tokens"),
     "trained-layers": (lambda: attending(1.0, 12, sink(2.4)), "most weight on the first token"),
     "how-many-states": (lambda: attending(0.8, 6, sink(2.0, 7)), "a sink, and a head that copies"),
+    "which-heads": (lambda: attending(0.3, 8, window(5)), "a window, and the first token"),
 }
 
 

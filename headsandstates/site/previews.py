@@ -68,6 +68,7 @@ def read(node):
     """(kind, name, elements) of what stands at a place."""
     if node.name == "section":
         title, *parts = [part for part in node.find_all(True, recursive=False) if part.name != "span"]
+        title = title.h1 or title  # a chapter's title stands beside its mosaic
         return "Page" if title.name == "h1" else "Section", plain(title), parts
     if node.name == "dt":
         signature = BeautifulSoup(f"<p><code>{plain(node)}</code></p>", "html.parser").p
