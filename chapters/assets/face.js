@@ -21,13 +21,15 @@
     });
   }
 
+  let stopped = false;
+  for (const name of ["pointerdown", "keydown", "beforeprint"]) addEventListener(name, () => { stopped = true; }, true);
+
   // From end to end and back to where it stood, in six seconds; a hand, a key or the wish for less motion stops it.
   function move() {
     const input = document.querySelector(".buttons ~ .cell .ssm-slider[data-active] input[type=range]");
     if (!input || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
     const [low, high, home] = [Number(input.min), Number(input.max), Number(input.value)];
-    let began = 0, stopped = false;
-    for (const name of ["pointerdown", "keydown", "beforeprint"]) addEventListener(name, () => { stopped = true; }, true);
+    let began = 0;
     function step(time) {
       began ||= time;
       const share = Math.min((time - began) / 6000, 1), there = 0.75;

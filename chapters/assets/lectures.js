@@ -186,6 +186,7 @@
     slides.querySelectorAll(".ask").forEach(choices);
     slides.classList.add("measuring");
     await MathJax.startup.promise;
+    await Promise.all(Array.from(document.fonts, (font) => font.load().catch(() => {}))); // or words grow after they were fitted
     await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => {})));
     slides.querySelectorAll("section").forEach(arrange);
     if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);

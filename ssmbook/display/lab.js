@@ -1337,7 +1337,7 @@
 
   const PREFIX = "#lab=";
   const RADIUS = 125, CENTER = [WIDTH / 2, 160]; // of the unit circle
-  const TOUCH = 24; // pixels around a handle that take a finger
+  const TOUCH = 28; // pixels around a handle that take a finger
   const SNAP = { circle: 0.02, axis: 0.03 }; // no hand could hit these exactly
   const KEY = { angle: 0.05, radius: 0.02, point: 0.05 }; // one press of an arrow key
   const FINE = 0.2; // of that with Shift

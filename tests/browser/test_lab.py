@@ -642,7 +642,7 @@ def test_a_skip_adds_a_head_and_is_kept_in_the_address(board):
 
 def test_the_morph_ends_in_a_state_space_model(board):
     page, seen = board(reduced_motion="reduce")
-    page.get_by_role("button", name="Attention").click()
+    page.get_by_role("button", name="Attention", exact=True).click()
     assert "differ from those of the state" in seen()["summary"] and "0.411" in seen()["summary"]
     page.get_by_role("button", name="Play").click()
     assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
@@ -719,7 +719,7 @@ def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built
     drawn = soup(built / f"chapters/{name}.html").select_one(f"#ssm-slider-{slider}")
     frames = drawn.select(".ssm-slider-frames > div")
     stops = [(PI_NAMES.get(one["data-value"], one["data-value"]), one.img["alt"]) for one in frames]
-    visit = open_page(f"{disk}chapters/{name}.html")
+    visit = open_page(f"{disk}chapters/{name}.html", reduced_motion="reduce")  # or the first picture moves
     live, control = (
         visit.page.locator(f"#ssm-slider-{slider}"),
         visit.page.locator(f"#ssm-slider-{slider} input"),

@@ -110,8 +110,10 @@ def test_a_picture_that_answers_waits_for_the_answer(deck, name):
         hidden = page.locator("section.present .fragment:not(.visible)")
         assert hidden.count() > 1 and page.locator("section.present .ask").is_visible()
         page.keyboard.press("ArrowRight")
-        assert page.locator("section.present .shown.visible").count() == 1
         assert page.locator("section.present .answer.visible").count() == 1
+        if not page.locator("section.present .shown.visible").count():  # a large picture has the next key
+            page.keyboard.press("ArrowRight")
+        assert page.locator("section.present .shown.visible").count() == 1
 
 
 def test_a_deck_of_another_length_is_chosen_on_its_first_slide(deck):
@@ -157,7 +159,8 @@ def test_a_show_of_hands_becomes_bars(deck):
 def test_a_slider_that_was_dragged_takes_no_key_from_the_deck(deck, name):
     page = deck(name).page
     slides = page.evaluate(
-        "Reveal.getSlides().map((slide) => Boolean(slide.querySelector('input[type=range]')))"
+        "Reveal.getSlides().map((slide) => Boolean("
+        "slide.querySelector('input[type=range]') && !slide.querySelector('.fragment')))"
     )
     at, last = slides.index(True), len(slides) - 1
     control = page.locator("section.present input[type=range]")
