@@ -38,11 +38,13 @@
     body.prepend(text);
     const across = WIDTH - 2 * MARGIN - 8, limit = bottom(section);
     if (!shown || !shown.querySelector("img")) {
-      if (!set(text, across, limit) && swap(text)) set(text, across, limit);
+      if (set(text, across, limit) || !swap(text)) return;
+      if (PRINTED) text.querySelector(".ask").remove(); // no room for both
+      set(text, across, limit);
       return;
     }
     const asks = swap(text), ask = text.querySelector(".ask"), answer = text.querySelector(".answer");
-    const waits = asks && shown.matches(".fragment");
+    const waits = asks && !PRINTED && shown.matches(".fragment");
     if (waits) ask.hidden = true; // it goes when the picture comes, so it may lie where the picture will be
     const { images, width, height, control } = measure(shown);
     let top = box(body).top, words = Boolean(text.textContent.trim());
@@ -89,7 +91,7 @@
   function swap(text) {
     const ask = text.querySelector(".ask"), answer = text.querySelector(".answer"), place = document.createElement("div");
     if (!ask || !answer) return false;
-    place.className = "swap";
+    if (!PRINTED) place.className = "swap";
     ask.replaceWith(place);
     place.append(ask, answer);
     if (PRINTED) return true;

@@ -2316,13 +2316,15 @@
         const round = along(0, 2 * Math.PI, 121);
         const pictures = [0.7, 0].map((lane) => {
           const ring = (a) => round.map((angle) => at([a * Math.cos(angle), lane * Math.sin(angle)]));
-          const kept = { style: "stroke: var(--ssm-black)" }, size = Math.max(Math.abs(reach), lane).toFixed(2);
+          const dye = (what, name) => ({ style: `${what}: var(--ssm-${name})` }), size = Math.max(Math.abs(reach), lane).toFixed(2);
           return [
             label(WIDTH / 2, 16, `σ₂ = ${lane}: gradient ${size} × weight`),
             curve(ring(1), "lab-dashed"), curve(ring(reach), "lab-head"),
-            curve([at([0, 0]), at([reach, 0])], "lab-arc"), circle(at([reach, 0]), 6, "lab-state-fill"),
+            curve([at([0, 0]), at([reach, 0])], "lab-arc", dye("stroke", "purple")),
+            circle(at([reach, 0]), 6, "lab-state-fill", dye("fill", "purple")),
             label(clamp(at([reach, 0])[0], 34, WIDTH - 34), 188, "along g"),
-            curve([at([0, 0]), at([0, lane])], "lab-curve", kept), circle(at([0, lane]), 6, "lab-lag-fill"),
+            curve([at([0, 0]), at([0, lane])], "lab-curve", dye("stroke", "brown")),
+            circle(at([0, lane]), 6, "lab-lag-fill", dye("fill", "brown")),
             label(WIDTH / 2, at([0, lane || 0.25])[1] - 12, lane ? "across g: kept" : "V sends nothing across g"),
           ];
         });
