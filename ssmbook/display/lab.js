@@ -2378,7 +2378,7 @@
         const powers = [["1", 0], ["10⁻²", -2], ["10⁻⁴", -4], ["10⁻⁶", -6]];
         const picture = [
           ...frameOf(this.plot, title, [0, 32, 64, 96, 128], powers, "distance in tokens"),
-          ...curves.map((points, kind) => (points.length ? curve(points, looks[kind]) : "")), ...apart(ends),
+          ...curves.map((points, kind) => (points.length ? curve(points, looks[kind], kind ? {} : { style: "stroke: var(--ssm-purple)" }) : "")), ...apart(ends),
         ];
         const words = `Gradients at distance 128 for SSM weight ${general(weight, 6)}: hybrid ${hybrid}, `
           + `floor ${floor}, weighted SSM alone ${alone}.`;
