@@ -4,7 +4,7 @@ Each group gets a gate g and puts out g · full + (1 - g) · narrow. The loss of
 groups at once is the integral of its slopes along the path on which all gates close
 together, so the damages of the groups add up to it exactly (completeness of integrated
 gradients): how far they miss that sum says how far to trust them. The slope at the open end
-alone fails, since heads back each other up.
+alone sees only the first small step of it.
 """
 
 from __future__ import annotations
