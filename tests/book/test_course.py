@@ -1,4 +1,4 @@
-"""The course: students get the book without what gives solutions away, and exercises that grade themselves."""
+"""The course: students get the book without what gives solutions away, and exercises with a grade."""
 
 import re
 from pathlib import Path
