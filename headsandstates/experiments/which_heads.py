@@ -45,7 +45,7 @@ PREDICTIONS = [
     "Over heads whose window misses over 5 %, the count without the first key ranks the gain of causal "
     "states with 0.3 to 0.65; within layers 0.15 to 0.45; sink weight does as well over all and worse "
     "within layers.",
-    "The growth of the count from 128 to 512 tokens is ranked by Proposition C's bound from the first 128 "
+    "The growth of the count from 128 to 512 tokens is ranked by the growth bound from the first 128 "
     "with at least 0.5; the median count without the first key grows at least threefold from 128 to "
     "1,024.",
     "Needles (24 random tokens asked for at the end) follow copying: plan with states at 37 % adds at "
@@ -485,7 +485,7 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
 
 
 def _counts(model: nn.Module, texts: dict[str, Tensor], given: dict, workers: int) -> dict[str, dict]:
-    """States of every head at four lengths, with and without the first key, and Proposition C's bound."""
+    """States of every head at four lengths, with and without the first key, and the growth bound."""
     found, layers_ = {}, group_layers(model)
     sizes = [n for n in (128, 256, 512, 1024) if n <= max(128, *map(int, given["lengths"]))]
     pool = ProcessPoolExecutor(workers, import_module("multiprocessing").get_context("spawn"))
@@ -513,7 +513,12 @@ def _counted(given) -> dict[str, list]:
 
 
 def growth_bound(alpha: Tensor, cut: float = 4.0, eps: float = 0.01) -> float:
-    """The logarithm of Proposition C's C(D + g, g), from the logits of one head on a short text (n, n)."""
+    """The logarithm of C(D + g, g), from the logits of one head on a short text (n, n).
+
+    For Gaussian keys in D dimensions and logits of variance s², so many states leave ``eps`` on a text of any
+    length, g the (1 - eps)-quantile of a Poisson law of mean s². Here D is the participation ratio of the
+    logits, so it is a predictor and no bound.
+    """
     n = len(alpha)
     logits = alpha[n // 2 :, 1 : n // 2].clamp_min(1e-12).log()
     logits = torch.maximum(logits, logits.amax(1, keepdim=True) - cut)
