@@ -566,7 +566,10 @@
     requestAnimationFrame(() => setTimeout(() => document.head.append(script), 0)); // after something is seen
   }
 
-  const begin = () => document.querySelectorAll("[data-swap]").forEach(board);
+  const begin = () => {
+    document.querySelectorAll("[data-swap]").forEach(board);
+    document.getElementById("fig-swap-a-head")?.setAttribute("tabindex", "0"); // on a phone it scrolls
+  };
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);
   else begin();
 })();

@@ -29,7 +29,7 @@ ASKED = {
     "many GPUs": "scans-deeper",
     "positional encoding": "positions",
     "induction heads": "trade-off",
-    "KV cache": "how-many-states",
+    "KV cache": "which-heads",
     "what is a state space model": "primer",
     # symbols and numbers
     "W_ij": "interaction-operator",

@@ -211,15 +211,17 @@ def _plane(M):
 
 def classes(counts, chosen, proof):
     """Draw the heads of a system for each class, {name: (full width, width one)}, None where impossible."""
-    fig, ax = figure(size="slider")
+    fig, ax = figure(size=(3.6, 3.7))
     for place, (name, pair) in enumerate(reversed(counts.items())):
         color, shade = COLORS["head"] if name == chosen else COLORS["gray"], 1.0 if name == chosen else 0.4
-        for count, shift, faint in zip(pair, (0.19, -0.19), (1.0, 0.5), strict=True):
-            ax.barh(place + shift, count or 0, height=0.36, color=color, alpha=shade * faint)
+        for count, shift, faint in zip(pair, (0, -0.28), (1.0, 0.5), strict=True):
+            ax.barh(place + shift, count or 0, height=0.26, color=color, alpha=shade * faint)
             if count is not None:
                 ax.text(count + 1, place + shift, count, va="center")
         if None in pair:
-            ax.text(1, place, "no number is enough", va="center")
-    ax.set_yticks(range(len(counts)), list(counts)[::-1])
-    ax.set(xlim=(0, 75), xlabel="heads (upper bar: full width, lower: width one)", title=proof)
+            ax.text(0.7, place - 0.08, "no number is enough", va="center", alpha=0.5 + shade / 2)
+        ax.text(0.7, place + 0.3, name, va="center", weight="bold" if name == chosen else None)
+    ax.grid(visible=False, axis="y")
+    ax.set(xlim=(0, 75), ylim=(-0.5, 4.6), yticks=[], xlabel="heads (lower bar: of width one)")
+    ax.set_title(proof, loc="left", fontsize=10)
     return fig
