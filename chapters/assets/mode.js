@@ -1,8 +1,14 @@
 // Light or dark before anything is drawn. The theme decides after the first picture; until then its colors and
-// borders are not defined and the logo stands twice, so that the text jumped.
+// borders are not defined and the logo stands twice, so that the text jumped. The letters are asked for as early:
+// those that come late are kept for the next page, so that no line moves.
 (function () {
   "use strict";
   const page = document.documentElement;
+  for (const font of location.protocol === "file:" ? [] : ["serif-normal", "sans-normal"]) {
+    const link = document.createElement("link");
+    Object.assign(link, { rel: "preload", as: "font", crossOrigin: "", href: `${page.dataset.content_root}_static/fonts/${font}.woff2` });
+    document.head.append(link);
+  }
   if (page.dataset.theme !== "auto") return;
   page.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 })();

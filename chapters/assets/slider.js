@@ -23,6 +23,9 @@
       input.setAttribute("aria-valuetext", value);
     }
 
+    // The other frames wait until a hand comes near.
+    const fetch = () => figure.querySelectorAll("img").forEach((image) => { image.loading = "eager"; });
+    for (const name of ["focusin", "pointerenter"]) figure.addEventListener(name, fetch, { once: true });
     input.disabled = false;
     input.addEventListener("input", turn);
     turn();

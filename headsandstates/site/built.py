@@ -1,5 +1,6 @@
 """The built pages: parsed, copied in part, rewritten; and the templates of what is built from them."""
 
+import re
 from copy import copy
 from functools import cache, wraps
 from pathlib import Path
@@ -9,6 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 HTML = Path("_build/html")
 BREAK = "<wbr>"
+TYPESET = re.compile(r'<mjx-container data-tex="([^"]*)".*?</mjx-container>', re.DOTALL)
 TEMPLATES = Environment(loader=PackageLoader("headsandstates.site"), autoescape=select_autoescape(["html"]))
 # Pages that moved, each with where it went: its old address opens the new one, at the same place.
 _SCANS = "chapters/2-two-constructions/scans-deeper"
@@ -32,10 +34,15 @@ def written(html):
     return (path for path in Path(html).rglob("*.html") if path not in moved)
 
 
+def source(path):
+    """A built page with its formulas as TeX and pictures that do not wait."""
+    return TYPESET.sub(r"\1", Path(path).read_text(encoding="utf-8")).replace(' loading="lazy"', "")
+
+
 @cache
 def soup(path):
     """A built page; where a phone may break a name is nothing to a reader of its text."""
-    return BeautifulSoup(Path(path).read_text(encoding="utf-8").replace(BREAK, ""), "html.parser")
+    return BeautifulSoup(source(path).replace(BREAK, ""), "html.parser")
 
 
 def excerpt(elements, dropped=""):

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import yaml
 from bs4 import BeautifulSoup
 
-from headsandstates.site.built import BREAK, after_html, chapters
+from headsandstates.site.built import BREAK, after_html, chapters, source
 from headsandstates.site.claims import sentences
 
 SYNONYMS = "chapters/synonyms.yml"
@@ -122,7 +122,7 @@ def write_indices(app):
     html, root = Path(app.outdir), Path(app.srcdir)
     articles, linked, found = {}, set(), []
     for path in chapters(html):
-        docname, text = path.relative_to(html).with_suffix("").as_posix(), path.read_text(encoding="utf-8")
+        docname, text = path.relative_to(html).with_suffix("").as_posix(), source(path)
         article = HEAVY.sub("", text[text.index("<article") : text.index("</article>")])
         articles[docname] = article
         linked |= {urljoin(f"{docname}.html", href) for href in ("", *LINK.findall(article))}

@@ -28,6 +28,7 @@ FIRST_CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
 OF_A_CELL = re.compile(r"[0-9a-f]{40,}\.png")  # a cell's picture goes by what is in it
 REPEATED_IDS = {"proof-content", "proof", "exercise-content", "solution-content"}
 SPHINX_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
+SIDEBAR = 'class="bd-sidebar-primary bd-sidebar'
 TOGGLE = '<summary><span class="toctree-toggle"'
 REDIRECT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>This page moved</title>
@@ -40,10 +41,15 @@ SYLLABLE = re.compile(r"(?<=[\w)\]])([._/]|\(|=)(?=\w)|(?<=[a-z])(?=[A-Z])")
 SENTENCE = re.compile(r"(?<=[^\W\d_]{2})\. ")  # a name may have initials
 
 
+def mathjax_folder():
+    """Where the package has MathJax."""
+    (program,) = (entry for entry in files(MATHJAX_PACKAGE) if entry.name == "tex-chtml.js")
+    return Path(program.locate()).parent
+
+
 @after_html
 def copy_mathjax(app):
-    (program,) = (entry for entry in files(MATHJAX_PACKAGE) if entry.name == "tex-chtml.js")
-    source, target = Path(program.locate()).parent, Path(app.outdir) / "_static" / "mathjax"
+    source, target = mathjax_folder(), Path(app.outdir) / "_static" / "mathjax"
     for part in MATHJAX_PARTS:
         (target / part).parent.mkdir(parents=True, exist_ok=True)
         if (source / part).is_dir():
@@ -146,6 +152,8 @@ def finish_pages(app):
 
     def finished(text):
         text = NAME.sub(lambda name: SYLLABLE.sub(rf"\1{BREAK}", name[0]), text)
+        if 'class="lab-place"' in text:  # the board takes the window
+            text = re.sub(rf"{SIDEBAR}(?! pst)", f"{SIDEBAR} pst-sidebar-hidden", text)
         text = text.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         return SPHINX_SEARCH.sub("", text.replace(' data-theme="auto"', ' data-theme="light"', 1))
 

@@ -2611,7 +2611,6 @@
     const root = document.querySelector('.bd-article [data-lab="laboratory"]');
     document.head.append(html("style", {}, STYLE));
     if (root) {
-      document.querySelector(".bd-sidebar-primary")?.classList.add("pst-sidebar-hidden"); // the board takes the window
       laboratory(root);
       const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
       if (drawn) drawn.closest("div.cell").hidden = true;

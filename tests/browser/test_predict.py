@@ -187,7 +187,6 @@ def test_on_paper_nothing_is_covered(page):
 
 
 WHAT = """() => {
-  document.documentElement.classList.remove("typesetting");
   const covered = [...document.querySelectorAll(".predict-covered")];
   const kept = ".proof, .admonition, section, h2, h3, .ssm-slider, .cell_input";
   const heard = [...document.querySelectorAll(".predict-veiled :is(input, output)")];

@@ -22,7 +22,7 @@ new PerformanceObserver((list) => {
 """
 UNCOVER = "document.querySelectorAll('.predict-show[aria-expanded=false]').forEach((one) => one.click())"
 SETTLED = """async () => {
-  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+  for (const image of document.images) image.loading = "eager";
   await document.fonts.ready;
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   const late = [...document.images].filter((one) => !one.complete);  // a phone gets a form of its own

@@ -1,0 +1,122 @@
+"""Sphinx extension: what a page asks for, in few pieces: one style sheet, one script, pictures that wait.
+
+The pages ask for forty files of the theme, its extensions and the book. Here those of a page become one
+style sheet and one script, which runs when the page has been read. The frames of a slider are files that
+are fetched when they are near, and the theme's font of icons keeps the signs that its style sheets write.
+"""
+
+import re
+from base64 import b64decode
+from hashlib import sha1
+from os.path import normpath, relpath
+from pathlib import Path
+
+from fontTools import subset
+from fontTools.ttLib import TTFont
+
+from headsandstates.site.built import after_html, pages, rewrite
+from ssmbook.display.images import page_size
+
+LOCAL = r'"((?![a-z]+:)[^"?]+'
+STYLE = re.compile(rf'[ \t]*<link (?=[^>]*rel="stylesheet")[^>]*?href={LOCAL}\.css)[^"]*"[^>]*>\n?')
+SCRIPT = re.compile(
+    rf'[ \t]*<script(?: defer| data-sd-[^ ]*)? src={LOCAL}(?<!search-index)\.js)[^"]*"></script>\n?'
+)
+PRELOADED = re.compile(r'[ \t]*<link rel="preload" as="script"[^>]*>\n?')
+FRAME = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
+ADDRESS = re.compile(r"""url\((["']?)(?!data:|#)([^)"']+)\1\)""")
+IMPORT = re.compile(r'@import "([^"]+)";')
+ICON = re.compile(r'(?:pst-icon-[\w-]+|content): ?"(?:\\(f[0-9a-f]{3})|([\ue000-\uf8ff]))"')
+# Those that icons.py draws.
+NAMED_ICON = re.compile(r'(?:\.fa-[\w-]+,)*\.fa-[\w-]+\{--fa:"[^"]*"(?:;--fa--fa:"[^"]*")?\}')
+INLINE = ("documentation_options.js", "mode.js")  # short, and needed before the page is drawn
+UNUSED = ("sphinx-thebe.css",)
+
+
+def style(path, static):
+    """A style sheet whose addresses are seen from the folder ``static``."""
+    text = NAMED_ICON.sub("", path.read_text(encoding="utf-8"))
+    text = IMPORT.sub(lambda name: style(path.parent / name[1], static), text)
+    here = relpath(path.parent, static)
+    return ADDRESS.sub(lambda found: f"url({normpath(f'{here}/{found[2]}')})", text)
+
+
+def script(path, static):
+    """A script that stands after others: it ends, and its first words are no order to all of them."""
+    return f";{path.read_text(encoding='utf-8')}\n;"
+
+
+class Bundles:
+    """The bundles of the pages, each written once."""
+
+    def __init__(self, html):
+        self.html, self.static, self.written = html, html / "_static", {}
+
+    def name(self, files, ending):
+        if (files, ending) not in self.written:
+            read = style if ending == "css" else script
+            text = "\n".join(read(path, self.static) for path in files)
+            name = f"{sha1(text.encode()).hexdigest()[:12]}.{ending}"
+            (self.static / name).write_text(text, encoding="utf-8")
+            self.written[files, ending] = name
+        return self.written[files, ending]
+
+    def one(self, page, text, pattern, ending, tag):
+        """The page's text with ``tag`` in the place of the first of its files, and without the others."""
+        paths = [Path(normpath(page.parent / found[1])) for found in pattern.finditer(text)]
+        short = {path for path in paths if path.name in INLINE}
+        files = tuple(path for path in paths if path not in short and path.name not in UNUSED)
+        if ending == "css":
+            files += (self.static / "formulas.css",)
+        if not paths:
+            return text
+        address = relpath(self.static / self.name(files, ending), page.parent)
+        first = "".join(f"<script>{path.read_text(encoding='utf-8')}</script>\n" for path in sorted(short))
+        at = pattern.search(text).start()
+        return text[:at] + first + tag.format(address) + pattern.sub("", text[at:])
+
+
+def frame_files(page, html, text):
+    """The text of a page whose frames are files of their own."""
+
+    def filed(match):
+        png = b64decode(match[1])
+        path = html / "_images" / f"{sha1(png).hexdigest()}.png"
+        path.write_bytes(png)
+        size = " ".join(f'{side}="{length}"' for side, length in page_size(png).items())
+        return f'<img loading="lazy" src="{relpath(path, page.parent)}" {size}'
+
+    return FRAME.sub(filed, text)
+
+
+def cut_icons(static):
+    """Leave in the theme's font of icons the signs that a style sheet writes."""
+    written = "".join(path.read_text(encoding="utf-8") for path in static.rglob("*.css"))
+    signs = {int(number, 16) if number else ord(sign) for number, sign in ICON.findall(written)}
+    for path in static.glob("vendor/fontawesome/**/*.woff2"):
+        font = TTFont(path)
+        subsetter = subset.Subsetter()
+        subsetter.populate(unicodes=signs)
+        subsetter.subset(font)
+        font.flavor = "woff2"
+        font.save(path)
+
+
+@after_html
+def lighten(app):
+    html = Path(app.outdir)
+    bundles = Bundles(html)
+    cut_icons(html / "_static")
+    for page in pages(html):
+
+        def finished(text, page=page):
+            text = frame_files(page, html, PRELOADED.sub("", text))
+            text = bundles.one(page, text, STYLE, "css", '<link rel="stylesheet" href="{}">\n')
+            return bundles.one(page, text, SCRIPT, "js", '<script defer src="{}"></script>\n')
+
+        rewrite([page], finished)
+
+
+def setup(app):
+    app.connect("build-finished", lighten, priority=950)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
