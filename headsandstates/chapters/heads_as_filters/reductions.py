@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
-import torch
 
-from ssmbook import systems
+from headsandstates.chapters.head_count.ensembles import ENSEMBLES
 from ssmbook.systems import System
 
-f64 = torch.float64
 KINDS = {
-    "random stable": lambda like: systems.random_stable(64, 8, 8, rho=0.99, **like),
-    "slow real poles": lambda like: _read_at_random(torch.diag(_log_uniform(64, like)), like),
-    "rotation": lambda like: _read_at_random(systems.random_orthogonal(64, rho=0.99, **like), like),
+    "random stable": ENSEMBLES["rescaled Gaussian"],
+    "slow real poles": ENSEMBLES["slow real poles"],
+    "rotation": ENSEMBLES["0.99 × orthogonal"],
 }
-"""Three random systems with 64 state variables and eight channels in and out."""
 
 
 def decibels(share):
@@ -70,19 +67,3 @@ def _balanced(A, B, C):
     scale = np.sqrt(values.clip(min=1e-300))
     to, back = (U / scale).T @ roots[1].T, roots[0] @ Vh.T / scale
     return to @ A @ back, to @ B, C @ back, values
-
-
-def _log_uniform(N, like):
-    low, high = np.log(1e-3), 0.0
-    return torch.exp(-torch.exp(low + (high - low) * torch.rand(N, **like)))
-
-
-def _read_at_random(A, like):
-    N = len(A)
-    return System(A, torch.randn(N, 8, **like) / N**0.5, torch.randn(8, N, **like) / N**0.5)
-
-
-def best_mix(table: np.ndarray, level: float) -> float:
-    """Return what the cheapest true mix costs where states alone and heads alone cost 1 each."""
-    states, heads = fewest(table[:, 0], level), fewest(table[0], level)
-    return min(r / states + fewest(table[r], level) / heads for r in range(1, states))
