@@ -44,6 +44,12 @@ def fewest(shares: np.ndarray, level: float) -> int:
     return int(np.argmax(decibels(shares) <= level))
 
 
+def best_mix(table: np.ndarray, level: float) -> float:
+    """Return what the cheapest true mix costs where states alone and heads alone cost 1 each."""
+    states, heads = fewest(table[:, 0], level), fewest(table[0], level)
+    return min(r / states + fewest(table[r], level) / heads for r in range(1, states))
+
+
 def _modes(A, B, C):
     """The poles of a diagonalizable system, and vec of the residue of each."""
     poles, P = np.linalg.eig(A)
