@@ -43,6 +43,8 @@ class Claim:
     checks: list = field(default_factory=list)
     guards: list = field(default_factory=list)
     plain: str = ""  # its content in one sentence
+    prior: str = ""  # the nearest earlier result
+    new: str = ""  # what the book adds to it
     equations: list = field(default_factory=list)  # their labels
     named: set = field(default_factory=set)  # the labels of statements and equations that its proof names
 
@@ -94,9 +96,9 @@ def collect(root, docnames=None):
             by_label[label].guards.append(test)
         else:
             problems.append(f"{test} guards {label}, which names no statement.")
-    for label, sentence in sentences(root).items():
+    for label, said in _said(root).items():
         if label in by_label:
-            by_label[label].plain = sentence
+            by_label[label].plain, by_label[label].prior, by_label[label].new = said
         elif docnames is None:  # the pages of one part do not know the others
             problems.append(f"{SENTENCES}: {label} names no statement.")
     return claims, problems + [problem for claim in claims for problem in _problems(claim)]
@@ -104,8 +106,15 @@ def collect(root, docnames=None):
 
 def sentences(root):
     """The plain sentence of each label; none where the book has no file of them."""
+    return {label: plain for label, (plain, *_) in _said(root).items()}
+
+
+def _said(root):
+    """{label: (plain sentence, nearest earlier result, what is new)}; the last two may be empty."""
     path = root / SENTENCES
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    entries = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    full = {label: said if isinstance(said, dict) else {"says": said} for label, said in entries.items()}
+    return {label: (said["says"], said.get("prior", ""), said.get("new", "")) for label, said in full.items()}
 
 
 def _read(directive, docname, claims):

@@ -21,7 +21,7 @@ SYNONYMS = "chapters/synonyms.yml"
 PLACES = ":is(section, .proof, .exercise, figure, div.math, .citation, dt.sig)[id]"
 SKIPPED = (
     "a.headerlink, details.hide, script, style, source, .toctree-wrapper, .ssm-slider, .cell_input, .output,"
-    ".solution, .verification-index, .solutions-index, table.autosummary"
+    ".solution, .verification-index, .novelty-index, .solutions-index, table.autosummary"
 )
 HEAVY = re.compile(rf'<pre>.*?</pre>|(?<=src=")data:[^"]*|{BREAK}', re.DOTALL)
 LINK = re.compile(r'<a class="reference internal" href="([^"]+)"')

@@ -1,9 +1,9 @@
-"""Sphinx extension: the directive ``{verification-index}``, and an anchor on every checking cell."""
+"""Sphinx extension: ``{verification-index}``, ``{novelty-ledger}``, and an anchor on every checking cell."""
 
 from docutils import nodes
 
 from headsandstates.site import lists
-from headsandstates.site.claims import CHECKS, collect, files_read
+from headsandstates.site.claims import CHECKS, SENTENCES, collect, files_read
 
 
 class VerificationIndex(lists.Index):
@@ -14,6 +14,18 @@ class VerificationIndex(lists.Index):
         claims, problems = collect(self.root, self.chapters)
         self.warn(problems, "verification")
         return self.shown("verification", claims=claims)
+
+
+class NoveltyLedger(lists.Index):
+    """Every statement of the book's own, beside the nearest earlier result."""
+
+    def run(self):
+        self.made_of(files_read(self.root, self.chapters))
+        claims, _ = collect(self.root, self.chapters)
+        ours = [claim for claim in claims if claim.origin == "ours"]
+        bare = [claim.label for claim in ours if not claim.prior]
+        self.warn([f"{label} is ours: {SENTENCES} names no earlier result." for label in bare], "novelty")
+        return self.shown("novelty", claims=ours)
 
 
 def anchor_checks(app, doctree):
@@ -28,5 +40,6 @@ def anchor_checks(app, doctree):
 
 def setup(app):
     app.add_directive("verification-index", VerificationIndex)
+    app.add_directive("novelty-ledger", NoveltyLedger)
     app.connect("doctree-read", anchor_checks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

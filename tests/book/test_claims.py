@@ -107,3 +107,14 @@ def test_guards_of_functions_and_modules(write):
         ("c", f"{here}::test_c"),
         ("d", f"{here}::test_c"),
     }
+
+
+def test_every_statement_of_ours_names_the_nearest_earlier_result():
+    claims, _ = collect(Path(__file__).resolve().parents[2])
+    for claim in claims:
+        assert claim.origin != "ours" or (claim.prior and claim.new), f"{SENTENCES}: {claim.label}"
+    ours = [claim for claim in claims if claim.origin == "ours"]
+    lines = written("novelty.md", "chapters/appendix/novelty", claims=ours)
+    rows = [line for line in lines if "{prf:ref}" in line]
+    assert len(rows) == len(ours) > 40
+    assert all(claim.new.replace("|", r"\|") in row for claim, row in zip(ours, rows, strict=True))
