@@ -27,7 +27,7 @@ from ssmbook.lens._gradient import Gradient, gradient_against, six_digits
 from ssmbook.lens._reading import Reading
 from ssmbook.numerics import default_rtol, numerical_rank
 from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
-from ssmbook.operators.spectra import tail_energies
+from ssmbook.operators.spectra import singular_values, tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
 # Heads are listed one by one up to here; wider layers are summed up by quantiles.
@@ -126,9 +126,9 @@ class LayerReport:
 def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     rows = [reading.core.W.span_rows() for reading in readings]
-    spectra = [torch.linalg.svdvals(each) for each in rows]
-    seen = [torch.linalg.svdvals(weigh(reading, each)) for reading, each in zip(readings, rows, strict=True)]
-    common = torch.linalg.svdvals(torch.cat(rows)) if len(rows) > 1 else spectra[0]
+    spectra = [singular_values(each) for each in rows]
+    seen = [singular_values(weigh(reading, each)) for reading, each in zip(readings, rows, strict=True)]
+    common = singular_values(torch.cat(rows)) if len(rows) > 1 else spectra[0]
     tails = [output_tails(reading) for reading in readings]
     return Measures(
         rank=[numerical_rank(sigma, _RTOL) for sigma in spectra],
