@@ -72,7 +72,7 @@ def targets(n: int) -> list[int]:
 
 
 def head_gradients(softmax: Softmax, x: Tensor, at: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for each i of ``at``.
+    """Yield ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for the i in ``at``.
 
     dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij =
     ds_ij/dx_j is read off the weights themselves, so that rotary positions, norms of
