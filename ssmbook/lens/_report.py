@@ -111,7 +111,7 @@ class Report:
         states = [f"{share}, states" for share in shares]
         states += [f"{shares[1]}, states, {m} tokens" for m in grown(self.settings["tokens"])[:-1]]
         states.append(f"{shares[1]}, states with the first key")
-        numbers = ["rank k", *shares, *outputs, "on the first token", "mean distance", *states]
+        numbers = ["rank k", *shares, *states, *outputs, "on the first token", "mean distance"]
         rows = [
             [layer.title, layer.family, str(layer.H), *each]
             for layer, each in zip(layers, cells, strict=True)
@@ -251,15 +251,14 @@ def _cite(version: str | None) -> str:
 def _numbers(measures: Measures) -> list[float | None]:
     """The numbers of one layer in a table: rank, head counts, and what its median head does."""
     output = measures.output or dict.fromkeys(measures.counts)
-    counts = [measures.rank, *measures.counts.values()]
-    counts += [part[eps] for part in (measures.weighted, output) for eps in [*measures.counts][:2]]
-    heads = [measures.heads.get(key) for key in ("first", "distance")]
+    states = [None] * (len(EPSILONS) + 3)
     if measures.states:
         without, both = measures.states["without"], measures.states["with"]
-        heads += [each[-1] for each in without.values()] + without[_AT_ONE][:-1] + [both[_AT_ONE]]
-    heads += [None] * (len(EPSILONS) + 5 - len(heads))
-    means = [None if each is None else median(each) for each in heads]
-    return [*(each and median_high(each) for each in counts), *means]
+        states = [*(each[-1] for each in without.values()), *without[_AT_ONE][:-1], both[_AT_ONE]]
+    counts = [measures.rank, *measures.counts.values(), *states]
+    counts += [part[eps] for part in (measures.weighted, output) for eps in [*measures.counts][:2]]
+    means = [measures.heads[key] for key in ("first", "distance")]
+    return [*(each and median_high(each) for each in counts), *map(median, means)]
 
 
 def _values(measures: Measures) -> list[str]:

@@ -71,8 +71,8 @@ def scale(low: str, high: str, what: str = "") -> str:
     """The shades of a heat map from low to high."""
     cells = "".join(f'<path class="plus s{at}" d="M{at * 12} 2h12v12h-12z"/>' for at in range(1, SHADES + 1))
     words = f'<text x="6" y="12" text-anchor="middle">{low}</text><text x="137" y="12">{high}</text>'
-    given = f'class="scale" role="img" aria-label="from {low} to {high}" width="160" height="16" data-what="{what}"'
-    return f"<svg {given}>{words}{cells}</svg>"
+    given = f'class="scale" role="img" aria-label="from {low} to {high}" data-what="{what}"'
+    return f'<svg {given} width="160" height="16">{words}{cells}</svg>'
 
 
 def ticks(low: float, high: float, log: bool) -> list[float]:
