@@ -60,8 +60,8 @@ class Measures:
         Up to 64 singular values common to the texts, over the largest.
     heads : dict of lists of float
         Over the heads, or 11 quantiles of over 64 of them: "first" (weight on the first token),
-        "outside" (weight on no token: an explicit sink), "distance" (mean), and of causal layers "states"
-        (the rank between past and future at the middle).
+        "outside" (weight on no token: an explicit sink), "distance" (mean), "states" and "states_1%"
+        (rank between past and future at the middle, of causal layers).
     gradient : dict or None
         See ``gradient_against``.
     output : dict of lists of int, or None
@@ -252,7 +252,8 @@ def head_statistics(reading: Reading) -> tuple[dict[str, Tensor], Tensor | None]
         del found["outside"]
     if not causal:
         return found, None
-    found["states"] = numerical_rank(torch.linalg.svdvals(torch.stack(later, dim=-2)), _RTOL)
+    sigma = torch.linalg.svdvals(torch.stack(later, dim=-2))
+    found["states"], found["states_1%"] = numerical_rank(sigma, _RTOL), (tail_energies(sigma) > 0.01).sum(-1)
     alpha = torch.stack(some, dim=-2)
     shorter = [widest(alpha[:, :m, :m], EPSILONS, first=False) for m in grown(n)]
     states = torch.stack([*shorter, widest(alpha, EPSILONS, first=True)])
