@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import torch
 
 from ssmbook.lens._layers import how_to_register, not_read, select, survey
 from ssmbook.lens._load import find_model, load_model, load_tokenizer, tokenize, windows
-from ssmbook.lens._page import drawing
 from ssmbook.lens._plan_command import main as plan
 from ssmbook.lens._report import Report, begin, measure_layers
 
@@ -26,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     add("--tokens", type=int, default=256, help="tokens in each window (256)")
     add("--texts", type=int, default=4, help="windows to read (4)")
     add("--out", type=Path, help="folder for report.json and report.html (without: the table alone)")
+    add("--resume", action="store_true", help="go on with the report in --out")
     add("--layers", nargs="+", help="names of some layers, or their places from 0")
     add("--device", default="cpu", help="where to compute (cpu)")
     add("--seed", type=int, default=0, help="of the permuted weights (0)")
@@ -62,7 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         kept = given.out is not None and (given.out / "report.json").exists()
-        print(f"ssmbook.lens: stopped{'; report.json holds what was read' * kept}", file=sys.stderr)
+        words = "; report.json and report.html hold what was read, and --resume goes on" * kept
+        print(f"ssmbook.lens: stopped{words}", file=sys.stderr)
         return 130
     return 0
 
@@ -71,10 +76,15 @@ def run(given: argparse.Namespace) -> None:
     """Measure a model layer by layer; the report is written after each."""
     if given.model is None or (given.text is None) == (given.ids is None):
         raise ValueError("give a model and either --text or --ids (or --compare with two reports)")
+    earlier = None  # what is wrong with --out is said now, not after minutes of measuring
+    if given.resume and given.out is None:
+        raise ValueError("--resume needs --out, the folder of the report to go on with")
+    if given.out is not None and given.out.exists() and not given.out.is_dir():
+        raise ValueError(f"--out must be a folder; {given.out} is a file")
     if given.out is not None and (given.out / "report.json").exists():
-        raise ValueError(f"{given.out} holds a report; choose another folder")
-    if given.out is not None:
-        drawing()  # what is missing for the page is said now, not after minutes of measuring
+        if not given.resume:
+            raise ValueError(f"{given.out} holds a report; choose another folder, or go on with --resume")
+        earlier = Report.from_json(given.out / "report.json")
     place = find_model(given.model)
     model = load_model(place)
     try:
@@ -90,12 +100,17 @@ def run(given: argparse.Namespace) -> None:
             raise ValueError(f"{given.model} must have a tokenizer to read --text; give token ids with --ids")
         words = tokenize(tokenizer, whole)
     before, ids, after = words
+    if wrong := [each for each in ids if not str(each).isdecimal()]:
+        raise ValueError(f"--ids must hold token ids, whole numbers; got {wrong[0][:40]!r} in {source}")
     ids = windows(before, [*map(int, ids)], after, given.tokens, given.texts).to(given.device)
     found, strange = survey(model, ids)
     result = begin(
         model, ids, given.model, seed=given.seed, permuted=not given.no_permuted,
-        gradient=not given.no_gradient, text=source.name,
+        gradient=not given.no_gradient, text=source.name, tokens_sha256=digest([ids]),
+        weights_sha256=digest(model.parameters()),
     )  # fmt: skip
+    if earlier is not None:
+        resume(result, earlier)
     if given.text:
         result.tokens = [tokenizer.decode([each]) for each in ids[0, : len(result.tokens)].tolist()]
     result.notes += [given.note] if given.note else []
@@ -103,18 +118,42 @@ def run(given: argparse.Namespace) -> None:
     if strange:
         print(how_to_register(strange), file=sys.stderr)
     places = {str(place): layer.name for place, layer in enumerate(found)}
+    order = {name: place for place, name in enumerate(places.values())}
     wanted = select(found, given.layers and [places.get(each, each) for each in given.layers])
     for layer in measure_layers(model, ids, wanted, result):
         done = len(result.layers) + 1
         print(f"{done} of {max(done, len(wanted))}: {layer.name}", file=sys.stderr)
         result.layers.append(layer)
-        if given.out is not None:
-            result.to_json(given.out / "report.json")
-    print(result.table())
+        result.layers.sort(key=lambda each: order.get(each.name.partition(", call ")[0], 0))
+        write(result, given.out)
+    print(*result.verdict(), result.table(), sep="\n")
+    write(result, given.out)  # with what could not be read
     if given.out is not None:
-        result.to_json(given.out / "report.json")  # with what could not be read
-        result.to_html(given.out / "report.html")
         print(f"{given.out / 'report.html'} and report.json", file=sys.stderr)
+
+
+def write(result: Report, out: Path | None) -> None:
+    """Write the report as JSON and as a page, if there is a folder to write to."""
+    if out is not None:
+        result.to_json(out / "report.json")
+        result.to_html(out / "report.html")
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> str:
+    """Return 16 letters that tell texts or weights from others."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
+
+
+def resume(result: Report, earlier: Report) -> None:
+    """Take over the layers of an earlier report of the same model and texts, measured in the same way."""
+    was, now = ({"model": each.model, **each.settings} for each in (earlier, result))
+    changed = [f"{key}: {was.get(key)} → {now[key]}" for key in now if was.get(key) != now[key]]
+    if changed:
+        raise ValueError(f"--resume needs the command that made the report; got {'; '.join(changed)}")
+    result.layers = earlier.layers
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypedDict
 
 import torch
@@ -41,7 +41,7 @@ def gradient_against(reading: Reading, seed: int) -> Gradient | None:
     at = targets(x.shape[-2])
     floor = ratio = None
     if reading.softmax is not None:
-        norms, floors = zip(*(head_gradients(reading.softmax, x, i) for i in at), strict=True)
+        norms, floors = zip(*head_gradients(reading.softmax, x, at), strict=True)
         pairs = zip(norms, floors, strict=True)
         ratios = torch.cat([(a / b)[b > _NO_FLOOR * b.nan_to_num().max()] for a, b in pairs])
         if len(ratios):  # else no value map has a second singular value
@@ -71,39 +71,58 @@ def targets(n: int) -> list[int]:
     return sorted({n // 2, 3 * n // 4, n - 2})
 
 
-def head_gradients(softmax: Softmax, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
-    """Return ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for i = ``target``.
+def head_gradients(softmax: Softmax, x: Tensor, at: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield ‖dy_i/dx_j‖₂ and its floor alpha_ij sigma_2(V_h) of every head, (H, n) each, for the i in ``at``.
 
     dy_i/dx_j = alpha_ij [V + (v_j - y_i) g_ij^T] for j other than i, where g_ij =
     ds_ij/dx_j is read off the weights themselves, so that rotary positions, norms of
     queries and keys, caps and sinks are in it. Column i is not a number (nan): there the
     query moves too.
     """
+    # ‖W_O M‖ = ‖R M‖ for W_O = Q R, and M = W_V + c g^T with W_V = T^T Z^T: a fixed core
+    # R T^T = U diag(sigma) P^T, and two vectors for each token
+    R = torch.linalg.qr(softmax.W_O, mode="r").R
+    Z, T = torch.linalg.qr(softmax.W_V.mT)
+    U, sigma, P = torch.linalg.svd(R @ T.mT)
+    core = torch.nn.functional.pad(sigma, (0, U.shape[-1] - sigma.shape[-1]))
+    values = x @ softmax.W_V.mT + softmax.b_V[:, None]
     with torch.enable_grad():
         moved = x.detach().clone().requires_grad_()
-        rows = softmax.weights(moved)[:, target]
-        slopes = torch.stack([_logit_slopes(row, moved, target) for row in rows])
-    alpha = rows.detach()
-    values = torch.einsum("hrd,nd->hnr", softmax.W_V, x) + softmax.b_V[:, None]
-    gap = values - torch.einsum("hn,hnr->hr", alpha, values)[:, None]
-    sizes, floors = [], []
-    for h in range(len(alpha)):
-        # ‖W_O M‖ = ‖R M‖ for W_O = Q R. Of g, two things count: what lies in the row space
-        # of W_V (Z), and the length of the rest, which is orthogonal to it
-        R = torch.linalg.qr(softmax.W_O[h], mode="r").R
-        Z, T = torch.linalg.qr(softmax.W_V[h].mT)
-        inside = slopes[h] @ Z
-        across = torch.linalg.vector_norm(slopes[h] - inside @ Z.mT, dim=-1)
-        changed = T.mT + gap[h][:, :, None] * inside[:, None, :]
-        bracket = R @ torch.cat([changed, gap[h][:, :, None] * across[:, None, None]], dim=-1)
-        # the largest singular value alone: its square loses nothing
-        norm = torch.linalg.eigvalsh(bracket @ bracket.mT)[:, -1].clamp_min(0).sqrt()
-        spectrum = torch.linalg.svdvals(R @ T.mT)
-        sizes.append(alpha[h] * norm)
-        floors.append(alpha[h] * (spectrum[1] if len(spectrum) > 1 else 0.0))
-    sizes, floors = torch.stack(sizes), torch.stack(floors)
-    sizes[:, target] = floors[:, target] = torch.nan
-    return sizes, floors
+        weights = softmax.weights(moved)
+        rows = [(i, [_logit_slopes(row, moved, i) for row in weights[:, i]]) for i in at]
+    for i, slopes in rows:
+        alpha, g = weights[:, i].detach(), torch.stack(slopes)
+        gap = values - (alpha[:, None] @ values)
+        inside = g @ Z @ P.mT
+        seen = inside[..., : core.shape[-1]] * sigma[:, None, : inside.shape[-1]]
+        seen = torch.nn.functional.pad(seen, (0, core.shape[-1] - seen.shape[-1]))
+        sizes = alpha * norm_of_sum(core, gap @ R.mT @ U, seen, g.square().sum(-1))
+        floors = alpha * (sigma[:, 1:2] if sigma.shape[-1] > 1 else 0.0)
+        sizes[:, i] = floors[:, i] = torch.nan
+        yield sizes, floors
+
+
+def norm_of_sum(sigma: Tensor, u: Tensor, v: Tensor, size: Tensor) -> Tensor:
+    """Return ‖S + u w^T‖₂ for a fixed S = diag(sigma) and many u (..., n, m), to ten digits: (..., n).
+
+    ``v``: S w, (..., n, m); ``size``: ‖w‖², (..., n); w may have more entries than S has
+    columns. The square D + u v^T + v u^T + ‖w‖² u u^T of the sum has an eigenvalue above l
+    when the entries of D above l and the positive eigenvalues of the 2 x 2 matrix F are
+    more than one (inertia of a bordered matrix): a bisection over l, with no matrix built.
+    """
+    D, products = sigma[..., None, :].square(), torch.stack([u * u, u * v, v * v], dim=-1)
+    low = torch.zeros_like(size)
+    high = sigma.amax(-1)[..., None] + torch.linalg.vector_norm(u, dim=-1) * size.sqrt()
+    for _ in range(40):
+        middle = (low + high) / 2
+        apart = middle.square()[..., None] - D
+        a, b, c = ((1 / apart)[..., None, :] @ products)[..., 0, :].unbind(-1)
+        b, c = b - 1, c + size
+        crossed = a * c - b * b
+        positive = torch.where(crossed < 0, 1, 2 * (a + c > 0).int())
+        above = (apart < 0).sum(-1) + positive > 1
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return high
 
 
 def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:

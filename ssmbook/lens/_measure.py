@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from ssmbook.lens._errors import gram, mixture
 from ssmbook.lens._gradient import Gradient, gradient_against, six_digits
 from ssmbook.lens._reading import Reading
+from ssmbook.lens._report_states import grown, widest
 from ssmbook.numerics import default_rtol, numerical_rank
 from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
-from ssmbook.operators.spectra import tail_energies
+from ssmbook.operators.spectra import singular_values, tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
 # Heads are listed one by one up to here; wider layers are summed up by quantiles.
@@ -65,6 +66,10 @@ class Measures:
         See ``gradient_against``.
     output : dict of lists of int, or None
         As ``weighted``, and with those heads, of the output on these tokens; ``None`` for over 64 heads.
+    states : dict or None
+        Of causal layers: "lengths", a quarter, a half and the whole of a text; "without"[eps], for each
+        length the ``states`` of each head without its first key (or 11 quantiles of 64 evenly chosen
+        ones), upper medians over the texts; "with"[eps], the same with it, on whole texts.
     """
 
     rank: list[int]
@@ -75,6 +80,7 @@ class Measures:
     heads: dict[str, list[float]]
     gradient: Gradient | None
     output: dict[str, list[int]] | None = None
+    states: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,11 @@ class LayerReport:
         """The name, or the class of a layer that is the model itself."""
         return self.name or self.kind
 
+    @property
+    def needed(self) -> list[int]:
+        """The states of each head at 1 % without its first key; none where the layer is not causal."""
+        return self.trained.states["without"]["0.01"][-1] if self.trained.states else []
+
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> LayerReport:
         """Return the layer that a report holds; keys of other versions are passed over."""
@@ -126,19 +137,22 @@ class LayerReport:
 def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     rows = [reading.core.W.span_rows() for reading in readings]
-    spectra = [torch.linalg.svdvals(each) for each in rows]
-    seen = [torch.linalg.svdvals(weigh(reading, each)) for reading, each in zip(readings, rows, strict=True)]
-    common = torch.linalg.svdvals(torch.cat(rows)) if len(rows) > 1 else spectra[0]
+    spectra = [singular_values(each) for each in rows]
+    seen = [singular_values(weigh(reading, each)) for reading, each in zip(readings, rows, strict=True)]
+    common = singular_values(torch.cat(rows)) if len(rows) > 1 else spectra[0]
     tails = [output_tails(reading) for reading in readings]
+    longest = max(reading.core.W.n for reading in readings)
+    statistics, states = zip(*(head_statistics(reading) for reading in readings), strict=True)
     return Measures(
         rank=[numerical_rank(sigma, _RTOL) for sigma in spectra],
         counts=by_share([tail_energies(sigma) for sigma in spectra]),
         weighted=by_share([tail_energies(sigma) for sigma in seen]),
         common={eps: count for eps, (count,) in by_share([tail_energies(common)]).items()},
         spectrum=leading(common),
-        heads=mean_statistics([head_statistics(reading) for reading in readings]),
+        heads=mean_statistics(statistics),
         gradient=gradient_against(readings[0], seed) if gradient else None,
         output=None if tails[0] is None else by_share(tails, falling=False),
+        states=None if any(each is None for each in states) else median_states(states, longest),
     )
 
 
@@ -189,7 +203,9 @@ def output_tails(reading: Reading) -> Tensor | None:
         W = FactorizedOperator(reading.alpha, torch.diag_embed(torch.eye(W.d).to(x)))
     if not isinstance(W, FactorizedOperator) or W.H > MOST_HEADS:
         return None
-    values = torch.einsum("hpd,jd->hjp", W.V, x)
+    outer, inner = reading.factors if W is reading.core.W else (None, W.V)
+    values = x @ inner.mT
+    values = values if reading.softmax is None else values @ outer.mT
     y = torch.einsum("hij,hjp->ip", W.alpha, values)
     alphas = gram(W.alpha)
     maps = values.flatten(1) @ values.flatten(1).mT / len(x)  # ⟨V_g, V_h⟩, weighted by the moments of x
@@ -206,14 +222,19 @@ def output_tails(reading: Reading) -> Tensor | None:
 # What each head does ---------------------------------------------------------------------------------------
 
 
-def head_statistics(reading: Reading) -> dict[str, Tensor]:
-    """Return first token, mean distance, outside and states of each head, (H,) each: see `Measures`."""
+def head_statistics(reading: Reading) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Return first token, mean distance, outside and rank of each head, (H,) each, and the states it needs.
+
+    See `Measures`; the states are those of three lengths without the first key and of the
+    whole text with it, (4, eps, H).
+    """
     mixing = reading.mixing
     if mixing is None:  # no heads: the norms of the blocks as those of one
         mixing = DenseOperator(reading.core.W.block_norms()[None, ..., None, None])
-    n, middle, causal = mixing.n, mixing.n // 2, True
+    n, middle, causal, H = mixing.n, mixing.n // 2, True, mixing.batch_shape[-1]
+    chosen = torch.linspace(0, H - 1, min(H, MOST_HEADS)).round().long().to(mixing.device)
     place = torch.arange(n, dtype=mixing.dtype, device=mixing.device)
-    first, distance, outside, later = [], [], [], []
+    first, distance, outside, later, some = [], [], [], [], []
     for i, blocks in enumerate(mixing.rows()):
         row = blocks[..., 0, 0]  # what output i reads of every token, (H, n)
         share = row.abs() / row.abs().sum(-1, keepdim=True).clamp_min(1e-300)
@@ -221,6 +242,7 @@ def head_statistics(reading: Reading) -> dict[str, Tensor]:
         outside.append(1 - row.sum(-1))
         if i > 0:  # the first output can read the first token alone
             first.append(share[:, 0])
+        some.append(row[chosen])
         if i >= middle:
             later.append(row[:, :middle].to(torch.float64))
         causal = causal and not bool(row[:, i + 1 :].any())
@@ -228,11 +250,25 @@ def head_statistics(reading: Reading) -> dict[str, Tensor]:
     found = {key: torch.stack(rows, dim=-1).mean(-1) for key, rows in lists.items()}
     if reading.softmax is None or float(found["outside"].max()) <= _NO_SINK:
         del found["outside"]
-    if causal:
-        sigma = torch.linalg.svdvals(torch.stack(later, dim=-2))
-        found["states"] = numerical_rank(sigma, _RTOL)
-        found["states_1%"] = (tail_energies(sigma) > 0.01).sum(-1)
-    return found
+    if not causal:
+        return found, None
+    sigma = torch.linalg.svdvals(torch.stack(later, dim=-2))
+    found["states"], found["states_1%"] = numerical_rank(sigma, _RTOL), (tail_energies(sigma) > 0.01).sum(-1)
+    alpha = torch.stack(some, dim=-2)
+    shorter = [widest(alpha[:, :m, :m], EPSILONS, first=False) for m in grown(n)]
+    states = torch.stack([*shorter, widest(alpha, EPSILONS, first=True)])
+    if H > MOST_HEADS:
+        at = _QUANTILES.to(states.device)
+        states = torch.quantile(states.double(), at, -1, interpolation="nearest").movedim(0, -1).long()
+    return found, states
+
+
+def median_states(texts: Sequence[Tensor], n: int) -> dict[str, Any]:
+    """Return the upper medians over the texts as `Measures` has them."""
+    found = torch.stack([*texts]).sort(0).values[len(texts) // 2]
+    by_eps = {f"{eps:g}": found[:, place].tolist() for place, eps in enumerate(EPSILONS)}
+    without = {eps: each[:-1] for eps, each in by_eps.items()}
+    return {"lengths": grown(n), "without": without, "with": {eps: each[-1] for eps, each in by_eps.items()}}
 
 
 def mean_statistics(texts: Sequence[dict[str, Tensor]]) -> dict[str, list[float]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from importlib import metadata
+from json import JSONDecodeError
 from pathlib import Path
 from statistics import median, median_high
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -19,19 +20,20 @@ from ssmbook.display import number, table
 from ssmbook.display.tables import Table
 from ssmbook.lens._calls import UNFORESEEN, Call, Texts, collect, split_texts
 from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
-from ssmbook.lens._measure import EPSILONS, LayerReport, Measures, measure, permute_weights
-from ssmbook.lens._page import TOKENS, document, drawing, drawn, page, wide
+from ssmbook.lens._measure import EPSILONS, MOST_HEADS, LayerReport, Measures, measure, permute_weights
 from ssmbook.lens._reading import check_read
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ssmbook.lens._report_page import TOKENS, document, drawn, page, pairs_alike, wide
+from ssmbook.lens._report_states import grown
 
 FORMAT = "ssmbook.lens/1"
 _ERRORS = (
     "Heads that leave at most that share of the operator's energy; “uncorrelated”: of the output's, for "
     "tokens with these second moments and no correlation between positions; “output”: of the output on "
-    "these tokens"
+    "these tokens. “states”: what carries the median head from past to future without its first key, at the "
+    "cut that needs most"
 )
+_TWO = "0.1", "0.01"
+_AT_ONE = _TWO[1]
 
 
 def _versions() -> dict[str, str]:
@@ -106,7 +108,10 @@ class Report:
     def _table(self, caption: str, cells: list[list[str]], layers: list[LayerReport]) -> Table:
         shares = [f"{100 * eps:g}\N{NO-BREAK SPACE}% left" for eps in self.settings["epsilons"]]
         outputs = [f"{share}, {which}" for which in ("uncorrelated", "output") for share in shares[:2]]
-        numbers = ["rank k", *shares, *outputs, "on the first token", "mean distance", "states"]
+        states = [f"{share}, states" for share in shares]
+        states += [f"{shares[1]}, states, {m} tokens" for m in grown(self.settings["tokens"])[:-1]]
+        states.append(f"{shares[1]}, states with the first key")
+        numbers = ["rank k", *shares, *states, *outputs, "on the first token", "mean distance"]
         rows = [
             [layer.title, layer.family, str(layer.H), *each]
             for layer, each in zip(layers, cells, strict=True)
@@ -114,44 +119,153 @@ class Report:
         header = ["layer", "family", "heads", *numbers]
         return table(rows, header, align="ll" + "r" * (len(header) - 2), caption=caption)
 
-    def figure(self, place: int) -> tuple[Figure, str]:
-        """Return ``fig, alt`` of a layer: what heads leave, where they look, how far its gradient reaches."""
-        return drawing().layer_figure(self.layers[place])
+    def heads(self) -> list[dict[str, Any]]:
+        """Return the heads of all causal layers, those first that fewest states carry: the first to change.
+
+        Of layers of up to 64 heads: "layer", "head", "states" (at 1 %, without the first key),
+        "half" (the same on half of the text), "with" (with the first key), "first" (weight on the
+        first token) and "distance" (mean).
+
+        >>> measurement("minilm").heads()  # reads both ways
+        []
+        """
+        found = []
+        for layer in self.layers:
+            if layer.needed and layer.H <= MOST_HEADS:
+                states, seen = layer.trained.states, layer.trained.heads
+                half, whole = states["without"][_AT_ONE][1:]
+                columns = whole, half, states["with"][_AT_ONE], seen["first"], seen["distance"]
+                names = "states", "half", "with", "first", "distance"
+                for h, each in enumerate(zip(*columns, strict=True)):
+                    found.append({"layer": layer.title, "head": h, **dict(zip(names, each, strict=True))})
+        return sorted(found, key=lambda head: (head["states"], head["half"], head["distance"]))
+
+    def verdict(self) -> list[str]:
+        """Return what was found in three sentences: of the heads, of their states, of what to change first.
+
+        >>> print(measurement("minilm").verdict()[0].partition("energy ")[2])
+        with at most 6 of their 12 heads and 99 % with at most 11; with permuted weights these are 10 and 12.
+        """
+
+        def half(values: Iterable[list[int]]) -> int:  # at least half of the layers have at most that many
+            return median_high(map(median_high, values))
+
+        layers, sizes = self.layers, sorted({layer.H for layer in self.layers})
+        kinds = [kind for kind in ("trained", "permuted") if all(getattr(layer, kind) for layer in layers)]
+        counts = [half(getattr(layer, k).counts[eps] for layer in layers) for k in kinds for eps in _TWO]
+        beside = "; with permuted weights these are {} and {}".format(*counts[2:]) if counts[2:] else ""
+        size, texts = " to ".join(map(str, sorted({sizes[0], sizes[-1]}))), self.settings["texts"]
+        heads = (
+            f"On {_several(texts, 'text')} of {self.settings['tokens']} tokens, at least half of the "
+            f"{_several(len(layers), 'layer')} keep 90 % of their operator's energy with at most {counts[0]} "
+            f"of their {size} heads and 99 % with at most {counts[1]}{beside}."
+        )
+        pairs = sum(len(pairs_alike(layer)) for layer in layers)
+        alike = f"{_several(pairs, 'pair')} of heads have attention matrices of cosine 0.9 or more."
+        alike = alike if any(layer.alike for layer in layers) else "No heads were compared with one another."
+        causal, first = [layer.trained.states for layer in layers if layer.needed], self.heads()[:3]
+        if not causal:
+            return [heads, "No layer that was read is causal, so no states are counted.", alike]
+        short, whole = (half(found["without"][_AT_ONE][at] for found in causal) for at in (0, -1))
+        both = half(found["with"][_AT_ONE] for found in causal)
+        states = (
+            f"In at least half of the {_several(len(causal), 'causal layer')}, the median head leaves 1 % "
+            f"with at most {_several(whole, 'state')} if its first key does not count, with at most {short} "
+            f"on the first {causal[0]['lengths'][0]} tokens, and with at most {both} if that key counts."
+        )
+        names = ", ".join(f"head {head['head']} of {head['layer']} ({head['states']})" for head in first)
+        words = f"The heads to change first, by their states, are {names}; " if first else ""
+        return [heads, states, words + alike]
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the page says, as numbers to sort by: the verdict, the layers and their heads."""
+        names = self.table().header[3:]
+        rows = [
+            {"layer": layer.title, "family": layer.family, "heads": layer.H}
+            | {
+                kind: measures and dict(zip(names, _numbers(measures), strict=True))
+                for kind, measures in (("trained", layer.trained), ("permuted", layer.permuted))
+            }
+            for layer in self.layers
+        ]
+        return {"verdict": self.verdict(), "layers": rows, "heads": self.heads()}
 
     def to_json(self, path: str | Path) -> None:
-        """Write the report as JSON."""
-        write_json(path, FORMAT, asdict(self))
+        """Write the report as JSON, with its ``summary``."""
+        with _whole(path) as part:
+            write_json(part, FORMAT, {**asdict(self), "summary": self.summary()})
 
     @classmethod
     def from_json(cls, path: str | Path) -> Report:
         """Read a report; ``ValueError`` for another file."""
-        given = read_json(path, FORMAT)
-        return cls(**{**given, "layers": [LayerReport.from_dict(layer) for layer in given["layers"]]})
+        try:
+            given = read_json(path, FORMAT)
+            given.pop("summary", None)
+            return cls(**{**given, "layers": [LayerReport.from_dict(layer) for layer in given["layers"]]})
+        except (KeyError, TypeError, UnicodeDecodeError, JSONDecodeError) as error:
+            raise ValueError(
+                f"{path} must hold a report of the lens; got {type(error).__name__}: {error}"
+            ) from error
 
     def to_html(self, path: str | Path) -> None:
-        """Write one page that needs no other file and no network: text, heads, and the numbers of each."""
+        """Write one page that needs no other file and no network: verdict, tables, and each head."""
         facts = "; ".join(f"{key}: {value}" for key, value in {**self.settings, **self.versions}.items())
-        given = self.model, self.table(), self.layers, self.tokens or (), [facts, *self.notes]
-        Path(path).write_text(page(*given), "utf-8")
+        remarks = [_cite(self.versions.get("ssmbook")), facts, *self.notes]
+        text = page(self, self.tokens or (), remarks)
+        with _whole(path) as part:
+            part.write_text(text, "utf-8")
 
     def compare_html(self, after: Report, path: str | Path) -> None:
         """Write the table of ``compare`` as a page, with what differs between the two settings."""
         was, now = ({**report.settings, **report.versions} for report in (self, after))
         facts = [f"{key}: {was[key]} → {now.get(key)}" for key in was if was[key] != now.get(key)]
         body = f"{wide(self.compare(after))}\n<p>{escape('; '.join(facts))}</p>\n"
-        Path(path).write_text(document(f"{self.model} and {after.model} under the lens", body), "utf-8")
+        with _whole(path) as part:
+            part.write_text(document(f"{self.model} and {after.model} under the lens", body), "utf-8")
+
+
+@contextmanager
+def _whole(path: str | Path) -> Iterator[Path]:
+    """A path to write to, which takes its place once it is written: no file is ever half there."""
+    path = Path(path)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _cite(version: str | None) -> str:
+    return (
+        "To cite: the authors of Heads and States, “Heads and States: Attention and State Space Models "
+        f"through One Operator”, version {version}; A. Ghodsi, “How Many Heads Make an SSM? A Unified "
+        "Framework for Attention and State Space Models”, 2025, arXiv:2512.15115."
+    )
+
+
+def _numbers(measures: Measures) -> list[float | None]:
+    """The numbers of one layer in a table: rank, head counts, and what its median head does."""
+    output = measures.output or dict.fromkeys(measures.counts)
+    states = [None] * (len(EPSILONS) + 3)
+    if measures.states:
+        without, both = measures.states["without"], measures.states["with"]
+        states = [*(each[-1] for each in without.values()), *without[_AT_ONE][:-1], both[_AT_ONE]]
+    counts = [measures.rank, *measures.counts.values(), *states]
+    counts += [part[eps] for part in (measures.weighted, output) for eps in [*measures.counts][:2]]
+    means = [measures.heads[key] for key in ("first", "distance")]
+    return [*(each and median_high(each) for each in counts), *map(median, means)]
 
 
 def _values(measures: Measures) -> list[str]:
-    """The numbers of one layer in a table: rank, head counts, and what its median head does."""
-    output = measures.output or dict.fromkeys(measures.counts)
-    counts = [measures.rank, *measures.counts.values()]
-    counts += [part[eps] for part in (measures.weighted, output) for eps in [*measures.counts][:2]]
-    heads = [measures.heads.get(key) for key in ("first", "distance", "states")]
-    means = [None if each is None else median(each) for each in heads]
+    """The same as text."""
     return [
         str(int(value)) if value is not None and float(value).is_integer() else number(value, 2)
-        for value in [*(each and median_high(each) for each in counts), *means]
+        for value in _numbers(measures)
     ]
 
 
@@ -239,7 +353,7 @@ def measure_layers(
     found : list of MixingLayer
         What to measure.
     result : Report
-        Its settings say how; it receives the notes.
+        Its settings say how, its layers are passed over; it receives the notes.
 
     Raises
     ------
@@ -249,12 +363,15 @@ def measure_layers(
     modules = {layer.name: layer.module for layer in found}
     passes = [collect(model, modules, text) for text in split_texts(model, inputs)]
     result.notes += passes[0].notes
-    refused, measured = [], False
+    refused, measured, known = [], False, {layer.name for layer in result.layers}
     for layer in found:
         texts = [each.calls.pop(layer.name) for each in passes]
         several = len(texts[0]) > 1
         for place, calls in enumerate(zip(*texts, strict=False)):  # one after the other, as ALBERT's
             each = replace(layer, name=f"{layer.name}, call {place + 1}") if several else layer
+            if each.name in known:
+                measured = True
+                continue
             try:
                 found_there = measure_layer(each, [*calls], result.settings)
             except (ValueError, TypeError, *UNFORESEEN) as error:

@@ -24,7 +24,6 @@ from helpers import EYE, F64, clock, randn, rotation
 from matplotlib import rc_context
 
 from headsandstates.experiments.results import measurement
-from ssmbook import lens
 from ssmbook.display import block_heatmap, figure, span_spectrum, use_style
 from ssmbook.operators import DenseOperator
 
@@ -51,7 +50,7 @@ SAMPLES = {
     **{"np": np, "torch": torch, "SimpleNamespace": SimpleNamespace, "DenseOperator": DenseOperator},
     **{"EYE": EYE, "F64": F64, "TAU": TAU, "FADE": FADE, "SLOW": SLOW, "LAG": LAG, "toeplitz": toeplitz},
     **{"causal": causal, "clock": clock, "randn": randn, "rotation": rotation},
-    **{"measurement": measurement, "lens": lens},
+    **{"measurement": measurement},
 }
 
 
@@ -69,8 +68,7 @@ def on_axes(draw):
 def names_in(path):
     """What stands in the chapter's ``figures.py``; for the library its own figures."""
     if path == LIBRARY:
-        drawn = {each.__name__: on_axes(each) for each in (block_heatmap, span_spectrum)}
-        return drawn | {"layer_figure": lens.Report.figure}
+        return {each.__name__: on_axes(each) for each in (block_heatmap, span_spectrum)}
     return vars(import_module(f"headsandstates.chapters.{path.parent.name}.figures"))
 
 

@@ -1,5 +1,6 @@
 """A report in all its forms, the command that makes one, and the one that is committed."""
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import torch
 
 from ssmbook import lens, maps
 from ssmbook.lens.__main__ import main
+from ssmbook.lens._report_states import widest
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 
@@ -54,14 +56,88 @@ def test_json_there_and_back_and_one_page(found, tmp_path):
     assert repr(back.table()) == repr(found.table())
     back.to_html(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert "a &lt;hybrid&gt;" in text and text.count("<img ") == 2
-    assert text.count("<svg ") == sum(layer.H + 1 for layer in found.layers if layer.weights)
-    assert not re.search(r"""(src|href)=["'](?!data:)|url\(|@import|<script|<link""", text)  # no other file
+    assert "a &lt;hybrid&gt;" in text and "<img " not in text
+    # weights of each head with their scale, similarity with its own; states of all with theirs
+    assert text.count('class="heat"') == sum(layer.H + 1 for layer in found.layers if layer.weights) + 1
+    assert text.count('class="scale"') == sum(2 for layer in found.layers if layer.weights) + 1
+    assert not re.search(
+        r"""(src|href)=["'](?!data:)|url\(|@import|<script src|<link""", text
+    )  # no other file
     found.compare_html(back, tmp_path / "compare.html")
     assert "→" in (tmp_path / "compare.html").read_text("utf-8")
-    path.write_text('{"format": "ssmbook.lens/0"}', "utf-8")
-    with pytest.raises(ValueError, match="format"):
-        lens.Report.from_json(path)
+    for torn, said in (
+        ('{"format": "ssmbook.lens/0"}', "format"),
+        (path.read_text("utf-8")[:900], "report of"),
+    ):
+        path.write_text(torn, "utf-8")
+        with pytest.raises(ValueError, match=said):
+            lens.Report.from_json(path)
+
+
+def test_the_states_are_those_that_lens_counts(build, ids):
+    """At three lengths of each text, as upper medians; long blocks by a sketch whose ends agree."""
+    model, texts = build("llama", 1), ids(2, 32)
+    (layer, *_) = lens.layers(model)
+    (found,) = lens.report(model, texts, layers=[layer.name], permuted=False, gradient=False).layers
+    alphas = [lens.operator(layer, text).W.alpha for text in texts]
+    states = found.trained.states
+    assert states["lengths"] == [8, 16, 32]
+    for eps in ("0.1", "0.01", "0.001"):
+        for place, m in enumerate(states["lengths"]):
+            each = torch.stack([lens.states(alpha[:, :m, :m], float(eps), first=False) for alpha in alphas])
+            assert states["without"][eps][place] == each.amax(0).tolist()  # of two, the upper median
+        each = torch.stack([lens.states(alpha, float(eps)) for alpha in alphas])
+        assert states["with"][eps] == each.amax(0).tolist()
+    lag = torch.arange(1200.0, dtype=torch.float64)[:, None] - torch.arange(1200.0, dtype=torch.float64)
+    long = torch.stack([0.999**lag, 0.99**lag * torch.cos(lag / 9), 1 / (1 + lag.abs()) ** 0.3]).tril()
+    shares = (0.1, 0.01, 0.001)
+    wanted = torch.stack([lens.states(long, eps, first=False) for eps in shares])
+    assert torch.equal(widest(long, shares, first=False), wanted)
+
+
+def test_each_sentence_of_the_verdict_holds_for_the_report(found, tmp_path):
+    """Recomputed from report.json alone, by counting the layers of which a sentence speaks."""
+    found.to_json(tmp_path / "report.json")
+    given = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    heads, states, change = given["summary"]["verdict"]
+    layers = given["layers"]
+
+    def holds(said, each):  # at least half of the layers have at most what is said, and one has just that
+        values = [sorted(each(layer)) for layer in layers]
+        medians = [value[len(value) // 2] for value in values]
+        return said in medians and 2 * sum(value <= said for value in medians) >= len(medians)
+
+    texts, tokens, several, ten, low, high, one, gray, gray_one = map(int, re.findall(r"\d+(?! %)\b", heads))
+    assert (texts, tokens, several) == (2, 24, len(layers))
+    assert [low, high] == [min(layer["H"] for layer in layers), max(layer["H"] for layer in layers)]
+    for kind, few, more in (("trained", ten, one), ("permuted", gray, gray_one)):
+        assert holds(few, lambda layer, kind=kind: layer[kind]["counts"]["0.1"])
+        assert holds(more, lambda layer, kind=kind: layer[kind]["counts"]["0.01"])
+    several, whole, quarter, short, both = map(int, re.findall(r"\d+(?! %)\b", states))
+    counted = [layer["trained"]["states"] for layer in layers]
+    assert several == len(layers) and all(each["lengths"][0] == short for each in counted)
+    assert holds(whole, lambda layer: layer["trained"]["states"]["without"]["0.01"][2])
+    assert holds(quarter, lambda layer: layer["trained"]["states"]["without"]["0.01"][0])
+    assert holds(both, lambda layer: layer["trained"]["states"]["with"]["0.01"])
+    named = re.findall(r"head (\d+) of ([\w.]+) \((\d+)\)", change)
+    every = [
+        (count, str(h), layer["name"])
+        for layer in layers
+        if layer["H"] <= 64
+        for h, count in enumerate(layer["trained"]["states"]["without"]["0.01"][2])
+    ]
+    assert sorted(int(count) for _, _, count in named) == sorted(count for count, *_ in every)[:3]
+    assert all((int(count), h, name) in every for h, name, count in named)
+    alike = [layer["alike"] for layer in layers if layer["alike"]]
+    pairs = sum(rows[g][h] >= 90 for rows in alike for g in range(len(rows)) for h in range(g))
+    assert f"; {pairs} pair" in change
+    rows = {row["layer"]: row for row in given["summary"]["layers"]}  # numbers to sort by
+    for layer in layers:
+        numbers = rows[layer["name"]]["trained"]
+        assert numbers["rank k"] == max(layer["trained"]["rank"])
+        assert all(value is None or isinstance(value, (int, float)) for value in numbers.values())
+    order = [head["states"] for head in given["summary"]["heads"]]
+    assert order == sorted(order) and len(order) == len(every)
 
 
 def test_the_table_shows_the_counts_and_two_reports_compare(found, hybrid, build, ids):
@@ -131,14 +207,11 @@ def test_a_saved_hybrid(folder, numbers, ids, build, tmp_path, capsys):
 def test_what_is_missing_is_said_with_the_extra_that_brings_it(
     folder, numbers, tmp_path, monkeypatch, capsys
 ):
-    """Before anything is measured; what needs nothing more still works."""
+    """The page needs nothing that draws."""
     with monkeypatch.context() as bare:
-        bare.delitem(sys.modules, "ssmbook.lens._figure", raising=False)
         for name in ("matplotlib", "matplotlib.ticker"):
             bare.setitem(sys.modules, name, None)
-        assert run(folder, "--ids", numbers, "--tokens", 16, "--out", tmp_path / "out") == 2
-        assert 'matplotlib must be installed for this: pip install "ssmbook[book]"' in capsys.readouterr().err
-        assert lens.measurement("minilm").table().header and not (tmp_path / "out").exists()
+        lens.measurement("minilm").to_html(tmp_path / "page.html")
     (tmp_path / "letters.gguf").write_bytes(b"GGUF")
     for name in ("transformers", "gguf"):
         with monkeypatch.context() as bare:
@@ -205,18 +278,34 @@ def test_no_code_that_lies_beside_the_user_runs(numbers, tmp_path, monkeypatch):
         lens.load("beside")
 
 
-def test_an_interrupted_command_keeps_what_it_read(folder, numbers, tmp_path, monkeypatch, capsys):
-    kept = lens.Report.to_json
+def test_an_interrupted_command_keeps_what_it_read(folder, numbers, build, tmp_path, monkeypatch, capsys):
+    """The page too; ``--resume`` reads the other layers alone, and only for the same command."""
+    kept = lens.Report.to_html
 
     def stop(report, path):
         kept(report, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lens.Report, "to_json", stop)
-    few = ("--tokens", 16, "--no-permuted", "--no-gradient", "--out", tmp_path)
-    assert run(folder, "--ids", numbers, *few) == 130
-    assert capsys.readouterr().err.endswith("ssmbook.lens: stopped; report.json holds what was read\n")
-    assert len(lens.Report.from_json(tmp_path / "report.json").layers) == 1
+    out = tmp_path / "report"
+    few = ("--tokens", 16, "--no-permuted", "--no-gradient", "--out")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(lens.Report, "to_html", stop)
+        assert run(folder, "--ids", numbers, *few, out) == 130
+    assert "stopped" in capsys.readouterr().err
+    assert "layers.0.mamba" in (out / "report.html").read_text("utf-8")
+    assert len(lens.Report.from_json(out / "report.json").layers) == 1
+    assert run(folder, "--ids", numbers, "--seed", 1, *few, out, "--resume") == 2
+    assert "seed: 0 → 1" in capsys.readouterr().err
+    shutil.copytree(folder, tmp_path / "before")
+    build("jamba", seed=1).save_pretrained(folder)  # other weights under the same name
+    assert run(folder, "--ids", numbers, *few, out, "--resume") == 2
+    assert "weights_sha256" in capsys.readouterr().err
+    shutil.copytree(tmp_path / "before", folder, dirs_exist_ok=True)
+    assert run(folder, "--ids", numbers, *few, out, "--resume") == 0
+    assert "2 of 2: layers.1.self_attn" in (err := capsys.readouterr().err) and "1 of 2" not in err
+    assert run(folder, "--ids", numbers, *few, tmp_path / "whole") == 0
+    assert (out / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()
+    assert sorted(os.listdir(out)) == ["report.html", "report.json"]
 
 
 def test_weights_that_a_file_lacks_are_not_drawn(build, tmp_path):
@@ -276,12 +365,16 @@ def test_a_package_with_a_gguf_file_is_its_model(tmp_path, monkeypatch):
         ["{model}", "--ids", "{ids}", "--texts", "0"],
         ["{model}", "--ids", "{ids}", "--tokens", "16", "--device", "nowhere"],
         ["{model}", "--ids", "{ids}", "--tokens", "16", "--layers", "9"],
+        ["{model}", "--ids", "{model}/config.json", "--tokens", "16"],
+        ["{model}", "--ids", "{ids}", "--tokens", "16", "--out", "{ids}"],
+        ["{model}", "--ids", "{ids}", "--tokens", "16", "--resume"],
         ["--compare", "{ids}", "{ids}"],
     ],
 )
 def test_what_the_command_refuses(arguments, folder, numbers, capsys):
     assert run(*(each.format(ids=numbers, model=folder) for each in arguments)) == 2
-    assert capsys.readouterr().err.startswith("ssmbook.lens: ")
+    said = capsys.readouterr().err
+    assert said.startswith("ssmbook.lens: ") and said.count("\n") == 1
 
 
 def test_the_committed_measurement():
@@ -332,9 +425,11 @@ def test_the_page_draws_the_weights_and_says_which_heads_are_alike(build, ids, t
         return (tmp_path / "page.html").read_text("utf-8")
 
     assert "at least 0.9): 0, 1.</p>" in page(found)
-    drawn = re.findall("<svg .*?</svg>", page(found))[2]
-    assert drawn.count("<rect") == int((100 * alpha[2]).round().ge(2).sum())
-    assert "<title>0  ← 0 : 1.00</title>" in drawn
+    (drawn,) = re.findall(r'<svg role="img" aria-label="head 2".*?</svg>', page(found))
+    values = re.search('data-values="([^"]*)"', drawn)[1]
+    shown = torch.tensor([[int(value) for value in row.split(",")] for row in values.split(";")])
+    assert torch.equal(shown, (100 * alpha[2]).round().long())
+    assert drawn.count("h1v1h-1z") == int(shown.gt(2).sum())
     wide = lens.report(build("mamba", 1), ids(16), permuted=False, gradient=False)
     empty = "10\N{NO-BREAK SPACE}% left, output"
     assert empty in wide.table().header and empty not in page(wide)
