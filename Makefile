@@ -68,7 +68,7 @@ test-lens: $(STAMP)
 test-lowest:
 	@[ -x .venv-lowest/bin/python ] || $(LOWEST_PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
-	  --constraint tests/packaging/lowest.txt -e ".[fast,lens]" pytest hypothesis
+	  --constraint tests/packaging/lowest.txt -e ".[fast,lens]" pytest hypothesis control mpmath
 	.venv-lowest/bin/python -m pytest -q $(LOWEST_TESTS)
 
 test-gpu: $(STAMP)

@@ -67,7 +67,7 @@ FAMILIES = [
 
 
 # Tried where no reader knows a layer.
-CAUGHT = Family("attention, caught", may_be_caught, read_caught)
+CAUGHT = Family("caught", may_be_caught, read_caught)
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,13 @@ def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> l
     """Return the layers of a model that mix the tokens of one sequence, in the order of its modules.
 
     ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers;
-    attention between two sequences (an encoder's and a decoder's) is left out. Attention
-    that no reader knows is found by its class, or by its use of torch's attention function,
-    and read by catching its core; ``operator`` refuses it where that fails. ``unknown``:
-    "refuse" any other mixer that no reader knows (``ValueError``, with the lines that
-    register one) or "skip" it. Each `MixingLayer` has a ``name``, a ``kind`` (the class of its
-    ``module``) and a ``family``. Raises ``ValueError`` where nothing mixes.
+    attention between two sequences (an encoder's and a decoder's) is left out. A layer that
+    no reader knows is found by its use of torch's attention function or of a scan of
+    ``ssmbook.scans``, or as attention by its class, and read by catching its core;
+    ``operator`` refuses it where that fails. ``unknown``: "refuse" any other mixer that no
+    reader knows (``ValueError``, with the lines that register one) or "skip" it. Each
+    `MixingLayer` has a ``name``, a ``kind`` (the class of its ``module``) and a ``family``.
+    Raises ``ValueError`` where nothing mixes.
 
     >>> from ssmbook.maps import SSD
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), SSD(4, 4, H=2, head_width=3, N=8))

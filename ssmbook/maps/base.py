@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypedDict, overload
 
 import torch
 from torch import Tensor, nn
@@ -135,6 +135,12 @@ class RecurrentMap(SequenceMap):
         1/256 of it.
         """
         return half_to_float32(next(self.parameters()).detach()).new_zeros(*batch_shape, *self.state_shape)
+
+    @overload
+    def forward(self, x: Tensor, state: None = None, resets: Tensor | None = None) -> Tensor: ...
+
+    @overload
+    def forward(self, x: Tensor, state: Tensor, resets: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
 
     def forward(
         self, x: Tensor, state: Tensor | None = None, resets: Tensor | None = None

@@ -358,6 +358,18 @@ def test_a_truncated_head_has_few_states_and_misses_little(states):
         lens.truncate(2).coefficients(alpha.mT)
 
 
+@pytest.mark.parametrize("n, states", [(24, 1), (41, 5), (70, 32)])
+def test_compiled_truncation_drops_what_eigenvectors_say(n, states):
+    """With a gradient the steps are PyTorch's; also with columns of zeros, few states and two texts."""
+    faded = (randn(2, n, 3) @ randn(2, n, 3, seed=1).mT).tril()
+    sink = torch.nn.functional.pad(torch.ones(2, n, 1, dtype=F64), (0, n - 1))
+    for alpha in (causal_coefficients(2, n, n), faded, sink):
+        alpha = torch.stack([alpha, alpha.flip(0)])
+        wanted = lens.truncate(states).coefficients(alpha.clone().requires_grad_()).detach()
+        found = lens.truncate(states).coefficients(alpha)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-8 * float(alpha.abs().max()))
+
+
 def test_a_state_space_layer_needs_no_more_states_than_it_has(build, ids):
     """4 in every channel of Mamba, 5 in every head of Mamba-2: truncation to these changes nothing."""
     texts = ids(2, N)

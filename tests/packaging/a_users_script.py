@@ -1,10 +1,10 @@
 """What a user writes, with the type that a checker finds for each line."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import assert_type
 
-from ssmbook import System, gradients, heads, maps, operators, scans
+from ssmbook import System, gradients, heads, lens, maps, operators, scans
 
 a, b = torch.rand(16, 3), torch.randn(16, 3)
 states, last = scans.diagonal_scan(a, b)
@@ -18,6 +18,21 @@ assert_type(system.lags(16), Tensor)
 low: float = heads.head_count(system, 16, "softmax").low
 distance, width = gradients.gradient_profile(layer, b)
 assert_type(width, Tensor)
+
+first, state = layer.forward(b[:9], layer.initial_state(()))
+assert_type(state, Tensor)
+assert_type(layer.forward(b, resets=torch.arange(16) == 9), Tensor)
+model = nn.Sequential(layer).eval()
+with lens.replace(model, {0: lens.drop_heads([0]) & lens.truncate(1)}):
+    changed = model(b[None])
+
+
+def smaller_cache(model: nn.Module, ids: Tensor, folder: str) -> nn.Module:
+    plan = lens.plan(model, ids, 0.5)
+    plan.save(folder)
+    with lens.load_plan(folder).apply(model):
+        assert_type(plan.table(), str)
+    return plan.module(model)
 
 
 def mistakes() -> None:

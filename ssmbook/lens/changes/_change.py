@@ -14,6 +14,7 @@ from ssmbook.lens._errors import ReplacementErrors, errors
 from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.lens._reading import Reading, check_read
 from ssmbook.operators import DiagonalOperator, FactorizedOperator, InteractionOperator
+from ssmbook.scans.fast.engines import loops_for, run
 
 
 @dataclass(frozen=True)
@@ -142,15 +143,36 @@ def truncated(alpha: Tensor, N: int) -> Tensor:
     written as K Vᵀ, with orthonormal columns in V for the tokens so far. K, joined by the
     new token's column, is cut back to its N leading right singular vectors. What the steps
     leave out of one row is orthogonal, so the squared errors add up: to the dropped
-    singular values, squared. Computed in float64, returned in alpha's dtype.
+    singular values, squared. Computed in float64, returned in alpha's dtype; by a compiled
+    loop unless a gradient is wanted.
     """
     n, given = alpha.shape[-1], alpha.to(torch.float64)
     if bool((given.triu(1) != 0).any()):
         raise ValueError("coefficients must be causal to be carried by states; got weights on later tokens")
-    found = torch.zeros_like(given)
+    if n <= 2 * N + 1:  # no cut has a larger rank
+        return alpha
+    part = n - N - 1  # from here on there are no more rows than states
+    graph = torch.is_grad_enabled() and alpha.requires_grad
+    if loops_for(given) and not graph:
+        from ssmbook.lens.changes._loops import carry
+
+        found = torch.zeros_like(given, memory_format=torch.contiguous_format)
+        states = given.new_empty(*alpha.shape[:-2], N + 1, n)
+        run(carry, (given.mT, 2), (states, 2), (found, 2))
+        V, K = states[..., :N, :part], states[..., :N, part:].mT
+    else:
+        found, V, K = _carry(given, N, part)
+    found[..., part:, :part] = K @ V
+    found[..., part:, part:] = given[..., part:, part:]
+    return found.to(alpha.dtype)
+
+
+def _carry(given: Tensor, N: int, part: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The first rows; what the later ones read of each state, and the states from the first tokens."""
+    n, found = given.shape[-1], torch.zeros_like(given)
     K = given[..., :, :0]  # what all rows read of each state, (..., n, N)
-    V = given.new_zeros(*alpha.shape[:-2], 0, n)  # states from tokens, (..., N, n)
-    for t in range(n):
+    V = given.new_zeros(*given.shape[:-2], 0, n)  # states from tokens, (..., N, n)
+    for t in range(part):
         # row t reads the past through the states, and its own token directly
         found[..., t, :] = (K[..., t : t + 1, :] @ V)[..., 0, :]
         found[..., t, t] = given[..., t, t]
@@ -164,7 +186,7 @@ def truncated(alpha: Tensor, N: int) -> Tensor:
             later = K[..., t + 1 :, :]
             kept = torch.linalg.eigh(later.mT @ later).eigenvectors[..., -N:]
             K, V = K @ kept, kept.mT @ V
-    return found.to(alpha.dtype)
+    return found, V[..., :part], K[..., part:, :]
 
 
 def new_coefficients(reading: Reading, change: Change) -> Tensor:

@@ -15,6 +15,9 @@ from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
 from ssmbook.lens._reading import Reading, check_read
 from ssmbook.lens.changes._change import Change, outcome, then
 
+# What a reading is checked by: the heads of the layer itself.
+_UNCHANGED = Change("unchanged", lambda alpha: alpha)
+
 
 @contextmanager
 def replace(
@@ -121,7 +124,8 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
             call = as_call(layer.name, args, kwargs, single=False)
             reading = read_call(layer, module, call)
             if not known:  # once, in the model's own dtype
-                check_read(layer.title, reading.core, 1e-3 if call.x.dtype.itemsize > 2 else 0.1)
+                tolerance = 1e-3 if call.x.dtype.itemsize > 2 else 0.1
+                check_read(layer.title, reading.core, tolerance, outcome(reading, _UNCHANGED))
                 known = True
             return _run_with(module, call, reading, outcome(reading, forward.changes[-1]))
         finally:
