@@ -1,4 +1,4 @@
-"""A page of the built book as one file: styles, scripts, fonts and pictures inside, links to the published book."""
+"""A page of the built book as one file: styles, scripts, fonts and pictures inside, links to the book."""
 
 import re
 from base64 import b64encode
