@@ -153,6 +153,21 @@ def test_a_handout_states_in_full_what_the_deck_shows_in_words(built, name):
 
 
 @in_each
+def test_a_handout_leads_somewhere_and_refers_to_nothing_that_is_not_on_it(built, name):
+    page = soup(built / f"slides/{name}-handout.html")
+    address = page.select_one(".where a[href^='https://']")["href"]
+    assert address.endswith(f"/slides/{name}-handout.html") and page.select(".where svg path")
+    assert "CC BY 4.0" in page.select_one(".where").get_text()
+    for problem in page.select(".exercise"):
+        assert (problem.select_one(".notebook").get_text()).endswith(".ipynb")
+    on_it = {node["id"] for node in page.select("[id]")} | set(LECTURES[name].handout["statements"])
+    for link in page.select("a[href*='#']"):
+        target = link["href"].partition("#")[2]
+        assert target in on_it or target.startswith("cite-"), link
+    assert not re.search(r"\bFig(ure|\.) \d|nine letters", page.get_text())
+
+
+@in_each
 def test_notes_name_the_colors_and_the_labels_of_their_picture(built, name):
     deck = soup(built / f"slides/{name}.html")
     for slide in LECTURES[name].slides:
