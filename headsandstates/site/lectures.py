@@ -19,7 +19,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-import segno
 import yaml
 from bs4 import BeautifulSoup, Tag
 from pygments import highlight
@@ -258,6 +257,8 @@ def deck(lecture):
 
 def handout(root, book, lecture):
     """Two pages to print: the statements in full, a picture, what to read, problems and their notebooks."""
+    from segno import make  # only a build draws codes
+
     said = lecture.handout
     sheet = Sheet(book, [*said["statements"], *said["problems"]], said.get("instead", {}))
     address = f"{pages_address(repository(root)[0])}{FOLDER}/{lecture.name}-handout.html"
@@ -270,7 +271,7 @@ def handout(root, book, lecture):
         read=[(name, book.title(name)) for name in said["read"]],
         problems=[sheet.element(label, notebook=True) for label in said["problems"]],
         address=address,
-        code=segno.make(address, error="m").svg_inline(border=0, omitsize=True),
+        code=make(address, error="m").svg_inline(border=0, omitsize=True),
     )
 
 

@@ -2,10 +2,13 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
 
 from headsandstates.site.built import pages, soup
@@ -59,6 +62,17 @@ def test_a_master_has_each_grader_as_a_test_that_tells_right_from_wrong(built):
             exec(cell.source, space)  # ends with a call on the right answer
             with pytest.raises(AssertionError):
                 space["test_answer"](lambda *given: 0)
+
+
+def test_otter_makes_a_students_notebook_and_an_autograder(built, tmp_path):
+    pytest.importorskip("otter")
+    name = "two-ways-to-mix.ipynb"
+    nbformat.write(notebook(ROOT, CHAPTER, "graded"), tmp_path / name)
+    command = [sys.executable, "-m", "otter", "assign", name, "dist", "--no-run-tests"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    given = (tmp_path / "dist/student" / name).read_text(encoding="utf-8")
+    assert "answer_two_ways_to_mix" in given and "SOLUTION" not in given
+    assert len([*tmp_path.glob("dist/autograder/*.zip")]) == 1
 
 
 def test_a_quiz_has_every_question_with_choices_and_one_right_answer():
