@@ -121,11 +121,10 @@
 
   // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
   function keys(event) {
-    if (document.activeElement.matches("input[type=number], select")) return;
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
-    if (!event.isTrusted) return;
+    if (!event.isTrusted || (focused.matches("input[type=number], select") && !/^Page/.test(event.key))) return;
     if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector("input[type=range]"), event.key, way[1]);
-    else if (focused.matches("input[type=range]") && event.key !== "Tab") {
+    else if (focused.matches("input, select") && event.key !== "Tab") {
       focused.blur(); // reveal.js leaves keys to a field that has the focus
       if (!way && !/^(Page(Up|Down)|Home|End)$/.test(event.key)) return;
       Reveal.triggerKey(event.keyCode); // the slider would take these before reveal.js hears of them
@@ -186,6 +185,7 @@
     const slides = document.querySelector(".slides");
     cut(slides);
     slides.querySelectorAll(".ask").forEach(choices);
+    if (window.Stage) Stage.prepare(slides, PRINTED);
     slides.classList.add("measuring");
     await MathJax.startup.promise;
     await Promise.all(Array.from(document.fonts, (font) => font.load().catch(() => {}))); // or words grow after they were fitted
@@ -199,6 +199,7 @@
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,
       slideNumber: "c/t", transition: "none", plugins: [RevealNotes],
     });
+    Reveal.on("fragmentshown", ({ fragment }) => fragment.closest(".run")?.run());
     Reveal.registerKeyboardShortcut("Shift + &#8592;/&#8593/&#8594;/&#8595;", "Move the slider"); // as ? lists them
     document.documentElement.dataset.ready = "true";
   }

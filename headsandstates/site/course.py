@@ -3,8 +3,9 @@
     python -m headsandstates.site.course      # into _build/course
 
 ``students`` has the site and its notebooks without solutions, and decks without answers and notes.
-``instructors`` has the site, the notebooks with folded solutions, and for each chapter a master
-notebook whose exercises grade themselves: ``otter assign`` makes a student's notebook and an autograder.
+``instructors`` has the site, the notebooks with folded solutions, for each chapter a master notebook whose
+exercises grade themselves (``otter assign`` makes a student's notebook and an autograder), and the decks'
+questions with choices as quizzes. In both, ``decks`` has each deck as one file that opens alone.
 """
 
 import shutil
@@ -15,7 +16,12 @@ from bs4 import BeautifulSoup
 
 from headsandstates.site.built import HTML, pages
 from headsandstates.site.edition import with_notebook, write_all
+from headsandstates.site.install_cell import repository
+from headsandstates.site.lectures import FOLDER, SOURCES
+from headsandstates.site.portable import portable
+from headsandstates.site.questions import write as write_quizzes
 from headsandstates.site.root import book_root
+from headsandstates.site.site import pages_address
 
 TARGET = Path("_build/course")
 LECTURES = "chapters/appendix/lectures"
@@ -41,6 +47,15 @@ def for_students(html, target):
         path.write_text(str(page), encoding="utf-8")
 
 
+def decks(root, site, target):
+    """Write each deck of the folder ``site`` as one file."""
+    target.mkdir(parents=True)
+    address = f"{pages_address(repository(root)[0])}{FOLDER}/"
+    for source in (root / SOURCES).glob("*.md"):
+        name = f"{source.stem}.html"
+        (target / name).write_text(portable(site / FOLDER / name, address + name), encoding="utf-8")
+
+
 def main():
     root = book_root()
     target = root / TARGET
@@ -54,6 +69,9 @@ def main():
         shutil.copyfile(students / f"notebooks/{name}.ipynb", students / f"site/_sources/{name}.ipynb")
     write_all(root, instructors / "notebooks", names, "text")
     write_all(root, instructors / "masters", names, "graded")
+    for whose in (students, instructors):
+        decks(root, whose / "site", whose / "decks")
+    write_quizzes(root, instructors / "quizzes")
     print(f"The course is in {target}: students, instructors")
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import yaml
+from bs4 import BeautifulSoup, Tag
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -28,8 +29,10 @@ from sphinx.errors import SphinxError
 from headsandstates.site import lists
 from headsandstates.site.browser import chromium
 from headsandstates.site.built import HTML, TEMPLATES, after_html, excerpt, soup
+from headsandstates.site.install_cell import repository
 from headsandstates.site.page import myst, page_names
 from headsandstates.site.root import book_root
+from headsandstates.site.site import pages_address
 from headsandstates.site.solutions import SOLUTION
 from ssmbook.display.images import FIGURE_DPI, FRAME_DPI, PIXELS
 from ssmbook.display.style import SMALLEST_PT
@@ -166,6 +169,8 @@ class Reader:
             return ""
         if name in ("step", "answer"):
             return f'<div class="fragment {name}">\n{inside}</div>\n'
+        if name == "run":
+            return f'<div class="run" data-run="{argument}">\n{inside}</div>\n'
         if name in ("ask", "source", "statement"):
             return f'<div class="{name}">\n{inside}</div>\n'
         raise LectureError(
@@ -250,18 +255,69 @@ def deck(lecture):
     return rendered(lecture, lecture.title, slides=lecture.slides, lengths=LENGTHS)
 
 
-def handout(book, lecture):
-    """Two pages to print: the statements in full, a picture, what to read, the problems."""
+def handout(root, book, lecture):
+    """Two pages to print: the statements in full, a picture, what to read, problems and their notebooks."""
+    from segno import make  # only a build draws codes
+
     said = lecture.handout
+    sheet = Sheet(book, [*said["statements"], *said["problems"]], said.get("instead", {}))
+    address = f"{pages_address(repository(root)[0])}{FOLDER}/{lecture.name}-handout.html"
     return rendered(
         lecture,
         f"Handout: {lecture.title}",
         summary=Reader().parser.renderInline(said["summary"]),
         picture=shown(book, said["picture"]),
-        statements=[prepared(*book.find(label)) for label in said["statements"]],
+        statements=[sheet.element(label) for label in said["statements"]],
         read=[(name, book.title(name)) for name in said["read"]],
-        problems=[prepared(*book.find(label)) for label in said["problems"]],
+        problems=[sheet.element(label, notebook=True) for label in said["problems"]],
+        address=address,
+        code=make(address, error="m").svg_inline(border=0, omitsize=True),
     )
+
+
+class Sheet:
+    """A sheet of paper with the elements of these labels: what they refer to elsewhere is said in words.
+
+    ``instead`` has the words for a figure, by its label, and for phrases of the chapter.
+    Raises LectureError for a figure without words.
+    """
+
+    def __init__(self, book, labels, instead):
+        self.book, self.labels = book, labels
+        self.instead = {key: Reader().parser.renderInline(words) for key, words in instead.items()}
+
+    def element(self, label, notebook=False):
+        docname, element = self.book.find(label)
+        page = prepared(docname, element)
+        for link in page.select("a[href*='#']"):
+            address, _, target = link["href"].rpartition("#")
+            name = address.removeprefix("../").removesuffix(".html")
+            if target not in self.labels and not target.startswith("cite-"):
+                link.replace_with(BeautifulSoup(self.words(name, target, link), "html.parser"))
+        if notebook:
+            where = Tag(name="span", attrs={"class": "notebook"})
+            where.string = docname.rpartition("/")[2] + ".ipynb"
+            page.select_one(".admonition-title").append(where)
+        text = str(page)
+        for phrase, words in self.instead.items():
+            text = text.replace(phrase, words)
+        return text
+
+    def words(self, name, target, link):
+        """What stands in place of a reference: given words, the formula itself, a statement with its page."""
+        if target in self.instead:
+            return self.instead[target]
+        if target.startswith("equation-"):
+            return _in_line(self.book.find(target)[1].get_text())
+        if target.startswith("fig-"):
+            raise LectureError(f"{SOURCES}: a handout refers to {target!r}, which it does not show")
+        return f"{link.get_text()} of <em>{self.book.title(name)}</em>"
+
+
+def _in_line(text):
+    """The formula that stands alone in a page, as one in a line."""
+    formula = re.sub(r"\\(begin|end)\{split\}", "", re.search(r"\\\[(.*?)\\\]", text, re.S)[1])
+    return rf"\({html.escape(formula.strip().rstrip(' .,;'))}\)"
 
 
 def solutions(book, lecture):
@@ -282,7 +338,7 @@ def write(root, html):
     book = Book(root, html)
     for lecture in lectures(root, book):
         (folder / f"{lecture.name}.html").write_text(deck(lecture), encoding="utf-8")
-        (folder / f"{lecture.name}-handout.html").write_text(handout(book, lecture), encoding="utf-8")
+        (folder / f"{lecture.name}-handout.html").write_text(handout(root, book, lecture), encoding="utf-8")
         (folder / f"{lecture.name}-solutions.html").write_text(solutions(book, lecture), encoding="utf-8")
 
 

@@ -1,14 +1,21 @@
 """The course: students get the book without what gives solutions away, and exercises with a grade."""
 
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
 
 from headsandstates.site.built import pages, soup
-from headsandstates.site.course import LECTURES, for_students
+from headsandstates.site.course import LECTURES, decks, for_students
 from headsandstates.site.edition import notebook
+from headsandstates.site.lectures import Lecture, LectureError, Slide, lectures
+from headsandstates.site.questions import gift, questions, text2qti, write
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
@@ -55,3 +62,70 @@ def test_a_master_has_each_grader_as_a_test_that_tells_right_from_wrong(built):
             exec(cell.source, space)  # ends with a call on the right answer
             with pytest.raises(AssertionError):
                 space["test_answer"](lambda *given: 0)
+
+
+def test_otter_makes_a_students_notebook_and_an_autograder(built, tmp_path):
+    pytest.importorskip("otter")
+    name = "two-ways-to-mix.ipynb"
+    nbformat.write(notebook(ROOT, CHAPTER, "graded"), tmp_path / name)
+    command = [sys.executable, "-m", "otter", "assign", name, "dist", "--no-run-tests"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    given = (tmp_path / "dist/student" / name).read_text(encoding="utf-8")
+    assert "answer_two_ways_to_mix" in given and "SOLUTION" not in given
+    assert len([*tmp_path.glob("dist/autograder/*.zip")]) == 1
+
+
+def test_a_quiz_has_every_question_with_choices_and_one_right_answer():
+    for lecture in lectures(ROOT):
+        asked = [
+            slide.text for slide in lecture.slides if re.search(r" · .*\n:::\n\n:::\{answer\}", slide.text)
+        ]
+        found = questions(lecture)
+        assert len(found) == len(asked) >= 5
+        text = text2qti(lecture)
+        assert re.findall(r"^(\d+)\. ", text, re.M) == [str(i + 1) for i in range(len(found))]
+        for question, block in zip(found, re.split(r"^\d+\.", text, flags=re.M)[1:], strict=True):
+            right = re.findall(r"^\*[a-h]\) (.*)$", block, re.M)
+            assert right == [question.choices[question.right]] and block.count("\n... ") == 1
+            assert len(re.findall(r"^\*?[a-h]\) ", block, re.M)) == len(question.choices)
+            assert ":::" not in block and "$$" not in block and question.text.endswith("?")
+
+
+def test_moodle_reads_back_what_was_asked():
+    """An escaped sign is text to its reader; the others make one question with one right answer."""
+    for lecture in lectures(ROOT):
+        blocks = gift(lecture).split("\n\n")[1:]
+        for question, block in zip(questions(lecture), blocks, strict=True):
+            bare = re.sub(r"\\\\|\\[~=#{}:]", "", block)
+            assert (bare.count("{"), bare.count("}"), bare.count("="), bare.count("####")) == (1, 1, 1, 1)
+            assert bare.count("~") == len(question.choices) - 1 and bare.count("::") == 2
+
+
+def test_an_answer_that_is_no_choice_fails():
+    slide = Slide("T", text="# T\n\n:::{ask}\nHow many?\n\n1 · 2\n:::\n\n:::{answer}\n**3**.\n:::\n")
+    with pytest.raises(LectureError, match="none of its choices"):
+        questions(Lecture("one", "One", "All.", 1, [slide]))
+
+
+def test_text2qti_makes_a_package_of_every_quiz(tmp_path):
+    pytest.importorskip("text2qti")
+    if not shutil.which("text2qti"):
+        pytest.skip("its command is not on the path")
+    write(ROOT, tmp_path)
+    for lecture in lectures(ROOT):
+        package = zipfile.ZipFile(tmp_path / f"{lecture.name}.zip")
+        texts = "".join(package.read(name).decode() for name in package.namelist() if name.endswith(".xml"))
+        assert texts.count("multiple_choice_question") == len(questions(lecture))
+
+
+def test_a_deck_as_one_file_fetches_nothing(built, tmp_path):
+    decks(ROOT, built, tmp_path / "decks")
+    for lecture in lectures(ROOT):
+        page = soup(tmp_path / f"decks/{lecture.name}.html")
+        assert page.select_one("script") and not page.select("script[src], link[rel=stylesheet]")
+        assert all(image["src"].startswith("data:") for image in page.select("img"))
+        assert all(re.match("#|https:", link["href"]) for link in page.select("a[href]"))
+        assert not re.search(
+            r"url\([^d#\"]|url\(\"[^d#]", "".join(style.string for style in page.select("style"))
+        )
+        assert "%%URL%%/MathJax" not in "".join(script.string for script in page.select("script"))

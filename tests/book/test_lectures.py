@@ -116,7 +116,7 @@ def test_a_lecture_has_parts_questions_and_pictures(name):
 def test_a_lecture_asks_early_and_every_ten_minutes(name):
     asked, minute = [0], 0
     for slide in LECTURES[name].slides:
-        if "{ask}" in slide.text:
+        if "{ask}" in slide.text or "{run}" in slide.text:  # or a bet
             asked.append(minute)
         minute += slide.minutes
     assert asked[1] <= 6 and max(b - a for a, b in pairwise(asked)) <= 10 and minute - asked[-1] <= 10
@@ -150,6 +150,21 @@ def test_a_handout_states_in_full_what_the_deck_shows_in_words(built, name):
     assert said["statements"] and set(said["statements"]) <= labels
     assert len(page.select(".exercise")) == len(said["problems"]) >= 8
     assert len(soup(built / f"slides/{name}-solutions.html").select(".solution")) == len(said["problems"])
+
+
+@in_each
+def test_a_handout_leads_somewhere_and_refers_to_nothing_that_is_not_on_it(built, name):
+    page = soup(built / f"slides/{name}-handout.html")
+    address = page.select_one(".where a[href^='https://']")["href"]
+    assert address.endswith(f"/slides/{name}-handout.html") and page.select(".where svg path")
+    assert "CC BY 4.0" in page.select_one(".where").get_text()
+    for problem in page.select(".exercise"):
+        assert (problem.select_one(".notebook").get_text()).endswith(".ipynb")
+    on_it = {node["id"] for node in page.select("[id]")} | set(LECTURES[name].handout["statements"])
+    for link in page.select("a[href*='#']"):
+        target = link["href"].partition("#")[2]
+        assert target in on_it or target.startswith("cite-"), link
+    assert not re.search(r"\bFig(ure|\.) \d|nine letters", page.get_text())
 
 
 @in_each

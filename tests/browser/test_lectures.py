@@ -156,6 +156,29 @@ def test_a_show_of_hands_becomes_bars(deck):
 
 
 @pytest.mark.parametrize("name", DECKS)
+def test_code_on_stage_runs_at_the_next_key_and_again_with_other_numbers(deck, name):
+    visit = deck(name)
+    page = visit.page
+    at = page.evaluate("Reveal.getSlides().findIndex((one) => one.querySelector('.run'))")
+    page.evaluate("(at) => Reveal.slide(at, 0, -1)", at)
+    stage = page.locator("section.present .run")
+    fits = "(pre) => pre.scrollWidth <= pre.clientWidth"
+    assert stage.locator("pre").evaluate(fits) and not stage.locator("svg.visible").count()
+    stage.get_by_label("Your bet").fill("3")
+    page.keyboard.press("PageDown")  # a clicker, while the field has the focus
+    page.wait_for_function("document.querySelector('section.present output').textContent.startsWith('It is')")
+    said, drawn = stage.locator("output").inner_text(), stage.locator("svg").get_attribute("aria-label")
+    assert stage.locator("svg.visible .bet").count() == 1 and page.evaluate("Reveal.getIndices().h") == at
+    number = stage.locator("pre input").first
+    number.fill("0.5" if number.input_value() == "0.9" else "5")
+    number.press("Enter")
+    page.wait_for_timeout(2500)
+    assert stage.locator("svg").get_attribute("aria-label") != drawn
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("Reveal.getIndices().h") == at + 1 and said and not visit.messages
+
+
+@pytest.mark.parametrize("name", DECKS)
 def test_a_slider_that_was_dragged_takes_no_key_from_the_deck(deck, name):
     page = deck(name).page
     slides = page.evaluate(
