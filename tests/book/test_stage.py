@@ -54,7 +54,7 @@ def test_every_deck_has_code_of_four_to_ten_lines():
     for lecture in lectures(ROOT):
         assert "{run}" in "".join(slide.text for slide in lecture.slides), lecture.name
     for name, code in programs():
-        lines = [line for line in code.splitlines() if not re.match(r"import |from ", line)]
+        lines = [line for line in code.splitlines() if line and not re.match(r"import |from ", line)]
         assert 4 <= len(lines) <= 10 and max(map(len, lines)) <= 80, name
 
 
