@@ -53,7 +53,8 @@ def test_zoh_keeps_its_digits_on_stiff_systems_and_in_any_unit_of_the_input():
 
 STIFF = {
     "upper": [[-1e8, 1.0, 0.0], [0.0, -1.0, 1.0], [0.0, 0.0, -1e-8]],
-    "lower": [[-1e-8, 0.0], [1.0, -1e8]],
+    # of three modes: scipy before 1.12 takes two by a formula that overflows
+    "lower": [[-1e-8, 0.0, 0.0], [1.0, -1.0, 0.0], [0.0, 1.0, -1e8]],
     "modes": [[-1e8, 0.0, 0.0], [0.0, -0.5, 2.0], [0.0, -2.0, -0.5]],
 }
 
