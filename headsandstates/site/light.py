@@ -15,6 +15,7 @@ from fontTools import subset
 from fontTools.ttLib import TTFont
 
 from headsandstates.site.built import after_html, pages, rewrite
+from headsandstates.site.lectures import FOLDER
 from ssmbook.display.images import page_size
 
 LOCAL = r'"((?![a-z]+:)[^"?]+'
@@ -107,7 +108,7 @@ def lighten(app):
     html = Path(app.outdir)
     bundles = Bundles(html)
     cut_icons(html / "_static")
-    for page in pages(html):
+    for page in (page for page in pages(html) if page.parent.name != FOLDER):  # a deck has its own
 
         def finished(text, page=page):
             text = frame_files(page, html, PRELOADED.sub("", text))
