@@ -3,6 +3,9 @@
 (function () {
   "use strict";
 
+  const letters = ["Heads Serif", "Heads Sans"].map((family) => document.fonts.load(`1em "${family}"`));
+  Promise.allSettled(letters).then(() => document.documentElement.classList.remove("waiting"));
+
   function contents() {
     const now = document.querySelector(".bd-links li.current > a.current");
     const links = document.querySelectorAll("#pst-page-toc-nav > ul > li > a, #pst-page-toc-nav > ul > li > ul > li > a");

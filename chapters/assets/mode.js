@@ -1,9 +1,11 @@
 // Light or dark before anything is drawn. The theme decides after the first picture; until then its colors and
-// borders are not defined and the logo stands twice, so that the text jumped. The letters are asked for as early:
-// those that come late are kept for the next page, so that no line moves.
+// borders are not defined and the logo stands twice, so that the text jumped. For the same reason the text is seen when
+// its letters are there (face.js), or after two seconds; they are asked for at once.
 (function () {
   "use strict";
   const page = document.documentElement;
+  page.classList.add("waiting");
+  setTimeout(() => page.classList.remove("waiting"), 2000);
   for (const font of location.protocol === "file:" ? [] : ["serif-normal", "sans-normal"]) {
     const link = document.createElement("link");
     Object.assign(link, { rel: "preload", as: "font", crossOrigin: "", href: `${page.dataset.content_root}_static/fonts/${font}.woff2` });
