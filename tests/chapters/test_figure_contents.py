@@ -24,6 +24,7 @@ from helpers import EYE, F64, clock, randn, rotation
 from matplotlib import rc_context
 
 from headsandstates.experiments.results import measurement
+from ssmbook import lens
 from ssmbook.display import block_heatmap, figure, span_spectrum, use_style
 from ssmbook.operators import DenseOperator
 
@@ -50,7 +51,7 @@ SAMPLES = {
     **{"np": np, "torch": torch, "SimpleNamespace": SimpleNamespace, "DenseOperator": DenseOperator},
     **{"EYE": EYE, "F64": F64, "TAU": TAU, "FADE": FADE, "SLOW": SLOW, "LAG": LAG, "toeplitz": toeplitz},
     **{"causal": causal, "clock": clock, "randn": randn, "rotation": rotation},
-    **{"measurement": measurement},
+    **{"measurement": measurement, "lens": lens},
 }
 
 

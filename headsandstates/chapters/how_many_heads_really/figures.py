@@ -222,6 +222,6 @@ def classes(counts, chosen, proof):
             ax.text(0.7, place - 0.08, "no number is enough", va="center", alpha=0.5 + shade / 2)
         ax.text(0.7, place + 0.3, name, va="center", weight="bold" if name == chosen else None)
     ax.grid(visible=False, axis="y")
-    ax.set(xlim=(0, 75), ylim=(-0.5, 4.6), yticks=[], xlabel="heads (lower bar: of width one)")
+    ax.set(xlim=(0, 75), ylim=(-0.5, len(counts) - 0.4), yticks=[], xlabel="heads (lower bar: of width one)")
     ax.set_title(proof, loc="left", fontsize=10)
     return fig
