@@ -31,7 +31,7 @@ ICON = re.compile(r'(?:pst-icon-[\w-]+|content): ?"(?:\\(f[0-9a-f]{3})|([\ue000-
 # Those that icons.py draws.
 NAMED_ICON = re.compile(r'(?:\.fa-[\w-]+,)*\.fa-[\w-]+\{--fa:"[^"]*"(?:;--fa--fa:"[^"]*")?\}')
 INLINE = ("documentation_options.js", "mode.js")  # short, and needed before the page is drawn
-UNUSED = ("sphinx-thebe.css",)
+UNUSED = ("sphinx-thebe.css", "sphinx_highlight.js")  # the book marks what is found itself
 
 
 def style(path, static):

@@ -46,14 +46,15 @@ def bode(omega, responses):
 
     responses: {name: complex response at each frequency omega}.
     """
-    fig, ax = figure(size="wide")
+    fig, (left, right) = figure(ncols=2, size=(7.0, 3.4))
     words = []
     for (name, response), color, look in zip(responses.items(), _CURVES, LINES.values(), strict=False):
         gain = decibels(response.abs().numpy() ** 2)
+        ax = right if name.startswith("rotation") else left
         ax.plot(omega.numpy(), gain, ls=look, color=COLORS[color], label=name)
         words.append(f"{name} {gain.max().round(1) + 0.0:.1f} dB at {float(omega[gain.argmax()]):.2g}")
-    ax.set_xscale("log")
-    ax.set(xlabel="frequency (radians per token)", ylabel="gain (dB)", ylim=(-42, 6))
-    ax.set(title="a penalty is a lag, a rotation moves the passband")
-    ax.legend(loc="center left", bbox_to_anchor=(0, 0.55), fontsize=9)
+    for ax, title in ((left, "a penalty is a lag"), (right, "a rotation moves the passband")):
+        ax.set(xscale="log", xlabel="frequency (radians per token)", ylabel="gain (dB)", ylim=(-42, 6))
+        ax.set_title(title)
+        ax.legend(loc="lower left", fontsize=9)
     return fig, f"Largest gain: {'; '.join(words)}."

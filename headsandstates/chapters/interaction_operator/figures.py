@@ -13,7 +13,7 @@ from ssmbook.numerics import numerical_rank
 
 def heads_of_a_model(rows, layer):
     """Draw how many heads hold 90 % of each layer of a trained model, from a row of texts for each layer."""
-    fig, ax = figure(size=(5.2, 2.4))
+    fig, ax = figure(size=(3.6, 2.6))
     middle, layers, color = [median(row) for row in rows], range(len(rows)), COLORS["head"]
     ax.vlines(layers, [min(row) for row in rows], [max(row) for row in rows], color=color, lw=1.5)
     ax.plot(layers, middle, "o", color=color, ms=4)
