@@ -7,7 +7,7 @@ what was made of it, so that a page can be read as it was (``built.source``).
 import json
 import re
 import subprocess
-from html import escape, unescape
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def typeset_pages(app):
 
     def finished(match):
         opening, key = formula(match)
-        source = escape(match[0].removeprefix(opening).lstrip())
+        source = match[0].removeprefix(opening).lstrip().replace('"', "&quot;")
         return opening + found[key].replace("<mjx-container", f'<mjx-container data-tex="{source}"', 1)
 
     rewrite(chapters(html), lambda text: LOADED.sub("", FORMULA.sub(finished, text)))

@@ -119,7 +119,10 @@ def visited(page, address):
     """The ``Visit`` of a page that is opened here, once formulas and fonts stand."""
     requests, messages = [], []
     page.on("request", lambda request: requests.append(request.url))
-    page.on("requestfailed", lambda request: messages.append(f"failed: {request.url}"))
+    page.on(  # what a page had asked for when it was left is no failure
+        "requestfailed",
+        lambda request: "ABORTED" in request.failure or messages.append(f"failed: {request.url}"),
+    )
     page.on("pageerror", lambda error: messages.append(f"error: {error}"))
     page.on("console", lambda said: messages.append(said.text) if said.type in ("error", "warning") else None)
     page.goto(address)
