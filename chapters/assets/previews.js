@@ -17,13 +17,11 @@
     }));
   }
 
-  // Formulas that a script wrote; MathJax comes with the page, or now. None of them is a stop of the tab key.
+  // Formulas that a script wrote; those of a page come typeset. None of them is a stop of the tab key.
   async function typeset(node) {
     if (!/\\[([]/.test(node.textContent)) return;
-    if (!window.MathJax) {
-      window.MathJax = { startup: { typeset: false } };
-      await load("_static/mathjax/tex-chtml.js");
-    } else if (!MathJax.startup?.promise) await new Promise((done) => addEventListener("load", done, { once: true }));
+    window.MathJax ??= { startup: { typeset: false } };
+    await load("_static/mathjax/tex-chtml.js");
     await (MathJax.startup.promise = MathJax.startup.promise.then(() => MathJax.typesetPromise([node])));
     node.querySelectorAll("[tabindex]").forEach((one) => one.removeAttribute("tabindex"));
   }

@@ -274,11 +274,8 @@
   document.addEventListener("DOMContentLoaded", begin);
   document.addEventListener("DOMContentLoaded", typing);
 
-  window.addEventListener("load", async function () {
+  window.addEventListener("load", function () {
     const article = document.querySelector("article.bd-article");
-    if (!article || !asked.get("find")) return;
-    // Formulas first: marks inside their source would break them, and typeset they move the text.
-    if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
-    markWords(article);
+    if (article && asked.get("find")) markWords(article);
   });
 })();

@@ -24,8 +24,8 @@
     }
 
     // The other frames wait until a hand comes near.
-    const fetch = () => figure.querySelectorAll("img").forEach((image) => { image.loading = "eager"; });
-    for (const name of ["focusin", "pointerenter"]) figure.addEventListener(name, fetch, { once: true });
+    const hurry = () => figure.querySelectorAll("img").forEach((image) => { image.loading = "eager"; });
+    for (const name of ["focusin", "pointerenter"]) figure.addEventListener(name, hurry, { once: true });
     input.disabled = false;
     input.addEventListener("input", turn);
     turn();

@@ -19,9 +19,6 @@
     return built({ poles: range(N).map((k) => pole(Math.cos(k + 1))), B: grid(N, d, noise), C: grid(d, N, (k) => noise(N * d + k)) });
   }
 
-  /** The first place of values that holds; -1 if none does. */
-  const first = (values, holds) => values.findIndex(holds);
-
   // Each has the function of the program's numbers, {values, line}; what was bet on, as a value or a place on the axis
   // (`at`), with its unit; and the axis: what its places are called, and its title.
   const PROGRAMS = {
@@ -54,14 +51,14 @@
         for (let i = 0, h = 0; i < n; i++) values.push((h = a * h + (1 - a) * (i ? 0 : 1)) / (1 - a));
         return { values, line: 0.01 };
       },
-      bet: ({ values, line }) => first(values, (one) => one < line), at: true, unit: "steps", title: "steps", named: "1 %",
+      bet: ({ values, line }) => values.findIndex((one) => one < line), at: true, unit: "steps", title: "steps", named: "1 %",
     },
     draw: {
       run(N, d, seed) {
         const { floor } = Lab.spectrum(Lab.lagRows(Lab.lags(drawn(N, d, seed), 128)));
         return { values: range(17).map((H) => floor[H] ?? 0), line: 0.01 };
       },
-      bet: ({ values, line }) => first(values, (one) => one <= line), at: true, unit: "heads", title: "heads", named: "1 %",
+      bet: ({ values, line }) => values.findIndex((one) => one <= line), at: true, unit: "heads", title: "heads", named: "1 %",
     },
     turn: {
       run(turn, longest) {
@@ -69,7 +66,7 @@
         const count = (n) => Lab.softmaxCount(system, n, Lab.headCount(system, n).rank).high; // at exactly half a turn it takes one more
         return { values: range(longest).map((n) => count(n + 1)), line: 2 };
       },
-      bet: ({ values, line }) => first(values, (one) => one > line) + 1, at: true, unit: "tokens", from: 1, title: "tokens", named: "k",
+      bet: ({ values, line }) => values.findIndex((one) => one > line) + 1, at: true, unit: "tokens", from: 1, title: "tokens", named: "k",
     },
     margin: {
       run(margin, n) {
@@ -159,7 +156,7 @@
       const run = () => {
         cancelAnimationFrame(frame);
         const given = numbers.map((one) => (one.step === "1" ? Math.min(one.max, Math.max(1, Math.round(one.value))) : Number(one.value)));
-        numbers.forEach((one, i) => { one.value = one.step === "1" ? given[i] : one.value; });
+        numbers.forEach((one, i) => { if (one.step === "1") one.value = given[i]; });
         const found = program.run(...given), answer = program.bet(found), guess = bet.value === "" ? null : Number(bet.value);
         svg.classList.add("visible");
         const tell = () => { said.textContent = !isFinite(answer) || answer < 0 ? "No such number comes out." : `It is ${+answer.toPrecision(3)} ${program.unit}.`; };

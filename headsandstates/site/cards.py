@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from headsandstates.chapters.preface.figures import rotating_blocks
 from headsandstates.site.built import after_html, chapters, rewrite
@@ -37,7 +37,7 @@ def cells(draw, W, left, top, width):
     side, scale = width / W.shape[1], W.abs().max()
     for i, row in enumerate((W / scale).tolist()):
         for j, value in enumerate(row):
-            color = Image.new("RGB", (1, 1), COLORS["plus" if value > 0 else "minus"]).getpixel((0, 0))
+            color = ImageColor.getrgb(COLORS["plus" if value > 0 else "minus"])
             shade = tuple(round(255 + (part - 255) * abs(value) ** 0.8) for part in color)
             x, y = left + j * side, top + i * side
             if abs(value) > 1e-3:

@@ -262,29 +262,34 @@ def handout(root, book, lecture):
     said = lecture.handout
     sheet = Sheet(book, [*said["statements"], *said["problems"]], said.get("instead", {}))
     address = f"{pages_address(repository(root)[0])}{FOLDER}/{lecture.name}-handout.html"
+    statements = [sheet.element(label) for label in said["statements"]]
+    problems = [sheet.element(label, notebook=True) for label in said["problems"]]
+    if sheet.unused:
+        raise LectureError(f"{SOURCES}: the handout of {lecture.name} does not have {sorted(sheet.unused)}")
     return rendered(
         lecture,
         f"Handout: {lecture.title}",
         summary=Reader().parser.renderInline(said["summary"]),
         picture=shown(book, said["picture"]),
-        statements=[sheet.element(label) for label in said["statements"]],
+        statements=statements,
         read=[(name, book.title(name)) for name in said["read"]],
-        problems=[sheet.element(label, notebook=True) for label in said["problems"]],
+        problems=problems,
         address=address,
         code=make(address, error="m").svg_inline(border=0, omitsize=True),
     )
 
 
 class Sheet:
-    """A sheet of paper with the elements of these labels: what they refer to elsewhere is said in words.
+    """The boxes on one handout, in which every reference to something else is put into words.
 
-    ``instead`` has the words for a figure, by its label, and for phrases of the chapter.
-    Raises LectureError for a figure without words.
+    ``instead`` has the words for a figure, by its label, and for phrases of the chapter; ``unused``
+    are those that no box has. Raises LectureError for a figure without words.
     """
 
     def __init__(self, book, labels, instead):
         self.book, self.labels = book, labels
         self.instead = {key: Reader().parser.renderInline(words) for key, words in instead.items()}
+        self.unused = set(instead)
 
     def element(self, label, notebook=False):
         docname, element = self.book.find(label)
@@ -300,12 +305,15 @@ class Sheet:
             page.select_one(".admonition-title").append(where)
         text = str(page)
         for phrase, words in self.instead.items():
-            text = text.replace(phrase, words)
+            if phrase in text:
+                self.unused.discard(phrase)
+                text = text.replace(phrase, words)
         return text
 
     def words(self, name, target, link):
-        """What stands in place of a reference: given words, the formula itself, a statement with its page."""
+        """What replaces a reference: given words, the formula itself, or a statement and its page."""
         if target in self.instead:
+            self.unused.discard(target)
             return self.instead[target]
         if target.startswith("equation-"):
             return _in_line(self.book.find(target)[1].get_text())

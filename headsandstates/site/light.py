@@ -27,9 +27,9 @@ PRELOADED = re.compile(r'[ \t]*<link rel="preload" as="script"[^>]*>\n?')
 FRAME = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
 ADDRESS = re.compile(r"""url\((["']?)(?!data:|#)([^)"']+)\1\)""")
 IMPORT = re.compile(r'@import "([^"]+)";')
-ICON = re.compile(r'(?:pst-icon-[\w-]+|content): ?"(?:\\(f[0-9a-f]{3})|([\ue000-\uf8ff]))"')
-# Those that icons.py draws.
-NAMED_ICON = re.compile(r'(?:\.fa-[\w-]+,)*\.fa-[\w-]+\{--fa:"[^"]*"(?:;--fa--fa:"[^"]*")?\}')
+ICON = re.compile(r'"(?:\\(f[0-9a-f]{3})|([\ue000-\uf8ff]))"')
+# The theme's names of some 1,900 icons; icons.py draws those that pages have.
+NAMED_ICON = re.compile(r'(?:\.fa-[\w-]+:before,)*\.fa-[\w-]+:before\{content:"[^"]*"\}')
 INLINE = ("documentation_options.js", "mode.js")  # short, and needed before the page is drawn
 UNUSED = ("sphinx-thebe.css", "sphinx_highlight.js")  # the book marks what is found itself
 
@@ -51,7 +51,7 @@ class Bundles:
     """The bundles of the pages, each written once."""
 
     def __init__(self, html):
-        self.html, self.static, self.written = html, html / "_static", {}
+        self.static, self.written = html / "_static", {}
 
     def name(self, files, ending):
         if (files, ending) not in self.written:
@@ -92,7 +92,7 @@ def frame_files(page, html, text):
 
 def cut_icons(static):
     """Leave in the theme's font of icons the signs that a style sheet writes."""
-    written = "".join(path.read_text(encoding="utf-8") for path in static.rglob("*.css"))
+    written = "".join(style(path, static) for path in static.rglob("*.css"))
     signs = {int(number, 16) if number else ord(sign) for number, sign in ICON.findall(written)}
     for path in static.glob("vendor/fontawesome/**/*.woff2"):
         font = TTFont(path)

@@ -30,7 +30,7 @@ def portable(path, address):
 
 def _inside(name, text):
     node = Tag(name=name)
-    node.string = BeautifulSoup("", "html.parser").new_string(text)
+    node.string = text
     return node
 
 

@@ -68,7 +68,7 @@ def _indented(mark, text):
 
 
 def _one_line(text):
-    """Formulas that stand alone, in line and on one: text2qti has no others."""
+    """Put display formulas in line: text2qti has no others."""
     return re.sub(r"\$\$(.*?)\$\$", lambda found: f"${' '.join(found[1].split())}$", text, flags=re.S)
 
 

@@ -207,7 +207,9 @@ def read_scan(module: nn.Module, call: Call) -> Reading:
     x = given[place]
     given.pop("state", None)  # a state that the module brings makes the reading wrong, and is refused so
     unit = torch.eye(n, dtype=x.dtype, device=x.device).view(n, 1, n, *[1] * (x.ndim - 2))
-    wide = {k: t.expand(n, *t.shape) for k, t in given.items() if isinstance(t, Tensor) and k not in "AD"}
+    wide = {
+        k: t.expand(n, *t.shape) for k, t in given.items() if isinstance(t, Tensor) and k not in ("A", "D")
+    }
     made = naive(**{**given, **wide, place: unit.expand(n, *x.shape)})[0]  # (token, batch, n, channels)
     if x.ndim == 4:
         W = heads_of_channels(call.one(made[..., 0].permute(1, 3, 2, 0)), x.shape[-1])

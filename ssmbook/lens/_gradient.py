@@ -111,7 +111,8 @@ def norm_of_sum(sigma: Tensor, u: Tensor, v: Tensor, size: Tensor) -> Tensor:
     more than one (inertia of a bordered matrix): a bisection over l, with no matrix built.
     """
     D, products = sigma[..., None, :].square(), torch.stack([u * u, u * v, v * v], dim=-1)
-    low = torch.zeros_like(size)
+    # Rank one moves no singular value past its neighbor: the norm is at least the second.
+    low = torch.zeros_like(size) + (sigma[..., 1:2] if sigma.shape[-1] > 1 else 0.0)
     high = sigma.amax(-1)[..., None] + torch.linalg.vector_norm(u, dim=-1) * size.sqrt()
     for _ in range(40):
         middle = (low + high) / 2

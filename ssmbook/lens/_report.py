@@ -26,7 +26,7 @@ from ssmbook.lens._report_page import TOKENS, document, drawn, page, pairs_alike
 from ssmbook.lens._report_states import grown
 
 FORMAT = "ssmbook.lens/1"
-_ERRORS = (
+_COLUMNS = (
     "Heads that leave at most that share of the operator's energy; “uncorrelated”: of the output's, for "
     "tokens with these second moments and no correlation between positions; “output”: of the output on "
     "these tokens. “states”: what carries the median head from past to future without its first key, at the "
@@ -80,7 +80,7 @@ class Report:
 
     def table(self) -> Table:
         """Return the counts as a ``display.Table``: trained (permuted), medians over the texts."""
-        words = f"{_ERRORS}; upper medians over the texts"
+        words = f"{_COLUMNS}; upper medians over the texts"
         beside = "; in brackets the same layer with permuted weights" if self.settings["permuted"] else ""
         return self._table(words + beside, [_beside(layer) for layer in self.layers], self.layers)
 
@@ -102,7 +102,7 @@ class Report:
             raise ValueError("the two reports must share layers; got none of the same name")
         pairs = [(_values(layer.trained), _values(later[layer.name].trained)) for layer in shared]
         cells = [[f"{was} → {now}" for was, now in zip(*pair, strict=True)] for pair in pairs]
-        words = f"{self.model} → {after.model}. {_ERRORS}"
+        words = f"{self.model} → {after.model}. {_COLUMNS}"
         return self._table(words, cells, shared)
 
     def _table(self, caption: str, cells: list[list[str]], layers: list[LayerReport]) -> Table:
@@ -143,8 +143,10 @@ class Report:
     def verdict(self) -> list[str]:
         """Return what was found in three sentences: of the heads, of their states, of what to change first.
 
+        Medians are upper medians.
+
         >>> print(measurement("minilm").verdict()[0].partition("energy ")[2])
-        with at most 6 of their 12 heads and 99 % with at most 11; with permuted weights these are 10 and 12.
+        with 6 of its 12 heads and 99 % with 11; with permuted weights these are 10 and 12.
         """
 
         def half(values: Iterable[list[int]]) -> int:  # at least half of the layers have at most that many
@@ -156,12 +158,12 @@ class Report:
         beside = "; with permuted weights these are {} and {}".format(*counts[2:]) if counts[2:] else ""
         size, texts = " to ".join(map(str, sorted({sizes[0], sizes[-1]}))), self.settings["texts"]
         heads = (
-            f"On {_several(texts, 'text')} of {self.settings['tokens']} tokens, at least half of the "
-            f"{_several(len(layers), 'layer')} keep 90 % of their operator's energy with at most {counts[0]} "
-            f"of their {size} heads and 99 % with at most {counts[1]}{beside}."
+            f"On {_several(texts, 'text')} of {self.settings['tokens']} tokens, the median of "
+            f"{_several(len(layers), 'layer')} keeps 90 % of its operator's energy with {counts[0]} "
+            f"of its {size} heads and 99 % with {counts[1]}{beside}."
         )
         pairs = sum(len(pairs_alike(layer)) for layer in layers)
-        alike = f"{_several(pairs, 'pair')} of heads have attention matrices of cosine 0.9 or more."
+        alike = f"Pairs of heads with attention matrices of cosine 0.9 or more: {pairs}."
         alike = alike if any(layer.alike for layer in layers) else "No heads were compared with one another."
         causal, first = [layer.trained.states for layer in layers if layer.needed], self.heads()[:3]
         if not causal:
@@ -169,12 +171,12 @@ class Report:
         short, whole = (half(found["without"][_AT_ONE][at] for found in causal) for at in (0, -1))
         both = half(found["with"][_AT_ONE] for found in causal)
         states = (
-            f"In at least half of the {_several(len(causal), 'causal layer')}, the median head leaves 1 % "
-            f"with at most {_several(whole, 'state')} if its first key does not count, with at most {short} "
-            f"on the first {causal[0]['lengths'][0]} tokens, and with at most {both} if that key counts."
+            f"In the median of {_several(len(causal), 'causal layer')}, the median head leaves 1 % "
+            f"with {_several(whole, 'state')} if its first key does not count, with {short} "
+            f"on the first {causal[0]['lengths'][0]} tokens, and with {both} if that key counts."
         )
         names = ", ".join(f"head {head['head']} of {head['layer']} ({head['states']})" for head in first)
-        words = f"The heads to change first, by their states, are {names}; " if first else ""
+        words = f"The heads to change first, by their states, are {names}. " if first else ""
         return [heads, states, words + alike]
 
     def summary(self) -> dict[str, Any]:

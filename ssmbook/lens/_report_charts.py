@@ -22,8 +22,10 @@ def svg(title: str, body: str, width: float, height: float, more: str = "") -> s
 
 def shade(value: float, most: float, log: bool) -> int:
     """Which of ten shades a value has, 0 for none."""
+    if not most:
+        return 0
     share = math.log1p(abs(value)) / math.log1p(most) if log else abs(value) / most
-    return min(math.ceil(SHADES * share - 0.2), SHADES) if most else 0
+    return min(math.ceil(SHADES * share - 0.2), SHADES)
 
 
 def heat(
@@ -45,8 +47,10 @@ def heat(
         Width and height of a cell.
     most : float
         The value with the darkest shade.
-    before, left
-        What is drawn in front, and how wide that is.
+    before : str
+        What is drawn in front.
+    left : float
+        How wide that is.
     log : bool
         Whether shades go by the logarithm.
     """

@@ -20,7 +20,6 @@ from ssmbook.lens._errors import gram
 from ssmbook.lens._measure import MOST_HEADS, LayerReport
 from ssmbook.lens._reading import Reading
 from ssmbook.lens._report_charts import chart, heat, scale, svg
-from ssmbook.operators.spectra import tail_energies
 
 if TYPE_CHECKING:
     from ssmbook.lens._report import Report
@@ -65,7 +64,7 @@ def page(report: Report, tokens: Sequence[str], remarks: Sequence[str]) -> str:
     remarks : sequence of str
         What stands at the end.
     """
-    names = [token.replace("\n", "↵") for token in tokens]
+    names = [token.replace("\n", "↵").replace("\t", "⇥") for token in tokens]
     words = "".join(f"<span>{escape(name)}<sub>{place}</sub></span>" for place, name in enumerate(names))
     text = f'<h2>The first tokens</h2>\n<p class="text">{words}</p>' if names else ""
     heads = report.heads()
@@ -226,18 +225,19 @@ def _kinds(layer: LayerReport):
 def _energy(layer: LayerReport) -> str:
     lines = []
     for measures, kind in _kinds(layer):
-        tail = tail_energies(torch.tensor(measures.spectrum, dtype=torch.float64)).tolist()
-        lines.append(([*enumerate(value for value in tail if value > 5e-4)], kind))
-    return chart("What the best H heads leave", "heads H, common to the texts", "energy left", lines, log="y")
+        energies = enumerate((sigma**2 for sigma in measures.spectrum), 1)
+        lines.append(([(r, energy) for r, energy in energies if energy > 5e-4], kind))
+    return chart("Energy of the best heads", "head, common to the texts", "share of all", lines, log="y")
 
 
 def _looks(layer: LayerReport) -> str:
+    if layer.H > MOST_HEADS:  # quantiles of two numbers are no pairs
+        return ""
     lines = []
     for measures, kind in _kinds(layer):
-        points = zip(measures.heads["distance"], measures.heads["first"], strict=True)
-        lines.append(([*points], kind))
-    title = "Where each head looks" if layer.H <= MOST_HEADS else "Quantiles of the heads"
-    return chart(title, "mean distance in tokens", "weight on the first key", lines, joined=False)
+        lines.append(([*zip(measures.heads["distance"], measures.heads["first"], strict=True)], kind))
+    y = "weight on the first key"
+    return chart("Where each head looks", "mean distance in tokens", y, lines, joined=False)
 
 
 def _reach(layer: LayerReport) -> str:

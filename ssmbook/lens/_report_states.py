@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ssmbook.lens._states import cut_places
 from ssmbook.operators.spectra import tail_energies
 
-CUTS = 7
 # Blocks whose shorter side is longer are sketched, with so many combinations at first.
 _EXACT, _WIDTH = 512, 64
 
@@ -19,11 +19,11 @@ def grown(n: int) -> list[int]:
     return [n // 4, n // 2, n]
 
 
-def widest(alpha: Tensor, shares: Sequence[float], first: bool) -> Tensor:
+def states_at(alpha: Tensor, shares: Sequence[float], first: bool) -> Tensor:
     """Return ``states(alpha, share, first=first)`` of causal heads (H, n, n) for all shares: (shares, H)."""
     n, start = alpha.shape[-1], 0 if first else 1
     found = [torch.zeros(len(shares), len(alpha), dtype=torch.int64, device=alpha.device)]
-    for t in sorted({round(n * c / (CUTS + 1)) for c in range(1, CUTS + 1)} & set(range(start + 1, n))):
+    for t in (place for place in cut_places(n) if place > start):
         found.append(fewest(alpha[:, t:, start:t].to(torch.float64), shares))
     return torch.stack(found).amax(0)
 

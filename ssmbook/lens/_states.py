@@ -10,6 +10,11 @@ from ssmbook.numerics import item_if_scalar
 from ssmbook.operators.spectra import tail_energies
 
 
+def cut_places(n: int, cuts: int = 7) -> list[int]:
+    """Return the tokens before which evenly spaced cuts lie."""
+    return sorted({round(n * c / (cuts + 1)) for c in range(1, cuts + 1)} & set(range(1, n)))
+
+
 def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 7) -> int | Tensor:
     """Return how many states a recurrence needs to carry a causal head: its rank between past and future.
 
@@ -57,7 +62,7 @@ def states(alpha: Tensor, eps: float = 0.01, *, first: bool = True, cuts: int = 
     if bool(used.any()):  # without the padding before and after the text
         start, end = (int(place) for place in used[0].nonzero()[[0, -1], 0])
         alpha, n = alpha[..., start : end + 1, start : end + 1], end + 1 - start
-    places = sorted({round(n * c / (cuts + 1)) for c in range(1, cuts + 1)} & set(range(1, n)))
+    places = cut_places(n, cuts)
     found = [torch.zeros(alpha.shape[:-2], dtype=torch.int64, device=alpha.device)]
     for t in places:
         block = alpha[..., t:, 0 if first else 1 : t].to(torch.float64)

@@ -23,7 +23,7 @@
   /** Order by numbers where a column has them, then by names; what is missing comes last either way. */
   function sort(table, at, sign) {
     const body = table.tBodies[0], rows = [...body.rows];
-    const numeric = rows.every((row) => words(row.cells[at]) === "–" || /^[\d.,]/.test(words(row.cells[at])));
+    const numeric = rows.every((row) => words(row.cells[at]) === "–" || /^-?[\d.,]/.test(words(row.cells[at])));
     rows.sort((one, other) => {
       const [a, b] = [one.cells[at], other.cells[at]];
       if (!numeric) return sign * words(a).localeCompare(words(b), "en", { numeric: true });
@@ -78,12 +78,17 @@
 
   // Pictures ----------------------------------------------------------------------------------------------
 
-  /** The picture as a file of its own, with the style of the page. */
+  const KEPT = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-size", "text-anchor"];
+
+  /** The picture as a file of its own, each shape with its colors as they are now. */
   function save(svg, name) {
-    const copied = svg.cloneNode(true), style = document.querySelector("style").cloneNode(true);
+    const copied = svg.cloneNode(true), copies = [copied, ...copied.querySelectorAll("*")];
+    [svg, ...svg.querySelectorAll("*")].forEach((shape, i) => {
+      const style = getComputedStyle(shape);
+      for (const key of KEPT) copies[i].setAttribute(key, style.getPropertyValue(key));
+    });
     copied.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    for (const each of copied.querySelectorAll(".here")) each.remove();
-    copied.prepend(style);
+    copied.querySelector(".here")?.remove();
     const text = new XMLSerializer().serializeToString(copied);
     const href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     make("a", { href, download: `${name.replace(/[^\w-]+/g, "-").slice(0, 60)}.svg` }).click();
@@ -142,12 +147,14 @@
     }
     function step(event) {
       known ??= places(svg);
-      const row = known.filter((one) => one.y === known[Math.max(at, 0)].y && svg.dataset.values).length || 1;
-      const moved = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: row, ArrowUp: -row }[event.key];
       if (event.key === "Escape") hide();
-      if (!moved) return;
+      const now = known[Math.max(at, 0)], down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      const moved = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? (svg.dataset.values ? 0 : down);
+      if (moved === undefined && !down) return;
       event.preventDefault();
-      if (known[at + moved]) show(at + moved);
+      const next = moved ? at + moved
+        : known.findIndex((one) => one.x === now.x && Math.abs(one.y - now.y - down * now.height) < 0.5);
+      if (known[next]) show(next);
     }
     svg.tabIndex = 0;
     svg.addEventListener("pointermove", point);

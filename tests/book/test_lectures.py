@@ -164,7 +164,7 @@ def test_a_handout_leads_somewhere_and_refers_to_nothing_that_is_not_on_it(built
     for link in page.select("a[href*='#']"):
         target = link["href"].partition("#")[2]
         assert target in on_it or target.startswith("cite-"), link
-    assert not re.search(r"\bFig(ure|\.) \d|nine letters", page.get_text())
+    assert not re.search(r"\bFig(ure|\.) \d", page.get_text())
 
 
 @in_each

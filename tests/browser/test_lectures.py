@@ -159,6 +159,7 @@ def test_a_show_of_hands_becomes_bars(deck):
 def test_code_on_stage_runs_at_the_next_key_and_again_with_other_numbers(deck, name):
     visit = deck(name)
     page = visit.page
+    page.emulate_media(reduced_motion="reduce")  # the result is there at once
     at = page.evaluate("Reveal.getSlides().findIndex((one) => one.querySelector('.run'))")
     page.evaluate("(at) => Reveal.slide(at, 0, -1)", at)
     stage = page.locator("section.present .run")
@@ -172,7 +173,6 @@ def test_code_on_stage_runs_at_the_next_key_and_again_with_other_numbers(deck, n
     number = stage.locator("pre input").first
     number.fill("0.5" if number.input_value() == "0.9" else "5")
     number.press("Enter")
-    page.wait_for_timeout(2500)
     assert stage.locator("svg").get_attribute("aria-label") != drawn
     page.keyboard.press("ArrowRight")
     assert page.evaluate("Reveal.getIndices().h") == at + 1 and said and not visit.messages

@@ -13,7 +13,8 @@ import torch
 
 from ssmbook import lens, maps
 from ssmbook.lens.__main__ import main
-from ssmbook.lens._report_states import widest
+from ssmbook.lens._report_charts import shade
+from ssmbook.lens._report_states import states_at
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 
@@ -92,7 +93,7 @@ def test_the_states_are_those_that_lens_counts(build, ids):
     long = torch.stack([0.999**lag, 0.99**lag * torch.cos(lag / 9), 1 / (1 + lag.abs()) ** 0.3]).tril()
     shares = (0.1, 0.01, 0.001)
     wanted = torch.stack([lens.states(long, eps, first=False) for eps in shares])
-    assert torch.equal(widest(long, shares, first=False), wanted)
+    assert torch.equal(states_at(long, shares, first=False), wanted)
 
 
 def test_each_sentence_of_the_verdict_holds_for_the_report(found, tmp_path):
@@ -130,7 +131,7 @@ def test_each_sentence_of_the_verdict_holds_for_the_report(found, tmp_path):
     assert all((int(count), h, name) in every for h, name, count in named)
     alike = [layer["alike"] for layer in layers if layer["alike"]]
     pairs = sum(rows[g][h] >= 90 for rows in alike for g in range(len(rows)) for h in range(g))
-    assert f"; {pairs} pair" in change
+    assert f"0.9 or more: {pairs}." in change
     rows = {row["layer"]: row for row in given["summary"]["layers"]}  # numbers to sort by
     for layer in layers:
         numbers = rows[layer["name"]]["trained"]
@@ -429,7 +430,9 @@ def test_the_page_draws_the_weights_and_says_which_heads_are_alike(build, ids, t
     values = re.search('data-values="([^"]*)"', drawn)[1]
     shown = torch.tensor([[int(value) for value in row.split(",")] for row in values.split(";")])
     assert torch.equal(shown, (100 * alpha[2]).round().long())
-    assert drawn.count("h1v1h-1z") == int(shown.gt(2).sum())
+    cells = {(int(i), int(j)) for j, i in re.findall(r"M(\d+) (\d+)", drawn)}
+    assert cells == {tuple(place) for place in shown.gt(2).nonzero().tolist()}
+    assert shade(0, 0, log=True) == shade(0, 0, log=False) == 0  # a layer without states
     wide = lens.report(build("mamba", 1), ids(16), permuted=False, gradient=False)
     empty = "10\N{NO-BREAK SPACE}% left, output"
     assert empty in wide.table().header and empty not in page(wide)

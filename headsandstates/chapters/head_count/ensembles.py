@@ -12,7 +12,7 @@ from ssmbook.systems import System
 N, CHANNELS = 64, 8
 
 
-def _read(A, like):
+def _with_ends(A, like):
     return System(A, torch.randn(N, CHANNELS, **like), torch.randn(CHANNELS, N, **like))
 
 
@@ -33,13 +33,13 @@ def _slow(like):
 
 ENSEMBLES = {
     "rescaled Gaussian": lambda like: systems.random_stable(N, CHANNELS, CHANNELS, rho=0.99, **like),
-    "0.99 × orthogonal": lambda like: _read(systems.random_orthogonal(N, rho=0.99, **like), like),
-    "LRU ring": lambda like: _read(_ring(like), like),
-    "symmetric": lambda like: _read(_symmetric(like), like),
-    "S4D-Lin": lambda like: _read(
+    "0.99 × orthogonal": lambda like: _with_ends(systems.random_orthogonal(N, rho=0.99, **like), like),
+    "LRU ring": lambda like: _with_ends(_ring(like), like),
+    "symmetric": lambda like: _with_ends(_symmetric(like), like),
+    "S4D-Lin": lambda like: _with_ends(
         systems.real_modes(systems.s4d_lin(N, dtype=torch.complex128)), like
     ).discretize(0.01),
-    "LegS": lambda like: _read(systems.hippo_legs(N, dtype=torch.float64)[0], like).discretize(0.01),
-    "slow real poles": lambda like: _read(_slow(like), like),
+    "LegS": lambda like: _with_ends(systems.hippo_legs(N, dtype=torch.float64)[0], like).discretize(0.01),
+    "slow real poles": lambda like: _with_ends(_slow(like), like),
 }
 """A function for each kind; it takes the generator and the dtype, float64."""

@@ -29,7 +29,7 @@ def missed(system: System) -> np.ndarray:
     A_, B_, C_, values = _balanced(A, B, C)
     whole, table = _modes(A, B, C), []
     for r in range(system.N + 1):
-        if r < system.N and values[min(r, system.N - 1)] > 1e-12 * values[0]:
+        if r < system.N and values[r] > 1e-12 * values[0]:
             kept = _modes(A_[:r, :r], B_[:r], C_[:, :r])
             parts = np.concatenate([whole[0], kept[0]]), np.concatenate([whole[1], -kept[1]])
             energies = np.linalg.eigvalsh(_gram(*parts)).clip(min=0)

@@ -168,7 +168,7 @@ def truncated(alpha: Tensor, N: int) -> Tensor:
 
 
 def _carry(given: Tensor, N: int, part: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The first rows; what the later ones read of each state, and the states from the first tokens."""
+    """Return the first rows, the states from their tokens, and what each later row reads of them."""
     n, found = given.shape[-1], torch.zeros_like(given)
     K = given[..., :, :0]  # what all rows read of each state, (..., n, N)
     V = given.new_zeros(*given.shape[:-2], 0, n)  # states from tokens, (..., N, n)
