@@ -354,6 +354,7 @@
       }
     }
     function speak(text) {
+      clearTimeout(spoken);
       ui.live.textContent = text;
     }
 

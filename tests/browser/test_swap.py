@@ -135,7 +135,7 @@ def test_keys_walk_over_tokens_and_heads(board):
     page.locator(".swap-tokens").focus()
     before = page.locator(".swap-next h3").inner_text()
     page.keyboard.press("ArrowLeft")
-    page.wait_for_timeout(200)
+    page.wait_for_timeout(1000)  # longer than the words on the change before take
     assert page.locator(".swap-next h3").inner_text() != before and "Next:" in page.evaluate(SEEN)["heard"]
     page.locator(".swap-heads button").first.focus()
     page.keyboard.press("ArrowDown")

@@ -37,7 +37,7 @@ def two_reductions(table):
         right.plot([0, states], [beside[0], 0], color=COLORS["gray"], ls=LINES[look], lw=1)
         label_line(right, states // 4, max(beside), f"−{-down} dB", color="black", dx=0, dy=9)
     right.set(xlabel="states kept", ylabel="heads for the rest", ylim=(0, 40))
-    right.set(title="together: no cheaper")
+    right.set(title="together: hardly cheaper")
     return fig, f"Kept for −20, −40 and −60 dB, alone: {'; '.join(words)}."
 
 
