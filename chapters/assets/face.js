@@ -6,6 +6,18 @@
   const letters = ["Heads Serif", "Heads Sans"].map((family) => document.fonts.load(`1em "${family}"`));
   Promise.allSettled(letters).then(() => document.documentElement.classList.remove("waiting"));
 
+  // The sections that wait (face.css) follow one by one when nothing else is to be done.
+  function follow() {
+    const waiting = [...document.querySelectorAll(".bd-article > section > section")];
+    const idle = window.requestIdleCallback ?? ((done) => setTimeout(done, 50));
+    idle(function next() {
+      const section = waiting.shift();
+      if (!section) return document.documentElement.classList.remove("from-top");
+      section.style.contentVisibility = "visible";
+      idle(next);
+    });
+  }
+
   function contents() {
     const now = document.querySelector(".bd-links li.current > a.current");
     const links = document.querySelectorAll("#pst-page-toc-nav > ul > li > a, #pst-page-toc-nav > ul > li > ul > li > a");
@@ -48,5 +60,8 @@
   }
 
   addEventListener("DOMContentLoaded", contents);
-  addEventListener("load", () => setTimeout(move, 900));
+  addEventListener("load", () => {
+    setTimeout(follow, 500);
+    setTimeout(move, 900);
+  });
 })();

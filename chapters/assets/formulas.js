@@ -2,13 +2,14 @@
 (function () {
   "use strict";
 
-  function stops() {
-    for (const formula of document.querySelectorAll('article mjx-container[display="true"]')) {
+  const sized = new ResizeObserver((seen) => {
+    for (const { target: formula } of seen) {
       if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;
       else formula.removeAttribute("tabindex");
     }
-  }
+  });
 
-  addEventListener("load", stops);
-  addEventListener("resize", stops);
+  addEventListener("load", () => {
+    for (const formula of document.querySelectorAll('article mjx-container[display="true"]')) sized.observe(formula);
+  });
 })();

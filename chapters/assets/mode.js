@@ -5,6 +5,7 @@
   "use strict";
   const page = document.documentElement;
   page.classList.add("waiting");
+  page.classList.toggle("from-top", !location.hash);
   setTimeout(() => page.classList.remove("waiting"), 2000);
   for (const font of location.protocol === "file:" ? [] : ["serif-normal", "sans-normal"]) {
     const link = document.createElement("link");

@@ -39,12 +39,13 @@
   }
 
   function present(on) {
+    const was = page.classList.contains("presenting");
     page.classList.toggle("presenting", on);
     button.setAttribute("aria-pressed", String(on));
     if (on) sessionStorage.setItem(KEY, "yes");
     else {
       sessionStorage.removeItem(KEY);
-      stops().forEach((stop) => (stop.style.zoom = ""));
+      if (was) stops().forEach((stop) => (stop.style.zoom = ""));
     }
   }
 

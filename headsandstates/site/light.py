@@ -28,16 +28,38 @@ FRAME = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
 ADDRESS = re.compile(r"""url\((["']?)(?!data:|#)([^)"']+)\1\)""")
 IMPORT = re.compile(r'@import "([^"]+)";')
 ICON = re.compile(r'"(?:\\(f[0-9a-f]{3})|([\ue000-\uf8ff]))"')
-# The theme's names of some 1,900 icons; icons.py draws those that pages have.
-NAMED_ICON = re.compile(r'(?:\.fa-[\w-]+:before,)*\.fa-[\w-]+:before\{content:"[^"]*"\}')
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+RULE = re.compile(r"([^{};]+)\{[^{}]*\}")
+CHOICE = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
+CLASS = re.compile(r"(?<!\\)\.(-?[A-Za-z_][\w-]*)")
 INLINE = ("documentation_options.js", "mode.js")  # short, and needed before the page is drawn
 UNUSED = ("sphinx-thebe.css", "sphinx_highlight.js")  # the book marks what is found itself
 
 
+def class_names(html):
+    """The classes that pages have, and all words of the scripts, which may give a class."""
+    names = set()
+    for page in pages(html):
+        for found in re.findall(r'class="([^"]*)"', page.read_text(encoding="utf-8")):
+            names.update(found.split())
+    for path in (html / "_static").rglob("*.js"):
+        names.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
+    return names
+
+
+def used_rules(text, names):
+    """A style sheet without the rules whose selectors all ask for a class that is not in ``names``."""
+
+    def kept(rule):
+        selectors = CHOICE.sub("", rule[1]).split(",")
+        return rule[0] if any(names.issuperset(CLASS.findall(one)) for one in selectors) else ""
+
+    return RULE.sub(kept, COMMENT.sub("", text))
+
+
 def style(path, static):
     """A style sheet whose addresses are seen from the folder ``static``."""
-    text = NAMED_ICON.sub("", path.read_text(encoding="utf-8"))
-    text = IMPORT.sub(lambda name: style(path.parent / name[1], static), text)
+    text = IMPORT.sub(lambda name: style(path.parent / name[1], static), path.read_text(encoding="utf-8"))
     here = relpath(path.parent, static)
     return ADDRESS.sub(lambda found: f"url({normpath(f'{here}/{found[2]}')})", text)
 
@@ -51,12 +73,14 @@ class Bundles:
     """The bundles of the pages, each written once."""
 
     def __init__(self, html):
-        self.static, self.written = html / "_static", {}
+        self.static, self.written, self.names = html / "_static", {}, class_names(html)
 
     def name(self, files, ending):
         if (files, ending) not in self.written:
             read = style if ending == "css" else script
             text = "\n".join(read(path, self.static) for path in files)
+            if ending == "css":
+                text = used_rules(text, self.names)
             name = f"{sha1(text.encode()).hexdigest()[:12]}.{ending}"
             (self.static / name).write_text(text, encoding="utf-8")
             self.written[files, ending] = name
@@ -90,9 +114,9 @@ def frame_files(page, html, text):
     return FRAME.sub(filed, text)
 
 
-def cut_icons(static):
+def cut_icons(static, names):
     """Leave in the theme's font of icons the signs that a style sheet writes."""
-    written = "".join(style(path, static) for path in static.rglob("*.css"))
+    written = used_rules("".join(style(path, static) for path in static.rglob("*.css")), names)
     signs = {int(number, 16) if number else ord(sign) for number, sign in ICON.findall(written)}
     for path in static.glob("vendor/fontawesome/**/*.woff2"):
         font = TTFont(path)
@@ -107,7 +131,7 @@ def cut_icons(static):
 def lighten(app):
     html = Path(app.outdir)
     bundles = Bundles(html)
-    cut_icons(html / "_static")
+    cut_icons(html / "_static", bundles.names)
     for page in (page for page in pages(html) if page.parent.name != FOLDER):  # a deck has its own
 
         def finished(text, page=page):
