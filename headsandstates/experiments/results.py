@@ -21,8 +21,8 @@ FORMAT = "headsandstates.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = (
     "conformance",
-    "diagnose", "gradient-flow", "how-many-states", "language", "language-larger", "learning-heads", "tasks",
-    "tasks-longer", "trained-layers", "which-heads",
+    "diagnose", "gradient-flow", "how-many-states", "language", "language-larger", "learning-heads",
+    "model-families", "tasks", "tasks-longer", "trained-layers", "which-heads",
 )  # fmt: skip
 SIZES = ("small", "full")
 

@@ -24,6 +24,7 @@ QUICK = {
         "teachers": [[1, 0.9, 1]], "n": 6, "seeds": 1, "steps": 2, "class_steps": 1, "pairwise_steps": 1,
         "data_steps": 2, "spectrum": {"N": 6, "d": 2, "n": 12, "H": 2, "steps": 3},
     },
+    "model-families": {"families": ["bert", "fnet"]},
     "tasks": {"models": ["SSD"], "steps": 2, "batch": 2, "d": 8, "parameters": 4_000},
     "tasks-longer": {
         "steps": 2, "short": 2, "batch": 2, "d": 8, "parameters": 9_000,
