@@ -4,8 +4,9 @@
 
 ``students`` has the site and its notebooks without solutions, and decks without answers and notes.
 ``instructors`` has the site, the notebooks with folded solutions, for each chapter a master notebook whose
-exercises grade themselves (``otter assign`` makes a student's notebook and an autograder), and the decks'
-questions with choices as quizzes. In both, ``decks`` has each deck as one file that opens alone.
+exercises grade themselves (``otter assign`` makes a student's notebook and an autograder), the decks'
+questions with choices as quizzes, and three variants of the exam with their keys. In both, ``decks`` has
+each deck as one file that opens alone.
 """
 
 import shutil
@@ -16,6 +17,7 @@ from bs4 import BeautifulSoup
 
 from headsandstates.site.built import HTML, pages
 from headsandstates.site.edition import with_notebook, write_all
+from headsandstates.site.exams import write as write_exams
 from headsandstates.site.install_cell import repository
 from headsandstates.site.lectures import FOLDER, SOURCES
 from headsandstates.site.portable import portable
@@ -72,6 +74,7 @@ def main():
     for whose in (students, instructors):
         decks(root, whose / "site", whose / "decks")
     write_quizzes(root, instructors / "quizzes")
+    write_exams(range(1, 4), instructors / "exams")
     print(f"The course is in {target}: students, instructors")
 
 

@@ -14,6 +14,7 @@ import pytest
 from headsandstates.site.built import pages, soup
 from headsandstates.site.course import LECTURES, decks, for_students
 from headsandstates.site.edition import notebook
+from headsandstates.site.exams import exam, numbers
 from headsandstates.site.lectures import Lecture, LectureError, Slide, lectures
 from headsandstates.site.questions import gift, questions, text2qti, write
 
@@ -129,3 +130,15 @@ def test_a_deck_as_one_file_fetches_nothing(built, tmp_path):
             r"url\([^d#\"]|url\(\"[^d#]", "".join(style.string for style in page.select("style"))
         )
         assert "%%URL%%/MathJax" not in "".join(script.string for script in page.select("script"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_key_of_an_exam_is_what_a_pen_finds(seed):
+    given, (asked, key) = numbers(seed), exam(seed)
+    assert (given["states"], given["heads"], given["single_states"], given["single_heads"]) == (3, 2, 2, 1)
+    assert given["softmax"] == (2 if max(given["twice"], given["once"]) > 0 else 3) and given["turned"] == 2
+    squares = [int(value) ** 2 for value in given["values"].split(", ")]
+    assert given["energy"] == sum(squares)
+    assert (given["one_of"], given["two_of"]) == (sum(squares[1:]), sum(squares[2:]))
+    assert abs(float(given["left"]) / (given["percent"] / 100) ** given["steps"] - 1) < 0.06
+    assert exam(seed) == [asked, key] != exam(seed + 1) and "@" not in asked + key
