@@ -75,6 +75,25 @@
       },
       bet: ({ values }) => 100 * values[3], unit: "%", scale: 100, title: "tokens", names: (margin, n) => [64, 16, 4, 1].map((part) => Math.floor(n / part)),
     },
+    bag: {
+      run(theta, n) {
+        const lags = range(n).map((tau) => [0.95 ** tau * Math.cos(theta * tau), 0.95 ** tau * Math.sin(theta * tau)]), values = [0];
+        for (let i = 1, missed = 0, all = 1; i < n; i++) {
+          const past = lags.slice(1, i + 1), mean = [0, 1].map((c) => past.reduce((sum, one) => sum + one[c], 0) / i);
+          missed += energy(past.map((one) => one.map((part, c) => part - mean[c])));
+          values.push(missed / (all += energy(lags.slice(0, i + 1))));
+        }
+        return { values, line: null };
+      },
+      bet: ({ values }) => 100 * values[values.length - 1], unit: "%", scale: 100, from: 1, title: "tokens",
+    },
+    sink: {
+      run(sink, H) {
+        const own = (1 - sink) ** 2, all = H * (own + sink ** 2); // the energy of a token that one head reads, and of all
+        return { values: range(H).map((at) => ((H - 1 - at) * own) / all), line: 0.1 };
+      },
+      bet: ({ values }) => 100 * values[0], unit: "%", scale: 100, from: 1, title: "heads", named: "10 %",
+    },
   };
 
   root.Stage = { PROGRAMS, prepare };

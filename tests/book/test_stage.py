@@ -29,6 +29,8 @@ OTHERS = {
     "draw": [(20, 3, 2), (5, 2, 3)],
     "turn": [(5, 12), (11, 9), (12, 9), (2, 4)],
     "margin": [(9.5, 4096), (0.0, 64)],
+    "bag": [(0.1, 20), (3.14, 7), (0.0, 1)],
+    "sink": [(0.5, 9), (0.0, 4), (1.0, 3)],
 }
 
 
@@ -81,5 +83,8 @@ def test_the_page_returns_what_the_lines_return():
         "draw": 6,
         "turn": 5,
         "margin": pytest.approx(5.07, abs=0.005),
+        "bag": pytest.approx(75.5, abs=0.05),
+        "sink": pytest.approx(5.23, abs=0.005),
     }
     assert said["turn"][2] == 7
+    assert said["bag"][1] == pytest.approx(12.9, abs=0.05)
