@@ -1,4 +1,4 @@
-"""The experiments of the book's last part: tokens, layers and training that a chapter is too short for."""
+"""The experiments of the book: tokens, layers and training that a chapter is too short for."""
 
 # so that headsandstates.experiments.tasks is there on first use
 from headsandstates.experiments import (  # noqa: F401

@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status, 2 for what it refuses."""
     parser = argparse.ArgumentParser(
         prog="python -m headsandstates.experiments",
-        description="The experiments of the book's last part. Finished jobs are kept when you stop; the same "
+        description="The experiments of the book. Finished jobs are kept when you stop; the same "
         "command goes on.",
     )
     parser.add_argument("name", metavar="NAME", choices=NAMES, help=", ".join(NAMES))
