@@ -148,11 +148,11 @@
     function step(event) {
       known ??= places(svg);
       if (event.key === "Escape") hide();
-      const now = known[Math.max(at, 0)], down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      const moved = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? (svg.dataset.values ? 0 : down);
-      if (moved === undefined && !down) return;
+      const across = { ArrowRight: 1, ArrowLeft: -1 }[event.key], down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!across && !down) return;
       event.preventDefault();
-      const next = moved ? at + moved
+      const now = known[Math.max(at, 0)];
+      const next = across || !svg.dataset.values ? at + (across ?? down)
         : known.findIndex((one) => one.x === now.x && Math.abs(one.y - now.y - down * now.height) < 0.5);
       if (known[next]) show(next);
     }
