@@ -5,15 +5,11 @@ own attention function, or a matrix product of these shapes. The values must be 
 what the module receives; that is found by running it on unit vectors. Where the output is
 linear in the core, with the same weights at every token, it counts as the output of the
 heads; else, behind a gate or a norm, the layer is read up to its core.
-
-The core may also be one scan of `ssmbook.scans`, from the values that enter it to its result.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from types import FunctionType
 
 import torch
@@ -22,30 +18,18 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ssmbook.lens._calls import Call, main_result, padding, without_padding
-from ssmbook.lens._reading import LayerOperator, Reading, Softmax, heads_of_channels
-from ssmbook.operators import DiagonalOperator, FactorizedOperator
-from ssmbook.scans import diagonal_scan_naive, selective_scan_naive, ssd_scan_naive
-from ssmbook.scans._shared import watchers
+from ssmbook.lens._reading import LayerOperator, Reading, Softmax
+from ssmbook.operators import FactorizedOperator
 
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 _ATTENTION = re.compile(r"(Attention|Attn)$")
-# Scans: the naive form of each, and the argument that holds the values.
-_SCANS = {
-    "diagonal_scan": (diagonal_scan_naive, "b"),
-    "selective_scan": (selective_scan_naive, "x"),
-    "ssd_scan": (ssd_scan_naive, "x"),
-}
 
 
 def may_be_caught(module: nn.Module) -> bool:
-    """Whether a module calls torch's attention or a scan in code of its own, or is attention by its class."""
-    called = _calls(module, ("scaled_dot_product_attention", *_SCANS))
+    """Whether a module calls torch's attention in code of its own, or is attention by its class."""
+    own = (part for part in vars(type(module)).values() if isinstance(part, FunctionType))
+    called = any("scaled_dot_product_attention" in part.__code__.co_names for part in own)
     return called or bool(_ATTENTION.search(type(module).__name__))
-
-
-def _calls(module: nn.Module, names: Collection[str]) -> bool:
-    own = [part for part in vars(type(module)).values() if isinstance(part, FunctionType)]
-    return any(name in part.__code__.co_names for part in own for name in names)
 
 
 def softmax_weights(
@@ -171,63 +155,8 @@ def own_channels(H: int, r: int, like: Tensor) -> Tensor:
     return torch.eye(H * r, dtype=like.dtype, device=like.device).unflatten(1, (H, r)).movedim(1, 0)
 
 
-@contextmanager
-def watch_scans(put: Tensor | None = None) -> Iterator[list]:
-    """Yield a list of the scans of a block: name, arguments, result; ``put`` takes a result's place."""
-    seen: list = []
-
-    def look(name, given, result):
-        if name not in _SCANS:
-            return result
-        seen.append((name, dict(given), result[0]))
-        return result if put is None else (put.to(result[0]).reshape(result[0].shape), result[1])
-
-    watchers.append(look)
-    try:
-        yield seen
-    finally:
-        watchers.remove(look)
-
-
-def read_scan(module: nn.Module, call: Call) -> Reading:
-    """Read a call of a module with one scan, from the values that enter it to its result.
-
-    The coefficients are what the naive form of the scan makes of units, one token each.
-    """
-    with watch_scans() as seen:
-        call.run(module)
-    batch, n = call.x.shape[:2]
-    if len(seen) != 1 or seen[0][2].shape[:2] != (batch, n) or seen[0][2].is_complex():
-        raise ValueError(
-            f"{type(module).__name__} must mix tokens by one real scan of (batch, n, …); got "
-            f"{[f'{name} {tuple(y.shape)}' for name, _, y in seen]}"
-        )
-    name, given, y = seen[0]
-    naive, place = _SCANS[name]
-    x = given[place]
-    given.pop("state", None)  # a state that the module brings makes the reading wrong, and is refused so
-    unit = torch.eye(n, dtype=x.dtype, device=x.device).view(n, 1, n, *[1] * (x.ndim - 2))
-    wide = {
-        k: t.expand(n, *t.shape) for k, t in given.items() if isinstance(t, Tensor) and k not in ("A", "D")
-    }
-    made = naive(**{**given, **wide, place: unit.expand(n, *x.shape)})[0]  # (token, batch, n, channels)
-    if x.ndim == 4:
-        W = heads_of_channels(call.one(made[..., 0].permute(1, 3, 2, 0)), x.shape[-1])
-    else:
-        alpha = call.one(made.permute(1, 3, 2, 0))[..., None, :, :]
-        W = DiagonalOperator(FactorizedOperator(alpha, x.new_ones(1, 1, 1)))
-    core = LayerOperator(W, call.one(x.flatten(2)), call.one(y.flatten(2)))
-
-    def F(x):
-        return main_result(call.run(module, x[None]))[0]
-
-    return Reading(core, F=F, x=call.one(call.x), enter=watch_scans)
-
-
 def read_caught(module: nn.Module, call: Call) -> Reading:
     """Read a call of any module with one core, or refuse it with the reason (``ValueError``)."""
-    if _calls(module, _SCANS) and not _calls(module, ("scaled_dot_product_attention",)):
-        return read_scan(module, call)
     core = Core(module, call)
     W_V, b_V = core.value_maps()
     found = core.output_maps()

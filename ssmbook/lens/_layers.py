@@ -151,8 +151,8 @@ def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> l
 
     ``model``: a model of transformers, or any ``nn.Module`` that holds or is such layers;
     attention between two sequences (an encoder's and a decoder's) is left out. A layer that
-    no reader knows is found by its use of torch's attention function or of a scan of
-    ``ssmbook.scans``, or as attention by its class, and read by catching its core;
+    no reader knows is found by its use of torch's attention function, or as attention by
+    its class, and read by catching its core;
     ``operator`` refuses it where that fails. ``unknown``: "refuse" any other mixer that no
     reader knows (``ValueError``, with the lines that register one) or "skip" it. Each
     `MixingLayer` has a ``name``, a ``kind`` (the class of its ``module``) and a ``family``.

@@ -14,10 +14,6 @@ from ssmbook.numerics import HALF, autocasts, half_to_float32, without_autocast
 Given = ParamSpec("Given")
 Scan = Callable[Given, tuple[Tensor, Tensor]]
 
-# Functions of the name of a scan, its arguments by name and its result, which return the result: the
-# lens looks at scans of modules that it does not know. The last one is asked.
-watchers: list[Callable] = []
-
 # --- Arguments and dtypes -----------------------------------------------------------------------------
 
 
@@ -37,12 +33,6 @@ def half_in_float32(scan: Scan[Given]) -> Scan[Given]:
 
     @functools.wraps(scan)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> tuple[Tensor, Tensor]:
-        result = compute(*args, **kwargs)
-        if not watchers:
-            return result
-        return watchers[-1](scan.__name__, signature.bind(*args, **kwargs).arguments, result)
-
-    def compute(*args: Given.args, **kwargs: Given.kwargs) -> tuple[Tensor, Tensor]:
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
         device = tensors[0].device.type if tensors else "cpu"
         autocast = autocasts(device)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, cut
 from torch import nn
 
-from ssmbook import lens, maps, scans
+from ssmbook import lens, maps
 from ssmbook.lens.__main__ import main
 
 
@@ -202,9 +202,9 @@ def test_attention_of_any_module_is_caught(kind):
     torch.testing.assert_close(found.W @ found.x + found.offset, wanted)
     kept = model(x).detach()
     with torch.no_grad():
-        with lens.replace(model, {0: lens.drop_heads([])}):
+        with lens.replace(model, {0: cut([])}):
             torch.testing.assert_close(model(x), kept)
-        with lens.replace(model, {0: lens.drop_heads([1])}):
+        with lens.replace(model, {0: cut([1])}):
             changed = model(x)
         mix.together.weight[8 + 2 * K :].view(K, 2, 8)[1 * K // 4] = 0
         if kind != "grouped":  # the bias of a dropped head stays
@@ -223,86 +223,6 @@ def test_what_cannot_be_caught_is_refused_with_the_reason():
     )
     with pytest.raises(ValueError, match="one product of coefficients(.|\n)*got 2 such products"):
         lens.operator(twice(8, 4).double().eval(), torch.randn(9, 8, dtype=F64))
-
-
-class Scanned(nn.Module):
-    """A layer of one's own around a scan of the book, with a gate behind it."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.kind, self.made, self.back = kind, nn.Linear(6, 32), nn.Linear(6, 6)
-        self.A, self.D = nn.Parameter(-torch.rand(6, 4)), nn.Parameter(torch.randn(6))
-
-    def parts(self, x):
-        u, step, B, C, gate = self.made(x).split([6, 6, 7, 7, 6], -1)
-        return u, nn.functional.softplus(step), B[..., :4], C[..., :4], gate.sigmoid()
-
-    def core(self, u, step, B, C):
-        """Its values and coefficients (batch, channels, n, n), written out."""
-        if self.kind == "diagonal":
-            decay, enter, read = (
-                -step[..., None],
-                torch.ones_like(u)[..., None],
-                torch.ones_like(u)[..., None],
-            )
-        elif self.kind == "selective":
-            decay, enter = step[..., None] * self.A, step[..., None] * B[..., None, :]
-            read = C[..., None, :].expand_as(enter)
-        else:
-            heads = [t.unsqueeze(-2).expand(*t.shape[:-1], 6, 4) for t in (B, C)]
-            decay, (enter, read) = -step[..., :2].repeat_interleave(3, -1)[..., None], heads
-        total = decay.cumsum(1)
-        lag = (total[:, :, None] - total[:, None]).masked_fill(
-            torch.ones(9, 9).triu(1)[..., None, None] > 0, -torch.inf
-        )
-        alpha = torch.einsum(
-            "bidk,bijdk,bjdk->bdij", read, lag.exp().expand(*lag.shape[:-1], enter.shape[-1]), enter
-        )
-        return alpha + torch.diag_embed(self.D[:, None].expand(6, 9)) * (self.kind == "selective")
-
-    def forward(self, x):
-        u, step, B, C, gate = self.parts(x)
-        if self.kind == "diagonal":
-            y, _ = scans.diagonal_scan(-step, u, log=True)
-        elif self.kind == "selective":
-            y, _ = scans.selective_scan(u, step, self.A, B, C, self.D, discretization="mixed")
-        else:
-            B, C = (t.unsqueeze(-2).expand(*t.shape[:-1], 2, 4) for t in (B, C))
-            y = scans.ssd_scan(u.unflatten(-1, (2, 3)), -step[..., :2], B, C)[0].flatten(-2)
-        return self.back(y * gate)
-
-
-@pytest.mark.parametrize("kind", ["diagonal", "selective", "ssd"])
-def test_a_scan_of_the_book_is_caught_in_any_module(kind):
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(6, 6), Scanned(kind)).double().eval(), torch.randn(2, 9, 6, dtype=F64)
-    (layer,), kept = lens.layers(model), model(x).detach()
-    assert (layer.name, layer.family) == ("1", "caught")
-    *given, gate = (part.detach() for part in model[1].parts(model[0](x)))
-    alpha, found = model[1].core(*given).detach(), lens.operator(layer, x)
-    core = torch.einsum("bdij,bjd->bid", alpha, given[0])
-    torch.testing.assert_close(found.W @ given[0], core)
-    torch.testing.assert_close(found.x, given[0])
-    torch.testing.assert_close(lens.operator(layer, x[0]).W @ given[0][0], core[0])
-    with torch.no_grad():
-        with lens.replace(model, {0: lens.drop_heads([])}):
-            torch.testing.assert_close(model(x), kept)
-        with lens.replace(model, {0: lens.drop_heads([1])}):
-            changed = model(x)
-        core[..., slice(3, 6) if kind == "ssd" else 1] = 0
-        torch.testing.assert_close(changed, model[1].back(core * gate))
-    twice = type(
-        "Twice",
-        (Scanned,),
-        {"forward": lambda self, x: scans.diagonal_scan(x, x)[0] + Scanned.forward(self, x)},
-    )
-    with pytest.raises(ValueError, match="one real scan(.|\n)*register"):
-        lens.operator(twice(kind).double().eval(), x)
-    begun = type(
-        "Begun", (Scanned,), {"forward": lambda self, x: scans.diagonal_scan(x.sigmoid(), x, x[:, 0])[0]}
-    )
-    with pytest.raises(ValueError, match="must be read exactly"):
-        lens.operator(begun(kind).double().eval(), x)
 
 
 class Blend(nn.Module):
