@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,17 +19,7 @@ _NO_WEIGHT = 1e-30
 PROBES = 6
 
 
-class Gradient(TypedDict):
-    """Gradient norms against distance, means over three target tokens; see ``gradient_against``."""
-
-    distance: list[int]
-    floor: list[list[float]] | None
-    ratio: float | None
-    norm: list[list[float]]
-    exact: bool
-
-
-def gradient_against(reading: Reading, seed: int) -> Gradient | None:
+def gradient_against(reading: Reading, seed: int) -> dict[str, Any] | None:
     """Return gradient norms against distance, means over three targets, and the floor where one holds.
 
     Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._gradient import Gradient, gradient_against, six_digits
+from ssmbook.lens._gradient import gradient_against, six_digits
 from ssmbook.lens._reading import Reading
 from ssmbook.lens._report_states import grown, states_at
 from ssmbook.numerics import default_rtol, numerical_rank
@@ -69,7 +69,7 @@ class Measures:
     common: dict[str, int]
     spectrum: list[float]
     heads: dict[str, list[float]]
-    gradient: Gradient | None
+    gradient: dict[str, Any] | None
     states: dict[str, Any] | None = None
 
 

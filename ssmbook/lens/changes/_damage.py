@@ -157,13 +157,3 @@ def weights(q: Tensor, k: Tensor) -> Tensor:
     later = torch.ones(n, n, dtype=torch.bool, device=q.device).triu(1)
     scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
     return scores.masked_fill(later, -torch.inf).softmax(-1)
-
-
-def state_floor(alpha: Tensor, N: int) -> Tensor:
-    """The share of squared weights (..., n, n) that no N states carry, at the worst of seven cuts."""
-    n, energy = alpha.shape[-1], alpha.double().square().sum((-2, -1))
-    lost = [torch.zeros_like(energy)]
-    for t in sorted({round(n * c / 8) for c in range(1, 8)} & set(range(1, n))):
-        sigma = torch.linalg.svdvals(alpha[..., t:, :t].double())
-        lost.append(sigma[..., N:].square().sum(-1) / energy)
-    return torch.stack(lost).amax(0)

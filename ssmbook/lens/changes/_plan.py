@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ssmbook._checks import check_choice, check_finite, check_integer, check_number
 from ssmbook._extras import extra
 from ssmbook._json import read_json, write_json
-from ssmbook.lens.changes._damage import chosen, copies, late_loss, path_damages, record, state_floor, weights
+from ssmbook.lens.changes._damage import chosen, copies, late_loss, path_damages, record
 from ssmbook.lens.changes._features import fit_features, head_errors, states_output
 from ssmbook.lens.changes._groups import GroupLayer, attending, group_layers, install, near
 from ssmbook.lens.changes._kept import Kept, small_cache
@@ -52,9 +52,6 @@ class Plan:
     measured : dict
         Row -> demand -> the loss of each held-out text. Rows: "as it is", "plan", "plan, windows alone",
         "uniform window", "random 0" and so on.
-    floor : dict
-        Name of a layer -> head -> the share of its squared weights that no recurrence carries with as many
-        states as a window has tokens.
     features : dict
         Name of a layer -> "a", "b", "c", "d" of its groups with states.
     """
@@ -68,7 +65,6 @@ class Plan:
     scores: dict[str, dict] = field(default_factory=dict, repr=False)
     predicted: dict[str, float] = field(default_factory=dict)
     measured: dict[str, dict] = field(default_factory=dict, repr=False)
-    floor: dict[str, list[float]] = field(default_factory=dict, repr=False)
     features: dict[str, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     def _kept(self, model: nn.Module) -> dict[nn.Module, Kept]:
@@ -111,16 +107,11 @@ class Plan:
         return planned
 
     def save(self, folder: str | Path) -> None:
-        """Write ``plan.json``, with "groups" for a server, and ``features.safetensors`` into a folder."""
+        """Write ``plan.json`` and ``features.safetensors`` into a folder."""
         with extra("lens"):
             from safetensors.torch import save_file
         given = {name: value for name, value in vars(self).items() if name != "features"}
-        rules = [
-            {"layer": name, "group": g, "form": form, "window": self.sizes[form], "sink": self.sink}
-            for name, forms in self.forms.items()
-            for g, form in enumerate(forms)
-        ]
-        write_json(Path(folder) / "plan.json", FORMAT, {**given, "groups": rules})
+        write_json(Path(folder) / "plan.json", FORMAT, given)
         named = ((f"{layer}.{name}", part) for layer, p in self.features.items() for name, part in p.items())
         save_file({name: part.contiguous() for name, part in named}, Path(folder) / "features.safetensors")
 
@@ -146,7 +137,6 @@ def load_plan(folder: str | Path) -> Plan:
     with extra("lens"):
         from safetensors.torch import load_file
     given = read_json(Path(folder) / "plan.json", FORMAT)
-    del given["groups"]
     features: dict[str, dict[str, Tensor]] = {}
     for name, part in load_file(Path(folder) / "features.safetensors").items():
         check_finite(f"the features {name}", part)
@@ -229,9 +219,6 @@ def plan(
     made = compose(model, found, full, window, sink, n, fitted)
     made.scores = scores
     made.predicted = {name: float(each["damage"][~full].sum()) for name, each in scores.items()}
-    first = record(model, found, next(iter(fit.values()))[:1])
-    for layer, each in zip(found, first, strict=True):
-        made.floor[layer.name] = state_floor(weights(each["q"], each["k"])[0], window).tolist()
     nothing = torch.zeros_like(full)
     rows = {"as it is": None, "plan": made, **({"plan, windows alone": alone} if states else {})}
     rows["uniform window"] = compose(model, found, nothing, round(made.cache * n), sink, n)
